@@ -1,0 +1,25 @@
+# What a newcomer and CI run. `make demo` shows a team at work; `make test` checks everything from nothing.
+
+CARGO ?= cargo
+
+.PHONY: demo test lint bench tools
+
+demo: tools
+	PATH="$(CURDIR)/.tools/bin:$$PATH" $(CARGO) run --locked --release --bin planck -- demo
+
+test: tools
+	./tools/check
+
+lint:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked --workspace --all-targets -- --deny warnings
+	@if command -v cargo-deny >/dev/null; then $(CARGO) deny --all-features check; \
+	else echo "WARNING: cargo-deny is not installed: licences and advisories were NOT checked (cargo install --locked cargo-deny)" >&2; fi
+
+bench: tools
+	PATH="$(CURDIR)/.tools/bin:$$PATH" $(CARGO) run --locked --release --bin planck -- bench --bare --with-nats
+	$(CARGO) bench --locked -p planck-node
+
+# The servers that tests and the demo start, where the machine has none.
+tools:
+	@python3 tools/install

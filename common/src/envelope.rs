@@ -1,0 +1,190 @@
+//! The envelope of an event. A stored body is serialised once; its place and its circumstances are written around those bytes.
+
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::{
+    AgentId, NodeId, Seq, SessionId, TeamId, Timestamp,
+    event::{Event, EventKind},
+};
+
+/// An event as it is read off the wire. `kind` may be one that only a newer version knows.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Envelope {
+    pub v: u32,
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Long strings in `data` were cut to fit; the log has it whole.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub truncated: bool,
+    pub agent_id: AgentId,
+    pub session_id: SessionId,
+    pub team_id: TeamId,
+    pub node_id: NodeId,
+    pub epoch: i64,
+    /// Absent on live events, like `prev`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seq: Option<Seq>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prev: Option<Seq>,
+    pub turn: u32,
+    pub request: u32,
+    pub at: Timestamp,
+    /// The `rewound` event that hid it, where it was read from the log after a rewind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hidden_by: Option<Seq>,
+    #[cfg_attr(feature = "schema", schemars(with = "serde_json::Value"))]
+    pub data: Box<RawValue>,
+}
+
+impl Envelope {
+    /// The event inside; `None` for a kind that only a newer version knows.
+    pub fn event(&self) -> Option<Result<Event, serde_json::Error>> {
+        Some(Event::parse(EventKind::find(&self.kind)?, self.data.get()))
+    }
+}
+
+/// `head` on a session's subject: the log's last seq, so that the loss of a last event shows.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Head {
+    pub v: u32,
+    /// Always `head`.
+    pub r#type: String,
+    pub session_id: SessionId,
+    pub seq: Seq,
+}
+
+impl Head {
+    pub fn new(session_id: SessionId, seq: Seq) -> Self {
+        Self { v: crate::PROTOCOL_VERSION, r#type: "head".into(), session_id, seq }
+    }
+}
+
+/// Who writes: what all events of one incarnation of an agent share.
+#[derive(Debug, Clone)]
+pub struct Writer {
+    pub agent_id: AgentId,
+    pub session_id: SessionId,
+    pub team_id: TeamId,
+    pub node_id: NodeId,
+    pub epoch: i64,
+}
+
+/// An event's place in its agent's life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    pub turn: u32,
+    pub request: u32,
+    pub at: Timestamp,
+}
+
+/// A durable event's place in the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Row {
+    pub seq: Seq,
+    pub prev: Seq,
+    pub hidden_by: Option<Seq>,
+}
+
+impl Writer {
+    /// The envelope of a live event around the JSON of its `data`.
+    pub fn live(&self, kind: EventKind, place: Place, data: &str) -> String {
+        let mut text = self.open(kind, place, None, data.len());
+        text.push_str(data);
+        text.push('}');
+        text
+    }
+
+    /// The envelope of a durable event around its stored body.
+    pub fn durable(&self, kind: EventKind, place: Place, row: Row, body: &str) -> String {
+        let mut text = self.open(kind, place, Some(row), body.len());
+        if kind == EventKind::Message {
+            let _ = write!(text, r#"{{"message":"#);
+            self.message_into(&mut text, row.seq, place.at, body);
+            text.push('}');
+        } else {
+            text.push_str(body);
+        }
+        text.push('}');
+        text
+    }
+
+    fn open(&self, kind: EventKind, place: Place, row: Option<Row>, data: usize) -> String {
+        let mut text = String::with_capacity(data + 360);
+        let Self { agent_id, session_id, team_id, node_id, epoch } = self;
+        let _ = write!(
+            text,
+            r#"{{"v":1,"type":"{}","agent_id":"{agent_id}","session_id":"{session_id}","team_id":"{team_id}","node_id":"{node_id}","epoch":{epoch}"#,
+            kind.name()
+        );
+        if let Some(Row { seq, prev, hidden_by }) = row {
+            let _ = write!(text, r#","seq":{seq},"prev":{prev}"#);
+            if let Some(by) = hidden_by {
+                let _ = write!(text, r#","hidden_by":{by}"#);
+            }
+        }
+        let _ = write!(text, r#","turn":{},"request":{},"at":"{}","data":"#, place.turn, place.request, place.at);
+        text
+    }
+
+    fn message_into(&self, text: &mut String, id: Seq, at: Timestamp, body: &str) {
+        let rest = body.strip_prefix('{').unwrap_or(body);
+        let _ = write!(text, r#"{{"id":{id},"agent_id":"{}","at":"{at}",{rest}"#, self.agent_id);
+    }
+
+    /// A message's wire form around its stored body.
+    pub fn message(&self, id: Seq, at: Timestamp, body: &str) -> String {
+        let mut text = String::with_capacity(body.len() + 120);
+        self.message_into(&mut text, id, at, body);
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn writer() -> Writer {
+        Writer {
+            agent_id: AgentId::parse("a1").unwrap(),
+            session_id: SessionId::parse("s1").unwrap(),
+            team_id: TeamId::parse("t1").unwrap(),
+            node_id: NodeId::parse("n1").unwrap(),
+            epoch: 3,
+        }
+    }
+
+    const PLACE: Place = Place { turn: 4, request: 9, at: Timestamp::from_millis(1_767_268_800_123) };
+
+    #[test]
+    fn a_durable_event() {
+        let row = Row { seq: 118, prev: 115, hidden_by: None };
+        let text = writer().durable(EventKind::AgentStopped, PLACE, row, r#"{"reason":"closed"}"#);
+        assert_eq!(
+            text,
+            r#"{"v":1,"type":"agent_stopped","agent_id":"a1","session_id":"s1","team_id":"t1","node_id":"n1","epoch":3,"seq":118,"prev":115,"turn":4,"request":9,"at":"2026-01-01T12:00:00.123Z","data":{"reason":"closed"}}"#
+        );
+        let back: Envelope = serde_json::from_str(&text).unwrap();
+        assert_eq!((back.seq, back.prev, back.hidden_by), (Some(118), Some(115), None));
+    }
+
+    #[test]
+    fn a_message_gets_its_place() {
+        let row = Row { seq: 7, prev: 0, hidden_by: Some(9) };
+        let text = writer().durable(EventKind::Message, PLACE, row, r#"{"role":"user","content":[{"type":"text","text":"hi"}]}"#);
+        let back: Envelope = serde_json::from_str(&text).unwrap();
+        let Some(Ok(Event::Message(data))) = back.event() else { panic!("no message in {text}") };
+        assert_eq!((data.message.id, data.message.at), (7, PLACE.at));
+    }
+
+    #[test]
+    fn a_live_event_has_no_row() {
+        let text = writer().live(EventKind::TextDelta, PLACE, r#"{"text":"x","part":0,"offset":0}"#);
+        let back: Envelope = serde_json::from_str(&text).unwrap();
+        assert_eq!((back.seq, back.prev), (None, None));
+    }
+}

@@ -1,0 +1,346 @@
+//! What happens to agents and sessions. Durable events are rows of the session's log; live ones exist only on the wire.
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::{
+    AgentId, CallId, InputId, NodeId, Seq,
+    message::Message,
+    spec::{ModelRef, Role},
+    usage::Usage,
+};
+
+macro_rules! events {
+    ($($(#[$doc:meta])* $kind:ident($data:ty) = $name:literal $durability:ident,)+) => {
+        /// The `type` of an event.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+        #[serde(rename_all = "snake_case")]
+        pub enum EventKind { $($(#[$doc])* $kind,)+ }
+
+        impl EventKind {
+            /// Every kind, in the order of the protocol's table.
+            pub const ALL: &[Self] = &[$(Self::$kind,)+];
+
+            /// The name on the wire and in the log.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$kind => $name,)+ }
+            }
+
+            /// Whether it is a row of the log.
+            pub const fn is_durable(self) -> bool {
+                match self { $(Self::$kind => events!(@ $durability),)+ }
+            }
+
+            /// The kind of that name; `None` for one that only a newer version knows.
+            pub fn find(name: &str) -> Option<Self> {
+                match name { $($name => Some(Self::$kind),)+ _ => None }
+            }
+        }
+
+        /// An event's `type` with its `data`.
+        #[derive(Debug, Clone)]
+        pub enum Event { $($(#[$doc])* $kind($data),)+ }
+
+        impl Event {
+            pub fn kind(&self) -> EventKind {
+                match self { $(Self::$kind(_) => EventKind::$kind,)+ }
+            }
+
+            /// The JSON of `data`.
+            pub fn data(&self) -> String {
+                match self { $(Self::$kind(data) => json(data),)+ }
+            }
+
+            /// Reads `data` of an event of a known kind.
+            pub fn parse(kind: EventKind, data: &str) -> Result<Self, serde_json::Error> {
+                Ok(match kind { $(EventKind::$kind => Self::$kind(serde_json::from_str(data)?),)+ })
+            }
+        }
+
+        /// The JSON Schema of each event's `data`, by its name.
+        #[cfg(feature = "schema")]
+        pub fn schemas() -> Vec<(&'static str, schemars::Schema)> {
+            vec![$(($name, schemars::schema_for!($data)),)+]
+        }
+    };
+    (@ durable) => { true };
+    (@ live) => { false };
+}
+
+events! {
+    TurnStart(TurnStart) = "turn_start" durable,
+    TurnEnd(TurnEnd) = "turn_end" durable,
+    /// Ends a turn, like `turn_end`.
+    Error(TurnError) = "error" durable,
+    TextDelta(Delta) = "text_delta" live,
+    ThinkingDelta(Delta) = "thinking_delta" live,
+    Message(SavedMessage) = "message" durable,
+    UsageDelta(UsageDelta) = "usage_delta" durable,
+    ToolStart(ToolStart) = "tool_start" durable,
+    ToolProgress(ToolProgress) = "tool_progress" live,
+    ToolEnd(ToolEnd) = "tool_end" durable,
+    Retry(Retry) = "retry" durable,
+    MessageQueued(MessageQueued) = "message_queued" live,
+    Compacting(Compacting) = "compacting" live,
+    Compacted(Compacted) = "compacted" durable,
+    WorkerSpawned(WorkerSpawned) = "worker_spawned" durable,
+    WorkerExit(WorkerExit) = "worker_exit" durable,
+    AgentStarted(AgentStarted) = "agent_started" durable,
+    AgentStopped(Reason) = "agent_stopped" durable,
+    SessionStarted(SessionStarted) = "session_started" durable,
+    SessionResumed(SessionResumed) = "session_resumed" durable,
+    SessionClosed(Reason) = "session_closed" durable,
+    Rewound(Rewound) = "rewound" durable,
+    Checkpoint(Checkpoint) = "checkpoint" durable,
+    ToolsChanged(ToolsChanged) = "tools_changed" durable,
+    ModelChanged(ModelChanged) = "model_changed" durable,
+    Warning(Warning) = "warning" durable,
+}
+
+impl EventKind {
+    /// Whether it closes a turn.
+    pub const fn is_terminal(self) -> bool {
+        matches!(self, Self::TurnEnd | Self::Error)
+    }
+}
+
+/// JSON of a value that has no map with non-text keys and no failing serialiser, which is all of this crate.
+pub fn json<T: Serialize>(value: &T) -> String {
+    serde_json::to_string(value).unwrap_or_else(|_| "null".into())
+}
+
+macro_rules! data {
+    ($($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty,)* })+) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Serialize, Deserialize)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+        pub struct $name { $($(#[$field_doc])* pub $field: $type,)* }
+    )+};
+}
+
+data! {
+    TurnStart {
+        /// The turn's number.
+        index: u32,
+        inputs: Vec<TurnInput>,
+    }
+    /// An input that a turn was made of.
+    TurnInput {
+        id: InputId,
+        kind: InputKind,
+        /// The sending agent; null for a client.
+        from: Option<AgentId>,
+    }
+    TurnEnd {
+        outcome: TurnOutcome,
+        /// The turn's last text; null when there was none.
+        message: Option<String>,
+        usage: Usage,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        limit: Option<String>,
+        inputs: Vec<InputId>,
+    }
+    TurnError {
+        reason: String,
+        /// `node_lost`, `provider`, `context_full`, `auth`, `internal`, …
+        code: String,
+        retryable: bool,
+        inputs: Vec<InputId>,
+    }
+    Delta {
+        text: String,
+        /// Index of the content part.
+        part: usize,
+        /// Unicode scalar values of that part before this delta.
+        offset: usize,
+    }
+    SavedMessage {
+        message: Message,
+    }
+    UsageDelta {
+        delta: Usage,
+        total: Usage,
+        context_tokens: u64,
+    }
+    ToolStart {
+        call_id: CallId,
+        /// The provider's own id.
+        id: String,
+        name: String,
+        #[cfg_attr(feature = "schema", schemars(with = "serde_json::Value"))]
+        args: Box<RawValue>,
+        effect: Effect,
+    }
+    ToolProgress {
+        call_id: CallId,
+        message: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        percent: Option<f64>,
+    }
+    ToolEnd {
+        call_id: CallId,
+        id: String,
+        name: String,
+        result: String,
+        error: bool,
+        duration_ms: u64,
+    }
+    Retry {
+        /// The number of the try that comes, from 2.
+        attempt: u32,
+        delay_ms: u64,
+        reason: String,
+    }
+    MessageQueued {
+        id: InputId,
+        kind: InputKind,
+        from: Option<AgentId>,
+        /// How many wait, this one counted.
+        queued: usize,
+    }
+    Compacting {
+        tokens_before: u64,
+    }
+    Compacted {
+        tokens_before: u64,
+        tokens_after: u64,
+        /// `local`, or the sidecar's compactor.
+        by: String,
+        /// How many messages stay as they are.
+        kept: usize,
+    }
+    WorkerSpawned {
+        id: AgentId,
+        name: String,
+        r#type: String,
+        node_id: NodeId,
+    }
+    WorkerExit {
+        id: AgentId,
+        name: String,
+        reason: String,
+    }
+    AgentStarted {
+        role: Role,
+        model: ModelRef,
+        tools: Vec<String>,
+    }
+    Reason {
+        reason: String,
+    }
+    SessionStarted {
+        name: String,
+        workspace: String,
+    }
+    SessionResumed {
+        from_node: Option<NodeId>,
+        reason: String,
+    }
+    Rewound {
+        to: Seq,
+        by: String,
+    }
+    Checkpoint {
+        /// The last message id that the summary stands for.
+        covers: Seq,
+    }
+    ToolsChanged {
+        added: Vec<String>,
+        removed: Vec<String>,
+        tools: Vec<String>,
+    }
+    ModelChanged {
+        model: ModelRef,
+    }
+    Warning {
+        code: String,
+        message: String,
+    }
+}
+
+/// What came into an inbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum InputKind {
+    /// From a client.
+    Prompt,
+    /// From an agent that waits for the turn's text.
+    Question,
+    /// From an agent that does not wait.
+    Task,
+    /// The answer to a task.
+    Response,
+    /// From the runtime: `task_unanswered`, `worker_exit`.
+    Note,
+}
+
+/// How a turn ended that did not end in an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum TurnOutcome {
+    Completed,
+    Aborted,
+    Truncated,
+    Limit,
+}
+
+/// What running a tool again would do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Effect {
+    /// It changes nothing.
+    Pure,
+    /// Run again under the same call id it changes nothing more.
+    Idempotent,
+    /// It may change something each time.
+    #[default]
+    Mutating,
+}
+
+impl Effect {
+    /// Whether an interrupted call may be run again under its call id.
+    pub const fn may_run_again(self) -> bool {
+        match self {
+            Self::Pure | Self::Idempotent => true,
+            Self::Mutating => false,
+        }
+    }
+}
+
+macro_rules! names {
+    ($($type:ident { $($variant:ident = $name:literal,)+ })+) => {$(
+        impl $type {
+            /// The name on the wire and in the store.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)+ }
+            }
+
+            pub fn find(name: &str) -> Option<Self> {
+                match name { $($name => Some(Self::$variant),)+ _ => None }
+            }
+        }
+    )+};
+}
+
+names! {
+    InputKind { Prompt = "prompt", Question = "question", Task = "task", Response = "response", Note = "note", }
+    TurnOutcome { Completed = "completed", Aborted = "aborted", Truncated = "truncated", Limit = "limit", }
+    Effect { Pure = "pure", Idempotent = "idempotent", Mutating = "mutating", }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_serde() {
+        for kind in EventKind::ALL {
+            assert_eq!(serde_json::to_string(kind).unwrap(), format!("{:?}", kind.name()));
+            assert_eq!(EventKind::find(kind.name()), Some(*kind));
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Ids, parsed once at the edge: `[A-Za-z0-9_-]{1,64}`, so that every id can be a token of a NATS subject.
+
+use std::{borrow::Borrow, fmt, ops::Deref, sync::Arc};
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// A place in a session's log: dense, from 1, never used twice. 0 means "before the first".
+pub type Seq = i64;
+
+/// Why a text is not an id.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("malformed {kind} `{text}`: expected {expected}")]
+pub struct MalformedId {
+    kind: &'static str,
+    text: String,
+    expected: &'static str,
+}
+
+/// Whether a text is 1 to 64 of `A-Z a-z 0-9 _ -`.
+pub fn is_id(text: &str) -> bool {
+    (1..=64).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+}
+
+fn is_session_name(text: &str) -> bool {
+    (1..=64).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+}
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident, $kind:literal, $check:path, $expected:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(try_from = "String")]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(with = "String"))]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            /// Parses the text form.
+            pub fn parse(text: &str) -> Result<Self, MalformedId> {
+                if $check(text) {
+                    Ok(Self(text.into()))
+                } else {
+                    Err(MalformedId { kind: $kind, text: text.chars().take(80).collect(), expected: $expected })
+                }
+            }
+
+            /// The text form.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = MalformedId;
+            fn try_from(text: String) -> Result<Self, MalformedId> {
+                Self::parse(&text)
+            }
+        }
+
+        impl std::str::FromStr for $name {
+            type Err = MalformedId;
+            fn from_str(text: &str) -> Result<Self, MalformedId> {
+                Self::parse(text)
+            }
+        }
+
+        impl Deref for $name {
+            type Target = str;
+            fn deref(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl Borrow<str> for $name {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Debug::fmt(&self.0, f)
+            }
+        }
+    };
+}
+
+macro_rules! minted {
+    ($($name:ident),+) => {$(
+        impl $name {
+            /// A fresh id, ordered by time of birth.
+            pub fn mint() -> Self {
+                Self(Uuid::now_v7().simple().to_string().into())
+            }
+        }
+    )+};
+}
+
+id!(
+    /// One agent, unique over all sessions.
+    AgentId, "agent id", is_id, "1 to 64 of A-Z a-z 0-9 _ -"
+);
+id!(
+    /// One session.
+    SessionId, "session id", is_id, "1 to 64 of A-Z a-z 0-9 _ -"
+);
+id!(
+    /// One team; a session has one.
+    TeamId, "team id", is_id, "1 to 64 of A-Z a-z 0-9 _ -"
+);
+id!(
+    /// One start of one node process; a restarted node is a new one.
+    NodeId, "node id", is_id, "1 to 64 of A-Z a-z 0-9 _ -"
+);
+id!(
+    /// One input in an inbox: a prompt, question, task, response or note.
+    InputId, "input id", is_id, "1 to 64 of A-Z a-z 0-9 _ -"
+);
+id!(
+    /// One tool call; see [`CallId::of`].
+    CallId, "call id", is_id, "1 to 64 of A-Z a-z 0-9 _ -"
+);
+id!(
+    /// A sidecar by its service name.
+    SidecarId, "sidecar name", is_id, "1 to 64 of A-Z a-z 0-9 _ -"
+);
+id!(
+    /// A session's name, unique in its store.
+    SessionName, "session name", is_session_name, "1 to 64 of a-z 0-9 -"
+);
+
+minted!(AgentId, SessionId, TeamId, NodeId, InputId);
+
+/// Namespace of the version 5 UUIDs that name tool calls; a random constant of this protocol.
+const CALLS: Uuid = Uuid::from_u128(0x6f1d_3c52_9a44_4f0e_8b7b_501a_9c7e_21d4);
+
+impl CallId {
+    /// The id of the `part`-th content part of a request: the same for the same place, however often it is computed,
+    /// and unique where a provider's own call id is not. The epoch is the writer's: turns that were rewound are numbered again.
+    pub fn of(session: &SessionId, agent: &AgentId, epoch: i64, turn: u32, request: u32, part: usize) -> Self {
+        let place = format!("{session}/{agent}/{epoch}/{turn}/{request}/{part}");
+        Self(Uuid::new_v5(&CALLS, place.as_bytes()).to_string().into())
+    }
+
+    /// The id of the question or task that this call puts into another agent's inbox.
+    pub fn as_input(&self) -> InputId {
+        InputId(self.0.clone())
+    }
+
+    /// The id of the agent that this call spawns.
+    pub fn as_agent(&self) -> AgentId {
+        AgentId(self.0.clone())
+    }
+}
+
+/// Namespace of the version 5 UUIDs that name notes about tasks; a random constant of this protocol.
+const NOTES: Uuid = Uuid::from_u128(0x2b7e_90c4_51d8_4a3b_a6f2_0c9d_3e58_71b6);
+
+/// Namespace of the version 5 UUIDs that name sessions' first prompts; a random constant of this protocol.
+const PROMPTS: Uuid = Uuid::from_u128(0xc4a8_17e3_0d6b_4f95_9e21_73b0_5fd2_88a9);
+
+impl InputId {
+    /// The id of the note that says that this task was left unanswered, however often it is written.
+    pub fn unanswered(&self) -> Self {
+        Self(Uuid::new_v5(&NOTES, self.as_bytes()).to_string().into())
+    }
+
+    /// The id of the prompt that a session is started with, so that a repeated start is answered alike.
+    pub fn first_of(session: &SessionId) -> Self {
+        Self(Uuid::new_v5(&PROMPTS, session.as_bytes()).to_string().into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_one_token_of_a_subject() {
+        for good in ["a", "A-z_9", &"x".repeat(64)] {
+            assert!(AgentId::parse(good).is_ok(), "{good}");
+        }
+        for bad in ["", "a.b", "*", ">", "a b", "ä", "a\n", &"x".repeat(65)] {
+            assert!(AgentId::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_call_id_names_its_place() {
+        let (session, agent) = (SessionId::parse("s").unwrap(), AgentId::parse("a").unwrap());
+        let call = CallId::of(&session, &agent, 1, 1, 2, 3);
+        assert_eq!(call, CallId::of(&session, &agent, 1, 1, 2, 3));
+        assert_ne!(call, CallId::of(&session, &agent, 1, 1, 3, 3));
+        assert!(is_id(&call));
+    }
+}

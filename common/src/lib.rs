@@ -1,0 +1,23 @@
+//! What crosses the wire and nothing that runs: ids, subjects, messages, events, commands, specs and error codes.
+
+pub mod id;
+pub mod timestamp;
+
+pub mod message;
+pub mod usage;
+
+pub mod envelope;
+pub mod event;
+
+pub mod command;
+pub mod node;
+pub mod reply;
+pub mod sidecar;
+pub mod spec;
+pub mod subject;
+
+pub use id::{AgentId, CallId, InputId, NodeId, Seq, SessionId, SessionName, SidecarId, TeamId};
+pub use timestamp::Timestamp;
+
+/// The version of the wire protocol, `v` in every body.
+pub const PROTOCOL_VERSION: u32 = 1;

@@ -1,0 +1,295 @@
+//! Messages: what a model is shown and what it said, kept in the order and wording of the provider.
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::{AgentId, CallId, InputId, Seq, Timestamp};
+
+/// A saved message. Its id is its place in the session's log.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Message {
+    pub id: Seq,
+    pub agent_id: AgentId,
+    pub at: Timestamp,
+    pub role: Role,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub custom: Option<Custom>,
+    pub content: Vec<Part>,
+    #[serde(default, skip_serializing_if = "Metadata::is_empty")]
+    pub metadata: Metadata,
+}
+
+/// A message without its place: what is stored. The rest is put around it when it is read or published.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Body {
+    pub role: Role,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub custom: Option<Custom>,
+    pub content: Vec<Part>,
+    #[serde(default, skip_serializing_if = "Metadata::is_empty")]
+    pub metadata: Metadata,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    User,
+    Assistant,
+    ToolResult,
+    Custom,
+}
+
+/// What a custom message is. `summary` and `agent_message` reach the model as user messages; others do not reach it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Custom {
+    Summary,
+    AgentMessage,
+    #[serde(untagged)]
+    Other(String),
+}
+
+/// What is known of a message besides its content; absent where it says nothing.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct Metadata {
+    /// The reply was cut off by an abort or a death; the content is what had arrived.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub interrupted: bool,
+    /// The inputs this message was made of.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub inputs: Vec<InputId>,
+    /// Who speaks, for an agent's message.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<Sender>,
+    /// Why the model stopped, for an assistant's message.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop: Option<StopReason>,
+    /// For a summary: the last message id it stands for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub covers: Option<Seq>,
+    /// For a summary: results of tools that stand after `covers` and before it are cut to so many characters for the model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cut_results: Option<usize>,
+}
+
+impl Metadata {
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// The agent that sent a message.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Sender {
+    pub id: AgentId,
+    pub name: String,
+}
+
+/// Why a model stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum StopReason {
+    /// It had said what it wanted to say.
+    End,
+    ToolUse,
+    /// The output limit cut it.
+    Length,
+    /// The provider withheld the rest.
+    Refusal,
+}
+
+/// One part of a message's content.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(!try_from))]
+#[serde(tag = "type", rename_all = "snake_case", try_from = "part::Flat")]
+pub enum Part {
+    Text {
+        text: String,
+        /// The provider's opaque token for this part, where it wants one back.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        signature: Option<String>,
+    },
+    Thinking {
+        text: String,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        signature: Option<String>,
+        /// The provider withheld the text; `signature` is its ciphertext.
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        redacted: bool,
+    },
+    ToolCall {
+        /// The provider's own id, made unique within the message.
+        id: String,
+        call_id: CallId,
+        name: String,
+        /// A JSON object, in the model's own bytes.
+        #[cfg_attr(feature = "schema", schemars(with = "serde_json::Value"))]
+        args: Box<RawValue>,
+        /// What the model sent instead of a JSON object; `args` is then `{}`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        invalid: Option<String>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        signature: Option<String>,
+    },
+    ToolResult {
+        id: String,
+        call_id: CallId,
+        text: String,
+        error: bool,
+    },
+    Image {
+        mime: String,
+        #[serde(flatten)]
+        source: Source,
+    },
+    File {
+        mime: String,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        name: Option<String>,
+        #[serde(flatten)]
+        source: Source,
+    },
+}
+
+/// Where an image's or a file's bytes are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// Base64 of the bytes.
+    Data(String),
+    Url(String),
+}
+
+impl Part {
+    /// A plain text part.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self::Text { text: text.into(), signature: None }
+    }
+}
+
+/// The text parts of a content, joined.
+pub fn text_of(content: &[Part]) -> String {
+    let texts = content.iter().filter_map(|part| match part {
+        Part::Text { text, .. } => Some(text.as_str()),
+        Part::Thinking { .. } | Part::ToolCall { .. } | Part::ToolResult { .. } | Part::Image { .. } | Part::File { .. } => None,
+    });
+    texts.collect()
+}
+
+/// Reading a part. serde's tagged enums buffer their content, which a [`RawValue`] cannot be read from; a flat struct can hold one.
+mod part {
+    use super::{Part, Source};
+    use crate::CallId;
+    use serde::Deserialize;
+    use serde_json::value::RawValue;
+
+    #[derive(Deserialize)]
+    pub(super) struct Flat {
+        r#type: String,
+        text: Option<String>,
+        signature: Option<String>,
+        #[serde(default)]
+        redacted: bool,
+        id: Option<String>,
+        call_id: Option<CallId>,
+        name: Option<String>,
+        args: Option<Box<RawValue>>,
+        invalid: Option<String>,
+        #[serde(default)]
+        error: bool,
+        mime: Option<String>,
+        data: Option<String>,
+        url: Option<String>,
+    }
+
+    fn need<T>(field: Option<T>, kind: &str, name: &str) -> Result<T, String> {
+        field.ok_or_else(|| format!("a part of type `{kind}` needs `{name}`"))
+    }
+
+    impl TryFrom<Flat> for Part {
+        type Error = String;
+
+        fn try_from(flat: Flat) -> Result<Self, String> {
+            let kind = flat.r#type.as_str();
+            let source = || match (flat.data.clone(), flat.url.clone()) {
+                (Some(data), None) => Ok(Source::Data(data)),
+                (None, Some(url)) => Ok(Source::Url(url)),
+                (Some(_), Some(_)) | (None, None) => Err(format!("a part of type `{kind}` needs one of `data` and `url`")),
+            };
+            Ok(match kind {
+                "text" => Self::Text { text: need(flat.text, kind, "text")?, signature: flat.signature },
+                "thinking" => {
+                    Self::Thinking { text: need(flat.text, kind, "text")?, signature: flat.signature, redacted: flat.redacted }
+                }
+                "tool_call" => Self::ToolCall {
+                    id: need(flat.id, kind, "id")?,
+                    call_id: need(flat.call_id, kind, "call_id")?,
+                    name: need(flat.name, kind, "name")?,
+                    args: need(flat.args, kind, "args")?,
+                    invalid: flat.invalid,
+                    signature: flat.signature,
+                },
+                "tool_result" => Self::ToolResult {
+                    id: need(flat.id, kind, "id")?,
+                    call_id: need(flat.call_id, kind, "call_id")?,
+                    text: need(flat.text, kind, "text")?,
+                    error: flat.error,
+                },
+                "image" => Self::Image { mime: need(flat.mime.clone(), kind, "mime")?, source: source()? },
+                "file" => Self::File { mime: need(flat.mime.clone(), kind, "mime")?, name: flat.name.clone(), source: source()? },
+                other => {
+                    return Err(format!(
+                        "unknown part type `{other}`; known are text, thinking, tool_call, tool_result, image, file"
+                    ));
+                }
+            })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_keeps_the_models_bytes() {
+        let text = r#"{"type":"tool_call","id":"x","call_id":"c","name":"read","args":{"b": 1.0,"a":12345678901234567890}}"#;
+        let part: Part = serde_json::from_str(text).unwrap();
+        assert_eq!(serde_json::to_string(&part).unwrap(), text);
+    }
+
+    #[test]
+    fn parts_round_trip() {
+        for text in [
+            r#"{"type":"text","text":"a"}"#,
+            r#"{"type":"thinking","text":"a","signature":"s"}"#,
+            r#"{"type":"tool_result","id":"x","call_id":"c","text":"t","error":true}"#,
+            r#"{"type":"image","mime":"image/png","data":"AA=="}"#,
+            r#"{"type":"file","mime":"text/plain","name":"n","url":"https://x"}"#,
+        ] {
+            let part: Part = serde_json::from_str(text).unwrap();
+            assert_eq!(serde_json::to_string(&part).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn a_bad_part_says_what_is_wrong() {
+        let error = serde_json::from_str::<Part>(r#"{"type":"image","mime":"image/png"}"#).unwrap_err();
+        assert!(error.to_string().contains("needs one of `data` and `url`"), "{error}");
+    }
+
+    #[test]
+    fn custom_kinds() {
+        let other: Custom = serde_json::from_str(r#""note""#).unwrap();
+        assert_eq!(other, Custom::Other("note".into()));
+        assert_eq!(serde_json::to_string(&Custom::AgentMessage).unwrap(), r#""agent_message""#);
+    }
+}

@@ -1,0 +1,160 @@
+//! Replies: `{"v":1,"ok":{…}}` or `{"v":1,"error":{code,message,retryable}}`.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::value::RawValue;
+
+use crate::event::json;
+
+/// Why a request was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Code {
+    BadRequest,
+    Denied,
+    NotFound,
+    Busy,
+    Exists,
+    StaleEpoch,
+    TooLarge,
+    Limit,
+    Internal,
+    Unavailable,
+}
+
+impl Code {
+    /// The number in `Nats-Service-Error-Code`: HTTP's.
+    pub const fn number(self) -> u16 {
+        match self {
+            Self::BadRequest => 400,
+            Self::Denied => 403,
+            Self::NotFound => 404,
+            Self::Busy | Self::Exists | Self::StaleEpoch => 409,
+            Self::TooLarge => 413,
+            Self::Limit => 429,
+            Self::Internal => 500,
+            Self::Unavailable => 503,
+        }
+    }
+
+    /// Whether the same request may succeed later.
+    pub const fn is_retryable(self) -> bool {
+        match self {
+            Self::Busy | Self::Unavailable => true,
+            Self::BadRequest
+            | Self::Denied
+            | Self::NotFound
+            | Self::Exists
+            | Self::StaleEpoch
+            | Self::TooLarge
+            | Self::Limit
+            | Self::Internal => false,
+        }
+    }
+}
+
+/// A refusal: what a client can act on, and what a person can read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Refusal {
+    pub code: Code,
+    pub message: String,
+    pub retryable: bool,
+}
+
+impl Refusal {
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), retryable: code.is_retryable() }
+    }
+
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(Code::BadRequest, message)
+    }
+
+    pub fn not_found(message: impl Into<String>) -> Self {
+        Self::new(Code::NotFound, message)
+    }
+
+    pub fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(Code::Unavailable, message)
+    }
+
+    pub fn internal(message: impl Into<String>) -> Self {
+        Self::new(Code::Internal, message)
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+/// A reply as it is read off the wire.
+#[derive(Debug, Deserialize)]
+struct Wire<'a> {
+    v: Option<u32>,
+    #[serde(borrow)]
+    ok: Option<&'a RawValue>,
+    error: Option<Refusal>,
+}
+
+/// Why a reply could not be taken as an answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplyError {
+    /// Not one of ours: a JetStream acknowledgement, say. Readers go on waiting.
+    #[error("a reply without `v`")]
+    Foreign,
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    #[error("cannot read the reply: {0}")]
+    Malformed(#[from] serde_json::Error),
+}
+
+/// The bytes of a positive reply around JSON.
+pub fn ok_json(ok: &str) -> String {
+    format!(r#"{{"v":1,"ok":{ok}}}"#)
+}
+
+/// The bytes of a reply.
+pub fn encode<T: Serialize>(result: &Result<T, Refusal>) -> String {
+    match result {
+        Ok(ok) => ok_json(&json(ok)),
+        Err(refusal) => format!(r#"{{"v":1,"error":{}}}"#, json(refusal)),
+    }
+}
+
+/// Reads a reply.
+pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ReplyError> {
+    let wire: Wire<'_> = serde_json::from_slice(bytes)?;
+    match wire {
+        Wire { v: None, .. } => Err(ReplyError::Foreign),
+        Wire { error: Some(refusal), .. } => Err(refusal.into()),
+        Wire { ok, .. } => Ok(serde_json::from_str(ok.map_or("{}", RawValue::get))?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_round_trips() {
+        let text = encode(&Ok::<_, Refusal>(vec![1, 2]));
+        assert_eq!(text, r#"{"v":1,"ok":[1,2]}"#);
+        assert_eq!(decode::<Vec<i32>>(text.as_bytes()).unwrap(), [1, 2]);
+
+        let text = encode(&Err::<(), _>(Refusal::unavailable("draining")));
+        assert_eq!(text, r#"{"v":1,"error":{"code":"unavailable","message":"draining","retryable":true}}"#);
+        assert!(matches!(decode::<()>(text.as_bytes()), Err(ReplyError::Refused(r)) if r.code == Code::Unavailable));
+    }
+
+    #[test]
+    fn an_acknowledgement_of_a_stream_is_no_reply() {
+        assert!(matches!(decode::<()>(br#"{"stream":"X","seq":1}"#), Err(ReplyError::Foreign)));
+    }
+}

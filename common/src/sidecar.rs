@@ -1,0 +1,124 @@
+//! What nodes and sidecars say to each other: requests on `tool.<sidecar>.<tool>` and `compact.<sidecar>.<compactor>`.
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::{AgentId, CallId, Seq, SessionId, TeamId, message::Message};
+
+/// A call of a tool. `args` fit the schema the sidecar declared.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ToolRequest {
+    pub v: u32,
+    /// The same for the same call, however often it is sent.
+    pub call_id: CallId,
+    pub tool: String,
+    #[cfg_attr(feature = "schema", schemars(with = "serde_json::Value"))]
+    pub args: Box<RawValue>,
+    pub agent_id: AgentId,
+    pub session_id: SessionId,
+    pub team_id: TeamId,
+    /// The caller's lease: a call of a lower one than seen is a fenced node's.
+    pub epoch: i64,
+    /// Time left, in milliseconds.
+    pub deadline_ms: u64,
+}
+
+/// What a sidecar sends to the reply subject of a call: any number of `progress`, then one of the others.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ToolReply {
+    pub v: u32,
+    #[serde(flatten)]
+    pub said: ToolSaid,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum ToolSaid {
+    Ok(String),
+    Error(String),
+    /// Renews the call's idle time-out.
+    Progress {
+        message: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        percent: Option<f64>,
+    },
+}
+
+/// A conversation to be summarised.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct CompactRequest {
+    pub v: u32,
+    pub call_id: CallId,
+    pub compactor: String,
+    pub model: CompactModel,
+    pub messages: Vec<Message>,
+    /// An estimate for all of it.
+    pub tokens: u64,
+    pub agent_id: AgentId,
+    pub session_id: SessionId,
+    /// Time left, in milliseconds.
+    pub deadline_ms: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct CompactModel {
+    pub id: String,
+    pub context_window: u64,
+}
+
+/// A compactor's answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct CompactReply {
+    pub v: u32,
+    #[serde(flatten)]
+    pub said: CompactSaid,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum CompactSaid {
+    /// The summary stands for every message before `keep_from`.
+    Compact {
+        summary: String,
+        keep_from: Seq,
+    },
+    /// Leave the conversation as it is.
+    Skip(bool),
+    Error(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_are_as_the_protocol_writes_them() {
+        for (text, said) in [
+            (r#"{"v":1,"ok":"done"}"#, ToolSaid::Ok("done".into())),
+            (r#"{"v":1,"error":"in progress"}"#, ToolSaid::Error("in progress".into())),
+            (
+                r#"{"v":1,"progress":{"message":"half","percent":50.0}}"#,
+                ToolSaid::Progress { message: "half".into(), percent: Some(50.0) },
+            ),
+        ] {
+            let reply = ToolReply { v: 1, said };
+            assert_eq!(serde_json::to_string(&reply).unwrap(), text);
+            assert_eq!(serde_json::from_str::<ToolReply>(text).unwrap(), reply);
+        }
+        for (text, said) in [
+            (r#"{"v":1,"compact":{"summary":"s","keep_from":7}}"#, CompactSaid::Compact { summary: "s".into(), keep_from: 7 }),
+            (r#"{"v":1,"skip":true}"#, CompactSaid::Skip(true)),
+        ] {
+            let reply = CompactReply { v: 1, said };
+            assert_eq!(serde_json::to_string(&reply).unwrap(), text);
+            assert_eq!(serde_json::from_str::<CompactReply>(text).unwrap(), reply);
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Every subject and registry key, built and parsed here and spelled nowhere else.
+
+use std::fmt;
+
+use crate::{AgentId, NodeId, SessionId, SidecarId};
+
+/// The words before every subject of a cluster; two clusters in one account never meet.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Prefix(String);
+
+/// Why a text is not a prefix.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("malformed subject prefix `{0}`: expected words of A-Z a-z 0-9 _ - joined by dots")]
+pub struct MalformedPrefix(String);
+
+impl Prefix {
+    /// Parses `a.b`; the empty text is no prefix.
+    pub fn parse(text: &str) -> Result<Self, MalformedPrefix> {
+        match text {
+            "" => Ok(Self::default()),
+            _ if text.split('.').all(crate::id::is_id) => Ok(Self(format!("{text}."))),
+            _ => Err(MalformedPrefix(text.into())),
+        }
+    }
+
+    /// Without the last dot; empty for none.
+    pub fn as_str(&self) -> &str {
+        self.0.trim_end_matches('.')
+    }
+
+    /// Puts the prefix before a subject.
+    pub fn on(&self, subject: impl fmt::Display) -> String {
+        format!("{}{subject}", self.0)
+    }
+
+    /// Takes it off again.
+    pub fn off<'a>(&self, subject: &'a str) -> Option<&'a str> {
+        subject.strip_prefix(&self.0)
+    }
+
+    /// The name of the registry's KV bucket.
+    pub fn registry(&self) -> String {
+        match self.as_str() {
+            "" => "planck_registry".into(),
+            words => format!("{}_planck_registry", words.replace('.', "_")),
+        }
+    }
+}
+
+/// The name of the micro service every node is an instance of.
+pub const NODE_SERVICE: &str = "planck-node";
+
+/// The queue group of commands that any node answers.
+pub const NODE_QUEUE: &str = "planck";
+
+/// The verb of what is only listed: nodes, teams, models, sidecars.
+pub const LIST: &str = "list";
+
+/// What is published.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Topic<'a> {
+    Agent(&'a AgentId),
+    Session(&'a SessionId),
+    AllSessions,
+    Node(&'a NodeId),
+    AllNodes,
+    Cluster(&'a str),
+    Sidecar(&'a SidecarId),
+    AllSidecars,
+    Cancel(&'a SidecarId),
+}
+
+impl fmt::Display for Topic<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Agent(id) => write!(f, "agent.{id}"),
+            Self::Session(id) => write!(f, "session.{id}"),
+            Self::AllSessions => f.write_str("session.*"),
+            Self::Node(id) => write!(f, "node.{id}"),
+            Self::AllNodes => f.write_str("node.*"),
+            Self::Cluster(kind) => write!(f, "cluster.{kind}"),
+            Self::Sidecar(id) => write!(f, "sidecar.{id}"),
+            Self::AllSidecars => f.write_str("sidecar.*"),
+            Self::Cancel(id) => write!(f, "cancel.{id}"),
+        }
+    }
+}
+
+/// The subject of a sidecar's tool.
+pub fn tool(sidecar: &SidecarId, tool: &str) -> String {
+    format!("tool.{sidecar}.{tool}")
+}
+
+/// The subject of a sidecar's compactor.
+pub fn compactor(sidecar: &SidecarId, compactor: &str) -> String {
+    format!("compact.{sidecar}.{compactor}")
+}
+
+/// A command's address: `cmd.agent.<agent>.<verb>` and its kin. The target is not yet an id: what came in is text until it is parsed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Address {
+    pub target: Target,
+    pub verb: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    Agent(String),
+    /// An id or a name.
+    Session(String),
+    Node(String),
+    Sessions,
+    Nodes,
+    Teams,
+    Models,
+    Sidecars,
+}
+
+impl Address {
+    pub fn new(target: Target, verb: impl Into<String>) -> Self {
+        Self { target, verb: verb.into() }
+    }
+
+    pub fn agent(agent: &str, verb: &str) -> Self {
+        Self::new(Target::Agent(agent.into()), verb)
+    }
+
+    pub fn session(session: &str, verb: &str) -> Self {
+        Self::new(Target::Session(session.into()), verb)
+    }
+
+    pub fn node(node: &str, verb: &str) -> Self {
+        Self::new(Target::Node(node.into()), verb)
+    }
+
+    /// The address a subject without its prefix spells; `None` for what is no command.
+    pub fn parse(subject: &str) -> Option<Self> {
+        let words: Vec<&str> = subject.split('.').collect();
+        let (target, verb) = match words.as_slice() {
+            ["cmd", "agent", id, verb] => (Target::Agent((*id).into()), verb),
+            ["cmd", "session", id, verb] => (Target::Session((*id).into()), verb),
+            ["cmd", "node", id, verb] => (Target::Node((*id).into()), verb),
+            ["cmd", "sessions", verb] => (Target::Sessions, verb),
+            ["cmd", "nodes", verb] => (Target::Nodes, verb),
+            ["cmd", "teams", verb] => (Target::Teams, verb),
+            ["cmd", "models", verb] => (Target::Models, verb),
+            ["cmd", "sidecars", verb] => (Target::Sidecars, verb),
+            _ => return None,
+        };
+        Some(Self::new(target, *verb))
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { target, verb } = self;
+        match target {
+            Target::Agent(id) => write!(f, "cmd.agent.{id}.{verb}"),
+            Target::Session(id) => write!(f, "cmd.session.{id}.{verb}"),
+            Target::Node(id) => write!(f, "cmd.node.{id}.{verb}"),
+            Target::Sessions => write!(f, "cmd.sessions.{verb}"),
+            Target::Nodes => write!(f, "cmd.nodes.{verb}"),
+            Target::Teams => write!(f, "cmd.teams.{verb}"),
+            Target::Models => write!(f, "cmd.models.{verb}"),
+            Target::Sidecars => write!(f, "cmd.sidecars.{verb}"),
+        }
+    }
+}
+
+/// The endpoints a node serves in the queue group: name and subject pattern.
+pub const SHARED_ENDPOINTS: &[(&str, &str)] = &[
+    ("agent", "cmd.agent.*.*"),
+    ("session", "cmd.session.*.*"),
+    ("sessions", "cmd.sessions.*"),
+    ("nodes", "cmd.nodes.*"),
+    ("teams", "cmd.teams.*"),
+    ("models", "cmd.models.*"),
+    ("sidecars", "cmd.sidecars.*"),
+];
+
+/// The subject pattern of what only this node answers.
+pub fn own_endpoint(node: &NodeId) -> String {
+    format!("cmd.node.{node}.*")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_round_trip() {
+        for subject in [
+            "cmd.agent.a1.prompt",
+            "cmd.session.bold-oak.events",
+            "cmd.node.n1.host",
+            "cmd.sessions.start",
+            "cmd.nodes.list",
+            "cmd.teams.list",
+            "cmd.models.list",
+            "cmd.sidecars.list",
+        ] {
+            assert_eq!(Address::parse(subject).unwrap().to_string(), subject);
+        }
+        for foreign in ["agent.a1", "cmd", "cmd.agent.a1", "cmd.agent.a.b.c", "cmd.other.list"] {
+            assert_eq!(Address::parse(foreign), None, "{foreign}");
+        }
+    }
+
+    #[test]
+    fn a_prefix_stands_before_everything() {
+        let prefix = Prefix::parse("eu.test").unwrap();
+        assert_eq!(prefix.on("agent.a"), "eu.test.agent.a");
+        assert_eq!(prefix.off("eu.test.agent.a"), Some("agent.a"));
+        assert_eq!(prefix.off("agent.a"), None);
+        assert_eq!(prefix.registry(), "eu_test_planck_registry");
+        assert_eq!(Prefix::default().registry(), "planck_registry");
+        assert!(Prefix::parse("a..b").is_err());
+        assert!(Prefix::parse("a.*").is_err());
+    }
+}

@@ -1,0 +1,49 @@
+//! What model calls consumed.
+
+use std::ops::{Add, AddAssign};
+
+use serde::{Deserialize, Serialize};
+
+/// Tokens and money. `input_tokens` are those neither read from nor written to a prompt cache.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct Usage {
+    pub input_tokens: u64,
+    pub output_tokens: u64,
+    pub cache_read_tokens: u64,
+    pub cache_write_tokens: u64,
+    /// US dollars by the catalogue's prices; 0 where the model's prices are unknown.
+    pub cost_usd: f64,
+}
+
+impl Usage {
+    /// All tokens, cached ones included.
+    pub fn tokens(&self) -> u64 {
+        self.context_tokens() + self.output_tokens
+    }
+
+    /// The size of the prompt as the provider counted it.
+    pub fn context_tokens(&self) -> u64 {
+        self.input_tokens + self.cache_read_tokens + self.cache_write_tokens
+    }
+}
+
+impl Add for Usage {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self {
+            input_tokens: self.input_tokens + other.input_tokens,
+            output_tokens: self.output_tokens + other.output_tokens,
+            cache_read_tokens: self.cache_read_tokens + other.cache_read_tokens,
+            cache_write_tokens: self.cache_write_tokens + other.cache_write_tokens,
+            cost_usd: self.cost_usd + other.cost_usd,
+        }
+    }
+}
+
+impl AddAssign for Usage {
+    fn add_assign(&mut self, other: Self) {
+        *self = *self + other;
+    }
+}

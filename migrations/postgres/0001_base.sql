@@ -1,0 +1,228 @@
+-- The record, the lease, the inbox, the log. Times are milliseconds since 1970 as the writer saw them; specs and bodies
+-- are JSON as text, for jsonb refuses \u0000 and would fail everybody's batch.
+
+CREATE TABLE store (id text NOT NULL);
+INSERT INTO store (id) VALUES (replace(gen_random_uuid()::text, '-', ''));
+
+CREATE TABLE sessions (
+  id text PRIMARY KEY,
+  name text NOT NULL UNIQUE,
+  state text NOT NULL DEFAULT 'open',
+  team_id text NOT NULL,
+  lead text NOT NULL,
+  spec text NOT NULL,
+  metadata text NOT NULL DEFAULT '{}',
+  next_seq bigint NOT NULL DEFAULT 1,
+  agents int NOT NULL DEFAULT 0,
+  input_tokens bigint NOT NULL DEFAULT 0,
+  output_tokens bigint NOT NULL DEFAULT 0,
+  cache_read_tokens bigint NOT NULL DEFAULT 0,
+  cache_write_tokens bigint NOT NULL DEFAULT 0,
+  cost_usd double precision NOT NULL DEFAULT 0,
+  created_at bigint NOT NULL,
+  updated_at bigint NOT NULL
+);
+-- every save changes a session's row in place; room on its page keeps that from growing the index
+ALTER TABLE sessions SET (fillfactor = 70);
+
+CREATE TABLE agents (
+  session_id text NOT NULL,
+  id text NOT NULL,
+  name text NOT NULL,
+  type text NOT NULL,
+  role text NOT NULL,
+  spec text NOT NULL,
+  state text NOT NULL DEFAULT 'idle',
+  input_tokens bigint NOT NULL DEFAULT 0,
+  output_tokens bigint NOT NULL DEFAULT 0,
+  cache_read_tokens bigint NOT NULL DEFAULT 0,
+  cache_write_tokens bigint NOT NULL DEFAULT 0,
+  cost_usd double precision NOT NULL DEFAULT 0,
+  node_id text,
+  epoch bigint NOT NULL DEFAULT 1,
+  last_seq bigint NOT NULL DEFAULT 0,
+  incarnation bigint NOT NULL DEFAULT 0,
+  born bigint GENERATED ALWAYS AS IDENTITY,
+  PRIMARY KEY (session_id, id),
+  UNIQUE (session_id, name)
+);
+ALTER TABLE agents SET (fillfactor = 70);
+CREATE UNIQUE INDEX agents_by_id ON agents (id);
+CREATE INDEX agents_by_node ON agents (node_id) WHERE node_id IS NOT NULL;
+
+CREATE TABLE log (
+  session_id text NOT NULL,
+  seq bigint NOT NULL,
+  agent_id text NOT NULL,
+  node_id text NOT NULL,
+  epoch bigint NOT NULL,
+  prev bigint NOT NULL,
+  kind text NOT NULL,
+  turn int NOT NULL,
+  request int NOT NULL,
+  at bigint NOT NULL,
+  hidden_by bigint,
+  covers bigint,
+  body text NOT NULL,
+  PRIMARY KEY (session_id, seq)
+);
+CREATE INDEX log_by_agent ON log (session_id, agent_id, seq);
+CREATE INDEX log_checkpoints ON log (session_id, covers) WHERE covers IS NOT NULL;
+CREATE INDEX log_turns ON log (session_id, agent_id, seq) WHERE kind IN ('turn_start', 'turn_end', 'error');
+
+CREATE TABLE inputs (
+  session_id text NOT NULL,
+  id text NOT NULL,
+  agent_id text NOT NULL,
+  kind text NOT NULL,
+  mode text NOT NULL DEFAULT 'queue',
+  sender text,
+  sender_name text,
+  reply_to text,
+  content text NOT NULL,
+  fresh boolean NOT NULL DEFAULT false,
+  head bigint NOT NULL,
+  at bigint NOT NULL,
+  turn int,
+  outcome text,
+  answer text,
+  waiting boolean NOT NULL DEFAULT false,
+  accepted bigint GENERATED ALWAYS AS IDENTITY,
+  PRIMARY KEY (session_id, id)
+);
+CREATE INDEX inputs_open ON inputs (session_id, agent_id) WHERE outcome IS NULL;
+CREATE INDEX inputs_waits ON inputs (session_id, sender) WHERE waiting;
+CREATE INDEX inputs_tasks ON inputs (session_id, agent_id) WHERE kind = 'task';
+CREATE INDEX inputs_replies ON inputs (session_id, reply_to) WHERE reply_to IS NOT NULL;
+
+-- Every statement of a function has its own snapshot, so what it reads after a lock is what the lock's last holder left.
+
+-- A member, under the lead's incarnation. The name gets a number where the team has it already.
+CREATE FUNCTION planck_birth(s text, a text, wanted text, agent_type text, agent_role text, agent_spec text,
+  under text, under_incarnation bigint, node text, default_max int)
+RETURNS TABLE (verdict text, detail text, most int) LANGUAGE plpgsql VOLATILE AS $$
+DECLARE n int := 1; label text := wanted; allowed int;
+BEGIN
+  IF EXISTS (SELECT 1 FROM agents WHERE session_id = s AND id = a) THEN
+    RETURN QUERY SELECT 'known', NULL::text, 0; RETURN; END IF;
+  PERFORM 1 FROM agents WHERE session_id = s AND id = under AND incarnation = under_incarnation FOR SHARE;
+  IF NOT FOUND THEN RETURN QUERY SELECT 'team_dead', NULL::text, 0; RETURN; END IF;
+  SELECT coalesce((spec::json #>> '{limits,max_agents}')::int, default_max) INTO allowed FROM sessions WHERE id = s FOR NO KEY UPDATE;
+  IF EXISTS (SELECT 1 FROM agents WHERE session_id = s AND id = a) THEN
+    RETURN QUERY SELECT 'known', NULL::text, 0; RETURN; END IF;
+  UPDATE sessions SET agents = agents + 1 WHERE id = s AND agents < allowed;
+  IF NOT FOUND THEN RETURN QUERY SELECT 'full', NULL::text, allowed; RETURN; END IF;
+  WHILE EXISTS (SELECT 1 FROM agents WHERE session_id = s AND name = label) LOOP
+    n := n + 1;
+    label := left(wanted, 63 - length(n::text)) || '-' || n;
+  END LOOP;
+  INSERT INTO agents (session_id, id, name, type, role, spec, node_id) VALUES (s, a, label, agent_type, agent_role, agent_spec, node);
+  RETURN QUERY SELECT 'born', label, 0;
+END $$;
+
+-- A question whose asker waits, unless a path of waiting questions leads from the target back to the asker. One that was
+-- asked before is waited for again, which may close a cycle too.
+CREATE FUNCTION planck_ask(s text, qid text, asker text, asker_epoch bigint, target text, asker_name text, q_mode text,
+  q_content text, q_fresh boolean, q_at bigint, max_depth int)
+RETURNS TABLE (verdict text, detail text, path text[], node text, depth int) LANGUAGE plpgsql VOLATILE AS $$
+DECLARE cycle text[]; deep int; before bigint;
+BEGIN
+  PERFORM 1 FROM agents WHERE session_id = s AND id IN (asker, target) ORDER BY id FOR SHARE;
+  IF NOT EXISTS (SELECT 1 FROM agents WHERE session_id = s AND id = asker AND epoch = asker_epoch) THEN
+    RETURN QUERY SELECT 'stale_epoch', NULL::text, NULL::text[], NULL::text, 0; RETURN; END IF;
+  RETURN QUERY SELECT CASE WHEN i.agent_id = target AND i.sender = asker THEN 'known' ELSE 'taken' END, i.outcome, NULL::text[], NULL::text, 0
+    FROM inputs i WHERE i.session_id = s AND i.id = qid AND (i.agent_id <> target OR i.sender IS DISTINCT FROM asker OR i.waiting OR i.outcome IS NOT NULL);
+  IF FOUND THEN RETURN; END IF;
+  IF NOT EXISTS (SELECT 1 FROM agents WHERE session_id = s AND id = target AND state <> 'stopped') THEN
+    RETURN QUERY SELECT 'not_found', NULL::text, NULL::text[], NULL::text, 0; RETURN; END IF;
+  SELECT next_seq - 1 INTO before FROM sessions WHERE id = s FOR NO KEY UPDATE;
+  WITH RECURSIVE p(a, through) AS (
+    SELECT target, ARRAY[target] UNION ALL
+    SELECT i.agent_id, p.through || i.agent_id FROM p JOIN inputs i ON i.session_id = s AND i.sender = p.a AND i.waiting
+    WHERE i.agent_id <> ALL (p.through))
+  SELECT asker || p.through INTO cycle FROM p WHERE p.a = asker LIMIT 1;
+  IF cycle IS NOT NULL THEN RETURN QUERY SELECT 'cycle', NULL::text, cycle, NULL::text, 0; RETURN; END IF;
+  WITH RECURSIVE u(a, n) AS (
+    SELECT asker, 1 UNION
+    SELECT i.sender, u.n + 1 FROM u JOIN inputs i ON i.session_id = s AND i.agent_id = u.a AND i.waiting AND u.n <= max_depth)
+  SELECT max(n) INTO deep FROM u;
+  IF deep > max_depth THEN RETURN QUERY SELECT 'too_deep', NULL::text, NULL::text[], NULL::text, deep; RETURN; END IF;
+  INSERT INTO inputs (session_id, id, agent_id, kind, mode, sender, sender_name, content, fresh, head, at, waiting)
+  VALUES (s, qid, target, 'question', q_mode, asker, asker_name, q_content, q_fresh, before, q_at, true)
+    ON CONFLICT DO NOTHING;
+  IF NOT FOUND THEN
+    UPDATE inputs SET waiting = true WHERE session_id = s AND id = qid AND outcome IS NULL;
+    RETURN QUERY SELECT 'known', i.outcome, NULL::text[], NULL::text, 0 FROM inputs i WHERE i.session_id = s AND i.id = qid;
+    RETURN;
+  END IF;
+  RETURN QUERY SELECT 'asked', NULL::text, NULL::text[], a.node_id, 0 FROM agents a WHERE a.session_id = s AND a.id = target;
+END $$;
+
+-- Hides a message and all after it. Every lease gets a new epoch, so no writer of the old history can go on.
+CREATE FUNCTION planck_rewind(s text, lead_epoch bigint, target bigint, rewound_by text, written_at bigint)
+RETURNS TABLE (verdict text, head bigint, agent text, new_epoch bigint, unborn boolean) LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+DECLARE leader text; place bigint; last_turn int; last_request int; written text := format('{"to":%s,"by":%s}', target, to_json(rewound_by));
+BEGIN
+  SELECT lead INTO leader FROM sessions WHERE id = s;
+  PERFORM 1 FROM agents WHERE session_id = s ORDER BY id FOR NO KEY UPDATE;
+  -- the same rewind, whose answer was lost
+  SELECT l.seq INTO place FROM log l JOIN agents a ON a.session_id = s AND a.id = leader AND a.epoch = lead_epoch + 1
+    WHERE l.session_id = s AND l.agent_id = leader AND l.epoch = lead_epoch + 1 AND l.kind = 'rewound' AND l.body = written;
+  IF NOT FOUND THEN
+    IF NOT EXISTS (SELECT 1 FROM agents WHERE session_id = s AND id = leader AND epoch = lead_epoch) THEN
+      RETURN QUERY SELECT 'stale_epoch', 0::bigint, NULL::text, 0::bigint, false; RETURN; END IF;
+    PERFORM 1 FROM log WHERE session_id = s AND seq = target AND kind = 'message' AND hidden_by IS NULL;
+    IF NOT FOUND THEN RETURN QUERY SELECT 'no_message', 0::bigint, NULL::text, 0::bigint, false; RETURN; END IF;
+    PERFORM 1 FROM inputs WHERE session_id = s AND (outcome IS NULL OR turn IS NOT NULL) ORDER BY id FOR NO KEY UPDATE;
+    UPDATE sessions SET next_seq = next_seq + 1, updated_at = greatest(updated_at, written_at) WHERE id = s
+      RETURNING next_seq - 1 INTO place;
+    UPDATE inputs SET waiting = false WHERE session_id = s AND waiting;
+    UPDATE inputs i SET outcome = 'rewound' WHERE i.session_id = s
+      AND CASE WHEN i.turn IS NULL THEN i.outcome IS NULL AND i.sender IS NOT NULL
+        ELSE EXISTS (SELECT 1 FROM log l WHERE l.session_id = s AND l.agent_id = i.agent_id AND l.turn = i.turn
+          AND l.kind = 'turn_start' AND l.seq >= target AND l.hidden_by IS NULL) END;
+    UPDATE log SET hidden_by = place WHERE session_id = s AND seq >= target AND hidden_by IS NULL;
+    SELECT turn, request INTO last_turn, last_request FROM log WHERE session_id = s AND agent_id = leader ORDER BY seq DESC LIMIT 1;
+    INSERT INTO log (session_id, seq, agent_id, node_id, epoch, prev, kind, turn, request, at, body)
+      SELECT s, place, leader, coalesce(a.node_id, 'nobody'), a.epoch + 1, a.last_seq, 'rewound', coalesce(last_turn, 0),
+        coalesce(last_request, 0), written_at, written
+      FROM agents a WHERE a.session_id = s AND a.id = leader;
+    UPDATE agents SET epoch = epoch + 1, last_seq = CASE WHEN id = leader THEN place ELSE last_seq END WHERE session_id = s;
+  END IF;
+  RETURN QUERY SELECT 'rewound', place, a.id, a.epoch, EXISTS (SELECT 1 FROM log l WHERE l.session_id = s AND l.hidden_by = place
+      AND l.kind = 'worker_spawned' AND l.body::json ->> 'id' = a.id)
+    FROM agents a WHERE a.session_id = s ORDER BY a.born;
+END $$;
+
+-- Gives a lease up. A stop ends what came into the inbox until the lock was had, so nobody waits for an agent that is gone.
+CREATE FUNCTION planck_release(s text, a text, held_epoch bigint, for_good boolean)
+RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+DECLARE holder text; now_at bigint;
+BEGIN
+  SELECT node_id, epoch INTO holder, now_at FROM agents WHERE session_id = s AND id = a FOR NO KEY UPDATE;
+  IF NOT FOUND THEN RETURN 'not_found'; END IF;
+  IF now_at = held_epoch + 1 AND holder IS NULL THEN RETURN 'released'; END IF;
+  IF now_at <> held_epoch THEN RETURN 'stale_epoch'; END IF;
+  UPDATE agents SET node_id = NULL, epoch = epoch + 1, state = CASE WHEN for_good THEN 'stopped' ELSE 'idle' END
+    WHERE session_id = s AND id = a;
+  IF for_good THEN
+    UPDATE inputs SET outcome = 'stopped', waiting = false WHERE session_id = s AND agent_id = a AND outcome IS NULL;
+  END IF;
+  RETURN 'released';
+END $$;
+
+CREATE FUNCTION planck_delete(s text, OUT verdict text, OUT agents_gone bigint, OUT rows_gone bigint, OUT inputs_gone bigint)
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE stands text;
+BEGIN
+  PERFORM 1 FROM agents WHERE session_id = s ORDER BY id FOR UPDATE;
+  SELECT state INTO stands FROM sessions WHERE id = s FOR UPDATE;
+  IF NOT FOUND THEN verdict := 'not_found'; RETURN; END IF;
+  IF stands <> 'closed' THEN verdict := 'open'; RETURN; END IF;
+  DELETE FROM inputs WHERE session_id = s; GET DIAGNOSTICS inputs_gone = ROW_COUNT;
+  DELETE FROM log WHERE session_id = s; GET DIAGNOSTICS rows_gone = ROW_COUNT;
+  DELETE FROM agents WHERE session_id = s; GET DIAGNOSTICS agents_gone = ROW_COUNT;
+  DELETE FROM sessions WHERE id = s;
+  verdict := 'deleted';
+END $$;

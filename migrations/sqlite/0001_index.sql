@@ -1,0 +1,38 @@
+-- Where to look: names, agents and nodes to session files. What is true is in the files.
+
+CREATE TABLE store (
+  only INTEGER PRIMARY KEY CHECK (only = 1),
+  id TEXT NOT NULL
+);
+
+-- `state` is that of the file, a moment later; `new` until the file holds the session.
+CREATE TABLE sessions (
+  id TEXT PRIMARY KEY,
+  name TEXT NOT NULL UNIQUE,
+  state TEXT NOT NULL,
+  created_at INTEGER NOT NULL,
+  changed_at INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX sessions_by_age ON sessions (created_at, id);
+
+CREATE TABLE agents (
+  id TEXT PRIMARY KEY,
+  session_id TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX agents_of_session ON agents (session_id);
+
+-- Written before a lease is taken, removed by a sweep that finds none.
+CREATE TABLE leases (
+  node_id TEXT NOT NULL,
+  session_id TEXT NOT NULL,
+  PRIMARY KEY (node_id, session_id)
+) WITHOUT ROWID;
+
+-- Written before an input, removed after it was consumed or by a sweep that finds it gone.
+CREATE TABLE pending (
+  session_id TEXT NOT NULL,
+  input_id TEXT NOT NULL,
+  agent_id TEXT NOT NULL,
+  at INTEGER NOT NULL,
+  PRIMARY KEY (session_id, input_id)
+) WITHOUT ROWID;

@@ -1,0 +1,19 @@
+//! The SQL schema in two dialects that change together. A change is a new file in both folders; files that were released
+//! stay as they are.
+
+/// One step forward of a schema.
+#[derive(Debug, Clone, Copy)]
+pub struct Migration {
+    /// The schema's version after it, from 1 without gaps.
+    pub version: u32,
+    pub sql: &'static str,
+}
+
+/// Of the shared Postgres database.
+pub const POSTGRES: &[Migration] = &[Migration { version: 1, sql: include_str!("../postgres/0001_base.sql") }];
+
+/// Of each session's SQLite file.
+pub const SQLITE_SESSION: &[Migration] = &[Migration { version: 1, sql: include_str!("../sqlite/0001_session.sql") }];
+
+/// Of a folder's `index.db`, which can be rebuilt from the session files.
+pub const SQLITE_INDEX: &[Migration] = &[Migration { version: 1, sql: include_str!("../sqlite/0001_index.sql") }];

@@ -1,0 +1,125 @@
+//! A round of the loop with one tool call, early in a conversation and late: its cost must not depend on what was said before.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a bench ends at the first surprise")]
+
+use std::{collections::VecDeque, time::Duration};
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use planck_common::{
+    AgentId, InputId, SessionId, Timestamp,
+    command::Mode,
+    event::{Effect as ToolEffect, InputKind},
+    message::{Part, StopReason},
+    spec::{AgentLimits, AgentSpec, Grant, ModelRef, Role, SessionLimits},
+    usage::Usage,
+};
+use planck_node::{
+    agent::{Agent, Arrival, Effect, Input, Settings, Setup, Ticket, input::Saved},
+    model::RetryRules,
+    model::{Chunk, Finish, ModelCard, ToolSpec},
+    tools::Outcome,
+};
+use serde_json::{Map, value::RawValue};
+
+/// An agent whose saves are committed at once.
+struct Loop {
+    agent: Agent,
+    seq: i64,
+    round: u64,
+    model: Option<Ticket>,
+    tool: Option<Ticket>,
+}
+
+fn setup() -> Setup {
+    let spec = AgentSpec {
+        r#type: "worker".into(),
+        name: "w".into(),
+        description: String::new(),
+        role: Role::Worker,
+        model: ModelRef { provider: "scripted".into(), id: "m".into(), base_url: None },
+        system_prompt: "Be brief.".into(),
+        opts: Map::new(),
+        tools: vec!["read".into()],
+        skills: vec![],
+        grant: Grant::default(),
+        compactor: None,
+        limits: AgentLimits::default(),
+        labels: Map::new(),
+        spawned_by: None,
+    };
+    let parameters = RawValue::from_string(r#"{"type":"object"}"#.into()).unwrap().into();
+    let tool = ToolSpec { name: "read".into(), description: "Reads.".into(), parameters, effect: ToolEffect::Pure };
+    Setup {
+        session: SessionId::mint(),
+        agent: AgentId::mint(),
+        epoch: 1,
+        spec,
+        card: ModelCard { context_window: u64::MAX / 2, max_output: 4_096, prices: None, retry: RetryRules::default() },
+        tools: [tool].into(),
+        limits: SessionLimits::default(),
+        settings: Settings { max_requests_per_turn: u32::MAX, ..Settings::default() },
+    }
+}
+
+impl Loop {
+    /// In a turn that has gone through so many rounds.
+    fn after(rounds: u64) -> Self {
+        let mut looping = Self { agent: Agent::new(setup()), seq: 0, round: 0, model: None, tool: None };
+        looping.step(Input::Arrived(Arrival {
+            id: InputId::mint(),
+            kind: InputKind::Prompt,
+            mode: Mode::Queue,
+            sender: None,
+            reply_to: None,
+            content: vec![Part::text("Go on and on.")],
+            fresh: false,
+        }));
+        (0..rounds).for_each(|_| looping.round());
+        looping
+    }
+
+    fn step(&mut self, input: Input) {
+        let now = Timestamp::from_millis(1_767_268_800_000);
+        let mut todo = VecDeque::from(self.agent.step(input, now));
+        while let Some(effect) = todo.pop_front() {
+            if let Effect::Save(save) = effect {
+                let seqs = save
+                    .entries
+                    .iter()
+                    .map(|_| {
+                        self.seq += 1;
+                        self.seq
+                    })
+                    .collect();
+                let saved = Saved { save: save.ticket, seqs, session: Usage::default() };
+                todo.extend(self.agent.step(Input::Saved(saved), now));
+            } else if let Effect::CallModel { ticket } = effect {
+                self.model = Some(ticket);
+            } else if let Effect::RunTool(run) = effect {
+                self.tool = Some(run.ticket);
+            }
+        }
+    }
+
+    fn round(&mut self) {
+        self.round += 1;
+        let ticket = self.model.take().unwrap();
+        let args = format!(r#"{{"line":{}}}"#, self.round);
+        let call = Chunk::Call { part: 0, id: format!("call_{}", self.round), name: "read".into() };
+        self.step(Input::Chunks { ticket, chunks: vec![call, Chunk::Args { part: 0, json: args }] });
+        let usage = Usage { input_tokens: 100, output_tokens: 20, ..Usage::default() };
+        self.step(Input::Answered { ticket, result: Ok(Finish { stop: StopReason::ToolUse, usage }), jitter: 0.0 });
+        let ticket = self.tool.take().unwrap();
+        self.step(Input::ToolDone { ticket, outcome: Outcome::ok("a line of text"), elapsed: Duration::from_millis(1) });
+    }
+}
+
+/// The conversation grows while it is measured, so the late one has at least so many messages.
+fn round(criterion: &mut Criterion) {
+    for messages in [10, 1_000, 10_000] {
+        let mut looping = Loop::after(messages / 2);
+        criterion.bench_function(&format!("step/round after {messages} messages"), |bencher| bencher.iter(|| looping.round()));
+    }
+}
+
+criterion_group!(benches, round);
+criterion_main!(benches);

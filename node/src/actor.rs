@@ -1,0 +1,25 @@
+//! Performs what agents decide: one task per agent, one mailbox, a `JoinSet` of model and tool work. `host` owns them all.
+
+pub mod host;
+pub mod mail;
+pub mod parts;
+pub mod queues;
+pub mod runtimes;
+pub mod turnstile;
+pub mod waiters;
+
+mod arrival;
+mod beginning;
+mod calling;
+mod change;
+mod deltas;
+mod encoding;
+mod life;
+mod perform;
+mod saving;
+mod spans;
+mod work;
+
+pub use host::{Host, Hosting, Opening};
+pub use mail::{Change, Verdict};
+pub use parts::{Parts, Toolsmith};

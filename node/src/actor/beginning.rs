@@ -1,0 +1,158 @@
+//! Where an agent begins on this node: what the store knows of it becomes an actor that goes on.
+
+use std::{sync::Arc, time::Duration};
+
+use planck_common::{
+    Timestamp,
+    envelope::Writer,
+    event::{AgentStarted, Event, Warning},
+};
+use tokio::sync::mpsc;
+
+use super::{
+    deltas::Deltas,
+    encoding::Encoding,
+    host::{Ended, Farewell, Opening},
+    life::{Actor, Ends, names},
+    mail::Mail,
+    parts::{Identity, Parts},
+    queues::Hold,
+    saving::Saves,
+    spans::Spans,
+    work::Work,
+};
+use crate::{
+    agent::{Agent, Effect, Memory, Setup},
+    store::{AgentRecord, StoreError},
+    tools::Runner,
+};
+
+/// Waits between tries to load an agent while the store is away.
+const STORE_AWAY: Duration = Duration::from_millis(500);
+
+/// Where an agent begins.
+pub(super) struct Beginning {
+    pub(super) parts: Arc<Parts>,
+    pub(super) identity: Identity,
+    pub(super) client: reqwest::Client,
+    pub(super) opening: Opening,
+}
+
+impl Beginning {
+    /// Lives until the agent leaves this node or memory.
+    pub(super) async fn live(self, mut mailbox: mpsc::Receiver<Box<Mail>>) -> Ended {
+        let agent = self.identity.agent.clone();
+        match Box::pin(self.load()).await {
+            Ok((mut actor, effects, opening)) => {
+                let ended = actor.run(effects, opening, &mut mailbox).await;
+                actor.end(ended, mailbox).await
+            }
+            Err(StoreError::StaleEpoch(_)) => {
+                tracing::debug!(%agent, "another holds the agent by now");
+                Ended::Gone(Farewell::to_nobody())
+            }
+            Err(error) => {
+                tracing::error!(%agent, %error, "cannot load the agent");
+                Ended::Gone(Farewell::to_nobody())
+            }
+        }
+    }
+
+    async fn load(self) -> Result<(Actor, Vec<Effect>, Vec<Event>), StoreError> {
+        loop {
+            match self.recall().await {
+                Ok((record, memory)) => {
+                    let hold = self.parts.queues.hold(&self.identity.session.id);
+                    let enrolled = hold.queue.enroll(self.identity.agent.clone(), record.last_seq).await;
+                    enrolled.map_err(|error| StoreError::Away(error.to_string()))?;
+                    return self.begin(record, memory, hold);
+                }
+                Err(StoreError::Away(reason)) => {
+                    tracing::warn!(agent = %self.identity.agent, reason, "the store is away; the agent waits");
+                    tokio::time::sleep(STORE_AWAY).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    async fn recall(&self) -> Result<(AgentRecord, Memory), StoreError> {
+        let Identity { session, agent, epoch } = &self.identity;
+        let store = &self.parts.store;
+        let gone = || StoreError::NotFound(format!("agent {agent} is not in the store"));
+        let record = store.find_agent(agent).await?.ok_or_else(gone)?;
+        if record.epoch != *epoch {
+            return Err(StoreError::StaleEpoch(agent.to_string()));
+        }
+        let totals = store.session(&session.id).await?.ok_or_else(gone)?.totals;
+        let is_new = record.last_seq == 0;
+        let tasks = if is_new { vec![] } else { store.tasks(&session.id, agent).await? };
+        let memory = Memory {
+            rows: if is_new { vec![] } else { store.load(&session.id, agent).await? },
+            inputs: store.open_inputs(&session.id, agent).await?.into_iter().map(Into::into).collect(),
+            responded: tasks.into_iter().filter(|task| task.responded).map(|task| task.id).collect(),
+            totals: record.totals,
+            session: totals,
+            open_turn: self.opening.open_turn,
+        };
+        Ok((record, memory))
+    }
+
+    fn begin(self, record: AgentRecord, memory: Memory, hold: Hold) -> Result<(Actor, Vec<Effect>, Vec<Event>), StoreError> {
+        let Self { parts, identity, client, opening } = self;
+        let mut opening = opening.events;
+        let (toolbox, unknown) = parts.tools.toolbox(&record.spec);
+        if !unknown.is_empty() {
+            tracing::warn!(agent = %identity.agent, ?unknown, "tools are not known on this node");
+        }
+        if record.last_seq == 0 {
+            let started = AgentStarted { role: record.spec.role, model: record.spec.model.clone(), tools: names(&toolbox) };
+            opening.push(Event::AgentStarted(started));
+            opening.extend(concerns(parts.models.warning(&record.spec.model), &unknown));
+        }
+        let writer = Writer {
+            agent_id: identity.agent.clone(),
+            session_id: identity.session.id.clone(),
+            team_id: identity.session.team.clone(),
+            node_id: parts.node.clone(),
+            epoch: identity.epoch,
+        };
+        let setup = Setup {
+            session: identity.session.id.clone(),
+            agent: identity.agent.clone(),
+            epoch: identity.epoch,
+            card: parts.models.card(&record.spec.model),
+            tools: toolbox.specs(),
+            limits: identity.session.limits,
+            settings: parts.settings.clone(),
+            spec: record.spec,
+        };
+        let restored = Agent::restore(setup, memory, Timestamp::now());
+        let (agent, effects) = restored.map_err(|error| StoreError::Broken(error.to_string()))?;
+        let actor = Actor {
+            runner: Runner::new(parts.calls),
+            saves: Saves::new(writer, hold),
+            agent,
+            toolbox: Arc::new(toolbox),
+            encoding: Encoding::default(),
+            deltas: Deltas::default(),
+            work: Work::default(),
+            spans: Spans::default(),
+            ends: Ends::default(),
+            parts,
+            identity,
+            client,
+        };
+        Ok((actor, effects, opening))
+    }
+}
+
+/// What whoever started an agent should know of it.
+fn concerns(model: Option<String>, unknown_tools: &[String]) -> Vec<Event> {
+    let model = model.map(|message| Warning { code: "unknown_model".into(), message });
+    let tools = (!unknown_tools.is_empty()).then(|| Warning {
+        code: "unknown_tools".into(),
+        message: format!("this node has no tool {}; the agent goes without", unknown_tools.join(", ")),
+    });
+    model.into_iter().chain(tools).map(Event::Warning).collect()
+}

@@ -1,0 +1,52 @@
+//! Calls a model: turns its stream into inputs for the agent.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use tokio::sync::mpsc;
+use tracing::{Instrument, Span};
+
+use super::spans::record_answer;
+use crate::{
+    agent::{Input, Ticket},
+    llm::{Progress, Provider},
+    model::{Failure, FailureKind, Finish},
+};
+
+/// A request ready to be sent.
+pub struct Call {
+    pub ticket: Ticket,
+    pub provider: Arc<dyn Provider>,
+    pub client: reqwest::Client,
+    pub model: String,
+    pub body: Bytes,
+    pub span: Span,
+}
+
+impl Call {
+    /// Sends it, passes on the pieces of the reply, and gives its end.
+    pub async fn run(self, pieces: mpsc::Sender<Input>) -> Input {
+        let (ticket, span) = (self.ticket, self.span.clone());
+        let result = self.read(pieces).instrument(span.clone()).await;
+        record_answer(&span, &result);
+        Input::Answered { ticket, result, jitter: fastrand::f64() }
+    }
+
+    async fn read(self, pieces: mpsc::Sender<Input>) -> Result<Finish, Failure> {
+        let Self { ticket, provider, client, model, body, span: _ } = self;
+        let mut stream = provider.stream(&client, &model, body);
+        while let Some(progress) = stream.next().await {
+            match progress? {
+                Progress::Chunks(chunks) => {
+                    if pieces.send(Input::Chunks { ticket, chunks }).await.is_err() {
+                        break;
+                    }
+                }
+                Progress::Finished(finish) => return Ok(finish),
+            }
+        }
+        let message = format!("{}: the stream ended without its end", provider.name());
+        Err(Failure { kind: FailureKind::Transient, message, retry_after: None })
+    }
+}

@@ -1,0 +1,125 @@
+//! Holds a reply's deltas back for a moment, so that many small ones become one event.
+
+use std::time::Duration;
+
+use planck_common::{
+    envelope::Place,
+    event::{Delta, EventKind, json},
+};
+use tokio::time::Instant;
+
+/// How long a delta may wait for others.
+const WINDOW: Duration = Duration::from_millis(40);
+/// How many bytes make an event worth sending at once.
+const FULL: usize = 512;
+
+/// The deltas of one agent that are not yet published.
+#[derive(Debug, Default)]
+pub struct Deltas {
+    held: Option<Held>,
+}
+
+#[derive(Debug)]
+struct Held {
+    kind: EventKind,
+    place: Place,
+    delta: Delta,
+    /// Unicode scalar values in `delta`.
+    length: usize,
+    due: Instant,
+}
+
+/// A live event ready to be published.
+#[derive(Debug, PartialEq)]
+pub struct Ready {
+    pub kind: EventKind,
+    pub place: Place,
+    pub data: String,
+}
+
+impl Deltas {
+    /// Takes a delta in; what comes out is to be published now, in order.
+    pub fn push(&mut self, kind: EventKind, place: Place, delta: Delta, now: Instant) -> Vec<Ready> {
+        let mut ready = Vec::new();
+        if !self.held.as_ref().is_some_and(|held| held.continues_with(kind, place, &delta)) {
+            ready.extend(self.take());
+        }
+        let length = delta.text.chars().count();
+        match &mut self.held {
+            Some(held) => {
+                held.delta.text.push_str(&delta.text);
+                held.length += length;
+            }
+            None => self.held = Some(Held { kind, place, delta, length, due: now + WINDOW }),
+        }
+        if self.held.as_ref().is_some_and(|held| held.delta.text.len() >= FULL) {
+            ready.extend(self.take());
+        }
+        ready
+    }
+
+    /// What is held, to be published before anything else of this agent.
+    pub fn take(&mut self) -> Option<Ready> {
+        self.held.take().map(|Held { kind, place, delta, .. }| Ready { kind, place, data: json(&delta) })
+    }
+
+    /// When what is held has waited long enough.
+    pub fn due(&self) -> Option<Instant> {
+        self.held.as_ref().map(|held| held.due)
+    }
+}
+
+impl Held {
+    fn continues_with(&self, kind: EventKind, place: Place, delta: &Delta) -> bool {
+        self.kind == kind
+            && (self.place.turn, self.place.request) == (place.turn, place.request)
+            && self.delta.part == delta.part
+            && self.delta.offset + self.length == delta.offset
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use planck_common::Timestamp;
+
+    use super::*;
+
+    const PLACE: Place = Place { turn: 1, request: 1, at: Timestamp::from_millis(0) };
+
+    fn delta(text: &str, part: usize, offset: usize) -> Delta {
+        Delta { text: text.into(), part, offset }
+    }
+
+    #[test]
+    fn neighbours_become_one() {
+        let (mut deltas, now) = (Deltas::default(), Instant::now());
+        assert!(deltas.push(EventKind::TextDelta, PLACE, delta("hé", 0, 0), now).is_empty());
+        assert!(deltas.push(EventKind::TextDelta, PLACE, delta("y", 0, 2), now).is_empty());
+        assert_eq!(deltas.due(), Some(now + WINDOW));
+        assert_eq!(deltas.take().unwrap().data, r#"{"text":"héy","part":0,"offset":0}"#);
+        assert_eq!(deltas.take(), None);
+    }
+
+    #[test]
+    fn another_part_kind_or_request_begins_anew() {
+        let other = Place { request: 2, ..PLACE };
+        for (kind, place, next) in [
+            (EventKind::TextDelta, PLACE, delta("b", 1, 0)),
+            (EventKind::ThinkingDelta, PLACE, delta("b", 0, 1)),
+            (EventKind::TextDelta, other, delta("b", 0, 1)),
+            (EventKind::TextDelta, PLACE, delta("b", 0, 5)),
+        ] {
+            let (mut deltas, now) = (Deltas::default(), Instant::now());
+            deltas.push(EventKind::TextDelta, PLACE, delta("a", 0, 0), now);
+            assert_eq!(deltas.push(kind, place, next, now).len(), 1);
+            assert!(deltas.take().is_some());
+        }
+    }
+
+    #[test]
+    fn a_full_one_goes_at_once() {
+        let (mut deltas, now) = (Deltas::default(), Instant::now());
+        assert_eq!(deltas.push(EventKind::TextDelta, PLACE, delta(&"x".repeat(FULL), 0, 0), now).len(), 1);
+        assert_eq!(deltas.due(), None);
+    }
+}

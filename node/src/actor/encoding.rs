@@ -1,0 +1,52 @@
+//! The conversation as its provider wants it, grown message by message: a request costs its bytes, not a walk of the history.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::{
+    agent::Agent,
+    llm::{Encoder, Head, Provider},
+};
+
+#[derive(Default)]
+pub struct Encoding {
+    held: Option<Held>,
+}
+
+struct Held {
+    /// The agent's view this was made of; another version means another beginning.
+    version: u64,
+    pushed: usize,
+    encoder: Box<dyn Encoder>,
+}
+
+impl Encoding {
+    /// The body of a request for all the agent's model should see.
+    pub fn request(&mut self, agent: &Agent, provider: &Arc<dyn Provider>) -> Bytes {
+        let version = agent.version();
+        let mut held = match self.held.take().filter(|held| held.version == version) {
+            Some(held) => held,
+            None => Held { version, pushed: 0, encoder: provider.encoder(head(agent)) },
+        };
+        let view = agent.view();
+        for line in view.iter().skip(held.pushed) {
+            held.encoder.push(&line.body);
+        }
+        held.pushed = view.len();
+        let request = held.encoder.request();
+        self.held = Some(held);
+        request
+    }
+}
+
+fn head(agent: &Agent) -> Head {
+    let spec = agent.spec();
+    Head {
+        model: spec.model.id.clone(),
+        system_prompt: spec.system_prompt.as_str().into(),
+        tools: Arc::clone(agent.tools()),
+        opts: spec.opts.clone(),
+        max_output: agent.card().max_output,
+    }
+}

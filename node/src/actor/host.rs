@@ -1,0 +1,344 @@
+//! All agents of this node. One that is at work or was lately is a task; one that is parked is a place in a map, and becomes
+//! a task again with the next mail.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use planck_common::{
+    AgentId, InputId, SessionId,
+    command::{AgentInfo, AgentState, Running},
+    event::Event,
+    reply::Refusal,
+};
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::Span;
+
+use super::{
+    beginning::Beginning,
+    mail::{Answer, Change, Changed, Mail, Verdict},
+    parts::{Facts, Identity, Parts},
+    runtimes::Runtimes,
+    turnstile::{Alone, Turnstile},
+};
+use crate::agent::{Arrival, Command, OpenTurn};
+
+/// Mail an actor holds unread; senders wait when it is full.
+const MAILBOX: usize = 64;
+
+/// A cheap handle.
+#[derive(Clone)]
+pub struct Host(Arc<Inner>);
+
+struct Inner {
+    parts: Arc<Parts>,
+    runtimes: Runtimes,
+    tasks: TaskTracker,
+    slots: Mutex<HashMap<AgentId, Slot>>,
+    turnstile: Turnstile,
+    lives: AtomicU64,
+    /// The store may have leases of this node whose agents are not here.
+    may_miss: AtomicBool,
+    /// Nobody is taken in any more.
+    closed: AtomicBool,
+}
+
+/// An agent whose lease this node holds.
+#[derive(Debug, Clone)]
+pub struct Hosting {
+    pub session: Arc<Facts>,
+    pub agent: AgentId,
+    pub epoch: i64,
+    pub opening: Opening,
+}
+
+/// How an agent takes up its work here; the first time only.
+#[derive(Debug, Clone, Default)]
+pub struct Opening {
+    /// What its log is told before anything else.
+    pub events: Vec<Event>,
+    pub open_turn: OpenTurn,
+}
+
+impl Opening {
+    /// Goes on where it was, and tells this first.
+    pub fn with(event: Event) -> Self {
+        Self { events: vec![event], ..Self::default() }
+    }
+}
+
+struct Slot {
+    hosting: Hosting,
+    /// `None`: parked.
+    live: Option<Live>,
+}
+
+#[derive(Clone)]
+struct Live {
+    /// Tells one life of an agent from the next.
+    number: u64,
+    mail: mpsc::Sender<Box<Mail>>,
+    /// Drops the actor with its work, writing nothing.
+    dropped: CancellationToken,
+}
+
+/// Why an agent did not answer.
+#[derive(Debug, thiserror::Error)]
+#[error("agent {0} is not here")]
+pub struct NotHere(pub AgentId);
+
+impl Host {
+    pub fn new(parts: Arc<Parts>, runtimes: Runtimes) -> Self {
+        Self(Arc::new(Inner {
+            parts,
+            runtimes,
+            tasks: TaskTracker::new(),
+            slots: Mutex::default(),
+            turnstile: Turnstile::default(),
+            lives: AtomicU64::new(0),
+            may_miss: AtomicBool::new(true),
+            closed: AtomicBool::new(false),
+        }))
+    }
+
+    /// For what changes as a whole which agents of a session are here: nobody else does so meanwhile.
+    pub async fn alone(&self, session: &SessionId) -> Result<Alone, Refusal> {
+        self.0.turnstile.pass(session).await
+    }
+
+    /// Takes an agent in and lets it take up whatever waits for it. One that is here under this epoch already stays as it is.
+    pub fn start(&self, mut hosting: Hosting) {
+        let mut slots = self.slots();
+        if self.is_closed() {
+            return;
+        }
+        let known = slots.get(&hosting.agent).map(|slot| slot.hosting.epoch);
+        if known.is_some_and(|epoch| epoch >= hosting.epoch) {
+            return;
+        }
+        let live = self.spawn(&mut hosting);
+        let old = slots.insert(hosting.agent.clone(), Slot { hosting, live: Some(live) });
+        if let Some(live) = old.and_then(|slot| slot.live) {
+            live.dropped.cancel();
+        }
+    }
+
+    /// Whether this node holds the agent's lease.
+    pub fn has(&self, agent: &AgentId) -> bool {
+        self.slots().contains_key(agent)
+    }
+
+    /// Says that a lease may have been taken, or left behind, without its agent being here.
+    pub fn may_miss_agents(&self) {
+        self.0.may_miss.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether somebody said so since this was asked last; at first it is so.
+    pub fn take_may_miss_agents(&self) -> bool {
+        self.0.may_miss.swap(false, Ordering::Relaxed)
+    }
+
+    /// Whether it is but a place in the map.
+    pub fn is_parked(&self, agent: &AgentId) -> bool {
+        self.slots().get(agent).is_some_and(|slot| slot.live.is_none())
+    }
+
+    pub fn hosting(&self, agent: &AgentId) -> Option<Hosting> {
+        self.slots().get(agent).map(|slot| slot.hosting.clone())
+    }
+
+    /// The agents here, of one session or of all.
+    pub fn agents(&self, session: Option<&SessionId>) -> Vec<AgentId> {
+        let slots = self.slots();
+        let here = slots.values().filter(|slot| session.is_none_or(|id| slot.hosting.session.id == *id));
+        here.map(|slot| slot.hosting.agent.clone()).collect()
+    }
+
+    /// How many agents are here, and how many of them have an open turn.
+    pub fn load(&self) -> (usize, usize) {
+        (self.slots().len(), self.0.parts.running.load(Ordering::Relaxed))
+    }
+
+    pub async fn arrive(&self, agent: &AgentId, arrival: Arrival) -> Result<Verdict, NotHere> {
+        self.ask(agent, |verdict| Mail::Arrived { arrival, verdict, cause: Span::current() }).await
+    }
+
+    pub async fn withdrawn(&self, agent: &AgentId, input: InputId) -> Result<(), NotHere> {
+        self.send(agent, Mail::Withdrawn(input)).await
+    }
+
+    pub async fn look(&self, agent: &AgentId) -> Result<(), NotHere> {
+        self.send(agent, Mail::Look).await
+    }
+
+    pub async fn command(&self, agent: &AgentId, command: Command) -> Result<AgentState, NotHere> {
+        self.ask(agent, |done| Mail::Command { command, done }).await
+    }
+
+    /// Sends a command and does not wait for what comes of it.
+    pub async fn tell(&self, agent: &AgentId, command: Command) -> Result<(), NotHere> {
+        let (done, _) = oneshot::channel();
+        self.send(agent, Mail::Command { command, done }).await
+    }
+
+    pub async fn change(&self, agent: &AgentId, change: Change) -> Result<Result<Changed, Refusal>, NotHere> {
+        self.ask(agent, |done| Mail::Change { change, done }).await
+    }
+
+    pub async fn info(&self, agent: &AgentId) -> Result<AgentInfo, NotHere> {
+        self.ask(agent, Mail::Info).await
+    }
+
+    pub async fn snapshot(&self, agent: &AgentId) -> Result<(AgentInfo, Option<Running>), NotHere> {
+        self.ask(agent, Mail::Snapshot).await
+    }
+
+    /// Drops an agent with its model call and its processes. Nothing is written: somebody else holds the lease, or will.
+    pub fn drop_agent(&self, agent: &AgentId) {
+        let slot = self.slots().remove(agent);
+        if let Some(live) = slot.and_then(|slot| slot.live) {
+            live.dropped.cancel();
+        }
+    }
+
+    /// From now on nobody is taken in: what comes would never be waited for.
+    pub fn close(&self) {
+        let _settled = self.slots();
+        self.0.closed.store(true, Ordering::Relaxed);
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.0.closed.load(Ordering::Relaxed)
+    }
+
+    /// Drops all agents and waits until their tasks have ended.
+    pub async fn shut_down(&self) {
+        self.close();
+        for agent in self.agents(None) {
+            self.drop_agent(&agent);
+        }
+        self.0.tasks.close();
+        self.0.tasks.wait().await;
+    }
+
+    async fn ask<T>(&self, agent: &AgentId, mail: impl FnOnce(oneshot::Sender<T>) -> Mail) -> Result<T, NotHere> {
+        let (answer, answered) = oneshot::channel();
+        self.send(agent, mail(answer)).await?;
+        answered.await.map_err(|_| NotHere(agent.clone()))
+    }
+
+    /// Delivers mail; an actor that parks itself meanwhile is started anew and gets it.
+    async fn send(&self, agent: &AgentId, mail: Mail) -> Result<(), NotHere> {
+        let mut mail = Box::new(mail);
+        loop {
+            let live = self.wake(agent).ok_or_else(|| NotHere(agent.clone()))?;
+            match live.mail.send(mail).await {
+                Ok(()) => return Ok(()),
+                Err(mpsc::error::SendError(back)) => mail = back,
+            }
+        }
+    }
+
+    fn wake(&self, agent: &AgentId) -> Option<Live> {
+        let mut slots = self.slots();
+        let slot = slots.get_mut(agent)?;
+        if let Some(live) = slot.live.as_ref().filter(|live| !live.mail.is_closed()) {
+            return Some(live.clone());
+        }
+        if self.is_closed() {
+            return None;
+        }
+        let live = self.spawn(&mut slot.hosting);
+        slot.live = Some(live.clone());
+        Some(live)
+    }
+
+    fn spawn(&self, hosting: &mut Hosting) -> Live {
+        let (sender, mailbox) = mpsc::channel(MAILBOX);
+        let number = self.0.lives.fetch_add(1, Ordering::Relaxed);
+        let live = Live { number, mail: sender, dropped: CancellationToken::new() };
+        if let Some(lane) = self.0.runtimes.next() {
+            let identity = Identity { session: Arc::clone(&hosting.session), agent: hosting.agent.clone(), epoch: hosting.epoch };
+            let opening = std::mem::take(&mut hosting.opening);
+            let beginning = Beginning { parts: Arc::clone(&self.0.parts), identity, client: lane.client.clone(), opening };
+            let life = beginning.live(mailbox);
+            let (host, dropped) = (self.clone(), live.dropped.clone());
+            let agent = hosting.agent.clone();
+            let task = async move {
+                if let Some(ended) = dropped.run_until_cancelled(life).await {
+                    host.ended(&agent, number, ended).await;
+                }
+            };
+            self.0.tasks.spawn_on(task, &lane.runtime);
+        }
+        live
+    }
+
+    /// An actor's task is over by its own decision.
+    async fn ended(&self, agent: &AgentId, number: u64, ended: Ended) {
+        match ended {
+            Ended::Gone(told) => {
+                self.may_miss_agents();
+                self.forget(agent, number, |slots| {
+                    slots.remove(agent);
+                });
+                told.tell();
+            }
+            Ended::Parked(left) => {
+                self.forget(agent, number, |slots| {
+                    if let Some(slot) = slots.get_mut(agent) {
+                        slot.live = None;
+                    }
+                });
+                for mail in left {
+                    let _ = self.send(agent, mail).await;
+                }
+            }
+        }
+    }
+
+    /// Changes the agent's slot if it is still this life's.
+    fn forget(&self, agent: &AgentId, number: u64, change: impl FnOnce(&mut HashMap<AgentId, Slot>)) {
+        let mut slots = self.slots();
+        let current = slots.get(agent).and_then(|slot| slot.live.as_ref()).map(|live| live.number);
+        if current == Some(number) {
+            change(&mut slots);
+        }
+    }
+
+    fn slots(&self) -> MutexGuard<'_, HashMap<AgentId, Slot>> {
+        self.0.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How an actor's life came to its end.
+pub(super) enum Ended {
+    /// It was idle; this mail came while it was leaving.
+    Parked(Vec<Mail>),
+    /// It was stopped, or another node holds the lease. Who waits for the end is told when the agent's place is free, so
+    /// that what comes next finds it so.
+    Gone(Farewell),
+}
+
+/// Who waits for an agent's end, and what it ends as.
+pub(super) struct Farewell {
+    pub(super) done: Vec<Answer<AgentState>>,
+    pub(super) state: AgentState,
+}
+
+impl Farewell {
+    pub(super) fn to_nobody() -> Self {
+        Self { done: Vec::new(), state: AgentState::Stopped }
+    }
+
+    fn tell(self) {
+        for done in self.done {
+            let _ = done.send(self.state);
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! One agent's life on this node: one thing after another, until it parks, stops or is lost.
+
+use std::sync::Arc;
+
+use planck_common::{
+    Timestamp,
+    command::{AgentInfo, AgentState},
+    event::Event,
+};
+use tokio::{sync::mpsc, time::Instant};
+
+use super::{
+    deltas::Deltas,
+    encoding::Encoding,
+    host::{Ended, Farewell},
+    mail::{Answer, Mail, Verdict},
+    parts::{Identity, Parts},
+    perform::Then,
+    saving::{Lost, Saves},
+    spans::Spans,
+    work::Work,
+};
+use crate::{
+    agent::{Agent, Arrival, Command, Effect, Input},
+    tools::{Runner, Toolbox},
+};
+
+pub(super) struct Actor {
+    pub(super) parts: Arc<Parts>,
+    pub(super) identity: Identity,
+    pub(super) client: reqwest::Client,
+    pub(super) agent: Agent,
+    pub(super) toolbox: Arc<Toolbox>,
+    pub(super) runner: Runner,
+    pub(super) encoding: Encoding,
+    pub(super) saves: Saves,
+    pub(super) deltas: Deltas,
+    pub(super) work: Work,
+    pub(super) spans: Spans,
+    pub(super) ends: Ends,
+}
+
+/// Who waits for an end.
+#[derive(Default)]
+pub(super) struct Ends {
+    /// Of a turn that was aborted.
+    aborting: Vec<Answer<AgentState>>,
+    /// Of the agent, and whether it is one for good.
+    stopping: Option<Stopping>,
+}
+
+#[derive(Default)]
+struct Stopping {
+    for_good: bool,
+    done: Vec<Answer<AgentState>>,
+}
+
+/// The next thing that happened.
+enum Happening {
+    Settled(Result<Input, Lost>),
+    Answer(Input),
+    Mail(Option<Box<Mail>>),
+    DeltasDue,
+    Quiet,
+}
+
+impl Actor {
+    /// `Ok(GoOn)`: it was idle for long.
+    pub(super) async fn run(
+        &mut self,
+        resumed: Vec<Effect>,
+        opening: Vec<Event>,
+        mailbox: &mut mpsc::Receiver<Box<Mail>>,
+    ) -> Result<Then, Lost> {
+        for event in opening {
+            self.step(Input::Command(Command::Record(event))).await?;
+        }
+        let mut then = self.perform(resumed).await?;
+        while then == Then::GoOn {
+            then = match self.next(mailbox).await {
+                Happening::Settled(settled) => self.step(settled?).await?,
+                Happening::Answer(input) => self.step(input).await?,
+                Happening::Mail(Some(mail)) => self.read(*mail).await?,
+                Happening::DeltasDue => {
+                    self.tell_deltas();
+                    Then::GoOn
+                }
+                Happening::Mail(None) | Happening::Quiet => return Ok(Then::GoOn),
+            };
+            self.tell_aborted();
+        }
+        Ok(then)
+    }
+
+    async fn next(&mut self, mailbox: &mut mpsc::Receiver<Box<Mail>>) -> Happening {
+        let idle = self.agent.is_idle() && self.work.is_empty() && self.saves.is_idle();
+        let due = self.deltas.due();
+        let bus = Arc::clone(&self.parts.bus);
+        tokio::select! {
+            settled = self.saves.next(&*bus) => Happening::Settled(settled),
+            input = self.work.next() => Happening::Answer(input),
+            mail = mailbox.recv() => Happening::Mail(mail),
+            () = tokio::time::sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => Happening::DeltasDue,
+            () = tokio::time::sleep(self.parts.park_after), if idle => Happening::Quiet,
+        }
+    }
+
+    async fn read(&mut self, mail: Mail) -> Result<Then, Lost> {
+        match mail {
+            Mail::Arrived { arrival, verdict, cause } => {
+                self.spans.cause = Some(cause);
+                let then = self.arrived(arrival, verdict).await;
+                self.spans.cause = None;
+                then
+            }
+            Mail::Withdrawn(input) => self.step(Input::Withdrawn(input)).await,
+            Mail::Look => self.look().await,
+            Mail::Command { command, done } => self.command(command, done).await,
+            Mail::Change { change, done } => {
+                let changed = self.change(change).await;
+                let (then, changed) = match changed {
+                    Ok(changed) => (self.step(Input::Command(changed.command)).await?, Ok(changed.now)),
+                    Err(refusal) => (Then::GoOn, Err(refusal)),
+                };
+                let _ = done.send(changed);
+                Ok(then)
+            }
+            Mail::Info(answer) => {
+                let _ = answer.send(self.info());
+                Ok(Then::GoOn)
+            }
+            Mail::Snapshot(answer) => {
+                let _ = answer.send((self.info(), self.agent.snapshot(Timestamp::now())));
+                Ok(Then::GoOn)
+            }
+        }
+    }
+
+    async fn arrived(&mut self, arrival: Arrival, verdict: Answer<Verdict>) -> Result<Then, Lost> {
+        let id = arrival.id.clone();
+        let effects = self.agent.step(Input::Arrived(arrival), Timestamp::now());
+        let refused = effects.iter().any(|effect| matches!(effect, Effect::Save(save) if save.ends(&id)));
+        let then = self.perform(effects).await?;
+        let _ = verdict.send(if refused { Verdict::Busy } else { Verdict::Taken });
+        Ok(then)
+    }
+
+    /// Takes up what waits in the inbox; the agent drops what it knows.
+    async fn look(&mut self) -> Result<Then, Lost> {
+        let Identity { session, agent, .. } = &self.identity;
+        let inputs = match self.parts.store.open_inputs(&session.id, agent).await {
+            Ok(inputs) => inputs,
+            Err(error) => {
+                tracing::warn!(%agent, %error, "cannot look into the inbox; the sweep looks again");
+                return Ok(Then::GoOn);
+            }
+        };
+        for input in inputs.into_iter().filter(|input| input.turn.is_none()) {
+            if self.step(Input::Arrived(Arrival::from(input))).await? == Then::Stopped {
+                return Ok(Then::Stopped);
+            }
+        }
+        Ok(Then::GoOn)
+    }
+
+    async fn command(&mut self, command: Command, done: Answer<AgentState>) -> Result<Then, Lost> {
+        match &command {
+            Command::Stop { for_good, .. } => {
+                let stopping = self.ends.stopping.get_or_insert_default();
+                stopping.for_good |= for_good;
+                stopping.done.push(done);
+                self.step(Input::Command(command)).await
+            }
+            Command::Abort { .. } => {
+                self.ends.aborting.push(done);
+                self.step(Input::Command(command)).await
+            }
+            Command::Nudge | Command::Checkpoint { .. } | Command::Tools { .. } | Command::Model { .. } | Command::Record(_) => {
+                let then = self.step(Input::Command(command)).await?;
+                let _ = done.send(self.agent.state());
+                Ok(then)
+            }
+        }
+    }
+
+    /// An abort is done when the calls that ran have ended, with all that they started.
+    fn tell_aborted(&mut self) {
+        if !self.agent.is_winding_down() {
+            let state = self.agent.state();
+            for done in self.ends.aborting.drain(..) {
+                let _ = done.send(state);
+            }
+        }
+    }
+
+    /// Gives up what is to be given up.
+    pub(super) async fn end(mut self, ended: Result<Then, Lost>, mut mailbox: mpsc::Receiver<Box<Mail>>) -> Ended {
+        match ended {
+            Ok(Then::GoOn) => {
+                mailbox.close();
+                Ended::Parked(std::iter::from_fn(|| mailbox.try_recv().ok()).map(|mail| *mail).collect())
+            }
+            Ok(Then::Stopped) => Ended::Gone(self.release().await),
+            Err(lost) => {
+                let Identity { agent, epoch, .. } = &self.identity;
+                tracing::warn!(%agent, epoch, %lost, "the agent is lost to this node");
+                Ended::Gone(Farewell::to_nobody())
+            }
+        }
+    }
+
+    async fn release(&mut self) -> Farewell {
+        let Identity { session, agent, epoch } = &self.identity;
+        let stopping = self.ends.stopping.take();
+        let for_good = stopping.as_ref().is_none_or(|stopping| stopping.for_good);
+        if let Err(error) = self.parts.store.release(&session.id, agent, *epoch, for_good).await {
+            tracing::warn!(%agent, %error, "cannot release the lease; the sweep will");
+        }
+        let state = if for_good { AgentState::Stopped } else { AgentState::Idle };
+        Farewell { done: stopping.map(|stopping| stopping.done).unwrap_or_default(), state }
+    }
+
+    fn info(&self) -> AgentInfo {
+        let (spec, identity) = (self.agent.spec(), &self.identity);
+        AgentInfo {
+            id: identity.agent.clone(),
+            name: spec.name.clone(),
+            r#type: spec.r#type.clone(),
+            role: spec.role,
+            session_id: identity.session.id.clone(),
+            team_id: identity.session.team.clone(),
+            node_id: Some(self.parts.node.clone()),
+            epoch: identity.epoch,
+            state: self.agent.state(),
+            turn: self.agent.turn(),
+            model: spec.model.clone(),
+            tools: names(&self.toolbox),
+            skills: spec.skills.clone(),
+            usage: self.agent.totals(),
+            context_tokens: self.agent.context_tokens(),
+            context_window: self.agent.card().context_window,
+            queued: self.agent.queued(),
+        }
+    }
+}
+
+pub(super) fn names(toolbox: &Toolbox) -> Vec<String> {
+    toolbox.names().map(Into::into).collect()
+}

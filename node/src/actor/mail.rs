@@ -1,0 +1,63 @@
+//! What is sent to an actor. Each asks for an answer where the sender waits for one.
+
+use planck_common::{
+    InputId,
+    command::{AgentInfo, AgentState, Running},
+    reply::Refusal,
+    spec::ModelRef,
+};
+use tokio::sync::oneshot;
+use tracing::Span;
+
+use crate::agent::{Arrival, Command};
+
+/// Where an answer goes.
+pub type Answer<T> = oneshot::Sender<T>;
+
+pub enum Mail {
+    /// A row came into the inbox.
+    Arrived {
+        arrival: Arrival,
+        verdict: Answer<Verdict>,
+        /// What brought it: a turn that it opens is traced as part of that.
+        cause: Span,
+    },
+    /// A row left it unread.
+    Withdrawn(InputId),
+    /// Something may be in the inbox: look there.
+    Look,
+    Command {
+        command: Command,
+        done: Answer<AgentState>,
+    },
+    Change {
+        change: Change,
+        done: Answer<Result<Changed, Refusal>>,
+    },
+    Info(Answer<AgentInfo>),
+    Snapshot(Answer<(AgentInfo, Option<Running>)>),
+}
+
+/// What became of an arrival at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It opened a turn, joined one, or waits.
+    Taken,
+    /// Its sender wanted no waiting, and the agent is busy.
+    Busy,
+}
+
+/// A change of what the agent is, which is recorded in its spec.
+#[derive(Debug, Clone)]
+pub enum Change {
+    AddTool(String),
+    RemoveTool(String),
+    Model(ModelRef),
+}
+
+/// The agent after a change.
+#[derive(Debug, Clone)]
+pub struct Changed {
+    pub tools: Vec<String>,
+    pub model: ModelRef,
+}

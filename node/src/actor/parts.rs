@@ -1,0 +1,76 @@
+//! What every actor of a node shares.
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, atomic::AtomicUsize},
+    time::Duration,
+};
+
+use planck_common::{
+    AgentId, InputId, NodeId, SessionId, TeamId,
+    spec::{AgentSpec, SessionLimits},
+};
+
+use super::queues::Queues;
+use crate::{
+    agent::Settings,
+    bus::Bus,
+    llm::Llm,
+    store::SessionStore,
+    tools::{Bounds, Toolbox},
+};
+
+/// The rest of the node, as an actor sees it.
+pub struct Parts {
+    pub node: NodeId,
+    pub store: Arc<dyn SessionStore>,
+    pub queues: Queues,
+    pub bus: Arc<dyn Bus>,
+    pub models: Arc<Llm>,
+    pub tools: Arc<dyn Toolsmith>,
+    /// What bounds each agent's calls.
+    pub calls: Bounds,
+    pub links: Arc<dyn Links>,
+    pub settings: Settings,
+    /// An agent idle for so long leaves memory but for its place in the host.
+    pub park_after: Duration,
+    /// Agents with an open turn.
+    pub running: AtomicUsize,
+}
+
+/// Who an agent is, for its tools.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    pub session: Arc<Facts>,
+    pub agent: AgentId,
+    pub epoch: i64,
+}
+
+/// What all agents of a session share, as far as their work needs it.
+#[derive(Debug)]
+pub struct Facts {
+    pub id: SessionId,
+    pub team: TeamId,
+    pub lead: AgentId,
+    /// The lead's incarnation, under which members are born and claimed.
+    pub incarnation: i64,
+    /// The working directory, absolute.
+    pub dir: PathBuf,
+    /// What tools may touch: the workspace.
+    pub root: PathBuf,
+    pub limits: SessionLimits,
+}
+
+/// How news reaches other agents, wherever they are.
+pub trait Links: Send + Sync {
+    /// These inputs have their outcome; their senders may be waiting.
+    fn settled(&self, identity: &Identity, inputs: Vec<(InputId, Option<AgentId>)>);
+    /// These agents of the session got an input.
+    fn wake(&self, identity: &Identity, agents: Vec<AgentId>);
+}
+
+/// Makes toolboxes of specs: built-in, external and inter-agent tools alike.
+pub trait Toolsmith: Send + Sync {
+    /// The tools that the agent is to have, and the names among them that are not known here.
+    fn toolbox(&self, spec: &AgentSpec) -> (Toolbox, Vec<String>);
+}

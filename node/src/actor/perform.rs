@@ -1,0 +1,197 @@
+//! Does what an agent decided, effect by effect: save, then tell, then act.
+
+use std::{
+    collections::VecDeque,
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use planck_common::{
+    Timestamp,
+    envelope::Place,
+    event::{Event, EventKind},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
+
+use super::{calling::Call, deltas::Ready, life::Actor, saving::Lost, spans::record_outcome, work::Kind};
+use crate::{
+    agent::{Effect, Input, Save, Ticket, effect::ToolRun, input::CompactionResult},
+    bus::Published,
+    compact,
+    model::{Failure, FailureKind},
+    tools::{self, Invocation},
+};
+
+/// What came of performing effects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Then {
+    GoOn,
+    Stopped,
+}
+
+impl Actor {
+    /// Gives the agent an input and does what it decides.
+    pub(super) async fn step(&mut self, input: Input) -> Result<Then, Lost> {
+        let effects = self.agent.step(input, Timestamp::now());
+        self.perform(effects).await
+    }
+
+    pub(super) async fn perform(&mut self, effects: Vec<Effect>) -> Result<Then, Lost> {
+        let mut todo = VecDeque::from(effects);
+        while let Some(effect) = todo.pop_front() {
+            match effect {
+                Effect::Save(save) => todo.extend(self.save(save).await?),
+                Effect::Tell { place, event } => self.tell(place, event),
+                Effect::CallModel { ticket } => self.call_model(ticket),
+                Effect::RunTool(run) => self.run_tool(run),
+                Effect::Compact { ticket } => self.compact(ticket),
+                Effect::Wait { ticket, delay } => self.wait(ticket, delay),
+                Effect::CancelModel { ticket }
+                | Effect::CancelTool { ticket }
+                | Effect::CancelCompact { ticket }
+                | Effect::CancelWait { ticket } => self.work.cancel(ticket),
+                Effect::Settled { inputs } => self.parts.links.settled(&self.identity, inputs),
+                Effect::Wake { agents } => self.parts.links.wake(&self.identity, agents),
+                Effect::Turn { open } => self.turn(open),
+                Effect::Stopped => return Ok(Then::Stopped),
+            }
+        }
+        Ok(Then::GoOn)
+    }
+
+    /// Hands a save to the queue, and waits for its commit unless it may go beside what comes next; gives what the agent
+    /// decides on hearing of it.
+    async fn save(&mut self, save: Save) -> Result<Vec<Effect>, Lost> {
+        self.tell_deltas();
+        let beside = save.beside;
+        self.saves.begin(save).await;
+        if beside { Ok(Vec::new()) } else { self.settle_saves().await }
+    }
+
+    /// Waits until everything handed to the queue is committed; gives what the agent decides on hearing it.
+    async fn settle_saves(&mut self) -> Result<Vec<Effect>, Lost> {
+        let mut decided = Vec::new();
+        while !self.saves.is_idle() {
+            let settled = self.saves.next(&*self.parts.bus).await?;
+            decided.extend(self.agent.step(settled, Timestamp::now()));
+        }
+        Ok(decided)
+    }
+
+    fn tell(&mut self, place: Place, event: Event) {
+        let kind = event.kind();
+        if let Event::TextDelta(delta) | Event::ThinkingDelta(delta) = event {
+            for ready in self.deltas.push(kind, place, delta, tokio::time::Instant::now()) {
+                self.publish(ready.kind, ready.place, &ready.data);
+            }
+        } else {
+            self.tell_deltas();
+            self.publish(kind, place, &event.data());
+        }
+    }
+
+    pub(super) fn tell_deltas(&mut self) {
+        if let Some(Ready { kind, place, data }) = self.deltas.take() {
+            self.publish(kind, place, &data);
+        }
+    }
+
+    fn publish(&self, kind: EventKind, place: Place, data: &str) {
+        let writer = &self.saves.writer;
+        self.parts.bus.publish_event(Published {
+            session_id: writer.session_id.clone(),
+            agent_id: writer.agent_id.clone(),
+            seq: None,
+            payload: Bytes::from(writer.live(kind, place, data)),
+        });
+    }
+
+    fn call_model(&mut self, ticket: Ticket) {
+        let cancel = CancellationToken::new();
+        match self.parts.models.provider(&self.agent.spec().model) {
+            Ok(provider) => {
+                let body = self.encoding.request(&self.agent, &provider);
+                let model = &self.agent.spec().model;
+                let span = self.spans.model_call(model);
+                let call = Call { ticket, provider, client: self.client.clone(), model: model.id.clone(), body, span };
+                let pieces = self.work.answers.clone();
+                self.work.start(ticket, Kind::Model, cancel, call.run(pieces));
+            }
+            Err(error) => {
+                let failure = Failure { kind: FailureKind::Auth, message: error.to_string(), retry_after: None };
+                let answer = Input::Answered { ticket, result: Err(failure), jitter: 0.0 };
+                self.work.start(ticket, Kind::Model, cancel, async move { answer });
+            }
+        }
+    }
+
+    fn run_tool(&mut self, run: ToolRun) {
+        let ToolRun { ticket, call_id, name, args } = run;
+        let (cancel, pieces, since) = (CancellationToken::new(), self.work.answers.clone(), Instant::now());
+        let progress = move |news: tools::Progress| {
+            let tools::Progress { message, percent } = news;
+            // News that finds no room is dropped: the call's end is what counts.
+            let _ = pieces.try_send(Input::ToolProgress { ticket, message, percent });
+        };
+        let session = &self.identity.session;
+        let invocation = Invocation {
+            session_id: session.id.clone(),
+            team_id: session.team.clone(),
+            agent_id: self.identity.agent.clone(),
+            epoch: self.identity.epoch,
+            call_id,
+            args: args.into(),
+            dir: session.dir.clone(),
+            cancel: cancel.clone(),
+            progress: std::sync::Arc::new(progress),
+        };
+        let (runner, toolbox) = (self.runner.clone(), self.toolbox.clone());
+        let span = self.spans.tool_call(&name, &invocation.call_id);
+        self.work.start(ticket, Kind::Tool, cancel, async move {
+            let outcome = runner.run(&toolbox, &name, invocation).instrument(span.clone()).await;
+            record_outcome(&span, &outcome);
+            Input::ToolDone { ticket, outcome, elapsed: since.elapsed() }
+        });
+    }
+
+    fn compact(&mut self, ticket: Ticket) {
+        let cancel = CancellationToken::new();
+        let Some(order) = self.agent.compaction() else {
+            let result = CompactionResult::Skipped;
+            self.work.start(ticket, Kind::Compaction, cancel, async move { Input::Compacted { ticket, result } });
+            return;
+        };
+        let model = self.agent.spec().model.clone();
+        let task = compact::local::run(self.parts.models.clone(), self.client.clone(), model, order);
+        self.work.start(ticket, Kind::Compaction, cancel, async move { Input::Compacted { ticket, result: task.await } });
+    }
+
+    fn wait(&mut self, ticket: Ticket, delay: Duration) {
+        self.work.start(ticket, Kind::Timer, CancellationToken::new(), async move {
+            tokio::time::sleep(delay).await;
+            Input::Waited(ticket)
+        });
+    }
+
+    fn turn(&mut self, open: bool) {
+        if open != self.spans.turn_is_open() {
+            let running = &self.parts.running;
+            if open {
+                running.fetch_add(1, Ordering::Relaxed);
+                self.spans.open(&self.identity, &self.agent.spec().name, self.agent.totals());
+            } else {
+                running.fetch_sub(1, Ordering::Relaxed);
+                self.spans.close(self.agent.totals());
+            }
+            self.parts.bus.turn_open(&self.identity.session.id, &self.identity.agent, open);
+        }
+    }
+}
+
+impl Drop for Actor {
+    fn drop(&mut self) {
+        self.turn(false);
+    }
+}

@@ -1,0 +1,79 @@
+//! The append queues of this node: one for each session that has an agent at work here, gone with the last of them.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use planck_common::{NodeId, SessionId};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::store::{SessionStore, queue::AppendQueue};
+
+#[derive(Clone)]
+pub struct Queues(Arc<Inner>);
+
+struct Inner {
+    store: Arc<dyn SessionStore>,
+    node: NodeId,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+    open: Mutex<HashMap<SessionId, Open>>,
+}
+
+struct Open {
+    queue: AppendQueue,
+    users: usize,
+}
+
+/// An agent's hold on its session's queue.
+pub struct Hold {
+    pub queue: AppendQueue,
+    session: SessionId,
+    queues: Queues,
+}
+
+impl Queues {
+    pub fn new(store: Arc<dyn SessionStore>, node: NodeId) -> Self {
+        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+        Self(Arc::new(Inner { store, node, tasks, stop, open: Mutex::default() }))
+    }
+
+    /// The session's queue, which runs on the thread of its first user: a save then changes threads only for the database.
+    pub fn hold(&self, session: &SessionId) -> Hold {
+        let mut open = self.open();
+        let one = open.entry(session.clone()).or_insert_with(|| Open { queue: self.start(session), users: 0 });
+        one.users += 1;
+        Hold { queue: one.queue.clone(), session: session.clone(), queues: self.clone() }
+    }
+
+    /// Stops all; what is in flight has an unknown outcome.
+    pub fn stop(&self) {
+        self.0.stop.cancel();
+    }
+
+    fn start(&self, session: &SessionId) -> AppendQueue {
+        let Inner { store, node, tasks, stop, .. } = &*self.0;
+        AppendQueue::start(Arc::clone(store), session.clone(), node.clone(), tasks, stop.clone())
+    }
+
+    fn release(&self, session: &SessionId) {
+        let mut open = self.open();
+        if let Some(one) = open.get_mut(session) {
+            one.users -= 1;
+            if one.users == 0 {
+                open.remove(session);
+            }
+        }
+    }
+
+    fn open(&self) -> MutexGuard<'_, HashMap<SessionId, Open>> {
+        self.0.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.queues.release(&self.session);
+    }
+}

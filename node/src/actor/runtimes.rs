@@ -1,0 +1,72 @@
+//! Single-threaded runtimes for actors, one a core: an agent stays on one, with that runtime's HTTP client, because a
+//! pool's connections live on the runtime that opened them and a stream that stays on one thread is cheapest.
+
+use std::{
+    io,
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+    time::Duration,
+};
+
+use tokio::{runtime, sync::oneshot};
+
+use crate::llm::ClientError;
+
+/// The actors' threads; they end when this is dropped.
+pub struct Runtimes {
+    lanes: Vec<Lane>,
+    next: AtomicUsize,
+}
+
+/// One thread with its runtime and HTTP client.
+pub struct Lane {
+    pub runtime: runtime::Handle,
+    pub client: reqwest::Client,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Runtimes {
+    /// Starts `count` threads, at least one.
+    pub fn start(count: usize, client: impl Fn() -> Result<reqwest::Client, ClientError>) -> io::Result<Self> {
+        let lanes = (0..count.max(1)).map(|index| Lane::start(index, client().map_err(io::Error::other)?));
+        Ok(Self { lanes: lanes.collect::<io::Result<_>>()?, next: AtomicUsize::new(0) })
+    }
+
+    /// The lane for the next agent, in turn.
+    pub fn next(&self) -> Option<&Lane> {
+        let index = self.next.fetch_add(1, Ordering::Relaxed);
+        self.lanes.get(index % self.lanes.len().max(1))
+    }
+
+    /// Whether every lane's runtime still turns.
+    pub async fn turn(&self, within: Duration) -> bool {
+        let turns = self.lanes.iter().map(|lane| tokio::time::timeout(within, lane.runtime.spawn(async {})));
+        futures_util::future::join_all(turns).await.iter().all(|turned| matches!(turned, Ok(Ok(()))))
+    }
+}
+
+impl Lane {
+    fn start(index: usize, client: reqwest::Client) -> io::Result<Self> {
+        let turning = runtime::Builder::new_current_thread().enable_all().max_blocking_threads(64).build()?;
+        let handle = turning.handle().clone();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let thread = thread::Builder::new().name(format!("actors-{index}")).spawn(move || {
+            let _ = turning.block_on(stopped);
+            turning.shutdown_timeout(Duration::from_secs(1));
+        })?;
+        Ok(Self { runtime: handle, client, stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // A lane may be dropped by a task of its own thread, which cannot join itself.
+            if thread.thread().id() != thread::current().id() {
+                let _ = thread.join();
+            }
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Saves what an agent decided, and publishes it once it is committed.
+
+use bytes::Bytes;
+use futures_util::{StreamExt, future::BoxFuture, stream::FuturesOrdered};
+use planck_common::{
+    Seq,
+    envelope::{Row, Writer},
+};
+
+use super::queues::Hold;
+use crate::{
+    agent::{Entry, Input, Save, Ticket, input::Saved},
+    bus::{Bus, Published},
+    store::queue::{AppendError, Pending, Receipt, Written},
+};
+
+/// An agent's way into its session's log.
+pub struct Saves {
+    pub writer: Writer,
+    hold: Hold,
+    under_way: FuturesOrdered<BoxFuture<'static, Attempt>>,
+}
+
+/// A save with its outcome.
+struct Attempt {
+    ticket: Ticket,
+    entries: Vec<Entry>,
+    result: Result<Written, AppendError>,
+}
+
+/// Why an agent cannot go on here.
+#[derive(Debug, thiserror::Error)]
+pub enum Lost {
+    #[error("another node holds the agent now")]
+    StaleEpoch,
+    #[error("what the agent decided cannot be saved: {0}")]
+    Unsaved(AppendError),
+}
+
+async fn settle(ticket: Ticket, entries: Vec<Entry>, receipt: Result<Receipt, AppendError>) -> Attempt {
+    let result = match receipt {
+        Ok(receipt) => receipt.outcome().await,
+        Err(error) => Err(error),
+    };
+    Attempt { ticket, entries, result }
+}
+
+impl Saves {
+    pub fn new(writer: Writer, hold: Hold) -> Self {
+        Self { writer, hold, under_way: FuturesOrdered::new() }
+    }
+
+    /// Hands a save to the session's queue.
+    pub async fn begin(&mut self, save: Save) {
+        let Save { ticket, entries, marks, puts, usage, state, beside: _ } = save;
+        let puts = puts.into_iter().map(Into::into).collect();
+        let pending = Pending {
+            agent: self.writer.agent_id.clone(),
+            epoch: self.writer.epoch,
+            entries: entries.clone(),
+            marks,
+            puts,
+            usage,
+            state,
+        };
+        let receipt = self.hold.queue.submit(pending).await;
+        self.under_way.push_back(Box::pin(settle(ticket, entries, receipt)));
+    }
+
+    pub fn is_idle(&self) -> bool {
+        self.under_way.is_empty()
+    }
+
+    /// The next save to be settled, in order; published if it is committed. Waits for ever when none is under way.
+    pub async fn next(&mut self, bus: &dyn Bus) -> Result<Input, Lost> {
+        let Some(Attempt { ticket, entries, result }) = self.under_way.next().await else {
+            return std::future::pending().await;
+        };
+        match result {
+            Ok(written) => {
+                self.publish(bus, &entries, &written);
+                Ok(Input::Saved(Saved { save: ticket, seqs: written.seqs, session: written.session_totals }))
+            }
+            Err(AppendError::InputsGone(inputs)) => Ok(Input::Gone { save: ticket, inputs }),
+            Err(AppendError::StaleEpoch) => Err(Lost::StaleEpoch),
+            Err(
+                error @ (AppendError::Refused(_) | AppendError::Broken(_) | AppendError::NotEnrolled(_) | AppendError::Closed),
+            ) => Err(Lost::Unsaved(error)),
+        }
+    }
+
+    fn publish(&self, bus: &dyn Bus, entries: &[Entry], written: &Written) {
+        let mut prev: Seq = written.prev;
+        for (entry, &seq) in entries.iter().zip(&written.seqs) {
+            let row = Row { seq, prev, hidden_by: None };
+            let payload = self.writer.durable(entry.kind, entry.place, row, &entry.body);
+            bus.publish_event(Published {
+                session_id: self.writer.session_id.clone(),
+                agent_id: self.writer.agent_id.clone(),
+                seq: Some(seq),
+                payload: Bytes::from(payload),
+            });
+            prev = seq;
+        }
+    }
+}

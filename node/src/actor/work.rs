@@ -1,0 +1,149 @@
+//! What an agent has going: model calls, tools, compactions and timers, each a task under the ticket it answers to.
+
+use std::{
+    collections::HashMap,
+    future::Future,
+    time::{Duration, Instant},
+};
+
+use tokio::{
+    sync::mpsc,
+    task::{AbortHandle, Id, JoinError, JoinSet},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    agent::{Input, Ticket, input::CompactionResult},
+    model::{Failure, FailureKind},
+    tools::{Outcome, runner::ABORTED},
+};
+
+/// Answers a task may have under way before it waits for its actor.
+const ANSWERS: usize = 32;
+
+/// How long a cancelled tool has to come back with what it had; its runner is to be done before.
+const GRACE: Duration = Duration::from_secs(8);
+
+pub struct Work {
+    tasks: JoinSet<Input>,
+    running: HashMap<Ticket, Running>,
+    tickets: HashMap<Id, Ticket>,
+    pub answers: mpsc::Sender<Input>,
+    answered: mpsc::Receiver<Input>,
+}
+
+struct Running {
+    kind: Kind,
+    task: AbortHandle,
+    cancel: CancellationToken,
+    since: Instant,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Model,
+    Tool,
+    Compaction,
+    Timer,
+}
+
+impl Default for Work {
+    fn default() -> Self {
+        let (answers, answered) = mpsc::channel(ANSWERS);
+        Self { tasks: JoinSet::new(), running: HashMap::new(), tickets: HashMap::new(), answers, answered }
+    }
+}
+
+impl Work {
+    /// Starts a task whose last answer is its output; `cancel` is told to it when it is no longer wanted.
+    pub fn start(
+        &mut self,
+        ticket: Ticket,
+        kind: Kind,
+        cancel: CancellationToken,
+        task: impl Future<Output = Input> + Send + 'static,
+    ) {
+        let task = self.tasks.spawn(task);
+        self.tickets.insert(task.id(), ticket);
+        self.running.insert(ticket, Running { kind, task, cancel, since: Instant::now() });
+    }
+
+    /// Ends a task. A tool answers soon with what it had, once all that it started is dead; nothing else answers.
+    pub fn cancel(&mut self, ticket: Ticket) {
+        let Some(running) = self.running.get(&ticket) else { return };
+        running.cancel.cancel();
+        match running.kind {
+            Kind::Tool => self.give_up_on(ticket, running.since),
+            Kind::Model | Kind::Compaction | Kind::Timer => {
+                running.task.abort();
+                self.running.remove(&ticket);
+            }
+        }
+    }
+
+    /// Answers in a tool's place if it does not.
+    fn give_up_on(&mut self, ticket: Ticket, since: Instant) {
+        let answer = self.tasks.spawn(async move {
+            tokio::time::sleep(GRACE).await;
+            Input::ToolDone { ticket, outcome: Outcome::error(ABORTED), elapsed: since.elapsed() }
+        });
+        self.tickets.insert(answer.id(), ticket);
+    }
+
+    /// The next answer of any task, pieces of a reply before its end.
+    pub async fn next(&mut self) -> Input {
+        loop {
+            tokio::select! {
+                biased;
+                Some(input) = self.answered.recv() => return input,
+                Some(ended) = self.tasks.join_next_with_id() => {
+                    if let Some(input) = self.ended(ended) {
+                        return input;
+                    }
+                }
+                else => std::future::pending().await,
+            }
+        }
+    }
+
+    fn ended(&mut self, ended: Result<(Id, Input), JoinError>) -> Option<Input> {
+        match ended {
+            Ok((id, input)) => {
+                let ticket = self.tickets.remove(&id)?;
+                self.running.remove(&ticket)?.task.abort();
+                Some(input)
+            }
+            Err(error) => {
+                let ticket = self.tickets.remove(&error.id())?;
+                let running = self.running.remove(&ticket)?;
+                error.is_panic().then(|| running.kind.panicked(ticket, running.since.elapsed()))
+            }
+        }
+    }
+
+    /// Nothing is going on.
+    pub fn is_empty(&self) -> bool {
+        self.running.is_empty()
+    }
+}
+
+impl Kind {
+    /// A panic becomes an answer like any other.
+    fn panicked(self, ticket: Ticket, elapsed: Duration) -> Input {
+        let said = "it failed by a bug in its code (a panic); the node's log has it";
+        match self {
+            Self::Model => Input::Answered {
+                ticket,
+                result: Err(Failure {
+                    kind: FailureKind::Refused,
+                    message: format!("the model call: {said}"),
+                    retry_after: None,
+                }),
+                jitter: 0.0,
+            },
+            Self::Tool => Input::ToolDone { ticket, outcome: Outcome::error(format!("the tool: {said}")), elapsed },
+            Self::Compaction => Input::Compacted { ticket, result: CompactionResult::Failed(format!("the compactor: {said}")) },
+            Self::Timer => Input::Waited(ticket),
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! The agent loop, decided purely: `step` takes an input and gives effects. No async, clock, randomness, NATS, SQL or HTTP.
+
+pub mod effect;
+pub mod input;
+pub mod setup;
+
+mod phase;
+
+mod draft;
+mod guard;
+mod inbox;
+mod round;
+mod speech;
+mod transcript;
+
+mod saves;
+
+mod answer;
+mod calls;
+mod commands;
+mod compaction;
+mod request;
+mod restore;
+mod turn;
+mod view;
+
+use std::collections::VecDeque;
+
+use planck_common::{AgentId, InputId, SessionId, Timestamp, envelope::Place, event::Event, spec::SessionLimits, usage::Usage};
+
+pub use effect::{Effect, Entry, Mark, Put, Save};
+pub use input::{Arrival, Command, Input};
+pub use restore::Unreadable;
+pub use setup::{Memory, OpenInput, OpenTurn, Settings, Setup};
+
+use inbox::Inbox;
+use phase::{Phase, Stopping};
+use saves::Pending;
+use setup::Charter;
+use transcript::Transcript;
+
+/// Names the question an answer belongs to; an answer with a ticket that is no longer awaited is dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Ticket(pub u64);
+
+/// One agent: what it is, what it knows, what it is doing.
+#[derive(Debug)]
+pub struct Agent {
+    identity: Identity,
+    charter: Charter,
+    settings: Settings,
+    limits: SessionLimits,
+    phase: Phase,
+    transcript: Transcript,
+    inbox: Inbox,
+    saves: VecDeque<Pending>,
+    totals: Totals,
+    counters: Counters,
+    plans: Plans,
+}
+
+#[derive(Debug)]
+struct Identity {
+    session: SessionId,
+    agent: AgentId,
+    epoch: i64,
+}
+
+/// What the agent and its whole session consumed.
+#[derive(Debug, Default)]
+struct Totals {
+    agent: Usage,
+    session: Usage,
+}
+
+/// The latest numbers given out.
+#[derive(Debug, Default)]
+struct Counters {
+    ticket: u64,
+    turn: u32,
+    /// Within the latest turn.
+    request: u32,
+}
+
+/// What is to be done when a turn is over, and what is not to be tried again yet.
+#[derive(Debug, Default)]
+struct Plans {
+    /// How it ends, once its calls have ended.
+    stop: Option<Stopping>,
+    /// A summary to start afresh from.
+    checkpoint: Option<String>,
+    /// How much had been said when a compaction came to nothing.
+    futile: Option<u64>,
+}
+
+impl Agent {
+    /// An agent without a past.
+    pub fn new(setup: Setup) -> Self {
+        let Setup { session, agent, epoch, spec, card, tools, limits, settings } = setup;
+        let charter = Charter::new(spec, card, tools);
+        Self {
+            identity: Identity { session, agent, epoch },
+            settings,
+            limits,
+            phase: Phase::Idle,
+            transcript: Transcript::new(charter.tokens()),
+            charter,
+            inbox: Inbox::default(),
+            saves: VecDeque::new(),
+            totals: Totals::default(),
+            counters: Counters::default(),
+            plans: Plans::default(),
+        }
+    }
+
+    /// Takes one input in, and says what is to be done. A stopped agent does nothing more.
+    pub fn step(&mut self, input: Input, now: Timestamp) -> Vec<Effect> {
+        let mut moment = Moment::new(now);
+        if !matches!(self.phase, Phase::Stopped) {
+            self.take(input, &mut moment);
+        }
+        moment.effects
+    }
+
+    fn take(&mut self, input: Input, moment: &mut Moment) {
+        match input {
+            Input::Arrived(arrival) => self.arrived(arrival, moment),
+            Input::Withdrawn(id) => self.inbox.remove(&[id]),
+            Input::Command(command) => self.command(command, moment),
+            Input::Saved(saved) => self.saved(saved, moment),
+            Input::Gone { save, inputs } => self.gone(save, &inputs, moment),
+            Input::Chunks { ticket, chunks } => self.heard(ticket, chunks, moment),
+            Input::Answered { ticket, result, jitter } => self.answered(ticket, result, jitter, moment),
+            Input::ToolProgress { ticket, message, percent } => self.tool_progress(ticket, message, percent, moment),
+            Input::ToolDone { ticket, outcome, elapsed } => self.tool_done(ticket, outcome, elapsed, moment),
+            Input::Waited(ticket) => self.waited(ticket, moment),
+            Input::Compacted { ticket, result } => self.compacted(ticket, result, moment),
+        }
+    }
+
+    /// Where an event stands that happens now.
+    fn place(&self, now: Timestamp) -> Place {
+        Place { turn: self.counters.turn, request: self.counters.request, at: now }
+    }
+}
+
+impl Counters {
+    fn ticket(&mut self) -> Ticket {
+        self.ticket += 1;
+        Ticket(self.ticket)
+    }
+}
+
+/// What is decided in one step.
+struct Moment {
+    now: Timestamp,
+    effects: Vec<Effect>,
+}
+
+impl Moment {
+    fn new(now: Timestamp) -> Self {
+        Self { now, effects: Vec::new() }
+    }
+
+    fn act(&mut self, effect: Effect) {
+        self.effects.push(effect);
+    }
+
+    fn tell(&mut self, place: Place, event: Event) {
+        self.act(Effect::Tell { event, place });
+    }
+
+    fn settled(&mut self, inputs: Vec<(InputId, Option<AgentId>)>) {
+        if !inputs.is_empty() {
+            self.act(Effect::Settled { inputs });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

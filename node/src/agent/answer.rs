@@ -1,0 +1,110 @@
+//! The model's reply: told while it comes, saved when it is whole, and what follows from it.
+
+use planck_common::{
+    CallId,
+    command::Prices,
+    event::{Event, EventKind, UsageDelta},
+    message::{Body, Metadata, Part, Role, StopReason},
+    usage::Usage,
+};
+
+use super::{
+    Agent, Counters, Identity, Moment, Ticket,
+    draft::Draft,
+    phase::{Activity, Phase, Turn},
+    saves::Rows,
+    turn::Ending,
+};
+use crate::model::{Chunk, Failure, Finish};
+
+impl Agent {
+    pub(super) fn heard(&mut self, asked: Ticket, chunks: Vec<Chunk>, moment: &mut Moment) {
+        let place = self.place(moment.now);
+        let Phase::Working(_, Activity::Streaming { ticket, draft }) = &mut self.phase else { return };
+        if *ticket != asked {
+            return;
+        }
+        for (kind, delta) in draft.take(chunks) {
+            let event = if kind == EventKind::TextDelta { Event::TextDelta(delta) } else { Event::ThinkingDelta(delta) };
+            moment.tell(place, event);
+        }
+    }
+
+    pub(super) fn answered(&mut self, ticket: Ticket, result: Result<Finish, Failure>, jitter: f64, moment: &mut Moment) {
+        let Some((turn, activity)) = self.phase.take_if(|activity| activity.is_streaming(ticket)) else { return };
+        match result {
+            Ok(finish) => self.replied(turn, activity.into_draft(), finish, moment),
+            Err(failure) => self.failed(turn, failure, jitter, moment),
+        }
+    }
+
+    fn replied(&mut self, mut turn: Box<Turn>, draft: Draft, finish: Finish, moment: &mut Moment) {
+        turn.failures = 0;
+        turn.overflowed = false;
+        let content = self.content(draft);
+        turn.heard(&content);
+        let counted = finish.usage.context_tokens();
+        if counted > 0 {
+            self.transcript.correct(counted);
+        }
+        let mut rows = Rows::at(self.place(moment.now));
+        let body = (!content.is_empty()).then(|| rows.message(reply(content, finish.stop)));
+        let context_tokens = self.transcript.tokens() + rows.tokens();
+        self.account(&mut turn, self.priced(finish.usage), &mut rows, context_tokens);
+        let content = body.as_ref().map(|body| body.content.as_slice()).unwrap_or_default();
+        self.follow(turn, content, finish.stop, rows, moment);
+    }
+
+    fn follow(&mut self, turn: Box<Turn>, content: &[Part], stop: StopReason, rows: Rows, moment: &mut Moment) {
+        let is_cut = is_cut(stop);
+        if content.iter().any(|part| matches!(part, Part::ToolCall { .. })) {
+            return self.call_tools(turn, content, is_cut, rows, moment);
+        }
+        let ending = if is_cut { Ending::Truncated } else { Ending::Completed };
+        self.end_turn(&turn, rows, ending, moment);
+    }
+
+    fn content(&self, draft: Draft) -> Vec<Part> {
+        let Identity { session, agent, epoch } = &self.identity;
+        let Counters { turn, request, .. } = self.counters;
+        draft.content(|part| CallId::of(session, agent, *epoch, turn, request, part))
+    }
+
+    /// Adds consumption to all that count it.
+    pub(super) fn account(&mut self, turn: &mut Turn, usage: Usage, rows: &mut Rows, context_tokens: u64) {
+        turn.usage += usage;
+        self.totals.agent += usage;
+        rows.consume(usage);
+        rows.event(&Event::UsageDelta(UsageDelta { delta: usage, total: self.totals.agent, context_tokens }));
+    }
+
+    pub(super) fn priced(&self, usage: Usage) -> Usage {
+        match &self.charter.card.prices {
+            Some(prices) if usage.cost_usd == 0.0 => Usage { cost_usd: cost(usage, prices), ..usage },
+            Some(_) | None => usage,
+        }
+    }
+}
+
+/// Whether something of the answer is missing: its calls are not to be trusted.
+pub(super) fn is_cut(stop: StopReason) -> bool {
+    match stop {
+        StopReason::Length | StopReason::Refusal => true,
+        StopReason::End | StopReason::ToolUse => false,
+    }
+}
+
+fn reply(content: Vec<Part>, stop: StopReason) -> Body {
+    let metadata = Metadata { stop: Some(stop), ..Metadata::default() };
+    Body { role: Role::Assistant, custom: None, content, metadata }
+}
+
+fn cost(usage: Usage, prices: &Prices) -> f64 {
+    let dollars = [
+        (usage.input_tokens, prices.input),
+        (usage.output_tokens, prices.output),
+        (usage.cache_read_tokens, prices.cache_read),
+        (usage.cache_write_tokens, prices.cache_write),
+    ];
+    dollars.into_iter().map(|(tokens, price)| tokens as f64 * price).sum::<f64>() / 1e6
+}

@@ -1,0 +1,186 @@
+//! Tool calls: which of an answer's calls run, which are refused, and what comes of them.
+
+use std::time::Duration;
+
+use planck_common::{
+    command::AgentState,
+    event::{Effect as ToolEffect, Event, ToolProgress, ToolStart},
+    message::Part,
+};
+use serde_json::value::RawValue;
+
+use super::{
+    Agent, Effect, Moment, Ticket,
+    effect::ToolRun,
+    guard::{LoopGuard, Verdict},
+    phase::{Activity, Phase, Turn},
+    round::{Call, Round},
+    saves::Rows,
+    setup::LoopLimits,
+    turn::Ending,
+};
+use crate::tools::{Outcome, runner::ABORTED};
+
+/// A call of an answer.
+pub(super) struct Wanted<'a> {
+    pub call: Call,
+    pub args: &'a RawValue,
+    /// What the model sent instead of arguments.
+    pub invalid: Option<&'a str>,
+}
+
+impl Agent {
+    /// Saves an answer with calls, and runs those that may run.
+    pub(super) fn call_tools(
+        &mut self,
+        mut turn: Box<Turn>,
+        content: &[Part],
+        is_cut: bool,
+        mut rows: Rows,
+        moment: &mut Moment,
+    ) {
+        let mut round = Round::new(is_cut);
+        let mut runs = Vec::new();
+        let mut refusals = Vec::new();
+        for wanted in content.iter().filter_map(Wanted::read) {
+            let verdict = wanted.judge(&mut turn.guard, self.settings.loop_guard);
+            match wanted.overrule(verdict, is_cut) {
+                Verdict::Refuse(text) => {
+                    refusals.push(wanted.call.end(text.clone(), true, 0));
+                    round.settle(wanted.call, text, true);
+                }
+                Verdict::Run => runs.push(self.start(&mut round, wanted, None, &mut rows, moment)),
+                Verdict::Remark(remark) => runs.push(self.start(&mut round, wanted, Some(remark), &mut rows, moment)),
+            }
+        }
+        refusals.into_iter().for_each(|end| rows.event(&Event::ToolEnd(end)));
+        self.run(turn, round, runs, rows, moment);
+    }
+
+    /// Begins a call: its `tool_start` is among the rows, and it runs when they are saved.
+    pub(super) fn start(
+        &mut self,
+        round: &mut Round,
+        wanted: Wanted<'_>,
+        remark: Option<String>,
+        rows: &mut Rows,
+        moment: &Moment,
+    ) -> ToolRun {
+        let Wanted { call, args, .. } = wanted;
+        let Call { id, call_id, name } = call.clone();
+        let effect = self.charter.tool(&name).map_or(ToolEffect::Mutating, |tool| tool.effect);
+        rows.event(&Event::ToolStart(ToolStart { call_id, id, name, args: args.to_owned(), effect }));
+        self.run_again(round, call, args, remark, moment)
+    }
+
+    /// Begins a call whose `tool_start` is in the log.
+    pub(super) fn run_again(
+        &mut self,
+        round: &mut Round,
+        call: Call,
+        args: &RawValue,
+        remark: Option<String>,
+        moment: &Moment,
+    ) -> ToolRun {
+        let ticket = self.counters.ticket();
+        let run = ToolRun { ticket, call_id: call.call_id.clone(), name: call.name.clone(), args: args.to_owned() };
+        round.start(call, ticket, moment.now, remark);
+        run
+    }
+
+    /// Runs calls once their rows are saved; a round in which nothing runs is over.
+    pub(super) fn run(&mut self, turn: Box<Turn>, round: Round, runs: Vec<ToolRun>, rows: Rows, moment: &mut Moment) {
+        if !round.is_running() {
+            return self.close_round(turn, round, rows, moment);
+        }
+        self.phase = Phase::Working(turn, Activity::UsingTools(round));
+        self.save(rows, AgentState::ExecutingTools, moment);
+        runs.into_iter().for_each(|run| moment.act(Effect::RunTool(run)));
+    }
+
+    fn close_round(&mut self, turn: Box<Turn>, round: Round, mut rows: Rows, moment: &mut Moment) {
+        let is_cut = round.cut;
+        rows.message(round.results());
+        if is_cut {
+            return self.end_turn(&turn, rows, Ending::Truncated, moment);
+        }
+        self.go_on(turn, rows, moment);
+    }
+
+    pub(super) fn tool_progress(&mut self, ticket: Ticket, message: String, percent: Option<f64>, moment: &mut Moment) {
+        let Phase::Working(_, activity) = &self.phase else { return };
+        let Some(call) = activity.round().and_then(|round| round.runs(ticket)) else { return };
+        let progress = ToolProgress { call_id: call.call_id.clone(), message, percent };
+        moment.tell(self.place(moment.now), Event::ToolProgress(progress));
+    }
+
+    pub(super) fn tool_done(&mut self, ticket: Ticket, outcome: Outcome, elapsed: Duration, moment: &mut Moment) {
+        let mut rows = Rows::at(self.place(moment.now));
+        let Phase::Working(turn, activity) = &mut self.phase else { return };
+        let outcome = activity.explained(outcome);
+        let (events, responded) = (outcome.events.clone(), outcome.responded.clone());
+        let Some(end) = activity.round_mut().and_then(|round| round.finish(ticket, outcome, elapsed)) else { return };
+        turn.responded.extend(responded);
+        rows.event(&Event::ToolEnd(end));
+        events.iter().for_each(|event| rows.event(event));
+        match self.phase.take_if(Activity::is_answered) {
+            Some((turn, Activity::UsingTools(round))) => self.close_round(turn, round, rows, moment),
+            Some((turn, Activity::WindingDown { round, ending, .. })) => {
+                rows.message(round.results());
+                self.end_turn(&turn, rows, ending, moment);
+            }
+            Some(_) | None => self.save_beside(rows, AgentState::ExecutingTools, moment),
+        }
+    }
+
+    /// Tells a round's running calls to stop, and waits for what they have.
+    pub(super) fn wind_down(&mut self, turn: Box<Turn>, round: Round, why: &str, ending: Ending, moment: &mut Moment) {
+        round.running().for_each(|ticket| moment.act(Effect::CancelTool { ticket }));
+        self.phase = Phase::Working(turn, Activity::WindingDown { round, why: why.into(), ending });
+    }
+}
+
+impl Activity {
+    /// A call that was told to stop knows only that; why is known here.
+    fn explained(&self, outcome: Outcome) -> Outcome {
+        let Self::WindingDown { why, .. } = self else { return outcome };
+        match outcome.text.strip_prefix(ABORTED) {
+            Some(partial) if outcome.error => Outcome { text: format!("{why}{partial}"), ..outcome },
+            Some(_) | None => outcome,
+        }
+    }
+}
+
+impl<'a> Wanted<'a> {
+    /// What the loop guard says of it.
+    pub(super) fn judge(&self, guard: &mut LoopGuard, limits: LoopLimits) -> Verdict {
+        guard.judge(&self.call.name, self.invalid.unwrap_or(self.args.get()), limits)
+    }
+
+    /// A call that is not whole is not run, whatever the guard says.
+    fn overrule(&self, verdict: Verdict, is_cut: bool) -> Verdict {
+        match (is_cut, self.invalid) {
+            (true, _) => Verdict::Refuse("not run: the call was cut off before it was complete".into()),
+            (false, Some(text)) => Verdict::Refuse(wrong_args(text)),
+            (false, None) => verdict,
+        }
+    }
+
+    pub(super) fn read(part: &'a Part) -> Option<Self> {
+        match part {
+            Part::ToolCall { id, call_id, name, args, invalid, .. } => {
+                let call = Call { id: id.clone(), call_id: call_id.clone(), name: name.clone() };
+                Some(Self { call, args, invalid: invalid.as_deref() })
+            }
+            Part::Text { .. } | Part::Thinking { .. } | Part::ToolResult { .. } | Part::Image { .. } | Part::File { .. } => None,
+        }
+    }
+}
+
+fn wrong_args(text: &str) -> String {
+    let fault = match serde_json::from_str::<serde_json::Value>(text) {
+        Ok(_) => "they are JSON, but no object".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    format!("not run: the arguments are not a JSON object: {fault}")
+}

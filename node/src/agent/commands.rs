@@ -1,0 +1,115 @@
+//! What somebody wants of the agent itself.
+
+use planck_common::{
+    command::AgentState,
+    event::{Event, ModelChanged, Reason, ToolsChanged},
+};
+
+use super::{
+    Agent, Arrival, Command, Effect, Moment,
+    phase::{Activity, Phase, Stopping, Turn},
+    saves::{Rows, Then, waiting_for},
+    turn::Ending,
+};
+
+impl Agent {
+    pub(super) fn command(&mut self, command: Command, moment: &mut Moment) {
+        match command {
+            Command::Abort { reason } => {
+                let why = reason.map_or_else(|| "aborted by request".into(), |reason| format!("aborted by request: {reason}"));
+                self.interrupt(&why, Ending::Aborted, moment);
+            }
+            Command::Stop { reason, for_good, last } => self.stop(Stopping { reason, for_good, last }, moment),
+            Command::Nudge if matches!(self.phase, Phase::Idle) => self.nudge(moment),
+            Command::Nudge => {}
+            Command::Checkpoint { summary } if matches!(self.phase, Phase::Idle) => self.checkpoint(&summary, moment),
+            Command::Checkpoint { summary } => self.plans.checkpoint = Some(summary),
+            Command::Tools { added, removed, tools } => {
+                self.charter.set_tools(tools);
+                let tools = self.charter.spec.tools.clone();
+                self.changed(Event::ToolsChanged(ToolsChanged { added, removed, tools }), moment);
+            }
+            Command::Model { model, card } => {
+                self.charter.spec.model = model.clone();
+                self.charter.card = card;
+                self.changed(Event::ModelChanged(ModelChanged { model }), moment);
+            }
+            Command::Record(event) => self.record(event, moment),
+        }
+    }
+
+    fn changed(&mut self, event: Event, moment: &mut Moment) {
+        self.transcript.change_fixed(self.charter.tokens());
+        self.record(event, moment);
+    }
+
+    /// Writes an event down, or tells one that is live.
+    fn record(&mut self, event: Event, moment: &mut Moment) {
+        let mut rows = Rows::at(self.place(moment.now));
+        rows.event(&event);
+        if !event.kind().is_durable() {
+            moment.tell(self.place(moment.now), event);
+        } else if !rows.is_empty() {
+            self.save(rows, self.phase.state(), moment);
+        }
+    }
+
+    /// Ends the running turn now, and keeps what there is.
+    pub(super) fn interrupt(&mut self, why: &str, ending: Ending, moment: &mut Moment) {
+        let Some((mut turn, activity)) = self.phase.take_if(|activity| !activity.is_winding_down()) else { return };
+        if let Activity::UsingTools(round) = activity {
+            return self.wind_down(turn, round, why, ending, moment);
+        }
+        let mut rows = Rows::at(self.place(moment.now));
+        cancel(activity, &mut turn, &mut rows, moment);
+        self.end_turn(&turn, rows, ending, moment);
+    }
+
+    fn stop(&mut self, stopping: Stopping, moment: &mut Moment) {
+        let ending = if stopping.for_good { Ending::Aborted } else { Ending::Closed };
+        self.interrupt(&format!("the agent was stopped: {}", stopping.reason), ending, moment);
+        match &self.phase {
+            Phase::Working(..) => self.plans.stop = Some(stopping),
+            Phase::Idle | Phase::Stopping(_) | Phase::Stopped => self.stop_now(stopping, moment),
+        }
+    }
+
+    pub(super) fn stop_now(&mut self, stopping: Stopping, moment: &mut Moment) {
+        self.phase = Phase::Stopping(stopping);
+        self.end(moment);
+    }
+
+    /// Writes the end: what was unread has its outcome.
+    pub(super) fn end(&mut self, moment: &mut Moment) {
+        let Phase::Stopping(Stopping { reason, for_good, last }) = &self.phase else { return };
+        let state = if *for_good { AgentState::Stopped } else { AgentState::Idle };
+        let mut rows = Rows::at(self.place(moment.now));
+        rows.event(&Event::AgentStopped(Reason { reason: reason.clone() }));
+        last.iter().for_each(|event| rows.event(event));
+        let inputs = self.inbox.drain();
+        inputs.iter().for_each(|input| rows.end(&input.id, "stopped", None));
+        self.save_then(rows, state, Then::Stop(inputs), moment);
+    }
+
+    pub(super) fn stopped(&mut self, inputs: &[Arrival], moment: &mut Moment) {
+        self.phase = Phase::Stopped;
+        moment.settled(waiting_for(inputs));
+        moment.act(Effect::Stopped);
+    }
+}
+
+/// Ends what a turn waited for, and keeps what there is of an answer. Calls of tools end by themselves.
+fn cancel(activity: Activity, turn: &mut Turn, rows: &mut Rows, moment: &mut Moment) {
+    match activity {
+        Activity::Saving | Activity::UsingTools(_) | Activity::WindingDown { .. } => {}
+        Activity::Retrying { ticket } => moment.act(Effect::CancelWait { ticket }),
+        Activity::Streaming { ticket, draft } => {
+            moment.act(Effect::CancelModel { ticket });
+            if let Some(partial) = draft.partial() {
+                let partial = rows.message(partial);
+                turn.heard(&partial.content);
+            }
+        }
+        Activity::Compacting { ticket } => moment.act(Effect::CancelCompact { ticket }),
+    }
+}

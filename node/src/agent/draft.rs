@@ -1,0 +1,199 @@
+//! A reply while it is streamed: its parts in the provider's order, and the deltas that tell of it.
+
+use std::collections::HashSet;
+
+use planck_common::{
+    CallId,
+    command::RunningPart,
+    event::{Delta, EventKind},
+    message::{Body, Metadata, Part, Role},
+};
+use serde_json::value::RawValue;
+
+use crate::model::Chunk;
+
+#[derive(Debug, Default)]
+pub(super) struct Draft {
+    pieces: Vec<Piece>,
+}
+
+#[derive(Debug)]
+struct Piece {
+    part: usize,
+    kind: Kind,
+    /// A text, a thought, a ciphertext, or a call's arguments.
+    text: String,
+    /// Unicode scalar values in `text`.
+    chars: usize,
+    signature: Option<String>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Kind {
+    Text,
+    Thinking,
+    Redacted,
+    Call { id: String, name: String },
+}
+
+impl Draft {
+    /// Takes chunks in, and gives a delta for each run of text that belongs together.
+    pub(super) fn take(&mut self, chunks: Vec<Chunk>) -> Vec<(EventKind, Delta)> {
+        let mut deltas: Vec<(EventKind, Delta)> = Vec::new();
+        for (kind, delta) in chunks.into_iter().filter_map(|chunk| self.add(chunk)) {
+            match deltas.last_mut() {
+                Some((last, whole)) if *last == kind && whole.part == delta.part => whole.text.push_str(&delta.text),
+                Some(_) | None => deltas.push((kind, delta)),
+            }
+        }
+        deltas
+    }
+
+    fn add(&mut self, chunk: Chunk) -> Option<(EventKind, Delta)> {
+        match chunk {
+            Chunk::Text { part, text } => Some((EventKind::TextDelta, self.extend(part, Kind::Text, text))),
+            Chunk::Thinking { part, text } => Some((EventKind::ThinkingDelta, self.extend(part, Kind::Thinking, text))),
+            Chunk::Redacted { part, data } => {
+                self.extend(part, Kind::Redacted, data);
+                None
+            }
+            Chunk::Call { part, id, name } => {
+                self.pieces.push(Piece::new(part, Kind::Call { id, name }));
+                None
+            }
+            Chunk::Args { part, json } => {
+                let call = self.pieces.iter_mut().rev().find(|piece| piece.part == part)?;
+                call.text.push_str(&json);
+                None
+            }
+            Chunk::Signature { part, signature } => {
+                self.sign(part, signature);
+                None
+            }
+        }
+    }
+
+    fn extend(&mut self, part: usize, kind: Kind, text: String) -> Delta {
+        let fits = |piece: &Piece| piece.part == part && piece.kind == kind;
+        let at = self.pieces.iter().rposition(fits).unwrap_or(self.pieces.len());
+        if at == self.pieces.len() {
+            self.pieces.push(Piece::new(part, kind));
+        }
+        let offset = self.pieces.get_mut(at).map_or(0, |piece| piece.append(&text));
+        Delta { text, part, offset }
+    }
+
+    fn sign(&mut self, part: usize, signature: String) {
+        match self.pieces.iter_mut().rev().find(|piece| piece.part == part) {
+            Some(piece) => piece.signature = Some(signature),
+            None => self.pieces.push(Piece { signature: Some(signature), ..Piece::new(part, Kind::Thinking) }),
+        }
+    }
+
+    /// The content of the finished reply. `call_id` names the call in a part.
+    pub(super) fn content(self, call_id: impl Fn(usize) -> CallId) -> Vec<Part> {
+        let mut taken = HashSet::new();
+        let pieces = self.pieces.into_iter().filter(Piece::says_something);
+        pieces.map(|piece| piece.into_part(&mut taken, &call_id)).collect()
+    }
+
+    /// What is kept of a reply that was cut off: its text, and thoughts the provider would take back. `None` without text.
+    pub(super) fn partial(self) -> Option<Body> {
+        let kept = |piece: &Piece| match piece.kind {
+            Kind::Text => !piece.text.is_empty(),
+            Kind::Thinking | Kind::Redacted => piece.signature.is_some() || piece.kind == Kind::Redacted,
+            Kind::Call { .. } => false,
+        };
+        let pieces: Vec<Piece> = self.pieces.into_iter().filter(kept).collect();
+        if !pieces.iter().any(|piece| piece.kind == Kind::Text) {
+            return None;
+        }
+        let content = pieces.into_iter().filter_map(Piece::into_speech).collect();
+        let metadata = Metadata { interrupted: true, ..Metadata::default() };
+        Some(Body { role: Role::Assistant, custom: None, content, metadata })
+    }
+
+    /// What a reader who joins now has missed.
+    pub(super) fn running(&self) -> Vec<RunningPart> {
+        self.pieces.iter().map(Piece::running).collect()
+    }
+}
+
+impl Piece {
+    fn new(part: usize, kind: Kind) -> Self {
+        Self { part, kind, text: String::new(), chars: 0, signature: None }
+    }
+
+    /// Adds to the text, and says how many characters stood before.
+    fn append(&mut self, text: &str) -> usize {
+        let before = self.chars;
+        self.chars += text.chars().count();
+        self.text.push_str(text);
+        before
+    }
+
+    fn says_something(&self) -> bool {
+        !self.text.is_empty() || self.signature.is_some() || matches!(self.kind, Kind::Call { .. })
+    }
+
+    fn into_part(self, taken: &mut HashSet<String>, call_id: &impl Fn(usize) -> CallId) -> Part {
+        let Self { part, kind, text, signature, .. } = self;
+        match kind {
+            Kind::Text => Part::Text { text, signature },
+            Kind::Thinking => Part::Thinking { text, signature, redacted: false },
+            Kind::Redacted => Part::Thinking { text: String::new(), signature: Some(text), redacted: true },
+            Kind::Call { id, name } => {
+                let call_id = call_id(part);
+                let (args, invalid) = parse_args(text);
+                let id = unique(if id.is_empty() { call_id.to_string() } else { id }, taken);
+                let name = if name.is_empty() { "unnamed".into() } else { name };
+                Part::ToolCall { id, call_id, name, args, invalid, signature }
+            }
+        }
+    }
+
+    fn into_speech(self) -> Option<Part> {
+        let Self { kind, text, signature, .. } = self;
+        match kind {
+            Kind::Text => Some(Part::Text { text, signature }),
+            Kind::Thinking => Some(Part::Thinking { text, signature, redacted: false }),
+            Kind::Redacted => Some(Part::Thinking { text: String::new(), signature: Some(text), redacted: true }),
+            Kind::Call { .. } => None,
+        }
+    }
+
+    fn running(&self) -> RunningPart {
+        let (r#type, text) = match &self.kind {
+            Kind::Text => ("text", self.text.clone()),
+            Kind::Thinking => ("thinking", self.text.clone()),
+            Kind::Redacted => ("thinking", String::new()),
+            Kind::Call { name, .. } => ("tool_call", name.clone()),
+        };
+        RunningPart { part: self.part, r#type: r#type.into(), text }
+    }
+}
+
+/// The arguments as the model wrote them; what is no JSON object is kept beside an empty one. No text at all is no arguments.
+fn parse_args(text: String) -> (Box<RawValue>, Option<String>) {
+    if text.trim().is_empty() {
+        return (empty_object(), None);
+    }
+    match serde_json::from_str::<&RawValue>(&text) {
+        Ok(raw) if raw.get().starts_with('{') => (raw.to_owned(), None),
+        Ok(_) | Err(_) => (empty_object(), Some(text)),
+    }
+}
+
+fn empty_object() -> Box<RawValue> {
+    RawValue::from_string("{}".into()).unwrap_or_default()
+}
+
+fn unique(id: String, taken: &mut HashSet<String>) -> String {
+    let doubles = (2..).map(|n| format!("{id}_{n}"));
+    let free = std::iter::once(id.clone()).chain(doubles).find(|candidate| !taken.contains(candidate)).unwrap_or(id);
+    taken.insert(free.clone());
+    free
+}
+
+#[cfg(test)]
+mod tests;

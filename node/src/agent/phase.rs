@@ -1,0 +1,188 @@
+//! What an agent is doing. Each state holds only what is true in it, and a turn has exactly one owner.
+
+use planck_common::{
+    AgentId, InputId, Timestamp,
+    command::AgentState,
+    event::{Event, InputKind, TurnInput},
+    message::{Part, text_of},
+    usage::Usage,
+};
+
+use super::{Ticket, draft::Draft, guard::LoopGuard, round::Round, turn::Ending};
+
+#[derive(Debug)]
+pub(super) enum Phase {
+    Idle,
+    Working(Box<Turn>, Activity),
+    /// Its end is being saved.
+    Stopping(Stopping),
+    Stopped,
+}
+
+/// How an agent ends.
+#[derive(Debug)]
+pub(super) struct Stopping {
+    pub reason: String,
+    pub for_good: bool,
+    /// Told after all else.
+    pub last: Vec<Event>,
+}
+
+/// What an open turn waits for.
+#[derive(Debug)]
+pub(super) enum Activity {
+    /// A save, on whose commit it goes on.
+    Saving,
+    Streaming {
+        ticket: Ticket,
+        draft: Draft,
+    },
+    Retrying {
+        ticket: Ticket,
+    },
+    UsingTools(Round),
+    /// Calls that were told to stop; the turn ends when each has said what it had.
+    WindingDown {
+        round: Round,
+        why: String,
+        ending: Ending,
+    },
+    Compacting {
+        ticket: Ticket,
+    },
+}
+
+/// An open turn.
+#[derive(Debug)]
+pub(super) struct Turn {
+    pub inputs: Vec<TurnInput>,
+    /// Tasks of this turn that were responded to.
+    pub responded: Vec<InputId>,
+    pub since: Timestamp,
+    /// Its time is up when this answers.
+    pub deadline: Option<Ticket>,
+    pub usage: Usage,
+    /// The latest text of the model.
+    pub text: Option<String>,
+    pub guard: LoopGuard,
+    /// Requests in a row that failed.
+    pub failures: u32,
+    /// The provider said that the context is full, and nothing was answered since.
+    pub overflowed: bool,
+}
+
+impl Turn {
+    pub(super) fn new(inputs: Vec<TurnInput>, since: Timestamp) -> Self {
+        Self {
+            inputs,
+            responded: Vec::new(),
+            since,
+            deadline: None,
+            usage: Usage::default(),
+            text: None,
+            guard: LoopGuard::default(),
+            failures: 0,
+            overflowed: false,
+        }
+    }
+
+    /// Keeps the text of an answer if it has any.
+    pub(super) fn heard(&mut self, content: &[Part]) {
+        let text = text_of(content);
+        if !text.is_empty() {
+            self.text = Some(text);
+        }
+    }
+
+    /// Tasks that nobody was answered, with who gave them.
+    pub(super) fn unanswered(&self) -> impl Iterator<Item = (&InputId, &AgentId)> {
+        let tasks = self.inputs.iter().filter(|input| input.kind == InputKind::Task && !self.responded.contains(&input.id));
+        tasks.filter_map(|task| Some((&task.id, task.from.as_ref()?)))
+    }
+}
+
+impl Phase {
+    pub(super) fn state(&self) -> AgentState {
+        match self {
+            Self::Idle => AgentState::Idle,
+            Self::Working(_, activity) => activity.state(),
+            Self::Stopping(_) | Self::Stopped => AgentState::Stopped,
+        }
+    }
+
+    pub(super) fn turn(&self) -> Option<&Turn> {
+        match self {
+            Self::Working(turn, _) => Some(turn),
+            Self::Idle | Self::Stopping(_) | Self::Stopped => None,
+        }
+    }
+
+    /// Takes the turn out of a phase that fits, and leaves any other as it is. Whoever takes it puts it back or ends it.
+    pub(super) fn take_if(&mut self, fits: impl FnOnce(&Activity) -> bool) -> Option<(Box<Turn>, Activity)> {
+        match std::mem::replace(self, Self::Idle) {
+            Self::Working(turn, activity) if fits(&activity) => Some((turn, activity)),
+            other @ (Self::Idle | Self::Working(..) | Self::Stopping { .. } | Self::Stopped) => {
+                *self = other;
+                None
+            }
+        }
+    }
+}
+
+impl Activity {
+    fn state(&self) -> AgentState {
+        match self {
+            Self::Saving | Self::Streaming { .. } | Self::Retrying { .. } => AgentState::Streaming,
+            Self::UsingTools(_) | Self::WindingDown { .. } => AgentState::ExecutingTools,
+            Self::Compacting { .. } => AgentState::Compacting,
+        }
+    }
+
+    pub(super) fn is_compacting(&self, asked: Ticket) -> bool {
+        matches!(self, Self::Compacting { ticket } if *ticket == asked)
+    }
+
+    pub(super) fn is_retrying(&self, asked: Ticket) -> bool {
+        matches!(self, Self::Retrying { ticket } if *ticket == asked)
+    }
+
+    pub(super) fn is_saving(&self) -> bool {
+        matches!(self, Self::Saving)
+    }
+
+    pub(super) fn is_winding_down(&self) -> bool {
+        matches!(self, Self::WindingDown { .. })
+    }
+
+    pub(super) fn round(&self) -> Option<&Round> {
+        match self {
+            Self::UsingTools(round) | Self::WindingDown { round, .. } => Some(round),
+            Self::Saving | Self::Streaming { .. } | Self::Retrying { .. } | Self::Compacting { .. } => None,
+        }
+    }
+
+    pub(super) fn round_mut(&mut self) -> Option<&mut Round> {
+        match self {
+            Self::UsingTools(round) | Self::WindingDown { round, .. } => Some(round),
+            Self::Saving | Self::Streaming { .. } | Self::Retrying { .. } | Self::Compacting { .. } => None,
+        }
+    }
+
+    /// Whether tools were used, and all calls are answered.
+    pub(super) fn is_answered(&self) -> bool {
+        self.round().is_some_and(|round| !round.is_running())
+    }
+
+    pub(super) fn into_draft(self) -> Draft {
+        match self {
+            Self::Streaming { draft, .. } => draft,
+            Self::Saving | Self::Retrying { .. } | Self::UsingTools(_) | Self::WindingDown { .. } | Self::Compacting { .. } => {
+                Draft::default()
+            }
+        }
+    }
+
+    pub(super) fn is_streaming(&self, asked: Ticket) -> bool {
+        matches!(self, Self::Streaming { ticket, .. } if *ticket == asked)
+    }
+}

@@ -1,0 +1,209 @@
+//! What is written: rows that belong together, and what is to be done when they are committed.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use planck_common::{
+    AgentId, InputId, Seq,
+    command::AgentState,
+    envelope::Place,
+    event::{Event, EventKind, json},
+    message::Body,
+    usage::Usage,
+};
+
+use super::{Agent, Arrival, Effect, Entry, Mark, Moment, Put, Save, Ticket, effect::Change, input::Saved};
+use crate::compact;
+
+/// Rows and marks of one moment, with the messages among them.
+#[derive(Debug)]
+pub(super) struct Rows {
+    place: Place,
+    entries: Vec<Entry>,
+    /// Messages, each with the index of its entry.
+    messages: Vec<(usize, Arc<Body>)>,
+    marks: Vec<Mark>,
+    puts: Vec<Put>,
+    usage: Usage,
+}
+
+/// A save that is under way.
+#[derive(Debug)]
+pub(super) struct Pending {
+    ticket: Ticket,
+    messages: Vec<(usize, Arc<Body>)>,
+    then: Then,
+}
+
+/// What a commit means.
+#[derive(Debug)]
+pub(super) enum Then {
+    /// Its messages, which are in the view, have ids.
+    Settle,
+    /// The turn is over, and the agent is free for what waits.
+    Close,
+    /// A turn is open, made of these inputs.
+    Open(Vec<Arrival>),
+    /// These inputs are in the running turn.
+    Join(Vec<Arrival>),
+    /// An input was refused.
+    Refuse(Arrival),
+    /// A summary stands for what it covers.
+    Summarise { tokens: Option<u64> },
+    /// These unread inputs have their outcome, and the agent has ended.
+    Stop(Vec<Arrival>),
+}
+
+impl Rows {
+    pub(super) fn at(place: Place) -> Self {
+        Self { place, entries: Vec::new(), messages: Vec::new(), marks: Vec::new(), puts: Vec::new(), usage: Usage::default() }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Adds a durable event; one that is live or a message is none.
+    pub(super) fn event(&mut self, event: &Event) {
+        let kind = event.kind();
+        if kind.is_durable() && kind != EventKind::Message {
+            self.entries.push(Entry { kind, place: self.place, body: event.data() });
+        }
+    }
+
+    pub(super) fn message(&mut self, body: Body) -> Arc<Body> {
+        let text = json(&body);
+        let body = Arc::new(body);
+        self.messages.push((self.entries.len(), body.clone()));
+        self.entries.push(Entry { kind: EventKind::Message, place: self.place, body: text });
+        body
+    }
+
+    pub(super) fn messages(&mut self, bodies: Vec<Body>) {
+        for body in bodies {
+            self.message(body);
+        }
+    }
+
+    /// Estimated tokens of its messages.
+    pub(super) fn tokens(&self) -> u64 {
+        self.messages.iter().map(|(_, body)| compact::tokens_of(body)).sum()
+    }
+
+    pub(super) fn mark(&mut self, input: &InputId, change: Change) {
+        self.marks.push(Mark { input: input.clone(), change });
+    }
+
+    pub(super) fn end(&mut self, input: &InputId, outcome: &str, answer: Option<String>) {
+        self.mark(input, Change::Ended { outcome: outcome.into(), answer });
+    }
+
+    pub(super) fn put(&mut self, put: Put) {
+        self.puts.push(put);
+    }
+
+    pub(super) fn consume(&mut self, usage: Usage) {
+        self.usage += usage;
+    }
+
+    fn into_save(self, ticket: Ticket, state: AgentState, beside: bool) -> Save {
+        let Self { entries, marks, puts, usage, .. } = self;
+        Save { ticket, entries, marks, puts, usage, state, beside }
+    }
+}
+
+impl Agent {
+    /// Saves rows whose messages are in the view from now on.
+    pub(super) fn save(&mut self, rows: Rows, state: AgentState, moment: &mut Moment) {
+        if !rows.is_empty() {
+            self.write(rows, state, false, Then::Settle, moment);
+        }
+    }
+
+    /// Saves rows beside what comes next; nothing if there are none.
+    pub(super) fn save_beside(&mut self, rows: Rows, state: AgentState, moment: &mut Moment) {
+        if !rows.is_empty() {
+            self.write(rows, state, true, Then::Settle, moment);
+        }
+    }
+
+    /// Saves the end of a turn.
+    pub(super) fn save_close(&mut self, rows: Rows, moment: &mut Moment) {
+        self.write(rows, AgentState::Idle, false, Then::Close, moment);
+    }
+
+    fn write(&mut self, rows: Rows, state: AgentState, beside: bool, then: Then, moment: &mut Moment) {
+        for (_, body) in &rows.messages {
+            self.transcript.push(body.clone());
+        }
+        self.submit(rows, state, beside, then, moment);
+    }
+
+    /// Saves rows that may come back as gone, or whose messages are in the view only then: the last effect of a step.
+    pub(super) fn save_then(&mut self, rows: Rows, state: AgentState, then: Then, moment: &mut Moment) {
+        self.submit(rows, state, false, then, moment);
+    }
+
+    fn submit(&mut self, mut rows: Rows, state: AgentState, beside: bool, then: Then, moment: &mut Moment) {
+        let ticket = self.counters.ticket();
+        let messages = std::mem::take(&mut rows.messages);
+        self.saves.push_back(Pending { ticket, messages, then });
+        moment.act(Effect::Save(rows.into_save(ticket, state, beside)));
+    }
+
+    pub(super) fn saved(&mut self, saved: Saved, moment: &mut Moment) {
+        let Some(Pending { messages, then, .. }) = take(&mut self.saves, saved.save) else { return };
+        self.totals.session = saved.session;
+        let ids: Vec<Seq> = messages.iter().filter_map(|(at, _)| saved.seqs.get(*at).copied()).collect();
+        match then {
+            Then::Settle => self.transcript.settle(&ids),
+            Then::Close => {
+                self.transcript.settle(&ids);
+                self.settle_down(moment);
+            }
+            Then::Open(inputs) => self.opened(inputs, messages, &ids, moment),
+            Then::Join(inputs) => self.joined(inputs, messages, &ids, moment),
+            Then::Refuse(input) => moment.settled(waiting_for(&[input])),
+            Then::Summarise { tokens } => {
+                let message = messages.into_iter().next().map(|(_, body)| body).zip(ids.first().copied());
+                self.summarised(message, tokens, moment);
+            }
+            Then::Stop(inputs) => self.stopped(&inputs, moment),
+        }
+    }
+
+    pub(super) fn gone(&mut self, save: Ticket, gone: &[InputId], moment: &mut Moment) {
+        let Some(Pending { then, .. }) = take(&mut self.saves, save) else { return };
+        match then {
+            Then::Open(inputs) => {
+                self.inbox.put_back(inputs, gone);
+                self.settle_down(moment);
+            }
+            Then::Join(inputs) => {
+                self.inbox.put_back(inputs, gone);
+                self.rejoin(moment);
+            }
+            Then::Stop(inputs) => {
+                self.inbox.put_back(inputs, gone);
+                self.end(moment);
+            }
+            Then::Settle | Then::Close | Then::Refuse(_) | Then::Summarise { .. } => {}
+        }
+    }
+
+    /// Puts committed messages into the view.
+    pub(super) fn show(&mut self, messages: Vec<(usize, Arc<Body>)>, ids: &[Seq]) {
+        for ((_, body), id) in messages.into_iter().zip(ids) {
+            self.transcript.replay(*id, body);
+        }
+    }
+}
+
+fn take(saves: &mut VecDeque<Pending>, save: Ticket) -> Option<Pending> {
+    let at = saves.iter().position(|pending| pending.ticket == save)?;
+    saves.remove(at)
+}
+
+/// Who is to be woken for an input that has its outcome.
+pub(super) fn waiting_for(inputs: &[Arrival]) -> Vec<(InputId, Option<AgentId>)> {
+    inputs.iter().map(|input| (input.id.clone(), input.sender.as_ref().map(|sender| sender.id.clone()))).collect()
+}

@@ -1,0 +1,9 @@
+mod script;
+mod world;
+
+mod compacting;
+mod cost;
+mod ends;
+mod properties;
+mod resume;
+mod scripts;

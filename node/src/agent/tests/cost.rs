@@ -1,0 +1,39 @@
+//! A step costs the same however long the history is.
+
+use std::time::Duration;
+
+use planck_common::{message::StopReason, usage::Usage};
+
+use super::{
+    super::Input,
+    script::{call, prompt},
+    world::{World, setup},
+};
+use crate::{model::Finish, tools::Outcome};
+
+/// The time the agent's steps take in the fastest of some rounds with a tool, after so many rounds before.
+fn round_after(rounds: usize) -> Duration {
+    let mut setup = setup();
+    setup.settings.max_requests_per_turn = u32::MAX;
+    let mut world = World::new(setup);
+    world.put(prompt("p1"));
+    let mut fastest = Duration::MAX;
+    for n in 0..rounds + 50 {
+        world.spent = Duration::ZERO;
+        let ticket = world.model.take().unwrap();
+        world.step(Input::Chunks { ticket, chunks: call(0, "read", &format!(r#"{{"n":{n}}}"#)).into() });
+        let finish = Finish { stop: StopReason::ToolUse, usage: Usage { input_tokens: 100, ..Usage::default() } };
+        world.step(Input::Answered { ticket, result: Ok(finish), jitter: 0.0 });
+        world.tool_done(Outcome::ok("text"));
+        if n >= rounds {
+            fastest = fastest.min(world.spent);
+        }
+    }
+    fastest
+}
+
+#[test]
+fn a_round_costs_the_same_after_a_thousand_others() {
+    let (short, long) = (round_after(5), round_after(1_000));
+    assert!(long < short * 5, "{short:?} became {long:?}");
+}

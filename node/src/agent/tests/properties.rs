@@ -1,0 +1,371 @@
+//! Whatever happens, in whatever order, with crashes anywhere: the log stays legal, and everything gets its one outcome.
+
+use std::{collections::HashMap, time::Duration};
+
+use planck_common::{
+    InputId,
+    command::{AgentState, Mode},
+    event::{Event, EventKind, InputKind, TurnStart},
+    message::{Part, StopReason, text_of},
+    usage::Usage,
+};
+use proptest::prelude::*;
+
+use super::{
+    super::{Arrival, Command, Input, Ticket, input::CompactionResult},
+    world::{World, check_history, sender, setup},
+};
+use crate::{
+    model::{Chunk, Failure, FailureKind, Finish},
+    tools::Outcome,
+};
+
+#[derive(Debug, Clone)]
+enum Move {
+    Put {
+        kind: InputKind,
+        mode: Mode,
+        fresh: bool,
+    },
+    /// An old row arrives again.
+    Again(usize),
+    /// A sender takes an input back; the agent is told, or only finds it gone.
+    Withdraw {
+        which: usize,
+        told: bool,
+    },
+    Chunks,
+    Say(StopReason),
+    /// Calls, by their tools: `w`, `r`, `a`, unknown `u`, broken `x`.
+    Call {
+        tools: String,
+        stop: StopReason,
+    },
+    SayNothing,
+    Fail(FailureKind),
+    Stale,
+    ToolDone {
+        which: usize,
+        twice: bool,
+    },
+    Waited(usize),
+    Compacted(u8),
+    Commit,
+    Abort,
+    Nudge,
+    Checkpoint,
+    Record,
+    Crash {
+        after: usize,
+    },
+    Rewind(usize),
+    Stop,
+}
+
+fn moves() -> impl Strategy<Value = Move> {
+    let kind = prop_oneof![Just(InputKind::Prompt), Just(InputKind::Question), Just(InputKind::Task), Just(InputKind::Note)];
+    let mode = prop_oneof![3 => Just(Mode::Queue), 2 => Just(Mode::Steer), 1 => Just(Mode::Reject)];
+    let stop = prop_oneof![6 => Just(StopReason::ToolUse), 1 => Just(StopReason::Length)];
+    let failure = prop_oneof![
+        4 => Just(FailureKind::Transient),
+        1 => Just(FailureKind::ContextFull),
+        1 => Just(FailureKind::Auth),
+        1 => Just(FailureKind::Refused)
+    ];
+    prop_oneof![
+        8 => (kind, mode, prop::bool::weighted(0.1)).prop_map(|(kind, mode, fresh)| Move::Put { kind, mode, fresh }),
+        1 => any::<usize>().prop_map(Move::Again),
+        2 => (any::<usize>(), any::<bool>()).prop_map(|(which, told)| Move::Withdraw { which, told }),
+        4 => Just(Move::Chunks),
+        4 => prop_oneof![3 => Just(StopReason::End), 1 => Just(StopReason::Length)].prop_map(Move::Say),
+        10 => ("[wrauxw]{1,4}", stop).prop_map(|(tools, stop)| Move::Call { tools, stop }),
+        1 => Just(Move::SayNothing),
+        3 => failure.prop_map(Move::Fail),
+        1 => Just(Move::Stale),
+        14 => (any::<usize>(), any::<bool>()).prop_map(|(which, twice)| Move::ToolDone { which, twice }),
+        3 => any::<usize>().prop_map(Move::Waited),
+        4 => any::<u8>().prop_map(Move::Compacted),
+        3 => Just(Move::Commit),
+        2 => Just(Move::Abort),
+        1 => Just(Move::Nudge),
+        1 => Just(Move::Checkpoint),
+        1 => Just(Move::Record),
+        1 => any::<usize>().prop_map(Move::Rewind),
+        4 => (0..6usize).prop_map(|after| Move::Crash { after }),
+    ]
+}
+
+struct Player {
+    world: World,
+    put: usize,
+}
+
+impl Player {
+    fn new(window: u64) -> Self {
+        let mut setup = setup();
+        setup.card.context_window = window;
+        setup.spec.limits.max_turn_seconds = Some(600);
+        Self { world: World::new(setup), put: 0 }
+    }
+
+    fn play(&mut self, step: Move) {
+        let world = &mut self.world;
+        match step {
+            Move::Put { kind, mode, fresh } => self.put(kind, mode, fresh),
+            Move::Again(which) => {
+                if let Some(row) = pick(&world.inputs, which).cloned() {
+                    world.step(Input::Arrived(row.arrival));
+                }
+            }
+            Move::Withdraw { which, told } => self.withdraw(which, told),
+            Move::Chunks => self.chunks(vec![Chunk::Text { part: 0, text: "so ".into() }]),
+            Move::Say(stop) => self.answer(vec![Chunk::Text { part: 0, text: "done. ".repeat(20) }], stop),
+            Move::Call { tools, stop } => self.answer(calls(&tools), stop),
+            Move::SayNothing => self.answer(Vec::new(), StopReason::End),
+            Move::Fail(kind) => self.fail(kind),
+            Move::Stale => world.step(Input::Answered { ticket: Ticket(1), result: Ok(finish(StopReason::End)), jitter: 0.5 }),
+            Move::ToolDone { which, twice } => self.tool_done(which, twice),
+            Move::Waited(which) => {
+                if let Some(at) = which.checked_rem(world.waits.len()) {
+                    let ticket = world.waits.swap_remove(at);
+                    world.step(Input::Waited(ticket));
+                }
+            }
+            Move::Compacted(how) => self.compacted(how),
+            Move::Commit => {
+                if !world.beside.is_empty() {
+                    match world.commit_next() {
+                        Some(effects) => world.perform(effects),
+                        None => world.crash(),
+                    }
+                }
+            }
+            Move::Abort => world.step(Input::Command(Command::Abort { reason: None })),
+            Move::Nudge => world.step(Input::Command(Command::Nudge)),
+            Move::Checkpoint => world.step(Input::Command(Command::Checkpoint { summary: "so far".into() })),
+            Move::Record => {
+                let warning = planck_common::event::Warning { code: "test".into(), message: "x".into() };
+                world.step(Input::Command(Command::Record(Event::Warning(warning))));
+            }
+            Move::Crash { after: 0 } => world.crash(),
+            Move::Crash { after } => world.fuse = Some(after),
+            Move::Rewind(which) => {
+                world.step(Input::Command(Command::Abort { reason: None }));
+                self.wind_down();
+                self.world.rewind(which);
+            }
+            Move::Stop => world.step(Input::Command(Command::Stop { reason: "test".into(), for_good: true, last: vec![] })),
+        }
+    }
+
+    fn put(&mut self, kind: InputKind, mode: Mode, fresh: bool) {
+        if self.world.stopped {
+            return;
+        }
+        self.put += 1;
+        let id = InputId::parse(&format!("i{}", self.put)).unwrap();
+        let from = (kind != InputKind::Prompt).then(sender);
+        let content = vec![Part::text("please ".repeat(10))];
+        self.world.put(Arrival { id, kind, mode, sender: from, reply_to: None, content, fresh });
+    }
+
+    fn withdraw(&mut self, which: usize, told: bool) {
+        let unread: Vec<usize> = (0..self.world.inputs.len())
+            .filter(|at| self.world.inputs[*at].outcome.is_none() && self.world.inputs[*at].turn.is_none())
+            .collect();
+        let Some(at) = pick(&unread, which).copied() else { return };
+        self.world.inputs[at].outcome = Some("withdrawn".into());
+        if told {
+            let id = self.world.inputs[at].arrival.id.clone();
+            self.world.step(Input::Withdrawn(id));
+        }
+    }
+
+    fn chunks(&mut self, chunks: Vec<Chunk>) {
+        if let Some(ticket) = self.world.model {
+            self.world.step(Input::Chunks { ticket, chunks });
+        }
+    }
+
+    fn answer(&mut self, chunks: Vec<Chunk>, stop: StopReason) {
+        self.chunks(chunks);
+        if let Some(ticket) = self.world.model.take() {
+            self.world.step(Input::Answered { ticket, result: Ok(finish(stop)), jitter: 0.5 });
+        }
+    }
+
+    fn fail(&mut self, kind: FailureKind) {
+        if let Some(ticket) = self.world.model.take() {
+            let failure = Failure { kind, message: "no".into(), retry_after: None };
+            self.world.step(Input::Answered { ticket, result: Err(failure), jitter: 0.5 });
+        }
+    }
+
+    fn tool_done(&mut self, which: usize, twice: bool) {
+        let Some(at) = which.checked_rem(self.world.tools.len()) else { return };
+        let ticket = self.world.tools.swap_remove(at).ticket;
+        for _ in 0..=usize::from(twice) {
+            let outcome = Outcome::ok("result ".repeat(30));
+            self.world.step(Input::ToolDone { ticket, outcome, elapsed: Duration::from_millis(5) });
+        }
+    }
+
+    /// A rewind comes after the end of what runs.
+    fn wind_down(&mut self) {
+        while self.world.agent.is_winding_down() {
+            self.tool_done(0, false);
+        }
+    }
+
+    fn compacted(&mut self, how: u8) {
+        let Some(ticket) = self.world.compactor.take() else { return };
+        let keep_from = self.world.agent.compaction().unwrap().keep_from();
+        let summary = |text: String, keep_from| {
+            let usage = Usage { input_tokens: 100, output_tokens: 10, ..Usage::default() };
+            CompactionResult::Summary { text, keep_from, by: "local".into(), usage }
+        };
+        let result = match how % 8 {
+            0 => CompactionResult::Skipped,
+            1 => CompactionResult::Failed("no".into()),
+            2 => summary("long ".repeat(10_000), keep_from),
+            3 => summary("wrong".into(), 999_999),
+            _ => summary("short".into(), keep_from),
+        };
+        self.world.step(Input::Compacted { ticket, result });
+    }
+
+    /// Answers everything until the agent has nothing to do.
+    fn drain(&mut self) {
+        self.world.fuse = None;
+        for _ in 0..10_000 {
+            if self.world.stopped || (self.world.agent.is_idle() && self.world.beside.is_empty()) {
+                return;
+            }
+            let step = match &self.world {
+                world if world.model.is_some() => Move::Say(StopReason::End),
+                world if !world.tools.is_empty() => Move::ToolDone { which: 0, twice: false },
+                world if world.compactor.is_some() => Move::Compacted(7),
+                world if !world.beside.is_empty() => Move::Commit,
+                world => {
+                    assert!(!world.waits.is_empty(), "nothing to wait for, and not idle: {:?}", world.agent);
+                    Move::Waited(world.waits.len() - 1)
+                }
+            };
+            self.play(step);
+            self.check();
+        }
+        panic!("never idle");
+    }
+
+    fn check(&mut self) {
+        let world = &mut self.world;
+        let may_be_open = world.agent.state() == AgentState::ExecutingTools;
+        check_history(world.agent.view().iter().map(|line| &*line.body), may_be_open);
+        if world.beside.is_empty() {
+            check_history(world.messages().iter(), may_be_open);
+            check_turns(world);
+            check_calls(world, may_be_open);
+            check_restore(world);
+        }
+    }
+}
+
+/// Turns are numbered densely, each has one start and one end, requests only rise.
+fn check_turns(world: &World) {
+    let (mut turn, mut open, mut request) = (0, false, 0);
+    for row in &world.rows {
+        if row.kind == EventKind::TurnStart {
+            let Ok(Event::TurnStart(TurnStart { index, .. })) = Event::parse(row.kind, &row.body) else { panic!() };
+            assert!(!open, "a turn in a turn");
+            assert_eq!(index, turn + 1);
+            (turn, open, request) = (index, true, 0);
+        }
+        if row.kind.is_terminal() {
+            assert!(open, "an end without a turn");
+            open = false;
+        }
+        assert_eq!(row.place.turn, turn);
+        assert!(row.place.request >= request);
+        request = row.place.request;
+    }
+    let is_open = !matches!(world.agent.state(), AgentState::Idle | AgentState::Stopped);
+    assert_eq!(open, is_open, "the log and the agent disagree on whether a turn is open");
+}
+
+/// Every start of a call has one end, once its round is over, and no call has two.
+fn check_calls(world: &World, may_be_open: bool) {
+    let mut ends: HashMap<String, usize> = HashMap::new();
+    let mut starts: HashMap<String, usize> = HashMap::new();
+    for row in &world.rows {
+        match Event::parse(row.kind, if row.kind == EventKind::Message { "{}" } else { &row.body }) {
+            Ok(Event::ToolStart(start)) => *starts.entry(start.call_id.to_string()).or_default() += 1,
+            Ok(Event::ToolEnd(end)) => *ends.entry(end.call_id.to_string()).or_default() += 1,
+            _ => {}
+        }
+    }
+    assert!(ends.values().chain(starts.values()).all(|count| *count == 1), "a call started or ended twice");
+    assert!(may_be_open || starts.keys().all(|call| ends.contains_key(call)), "a call without an end");
+}
+
+/// Whoever takes the agent up sees what it sees.
+fn check_restore(world: &mut World) {
+    let (other, _) = world.restored();
+    let view = |agent: &super::super::Agent| -> Vec<(i64, String)> {
+        let known = agent.view().iter().filter(|line| line.id > 0);
+        known.map(|line| (line.id, serde_json::to_string(&*line.body).unwrap())).collect()
+    };
+    assert_eq!(view(&world.agent), view(&other), "the restored view differs");
+    assert_eq!(world.agent.turn(), other.turn());
+    assert_eq!(world.agent.totals(), other.totals());
+}
+
+fn pick<T>(from: &[T], which: usize) -> Option<&T> {
+    from.get(which.checked_rem(from.len())?)
+}
+
+fn finish(stop: StopReason) -> Finish {
+    Finish { stop, usage: Usage { input_tokens: 50, output_tokens: 5, ..Usage::default() } }
+}
+
+fn calls(tools: &str) -> Vec<Chunk> {
+    let mut chunks = vec![Chunk::Text { part: 0, text: "let me see".into() }];
+    for (at, letter) in tools.chars().enumerate() {
+        let name = match letter {
+            'w' => "write",
+            'r' | 'x' => "read",
+            'a' => "ask",
+            _ => "unknown",
+        };
+        let args = if letter == 'x' { "{broken" } else { r#"{"a":1}"# };
+        chunks.push(Chunk::Call { part: at + 1, id: if at % 2 == 0 { "c".into() } else { String::new() }, name: name.into() });
+        chunks.push(Chunk::Args { part: at + 1, json: args.into() });
+    }
+    chunks
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_happens_the_log_stays_legal(
+        steps in prop::collection::vec(moves(), 1..60),
+        window in prop_oneof![Just(400u64), Just(1_000), Just(100_000)],
+        stops in prop::bool::weighted(0.2),
+    ) {
+        let mut player = Player::new(window);
+        for step in steps {
+            player.play(step);
+            player.check();
+        }
+        if stops {
+            player.play(Move::Stop);
+        }
+        player.drain();
+        player.check();
+        let open: Vec<_> = player.world.inputs.iter().filter(|row| row.outcome.is_none()).map(|row| &row.arrival.id).collect();
+        prop_assert!(open.is_empty(), "inputs without an outcome: {open:?}");
+        for body in player.world.messages() {
+            prop_assert!(!body.content.is_empty(), "an empty message: {}", text_of(&body.content));
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! What is taken up after a death, and what is closed.
+
+use planck_common::{
+    event::{EventKind, InputKind},
+    message::StopReason,
+};
+
+use super::{
+    super::{Agent, OpenTurn},
+    script::*,
+    world::setup,
+};
+use crate::tools::Outcome;
+
+#[test]
+fn interrupted_calls_are_taken_up_by_what_they_do() {
+    let mut world = world();
+    world.put(prompt("p1"));
+    let calls = [call(0, "write", "{}"), call(1, "read", "{}"), call(2, "ask", "{}"), call(3, "read", "{\"b\":1}")].concat();
+    world.answer(calls, StopReason::ToolUse);
+    let before: Vec<_> = world.tools.iter().map(|run| run.call_id.clone()).collect();
+    world.tools.swap(0, 3);
+    world.tool_done(Outcome::ok("had finished"));
+    world.commit_all();
+    world.crash();
+    let again: Vec<_> = world.tools.iter().map(|run| run.call_id.clone()).collect();
+    assert_eq!(again, before[1..3], "pure and idempotent calls run again under the same id");
+    world.tool_done(Outcome::ok("read"));
+    world.tool_done(Outcome::ok("asked"));
+    assert_eq!(world.agent.request(), 2);
+    world.say("done");
+    assert_eq!(world.results(), ["interrupted; it may or may not have taken effect", "read", "asked", "had finished"]);
+    assert_eq!(world.kinds().iter().filter(|kind| **kind == "turn_start").count(), 1);
+}
+
+#[test]
+fn a_turn_that_was_rewound_or_lost_is_closed() {
+    let mut before = world();
+    before.put(arrival("q1", InputKind::Question, "?"));
+    before.call_tool("write", "{}");
+    for (open_turn, rewound, kind) in [
+        (OpenTurn::Lost, false, EventKind::Error),
+        (OpenTurn::Close, false, EventKind::TurnEnd),
+        (OpenTurn::Resume, true, EventKind::TurnEnd),
+    ] {
+        let mut world = world();
+        (world.rows, world.inputs) = (before.rows.clone(), before.inputs.clone());
+        if rewound {
+            world.inputs[0].outcome = Some("rewound".into());
+        }
+        let memory = super::super::Memory { open_turn, ..world.memory() };
+        let (agent, effects) = Agent::restore(setup(), memory, planck_common::Timestamp::from_millis(0)).unwrap();
+        world.agent = agent;
+        world.perform(effects);
+        assert_eq!(world.rows.last().unwrap().kind, kind);
+        assert_eq!(world.results(), ["interrupted; it may or may not have taken effect"]);
+        assert!(world.agent.is_idle() && world.inputs[0].outcome.is_some());
+    }
+}
+
+#[test]
+fn a_call_after_a_rewind_is_not_taken_for_the_one_that_was_hidden() {
+    let mut world = world();
+    for id in ["p1", "p2"] {
+        world.put(prompt(id));
+        world.call_tool("write", "{}");
+        world.tool_done(Outcome::ok("written"));
+        world.say("done");
+    }
+    world.rewind(0);
+    world.put(prompt("p3"));
+    assert_eq!(world.agent.turn(), 2, "the number of a turn that is hidden");
+    world.call_tool("write", "{}");
+    assert_eq!(world.ledger.len(), 3);
+}

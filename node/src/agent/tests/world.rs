@@ -1,0 +1,367 @@
+//! A tiny model of the shell and the store: performs effects as they do, in memory, and can crash at any save.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    time::{Duration, Instant},
+};
+
+use planck_common::{
+    AgentId, CallId, Seq, SessionId, Timestamp,
+    event::{Effect as ToolEffect, Event, EventKind},
+    message::{Body, Part, Role, Sender},
+    spec::{AgentLimits, AgentSpec, Grant, ModelRef, SessionLimits},
+    usage::Usage,
+};
+use serde_json::value::RawValue;
+
+use super::super::{
+    Agent, Arrival, Effect, Input, Memory, OpenInput, OpenTurn, Save, Settings, Setup, Ticket,
+    effect::{Change, ToolRun},
+    input::Saved,
+};
+use crate::{
+    compact::Rules,
+    model::{ModelCard, RetryRules, ToolSpec},
+    store::LogRow,
+};
+
+pub struct World {
+    pub agent: Agent,
+    pub setup: Setup,
+    pub rows: Vec<LogRow>,
+    pub inputs: Vec<Row>,
+    pub puts: Vec<(String, String)>,
+    pub now: i64,
+    /// Saves that the next request does not wait for.
+    pub beside: VecDeque<Save>,
+    pub model: Option<Ticket>,
+    pub tools: Vec<ToolRun>,
+    pub compactor: Option<Ticket>,
+    pub waits: Vec<Ticket>,
+    /// How often each mutating call was really run.
+    pub ledger: HashMap<CallId, u32>,
+    pub told: Vec<Event>,
+    pub stopped: bool,
+    pub settled: Vec<String>,
+    totals: Usage,
+    seq: Seq,
+    /// In the agent's steps.
+    pub spent: Duration,
+    /// Crash when so many more saves were committed, before anything else is done.
+    pub fuse: Option<usize>,
+}
+
+/// An input as the store has it.
+#[derive(Clone)]
+pub struct Row {
+    pub arrival: Arrival,
+    pub turn: Option<u32>,
+    pub outcome: Option<String>,
+    pub answer: Option<String>,
+}
+
+pub fn tool(name: &str, effect: ToolEffect) -> ToolSpec {
+    let parameters = RawValue::from_string(r#"{"type":"object"}"#.into()).unwrap().into();
+    ToolSpec { name: name.into(), description: String::new(), parameters, effect }
+}
+
+pub fn setup() -> Setup {
+    let spec = AgentSpec {
+        r#type: "worker".into(),
+        name: "w".into(),
+        description: String::new(),
+        role: planck_common::spec::Role::Worker,
+        model: ModelRef { provider: "scripted".into(), id: "m".into(), base_url: None },
+        system_prompt: "be good".into(),
+        opts: serde_json::Map::new(),
+        tools: Vec::new(),
+        skills: Vec::new(),
+        grant: Grant::default(),
+        compactor: None,
+        limits: AgentLimits::default(),
+        labels: serde_json::Map::new(),
+        spawned_by: None,
+    };
+    Setup {
+        session: SessionId::parse("s1").unwrap(),
+        agent: AgentId::parse("a1").unwrap(),
+        epoch: 1,
+        spec,
+        card: ModelCard { context_window: 100_000, max_output: 4_096, prices: None, retry: RetryRules::default() },
+        tools: [tool("write", ToolEffect::Mutating), tool("read", ToolEffect::Pure), tool("ask", ToolEffect::Idempotent)].into(),
+        limits: SessionLimits::default(),
+        settings: Settings { compaction: Rules { ratio: 0.8, keep_recent: 4 }, ..Settings::default() },
+    }
+}
+
+pub fn sender() -> Sender {
+    Sender { id: AgentId::parse("boss").unwrap(), name: "boss".into() }
+}
+
+impl World {
+    pub fn new(setup: Setup) -> Self {
+        Self {
+            agent: Agent::new(setup.clone()),
+            setup,
+            rows: Vec::new(),
+            inputs: Vec::new(),
+            puts: Vec::new(),
+            now: 1_767_268_800_000,
+            beside: VecDeque::new(),
+            model: None,
+            tools: Vec::new(),
+            compactor: None,
+            waits: Vec::new(),
+            ledger: HashMap::new(),
+            told: Vec::new(),
+            stopped: false,
+            settled: Vec::new(),
+            totals: Usage::default(),
+            seq: 0,
+            spent: Duration::ZERO,
+            fuse: None,
+        }
+    }
+
+    fn now(&mut self) -> Timestamp {
+        self.now += 10;
+        Timestamp::from_millis(self.now)
+    }
+
+    /// Puts an input into the inbox, and wakes the agent.
+    pub fn put(&mut self, arrival: Arrival) {
+        self.inputs.push(Row { arrival: arrival.clone(), turn: None, outcome: None, answer: None });
+        self.step(Input::Arrived(arrival));
+    }
+
+    pub fn step(&mut self, input: Input) {
+        let effects = self.timed(input);
+        self.perform(effects);
+    }
+
+    pub fn perform(&mut self, effects: Vec<Effect>) {
+        assert!(!self.stopped || effects.is_empty(), "effects after the end: {effects:?}");
+        let mut todo = VecDeque::from(effects);
+        while let Some(effect) = todo.pop_front() {
+            if let Effect::Save(save) = effect {
+                if save.beside {
+                    self.beside.push_back(save);
+                } else {
+                    let Some(more) = self.settle(save) else { return self.crash() };
+                    todo.extend(more);
+                }
+            } else {
+                self.act(effect);
+            }
+        }
+    }
+
+    /// Commits a save and all before it. `None`: the process died.
+    fn settle(&mut self, save: Save) -> Option<Vec<Effect>> {
+        self.beside.push_back(save);
+        let mut decided = Vec::new();
+        while !self.beside.is_empty() {
+            decided.extend(self.commit_next()?);
+        }
+        Some(decided)
+    }
+
+    /// Commits the oldest save under way, and tells the agent.
+    pub fn commit_next(&mut self) -> Option<Vec<Effect>> {
+        let save = self.beside.pop_front()?;
+        let answer = self.commit(save);
+        if let Some(left) = self.fuse {
+            self.fuse = left.checked_sub(1);
+            if left == 0 {
+                return None;
+            }
+        }
+        Some(self.timed(answer))
+    }
+
+    fn timed(&mut self, input: Input) -> Vec<Effect> {
+        let now = self.now();
+        let begin = Instant::now();
+        let effects = self.agent.step(input, now);
+        self.spent += begin.elapsed();
+        effects
+    }
+
+    pub fn commit(&mut self, save: Save) -> Input {
+        assert!(!save.entries.is_empty(), "a save without entries");
+        let gone: Vec<_> = save.marks.iter().filter(|mark| !self.is_markable(mark)).map(|mark| mark.input.clone()).collect();
+        if !gone.is_empty() {
+            assert!(!save.entries.iter().any(|entry| entry.kind.is_terminal()), "the end of a turn came back as gone");
+            return Input::Gone { save: save.ticket, inputs: gone };
+        }
+        for mark in &save.marks {
+            let row = self.inputs.iter_mut().find(|row| row.arrival.id == mark.input).unwrap();
+            match &mark.change {
+                Change::Consumed { turn } => row.turn = Some(*turn),
+                Change::Ended { outcome, answer } => (row.outcome, row.answer) = (Some(outcome.clone()), answer.clone()),
+            }
+        }
+        let seqs: Vec<Seq> = save.entries.iter().map(|entry| self.append(entry)).collect();
+        self.puts.extend(save.puts.iter().map(|put| (put.id.to_string(), put.text.clone())));
+        self.totals += save.usage;
+        Input::Saved(Saved { save: save.ticket, seqs, session: self.totals })
+    }
+
+    fn append(&mut self, entry: &super::super::Entry) -> Seq {
+        self.seq += 1;
+        let seq = self.seq;
+        let body = entry.body.clone();
+        self.rows.push(LogRow { seq, kind: entry.kind, place: entry.place, body });
+        seq
+    }
+
+    fn is_markable(&self, mark: &super::super::Mark) -> bool {
+        self.inputs.iter().any(|row| {
+            let is_free = match mark.change {
+                Change::Consumed { .. } => row.turn.is_none(),
+                Change::Ended { .. } => true,
+            };
+            row.arrival.id == mark.input && row.outcome.is_none() && is_free
+        })
+    }
+
+    fn act(&mut self, effect: Effect) {
+        match effect {
+            Effect::Save(_) => unreachable!(),
+            Effect::Tell { event, .. } => {
+                assert!(!event.kind().is_durable());
+                self.told.push(event);
+            }
+            Effect::CallModel { ticket } => {
+                assert!(self.model.is_none(), "two requests at once");
+                assert!(self.tools.is_empty(), "a request while tools run");
+                self.model = Some(ticket);
+            }
+            Effect::CancelModel { ticket } => assert_eq!(self.model.take(), Some(ticket)),
+            Effect::RunTool(run) => self.run(run),
+            Effect::CancelTool { ticket } => assert!(self.tools.iter().any(|run| run.ticket == ticket)),
+            Effect::Compact { ticket } => {
+                let material = self.agent.compaction().expect("nothing to compact");
+                assert!(material.lines.iter().all(|line| line.id > 0), "a compaction of unsaved messages");
+                self.compactor = Some(ticket);
+            }
+            Effect::CancelCompact { .. } => self.compactor = None,
+            Effect::Wait { ticket, .. } => self.waits.push(ticket),
+            Effect::CancelWait { ticket } => self.waits.retain(|wait| *wait != ticket),
+            Effect::Settled { inputs } => {
+                for (id, _) in inputs {
+                    let row = self.inputs.iter().find(|row| row.arrival.id == id).unwrap();
+                    assert!(row.outcome.is_some(), "settled without an outcome");
+                    self.settled.push(id.to_string());
+                }
+            }
+            Effect::Wake { .. } | Effect::Turn { .. } => {}
+            Effect::Stopped => self.stopped = true,
+        }
+    }
+
+    fn run(&mut self, run: ToolRun) {
+        assert!(self.started(&run.call_id), "a tool that runs before its start is saved");
+        if run.name == "write" {
+            let runs = self.ledger.entry(run.call_id.clone()).or_default();
+            *runs += 1;
+            assert_eq!(*runs, 1, "a mutating call ran twice");
+        }
+        self.tools.push(run);
+    }
+
+    fn started(&self, call: &CallId) -> bool {
+        self.rows.iter().any(|row| row.kind == EventKind::ToolStart && row.body.contains(call.as_str()))
+    }
+
+    /// Everything from the `which`-th message on is hidden, and the agent is loaded again under the next epoch.
+    pub fn rewind(&mut self, which: usize) {
+        let messages: Vec<usize> = (0..self.rows.len()).filter(|at| self.rows[*at].kind == EventKind::Message).collect();
+        let Some(at) = which.checked_rem(messages.len()).map(|which| messages[which]) else { return };
+        if self.stopped {
+            return;
+        }
+        self.rows.truncate(at);
+        for row in self.inputs.iter_mut().filter(|row| row.turn.is_some() && row.outcome.is_none()) {
+            row.outcome = Some("rewound".into());
+        }
+        self.setup.epoch += 1;
+        self.crash();
+    }
+
+    /// The process dies and another takes the agent up from what was committed.
+    pub fn crash(&mut self) {
+        if self.stopped {
+            return;
+        }
+        self.fuse = None;
+        self.beside.clear();
+        (self.model, self.compactor) = (None, None);
+        self.tools.clear();
+        self.waits.clear();
+        let (agent, effects) = self.restored();
+        self.agent = agent;
+        self.perform(effects);
+    }
+
+    pub fn restored(&mut self) -> (Agent, Vec<Effect>) {
+        let memory = self.memory();
+        let now = self.now();
+        Agent::restore(self.setup.clone(), memory, now).unwrap()
+    }
+
+    pub fn memory(&self) -> Memory {
+        let open = |row: &&Row| row.outcome.is_none();
+        let inputs = self.inputs.iter().filter(open).map(|row| OpenInput { arrival: row.arrival.clone(), turn: row.turn });
+        Memory {
+            rows: self.load(),
+            inputs: inputs.collect(),
+            responded: Vec::new(),
+            totals: self.totals,
+            session: self.totals,
+            open_turn: OpenTurn::Resume,
+        }
+    }
+
+    /// Rows after what the latest checkpoint covers, or from the open turn's start if that is earlier.
+    fn load(&self) -> Vec<LogRow> {
+        let last = |is: fn(EventKind) -> bool| self.rows.iter().rev().find(|row| is(row.kind));
+        let covers = last(|kind| kind == EventKind::Checkpoint).map_or(0, |row| {
+            let Ok(Event::Checkpoint(checkpoint)) = Event::parse(row.kind, &row.body) else { panic!() };
+            checkpoint.covers
+        });
+        let start = last(|kind| kind == EventKind::TurnStart).map_or(0, |row| row.seq);
+        let end = last(EventKind::is_terminal).map_or(0, |row| row.seq);
+        let from = if start > end { start.min(covers + 1) } else { covers + 1 };
+        self.rows.iter().filter(|row| row.seq >= from).cloned().collect()
+    }
+
+    pub fn messages(&self) -> Vec<Body> {
+        let rows = self.rows.iter().filter(|row| row.kind == EventKind::Message);
+        rows.map(|row| serde_json::from_str(&row.body).unwrap()).collect()
+    }
+
+    pub fn kinds(&self) -> Vec<&'static str> {
+        self.rows.iter().map(|row| row.kind.name()).collect()
+    }
+}
+
+fn ids(body: &Body) -> (Vec<&CallId>, Vec<&CallId>) {
+    let calls =
+        body.content.iter().filter_map(|part| if let Part::ToolCall { call_id, .. } = part { Some(call_id) } else { None });
+    let results =
+        body.content.iter().filter_map(|part| if let Part::ToolResult { call_id, .. } = part { Some(call_id) } else { None });
+    (calls.collect(), results.collect())
+}
+
+/// Whether a history is one that a provider takes. Calls of the last message may be open while tools run.
+pub fn check_history<'a>(messages: impl Iterator<Item = &'a Body>, may_be_open: bool) {
+    let mut open: Vec<&CallId> = Vec::new();
+    for body in messages {
+        let (calls, results) = ids(body);
+        assert_eq!(open, results, "calls and results do not match");
+        assert_eq!(body.role == Role::ToolResult, !results.is_empty());
+        open = calls;
+    }
+    assert!(open.is_empty() || may_be_open, "calls without results");
+}

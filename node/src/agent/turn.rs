@@ -1,0 +1,206 @@
+//! A turn's beginning and its end: what opens it, what it leaves behind, and what comes after it.
+
+use std::{sync::Arc, time::Duration};
+
+use planck_common::{
+    AgentId, InputId, Seq,
+    command::{AgentState, Mode},
+    envelope::Place,
+    event::{Checkpoint, Event, InputKind, MessageQueued, TurnEnd, TurnError, TurnInput, TurnOutcome, TurnStart, Warning},
+    message::{Body, Role},
+};
+
+use super::{
+    Agent, Arrival, Effect, Moment, Put,
+    effect::Change,
+    phase::{Phase, Turn},
+    saves::{Rows, Then},
+    speech,
+};
+
+/// How a turn ends.
+#[derive(Debug)]
+pub(super) enum Ending {
+    Completed,
+    Aborted,
+    /// Aborted because the session closes: its agents owe each other nothing more.
+    Closed,
+    Truncated,
+    Limit(&'static str),
+    Failed {
+        reason: String,
+        code: &'static str,
+        retryable: bool,
+    },
+}
+
+impl Agent {
+    pub(super) fn arrived(&mut self, arrival: Arrival, moment: &mut Moment) {
+        if self.knows(&arrival.id) {
+            return;
+        }
+        match &self.phase {
+            Phase::Idle => {
+                self.inbox.push(arrival);
+                self.settle_down(moment);
+            }
+            Phase::Working(..) if arrival.mode == Mode::Reject => self.refuse(arrival, moment),
+            Phase::Working(..) => self.queue(arrival, moment),
+            Phase::Stopping(_) | Phase::Stopped => {}
+        }
+    }
+
+    fn knows(&self, id: &InputId) -> bool {
+        self.inbox.holds(id) || self.phase.turn().is_some_and(|turn| turn.inputs.iter().any(|input| input.id == *id))
+    }
+
+    fn queue(&mut self, arrival: Arrival, moment: &mut Moment) {
+        let TurnInput { id, kind, from } = speech::turn_input(&arrival);
+        self.inbox.push(arrival);
+        let queued = self.inbox.len();
+        moment.tell(self.place(moment.now), Event::MessageQueued(MessageQueued { id, kind, from, queued }));
+    }
+
+    fn refuse(&mut self, arrival: Arrival, moment: &mut Moment) {
+        let mut rows = Rows::at(self.place(moment.now));
+        let message = format!("input {} was refused: the agent is busy", arrival.id);
+        rows.event(&Event::Warning(Warning { code: "input_rejected".into(), message }));
+        rows.end(&arrival.id, "busy", None);
+        self.save_then(rows, self.phase.state(), Then::Refuse(arrival), moment);
+    }
+
+    /// What an agent without a turn does next: what was put off, else a turn of what waits.
+    pub(super) fn settle_down(&mut self, moment: &mut Moment) {
+        if !matches!(self.phase, Phase::Idle) {
+            return;
+        }
+        if let Some(stopping) = self.plans.stop.take() {
+            return self.stop_now(stopping, moment);
+        }
+        if let Some(summary) = self.plans.checkpoint.take() {
+            return self.checkpoint(&summary, moment);
+        }
+        let inputs = self.inbox.take_next();
+        if !inputs.is_empty() {
+            let messages = inputs.iter().map(speech::message).collect();
+            self.open(inputs, messages, moment);
+        }
+    }
+
+    /// Opens a turn of these inputs, once it is saved.
+    pub(super) fn open(&mut self, inputs: Vec<Arrival>, messages: Vec<Body>, moment: &mut Moment) {
+        let turn = self.counters.turn + 1;
+        let mut rows = Rows::at(Place { turn, request: 0, at: moment.now });
+        let listed = inputs.iter().map(speech::turn_input).collect();
+        rows.event(&Event::TurnStart(TurnStart { index: turn, inputs: listed }));
+        if inputs.iter().any(|input| input.fresh) {
+            rows.event(&Event::Checkpoint(Checkpoint { covers: self.transcript.last_id() }));
+        }
+        rows.messages(messages);
+        inputs.iter().for_each(|input| rows.mark(&input.id, Change::Consumed { turn }));
+        self.save_then(rows, AgentState::Streaming, Then::Open(inputs), moment);
+    }
+
+    pub(super) fn opened(&mut self, inputs: Vec<Arrival>, messages: Vec<(usize, Arc<Body>)>, ids: &[Seq], moment: &mut Moment) {
+        self.counters.turn += 1;
+        self.counters.request = 0;
+        if inputs.iter().any(|input| input.fresh) {
+            self.transcript.forget(self.transcript.last_id());
+        }
+        self.show(messages, ids);
+        let mut turn = Turn::new(inputs.iter().map(speech::turn_input).collect(), moment.now);
+        moment.act(Effect::Turn { open: true });
+        self.set_deadline(&mut turn, moment);
+        self.go_on(Box::new(turn), Rows::at(self.place(moment.now)), moment);
+    }
+
+    /// Begins to wait for the end of the turn's time.
+    pub(super) fn set_deadline(&mut self, turn: &mut Turn, moment: &mut Moment) {
+        let Some(seconds) = self.charter.spec.limits.max_turn_seconds else { return };
+        let elapsed = Duration::from_millis(moment.now.millis_since(turn.since));
+        let ticket = self.counters.ticket();
+        turn.deadline = Some(ticket);
+        moment.act(Effect::Wait { ticket, delay: Duration::from_secs(seconds).saturating_sub(elapsed) });
+    }
+
+    /// Ends the turn: its terminal event, the outcome of its inputs, and notes on tasks that were not responded to. When it
+    /// is saved the agent goes on with what waits.
+    pub(super) fn end_turn(&mut self, turn: &Turn, mut rows: Rows, ending: Ending, moment: &mut Moment) {
+        let (outcome, answer) = (ending.outcome(), ending.answer(turn));
+        for input in &turn.inputs {
+            let answer = answer.clone().filter(|_| input.kind == InputKind::Question);
+            rows.end(&input.id, outcome, answer);
+        }
+        let unanswered: Vec<_> = turn.unanswered().filter(|_| !matches!(ending, Ending::Closed)).collect();
+        for (task, delegator) in &unanswered {
+            rows.put(self.unanswered(task, delegator, outcome, answer.as_deref()));
+        }
+        rows.event(&ending.into_event(turn));
+        self.phase = Phase::Idle;
+        self.save_close(rows, moment);
+        moment.settled(turn.inputs.iter().map(|input| (input.id.clone(), input.from.clone())).collect());
+        turn.deadline.into_iter().for_each(|ticket| moment.act(Effect::CancelWait { ticket }));
+        if !unanswered.is_empty() {
+            moment.act(Effect::Wake { agents: unanswered.into_iter().map(|(_, agent)| agent.clone()).collect() });
+        }
+        moment.act(Effect::Turn { open: false });
+    }
+
+    fn unanswered(&self, task: &InputId, to: &AgentId, outcome: &str, text: Option<&str>) -> Put {
+        let text = text.unwrap_or("(no text)");
+        Put {
+            id: task.unanswered(),
+            to: to.clone(),
+            kind: InputKind::Note,
+            mode: Mode::Queue,
+            sender: self.charter.sender(&self.identity.agent),
+            reply_to: Some(task.clone()),
+            text: format!("task_unanswered {task}: the turn ended ({outcome}) without a response. Its text:\n\n{text}"),
+        }
+    }
+
+    /// A turn on the history as it is. The history must end with what a model can answer.
+    pub(super) fn nudge(&mut self, moment: &mut Moment) {
+        let Some(last) = self.transcript.lines().last() else { return };
+        let messages = match last.body.role {
+            Role::Assistant => vec![speech::user("Continue.")],
+            Role::User | Role::ToolResult | Role::Custom => Vec::new(),
+        };
+        self.open(Vec::new(), messages, moment);
+    }
+}
+
+impl Ending {
+    fn outcome(&self) -> &'static str {
+        match self {
+            Self::Completed => TurnOutcome::Completed.name(),
+            Self::Aborted | Self::Closed => TurnOutcome::Aborted.name(),
+            Self::Truncated => TurnOutcome::Truncated.name(),
+            Self::Limit(_) => TurnOutcome::Limit.name(),
+            Self::Failed { .. } => "error",
+        }
+    }
+
+    /// What the asker of a question reads: the turn's text, or why there is none.
+    fn answer(&self, turn: &Turn) -> Option<String> {
+        match self {
+            Self::Failed { reason, .. } => Some(reason.clone()),
+            Self::Completed | Self::Aborted | Self::Closed | Self::Truncated | Self::Limit(_) => turn.text.clone(),
+        }
+    }
+
+    fn into_event(self, turn: &Turn) -> Event {
+        let inputs = turn.inputs.iter().map(|input| input.id.clone()).collect();
+        let end = |outcome, limit: Option<&str>, inputs| {
+            let limit = limit.map(str::to_owned);
+            Event::TurnEnd(TurnEnd { outcome, message: turn.text.clone(), usage: turn.usage, limit, inputs })
+        };
+        match self {
+            Self::Completed => end(TurnOutcome::Completed, None, inputs),
+            Self::Aborted | Self::Closed => end(TurnOutcome::Aborted, None, inputs),
+            Self::Truncated => end(TurnOutcome::Truncated, None, inputs),
+            Self::Limit(limit) => end(TurnOutcome::Limit, Some(limit), inputs),
+            Self::Failed { reason, code, retryable } => Event::Error(TurnError { reason, code: code.into(), retryable, inputs }),
+        }
+    }
+}

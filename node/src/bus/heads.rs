@@ -1,0 +1,229 @@
+//! When to tell a session's head, so that the loss of a last event shows: decided purely, from the times it is given.
+
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    time::Duration,
+};
+
+use planck_common::{AgentId, Seq, SessionId};
+use tokio::time::Instant;
+
+/// How long after the last durable event a head is told.
+pub const SETTLE: Duration = Duration::from_secs(1);
+/// How often it is told while a turn is open.
+pub const TICK: Duration = Duration::from_secs(10);
+/// How long a session without an open turn is remembered, for the head after a reconnect.
+const RECENT: Duration = Duration::from_secs(300);
+
+/// The sessions this node published for, with when each is looked at next.
+#[derive(Debug, Default)]
+pub struct Heads {
+    sessions: HashMap<SessionId, Session>,
+    /// One entry a session. It may be too early, never too late, so that a burst of events moves no entry.
+    agenda: BTreeSet<(Instant, SessionId)>,
+}
+
+#[derive(Debug)]
+struct Session {
+    /// 0 until a durable event was seen.
+    seq: Seq,
+    open: HashSet<AgentId>,
+    settle: Option<Instant>,
+    tick: Instant,
+    forget: Instant,
+    scheduled: Instant,
+}
+
+impl Session {
+    fn next(&self) -> Instant {
+        let idle = if self.open.is_empty() { self.forget } else { self.tick };
+        self.settle.map_or(idle, |settle| settle.min(idle))
+    }
+}
+
+impl Heads {
+    /// An event of the session was handed over; `seq` of a durable one.
+    pub fn saw(&mut self, session: &SessionId, seq: Option<Seq>, now: Instant) {
+        let entry = self.entry(session, now);
+        entry.forget = now + RECENT;
+        if let Some(seq) = seq {
+            entry.seq = entry.seq.max(seq);
+            entry.settle = Some(now + SETTLE);
+            self.bring_forward(session);
+        }
+    }
+
+    /// A turn of one of its agents was opened or closed.
+    pub fn turn(&mut self, session: &SessionId, agent: &AgentId, open: bool, now: Instant) {
+        let entry = self.entry(session, now);
+        if open {
+            if entry.open.is_empty() {
+                entry.tick = now + TICK;
+            }
+            entry.open.insert(agent.clone());
+        } else {
+            entry.open.remove(agent);
+        }
+        entry.forget = now + RECENT;
+        self.bring_forward(session);
+    }
+
+    /// Events of the session were forgotten: readers must look.
+    pub fn lost(&mut self, session: &SessionId, now: Instant) {
+        self.entry(session, now).settle = Some(now);
+        self.bring_forward(session);
+    }
+
+    /// The link is back: every session's head is due now, and once more when those who listen are back too.
+    pub fn reconnected(&mut self, now: Instant) -> Vec<(SessionId, Seq)> {
+        let ids: Vec<SessionId> = self.sessions.keys().cloned().collect();
+        for id in &ids {
+            self.entry(id, now).settle = Some(now + SETTLE);
+            self.bring_forward(id);
+        }
+        ids.into_iter().filter_map(|id| Some((id.clone(), self.sessions.get(&id)?.seq))).filter(|(_, seq)| *seq > 0).collect()
+    }
+
+    /// When to call [`Self::due`] next.
+    pub fn next(&self) -> Option<Instant> {
+        self.agenda.first().map(|(at, _)| *at)
+    }
+
+    /// The heads to tell now.
+    pub fn due(&mut self, now: Instant) -> Vec<(SessionId, Seq)> {
+        let mut told = Vec::new();
+        while self.next().is_some_and(|at| at <= now) {
+            let Some((_, id)) = self.agenda.pop_first() else { break };
+            let Some(session) = self.sessions.get_mut(&id) else { continue };
+            if session.open.is_empty() && session.forget <= now && session.settle.is_none() {
+                self.sessions.remove(&id);
+                continue;
+            }
+            if session.next() <= now {
+                session.settle = None;
+                session.tick = now + TICK;
+                if session.seq > 0 {
+                    told.push((id.clone(), session.seq));
+                }
+            }
+            session.scheduled = session.next().max(now + Duration::from_millis(1));
+            self.agenda.insert((session.scheduled, id));
+        }
+        told
+    }
+
+    fn entry(&mut self, session: &SessionId, now: Instant) -> &mut Session {
+        self.sessions.entry(session.clone()).or_insert_with(|| {
+            let forget = now + RECENT;
+            self.agenda.insert((forget, session.clone()));
+            Session { seq: 0, open: HashSet::new(), settle: None, tick: now + TICK, forget, scheduled: forget }
+        })
+    }
+
+    fn bring_forward(&mut self, session: &SessionId) {
+        let Some(entry) = self.sessions.get_mut(session) else { return };
+        let next = entry.next();
+        if next < entry.scheduled {
+            self.agenda.remove(&(entry.scheduled, session.clone()));
+            self.agenda.insert((next, session.clone()));
+            entry.scheduled = next;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct World {
+        heads: Heads,
+        start: Instant,
+        session: SessionId,
+    }
+
+    impl World {
+        fn new() -> Self {
+            Self { heads: Heads::default(), start: Instant::now(), session: SessionId::parse("s").unwrap() }
+        }
+
+        fn at(&self, millis: u64) -> Instant {
+            self.start + Duration::from_millis(millis)
+        }
+
+        fn durable(&mut self, seq: Seq, millis: u64) {
+            let now = self.at(millis);
+            self.heads.saw(&self.session, Some(seq), now);
+        }
+
+        fn turn(&mut self, agent: &str, open: bool, millis: u64) {
+            let now = self.at(millis);
+            self.heads.turn(&self.session, &AgentId::parse(agent).unwrap(), open, now);
+        }
+
+        /// Every head told up to then, with its time, looking only when the agenda says.
+        fn run(&mut self, until: u64) -> Vec<(u64, Seq)> {
+            let mut told = Vec::new();
+            while let Some(at) = self.heads.next().filter(|at| *at <= self.at(until)) {
+                let millis = u64::try_from((at - self.start).as_millis()).unwrap();
+                told.extend(self.heads.due(at).into_iter().map(|(_, seq)| (millis, seq)));
+            }
+            told
+        }
+    }
+
+    #[test]
+    fn a_head_follows_the_last_durable_event() {
+        let mut world = World::new();
+        for (seq, at) in [(1, 0), (2, 400), (3, 900)] {
+            world.durable(seq, at);
+        }
+        assert_eq!(world.run(60_000), [(1900, 3)]);
+    }
+
+    #[test]
+    fn while_a_turn_is_open_it_is_told_every_ten_seconds() {
+        let mut world = World::new();
+        world.turn("a", true, 0);
+        world.turn("b", true, 0);
+        world.durable(5, 0);
+        assert_eq!(world.run(25_000), [(1000, 5), (11_000, 5), (21_000, 5)]);
+        world.turn("a", false, 25_000);
+        assert_eq!(world.run(35_000), [(31_000, 5)], "b's is still open");
+        world.turn("b", false, 35_000);
+        assert_eq!(world.run(60_000), []);
+    }
+
+    #[test]
+    fn a_session_without_a_durable_event_has_no_head() {
+        let mut world = World::new();
+        world.turn("a", true, 0);
+        assert_eq!(world.run(60_000), []);
+    }
+
+    #[test]
+    fn a_loss_is_told_at_once() {
+        let mut world = World::new();
+        world.durable(5, 0);
+        assert_eq!(world.run(2000), [(1000, 5)]);
+        world.heads.lost(&world.session, world.at(3000));
+        assert_eq!(world.run(10_000), [(3000, 5)]);
+    }
+
+    #[test]
+    fn a_reconnect_tells_every_head_twice() {
+        let mut world = World::new();
+        world.durable(5, 0);
+        assert_eq!(world.run(2000), [(1000, 5)]);
+        let now = world.at(60_000);
+        assert_eq!(world.heads.reconnected(now), [(world.session.clone(), 5)]);
+        assert_eq!(world.run(100_000), [(61_000, 5)]);
+    }
+
+    #[test]
+    fn an_idle_session_is_forgotten() {
+        let mut world = World::new();
+        world.durable(5, 0);
+        assert_eq!(world.run(301_000), [(1000, 5)]);
+        assert!(world.heads.sessions.is_empty() && world.heads.agenda.is_empty());
+    }
+}

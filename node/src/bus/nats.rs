@@ -1,0 +1,94 @@
+//! The bus over NATS: one connection, one publisher in front of it, and the micro service `planck-node`.
+
+mod connect;
+mod link;
+mod request;
+mod serve;
+mod service;
+
+#[cfg(test)]
+mod tests;
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::{StreamExt, stream::BoxStream};
+use planck_common::{AgentId, NodeId, SessionId, subject::Address, subject::Prefix};
+use tokio_util::{
+    sync::{CancellationToken, DropGuard},
+    task::TaskTracker,
+};
+
+pub use connect::{NatsOptions, TlsOptions};
+
+use self::link::NatsLink;
+use super::{Answer, Bus, BusError, Delivery, Published, Serving, publisher::Publisher};
+
+/// One connection. Dropping it ends its tasks; flush first what must go out.
+pub struct NatsBus {
+    link: Arc<NatsLink>,
+    prefix: Prefix,
+    publisher: Publisher,
+    _tasks: TaskTracker,
+    _stop: DropGuard,
+}
+
+impl NatsBus {
+    /// Connects, and checks that the server has what is needed.
+    pub async fn connect(options: NatsOptions) -> Result<Self, BusError> {
+        let link = Arc::new(connect::connect(&options).await?);
+        connect::check_server(&link.client).await?;
+        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+        let publisher = Publisher::start(link.clone(), options.prefix.clone(), options.limits, &tasks, stop.clone());
+        Ok(Self { link, prefix: options.prefix, publisher, _tasks: tasks, _stop: stop.drop_guard() })
+    }
+
+    /// Publications that were forgotten because NATS was away or slow.
+    pub fn forgotten(&self) -> u64 {
+        self.publisher.forgotten()
+    }
+}
+
+#[async_trait]
+impl Bus for NatsBus {
+    fn publish(&self, subject: String, payload: Bytes) {
+        self.publisher.publish(subject, payload);
+    }
+
+    fn publish_event(&self, event: Published) {
+        self.publisher.publish_event(event);
+    }
+
+    fn turn_open(&self, session: &SessionId, agent: &AgentId, open: bool) {
+        self.publisher.turn_open(session, agent, open);
+    }
+
+    async fn request(&self, to: &Address, body: Bytes, timeout: Duration) -> Result<Bytes, BusError> {
+        request::request(&self.link, &self.prefix, &to.to_string(), body, timeout).await
+    }
+
+    async fn subscribe(&self, subject: &str) -> Result<BoxStream<'static, Delivery>, BusError> {
+        let messages = request::subscribe(&self.link, &self.prefix, subject).await?;
+        let prefix = self.prefix.clone();
+        Ok(messages
+            .filter_map(move |message| {
+                let subject = prefix.off(&message.subject).map(str::to_owned);
+                std::future::ready(subject.map(|subject| Delivery { subject, payload: message.payload }))
+            })
+            .boxed())
+    }
+
+    async fn serve(&self, node: &NodeId, answer: Answer) -> Result<Box<dyn Serving>, BusError> {
+        let service = serve::start(self.link.clone(), self.prefix.clone(), node, answer).await?;
+        Ok(Box::new(service))
+    }
+
+    fn is_connected(&self) -> bool {
+        self.link.is_up()
+    }
+
+    async fn flush(&self, timeout: Duration) -> Result<(), BusError> {
+        self.publisher.flush(timeout).await
+    }
+}

@@ -1,0 +1,199 @@
+//! Connecting: options, the client's settings, and whether the server has what Planck needs.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use async_nats::{
+    Client, ConnectErrorKind, ConnectOptions, ServerAddr,
+    jetstream::{self, context::AccountErrorKind},
+};
+use planck_common::subject::Prefix;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::link::{Events, NatsLink};
+use crate::bus::{BusError, Limits};
+
+/// The oldest server that has atomic batches, and the JetStream API level that comes with them.
+const SERVER: (i64, i64) = (2, 12);
+const API_LEVEL: usize = 2;
+
+/// Tries of the first connection, and the pause between them.
+const TRIES: u32 = 5;
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Where NATS is and how to come in.
+#[derive(Debug, Clone)]
+pub struct NatsOptions {
+    /// One URL or several with commas between.
+    pub url: String,
+    /// What the server shows this connection as.
+    pub name: String,
+    pub prefix: Prefix,
+    /// A credentials file (JWT and seed).
+    pub creds: Option<PathBuf>,
+    /// A seed of an nkey.
+    pub nkey: Option<String>,
+    pub tls: TlsOptions,
+    /// Where replies come in; `_INBOX.<user>` where every user may only read its own.
+    pub inbox_prefix: String,
+    /// How long the first connection may take, all its tries together.
+    pub connect_timeout: Duration,
+    pub limits: Limits,
+}
+
+/// Used when the server asks for TLS, or when `required` says so.
+#[derive(Debug, Clone, Default)]
+pub struct TlsOptions {
+    pub required: bool,
+    /// Root certificates besides the system's.
+    pub ca: Option<PathBuf>,
+    /// A certificate and its key to show.
+    pub certificate: Option<(PathBuf, PathBuf)>,
+}
+
+impl NatsOptions {
+    /// A plain connection.
+    pub fn new(url: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            name: "planck".into(),
+            prefix: Prefix::default(),
+            creds: None,
+            nkey: None,
+            tls: TlsOptions::default(),
+            inbox_prefix: "_INBOX".into(),
+            connect_timeout: Duration::from_secs(5),
+            limits: Limits::default(),
+        }
+    }
+}
+
+pub async fn connect(options: &NatsOptions) -> Result<NatsLink, BusError> {
+    let servers = servers(&options.url)?;
+    let deadline = Instant::now() + options.connect_timeout;
+    let mut tries = 1;
+    loop {
+        let late = |_| absent(&shown(&servers), "not in time");
+        let result = timeout_at(deadline, try_connect(options, &servers)).await.map_err(late).flatten();
+        let again = matches!(result, Err(BusError::Away(_))) && tries < TRIES && Instant::now() + PAUSE < deadline;
+        if !again {
+            return result;
+        }
+        sleep(PAUSE).await;
+        tries += 1;
+    }
+}
+
+async fn try_connect(options: &NatsOptions, servers: &[ServerAddr]) -> Result<NatsLink, BusError> {
+    let events = Arc::new(Events::new());
+    let settings = with_user(settings(options, events.clone()).await?, servers);
+    let client = settings.connect(servers).await.map_err(|error| refusal(&shown(servers), &error))?;
+    Ok(NatsLink { client, events })
+}
+
+fn servers(urls: &str) -> Result<Vec<ServerAddr>, BusError> {
+    let parsed: Result<Vec<ServerAddr>, _> = urls.split(',').map(|url| url.trim().parse()).collect();
+    parsed.map_err(|error| BusError::Unfit(format!("cannot read the NATS URL ({error}); expected nats://host:port")))
+}
+
+/// The servers without what a URL may hold of secrets.
+fn shown(servers: &[ServerAddr]) -> String {
+    let shown: Vec<String> = servers.iter().map(|server| format!("nats://{}:{}", server.host(), server.port())).collect();
+    shown.join(",")
+}
+
+/// The client library leaves a user, or a token alone, in the URL unread.
+fn with_user(settings: ConnectOptions, servers: &[ServerAddr]) -> ConnectOptions {
+    let Some((user, password)) = servers.iter().find_map(|server| Some((server.username()?, server.password()))) else {
+        return settings;
+    };
+    match password {
+        Some(password) => settings.user_and_password(user.to_owned(), password.to_owned()),
+        None => settings.token(user.to_owned()),
+    }
+}
+
+async fn settings(options: &NatsOptions, events: Arc<Events>) -> Result<ConnectOptions, BusError> {
+    let mut settings = ConnectOptions::new()
+        .name(&options.name)
+        .custom_inbox_prefix(&options.inbox_prefix)
+        .connection_timeout(Duration::from_secs(2))
+        .ping_interval(Duration::from_secs(1))
+        .client_capacity(8192)
+        .reconnect_delay_callback(reconnect_delay)
+        .require_tls(options.tls.required)
+        .event_callback(move |event| {
+            events.on(&event);
+            std::future::ready(())
+        });
+    if let Some(ca) = &options.tls.ca {
+        settings = settings.add_root_certificates(ca.clone());
+    }
+    if let Some((certificate, key)) = &options.tls.certificate {
+        settings = settings.add_client_certificate(certificate.clone(), key.clone());
+    }
+    if let Some(nkey) = &options.nkey {
+        settings = settings.nkey(nkey.trim().to_owned());
+    }
+    if let Some(creds) = &options.creds {
+        settings = settings
+            .credentials_file(creds)
+            .await
+            .map_err(|error| BusError::Unfit(format!("cannot read NATS credentials {}: {error}", creds.display())))?;
+    }
+    Ok(settings)
+}
+
+/// Quick at first and never over 250 ms, with jitter so that a thousand clients do not come back at once.
+fn reconnect_delay(attempts: usize) -> Duration {
+    let base = u64::try_from(attempts).unwrap_or(u64::MAX).saturating_sub(1).saturating_mul(20).min(250);
+    Duration::from_millis(base + fastrand::u64(0..=base / 4 + 2))
+}
+
+fn absent(url: &str, why: &str) -> BusError {
+    BusError::Away(format!("no server answers at {url} ({why}); start one with `nats-server -js`, or set NATS_URL"))
+}
+
+fn refusal(url: &str, error: &async_nats::ConnectError) -> BusError {
+    match error.kind() {
+        ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
+            BusError::Denied(format!("the NATS server at {url} does not accept this user; check its credentials"))
+        }
+        ConnectErrorKind::ServerParse => BusError::Unfit(format!("`{url}` is no NATS URL; expected nats://host:port")),
+        ConnectErrorKind::Dns | ConnectErrorKind::TimedOut | ConnectErrorKind::Io | ConnectErrorKind::MaxReconnects => {
+            absent(url, &error.to_string())
+        }
+        ConnectErrorKind::Tls => BusError::Unfit(format!("no TLS connection to {url}: {error}")),
+    }
+}
+
+/// Refuses a server without what Planck needs, naming it and the way out.
+pub async fn check_server(client: &Client) -> Result<(), BusError> {
+    let (major, minor) = SERVER;
+    if !client.is_server_compatible(major, minor, 0) {
+        let version = client.server_info().version;
+        return Err(BusError::Unfit(format!(
+            "the NATS server has version {version}, Planck needs {major}.{minor} or later; upgrade nats-server"
+        )));
+    }
+    check_jetstream(client).await
+}
+
+async fn check_jetstream(client: &Client) -> Result<(), BusError> {
+    let jetstream = jetstream::context::ContextBuilder::new().timeout(Duration::from_secs(5)).build(client.clone());
+    let account = jetstream.query_account().await.map_err(|error| match error.kind() {
+        AccountErrorKind::TimedOut => BusError::Away("JetStream does not answer; it may be electing a leader".into()),
+        AccountErrorKind::JetStream(_) | AccountErrorKind::JetStreamUnavailable | AccountErrorKind::Other => {
+            BusError::Unfit(format!(
+                "the NATS server has no JetStream for this account ({error}); start it with `-js`, or put `jetstream {{}}` in its configuration"
+            ))
+        }
+    })?;
+    let level = account.requests.level;
+    if level < API_LEVEL {
+        return Err(BusError::Unfit(format!(
+            "the JetStream API of the NATS cluster has level {level}, Planck needs {API_LEVEL}; upgrade every nats-server to {}.{} or later",
+            SERVER.0, SERVER.1
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,188 @@
+//! Asking and listening. A request has an inbox of its own: it outlives foreign replies, and a time-out leaves nothing behind.
+
+use std::time::Duration;
+
+use async_nats::{HeaderMap, Message, StatusCode, Subscriber};
+use bytes::Bytes;
+use futures_util::StreamExt;
+use planck_common::{
+    NodeId,
+    subject::{Address, Prefix},
+};
+use serde::Deserialize;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use super::link::NatsLink;
+use crate::{bus::BusError, telemetry::propagation};
+
+/// How long a request waits for a link that is down.
+const LINK_PATIENCE: Duration = Duration::from_millis(500);
+/// After which one more try is made when nobody was there: nodes move between servers.
+const AGAIN: Duration = Duration::from_millis(100);
+/// How long a subscription may take to be in force.
+const IN_FORCE: Duration = Duration::from_secs(3);
+/// How long a refusal may trail the reply behind it, from the client's other task.
+const TRAIL: Duration = Duration::from_millis(10);
+
+/// Asks and waits for one reply of ours.
+pub async fn request(
+    link: &NatsLink,
+    prefix: &Prefix,
+    subject: &str,
+    body: Bytes,
+    patience: Duration,
+) -> Result<Bytes, BusError> {
+    let deadline = Instant::now() + patience;
+    let limit = link.client.max_payload();
+    if body.len() > limit {
+        return Err(BusError::TooLarge { size: body.len(), limit });
+    }
+    link.up_by(deadline.min(Instant::now() + LINK_PATIENCE)).await?;
+    let ask = Ask { link, subject: prefix.on(subject), name: subject, body, deadline, patience, from_us: true };
+    match ask.once().await {
+        Err(BusError::NoResponders(_)) if Instant::now() + AGAIN < deadline => {
+            sleep(AGAIN).await;
+            ask.once().await
+        }
+        result => result,
+    }
+}
+
+struct Ask<'a> {
+    link: &'a NatsLink,
+    subject: String,
+    /// The subject without prefix.
+    name: &'a str,
+    body: Bytes,
+    deadline: Instant,
+    patience: Duration,
+    /// Only a reply of this protocol will do.
+    from_us: bool,
+}
+
+impl Ask<'_> {
+    async fn once(&self) -> Result<Bytes, BusError> {
+        let inbox = self.link.client.new_inbox();
+        let mut denials = self.link.events.denials();
+        let subjects = [self.subject.as_str(), inbox.as_str()];
+        tokio::select! {
+            biased;
+            reply = self.exchange(&inbox) => reply,
+            denied = denials.of(&subjects) => Err(denied),
+            down = self.link.went_down() => Err(down),
+            () = sleep_until(self.deadline) => {
+                Err(BusError::TimedOut { subject: self.name.into(), after: self.patience })
+            }
+        }
+    }
+
+    async fn exchange(&self, inbox: &str) -> Result<Bytes, BusError> {
+        let mut replies = self.link.client.subscribe(inbox.to_owned()).await.map_err(|error| lost(&error))?;
+        self.send(inbox).await?;
+        while let Some(reply) = replies.next().await {
+            if reply.status == Some(StatusCode::NO_RESPONDERS) {
+                return Err(BusError::NoResponders(self.name.into()));
+            }
+            if !self.from_us || is_ours(&reply.payload) {
+                return Ok(reply.payload);
+            }
+        }
+        Err(BusError::Away("the connection was closed".into()))
+    }
+
+    async fn send(&self, inbox: &str) -> Result<(), BusError> {
+        let (client, subject, inbox) = (&self.link.client, self.subject.clone(), inbox.to_owned());
+        let sent = match trace_headers() {
+            Some(headers) => client.publish_with_reply_and_headers(subject, inbox, headers, self.body.clone()).await,
+            None => client.publish_with_reply(subject, inbox, self.body.clone()).await,
+        };
+        sent.map_err(|error| match error.kind() {
+            async_nats::client::PublishErrorKind::MaxPayloadExceeded => {
+                BusError::TooLarge { size: self.body.len(), limit: client.max_payload() }
+            }
+            async_nats::client::PublishErrorKind::InvalidSubject => BusError::NoResponders(self.name.into()),
+            async_nats::client::PublishErrorKind::Send => lost(&error),
+        })
+    }
+}
+
+fn trace_headers() -> Option<HeaderMap> {
+    let trace = propagation::traceparent()?;
+    let mut headers = HeaderMap::new();
+    headers.insert(propagation::TRACEPARENT, trace.as_str());
+    Some(headers)
+}
+
+fn lost(error: &dyn std::error::Error) -> BusError {
+    BusError::Away(error.to_string())
+}
+
+/// Whether a reply is of this protocol; a JetStream stream that records requests answers them, and answers first.
+fn is_ours(reply: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Version {
+        v: Option<serde::de::IgnoredAny>,
+    }
+    reply.starts_with(br#"{"v":"#) || serde_json::from_slice::<Version>(reply).is_ok_and(|reply| reply.v.is_some())
+}
+
+/// Subscribes, and returns when the server has the subscription: a round trip behind it says so, a flush does not.
+pub async fn subscribe(link: &NatsLink, prefix: &Prefix, subject: &str) -> Result<Subscriber, BusError> {
+    link.up_by(Instant::now() + LINK_PATIENCE).await?;
+    let subject = prefix.on(subject);
+    let mut denials = link.events.denials();
+    let messages = link.client.subscribe(subject.clone()).await.map_err(|error| match error.kind() {
+        async_nats::SubscribeErrorKind::InvalidSubject | async_nats::SubscribeErrorKind::InvalidQueueName => {
+            BusError::Denied(format!("`{subject}` is no subject"))
+        }
+        async_nats::SubscribeErrorKind::Other => lost(&error),
+    })?;
+    round_trip(link, prefix).await?;
+    if link.client.server_info().auth_required
+        && let Ok(denied) = timeout(TRAIL, denials.of(&[&subject])).await
+    {
+        return Err(denied);
+    }
+    Ok(messages)
+}
+
+/// Returns when the server has handled what was sent before. Nobody answers; being told so, or being refused, is the answer.
+pub async fn round_trip(link: &NatsLink, prefix: &Prefix) -> Result<(), BusError> {
+    let nobody = Address::node(&NodeId::mint(), "info").to_string();
+    let ask = Ask {
+        link,
+        subject: prefix.on(&nobody),
+        name: &nobody,
+        body: Bytes::new(),
+        deadline: Instant::now() + IN_FORCE,
+        patience: IN_FORCE,
+        from_us: false,
+    };
+    match ask.once().await {
+        Ok(_) | Err(BusError::NoResponders(_) | BusError::Denied(_)) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+impl NatsLink {
+    /// Answers a request.
+    pub async fn reply(&self, request: &Message, headers: HeaderMap, body: Bytes) {
+        let Some(to) = request.reply.clone() else { return };
+        let sent = async {
+            if headers.is_empty() {
+                self.client.publish(to, body).await
+            } else {
+                self.client.publish_with_headers(to, headers, body).await
+            }
+        };
+        tokio::select! {
+            biased;
+            sent = sent => {
+                if let Err(error) = sent {
+                    tracing::warn!(subject = %request.subject, %error, "cannot answer");
+                }
+            }
+            _lost_with_the_link = self.went_down() => {}
+        }
+    }
+}

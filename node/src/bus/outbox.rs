@@ -1,0 +1,295 @@
+//! What waits to be published, within bounds; what does not fit is forgotten, and the sessions it belonged to get a head.
+
+use std::{collections::HashSet, mem, time::Duration};
+
+use bytes::Bytes;
+use planck_common::{
+    AgentId, Seq, SessionId,
+    envelope::Head,
+    event::json,
+    subject::{Prefix, Topic},
+};
+use tokio::time::Instant;
+
+use super::{Published, heads::Heads};
+
+/// How much may wait and how long.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Publications that wait at most.
+    pub count: usize,
+    /// Their bytes at most.
+    pub bytes: usize,
+    /// How long publications are held to be written together.
+    pub window: Duration,
+    /// How long they are kept while the link is down.
+    pub patience: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { count: 65_536, bytes: 32 * 1024 * 1024, window: Duration::from_millis(5), patience: Duration::from_secs(2) }
+    }
+}
+
+/// One publication.
+#[derive(Debug, Clone)]
+pub enum Item {
+    Plain { subject: String, payload: Bytes },
+    Event(Published),
+    Head(SessionId, Seq),
+}
+
+impl Item {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Plain { payload, .. } => payload.len(),
+            Self::Event(event) => event.payload.len(),
+            Self::Head(..) => 0,
+        }
+    }
+
+    /// The messages it is on the wire.
+    pub fn messages(self, prefix: &Prefix) -> impl Iterator<Item = (String, Bytes)> + use<> {
+        let (first, second) = match self {
+            Self::Plain { subject, payload } => ((prefix.on(subject), payload), None),
+            Self::Event(Published { session_id, agent_id, payload, .. }) => {
+                ((prefix.on(Topic::Agent(&agent_id)), payload.clone()), Some((prefix.on(Topic::Session(&session_id)), payload)))
+            }
+            Self::Head(session, seq) => {
+                let subject = prefix.on(Topic::Session(&session));
+                ((subject, json(&Head::new(session, seq)).into()), None)
+            }
+        };
+        [Some(first), second].into_iter().flatten()
+    }
+}
+
+/// The queue and the heads, without a clock or a connection.
+#[derive(Debug)]
+pub struct Outbox {
+    limits: Limits,
+    waiting: Vec<Item>,
+    bytes: usize,
+    /// Since when the oldest waits.
+    since: Option<Instant>,
+    /// Since when the link is down.
+    away: Option<Instant>,
+    hurry: bool,
+    heads: Heads,
+    forgotten: u64,
+}
+
+impl Outbox {
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            waiting: Vec::new(),
+            bytes: 0,
+            since: None,
+            away: None,
+            hurry: false,
+            heads: Heads::default(),
+            forgotten: 0,
+        }
+    }
+
+    /// Takes a publication in. `true`: the publisher must be woken.
+    pub fn push(&mut self, item: Item, now: Instant) -> bool {
+        if let Item::Event(event) = &item {
+            self.heads.saw(&event.session_id, event.seq, now);
+        }
+        self.bytes += item.bytes();
+        self.waiting.push(item);
+        if self.waiting.len() > self.limits.count || self.bytes > self.limits.bytes || self.has_lost_patience(now) {
+            self.forget(now);
+        }
+        let first = self.since.is_none();
+        self.since.get_or_insert(now);
+        first
+    }
+
+    /// A turn was opened or closed.
+    pub fn turn(&mut self, session: &SessionId, agent: &AgentId, open: bool, now: Instant) {
+        self.heads.turn(session, agent, open, now);
+    }
+
+    /// What waits is to be written without holding it longer.
+    pub fn hurry(&mut self) {
+        self.hurry = true;
+    }
+
+    /// The link went down, or is still down.
+    pub fn link_down(&mut self, now: Instant) {
+        self.away.get_or_insert(now);
+        self.hurry = false;
+        if self.has_lost_patience(now) {
+            self.forget(now);
+        }
+    }
+
+    /// The link is up for the first time since it was down, or is another one: every session's head goes out behind what waits.
+    pub fn link_renewed(&mut self, now: Instant) {
+        self.away = None;
+        self.hurry = true;
+        let heads = self.heads.reconnected(now);
+        self.waiting.extend(heads.into_iter().map(|(session, seq)| Item::Head(session, seq)));
+    }
+
+    /// What is to be written now, in order.
+    pub fn take(&mut self, now: Instant) -> Vec<Item> {
+        let ripe = self.hurry || self.since.is_some_and(|since| since + self.limits.window <= now);
+        let mut batch = if ripe { self.empty() } else { Vec::new() };
+        self.hurry &= !ripe;
+        batch.extend(self.heads.due(now).into_iter().map(|(session, seq)| Item::Head(session, seq)));
+        batch
+    }
+
+    /// The rest of a batch could not be written: it is forgotten.
+    pub fn unwritten(&mut self, items: impl Iterator<Item = Item>, now: Instant) {
+        self.note_lost(items, now);
+    }
+
+    /// When something is to be done next.
+    pub fn next(&self) -> Option<Instant> {
+        if let Some(away) = self.away {
+            return self.since.map(|_| away + self.limits.patience);
+        }
+        let ripe = self.since.map(|since| since + self.limits.window);
+        ripe.into_iter().chain(self.heads.next()).min()
+    }
+
+    /// How many publications were forgotten so far.
+    pub fn forgotten(&self) -> u64 {
+        self.forgotten
+    }
+
+    fn has_lost_patience(&self, now: Instant) -> bool {
+        self.away.is_some_and(|away| away + self.limits.patience <= now)
+    }
+
+    fn empty(&mut self) -> Vec<Item> {
+        self.bytes = 0;
+        self.since = None;
+        let next = Vec::with_capacity(self.waiting.len().min(1024));
+        mem::replace(&mut self.waiting, next)
+    }
+
+    fn forget(&mut self, now: Instant) {
+        let items = self.empty();
+        self.note_lost(items.into_iter(), now);
+    }
+
+    fn note_lost(&mut self, items: impl Iterator<Item = Item>, now: Instant) {
+        let mut sessions = HashSet::new();
+        for item in items {
+            self.forgotten += 1;
+            match item {
+                Item::Event(Published { session_id, .. }) | Item::Head(session_id, _) => sessions.insert(session_id),
+                Item::Plain { .. } => false,
+            };
+        }
+        for session in sessions {
+            self.heads.lost(&session, now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(session: &str, seq: Option<Seq>) -> Item {
+        Item::Event(Published {
+            session_id: SessionId::parse(session).unwrap(),
+            agent_id: AgentId::parse("a").unwrap(),
+            seq,
+            payload: Bytes::from_static(b"{}"),
+        })
+    }
+
+    fn wire(items: Vec<Item>) -> Vec<(String, String)> {
+        let prefix = Prefix::default();
+        items
+            .into_iter()
+            .flat_map(|item| item.messages(&prefix))
+            .map(|(subject, payload)| (subject, String::from_utf8(payload.to_vec()).unwrap()))
+            .collect()
+    }
+
+    fn head(session: &str, seq: Seq) -> (String, String) {
+        (format!("session.{session}"), format!(r#"{{"v":1,"type":"head","session_id":"{session}","seq":{seq}}}"#))
+    }
+
+    fn small() -> Outbox {
+        Outbox::new(Limits { count: 3, bytes: 1000, ..Limits::default() })
+    }
+
+    #[test]
+    fn publications_are_held_for_a_window() {
+        let (mut outbox, now) = (small(), Instant::now());
+        assert!(outbox.push(event("s", None), now), "the first wakes the publisher");
+        assert!(!outbox.push(event("s", None), now));
+        assert_eq!(outbox.next(), Some(now + Duration::from_millis(5)));
+        assert!(outbox.take(now).is_empty());
+        let batch = wire(outbox.take(now + Duration::from_millis(5)));
+        let subjects: Vec<_> = batch.iter().map(|(subject, _)| subject.as_str()).collect();
+        assert_eq!(subjects, ["agent.a", "session.s", "agent.a", "session.s"]);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_forgotten_and_its_sessions_get_a_head() {
+        let (mut outbox, now) = (small(), Instant::now());
+        for seq in 1..=4 {
+            outbox.push(event("s", Some(seq)), now);
+        }
+        assert_eq!(outbox.forgotten(), 4);
+        assert_eq!(wire(outbox.take(now)), [head("s", 4)]);
+    }
+
+    #[test]
+    fn bytes_are_bounded_too() {
+        let (mut outbox, now) = (small(), Instant::now());
+        let large = Item::Plain { subject: "node.n".into(), payload: Bytes::from(vec![0; 1001]) };
+        outbox.push(large, now);
+        assert_eq!((outbox.forgotten(), outbox.bytes), (1, 0));
+    }
+
+    #[test]
+    fn a_short_outage_loses_nothing() {
+        let (mut outbox, now) = (small(), Instant::now());
+        outbox.link_down(now);
+        outbox.push(event("s", Some(1)), now);
+        let back = now + Duration::from_millis(1999);
+        outbox.link_renewed(back);
+        let batch = wire(outbox.take(back));
+        assert_eq!(batch.len(), 3);
+        assert_eq!(batch[2], head("s", 1));
+    }
+
+    #[test]
+    fn a_long_outage_keeps_nothing() {
+        let (mut outbox, now) = (small(), Instant::now());
+        outbox.link_down(now);
+        outbox.push(event("s", Some(1)), now);
+        let late = now + Duration::from_secs(2);
+        assert_eq!(outbox.next(), Some(late));
+        outbox.link_down(late);
+        outbox.push(event("s", Some(2)), late);
+        assert_eq!((outbox.forgotten(), outbox.waiting.len()), (2, 0));
+        outbox.link_renewed(late);
+        assert_eq!(wire(outbox.take(late)), [head("s", 2)]);
+        let batch = wire(outbox.take(late + Duration::from_secs(1)));
+        assert_eq!(batch, [head("s", 2)], "once more, for those who came back later");
+    }
+
+    #[test]
+    fn a_batch_cut_short_is_made_good_by_heads() {
+        let (mut outbox, now) = (small(), Instant::now());
+        outbox.push(event("s", Some(1)), now);
+        outbox.hurry();
+        let batch = outbox.take(now);
+        outbox.unwritten(batch.into_iter(), now);
+        assert_eq!(wire(outbox.take(now)), [head("s", 1)]);
+    }
+}

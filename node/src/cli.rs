@@ -1,0 +1,124 @@
+//! The command line: one file per subcommand, each a function from its arguments to an exit.
+
+pub mod exit;
+pub mod output;
+pub mod render;
+
+pub mod link;
+pub mod log;
+pub mod place;
+pub mod watch;
+
+mod agent;
+mod bench;
+mod chat;
+mod completion;
+mod config;
+mod demo;
+mod doctor;
+mod events;
+mod model;
+mod node;
+mod nodes;
+mod run;
+mod schema;
+mod session;
+mod team;
+mod trust;
+
+#[cfg(test)]
+mod tests;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use exit::Exit;
+use place::Place;
+
+/// A distributed runtime for teams of LLM agents.
+#[derive(Debug, Parser)]
+#[command(name = "planck", version, propagate_version = true, max_term_width = 100)]
+pub struct Planck {
+    #[command(flatten)]
+    place: Place,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a node until it is told to stop
+    Node(node::Node),
+    /// A small team at work on a scripted model, with everything it needs: no key, no set-up
+    Demo(demo::Demo),
+    /// Start or go on with a session, and stream it here until its turn ends
+    Run(run::Run),
+    /// The same, line by line
+    Chat(chat::Chat),
+    /// Sessions: list, show, prompt, attach, abort, rewind, resume, close, remove, prune, export
+    #[command(subcommand)]
+    Session(session::Session),
+    /// Agents of a session
+    #[command(subcommand)]
+    Agent(agent::Agent),
+    /// Team templates
+    #[command(subcommand)]
+    Team(team::Team),
+    /// Nodes of the cluster
+    #[command(subcommand)]
+    Nodes(nodes::Nodes),
+    /// Watch what is published
+    Events(events::Watch),
+    /// Models that can be used
+    #[command(subcommand)]
+    Model(model::Model),
+    /// The configuration in force
+    #[command(subcommand)]
+    Config(config::Show),
+    /// Check this machine, and say what is missing
+    Doctor,
+    /// Measure what turns cost here, beside a bare loop
+    Bench(bench::Bench),
+    /// JSON Schemas of everything on the wire
+    Schema(schema::Schema),
+    /// A completion script for your shell
+    Completion(completion::Completion),
+    /// Let a project's own configuration set keys, addresses, commands and the sandbox
+    Trust(trust::Trust),
+}
+
+/// Reads the arguments, does what they say, and tells how it went.
+pub fn main() -> ExitCode {
+    let planck = Planck::parse();
+    let done = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(anyhow::Error::from)
+        .and_then(|runtime| runtime.block_on(planck.perform()));
+    exit::code(done)
+}
+
+impl Planck {
+    async fn perform(self) -> anyhow::Result<Exit> {
+        let place = self.place;
+        match self.command {
+            Command::Node(node) => Box::pin(node.perform(&place)).await,
+            Command::Demo(demo) => Box::pin(demo.perform()).await,
+            Command::Run(run) => Box::pin(run.perform(&place)).await,
+            Command::Chat(chat) => Box::pin(chat.perform(&place)).await,
+            Command::Session(session) => Box::pin(session.perform(&place)).await,
+            Command::Agent(agent) => Box::pin(agent.perform(&place)).await,
+            Command::Team(team) => Box::pin(team.perform(&place)).await,
+            Command::Nodes(nodes) => Box::pin(nodes.perform(&place)).await,
+            Command::Events(watch) => Box::pin(watch.perform(&place)).await,
+            Command::Model(model) => Box::pin(model.perform(&place)).await,
+            Command::Config(show) => show.perform(&place),
+            Command::Doctor => Box::pin(doctor::perform(&place)).await,
+            Command::Bench(bench) => Box::pin(bench.perform()).await,
+            Command::Schema(schema) => schema.perform(),
+            Command::Completion(completion) => completion.perform(),
+            Command::Trust(trust) => trust.perform(&place),
+        }
+    }
+}

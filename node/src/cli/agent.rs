@@ -1,0 +1,101 @@
+//! `planck agent …`
+
+use clap::Subcommand;
+use planck_common::{AgentId, command::Prompt};
+
+use super::{
+    exit::{Exit, Usage},
+    link::Link,
+    output::{Output, or_dash, say},
+    place::Place,
+    render::consumed,
+    session::{AGENT_COLUMNS, When, agent_row},
+};
+use crate::client::Client;
+
+#[derive(Debug, Subcommand)]
+pub enum Agent {
+    /// List the agents of a session
+    Ls {
+        session: String,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Show an agent
+    Show {
+        agent: String,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Send it a prompt and come back at once
+    Prompt {
+        agent: String,
+        text: String,
+        /// What it does to an agent that is busy
+        #[arg(long, value_enum, default_value_t)]
+        mode: When,
+    },
+    /// Abort its running turn
+    Abort { agent: String },
+    /// End it; a lead takes its team along
+    Stop { agent: String },
+}
+
+impl Agent {
+    pub async fn perform(self, place: &Place) -> anyhow::Result<Exit> {
+        let config = place.config()?;
+        let link = Link::open(&config).await?;
+        let done = Box::pin(self.ask(&link.client)).await;
+        link.close().await;
+        done
+    }
+
+    async fn ask(self, client: &Client) -> anyhow::Result<Exit> {
+        match self {
+            Self::Ls { session, output } => {
+                let agents = client.session(&session).await?.agents;
+                output.list(&agents, &AGENT_COLUMNS, agents.iter().map(agent_row).collect())?;
+            }
+            Self::Show { agent, output } => show(client, &parse(&agent)?, output).await?,
+            Self::Prompt { agent, text, mode } => {
+                let prompt = Prompt { text: Some(text), content: None, prompt_id: None, mode: mode.mode(), agent: None };
+                let accepted = client.prompt_agent(&parse(&agent)?, prompt).await?;
+                say(&format!("accepted as {}\n", accepted.prompt_id))?;
+            }
+            Self::Abort { agent } => {
+                let now = client.abort_agent(&parse(&agent)?, None).await?;
+                say(&format!("{agent} is {}\n", now.state.name()))?;
+            }
+            Self::Stop { agent } => {
+                let now = client.stop_agent(&parse(&agent)?, None).await?;
+                say(&format!("{agent} is {}\n", now.state.name()))?;
+            }
+        }
+        Ok(Exit::Done)
+    }
+}
+
+fn parse(text: &str) -> anyhow::Result<AgentId> {
+    let remedy = "`planck agent ls SESSION` lists them";
+    Ok(AgentId::parse(text).map_err(|error| Usage(format!("{error}; {remedy}")))?)
+}
+
+async fn show(client: &Client, agent: &AgentId, output: Output) -> anyhow::Result<()> {
+    let info = client.agent(agent).await?;
+    let full = info.context_tokens.saturating_mul(100) / info.context_window.max(1);
+    output.pairs(
+        &info,
+        &[
+            ("name", info.name.clone()),
+            ("type", info.r#type.clone()),
+            ("state", format!("{}, turn {}, {} waiting", info.state.name(), info.turn, info.queued)),
+            ("session", info.session_id.to_string()),
+            ("node", or_dash(info.node_id.as_ref())),
+            ("model", format!("{}:{}", info.model.provider, info.model.id)),
+            ("context", format!("{} of {} tokens ({full} %)", info.context_tokens, info.context_window)),
+            ("consumed", consumed(&info.usage)),
+            ("tools", info.tools.join(" ")),
+            ("skills", info.skills.join(" ")),
+        ],
+    )
+}

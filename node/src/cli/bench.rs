@@ -1,0 +1,104 @@
+//! `planck bench`: what a turn costs here, end to end, beside a bare loop that does the same HTTP and nothing else.
+
+mod bare;
+mod measure;
+mod model;
+mod nats;
+mod once;
+mod part;
+mod report;
+mod watched;
+mod workload;
+
+use clap::{Args, Subcommand};
+
+use self::{
+    model::ModelServer,
+    nats::NatsServer,
+    once::Once,
+    report::Report,
+    workload::{Size, Workload},
+};
+use super::exit::Exit;
+
+#[derive(Debug, Args)]
+pub struct Bench {
+    #[command(subcommand)]
+    role: Option<Role>,
+    /// What to run; all but the memory of idle agents unless said
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    workload: Vec<Workload>,
+    /// How often
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    repeat: u32,
+    /// How many agents, where the workload leaves it open
+    #[arg(long, value_name = "N")]
+    agents: Option<usize>,
+    /// Over how many sessions they are spread
+    #[arg(long, value_name = "N")]
+    sessions: Option<usize>,
+    /// Publish to a private nats-server too
+    #[arg(long)]
+    with_nats: bool,
+    /// Run the bare loop beside each repetition
+    #[arg(long)]
+    bare: bool,
+}
+
+/// What the processes of a bench are; people start none of them.
+#[derive(Debug, Subcommand)]
+enum Role {
+    /// The model server
+    #[command(hide = true)]
+    Model(model::Serve),
+    /// One repetition
+    #[command(hide = true)]
+    Once(Once),
+}
+
+impl Bench {
+    pub async fn perform(self) -> anyhow::Result<Exit> {
+        match self.role {
+            Some(Role::Model(serve)) => serve.perform().await,
+            Some(Role::Once(once)) => Box::pin(once.perform()).await,
+            None => self.measure().await,
+        }
+        .map(|()| Exit::Done)
+    }
+
+    async fn measure(&self) -> anyhow::Result<()> {
+        let nats = if self.with_nats { Some(NatsServer::start().await?) } else { None };
+        let mut report = Report::default();
+        for workload in self.workloads() {
+            let size = workload.size(self.agents, self.sessions);
+            let model = ModelServer::start(&workload.script()).await?;
+            for _ in 0..self.repeat {
+                self.repetition(workload, size, &model, nats.as_ref(), &mut report).await?;
+            }
+        }
+        report.print();
+        Ok(())
+    }
+
+    async fn repetition(
+        &self,
+        workload: Workload,
+        size: Size,
+        model: &ModelServer,
+        nats: Option<&NatsServer>,
+        report: &mut Report,
+    ) -> anyhow::Result<()> {
+        let once = Once { workload, size, model: model.url().into(), server: nats.map(|nats| nats.url().into()), bare: false };
+        let kinds = if self.bare && workload.has_bare() { vec![true, false] } else { vec![false] };
+        for bare in kinds {
+            let line = once.clone().with_bare(bare).run_apart(nats.map(NatsServer::pid)).await?;
+            println!("{}", serde_json::to_string(&line)?);
+            report.add(line);
+        }
+        Ok(())
+    }
+
+    fn workloads(&self) -> Vec<Workload> {
+        if self.workload.is_empty() { Workload::USUAL.to_vec() } else { self.workload.clone() }
+    }
+}

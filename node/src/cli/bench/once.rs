@@ -1,0 +1,231 @@
+//! One repetition in a process of its own: a node as `planck run` has it, or the bare loop.
+
+use std::{
+    collections::HashMap,
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, bail};
+use clap::Args;
+use futures_util::future::{join_all, try_join_all};
+use planck_common::{
+    AgentId, SessionId,
+    command::{Mode, Prompt, Start},
+    spec::{Member, SessionLimits},
+};
+use tempfile::TempDir;
+
+use super::{
+    bare,
+    measure::{Idle, Line, Span, memory_kib, quantile},
+    part::{Part, orphaned},
+    watched::Watched,
+    workload::{FILE, Size, Workload, lines},
+};
+use crate::{
+    bus::{Bus, MemoryBus, MemoryHub, NatsBus},
+    client::Client,
+    config::{Address, Config},
+    node::{self, Running},
+};
+
+/// The longest a repetition may take.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// When an idle agent has left memory, and what it held was given back.
+const PARKED: Duration = Duration::from_secs(75);
+
+#[derive(Debug, Clone, Args)]
+pub struct Once {
+    #[arg(long)]
+    pub workload: Workload,
+    #[command(flatten)]
+    pub size: Size,
+    #[arg(long)]
+    pub model: String,
+    /// The NATS server to publish to
+    #[arg(long)]
+    pub server: Option<String>,
+    #[arg(long)]
+    pub bare: bool,
+}
+
+impl Once {
+    pub fn with_bare(self, bare: bool) -> Self {
+        Self { bare, ..self }
+    }
+
+    /// Runs it in a child, beside which a NATS server may work.
+    pub async fn run_apart(&self, nats: Option<u32>) -> Result<Line> {
+        let before = nats.map(super::measure::cpu_of).unwrap_or_default();
+        let mut part = Part::of_this_program(self.arguments())?;
+        let line = part.line(PATIENCE).await?;
+        part.finish(Duration::from_secs(30)).await?;
+        let mut line: Line = serde_json::from_str(&line).context("no line of a repetition")?;
+        line.aux_cpu_s = nats.map(super::measure::cpu_of).unwrap_or_default().saturating_sub(before).as_secs_f64();
+        Ok(line)
+    }
+
+    fn arguments(&self) -> Vec<String> {
+        let Size { agents, sessions } = self.size;
+        let mut arguments = vec!["once".into(), format!("--workload={}", self.workload.name())];
+        arguments.extend([format!("--agents={agents}"), format!("--sessions={sessions}"), format!("--model={}", self.model)]);
+        arguments.extend(self.server.as_ref().map(|server| format!("--server={server}")));
+        arguments.extend(self.bare.then(|| "--bare".to_owned()));
+        arguments
+    }
+
+    pub async fn perform(self) -> Result<()> {
+        let line = tokio::select! {
+            line = self.run() => line?,
+            () = orphaned() => bail!("the bench is gone"),
+        };
+        println!("{}", serde_json::to_string(&line)?);
+        Ok(())
+    }
+
+    async fn run(&self) -> Result<Line> {
+        if self.bare { self.bare().await } else { Box::pin(self.node()).await }
+    }
+
+    /// What the process start costs belongs to the workload that is about it, and to no other.
+    fn span(&self) -> Span {
+        if self.workload == Workload::Start { Span::of_process() } else { Span::begin() }
+    }
+
+    async fn bare(&self) -> Result<Line> {
+        let span = self.span();
+        let times = bare::run(self.workload, self.size.agents, &self.model).await?;
+        Ok(self.line(&span, times))
+    }
+
+    async fn node(&self) -> Result<Line> {
+        let folder = tempfile::tempdir()?;
+        std::fs::write(folder.path().join(FILE), lines())?;
+        let world = World::open(&self.config(&folder)).await?;
+        let empty = memory_kib("VmRSS");
+        let world = world.with_agents(self.size, folder.path()).await?;
+        let (span, mut times) = (self.span(), Vec::new());
+        for _ in 0..self.workload.turns() {
+            times.extend(world.turn().await?);
+        }
+        world.bus.flush(Duration::from_secs(5)).await?;
+        let line = self.line(&span, times);
+        let idle = if self.workload.is_idle() { Some(world.idle(empty).await) } else { None };
+        world.node.shut_down().await;
+        Ok(Line { idle, ..line })
+    }
+
+    fn line(&self, span: &Span, mut times: Vec<Duration>) -> Line {
+        let (wall_s, cpu_s) = span.end();
+        times.sort();
+        Line {
+            workload: self.workload.name().into(),
+            bare: self.bare,
+            turns: self.size.agents * self.workload.turns(),
+            wall_s,
+            cpu_s,
+            aux_cpu_s: 0.0,
+            p50_ms: quantile(&times, 0.5),
+            p99_ms: quantile(&times, 0.99),
+            peak_kib: memory_kib("VmHWM"),
+            deltas: self.size.agents * self.workload.deltas(),
+            tools: self.size.agents * self.workload.tools(),
+            idle: None,
+        }
+    }
+
+    fn config(&self, folder: &TempDir) -> Config {
+        let mut config = Config::default();
+        config.nats.url = self.server.as_deref().map(Address::new);
+        config.store.url = Address::new(format!("sqlite:{}", folder.path().join("sessions").display()));
+        config.models.default = Some("scripted:bench".into());
+        config.providers.scripted.base_url = Some(Address::new(&self.model));
+        config.providers.scripted.max_concurrent = 1_024;
+        config
+    }
+}
+
+/// A node with its agents.
+struct World {
+    node: Running,
+    bus: Arc<Watched>,
+    client: Client,
+    agents: Vec<AgentId>,
+}
+
+impl World {
+    async fn open(config: &Config) -> Result<Self> {
+        let inner: Arc<dyn Bus> = match node::nats(config)? {
+            Some(options) => Arc::new(NatsBus::connect(options).await?),
+            None => Arc::new(MemoryBus::new(Arc::new(MemoryHub::default()))),
+        };
+        let bus = Arc::new(Watched::new(inner));
+        let node = Box::pin(node::open_on(config, bus.clone())).await?;
+        let client = Client::new(bus.clone()).with_deadline(Duration::from_secs(60));
+        Ok(Self { node, bus, client, agents: Vec::new() })
+    }
+
+    async fn with_agents(mut self, size: Size, dir: &Path) -> Result<Self> {
+        let Size { agents, sessions } = size;
+        for session in 0..sessions {
+            self.start(agents * (session + 1) / sessions - agents * session / sessions, dir).await?;
+        }
+        Ok(self)
+    }
+
+    /// Starts a session of so many agents, and waits until they are there.
+    async fn start(&mut self, agents: usize, dir: &Path) -> Result<()> {
+        let request = Start {
+            session_id: None,
+            name: None,
+            team: None,
+            members: Some(members(agents)),
+            workspace: None,
+            dir: Some(dir.to_str().context("an odd folder")?.into()),
+            prompt: None,
+            prompt_id: None,
+            limits: Some(SessionLimits { max_agents: u32::try_from(agents).ok(), ..SessionLimits::default() }),
+            on_node_death: None,
+            metadata: serde_json::Map::new(),
+        };
+        let session: SessionId = self.client.start(request).await?.session_id;
+        let here = self.node.node().host().agents(Some(&session));
+        join_all(here.iter().map(|agent| self.node.node().host().info(agent))).await;
+        self.agents.extend(here);
+        Ok(())
+    }
+
+    /// Asks every agent at once, and gives how long each took.
+    async fn turn(&self) -> Result<Vec<Duration>> {
+        let asked: HashMap<AgentId, Instant> =
+            try_join_all(self.agents.iter().map(|agent| self.ask(agent))).await?.into_iter().collect();
+        let ended = self.bus.ends(self.agents.len(), PATIENCE).await?;
+        Ok(ended.into_iter().filter_map(|(agent, at)| Some(at - *asked.get(&agent)?)).collect())
+    }
+
+    async fn ask(&self, agent: &AgentId) -> Result<(AgentId, Instant)> {
+        let began = Instant::now();
+        let text = Some("Read the lines.".to_owned());
+        let prompt = Prompt { text, content: None, prompt_id: None, mode: Mode::Queue, agent: None };
+        self.client.prompt_agent(agent, prompt).await?;
+        Ok((agent.clone(), began))
+    }
+
+    async fn idle(&self, empty: u64) -> Idle {
+        let held = || memory_kib("VmRSS").saturating_sub(empty);
+        let loaded_kib = held();
+        tokio::time::sleep(PARKED).await;
+        Idle { agents: self.agents.len(), loaded_kib, parked_kib: held() }
+    }
+}
+
+/// A lead, and workers.
+fn members(count: usize) -> Vec<Member> {
+    let member = |at: usize| {
+        let more = if at == 0 && count > 1 { vec!["read".to_owned(), "spawn_agent".to_owned()] } else { vec!["read".to_owned()] };
+        Member { r#type: "worker".into(), name: Some(format!("worker-{at}")), tools: Some(more), ..Member::default() }
+    };
+    (0..count).map(member).collect()
+}

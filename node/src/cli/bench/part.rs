@@ -1,0 +1,64 @@
+//! The processes of a bench: each is a child that ends when the bench does, however that ends.
+
+use std::{ffi::OsStr, io::Read as _, process::Stdio, time::Duration};
+
+use anyhow::{Context as _, Result, bail};
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader, Lines},
+    process::{Child, ChildStdout, Command},
+    sync::oneshot,
+    time::timeout,
+};
+
+/// A child whose standard input stays open as long as this is kept. It ends when that does.
+pub struct Part {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Part {
+    /// This program in another role.
+    pub fn of_this_program(arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Result<Self> {
+        let program = std::env::current_exe().context("cannot find this program")?;
+        let mut command = Command::new(program);
+        command.arg("bench").args(arguments);
+        Self::start(command)
+    }
+
+    pub fn start(mut command: Command) -> Result<Self> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().with_context(|| format!("cannot run {:?}", command.as_std().get_program()))?;
+        let output = child.stdout.take().context("a child without an output")?;
+        Ok(Self { child, lines: BufReader::new(output).lines() })
+    }
+
+    /// The next line it says.
+    pub async fn line(&mut self, within: Duration) -> Result<String> {
+        let line = timeout(within, self.lines.next_line()).await.context("a part of the bench says nothing")??;
+        line.context("a part of the bench ended without an answer")
+    }
+
+    /// Waits until it has ended by itself.
+    pub async fn finish(mut self, within: Duration) -> Result<()> {
+        let input = self.child.stdin.take();
+        let status = timeout(within, self.child.wait()).await.context("a part of the bench does not end")??;
+        drop(input);
+        if !status.success() {
+            bail!("a part of the bench ended with {status}");
+        }
+        Ok(())
+    }
+}
+
+/// Returns when whoever started this process is gone.
+pub async fn orphaned() {
+    let (gone, told) = oneshot::channel::<()>();
+    // A thread that nobody waits for: it reads for as long as this process lives.
+    let reading = std::thread::Builder::new().name("parent".into()).spawn(move || {
+        let _end = std::io::stdin().read_to_end(&mut Vec::new());
+        drop(gone);
+    });
+    if reading.is_ok() {
+        let _gone = told.await;
+    }
+}

@@ -1,0 +1,174 @@
+//! The seven workloads: what is asked, of how many agents, and what the model answers.
+
+use clap::{Args, ValueEnum};
+use planck_scripted_model::{Call, Pace, Part, Reply, Script, When};
+use serde_json::json;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Workload {
+    /// A process from its start to its end, with two tiny turns
+    Start,
+    /// One reply of 2,000 deltas as fast as they come
+    Burst,
+    /// 100 agents, 250 deltas each at 50 a second
+    Stream,
+    /// 50 rounds with a tool call each
+    Rounds,
+    /// 20 rounds with eight tool calls each
+    Wide,
+    /// 200 agents at once: two rounds with two calls, then 50 deltas
+    Crowd,
+    /// 1,000 agents with 20 messages each that have nothing to do, then a minute later
+    Idle,
+    /// Agents that were never asked anything
+    Fresh,
+}
+
+/// How many agents in how many sessions.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct Size {
+    #[arg(long)]
+    pub agents: usize,
+    #[arg(long)]
+    pub sessions: usize,
+}
+
+/// One answer of the model: its calls, and its text.
+#[derive(Debug, Clone, Copy)]
+pub struct Answer {
+    pub calls: usize,
+    /// Of five characters each.
+    pub deltas: usize,
+}
+
+const DELTA: &str = "word ";
+
+impl Workload {
+    pub const USUAL: [Self; 7] = [Self::Start, Self::Burst, Self::Stream, Self::Rounds, Self::Wide, Self::Crowd, Self::Idle];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::Burst => "burst",
+            Self::Stream => "stream",
+            Self::Rounds => "rounds",
+            Self::Wide => "wide",
+            Self::Crowd => "crowd",
+            Self::Idle => "idle",
+            Self::Fresh => "fresh",
+        }
+    }
+
+    pub fn size(self, agents: Option<usize>, sessions: Option<usize>) -> Size {
+        let usual = match self {
+            Self::Start | Self::Burst | Self::Rounds | Self::Wide => 1,
+            Self::Stream => 100,
+            Self::Crowd => 200,
+            Self::Idle => 1_000,
+            Self::Fresh => 10_000,
+        };
+        let agents = agents.unwrap_or(usual).max(1);
+        Size { agents, sessions: sessions.unwrap_or(agents.div_ceil(1_000)).clamp(1, agents) }
+    }
+
+    /// The model's answers in one turn, in order.
+    pub fn answers(self) -> Vec<Answer> {
+        let rounds = |count, calls, deltas| {
+            let round = Answer { calls, deltas: 0 };
+            let mut answers = vec![round; count];
+            answers.push(Answer { calls: 0, deltas });
+            answers
+        };
+        match self {
+            Self::Start => rounds(0, 0, 1),
+            Self::Burst => rounds(0, 0, 2_000),
+            Self::Stream => rounds(0, 0, 250),
+            Self::Rounds => rounds(50, 1, 1),
+            Self::Wide => rounds(20, 8, 1),
+            Self::Crowd => rounds(2, 2, 50),
+            Self::Idle => rounds(9, 1, 1),
+            Self::Fresh => Vec::new(),
+        }
+    }
+
+    /// How often each agent is asked.
+    pub fn turns(self) -> usize {
+        match self {
+            Self::Start => 2,
+            Self::Burst | Self::Stream | Self::Rounds | Self::Wide | Self::Crowd | Self::Idle => 1,
+            Self::Fresh => 0,
+        }
+    }
+
+    pub fn deltas(self) -> usize {
+        self.turns() * self.answers().iter().map(|answer| answer.deltas).sum::<usize>()
+    }
+
+    pub fn tools(self) -> usize {
+        self.turns() * self.answers().iter().map(|answer| answer.calls).sum::<usize>()
+    }
+
+    /// Whether it is about memory after the work, not about the work.
+    pub fn is_idle(self) -> bool {
+        matches!(self, Self::Idle | Self::Fresh)
+    }
+
+    pub fn has_bare(self) -> bool {
+        !self.is_idle()
+    }
+
+    pub fn script(self) -> Script {
+        let rate = if self == Self::Stream { 50.0 } else { 0.0 };
+        let pace = Pace::per_second(rate).chunk(DELTA.len());
+        let replies = self.answers().into_iter().enumerate().map(|(round, answer)| reply(round, answer));
+        Script::new().without_auth().keep(0).pace(pace).rounds(When::any(), replies.chain([Reply::text("Ok.")]))
+    }
+}
+
+fn reply(round: usize, answer: Answer) -> Reply {
+    let said = if answer.deltas == 0 { Reply::new() } else { Reply::text(DELTA.repeat(answer.deltas)) };
+    (0..answer.calls).fold(said, |reply, at| reply.part(Part::Call(call(round, at))))
+}
+
+/// A call of the `round`-th answer. Each asks for something else, or it would look like a model that runs in circles.
+pub fn call(round: usize, at: usize) -> Call {
+    let args = json!({ "path": FILE, "offset": round * 8 + at, "limit": 1 });
+    Call::new("read", args).id(&format!("call_{round}_{at}"))
+}
+
+/// The file the calls read.
+pub const FILE: &str = "lines.txt";
+
+/// What is in it.
+pub fn lines() -> String {
+    (0..512).map(|number| format!("line {number}\n")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_has_what_its_name_says() {
+        let table = [
+            (Workload::Start, 1, 2, 2, 0),
+            (Workload::Burst, 1, 1, 2_000, 0),
+            (Workload::Stream, 100, 1, 250, 0),
+            (Workload::Rounds, 1, 1, 1, 50),
+            (Workload::Wide, 1, 1, 1, 160),
+            (Workload::Crowd, 200, 1, 50, 4),
+            (Workload::Idle, 1_000, 1, 1, 9),
+            (Workload::Fresh, 10_000, 0, 0, 0),
+        ];
+        for (workload, agents, turns, deltas, tools) in table {
+            let size = workload.size(None, None);
+            assert_eq!((size.agents, workload.turns(), workload.deltas(), workload.tools()), (agents, turns, deltas, tools));
+        }
+    }
+
+    #[test]
+    fn a_thousand_agents_share_a_session_unless_said() {
+        let sessions = |agents, sessions| Workload::Fresh.size(agents, sessions).sessions;
+        assert_eq!((sessions(None, None), sessions(Some(5), None), sessions(Some(5), Some(9))), (10, 1, 5));
+    }
+}

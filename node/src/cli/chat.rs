@@ -1,0 +1,87 @@
+//! `planck chat`
+
+use std::io::{self, BufRead as _};
+
+use clap::Args;
+use tokio::sync::mpsc::{self, Receiver};
+
+use super::{
+    exit::Exit,
+    link::Link,
+    log::Logs,
+    output::say,
+    place::Place,
+    render::{Style, style::Paint},
+    run::{Sent, Which, go_on},
+    watch::{Sink, Until, watch},
+};
+use crate::client::Client;
+
+#[derive(Debug, Args)]
+pub struct Chat {
+    #[command(flatten)]
+    which: Which,
+}
+
+impl Chat {
+    pub async fn perform(self, place: &Place) -> anyhow::Result<Exit> {
+        let config = place.config_with_model(self.which.model.as_ref())?;
+        let logs = Logs::start_if_asked(&config)?;
+        let link = Link::open(&config).await?;
+        let done = talk(&link.client, &self.which).await;
+        link.close().await;
+        logs.end().await;
+        done
+    }
+}
+
+/// A prompt, its turn, and the next prompt, until the input ends.
+async fn talk(client: &Client, which: &Which) -> anyhow::Result<Exit> {
+    let mut lines = typed()?;
+    let mut sink = Sink::new(false);
+    let mut session: Option<String> = None;
+    while let Some(text) = next(&mut lines).await? {
+        let Sent { session: id, prompt, from } = match &session {
+            None => which.send(client, text).await?,
+            Some(session) => go_on(client, session, text).await?,
+        };
+        watch(client, &id, from, &Until::Answered(prompt), &mut sink).await?;
+        session = Some(id.to_string());
+    }
+    sink.sum_up()?;
+    if let Some(session) = session {
+        let name = client.session(&session).await?.name;
+        say(&format!("go on with `planck chat --session {name}`\n"))?;
+    }
+    Ok(Exit::Done)
+}
+
+/// Lines as they are typed. A read from a terminal cannot be cancelled, so its thread ends with the process.
+fn typed() -> io::Result<Receiver<String>> {
+    let (send, lines) = mpsc::channel(1);
+    let read = move || {
+        let lines = io::stdin().lock().lines().map_while(Result::ok);
+        lines.map(|line| send.blocking_send(line)).take_while(Result::is_ok).for_each(drop);
+    };
+    std::thread::Builder::new().name("keyboard".into()).spawn(read)?;
+    Ok(lines)
+}
+
+/// The next line that says something; `None` at the end, or where the person is done.
+async fn next(lines: &mut Receiver<String>) -> anyhow::Result<Option<String>> {
+    let style = Style::of_stdout();
+    loop {
+        if style.in_place {
+            say(&style.paint(Paint::Strong, "› "))?;
+        }
+        let line = tokio::select! {
+            line = lines.recv() => line,
+            interrupt = tokio::signal::ctrl_c() => interrupt.map(|()| None)?,
+        };
+        match line.as_deref().map(str::trim) {
+            None | Some("/quit" | "/exit") => return Ok(None),
+            Some("") => {}
+            Some(text) => return Ok(Some(text.into())),
+        }
+    }
+}

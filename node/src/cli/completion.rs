@@ -1,0 +1,20 @@
+//! `planck completion`
+
+use clap::{Args, CommandFactory as _};
+use clap_complete::Shell;
+
+use super::{Planck, exit::Exit, output::say};
+
+#[derive(Debug, Args)]
+pub struct Completion {
+    shell: Shell,
+}
+
+impl Completion {
+    pub fn perform(self) -> anyhow::Result<Exit> {
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, &mut Planck::command(), "planck", &mut script);
+        say(&String::from_utf8_lossy(&script))?;
+        Ok(Exit::Done)
+    }
+}

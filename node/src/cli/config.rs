@@ -1,0 +1,59 @@
+//! `planck config show`
+
+use clap::Subcommand;
+use serde::Serialize;
+
+use super::{
+    exit::Exit,
+    output::{Output, or_dash},
+    place::Place,
+};
+use crate::config::{
+    Origin,
+    show::{self, Shown},
+};
+
+#[derive(Debug, Subcommand)]
+pub enum Show {
+    /// Print every value in force; secrets are only said to be set
+    Show {
+        /// With where each value came from
+        #[arg(long)]
+        origin: bool,
+        /// Only what differs from the defaults
+        #[arg(long)]
+        changed: bool,
+        #[command(flatten)]
+        output: Output,
+    },
+}
+
+#[derive(Debug, Serialize)]
+struct Row {
+    key: String,
+    value: Option<String>,
+    origin: String,
+}
+
+impl Row {
+    fn of(shown: Shown) -> Self {
+        Self { key: shown.key.to_string(), value: shown.value, origin: shown.origin.to_string() }
+    }
+
+    fn cells(&self, origin: bool) -> Vec<String> {
+        let origin = origin.then(|| self.origin.clone());
+        [self.key.clone(), or_dash(self.value.as_ref())].into_iter().chain(origin).collect()
+    }
+}
+
+impl Show {
+    pub fn perform(self, place: &Place) -> anyhow::Result<Exit> {
+        let Self::Show { origin, changed, output } = self;
+        let values = show::values(&place.load()?);
+        let wanted = values.into_iter().filter(|shown| !changed || shown.origin != Origin::Default);
+        let rows: Vec<Row> = wanted.map(Row::of).collect();
+        let columns: &[&str] = if origin { &["key", "value", "origin"] } else { &["key", "value"] };
+        output.list(&rows, columns, rows.iter().map(|row| row.cells(origin)).collect())?;
+        Ok(Exit::Done)
+    }
+}

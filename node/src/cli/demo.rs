@@ -1,0 +1,117 @@
+//! `planck demo`: NATS, a model and a node of its own on this machine, a small team at work on them, and what came of it.
+
+mod child;
+mod nats;
+mod node;
+mod proof;
+mod stage;
+
+use std::{future::Future, time::Duration};
+
+use anyhow::Context as _;
+use clap::Args;
+use planck_common::{
+    InputId,
+    command::{Start, Started},
+    subject::Topic,
+};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::{
+    exit::Exit,
+    output::say,
+    render::{Style, style::Paint},
+    watch::{Sink, Until, watch},
+};
+use proof::Proof;
+use stage::Stage;
+
+const PROMPT: &str = "Build me a command-line tool that counts words, and have it tested.";
+
+/// How long the team may take; it needs a few seconds.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+#[derive(Debug, Args)]
+pub struct Demo {
+    /// Leave it all up afterwards, until an interrupt, and say how to look at it
+    #[arg(long)]
+    keep: bool,
+}
+
+impl Demo {
+    pub async fn perform(self) -> anyhow::Result<Exit> {
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut terminate = signal(SignalKind::terminate())?;
+        let told = async {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+        };
+        let stage = Stage::folder(self.keep)?;
+        Box::pin(show(stage, told, self.keep)).await
+    }
+}
+
+/// The whole demo. What was started is stopped, however it ends.
+async fn show(mut stage: Stage, told: impl Future<Output = ()>, keep: bool) -> anyhow::Result<Exit> {
+    let mut told = std::pin::pin!(told);
+    let done = tokio::select! {
+        biased;
+        () = &mut told => Err(anyhow::anyhow!("interrupted")),
+        done = Box::pin(play(&mut stage)) => done,
+    };
+    if keep && let Ok((_, started)) = &done {
+        say(&how_to_look(&stage, started)?)?;
+        told.await;
+    }
+    stage.strike().await;
+    done.map(|(exit, _)| exit)
+}
+
+async fn play(stage: &mut Stage) -> anyhow::Result<(Exit, Started)> {
+    say("A lead, a coder and a tester build a small program here. The model is scripted; all else is real.\n\n")?;
+    stage.set().await?;
+    say(&stage.describe())?;
+    let prompt = InputId::mint();
+    let started = stage.client()?.start(request(&prompt)).await.context("cannot start the session")?;
+    let mut sink = Sink::new(false);
+    let until = Until::Answered(prompt);
+    let watching = Box::pin(watch(stage.client()?, &started.session_id, 1, &until, &mut sink));
+    let exit = tokio::time::timeout(PATIENCE, watching).await;
+    let exit = exit.with_context(|| format!("the team was not done after {} s", PATIENCE.as_secs()))??;
+    let proof = Proof::gather(stage, &started.session_id).await?;
+    say(&proof.tell(Style::of_stdout()))?;
+    let worked = exit == Exit::Done && proof.holds();
+    Ok((if worked { Exit::Done } else { Exit::Failed }, started))
+}
+
+fn request(prompt: &InputId) -> Start {
+    Start {
+        session_id: None,
+        name: None,
+        team: Some(stage::TEAM.into()),
+        members: None,
+        workspace: Some(stage::WORKSPACE.into()),
+        dir: None,
+        prompt: Some(PROMPT.into()),
+        prompt_id: Some(prompt.clone()),
+        limits: None,
+        on_node_death: None,
+        metadata: serde_json::Map::new(),
+    }
+}
+
+fn how_to_look(stage: &Stage, started: &Started) -> anyhow::Result<String> {
+    let (url, name) = (stage.nats_url()?, &started.name);
+    let ways = [
+        ("watch every event", format!("nats --server {url} sub '{}'", Topic::AllSessions)),
+        ("see the story again", format!("planck session attach {name} --from 1 --nats {url}")),
+        ("see who was in it", format!("planck session show {name} --nats {url}")),
+        ("see the node", format!("planck nodes ls --nats {url}")),
+        ("its folder", stage.path().display().to_string()),
+    ];
+    let style = Style::of_stdout();
+    let lines = ways.map(|(what, how)| format!("  {what:<20} {how}\n")).concat();
+    Ok(format!("\n{}\n{lines}\nInterrupt this to stop it all.\n", style.paint(Paint::Strong, "It stays up")))
+}

@@ -1,0 +1,73 @@
+//! A server process of the demo: its output goes to a file, it ends with this process however that ends, and a terminal's
+//! interrupt does not reach it.
+
+use std::{
+    ffi::OsStr,
+    fs::File,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use anyhow::{Context as _, bail};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use tokio::process::Command;
+
+use crate::tools::reap;
+
+/// How long a server may take to end by itself.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How much of a log says why its server ended.
+const LAST_LINES: usize = 12;
+
+#[derive(Debug)]
+pub struct Child {
+    name: &'static str,
+    process: tokio::process::Child,
+    log: PathBuf,
+}
+
+impl Child {
+    /// Starts a program; must be called on the thread that lives as long as the demo.
+    pub fn start<A: AsRef<OsStr>>(name: &'static str, program: &OsStr, args: &[A], folder: &Path) -> anyhow::Result<Self> {
+        let log = folder.join(name).with_extension("log");
+        let output = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
+        let mut command = Command::from(reap::bound_to_this_process(program));
+        command.args(args).current_dir(folder).env_clear().env("HOME", folder);
+        command.envs(["PATH", "LANG", "TMPDIR"].into_iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
+        command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output).kill_on_drop(true);
+        let process = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
+        Ok(Self { name, process, log })
+    }
+
+    /// Says why, once it has ended.
+    pub fn check(&mut self) -> anyhow::Result<()> {
+        if let Some(status) = self.process.try_wait()? {
+            bail!("{} ended with {status}; the end of its log:\n{}", self.name, self.last_lines());
+        }
+        Ok(())
+    }
+
+    /// The end of what it wrote.
+    pub fn last_lines(&self) -> String {
+        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        lines.iter().skip(lines.len().saturating_sub(LAST_LINES)).map(|line| format!("  {line}\n")).collect()
+    }
+
+    /// Asks it to end, and ends it if it does not.
+    pub async fn stop(mut self) {
+        let pid = self.process.id().and_then(|id| i32::try_from(id).ok());
+        if let Some(pid) = pid {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
+        }
+        if tokio::time::timeout(PATIENCE, self.process.wait()).await.is_err() {
+            eprintln!("planck: {} does not end when asked and is killed", self.name);
+            let _ = self.process.kill().await;
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! What came of the demo: the files that are there, whether the test they were to pass passes here and now, and what it took.
+
+use std::{path::Path, time::Duration};
+
+use planck_common::{SessionId, Timestamp, command::ReadEvents, envelope::Envelope, usage::Usage};
+use tokio::process::Command;
+
+use super::stage::Stage;
+use crate::{
+    cli::render::{
+        Style, consumed,
+        style::{Paint, duration, one_line},
+    },
+    client::Client,
+};
+
+const TEST: &str = "count_test.sh";
+/// How long the test may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+#[derive(Debug)]
+pub struct Proof {
+    /// Names and sizes of what is in the workspace.
+    files: Vec<(String, u64)>,
+    /// What the test says; an error if it does not pass.
+    test: Result<String, String>,
+    usage: Usage,
+    events: i64,
+    millis: u64,
+    requests: u64,
+    /// What the model refused.
+    refused: Vec<String>,
+}
+
+impl Proof {
+    pub async fn gather(stage: &Stage, session: &SessionId) -> anyhow::Result<Self> {
+        let info = stage.client()?.session(session).await?;
+        let model = stage.model()?;
+        Ok(Self {
+            files: files(&stage.workspace())?,
+            test: test(&stage.workspace()).await,
+            usage: info.usage,
+            events: info.head,
+            millis: took(stage.client()?, session, info.head).await?,
+            requests: model.request_count(),
+            refused: model.violations().into_iter().map(|violation| violation.message).collect(),
+        })
+    }
+
+    pub fn holds(&self) -> bool {
+        self.test.is_ok() && self.refused.is_empty() && !self.files.is_empty()
+    }
+
+    pub fn tell(&self, style: Style) -> String {
+        let (paint, verdict) = match &self.test {
+            Ok(said) => (Paint::Good, format!("✓ sh {TEST}: {}", one_line(said, style.width))),
+            Err(why) => (Paint::Bad, format!("✗ sh {TEST}: {}", one_line(why, style.width))),
+        };
+        let files: String = self.files.iter().map(|(name, bytes)| format!("  {name:<16} {bytes} bytes\n")).collect();
+        let refused = self.refused.iter().map(|why| style.paint(Paint::Bad, &format!("  ✗ the model refused: {why}")) + "\n");
+        format!(
+            "\n{}\n{files}  {}\n{}  {} · {} · {} requests to the model · {} events\n",
+            style.paint(Paint::Strong, "What came of it"),
+            style.paint(paint, &verdict),
+            refused.collect::<String>(),
+            duration(self.millis),
+            consumed(&self.usage),
+            self.requests,
+            self.events,
+        )
+    }
+}
+
+fn files(workspace: &Path) -> std::io::Result<Vec<(String, u64)>> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(workspace)? {
+        let entry = entry?;
+        files.push((entry.file_name().to_string_lossy().into_owned(), entry.metadata()?.len()));
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Runs the test once more, without any agent.
+async fn test(workspace: &Path) -> Result<String, String> {
+    let mut command = Command::new("sh");
+    command.arg(TEST).current_dir(workspace).stdin(std::process::Stdio::null()).kill_on_drop(true);
+    let output = tokio::time::timeout(PATIENCE, command.output()).await;
+    let output = output.map_err(|_| format!("no end after {} s", PATIENCE.as_secs()))?.map_err(|error| error.to_string())?;
+    let said = String::from_utf8_lossy(if output.stdout.is_empty() { &output.stderr } else { &output.stdout }).into_owned();
+    if output.status.success() { Ok(said) } else { Err(format!("{}: {said}", output.status)) }
+}
+
+/// From the session's first event to its last.
+async fn took(client: &Client, session: &SessionId, head: i64) -> anyhow::Result<u64> {
+    let at = async |seq: i64| -> anyhow::Result<Option<Timestamp>> {
+        let read = ReadEvents { from: Some(seq), limit: Some(1), agent: None };
+        let page = client.events(session, &read).await?;
+        Ok(page.events.first().and_then(|event| serde_json::from_str::<Envelope>(event.get()).ok()).map(|event| event.at))
+    };
+    let (first, last) = (at(1).await?, at(head).await?);
+    Ok(first.zip(last).map_or(0, |(first, last)| last.millis_since(first)))
+}

@@ -1,0 +1,122 @@
+//! `planck doctor`
+
+mod machine;
+mod reach;
+
+use super::{
+    exit::Exit,
+    output::say,
+    place::Place,
+    render::{Style, style::Paint},
+};
+use crate::{
+    config::Config,
+    node::{Inventory, folders},
+    team,
+};
+
+/// One thing that was looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    name: &'static str,
+    state: State,
+    what: String,
+    /// The way out.
+    remedy: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Good,
+    /// It works without.
+    Note,
+    Bad,
+}
+
+impl Finding {
+    fn good(name: &'static str, what: impl Into<String>) -> Self {
+        Self { name, state: State::Good, what: what.into(), remedy: None }
+    }
+
+    fn note(name: &'static str, what: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { name, state: State::Note, what: what.into(), remedy: Some(remedy.into()) }
+    }
+
+    fn bad(name: &'static str, what: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { name, state: State::Bad, what: what.into(), remedy: Some(remedy.into()) }
+    }
+
+    fn line(&self, style: Style) -> String {
+        let (mark, paint) = match self.state {
+            State::Good => ("✓", Paint::Good),
+            State::Note => ("·", Paint::Warning),
+            State::Bad => ("✗", Paint::Bad),
+        };
+        let remedy = self.remedy.as_ref().map_or(String::new(), |remedy| format!("\n               → {remedy}"));
+        format!("{} {:<12} {}{remedy}\n", style.paint(paint, mark), self.name, self.what)
+    }
+}
+
+/// Looks at everything, and fails where something must be done.
+pub async fn perform(place: &Place) -> anyhow::Result<Exit> {
+    let loaded = place.load()?;
+    let files: Vec<String> = loaded.files.iter().map(|file| file.display().to_string()).collect();
+    let config = &loaded.config;
+    let mut findings = vec![match files.is_empty() {
+        true => Finding::good("config", "no file; the defaults and the environment"),
+        false => Finding::good("config", files.join(", ")),
+    }];
+    findings.push(reach::store(config).await);
+    findings.push(reach::nats(config).await);
+    findings.extend(models(config));
+    findings.extend(described(config));
+    findings.push(machine::sandbox(config).await);
+    findings.extend(machine::all(config));
+    let style = Style::of_stdout();
+    say(&findings.iter().map(|finding| finding.line(style)).collect::<String>())?;
+    let bad = findings.iter().filter(|finding| finding.state == State::Bad).count();
+    Ok(if bad == 0 { Exit::Done } else { Exit::Failed })
+}
+
+/// Tools, skills and teams that are described in files.
+fn described(config: &Config) -> Vec<Finding> {
+    let here = Inventory::of(config);
+    let remedy = "correct the file; agents go without until then";
+    let mut findings: Vec<Finding> =
+        here.problems.iter().map(|problem| Finding::bad("files", problem.as_str(), remedy)).collect();
+    let teams = team::list(&folders(&config.teams.dirs));
+    let broken = teams.iter().filter_map(|(name, template)| template.as_ref().err().map(|errors| (name, errors)));
+    findings.extend(broken.map(|(name, errors)| {
+        Finding::bad("team", format!("{name} has {} errors", errors.0.len()), "`planck team validate` shows them")
+    }));
+    if findings.is_empty() {
+        let (tools, skills) = (here.tools.len(), here.skills.names().count());
+        findings.push(Finding::good("files", format!("{tools} tools, {skills} skills, {} teams", teams.len())));
+    }
+    findings
+}
+
+fn models(config: &Config) -> Vec<Finding> {
+    let (ready, without): (Vec<&str>, Vec<&str>) =
+        ["anthropic", "openai", "google"].into_iter().partition(|name| config.providers.is_ready(name));
+    let keys = match (ready.is_empty(), without.is_empty()) {
+        (true, _) => Finding::note(
+            "keys",
+            "no provider has a key",
+            "set ANTHROPIC_API_KEY, OPENAI_API_KEY or GOOGLE_API_KEY, or use ollama",
+        ),
+        (false, true) => Finding::good("keys", ready.join(", ")),
+        (false, false) => Finding::good("keys", format!("{}; none for {}", ready.join(", "), without.join(", "))),
+    };
+    let known = crate::team::KnownModels::of(config).default;
+    let model = match (known, &config.models.default) {
+        (Some(model), _) if !config.providers.is_ready(&model.provider) => Finding::bad(
+            "model",
+            format!("the default is {}:{}, and {} has no key", model.provider, model.id, model.provider),
+            "set its key, or another `models.default`",
+        ),
+        (Some(model), _) => Finding::good("model", format!("{}:{}", model.provider, model.id)),
+        (None, _) => Finding::note("model", "no default", "set `models.default`, or name one with --model"),
+    };
+    vec![keys, model]
+}

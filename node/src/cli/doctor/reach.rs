@@ -1,0 +1,43 @@
+//! What must be reached: the store, and NATS.
+
+use std::path::Path;
+
+use super::{Finding, machine::is_writable};
+use crate::{cli::link, config::Config, node, store::StoreError};
+
+pub async fn store(config: &Config) -> Finding {
+    let url = &config.store.url;
+    match node::inspect_store(config).await {
+        Ok(Some(told)) => Finding::good("store", format!("{url}: {told}")),
+        Ok(None) => new_folder(config),
+        Err(error @ StoreError::Away(_)) => {
+            Finding::bad("store", format!("{url}: {error}"), "start the database, or correct `store.url` (DATABASE_URL)")
+        }
+        Err(error) => Finding::bad("store", format!("{url}: {error}"), "see above, or name another one in `store.url`"),
+    }
+}
+
+/// A folder of session files that does not exist yet.
+fn new_folder(config: &Config) -> Finding {
+    let url = &config.store.url;
+    let folder = Path::new(config.store.folder().unwrap_or_default());
+    let parent = folder.ancestors().find(|path| path.exists()).unwrap_or(Path::new("."));
+    match parent.is_dir() && is_writable(parent) {
+        true => Finding::good("store", format!("{url}, made with the first session")),
+        false => {
+            let what = format!("{url}: {} is no folder that can be written", parent.display());
+            Finding::bad("store", what, "name another folder in `store.url`")
+        }
+    }
+}
+
+/// Connecting checks the server's version and its JetStream, too.
+pub async fn nats(config: &Config) -> Finding {
+    let Some(url) = &config.nats.url else {
+        return Finding::note("nats", "not configured; sessions run in one process", "set NATS_URL for a cluster");
+    };
+    match link::to_nats(config, "planck doctor").await {
+        Ok(_) => Finding::good("nats", format!("{url}, with all that is needed")),
+        Err(error) => Finding::bad("nats", format!("{url}: {error:#}"), "start nats-server 2.12 or later with JetStream (-js)"),
+    }
+}

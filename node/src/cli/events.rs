@@ -1,0 +1,60 @@
+//! `planck events`
+
+use clap::Args;
+use futures_util::StreamExt as _;
+use planck_common::{envelope::Envelope, subject::Topic};
+
+use super::{
+    exit::{Exit, Usage},
+    link,
+    output::say,
+    place::Place,
+    render::{Style, style::one_line},
+};
+use crate::bus::Delivery;
+
+#[derive(Debug, Args)]
+pub struct Watch {
+    /// A subject, wildcards allowed; the events of all sessions unless said
+    subject: Option<String>,
+    /// Write what is published as it is, a line each
+    #[arg(long)]
+    json: bool,
+}
+
+impl Watch {
+    pub async fn perform(self, place: &Place) -> anyhow::Result<Exit> {
+        let config = place.config()?;
+        let bus = link::to_nats(&config, "planck events").await?;
+        let bus = bus.ok_or_else(|| Usage("nothing is published without NATS; set NATS_URL".into()))?;
+        let subject = self.subject.unwrap_or_else(|| Topic::AllSessions.to_string());
+        let mut published = bus.subscribe(&subject).await?;
+        loop {
+            let delivery = tokio::select! {
+                delivery = published.next() => delivery,
+                interrupt = tokio::signal::ctrl_c() => interrupt.map(|()| None)?,
+            };
+            let Some(delivery) = delivery else { return Ok(Exit::Done) };
+            say(&line(&delivery, self.json, Style::of_stdout().width))?;
+        }
+    }
+}
+
+/// A line for one publication.
+fn line(delivery: &Delivery, json: bool, width: usize) -> String {
+    let text = String::from_utf8_lossy(&delivery.payload);
+    if json {
+        return format!("{text}\n");
+    }
+    match serde_json::from_str::<Envelope>(&text) {
+        Ok(event) => {
+            let time = event.at.to_string();
+            let time = time.get(11..23).unwrap_or_default();
+            let seq = event.seq.map_or(String::new(), |seq| format!(" #{seq}"));
+            let head = format!("{time} {} {}{seq}", one_line(&event.agent_id, 36), one_line(&event.kind, 24));
+            let room = width.saturating_sub(head.chars().count() + 1);
+            format!("{head} {}\n", one_line(event.data.get(), room))
+        }
+        Err(_) => format!("{} {}\n", one_line(&delivery.subject, 60), one_line(&text, width)),
+    }
+}

@@ -1,0 +1,88 @@
+//! How a command ended: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 cannot reach NATS or the database.
+
+use std::{fmt, io, process::ExitCode};
+
+use planck_common::reply::Code;
+
+use crate::{bus::BusError, client::ClientError, config::Problems, node::AssemblyError, store::StoreError};
+
+/// A command that came to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    Done,
+    /// It has said itself what failed.
+    Failed,
+}
+
+/// What the person has to write differently.
+#[derive(Debug)]
+pub struct Usage(pub String);
+
+impl fmt::Display for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
+
+/// The code for the shell; an error is told here, once.
+pub fn code(done: anyhow::Result<Exit>) -> ExitCode {
+    match done {
+        Ok(Exit::Done) => ExitCode::SUCCESS,
+        Ok(Exit::Failed) => ExitCode::from(1),
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("planck: {error:#}");
+            ExitCode::from(number(&error))
+        }
+    }
+}
+
+/// Who read our output has seen enough.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+fn number(error: &anyhow::Error) -> u8 {
+    if error.is::<Usage>() || error.is::<Problems>() {
+        return 2;
+    }
+    if let Some(error) = error.downcast_ref::<ClientError>() {
+        return of_client(error);
+    }
+    if let Some(error) = error.downcast_ref::<StoreError>() {
+        return of_store(error);
+    }
+    match error.downcast_ref::<AssemblyError>() {
+        Some(AssemblyError::Bus(_)) => 4,
+        Some(AssemblyError::Store(error)) => of_store(error),
+        Some(AssemblyError::Config(_)) => 2,
+        Some(AssemblyError::Threads(_)) => 1,
+        None if error.is::<BusError>() => 4,
+        None => 1,
+    }
+}
+
+fn of_store(error: &StoreError) -> u8 {
+    match error {
+        StoreError::Away(_) => 4,
+        StoreError::NotFound(_) => 3,
+        StoreError::Exists(_)
+        | StoreError::StaleEpoch(_)
+        | StoreError::BadRequest(_)
+        | StoreError::Limit(_)
+        | StoreError::Busy(_)
+        | StoreError::Full(_)
+        | StoreError::Broken(_) => 1,
+    }
+}
+
+fn of_client(error: &ClientError) -> u8 {
+    match error {
+        ClientError::Refused(refusal) if refusal.code == Code::NotFound => 3,
+        ClientError::Refused(refusal) if refusal.code == Code::Unavailable => 4,
+        ClientError::Refused(_) | ClientError::Malformed { .. } => 1,
+        ClientError::Unreachable(_) => 4,
+    }
+}

@@ -1,0 +1,55 @@
+//! What a command logs besides what it says.
+
+use std::{
+    io::{IsTerminal as _, stderr},
+    time::Duration,
+};
+
+use crate::{
+    config::{self, Config, LogFormat},
+    telemetry::{Telemetry, TelemetryError, TelemetryOptions},
+};
+
+/// How long the last spans may take to leave.
+const LAST_SPANS: Duration = Duration::from_secs(3);
+
+/// Logs in force, if any.
+pub struct Logs(Option<Telemetry>);
+
+impl Logs {
+    /// For a node: always.
+    pub fn start(config: &Config) -> Result<Self, TelemetryError> {
+        Telemetry::start(&options(config)).map(|telemetry| Self(Some(telemetry)))
+    }
+
+    /// For a command that a person watches: what a person must do something about, and more where it was asked for.
+    pub fn start_if_asked(config: &Config) -> Result<Self, TelemetryError> {
+        let section = &config.telemetry;
+        let asked = section.log != config::Telemetry::default().log || section.otlp_endpoint.is_some();
+        if asked {
+            return Self::start(config);
+        }
+        let grave = TelemetryOptions { log: "error".into(), json: false, ..options(config) };
+        Telemetry::start(&grave).map(|telemetry| Self(Some(telemetry)))
+    }
+
+    pub async fn end(self) {
+        if let Some(telemetry) = self.0 {
+            telemetry.shutdown(LAST_SPANS).await;
+        }
+    }
+}
+
+fn options(config: &Config) -> TelemetryOptions {
+    let section = &config.telemetry;
+    TelemetryOptions {
+        log: section.log.clone(),
+        json: match section.log_format {
+            LogFormat::Auto => !stderr().is_terminal(),
+            LogFormat::Text => false,
+            LogFormat::Json => true,
+        },
+        otlp_endpoint: section.otlp_endpoint.as_ref().map(|url| url.reveal().to_owned()),
+        service_name: section.service_name.clone(),
+    }
+}

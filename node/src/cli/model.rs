@@ -1,0 +1,42 @@
+//! `planck model ls`
+
+use clap::Subcommand;
+use planck_common::command::ModelRow;
+
+use super::{exit::Exit, link::Link, output::Output, place::Place, render::style::count};
+
+#[derive(Debug, Subcommand)]
+pub enum Model {
+    /// List the models that can be used
+    Ls {
+        #[command(flatten)]
+        output: Output,
+    },
+}
+
+impl Model {
+    pub async fn perform(self, place: &Place) -> anyhow::Result<Exit> {
+        let Self::Ls { output } = self;
+        let config = place.config()?;
+        let link = Link::open(&config).await?;
+        let models = link.client.models().await;
+        link.close().await;
+        let models = models?.models;
+        let rows = models.iter().map(row).collect();
+        output.list(&models, &["id", "context", "answer", "$ in", "$ out"], rows)?;
+        Ok(Exit::Done)
+    }
+}
+
+fn row(model: &ModelRow) -> Vec<String> {
+    let price = |of: fn(&planck_common::command::Prices) -> f64| {
+        model.prices.as_ref().map_or("–".into(), |prices| format!("{:.2}", of(prices)))
+    };
+    vec![
+        model.id.clone(),
+        count(model.context_window),
+        count(model.max_output),
+        price(|prices| prices.input),
+        price(|prices| prices.output),
+    ]
+}

@@ -1,0 +1,61 @@
+//! `planck node`
+
+use clap::Args;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::{
+    exit::{Exit, Usage},
+    log::Logs,
+    place::Place,
+};
+use crate::{config::Config, node};
+
+#[derive(Debug, Args)]
+pub struct Node {
+    /// Serve without NATS, for this process alone
+    #[arg(long)]
+    alone: bool,
+}
+
+/// What asks a node to leave, and to leave now if it comes again.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn listen() -> std::io::Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+impl Node {
+    pub async fn perform(self, place: &Place) -> anyhow::Result<Exit> {
+        let config = place.config()?;
+        if config.nats.url.is_none() && !self.alone {
+            return Err(Usage("a node without NATS serves nobody; set NATS_URL, or say --alone".into()).into());
+        }
+        let logs = Logs::start(&config)?;
+        let done = serve(&config).await;
+        logs.end().await;
+        done
+    }
+}
+
+async fn serve(config: &Config) -> anyhow::Result<Exit> {
+    let mut signals = Signals::listen()?;
+    let running = Box::pin(node::open(config)).await?;
+    signals.next().await;
+    tracing::info!("leaving; a second signal stops at once");
+    tokio::select! {
+        () = running.shut_down() => Ok(Exit::Done),
+        () = signals.next() => Ok(Exit::Failed),
+    }
+}

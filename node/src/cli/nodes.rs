@@ -1,0 +1,123 @@
+//! `planck nodes …`
+
+use clap::Subcommand;
+use planck_common::command::{NodeInfo, NodeState};
+
+use super::{
+    exit::{Exit, Usage},
+    link::Link,
+    output::{Output, say},
+    place::Place,
+    render::style::duration,
+};
+use crate::{client::Client, config::Period};
+
+#[derive(Debug, Subcommand)]
+pub enum Nodes {
+    /// List the nodes of the cluster
+    Ls {
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Show a node
+    Show {
+        /// Its id or its name
+        node: String,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Let a node hand over its agents and leave
+    Drain {
+        /// Its id or its name
+        node: String,
+        /// How long running turns may take
+        #[arg(long, value_name = "TIME")]
+        timeout: Option<Period>,
+    },
+}
+
+impl Nodes {
+    pub async fn perform(self, place: &Place) -> anyhow::Result<Exit> {
+        let config = place.config()?;
+        if config.nats.url.is_none() {
+            return Err(Usage("there is no cluster without NATS; set NATS_URL".into()).into());
+        }
+        let link = Link::open(&config).await?;
+        let done = self.ask(&link.client).await;
+        link.close().await;
+        done
+    }
+
+    async fn ask(self, client: &Client) -> anyhow::Result<Exit> {
+        match self {
+            Self::Ls { output } => {
+                let nodes = client.nodes().await?.nodes;
+                output.list(
+                    &nodes,
+                    &["name", "state", "agents", "running", "version", "workspaces", "id"],
+                    nodes.iter().map(row).collect(),
+                )?;
+            }
+            Self::Show { node, output } => show(&find(client, &node).await?, output)?,
+            Self::Drain { node, timeout } => {
+                let node = find(client, &node).await?;
+                let timeout = timeout.map(|timeout| u64::try_from(timeout.0.as_millis()).unwrap_or(u64::MAX));
+                let draining = client.drain(&node.id, timeout).await?;
+                say(&format!("{} is {} with {} agents\n", node.name, state(draining.state), draining.agents))?;
+            }
+        }
+        Ok(Exit::Done)
+    }
+}
+
+fn state(state: NodeState) -> &'static str {
+    match state {
+        NodeState::Alive => "alive",
+        NodeState::Suspended => "suspended",
+        NodeState::Suspect => "suspect",
+        NodeState::Draining => "draining",
+        NodeState::Left => "left",
+        NodeState::Dead => "dead",
+    }
+}
+
+fn row(node: &NodeInfo) -> Vec<String> {
+    vec![
+        node.name.clone(),
+        state(node.state).into(),
+        format!("{}/{}", node.agents, node.capacity),
+        node.running.to_string(),
+        node.version.clone(),
+        node.workspaces.join(" "),
+        node.id.to_string(),
+    ]
+}
+
+async fn find(client: &Client, name: &str) -> anyhow::Result<NodeInfo> {
+    let nodes = client.nodes().await?.nodes;
+    let mut fit = nodes.into_iter().filter(|node| *node.id == *name || node.name == name);
+    let first = fit.next().ok_or_else(|| Usage(format!("no node {name}; `planck nodes ls` lists them")))?;
+    match fit.next() {
+        Some(_) => Err(Usage(format!("several nodes are called {name}; name one by its id")).into()),
+        None => Ok(first),
+    }
+}
+
+fn show(node: &NodeInfo, output: Output) -> anyhow::Result<()> {
+    let labels = node.labels.iter().map(|(name, value)| format!("{name}={}", value.as_str().unwrap_or_default()));
+    output.pairs(
+        node,
+        &[
+            ("name", node.name.clone()),
+            ("id", node.id.to_string()),
+            ("state", state(node.state).into()),
+            ("last heard", format!("{} ago", duration(node.silent_ms))),
+            ("agents", format!("{} of {}, {} at work", node.agents, node.capacity, node.running)),
+            ("workspaces", node.workspaces.join(" ")),
+            ("providers", node.providers.join(" ")),
+            ("labels", labels.collect::<Vec<_>>().join(" ")),
+            ("version", node.version.clone()),
+            ("started", node.started_at.to_string()),
+        ],
+    )
+}

@@ -1,0 +1,112 @@
+//! A session as a person likes to read it. Pure: what a follower is told goes in, text for the screen comes out.
+
+mod floor;
+mod heard;
+mod line;
+mod names;
+mod speech;
+pub mod style;
+mod summary;
+mod tool;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+
+use planck_common::{AgentId, envelope::Envelope, event::Event};
+
+use crate::client::Told;
+
+use floor::{Floor, Piece};
+use heard::Heard;
+use names::Names;
+use speech::Speech;
+pub use style::Style;
+pub use summary::{Summary, consumed};
+
+/// What has been drawn so far, and who is speaking.
+#[derive(Debug)]
+pub struct Screen {
+    style: Style,
+    names: Names,
+    heard: Heard,
+    speeches: HashMap<AgentId, Speech>,
+    floor: Floor,
+    pub summary: Summary,
+}
+
+impl Screen {
+    pub fn new(style: Style) -> Self {
+        Self {
+            style,
+            names: Names::default(),
+            heard: Heard::default(),
+            speeches: HashMap::new(),
+            floor: Floor::new(style),
+            summary: Summary::default(),
+        }
+    }
+
+    /// Tells an agent's name. Where there is one agent alone, nobody needs to be told who speaks.
+    pub fn know(&mut self, agent: &AgentId, name: &str) {
+        self.names.learn(agent, name);
+        self.floor.many = self.names.count() > 1;
+    }
+
+    /// The text to write for a piece of news.
+    pub fn told(&mut self, told: &Told) -> String {
+        match told {
+            Told::Event(event) if event.hidden_by.is_some() => String::new(),
+            Told::Event(event) | Told::Live(event) => self.event(event),
+            Told::CaughtUp => String::new(),
+            Told::Trouble(error) => self.aside(&format!("cannot follow for now: {error}")),
+            Told::Lost(error) => self.aside(&error.to_string()),
+        }
+    }
+
+    /// Ends what is open, so that something else can be written.
+    pub fn rest(&mut self) -> String {
+        self.floor.close()
+    }
+
+    fn aside(&mut self, text: &str) -> String {
+        let line = self.style.paint(style::Paint::Warning, &style::one_line(text, self.style.width));
+        self.floor.close() + &line + "\n"
+    }
+
+    fn event(&mut self, envelope: &Envelope) -> String {
+        let agent = &envelope.agent_id;
+        let pieces = match envelope.event() {
+            Some(Ok(event)) => self.pieces(envelope, &event),
+            Some(Err(_)) | None => {
+                vec![Piece::Line(self.style.paint(style::Paint::Dim, &format!("  {}", style::plain(&envelope.kind))))]
+            }
+        };
+        let name = self.names.of(agent);
+        let mut text = String::new();
+        for piece in pieces {
+            self.floor.take(agent, &name, piece, &mut text);
+        }
+        text
+    }
+
+    fn pieces(&mut self, envelope: &Envelope, event: &Event) -> Vec<Piece> {
+        self.note(envelope, event);
+        let speech = self.speeches.entry(envelope.agent_id.clone()).or_default();
+        let mut pieces = speech.hear(envelope, event, &self.names, self.style);
+        pieces.extend(self.heard.line(event, self.style).map(Piece::Line));
+        pieces.extend(line::of(event, self.style, &self.names).map(Piece::Line));
+        if let Some(line) = self.summary.turn_line(envelope, event, self.style) {
+            pieces.push(Piece::Line(line));
+        }
+        pieces
+    }
+
+    fn note(&mut self, envelope: &Envelope, event: &Event) {
+        self.summary.note(envelope, event);
+        if let Event::WorkerSpawned(worker) = event {
+            self.know(&worker.id, &worker.name);
+        }
+    }
+}

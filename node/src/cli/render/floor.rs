@@ -1,0 +1,197 @@
+//! Who may speak: while one agent's text is flowing the others wait, so that two never share a line.
+
+use std::collections::VecDeque;
+
+use planck_common::{AgentId, CallId};
+
+use super::style::{ERASE_LINE, Paint, RESET, Style};
+
+/// What an agent brings to the screen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Piece {
+    /// Text that goes on flowing.
+    Flow {
+        thinking: bool,
+        text: String,
+    },
+    /// The flow has ended.
+    Rest,
+    Line(String),
+    ToolBegins {
+        call: CallId,
+        line: String,
+    },
+    ToolEnds {
+        call: CallId,
+        line: String,
+    },
+}
+
+/// How much may wait, in bytes; beyond, the speaker is interrupted.
+const WAITING: usize = 64 * 1024;
+
+#[derive(Debug)]
+pub struct Floor {
+    style: Style,
+    /// More than one agent is known, so each is named.
+    pub many: bool,
+    /// In the order of their first words; an agent's place is its colour.
+    agents: Vec<AgentId>,
+    speaker: Option<AgentId>,
+    holder: Option<AgentId>,
+    waiting: VecDeque<(AgentId, String, Piece)>,
+    waiting_bytes: usize,
+    mid_line: bool,
+    /// Line ends that are written when the text goes on after them.
+    held_back: usize,
+    thinking: bool,
+    open_tool: Option<CallId>,
+}
+
+impl Floor {
+    pub fn new(style: Style) -> Self {
+        Self {
+            style,
+            many: false,
+            agents: Vec::new(),
+            speaker: None,
+            holder: None,
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
+            mid_line: false,
+            held_back: 0,
+            thinking: false,
+            open_tool: None,
+        }
+    }
+
+    /// Writes a piece, or keeps it until the speaker has finished.
+    pub fn take(&mut self, agent: &AgentId, name: &str, piece: Piece, out: &mut String) {
+        if self.holder.as_ref().is_some_and(|holder| holder != agent) {
+            self.waiting_bytes += piece.weight();
+            self.waiting.push_back((agent.clone(), name.into(), piece));
+            if self.waiting_bytes > WAITING {
+                self.hand_over(out);
+            }
+            return;
+        }
+        self.write(agent, name, piece, out);
+    }
+
+    /// Ends what is open and writes what waits.
+    pub fn close(&mut self) -> String {
+        let mut out = String::new();
+        while self.holder.is_some() || !self.waiting.is_empty() {
+            self.hand_over(&mut out);
+        }
+        self.end_line(&mut out);
+        out
+    }
+
+    fn hand_over(&mut self, out: &mut String) {
+        self.end_line(out);
+        self.holder = None;
+        self.waiting_bytes = 0;
+        for (agent, name, piece) in std::mem::take(&mut self.waiting) {
+            self.take(&agent, &name, piece, out);
+        }
+    }
+
+    fn write(&mut self, agent: &AgentId, name: &str, piece: Piece, out: &mut String) {
+        match piece {
+            Piece::Flow { thinking, text } => self.flow(agent, name, thinking, &text, out),
+            Piece::Rest if self.holder.is_some() => self.hand_over(out),
+            Piece::Rest => {}
+            Piece::Line(line) => self.line(agent, name, &line, out),
+            Piece::ToolBegins { call, line } => self.tool_begins(agent, name, call, &line, out),
+            Piece::ToolEnds { call, line } => self.tool_ends(agent, name, &call, &line, out),
+        }
+    }
+
+    fn flow(&mut self, agent: &AgentId, name: &str, thinking: bool, text: &str, out: &mut String) {
+        if self.holder.is_none() || self.thinking != thinking {
+            self.end_line(out);
+        }
+        // A speech neither begins nor ends with the empty lines that models like.
+        let text = if self.mid_line { text } else { text.trim_start_matches('\n') };
+        let shown = text.trim_end_matches('\n');
+        let ends = text.len() - shown.len();
+        if shown.is_empty() {
+            self.held_back += if self.mid_line { ends } else { 0 };
+            return;
+        }
+        self.header(agent, name, out);
+        if thinking && !self.mid_line && self.style.colour {
+            out.push_str(Paint::Dim.code());
+        }
+        out.push_str(&"\n".repeat(std::mem::replace(&mut self.held_back, ends)));
+        out.push_str(shown);
+        self.mid_line = true;
+        self.thinking = thinking;
+        self.holder = Some(agent.clone());
+    }
+
+    fn line(&mut self, agent: &AgentId, name: &str, line: &str, out: &mut String) {
+        self.end_line(out);
+        self.header(agent, name, out);
+        out.push_str(line);
+        out.push('\n');
+    }
+
+    fn tool_begins(&mut self, agent: &AgentId, name: &str, call: CallId, line: &str, out: &mut String) {
+        if !self.style.in_place {
+            return;
+        }
+        self.end_line(out);
+        self.header(agent, name, out);
+        out.push_str(line);
+        self.mid_line = true;
+        self.open_tool = Some(call);
+    }
+
+    fn tool_ends(&mut self, agent: &AgentId, name: &str, call: &CallId, line: &str, out: &mut String) {
+        if self.open_tool.as_ref() == Some(call) {
+            self.open_tool = None;
+            self.mid_line = false;
+            out.push_str(ERASE_LINE);
+        }
+        self.line(agent, name, line, out);
+    }
+
+    fn end_line(&mut self, out: &mut String) {
+        if self.mid_line {
+            if self.thinking && self.style.colour {
+                out.push_str(RESET);
+            }
+            out.push('\n');
+        }
+        self.mid_line = false;
+        self.held_back = 0;
+        self.thinking = false;
+        self.open_tool = None;
+    }
+
+    fn header(&mut self, agent: &AgentId, name: &str, out: &mut String) {
+        if !self.many || self.speaker.as_ref() == Some(agent) {
+            return;
+        }
+        let known = self.agents.iter().position(|known| known == agent);
+        let number = known.unwrap_or_else(|| {
+            self.agents.push(agent.clone());
+            self.agents.len() - 1
+        });
+        let gap = if self.speaker.is_some() { "\n" } else { "" };
+        out.push_str(&format!("{gap}{}\n", self.style.paint(Paint::Agent(number), &format!("● {name}"))));
+        self.speaker = Some(agent.clone());
+    }
+}
+
+impl Piece {
+    fn weight(&self) -> usize {
+        match self {
+            Self::Flow { text, .. } => text.len(),
+            Self::Line(line) | Self::ToolBegins { line, .. } | Self::ToolEnds { line, .. } => line.len(),
+            Self::Rest => 1,
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! What a person, another agent or the runtime said to an agent.
+
+use std::collections::HashMap;
+
+use planck_common::{
+    InputId,
+    event::{Event, InputKind},
+    message::{Custom, Message, Part, Role, text_of},
+};
+
+use super::style::{Paint, Style, one_line};
+
+/// Which kind the inputs were that open turns are made of.
+#[derive(Debug, Default)]
+pub struct Heard(HashMap<InputId, InputKind>);
+
+impl Heard {
+    pub fn line(&mut self, event: &Event, style: Style) -> Option<String> {
+        if let Event::TurnStart(start) = event {
+            self.0.extend(start.inputs.iter().map(|input| (input.id.clone(), input.kind)));
+        }
+        let Event::Message(saved) = event else { return None };
+        let (paint, text) = self.message(&saved.message)?;
+        Some(style.paint(paint, &format!("  {}", one_line(&text, style.width.saturating_sub(2)))))
+    }
+
+    fn message(&mut self, message: &Message) -> Option<(Paint, String)> {
+        match (message.role, &message.custom) {
+            (Role::User, _) => Some((Paint::Strong, format!("› {}", text_of(&message.content)))),
+            (Role::Custom, Some(Custom::AgentMessage)) => {
+                let kind = message.metadata.inputs.iter().find_map(|input| self.0.remove(input));
+                let who = message.metadata.from.as_ref().map_or("the runtime", |from| from.name.as_str());
+                let text = text_of(spoken(&message.content));
+                Some((Paint::Dim, format!("← {}: {text}", introduced(kind, who))))
+            }
+            (Role::Custom | Role::Assistant | Role::ToolResult, _) => None,
+        }
+    }
+}
+
+fn introduced(kind: Option<InputKind>, who: &str) -> String {
+    match kind {
+        Some(InputKind::Task) => format!("task from {who}"),
+        Some(InputKind::Question) => format!("{who} asks"),
+        Some(InputKind::Response) => format!("{who} answers"),
+        Some(InputKind::Note | InputKind::Prompt) | None => who.into(),
+    }
+}
+
+/// Without the line that tells the model who speaks.
+fn spoken(content: &[Part]) -> &[Part] {
+    match content {
+        [Part::Text { text, .. }, rest @ ..] if !rest.is_empty() && text.starts_with('[') && text.ends_with("]\n\n") => rest,
+        all => all,
+    }
+}

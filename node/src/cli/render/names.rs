@@ -1,0 +1,33 @@
+//! What agents are called on the screen.
+
+use std::collections::HashMap;
+
+use planck_common::AgentId;
+
+use super::style::{one_line, plain};
+
+/// How much of an id stands for a name nobody told.
+const OF_AN_ID: usize = 12;
+
+#[derive(Debug, Default)]
+pub struct Names(HashMap<AgentId, String>);
+
+impl Names {
+    pub fn learn(&mut self, agent: &AgentId, name: &str) {
+        self.0.insert(agent.clone(), plain(name));
+    }
+
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn of(&self, agent: &AgentId) -> String {
+        self.0.get(agent).cloned().unwrap_or_else(|| one_line(agent, OF_AN_ID))
+    }
+
+    /// The name of whom a tool's argument means, which is an id or a name.
+    pub fn of_target(&self, target: &str) -> String {
+        let known = AgentId::parse(target).ok().and_then(|id| self.0.get(&id).cloned());
+        known.unwrap_or_else(|| plain(target))
+    }
+}

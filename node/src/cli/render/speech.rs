@@ -1,0 +1,123 @@
+//! What one agent says and does: its text as it flows, settled by the saved message, and its tools.
+
+use std::collections::{BTreeMap, HashMap};
+
+use planck_common::{
+    CallId,
+    envelope::Envelope,
+    event::{Delta, Event, ToolEnd, ToolStart},
+    message::{Message, Part, Role},
+};
+
+use super::{
+    floor::Piece,
+    names::Names,
+    style::{Paint, Style, cut, duration, one_line, plain},
+    tool,
+};
+
+#[derive(Debug, Default)]
+pub struct Speech {
+    /// Lease, turn and request of the running reply.
+    request: (i64, u32, u32),
+    /// How many characters of each of its parts are on the screen.
+    shown: BTreeMap<usize, usize>,
+    tools: HashMap<CallId, String>,
+}
+
+impl Speech {
+    pub fn hear(&mut self, envelope: &Envelope, event: &Event, names: &Names, style: Style) -> Vec<Piece> {
+        match event {
+            Event::TextDelta(delta) => self.flow(envelope, delta, false, style),
+            Event::ThinkingDelta(delta) => self.flow(envelope, delta, true, style),
+            Event::Message(saved) if saved.message.role == Role::Assistant => self.settle(envelope, &saved.message, style),
+            Event::ToolStart(tool) => self.tool_begins(tool, names, style),
+            Event::ToolEnd(tool) => self.tool_ends(tool, style),
+            Event::TurnEnd(_) | Event::Error(_) | Event::Retry(_) | Event::AgentStopped(_) => {
+                self.shown.clear();
+                vec![Piece::Rest]
+            }
+            Event::Message(_)
+            | Event::TurnStart(_)
+            | Event::UsageDelta(_)
+            | Event::ToolProgress(_)
+            | Event::MessageQueued(_)
+            | Event::Compacting(_)
+            | Event::Compacted(_)
+            | Event::WorkerSpawned(_)
+            | Event::WorkerExit(_)
+            | Event::AgentStarted(_)
+            | Event::SessionStarted(_)
+            | Event::SessionResumed(_)
+            | Event::SessionClosed(_)
+            | Event::Rewound(_)
+            | Event::Checkpoint(_)
+            | Event::ToolsChanged(_)
+            | Event::ModelChanged(_)
+            | Event::Warning(_) => Vec::new(),
+        }
+    }
+
+    /// A new request supersedes what was said in the one before it, unless that was saved.
+    fn begin(&mut self, envelope: &Envelope, style: Style) -> Vec<Piece> {
+        let request = (envelope.epoch, envelope.turn, envelope.request);
+        let superseded = request != self.request && !self.shown.is_empty();
+        if request != self.request {
+            self.shown.clear();
+            self.request = request;
+        }
+        if !superseded {
+            return Vec::new();
+        }
+        vec![Piece::Rest, Piece::Line(style.paint(Paint::Dim, "  (the reply broke off and begins anew)"))]
+    }
+
+    fn flow(&mut self, envelope: &Envelope, delta: &Delta, thinking: bool, style: Style) -> Vec<Piece> {
+        let mut pieces = self.begin(envelope, style);
+        let shown = self.shown.entry(delta.part).or_default();
+        *shown = delta.offset + delta.text.chars().count();
+        pieces.push(Piece::Flow { thinking, text: plain(&delta.text) });
+        pieces
+    }
+
+    /// Says what of a saved reply was not said yet.
+    fn settle(&mut self, envelope: &Envelope, message: &Message, style: Style) -> Vec<Piece> {
+        let mut pieces = self.begin(envelope, style);
+        for (at, part) in message.content.iter().enumerate() {
+            let shown = self.shown.get(&at).copied().unwrap_or(0);
+            let (thinking, text) = match part {
+                Part::Text { text, .. } => (false, text),
+                Part::Thinking { text, .. } => (true, text),
+                Part::ToolCall { .. } | Part::ToolResult { .. } | Part::Image { .. } | Part::File { .. } => continue,
+            };
+            let rest: String = text.chars().skip(shown).collect();
+            if !rest.is_empty() {
+                pieces.push(Piece::Flow { thinking, text: plain(&rest) });
+            }
+        }
+        pieces.push(Piece::Rest);
+        self.shown.clear();
+        pieces
+    }
+
+    fn tool_begins(&mut self, tool: &ToolStart, names: &Names, style: Style) -> Vec<Piece> {
+        let what = tool::call(&tool.name, tool.args.get(), names);
+        let line = style.paint(Paint::Dim, &format!("  ▸ {}", one_line(&what, style.width.saturating_sub(4))));
+        self.tools.insert(tool.call_id.clone(), what);
+        vec![Piece::Rest, Piece::ToolBegins { call: tool.call_id.clone(), line }]
+    }
+
+    fn tool_ends(&mut self, tool: &ToolEnd, style: Style) -> Vec<Piece> {
+        let what = self.tools.remove(&tool.call_id).unwrap_or_else(|| plain(&tool.name));
+        let (mark, paint) = if tool.error { ("✗", Paint::Bad) } else { ("✓", Paint::Good) };
+        let took = duration(tool.duration_ms);
+        let room = style.width.saturating_sub(took.chars().count() + 7);
+        let result = if tool.error { one_line(&tool.result, style.width) } else { tool::result(&tool.name, &tool.result) };
+        // What was asked for gives way to what came of it, but not below half of the line.
+        let what = one_line(&what, room.saturating_sub(result.chars().count()).max(room / 2));
+        let result = cut(&result, room.saturating_sub(what.chars().count()));
+        let rest = style.paint(if tool.error { Paint::Bad } else { Paint::Dim }, format!("{took}  {result}").trim_end());
+        let line = format!("  {} {what}  {rest}", style.paint(paint, mark));
+        vec![Piece::ToolEnds { call: tool.call_id.clone(), line }]
+    }
+}

@@ -1,0 +1,95 @@
+//! Colours, widths, and text that does to the terminal only what it says.
+
+use std::io::{IsTerminal as _, stdout};
+
+/// How to draw.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Style {
+    pub colour: bool,
+    /// Lines may be drawn over.
+    pub in_place: bool,
+    pub width: usize,
+}
+
+impl Style {
+    /// For what standard output is now.
+    pub fn of_stdout() -> Self {
+        let terminal = stdout().is_terminal();
+        let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let width = terminal_size::terminal_size().map_or(100, |(terminal_size::Width(width), _)| usize::from(width));
+        Self { colour: terminal && !plain, in_place: terminal, width: width.clamp(40, 200) }
+    }
+
+    /// Without colours or movements.
+    pub const fn plain(width: usize) -> Self {
+        Self { colour: false, in_place: false, width }
+    }
+
+    pub fn paint(self, paint: Paint, text: &str) -> String {
+        if self.colour { format!("{}{text}{RESET}", paint.code()) } else { text.into() }
+    }
+}
+
+pub const RESET: &str = "\x1b[0m";
+/// Back to the line's start, and the line away.
+pub const ERASE_LINE: &str = "\r\x1b[2K";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Paint {
+    Dim,
+    Good,
+    Bad,
+    Warning,
+    Strong,
+    /// One of the agents' colours.
+    Agent(usize),
+}
+
+const AGENTS: [&str; 6] = ["\x1b[1;36m", "\x1b[1;35m", "\x1b[1;33m", "\x1b[1;32m", "\x1b[1;34m", "\x1b[1;31m"];
+
+impl Paint {
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Dim => "\x1b[2m",
+            Self::Good => "\x1b[32m",
+            Self::Bad => "\x1b[31m",
+            Self::Warning => "\x1b[33m",
+            Self::Strong => "\x1b[1m",
+            Self::Agent(number) => AGENTS.get(number % AGENTS.len()).copied().unwrap_or_default(),
+        }
+    }
+}
+
+/// Text without control characters but for line ends and tabs: nothing an agent says moves the cursor or renames the window.
+pub fn plain(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect()
+}
+
+/// Text on one line, cut to a width.
+pub fn one_line(text: &str, width: usize) -> String {
+    let words = plain(text).split_whitespace().collect::<Vec<_>>().join(" ");
+    cut(&words, width)
+}
+
+pub fn cut(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.into();
+    }
+    text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+}
+
+/// `950 ms`, `12.3 s`, `4 m 05 s`.
+pub fn duration(millis: u64) -> String {
+    match millis {
+        0..1_000 => format!("{millis} ms"),
+        1_000..60_000 => format!("{}.{} s", millis / 1_000, millis % 1_000 / 100),
+        _ => format!("{} m {:02} s", millis / 60_000, millis % 60_000 / 1_000),
+    }
+}
+
+/// Digits in groups of three.
+pub fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let groups = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy);
+    groups.collect::<Vec<_>>().join(",")
+}

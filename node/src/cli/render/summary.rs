@@ -1,0 +1,54 @@
+//! Time, tokens and cost, of a turn and of all that was seen.
+
+use std::collections::HashMap;
+
+use planck_common::{AgentId, Timestamp, envelope::Envelope, event::Event, usage::Usage};
+
+use super::style::{Paint, Style, count, duration};
+
+#[derive(Debug, Default)]
+pub struct Summary {
+    /// When the open turns began.
+    began: HashMap<AgentId, Timestamp>,
+    first: Option<Timestamp>,
+    last: Option<Timestamp>,
+    usage: Usage,
+}
+
+impl Summary {
+    pub(super) fn note(&mut self, envelope: &Envelope, event: &Event) {
+        if let Event::TurnStart(_) = event {
+            self.began.insert(envelope.agent_id.clone(), envelope.at);
+            self.first.get_or_insert(envelope.at);
+        }
+        if let Event::UsageDelta(usage) = event {
+            self.usage += usage.delta;
+        }
+        self.last = Some(envelope.at);
+    }
+
+    /// What a turn took, at its end.
+    pub(super) fn turn_line(&mut self, envelope: &Envelope, event: &Event, style: Style) -> Option<String> {
+        let Event::TurnEnd(end) = event else { return None };
+        let began = self.began.remove(&envelope.agent_id).unwrap_or(envelope.at);
+        let took = duration(envelope.at.millis_since(began));
+        Some(style.paint(Paint::Dim, &format!("  {took} · {}", consumed(&end.usage))))
+    }
+
+    /// What all turns that were seen took together.
+    pub fn line(&self, style: Style) -> Option<String> {
+        let took = self.last?.millis_since(self.first?);
+        Some(style.paint(Paint::Dim, &format!("{} · {}", duration(took), consumed(&self.usage))))
+    }
+}
+
+/// `1,204 tokens in (90 % cached) · 330 out · $0.0123`
+pub fn consumed(usage: &Usage) -> String {
+    let prompt = usage.context_tokens();
+    let cached = match usage.cache_read_tokens {
+        0 => String::new(),
+        read => format!(" ({} % cached)", read.saturating_mul(100) / prompt.max(1)),
+    };
+    let cost = if usage.cost_usd > 0.0 { format!(" · ${:.4}", usage.cost_usd) } else { String::new() };
+    format!("{} tokens in{cached} · {} out{cost}", count(prompt), count(usage.output_tokens))
+}

@@ -1,0 +1,184 @@
+//! `planck run`
+
+use std::{
+    io::{IsTerminal as _, Read as _},
+    path::PathBuf,
+};
+
+use anyhow::Context as _;
+use clap::Args;
+use planck_common::{
+    InputId, Seq, SessionId, SessionName,
+    command::{Prompt, Start},
+    reply::Code,
+    spec::Member,
+};
+
+use super::{
+    exit::{Exit, Usage},
+    link::Link,
+    log::Logs,
+    place::Place,
+    watch::{Sink, Until, watch},
+};
+use crate::{
+    client::{Client, ClientError},
+    team::{self, context::parse_model},
+};
+
+#[derive(Debug, Clone, Args)]
+pub struct Which {
+    /// A team: a folder or file with a TEAM.json, or the name of a template
+    #[arg(long, value_name = "DIR|FILE|NAME")]
+    pub team: Option<String>,
+    /// The model of agents that name none, as provider:model
+    #[arg(long, value_name = "P:ID")]
+    pub model: Option<String>,
+    /// The session to go on with, or the name of a new one
+    #[arg(long, value_name = "NAME")]
+    pub session: Option<String>,
+    /// The workspace to work in
+    #[arg(long, value_name = "NAME")]
+    pub workspace: Option<String>,
+    /// The directory to work in: in the workspace, or of this machine
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct Run {
+    #[command(flatten)]
+    which: Which,
+    /// Write raw events, a line each
+    #[arg(long)]
+    json: bool,
+    /// What to do; from standard input where it is absent or `-`
+    prompt: Option<String>,
+}
+
+/// A prompt on its way: where to read on.
+pub struct Sent {
+    pub session: SessionId,
+    pub prompt: InputId,
+    pub from: Seq,
+}
+
+impl Run {
+    pub async fn perform(self, place: &Place) -> anyhow::Result<Exit> {
+        let prompt = words(self.prompt)?;
+        let config = place.config_with_model(self.which.model.as_ref())?;
+        let logs = Logs::start_if_asked(&config)?;
+        let link = Link::open(&config).await?;
+        let done = follow(&link.client, &self.which, prompt, self.json).await;
+        link.close().await;
+        logs.end().await;
+        done
+    }
+}
+
+async fn follow(client: &Client, which: &Which, prompt: String, json: bool) -> anyhow::Result<Exit> {
+    let sent = which.send(client, prompt).await?;
+    let mut sink = Sink::new(json);
+    let exit = watch(client, &sent.session, sent.from, &Until::Answered(sent.prompt), &mut sink).await?;
+    sink.sum_up()?;
+    Ok(exit)
+}
+
+fn words(given: Option<String>) -> anyhow::Result<String> {
+    let text = match given.filter(|text| text != "-") {
+        Some(text) => text,
+        None if std::io::stdin().is_terminal() => String::new(),
+        None => {
+            let mut text = String::new();
+            std::io::stdin().take(8 * 1024 * 1024).read_to_string(&mut text).context("cannot read standard input")?;
+            text
+        }
+    };
+    if text.trim().is_empty() {
+        return Err(Usage("no prompt; write it after `planck run`, or use `planck chat`".into()).into());
+    }
+    Ok(text)
+}
+
+impl Which {
+    /// Prompts the named session, or starts one.
+    pub async fn send(&self, client: &Client, text: String) -> anyhow::Result<Sent> {
+        let known = match &self.session {
+            Some(name) => is_known(client, name).await?,
+            None => false,
+        };
+        match self.session.as_deref().filter(|_| known) {
+            Some(session) => go_on(client, session, text).await,
+            None => self.start(client, text).await,
+        }
+    }
+
+    async fn start(&self, client: &Client, text: String) -> anyhow::Result<Sent> {
+        let prompt_id = InputId::mint();
+        let start = Start { prompt: Some(text), prompt_id: Some(prompt_id.clone()), ..self.request()? };
+        let started = client.start(start).await?;
+        Ok(Sent { session: started.session_id, prompt: started.prompt_id.unwrap_or(prompt_id), from: started.seq + 1 })
+    }
+
+    /// The request for a session of this kind, without a prompt.
+    pub fn request(&self) -> anyhow::Result<Start> {
+        let name = self.session.as_deref().map(SessionName::parse).transpose().map_err(|error| Usage(error.to_string()))?;
+        let (team, members) = self.team()?;
+        Ok(Start {
+            session_id: None,
+            name,
+            team,
+            members,
+            workspace: self.workspace.clone(),
+            dir: Some(self.directory()?),
+            prompt: None,
+            prompt_id: None,
+            limits: None,
+            on_node_death: None,
+            metadata: serde_json::Map::new(),
+        })
+    }
+
+    /// A template's name, or the members of one that is here, with the model where they name none.
+    fn team(&self) -> anyhow::Result<(Option<String>, Option<Vec<Member>>)> {
+        let model = self.model.as_deref().and_then(parse_model);
+        let mut members = match &self.team {
+            Some(team) if std::path::Path::new(team).exists() => team::load(team.as_ref())?.members,
+            Some(team) => return Ok((Some(team.clone()), None)),
+            None if model.is_some() => vec![Member::default()],
+            None => return Ok((None, None)),
+        };
+        for member in members.iter_mut().filter(|member| member.model_id.is_none() && member.provider.is_none()) {
+            member.provider = model.as_ref().map(|model| model.provider.clone());
+            member.model_id = model.as_ref().map(|model| model.id.clone());
+        }
+        Ok((None, Some(members)))
+    }
+
+    /// In a workspace as it is named; else a path of this machine.
+    fn directory(&self) -> anyhow::Result<String> {
+        let dir = match (&self.workspace, &self.dir) {
+            (Some(_), dir) => dir.clone().unwrap_or_else(|| ".".into()),
+            (None, dir) => {
+                let dir = dir.clone().unwrap_or_else(|| ".".into());
+                dir.canonicalize().with_context(|| format!("cannot work in {}", dir.display()))?
+            }
+        };
+        dir.into_os_string().into_string().map_err(|_| anyhow::anyhow!("the directory's name is not plain text"))
+    }
+}
+
+async fn is_known(client: &Client, session: &str) -> anyhow::Result<bool> {
+    match client.session(session).await {
+        Ok(_) => Ok(true),
+        Err(ClientError::Refused(refusal)) if refusal.code == Code::NotFound => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// A further prompt to a session.
+pub async fn go_on(client: &Client, session: &str, text: String) -> anyhow::Result<Sent> {
+    let prompt = Prompt { text: Some(text), content: None, prompt_id: None, mode: Default::default(), agent: None };
+    let accepted = client.prompt(session, prompt).await?;
+    Ok(Sent { session: accepted.session_id, prompt: accepted.prompt_id, from: accepted.seq + 1 })
+}

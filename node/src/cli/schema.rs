@@ -1,0 +1,44 @@
+//! `planck schema`
+
+use std::collections::BTreeMap;
+
+use clap::Args;
+use serde_json::Value;
+
+use super::{
+    exit::{Exit, Usage},
+    output,
+};
+
+#[derive(Debug, Args)]
+pub struct Schema {
+    /// One of them; the list of their names unless said
+    name: Option<String>,
+    /// All of them in one object
+    #[arg(long, conflicts_with = "name")]
+    all: bool,
+}
+
+/// Every schema by its name: `message.member`, `envelope.event`, `event.tool_end`, `request.sessions.start`, …
+pub fn all() -> BTreeMap<String, Value> {
+    let named = |(group, schemas): (&str, BTreeMap<&'static str, schemars::Schema>)| {
+        let group = group.to_owned();
+        schemas.into_iter().map(move |(name, schema)| (format!("{group}.{name}"), schema.to_value()))
+    };
+    crate::schema::schemas().into_iter().flat_map(named).collect()
+}
+
+impl Schema {
+    pub fn perform(self) -> anyhow::Result<Exit> {
+        let schemas = all();
+        match self.name {
+            Some(name) => {
+                let schema = schemas.get(&name);
+                output::json(schema.ok_or_else(|| Usage(format!("no schema {name}; `planck schema` lists them")))?)?;
+            }
+            None if self.all => output::json(&schemas)?,
+            None => output::say(&schemas.keys().map(|name| format!("{name}\n")).collect::<String>())?,
+        }
+        Ok(Exit::Done)
+    }
+}

@@ -1,0 +1,112 @@
+//! `planck session …`
+
+mod change;
+mod export;
+mod look;
+mod prune;
+
+use clap::Subcommand;
+use planck_common::Seq;
+
+use super::{
+    exit::Exit,
+    link::Link,
+    output::Output,
+    place::Place,
+    watch::{Sink, Until, watch},
+};
+use crate::{client::Client, config::Period};
+
+pub use change::When;
+pub use look::{AGENT_COLUMNS, agent_row};
+
+#[derive(Debug, Subcommand)]
+pub enum Session {
+    /// List sessions
+    Ls {
+        /// Only open ones
+        #[arg(long)]
+        open: bool,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Show a session with its agents
+    Show {
+        session: String,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Send a prompt and come back at once
+    Prompt(change::SendPrompt),
+    /// Follow a session
+    Attach {
+        session: String,
+        /// The first seq to show; what happens from now on unless said
+        #[arg(long, value_name = "SEQ")]
+        from: Option<Seq>,
+        /// Write raw events, a line each
+        #[arg(long)]
+        json: bool,
+    },
+    /// Abort the running turns of all its agents
+    Abort { session: String },
+    /// Hide a message and all after it
+    Rewind {
+        session: String,
+        /// The id of the message
+        #[arg(long, value_name = "MESSAGE")]
+        to: Seq,
+    },
+    /// Take a session up where it was left
+    Resume { session: String },
+    /// Stop its agents, and keep it
+    Close { session: String },
+    /// Remove a session and its log
+    Rm { sessions: Vec<String> },
+    /// Remove closed sessions that were not used for long
+    Prune {
+        /// How long: 30d, 12h, …
+        #[arg(long, value_name = "TIME")]
+        older_than: Period,
+        /// Only say what would be removed
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Write the whole log, a JSON line for each event
+    Export { session: String },
+}
+
+impl Session {
+    pub async fn perform(self, place: &Place) -> anyhow::Result<Exit> {
+        let config = place.config()?;
+        let link = Link::open(&config).await?;
+        let done = Box::pin(self.ask(&link.client)).await;
+        link.close().await;
+        done
+    }
+
+    async fn ask(self, client: &Client) -> anyhow::Result<Exit> {
+        match self {
+            Self::Ls { open, output } => look::list(client, open, output).await,
+            Self::Show { session, output } => look::show(client, &session, output).await,
+            Self::Prompt(prompt) => prompt.perform(client).await,
+            Self::Attach { session, from, json } => attach(client, &session, from, json).await,
+            Self::Abort { session } => change::abort(client, &session).await,
+            Self::Rewind { session, to } => change::rewind(client, &session, to).await,
+            Self::Resume { session } => change::resume(client, &session).await,
+            Self::Close { session } => change::close(client, &session).await,
+            Self::Rm { sessions } => change::remove(client, &sessions).await,
+            Self::Prune { older_than, dry_run } => prune::perform(client, older_than, dry_run).await,
+            Self::Export { session } => export::perform(client, &session).await,
+        }
+    }
+}
+
+async fn attach(client: &Client, session: &str, from: Option<Seq>, json: bool) -> anyhow::Result<Exit> {
+    let info = client.session(session).await?;
+    if let Some(running) = info.agents.iter().find(|agent| agent.node_id.is_some()) {
+        client.snapshot(&running.id).await?;
+    }
+    let mut sink = Sink::new(json);
+    watch(client, &info.id, from.unwrap_or(info.head + 1), &Until::Interrupted, &mut sink).await
+}

@@ -1,0 +1,90 @@
+//! `planck session prompt`, `abort`, `rewind`, `resume`, `close`, `rm`
+
+use clap::{Args, ValueEnum};
+use planck_common::{
+    Seq,
+    command::{Mode, Prompt},
+};
+
+use super::look::state;
+use crate::{
+    cli::{exit::Exit, output::say},
+    client::Client,
+};
+
+/// What the prompt does to an agent that is busy.
+#[derive(Debug, Clone, Copy, ValueEnum, Default)]
+pub enum When {
+    /// It waits for the next turn
+    #[default]
+    Queue,
+    /// It joins the running turn
+    Steer,
+    /// It is refused
+    Reject,
+}
+
+#[derive(Debug, Args)]
+pub struct SendPrompt {
+    session: String,
+    text: String,
+    /// The agent, by id or name; the lead unless said
+    #[arg(long)]
+    agent: Option<String>,
+    /// What it does to an agent that is busy
+    #[arg(long, value_enum, default_value_t)]
+    mode: When,
+}
+
+impl When {
+    pub fn mode(self) -> Mode {
+        match self {
+            Self::Queue => Mode::Queue,
+            Self::Steer => Mode::Steer,
+            Self::Reject => Mode::Reject,
+        }
+    }
+}
+
+impl SendPrompt {
+    pub async fn perform(self, client: &Client) -> anyhow::Result<Exit> {
+        let prompt = Prompt { text: Some(self.text), content: None, prompt_id: None, mode: self.mode.mode(), agent: self.agent };
+        let accepted = client.prompt(&self.session, prompt).await?;
+        let hint = format!("follow it with `planck session attach {} --from {}`", self.session, accepted.seq + 1);
+        say(&format!("accepted as {}; {hint}\n", accepted.prompt_id))?;
+        Ok(Exit::Done)
+    }
+}
+
+pub async fn abort(client: &Client, session: &str) -> anyhow::Result<Exit> {
+    let aborted = client.abort_session(session).await?.aborted;
+    say(&format!("aborted {} agents\n", aborted.len()))?;
+    Ok(Exit::Done)
+}
+
+pub async fn rewind(client: &Client, session: &str, to: Seq) -> anyhow::Result<Exit> {
+    let head = client.rewind(session, to).await?.head;
+    say(&format!("message {to} and all after it are hidden; the log ends at {head}\n"))?;
+    Ok(Exit::Done)
+}
+
+pub async fn resume(client: &Client, session: &str) -> anyhow::Result<Exit> {
+    let started = client.resume(session, None).await?;
+    say(&format!("{} is {} on {}\n", started.name, state(started.state), started.node_id))?;
+    Ok(Exit::Done)
+}
+
+pub async fn close(client: &Client, session: &str) -> anyhow::Result<Exit> {
+    let now = client.close(session, None).await?;
+    say(&format!("{session} is {}\n", state(now.state)))?;
+    Ok(Exit::Done)
+}
+
+pub async fn remove(client: &Client, sessions: &[String]) -> anyhow::Result<Exit> {
+    for session in sessions {
+        let removed = client.delete(session, None).await?.removed;
+        let what = format!("{} agents, {} events, {} inputs", removed.agents, removed.events, removed.inputs);
+        say(&format!("removed {session}: {what}\n"))?;
+    }
+    Ok(Exit::Done)
+}

@@ -1,0 +1,95 @@
+//! `planck session ls` and `show`
+
+use planck_common::command::{ListSessions, SessionRow, SessionState};
+
+use crate::{
+    cli::{
+        exit::Exit,
+        output::{Format, Output, or_dash, say, table},
+        render::style::plain,
+    },
+    client::Client,
+};
+
+pub fn state(state: SessionState) -> &'static str {
+    match state {
+        SessionState::Open => "open",
+        SessionState::Closed => "closed",
+    }
+}
+
+/// Every session of a kind, page by page.
+pub async fn all(client: &Client, state: Option<SessionState>) -> anyhow::Result<Vec<SessionRow>> {
+    let (mut rows, mut after) = (Vec::new(), None);
+    loop {
+        let page = client.sessions(&ListSessions { state, limit: None, after }).await?;
+        rows.extend(page.sessions);
+        after = page.next;
+        if after.is_none() {
+            return Ok(rows);
+        }
+    }
+}
+
+pub async fn list(client: &Client, open: bool, output: Output) -> anyhow::Result<Exit> {
+    let sessions = all(client, open.then_some(SessionState::Open)).await?;
+    let row = |session: &SessionRow| {
+        vec![
+            session.name.to_string(),
+            state(session.state).into(),
+            session.agents.to_string(),
+            session.workspace.clone(),
+            or_dash(session.owner.as_ref()),
+            session.updated_at.to_string(),
+            session.id.to_string(),
+        ]
+    };
+    let rows = sessions.iter().map(row).collect();
+    output.list(&sessions, &["name", "state", "agents", "workspace", "node", "updated", "id"], rows)?;
+    Ok(Exit::Done)
+}
+
+pub async fn show(client: &Client, session: &str, output: Output) -> anyhow::Result<Exit> {
+    let info = client.session(session).await?;
+    let usage = crate::cli::render::consumed(&info.usage);
+    output.pairs(
+        &info,
+        &[
+            ("name", info.name.to_string()),
+            ("id", info.id.to_string()),
+            ("state", state(info.state).into()),
+            ("workspace", format!("{} {}", info.workspace, info.dir)),
+            ("node", or_dash(info.owner.as_ref())),
+            ("log", format!("{} events", info.head)),
+            ("consumed", usage),
+        ],
+    )?;
+    if output.output == Format::Table {
+        say("\n")?;
+        say(&agents(&info.agents))?;
+    }
+    Ok(Exit::Done)
+}
+
+/// The agents of a session as a table.
+pub fn agents(agents: &[planck_common::command::AgentRow]) -> String {
+    let rows: Vec<_> = agents.iter().map(agent_row).collect();
+    table(&AGENT_COLUMNS, &rows)
+}
+
+pub const AGENT_COLUMNS: [&str; 6] = ["name", "type", "role", "state", "node", "id"];
+
+pub fn agent_row(agent: &planck_common::command::AgentRow) -> Vec<String> {
+    let role = match agent.role {
+        planck_common::spec::Role::Orchestrator => "orchestrator",
+        planck_common::spec::Role::Worker => "worker",
+    };
+    vec![
+        plain(&agent.name),
+        plain(&agent.r#type),
+        role.into(),
+        agent.state.name().into(),
+        or_dash(agent.node_id.as_ref()),
+        agent.id.to_string(),
+    ]
+}

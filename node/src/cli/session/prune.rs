@@ -1,0 +1,28 @@
+//! `planck session prune`
+
+use planck_common::{Timestamp, command::SessionState};
+
+use super::{change, look};
+use crate::{
+    cli::{exit::Exit, output::say},
+    client::Client,
+    config::Period,
+};
+
+/// Removes closed sessions not written to for so long, and says which.
+pub async fn perform(client: &Client, older_than: Period, dry_run: bool) -> anyhow::Result<Exit> {
+    let age = u64::try_from(older_than.0.as_millis()).unwrap_or(u64::MAX);
+    let now = Timestamp::now();
+    let closed = look::all(client, Some(SessionState::Closed)).await?;
+    let old: Vec<_> = closed.into_iter().filter(|session| now.millis_since(session.updated_at) > age).collect();
+    if old.is_empty() {
+        say(&format!("no closed session is older than {older_than}\n"))?;
+    }
+    for session in old {
+        match dry_run {
+            true => say(&format!("would remove {}, closed {}\n", session.name, session.updated_at))?,
+            false => change::remove(client, &[session.id.to_string()]).await.map(drop)?,
+        }
+    }
+    Ok(Exit::Done)
+}

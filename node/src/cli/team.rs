@@ -1,0 +1,144 @@
+//! `planck team …`
+
+use std::path::{Path, PathBuf};
+
+use clap::Subcommand;
+use planck_common::command::Start;
+
+use super::{
+    exit::{Exit, Usage},
+    link::Link,
+    output::{Output, say},
+    place::Place,
+    run::Which,
+};
+use crate::{
+    config::Config,
+    node::{Inventory, folders},
+    team::{self, Context, KnownModels, Template, TemplateErrors, resolve},
+};
+
+#[derive(Debug, Subcommand)]
+pub enum Team {
+    /// List the templates of this machine
+    Ls {
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Show everything that is wrong with templates
+    Validate {
+        /// Folders, files or names; every template there is unless said
+        teams: Vec<String>,
+    },
+    /// Start a session with a team that waits for a prompt
+    Start {
+        /// A folder or file with a TEAM.json, or the name of a template
+        team: String,
+        #[command(flatten)]
+        which: StartWhich,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+pub struct StartWhich {
+    /// The new session's name
+    #[arg(long, value_name = "NAME")]
+    session: Option<String>,
+    /// The model of agents that name none, as provider:model
+    #[arg(long, value_name = "P:ID")]
+    model: Option<String>,
+    /// The workspace to work in
+    #[arg(long, value_name = "NAME")]
+    workspace: Option<String>,
+    /// The directory to work in
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+impl Team {
+    pub async fn perform(self, place: &Place) -> anyhow::Result<Exit> {
+        match self {
+            Self::Ls { output } => list(&place.config()?, output),
+            Self::Validate { teams } => validate(&place.config()?, teams),
+            Self::Start { team, which } => start(place, team, which).await,
+        }
+    }
+}
+
+fn list(config: &Config, output: Output) -> anyhow::Result<Exit> {
+    let templates = team::list(&folders(&config.teams.dirs));
+    let row = |(name, template): &(String, Result<Template, TemplateErrors>)| match template {
+        Ok(template) => vec![name.clone(), template.members.len().to_string(), template.description.clone()],
+        Err(errors) => vec![name.clone(), "–".into(), format!("broken: {} errors, see `planck team validate`", errors.0.len())],
+    };
+    let rows: Vec<Vec<String>> = templates.iter().map(row).collect();
+    output.list(&rows, &["name", "members", "description"], rows.clone())?;
+    Ok(Exit::Done)
+}
+
+fn validate(config: &Config, teams: Vec<String>) -> anyhow::Result<Exit> {
+    let files = match teams.is_empty() {
+        true => {
+            let dirs = folders(&config.teams.dirs);
+            team::list(&dirs).into_iter().filter_map(|(name, _)| team::find(&dirs, &name)).collect()
+        }
+        false => teams.iter().map(|team| file(config, team)).collect::<anyhow::Result<Vec<PathBuf>>>()?,
+    };
+    let here = Inventory::of(config);
+    let mut exit = if here.problems.is_empty() { Exit::Done } else { Exit::Failed };
+    here.problems.iter().try_for_each(|problem| say(&format!("{problem}\n")))?;
+    for file in &files {
+        match check(config, &here, file) {
+            Ok(template) => say(&format!("{}: {} members, no errors\n", file.display(), template.members.len()))?,
+            Err(errors) => {
+                exit = Exit::Failed;
+                say(&format!("{errors}\n"))?;
+            }
+        }
+    }
+    if files.is_empty() {
+        say("no templates found; they are looked for in `teams.dirs`, each as <name>/TEAM.json\n")?;
+    }
+    Ok(exit)
+}
+
+fn file(config: &Config, team: &str) -> anyhow::Result<PathBuf> {
+    let path = Path::new(team);
+    let found = if path.exists() { Some(path.to_path_buf()) } else { team::find(&folders(&config.teams.dirs), team) };
+    Ok(found.ok_or_else(|| Usage(format!("no template {team}; `planck team ls` lists them")))?)
+}
+
+/// Loads a template and resolves its members as a start on this machine would. Models are left out where none is configured.
+pub fn check(config: &Config, here: &Inventory, file: &Path) -> Result<Template, TemplateErrors> {
+    let (template, mut found) = team::inspect(file);
+    let Some(template) = template else { return Err(TemplateErrors(found)) };
+    let mut models = KnownModels::of(config);
+    models.default.get_or_insert_with(|| planck_common::spec::ModelRef {
+        provider: "scripted".into(),
+        id: "any".into(),
+        base_url: None,
+    });
+    let context = Context {
+        source: template.file.display().to_string(),
+        models,
+        limits: config.limits.of_agent(),
+        agents_md: None,
+        skills: here.skills.iter().map(|skill| (skill.name.clone(), skill.entry())).collect(),
+        tools: Some(here.tools.clone()),
+    };
+    found.extend(resolve(&template.members, &context).err().unwrap_or_default());
+    if found.is_empty() { Ok(template) } else { Err(TemplateErrors(found)) }
+}
+
+async fn start(place: &Place, team: String, which: StartWhich) -> anyhow::Result<Exit> {
+    let StartWhich { session, model, workspace, dir } = which;
+    let config = place.config_with_model(model.as_ref())?;
+    let which = Which { team: Some(team), model, session, workspace, dir };
+    let start = which.request()?;
+    let link = Link::open(&config).await?;
+    let started = link.client.start(Start { prompt: None, ..start }).await;
+    link.close().await;
+    let started = started?;
+    say(&format!("{} is open on {}; prompt it with `planck run --session {}`\n", started.name, started.node_id, started.name))?;
+    Ok(Exit::Done)
+}

@@ -1,0 +1,87 @@
+use clap::{CommandFactory as _, Parser as _};
+use planck_common::reply::{Code, Refusal};
+
+use super::*;
+use crate::client::ClientError;
+
+#[test]
+fn the_arguments_are_sound() {
+    Planck::command().debug_assert();
+}
+
+#[test]
+fn what_people_write_is_understood() {
+    for line in [
+        "planck demo --keep",
+        "planck run hello",
+        "planck run --team examples/teams/x --model anthropic:sonnet --session bold-oak hello",
+        "planck chat --session bold-oak",
+        "planck session ls --open -o json",
+        "planck session attach bold-oak --from 1 --json",
+        "planck session prune --older-than 30d --dry-run",
+        "planck session rewind bold-oak --to 7",
+        "planck session prompt bold-oak hi --mode steer --agent coder",
+        "planck agent stop a1",
+        "planck team validate",
+        "planck nodes drain n1 --timeout 2m",
+        "planck events agent.> --json",
+        "planck config show --origin",
+        "planck schema message.member",
+        "planck node --nats nats://x",
+        "planck completion bash",
+        "planck trust . --remove",
+        "planck bench --workload start,crowd --bare --with-nats",
+        "planck bench --nats nats://x",
+        "planck doctor --nats nats://x --store sqlite:x",
+    ] {
+        Planck::try_parse_from(line.split(' ')).unwrap_or_else(|error| panic!("{line}: {error}"));
+    }
+    for line in ["planck", "planck session prune --older-than soon", "planck run a b", "planck nodes drain"] {
+        assert!(Planck::try_parse_from(line.split(' ')).is_err(), "{line}");
+    }
+}
+
+#[test]
+fn exit_codes() {
+    let refused = |code| anyhow::Error::from(ClientError::Refused(Refusal::new(code, "no")));
+    for (error, number) in [
+        (anyhow::anyhow!("any"), 1),
+        (refused(Code::Busy), 1),
+        (exit::Usage("how".into()).into(), 2),
+        (crate::config::Problems(Vec::new()).into(), 2),
+        (refused(Code::NotFound), 3),
+        (refused(Code::Unavailable), 4),
+        (ClientError::Unreachable(crate::bus::BusError::NoResponders("x".into())).into(), 4),
+        (anyhow::Error::from(crate::bus::BusError::Away("x".into())).context("while"), 4),
+        (crate::store::StoreError::Away("x".into()).into(), 4),
+        (crate::store::StoreError::NotFound("x".into()).into(), 3),
+    ] {
+        let told = format!("{error:#}");
+        assert_eq!(format!("{:?}", exit::code(Err(error))), format!("{:?}", std::process::ExitCode::from(number)), "{told}");
+    }
+}
+
+#[test]
+fn a_table_is_as_wide_as_its_cells() {
+    let rows = vec![vec!["bold-oak".into(), "open".into()], vec!["é".into(), String::new()]];
+    assert_eq!(output::table(&["name", "state"], &rows), "NAME      STATE\nbold-oak  open\né\n");
+}
+
+#[test]
+fn every_schema_is_an_object_with_a_name_of_its_own() {
+    let schemas = schema::all();
+    assert!(schemas.contains_key("message.member") && schemas.contains_key("event.tool_end"));
+    assert!(schemas.values().all(serde_json::Value::is_object));
+}
+
+/// Templates that people are shown must work.
+#[test]
+fn the_example_teams_are_valid() {
+    let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/teams");
+    assert!(!crate::team::list(std::slice::from_ref(&dir)).is_empty());
+    for (name, _) in crate::team::list(std::slice::from_ref(&dir)) {
+        let config = crate::config::Config::default();
+        let checked = team::check(&config, &crate::node::Inventory::of(&config), &dir.join(&name).join("TEAM.json"));
+        assert!(checked.is_ok(), "{name}: {}", checked.unwrap_err());
+    }
+}

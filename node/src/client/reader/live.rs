@@ -1,0 +1,121 @@
+//! Running replies: deltas are told where they join on to what was told before.
+
+use std::collections::{BTreeMap, HashMap};
+
+use planck_common::{
+    AgentId, PROTOCOL_VERSION, Timestamp,
+    command::{Running, RunningPart, Snapshot},
+    envelope::Envelope,
+    event::{Delta, EventKind, json},
+};
+use serde_json::value::RawValue;
+
+use super::Settles;
+
+/// One request of one agent's lease; later ones supersede earlier ones.
+type Request = (i64, u32, u32);
+
+#[derive(Debug, Default)]
+pub(super) struct Live {
+    agents: HashMap<AgentId, Agent>,
+}
+
+#[derive(Debug, Default)]
+struct Agent {
+    /// The highest lease seen; a live event of a lower one is a fenced writer's.
+    epoch: i64,
+    /// Everything up to here is settled by what was saved.
+    settled: Request,
+    /// The running request.
+    current: Request,
+    /// How many characters of each of its parts were told.
+    told: BTreeMap<usize, usize>,
+}
+
+impl Live {
+    /// A live event, in so far as it is to be told.
+    pub(super) fn take(&mut self, event: Envelope) -> Option<Envelope> {
+        let agent = self.agents.entry(event.agent_id.clone()).or_default();
+        if event.epoch < agent.epoch {
+            return None;
+        }
+        agent.epoch = event.epoch;
+        match EventKind::find(&event.kind) {
+            Some(EventKind::TextDelta | EventKind::ThinkingDelta) => agent.take(event),
+            Some(_) | None => Some(event),
+        }
+    }
+
+    pub(super) fn settle(&mut self, event: &Envelope, settles: Settles) {
+        let agent = self.agents.entry(event.agent_id.clone()).or_default();
+        agent.epoch = agent.epoch.max(event.epoch);
+        let upto = match settles {
+            Settles::Nothing => return,
+            Settles::Request => (event.epoch, event.turn, event.request),
+            Settles::Turn => (event.epoch, event.turn, u32::MAX),
+        };
+        agent.settled = agent.settled.max(upto);
+    }
+
+    /// The deltas that bring a reader up to a snapshot.
+    pub(super) fn join(&mut self, snapshot: &Snapshot) -> Vec<Envelope> {
+        let (info, Some(running)) = (&snapshot.info, &snapshot.running) else { return Vec::new() };
+        let deltas = running.parts.iter().filter_map(|part| delta_of(snapshot, running, part));
+        let agent = self.agents.entry(info.id.clone()).or_default();
+        deltas.filter_map(|event| agent.take(event)).collect()
+    }
+}
+
+impl Agent {
+    fn take(&mut self, event: Envelope) -> Option<Envelope> {
+        let request = (event.epoch, event.turn, event.request);
+        if request <= self.settled || request < self.current {
+            return None;
+        }
+        let delta: Delta = serde_json::from_str(event.data.get()).ok()?;
+        if request > self.current {
+            self.current = request;
+            self.told.clear();
+        }
+        let told = self.told.entry(delta.part).or_default();
+        let known = told.checked_sub(delta.offset)?;
+        let fresh: String = delta.text.chars().skip(known).collect();
+        if fresh.is_empty() {
+            return None;
+        }
+        let offset = *told;
+        *told += fresh.chars().count();
+        let data = raw(&Delta { text: fresh, part: delta.part, offset })?;
+        Some(Envelope { data, ..event })
+    }
+}
+
+fn raw(delta: &Delta) -> Option<Box<RawValue>> {
+    RawValue::from_string(json(delta)).ok()
+}
+
+fn delta_of(snapshot: &Snapshot, running: &Running, part: &RunningPart) -> Option<Envelope> {
+    let kind = match part.r#type.as_str() {
+        "text" => EventKind::TextDelta,
+        "thinking" => EventKind::ThinkingDelta,
+        _ => return None,
+    };
+    let info = &snapshot.info;
+    Some(Envelope {
+        v: PROTOCOL_VERSION,
+        kind: kind.name().into(),
+        truncated: false,
+        agent_id: info.id.clone(),
+        session_id: info.session_id.clone(),
+        team_id: info.team_id.clone(),
+        node_id: info.node_id.clone()?,
+        epoch: info.epoch,
+        seq: None,
+        prev: None,
+        turn: running.turn,
+        request: running.request,
+        at: Timestamp::now(),
+        hidden_by: None,
+        data: raw(&Delta { text: part.text.clone(), part: part.part, offset: 0 })?,
+    })
+}

@@ -1,0 +1,208 @@
+use planck_common::{
+    AgentId, NodeId, Seq, SessionId, TeamId, Timestamp,
+    command::Snapshot,
+    envelope::{Envelope, Place, Row, Writer},
+    event::{Delta, EventKind, json},
+};
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::Reader;
+
+const PLACE: Place = Place { turn: 1, request: 1, at: Timestamp::from_millis(0) };
+
+fn writer(epoch: i64) -> Writer {
+    Writer {
+        agent_id: AgentId::parse("a").unwrap(),
+        session_id: SessionId::parse("s").unwrap(),
+        team_id: TeamId::parse("t").unwrap(),
+        node_id: NodeId::parse("n").unwrap(),
+        epoch,
+    }
+}
+
+fn durable(seq: Seq) -> Envelope {
+    let row = Row { seq, prev: seq - 1, hidden_by: None };
+    let text = writer(1).durable(EventKind::Warning, PLACE, row, r#"{"code":"c","message":"m"}"#);
+    serde_json::from_str(&text).unwrap()
+}
+
+fn reply(seq: Seq, place: Place, text: &str) -> Envelope {
+    let body = json!({"role": "assistant", "content": [{"type": "text", "text": text}]}).to_string();
+    serde_json::from_str(&writer(1).durable(EventKind::Message, place, Row { seq, prev: 0, hidden_by: None }, &body)).unwrap()
+}
+
+fn delta(epoch: i64, place: Place, offset: usize, text: &str) -> Envelope {
+    let data = json(&Delta { text: text.into(), part: 0, offset });
+    serde_json::from_str(&writer(epoch).live(EventKind::TextDelta, place, &data)).unwrap()
+}
+
+fn seqs(events: &[Envelope]) -> Vec<Seq> {
+    events.iter().filter_map(|event| event.seq).collect()
+}
+
+fn text_of(events: &[Envelope]) -> String {
+    events.iter().map(|event| serde_json::from_str::<Delta>(event.data.get()).unwrap().text).collect()
+}
+
+/// A reader that has read an empty log.
+fn caught_up() -> Reader {
+    let mut reader = Reader::from(1);
+    assert_eq!(reader.wanted(0), Some(1));
+    assert!(reader.page(Vec::new(), 1, 0, 0).is_empty());
+    assert_eq!(reader.wanted(0), None);
+    reader
+}
+
+/// Reads what the reader wants from a log of `length` rows, `page` rows at once.
+fn read_log(reader: &mut Reader, length: Seq, page: Seq, now: u64) -> Vec<Envelope> {
+    let mut told = Vec::new();
+    while let Some(from) = reader.wanted(now) {
+        let upto = (from + page).min(length + 1);
+        told.extend(reader.page((from..upto).map(durable).collect(), upto, length, now));
+    }
+    told
+}
+
+#[test]
+fn an_early_event_waits_for_the_one_before_it() {
+    let mut reader = caught_up();
+    assert!(reader.published(durable(2), 10).is_empty());
+    assert_eq!((reader.wanted(209), reader.patience()), (None, Some(210)));
+    assert_eq!(seqs(&reader.published(durable(1), 100)), [1, 2]);
+    assert_eq!((reader.wanted(10_000), reader.patience()), (None, None));
+}
+
+#[test]
+fn what_does_not_come_in_time_is_read() {
+    let mut reader = caught_up();
+    reader.published(durable(3), 10);
+    assert_eq!(reader.wanted(210), Some(1));
+    assert_eq!(reader.wanted(211), None, "one read at a time");
+    reader.page_failed();
+    assert_eq!(reader.wanted(212), Some(1));
+    assert_eq!(seqs(&reader.page(vec![durable(1), durable(2)], 3, 3, 220)), [1, 2, 3]);
+    assert_eq!(reader.wanted(10_000), None);
+}
+
+#[test]
+fn a_head_shows_that_the_last_event_was_lost() {
+    let mut reader = caught_up();
+    reader.head(0, 5);
+    assert_eq!(reader.wanted(5), None);
+    reader.head(2, 6);
+    assert_eq!(reader.wanted(6), Some(1));
+}
+
+#[test]
+fn a_truncated_event_is_read_whole() {
+    let mut reader = caught_up();
+    assert!(reader.published(Envelope { truncated: true, ..durable(1) }, 0).is_empty());
+    assert_eq!(reader.wanted(0), Some(1));
+    assert_eq!(seqs(&reader.page(vec![durable(1)], 2, 1, 0)), [1]);
+}
+
+#[test]
+fn too_many_early_events_are_left_to_the_log() {
+    let mut reader = caught_up();
+    for seq in 2..=400 {
+        assert!(reader.published(durable(seq), 0).is_empty());
+    }
+    assert!(reader.early.len() <= super::EARLY);
+    assert_eq!(read_log(&mut reader, 400, 50, 0).len(), 400);
+}
+
+#[test]
+fn a_row_that_cannot_be_read_does_not_hold_the_rest_up() {
+    let mut reader = Reader::from(1);
+    assert_eq!(reader.wanted(0), Some(1));
+    assert_eq!(seqs(&reader.page(vec![durable(1), durable(3)], 4, 3, 0)), [1, 3]);
+    assert_eq!(reader.wanted(10_000), None);
+}
+
+#[test]
+fn deltas_join_on_or_are_dropped() {
+    let mut reader = caught_up();
+    let mut tell = |offset, text| text_of(&reader.published(delta(1, PLACE, offset, text), 0));
+    assert_eq!(tell(0, "Grü"), "Grü");
+    assert_eq!(tell(0, "Grü"), "", "doubled");
+    assert_eq!(tell(5, "dich"), "", "one before it is lost");
+    assert_eq!(tell(2, "üße"), "ße", "overlapping");
+    assert_eq!(tell(5, " dich"), " dich");
+}
+
+#[test]
+fn a_saved_reply_settles_its_deltas() {
+    let mut reader = caught_up();
+    reader.published(delta(1, PLACE, 0, "He"), 0);
+    assert_eq!(seqs(&reader.published(reply(1, PLACE, "Hello"), 0)), [1]);
+    assert!(reader.published(delta(1, PLACE, 2, "llo"), 0).is_empty());
+    let next = Place { request: 2, ..PLACE };
+    assert_eq!(text_of(&reader.published(delta(1, next, 0, "again"), 0)), "again");
+    assert!(reader.published(delta(1, PLACE, 0, "Hello"), 0).is_empty(), "an earlier request");
+}
+
+#[test]
+fn a_fenced_writer_is_not_heard() {
+    let mut reader = caught_up();
+    assert_eq!(text_of(&reader.published(delta(2, PLACE, 0, "new"), 0)), "new");
+    assert!(reader.published(delta(1, Place { request: 9, ..PLACE }, 0, "old"), 0).is_empty());
+}
+
+#[test]
+fn a_snapshot_is_joined_to_what_was_heard() {
+    let mut reader = caught_up();
+    assert!(reader.published(delta(1, PLACE, 3, "lo"), 0).is_empty());
+    let snapshot: Snapshot = serde_json::from_value(json!({
+        "head": 0,
+        "info": {"id": "a", "name": "a", "type": "a", "role": "worker", "session_id": "s", "team_id": "t", "node_id": "n", "epoch": 1,
+            "state": "streaming", "turn": 1, "model": {"provider": "p", "id": "m"}, "tools": [], "skills": [], "usage": {},
+            "context_tokens": 0, "context_window": 1, "queued": 0},
+        "running": {"turn": 1, "request": 1, "parts": [{"part": 0, "type": "text", "text": "Hello"}], "tools": []}
+    }))
+    .unwrap();
+    assert_eq!(text_of(&reader.snapshot(&snapshot)), "Hello");
+    assert_eq!(text_of(&reader.published(delta(1, PLACE, 5, " you"), 0)), " you");
+    assert!(reader.snapshot(&snapshot).is_empty());
+}
+
+proptest! {
+    /// Published events may be lost, doubled and come in any order: the log is told in order and once.
+    #[test]
+    fn the_story_is_the_log(
+        length in 1..120_i64,
+        from in 1..10_i64,
+        arrivals in prop::collection::vec((1..120_i64, 0..60_u64, any::<bool>()), 0..400),
+        page in 1..40_i64,
+    ) {
+        let mut reader = Reader::from(from);
+        let (mut told, mut now) = (Vec::new(), 0);
+        for (seq, pause, is_head) in arrivals {
+            let seq = seq.min(length);
+            now += pause;
+            if is_head && seq % 7 == 0 {
+                reader.head(seq, now);
+            } else {
+                told.extend(reader.published(durable(seq), now));
+            }
+            told.extend(read_log(&mut reader, length, page, now));
+        }
+        reader.head(length, now);
+        told.extend(read_log(&mut reader, length, page, now));
+        prop_assert_eq!(seqs(&told), (from..=length).collect::<Vec<_>>());
+        prop_assert_eq!(reader.wanted(now + 10_000), None);
+    }
+
+    /// Whatever deltas are lost, doubled or reordered: what is told of a reply is a beginning of it.
+    #[test]
+    fn a_running_reply_is_told_from_its_beginning(order in prop::collection::vec(0..20_usize, 0..60)) {
+        let whole: String = ('a'..='t').collect();
+        let mut reader = caught_up();
+        let mut told = String::new();
+        for at in order {
+            let piece: String = whole.chars().skip(at).take(1 + at % 3).collect();
+            told += &text_of(&reader.published(delta(1, PLACE, at, &piece), 0));
+        }
+        prop_assert!(whole.starts_with(&told), "{}", told);
+    }
+}

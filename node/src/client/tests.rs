@@ -1,0 +1,133 @@
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::stream::BoxStream;
+use planck_common::{
+    AgentId, NodeId, SessionId,
+    command::{Mode, Prompt, Start},
+    reply::{Code, Refusal, encode},
+    subject::Address,
+};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::{Client, ClientError};
+use crate::bus::{Answer, Bus, BusError, Delivery, Published, Serving};
+
+/// A bus whose other end answers what it was told to, and remembers what it was asked.
+#[derive(Default)]
+struct Answers {
+    replies: Mutex<VecDeque<Result<String, BusError>>>,
+    asked: Mutex<Vec<(String, Value)>>,
+}
+
+#[async_trait]
+impl Bus for Answers {
+    fn publish(&self, _: String, _: Bytes) {}
+    fn publish_event(&self, _: Published) {}
+    fn turn_open(&self, _: &SessionId, _: &AgentId, _: bool) {}
+
+    async fn request(&self, to: &Address, body: Bytes, _: Duration) -> Result<Bytes, BusError> {
+        self.asked.lock().unwrap().push((to.to_string(), serde_json::from_slice(&body).unwrap()));
+        self.replies.lock().unwrap().pop_front().unwrap_or_else(|| Err(timed_out())).map(Bytes::from)
+    }
+
+    async fn subscribe(&self, subject: &str) -> Result<BoxStream<'static, Delivery>, BusError> {
+        Err(BusError::Denied(subject.into()))
+    }
+
+    async fn serve(&self, node: &NodeId, _: Answer) -> Result<Box<dyn Serving>, BusError> {
+        Err(BusError::Denied(node.to_string()))
+    }
+
+    fn is_connected(&self) -> bool {
+        true
+    }
+
+    async fn flush(&self, _: Duration) -> Result<(), BusError> {
+        Ok(())
+    }
+}
+
+fn timed_out() -> BusError {
+    BusError::TimedOut { subject: "x".into(), after: Duration::from_secs(1) }
+}
+
+fn refused(code: Code) -> Result<String, BusError> {
+    Ok(encode(&Err::<(), _>(Refusal::new(code, "no"))))
+}
+
+fn accepted() -> Result<String, BusError> {
+    Ok(r#"{"v":1,"ok":{"prompt_id":"p","session_id":"s","agent_id":"a","seq":7}}"#.into())
+}
+
+fn client(replies: impl IntoIterator<Item = Result<String, BusError>>) -> (Client, Arc<Answers>) {
+    let bus = Arc::new(Answers { replies: Mutex::new(replies.into_iter().collect()), asked: Mutex::default() });
+    (Client::new(bus.clone()), bus)
+}
+
+fn prompt(mode: Mode) -> Prompt {
+    Prompt { text: Some("hi".into()), content: None, prompt_id: None, mode, agent: None }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_prompt_is_repeated_with_its_own_id_until_it_is_accepted() {
+    let foreign = Ok(r#"{"stream":"X","seq":1}"#.to_owned());
+    let nobody = Err(BusError::NoResponders("x".into()));
+    let (client, bus) = client([refused(Code::Unavailable), foreign, Err(timed_out()), nobody, accepted()]);
+    let began = Instant::now();
+    assert_eq!(client.prompt("s", prompt(Mode::Queue)).await.unwrap().seq, 7);
+    assert_eq!(began.elapsed(), Duration::from_secs(8));
+    let asked = bus.asked.lock().unwrap();
+    assert_eq!(asked.len(), 5);
+    assert!(asked.iter().all(|ask| *ask == asked[0]));
+    assert!(asked[0].1["prompt_id"].is_string());
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_five_repetitions_it_is_given_up() {
+    let (client, bus) = client([]);
+    let error = client.start(Start { prompt: Some("hi".into()), ..start() }).await.unwrap_err();
+    assert!(matches!(error, ClientError::Unreachable(BusError::TimedOut { .. })), "{error}");
+    let asked = bus.asked.lock().unwrap();
+    assert_eq!(asked.len(), 6);
+    assert!(asked[0].1["session_id"].is_string() && asked[5] == asked[0]);
+}
+
+fn start() -> Start {
+    serde_json::from_value(json!({})).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_refused_for_good_is_not_repeated() {
+    for code in [Code::NotFound, Code::BadRequest, Code::Denied, Code::Limit, Code::TooLarge] {
+        let (client, bus) = client([refused(code)]);
+        let error = client.prompt("s", prompt(Mode::Queue)).await.unwrap_err();
+        assert!(matches!(error, ClientError::Refused(refusal) if refusal.code == code));
+        assert_eq!(bus.asked.lock().unwrap().len(), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_prompt_that_does_not_want_to_wait_does_not() {
+    let (client, bus) = client([refused(Code::Busy), accepted()]);
+    client.prompt("s", prompt(Mode::Reject)).await.unwrap_err();
+    assert_eq!(bus.asked.lock().unwrap().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_may_have_been_done_is_not_done_twice() {
+    let agent = AgentId::parse("a").unwrap();
+    let (done, bus) = client([Err(timed_out()), Ok(r#"{"v":1,"ok":{"state":"streaming"}}"#.into())]);
+    done.nudge(&agent, None).await.unwrap_err();
+    assert_eq!(bus.asked.lock().unwrap().len(), 1);
+
+    let (not_done, bus) = client([refused(Code::Unavailable), Ok(r#"{"v":1,"ok":{"state":"streaming"}}"#.into())]);
+    not_done.nudge(&agent, None).await.unwrap();
+    assert_eq!(bus.asked.lock().unwrap().len(), 2);
+}

@@ -1,0 +1,92 @@
+//! Where a view is cut. Calls and results stay together, the latest messages stay, and huge results are shortened.
+
+use planck_common::message::{Body, Part, Role};
+
+use super::{Line, Rules, tokens_of};
+
+/// No result is cut to less than this many characters.
+const SHORTEST: usize = 2_000;
+
+/// How a view is made smaller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cut {
+    /// The index of the first message that stays.
+    pub at: usize,
+    /// Results of tools that stay are cut to so many characters.
+    pub results: Option<usize>,
+}
+
+impl Cut {
+    /// The cut of a view that should have room in half of `threshold`; `None` where nothing is to be gained.
+    pub fn find(lines: &[Line], rules: &Rules, threshold: u64) -> Option<Self> {
+        let wanted = lines.len().saturating_sub(rules.keep_recent.max(1));
+        let at = (0..=wanted).rev().find(|at| is_legal(lines, *at)).unwrap_or(0);
+        let kept = lines.get(at..).unwrap_or_default();
+        let results = shortest_results(kept, threshold / 2);
+        let news = lines.get(..at).unwrap_or_default().iter().any(|line| !line.is_summary());
+        (news || results.is_some()).then_some(Self { at, results })
+    }
+}
+
+/// Whether calls and their results stay together when the view is cut before this message.
+pub fn is_legal(lines: &[Line], at: usize) -> bool {
+    lines.get(at).is_some_and(|line| line.body.role != Role::ToolResult)
+}
+
+/// The length to which results are cut so that all of them fit; `None` if they fit, or none is long enough to be cut.
+fn shortest_results(kept: &[Line], room: u64) -> Option<usize> {
+    let size: u64 = kept.iter().map(|line| line.tokens).sum();
+    let results = || kept.iter().flat_map(|line| &line.body.content).filter_map(result_text);
+    let share = usize::try_from(room * 4).unwrap_or(usize::MAX) / results().count().max(1);
+    let length = share.max(SHORTEST);
+    (size > room && results().any(|text| is_longer(text, length))).then_some(length)
+}
+
+fn result_text(part: &Part) -> Option<&str> {
+    match part {
+        Part::ToolResult { text, .. } => Some(text),
+        Part::Text { .. } | Part::Thinking { .. } | Part::ToolCall { .. } | Part::Image { .. } | Part::File { .. } => None,
+    }
+}
+
+fn is_longer(text: &str, length: usize) -> bool {
+    text.len() > length && text.chars().nth(length).is_some()
+}
+
+/// The message with its results cut to `length` characters; `None` if none is longer.
+pub fn shorten(body: &Body, length: usize) -> Option<Body> {
+    if !body.content.iter().filter_map(result_text).any(|text| is_longer(text, length)) {
+        return None;
+    }
+    let mut shorter = body.clone();
+    for part in &mut shorter.content {
+        if let Part::ToolResult { text, .. } = part
+            && is_longer(text, length)
+        {
+            *text = shortened(text, length);
+        }
+    }
+    Some(shorter)
+}
+
+/// The beginning and the end of a text, with a note of what is missing between them.
+pub(super) fn shortened(text: &str, length: usize) -> String {
+    let (head, tail) = (length - length / 4, length / 4);
+    let count = text.chars().count();
+    if count <= length {
+        return text.into();
+    }
+    let start: String = text.chars().take(head).collect();
+    let end: String = text.chars().skip(count - tail).collect();
+    format!("{start}\n[… {} characters cut to fit the context …]\n{end}", count - head - tail)
+}
+
+/// Tokens of what stays after a cut.
+pub(super) fn kept_tokens(lines: &[Line], cut: Cut) -> u64 {
+    let kept = lines.get(cut.at..).unwrap_or_default().iter();
+    kept.map(|line| match cut.results.and_then(|length| shorten(&line.body, length)) {
+        Some(shorter) => tokens_of(&shorter),
+        None => line.tokens,
+    })
+    .sum()
+}

@@ -1,0 +1,75 @@
+//! The local compactor: one model call of the agent's own model, without tools.
+
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use planck_common::{
+    message::{Body, Metadata, Part, Role},
+    spec::ModelRef,
+    usage::Usage,
+};
+
+use super::{Material, Request};
+use crate::{
+    agent::input::CompactionResult,
+    llm::{Head, Llm, Progress, Provider},
+    model::{Chunk, Failure},
+};
+
+/// The longest summary asked for, in tokens.
+const SUMMARY: u64 = 8_192;
+
+/// Summarises what is older than the cut.
+pub async fn run(models: Arc<Llm>, client: reqwest::Client, model: ModelRef, material: Material) -> CompactionResult {
+    let provider = match models.provider(&model) {
+        Ok(provider) => provider,
+        Err(error) => return CompactionResult::Failed(error.to_string()),
+    };
+    let max_output = models.card(&model).max_output.min(SUMMARY);
+    let (request, keep_from) = (material.request(), material.keep_from());
+    drop(material);
+    match ask(&provider, &client, &model, request, max_output).await {
+        Ok((text, usage)) => CompactionResult::Summary { text, keep_from, by: "local".into(), usage },
+        Err(failure) => CompactionResult::Failed(failure.message),
+    }
+}
+
+async fn ask(
+    provider: &Arc<dyn Provider>,
+    client: &reqwest::Client,
+    model: &ModelRef,
+    request: Request,
+    max_output: u64,
+) -> Result<(String, Usage), Failure> {
+    let mut encoder = provider.encoder(Head {
+        model: model.id.clone(),
+        system_prompt: request.system.into(),
+        tools: Arc::new([]),
+        opts: serde_json::Map::new(),
+        max_output,
+    });
+    encoder.push(&Body {
+        role: Role::User,
+        custom: None,
+        content: vec![Part::text(request.user)],
+        metadata: Metadata::default(),
+    });
+    let body = encoder.request();
+    drop(encoder);
+    let mut stream = provider.stream(client, &model.id, body);
+    let (mut text, mut usage) = (String::new(), Usage::default());
+    while let Some(progress) = stream.next().await {
+        match progress? {
+            Progress::Chunks(chunks) => chunks.iter().for_each(|chunk| take(&mut text, chunk)),
+            Progress::Finished(finish) => usage = finish.usage,
+        }
+    }
+    Ok((text, usage))
+}
+
+fn take(text: &mut String, chunk: &Chunk) {
+    match chunk {
+        Chunk::Text { text: more, .. } => text.push_str(more),
+        Chunk::Thinking { .. } | Chunk::Signature { .. } | Chunk::Redacted { .. } | Chunk::Call { .. } | Chunk::Args { .. } => {}
+    }
+}

@@ -1,0 +1,30 @@
+//! Configuration: defaults, three files, the environment and flags laid over each other, every value with its origin, and
+//! every mistake reported at once.
+
+pub mod key;
+pub mod origin;
+pub mod setting;
+
+mod document;
+mod environment;
+mod values;
+
+mod section;
+
+pub mod load;
+mod rules;
+pub mod trust;
+
+pub mod show;
+
+pub use crate::secret::Secret;
+pub use load::{Loaded, Sources};
+pub use origin::{Origin, Problem, Problems};
+pub use section::{
+    Cluster, Compaction, Config, Dirs, Limits, ModelEntry, Models, Nats, Node, PROVIDER_NAMES, PlainTool, Prices, Provider,
+    Providers, SessionLimits, Sidecars, Store, Telemetry, Tools,
+};
+pub use setting::{Address, Choice, LogFormat, Named, Period, Sandbox, StoreKind, Synchronous};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,106 @@
+//! Where a value stands: `section.key`, and what is known of each key.
+
+use std::fmt;
+
+/// The words of a key. In a pattern `*` stands for any one word.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct KeyPath(Vec<String>);
+
+impl KeyPath {
+    /// From words joined by dots, none of which holds a dot itself.
+    pub fn of(dotted: &str) -> Self {
+        Self(dotted.split('.').map(Into::into).collect())
+    }
+
+    pub fn then(&self, word: &str) -> Self {
+        let mut words = self.0.clone();
+        words.push(word.into());
+        Self(words)
+    }
+
+    pub fn words(&self) -> &[String] {
+        &self.0
+    }
+
+    pub fn section(&self) -> &str {
+        self.0.first().map_or("", String::as_str)
+    }
+
+    pub fn starts_with(&self, other: &Self) -> bool {
+        self.0.starts_with(&other.0)
+    }
+
+    /// Whether this pattern describes `path`.
+    pub fn matches(&self, path: &Self) -> bool {
+        self.0.len() == path.0.len() && self.covers(path)
+    }
+
+    /// Whether this pattern describes something below `path`.
+    pub fn is_below(&self, path: &Self) -> bool {
+        self.0.len() > path.0.len() && self.covers(path)
+    }
+
+    fn covers(&self, path: &Self) -> bool {
+        self.0.iter().zip(&path.0).all(|(pattern, word)| pattern == "*" || pattern == word)
+    }
+
+    /// This pattern with the words of `path` where it leaves them open.
+    pub fn filled_from(&self, path: &Self) -> Self {
+        let fill = |(at, word): (usize, &String)| match word.as_str() {
+            "*" => path.0.get(at).cloned().unwrap_or_else(|| "NAME".into()),
+            _ => word.clone(),
+        };
+        Self(self.0.iter().enumerate().map(fill).collect())
+    }
+
+    /// The name of its variable: `PLANCK_<SECTION>_<KEY>`.
+    pub fn variable(&self) -> String {
+        let words = self.0.iter().map(|word| if word == "*" { "<NAME>".into() } else { upper(word) });
+        words.fold("PLANCK".into(), |name, word| format!("{name}_{word}"))
+    }
+}
+
+fn upper(word: &str) -> String {
+    word.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect()
+}
+
+impl fmt::Display for KeyPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, word) in self.0.iter().enumerate() {
+            let dot = if at == 0 { "" } else { "." };
+            let bare = word == "*" || word.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
+            if bare { write!(f, "{dot}{word}")? } else { write!(f, "{dot}{word:?}")? }
+        }
+        Ok(())
+    }
+}
+
+/// What the documentation says of a key.
+#[derive(Debug, Clone)]
+pub struct Key {
+    pub pattern: KeyPath,
+    pub kind: String,
+    /// `None`: unset.
+    pub default: Option<String>,
+    pub about: String,
+    /// A project's own file may set it only in a trusted folder.
+    pub guarded: bool,
+}
+
+/// What a section says of one of its fields.
+#[derive(Debug, Clone, Copy)]
+pub struct About {
+    pub text: &'static str,
+    pub guarded: bool,
+}
+
+/// The known key a mistaken one most likely means.
+pub fn nearest(keys: &[Key], path: &KeyPath) -> Option<KeyPath> {
+    let wanted = path.to_string();
+    keys.iter()
+        .map(|key| key.pattern.filled_from(path))
+        .map(|known| (strsim::jaro_winkler(&known.to_string(), &wanted), known))
+        .filter(|(likeness, _)| *likeness > 0.75)
+        .max_by(|(a, _), (b, _)| a.total_cmp(b))
+        .map(|(_, known)| known)
+}

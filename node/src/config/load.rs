@@ -1,0 +1,201 @@
+//! From all sources to one configuration, or to everything that is wrong with them.
+
+use std::{
+    collections::BTreeMap,
+    fmt, fs, io,
+    path::{Path, PathBuf},
+};
+
+use super::{
+    Config, document, environment,
+    key::{About, Key, KeyPath, nearest},
+    origin::{Origin, Problem, Problems},
+    rules,
+    setting::Field,
+    trust::Trusted,
+    values::{Given, Raw, Values, World},
+};
+
+/// Where values are looked for. Nothing else is read.
+#[derive(Clone, Default)]
+pub struct Sources {
+    pub home: Option<PathBuf>,
+    /// The folder planck was started in.
+    pub folder: PathBuf,
+    /// `--config FILE`.
+    pub file: Option<PathBuf>,
+    pub environment: BTreeMap<String, String>,
+    /// Key, value, and the flag that gave it.
+    pub flags: Vec<(String, String, String)>,
+}
+
+impl Sources {
+    /// Those of this process.
+    pub fn of_process(file: Option<PathBuf>, flags: Vec<(String, String, String)>) -> io::Result<Self> {
+        let utf8 =
+            |(name, text): (std::ffi::OsString, std::ffi::OsString)| Some((name.into_string().ok()?, text.into_string().ok()?));
+        let environment: BTreeMap<_, _> = std::env::vars_os().filter_map(utf8).collect();
+        let home = environment.get("HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
+        Ok(Self { home, folder: std::env::current_dir()?, file, environment, flags })
+    }
+
+    /// `~/.planck`.
+    pub fn user_folder(&self) -> Option<PathBuf> {
+        self.home.as_ref().map(|home| home.join(".planck"))
+    }
+
+    fn user_file(&self) -> Option<PathBuf> {
+        Some(self.user_folder()?.join("config.toml"))
+    }
+
+    fn project_file(&self) -> Option<PathBuf> {
+        Some(self.folder.join(".planck/config.toml")).filter(|path| Some(path) != self.user_file().as_ref())
+    }
+}
+
+/// A configuration, and where each of its values came from.
+pub struct Loaded {
+    pub config: Config,
+    /// The files that were found.
+    pub files: Vec<PathBuf>,
+    values: Values,
+}
+
+impl fmt::Debug for Loaded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Loaded").field("config", &self.config).field("files", &self.files).finish_non_exhaustive()
+    }
+}
+
+impl Loaded {
+    pub fn origin(&self, key: &KeyPath) -> Origin {
+        self.values.origin(key)
+    }
+}
+
+/// Every key there is.
+pub fn keys() -> Vec<Key> {
+    Config::default().keys(&KeyPath::default(), About { text: "", guarded: false })
+}
+
+/// Reads all sources.
+pub fn load(sources: &Sources) -> Result<Loaded, Problems> {
+    let world = World { environment: sources.environment.clone(), home: sources.home.clone() };
+    let mut loader = Loader { keys: keys(), values: Values::new(world), files: Vec::new() };
+    loader.user_file(sources);
+    loader.project_file(sources);
+    loader.named_file(sources);
+    loader.environment(sources);
+    loader.flags(sources);
+    loader.finish()
+}
+
+struct Loader {
+    keys: Vec<Key>,
+    values: Values,
+    files: Vec<PathBuf>,
+}
+
+impl Loader {
+    fn user_file(&mut self, sources: &Sources) {
+        if let Some(path) = sources.user_file() {
+            self.file(&path, false, None);
+        }
+    }
+
+    fn project_file(&mut self, sources: &Sources) {
+        if let Some(path) = sources.project_file() {
+            let trusted = sources.user_folder().is_some_and(|user| Trusted::at(&user).holds(&sources.folder));
+            self.file(&path, false, (!trusted).then_some(sources.folder.as_path()));
+        }
+    }
+
+    fn named_file(&mut self, sources: &Sources) {
+        if let Some(path) = &sources.file {
+            self.file(path, true, None);
+        }
+    }
+
+    fn file(&mut self, path: &Path, must_exist: bool, untrusted: Option<&Path>) {
+        let text = match fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !must_exist => return,
+            Err(error) => return self.values.problems.push(unreadable(path, &error)),
+        };
+        let (values, problems) = document::parse(path.into(), &text);
+        self.values.problems.extend(problems);
+        self.files.push(path.into());
+        for (key, given) in values {
+            match untrusted.filter(|_| self.is_guarded(&key)) {
+                Some(folder) => self.values.problems.push(guarded(key, given, folder)),
+                None => self.take(key, given),
+            }
+        }
+    }
+
+    fn is_guarded(&self, path: &KeyPath) -> bool {
+        self.keys.iter().any(|key| key.guarded && key.pattern.matches(path))
+    }
+
+    fn environment(&mut self, sources: &Sources) {
+        let (values, problems) = environment::read(&sources.environment, &self.keys);
+        self.values.problems.extend(problems);
+        values.into_iter().for_each(|(key, given)| self.take(key, given));
+    }
+
+    fn flags(&mut self, sources: &Sources) {
+        for (key, text, flag) in &sources.flags {
+            let given = Given { raw: Raw::Text(text.clone()), origin: Origin::Flag(flag.clone()) };
+            self.take(KeyPath::of(key), given);
+        }
+    }
+
+    fn take(&mut self, path: KeyPath, given: Given) {
+        if self.keys.iter().any(|key| key.pattern.matches(&path)) {
+            return self.values.put(path, given);
+        }
+        let below = self.keys.iter().any(|key| key.pattern.is_below(&path));
+        match &given.raw {
+            Raw::Toml(toml::Value::Table(table)) if below && table.is_empty() => {}
+            Raw::Toml(_) | Raw::Text(_) => self.values.problems.push(unknown(&self.keys, path, given.origin, below)),
+        }
+    }
+
+    fn finish(mut self) -> Result<Loaded, Problems> {
+        let config = Config::default().read(&KeyPath::default(), &mut self.values);
+        let broken = rules::check(&config);
+        let origins = broken.into_iter().map(|broken| broken.at(&self.values)).collect::<Vec<_>>();
+        self.values.problems.extend(origins);
+        match self.values.problems.is_empty() {
+            true => Ok(Loaded { config, files: self.files, values: self.values }),
+            false => Err(Problems(self.values.problems)),
+        }
+    }
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> Problem {
+    Problem {
+        origin: Origin::File { path: path.to_path_buf().into(), line: 0 },
+        key: None,
+        what: format!("cannot read it: {error}"),
+        remedy: "name a file that you can read".into(),
+    }
+}
+
+fn guarded(key: KeyPath, given: Given, folder: &Path) -> Problem {
+    Problem {
+        origin: given.origin,
+        key: Some(key),
+        what: "a project's own file may not set this until its folder is trusted".into(),
+        remedy: format!("read the file, then run `planck trust {}`", folder.display()),
+    }
+}
+
+fn unknown(keys: &[Key], path: KeyPath, origin: Origin, below: bool) -> Problem {
+    let (what, remedy) = match (below, nearest(keys, &path)) {
+        (true, _) => ("this is a section, not a value", format!("write `[{path}]` and its keys below it")),
+        (false, Some(known)) => ("unknown key", format!("did you mean `{known}`?")),
+        (false, None) => ("unknown key", "take it out; `planck config show` lists every key".into()),
+    };
+    Problem { origin, key: Some(path), what: what.into(), remedy }
+}

@@ -1,0 +1,58 @@
+//! Where a value came from, and what is wrong with it.
+
+use std::{fmt, path::PathBuf, sync::Arc};
+
+use super::key::KeyPath;
+
+/// Later ones win over earlier ones.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    Default,
+    File { path: Arc<PathBuf>, line: usize },
+    Environment(String),
+    Flag(String),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File { path, line } => write!(f, "{}:{line}", path.display()),
+            Self::Environment(name) => write!(f, "environment {name}"),
+            Self::Flag(flag) => write!(f, "flag {flag}"),
+        }
+    }
+}
+
+/// One mistake: where, which key, what, and the way out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    pub origin: Origin,
+    pub key: Option<KeyPath>,
+    pub what: String,
+    pub remedy: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { origin, key, what, remedy } = self;
+        match key {
+            Some(key) => write!(f, "{origin}: `{key}`: {what}; {remedy}"),
+            None => write!(f, "{origin}: {what}; {remedy}"),
+        }
+    }
+}
+
+/// Everything that is wrong, a line each.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problems(pub Vec<Problem>);
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = self.0.len();
+        write!(f, "the configuration has {count} problem{}", if count == 1 { "" } else { "s" })?;
+        self.0.iter().try_for_each(|problem| write!(f, "\n  {problem}"))
+    }
+}
+
+impl std::error::Error for Problems {}

@@ -1,0 +1,183 @@
+//! What must hold between values.
+
+use planck_common::subject::Prefix;
+
+use super::{
+    Cluster, Config, ModelEntry, key::KeyPath, origin::Problem, section::PROVIDER_NAMES, setting::Period, values::Values,
+};
+
+/// A rule that does not hold, and the key to turn.
+#[derive(Debug)]
+pub struct Broken {
+    key: KeyPath,
+    what: String,
+    remedy: String,
+}
+
+impl Broken {
+    fn new(key: &str, what: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { key: KeyPath::of(key), what: what.into(), remedy: remedy.into() }
+    }
+
+    pub fn at(self, values: &Values) -> Problem {
+        Problem { origin: values.origin(&self.key), key: Some(self.key), what: self.what, remedy: self.remedy }
+    }
+}
+
+/// Every rule that does not hold.
+pub fn check(config: &Config) -> Vec<Broken> {
+    let groups = [numbers(config), addresses(config), models(config), sidecars(config), times(&config.cluster)];
+    groups.into_iter().flatten().collect()
+}
+
+fn numbers(config: &Config) -> Vec<Broken> {
+    let provider =
+        |name: &str| config.providers.find(name).map_or(1, |provider| provider.max_attempts.min(provider.max_concurrent));
+    let mut broken = Vec::new();
+    for (key, value) in [
+        ("node.capacity", config.node.capacity),
+        ("node.threads", config.node.threads.unwrap_or(1)),
+        ("store.pool", config.store.pool.unwrap_or(1)),
+        ("limits.max_requests_per_turn", config.limits.max_requests_per_turn),
+        ("limits.session.max_agents", config.limits.session.max_agents),
+        ("tools.concurrency", config.tools.concurrency),
+        ("tools.repeat_note", config.tools.repeat_note),
+    ] {
+        if value == 0 {
+            broken.push(Broken::new(key, "0 would let nothing happen", "write 1 or more"));
+        }
+    }
+    for name in PROVIDER_NAMES {
+        if provider(name) == 0 {
+            let key = format!("providers.{name}");
+            broken.push(Broken::new(&key, "`max_attempts` and `max_concurrent` must be 1 or more", "raise the one that is 0"));
+        }
+    }
+    if !(0.1..=0.95).contains(&config.compaction.ratio) {
+        broken.push(Broken::new("compaction.ratio", "out of range", "write a share between 0.1 and 0.95"));
+    }
+    if config.tools.repeat_refuse <= config.tools.repeat_note {
+        broken.push(Broken::new("tools.repeat_refuse", "not above `tools.repeat_note`", "the note must come first"));
+    }
+    broken
+}
+
+fn addresses(config: &Config) -> Vec<Broken> {
+    let mut broken = Vec::new();
+    if config.store.kind().is_none() {
+        let what = format!("`{}` names no store", config.store.url);
+        broken.push(Broken::new("store.url", what, "write `sqlite:DIR` or `postgres://…`"));
+    }
+    if let Err(error) = Prefix::parse(&config.nats.subject_prefix) {
+        broken.push(Broken::new("nats.subject_prefix", error.to_string(), "write words joined by dots, or nothing"));
+    }
+    if !matches!(config.nats.replicas, 1 | 3 | 5) {
+        broken.push(Broken::new("nats.replicas", "JetStream keeps 1, 3 or 5 copies", "write 1 alone, 3 in a cluster"));
+    }
+    if config.nats.tls_cert.is_some() != config.nats.tls_key.is_some() {
+        broken.push(Broken::new(
+            "nats.tls_cert",
+            "a client's certificate needs its key",
+            "set `tls_cert` and `tls_key`, or neither",
+        ));
+    }
+    if config.nats.creds.is_some() && config.nats.nkey.is_some() {
+        broken.push(Broken::new("nats.nkey", "both `creds` and `nkey` are set", "set one of them"));
+    }
+    broken
+}
+
+fn models(config: &Config) -> Vec<Broken> {
+    let entries = &config.models.entries.0;
+    let mut broken: Vec<Broken> = entries.iter().filter_map(|(name, entry)| unserved(name, entry)).collect();
+    if let Some(default) = &config.models.default {
+        let provider = default.split_once(':').map(|(provider, _)| provider);
+        let known = entries.contains_key(default) || provider.is_some_and(|name| PROVIDER_NAMES.contains(&name));
+        if !known {
+            let remedy = format!("write `provider:model` with one of {}, or the name of an entry", PROVIDER_NAMES.join(", "));
+            broken.push(Broken::new("models.default", format!("`{default}` names no model"), remedy));
+        }
+    }
+    broken
+}
+
+fn unserved(name: &str, entry: &ModelEntry) -> Option<Broken> {
+    let what = match &entry.provider {
+        None => "no provider".to_owned(),
+        Some(provider) if !PROVIDER_NAMES.contains(&provider.as_str()) => format!("unknown provider `{provider}`"),
+        Some(_) => return None,
+    };
+    let key = KeyPath::of("models.entries").then(name).then("provider");
+    Some(Broken { key, what, remedy: format!("write one of {}", PROVIDER_NAMES.join(", ")) })
+}
+
+fn sidecars(config: &Config) -> Vec<Broken> {
+    let mut broken = Vec::new();
+    for (name, tool) in &config.sidecars.tools.0 {
+        let at = |word| KeyPath::of("sidecars.tools").then(name).then(word);
+        if tool.subject.is_empty() {
+            broken.push(Broken { key: at("subject"), what: "no subject".into(), remedy: "write the subject to ask".into() });
+        }
+        if planck_common::event::Effect::find(&tool.effect).is_none() {
+            let remedy = "write pure, idempotent or mutating".into();
+            broken.push(Broken { key: at("effect"), what: format!("unknown effect `{}`", tool.effect), remedy });
+        }
+        let schema = serde_json::from_str::<serde_json::Value>(&tool.parameters);
+        if !schema.is_ok_and(|schema| schema.is_object()) {
+            let remedy = "write the schema of an object, as JSON in a text".into();
+            broken.push(Broken { key: at("parameters"), what: "not a JSON Schema".into(), remedy });
+        }
+    }
+    broken
+}
+
+/// A time must be at least another, so many times.
+struct AtLeast {
+    key: &'static str,
+    value: Period,
+    times: u32,
+    other: (&'static str, Period),
+    why: &'static str,
+}
+
+fn times(cluster: &Cluster) -> Vec<Broken> {
+    let at_least = |key, value, times, other, why| AtLeast { key, value, times, other, why };
+    let heartbeat = ("heartbeat", cluster.heartbeat);
+    let suspicion = ("suspicion", cluster.suspicion);
+    let proof = ("proof_every", cluster.proof_every);
+    let rules = [
+        at_least("heartbeat", cluster.heartbeat, 1, ("50ms", Period::millis(50)), "faster ones drown the bus"),
+        at_least("suspicion", cluster.suspicion, 4, heartbeat, "a few lost heartbeats would kill a healthy node"),
+        at_least("echo_limit", cluster.echo_limit, 3, heartbeat, "a node would suspend itself over one lost heartbeat"),
+        at_least("settle", cluster.settle, 1, suspicion, "a judge that was away would convict whom it could not hear"),
+        at_least("proof_fresh", cluster.proof_fresh, 2, proof, "no judge's proof would be young enough"),
+        at_least("proof_limit", cluster.proof_limit, 3, proof, "nodes would suspend themselves during every election"),
+        at_least("reap_after", cluster.reap_after, 4, ("250ms", Period::millis(250)), "a busy node's tools would be killed"),
+        at_least(
+            "tool_grace",
+            cluster.tool_grace,
+            1,
+            ("reap_after", cluster.reap_after),
+            "a dead node's tools could still write",
+        ),
+        at_least("sweep", cluster.sweep, 1, ("1s", Period::seconds(1)), "sweeps would load the database"),
+    ];
+    let mut broken: Vec<Broken> = rules.into_iter().filter_map(AtLeast::check).collect();
+    if cluster.echo_limit.0 >= cluster.suspicion.0 {
+        let what = "not below `cluster.suspicion`: a node would work on after its peers gave it up";
+        broken.push(Broken::new("cluster.echo_limit", what, format!("write less than {}", cluster.suspicion)));
+    }
+    broken
+}
+
+impl AtLeast {
+    fn check(self) -> Option<Broken> {
+        let Self { key, value, times, other: (name, other), why } = self;
+        let least = other.0.saturating_mul(times);
+        let what = || match times {
+            1 => format!("{value} is less than {name}: {why}"),
+            times => format!("{value} is less than {times} times `{name}`: {why}"),
+        };
+        (value.0 < least).then(|| Broken::new(&format!("cluster.{key}"), what(), format!("write {} or more", Period(least))))
+    }
+}

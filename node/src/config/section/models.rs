@@ -1,0 +1,45 @@
+//! `[models]`
+
+use crate::config::setting::{Address, Named};
+
+section! {
+    /// The default model, and what the built-in catalogue does not know.
+    Models {
+        /// `provider:model` for agents that name none. Unset: the first provider that has a key.
+        default: Option<String> = None;
+        /// A model under a name of your choice; what is unset comes from the catalogue.
+        entries: Named<ModelEntry> = Named::default();
+    }
+}
+
+section! {
+    /// One model.
+    ModelEntry {
+        /// Who serves it: anthropic, openai, google, ollama, llama_cpp or scripted.
+        provider: Option<String> = None;
+        /// The provider's name of it; the entry's own name unless said.
+        model: Option<String> = None;
+        /// Where it is served, if not where the provider is.
+        base_url: Option<Address> = None, guarded;
+        /// Tokens of prompt and answer together.
+        context_window: Option<u64> = None;
+        /// Tokens of an answer.
+        max_output: Option<u64> = None;
+        /// US dollars per million tokens.
+        prices: Prices = Prices::default();
+    }
+}
+
+section! {
+    /// US dollars per million tokens.
+    Prices {
+        /// US dollars per million tokens of prompt.
+        input: Option<f64> = None;
+        /// US dollars per million tokens of answer.
+        output: Option<f64> = None;
+        /// US dollars per million tokens read from the prompt cache.
+        cache_read: Option<f64> = None;
+        /// US dollars per million tokens written to the prompt cache.
+        cache_write: Option<f64> = None;
+    }
+}

@@ -1,0 +1,23 @@
+//! `[node]`
+
+use std::path::PathBuf;
+
+use crate::config::setting::{Named, Period};
+
+section! {
+    /// What this node is called, and how much it takes on.
+    Node {
+        /// What people call it; the host's name unless said.
+        name: Option<String> = None;
+        /// What it is good for; a team's member may ask for such labels.
+        labels: Named<String> = Named::default();
+        /// How many agents it hosts at most.
+        capacity: u32 = 1_000;
+        /// Threads that agents run on; one for each core unless said.
+        threads: Option<u32> = None;
+        /// What this node keeps for itself.
+        data_dir: PathBuf = "~/.planck".into(), guarded;
+        /// How long a drain waits for running turns before it hands them over as they are.
+        drain_timeout: Period = Period::seconds(120);
+    }
+}

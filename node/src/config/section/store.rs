@@ -1,0 +1,36 @@
+//! `[store]`
+
+use crate::config::setting::{Address, Period, StoreKind, Synchronous};
+
+section! {
+    /// Where sessions are kept.
+    Store {
+        /// `sqlite:DIR`, a folder of session files for one host, or `postgres://…` for any number of hosts.
+        url: Address = Address::new("sqlite:.planck/sessions"), guarded;
+        /// What SQLite's commits survive: the death of every process (`normal`), the loss of power too (`full`).
+        synchronous: Synchronous = Synchronous::Normal;
+        /// Connections to Postgres, or open session files of SQLite.
+        pool: Option<u32> = None;
+        /// How long one statement of Postgres may take.
+        statement_timeout: Period = Period::seconds(5);
+        /// Closed sessions not written to for so long are removed; kept for ever unless said.
+        retention: Option<Period> = None;
+    }
+}
+
+impl Store {
+    /// What its address names; `None` for an address of neither kind.
+    pub fn kind(&self) -> Option<StoreKind> {
+        match self.url.scheme() {
+            "sqlite" => Some(StoreKind::Sqlite),
+            "postgres" | "postgresql" => Some(StoreKind::Postgres),
+            _ => None,
+        }
+    }
+
+    /// The folder of session files.
+    pub fn folder(&self) -> Option<&str> {
+        let rest = self.url.reveal().strip_prefix("sqlite:")?;
+        Some(rest.strip_prefix("//").unwrap_or(rest))
+    }
+}

@@ -1,0 +1,104 @@
+//! Kinds of values: how each is written in a file, in the environment, and how it is shown.
+
+mod choice;
+mod period;
+mod plain;
+mod references;
+
+use std::{collections::BTreeMap, fmt};
+
+pub use choice::{Choice, LogFormat, Sandbox, StoreKind, Synchronous};
+pub use period::Period;
+pub use references::Address;
+
+use super::{
+    key::{About, Key, KeyPath},
+    values::{Raw, Values, World},
+};
+
+/// Why a value cannot be read.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Wrong {
+    pub what: String,
+    pub remedy: String,
+}
+
+impl Wrong {
+    fn kind<T: Setting>(raw: &Raw) -> Self {
+        let found = match raw {
+            Raw::Toml(toml::Value::String(text)) | Raw::Text(text) => format!("{text:?}"),
+            Raw::Toml(value) => format!("`{}`", value.to_string().trim()),
+        };
+        Self { what: format!("{found} is not {}", T::kind()), remedy: format!("write {}", T::kind()) }
+    }
+}
+
+/// One value.
+pub trait Setting: Sized + Clone {
+    /// What is to be written, as in "write …".
+    fn kind() -> String;
+    fn parse(raw: &Raw, world: &World) -> Result<Self, Wrong>;
+    /// For a person; `None` for nothing. Never a secret.
+    fn show(&self) -> Option<String>;
+    /// A default as it stands for this user: paths under `~` are spelled out.
+    fn at_home(self, _: &World) -> Self {
+        self
+    }
+}
+
+/// What a section is made of: single values, sections, and sections by name.
+pub trait Field: Sized + Clone {
+    /// The keys at and below `at`, this being the default.
+    fn keys(&self, at: &KeyPath, about: About) -> Vec<Key>;
+    /// What was given, and this where nothing was.
+    fn read(self, at: &KeyPath, values: &mut Values) -> Self;
+    /// Each value at and below `at` as text.
+    fn show(&self, at: &KeyPath, into: &mut Vec<(KeyPath, Option<String>)>);
+}
+
+impl<T: Setting> Field for T {
+    fn keys(&self, at: &KeyPath, about: About) -> Vec<Key> {
+        let about_text = about.text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let default = Setting::show(self).filter(|text| !text.is_empty());
+        vec![Key { pattern: at.clone(), kind: T::kind(), default, about: about_text, guarded: about.guarded }]
+    }
+
+    fn read(self, at: &KeyPath, values: &mut Values) -> Self {
+        values.read(at, self)
+    }
+
+    fn show(&self, at: &KeyPath, into: &mut Vec<(KeyPath, Option<String>)>) {
+        into.push((at.clone(), Setting::show(self)));
+    }
+}
+
+/// Fields of one kind under names of the reader's choice.
+#[derive(Clone, PartialEq)]
+pub struct Named<T>(pub BTreeMap<String, T>);
+
+impl<T> Default for Named<T> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Named<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl<T: Field + Default> Field for Named<T> {
+    fn keys(&self, at: &KeyPath, about: About) -> Vec<Key> {
+        T::default().keys(&at.then("*"), about)
+    }
+
+    fn read(self, at: &KeyPath, values: &mut Values) -> Self {
+        let names = values.children(at);
+        Self(names.into_iter().map(|name| (name.clone(), T::default().read(&at.then(&name), values))).collect())
+    }
+
+    fn show(&self, at: &KeyPath, into: &mut Vec<(KeyPath, Option<String>)>) {
+        self.0.iter().for_each(|(name, value)| value.show(&at.then(name), into));
+    }
+}

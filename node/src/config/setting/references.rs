@@ -1,0 +1,125 @@
+//! Secrets, which files only refer to, and addresses, whose passwords are not shown.
+
+use std::{fmt, fs};
+
+use super::{Setting, Wrong, plain::text};
+use crate::config::{
+    Secret,
+    values::{Raw, World},
+};
+
+impl Setting for Secret {
+    fn kind() -> String {
+        "`env:NAME` or `file:PATH`".into()
+    }
+
+    fn parse(raw: &Raw, world: &World) -> Result<Self, Wrong> {
+        let written = text(raw).unwrap_or_default();
+        match (written.split_once(':'), raw) {
+            (Some(("env", name)), _) => from_environment(name, world),
+            (Some(("file", path)), _) => from_file(path, world),
+            (_, Raw::Text(text)) if !text.is_empty() => Ok(Self::new(text.trim())),
+            (_, Raw::Text(_) | Raw::Toml(_)) => Err(Wrong {
+                what: "a secret does not stand in a file".into(),
+                remedy: format!("write {}, and take the secret out of the file", Self::kind()),
+            }),
+        }
+    }
+
+    fn show(&self) -> Option<String> {
+        Some("(set)".into())
+    }
+}
+
+fn from_environment(name: &str, world: &World) -> Result<Secret, Wrong> {
+    world.environment.get(name).map(|text| Secret::new(text.trim())).ok_or_else(|| Wrong {
+        what: format!("the variable {name} is not set"),
+        remedy: format!("set {name}, or take the key out"),
+    })
+}
+
+fn from_file(path: &str, world: &World) -> Result<Secret, Wrong> {
+    let path = std::path::PathBuf::parse(&Raw::Text(path.into()), world)?;
+    let text = fs::read_to_string(&path).map_err(|error| Wrong {
+        what: format!("cannot read {}: {error}", path.display()),
+        remedy: "put the secret there, readable to you alone, or take the key out".into(),
+    })?;
+    Ok(Secret::new(text.trim()))
+}
+
+/// A URL that may carry a user and a password, which it does not show.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Address(String);
+
+impl Address {
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The whole text, password included, for the client that connects.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+
+    /// What stands before the first colon.
+    pub fn scheme(&self) -> &str {
+        self.0.split_once(':').map_or("", |(scheme, _)| scheme)
+    }
+}
+
+/// Without what stands between `//` and `@`, in each of several addresses, and without query values.
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = self.0.split(',').map(without_password).collect::<Vec<_>>().join(",");
+        f.write_str(&shown)
+    }
+}
+
+fn without_password(address: &str) -> String {
+    let (address, query) = address.split_once('?').map_or((address, ""), |(address, _)| (address, "?…"));
+    let shown = match address.split_once("//").map(|(scheme, rest)| (scheme, rest.rsplit_once('@'))) {
+        Some((scheme, Some((_, host)))) => format!("{scheme}//***@{host}"),
+        Some((_, None)) | None => address.into(),
+    };
+    shown + query
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Setting for Address {
+    fn kind() -> String {
+        "an address like scheme://host:port".into()
+    }
+
+    fn parse(raw: &Raw, _: &World) -> Result<Self, Wrong> {
+        let fits = |text: &&str| !text.trim().is_empty() && !text.chars().any(char::is_whitespace);
+        let wrong = || Wrong { what: "this is not an address".into(), remedy: format!("write {}", Self::kind()) };
+        text(raw).filter(fits).map(Self::new).ok_or_else(wrong)
+    }
+
+    fn show(&self) -> Option<String> {
+        Some(self.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_keeps_its_password_to_itself() {
+        for (address, shown) in [
+            ("postgres://me:pw@db:5432/x?password=pw", "postgres://***@db:5432/x?…"),
+            ("nats://a:b@one:4222,nats://two:4222", "nats://***@one:4222,nats://two:4222"),
+            ("postgres://me:p@w@db/x", "postgres://***@db/x"),
+            ("sqlite:.planck/sessions", "sqlite:.planck/sessions"),
+        ] {
+            assert_eq!(Address::new(address).to_string(), shown);
+            assert_eq!(format!("{:?}", Address::new(address)), shown);
+        }
+    }
+}

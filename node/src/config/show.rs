@@ -1,0 +1,71 @@
+//! The configuration as text: every value with its origin, and the table of all keys for the documentation.
+
+use std::fmt::Write as _;
+
+use super::{
+    environment::honoured_name,
+    key::{Key, KeyPath},
+    load::{Loaded, keys},
+    origin::Origin,
+    setting::Field as _,
+};
+
+/// One value in force.
+#[derive(Debug, Clone)]
+pub struct Shown {
+    pub key: KeyPath,
+    /// `None`: unset.
+    pub value: Option<String>,
+    pub origin: Origin,
+}
+
+/// Every value in force, in the order of the sections. A secret is only said to be set.
+pub fn values(loaded: &Loaded) -> Vec<Shown> {
+    let mut shown = Vec::new();
+    loaded.config.show(&KeyPath::default(), &mut shown);
+    shown.into_iter().map(|(key, value)| Shown { origin: loaded.origin(&key), key, value }).collect()
+}
+
+/// The page `docs/configuration.md`.
+pub fn page() -> String {
+    let mut page = String::from(PREFACE);
+    let mut section = String::new();
+    for key in keys() {
+        if key.pattern.section() != section {
+            section = key.pattern.section().into();
+            let _ = write!(page, "\n## `[{section}]`\n\n| key | value | default | what |\n|---|---|---|---|\n");
+        }
+        page.push_str(&row(&key));
+    }
+    page
+}
+
+fn row(key: &Key) -> String {
+    let default = key.default.as_ref().map_or("–".into(), |text| format!("`{text}`"));
+    let variable = honoured_name(&key.pattern).map_or(String::new(), |name| format!(" Also `{name}`."));
+    let guarded = if key.guarded { " ⚿" } else { "" };
+    let later = if is_for_later(&key.pattern) { " †" } else { "" };
+    format!("| `{}`{guarded}{later} | {} | {default} | {}{variable} |\n", key.pattern, key.kind, key.about)
+}
+
+/// Sections and keys that are read and checked, and that no part of this version acts on.
+const LATER: [&str; 5] = ["cluster", "sidecars", "nats.replicas", "node.data_dir", "telemetry.metrics_address"];
+
+fn is_for_later(key: &KeyPath) -> bool {
+    LATER.iter().any(|later| key.starts_with(&KeyPath::of(later)))
+}
+
+const PREFACE: &str = "# Configuration
+
+Defaults < `~/.planck/config.toml` < `.planck/config.toml` < `--config FILE` < environment < flags. `planck config show --origin` prints each value
+with where it came from. Every key has an environment name, `PLANCK_<SECTION>_<KEY>`: `PLANCK_NODE_CAPACITY` is `node.capacity`,
+`PLANCK_PROVIDERS_OPENAI_MAX_ATTEMPTS` is `providers.openai.max_attempts`, `PLANCK_WORKSPACES_SRC` is `workspaces.src`; lists are written with commas.
+`*` is a name of your choice. Relative paths start where planck was started; `~/` is your home.
+
+Keys marked ⚿ are taken from a project's own `.planck/config.toml` only after `planck trust` of its folder. Secrets never stand in a file: write
+`env:NAME` or `file:PATH`.
+
+Keys marked † are read and checked, and take effect with the cluster and with sidecars, which this version does not have.
+
+This page is generated from the code by the test `the_page_of_keys_is_current`; set `PLANCK_BLESS=1` to write it anew.
+";

@@ -1,0 +1,222 @@
+use std::{fs, path::Path};
+
+use super::{
+    load::{keys, load},
+    show,
+    trust::Trusted,
+    *,
+};
+
+struct Place {
+    folder: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        let place = Self { folder: tempfile::tempdir().unwrap() };
+        for folder in ["home/.planck", "project/.planck"] {
+            fs::create_dir_all(place.path(folder)).unwrap();
+        }
+        place
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn with(self, file: &str, text: &str) -> Self {
+        fs::write(self.path(file), text).unwrap();
+        self
+    }
+
+    fn sources(&self, environment: &[(&str, &str)]) -> Sources {
+        Sources {
+            home: Some(self.path("home")),
+            folder: self.path("project"),
+            file: None,
+            environment: environment.iter().map(|(name, text)| ((*name).into(), (*text).into())).collect(),
+            flags: Vec::new(),
+        }
+    }
+
+    fn load(&self, environment: &[(&str, &str)]) -> Result<Loaded, Problems> {
+        load(&self.sources(environment))
+    }
+
+    /// What is wrong, with this place's own folder cut out.
+    fn problems(&self, environment: &[(&str, &str)]) -> String {
+        let problems = self.load(environment).unwrap_err().to_string();
+        problems.replace(self.folder.path().to_str().unwrap(), "")
+    }
+}
+
+const USER: &str = "home/.planck/config.toml";
+const PROJECT: &str = "project/.planck/config.toml";
+
+#[test]
+fn later_sources_win() {
+    let place = Place::new().with(USER, "node.capacity = 1\nnode.name = 'user'\n").with(PROJECT, "[node]\ncapacity = 2\n");
+    let place = place.with("named.toml", "[node]\ncapacity = 3");
+    let capacity = |sources: &Sources| {
+        let loaded = load(sources).unwrap();
+        (loaded.config.node.capacity, loaded.origin(&key::KeyPath::of("node.capacity")).to_string())
+    };
+    let mut sources = place.sources(&[]);
+    let file = place.path(PROJECT);
+    assert_eq!(capacity(&sources), (2, format!("{}:2", file.display())));
+    assert_eq!(load(&sources).unwrap().config.node.name.as_deref(), Some("user"));
+    sources.file = Some(place.path("named.toml"));
+    assert_eq!(capacity(&sources).0, 3);
+    sources.environment.insert("PLANCK_NODE_CAPACITY".into(), "4".into());
+    assert_eq!(capacity(&sources), (4, "environment PLANCK_NODE_CAPACITY".into()));
+    sources.flags = vec![("node.capacity".into(), "5".into(), "--capacity".into())];
+    assert_eq!(capacity(&sources), (5, "flag --capacity".into()));
+}
+
+#[test]
+fn every_mistake_is_told_at_once_with_its_place_and_the_way_out() {
+    let text = "[node]\ncapasity = 3\ncapacity = 'many'\n\n[cluster]\nsuspicion = '1s'\n[stor]\n[nats]\nnkey = 'SUAB'\n\n[tools]\nsandbox = 'maybe'\n";
+    let place = Place::new().with(USER, text);
+    let environment = [("PLANCK_NODE_NAMES", "x"), ("PLANCK_ELSEWHERE", "x"), ("PLANCK_LIMITS_MAX_TOKENS", "-1")];
+    insta::assert_snapshot!(place.problems(&environment), @r#"
+    the configuration has 9 problems
+      /home/.planck/config.toml:2: `node.capasity`: unknown key; did you mean `node.capacity`?
+      /home/.planck/config.toml:7: `stor`: unknown key; did you mean `store.url`?
+      environment PLANCK_NODE_NAMES: no key has this name; did you mean PLANCK_NODE_NAME?
+      /home/.planck/config.toml:3: `node.capacity`: "many" is not a whole number; write a whole number
+      /home/.planck/config.toml:9: `nats.nkey`: a secret does not stand in a file; write `env:NAME` or `file:PATH`, and take the secret out of the file
+      environment PLANCK_LIMITS_MAX_TOKENS: `limits.max_tokens`: "-1" is not a whole number; write a whole number
+      /home/.planck/config.toml:12: `tools.sandbox`: "maybe" is not auto or required or off; write auto or required or off
+      /home/.planck/config.toml:6: `cluster.suspicion`: 1s is less than 4 times `heartbeat`: a few lost heartbeats would kill a healthy node; write 2s or more
+      default: `cluster.echo_limit`: not below `cluster.suspicion`: a node would work on after its peers gave it up; write less than 1s
+    "#);
+}
+
+#[test]
+fn a_file_that_is_no_toml_says_where() {
+    let place = Place::new().with(USER, "[node]\nname = \n");
+    assert!(place.problems(&[]).contains("config.toml:2: not TOML"), "{}", place.problems(&[]));
+}
+
+#[test]
+fn a_named_file_must_be_there() {
+    let place = Place::new();
+    let sources = Sources { file: Some(place.path("none.toml")), ..place.sources(&[]) };
+    assert!(load(&sources).unwrap_err().to_string().contains("cannot read it"));
+}
+
+#[test]
+fn the_names_people_have_set_are_honoured() {
+    let environment = [
+        ("NATS_URL", "nats://n:4222"),
+        ("DATABASE_URL", "postgres://me:pw@db/planck"),
+        ("ANTHROPIC_API_KEY", "sk-secret"),
+        ("OLLAMA_HOST", "0.0.0.0:11434"),
+        ("RUST_LOG", "debug"),
+        ("OPENAI_API_KEY", ""),
+    ];
+    let config = Place::new().load(&environment).unwrap().config;
+    assert_eq!(config.nats.url.as_ref().map(Address::reveal), Some("nats://n:4222"));
+    assert_eq!(config.store.kind(), Some(StoreKind::Postgres));
+    assert_eq!(config.providers.anthropic.api_key.as_ref().map(Secret::reveal), Some("sk-secret"));
+    assert_eq!(config.providers.ollama.base_url.as_ref().map(Address::reveal), Some("http://127.0.0.1:11434"));
+    assert_eq!(config.telemetry.log, "debug");
+    assert!(config.providers.is_ready("anthropic") && !config.providers.is_ready("openai"));
+
+    let own = [("NATS_URL", "nats://theirs"), ("PLANCK_NATS_URL", "nats://ours")];
+    assert_eq!(Place::new().load(&own).unwrap().config.nats.url.unwrap().reveal(), "nats://ours");
+}
+
+#[test]
+fn secrets_are_referred_to_and_never_shown() {
+    let place = Place::new().with("home/key", " from-file \n");
+    let place = place.with(USER, "[providers.openai]\napi_key = 'env:MY_KEY'\n[providers.google]\napi_key = 'file:~/key'\n");
+    let environment = [("MY_KEY", "from-env"), ("DATABASE_URL", "postgres://me:from-url@db/x")];
+    let loaded = place.load(&environment).unwrap();
+    assert_eq!(loaded.config.providers.openai.api_key.as_ref().unwrap().reveal(), "from-env");
+    assert_eq!(loaded.config.providers.google.api_key.as_ref().unwrap().reveal(), "from-file");
+    let shown = format!("{:?}\n{:?}", loaded, show::values(&loaded));
+    for secret in ["from-env", "from-file", "from-url"] {
+        assert!(!shown.contains(secret), "{secret} is shown");
+    }
+    assert!(place.problems(&[]).contains("the variable MY_KEY is not set; set MY_KEY"));
+}
+
+#[test]
+fn a_project_sets_what_is_guarded_only_in_a_trusted_folder() {
+    let text =
+        "[providers.openai]\nbase_url = 'http://evil'\nmax_attempts = 2\n[tools]\nsandbox = 'off'\n[workspaces]\nall = '/'\n";
+    let place = Place::new().with(PROJECT, text);
+    let problems = place.problems(&[]);
+    for key in ["providers.openai.base_url", "tools.sandbox", "workspaces.all"] {
+        assert!(problems.contains(&format!("`{key}`: a project's own file may not set this")), "{problems}");
+    }
+    assert!(problems.starts_with("the configuration has 3 problems"), "{problems}");
+
+    let trusted = Trusted::at(&place.path("home/.planck"));
+    trusted.add(&place.path("project")).unwrap();
+    let config = place.load(&[]).unwrap().config;
+    assert_eq!(config.tools.sandbox, Sandbox::Off);
+    assert_eq!(config.workspaces.0.get("all").map(|path| path.as_path()), Some(Path::new("/")));
+
+    assert!(trusted.remove(&place.path("project")).unwrap());
+    assert!(place.load(&[]).is_err());
+}
+
+#[test]
+fn names_of_choice_come_from_files_and_the_environment() {
+    let place = Place::new()
+        .with(USER, "[workspaces]\nsrc = '~/src'\n[models.entries.\"gpt-4.1\"]\nprovider = 'openai'\nprices.input = 2\n");
+    let config = place.load(&[("PLANCK_WORKSPACES_DOCS", "/docs"), ("PLANCK_NODE_LABELS_ZONE", "a")]).unwrap().config;
+    assert_eq!(config.workspaces.0.get("src"), Some(&place.path("home/src")));
+    assert!(config.workspaces.0.contains_key("docs"));
+    assert_eq!(config.node.labels.0.get("zone").map(String::as_str), Some("a"));
+    assert_eq!(config.models.entries.0.get("gpt-4.1").unwrap().prices.input, Some(2.0));
+}
+
+#[test]
+fn the_defaults_keep_their_own_rules() {
+    let loaded = Place::new().load(&[]).unwrap();
+    assert!(rules::check(&Config::default()).is_empty());
+    assert!(loaded.config.teams.dirs.iter().any(|dir| dir.ends_with("home/.planck/teams")), "{:?}", loaded.config.teams);
+}
+
+#[test]
+fn unsafe_times_are_refused() {
+    for (key, time) in [
+        ("HEARTBEAT", "10ms"),
+        ("ECHO_LIMIT", "3s"),
+        ("SETTLE", "1s"),
+        ("PROOF_FRESH", "1s"),
+        ("PROOF_LIMIT", "4s"),
+        ("REAP_AFTER", "300ms"),
+        ("TOOL_GRACE", "1s"),
+        ("SWEEP", "10ms"),
+    ] {
+        let name = format!("PLANCK_CLUSTER_{key}");
+        assert!(Place::new().load(&[(&name, time)]).is_err(), "{key} = {time}");
+    }
+}
+
+#[test]
+fn every_key_has_a_text_and_a_name_of_its_own() {
+    let keys = keys();
+    let names: std::collections::BTreeSet<_> = keys.iter().map(|key| key.pattern.variable()).collect();
+    assert_eq!(names.len(), keys.len());
+    for key in &keys {
+        assert!(key.about.ends_with('.'), "{} says {:?}", key.pattern, key.about);
+    }
+    for (_, key) in environment::HONOURED {
+        assert!(keys.iter().any(|known| known.pattern.to_string() == key), "{key}");
+    }
+}
+
+#[test]
+fn the_page_of_keys_is_current() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/configuration.md");
+    if std::env::var_os("PLANCK_BLESS").is_some() {
+        fs::write(&path, show::page()).unwrap();
+    }
+    let written = fs::read_to_string(&path).unwrap_or_default();
+    assert!(written == show::page(), "docs/configuration.md is not current; run this test with PLANCK_BLESS=1");
+}

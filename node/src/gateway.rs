@@ -1,0 +1,80 @@
+//! The commands of the protocol, each a function from request to reply. Whoever serves them, NATS now, gives address and body.
+
+mod agents;
+mod nodes;
+mod sessions;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use planck_common::{
+    command::{AgentVerb, Empty, NodeVerb, SessionVerb, SessionsVerb},
+    event::json,
+    reply::Refusal,
+    subject::{Address, LIST, Target},
+};
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::{bus::Answer, node::Node, session::excerpt};
+
+/// The JSON of `ok`, or why not.
+type Reply = Result<String, Refusal>;
+
+/// Answers commands for a node.
+pub fn answer(node: Arc<Node>) -> Answer {
+    Arc::new(move |address, body| {
+        let node = Arc::clone(&node);
+        Box::pin(async move { dispatch(&node, &address, &body).await })
+    })
+}
+
+async fn dispatch(node: &Arc<Node>, address: &Address, body: &Bytes) -> Reply {
+    let Address { target, verb } = address;
+    match target {
+        Target::Sessions => {
+            sessions::all(node, find(SessionsVerb::find, SessionsVerb::ALL, SessionsVerb::name, verb)?, body).await
+        }
+        Target::Session(session) => {
+            sessions::one(node, session, find(SessionVerb::find, SessionVerb::ALL, SessionVerb::name, verb)?, body).await
+        }
+        Target::Agent(agent) => {
+            agents::one(node, agent, find(AgentVerb::find, AgentVerb::ALL, AgentVerb::name, verb)?, address, body).await
+        }
+        Target::Node(_) => nodes::own(node, find(NodeVerb::find, NodeVerb::ALL, NodeVerb::name, verb)?, body).await,
+        Target::Nodes => list(verb, body).map(|()| nodes::list(node)),
+        Target::Teams => list(verb, body).map(|()| nodes::teams(node)),
+        Target::Models => list(verb, body).map(|()| nodes::models(node)),
+        Target::Sidecars => list(verb, body).map(|()| nodes::sidecars(node)),
+    }
+}
+
+fn find<V: Copy>(find: fn(&str) -> Option<V>, all: &[V], name: fn(V) -> &'static str, verb: &str) -> Result<V, Refusal> {
+    find(verb).ok_or_else(|| {
+        let known: Vec<_> = all.iter().map(|verb| name(*verb)).collect();
+        unknown(verb, &known.join(", "))
+    })
+}
+
+fn list(verb: &str, body: &[u8]) -> Result<(), Refusal> {
+    if verb != LIST {
+        return Err(unknown(verb, LIST));
+    }
+    read(body).map(|Empty {}| ())
+}
+
+fn unknown(verb: &str, known: &str) -> Refusal {
+    Refusal::bad_request(format!("unknown verb `{}`; known are {known}", excerpt(verb)))
+}
+
+/// Reads a body; an empty one counts as `{}`.
+fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
+    let body = if body.iter().all(u8::is_ascii_whitespace) { b"{}" } else { body };
+    if body.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
+        return Err(Refusal::bad_request("the body is no JSON object"));
+    }
+    serde_json::from_slice(body).map_err(|error| Refusal::bad_request(format!("the body cannot be read: {error}")))
+}
+
+fn ok<T: Serialize>(value: T) -> Reply {
+    Ok(json(&value))
+}

@@ -1,0 +1,187 @@
+//! `cmd.agent.<agent>.*`: done here, or relayed to the node that hosts the agent.
+
+use std::{sync::Arc, time::Duration};
+
+use planck_common::{
+    NodeId,
+    command::{
+        AgentInfo, AgentState, AgentStateNow, AgentVerb, Because, ChangeModel, Empty, Model, NodeVerb, Relay, SavedAt,
+        SessionState, SetCheckpoint, Snapshot, ToolName, Tools,
+    },
+    event::json,
+    reply::{self, Refusal, ReplyError},
+    spec::ModelRef,
+    subject::Address,
+};
+use serde_json::value::RawValue;
+
+use super::{Reply, ok, read};
+use crate::{
+    actor::{Change, host::NotHere, mail::Changed},
+    agent::Command,
+    node::Node,
+    store::{AgentRecord, SessionRecord},
+};
+
+/// How long the hosting node has for a relayed command; an abort waits for processes to end.
+const RELAY: Duration = Duration::from_secs(10);
+
+pub(super) async fn one(node: &Arc<Node>, agent: &str, verb: AgentVerb, address: &Address, body: &[u8]) -> Reply {
+    let agent = node.find_agent(agent).await?;
+    if node.host().has(&agent.id) || verb == AgentVerb::Prompt {
+        here(node, &agent, verb, body).await
+    } else if verb == AgentVerb::Info {
+        read(body).and_then(|Empty {}| ok(recorded(node, &agent)))
+    } else {
+        elsewhere(node, &agent, verb, address, body).await
+    }
+}
+
+async fn here(node: &Arc<Node>, agent: &AgentRecord, verb: AgentVerb, body: &[u8]) -> Reply {
+    match verb {
+        AgentVerb::Prompt => ok(node.prompt(agent, read(body)?).await?),
+        AgentVerb::Info => {
+            let Empty {} = read(body)?;
+            ok(node.host().info(&agent.id).await.map_err(moved)?)
+        }
+        AgentVerb::Snapshot => {
+            let Empty {} = read(body)?;
+            let (info, running) = node.host().snapshot(&agent.id).await.map_err(moved)?;
+            ok(Snapshot { head: node.store().head(&agent.session).await?, info, running })
+        }
+        AgentVerb::Abort => command(node, agent, Command::Abort { reason: because(body)? }).await,
+        AgentVerb::Stop => stop(node, agent, because(body)?).await,
+        AgentVerb::Nudge => {
+            let Because { .. } = read(body)?;
+            command(node, agent, Command::Nudge).await
+        }
+        AgentVerb::Checkpoint => {
+            let SetCheckpoint { summary } = read(body)?;
+            if summary.trim().is_empty() {
+                return Err(Refusal::bad_request("`summary` is empty"));
+            }
+            node.host().command(&agent.id, Command::Checkpoint { summary }).await.map_err(moved)?;
+            ok(SavedAt { seq: node.store().head(&agent.session).await? })
+        }
+        AgentVerb::AddTool => {
+            let ToolName { name } = read(body)?;
+            ok(Tools { tools: change(node, agent, Change::AddTool(name)).await?.tools })
+        }
+        AgentVerb::RemoveTool => {
+            let ToolName { name } = read(body)?;
+            ok(Tools { tools: change(node, agent, Change::RemoveTool(name)).await?.tools })
+        }
+        AgentVerb::ChangeModel => {
+            let ChangeModel { provider, model_id, base_url } = read(body)?;
+            let provider = provider.unwrap_or_else(|| agent.spec.model.provider.clone());
+            let model = ModelRef { provider, id: model_id, base_url };
+            ok(Model { model: change(node, agent, Change::Model(model)).await?.model })
+        }
+    }
+}
+
+async fn command(node: &Arc<Node>, agent: &AgentRecord, command: Command) -> Reply {
+    let state = node.host().command(&agent.id, command).await.map_err(moved)?;
+    ok(AgentStateNow { state })
+}
+
+async fn change(node: &Arc<Node>, agent: &AgentRecord, change: Change) -> Result<Changed, Refusal> {
+    node.host().change(&agent.id, change).await.map_err(moved)?
+}
+
+/// An agent another node holds is asked there; one nobody holds is taken up here first, unless it rests in a closed session
+/// and is only looked at or told to rest.
+async fn elsewhere(node: &Arc<Node>, agent: &AgentRecord, verb: AgentVerb, address: &Address, body: &[u8]) -> Reply {
+    let host = match &agent.node {
+        Some(host) if host != node.id() => {
+            node.check_reach(agent).await?;
+            host
+        }
+        Some(_) | None => {
+            let session = node.find_session(&agent.session).await?;
+            if session.state == SessionState::Closed
+                && let Some(reply) = at_rest(node, agent, &session, verb, body).await
+            {
+                return reply;
+            }
+            node.take_up(&session, "commanded").await?;
+            return here(node, agent, verb, body).await;
+        }
+    };
+    relay(node, host, address, body).await
+}
+
+/// What is answered without opening the closed session that the agent rests in.
+async fn at_rest(node: &Node, agent: &AgentRecord, session: &SessionRecord, verb: AgentVerb, body: &[u8]) -> Option<Reply> {
+    match verb {
+        AgentVerb::Snapshot => {
+            Some(read(body).and_then(|Empty {}| ok(Snapshot { head: session.head, info: recorded(node, agent), running: None })))
+        }
+        AgentVerb::Abort => Some(because(body).and_then(|_| ok(AgentStateNow { state: AgentState::Idle }))),
+        AgentVerb::Stop => Some(match because(body) {
+            Ok(reason) => stop(node, agent, reason).await,
+            Err(refusal) => Err(refusal),
+        }),
+        AgentVerb::Prompt
+        | AgentVerb::Info
+        | AgentVerb::Nudge
+        | AgentVerb::Checkpoint
+        | AgentVerb::AddTool
+        | AgentVerb::RemoveTool
+        | AgentVerb::ChangeModel => None,
+    }
+}
+
+async fn stop(node: &Node, agent: &AgentRecord, reason: Option<String>) -> Reply {
+    let reason = reason.unwrap_or_else(|| "stopped".into());
+    ok(AgentStateNow { state: node.stop_agent(agent, &reason).await? })
+}
+
+async fn relay(node: &Node, host: &NodeId, address: &Address, body: &[u8]) -> Reply {
+    let inner: Box<RawValue> = match body {
+        [] => RawValue::from_string("{}".into()),
+        body => serde_json::from_slice(body),
+    }
+    .map_err(|error| Refusal::bad_request(format!("the body cannot be read: {error}")))?;
+    let word = json(&Relay { subject: address.to_string(), body: inner });
+    let to = Address::node(host, NodeVerb::Relay.name());
+    let answer = node.bus().request(&to, word.into(), RELAY).await;
+    let answer = answer.map_err(|error| Refusal::unavailable(format!("the agent's node {host} does not answer: {error}")))?;
+    match reply::decode::<Box<RawValue>>(&answer) {
+        Ok(ok) => Ok(ok.get().to_owned()),
+        Err(ReplyError::Refused(refusal)) => Err(refusal),
+        Err(error) => Err(Refusal::unavailable(format!("the agent's node {host}: {error}"))),
+    }
+}
+
+/// What the store knows of an agent whose host is not asked.
+fn recorded(node: &Node, agent: &AgentRecord) -> AgentInfo {
+    AgentInfo {
+        id: agent.id.clone(),
+        name: agent.spec.name.clone(),
+        r#type: agent.spec.r#type.clone(),
+        role: agent.spec.role,
+        session_id: agent.session.clone(),
+        team_id: agent.team.clone(),
+        node_id: agent.node.clone(),
+        epoch: agent.epoch,
+        state: if agent.node.is_none() { AgentState::Idle } else { agent.state },
+        turn: 0,
+        model: agent.spec.model.clone(),
+        tools: agent.spec.tools.clone(),
+        skills: agent.spec.skills.clone(),
+        usage: agent.totals,
+        context_tokens: 0,
+        context_window: node.models().card(&agent.spec.model).context_window,
+        queued: 0,
+    }
+}
+
+fn because(body: &[u8]) -> Result<Option<String>, Refusal> {
+    let Because { reason } = read(body)?;
+    Ok(reason)
+}
+
+fn moved(gone: NotHere) -> Refusal {
+    Refusal::unavailable(format!("{gone}: it is being moved or stopped; ask again"))
+}

@@ -1,0 +1,97 @@
+//! `cmd.sessions.*` and `cmd.session.<session>.*`.
+
+use std::sync::Arc;
+
+use planck_common::command::{
+    Aborted, Because, Empty, HeadAt, Prompt, ReadEvents, ReadMessages, Removed, Rewind, SessionInfo, SessionStateNow,
+    SessionVerb, SessionsVerb,
+};
+
+use super::{Reply, ok, read};
+use crate::{
+    node::Node,
+    store::{AgentRecord, SessionRecord},
+};
+
+pub(super) async fn all(node: &Arc<Node>, verb: SessionsVerb, body: &[u8]) -> Reply {
+    match verb {
+        SessionsVerb::Start => ok(node.start_session(read(body)?).await?),
+        SessionsVerb::List => ok(node.store().sessions(read(body)?).await?),
+    }
+}
+
+pub(super) async fn one(node: &Arc<Node>, session: &str, verb: SessionVerb, body: &[u8]) -> Reply {
+    let session = node.find_session(session).await?;
+    match verb {
+        SessionVerb::Prompt => prompt(node, &session, read(body)?).await,
+        SessionVerb::Events => events(node, &session, read(body)?).await,
+        SessionVerb::Messages => messages(node, &session, read(body)?).await,
+        SessionVerb::Info => {
+            let Empty {} = read(body)?;
+            info(node, session).await
+        }
+        SessionVerb::Abort => {
+            let Because { .. } = read(body)?;
+            ok(Aborted { aborted: node.abort_session(&session).await? })
+        }
+        SessionVerb::Rewind => {
+            let Rewind { to } = read(body)?;
+            ok(HeadAt { head: node.rewind(&session, to, "client").await? })
+        }
+        SessionVerb::Resume => ok(node.resume(&session, &reason(body, "resumed")?).await?),
+        SessionVerb::Close => ok(SessionStateNow { state: node.close(&session, &reason(body, "closed")?).await? }),
+        SessionVerb::Delete => ok(Removed { removed: node.delete(&session, &reason(body, "deleted")?).await? }),
+    }
+}
+
+async fn prompt(node: &Arc<Node>, session: &SessionRecord, prompt: Prompt) -> Reply {
+    let agent = node.find_member(session, prompt.agent.as_deref()).await?;
+    ok(node.prompt(&agent, prompt).await?)
+}
+
+async fn events(node: &Arc<Node>, session: &SessionRecord, request: ReadEvents) -> Reply {
+    let agent = of(node, session, request.agent.as_deref()).await?;
+    let (from, limit) = (request.from.unwrap_or(1).max(1), request.limit.unwrap_or(500).clamp(1, 500));
+    ok(node.store().events(&session.id, from, limit, agent.as_ref().map(|agent| &agent.id)).await?)
+}
+
+async fn messages(node: &Arc<Node>, session: &SessionRecord, request: ReadMessages) -> Reply {
+    let agent = of(node, session, request.agent.as_deref()).await?;
+    let agent = agent.as_ref().map(|agent| &agent.id);
+    ok(node.store().messages(&session.id, agent, request.before, request.limit).await?)
+}
+
+/// The agent a reader wants to see alone.
+async fn of(
+    node: &Arc<Node>,
+    session: &SessionRecord,
+    agent: Option<&str>,
+) -> Result<Option<AgentRecord>, planck_common::reply::Refusal> {
+    match agent {
+        Some(agent) => node.find_member(session, Some(agent)).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+async fn info(node: &Arc<Node>, session: SessionRecord) -> Reply {
+    let agents = node.store().agents(&session.id).await?;
+    ok(SessionInfo {
+        agents: agents.iter().map(AgentRecord::row).collect(),
+        id: session.id,
+        name: session.name,
+        state: session.state,
+        workspace: session.spec.workspace,
+        dir: session.spec.dir,
+        team_id: session.spec.team_id,
+        owner: session.owner,
+        head: session.head,
+        usage: session.totals,
+        limits: session.spec.limits,
+        metadata: session.metadata,
+    })
+}
+
+fn reason(body: &[u8], default: &str) -> Result<String, planck_common::reply::Refusal> {
+    let Because { reason } = read(body)?;
+    Ok(reason.unwrap_or_else(|| default.into()))
+}

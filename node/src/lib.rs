@@ -1,0 +1,29 @@
+//! The Planck runtime. `docs/architecture.md` has the map; modules stand here in the order to read them.
+
+pub mod model;
+pub mod secret;
+
+pub mod agent;
+pub mod compact;
+
+pub mod llm;
+pub mod skill;
+pub mod tools;
+
+pub mod store;
+
+pub mod bus;
+
+pub mod actor;
+pub mod cluster;
+pub mod session;
+pub mod team;
+
+pub mod gateway;
+pub mod node;
+
+pub mod cli;
+pub mod client;
+pub mod config;
+pub mod schema;
+pub mod telemetry;

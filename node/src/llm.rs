@@ -1,0 +1,80 @@
+//! Models. A provider encodes a conversation into its wire format and decodes its stream; a file or folder each.
+
+pub mod options;
+mod registry;
+
+#[cfg(test)]
+mod testing;
+
+mod catalogue;
+mod client;
+mod endpoint;
+mod gate;
+mod http;
+
+mod complaint;
+mod decode;
+mod encode;
+mod frames;
+mod function;
+mod opts;
+mod seal;
+mod wire;
+
+mod anthropic;
+mod google;
+mod ollama;
+mod openai;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::stream::BoxStream;
+use planck_common::message::Body;
+use serde_json::{Map, Value};
+
+pub use client::{ClientError, ClientOptions, client};
+pub use decode::Decoder;
+pub use options::{LlmOptions, ModelOptions, ProviderOptions, Times};
+pub use registry::{Llm, LlmError};
+
+use crate::model::{Chunk, Failure, Finish, ToolSpec};
+
+/// What stands before the messages of a request, the same for a whole conversation.
+#[derive(Debug, Clone)]
+pub struct Head {
+    pub model: String,
+    pub system_prompt: Arc<str>,
+    /// Sorted by name.
+    pub tools: Arc<[ToolSpec]>,
+    /// `temperature`, `max_output_tokens`, `thinking_budget`, …
+    pub opts: Map<String, Value>,
+    pub max_output: u64,
+}
+
+/// Encodes one conversation, message by message: each is serialised once, and a request is built from those bytes.
+pub trait Encoder: Send {
+    /// Adds the next message of the model's view.
+    fn push(&mut self, message: &Body);
+    /// The body of a request for all that was pushed.
+    fn request(&self) -> Bytes;
+}
+
+/// What a stream yields. The last item is `Finished` or an error, and nothing follows it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Progress {
+    /// All that one read brought, in order.
+    Chunks(Vec<Chunk>),
+    Finished(Finish),
+}
+
+/// One configured provider: a wire format and an address, with its limits. Dropping a stream closes its request.
+pub trait Provider: Send + Sync {
+    fn name(&self) -> &'static str;
+    fn encoder(&self, head: Head) -> Box<dyn Encoder>;
+    /// Sends a request. `client` belongs to the runtime that polls the stream.
+    fn stream(&self, client: &reqwest::Client, model: &str, body: Bytes) -> BoxStream<'static, Result<Progress, Failure>>;
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,299 @@
+//! A conversation as Anthropic's messages. Neighbours of one side share a turn, so the last turn is held open.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use planck_common::message::{Body, Part, Source};
+use serde::Serialize;
+use serde_json::{Map, Value, json, value::RawValue};
+
+use super::NAME;
+use crate::{
+    llm::{
+        Encoder, Head,
+        catalogue::{Entry, Thinking},
+        encode::{NOTHING, Side, cannot_show, file_text, is_blank, named_text, put, put_open, side_of},
+        opts::{Opts, set},
+        seal,
+    },
+    model::ToolSpec,
+};
+
+/// Put before a block's closing brace: the provider keeps what it read up to here. Four are allowed in a request.
+const MARK: &[u8] = br#","cache_control":{"type":"ephemeral"}"#;
+
+/// Ends a request whose last word is the assistant's; the user must have it.
+const GO_ON: &[u8] = br#"]},{"role":"user","content":[{"type":"text","text":"(go on)"}]}]}"#;
+
+/// The least thinking that can be asked for.
+const LEAST_THINKING: u64 = 1024;
+
+#[derive(Debug)]
+pub struct Messages {
+    /// Up to and with `"messages":[`.
+    prefix: Vec<u8>,
+    /// The turns; the last one lacks its `]}`.
+    turns: Vec<u8>,
+    open: Option<Side>,
+    /// The closing brace of the last block of the user's turn before the last: there the request before ended, and its cache.
+    earlier: Option<usize>,
+    /// Whether images can be shown.
+    images: bool,
+}
+
+impl Messages {
+    pub fn new(head: Head, entry: &Entry) -> Self {
+        Self { prefix: prefix(head, entry), turns: Vec::new(), open: None, earlier: None, images: entry.images }
+    }
+
+    fn begin(&mut self, side: Side) {
+        if self.open == Some(side) {
+            self.turns.push(b',');
+            return;
+        }
+        if self.open == Some(Side::User) {
+            self.earlier = self.turns.len().checked_sub(1);
+        }
+        if self.open.is_some() {
+            self.turns.extend_from_slice(b"]},");
+        }
+        let role = if side == Side::Assistant { "assistant" } else { "user" };
+        self.turns.extend_from_slice(format!(r#"{{"role":"{role}","content":["#).as_bytes());
+        self.open = Some(side);
+    }
+
+    fn push_blocks(&mut self, side: Side, blocks: &[Block<'_>]) {
+        self.begin(side);
+        put_items(&mut self.turns, blocks);
+    }
+}
+
+impl Encoder for Messages {
+    fn push(&mut self, message: &Body) {
+        let Some(side) = side_of(message) else { return };
+        let images = self.images;
+        let mut blocks: Vec<Block<'_>> = message.content.iter().filter_map(|part| block(part, images)).collect();
+        match side {
+            Side::Assistant => {
+                // A turn may not end in thinking; only one that was cut short does.
+                while blocks.last().is_some_and(Block::is_thinking) {
+                    blocks.pop();
+                }
+                if !blocks.is_empty() {
+                    self.push_blocks(Side::Assistant, &blocks);
+                }
+            }
+            Side::User | Side::Results => {
+                if blocks.is_empty() {
+                    blocks.push(Block::Text { text: NOTHING.into() });
+                }
+                self.push_blocks(Side::User, &blocks);
+            }
+        }
+    }
+
+    fn request(&self) -> Bytes {
+        let mut out = Vec::with_capacity(self.prefix.len() + self.turns.len() + 2 * MARK.len() + 8);
+        out.extend_from_slice(&self.prefix);
+        let mut rest = self.turns.as_slice();
+        if let Some((before, after)) = self.earlier.and_then(|brace| rest.split_at_checked(brace)) {
+            out.extend_from_slice(before);
+            out.extend_from_slice(MARK);
+            rest = after;
+        }
+        match (self.open, rest.split_last()) {
+            (Some(Side::User), Some((brace, before))) => {
+                out.extend_from_slice(before);
+                out.extend_from_slice(MARK);
+                out.push(*brace);
+            }
+            (Some(_) | None, _) => out.extend_from_slice(rest),
+        }
+        out.extend_from_slice(match self.open {
+            Some(Side::Assistant) => GO_ON,
+            Some(Side::User | Side::Results) => b"]}]}",
+            None => b"]}",
+        });
+        Bytes::from(out)
+    }
+}
+
+fn put_items<T: Serialize>(out: &mut Vec<u8>, items: &[T]) {
+    for (index, item) in items.iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        put(out, item);
+    }
+}
+
+fn prefix(head: Head, entry: &Entry) -> Vec<u8> {
+    let opts = Opts::read(head.opts);
+    let mut out = Vec::new();
+    put_open(&mut out, &settings(head.model, opts, head.max_output, entry));
+    if !head.system_prompt.trim().is_empty() {
+        out.extend_from_slice(br#","system":["#);
+        put(&mut out, &Block::Text { text: (&*head.system_prompt).into() });
+        mark_last(&mut out);
+        out.push(b']');
+    }
+    if !head.tools.is_empty() {
+        out.extend_from_slice(br#","tools":["#);
+        put_items(&mut out, &head.tools.iter().map(Tool::from).collect::<Vec<_>>());
+        mark_last(&mut out);
+        out.push(b']');
+    }
+    out.extend_from_slice(br#","messages":["#);
+    out
+}
+
+fn mark_last(out: &mut Vec<u8>) {
+    out.pop();
+    out.extend_from_slice(MARK);
+    out.push(b'}');
+}
+
+fn settings(model: String, opts: Opts, max_output: u64, entry: &Entry) -> Map<String, Value> {
+    let max_tokens = opts.max_output_tokens.unwrap_or(max_output).max(1);
+    let mut members = opts.rest;
+    if let Some(thinking) = thinking(opts.thinking_budget, max_tokens, entry.thinking) {
+        members.entry("thinking").or_insert(thinking);
+    }
+    let thinks = members.get("thinking").is_some_and(|thinking| thinking.get("type") != Some(&json!("disabled")));
+    let samples = !thinks && !matches!(entry.thinking, Thinking::Adaptive | Thinking::Bound);
+    if samples {
+        set(&mut members, "temperature", opts.temperature);
+        set(&mut members, "top_p", opts.top_p);
+    } else if opts.temperature.is_some() || opts.top_p.is_some() {
+        tracing::warn!(%model, "temperature and top_p cannot be set for a model that thinks; left out");
+    }
+    members.insert("model".into(), model.into());
+    members.insert("max_tokens".into(), max_tokens.into());
+    members.insert("stream".into(), true.into());
+    set(&mut members, "stop_sequences", (!opts.stop.is_empty()).then_some(opts.stop));
+    members
+}
+
+/// What asks for thinking. A budget must leave room for the reply. Where thinking is bound to what was said before, the
+/// provider is to drop what a compaction or a change of tools made invalid, not to refuse it.
+fn thinking(budget: Option<u64>, max_tokens: u64, ability: Thinking) -> Option<Value> {
+    let budget = budget.unwrap_or(0);
+    let display = if budget > 0 { "summarized" } else { "omitted" };
+    match ability {
+        Thinking::None => None,
+        Thinking::Adaptive => (budget > 0).then(|| json!({"type": "adaptive", "display": display})),
+        Thinking::Bound => {
+            let block_binding = json!({"prefix_mismatch_behavior": "drop_block"});
+            Some(json!({"type": "adaptive", "display": display, "block_binding": block_binding}))
+        }
+        Thinking::Budget if budget == 0 || max_tokens <= LEAST_THINKING => None,
+        Thinking::Budget => Some(json!({"type": "enabled", "budget_tokens": budget.clamp(LEAST_THINKING, max_tokens - 1)})),
+    }
+}
+
+#[derive(Serialize)]
+struct Tool<'a> {
+    name: &'a str,
+    description: &'a str,
+    input_schema: &'a RawValue,
+}
+
+impl<'a> From<&'a ToolSpec> for Tool<'a> {
+    fn from(tool: &'a ToolSpec) -> Self {
+        Self { name: &tool.name, description: &tool.description, input_schema: &tool.parameters }
+    }
+}
+
+/// A content block. `tag` comes first, so a block that ends in `}` can be given a mark.
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Block<'a> {
+    Text {
+        text: Cow<'a, str>,
+    },
+    Thinking {
+        thinking: &'a str,
+        signature: &'a str,
+    },
+    RedactedThinking {
+        data: &'a str,
+    },
+    ToolUse {
+        id: Cow<'a, str>,
+        name: &'a str,
+        input: &'a RawValue,
+    },
+    ToolResult {
+        tool_use_id: Cow<'a, str>,
+        content: &'a str,
+        is_error: bool,
+    },
+    Image {
+        source: Origin<'a>,
+    },
+    Document {
+        source: Origin<'a>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        title: Option<&'a str>,
+    },
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Origin<'a> {
+    Base64 { media_type: &'a str, data: &'a str },
+    Url { url: &'a str },
+}
+
+impl Block<'_> {
+    fn is_thinking(&self) -> bool {
+        matches!(self, Self::Thinking { .. } | Self::RedactedThinking { .. })
+    }
+}
+
+fn block(part: &Part, images: bool) -> Option<Block<'_>> {
+    match part {
+        Part::Text { .. } if is_blank(part) => None,
+        Part::Text { text, .. } => Some(Block::Text { text: text.into() }),
+        Part::Thinking { text, signature, redacted } => {
+            let signature = seal::open(NAME, signature.as_deref()?)?;
+            Some(if *redacted {
+                Block::RedactedThinking { data: signature }
+            } else {
+                Block::Thinking { thinking: text, signature }
+            })
+        }
+        Part::ToolCall { id, name, args, .. } => Some(Block::ToolUse { id: legal_id(id), name, input: args }),
+        Part::ToolResult { id, text, error, .. } => {
+            Some(Block::ToolResult { tool_use_id: legal_id(id), content: text, is_error: *error })
+        }
+        Part::Image { mime, source } if images => Some(Block::Image { source: origin(mime, source) }),
+        Part::Image { mime, source } => Some(Block::Text { text: cannot_show("image", None, mime, source).into() }),
+        Part::File { mime, name, source } => Some(file(mime, name.as_deref(), source)),
+    }
+}
+
+fn file<'a>(mime: &'a str, name: Option<&'a str>, source: &'a Source) -> Block<'a> {
+    if mime == "application/pdf" {
+        return Block::Document { source: origin(mime, source), title: name };
+    }
+    let text = file_text(mime, source).map(|text| named_text(name, &text));
+    Block::Text { text: text.unwrap_or_else(|| cannot_show("file", name, mime, source)).into() }
+}
+
+fn origin<'a>(mime: &'a str, source: &'a Source) -> Origin<'a> {
+    match source {
+        Source::Data(data) => Origin::Base64 { media_type: mime, data },
+        Source::Url(url) => Origin::Url { url },
+    }
+}
+
+/// Ids are `[a-zA-Z0-9_-]+` here; those of another provider, from before a change of model, may not be.
+fn legal_id(id: &str) -> Cow<'_, str> {
+    let legal = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    if !id.is_empty() && id.chars().all(legal) {
+        return id.into();
+    }
+    let made: String = id.chars().map(|c| if legal(c) { c } else { '_' }).collect();
+    if made.is_empty() { "_".into() } else { made.into() }
+}

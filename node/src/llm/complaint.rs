@@ -1,0 +1,128 @@
+//! What a provider says when it refuses: error bodies of every shape, and what they mean for the agent.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::model::{Failure, FailureKind};
+
+/// An error as a provider words it.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Complaint {
+    pub message: String,
+    /// Its type, code or status words.
+    pub words: Vec<String>,
+    /// A status within the body, as in an error midway.
+    pub status: Option<u16>,
+    /// A wait within the body.
+    pub retry_after: Option<Duration>,
+}
+
+/// Phrases by which providers say that the prompt does not fit, in lower case.
+const CONTEXT_FULL: &[&str] = &[
+    "prompt is too long",
+    "exceed context limit",
+    "context_length_exceeded",
+    "maximum context length",
+    "exceeds the context window",
+    "exceeds the context length",
+    "context window exceeded",
+    "exceeds the maximum number of tokens allowed",
+    "exceeds the available context size",
+    "exceed_context_size_error",
+    "request_too_large",
+    "request too large",
+    "input is too large to process",
+    "input is too long",
+    "reduce the length of the messages",
+];
+
+/// Phrases by which a refused key is told where the status does not say so.
+const BAD_KEY: &[&str] =
+    &["api key not valid", "api_key_invalid", "invalid api key", "invalid x-api-key", "authentication_error", "invalid_api_key"];
+
+/// Phrases of refusals that look like a passing load but are none.
+const NO_MONEY: &[&str] = &["insufficient_quota", "credit balance is too low", "billing_hard_limit"];
+
+impl Complaint {
+    /// Reads an error body, or an error event; `None` if it is not one.
+    pub fn read(body: &[u8]) -> Option<Self> {
+        let value: Value = serde_json::from_slice(body).ok()?;
+        let value = value.as_array().and_then(|array| array.first()).unwrap_or(&value);
+        let error = value.get("error").filter(|error| !error.is_null());
+        let detail = error.or_else(|| value.get("detail")).unwrap_or(value);
+        let message = detail.as_str().or_else(|| detail.get("message")?.as_str())?.to_owned();
+        let words = ["type", "code", "status"].iter().filter_map(|key| detail.get(key)?.as_str()).map(str::to_owned).collect();
+        let status = detail.get("code").and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok());
+        Some(Self { message, words, status, retry_after: retry_info(detail) })
+    }
+
+    /// What it means. `status` is the reply's, if it was not 200.
+    pub fn kind(&self, status: Option<u16>) -> FailureKind {
+        let text = format!("{} {}", self.words.join(" "), self.message).to_lowercase();
+        let says = |phrases: &[&str]| phrases.iter().any(|phrase| text.contains(phrase));
+        if says(CONTEXT_FULL) {
+            FailureKind::ContextFull
+        } else if says(BAD_KEY) {
+            FailureKind::Auth
+        } else if says(NO_MONEY) {
+            FailureKind::Refused
+        } else {
+            kind_of_status(status.or(self.status).or_else(|| self.status_of_words()))
+        }
+    }
+
+    /// An error that came midway, in a stream that began well.
+    pub fn midway(self) -> Failure {
+        Failure { kind: self.kind(None), retry_after: self.retry_after, message: self.text() }
+    }
+
+    /// Whether the provider asks all of us to slow down.
+    pub fn is_overload(&self) -> bool {
+        matches!(self.status.or_else(|| self.status_of_words()), Some(429 | 503 | 529))
+    }
+
+    /// The message, with its type.
+    pub fn text(&self) -> String {
+        match self.words.first() {
+            Some(word) => format!("{word}: {}", self.message),
+            None => self.message.clone(),
+        }
+    }
+
+    fn status_of_words(&self) -> Option<u16> {
+        self.words.iter().find_map(|word| match word.as_str() {
+            "invalid_request_error" | "INVALID_ARGUMENT" | "FAILED_PRECONDITION" => Some(400),
+            "authentication_error" | "UNAUTHENTICATED" => Some(401),
+            "billing_error" => Some(402),
+            "permission_error" | "PERMISSION_DENIED" => Some(403),
+            "not_found_error" | "NOT_FOUND" => Some(404),
+            "rate_limit_error" | "rate_limit_exceeded" | "RESOURCE_EXHAUSTED" => Some(429),
+            "api_error" | "server_error" | "INTERNAL" => Some(500),
+            "UNAVAILABLE" => Some(503),
+            "timeout_error" | "DEADLINE_EXCEEDED" => Some(504),
+            "overloaded_error" => Some(529),
+            _ => None,
+        })
+    }
+}
+
+/// What a status means; none is an error midway without one, which may not come again.
+pub fn kind_of_status(status: Option<u16>) -> FailureKind {
+    match status {
+        None | Some(408 | 409 | 425 | 429 | 500..) => FailureKind::Transient,
+        Some(401 | 403) => FailureKind::Auth,
+        Some(413) => FailureKind::ContextFull,
+        Some(_) => FailureKind::Refused,
+    }
+}
+
+/// Google says how long to wait in the body: `{"@type": "…RetryInfo", "retryDelay": "17s"}`.
+fn retry_info(error: &Value) -> Option<Duration> {
+    let details = error.get("details")?.as_array()?;
+    let delay = details.iter().find_map(|detail| detail.get("retryDelay")?.as_str())?;
+    Duration::try_from_secs_f64(delay.strip_suffix('s')?.parse().ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests;

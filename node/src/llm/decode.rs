@@ -1,0 +1,113 @@
+//! What the decoders of all providers share: bytes in, chunks out, and no I/O.
+
+use planck_common::{message::StopReason, usage::Usage};
+
+use super::frames::Frames;
+use crate::model::{Chunk, Failure, FailureKind, Finish};
+
+/// Decodes the bytes of one reply, cut anywhere.
+pub trait Decoder: Send {
+    /// Adds what these bytes bring to `chunks`.
+    fn feed(&mut self, bytes: &[u8], chunks: &mut Vec<Chunk>) -> Result<(), Failure>;
+    /// The bytes have ended.
+    fn finish(&mut self, chunks: &mut Vec<Chunk>) -> Result<Finish, Failure>;
+    /// Whether the reply is whole; what still comes says nothing.
+    fn is_whole(&self) -> bool;
+}
+
+/// The events of one provider.
+pub trait Events: Send {
+    fn event(&mut self, data: &[u8], chunks: &mut Vec<Chunk>) -> Result<(), Failure>;
+    /// How the reply ended, if its end came.
+    fn end(&self) -> Option<Finish>;
+    /// Whether nothing of interest follows.
+    fn is_whole(&self) -> bool;
+}
+
+/// A decoder made of a framing and of a provider's events.
+#[derive(Debug, Default)]
+pub struct Decoding<F, E> {
+    frames: F,
+    events: E,
+}
+
+impl<F: Frames, E: Events> Decoder for Decoding<F, E> {
+    fn feed(&mut self, bytes: &[u8], chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
+        let Self { frames, events } = self;
+        frames.feed(bytes, |data| events.event(data, chunks))
+    }
+
+    fn finish(&mut self, chunks: &mut Vec<Chunk>) -> Result<Finish, Failure> {
+        let Self { frames, events } = self;
+        frames.finish(|data| events.event(data, chunks))?;
+        events.end().ok_or_else(|| broken("the stream ended before the reply did"))
+    }
+
+    fn is_whole(&self) -> bool {
+        self.events.is_whole()
+    }
+}
+
+/// A stream that is not what it should be: the same request may succeed later.
+pub fn broken(message: impl Into<String>) -> Failure {
+    Failure { kind: FailureKind::Transient, message: message.into(), retry_after: None }
+}
+
+/// Reads an event.
+pub fn parse<'a, T: serde::Deserialize<'a>>(data: &'a [u8]) -> Result<T, Failure> {
+    serde_json::from_slice(data).map_err(|error| {
+        let shown = String::from_utf8_lossy(data.get(..200).unwrap_or(data));
+        broken(format!("an event of the stream cannot be read ({error}): {shown}"))
+    })
+}
+
+/// The stop reason of a reply: calls are to be answered, whatever word the provider chose for a natural end.
+pub fn stop_of(stop: StopReason, calls: bool) -> StopReason {
+    match (stop, calls) {
+        (StopReason::End | StopReason::ToolUse, true) => StopReason::ToolUse,
+        (StopReason::End | StopReason::ToolUse, false) => StopReason::End,
+        (StopReason::Length | StopReason::Refusal, _) => stop,
+    }
+}
+
+/// Numbers the parts of a reply, and continues the last one where the provider only says what kind a delta is of.
+#[derive(Debug, Default)]
+pub struct Parts {
+    next: usize,
+    last: Option<(Kind, usize)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Text,
+    Thinking,
+    Call,
+}
+
+impl Parts {
+    /// Begins a part.
+    pub fn begin(&mut self, kind: Kind) -> usize {
+        let part = self.next;
+        self.next += 1;
+        self.last = Some((kind, part));
+        part
+    }
+
+    /// The last part if it is of this kind, else a new one.
+    pub fn of(&mut self, kind: Kind) -> usize {
+        match self.last {
+            Some((last, part)) if last == kind => part,
+            Some(_) | None => self.begin(kind),
+        }
+    }
+
+    /// What comes next begins a part, whatever its kind.
+    pub fn close(&mut self) {
+        self.last = None;
+    }
+}
+
+/// Tokens as most providers count them: the cached ones are within the prompt's.
+pub fn usage(prompt: u64, cached: u64, output: u64) -> Usage {
+    Usage { input_tokens: prompt.saturating_sub(cached), output_tokens: output, cache_read_tokens: cached, ..Usage::default() }
+}

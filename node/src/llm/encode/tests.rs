@@ -1,0 +1,92 @@
+use planck_common::message::Body;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::llm::{
+    anthropic::Anthropic,
+    google::Google,
+    ollama::Ollama,
+    openai::{ChatCompletions, Dialect},
+    testing::{call, head, message, requests, result},
+    wire::Wire,
+};
+
+fn said() -> impl Strategy<Value = Part> {
+    let token = || proptest::option::of(prop_oneof![Just("anthropic:t".to_owned()), Just("google:t".to_owned())]);
+    prop_oneof![
+        ("[ a-c\"ü]{0,3}", token()).prop_map(|(text, signature)| Part::Text { text, signature }),
+        (token(), any::<bool>()).prop_map(|(signature, redacted)| Part::Thinking { text: "hm".into(), signature, redacted }),
+        "[a-c.:]{1,3}".prop_map(|id| call(&id, "read", json!({"path": "}]"}))),
+    ]
+}
+
+fn heard() -> impl Strategy<Value = Part> {
+    prop_oneof![
+        "[ a-c\"ü]{0,3}".prop_map(Part::text),
+        Just(Part::Image { mime: "image/png".into(), source: Source::Data("AA==".into()) }),
+        Just(Part::File { mime: "text/plain".into(), name: None, source: Source::Data("aGk=".into()) }),
+    ]
+}
+
+/// Messages in any order, partial and empty ones too; results follow their calls.
+fn conversation() -> impl Strategy<Value = Vec<Body>> {
+    let user = proptest::collection::vec(heard(), 0..3).prop_map(|parts| vec![message(Role::User, parts)]);
+    let reply = proptest::collection::vec(said(), 0..4).prop_map(|parts| {
+        let results: Vec<Part> = parts
+            .iter()
+            .filter_map(|part| if let Part::ToolCall { id, .. } = part { Some(result(id, "r", id.len() == 2)) } else { None })
+            .collect();
+        let answered = (!results.is_empty()).then(|| message(Role::ToolResult, results));
+        [message(Role::Assistant, parts)].into_iter().chain(answered).collect()
+    });
+    proptest::collection::vec(prop_oneof![user, reply], 1..6).prop_map(|groups| groups.concat())
+}
+
+fn roles(request: &Value, list: &str) -> Vec<String> {
+    request[list].as_array().unwrap().iter().map(|turn| turn["role"].as_str().unwrap().to_owned()).collect()
+}
+
+proptest! {
+    /// Whatever was said, every request on the way is whole, and where turns must alternate they do and end with the user's.
+    #[test]
+    fn requests_are_legal(messages in conversation()) {
+        let alternating: [(&dyn Wire, &str); 2] = [(&Anthropic, "messages"), (&Google, "contents")];
+        for (wire, list) in alternating {
+            for request in requests(wire, head("m", json!({})), &messages) {
+                let roles = roles(&request, list);
+                prop_assert!(roles.windows(2).all(|pair| pair[0] != pair[1]), "{roles:?}");
+                prop_assert!(roles.last().is_none_or(|role| role == "user"), "{roles:?}");
+            }
+        }
+        let others: [&dyn Wire; 3] = [&ChatCompletions(Dialect::OpenAi), &ChatCompletions(Dialect::LlamaCpp), &Ollama];
+        for wire in others {
+            for request in requests(wire, head("m", json!({})), &messages) {
+                prop_assert!(!roles(&request, "messages").is_empty());
+            }
+        }
+    }
+}
+
+#[test]
+fn an_error_says_that_it_is_one() {
+    for (text, error, expected) in [
+        ("fine", false, "fine"),
+        ("no such file", true, "error: no such file"),
+        ("Error: no such file", true, "Error: no such file"),
+        ("ünï", true, "error: ünï"),
+    ] {
+        assert_eq!(result_text(text, error), expected);
+    }
+}
+
+#[test]
+fn only_text_is_read_as_text() {
+    let data = |data: &str| Source::Data(data.into());
+    assert_eq!(file_text("text/plain", &data("aGk=")), Some("hi".into()));
+    assert_eq!(file_text("application/json", &data("e30=")), Some("{}".into()));
+    assert_eq!(file_text("image/png", &data("aGk=")), None);
+    assert_eq!(file_text("text/plain", &data("/w==")), None);
+    assert_eq!(file_text("text/plain", &data("?")), None);
+    assert_eq!(file_text("text/plain", &Source::Url("https://x".into())), None);
+}

@@ -1,0 +1,182 @@
+//! Gemini's responses, read into borrowed structures. A call comes whole; text comes in pieces that continue the last part.
+
+use std::borrow::Cow;
+
+use planck_common::{message::StopReason, usage::Usage};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::NAME;
+use crate::{
+    llm::{
+        complaint::Complaint,
+        decode::{self, Events, Kind, Parts, broken, parse, stop_of},
+        seal,
+    },
+    model::{Chunk, Failure, Finish},
+};
+
+/// A reply as far as it has come.
+#[derive(Debug, Default)]
+pub struct Reply {
+    parts: Parts,
+    calls: bool,
+    usage: Usage,
+    stop: Option<StopReason>,
+}
+
+impl Events for Reply {
+    fn event(&mut self, data: &[u8], chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
+        let event: Event<'_> = parse(data)?;
+        if event.error.is_some() {
+            return Err(Complaint::read(data).map_or_else(|| broken("an error without words"), Complaint::midway));
+        }
+        if let Some(counts) = event.usage_metadata {
+            self.usage = counts.usage();
+        }
+        if event.prompt_feedback.and_then(|feedback| feedback.block_reason).is_some() {
+            self.stop = Some(StopReason::Refusal);
+        }
+        let Some(candidate) = event.candidates.into_iter().next() else { return Ok(()) };
+        for item in candidate.content.and_then(|content| content.parts).into_iter().flatten() {
+            self.item(item, chunks);
+        }
+        if let Some(reason) = candidate.finish_reason {
+            self.stop = Some(stop_reason(&reason.0)?);
+        }
+        Ok(())
+    }
+
+    fn end(&self) -> Option<Finish> {
+        Some(Finish { stop: stop_of(self.stop?, self.calls), usage: self.usage })
+    }
+
+    /// There is no end marker: what counts may follow the finish.
+    fn is_whole(&self) -> bool {
+        false
+    }
+}
+
+impl Reply {
+    fn item(&mut self, item: Item<'_>, chunks: &mut Vec<Chunk>) {
+        let part = if let Some(call) = item.function_call {
+            Some(self.call(call, chunks))
+        } else {
+            self.text(item.text.unwrap_or_default(), item.thought, item.thought_signature.is_some(), chunks)
+        };
+        if let (Some(part), Some(token)) = (part, item.thought_signature) {
+            chunks.push(Chunk::Signature { part, signature: seal::seal(NAME, &token) });
+            // What follows a signed part is another one, or its token would stand for both.
+            self.parts.close();
+        }
+    }
+
+    fn call(&mut self, call: Call<'_>, chunks: &mut Vec<Chunk>) -> usize {
+        let part = self.parts.begin(Kind::Call);
+        self.calls = true;
+        chunks.push(Chunk::Call { part, id: call.id.unwrap_or_default(), name: call.name });
+        let json = call.args.map_or("{}", RawValue::get);
+        chunks.push(Chunk::Args { part, json: if json == "null" { "{}" } else { json }.to_owned() });
+        part
+    }
+
+    /// Empty text says something only if it is signed.
+    fn text(&mut self, text: String, thought: bool, signed: bool, chunks: &mut Vec<Chunk>) -> Option<usize> {
+        if text.is_empty() && !signed {
+            return None;
+        }
+        let part = self.parts.of(if thought { Kind::Thinking } else { Kind::Text });
+        chunks.push(if thought { Chunk::Thinking { part, text } } else { Chunk::Text { part, text } });
+        Some(part)
+    }
+}
+
+fn stop_reason(word: &str) -> Result<StopReason, Failure> {
+    Ok(match word {
+        "MAX_TOKENS" => StopReason::Length,
+        "SAFETY" | "RECITATION" | "BLOCKLIST" | "PROHIBITED_CONTENT" | "SPII" | "LANGUAGE" | "IMAGE_SAFETY" => {
+            StopReason::Refusal
+        }
+        "MALFORMED_FUNCTION_CALL" | "UNEXPECTED_TOOL_CALL" | "MISSING_THOUGHT_SIGNATURE" | "TOO_MANY_TOOL_CALLS" => {
+            return Err(broken(format!("the model made a call that could not be read ({word})")));
+        }
+        _ => StopReason::End,
+    })
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Event<'a> {
+    #[serde(borrow, default)]
+    candidates: Vec<Candidate<'a>>,
+    #[serde(default)]
+    usage_metadata: Option<Counts>,
+    #[serde(borrow, default)]
+    prompt_feedback: Option<Feedback<'a>>,
+    #[serde(borrow, default)]
+    error: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Candidate<'a> {
+    #[serde(borrow, default)]
+    content: Option<Content<'a>>,
+    #[serde(borrow, default)]
+    finish_reason: Option<Word<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Content<'a> {
+    #[serde(borrow, default)]
+    parts: Option<Vec<Item<'a>>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Item<'a> {
+    text: Option<String>,
+    #[serde(default)]
+    thought: bool,
+    thought_signature: Option<String>,
+    #[serde(borrow, default)]
+    function_call: Option<Call<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Call<'a> {
+    id: Option<String>,
+    name: String,
+    #[serde(borrow, default)]
+    args: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Feedback<'a> {
+    #[serde(borrow, default)]
+    block_reason: Option<Word<'a>>,
+}
+
+/// serde borrows a `Cow` only where it stands by itself.
+#[derive(Deserialize)]
+struct Word<'a>(#[serde(borrow)] Cow<'a, str>);
+
+/// Cached tokens are within the prompt's; thoughts are paid as output, beside the candidates'.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[derive(Default)]
+struct Counts {
+    prompt_token_count: u64,
+    tool_use_prompt_token_count: u64,
+    cached_content_token_count: u64,
+    candidates_token_count: u64,
+    thoughts_token_count: u64,
+}
+
+impl Counts {
+    fn usage(self) -> Usage {
+        let prompt = self.prompt_token_count + self.tool_use_prompt_token_count;
+        decode::usage(prompt, self.cached_content_token_count, self.candidates_token_count + self.thoughts_token_count)
+    }
+}

@@ -1,0 +1,254 @@
+//! A conversation as Gemini's contents. Neighbours of one side share a content, so the last one is held open.
+
+use std::{borrow::Cow, collections::HashMap};
+
+use bytes::Bytes;
+use planck_common::message::{Body, Part, Source};
+use serde::Serialize;
+use serde_json::{Map, Value, json, value::RawValue};
+
+use super::{NAME, schema};
+use crate::llm::{
+    Encoder, Head,
+    catalogue::{Entry, Thinking},
+    encode::{NOTHING, Side, cannot_show, file_text, is_blank, named_text, put, put_open, side_of},
+    opts::{Opts, set},
+    seal,
+};
+
+/// Stands for the signature of a call that another model made; without one Gemini 3 refuses the call.
+const NO_SIGNATURE: &str = "skip_thought_signature_validator";
+/// Ends a request whose last word is the model's; the user must have it.
+const GO_ON: &[u8] = br#"]},{"role":"user","parts":[{"text":"(go on)"}]}]}"#;
+/// Members of a request that stand beside the generation's configuration.
+const BESIDE: &[&str] = &["safetySettings", "toolConfig", "cachedContent", "labels"];
+
+#[derive(Debug)]
+pub struct Contents {
+    /// Up to and with `"contents":[`.
+    prefix: Vec<u8>,
+    /// The contents; the last one lacks its `]}`.
+    contents: Vec<u8>,
+    open: Option<Side>,
+    /// Names of the calls of the last round, by id: a result is sent by name.
+    calls: HashMap<String, String>,
+    images: bool,
+    needs_signatures: bool,
+}
+
+impl Contents {
+    pub fn new(head: Head, entry: &Entry) -> Self {
+        let needs_signatures = !["gemini-1", "gemini-2"].iter().any(|old| head.model.contains(old));
+        let images = entry.images;
+        let prefix = prefix(head, entry);
+        Self { prefix, contents: Vec::new(), open: None, calls: HashMap::new(), images, needs_signatures }
+    }
+
+    fn begin(&mut self, side: Side) {
+        if self.open == Some(side) {
+            self.contents.push(b',');
+            return;
+        }
+        if self.open.is_some() {
+            self.contents.extend_from_slice(b"]},");
+        }
+        let role = if side == Side::Assistant { "model" } else { "user" };
+        self.contents.extend_from_slice(format!(r#"{{"role":"{role}","parts":["#).as_bytes());
+        self.open = Some(side);
+    }
+
+    fn put(&mut self, side: Side, items: &[Item<'_>]) {
+        for item in items {
+            self.begin(side);
+            put(&mut self.contents, item);
+        }
+    }
+
+    fn push_model(&mut self, parts: &[Part]) {
+        let mut items: Vec<Item<'_>> = parts.iter().filter_map(said).collect();
+        let first_call = items.iter_mut().find(|item| item.function_call.is_some());
+        if let Some(call) = first_call.filter(|call| self.needs_signatures && call.thought_signature.is_none()) {
+            call.thought_signature = Some(NO_SIGNATURE);
+        }
+        let calls = parts.iter().filter_map(|part| match part {
+            Part::ToolCall { id, name, .. } => Some((id.clone(), name.clone())),
+            Part::Text { .. } | Part::Thinking { .. } | Part::ToolResult { .. } | Part::Image { .. } | Part::File { .. } => None,
+        });
+        self.calls = calls.collect();
+        self.put(Side::Assistant, &items);
+    }
+
+    fn push_user(&mut self, parts: &[Part]) {
+        let calls = std::mem::take(&mut self.calls);
+        let images = self.images;
+        let mut items: Vec<Item<'_>> = parts.iter().filter_map(|part| heard(part, &calls, images)).collect();
+        if items.is_empty() {
+            items.push(Item::text(NOTHING.into()));
+        }
+        self.put(Side::User, &items);
+    }
+}
+
+impl Encoder for Contents {
+    fn push(&mut self, message: &Body) {
+        match side_of(message) {
+            Some(Side::Assistant) => self.push_model(&message.content),
+            Some(Side::User | Side::Results) => self.push_user(&message.content),
+            None => {}
+        }
+    }
+
+    fn request(&self) -> Bytes {
+        let end: &[u8] = match self.open {
+            Some(Side::Assistant) => GO_ON,
+            Some(Side::User | Side::Results) => b"]}]}",
+            None => b"]}",
+        };
+        Bytes::from([&self.prefix, &self.contents, end].concat())
+    }
+}
+
+fn prefix(head: Head, entry: &Entry) -> Vec<u8> {
+    let mut members = settings(Opts::read(head.opts), entry);
+    if !head.system_prompt.trim().is_empty() {
+        members.insert("systemInstruction".into(), json!({"parts": [{"text": &*head.system_prompt}]}));
+    }
+    if !head.tools.is_empty() {
+        let functions = head.tools.iter().map(|tool| {
+            let mut function = Map::new();
+            function.insert("name".into(), tool.name.clone().into());
+            function.insert("description".into(), tool.description.clone().into());
+            set(&mut function, "parameters", schema::parameters(tool.parameters.get()));
+            Value::Object(function)
+        });
+        members.insert("tools".into(), json!([{"functionDeclarations": functions.collect::<Vec<_>>()}]));
+    }
+    let mut out = Vec::new();
+    put_open(&mut out, &members);
+    out.extend_from_slice(if members.is_empty() { br#""contents":["# } else { br#","contents":["# });
+    out
+}
+
+/// The generation's configuration, and what a member asked to stand beside it.
+fn settings(opts: Opts, entry: &Entry) -> Map<String, Value> {
+    let (mut members, mut config): (Map<_, _>, Map<_, _>) =
+        opts.rest.into_iter().partition(|(name, _)| BESIDE.contains(&name.as_str()));
+    set(&mut config, "temperature", opts.temperature);
+    set(&mut config, "topP", opts.top_p);
+    set(&mut config, "maxOutputTokens", opts.max_output_tokens);
+    set(&mut config, "stopSequences", (!opts.stop.is_empty()).then_some(opts.stop));
+    if let Some(budget) = opts.thinking_budget.filter(|_| entry.thinking != Thinking::None) {
+        config.entry("thinkingConfig").or_insert(json!({"thinkingBudget": budget, "includeThoughts": budget > 0}));
+    }
+    if !config.is_empty() {
+        members.insert("generationConfig".into(), Value::Object(config));
+    }
+    members
+}
+
+/// A part of a content: one of its members is set, and a signature.
+#[derive(Serialize, Default)]
+#[serde(rename_all = "camelCase")]
+struct Item<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    thought: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    function_call: Option<Called<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    function_response: Option<Response<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    inline_data: Option<Inline<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file_data: Option<Linked<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thought_signature: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct Called<'a> {
+    name: &'a str,
+    args: &'a RawValue,
+}
+
+#[derive(Serialize)]
+struct Response<'a> {
+    name: &'a str,
+    response: Outcome<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Outcome<'a> {
+    Output(&'a str),
+    Error(&'a str),
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Inline<'a> {
+    mime_type: &'a str,
+    data: &'a str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Linked<'a> {
+    mime_type: &'a str,
+    file_uri: &'a str,
+}
+
+impl<'a> Item<'a> {
+    fn text(text: Cow<'a, str>) -> Self {
+        Self { text: Some(text), ..Self::default() }
+    }
+}
+
+/// What the model said. Its thoughts are summaries for us and go back only if they carry a token.
+fn said(part: &Part) -> Option<Item<'_>> {
+    let token =
+        |signature: &'_ Option<String>| -> bool { signature.as_deref().is_some_and(|sealed| seal::open(NAME, sealed).is_some()) };
+    match part {
+        Part::Text { signature, .. } if is_blank(part) && !token(signature) => None,
+        Part::Text { text, signature } => Some(Item { thought_signature: opened(signature), ..Item::text(text.into()) }),
+        Part::Thinking { text, signature, redacted: false } if token(signature) => {
+            Some(Item { thought: true, thought_signature: opened(signature), ..Item::text(text.into()) })
+        }
+        Part::ToolCall { name, args, signature, .. } => {
+            Some(Item { function_call: Some(Called { name, args }), thought_signature: opened(signature), ..Item::default() })
+        }
+        Part::Thinking { .. } | Part::ToolResult { .. } | Part::Image { .. } | Part::File { .. } => None,
+    }
+}
+
+fn opened(signature: &Option<String>) -> Option<&str> {
+    seal::open(NAME, signature.as_deref()?)
+}
+
+/// What the model is told.
+fn heard<'a>(part: &'a Part, calls: &'a HashMap<String, String>, images: bool) -> Option<Item<'a>> {
+    match part {
+        Part::Text { .. } if is_blank(part) => None,
+        Part::Text { text, .. } => Some(Item::text(text.into())),
+        Part::ToolResult { id, text, error, .. } => {
+            let response = if *error { Outcome::Error(text) } else { Outcome::Output(text) };
+            let name = calls.get(id).map_or(id.as_str(), String::as_str);
+            Some(Item { function_response: Some(Response { name, response }), ..Item::default() })
+        }
+        Part::Image { mime, source } if images => Some(attached(mime, source)),
+        Part::Image { mime, source } => Some(Item::text(cannot_show("image", None, mime, source).into())),
+        Part::File { mime, name, source } => Some(match file_text(mime, source) {
+            Some(text) => Item::text(named_text(name.as_deref(), &text).into()),
+            None => attached(mime, source),
+        }),
+        Part::Thinking { .. } | Part::ToolCall { .. } => None,
+    }
+}
+
+fn attached<'a>(mime: &'a str, source: &'a Source) -> Item<'a> {
+    match source {
+        Source::Data(data) => Item { inline_data: Some(Inline { mime_type: mime, data }), ..Item::default() },
+        Source::Url(url) => Item { file_data: Some(Linked { mime_type: mime, file_uri: url }), ..Item::default() },
+    }
+}

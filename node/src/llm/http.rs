@@ -1,0 +1,160 @@
+//! One request: it is let through the gate, sent, and its stream read to the end, so that its connection is used again.
+
+mod reader;
+mod refusal;
+mod retry_after;
+
+use std::sync::Arc;
+
+use futures_util::{Stream, stream};
+use reqwest::{Response, header::CONTENT_TYPE};
+use tokio::{
+    sync::OwnedSemaphorePermit,
+    time::{Instant, timeout_at},
+};
+
+use self::{reader::Reader, refusal::Refusal};
+use super::{
+    Progress,
+    catalogue::Entry,
+    decode::{Decoder, broken},
+    gate::Gate,
+    options::Times,
+    wire::{Framing, Wire},
+};
+use crate::{
+    model::{Chunk, Failure, Finish},
+    secret::Secret,
+};
+
+/// A request that is ready to be sent, and what reading its answer takes.
+pub struct Call {
+    pub name: &'static str,
+    pub request: reqwest::RequestBuilder,
+    /// For messages.
+    pub address: String,
+    pub wire: Arc<dyn Wire>,
+    pub key: Option<Secret>,
+    pub times: Times,
+    pub gate: Arc<Gate>,
+    pub entry: Entry,
+}
+
+/// Where a stream stands between two of its items.
+enum State {
+    Ready(Box<Call>),
+    Reading(Box<Reading>),
+    /// All was read; the end is told next.
+    Ended(Result<Finish, Failure>),
+    Over,
+}
+
+struct Reading {
+    name: &'static str,
+    key: Option<Secret>,
+    entry: Entry,
+    gate: Arc<Gate>,
+    decoder: Box<dyn Decoder>,
+    reader: Reader,
+    _place: Option<OwnedSemaphorePermit>,
+}
+
+pub fn stream(call: Call) -> impl Stream<Item = Result<Progress, Failure>> + Send + 'static {
+    stream::unfold(State::Ready(Box::new(call)), next)
+}
+
+async fn next(mut state: State) -> Option<(Result<Progress, Failure>, State)> {
+    loop {
+        state = match state {
+            State::Over => return None,
+            State::Ended(result) => return Some((result.map(Progress::Finished), State::Over)),
+            State::Ready(call) => match begin(*call).await {
+                Ok(reading) => State::Reading(reading),
+                Err(failure) => State::Ended(Err(failure)),
+            },
+            State::Reading(mut reading) => {
+                let (chunks, end) = reading.read().await;
+                let state = end.map_or_else(|| State::Reading(reading), State::Ended);
+                if !chunks.is_empty() {
+                    return Some((Ok(Progress::Chunks(chunks)), state));
+                }
+                state
+            }
+        }
+    }
+}
+
+/// Sends the request and looks at the head of its answer.
+async fn begin(call: Call) -> Result<Box<Reading>, Failure> {
+    let Call { name, request, address, wire, key, times, gate, entry } = call;
+    let place = gate.enter().await;
+    let sent = Instant::now();
+    let answer = timeout_at(sent + times.first_byte, request.send()).await;
+    let response = match answer {
+        Err(_) => Err(broken(format!("no answer from {address} within {} s", times.first_byte.as_secs_f64())).into()),
+        Ok(Err(error)) => Err(refusal::unsent(error, &address).into()),
+        Ok(Ok(response)) => accepted(response, wire.framing(), times, &address).await,
+    };
+    match response {
+        Ok(response) => {
+            gate.went_well();
+            let reader = Reader::new(response, times, sent);
+            Ok(Box::new(Reading { name, key, entry, gate, decoder: wire.decoder(), reader, _place: place }))
+        }
+        Err(refused) => Err(told(refused, name, key.as_ref(), &gate)),
+    }
+}
+
+/// The response if it is a stream; else what its body says.
+async fn accepted(response: Response, framing: Framing, times: Times, address: &str) -> Result<Response, Refusal> {
+    let status = response.status();
+    if status.is_success() && is_stream(&response, framing) {
+        return Ok(response);
+    }
+    Err(refusal::of(response, times.between_bytes, address).await)
+}
+
+/// What says it is a page or a single JSON document is no stream of events; many servers say nothing at all.
+fn is_stream(response: &Response, framing: Framing) -> bool {
+    let kind = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    match framing {
+        Framing::Sse => !kind.starts_with("text/html") && !kind.starts_with("application/json"),
+        Framing::Ndjson => !kind.starts_with("text/html"),
+    }
+}
+
+/// Names the provider, hides the key, and slows everybody down if that was asked.
+fn told(refusal: Refusal, name: &str, key: Option<&Secret>, gate: &Gate) -> Failure {
+    let Refusal { failure, overload } = refusal;
+    let message = format!("{name}: {}", failure.message);
+    let message = match key {
+        Some(key) => key.scrub(message),
+        None => message,
+    };
+    if overload {
+        gate.slow_down(failure.retry_after);
+    }
+    Failure { message, ..failure }
+}
+
+impl Reading {
+    /// What the next read brings, and the end if it came.
+    async fn read(&mut self) -> (Vec<Chunk>, Option<Result<Finish, Failure>>) {
+        let mut chunks = Vec::new();
+        let end = match self.reader.next(self.decoder.is_whole()).await {
+            Ok(Some(bytes)) => self.decoder.feed(&bytes, &mut chunks).err().map(Err),
+            Ok(None) => Some(self.decoder.finish(&mut chunks)),
+            Err(failure) => Some(Err(failure)),
+        };
+        let end = end.map(|end| match end {
+            Ok(finish) => Ok(self.priced(finish)),
+            Err(failure) => Err(told(failure.into(), self.name, self.key.as_ref(), &self.gate)),
+        });
+        (chunks, end)
+    }
+
+    fn priced(&self, mut finish: Finish) -> Finish {
+        finish.usage.cost_usd = self.entry.cost(&finish.usage);
+        finish
+    }
+}

@@ -1,0 +1,156 @@
+//! What an answer that is no stream means: statuses, error bodies, pages of proxies, and connections that failed.
+
+use std::{error::Error, time::Duration};
+
+use reqwest::{Response, StatusCode, header::LOCATION};
+use tokio::time::{Instant, timeout_at};
+
+use super::retry_after::retry_after;
+use crate::{
+    llm::{
+        complaint::{Complaint, kind_of_status},
+        decode::broken,
+    },
+    model::{Failure, FailureKind},
+};
+
+/// The most of an error body that is read, and shown.
+const READ: usize = 64 << 10;
+const SHOWN: usize = 300;
+
+/// A failure, and whether the provider has too much to do for all of us.
+pub struct Refusal {
+    pub failure: Failure,
+    pub overload: bool,
+}
+
+impl From<Failure> for Refusal {
+    fn from(failure: Failure) -> Self {
+        Self { overload: failure.retry_after.is_some(), failure }
+    }
+}
+
+/// What a response says that is no stream.
+pub async fn of(response: Response, within: Duration, address: &str) -> Refusal {
+    let status = response.status();
+    let asked = retry_after(response.headers(), time::OffsetDateTime::now_utc());
+    let location = response.headers().get(LOCATION).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let body = body(response, within).await;
+    if let Some(location) = location.filter(|_| status.is_redirection()) {
+        return refused(format!("{address} redirects to {location}; set that as base_url if it is right")).into();
+    }
+    if status.is_success() {
+        return no_stream(&body);
+    }
+    let failure = by_status(status, &body, asked, address);
+    let overload =
+        failure.kind == FailureKind::Transient && (matches!(status.as_u16(), 429 | 529) || failure.retry_after.is_some());
+    Refusal { failure, overload }
+}
+
+fn by_status(status: StatusCode, body: &[u8], asked: Option<Duration>, address: &str) -> Failure {
+    let complaint = Complaint::read(body);
+    let kind = complaint.as_ref().map_or_else(|| kind_of_status(Some(status.as_u16())), |said| said.kind(Some(status.as_u16())));
+    let within_body = complaint.as_ref().and_then(|said| said.retry_after);
+    let said = complaint.map_or_else(|| excerpt(body), |said| shorten(&said.text()));
+    let retry_after = asked.or(within_body).filter(|_| kind == FailureKind::Transient);
+    Failure { kind, message: format!("{}{said}{}", words(status), hint(kind, status, address)), retry_after }
+}
+
+/// The request could not be sent.
+pub fn unsent(error: reqwest::Error, address: &str) -> Failure {
+    let kind = if error.is_builder() { FailureKind::Refused } else { FailureKind::Transient };
+    let what = if error.is_connect() { "cannot connect to" } else { "no answer from" };
+    Failure { kind, message: format!("{what} {address}: {}", causes(error)), retry_after: None }
+}
+
+/// The connection broke while the stream was read.
+pub fn cut(error: reqwest::Error) -> Failure {
+    broken(format!("the stream broke off: {}", causes(error)))
+}
+
+fn no_stream(body: &[u8]) -> Refusal {
+    match Complaint::read(body) {
+        Some(complaint) => Refusal { overload: complaint.is_overload(), failure: complaint.midway() },
+        None => broken(format!("the answer is no stream of events: {}", excerpt(body))).into(),
+    }
+}
+
+fn refused(message: String) -> Failure {
+    Failure { kind: FailureKind::Refused, message, retry_after: None }
+}
+
+fn words(status: StatusCode) -> String {
+    let reason = status.canonical_reason().unwrap_or("unknown status");
+    format!("status {} {reason}: ", status.as_u16())
+}
+
+fn hint(kind: FailureKind, status: StatusCode, address: &str) -> String {
+    match kind {
+        FailureKind::Auth => "; check the provider's key".to_owned(),
+        FailureKind::Refused if status == StatusCode::NOT_FOUND => format!("; check the model's name and base_url ({address})"),
+        FailureKind::Refused | FailureKind::Transient | FailureKind::ContextFull => String::new(),
+    }
+}
+
+/// The innermost causes tell most; the URL stands in the message already.
+fn causes(error: reqwest::Error) -> String {
+    let error = error.without_url();
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let inner_text = inner.to_string();
+        if !text.contains(&inner_text) {
+            text = format!("{text}: {inner_text}");
+        }
+        cause = inner.source();
+    }
+    shorten(&text)
+}
+
+/// The beginning of a body. What is cut off or never comes is not needed to say what happened.
+async fn body(mut response: Response, within: Duration) -> Vec<u8> {
+    let until = Instant::now() + within.min(Duration::from_secs(10));
+    let mut body = Vec::new();
+    while let Ok(Ok(Some(bytes))) = timeout_at(until, response.chunk()).await {
+        body.extend_from_slice(bytes.get(..READ.saturating_sub(body.len())).unwrap_or(&bytes));
+        if body.len() >= READ {
+            break;
+        }
+    }
+    body
+}
+
+/// What there is to see of a body that is no error we know: a page without its tags, or garbage, in one line.
+fn excerpt(body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(body);
+    let page = text.trim_start().starts_with('<');
+    let visible = if page { without_tags(&text) } else { text.into_owned() };
+    let clean: String = visible.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let line = clean.split_whitespace().collect::<Vec<_>>().join(" ");
+    match (page, line.is_empty()) {
+        (_, true) => "an empty body".to_owned(),
+        (true, false) => format!("an HTML page: {}", shorten(&line)),
+        (false, false) => shorten(&line),
+    }
+}
+
+fn without_tags(page: &str) -> String {
+    let mut text = String::new();
+    for piece in page.split('<') {
+        let hidden = ["style", "script"].iter().any(|tag| piece.starts_with(tag));
+        let shown = piece.split_once('>').map_or("", |(_, shown)| shown);
+        if !hidden {
+            text.push_str(shown);
+            text.push(' ');
+        }
+    }
+    text
+}
+
+fn shorten(text: &str) -> String {
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+        None => text.to_owned(),
+    }
+}

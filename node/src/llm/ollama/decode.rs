@@ -1,0 +1,112 @@
+//! Lines of Ollama's stream, read into borrowed structures. A call comes whole.
+
+use std::borrow::Cow;
+
+use planck_common::message::StopReason;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::{
+    llm::{
+        complaint::Complaint,
+        decode::{Events, Kind, Parts, broken, parse, stop_of, usage},
+    },
+    model::{Chunk, Failure, Finish},
+};
+
+/// A reply as far as it has come.
+#[derive(Debug, Default)]
+pub struct Reply {
+    parts: Parts,
+    calls: bool,
+    end: Option<Finish>,
+}
+
+impl Events for Reply {
+    fn event(&mut self, data: &[u8], chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
+        let line: Line<'_> = parse(data)?;
+        if line.error.is_some() {
+            return Err(Complaint::read(data).map_or_else(|| broken("an error without words"), Complaint::midway));
+        }
+        if let Some(message) = line.message {
+            self.message(message, chunks);
+        }
+        if line.done {
+            let stop = line.done_reason.map_or(StopReason::End, |reason| stop_reason(&reason.0));
+            // `prompt_eval_count` is absent where the whole prompt was cached.
+            let usage = usage(line.prompt_eval_count.unwrap_or(0), 0, line.eval_count.unwrap_or(0));
+            self.end = Some(Finish { stop: stop_of(stop, self.calls), usage });
+        }
+        Ok(())
+    }
+
+    fn end(&self) -> Option<Finish> {
+        self.end.clone()
+    }
+
+    fn is_whole(&self) -> bool {
+        self.end.is_some()
+    }
+}
+
+impl Reply {
+    fn message(&mut self, message: Message<'_>, chunks: &mut Vec<Chunk>) {
+        if let Some(text) = message.thinking.filter(|text| !text.is_empty()) {
+            chunks.push(Chunk::Thinking { part: self.parts.of(Kind::Thinking), text });
+        }
+        if let Some(text) = message.content.filter(|text| !text.is_empty()) {
+            chunks.push(Chunk::Text { part: self.parts.of(Kind::Text), text });
+        }
+        for call in message.tool_calls.into_iter().flatten() {
+            self.calls = true;
+            let part = self.parts.begin(Kind::Call);
+            let json = call.function.arguments.map_or("{}", RawValue::get);
+            chunks.push(Chunk::Call { part, id: call.id.unwrap_or_default(), name: call.function.name });
+            chunks.push(Chunk::Args { part, json: if json == "null" { "{}" } else { json }.to_owned() });
+        }
+    }
+}
+
+fn stop_reason(word: &str) -> StopReason {
+    if word == "length" { StopReason::Length } else { StopReason::End }
+}
+
+#[derive(Deserialize)]
+struct Line<'a> {
+    #[serde(borrow, default)]
+    message: Option<Message<'a>>,
+    #[serde(default)]
+    done: bool,
+    #[serde(borrow, default)]
+    done_reason: Option<Word<'a>>,
+    prompt_eval_count: Option<u64>,
+    eval_count: Option<u64>,
+    #[serde(borrow, default)]
+    error: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Message<'a> {
+    content: Option<String>,
+    thinking: Option<String>,
+    #[serde(borrow, default)]
+    tool_calls: Option<Vec<Call<'a>>>,
+}
+
+#[derive(Deserialize)]
+struct Call<'a> {
+    id: Option<String>,
+    #[serde(borrow)]
+    function: Called<'a>,
+}
+
+#[derive(Deserialize)]
+struct Called<'a> {
+    name: String,
+    #[serde(borrow, default)]
+    arguments: Option<&'a RawValue>,
+}
+
+/// serde borrows a `Cow` only where it stands by itself.
+#[derive(Deserialize)]
+struct Word<'a>(#[serde(borrow)] Cow<'a, str>);

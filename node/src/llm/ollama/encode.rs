@@ -1,0 +1,193 @@
+//! A conversation as Ollama takes it.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use planck_common::message::{Body, Part, Source, text_of};
+use serde::Serialize;
+use serde_json::{Map, Value, json, value::RawValue};
+
+use crate::llm::{
+    Encoder, Head,
+    catalogue::{Entry, Thinking},
+    encode::{NOTHING, Side, cannot_show, file_text, named_text, put, put_open, result_text, side_of},
+    function::Tool,
+    opts::{Opts, set},
+};
+
+/// Members of a request that stand beside its `options`.
+const BESIDE: &[&str] = &["format", "keep_alive", "think"];
+
+#[derive(Debug)]
+pub struct Messages {
+    /// Up to and with `"messages":[` and the system prompt.
+    prefix: Vec<u8>,
+    messages: Vec<u8>,
+    comma: bool,
+    /// Names of the calls of the last round, by id: a result is sent by name.
+    calls: HashMap<String, String>,
+    images: bool,
+}
+
+impl Messages {
+    pub fn new(head: Head, entry: &Entry) -> Self {
+        let comma = !head.system_prompt.trim().is_empty();
+        let images = entry.images;
+        Self { prefix: prefix(head, entry), messages: Vec::new(), comma, calls: HashMap::new(), images }
+    }
+
+    fn put(&mut self, message: &Message<'_>) {
+        if self.comma {
+            self.messages.push(b',');
+        }
+        self.comma = true;
+        put(&mut self.messages, message);
+    }
+
+    fn push_user(&mut self, parts: &[Part]) {
+        let texts: Vec<String> = parts.iter().filter_map(|part| shown(part, self.images)).collect();
+        let images: Vec<&str> = parts.iter().filter_map(image).filter(|_| self.images).collect();
+        let text = texts.join("\n\n");
+        let content = if text.trim().is_empty() && images.is_empty() { NOTHING.to_owned() } else { text };
+        self.put(&Message::User { content, images });
+    }
+
+    fn push_assistant(&mut self, parts: &[Part]) {
+        let content = text_of(parts);
+        let tool_calls: Vec<Call<'_>> = parts.iter().filter_map(call).collect();
+        if content.is_empty() && tool_calls.is_empty() {
+            return;
+        }
+        self.calls = parts.iter().filter_map(named).collect();
+        self.put(&Message::Assistant { content, thinking: thinking(parts), tool_calls });
+    }
+
+    fn push_results(&mut self, parts: &[Part]) {
+        let calls = std::mem::take(&mut self.calls);
+        for part in parts {
+            if let Part::ToolResult { id, text, error, .. } = part {
+                let tool_name = calls.get(id).map_or(id.as_str(), String::as_str);
+                self.put(&Message::Tool { tool_name, content: &result_text(text, *error) });
+            }
+        }
+    }
+}
+
+impl Encoder for Messages {
+    fn push(&mut self, message: &Body) {
+        match side_of(message) {
+            Some(Side::User) => self.push_user(&message.content),
+            Some(Side::Assistant) => self.push_assistant(&message.content),
+            Some(Side::Results) => self.push_results(&message.content),
+            None => {}
+        }
+    }
+
+    fn request(&self) -> Bytes {
+        Bytes::from([&self.prefix, &self.messages, b"]}".as_slice()].concat())
+    }
+}
+
+fn prefix(head: Head, entry: &Entry) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_open(&mut out, &settings(head.model, Opts::read(head.opts), entry));
+    if !head.tools.is_empty() {
+        out.extend_from_slice(br#","tools":"#);
+        put(&mut out, &head.tools.iter().map(Tool::from).collect::<Vec<_>>());
+    }
+    out.extend_from_slice(br#","messages":["#);
+    if !head.system_prompt.trim().is_empty() {
+        put(&mut out, &Message::System { content: &head.system_prompt });
+    }
+    out
+}
+
+/// Unless told otherwise Ollama cuts a prompt silently at a few thousand tokens, so the context's size is always named.
+fn settings(model: String, opts: Opts, entry: &Entry) -> Map<String, Value> {
+    let (mut members, mut options): (Map<_, _>, Map<_, _>) =
+        opts.rest.into_iter().partition(|(name, _)| BESIDE.contains(&name.as_str()));
+    options.entry("num_ctx").or_insert(entry.context_window.into());
+    set(&mut options, "temperature", opts.temperature);
+    set(&mut options, "top_p", opts.top_p);
+    set(&mut options, "num_predict", opts.max_output_tokens);
+    set(&mut options, "stop", (!opts.stop.is_empty()).then_some(opts.stop));
+    if let Some(budget) = opts.thinking_budget.filter(|_| entry.thinking != Thinking::None) {
+        members.entry("think").or_insert(json!(budget > 0));
+    }
+    members.insert("options".into(), Value::Object(options));
+    members.insert("model".into(), model.into());
+    members.insert("stream".into(), true.into());
+    members
+}
+
+#[derive(Serialize)]
+#[serde(tag = "role", rename_all = "snake_case")]
+enum Message<'a> {
+    System {
+        content: &'a str,
+    },
+    User {
+        content: String,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        images: Vec<&'a str>,
+    },
+    Assistant {
+        content: String,
+        #[serde(skip_serializing_if = "String::is_empty")]
+        thinking: String,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        tool_calls: Vec<Call<'a>>,
+    },
+    Tool {
+        tool_name: &'a str,
+        content: &'a str,
+    },
+}
+
+#[derive(Serialize)]
+struct Call<'a> {
+    function: Called<'a>,
+}
+
+#[derive(Serialize)]
+struct Called<'a> {
+    name: &'a str,
+    arguments: &'a RawValue,
+}
+
+/// What of a user's part is text here.
+fn shown(part: &Part, images: bool) -> Option<String> {
+    match part {
+        Part::Text { text, .. } => Some(text.clone()),
+        Part::Image { source: Source::Data(_), .. } if images => None,
+        Part::Image { mime, source } => Some(cannot_show("image", None, mime, source)),
+        Part::File { mime, name, source } => {
+            let text = file_text(mime, source).map(|text| named_text(name.as_deref(), &text));
+            Some(text.unwrap_or_else(|| cannot_show("file", name.as_deref(), mime, source)))
+        }
+        Part::Thinking { .. } | Part::ToolCall { .. } | Part::ToolResult { .. } => None,
+    }
+}
+
+fn image(part: &Part) -> Option<&str> {
+    let Part::Image { source: Source::Data(data), .. } = part else { return None };
+    Some(data)
+}
+
+fn call(part: &Part) -> Option<Call<'_>> {
+    let Part::ToolCall { name, args, .. } = part else { return None };
+    Some(Call { function: Called { name, arguments: args } })
+}
+
+fn named(part: &Part) -> Option<(String, String)> {
+    let Part::ToolCall { id, name, .. } = part else { return None };
+    Some((id.clone(), name.clone()))
+}
+
+fn thinking(parts: &[Part]) -> String {
+    let texts = parts.iter().filter_map(|part| match part {
+        Part::Thinking { text, .. } => Some(text.as_str()),
+        Part::Text { .. } | Part::ToolCall { .. } | Part::ToolResult { .. } | Part::Image { .. } | Part::File { .. } => None,
+    });
+    texts.collect()
+}

@@ -1,0 +1,60 @@
+//! What the configuration says about providers. Plain data; reading files and the environment is not done here.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use planck_common::command::Prices;
+
+use crate::{model::RetryRules, secret::Secret};
+
+/// All providers and additions to the catalogue.
+#[derive(Debug, Clone, Default)]
+pub struct LlmOptions {
+    /// By provider name; one that is not named has its defaults and no key.
+    pub providers: BTreeMap<String, ProviderOptions>,
+    /// They add to the built-in catalogue and override it.
+    pub models: Vec<ModelOptions>,
+}
+
+/// One provider.
+#[derive(Debug, Clone, Default)]
+pub struct ProviderOptions {
+    pub key: Option<Secret>,
+    /// The provider's own address unless said.
+    pub base_url: Option<String>,
+    /// Further addresses that may be given the key. A base URL that stands in neither is called without it: an agent can name one.
+    pub trusted_urls: Vec<String>,
+    /// Sent with every request, after ours.
+    pub headers: Vec<(String, String)>,
+    pub times: Times,
+    /// How many requests may be under way at once, on this node; 256 unless said.
+    pub max_concurrent: Option<usize>,
+    pub retry: RetryRules,
+}
+
+/// How long to wait for a provider. The time to connect is the client's ([`super::ClientOptions`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Times {
+    /// From the request to the first byte of its answer; a local server may load the model first.
+    pub first_byte: Duration,
+    /// Between two reads of a stream.
+    pub between_bytes: Duration,
+    /// From the request to the end of its answer.
+    pub whole: Duration,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Self { first_byte: Duration::from_secs(300), between_bytes: Duration::from_secs(120), whole: Duration::from_secs(3600) }
+    }
+}
+
+/// A model as the configuration describes it; what is absent is the catalogue's.
+#[derive(Debug, Clone, Default)]
+pub struct ModelOptions {
+    pub provider: String,
+    pub model: String,
+    pub context_window: Option<u64>,
+    pub max_output: Option<u64>,
+    pub prices: Option<Prices>,
+    pub images: Option<bool>,
+}

@@ -1,0 +1,86 @@
+//! A member's `opts`, read into what providers share; what is left is passed through by those that take it.
+
+use serde_json::{Map, Value};
+
+/// Sampling and limits as a member sets them.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Opts {
+    pub temperature: Option<f64>,
+    pub top_p: Option<f64>,
+    pub max_output_tokens: Option<u64>,
+    pub thinking_budget: Option<u64>,
+    pub stop: Vec<String>,
+    /// What the provider may know.
+    pub rest: Map<String, Value>,
+}
+
+/// Members of a request that are not a member's to set.
+const OURS: &[&str] = &["model", "messages", "contents", "system", "systemInstruction", "tools", "stream", "stream_options"];
+
+impl Opts {
+    /// Reads the known ones. One of a wrong type, or one that would overwrite the conversation, is left out with a warning.
+    pub fn read(mut opts: Map<String, Value>) -> Self {
+        let mut take = |name: &str| opts.remove(name).filter(|value| !value.is_null());
+        let read = Self {
+            temperature: number(take("temperature"), "temperature", Value::as_f64),
+            top_p: number(take("top_p"), "top_p", Value::as_f64),
+            max_output_tokens: number(take("max_output_tokens"), "max_output_tokens", Value::as_u64),
+            thinking_budget: number(take("thinking_budget"), "thinking_budget", Value::as_u64),
+            stop: take("stop").map(strings).unwrap_or_default(),
+            rest: Map::new(),
+        };
+        opts.retain(|name, _| {
+            let kept = !OURS.contains(&name.as_str());
+            if !kept {
+                tracing::warn!(opt = name, "an option of an agent would overwrite the request; left out");
+            }
+            kept
+        });
+        Self { rest: opts, ..read }
+    }
+}
+
+fn number<T>(value: Option<Value>, name: &str, read: impl Fn(&Value) -> Option<T>) -> Option<T> {
+    let value = value?;
+    let number = read(&value);
+    if number.is_none() {
+        tracing::warn!(opt = name, %value, "an option of an agent is not a number that fits; left out");
+    }
+    number
+}
+
+fn strings(value: Value) -> Vec<String> {
+    match value {
+        Value::String(one) => vec![one],
+        Value::Array(many) => many.into_iter().filter_map(|item| item.as_str().map(str::to_owned)).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => Vec::new(),
+    }
+}
+
+/// Adds a member if there is one.
+pub fn set<T: Into<Value>>(object: &mut Map<String, Value>, name: &str, value: Option<T>) {
+    if let Some(value) = value {
+        object.insert(name.to_owned(), value.into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn known_options_are_read_and_others_kept() {
+        let Value::Object(opts) =
+            json!({"temperature": 0, "max_output_tokens": 10, "stop": "x", "seed": 3, "messages": [], "top_p": "no"})
+        else {
+            unreachable!()
+        };
+        let read = Opts::read(opts);
+        assert_eq!(read.temperature, Some(0.0));
+        assert_eq!(read.max_output_tokens, Some(10));
+        assert_eq!(read.top_p, None);
+        assert_eq!(read.stop, ["x"]);
+        assert_eq!(Value::Object(read.rest), json!({"seed": 3}));
+    }
+}

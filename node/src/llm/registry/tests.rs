@@ -1,0 +1,87 @@
+use super::*;
+use crate::{llm::ModelOptions, model::RetryRules};
+
+fn model(provider: &str, base_url: Option<&str>) -> ModelRef {
+    ModelRef { provider: provider.into(), id: "m".into(), base_url: base_url.map(str::to_owned) }
+}
+
+fn llm(provider: &str, options: ProviderOptions) -> Llm {
+    Llm::new(LlmOptions { providers: [(provider.to_owned(), options)].into(), models: Vec::new() })
+}
+
+fn with_key() -> ProviderOptions {
+    ProviderOptions { key: Some(Secret::new("0123456789")), ..ProviderOptions::default() }
+}
+
+fn error(llm: &Llm, model: &ModelRef) -> String {
+    llm.provider(model).err().unwrap().to_string()
+}
+
+#[test]
+fn what_is_missing_is_named() {
+    let llm = Llm::new(LlmOptions::default());
+    let unknown = "unknown provider `gpt`; known are anthropic, openai, google, ollama, llama_cpp, scripted";
+    assert_eq!(error(&llm, &model("gpt", None)), unknown);
+    assert_eq!(error(&llm, &model("openai", None)), "provider `openai` has no key; set OPENAI_API_KEY or `providers.openai.key`");
+    assert_eq!(error(&llm, &model("scripted", None)), "provider `scripted` needs a base_url: nothing is assumed");
+    assert!(error(&llm, &model("ollama", Some("ftp://x"))).contains("`ftp://x` is no http address"));
+    assert!(error(&llm, &model("ollama", Some("http://"))).contains("base_url"));
+    for local in [model("ollama", None), model("llama_cpp", Some("127.0.0.1:1")), model("openai", Some("http://127.0.0.1:1/v1"))]
+    {
+        assert!(llm.provider(&local).is_ok(), "{local:?}");
+    }
+}
+
+#[test]
+fn a_key_goes_only_where_it_was_given_for() {
+    let kind = find("openai").unwrap();
+    let trusted = ProviderOptions { trusted_urls: vec!["https://proxy.example/v1".into()], ..with_key() };
+    let moved = ProviderOptions { base_url: Some("http://127.0.0.1:9/v1".into()), ..with_key() };
+    for (options, base, expected) in [
+        (with_key(), "https://api.openai.com/v1", true),
+        (with_key(), "https://evil.example/v1", false),
+        (with_key(), "http://api.openai.com/v1", false),
+        (trusted, "https://proxy.example/v2", true),
+        (moved.clone(), "http://127.0.0.1:9/v1", true),
+        (moved, "https://api.openai.com/v1", false),
+    ] {
+        assert_eq!(key_for(kind, &options, base).is_some(), expected, "{base} {options:?}");
+    }
+}
+
+#[test]
+fn requests_to_one_address_share_their_limits() {
+    let llm = llm("openai", with_key());
+    let here = llm.provider(&model("openai", None)).unwrap();
+    assert!(Arc::ptr_eq(&here, &llm.provider(&model("openai", Some("https://api.openai.com/v1/"))).unwrap()));
+    assert!(!Arc::ptr_eq(&here, &llm.provider(&model("openai", Some("http://127.0.0.1:1"))).unwrap()));
+}
+
+#[test]
+fn what_can_be_used() {
+    assert_eq!(Llm::new(LlmOptions::default()).available(), ["ollama", "llama_cpp"]);
+    assert_eq!(llm("google", with_key()).available(), ["google", "ollama", "llama_cpp"]);
+    let scripted = ProviderOptions { base_url: Some("http://127.0.0.1:1".into()), ..ProviderOptions::default() };
+    assert_eq!(llm("scripted", scripted).available(), ["ollama", "llama_cpp", "scripted"]);
+}
+
+#[test]
+fn an_unknown_model_has_a_cautious_card_and_a_warning() {
+    let mine =
+        ModelOptions { provider: "ollama".into(), model: "mine".into(), context_window: Some(9), ..ModelOptions::default() };
+    let llm = Llm::new(LlmOptions { models: vec![mine], ..LlmOptions::default() });
+    let of = |id: &str| ModelRef { provider: "ollama".into(), id: id.into(), base_url: None };
+    assert_eq!((llm.card(&of("mine:8b")).context_window, llm.warning(&of("mine:8b"))), (9, None));
+    assert_eq!(llm.card(&of("other")), UNKNOWN.card(RetryRules::default()));
+    assert!(llm.warning(&of("other")).unwrap().contains("`ollama:other` is not in the catalogue"));
+    assert!(llm.list().iter().any(|row| row.id == "ollama:mine"));
+    assert!(llm.list().is_sorted_by_key(|row| (row.provider.clone(), row.model.clone())));
+}
+
+#[test]
+fn headers_that_cannot_be_sent_are_named() {
+    let bad = ProviderOptions { headers: vec![("a b".into(), "c".into())], ..with_key() };
+    assert!(error(&llm("openai", bad), &model("openai", None)).contains("`a b` is no header"));
+    let key = ProviderOptions { key: Some(Secret::new("a\nb")), ..ProviderOptions::default() };
+    assert!(!error(&llm("openai", key), &model("openai", None)).contains("a\nb"));
+}

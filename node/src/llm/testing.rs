@@ -1,0 +1,164 @@
+//! What the tests of all wires share: recorded streams decoded however they are cut, and conversations to encode.
+
+use std::{fmt::Write as _, path::Path, sync::Arc};
+
+use planck_common::{
+    CallId,
+    event::Effect,
+    message::{Body, Metadata, Part, Role},
+};
+use serde_json::{Value, json, value::to_raw_value};
+
+use super::{Head, catalogue::UNKNOWN, wire::Wire};
+use crate::model::{Chunk, Failure, Finish, ToolSpec};
+
+type Decoded = (Vec<Chunk>, Result<Finish, Failure>);
+
+fn decode<'a>(wire: &dyn Wire, pieces: impl IntoIterator<Item = &'a [u8]>) -> Decoded {
+    let (mut decoder, mut chunks) = (wire.decoder(), Vec::new());
+    for piece in pieces {
+        if let Err(failure) = decoder.feed(piece, &mut chunks) {
+            return (chunks, Err(failure));
+        }
+    }
+    let end = decoder.finish(&mut chunks);
+    (chunks, end)
+}
+
+/// Decodes a stream whole, byte by byte and cut in two at every byte; the result is the same, and is told as text.
+pub fn told(wire: &dyn Wire, stream: &[u8]) -> String {
+    let whole = decode(wire, [stream]);
+    assert_eq!(decode(wire, stream.chunks(1)), whole, "byte by byte");
+    for cut in 0..=stream.len() {
+        let (one, two) = stream.split_at(cut);
+        assert_eq!(decode(wire, [one, two]), whole, "cut at {cut}");
+    }
+    let (chunks, end) = whole;
+    let mut text = String::new();
+    for chunk in &chunks {
+        writeln!(text, "{chunk:?}").unwrap();
+    }
+    writeln!(text, "{end:?}").unwrap();
+    text
+}
+
+/// Compares every recorded stream of a provider with its snapshot.
+pub fn check_streams(wire: &dyn Wire, provider: &str) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/llm").join(provider).join("streams");
+    let mut files: Vec<_> = std::fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|kind| kind != "snap"))
+        .collect();
+    files.sort();
+    assert!(files.len() >= 7, "{files:?}");
+    for file in files {
+        let name = file.file_stem().unwrap().to_str().unwrap().to_owned();
+        let told = told(wire, &std::fs::read(&file).unwrap());
+        insta::with_settings!({ snapshot_path => &folder, prepend_module_to_snapshot => false }, {
+            insta::assert_snapshot!(name, told);
+        });
+    }
+}
+
+pub fn head(model: &str, opts: Value) -> Head {
+    let Value::Object(opts) = opts else { panic!("opts are an object") };
+    let tool = |name: &str, parameters: Value| ToolSpec {
+        name: name.into(),
+        description: format!("Does {name}"),
+        parameters: to_raw_value(&parameters).unwrap().into(),
+        effect: Effect::Pure,
+    };
+    let path = json!({"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"], "additionalProperties": false});
+    let tools = [tool("list", json!({"type": "object", "properties": {}})), tool("read", path)];
+    Head { model: model.into(), system_prompt: "Be brief.".into(), tools: Arc::new(tools), opts, max_output: 4096 }
+}
+
+pub fn message(role: Role, content: Vec<Part>) -> Body {
+    Body { role, custom: None, content, metadata: Metadata::default() }
+}
+
+pub fn user(text: &str) -> Body {
+    message(Role::User, vec![Part::text(text)])
+}
+
+pub fn call(id: &str, name: &str, args: Value) -> Part {
+    let args = to_raw_value(&args).unwrap();
+    Part::ToolCall { id: id.into(), call_id: call_id(id), name: name.into(), args, invalid: None, signature: None }
+}
+
+pub fn result(id: &str, text: &str, error: bool) -> Part {
+    Part::ToolResult { id: id.into(), call_id: call_id(id), text: text.into(), error }
+}
+
+fn call_id(id: &str) -> CallId {
+    let legal: String = id.chars().filter(char::is_ascii_alphanumeric).collect();
+    CallId::parse(&format!("c-{legal}")).unwrap()
+}
+
+/// The request after each message, as JSON: whatever the step, it is whole.
+pub fn requests(wire: &dyn Wire, head: Head, messages: &[Body]) -> Vec<Value> {
+    let mut encoder = wire.encoder(head, &UNKNOWN);
+    messages
+        .iter()
+        .map(|message| {
+            encoder.push(message);
+            serde_json::from_slice(&encoder.request()).unwrap()
+        })
+        .collect()
+}
+
+/// The last of [`requests`].
+pub fn request(wire: &dyn Wire, head: Head, messages: &[Body]) -> Value {
+    requests(wire, head, messages).pop().unwrap()
+}
+
+/// The parts of a reply, put together as the agent does it.
+pub fn folded(chunks: &[Chunk]) -> Vec<Part> {
+    let mut parts: Vec<Part> = Vec::new();
+    let mut args: Vec<String> = Vec::new();
+    for chunk in chunks {
+        let at = match chunk {
+            Chunk::Text { part, .. } | Chunk::Thinking { part, .. } | Chunk::Signature { part, .. } => *part,
+            Chunk::Redacted { part, .. } | Chunk::Call { part, .. } | Chunk::Args { part, .. } => *part,
+        };
+        assert!(at <= parts.len(), "parts are numbered in order: {chunks:?}");
+        if at == parts.len() {
+            parts.push(begun(chunk));
+            args.push(String::new());
+        }
+        grow(&mut parts[at], &mut args[at], chunk);
+    }
+    for (part, json) in parts.iter_mut().zip(args) {
+        if let Part::ToolCall { args, .. } = part {
+            *args = serde_json::value::RawValue::from_string(json).unwrap();
+        }
+    }
+    parts
+}
+
+fn begun(chunk: &Chunk) -> Part {
+    match chunk {
+        Chunk::Text { .. } => Part::text(""),
+        Chunk::Thinking { .. } | Chunk::Redacted { .. } => {
+            Part::Thinking { text: String::new(), signature: None, redacted: matches!(chunk, Chunk::Redacted { .. }) }
+        }
+        Chunk::Call { id, name, .. } => call(id, name, json!({})),
+        Chunk::Signature { .. } | Chunk::Args { .. } => panic!("a part begins with {chunk:?}"),
+    }
+}
+
+fn grow(part: &mut Part, args: &mut String, chunk: &Chunk) {
+    match (part, chunk) {
+        (Part::Text { text, .. }, Chunk::Text { text: more, .. }) => text.push_str(more),
+        (Part::Thinking { text, .. }, Chunk::Thinking { text: more, .. }) => text.push_str(more),
+        (Part::Thinking { signature, .. }, Chunk::Redacted { data, .. }) => *signature = Some(data.clone()),
+        (Part::ToolCall { .. }, Chunk::Call { .. }) => {}
+        (Part::ToolCall { .. }, Chunk::Args { json, .. }) => args.push_str(json),
+        (
+            Part::Text { signature, .. } | Part::Thinking { signature, .. } | Part::ToolCall { signature, .. },
+            Chunk::Signature { signature: token, .. },
+        ) => *signature = Some(token.clone()),
+        (part, chunk) => panic!("{chunk:?} in {part:?}"),
+    }
+}

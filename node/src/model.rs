@@ -1,0 +1,106 @@
+//! What passes between the agent loop and a model, whatever the provider. Pure data.
+
+use std::{sync::Arc, time::Duration};
+
+use planck_common::{event::Effect, message::StopReason, usage::Usage};
+use serde_json::value::RawValue;
+
+/// A tool as a model sees it.
+#[derive(Debug, Clone)]
+pub struct ToolSpec {
+    pub name: String,
+    pub description: String,
+    /// JSON Schema of the arguments, an object schema.
+    pub parameters: Arc<RawValue>,
+    pub effect: Effect,
+}
+
+/// A piece of a streamed reply. `part` is the index of the content part it belongs to; parts are numbered from 0 in the
+/// order in which the provider began them, and a part's chunks come in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Chunk {
+    Text {
+        part: usize,
+        text: String,
+    },
+    Thinking {
+        part: usize,
+        text: String,
+    },
+    /// The provider's opaque token for a part, whole.
+    Signature {
+        part: usize,
+        signature: String,
+    },
+    /// A thinking part whose text is withheld: its ciphertext.
+    Redacted {
+        part: usize,
+        data: String,
+    },
+    /// Begins a tool call. `id` may be empty or doubled: providers do that.
+    Call {
+        part: usize,
+        id: String,
+        name: String,
+    },
+    /// A fragment of a call's arguments as JSON text.
+    Args {
+        part: usize,
+        json: String,
+    },
+}
+
+/// How a reply ended that did end. `cost_usd` of the usage is filled in from the catalogue.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Finish {
+    pub stop: StopReason,
+    pub usage: Usage,
+}
+
+/// Why there is no whole reply.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    pub kind: FailureKind,
+    /// Names the provider, what happened, and the way out where there is one. Never a key.
+    pub message: String,
+    /// What the provider asked to wait.
+    pub retry_after: Option<Duration>,
+}
+
+/// What the agent does differently.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailureKind {
+    /// Connection, time-out, 408, 429, 5xx, overload, a broken stream: the same request may succeed later.
+    Transient,
+    /// The prompt does not fit: compact, then try again.
+    ContextFull,
+    /// The key is missing or refused.
+    Auth,
+    /// Any other refusal; trying again is no use.
+    Refused,
+}
+
+/// What the catalogue knows of a model.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelCard {
+    pub context_window: u64,
+    pub max_output: u64,
+    pub prices: Option<planck_common::command::Prices>,
+    pub retry: RetryRules,
+}
+
+/// How often a failed request is tried, and how long is waited in between.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RetryRules {
+    /// Requests in all, the first one counted.
+    pub tries: u32,
+    pub base: Duration,
+    pub cap: Duration,
+}
+
+impl Default for RetryRules {
+    fn default() -> Self {
+        Self { tries: 5, base: Duration::from_secs(1), cap: Duration::from_secs(60) }
+    }
+}

@@ -1,0 +1,254 @@
+//! A node: builds every part in order, joins them by handles, and runs until it is shut down.
+
+mod assemble;
+mod links;
+mod toolsmith;
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, Weak, atomic::AtomicUsize},
+    time::Duration,
+};
+
+use planck_common::{
+    NodeId, Timestamp,
+    command::{NodeInfo, NodeState, TeamRow},
+    spec::SessionLimits,
+};
+use serde_json::{Map, Value};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+pub use assemble::{AssemblyError, nats, open, open_on};
+pub(crate) use assemble::{Inventory, folders, inspect_store, sandbox};
+
+use crate::{
+    actor::{Host, Parts, queues::Queues, runtimes::Runtimes, waiters::Waiters},
+    agent::Settings,
+    bus::{Bus, BusError, Serving},
+    cluster::{heartbeat, liveness::Liveness},
+    gateway,
+    llm::Llm,
+    session::workspace::Workspaces,
+    skill::Skills,
+    store::SessionStore,
+    team,
+    tools::{Bounds, Catalogue, process::heart::Beating},
+};
+
+/// How long a node that leaves waits for what it ends.
+const LEAVE: Duration = Duration::from_secs(10);
+
+/// What a node stands on.
+pub struct Foundations {
+    pub id: NodeId,
+    pub store: Arc<dyn SessionStore>,
+    pub bus: Arc<dyn Bus>,
+    pub models: Arc<Llm>,
+    pub tools: Catalogue,
+    pub skills: Skills,
+    pub workspaces: Workspaces,
+    pub teams: Teams,
+    pub runtimes: Runtimes,
+    pub heart: Option<Beating>,
+    pub settings: NodeSettings,
+}
+
+/// Where teams come from.
+pub struct Teams {
+    /// What they are resolved against, but for the place they start in.
+    pub context: team::Context,
+    /// Folders of templates.
+    pub dirs: Vec<PathBuf>,
+}
+
+/// The numbers and names of a node.
+#[derive(Debug, Clone)]
+pub struct NodeSettings {
+    pub name: String,
+    pub labels: Map<String, Value>,
+    /// No NATS: no other process reaches it.
+    pub alone: bool,
+    /// How many agents it hosts at most.
+    pub capacity: u32,
+    pub agents: Settings,
+    /// For sessions that name none.
+    pub session_limits: SessionLimits,
+    /// What bounds each agent's calls.
+    pub calls: Bounds,
+    pub park_after: Duration,
+    /// Closed sessions not written to for so long are removed.
+    pub retention: Option<Duration>,
+    pub drain_timeout: Duration,
+}
+
+/// A running node.
+pub struct Node {
+    id: NodeId,
+    parts: Arc<Parts>,
+    host: Host,
+    waiters: Waiters,
+    workspaces: Workspaces,
+    teams: Teams,
+    liveness: Liveness,
+    settings: NodeSettings,
+    started_at: Timestamp,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+    _heart: Option<Beating>,
+}
+
+/// A node in service: it answers commands, and looks after what nobody looks after.
+pub struct Running {
+    node: Arc<Node>,
+    service: Box<dyn Serving>,
+}
+
+impl Node {
+    /// Joins the parts; nothing runs yet.
+    pub fn new(foundations: Foundations) -> Arc<Self> {
+        Arc::new_cyclic(|own: &Weak<Self>| {
+            let Foundations { id, store, bus, models, tools, skills, workspaces, teams, runtimes, heart, settings } = foundations;
+            let parts = Arc::new(Parts {
+                node: id.clone(),
+                queues: Queues::new(Arc::clone(&store), id.clone()),
+                tools: Arc::new(toolsmith::NodeTools::new(own, tools, skills)),
+                links: Arc::new(links::NodeLinks::new(own.clone())),
+                settings: settings.agents.clone(),
+                calls: settings.calls,
+                park_after: settings.park_after,
+                running: AtomicUsize::new(0),
+                bus: Arc::clone(&bus),
+                store: Arc::clone(&store),
+                models,
+            });
+            Self {
+                host: Host::new(Arc::clone(&parts), runtimes),
+                liveness: Liveness::new(id.clone(), store),
+                id,
+                parts,
+                waiters: Waiters::default(),
+                workspaces,
+                teams,
+                settings,
+                started_at: Timestamp::now(),
+                tasks: TaskTracker::new(),
+                stop: CancellationToken::new(),
+                _heart: heart,
+            }
+        })
+    }
+
+    /// Begins to answer, to beat and to sweep.
+    pub async fn run(self: Arc<Self>) -> Result<Running, BusError> {
+        let heard = self.bus().subscribe(&heartbeat::everybody()).await?;
+        self.tasks.spawn(Arc::clone(&self).listen(heard));
+        self.tasks.spawn(heartbeat::beat(Arc::clone(&self), self.stop.clone()));
+        let service = self.bus().serve(&self.id, gateway::answer(Arc::clone(&self))).await?;
+        self.tasks.spawn(Arc::clone(&self).keep_sweeping(self.stop.clone()));
+        tracing::info!(node = %self.id, name = self.settings.name, "the node is in service");
+        Ok(Running { node: self, service })
+    }
+
+    async fn listen(self: Arc<Self>, heard: futures_util::stream::BoxStream<'static, crate::bus::Delivery>) {
+        self.liveness.listen(heard, self.stop.clone()).await;
+    }
+
+    pub fn id(&self) -> &NodeId {
+        &self.id
+    }
+
+    pub fn host(&self) -> &Host {
+        &self.host
+    }
+
+    pub fn store(&self) -> &Arc<dyn SessionStore> {
+        &self.parts.store
+    }
+
+    pub fn bus(&self) -> &Arc<dyn Bus> {
+        &self.parts.bus
+    }
+
+    pub fn models(&self) -> &Llm {
+        &self.parts.models
+    }
+
+    pub(crate) fn waiters(&self) -> &Waiters {
+        &self.waiters
+    }
+
+    pub(crate) fn workspaces(&self) -> &Workspaces {
+        &self.workspaces
+    }
+
+    pub(crate) fn liveness(&self) -> &Liveness {
+        &self.liveness
+    }
+
+    pub(crate) fn team_dirs(&self) -> &[PathBuf] {
+        &self.teams.dirs
+    }
+
+    pub(crate) fn settings(&self) -> &NodeSettings {
+        &self.settings
+    }
+
+    pub(crate) fn tasks(&self) -> &TaskTracker {
+        &self.tasks
+    }
+
+    /// What a team is resolved against in this directory.
+    pub(crate) fn context(&self, source: String, dir: &Path) -> team::Context {
+        team::Context { source, agents_md: team::agents_file::of(dir), ..self.teams.context.clone() }
+    }
+
+    /// The team templates of this node; broken ones are left out.
+    pub(crate) fn team_rows(&self) -> Vec<TeamRow> {
+        let templates = team::list(&self.teams.dirs).into_iter().filter_map(|(_, template)| template.ok());
+        templates.map(|template| template.row()).collect()
+    }
+
+    pub fn info(&self) -> NodeInfo {
+        let (agents, running) = self.host.load();
+        NodeInfo {
+            id: self.id.clone(),
+            name: self.settings.name.clone(),
+            state: NodeState::Alive,
+            version: env!("CARGO_PKG_VERSION").into(),
+            labels: self.settings.labels.clone(),
+            capacity: self.settings.capacity,
+            agents: u32::try_from(agents).unwrap_or(u32::MAX),
+            running: u32::try_from(running).unwrap_or(u32::MAX),
+            workspaces: self.workspaces.names(),
+            providers: self.models().available(),
+            started_at: self.started_at,
+            silent_ms: 0,
+        }
+    }
+}
+
+impl Running {
+    pub fn node(&self) -> &Arc<Node> {
+        &self.node
+    }
+
+    /// Leaves: no new work, what runs stays in the store for whoever takes it up, and nothing of it runs on here.
+    pub async fn shut_down(self) {
+        let Self { node, service } = self;
+        service.leave_queue().await;
+        node.stop.cancel();
+        node.host.close();
+        let ended = async {
+            node.release_idle().await;
+            node.host.shut_down().await;
+            service.stop().await;
+            node.tasks.close();
+            node.tasks.wait().await;
+        };
+        if tokio::time::timeout(LEAVE, ended).await.is_err() {
+            tracing::warn!("some work did not end in time; it ends with the process");
+        }
+        let _ = node.bus().flush(Duration::from_secs(1)).await;
+        node.store().close().await;
+    }
+}

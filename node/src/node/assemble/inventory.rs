@@ -1,0 +1,35 @@
+//! What agents of this machine could be given, and what is wrong with the files that describe it. No node is needed.
+
+use std::collections::BTreeSet;
+
+use super::folders;
+use crate::{
+    config::Config,
+    skill::Skills,
+    team::tool_names,
+    tools::{built_in_names, external},
+};
+
+pub(crate) struct Inventory {
+    /// Names of every tool, those with which agents reach their team among them.
+    pub(crate) tools: BTreeSet<String>,
+    pub(crate) skills: Skills,
+    /// A line each: file, place, and the way out.
+    pub(crate) problems: Vec<String>,
+}
+
+impl Inventory {
+    pub(crate) fn of(config: &Config) -> Self {
+        let (skills, of_skills) = Skills::load(&folders(&config.skills.dirs));
+        let (found, of_tools) = external::names(&folders(&config.tools.dirs));
+        let mut problems: Vec<String> = of_tools.iter().map(ToString::to_string).collect();
+        problems.extend(of_skills.iter().map(ToString::to_string));
+        let mut tools: BTreeSet<String> = built_in_names().into_iter().chain(tool_names::ALL).map(Into::into).collect();
+        for (name, file) in found {
+            if !tools.insert(name.clone()) {
+                problems.push(format!("{}: there is a tool `{name}` already; rename this one", file.display()));
+            }
+        }
+        Self { tools, skills, problems }
+    }
+}

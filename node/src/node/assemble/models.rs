@@ -1,0 +1,60 @@
+//! Providers and models as the configuration has them.
+
+use planck_common::{command, spec::ModelRef};
+
+use crate::{
+    config::{Config, ModelEntry, PROVIDER_NAMES, Prices, Provider},
+    llm::{Llm, LlmOptions, ModelOptions, ProviderOptions, Times},
+    model::RetryRules,
+};
+
+pub(super) fn options(config: &Config) -> LlmOptions {
+    let providers = PROVIDER_NAMES.iter().filter_map(|name| {
+        let section = config.providers.find(name)?;
+        Some(((*name).to_owned(), provider(section, trusted(config, name))))
+    });
+    LlmOptions { providers: providers.collect(), models: config.models.entries.0.iter().filter_map(entry).collect() }
+}
+
+fn provider(section: &Provider, trusted_urls: Vec<String>) -> ProviderOptions {
+    ProviderOptions {
+        key: section.api_key.clone(),
+        base_url: section.base_url.as_ref().map(|url| url.reveal().to_owned()),
+        trusted_urls,
+        headers: Vec::new(),
+        times: Times { between_bytes: section.idle_timeout.0, ..Times::default() },
+        max_concurrent: Some(section.max_concurrent as usize),
+        retry: RetryRules { tries: section.max_attempts, cap: section.max_retry_delay.0, ..RetryRules::default() },
+    }
+}
+
+/// Addresses of configured models: whoever configured them meant the provider's key to go there.
+fn trusted(config: &Config, provider: &str) -> Vec<String> {
+    let entries = config.models.entries.0.values().filter(|entry| entry.provider.as_deref() == Some(provider));
+    entries.filter_map(|entry| entry.base_url.as_ref()).map(|url| url.reveal().to_owned()).collect()
+}
+
+fn entry((name, entry): (&String, &ModelEntry)) -> Option<ModelOptions> {
+    Some(ModelOptions {
+        provider: entry.provider.clone()?,
+        model: entry.model.clone().unwrap_or_else(|| name.clone()),
+        context_window: entry.context_window,
+        max_output: entry.max_output,
+        prices: prices(&entry.prices),
+        images: None,
+    })
+}
+
+fn prices(section: &Prices) -> Option<command::Prices> {
+    let (input, output) = (section.input?, section.output?);
+    let (cache_read, cache_write) = (section.cache_read.unwrap_or(input), section.cache_write.unwrap_or(input));
+    Some(command::Prices { input, output, cache_read, cache_write })
+}
+
+/// For agents that name no model: the first one of the first provider that has a key.
+pub(super) fn default(config: &Config, models: &Llm) -> Option<ModelRef> {
+    let keyed = |name: &&&str| config.providers.find(name).is_some_and(|section| section.api_key.is_some());
+    let provider = PROVIDER_NAMES.iter().find(keyed)?;
+    let row = models.list().into_iter().find(|row| row.provider == **provider)?;
+    Some(ModelRef { provider: row.provider, id: row.model, base_url: None })
+}

@@ -1,0 +1,36 @@
+//! How agents of this node reach others: in this process, or by a word to the node that hosts them.
+
+use std::sync::Weak;
+
+use planck_common::{AgentId, InputId};
+
+use super::Node;
+use crate::actor::parts::{Identity, Links};
+
+pub(super) struct NodeLinks(Weak<Node>);
+
+impl NodeLinks {
+    pub(super) fn new(node: Weak<Node>) -> Self {
+        Self(node)
+    }
+}
+
+impl Links for NodeLinks {
+    fn settled(&self, _identity: &Identity, inputs: Vec<(InputId, Option<AgentId>)>) {
+        let Some(node) = self.0.upgrade() else { return };
+        for (input, _asker) in inputs {
+            node.waiters().settle(&input);
+        }
+    }
+
+    fn wake(&self, identity: &Identity, agents: Vec<AgentId>) {
+        let Some(node) = self.0.upgrade() else { return };
+        let session = identity.session.id.clone();
+        let tasks = node.tasks().clone();
+        tasks.spawn(async move {
+            for agent in agents {
+                node.wake(&session, &agent).await;
+            }
+        });
+    }
+}

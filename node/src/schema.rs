@@ -1,0 +1,112 @@
+//! The JSON Schemas of everything on the wire, generated from the types and kept under `docs/schema/`.
+
+use std::collections::BTreeMap;
+
+use planck_common::{command, envelope, event, message, reply, spec, usage};
+use schemars::{Schema, schema_for};
+
+macro_rules! schemas {
+    ($($group:literal { $($name:literal: $type:ty,)+ })+) => {
+        [$(($group, vec![$(($name, schema_for!($type)),)+]),)+]
+    };
+}
+
+/// Schemas by group and name: `envelope`, `message`, `event` (each type's `data`), `request` (each verb's body), `reply` (each verb's `ok`).
+pub fn schemas() -> BTreeMap<&'static str, BTreeMap<&'static str, Schema>> {
+    let groups = schemas! {
+        "envelope" { "event": envelope::Envelope, "head": envelope::Head, "refusal": reply::Refusal, }
+        "message" { "message": message::Message, "part": message::Part, "usage": usage::Usage, "member": spec::Member, }
+        "request" {
+            "sessions.start": command::Start,
+            "sessions.list": command::ListSessions,
+            "session.prompt": command::Prompt,
+            "session.events": command::ReadEvents,
+            "session.messages": command::ReadMessages,
+            "session.rewind": command::Rewind,
+            "session.resume": command::Because,
+            "session.close": command::Because,
+            "session.delete": command::Because,
+            "agent.prompt": command::Prompt,
+            "agent.abort": command::Because,
+            "agent.stop": command::Because,
+            "agent.nudge": command::Because,
+            "agent.checkpoint": command::SetCheckpoint,
+            "agent.add_tool": command::ToolName,
+            "agent.remove_tool": command::ToolName,
+            "agent.change_model": command::ChangeModel,
+            "node.drain": command::Drain,
+        }
+        "reply" {
+            "sessions.start": command::Started,
+            "sessions.list": command::Sessions,
+            "session.prompt": command::Accepted,
+            "session.events": command::Events,
+            "session.messages": command::Messages,
+            "session.info": command::SessionInfo,
+            "session.abort": command::Aborted,
+            "session.rewind": command::HeadAt,
+            "session.resume": command::Started,
+            "session.close": command::SessionStateNow,
+            "session.delete": command::Removed,
+            "agent.prompt": command::Accepted,
+            "agent.info": command::AgentInfo,
+            "agent.snapshot": command::Snapshot,
+            "agent.abort": command::AgentStateNow,
+            "agent.stop": command::AgentStateNow,
+            "agent.nudge": command::AgentStateNow,
+            "agent.checkpoint": command::SavedAt,
+            "agent.add_tool": command::Tools,
+            "agent.remove_tool": command::Tools,
+            "agent.change_model": command::Model,
+            "nodes.list": command::Nodes,
+            "node.info": command::NodeInfo,
+            "node.drain": command::Draining,
+            "teams.list": command::Teams,
+            "models.list": command::Models,
+            "sidecars.list": command::Sidecars,
+        }
+    };
+    let events = ("event", event::schemas());
+    groups.into_iter().chain([events]).map(|(group, schemas)| (group, schemas.into_iter().collect())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{env, fs, path::Path};
+
+    use planck_common::{
+        command::{AgentVerb, SessionVerb, SessionsVerb},
+        event::EventKind,
+    };
+
+    use super::*;
+
+    #[test]
+    fn the_committed_schemas_are_those_of_the_types() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/schema");
+        for (group, schemas) in schemas() {
+            let file = folder.join(format!("{group}.json"));
+            let text = serde_json::to_string_pretty(&schemas).unwrap() + "\n";
+            if env::var_os("UPDATE_SCHEMAS").is_some() {
+                fs::create_dir_all(&folder).unwrap();
+                fs::write(&file, &text).unwrap();
+            }
+            let committed = fs::read_to_string(&file).unwrap_or_default();
+            assert!(committed == text, "{} is out of date: run the tests with UPDATE_SCHEMAS=1", file.display());
+        }
+    }
+
+    #[test]
+    fn no_verb_and_no_event_is_missing() {
+        let all = schemas();
+        let verbs = SessionVerb::ALL.iter().map(|verb| format!("session.{}", verb.name()));
+        let verbs = verbs.chain(AgentVerb::ALL.iter().map(|verb| format!("agent.{}", verb.name())));
+        let verbs = verbs.chain(SessionsVerb::ALL.iter().map(|verb| format!("sessions.{}", verb.name())));
+        for verb in verbs {
+            assert!(all["reply"].contains_key(verb.as_str()), "no reply of {verb}");
+        }
+        for kind in EventKind::ALL {
+            assert!(all["event"].contains_key(kind.name()), "no event {}", kind.name());
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Sessions: started, prompted, claimed, resumed, rewound and closed. What any node does for a client or a peer.
+
+mod claim;
+mod close;
+mod deliver;
+mod host;
+mod leave;
+mod prompt;
+mod rewind;
+mod start;
+mod sweep;
+pub mod workspace;
+
+use planck_common::{AgentId, SessionId, reply::Refusal};
+
+use crate::{
+    node::Node,
+    store::{AgentRecord, SessionRecord},
+};
+
+impl Node {
+    /// The session of that id or name.
+    pub async fn find_session(&self, id_or_name: &str) -> Result<SessionRecord, Refusal> {
+        if !planck_common::id::is_id(id_or_name) {
+            return Err(Refusal::bad_request(format!("malformed session id or name `{}`", excerpt(id_or_name))));
+        }
+        let found = self.store().session(id_or_name).await?;
+        found.ok_or_else(|| Refusal::not_found(format!("no session `{id_or_name}`; `planck session ls` lists them")))
+    }
+
+    /// The agent of that id, stopped ones not among them.
+    pub async fn find_agent(&self, id: &str) -> Result<AgentRecord, Refusal> {
+        let id = AgentId::parse(id).map_err(|error| Refusal::bad_request(error.to_string()))?;
+        let found = self.store().find_agent(&id).await?.filter(AgentRecord::is_there);
+        found.ok_or_else(|| Refusal::not_found(format!("no agent `{id}`")))
+    }
+
+    /// A session's agent by id or name; its lead for `None`.
+    pub async fn find_member(&self, session: &SessionRecord, agent: Option<&str>) -> Result<AgentRecord, Refusal> {
+        let wanted = agent.unwrap_or(&session.spec.lead);
+        let agents = self.store().agents(&session.id).await?;
+        let found = agents.into_iter().find(|one| one.is_there() && (*one.id == *wanted || one.spec.name == wanted));
+        found.ok_or_else(|| Refusal::not_found(format!("session {} has no agent `{}`", session.name, excerpt(wanted))))
+    }
+
+    /// The lead of a session.
+    pub async fn find_lead(&self, session: &SessionRecord) -> Result<AgentRecord, Refusal> {
+        self.find_member(session, None).await
+    }
+
+    /// The agents of a session that are not stopped.
+    pub async fn members(&self, session: &SessionId) -> Result<Vec<AgentRecord>, Refusal> {
+        let mut agents = self.store().agents(session).await?;
+        agents.retain(AgentRecord::is_there);
+        Ok(agents)
+    }
+}
+
+/// The beginning of a text that somebody sent, for a message about it.
+pub(crate) fn excerpt(text: &str) -> String {
+    text.chars().take(80).collect()
+}

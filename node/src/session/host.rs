@@ -1,0 +1,87 @@
+//! Takes an agent in: a spawned one that is yet to be born, or one whose lease is to be had. The one path by which a peer or
+//! this node itself starts a member here.
+
+use std::sync::Arc;
+
+use planck_common::{
+    command::{HostAgent, Hosted},
+    reply::{Code, Refusal},
+    spec::AgentSpec,
+};
+use serde_json::value::RawValue;
+
+use crate::{
+    actor::{Hosting, Opening, parts::Facts},
+    node::Node,
+    store::{Birth, Claim, Lease, NewAgent, Under},
+};
+
+impl Node {
+    /// Idempotent by the agent's id: one that was born before is where its record says.
+    pub(crate) async fn host_agent(&self, request: HostAgent) -> Result<Hosted, Refusal> {
+        self.admit()?;
+        let facts = self.facts_of(&request).await?;
+        let under = Under { lead: request.lead.clone(), incarnation: request.incarnation };
+        match &request.spec {
+            Some(spec) => self.bear(facts, &request, parse(spec)?, under).await,
+            None => self.take_in(facts, &request, under).await,
+        }
+    }
+
+    /// Local admission: whoever placed the agent here may have looked at old figures.
+    fn admit(&self) -> Result<(), Refusal> {
+        self.stays()?;
+        let (agents, capacity) = (self.host().load().0, self.settings().capacity);
+        if agents >= capacity as usize {
+            return Err(Refusal::new(Code::Limit, format!("node {} hosts {agents} agents, its capacity", self.id())));
+        }
+        Ok(())
+    }
+
+    async fn bear(&self, facts: Arc<Facts>, request: &HostAgent, spec: AgentSpec, under: Under) -> Result<Hosted, Refusal> {
+        let agent = NewAgent { session: facts.id.clone(), id: request.agent_id.clone(), spec };
+        self.host().may_miss_agents();
+        match self.store().birth(agent, under, self.id()).await? {
+            Birth::Born { lease, name } => Ok(self.start_here(facts, request, lease, name)),
+            Birth::Known(record) => {
+                let node_id = record.node.clone().unwrap_or_else(|| self.id().clone());
+                Ok(Hosted { node_id, epoch: record.epoch, name: record.spec.name })
+            }
+            Birth::TeamDead => Err(team_moved()),
+            Birth::Full { max } => Err(Refusal::new(Code::Limit, format!("the session has had its {max} agents (max_agents)"))),
+        }
+    }
+
+    async fn take_in(&self, facts: Arc<Facts>, request: &HostAgent, under: Under) -> Result<Hosted, Refusal> {
+        let record = self.find_agent(&request.agent_id).await?;
+        let claim = Claim::Member(under);
+        let claimed = self.store().claim(&facts.id, &record.id, request.epoch, claim, self.id()).await?;
+        let lease = claimed.ok_or_else(team_moved)?;
+        Ok(self.start_here(facts, request, lease, record.spec.name))
+    }
+
+    fn start_here(&self, facts: Arc<Facts>, request: &HostAgent, lease: Lease, name: String) -> Hosted {
+        let (agent, epoch) = (request.agent_id.clone(), lease.epoch);
+        self.host().start(Hosting { session: facts, agent, epoch, opening: Opening::default() });
+        Hosted { node_id: self.id().clone(), epoch, name }
+    }
+
+    /// Shared with the agents of the session that are here already.
+    async fn facts_of(&self, request: &HostAgent) -> Result<Arc<Facts>, Refusal> {
+        match self.host().hosting(&request.lead) {
+            Some(hosting) if hosting.session.incarnation == request.incarnation => Ok(hosting.session),
+            Some(_) | None => {
+                let session = self.find_session(&request.session_id).await?;
+                Ok(Arc::new(self.facts(&session, request.incarnation)?))
+            }
+        }
+    }
+}
+
+fn parse(spec: &RawValue) -> Result<AgentSpec, Refusal> {
+    serde_json::from_str(spec.get()).map_err(|error| Refusal::bad_request(format!("the agent's spec cannot be read: {error}")))
+}
+
+fn team_moved() -> Refusal {
+    Refusal::new(Code::StaleEpoch, "the team moved to another node")
+}

@@ -1,0 +1,37 @@
+//! Leaving: leases of idle agents are given up, so that any node may take them at once. An agent with an open turn keeps its
+//! lease in this node's name; whoever finds the node gone goes on with the turn.
+
+use planck_common::{command::AgentState, reply::Refusal};
+
+use crate::node::Node;
+
+impl Node {
+    /// Whether this node still takes anybody in.
+    pub(crate) fn stays(&self) -> Result<(), Refusal> {
+        if self.host().is_closed() {
+            return Err(Refusal::unavailable(format!("node {} is leaving", self.id())));
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn release_idle(&self) {
+        for agent in self.host().agents(None) {
+            let Some(hosting) = self.host().hosting(&agent) else { continue };
+            if !self.is_quiet(&agent).await {
+                continue;
+            }
+            self.host().drop_agent(&agent);
+            if let Err(error) = self.store().release(&hosting.session.id, &agent, hosting.epoch, false).await {
+                tracing::warn!(%agent, %error, "cannot release the lease; another node's sweep will find it");
+            }
+        }
+    }
+
+    async fn is_quiet(&self, agent: &planck_common::AgentId) -> bool {
+        if self.host().is_parked(agent) {
+            return true;
+        }
+        let info = self.host().info(agent).await;
+        info.is_ok_and(|info| info.state == AgentState::Idle && info.queued == 0)
+    }
+}

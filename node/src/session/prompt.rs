@@ -1,0 +1,89 @@
+//! Prompts: durable in an inbox first, then taken up by whoever holds the agent, or by this node.
+
+use planck_common::{
+    InputId, Timestamp,
+    command::{Accepted, Mode, Prompt},
+    event::{InputKind, json},
+    message::Part,
+    reply::{Code, Refusal},
+};
+
+use crate::{
+    actor::Verdict,
+    node::Node,
+    store::{AgentRecord, InputRecord, NewInput, PutResult},
+};
+
+impl Node {
+    /// Without NATS nobody reaches an agent that another living process holds.
+    pub(crate) async fn check_reach(&self, agent: &AgentRecord) -> Result<(), Refusal> {
+        let Some(holder) = agent.node.as_ref().filter(|holder| self.settings().alone && *holder != self.id()) else {
+            return Ok(());
+        };
+        match self.store().node_lives(holder).await? {
+            Some(true) => Err(Refusal::new(
+                Code::Busy,
+                "the session is at work in another process; set NATS_URL for both, so that they reach each other, or wait until that one ends",
+            )),
+            Some(false) | None => Ok(()),
+        }
+    }
+
+    /// Puts a prompt into an agent's inbox and sees to it that somebody takes it up.
+    pub async fn prompt(&self, agent: &AgentRecord, prompt: Prompt) -> Result<Accepted, Refusal> {
+        self.check_reach(agent).await?;
+        let mode = prompt.mode;
+        let input = NewInput {
+            id: prompt.prompt_id.clone().unwrap_or_else(InputId::mint),
+            agent: agent.id.clone(),
+            kind: InputKind::Prompt,
+            mode,
+            sender: None,
+            reply_to: None,
+            content: json(&content(prompt)?),
+            fresh: false,
+            at: Timestamp::now(),
+        };
+        let accepted =
+            |seq| Accepted { prompt_id: input.id.clone(), session_id: agent.session.clone(), agent_id: agent.id.clone(), seq };
+        match self.store().put(&agent.session, input.clone()).await? {
+            PutResult::Put { head, node, .. } => match self.deliver(agent, node, &input).await? {
+                Verdict::Taken => Ok(accepted(head)),
+                Verdict::Busy => Err(busy(agent)),
+            },
+            PutResult::Known(known) if was_refused(&known) => Err(busy(agent)),
+            PutResult::Known(known) => Ok(accepted(known.head)),
+            PutResult::NotFound => Err(Refusal::not_found(format!("agent {} is stopped", agent.id))),
+        }
+    }
+}
+
+fn content(prompt: Prompt) -> Result<Vec<Part>, Refusal> {
+    let content = match (prompt.text, prompt.content) {
+        (Some(text), None) => vec![Part::text(text)],
+        (None, Some(content)) => content,
+        (Some(_), Some(_)) | (None, None) => {
+            return Err(Refusal::bad_request("a prompt has one of `text` and `content`"));
+        }
+    };
+    let empty = content.iter().all(|part| matches!(part, Part::Text { text, .. } if text.trim().is_empty()));
+    let foreign = content.iter().find(|part| match part {
+        Part::Text { .. } | Part::Image { .. } | Part::File { .. } => false,
+        Part::Thinking { .. } | Part::ToolCall { .. } | Part::ToolResult { .. } => true,
+    });
+    if foreign.is_some() {
+        return Err(Refusal::bad_request("a prompt's parts are of type text, image or file"));
+    }
+    if empty {
+        return Err(Refusal::bad_request("the prompt is empty"));
+    }
+    Ok(content)
+}
+
+fn was_refused(input: &InputRecord) -> bool {
+    input.mode == Mode::Reject && input.outcome.as_deref() == Some("busy")
+}
+
+fn busy(agent: &AgentRecord) -> Refusal {
+    Refusal::new(Code::Busy, format!("{} is busy and the prompt wanted no waiting (mode reject)", agent.spec.name))
+}

@@ -1,0 +1,131 @@
+//! Workspaces: named roots on each node that can see them. A path without a name is the workspace `local:<host>`.
+
+use std::{
+    collections::BTreeMap,
+    path::{Component, Path, PathBuf},
+};
+
+use planck_common::reply::Refusal;
+
+use super::excerpt;
+
+/// The roots this node sees.
+#[derive(Debug, Clone)]
+pub struct Workspaces {
+    named: BTreeMap<String, PathBuf>,
+    local: String,
+}
+
+/// A directory for agents to work in, and the root their tools must stay in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    pub dir: PathBuf,
+    pub root: PathBuf,
+}
+
+/// A workspace's name with a directory as it is recorded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chosen {
+    pub workspace: String,
+    pub dir: String,
+}
+
+impl Workspaces {
+    pub fn new(named: BTreeMap<String, PathBuf>, host: &str) -> Self {
+        Self { named, local: format!("local:{host}") }
+    }
+
+    /// The names a node announces.
+    pub fn names(&self) -> Vec<String> {
+        self.named.keys().cloned().chain([self.local.clone()]).collect()
+    }
+
+    /// What a request means: a named workspace and a directory in it, or an absolute path on this host.
+    pub fn choose(&self, workspace: Option<&str>, dir: Option<&str>) -> Result<Chosen, Refusal> {
+        let dir = dir.unwrap_or_default();
+        let workspace = match workspace {
+            Some(name) if self.names().iter().any(|known| known == name) => name.to_owned(),
+            Some(name) => return Err(Refusal::not_found(self.unknown(name))),
+            None if Path::new(dir).is_absolute() => self.local.clone(),
+            None => match self.named.keys().next() {
+                Some(first) if self.named.len() == 1 => first.clone(),
+                Some(_) | None => {
+                    return Err(Refusal::bad_request(format!(
+                        "name a workspace ({}) or give `dir` as an absolute path",
+                        self.names().join(", ")
+                    )));
+                }
+            },
+        };
+        let place = self.place(&workspace, dir)?;
+        if !place.dir.is_dir() {
+            return Err(Refusal::bad_request(format!("{} is no directory on this node", place.dir.display())));
+        }
+        Ok(Chosen { workspace, dir: dir.to_owned() })
+    }
+
+    /// Where a recorded workspace and directory are on this node.
+    pub fn place(&self, workspace: &str, dir: &str) -> Result<Place, Refusal> {
+        if workspace == self.local {
+            let dir = PathBuf::from(dir);
+            return match dir.is_absolute() {
+                true => Ok(Place { root: dir.clone(), dir }),
+                false => Err(Refusal::bad_request(format!("`dir` in workspace {workspace} is an absolute path"))),
+            };
+        }
+        let Some(root) = self.named.get(workspace) else {
+            return Err(Refusal::unavailable(self.unknown(workspace)));
+        };
+        if !stays_inside(Path::new(dir)) {
+            return Err(Refusal::bad_request(format!("`dir` {dir} leaves workspace {workspace}")));
+        }
+        Ok(Place { dir: root.join(dir), root: root.clone() })
+    }
+
+    fn unknown(&self, workspace: &str) -> String {
+        format!("no node has workspace `{}`; this one has {}", excerpt(workspace), self.names().join(", "))
+    }
+}
+
+fn stays_inside(dir: &Path) -> bool {
+    dir.components().all(|part| match part {
+        Component::Normal(_) | Component::CurDir => true,
+        Component::Prefix(_) | Component::RootDir | Component::ParentDir => false,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn workspaces(names: &[&str]) -> Workspaces {
+        let named = names.iter().map(|name| ((*name).to_owned(), std::env::temp_dir()));
+        Workspaces::new(named.collect(), "box")
+    }
+
+    #[test]
+    fn what_a_request_means() {
+        let temp = std::env::temp_dir().display().to_string();
+        let chosen = |workspace: &str, dir: &str| Chosen { workspace: workspace.into(), dir: dir.into() };
+        let one = workspaces(&["code"]);
+        assert_eq!(one.choose(None, None), Ok(chosen("code", "")));
+        assert_eq!(one.choose(None, Some(&temp)), Ok(chosen("local:box", &temp)));
+        assert_eq!(one.choose(Some("code"), Some(".")), Ok(chosen("code", ".")));
+    }
+
+    #[test]
+    fn what_is_refused_says_why() {
+        let two = workspaces(&["a", "b"]);
+        for (workspace, dir, said) in [
+            (None, None, "name a workspace (a, b, local:box)"),
+            (Some("c"), None, "no node has workspace `c`"),
+            (Some("a"), Some("../x"), "leaves workspace a"),
+            (Some("a"), Some("/etc"), "leaves workspace a"),
+            (Some("a"), Some("not-there"), "is no directory"),
+            (Some("local:box"), Some("x"), "absolute path"),
+        ] {
+            let refusal = two.choose(workspace, dir).unwrap_err();
+            assert!(refusal.message.contains(said), "{refusal}");
+        }
+    }
+}

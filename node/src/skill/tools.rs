@@ -1,0 +1,90 @@
+//! `load_skill` and `list_skills`, over the skills of one agent.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use planck_common::event::Effect;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{Skills, header, read};
+use crate::{
+    model::ToolSpec,
+    tools::{Invocation, Outcome, Tool, Unknown, args, spec},
+};
+
+/// The two tools for an agent that has these skills.
+pub fn tools(skills: &Skills) -> [Arc<dyn Tool>; 2] {
+    [Arc::new(LoadSkill::new(skills.clone())), Arc::new(ListSkills::new(skills.clone()))]
+}
+
+struct LoadSkill {
+    spec: ToolSpec,
+    skills: Skills,
+}
+
+#[derive(Deserialize)]
+struct Args {
+    name: String,
+}
+
+impl LoadSkill {
+    fn new(skills: Skills) -> Self {
+        let parameters = json!({
+            "type": "object",
+            "properties": {"name": {"type": "string", "minLength": 1}},
+            "required": ["name"],
+            "additionalProperties": false,
+        });
+        Self { spec: spec("load_skill", "Read a skill's instructions.", Effect::Pure, &parameters), skills }
+    }
+}
+
+#[async_trait]
+impl Tool for LoadSkill {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    async fn run(&self, call: Invocation) -> Outcome {
+        let Args { name } = match args(&call) {
+            Ok(args) => args,
+            Err(refused) => return refused,
+        };
+        let Some(skill) = self.skills.find(&name) else {
+            return Outcome::error(Unknown::of("skill", &name, self.skills.names()).to_string());
+        };
+        let file = skill.file.clone();
+        let text = tokio::task::spawn_blocking(move || read(&file)).await.map_err(std::io::Error::other).flatten();
+        match text {
+            Ok(text) => Outcome::ok(header::body(&text)),
+            Err(why) => Outcome::error(format!("cannot read skill `{name}` from {}: {why}", skill.file.display())),
+        }
+    }
+}
+
+struct ListSkills {
+    spec: ToolSpec,
+    skills: Skills,
+}
+
+impl ListSkills {
+    fn new(skills: Skills) -> Self {
+        let parameters = json!({"type": "object", "properties": {}, "additionalProperties": false});
+        Self { spec: spec("list_skills", "List your skills with their files.", Effect::Pure, &parameters), skills }
+    }
+}
+
+#[async_trait]
+impl Tool for ListSkills {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    async fn run(&self, _: Invocation) -> Outcome {
+        let skills: Vec<_> = self.skills.iter().map(|skill| {
+            json!({"name": skill.name, "description": skill.description, "file": skill.file, "resources": skill.resources})
+        }).collect();
+        Outcome::ok(json!(skills).to_string())
+    }
+}

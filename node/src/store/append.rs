@@ -1,0 +1,80 @@
+//! What every dialect does with a batch before it becomes SQL: marks merged by input, data checked, checkpoints found.
+
+use std::collections::BTreeSet;
+
+use planck_common::{Seq, event::Checkpoint, event::EventKind};
+use serde::{Deserialize, Serialize};
+
+use super::{Batch, BatchOutcome, StoreError};
+use crate::agent::{Entry, Mark, effect::Change};
+
+/// What becomes of one input in one batch: consumed, ended, or both.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct MarkRow {
+    pub id: String,
+    pub turn: Option<u32>,
+    pub outcome: Option<String>,
+    pub answer: Option<String>,
+}
+
+/// One row for each input, in the order in which they are first named.
+pub fn mark_rows(marks: &[Mark]) -> Vec<MarkRow> {
+    let mut rows: Vec<MarkRow> = Vec::with_capacity(marks.len());
+    for mark in marks {
+        let at = rows.iter().position(|row| row.id == mark.input.as_str());
+        let mut row = match at {
+            Some(at) => rows.remove(at),
+            None => MarkRow { id: mark.input.to_string(), turn: None, outcome: None, answer: None },
+        };
+        match &mark.change {
+            Change::Consumed { turn } => row.turn = Some(*turn),
+            Change::Ended { outcome, answer } => (row.outcome, row.answer) = (Some(outcome.clone()), answer.clone()),
+        }
+        rows.insert(at.unwrap_or(rows.len()), row);
+    }
+    rows
+}
+
+/// The outcome of a batch that no store may see: a text with a NUL byte, which Postgres cannot hold.
+pub fn refused(batch: &Batch) -> Option<BatchOutcome> {
+    let bodies = batch.entries.iter().map(|entry| entry.body.as_str());
+    let contents = batch.puts.iter().map(|put| put.content.as_str());
+    let outcomes = batch.marks.iter().filter_map(|mark| match &mark.change {
+        Change::Consumed { .. } => None,
+        Change::Ended { answer, .. } => answer.as_deref(),
+    });
+    let bad = bodies.chain(contents).chain(outcomes).any(|text| memchr::memchr(0, text.as_bytes()).is_some());
+    bad.then(|| BatchOutcome::Refused(format!("a text of agent {} holds a NUL byte", batch.agent)))
+}
+
+/// An agent's batches cannot share a statement: the second one's `prev` is known only after the first.
+pub fn one_batch_each(batches: &[Batch]) -> Result<(), StoreError> {
+    let agents: BTreeSet<_> = batches.iter().map(|batch| &batch.agent).collect();
+    if agents.len() == batches.len() {
+        Ok(())
+    } else {
+        Err(StoreError::BadRequest("two batches of one agent in one append".into()))
+    }
+}
+
+/// The last message that a row stands for, of a `checkpoint` or a summary.
+pub fn covers(entry: &Entry) -> Option<Seq> {
+    #[derive(Deserialize)]
+    struct Summary {
+        custom: Option<String>,
+        #[serde(default)]
+        metadata: Covers,
+    }
+    #[derive(Deserialize, Default)]
+    struct Covers {
+        covers: Option<Seq>,
+    }
+    if entry.kind == EventKind::Checkpoint {
+        return serde_json::from_str::<Checkpoint>(&entry.body).ok().map(|data| data.covers);
+    }
+    if entry.kind != EventKind::Message || !entry.body.contains(r#""covers""#) {
+        return None;
+    }
+    let summary: Summary = serde_json::from_str(&entry.body).ok()?;
+    summary.metadata.covers.filter(|_| summary.custom.as_deref() == Some("summary"))
+}

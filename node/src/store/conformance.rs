@@ -1,0 +1,117 @@
+//! What every store keeps, whatever its dialect: generic cases over a [`World`], one test each. A store's own tests say
+//! `crate::store::conformance::suite!(its_world().await)`.
+
+mod appends;
+pub mod events;
+mod inboxes;
+mod leases;
+mod messages;
+mod questions;
+pub mod races;
+mod rewinds;
+mod sessions;
+pub mod team;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use planck_common::NodeId;
+
+pub use events::all as whole_log;
+pub use races::assert_log_is_sound;
+pub use team::{Team, message};
+
+use super::SessionStore;
+
+/// One private store that several node processes have open.
+#[async_trait]
+pub trait World: Send + Sync {
+    /// A handle of its own, as another node's process has it.
+    async fn open(&self, node: &NodeId) -> Arc<dyn SessionStore>;
+}
+
+macro_rules! cases {
+    ($($theme:ident: $($case:ident)+;)+) => {
+        $($(pub async fn $case<W: $crate::store::conformance::World>(world: W) { $theme::$case(&world).await })+)+
+
+        macro_rules! each_case {
+            ($make_world:expr) => {
+                $($(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $case() {
+                    $crate::store::conformance::$case($make_world).await;
+                })+)+
+            };
+        }
+    };
+}
+
+cases! {
+    sessions:
+        a_session_is_created_once
+        names_are_unique_and_made_up
+        names_in_a_team_are_unique
+        a_team_has_its_limit_from_the_start
+        sessions_are_listed_in_pages
+        closing_needs_the_leads_lease
+        deleting_says_what_it_removed
+        old_closed_sessions_expire;
+    leases:
+        claiming_fences
+        a_claim_of_unknown_outcome_is_found_to_be_mine
+        members_follow_the_leads_incarnation
+        a_birth_is_idempotent_and_bounded
+        a_born_name_is_unique
+        releasing_ends_a_lease
+        a_stopped_agent_takes_no_input
+        a_spec_is_replaced_under_its_lease
+        leases_are_swept;
+    appends:
+        the_log_is_dense_and_chained
+        a_batch_sent_again_is_not_doubled
+        a_resend_is_found_after_the_lease_moved
+        each_batch_stands_alone
+        a_gone_input_stops_its_batch_only
+        consuming_and_ending_are_marked
+        a_batch_without_rows_can_be_sent_again
+        puts_go_with_their_batch
+        usage_is_added_once
+        the_state_is_that_of_the_batch
+        bad_data_is_refused_alone
+        two_batches_of_one_agent_are_a_mistake;
+    inboxes:
+        a_put_is_idempotent
+        inputs_keep_their_fields_and_order
+        an_input_may_wait_for_an_agent_nobody_holds
+        tasks_are_known_until_answered
+        an_unread_question_is_withdrawn;
+    questions:
+        a_cycle_is_refused
+        depth_is_bounded
+        asking_again_finds_the_question
+        only_the_holder_asks
+        an_answer_ends_the_wait;
+    events:
+        events_come_in_pages
+        a_page_is_bounded_in_bytes
+        an_agents_events_keep_their_seqs
+        an_envelope_is_that_of_its_writer;
+    messages:
+        a_page_begins_at_the_latest_checkpoint
+        long_segments_come_in_parts
+        all_agents_messages_come_once
+        an_agent_loads_what_it_needs;
+    rewinds:
+        a_rewind_hides_and_fences
+        a_rewind_ends_inputs_of_what_it_hides
+        a_rewind_names_the_unborn
+        a_rewind_needs_a_visible_message
+        a_rewind_sent_again_is_the_same;
+    races:
+        one_of_many_claims_wins
+        racing_writers_with_lost_answers
+        crossing_questions_never_make_a_cycle
+        no_input_slips_in_beside_a_stop
+        no_member_is_born_beside_a_claim_of_the_lead;
+}
+
+pub(crate) use each_case as suite;

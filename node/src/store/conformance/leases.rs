@@ -1,0 +1,142 @@
+//! Leases: claiming is fencing; members follow their lead's incarnation.
+
+use planck_common::{NodeId, command::AgentState, event::InputKind, spec::SessionLimits};
+
+use super::{
+    World,
+    team::{Team, new_agent, warnings},
+};
+use crate::store::{BatchOutcome, Birth, Claim, Lease, PutResult, StoreError, Stray};
+
+pub async fn claiming_fences(world: &dyn World) {
+    let team = Team::start(world, 1).await;
+    let thief = NodeId::mint();
+    let store = world.open(&thief).await;
+    assert_eq!(team.log(0, warnings(2)).await, [1, 2]);
+
+    let lead = |after_death| Claim::Lead { after_death };
+    let lease = store.claim(&team.session, team.lead(), 1, lead(true), &thief).await.unwrap();
+    assert_eq!(lease, Some(Lease { epoch: 2, last_seq: 2, incarnation: 2 }));
+    assert_eq!(team.append(team.batch(0, 2, warnings(1))).await, BatchOutcome::StaleEpoch);
+    assert_eq!(store.claim(&team.session, team.lead(), 1, lead(true), &team.node).await.unwrap(), None);
+
+    let handed_over = store.claim(&team.session, team.lead(), 2, lead(false), &team.node).await.unwrap();
+    assert_eq!(handed_over, Some(Lease { epoch: 3, last_seq: 2, incarnation: 2 }));
+    assert_eq!(store.session(&team.session).await.unwrap().unwrap().owner, Some(team.node.clone()));
+}
+
+pub async fn a_claim_of_unknown_outcome_is_found_to_be_mine(world: &dyn World) {
+    let team = Team::start(world, 1).await;
+    let me = NodeId::mint();
+    let store = world.open(&me).await;
+    let claim = || store.claim(&team.session, team.lead(), 1, Claim::Lead { after_death: true }, &me);
+    let first = claim().await.unwrap();
+    assert_eq!(first, Some(Lease { epoch: 2, last_seq: 0, incarnation: 2 }));
+    assert_eq!(claim().await.unwrap(), first);
+    assert_eq!(team.record(0).await.epoch, 2);
+}
+
+pub async fn members_follow_the_leads_incarnation(world: &dyn World) {
+    let team = Team::start(world, 2).await;
+    let me = NodeId::mint();
+    let store = world.open(&me).await;
+    let member = |incarnation| store.claim(&team.session, &team.agents[1], 1, Claim::Member(team.under(incarnation)), &me);
+    store.claim(&team.session, team.lead(), 1, Claim::Lead { after_death: true }, &me).await.unwrap().unwrap();
+    assert_eq!(member(1).await.unwrap(), None);
+    assert_eq!(member(2).await.unwrap(), Some(Lease { epoch: 2, last_seq: 0, incarnation: 0 }));
+}
+
+pub async fn a_birth_is_idempotent_and_bounded(world: &dyn World) {
+    let limits = SessionLimits { max_agents: Some(2), ..SessionLimits::default() };
+    let team = Team::start_with(world, 1, limits).await;
+    let agent = new_agent(&team.session, "born");
+    let birth = |agent, incarnation| team.store.birth(agent, team.under(incarnation), &team.node);
+    assert!(matches!(birth(agent.clone(), 2).await.unwrap(), Birth::TeamDead));
+
+    let Birth::Born { lease, name } = birth(agent.clone(), 1).await.unwrap() else { panic!("not born") };
+    assert_eq!((lease, name.as_str()), (Lease { epoch: 1, last_seq: 0, incarnation: 0 }, "born"));
+    let Birth::Known(known) = birth(agent.clone(), 1).await.unwrap() else { panic!("born twice") };
+    assert_eq!((&known.id, &known.spec, known.node), (&agent.id, &agent.spec, Some(team.node.clone())));
+    assert_eq!(team.store.find_agent(&agent.id).await.unwrap().map(|a| a.session), Some(team.session.clone()));
+
+    let refused = birth(new_agent(&team.session, "too many"), 1).await.unwrap();
+    assert!(matches!(refused, Birth::Full { max: 2 }), "{refused:?}");
+    assert_eq!(team.store.session(&team.session).await.unwrap().unwrap().agents, 2);
+}
+
+pub async fn a_born_name_is_unique(world: &dyn World) {
+    let team = Team::start(world, 1).await;
+    let mut names = vec![];
+    for name in ["coder", "coder", "coder-2", "coder", &"x".repeat(64), &"x".repeat(64)] {
+        let agent = new_agent(&team.session, name);
+        let Birth::Born { name, .. } = team.store.birth(agent.clone(), team.under(1), &team.node).await.unwrap() else {
+            panic!("not born")
+        };
+        assert_eq!(team.store.find_agent(&agent.id).await.unwrap().unwrap().spec.name, name);
+        names.push(name);
+    }
+    let long = "x".repeat(64);
+    let shortened = format!("{}-2", "x".repeat(62));
+    assert_eq!(names, ["coder", "coder-2", "coder-2-2", "coder-3", &long, &shortened]);
+}
+
+pub async fn releasing_ends_a_lease(world: &dyn World) {
+    let team = Team::start(world, 2).await;
+    let release = |epoch| team.store.release(&team.session, team.lead(), epoch, false);
+    assert!(matches!(release(2).await, Err(StoreError::StaleEpoch(_))));
+    release(1).await.unwrap();
+    release(1).await.unwrap();
+    let record = team.record(0).await;
+    assert_eq!((record.node, record.epoch, record.state), (None, 2, AgentState::Idle));
+    assert_eq!(team.append(team.batch(0, 0, warnings(1))).await, BatchOutcome::StaleEpoch);
+    assert_eq!(team.store.session(&team.session).await.unwrap().unwrap().owner, None);
+}
+
+pub async fn a_stopped_agent_takes_no_input(world: &dyn World) {
+    let team = Team::start(world, 2).await;
+    let unread = team.said_by(0, 1, InputKind::Task);
+    team.put(&unread).await;
+    team.store.release(&team.session, &team.agents[1], 1, true).await.unwrap();
+    let record = team.record(1).await;
+    assert_eq!((record.node, record.state), (None, AgentState::Stopped));
+    let input = team.store.input(&team.session, &unread.id).await.unwrap().unwrap();
+    assert_eq!(input.outcome.as_deref(), Some("stopped"));
+    assert!(matches!(team.store.put(&team.session, team.prompt(1)).await.unwrap(), PutResult::NotFound));
+    assert!(matches!(team.store.put(&team.session, unread).await.unwrap(), PutResult::Known(_)));
+}
+
+pub async fn a_spec_is_replaced_under_its_lease(world: &dyn World) {
+    let team = Team::start(world, 1).await;
+    let mut spec = team.record(0).await.spec;
+    spec.tools.push("write".into());
+    let respec = |epoch| team.store.respec(&team.session, team.lead(), epoch, &spec);
+    assert!(matches!(respec(2).await, Err(StoreError::StaleEpoch(_))));
+    respec(1).await.unwrap();
+    assert_eq!(team.record(0).await.spec, spec);
+}
+
+pub async fn leases_are_swept(world: &dyn World) {
+    let (mine, dead) = (Team::start(world, 1).await, Team::start(world, 2).await);
+    let stray = |agent: usize| Stray {
+        session: dead.session.clone(),
+        agent: dead.agents[agent].clone(),
+        node: Some(dead.node.clone()),
+        epoch: 1,
+    };
+    let sorted = |mut strays: Vec<Stray>| {
+        strays.sort_by_key(|stray| stray.agent.clone());
+        strays
+    };
+    let alive = [mine.node.clone()];
+    assert_eq!(sorted(mine.store.sweep(&alive).await.unwrap()), [stray(0), stray(1)]);
+    assert_eq!(sorted(mine.store.held(&dead.node).await.unwrap()), [stray(0), stray(1)]);
+
+    dead.store.release(&dead.session, &dead.agents[1], 1, false).await.unwrap();
+    let claim = Claim::Lead { after_death: true };
+    mine.store.claim(&dead.session, dead.lead(), 1, claim, &mine.node).await.unwrap().unwrap();
+    assert_eq!(mine.store.sweep(&alive).await.unwrap(), []);
+    assert_eq!(mine.store.held(&dead.node).await.unwrap(), []);
+    let held = mine.store.held(&mine.node).await.unwrap();
+    assert_eq!(held.len(), 2);
+    assert!(held.contains(&Stray { node: Some(mine.node.clone()), epoch: 2, ..stray(0) }));
+}

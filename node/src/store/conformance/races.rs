@@ -1,0 +1,173 @@
+//! Several nodes at once, some of whose answers are lost.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use planck_common::{AgentId, NodeId, Seq, SessionId, envelope::Envelope, event::InputKind};
+use tokio::task::JoinSet;
+
+use super::{
+    World, events,
+    team::{Team, new_agent, warnings},
+};
+use crate::store::{Appended, Asked, Batch, BatchOutcome, Birth, Claim, PutResult, SessionStore, StoreError};
+
+const ROUNDS: usize = 30;
+
+pub async fn one_of_many_claims_wins(world: &dyn World) {
+    let team = Team::start(world, 1).await;
+    for seen in 1..=5 {
+        let mut claims = JoinSet::new();
+        for _ in 0..4 {
+            let node = NodeId::mint();
+            let (store, session, lead) = (world.open(&node).await, team.session.clone(), team.lead().clone());
+            let claim = Claim::Lead { after_death: true };
+            claims.spawn(async move { store.claim(&session, &lead, seen, claim, &node).await.unwrap() });
+        }
+        let won: Vec<_> = claims.join_all().await.into_iter().flatten().collect();
+        assert_eq!(won.iter().map(|lease| (lease.epoch, lease.incarnation)).collect::<Vec<_>>(), [(seen + 1, seen + 1)]);
+    }
+}
+
+/// One agent's writer, whose answers are lost now and then; it sends again, unchanged.
+struct Writer {
+    store: Arc<dyn SessionStore>,
+    node: NodeId,
+    session: SessionId,
+    batch: Batch,
+    seen: Vec<Seq>,
+}
+
+impl Writer {
+    async fn append(&self) -> Appended {
+        loop {
+            match self.store.append(&self.session, &self.node, std::slice::from_ref(&self.batch)).await {
+                Ok(appended) if fastrand::u8(..10) > 2 => return appended,
+                Ok(_lost) => {}
+                Err(StoreError::Away(_)) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    /// Writes until somebody else holds the lease; what was acknowledged.
+    async fn run(mut self, rounds: usize) -> Self {
+        for _ in 0..rounds {
+            self.batch.entries = warnings(fastrand::usize(1..4));
+            match self.append().await.batches.remove(0) {
+                BatchOutcome::Written(seqs) => {
+                    self.batch.prev = *seqs.last().unwrap();
+                    self.seen.extend(seqs);
+                }
+                BatchOutcome::StaleEpoch => break,
+                other @ (BatchOutcome::InputsGone(_) | BatchOutcome::Refused(_)) => panic!("{other:?}"),
+            }
+            tokio::task::yield_now().await;
+        }
+        self
+    }
+}
+
+pub async fn racing_writers_with_lost_answers(world: &dyn World) {
+    let team = Team::start(world, 3).await;
+    let mut writers = JoinSet::new();
+    for agent in 0..3 {
+        let batch = team.batch(agent, 0, vec![]);
+        let session = team.session.clone();
+        let first = Writer { store: team.store.clone(), node: team.node.clone(), session, batch, seen: vec![] };
+        let node = NodeId::mint();
+        let mut second = Writer {
+            store: world.open(&node).await,
+            node,
+            session: team.session.clone(),
+            batch: first.batch.clone(),
+            seen: vec![],
+        };
+        writers.spawn(first.run(ROUNDS));
+        let claim = if agent == 0 { Claim::Lead { after_death: false } } else { Claim::Member(team.under(1)) };
+        writers.spawn(async move {
+            tokio::task::yield_now().await;
+            let claimed = second.store.claim(&second.session, &second.batch.agent, 1, claim, &second.node).await;
+            let lease = claimed.unwrap().unwrap();
+            (second.batch.epoch, second.batch.prev) = (lease.epoch, lease.last_seq);
+            second.run(ROUNDS).await
+        });
+    }
+    let mut acknowledged: Vec<Seq> = writers.join_all().await.into_iter().flat_map(|writer| writer.seen).collect();
+    acknowledged.sort_unstable();
+    let log = events::all(&team, None).await;
+    assert_log_is_sound(&log);
+    assert_eq!(acknowledged, log.iter().map(|event| event.seq.unwrap()).collect::<Vec<_>>());
+}
+
+/// Dense seqs, each agent's `prev` chain, epochs that never fall.
+pub fn assert_log_is_sound(log: &[Envelope]) {
+    let mut last: BTreeMap<AgentId, (Seq, i64)> = BTreeMap::new();
+    for (seq, event) in (1..).zip(log) {
+        assert_eq!(event.seq, Some(seq));
+        let (prev, epoch) = last.insert(event.agent_id.clone(), (seq, event.epoch)).unwrap_or((0, 0));
+        assert_eq!(event.prev, Some(prev), "at {seq}");
+        assert!(event.epoch >= epoch, "at {seq}");
+    }
+}
+
+pub async fn crossing_questions_never_make_a_cycle(world: &dyn World) {
+    let team = Team::start(world, 3).await;
+    let stores = [world.open(&NodeId::mint()).await, world.open(&NodeId::mint()).await, world.open(&NodeId::mint()).await];
+    for _ in 0..ROUNDS {
+        let mut asks = JoinSet::new();
+        for (asker, store) in stores.iter().enumerate() {
+            let question = team.said_by(asker, (asker + 1) % 3, InputKind::Question);
+            let (store, session) = (store.clone(), team.session.clone());
+            asks.spawn(async move { (question.id.clone(), store.ask(&session, question, 1, 16).await.unwrap()) });
+        }
+        let asked = asks.join_all().await;
+        let refused = asked.iter().filter(|(_, asked)| matches!(asked, Asked::Cycle(path) if path.len() == 4)).count();
+        assert_eq!(refused, 1, "{asked:?}");
+        for (question, _) in asked {
+            if team.store.input(&team.session, &question).await.unwrap().is_some() {
+                team.store.withdraw(&team.session, &question).await.unwrap();
+            }
+        }
+    }
+}
+
+pub async fn no_input_slips_in_beside_a_stop(world: &dyn World) {
+    let other = world.open(&NodeId::mint()).await;
+    let team = Team::start(world, ROUNDS + 1).await;
+    for agent in 1..=ROUNDS {
+        let input = team.prompt(agent);
+        let (put, stop) = tokio::join!(
+            other.put(&team.session, input.clone()),
+            team.store.release(&team.session, &team.agents[agent], 1, true)
+        );
+        stop.unwrap();
+        let row = team.store.input(&team.session, &input.id).await.unwrap();
+        match put.unwrap() {
+            PutResult::Put { .. } => assert_eq!(row.unwrap().outcome.as_deref(), Some("stopped")),
+            PutResult::NotFound => assert!(row.is_none()),
+            PutResult::Known(known) => panic!("{known:?}"),
+        }
+    }
+}
+
+pub async fn no_member_is_born_beside_a_claim_of_the_lead(world: &dyn World) {
+    let team = Team::start(world, 1).await;
+    let thief = NodeId::mint();
+    let other = world.open(&thief).await;
+    for incarnation in 1..=10 {
+        let agent = new_agent(&team.session, "born");
+        let (born, claimed) = tokio::join!(
+            team.store.birth(agent.clone(), team.under(incarnation), &team.node),
+            other.claim(&team.session, team.lead(), incarnation, Claim::Lead { after_death: true }, &thief)
+        );
+        assert_eq!(claimed.unwrap().unwrap().incarnation, incarnation + 1);
+        let there = team.store.find_agent(&agent.id).await.unwrap().is_some();
+        match born.unwrap() {
+            Birth::Born { .. } => assert!(there),
+            Birth::TeamDead => assert!(!there),
+            other @ (Birth::Known(_) | Birth::Full { .. }) => panic!("{other:?}"),
+        }
+        let late = team.store.birth(new_agent(&team.session, "late"), team.under(incarnation), &team.node).await.unwrap();
+        assert!(matches!(late, Birth::TeamDead));
+    }
+}

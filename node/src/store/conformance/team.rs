@@ -1,0 +1,216 @@
+//! A session with its agents, held by one node, and the batches and inputs its cases are made of.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicI64, Ordering},
+};
+
+use planck_common::{
+    AgentId, InputId, NodeId, Seq, SessionId, TeamId, Timestamp,
+    command::{AgentState, Mode},
+    envelope::Place,
+    event::{EventKind, InputKind},
+    message::Sender,
+    spec::{AgentLimits, AgentSpec, Grant, ModelRef, OnNodeDeath, Role, SessionLimits, SessionSpec},
+    usage::Usage,
+};
+use serde_json::json;
+
+use super::World;
+use crate::{
+    agent::{Entry, Mark, effect::Change},
+    store::{Batch, BatchOutcome, Created, NewAgent, NewInput, NewSession, SessionStore, Under},
+};
+
+/// A session whose agents are all held by `node` at epoch 1.
+pub struct Team {
+    pub store: Arc<dyn SessionStore>,
+    pub node: NodeId,
+    pub session: SessionId,
+    /// The lead first.
+    pub agents: Vec<AgentId>,
+}
+
+impl Team {
+    pub async fn start(world: &dyn World, size: usize) -> Self {
+        Self::start_with(world, size, SessionLimits::default()).await
+    }
+
+    pub async fn start_with(world: &dyn World, size: usize, limits: SessionLimits) -> Self {
+        let node = NodeId::mint();
+        let store = world.open(&node).await;
+        let mut session = new_session(size);
+        session.spec.limits = limits;
+        let agents = session.agents.iter().map(|agent| agent.id.clone()).collect();
+        let Created::New(record) = store.create(session, &node).await.unwrap() else { panic!("it was there before") };
+        Self { store, node, session: record.id, agents }
+    }
+
+    pub fn lead(&self) -> &AgentId {
+        &self.agents[0]
+    }
+
+    pub fn under(&self, incarnation: i64) -> Under {
+        Under { lead: self.lead().clone(), incarnation }
+    }
+
+    /// A batch of an agent at epoch 1.
+    pub fn batch(&self, agent: usize, prev: Seq, entries: Vec<Entry>) -> Batch {
+        Batch {
+            agent: self.agents[agent].clone(),
+            epoch: 1,
+            prev,
+            entries,
+            marks: vec![],
+            puts: vec![],
+            usage: Usage::default(),
+            state: AgentState::Streaming,
+        }
+    }
+
+    pub async fn append(&self, batch: Batch) -> BatchOutcome {
+        let mut done = self.store.append(&self.session, &self.node, &[batch]).await.unwrap();
+        assert_eq!(done.batches.len(), 1);
+        done.batches.remove(0)
+    }
+
+    /// Appends what must be written; the seqs of its rows.
+    pub async fn write(&self, batch: Batch) -> Vec<Seq> {
+        match self.append(batch).await {
+            BatchOutcome::Written(seqs) => seqs,
+            refused @ (BatchOutcome::StaleEpoch | BatchOutcome::InputsGone(_) | BatchOutcome::Refused(_)) => {
+                panic!("not written: {refused:?}")
+            }
+        }
+    }
+
+    /// Appends rows to an agent at epoch 1, after its last one.
+    pub async fn log(&self, agent: usize, entries: Vec<Entry>) -> Vec<Seq> {
+        let prev = self.record(agent).await.last_seq;
+        self.write(self.batch(agent, prev, entries)).await
+    }
+
+    pub async fn record(&self, agent: usize) -> crate::store::AgentRecord {
+        self.store.find_agent(&self.agents[agent]).await.unwrap().unwrap()
+    }
+
+    pub fn sender(&self, agent: usize) -> Sender {
+        Sender { id: self.agents[agent].clone(), name: format!("agent {agent}") }
+    }
+
+    pub fn prompt(&self, to: usize) -> NewInput {
+        NewInput {
+            id: InputId::mint(),
+            agent: self.agents[to].clone(),
+            kind: InputKind::Prompt,
+            mode: Mode::Queue,
+            sender: None,
+            reply_to: None,
+            content: json!([{"type": "text", "text": "do it"}]).to_string(),
+            fresh: false,
+            at: tick(),
+        }
+    }
+
+    pub fn said_by(&self, from: usize, to: usize, kind: InputKind) -> NewInput {
+        NewInput { kind, sender: Some(self.sender(from)), ..self.prompt(to) }
+    }
+
+    pub async fn put(&self, input: &NewInput) {
+        self.store.put(&self.session, input.clone()).await.unwrap();
+    }
+}
+
+pub fn new_session(size: usize) -> NewSession {
+    let id = SessionId::mint();
+    let agents: Vec<_> = (0..size).map(|n| new_agent(&id, &format!("agent {n}"))).collect();
+    NewSession {
+        id,
+        name: None,
+        spec: SessionSpec {
+            team_id: TeamId::mint(),
+            lead: agents[0].id.clone(),
+            workspace: "here".into(),
+            dir: ".".into(),
+            team: None,
+            limits: SessionLimits::default(),
+            on_node_death: OnNodeDeath::Resume,
+        },
+        metadata: serde_json::Map::from_iter([("by".to_owned(), json!("a test"))]),
+        agents,
+        at: tick(),
+        prompt: None,
+    }
+}
+
+pub fn new_agent(session: &SessionId, name: &str) -> NewAgent {
+    NewAgent {
+        session: session.clone(),
+        id: AgentId::mint(),
+        spec: AgentSpec {
+            r#type: "worker".into(),
+            name: name.into(),
+            description: String::new(),
+            role: Role::Worker,
+            model: ModelRef { provider: "scripted".into(), id: "one".into(), base_url: None },
+            system_prompt: "You are \"it\".".into(),
+            opts: serde_json::Map::new(),
+            tools: vec!["read".into()],
+            skills: vec![],
+            grant: Grant::default(),
+            compactor: None,
+            limits: AgentLimits::default(),
+            labels: serde_json::Map::new(),
+            spawned_by: None,
+        },
+    }
+}
+
+/// A moment later than every one before.
+pub fn tick() -> Timestamp {
+    static TICKS: AtomicI64 = AtomicI64::new(1_767_268_800_000);
+    Timestamp::from_millis(TICKS.fetch_add(1, Ordering::Relaxed))
+}
+
+pub fn entry(kind: EventKind, turn: u32, body: impl Into<String>) -> Entry {
+    Entry { kind, place: Place { turn, request: 1, at: tick() }, body: body.into() }
+}
+
+pub fn warning(text: &str) -> Entry {
+    entry(EventKind::Warning, 1, json!({"code": "test", "message": text}).to_string())
+}
+
+pub fn warnings(count: usize) -> Vec<Entry> {
+    (0..count).map(|n| warning(&format!("number {n}"))).collect()
+}
+
+pub fn turn_start(turn: u32) -> Entry {
+    entry(EventKind::TurnStart, turn, json!({"index": turn, "inputs": []}).to_string())
+}
+
+pub fn turn_end(turn: u32) -> Entry {
+    let body = json!({"outcome": "completed", "message": null, "usage": {}, "inputs": []});
+    entry(EventKind::TurnEnd, turn, body.to_string())
+}
+
+pub fn message(text: &str) -> Entry {
+    entry(EventKind::Message, 1, json!({"role": "user", "content": [{"type": "text", "text": text}]}).to_string())
+}
+
+/// A summary of all messages up to `covers`, with its checkpoint.
+pub fn checkpoint(covers: Seq) -> Vec<Entry> {
+    let content = json!([{"type": "text", "text": "in short"}]);
+    let summary = json!({"role": "custom", "custom": "summary", "content": content, "metadata": {"covers": covers}});
+    vec![
+        entry(EventKind::Message, 1, summary.to_string()),
+        entry(EventKind::Checkpoint, 1, json!({"covers": covers}).to_string()),
+    ]
+}
+
+pub fn consumed(input: &NewInput, turn: u32) -> Mark {
+    Mark { input: input.id.clone(), change: Change::Consumed { turn } }
+}
+
+pub fn ended(input: &NewInput, outcome: &str, answer: Option<&str>) -> Mark {
+    Mark { input: input.id.clone(), change: Change::Ended { outcome: outcome.into(), answer: answer.map(Into::into) } }
+}

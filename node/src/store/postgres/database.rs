@@ -1,0 +1,195 @@
+//! Connections with their time-outs, and what an error of the database means to the caller.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use futures_util::future::BoxFuture;
+use sqlx::{
+    Connection as _, PgPool, Postgres,
+    pool::PoolConnection,
+    postgres::{PgArguments, PgConnectOptions, PgConnection, PgPoolOptions, PgRow},
+    query::Query,
+};
+
+use super::{PostgresOptions, StoreError};
+
+/// What the server keeps of a node that vanished: no lock longer than a second.
+const SETTINGS: [(&str, &str); 6] = [
+    ("idle_in_transaction_session_timeout", "1s"),
+    ("tcp_keepalives_idle", "5"),
+    ("tcp_keepalives_interval", "2"),
+    ("tcp_keepalives_count", "3"),
+    ("tcp_user_timeout", "10s"),
+    ("default_transaction_isolation", "read committed"),
+];
+
+/// So much longer than the server's own time-out is ours, so that it is the server that gives up on a slow statement.
+const BEYOND: Duration = Duration::from_secs(2);
+/// A connection unused for so long is tried before it gets a statement.
+const STALE: Duration = Duration::from_secs(1);
+const PING_TIMEOUT: Duration = Duration::from_secs(2);
+
+pub type Statement<'q> = Query<'q, Postgres, PgArguments>;
+
+#[derive(Debug, Clone)]
+pub struct Database {
+    pool: PgPool,
+    options: Arc<PgConnectOptions>,
+    deadline: Duration,
+    trouble: Trouble,
+}
+
+/// When a connection was last found broken: others that were idle then may be too.
+#[derive(Debug, Clone, Default)]
+struct Trouble(Arc<Mutex<Option<Instant>>>);
+
+impl Trouble {
+    fn came(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    /// Whether a connection that was idle for so long needs no trial.
+    fn trusts(&self, idle: Duration) -> bool {
+        let last = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        idle < STALE && last.is_none_or(|last| idle < last.elapsed())
+    }
+}
+
+impl Database {
+    /// Opens no connection yet.
+    pub fn connect(options: &PostgresOptions) -> Result<Self, StoreError> {
+        let connect: PgConnectOptions = options.url.parse().map_err(|error| malformed_url(&error))?;
+        let limit = [("statement_timeout", options.statement_timeout.as_millis().to_string())];
+        let connect = connect.application_name(&options.application_name).options(SETTINGS).options(limit);
+        let trouble = Trouble::default();
+        let of_pool = trouble.clone();
+        let pool = PgPoolOptions::new()
+            .max_connections(options.connections)
+            .acquire_timeout(options.acquire_timeout)
+            .test_before_acquire(false)
+            .before_acquire(move |connection, meta| is_usable(connection, of_pool.trusts(meta.idle_for)))
+            .connect_lazy_with(connect.clone());
+        Ok(Self { pool, options: Arc::new(connect), deadline: options.statement_timeout + BEYOND, trouble })
+    }
+
+    pub async fn close(&self) {
+        self.pool.close().await;
+    }
+
+    /// A connection outside the pool, for what may take long.
+    pub async fn dedicated(&self) -> Result<PgConnection, StoreError> {
+        let opened = tokio::time::timeout(self.deadline, PgConnection::connect_with(&self.options)).await;
+        opened.map_err(|_| too_slow(self.deadline))?.map_err(|error| classify(&error))
+    }
+
+    pub async fn all(&self, statement: Statement<'_>) -> Result<Vec<PgRow>, StoreError> {
+        self.try_all(statement).await.map_err(Failed::into_error)
+    }
+
+    pub async fn optional(&self, statement: Statement<'_>) -> Result<Option<PgRow>, StoreError> {
+        Ok(self.all(statement).await?.into_iter().next())
+    }
+
+    /// The only row of a statement that always gives one.
+    pub async fn one(&self, statement: Statement<'_>) -> Result<PgRow, StoreError> {
+        let row = self.optional(statement).await?;
+        row.ok_or_else(|| StoreError::Broken("the database gave no row where there is always one".into()))
+    }
+
+    /// As [`Self::all`], for a caller to whom the kind of a refusal matters.
+    pub async fn try_all(&self, statement: Statement<'_>) -> Result<Vec<PgRow>, Failed> {
+        let mut connection = self.pool.acquire().await.map_err(Failed::Sql)?;
+        match tokio::time::timeout(self.deadline, statement.fetch_all(&mut *connection)).await {
+            Ok(result) => result.map_err(|error| self.failed(error)),
+            Err(_) => {
+                self.trouble.came();
+                abandon(connection);
+                Err(Failed::TooSlow(self.deadline))
+            }
+        }
+    }
+
+    fn failed(&self, error: sqlx::Error) -> Failed {
+        if matches!(classify(&error), StoreError::Away(_)) {
+            self.trouble.came();
+        }
+        Failed::Sql(error)
+    }
+}
+
+/// Why a statement gave no answer.
+pub enum Failed {
+    Sql(sqlx::Error),
+    TooSlow(Duration),
+}
+
+impl Failed {
+    pub fn into_error(self) -> StoreError {
+        match self {
+            Self::Sql(error) => classify(&error),
+            Self::TooSlow(deadline) => too_slow(deadline),
+        }
+    }
+
+    /// What is wrong with the data, where the server refused the data itself.
+    pub fn refused_data(&self) -> Option<String> {
+        let Self::Sql(sqlx::Error::Database(error)) = self else { return None };
+        let code = error.code()?;
+        let of_data = ["22", "23", "54"].iter().any(|class| code.starts_with(class));
+        of_data.then(|| error.message().to_owned())
+    }
+}
+
+/// Drops the socket: the statement on it still runs, and its outcome is unknown.
+fn abandon(connection: PoolConnection<Postgres>) {
+    drop(connection.detach());
+}
+
+fn is_usable(connection: &mut PgConnection, trusted: bool) -> BoxFuture<'_, Result<bool, sqlx::Error>> {
+    Box::pin(async move {
+        if trusted {
+            return Ok(true);
+        }
+        Ok(matches!(tokio::time::timeout(PING_TIMEOUT, connection.ping()).await, Ok(Ok(()))))
+    })
+}
+
+fn too_slow(deadline: Duration) -> StoreError {
+    StoreError::Away(format!("no answer from Postgres for {} s", deadline.as_secs_f64()))
+}
+
+fn malformed_url(error: &sqlx::Error) -> StoreError {
+    StoreError::Broken(format!("malformed Postgres URL: {error}"))
+}
+
+/// Every error that is neither the server's refusal nor a mistake of ours is one of the connection or the pool.
+pub fn classify(error: &sqlx::Error) -> StoreError {
+    use sqlx::Error::{ColumnDecode, ColumnNotFound, Configuration, Database, Decode, Encode};
+    if let Database(refusal) = error {
+        let code = refusal.code().unwrap_or_default().into_owned();
+        return of_code(&code, format!("{} ({code})", refusal.message()));
+    }
+    if matches!(error, ColumnDecode { .. } | ColumnNotFound(_) | Decode(_) | Encode(_) | Configuration(_)) {
+        return StoreError::Broken(format!("cannot use the database: {error}"));
+    }
+    StoreError::Away(error.to_string())
+}
+
+/// By SQLSTATE: <https://www.postgresql.org/docs/current/errcodes-appendix.html>.
+fn of_code(code: &str, message: String) -> StoreError {
+    match code {
+        // A full disk is emptied by a person, a full server empties itself.
+        "53100" | "53200" => StoreError::Broken(message),
+        "23505" => StoreError::Exists(message),
+        // Cannot write: a standby, or a server that was demoted.
+        "25006" => StoreError::Away(message),
+        _ => match code.get(..2) {
+            // connection, rollback (deadlock), resources, intervention (time-out, shutdown, kill), system
+            Some("08" | "40" | "53" | "55" | "57") => StoreError::Away(message),
+            Some("22" | "23" | "54") => StoreError::BadRequest(message),
+            _ => StoreError::Broken(message),
+        },
+    }
+}

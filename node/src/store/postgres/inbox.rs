@@ -1,0 +1,136 @@
+//! The inbox: putting, asking, withdrawing, and what waits.
+
+use planck_common::{AgentId, InputId, Seq, SessionId};
+use sqlx::postgres::PgRow;
+
+use super::{
+    Asked, InputRecord, NewInput, PutResult, StoreError, Task,
+    database::Database,
+    rows::{self, Columns},
+};
+
+/// The agent's row is held, so nothing slips in beside a stop.
+const PUT: &str = "
+WITH t AS MATERIALIZED (SELECT id, node_id, epoch FROM agents WHERE session_id = $1 AND id = $3 AND state <> 'stopped' FOR SHARE),
+n AS (INSERT INTO inputs (session_id, id, agent_id, kind, mode, sender, sender_name, reply_to, content, fresh, at, head)
+  SELECT $1, $2, t.id, $4, $5, $6, $7, $8, $9, $10, $11, (SELECT next_seq - 1 FROM sessions WHERE id = $1) FROM t
+  ON CONFLICT DO NOTHING RETURNING head)
+SELECT t.node_id, t.epoch, n.head FROM t LEFT JOIN n ON true";
+
+const ASK: &str = "SELECT * FROM planck_ask($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
+
+const WITHDRAW: &str = "
+UPDATE inputs SET waiting = false, outcome = CASE WHEN turn IS NULL THEN 'withdrawn' END
+WHERE session_id = $1 AND id = $2 AND outcome IS NULL RETURNING turn IS NULL AS unread";
+
+const TASKS: &str = "
+SELECT t.id, t.sender, t.sender_name, t.turn IS NOT NULL AS consumed,
+  EXISTS (SELECT 1 FROM inputs r WHERE r.session_id = $1 AND r.reply_to = t.id AND r.kind = 'response' AND r.sender = $2) AS responded
+FROM inputs t WHERE t.session_id = $1 AND t.agent_id = $2 AND t.kind = 'task'
+  AND (t.outcome IS NULL OR t.outcome NOT IN ('withdrawn', 'rewound')) ORDER BY t.accepted";
+
+pub async fn put(database: &Database, session: &SessionId, input: NewInput) -> Result<PutResult, StoreError> {
+    let statement = sqlx::query(PUT)
+        .bind(session.as_str())
+        .bind(input.id.as_str())
+        .bind(input.agent.as_str())
+        .bind(input.kind.name())
+        .bind(input.mode.name())
+        .bind(input.sender.as_ref().map(|sender| sender.id.as_str()))
+        .bind(input.sender.as_ref().map(|sender| sender.name.as_str()))
+        .bind(input.reply_to.as_ref().map(|to| to.as_str()))
+        .bind(input.content.as_str())
+        .bind(input.fresh)
+        .bind(input.at.millis());
+    let row = database.optional(statement).await?;
+    let head = row.as_ref().map(|row| Columns(row).get::<Option<Seq>>("head")).transpose()?.flatten();
+    match (row, head) {
+        (Some(row), Some(head)) => {
+            Ok(PutResult::Put { head, node: Columns(&row).parse_optional("node_id")?, epoch: Columns(&row).get("epoch")? })
+        }
+        (Some(_), None) | (None, _) => known(database, session, &input).await,
+    }
+}
+
+/// What was put under that id before; to a stopped agent too.
+async fn known(database: &Database, session: &SessionId, input: &NewInput) -> Result<PutResult, StoreError> {
+    match self::input(database, session, &input.id).await? {
+        Some(known) if known.agent == input.agent => Ok(PutResult::Known(Box::new(known))),
+        Some(known) => Err(taken(&known.id)),
+        None => super::log::head(database, session).await.map(|_| PutResult::NotFound),
+    }
+}
+
+fn taken(id: &InputId) -> StoreError {
+    StoreError::BadRequest(format!("input {id} was put into another inbox"))
+}
+
+pub async fn ask(
+    database: &Database,
+    session: &SessionId,
+    question: NewInput,
+    asker_epoch: i64,
+    max_depth: u32,
+) -> Result<Asked, StoreError> {
+    let Some(asker) = &question.sender else { return Err(StoreError::BadRequest("a question needs a sender".into())) };
+    let statement = sqlx::query(ASK)
+        .bind(session.as_str())
+        .bind(question.id.as_str())
+        .bind(asker.id.as_str())
+        .bind(asker_epoch)
+        .bind(question.agent.as_str())
+        .bind(asker.name.as_str())
+        .bind(question.mode.name())
+        .bind(question.content.as_str())
+        .bind(question.fresh)
+        .bind(question.at.millis())
+        .bind(i32::try_from(max_depth).unwrap_or(i32::MAX));
+    let row = database.one(statement).await?;
+    asked(&question, &Columns(&row))
+}
+
+fn asked(question: &NewInput, row: &Columns<'_>) -> Result<Asked, StoreError> {
+    Ok(match row.get::<&str>("verdict")? {
+        "asked" => Asked::Asked { node: row.parse_optional("node")? },
+        "known" => Asked::Known { outcome: row.get("detail")? },
+        "taken" => return Err(taken(&question.id)),
+        "not_found" => Asked::NotFound,
+        "cycle" => Asked::Cycle(path(row)?),
+        "too_deep" => Asked::TooDeep(u32::try_from(row.get::<i32>("depth")?).unwrap_or(u32::MAX)),
+        "stale_epoch" => Asked::StaleEpoch,
+        other => return Err(StoreError::Broken(format!("unknown verdict `{other}` of the database"))),
+    })
+}
+
+fn path(row: &Columns<'_>) -> Result<Vec<AgentId>, StoreError> {
+    let ids: Vec<String> = row.get::<Option<_>>("path")?.unwrap_or_default();
+    Ok(ids.iter().filter_map(|id| AgentId::parse(id).ok()).collect())
+}
+
+pub async fn withdraw(database: &Database, session: &SessionId, question: &InputId) -> Result<bool, StoreError> {
+    let row = database.optional(sqlx::query(WITHDRAW).bind(session.as_str()).bind(question.as_str())).await?;
+    row.map_or(Ok(false), |row| Columns(&row).get("unread"))
+}
+
+pub async fn input(database: &Database, session: &SessionId, id: &InputId) -> Result<Option<InputRecord>, StoreError> {
+    let statement =
+        sqlx::query("SELECT * FROM inputs WHERE session_id = $1 AND id = $2").bind(session.as_str()).bind(id.as_str());
+    database.optional(statement).await?.as_ref().map(rows::input).transpose()
+}
+
+pub async fn open_inputs(database: &Database, session: &SessionId, agent: &AgentId) -> Result<Vec<InputRecord>, StoreError> {
+    let open = "SELECT * FROM inputs WHERE session_id = $1 AND agent_id = $2 AND outcome IS NULL ORDER BY accepted";
+    let found = database.all(sqlx::query(open).bind(session.as_str()).bind(agent.as_str())).await?;
+    found.iter().map(rows::input).collect()
+}
+
+pub async fn tasks(database: &Database, session: &SessionId, agent: &AgentId) -> Result<Vec<Task>, StoreError> {
+    let found = database.all(sqlx::query(TASKS).bind(session.as_str()).bind(agent.as_str())).await?;
+    found.iter().map(task).collect()
+}
+
+fn task(row: &PgRow) -> Result<Task, StoreError> {
+    let row = Columns(row);
+    let (id, from) = (row.parse("id")?, rows::sender(&row)?);
+    Ok(Task { id, from, consumed: row.get("consumed")?, responded: row.get("responded")? })
+}

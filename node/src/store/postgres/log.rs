@@ -1,0 +1,142 @@
+//! Reading the log, and rewinding it.
+
+mod messages;
+
+use planck_common::{
+    AgentId, NodeId, Seq, SessionId, TeamId, Timestamp,
+    command::Events,
+    envelope::{Place, Row, Writer},
+    event::EventKind,
+};
+use serde_json::value::RawValue;
+use sqlx::postgres::PgRow;
+
+use super::{LogRow, Rewound, StoreError, database::Database, rows::Columns};
+
+pub use messages::messages;
+
+/// Rows of a page of events at most.
+const MAX_EVENTS: u32 = 500;
+/// Bytes of a page's bodies at most, unless one row alone has more.
+const MAX_BYTES: i64 = 512 * 1024;
+/// What an envelope adds to a body.
+const ENVELOPE: i64 = 400;
+
+/// One row at least, for `head`; as many rows as the page has.
+const EVENTS: &str = "
+SELECT s.team_id, s.next_seq - 1 AS head, page.* FROM sessions s LEFT JOIN (
+  SELECT * FROM (
+    SELECT l.*, count(*) OVER () AS found, row_number() OVER (ORDER BY seq) AS n,
+      sum(octet_length(body) + $5) OVER (ORDER BY seq)::bigint AS bytes
+    FROM (SELECT * FROM log WHERE session_id = $1 AND seq >= $2 AND ($3::text IS NULL OR agent_id = $3) ORDER BY seq LIMIT $4 + 1) l
+  ) counted WHERE n = 1 OR n <= $4 AND bytes <= $6
+) page ON true WHERE s.id = $1 ORDER BY page.seq";
+
+const LOAD: &str = "
+SELECT seq, kind, turn, request, at, body FROM log WHERE session_id = $1 AND agent_id = $2 AND hidden_by IS NULL AND seq >= least(
+  coalesce((SELECT covers + 1 FROM log WHERE session_id = $1 AND agent_id = $2 AND hidden_by IS NULL AND kind = 'checkpoint'
+    ORDER BY seq DESC LIMIT 1), 0),
+  (SELECT t.seq FROM (SELECT seq, kind FROM log WHERE session_id = $1 AND agent_id = $2 AND hidden_by IS NULL
+    AND kind IN ('turn_start', 'turn_end', 'error') ORDER BY seq DESC LIMIT 1) t WHERE t.kind = 'turn_start'))
+ORDER BY seq";
+
+pub async fn load(database: &Database, session: &SessionId, agent: &AgentId) -> Result<Vec<LogRow>, StoreError> {
+    let found = database.all(sqlx::query(LOAD).bind(session.as_str()).bind(agent.as_str())).await?;
+    let rows: Vec<Option<LogRow>> = found.iter().map(log_row).collect::<Result<_, _>>()?;
+    Ok(rows.into_iter().flatten().collect())
+}
+
+/// `None` for a kind that only a newer version knows.
+fn log_row(row: &PgRow) -> Result<Option<LogRow>, StoreError> {
+    let row = Columns(row);
+    let Some(kind) = EventKind::find(row.get("kind")?) else { return Ok(None) };
+    Ok(Some(LogRow { seq: row.get("seq")?, kind, place: place(&row)?, body: row.get("body")? }))
+}
+
+fn place(row: &Columns<'_>) -> Result<Place, StoreError> {
+    Ok(Place { turn: row.count("turn")?, request: row.count("request")?, at: row.time("at")? })
+}
+
+pub async fn head(database: &Database, session: &SessionId) -> Result<Seq, StoreError> {
+    let head = "SELECT next_seq - 1 AS head FROM sessions WHERE id = $1";
+    let row = database.optional(sqlx::query(head).bind(session.as_str())).await?;
+    Columns(&row.ok_or_else(|| no_session(session))?).get("head")
+}
+
+fn no_session(session: &SessionId) -> StoreError {
+    StoreError::NotFound(format!("no session {session}"))
+}
+
+pub async fn events(
+    database: &Database,
+    session: &SessionId,
+    from: Seq,
+    limit: u32,
+    agent: Option<&AgentId>,
+) -> Result<Events, StoreError> {
+    let statement = sqlx::query(EVENTS)
+        .bind(session.as_str())
+        .bind(from)
+        .bind(agent.map(AgentId::as_str))
+        .bind(i64::from(limit.clamp(1, MAX_EVENTS)))
+        .bind(ENVELOPE)
+        .bind(MAX_BYTES);
+    let rows = database.all(statement).await?;
+    let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return Err(no_session(session)) };
+    let head: Seq = Columns(first).get("head")?;
+    let Some(last_seq) = Columns(last).get::<Option<Seq>>("seq")? else {
+        return Ok(Events { events: Vec::new(), next: head + 1, head });
+    };
+    let found = usize::try_from(Columns(first).get::<i64>("found")?).unwrap_or(usize::MAX);
+    let next = if found > rows.len() { last_seq + 1 } else { head + 1 };
+    let team = Columns(first).parse("team_id")?;
+    let events: Vec<Option<_>> = rows.iter().map(|row| envelope(&Columns(row), session, &team)).collect::<Result<_, _>>()?;
+    Ok(Events { events: events.into_iter().flatten().collect(), next, head })
+}
+
+fn envelope(row: &Columns<'_>, session: &SessionId, team: &TeamId) -> Result<Option<Box<RawValue>>, StoreError> {
+    let Some(kind) = EventKind::find(row.get("kind")?) else { return Ok(None) };
+    let place_in_log = Row { seq: row.get("seq")?, prev: row.get("prev")?, hidden_by: row.get("hidden_by")? };
+    let text = writer(row, session, team)?.durable(kind, place(row)?, place_in_log, row.get("body")?);
+    raw(text).map(Some)
+}
+
+fn writer(row: &Columns<'_>, session: &SessionId, team: &TeamId) -> Result<Writer, StoreError> {
+    Ok(Writer {
+        agent_id: row.parse("agent_id")?,
+        session_id: session.clone(),
+        team_id: team.clone(),
+        node_id: row.parse::<NodeId>("node_id")?,
+        epoch: row.get("epoch")?,
+    })
+}
+
+fn raw(text: String) -> Result<Box<RawValue>, StoreError> {
+    RawValue::from_string(text).map_err(|error| StoreError::Broken(format!("a stored body is no JSON: {error}")))
+}
+
+pub async fn rewind(database: &Database, session: &SessionId, lead_epoch: i64, to: Seq, by: &str) -> Result<Rewound, StoreError> {
+    let statement = sqlx::query("SELECT * FROM planck_rewind($1, $2, $3, $4, $5)");
+    let statement = statement.bind(session.as_str()).bind(lead_epoch).bind(to).bind(by).bind(Timestamp::now().millis());
+    let rows = database.all(statement).await?;
+    let Some(first) = rows.first() else { return Err(no_session(session)) };
+    match Columns(first).get::<&str>("verdict")? {
+        "rewound" => rewound(&rows, Columns(first).get("head")?),
+        "stale_epoch" => Err(StoreError::StaleEpoch(format!("session {session}"))),
+        "no_message" => Err(StoreError::BadRequest(format!("{to} is no message of session {session} that can be rewound to"))),
+        other => Err(StoreError::Broken(format!("unknown verdict `{other}` of the database"))),
+    }
+}
+
+fn rewound(rows: &[PgRow], head: Seq) -> Result<Rewound, StoreError> {
+    let mut rewound = Rewound { head, agents: Vec::with_capacity(rows.len()), unborn: Vec::new() };
+    for row in rows {
+        let row = Columns(row);
+        let agent: AgentId = row.parse("agent")?;
+        if row.get("unborn")? {
+            rewound.unborn.push(agent.clone());
+        }
+        rewound.agents.push((agent, row.get("new_epoch")?));
+    }
+    Ok(rewound)
+}

@@ -1,0 +1,40 @@
+//! Which failures an agent's driver knows of: a save submitted before it knew was built upon the failed one.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+};
+
+use planck_common::AgentId;
+
+use super::AppendError;
+
+/// A failure and its number, higher than those of all before it.
+#[derive(Debug, Clone)]
+pub struct Failure {
+    pub number: u64,
+    pub error: AppendError,
+}
+
+/// The latest failure of each agent that its driver was told; most agents have none.
+#[derive(Debug, Default)]
+pub struct Failures {
+    known: Mutex<HashMap<AgentId, u64>>,
+}
+
+impl Failures {
+    /// 0 if there was none.
+    pub fn known_of(&self, agent: &AgentId) -> u64 {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).get(agent).copied().unwrap_or(0)
+    }
+
+    pub fn is_known(&self, agent: &AgentId, number: u64) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let latest = known.entry(agent.clone()).or_default();
+        *latest = number.max(*latest);
+    }
+
+    pub fn forget(&self, agent: &AgentId) {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(agent);
+    }
+}

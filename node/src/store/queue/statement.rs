@@ -1,0 +1,97 @@
+//! What goes into one statement: one batch for each agent, made of the saves that waited. Pure.
+
+use planck_common::{AgentId, Seq, command::AgentState, usage::Usage};
+use tokio::sync::oneshot;
+
+use super::{Failure, Pending, Queued, Written};
+use crate::store::Batch;
+
+/// Batches and rows of a statement at most, and bytes of its rows, unless one save alone has more.
+const MAX_BATCHES: usize = 256;
+const MAX_ROWS: usize = 2_000;
+const MAX_BYTES: usize = 4 * 1024 * 1024;
+
+/// One save within a batch.
+pub struct Part {
+    pub entries: usize,
+    marks: usize,
+    puts: usize,
+    usage: Usage,
+    state: AgentState,
+    pub reply: oneshot::Sender<Result<Written, Failure>>,
+    pub knows: u64,
+}
+
+/// Batches with the saves they are made of, in step.
+#[derive(Default)]
+pub struct Statement {
+    pub batches: Vec<Batch>,
+    pub parts: Vec<Vec<Part>>,
+    rows: usize,
+    bytes: usize,
+}
+
+impl Statement {
+    pub fn is_empty(&self) -> bool {
+        self.batches.is_empty()
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.batches.len() >= MAX_BATCHES || self.rows >= MAX_ROWS || self.bytes >= MAX_BYTES
+    }
+
+    pub fn has(&self, agent: &AgentId) -> bool {
+        self.batches.iter().any(|batch| batch.agent == *agent)
+    }
+
+    /// Adds a save that follows `prev`, or what the agent has in here already. Gives it back where it must wait for the
+    /// next statement: another epoch of the same agent.
+    pub fn add(&mut self, queued: Queued, prev: Seq) -> Result<(), Box<Queued>> {
+        let there = self.batches.iter().position(|batch| batch.agent == queued.pending.agent);
+        let size: usize = queued.pending.entries.iter().map(|entry| entry.body.len()).sum();
+        let rows = queued.pending.entries.len();
+        match there.and_then(|at| self.batches.get_mut(at).zip(self.parts.get_mut(at))) {
+            Some((batch, _)) if batch.epoch != queued.pending.epoch => return Err(Box::new(queued)),
+            Some((batch, parts)) => parts.push(join(batch, queued)),
+            None => {
+                let (batch, part) = open(queued, prev);
+                self.batches.push(batch);
+                self.parts.push(vec![part]);
+            }
+        }
+        self.rows += rows;
+        self.bytes += size;
+        Ok(())
+    }
+}
+
+fn open(queued: Queued, prev: Seq) -> (Batch, Part) {
+    let Queued { pending: Pending { agent, epoch, entries, marks, puts, usage, state }, reply, knows } = queued;
+    let part = Part { entries: entries.len(), marks: marks.len(), puts: puts.len(), usage, state, reply, knows };
+    (Batch { agent, epoch, prev, entries, marks, puts, usage, state }, part)
+}
+
+fn join(batch: &mut Batch, queued: Queued) -> Part {
+    let (more, part) = open(queued, batch.prev);
+    batch.entries.extend(more.entries);
+    batch.marks.extend(more.marks);
+    batch.puts.extend(more.puts);
+    batch.usage += more.usage;
+    batch.state = more.state;
+    part
+}
+
+/// The saves of a batch again, each for itself, in order; `prev` is to be set when their turn comes.
+pub fn split(mut batch: Batch, parts: Vec<Part>) -> Vec<(Batch, Part)> {
+    let alone = |part: Part| {
+        let (entries, marks, puts) =
+            (take(&mut batch.entries, part.entries), take(&mut batch.marks, part.marks), take(&mut batch.puts, part.puts));
+        let of_part = Batch { agent: batch.agent.clone(), entries, marks, puts, usage: part.usage, state: part.state, ..batch };
+        (of_part, part)
+    };
+    parts.into_iter().map(alone).collect()
+}
+
+fn take<T>(from: &mut Vec<T>, count: usize) -> Vec<T> {
+    from.drain(..count.min(from.len())).collect()
+}

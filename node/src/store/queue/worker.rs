@@ -1,0 +1,275 @@
+//! The queue's task: gathers, sends, and hands out what came of it.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use planck_common::{AgentId, NodeId, Seq, SessionId, usage::Usage};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    AppendError, AppendLog, Order, Queued, Written,
+    failures::{Failure, Failures},
+    statement::{Part, Statement, split},
+};
+use crate::store::{Appended, Batch, BatchOutcome, StoreError};
+
+/// Pauses between tries while the store is away: the first, and the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// Stopped: nothing more is sent and nothing answered.
+struct Stopped;
+
+/// What the queue knows of an enrolled agent.
+struct Agent {
+    last_seq: Seq,
+    /// The latest failure, and the epoch of what failed.
+    failed: Option<(Failure, i64)>,
+    /// The failure of the highest epoch that was found stale.
+    fenced: Option<(Failure, i64)>,
+}
+
+impl Agent {
+    /// Why a save cannot be written, before it is tried: its lease is known to be lost, or what it follows was not written.
+    fn refusal(&self, epoch: i64, knows: u64) -> Option<Failure> {
+        let of_epoch = |failure: &&(Failure, i64)| epoch <= failure.1;
+        let built_upon = self.failed.as_ref().filter(of_epoch).filter(|(failure, _)| knows < failure.number);
+        self.fenced.as_ref().filter(of_epoch).or(built_upon).map(|(failure, _)| failure.clone())
+    }
+}
+
+pub struct Worker<S: ?Sized> {
+    store: Arc<S>,
+    session: SessionId,
+    node: NodeId,
+    orders: mpsc::Receiver<Order>,
+    /// Came, but has to wait for the next statement.
+    carried: Option<Order>,
+    agents: HashMap<AgentId, Agent>,
+    failures: Arc<Failures>,
+    /// How many failures there were; their numbers.
+    failed: u64,
+    stop: CancellationToken,
+}
+
+impl<S: AppendLog + ?Sized> Worker<S> {
+    pub fn new(
+        store: Arc<S>,
+        session: SessionId,
+        node: NodeId,
+        orders: mpsc::Receiver<Order>,
+        failures: Arc<Failures>,
+        stop: CancellationToken,
+    ) -> Self {
+        Self { store, session, node, orders, carried: None, agents: HashMap::new(), failures, failed: 0, stop }
+    }
+
+    pub async fn run(mut self) {
+        while let Some(order) = self.next().await {
+            let statement = self.gather(order);
+            if !statement.is_empty() && self.write(statement).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn next(&mut self) -> Option<Order> {
+        if let Some(order) = self.carried.take() {
+            return Some(order);
+        }
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => None,
+            order = self.orders.recv() => order,
+        }
+    }
+
+    /// What came meanwhile, from this order on, as far as it fits into one statement.
+    fn gather(&mut self, first: Order) -> Statement {
+        let mut statement = Statement::default();
+        let mut order = Some(first);
+        while let Some(next) = order {
+            self.carried = self.admit(&mut statement, next);
+            if self.carried.is_some() || statement.is_full() {
+                break;
+            }
+            order = self.orders.try_recv().ok();
+        }
+        statement
+    }
+
+    /// Gives an order back that must wait until the statement is settled.
+    fn admit(&mut self, statement: &mut Statement, order: Order) -> Option<Order> {
+        match order {
+            Order::Enroll { agent, last_seq } if !statement.has(&agent) => {
+                self.failures.forget(&agent);
+                self.agents.insert(agent, Agent { last_seq, failed: None, fenced: None });
+                None
+            }
+            Order::Retire { agent } if !statement.has(&agent) => {
+                self.failures.forget(&agent);
+                self.agents.remove(&agent);
+                None
+            }
+            waits @ (Order::Enroll { .. } | Order::Retire { .. }) => Some(waits),
+            Order::Append(queued) => self.admit_save(statement, queued).map(Order::Append),
+        }
+    }
+
+    fn admit_save(&mut self, statement: &mut Statement, queued: Queued) -> Option<Queued> {
+        let Some(agent) = self.agents.get(&queued.pending.agent) else {
+            let error = AppendError::NotEnrolled(queued.pending.agent.clone());
+            let _ = queued.reply.send(Err(Failure { number: 0, error }));
+            return None;
+        };
+        match agent.refusal(queued.pending.epoch, queued.knows) {
+            Some(failure) => {
+                self.answer(&queued.pending.agent, queued.reply, Err(failure));
+                None
+            }
+            None => statement.add(queued, agent.last_seq).err().map(|waits| *waits),
+        }
+    }
+
+    /// One statement; then, one by one, the saves of batches that failed together.
+    async fn write(&mut self, statement: Statement) -> Result<(), Stopped> {
+        let Statement { batches, parts, .. } = statement;
+        let answer = self.send(&batches).await?;
+        for ((batch, parts), (outcome, totals)) in batches.into_iter().zip(parts).zip(answer) {
+            match outcome {
+                Err(AppendError::InputsGone(_) | AppendError::Refused(_)) if parts.len() > 1 => {
+                    self.write_alone(batch, parts).await?
+                }
+                outcome => self.settle(&batch.agent, batch.epoch, parts, outcome, totals),
+            }
+        }
+        Ok(())
+    }
+
+    async fn write_alone(&mut self, batch: Batch, parts: Vec<Part>) -> Result<(), Stopped> {
+        for (mut batch, part) in split(batch, parts) {
+            let Some(agent) = self.agents.get(&batch.agent) else { continue };
+            batch.prev = agent.last_seq;
+            if let Some(failure) = agent.refusal(batch.epoch, part.knows) {
+                self.answer(&batch.agent, part.reply, Err(failure));
+                continue;
+            }
+            let answer = self.send(std::slice::from_ref(&batch)).await?.pop();
+            let (outcome, totals) = answer.unwrap_or_else(|| (Err(too_few_answers()), Usage::default()));
+            self.settle(&batch.agent, batch.epoch, vec![part], outcome, totals);
+        }
+        Ok(())
+    }
+
+    /// Sends batches until their outcome is known; one answer for each.
+    async fn send(&self, batches: &[Batch]) -> Result<Vec<(Result<Vec<Seq>, AppendError>, Usage)>, Stopped> {
+        let sent = self.send_until_known(batches).await?;
+        let Appended { batches: outcomes, session } = match sent {
+            Ok(appended) => appended,
+            Err(error) => return Ok(batches.iter().map(|_| (Err(error.clone()), Usage::default())).collect()),
+        };
+        let mut outcomes = outcomes.into_iter();
+        let answer = |batch: &Batch| match outcomes.next() {
+            Some(BatchOutcome::Written(seqs)) if seqs.len() == batch.entries.len() => Ok(seqs),
+            Some(BatchOutcome::Written(_)) | None => Err(too_few_answers()),
+            Some(BatchOutcome::StaleEpoch) => Err(AppendError::StaleEpoch),
+            Some(BatchOutcome::InputsGone(inputs)) => Err(AppendError::InputsGone(inputs)),
+            Some(BatchOutcome::Refused(why)) => Err(AppendError::Refused(why)),
+        };
+        Ok(batches.iter().map(answer).map(|outcome| (outcome, session)).collect())
+    }
+
+    async fn send_until_known(&self, batches: &[Batch]) -> Result<Result<Appended, AppendError>, Stopped> {
+        let mut pause = FIRST_PAUSE;
+        let mut tries = 0_u32;
+        loop {
+            let sent = self.unless_stopped(self.store.send(&self.session, &self.node, batches)).await?;
+            match sent {
+                Ok(appended) => {
+                    if tries > 0 {
+                        tracing::info!(session = %self.session, tries, "saved after all");
+                    }
+                    return Ok(Ok(appended));
+                }
+                Err(StoreError::Away(why) | StoreError::Busy(why)) => {
+                    if tries == 0 {
+                        tracing::warn!(session = %self.session, %why, "cannot save; trying again until it is known to be saved");
+                    }
+                    tries += 1;
+                }
+                Err(StoreError::Full(why)) => {
+                    if tries == 0 {
+                        tracing::error!(session = %self.session, "{why}; trying again until it is saved");
+                    }
+                    tries += 1;
+                }
+                Err(error) => return Ok(Err(AppendError::Broken(error.to_string()))),
+            }
+            self.unless_stopped(tokio::time::sleep(pause.mul_f64(fastrand::f64() / 2.0 + 0.75))).await?;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    async fn unless_stopped<T>(&self, work: impl Future<Output = T>) -> Result<T, Stopped> {
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => Err(Stopped),
+            done = work => Ok(done),
+        }
+    }
+
+    fn settle(&mut self, agent: &AgentId, epoch: i64, parts: Vec<Part>, outcome: Result<Vec<Seq>, AppendError>, totals: Usage) {
+        match outcome {
+            Ok(seqs) => self.hand_out(agent, parts, &seqs, totals),
+            Err(error) => self.fail(agent, epoch, parts, error),
+        }
+    }
+
+    fn hand_out(&mut self, agent: &AgentId, parts: Vec<Part>, seqs: &[Seq], session_totals: Usage) {
+        let Some(known) = self.agents.get_mut(agent) else { return };
+        let mut rest = seqs;
+        for part in parts {
+            let (mine, others) = rest.split_at(part.entries.min(rest.len()));
+            rest = others;
+            let written = Written { seqs: mine.to_vec(), prev: known.last_seq, session_totals };
+            known.last_seq = mine.last().copied().unwrap_or(known.last_seq);
+            // Nobody waits where the driver went away; the rows stand all the same.
+            let _ = part.reply.send(Ok(written));
+        }
+    }
+
+    fn fail(&mut self, agent: &AgentId, epoch: i64, parts: Vec<Part>, error: AppendError) {
+        self.failed += 1;
+        let failure = Failure { number: self.failed, error };
+        if let Some(known) = self.agents.get_mut(agent) {
+            let failed = Some((failure.clone(), epoch));
+            match failure.error {
+                AppendError::StaleEpoch if known.fenced.as_ref().is_none_or(|(_, fenced)| *fenced < epoch) => {
+                    known.fenced = failed
+                }
+                AppendError::StaleEpoch => {}
+                AppendError::InputsGone(_) | AppendError::Refused(_) | AppendError::Broken(_) => known.failed = failed,
+                AppendError::NotEnrolled(_) | AppendError::Closed => {}
+            }
+        }
+        for part in parts {
+            self.answer(agent, part.reply, Err(failure.clone()));
+        }
+    }
+
+    /// A failure that nobody waits for needs not be known to anybody.
+    fn answer(
+        &self,
+        agent: &AgentId,
+        reply: tokio::sync::oneshot::Sender<Result<Written, Failure>>,
+        answer: Result<Written, Failure>,
+    ) {
+        if let Err(Err(failure)) = reply.send(answer) {
+            self.failures.is_known(agent, failure.number);
+        }
+    }
+}
+
+fn too_few_answers() -> AppendError {
+    AppendError::Broken("the store answered for fewer rows than it was given".into())
+}

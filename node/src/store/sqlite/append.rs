@@ -1,0 +1,303 @@
+//! The append: one statement for all batches of a session; when it is refused, each batch by itself.
+
+use std::fmt::Write as _;
+
+use planck_common::{AgentId, InputId, NodeId, Seq, SessionId, Timestamp, event::json, usage::Usage};
+use serde::Serialize;
+use sqlx::{AssertSqlSafe, Row, query, sqlite::SqliteRow};
+
+use super::{
+    SqliteStore,
+    db::Statement,
+    decode::Reader,
+    fault::{self, Fault},
+    files::InUse,
+};
+use crate::{
+    agent::Entry,
+    store::{
+        Appended, Batch, BatchOutcome, NewInput, StoreError,
+        append::{MarkRow, covers, mark_rows, one_batch_each, refused},
+    },
+};
+
+/// Rows of one statement: SQLite takes 32,766 parameters.
+const LARGEST: usize = 1500;
+
+/// Statements of up to so many rows stay prepared.
+const KEPT: usize = 24;
+
+const COLUMNS: &str = "agent_id, epoch, prev, kind, turn, request, at, node_id, covers, body, marks, puts, state,
+    input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_usd, last";
+
+/// Correlated with the row, else every row gives the first one's value.
+const RETURNING: &str = "(SELECT next_seq - 1 FROM sessions WHERE append.agent_id IS NOT NULL) AS seq,
+    (SELECT input_tokens FROM sessions WHERE append.last) AS input_tokens,
+    (SELECT output_tokens FROM sessions WHERE append.last) AS output_tokens,
+    (SELECT cache_read_tokens FROM sessions WHERE append.last) AS cache_read_tokens,
+    (SELECT cache_write_tokens FROM sessions WHERE append.last) AS cache_write_tokens,
+    (SELECT cost_usd FROM sessions WHERE append.last) AS cost_usd";
+
+impl SqliteStore {
+    pub(super) async fn append_all(&self, session: &SessionId, node: &NodeId, batches: &[Batch]) -> Result<Appended, StoreError> {
+        one_batch_each(batches)?;
+        let file = self.file(session).await?;
+        self.announce_puts(session, batches).await?;
+        let mut outcomes: Vec<Option<BatchOutcome>> = batches.iter().map(refused_here).collect();
+        let mut totals = None;
+        for (start, count) in statements(batches, &outcomes) {
+            let part: Vec<&Batch> = batches.iter().skip(start).take(count).collect();
+            let (done, session) = write(&file, node, &part).await?;
+            totals = session;
+            for (slot, outcome) in outcomes.iter_mut().skip(start).zip(done) {
+                *slot = Some(outcome);
+            }
+        }
+        let totals = match totals {
+            Some(totals) => totals,
+            None => session_totals(&file).await?,
+        };
+        let outcomes: Vec<BatchOutcome> = outcomes.into_iter().flatten().collect();
+        self.settled(session, &self.index.announced_here(&settled(batches, &outcomes))).await;
+        Ok(Appended { batches: outcomes, session: totals })
+    }
+
+    async fn announce_puts(&self, session: &SessionId, batches: &[Batch]) -> Result<(), StoreError> {
+        let puts: Vec<(&InputId, &AgentId)> =
+            batches.iter().flat_map(|batch| &batch.puts).map(|put| (&put.id, &put.agent)).collect();
+        if puts.is_empty() {
+            return Ok(());
+        }
+        self.index.pending(session, &puts, Timestamp::now()).await
+    }
+}
+
+fn refused_here(batch: &Batch) -> Option<BatchOutcome> {
+    let too_long = || BatchOutcome::Refused(format!("{} rows are over the {LARGEST} of one batch", batch.entries.len()));
+    refused(batch).or_else(|| (batch.entries.len() > LARGEST).then(too_long))
+}
+
+/// Runs of batches that fit into a statement, as where each starts and how many it has; refused ones are in none.
+fn statements(batches: &[Batch], refused: &[Option<BatchOutcome>]) -> Vec<(usize, usize)> {
+    let mut runs: Vec<(usize, usize)> = vec![];
+    let (mut rows, mut open) = (0, false);
+    for (n, (batch, refused)) in batches.iter().zip(refused).enumerate() {
+        let more = batch.entries.len().max(1);
+        if refused.is_some() {
+            open = false;
+            continue;
+        }
+        match runs.last_mut().filter(|_| open && rows + more <= LARGEST) {
+            Some((_, count)) => (*count, rows) = (*count + 1, rows + more),
+            None => {
+                runs.push((n, 1));
+                (rows, open) = (more, true);
+            }
+        }
+    }
+    runs
+}
+
+/// The inputs that need no looking after any more.
+fn settled<'a>(batches: &'a [Batch], outcomes: &[BatchOutcome]) -> Vec<&'a InputId> {
+    let written = batches.iter().zip(outcomes).filter(|(_, outcome)| matches!(outcome, BatchOutcome::Written(_)));
+    written.flat_map(|(batch, _)| &batch.marks).map(|mark| &mark.input).collect()
+}
+
+/// The outcomes of batches in one statement, and the session's totals where it was carried out whole.
+async fn write(file: &InUse, node: &NodeId, batches: &[&Batch]) -> Result<(Vec<BatchOutcome>, Option<Usage>), StoreError> {
+    match file.db.rows(statement(node, batches)).await {
+        Ok(rows) => outcomes(file, batches, &rows),
+        Err(Fault::Store(error)) => Err(error),
+        Err(fault @ (Fault::Missing(_) | Fault::Damaged(_))) => Err(fault.into()),
+        Err(fault @ (Fault::Aborted(_) | Fault::Refused(_))) => match batches {
+            [batch] => Ok((vec![why_not(file, batch, fault).await?], None)),
+            _several => {
+                let mut outcomes = Vec::with_capacity(batches.len());
+                for batch in batches {
+                    let (one, _) = Box::pin(write(file, node, std::slice::from_ref(batch))).await?;
+                    outcomes.extend(one);
+                }
+                Ok((outcomes, None))
+            }
+        },
+    }
+}
+
+fn outcomes(file: &InUse, batches: &[&Batch], rows: &[SqliteRow]) -> Result<(Vec<BatchOutcome>, Option<Usage>), StoreError> {
+    let mut seqs = rows.iter().map(|row| row.try_get::<Seq, _>(0).map_err(|error| fault::sort(&error, file.db.path())));
+    let mut outcomes = Vec::with_capacity(batches.len());
+    for batch in batches {
+        let written: Result<Vec<Seq>, Fault> = seqs.by_ref().take(batch.entries.len().max(1)).collect();
+        let mut written = written?;
+        written.truncate(batch.entries.len());
+        outcomes.push(BatchOutcome::Written(written));
+    }
+    let totals = rows.last().map(|row| Reader { row, path: file.db.path() }.usage()).transpose()?;
+    Ok((outcomes, totals))
+}
+
+async fn session_totals(file: &InUse) -> Result<Usage, StoreError> {
+    let row = file.db.row(query("SELECT * FROM sessions")).await?;
+    row.map_or(Ok(Usage::default()), |row| Reader { row: &row, path: file.db.path() }.usage())
+}
+
+/// What stands against a batch: its rows are in the log already, the epoch moved, an input is gone, or its data is bad.
+async fn why_not(file: &InUse, batch: &Batch, fault: Fault) -> Result<BatchOutcome, StoreError> {
+    if let Some(seqs) = in_the_log(file, batch).await? {
+        return Ok(BatchOutcome::Written(seqs));
+    }
+    if !holds(file, batch).await? {
+        return Ok(BatchOutcome::StaleEpoch);
+    }
+    let marks = mark_rows(&batch.marks);
+    if batch.entries.is_empty() && !marks.is_empty() && already_marked(file, batch, &marks).await? {
+        return Ok(BatchOutcome::Written(vec![]));
+    }
+    let gone = gone(file, batch, &marks).await?;
+    if !gone.is_empty() {
+        return Ok(BatchOutcome::InputsGone(gone));
+    }
+    match fault {
+        Fault::Refused(why) => Ok(BatchOutcome::Refused(why)),
+        Fault::Aborted(_) | Fault::Missing(_) | Fault::Damaged(_) | Fault::Store(_) => {
+            Err(StoreError::Away(format!("a batch of {} was refused for reasons that went away", batch.agent)))
+        }
+    }
+}
+
+/// The seqs of a batch that was written before: the same rows by the same epoch after the same row.
+async fn in_the_log(file: &InUse, batch: &Batch) -> Result<Option<Vec<Seq>>, StoreError> {
+    const WRITTEN: &str =
+        "SELECT seq, prev, kind, body FROM log WHERE agent_id = ?1 AND epoch = ?2 AND seq > ?3 ORDER BY seq LIMIT ?4";
+    let count = i64::try_from(batch.entries.len()).unwrap_or(i64::MAX);
+    if count == 0 {
+        return Ok(None);
+    }
+    let written = query(WRITTEN).bind(batch.agent.as_str()).bind(batch.epoch).bind(batch.prev).bind(count);
+    let rows = file.db.rows(written).await?;
+    let (mut seqs, mut prev) = (Vec::with_capacity(batch.entries.len()), batch.prev);
+    for (row, entry) in rows.iter().zip(&batch.entries) {
+        let row = Reader { row, path: file.db.path() };
+        let same = row.get::<Seq>("prev")? == prev
+            && row.get::<&str>("kind")? == entry.kind.name()
+            && row.get::<&str>("body")? == entry.body;
+        if !same {
+            return Ok(None);
+        }
+        prev = row.get("seq")?;
+        seqs.push(prev);
+    }
+    Ok((seqs.len() == batch.entries.len()).then_some(seqs))
+}
+
+async fn holds(file: &InUse, batch: &Batch) -> Result<bool, StoreError> {
+    let lease = query("SELECT 1 FROM agents WHERE id = ?1 AND epoch = ?2 AND last_seq = ?3");
+    Ok(file.db.row(lease.bind(batch.agent.as_str()).bind(batch.epoch).bind(batch.prev)).await?.is_some())
+}
+
+async fn gone(file: &InUse, batch: &Batch, marks: &[MarkRow]) -> Result<Vec<InputId>, StoreError> {
+    const GONE: &str = "SELECT m.value->>'id' AS id FROM json_each(?1) m LEFT JOIN inputs i
+        ON i.id = m.value->>'id' AND i.agent_id = ?2 AND i.outcome IS NULL AND (m.value->>'turn' IS NULL OR i.turn IS NULL)
+        WHERE i.id IS NULL ORDER BY m.key";
+    let rows = file.db.rows(query(GONE).bind(json(&marks)).bind(batch.agent.as_str())).await?;
+    rows.iter().map(|row| Reader { row, path: file.db.path() }.parse("id", InputId::parse)).collect()
+}
+
+/// Whether all marks of a batch without rows were made before.
+async fn already_marked(file: &InUse, batch: &Batch, marks: &[MarkRow]) -> Result<bool, StoreError> {
+    const OTHERS: &str = "SELECT 1 FROM json_each(?1) m LEFT JOIN inputs i ON i.id = m.value->>'id' AND i.agent_id = ?2
+        AND (m.value->>'turn' IS NULL OR i.turn = m.value->>'turn')
+        AND i.outcome IS m.value->>'outcome' AND i.answer IS m.value->>'answer'
+        WHERE i.id IS NULL";
+    Ok(file.db.row(query(OTHERS).bind(json(&marks)).bind(batch.agent.as_str())).await?.is_none())
+}
+
+fn statement(node: &NodeId, batches: &[&Batch]) -> Statement<'static> {
+    let count: usize = batches.iter().map(|batch| batch.entries.len().max(1)).sum();
+    let node: std::sync::Arc<str> = node.as_str().into();
+    let mut statement = query(AssertSqlSafe(sql(count))).persistent(count <= KEPT);
+    for (n, batch) in batches.iter().enumerate() {
+        let last = n + 1 == batches.len();
+        let rows = batch.entries.len().max(1);
+        for row in 0..rows {
+            statement = bind(statement, batch, batch.entries.get(row), row == 0, &node).bind(last && row + 1 == rows);
+        }
+    }
+    statement
+}
+
+fn sql(rows: usize) -> String {
+    const ROW: &str = "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
+    let mut text = String::with_capacity(COLUMNS.len() + RETURNING.len() + 80 + rows * (ROW.len() + 1));
+    let _ = write!(text, "INSERT INTO append ({COLUMNS}) VALUES {ROW}");
+    for _ in 1..rows {
+        let _ = write!(text, ",{ROW}");
+    }
+    let _ = write!(text, " RETURNING {RETURNING}");
+    text
+}
+
+/// All columns but the last one. The first row of a batch carries what is said once.
+fn bind(
+    statement: Statement<'static>,
+    batch: &Batch,
+    entry: Option<&Entry>,
+    first: bool,
+    node: &std::sync::Arc<str>,
+) -> Statement<'static> {
+    let usage = if first && entry.is_some() { batch.usage } else { Usage::default() };
+    let tokens = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+    let puts: Vec<PutRow<'_>> = batch.puts.iter().map(PutRow::new).collect();
+    statement
+        .bind(batch.agent.to_string())
+        .bind(batch.epoch)
+        .bind(first.then_some(batch.prev))
+        .bind(entry.map(|entry| entry.kind.name()))
+        .bind(entry.map(|entry| entry.place.turn))
+        .bind(entry.map(|entry| entry.place.request))
+        .bind(entry.map(|entry| entry.place.at.millis()))
+        .bind(node.clone())
+        .bind(entry.and_then(covers))
+        .bind(entry.map(|entry| entry.body.clone()))
+        .bind((first && !batch.marks.is_empty()).then(|| json(&mark_rows(&batch.marks))))
+        .bind((first && !puts.is_empty()).then(|| json(&puts)))
+        .bind(first.then(|| batch.state.name()))
+        .bind(tokens(usage.input_tokens))
+        .bind(tokens(usage.output_tokens))
+        .bind(tokens(usage.cache_read_tokens))
+        .bind(tokens(usage.cache_write_tokens))
+        .bind(usage.cost_usd)
+}
+
+/// A put as the trigger reads it.
+#[derive(Serialize)]
+struct PutRow<'a> {
+    id: &'a InputId,
+    agent: &'a AgentId,
+    kind: &'a str,
+    mode: &'a str,
+    sender: Option<&'a str>,
+    sender_name: Option<&'a str>,
+    reply_to: Option<&'a str>,
+    content: &'a str,
+    fresh: u8,
+    at: i64,
+}
+
+impl<'a> PutRow<'a> {
+    fn new(put: &'a NewInput) -> Self {
+        Self {
+            id: &put.id,
+            agent: &put.agent,
+            kind: put.kind.name(),
+            mode: put.mode.name(),
+            sender: put.sender.as_ref().map(|sender| sender.id.as_str()),
+            sender_name: put.sender.as_ref().map(|sender| sender.name.as_str()),
+            reply_to: put.reply_to.as_deref(),
+            content: &put.content,
+            fresh: put.fresh.into(),
+            at: put.at.millis(),
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! One open SQLite file: its one connection, which is a thread of its own, a deadline for everything, and its schema.
+
+use std::{
+    fs,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use planck_migrations::Migration;
+use sqlx::{
+    AssertSqlSafe, ConnectOptions, Connection, Row, Sqlite, SqliteConnection,
+    query::Query,
+    sqlite::{SqliteArguments, SqliteConnectOptions, SqliteJournalMode, SqliteRow, SqliteSynchronous},
+};
+use tokio::{
+    sync::Mutex,
+    time::{Instant, timeout_at},
+};
+
+use super::fault::{self, Fault};
+use crate::store::StoreError;
+
+pub type Statement<'q> = Query<'q, Sqlite, SqliteArguments>;
+
+/// How files are opened.
+#[derive(Debug, Clone, Copy)]
+pub struct Opening {
+    /// How long to wait for another process's write.
+    pub busy: Duration,
+    /// Whether a commit survives the power, not only the death of every process.
+    pub full_sync: bool,
+}
+
+impl Opening {
+    /// What bounds a call: the wait for others, and as long again for the work.
+    fn deadline(&self) -> Instant {
+        Instant::now() + self.busy * 2
+    }
+
+    fn connect(&self, path: &Path, create: bool) -> SqliteConnectOptions {
+        let synchronous = if self.full_sync { SqliteSynchronous::Full } else { SqliteSynchronous::Normal };
+        SqliteConnectOptions::new()
+            .filename(path)
+            .create_if_missing(create)
+            .journal_mode(SqliteJournalMode::Wal)
+            .synchronous(synchronous)
+            .busy_timeout(self.busy)
+            .foreign_keys(false)
+            .disable_statement_logging()
+    }
+}
+
+/// An open file.
+#[derive(Debug)]
+pub struct Db {
+    path: PathBuf,
+    /// The file itself, which another process may have replaced or removed since.
+    inode: Option<u64>,
+    opening: Opening,
+    connection: Mutex<SqliteConnection>,
+}
+
+impl Db {
+    /// Opens a file, brings its schema up to date, and refuses one that is newer.
+    pub async fn open(path: &Path, opening: Opening, create: bool, schema: &[Migration]) -> Result<Self, Fault> {
+        let connect = opening.connect(path, create);
+        let opened = timeout_at(opening.deadline(), connect.connect()).await;
+        let connection = opened.map_err(|_elapsed| slow(path))?.map_err(|error| fault::sort(&error, path))?;
+        let db = Self { path: path.to_owned(), inode: inode(path), opening, connection: Mutex::new(connection) };
+        db.migrate(schema).await?;
+        Ok(db)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether the file that is open is still the one at its path.
+    pub fn is_current(&self) -> bool {
+        self.inode.is_some() && inode(&self.path) == self.inode
+    }
+
+    /// All rows of one statement. It is run to its end, so that what it changes is committed.
+    pub async fn rows(&self, statement: Statement<'_>) -> Result<Vec<SqliteRow>, Fault> {
+        let run = async { statement.fetch_all(&mut *self.connection.lock().await).await };
+        self.bounded(run).await
+    }
+
+    /// The first row of one statement.
+    pub async fn row(&self, statement: Statement<'_>) -> Result<Option<SqliteRow>, Fault> {
+        Ok(self.rows(statement).await?.into_iter().next())
+    }
+
+    /// How many rows one statement changed.
+    pub async fn execute(&self, statement: Statement<'_>) -> Result<u64, Fault> {
+        let run = async { statement.execute(&mut *self.connection.lock().await).await };
+        Ok(self.bounded(run).await?.rows_affected())
+    }
+
+    /// Several statements in one transaction, for what concerns nobody else yet. The first one says how many rows there
+    /// must be for the others to be carried out.
+    pub async fn all_or_nothing(&self, first: Statement<'_>, others: Vec<Statement<'_>>) -> Result<bool, Fault> {
+        let run = async {
+            let mut connection = self.connection.lock().await;
+            let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
+            if first.execute(&mut *transaction).await?.rows_affected() == 0 {
+                return Ok(false);
+            }
+            for statement in others {
+                statement.execute(&mut *transaction).await?;
+            }
+            transaction.commit().await.map(|()| true)
+        };
+        self.bounded(run).await
+    }
+
+    async fn bounded<T>(&self, run: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, Fault> {
+        let done = timeout_at(self.opening.deadline(), run).await;
+        done.map_err(|_elapsed| slow(&self.path))?.map_err(|error| fault::sort(&error, &self.path))
+    }
+
+    async fn migrate(&self, schema: &[Migration]) -> Result<(), Fault> {
+        let known = schema.last().map_or(0, |migration| migration.version);
+        let found = self.schema_version().await?;
+        if found > known {
+            let what = format!("its schema {found} is newer than {known}, the newest this node knows");
+            return Err(fault::broken(&self.path, what, "run a newer planck").into());
+        }
+        for migration in schema.iter().filter(|migration| migration.version > found) {
+            self.step(migration).await?;
+        }
+        Ok(())
+    }
+
+    /// One process does it; another that waited finds it done.
+    async fn step(&self, migration: &Migration) -> Result<(), Fault> {
+        let run = async {
+            let mut connection = self.connection.lock().await;
+            let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
+            let found: u32 = sqlx::query("PRAGMA user_version").fetch_one(&mut *transaction).await?.try_get(0)?;
+            if found >= migration.version {
+                return Ok(());
+            }
+            sqlx::raw_sql(migration.sql).execute(&mut *transaction).await?;
+            let stamp = AssertSqlSafe(format!("PRAGMA user_version = {}", migration.version));
+            sqlx::raw_sql(stamp).execute(&mut *transaction).await?;
+            transaction.commit().await
+        };
+        self.bounded(run).await
+    }
+
+    async fn schema_version(&self) -> Result<u32, Fault> {
+        let row = self.row(sqlx::query("PRAGMA user_version")).await?;
+        row.map_or(Ok(0), |row| row.try_get(0)).map_err(|error| fault::sort(&error, &self.path))
+    }
+}
+
+fn inode(path: &Path) -> Option<u64> {
+    Some(fs::metadata(path).ok()?.ino())
+}
+
+fn slow(path: &Path) -> Fault {
+    StoreError::Away(format!("{} did not answer in time", path.display())).into()
+}

@@ -1,0 +1,175 @@
+//! From rows to what the runtime sees. A value that does not parse means that the file is broken.
+
+use std::path::Path;
+
+use planck_common::{
+    AgentId, InputId, NodeId, SessionId, SessionName, TeamId, Timestamp,
+    command::{AgentState, Mode, SessionState},
+    envelope::Place,
+    event::{EventKind, InputKind},
+    message::Sender,
+    spec::{AgentSpec, Role, SessionSpec},
+    usage::Usage,
+};
+use serde::de::DeserializeOwned;
+use sqlx::{Decode, Row, Sqlite, Type, sqlite::SqliteRow};
+
+use super::fault;
+use crate::store::{AgentRecord, InputRecord, LogRow, SessionRecord, StoreError};
+
+/// A row of a file.
+#[derive(Clone, Copy)]
+pub struct Reader<'a> {
+    pub row: &'a SqliteRow,
+    pub path: &'a Path,
+}
+
+impl<'a> Reader<'a> {
+    pub fn get<T: Decode<'a, Sqlite> + Type<Sqlite>>(&self, column: &str) -> Result<T, StoreError> {
+        self.row.try_get(column).map_err(|error| self.broken(column, error))
+    }
+
+    /// A text that is parsed.
+    pub fn parse<T, E: std::fmt::Display>(&self, column: &str, parse: impl Fn(&str) -> Result<T, E>) -> Result<T, StoreError> {
+        parse(self.get(column)?).map_err(|error| self.broken(column, error))
+    }
+
+    fn parse_optional<T, E: std::fmt::Display>(
+        &self,
+        column: &str,
+        parse: impl Fn(&str) -> Result<T, E>,
+    ) -> Result<Option<T>, StoreError> {
+        let text: Option<&str> = self.get(column)?;
+        text.map(parse).transpose().map_err(|error| self.broken(column, error))
+    }
+
+    /// A name of a closed set.
+    fn find<T>(&self, column: &str, find: impl Fn(&str) -> Option<T>) -> Result<T, StoreError> {
+        self.parse(column, |text| find(text).ok_or("an unknown name"))
+    }
+
+    fn json<T: DeserializeOwned>(&self, column: &str) -> Result<T, StoreError> {
+        self.parse(column, |text| serde_json::from_str(text))
+    }
+
+    fn broken(&self, column: &str, error: impl std::fmt::Display) -> StoreError {
+        fault::broken(self.path, format!("malformed {column}: {error}"), "put it aside, or restore it")
+    }
+
+    pub fn usage(&self) -> Result<Usage, StoreError> {
+        let tokens = |column| Ok::<_, StoreError>(self.get::<i64>(column)?.unsigned_abs());
+        Ok(Usage {
+            input_tokens: tokens("input_tokens")?,
+            output_tokens: tokens("output_tokens")?,
+            cache_read_tokens: tokens("cache_read_tokens")?,
+            cache_write_tokens: tokens("cache_write_tokens")?,
+            cost_usd: self.get("cost_usd")?,
+        })
+    }
+
+    pub fn timestamp(&self, column: &str) -> Result<Timestamp, StoreError> {
+        Ok(Timestamp::from_millis(self.get(column)?))
+    }
+
+    pub fn node(&self) -> Result<Option<NodeId>, StoreError> {
+        self.parse_optional("node_id", NodeId::parse)
+    }
+
+    pub fn agent_id(&self, column: &str) -> Result<AgentId, StoreError> {
+        self.parse(column, AgentId::parse)
+    }
+
+    pub fn session_state(&self) -> Result<SessionState, StoreError> {
+        self.find("state", |name| match name {
+            "open" => Some(SessionState::Open),
+            "closed" => Some(SessionState::Closed),
+            _unknown => None,
+        })
+    }
+
+    pub fn session(&self) -> Result<SessionRecord, StoreError> {
+        Ok(SessionRecord {
+            id: self.parse("id", SessionId::parse)?,
+            name: self.parse("name", SessionName::parse)?,
+            state: self.session_state()?,
+            spec: self.json::<SessionSpec>("spec")?,
+            head: self.get::<i64>("next_seq")? - 1,
+            agents: self.get("agents")?,
+            totals: self.usage()?,
+            metadata: self.json("metadata")?,
+            created_at: self.timestamp("created_at")?,
+            updated_at: self.timestamp("updated_at")?,
+            owner: self.node()?,
+        })
+    }
+
+    pub fn agent(&self, session: &SessionId, team: &TeamId) -> Result<AgentRecord, StoreError> {
+        let mut spec: AgentSpec = self.json("spec")?;
+        spec.name = self.get("name")?;
+        Ok(AgentRecord {
+            session: session.clone(),
+            id: self.agent_id("id")?,
+            team: team.clone(),
+            spec,
+            state: self.find("state", agent_state)?,
+            totals: self.usage()?,
+            node: self.node()?,
+            epoch: self.get("epoch")?,
+            last_seq: self.get("last_seq")?,
+            incarnation: self.get("incarnation")?,
+        })
+    }
+
+    pub fn input(&self) -> Result<InputRecord, StoreError> {
+        Ok(InputRecord {
+            id: self.parse("id", InputId::parse)?,
+            agent: self.agent_id("agent_id")?,
+            kind: self.find("kind", InputKind::find)?,
+            mode: self.find("mode", Mode::find)?,
+            sender: self.sender()?,
+            reply_to: self.parse_optional("reply_to", InputId::parse)?,
+            content: self.get("content")?,
+            fresh: self.get("fresh")?,
+            head: self.get("head")?,
+            at: self.timestamp("at")?,
+            turn: self.get("turn")?,
+            outcome: self.get("outcome")?,
+            answer: self.get("answer")?,
+            waiting: self.get("waiting")?,
+        })
+    }
+
+    pub fn sender(&self) -> Result<Option<Sender>, StoreError> {
+        let id = self.parse_optional("sender", AgentId::parse)?;
+        id.map(|id| Ok(Sender { id, name: self.get("sender_name")? })).transpose()
+    }
+
+    pub fn place(&self) -> Result<Place, StoreError> {
+        Ok(Place { turn: self.get("turn")?, request: self.get("request")?, at: self.timestamp("at")? })
+    }
+
+    /// `None` for a kind that only a newer version knows.
+    pub fn log_row(&self) -> Result<Option<LogRow>, StoreError> {
+        let Some(kind) = EventKind::find(self.get("kind")?) else { return Ok(None) };
+        Ok(Some(LogRow { seq: self.get("seq")?, kind, place: self.place()?, body: self.get("body")? }))
+    }
+}
+
+fn agent_state(name: &str) -> Option<AgentState> {
+    use AgentState::{Compacting, ExecutingTools, Idle, Stopped, Streaming};
+    [Idle, Streaming, ExecutingTools, Compacting, Stopped].into_iter().find(|state| state.name() == name)
+}
+
+pub fn session_state_name(state: SessionState) -> &'static str {
+    match state {
+        SessionState::Open => "open",
+        SessionState::Closed => "closed",
+    }
+}
+
+pub fn role_name(role: Role) -> &'static str {
+    match role {
+        Role::Orchestrator => "orchestrator",
+        Role::Worker => "worker",
+    }
+}

@@ -1,0 +1,109 @@
+//! What SQLite says went wrong, sorted by what a caller does about it.
+
+use std::path::Path;
+
+use crate::store::StoreError;
+
+/// Why a statement was not carried out.
+#[derive(Debug)]
+pub enum Fault {
+    /// A trigger refused it, by its word.
+    Aborted(String),
+    /// A row with this key is there, or a value is not allowed.
+    Refused(String),
+    /// The file is not there.
+    Missing(String),
+    /// What is in the file makes no sense.
+    Damaged(String),
+    Store(StoreError),
+}
+
+impl From<Fault> for StoreError {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Store(error) => error,
+            Fault::Missing(message) => Self::NotFound(message),
+            Fault::Damaged(message) => Self::Broken(message),
+            Fault::Aborted(message) | Fault::Refused(message) => Self::Broken(format!("the store contradicts itself: {message}")),
+        }
+    }
+}
+
+impl From<StoreError> for Fault {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+/// Result codes by sqlite.org/rescode.html.
+mod code {
+    pub const PERM: i32 = 3;
+    pub const BUSY: i32 = 5;
+    pub const LOCKED: i32 = 6;
+    pub const READONLY: i32 = 8;
+    pub const INTERRUPT: i32 = 9;
+    pub const IOERR: i32 = 10;
+    pub const CORRUPT: i32 = 11;
+    pub const FULL: i32 = 13;
+    pub const CANTOPEN: i32 = 14;
+    pub const PROTOCOL: i32 = 15;
+    pub const TOOBIG: i32 = 18;
+    pub const CONSTRAINT: i32 = 19;
+    pub const NOTADB: i32 = 26;
+    pub const CONSTRAINT_TRIGGER: i32 = 1811;
+}
+
+/// Sorts an error of a statement or an opening of the file at `path`.
+pub fn sort(error: &sqlx::Error, path: &Path) -> Fault {
+    let Some(database) = error.as_database_error() else {
+        return away(path, error);
+    };
+    let extended: i32 = database.code().and_then(|code| code.parse().ok()).unwrap_or(0);
+    if extended == code::CONSTRAINT_TRIGGER {
+        return Fault::Aborted(database.message().to_owned());
+    }
+    let broken = |what, way_out| Fault::Store(broken(path, what, way_out));
+    match extended & 0xff {
+        code::BUSY | code::LOCKED | code::INTERRUPT | code::PROTOCOL => away(path, error),
+        code::CONSTRAINT | code::TOOBIG => Fault::Refused(database.message().to_owned()),
+        code::FULL => Fault::Store(full(path)),
+        code::READONLY | code::PERM => {
+            broken("it cannot be written", "give this user write permission to the file and its folder")
+        }
+        code::CANTOPEN if !path.exists() => Fault::Missing(format!("there is no {}", path.display())),
+        code::CANTOPEN => {
+            broken("it cannot be opened", "check the permissions of the file and its folder, and the limit of open files")
+        }
+        code::CORRUPT | code::NOTADB => damaged(path, database.message()),
+        code::IOERR => broken("the disk gives an error", "check the disk and the system's log"),
+        _other => broken(database.message(), "report this"),
+    }
+}
+
+/// What the file at `path` holds makes no sense.
+pub fn damaged(path: &Path, what: impl std::fmt::Display) -> Fault {
+    let way_out = "put it aside, or recover it with `sqlite3 FILE .recover`";
+    Fault::Damaged(format!("cannot use {}: it is damaged: {what}; {way_out}", path.display()))
+}
+
+fn away(path: &Path, error: &sqlx::Error) -> Fault {
+    Fault::Store(StoreError::Away(format!("{}: {error}", path.display())))
+}
+
+fn full(path: &Path) -> StoreError {
+    StoreError::Full(format!("cannot use {}: the disk is full; free some space; what was saved is safe", path.display()))
+}
+
+/// The system refuses something of the file at `path`.
+#[allow(clippy::wildcard_enum_match_arm, reason = "the standard library's list is open")]
+pub fn refused(path: &Path, error: &std::io::Error, way_out: &str) -> StoreError {
+    match error.kind() {
+        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => full(path),
+        _ => broken(path, error, way_out),
+    }
+}
+
+/// A person must help with the file at `path`.
+pub fn broken(path: &Path, what: impl std::fmt::Display, way_out: &str) -> StoreError {
+    StoreError::Broken(format!("cannot use {}: {what}; {way_out}", path.display()))
+}

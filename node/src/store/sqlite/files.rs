@@ -1,0 +1,169 @@
+//! The open session files: a bounded pool, for each open file is a thread. The least recently used one is closed.
+
+use std::{
+    collections::HashMap,
+    ops::Deref,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use planck_common::{AgentId, SessionId, SessionName, TeamId};
+use planck_migrations::SQLITE_SESSION;
+use sqlx::query;
+use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
+
+use super::{
+    db::{Db, Opening},
+    decode::Reader,
+    fault::Fault,
+};
+use crate::store::StoreError;
+
+/// One session's open file, with what never changes in it.
+#[derive(Debug)]
+pub struct SessionFile {
+    pub db: Db,
+    pub id: SessionId,
+    pub team: TeamId,
+    pub lead: AgentId,
+}
+
+/// A session file in use; it stays open for so long.
+#[derive(Debug)]
+pub struct InUse {
+    file: Arc<SessionFile>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Deref for InUse {
+    type Target = SessionFile;
+    fn deref(&self) -> &SessionFile {
+        &self.file
+    }
+}
+
+type Cell = Arc<OnceCell<Arc<SessionFile>>>;
+
+#[derive(Debug, Default)]
+struct Pool {
+    /// With when each was used last.
+    slots: HashMap<SessionId, (Cell, Instant)>,
+}
+
+#[derive(Debug)]
+pub struct Files {
+    folder: PathBuf,
+    opening: Opening,
+    capacity: usize,
+    pool: Mutex<Pool>,
+    permits: Arc<Semaphore>,
+}
+
+impl Files {
+    pub fn new(folder: PathBuf, opening: Opening, capacity: usize) -> Self {
+        let permits = Arc::new(Semaphore::new(capacity.max(1)));
+        Self { folder, opening, capacity: capacity.max(1), pool: Mutex::default(), permits }
+    }
+
+    pub fn path(&self, id: &SessionId, name: &SessionName) -> PathBuf {
+        self.folder.join(format!("{id}_{name}.db"))
+    }
+
+    /// The file of a session if it is open and still the one at its path.
+    pub async fn open_one(&self, id: &SessionId) -> Result<Option<InUse>, StoreError> {
+        let permit = self.permit().await?;
+        let cell = self.pool().find(id);
+        let Some(file) = cell.and_then(|cell| cell.get().cloned()) else { return Ok(None) };
+        if file.db.is_current() {
+            return Ok(Some(InUse { file, _permit: permit }));
+        }
+        self.forget(id);
+        Ok(None)
+    }
+
+    /// Opens the file of a session.
+    pub async fn open(&self, id: &SessionId, name: &SessionName) -> Result<InUse, StoreError> {
+        let permit = self.permit().await?;
+        let cell = self.pool().take(id, self.capacity);
+        let opened =
+            cell.get_or_try_init(async || SessionFile::open(self.path(id, name), self.opening).await.map(Arc::new)).await;
+        match opened {
+            Ok(file) => Ok(InUse { file: file.clone(), _permit: permit }),
+            Err(fault) => {
+                self.forget(id);
+                Err(fault.into())
+            }
+        }
+    }
+
+    /// Creates the file of a session, with its tables and nothing in them.
+    pub async fn create(&self, id: &SessionId, name: &SessionName) -> Result<Db, StoreError> {
+        Ok(Db::open(&self.path(id, name), self.opening, true, SQLITE_SESSION).await?)
+    }
+
+    /// Closes what nobody used for so long: an open file is a thread, and its pages.
+    pub fn close_unused(&self, for_long: Duration) {
+        self.pool().slots.retain(|_, (cell, used)| used.elapsed() < for_long || !is_unused(cell));
+    }
+
+    pub fn forget(&self, id: &SessionId) {
+        self.pool().slots.remove(id);
+    }
+
+    /// How many files are open.
+    #[cfg(test)]
+    pub fn open_count(&self) -> usize {
+        self.pool().slots.len()
+    }
+
+    async fn permit(&self) -> Result<OwnedSemaphorePermit, StoreError> {
+        let permit = self.permits.clone().acquire_owned().await;
+        permit.map_err(|_closed| StoreError::Away("the store is closed".into()))
+    }
+
+    fn pool(&self) -> std::sync::MutexGuard<'_, Pool> {
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Pool {
+    fn find(&mut self, id: &SessionId) -> Option<Cell> {
+        let (cell, used) = self.slots.get_mut(id)?;
+        *used = Instant::now();
+        Some(cell.clone())
+    }
+
+    fn take(&mut self, id: &SessionId, capacity: usize) -> Cell {
+        if let Some(cell) = self.find(id) {
+            return cell;
+        }
+        while self.slots.len() >= capacity && self.close_one() {}
+        let cell = Cell::default();
+        self.slots.insert(id.clone(), (cell.clone(), Instant::now()));
+        cell
+    }
+
+    /// Closes the least recently used file that nobody uses.
+    fn close_one(&mut self) -> bool {
+        let oldest = self.slots.iter().filter(|(_, (cell, _))| is_unused(cell)).min_by_key(|(_, (_, used))| *used);
+        let Some(id) = oldest.map(|(id, _)| id.clone()) else { return false };
+        self.slots.remove(&id).is_some()
+    }
+}
+
+fn is_unused(cell: &Cell) -> bool {
+    Arc::strong_count(cell) == 1 && cell.get().is_none_or(|file| Arc::strong_count(file) == 1)
+}
+
+impl SessionFile {
+    async fn open(path: PathBuf, opening: Opening) -> Result<Self, Fault> {
+        let db = Db::open(&path, opening, false, SQLITE_SESSION).await?;
+        let row = db.row(query("SELECT id, lead, spec->>'team_id' AS team_id FROM sessions")).await?;
+        let Some(row) = row else { return Err(Fault::Missing(format!("{} holds no session", path.display()))) };
+        let row = Reader { row: &row, path: &path };
+        let (id, lead) = (row.parse("id", SessionId::parse)?, row.agent_id("lead")?);
+        let team = row.parse("team_id", TeamId::parse)?;
+        Ok(Self { db, id, team, lead })
+    }
+}

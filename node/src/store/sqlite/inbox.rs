@@ -1,0 +1,224 @@
+//! Inboxes: inputs put, questions asked, and what became of them.
+
+use planck_common::{AgentId, InputId, NodeId, SessionId, Timestamp};
+use sqlx::query;
+
+use super::{SqliteStore, db::Statement, decode::Reader, files::InUse};
+use crate::store::{Asked, InputRecord, NewInput, PutResult, StoreError, Task};
+
+/// Unless the agent is unknown or stopped, or the id is taken.
+const PUT: &str = "INSERT INTO inputs (id, agent_id, kind, mode, sender, sender_name, reply_to, content, fresh, at, head)
+    SELECT ?1, t.id, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, s.next_seq - 1 FROM agents t, sessions s
+    WHERE t.id = ?2 AND t.state <> 'stopped' ON CONFLICT DO NOTHING
+    RETURNING head, (SELECT node_id FROM agents WHERE id = ?2) AS node_id, (SELECT epoch FROM agents WHERE id = ?2) AS epoch";
+
+/// The same, unless waits lead from the target back to the asker, or too many wait for it already.
+const ASK: &str =
+    "INSERT INTO inputs (id, agent_id, kind, mode, sender, sender_name, reply_to, content, fresh, at, head, waiting)
+    SELECT ?1, t.id, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, s.next_seq - 1, 1
+    FROM sessions s, agents t, agents f
+    WHERE t.id = ?2 AND t.state <> 'stopped' AND f.id = ?5 AND f.epoch = ?11
+      AND NOT EXISTS (WITH RECURSIVE p(a) AS (
+          SELECT ?2 UNION SELECT i.agent_id FROM p JOIN inputs i ON i.sender = p.a AND i.waiting)
+        SELECT 1 FROM p WHERE a = ?5)
+      AND ?12 >= (WITH RECURSIVE u(a, n) AS (
+          SELECT ?5, 1 UNION SELECT i.sender, u.n + 1 FROM u JOIN inputs i ON i.agent_id = u.a AND i.waiting AND u.n <= ?12)
+        SELECT max(n) FROM u)
+    ON CONFLICT DO NOTHING RETURNING (SELECT node_id FROM agents WHERE id = ?2) AS node_id";
+
+/// The path of waits from a target back to an asker, and how deep the asker is.
+const WHY_NOT: &str = "SELECT
+    (WITH RECURSIVE p(a, path) AS (
+        SELECT ?1, json_array(?1) UNION ALL
+        SELECT i.agent_id, json_insert(p.path, '$[#]', i.agent_id) FROM p JOIN inputs i ON i.sender = p.a AND i.waiting
+          WHERE NOT EXISTS (SELECT 1 FROM json_each(p.path) WHERE value = i.agent_id))
+      SELECT path FROM p WHERE a = ?2 LIMIT 1) AS path,
+    (WITH RECURSIVE u(a, n) AS (
+        SELECT ?2, 1 UNION SELECT i.sender, u.n + 1 FROM u JOIN inputs i ON i.agent_id = u.a AND i.waiting AND u.n <= ?3)
+      SELECT max(n) FROM u) AS depth";
+
+/// How often a question is tried whose obstacle was gone when it was looked for.
+const TRIES: u32 = 5;
+
+impl SqliteStore {
+    pub(super) async fn put_input(&self, session: &SessionId, input: NewInput) -> Result<PutResult, StoreError> {
+        let file = self.file(session).await?;
+        check_text(&input)?;
+        if let Some(row) = file.db.row(bind(PUT, &input)).await? {
+            let row = Reader { row: &row, path: file.db.path() };
+            let node = row.node()?;
+            self.announce(session, &input, node.as_ref()).await?;
+            return Ok(PutResult::Put { head: row.get("head")?, node, epoch: row.get("epoch")? });
+        }
+        let Some(known) = self.known(&file, &input).await? else { return Ok(PutResult::NotFound) };
+        if known.turn.is_none() && known.outcome.is_none() {
+            self.announce(session, &input, None).await?;
+        }
+        Ok(PutResult::Known(Box::new(known)))
+    }
+
+    /// Tells the index of an unread input before it is acknowledged, unless this node holds the agent: what is waiting for
+    /// agents of a node that dies is found by the node's leases.
+    async fn announce(&self, session: &SessionId, input: &NewInput, holder: Option<&NodeId>) -> Result<(), StoreError> {
+        if holder == Some(&self.node) {
+            return Ok(());
+        }
+        self.index.pending(session, &[(&input.id, &input.agent)], Timestamp::now()).await
+    }
+
+    /// The input of that id; one of another agent is a mistake.
+    async fn known(&self, file: &InUse, input: &NewInput) -> Result<Option<InputRecord>, StoreError> {
+        let known = self.input_in(file, &input.id).await?;
+        match known {
+            Some(known) if known.agent != input.agent => {
+                Err(StoreError::BadRequest(format!("input {} was put for another agent before", input.id)))
+            }
+            known => Ok(known),
+        }
+    }
+
+    pub(super) async fn ask_question(
+        &self,
+        session: &SessionId,
+        question: NewInput,
+        asker_epoch: i64,
+        max_depth: u32,
+    ) -> Result<Asked, StoreError> {
+        let file = self.file(session).await?;
+        check_text(&question)?;
+        let asker = question.sender.as_ref().map(|sender| sender.id.clone());
+        let asker = asker.ok_or_else(|| StoreError::BadRequest("a question has a sender".into()))?;
+        for _ in 0..TRIES {
+            let asked = file.db.row(bind(ASK, &question).bind(asker_epoch).bind(max_depth)).await?;
+            if let Some(row) = asked {
+                let node = Reader { row: &row, path: file.db.path() }.node()?;
+                self.announce(session, &question, node.as_ref()).await?;
+                return Ok(Asked::Asked { node });
+            }
+            if let Some(refused) = self.why_not(&file, &question, &asker, asker_epoch, max_depth).await? {
+                if let Asked::Known { outcome: None } = refused {
+                    self.announce(session, &question, None).await?;
+                }
+                return Ok(refused);
+            }
+        }
+        Err(StoreError::Away(format!("question {} was refused for reasons that went away", question.id)))
+    }
+
+    async fn why_not(
+        &self,
+        file: &InUse,
+        question: &NewInput,
+        asker: &AgentId,
+        epoch: i64,
+        max_depth: u32,
+    ) -> Result<Option<Asked>, StoreError> {
+        if self.agent_in(file, asker).await?.is_none_or(|asker| asker.epoch != epoch) {
+            return Ok(Some(Asked::StaleEpoch));
+        }
+        if self.known(file, question).await?.is_some() {
+            return self.wait_again(file, &question.id).await;
+        }
+        let target = self.agent_in(file, &question.agent).await?;
+        if target.is_none_or(|target| target.state == planck_common::command::AgentState::Stopped) {
+            return Ok(Some(Asked::NotFound));
+        }
+        let why = query(WHY_NOT).bind(question.agent.as_str()).bind(asker.as_str()).bind(max_depth);
+        let Some(row) = file.db.row(why).await? else { return Ok(None) };
+        let row = Reader { row: &row, path: file.db.path() };
+        if let Some(path) = row.get::<Option<&str>>("path")? {
+            let path: Vec<AgentId> = serde_json::from_str(path).unwrap_or_default();
+            return Ok(Some(Asked::Cycle(std::iter::once(asker.clone()).chain(path).collect())));
+        }
+        let depth: u32 = row.get("depth")?;
+        Ok((depth > max_depth).then_some(Asked::TooDeep(depth)))
+    }
+
+    async fn wait_again(&self, file: &InUse, question: &InputId) -> Result<Option<Asked>, StoreError> {
+        const WAIT: &str = "UPDATE inputs SET waiting = outcome IS NULL WHERE id = ?1 RETURNING outcome";
+        let row = file.db.row(query(WAIT).bind(question.as_str())).await?;
+        let known = |row| Ok(Asked::Known { outcome: Reader { row: &row, path: file.db.path() }.get("outcome")? });
+        row.map(known).transpose()
+    }
+
+    pub(super) async fn withdraw_question(&self, session: &SessionId, question: &InputId) -> Result<bool, StoreError> {
+        const WITHDRAW: &str = "UPDATE inputs SET waiting = 0,
+            outcome = CASE WHEN turn IS NULL AND outcome IS NULL THEN 'withdrawn' ELSE outcome END
+            WHERE id = ?1 RETURNING coalesce(outcome = 'withdrawn', 0) AS left";
+        let file = self.file(session).await?;
+        let Some(row) = file.db.row(query(WITHDRAW).bind(question.as_str())).await? else { return Ok(false) };
+        let left = Reader { row: &row, path: file.db.path() }.get("left")?;
+        if left {
+            self.settled(session, &[question]).await;
+        }
+        Ok(left)
+    }
+
+    /// The index need not name these inputs any more. A sweep does it where this fails.
+    pub(super) async fn settled(&self, session: &SessionId, inputs: &[&InputId]) {
+        if inputs.is_empty() {
+            return;
+        }
+        if let Err(error) = self.index.consumed(session, inputs).await {
+            tracing::debug!(%session, %error, "the index still names consumed inputs");
+        }
+    }
+
+    pub(super) async fn input_in(&self, file: &InUse, id: &InputId) -> Result<Option<InputRecord>, StoreError> {
+        let row = file.db.row(query("SELECT * FROM inputs WHERE id = ?1").bind(id.as_str())).await?;
+        row.map(|row| Reader { row: &row, path: file.db.path() }.input()).transpose()
+    }
+
+    pub(super) async fn inputs_without_outcome(
+        &self,
+        session: &SessionId,
+        agent: &AgentId,
+    ) -> Result<Vec<InputRecord>, StoreError> {
+        let file = self.file(session).await?;
+        let open = query("SELECT * FROM inputs WHERE agent_id = ?1 AND outcome IS NULL ORDER BY n").bind(agent.as_str());
+        let rows = file.db.rows(open).await?;
+        rows.iter().map(|row| Reader { row, path: file.db.path() }.input()).collect()
+    }
+
+    pub(super) async fn tasks_of(&self, session: &SessionId, agent: &AgentId) -> Result<Vec<Task>, StoreError> {
+        const TASKS: &str = "SELECT i.id, i.sender, i.sender_name, i.turn IS NOT NULL AS consumed,
+            EXISTS (SELECT 1 FROM inputs r WHERE r.reply_to = i.id AND r.kind = 'response' AND r.sender = i.agent_id
+              AND coalesce(r.outcome, '') <> 'rewound') AS responded
+            FROM inputs i WHERE i.agent_id = ?1 AND i.kind = 'task'
+              AND coalesce(i.outcome, '') NOT IN ('rewound', 'withdrawn') ORDER BY i.n";
+        let file = self.file(session).await?;
+        let rows = file.db.rows(query(TASKS).bind(agent.as_str())).await?;
+        let task = |row| {
+            let row = Reader { row, path: file.db.path() };
+            let id = row.parse("id", InputId::parse)?;
+            Ok(Task { id, from: row.sender()?, consumed: row.get("consumed")?, responded: row.get("responded")? })
+        };
+        rows.iter().map(task).collect()
+    }
+}
+
+/// The statement that puts an input which nothing stands against.
+pub fn insert(input: &NewInput) -> Statement<'static> {
+    bind(PUT, input)
+}
+
+fn bind(sql: &'static str, input: &NewInput) -> Statement<'static> {
+    query(sql)
+        .bind(input.id.to_string())
+        .bind(input.agent.to_string())
+        .bind(input.kind.name())
+        .bind(input.mode.name())
+        .bind(input.sender.as_ref().map(|sender| sender.id.to_string()))
+        .bind(input.sender.as_ref().map(|sender| sender.name.clone()))
+        .bind(input.reply_to.as_ref().map(ToString::to_string))
+        .bind(input.content.clone())
+        .bind(input.fresh)
+        .bind(input.at.millis())
+}
+
+fn check_text(input: &NewInput) -> Result<(), StoreError> {
+    match memchr::memchr(0, input.content.as_bytes()) {
+        None => Ok(()),
+        Some(_) => Err(StoreError::BadRequest(format!("input {} holds a NUL byte", input.id))),
+    }
+}

@@ -1,0 +1,50 @@
+//! What a process remembers of the index, so that it need not be read for each prompt.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use planck_common::{AgentId, InputId, SessionId};
+
+/// Entries of each kind; when there are more all are forgotten, which costs a look or a sweep.
+const MOST: usize = 65_536;
+
+#[derive(Debug, Default)]
+pub struct Known {
+    /// An agent never changes its session.
+    sessions: Mutex<HashMap<AgentId, SessionId>>,
+    announced: Mutex<HashSet<InputId>>,
+}
+
+impl Known {
+    pub fn session_of(&self, agent: &AgentId) -> Option<SessionId> {
+        lock(&self.sessions).get(agent).cloned()
+    }
+
+    pub fn belongs(&self, agent: &AgentId, session: &SessionId) {
+        let mut sessions = lock(&self.sessions);
+        if sessions.len() >= MOST {
+            sessions.clear();
+        }
+        sessions.insert(agent.clone(), session.clone());
+    }
+
+    pub fn announced<'a>(&self, inputs: impl Iterator<Item = &'a InputId>) {
+        let mut announced = lock(&self.announced);
+        if announced.len() >= MOST {
+            announced.clear();
+        }
+        announced.extend(inputs.cloned());
+    }
+
+    /// Those of the inputs that were announced and are so no more.
+    pub fn take_announced<'a>(&self, inputs: &[&'a InputId]) -> Vec<&'a InputId> {
+        let mut announced = lock(&self.announced);
+        inputs.iter().copied().filter(|input| announced.remove(*input)).collect()
+    }
+}
+
+fn lock<T>(held: &Mutex<T>) -> MutexGuard<'_, T> {
+    held.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,173 @@
+//! Opening the index, and filling it from the session files where it is missing, broken or behind.
+
+use std::{
+    fs::{self, File, TryLockError},
+    path::Path,
+    time::Duration,
+};
+
+use planck_common::{SessionId, SessionName, event::json};
+use planck_migrations::{SQLITE_INDEX, SQLITE_SESSION};
+use sqlx::{Row, query};
+
+use super::super::{
+    db::{Db, Opening},
+    fault::{self, Fault},
+};
+use crate::store::StoreError;
+
+const NAME: &str = "index.db";
+
+/// The index of a folder, whatever state it was in.
+pub async fn open(folder: &Path, opening: Opening) -> Result<Db, StoreError> {
+    let db = match checked(folder, opening).await {
+        Err(Fault::Damaged(_)) => put_aside(folder, opening).await?,
+        other => other?,
+    };
+    if db.rows(query("SELECT id FROM store")).await?.is_empty() {
+        fill(&db, folder, opening).await?;
+    }
+    Ok(db)
+}
+
+async fn checked(folder: &Path, opening: Opening) -> Result<Db, Fault> {
+    let path = folder.join(NAME);
+    let db = Db::open(&path, opening, true, SQLITE_INDEX).await?;
+    let row = db.row(query("PRAGMA quick_check(1)")).await?;
+    let verdict = row.and_then(|row| row.try_get::<String, _>(0).ok()).unwrap_or_default();
+    if verdict == "ok" { Ok(db) } else { Err(fault::damaged(&path, verdict)) }
+}
+
+/// Renames a damaged index, so that it can be looked at, and opens a new one. One process does it.
+async fn put_aside(folder: &Path, opening: Opening) -> Result<Db, Fault> {
+    let _guard = guard(folder, opening).await?;
+    let why = match checked(folder, opening).await {
+        Err(Fault::Damaged(why)) => why,
+        other => return other,
+    };
+    tracing::warn!(folder = %folder.display(), why, "the index is rebuilt");
+    let writable = |error| fault::broken(&folder.join(NAME), error, "give this user write permission to the folder");
+    fs::rename(folder.join(NAME), folder.join("index.db.broken")).map_err(writable)?;
+    for rest in ["index.db-wal", "index.db-shm"] {
+        let _ = fs::remove_file(folder.join(rest));
+    }
+    checked(folder, opening).await
+}
+
+async fn guard(folder: &Path, opening: Opening) -> Result<File, StoreError> {
+    let path = folder.join(".nodes").join("index.lock");
+    let failed = |error| fault::broken(&path, error, "give this user write permission to the folder");
+    let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
+    let until = tokio::time::Instant::now() + opening.busy;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::Error(error)) => return Err(failed(error)),
+            Err(TryLockError::WouldBlock) if tokio::time::Instant::now() > until => {
+                return Err(StoreError::Away("another process rebuilds the index".into()));
+            }
+            Err(TryLockError::WouldBlock) => tokio::time::sleep(Duration::from_millis(10)).await,
+        }
+    }
+}
+
+/// The sessions whose files are in a folder.
+pub fn session_files(folder: &Path) -> Result<Vec<(SessionId, SessionName)>, StoreError> {
+    let failed = |error| fault::broken(folder, error, "give this user read permission to the folder");
+    let mut found = vec![];
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name();
+        found.extend(name.to_str().and_then(parse));
+    }
+    found.sort();
+    Ok(found)
+}
+
+fn parse(file: &str) -> Option<(SessionId, SessionName)> {
+    let (id, name) = file.strip_suffix(".db")?.rsplit_once('_')?;
+    Some((SessionId::parse(id).ok()?, SessionName::parse(name).ok()?))
+}
+
+/// What the index holds of one file, as JSON rows.
+#[derive(Default)]
+struct Found {
+    store_id: Option<String>,
+    sessions: Vec<serde_json::Value>,
+    agents: Vec<serde_json::Value>,
+    leases: Vec<serde_json::Value>,
+    pending: Vec<serde_json::Value>,
+}
+
+async fn fill(db: &Db, folder: &Path, opening: Opening) -> Result<(), StoreError> {
+    let found = look(folder, opening, &session_files(folder)?).await;
+    let id = found.store_id.clone().unwrap_or_else(|| SessionId::mint().to_string());
+    let first = query("INSERT INTO store (only, id) VALUES (1, ?1) ON CONFLICT DO NOTHING").bind(id);
+    db.all_or_nothing(first, found.statements()).await?;
+    Ok(())
+}
+
+/// Adds files that the index does not know.
+pub async fn add(db: &Db, folder: &Path, opening: Opening, files: &[(SessionId, SessionName)]) -> Result<(), StoreError> {
+    for statement in look(folder, opening, files).await.statements() {
+        db.execute(statement).await?;
+    }
+    Ok(())
+}
+
+async fn look(folder: &Path, opening: Opening, files: &[(SessionId, SessionName)]) -> Found {
+    let mut found = Found::default();
+    for (id, name) in files {
+        if let Err(error) = found.read(&folder.join(format!("{id}_{name}.db")), opening).await {
+            let error = StoreError::from(error);
+            tracing::warn!(session = %id, %error, "a session file is left out of the index");
+        }
+    }
+    found
+}
+
+impl Found {
+    async fn read(&mut self, path: &Path, opening: Opening) -> Result<(), Fault> {
+        let db = Db::open(path, opening, false, SQLITE_SESSION).await?;
+        for (sql, into) in [
+            ("SELECT json_array(id, name, state, created_at, updated_at) FROM sessions", &mut self.sessions),
+            ("SELECT json_array(a.id, s.id) FROM agents a, sessions s", &mut self.agents),
+            (
+                "SELECT DISTINCT json_array(a.node_id, s.id) FROM agents a, sessions s WHERE a.node_id IS NOT NULL",
+                &mut self.leases,
+            ),
+            (
+                "SELECT json_array(s.id, i.id, i.agent_id, i.at) FROM inputs i, sessions s WHERE i.outcome IS NULL AND i.turn IS NULL",
+                &mut self.pending,
+            ),
+        ] {
+            for row in db.rows(query(sql)).await? {
+                let text: String = row.try_get(0).map_err(|error| fault::sort(&error, path))?;
+                into.extend(serde_json::from_str::<serde_json::Value>(&text).ok());
+            }
+        }
+        if let Some(row) = db.row(query("SELECT store_id FROM sessions")).await? {
+            self.store_id = row.try_get(0).ok();
+        }
+        Ok(())
+    }
+
+    fn statements(&self) -> Vec<super::Statement<'static>> {
+        [
+            (
+                "INSERT INTO sessions SELECT value->>0, value->>1, value->>2, value->>3, value->>4 FROM json_each(?1) WHERE true
+                 ON CONFLICT DO NOTHING",
+                &self.sessions,
+            ),
+            ("INSERT INTO agents SELECT value->>0, value->>1 FROM json_each(?1) WHERE true ON CONFLICT DO NOTHING", &self.agents),
+            ("INSERT INTO leases SELECT value->>0, value->>1 FROM json_each(?1) WHERE true ON CONFLICT DO NOTHING", &self.leases),
+            (
+                "INSERT INTO pending SELECT value->>0, value->>1, value->>2, value->>3 FROM json_each(?1) WHERE true
+                 ON CONFLICT DO NOTHING",
+                &self.pending,
+            ),
+        ]
+        .into_iter()
+        .map(|(sql, rows)| query(sql).bind(json(rows)))
+        .collect()
+    }
+}

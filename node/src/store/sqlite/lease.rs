@@ -1,0 +1,145 @@
+//! Leases: births, claims, releases, and what only their holder may change of an agent.
+
+use planck_common::{AgentId, NodeId, SessionId, event::json, spec::AgentSpec};
+use sqlx::query;
+
+use super::{
+    SqliteStore,
+    decode::{Reader, role_name},
+    files::InUse,
+};
+use crate::store::{AgentRecord, Birth, Claim, Lease, NewAgent, StoreError, Under};
+
+/// The first free name of those that [`crate::store::name::nth`] gives.
+const BIRTH: &str = "INSERT INTO agents (id, name, type, role, spec, node_id)
+    SELECT ?1, (WITH RECURSIVE tried(n, name) AS (
+        SELECT 1, ?2
+        UNION ALL SELECT n + 1, substr(?2, 1, 63 - length(n + 1)) || '-' || (n + 1) FROM tried
+          WHERE EXISTS (SELECT 1 FROM agents WHERE agents.name = tried.name))
+      SELECT name FROM tried ORDER BY n DESC LIMIT 1), ?3, ?4, ?5, ?6
+    FROM sessions s JOIN agents l ON l.id = s.lead
+    WHERE s.lead = ?7 AND l.incarnation = ?8 AND s.agents < s.max_agents
+    ON CONFLICT (id) DO NOTHING RETURNING name";
+
+const CLAIM_LEAD: &str = "UPDATE agents SET node_id = ?1, epoch = epoch + 1, incarnation = incarnation + ?4
+    WHERE id = ?2 AND epoch = ?3 AND id = (SELECT lead FROM sessions) RETURNING epoch, last_seq, incarnation";
+
+const CLAIM_MEMBER: &str = "UPDATE agents SET node_id = ?1, epoch = epoch + 1
+    WHERE id = ?2 AND epoch = ?3 AND EXISTS (
+      SELECT 1 FROM sessions s JOIN agents l ON l.id = s.lead WHERE l.id = ?4 AND l.incarnation = ?5)
+    RETURNING epoch, last_seq, incarnation";
+
+impl SqliteStore {
+    pub(super) async fn bear(&self, agent: NewAgent, under: Under, node: &NodeId) -> Result<Birth, StoreError> {
+        let file = self.file(&agent.session).await?;
+        if let Some(known) = self.agent_in(&file, &agent.id).await? {
+            return Ok(Birth::Known(Box::new(known)));
+        }
+        self.index.add(&agent.session, std::slice::from_ref(&agent), node).await?;
+        let birth = query(BIRTH)
+            .bind(agent.id.as_str())
+            .bind(agent.spec.name.as_str())
+            .bind(agent.spec.r#type.as_str())
+            .bind(role_name(agent.spec.role))
+            .bind(json(&agent.spec))
+            .bind(node.as_str())
+            .bind(under.lead.as_str())
+            .bind(under.incarnation);
+        match file.db.row(birth).await? {
+            Some(row) => {
+                self.index.leased(&agent.session, node).await?;
+                let name = Reader { row: &row, path: file.db.path() }.get("name")?;
+                Ok(Birth::Born { lease: Lease { epoch: 1, last_seq: 0, incarnation: 0 }, name })
+            }
+            None => self.unborn(&file, &agent.id, &under).await,
+        }
+    }
+
+    /// Why an agent was not born.
+    async fn unborn(&self, file: &InUse, agent: &AgentId, under: &Under) -> Result<Birth, StoreError> {
+        if let Some(known) = self.agent_in(file, agent).await? {
+            return Ok(Birth::Known(Box::new(known)));
+        }
+        let lead = self.agent_in(file, &file.lead).await?;
+        if lead.is_none_or(|lead| lead.id != under.lead || lead.incarnation != under.incarnation) {
+            return Ok(Birth::TeamDead);
+        }
+        let row = file.db.row(query("SELECT max_agents FROM sessions")).await?;
+        let max = row.map_or(Ok(0), |row| Reader { row: &row, path: file.db.path() }.get("max_agents"))?;
+        Ok(Birth::Full { max })
+    }
+
+    /// The index learns of the lease before the file, and once more after it: a sweep may have looked in between.
+    pub(super) async fn take(
+        &self,
+        session: &SessionId,
+        agent: &AgentId,
+        seen: i64,
+        claim: Claim,
+        node: &NodeId,
+    ) -> Result<Option<Lease>, StoreError> {
+        let file = self.file(session).await?;
+        self.index.leased(session, node).await?;
+        let under = match &claim {
+            Claim::Lead { .. } => None,
+            Claim::Member(under) => Some(under),
+        };
+        let raised = i64::from(matches!(claim, Claim::Lead { after_death: true }));
+        let statement = query(if under.is_some() { CLAIM_MEMBER } else { CLAIM_LEAD });
+        let statement = statement.bind(node.as_str()).bind(agent.as_str()).bind(seen);
+        let statement = match under {
+            None => statement.bind(raised),
+            Some(under) => statement.bind(under.lead.as_str()).bind(under.incarnation),
+        };
+        let Some(row) = file.db.row(statement).await? else { return self.mine(&file, agent, seen, node).await };
+        self.index.leased(session, node).await?;
+        let row = Reader { row: &row, path: file.db.path() };
+        Ok(Some(Lease { epoch: row.get("epoch")?, last_seq: row.get("last_seq")?, incarnation: row.get("incarnation")? }))
+    }
+
+    /// A claim whose answer was lost may have been carried out.
+    async fn mine(&self, file: &InUse, agent: &AgentId, seen: i64, node: &NodeId) -> Result<Option<Lease>, StoreError> {
+        let record = self.agent_in(file, agent).await?;
+        let AgentRecord { epoch, last_seq, incarnation, node: holder, .. } =
+            record.ok_or_else(|| StoreError::NotFound(format!("there is no agent {agent}")))?;
+        let mine = holder.as_ref() == Some(node) && epoch == seen + 1;
+        Ok(mine.then_some(Lease { epoch, last_seq, incarnation }))
+    }
+
+    pub(super) async fn give_up(
+        &self,
+        session: &SessionId,
+        agent: &AgentId,
+        epoch: i64,
+        stopped: bool,
+    ) -> Result<(), StoreError> {
+        const RELEASE: &str = "UPDATE agents SET node_id = NULL, epoch = epoch + 1, state = iif(?3, 'stopped', state)
+            WHERE id = ?1 AND epoch = ?2";
+        let file = self.file(session).await?;
+        if file.db.execute(query(RELEASE).bind(agent.as_str()).bind(epoch).bind(stopped)).await? > 0 {
+            return Ok(());
+        }
+        match self.agent_in(&file, agent).await? {
+            None => Err(StoreError::NotFound(format!("there is no agent {agent}"))),
+            Some(record) if record.node.is_none() && record.epoch == epoch + 1 => Ok(()),
+            Some(_) => Err(StoreError::StaleEpoch(agent.to_string())),
+        }
+    }
+
+    pub(super) async fn replace_spec(
+        &self,
+        session: &SessionId,
+        agent: &AgentId,
+        epoch: i64,
+        spec: &AgentSpec,
+    ) -> Result<(), StoreError> {
+        const RESPEC: &str = "UPDATE agents SET type = ?3, role = ?4, spec = ?5 WHERE id = ?1 AND epoch = ?2";
+        let file = self.file(session).await?;
+        let statement = query(RESPEC).bind(agent.as_str()).bind(epoch);
+        let statement = statement.bind(spec.r#type.as_str()).bind(role_name(spec.role)).bind(json(spec));
+        match file.db.execute(statement).await? {
+            0 => Err(StoreError::StaleEpoch(agent.to_string())),
+            _changed => Ok(()),
+        }
+    }
+}

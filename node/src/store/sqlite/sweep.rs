@@ -1,0 +1,121 @@
+//! Sweeps: what somebody should look after, found through the index and read from the files.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use planck_common::{InputId, NodeId, SessionId, Timestamp, event::json};
+use sqlx::query;
+
+use super::{SqliteStore, decode::Reader, files::InUse};
+use crate::store::{StoreError, Stray};
+
+/// An announced input that is not there after this long never came.
+const ANNOUNCED_MS: u64 = 60_000;
+
+/// A session file that nobody used for so long is closed by the next sweep.
+const UNUSED: Duration = Duration::from_secs(60);
+
+const STRAYS: &str = "SELECT id, node_id, epoch FROM agents WHERE node_id NOT IN (SELECT value FROM json_each(?1))
+    UNION ALL SELECT a.id, NULL, a.epoch FROM agents a WHERE a.node_id IS NULL AND a.state <> 'stopped'
+      AND EXISTS (SELECT 1 FROM inputs i WHERE i.agent_id = a.id AND i.outcome IS NULL AND i.turn IS NULL)";
+
+/// What the index says of one session.
+#[derive(Default)]
+struct Hints {
+    nodes: Vec<NodeId>,
+    inputs: Vec<(InputId, Timestamp)>,
+}
+
+impl SqliteStore {
+    pub(super) async fn strays(&self, alive: &[NodeId]) -> Result<Vec<Stray>, StoreError> {
+        self.files.close_unused(UNUSED);
+        let mut hints: BTreeMap<SessionId, Hints> = BTreeMap::new();
+        for (session, node) in self.index.leases(alive, None).await? {
+            hints.entry(session).or_default().nodes.push(node);
+        }
+        for (session, input, at) in self.index.all_pending().await? {
+            hints.entry(session).or_default().inputs.push((input, at));
+        }
+        let mut strays = vec![];
+        for (session, hints) in hints {
+            match self.strays_of(&session, &hints, alive).await {
+                Ok(found) => strays.extend(found),
+                Err(StoreError::NotFound(_)) => self.forget_gone(&session, &hints).await?,
+                Err(error) => tracing::warn!(%session, %error, "a session is left out of the sweep"),
+            }
+        }
+        Ok(strays)
+    }
+
+    async fn strays_of(&self, session: &SessionId, hints: &Hints, alive: &[NodeId]) -> Result<Vec<Stray>, StoreError> {
+        let file = self.file(session).await?;
+        let rows = file.db.rows(query(STRAYS).bind(json(&alive))).await?;
+        let strays = rows.iter().map(|row| stray(&file, Reader { row, path: file.db.path() }));
+        let strays: Vec<Stray> = strays.collect::<Result<_, _>>()?;
+        self.tidy(&file, hints, &strays).await?;
+        Ok(strays)
+    }
+
+    /// Takes out of the index what the file shows to be over.
+    async fn tidy(&self, file: &InUse, hints: &Hints, strays: &[Stray]) -> Result<(), StoreError> {
+        let holding: BTreeSet<&NodeId> = strays.iter().filter_map(|stray| stray.node.as_ref()).collect();
+        let idle: Vec<NodeId> = hints.nodes.iter().filter(|node| !holding.contains(node)).cloned().collect();
+        if !idle.is_empty() {
+            self.index.unleased(&file.id, &idle).await?;
+        }
+        let over = over(file, hints).await?;
+        self.settled(&file.id, &over.iter().collect::<Vec<_>>()).await;
+        Ok(())
+    }
+
+    /// A session that is being created is not there yet.
+    async fn forget_gone(&self, session: &SessionId, hints: &Hints) -> Result<(), StoreError> {
+        if self.index.abandoned(session, Timestamp::now().millis() - ANNOUNCED_MS.cast_signed()).await? {
+            self.index.forget(session).await?;
+        }
+        let now = Timestamp::now();
+        let old: Vec<&InputId> =
+            hints.inputs.iter().filter(|(_, at)| now.millis_since(*at) > ANNOUNCED_MS).map(|(id, _)| id).collect();
+        self.settled(session, &old).await;
+        Ok(())
+    }
+
+    pub(super) async fn held_by(&self, node: &NodeId) -> Result<Vec<Stray>, StoreError> {
+        let mut held = vec![];
+        for (session, _) in self.index.leases(&[], Some(node)).await? {
+            let Some(file) = self.file_if_any(&session).await? else { continue };
+            let statement = query("SELECT id, node_id, epoch FROM agents WHERE node_id = ?1 ORDER BY n").bind(node.as_str());
+            for row in &file.db.rows(statement).await? {
+                held.push(stray(&file, Reader { row, path: file.db.path() })?);
+            }
+        }
+        Ok(held)
+    }
+}
+
+fn stray(file: &InUse, row: Reader<'_>) -> Result<Stray, StoreError> {
+    Ok(Stray { session: file.id.clone(), agent: row.agent_id("id")?, node: row.node()?, epoch: row.get("epoch")? })
+}
+
+/// The announced inputs that were consumed or ended, or never came.
+async fn over(file: &InUse, hints: &Hints) -> Result<Vec<InputId>, StoreError> {
+    if hints.inputs.is_empty() {
+        return Ok(vec![]);
+    }
+    const THERE: &str = "SELECT id, outcome IS NOT NULL OR turn IS NOT NULL AS over FROM inputs
+        WHERE id IN (SELECT value FROM json_each(?1))";
+    let ids: Vec<&InputId> = hints.inputs.iter().map(|(id, _)| id).collect();
+    let mut there = BTreeMap::new();
+    for row in &file.db.rows(query(THERE).bind(json(&ids))).await? {
+        let row = Reader { row, path: file.db.path() };
+        there.insert(row.parse("id", InputId::parse)?, row.get::<bool>("over")?);
+    }
+    let now = Timestamp::now();
+    let is_over = |(id, at): &&(InputId, Timestamp)| match there.get(id) {
+        Some(over) => *over,
+        None => now.millis_since(*at) > ANNOUNCED_MS,
+    };
+    Ok(hints.inputs.iter().filter(is_over).map(|(id, _)| id.clone()).collect())
+}

@@ -1,0 +1,43 @@
+//! What SQLite keeps beyond the conformance suite: locks, processes, files, disks.
+
+mod disk;
+mod files;
+mod processes;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use planck_common::NodeId;
+
+use super::{SqliteOptions, SqliteStore};
+use crate::store::{SessionStore, conformance};
+
+/// A folder of its own.
+pub struct Folder(tempfile::TempDir);
+
+impl Folder {
+    pub fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    pub fn path(&self) -> &std::path::Path {
+        self.0.path()
+    }
+
+    pub fn options(&self) -> SqliteOptions {
+        SqliteOptions::new(self.path())
+    }
+
+    pub async fn store(&self, node: &NodeId) -> SqliteStore {
+        SqliteStore::open(self.options(), node).await.unwrap()
+    }
+}
+
+#[async_trait]
+impl conformance::World for Folder {
+    async fn open(&self, node: &NodeId) -> Arc<dyn SessionStore> {
+        Arc::new(self.store(node).await)
+    }
+}
+
+conformance::suite!(Folder::new());

@@ -1,0 +1,98 @@
+//! Disks that are full and folders that may not be written. They need a small file system of their own.
+
+use std::{path::Path, process::Command};
+
+use planck_common::NodeId;
+
+use super::{SqliteOptions, SqliteStore};
+use crate::{
+    agent::Entry,
+    store::{
+        Created, SessionStore, StoreError,
+        conformance::team::{Team, message, new_session},
+    },
+};
+
+/// A file system of a few megabytes, where this user may mount one.
+struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    fn mount() -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let mounted = mount(folder.path(), "size=3m");
+        if !mounted {
+            eprintln!("SKIPPED: this user cannot mount a small file system");
+        }
+        mounted.then_some(Self(folder))
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(self.0.path()).status();
+    }
+}
+
+fn mount(path: &Path, options: &str) -> bool {
+    let done = Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(path).output();
+    done.is_ok_and(|output| output.status.success())
+}
+
+async fn start(path: &Path) -> Team {
+    let node = NodeId::mint();
+    let store = SqliteStore::open(SqliteOptions::new(path), &node).await.unwrap();
+    let new = new_session(1);
+    let agents = vec![new.agents[0].id.clone()];
+    let Created::New(record) = store.create(new, &node).await.unwrap() else { panic!("known") };
+    Team { store: std::sync::Arc::new(store), node, session: record.id, agents }
+}
+
+#[tokio::test]
+async fn a_full_disk_is_said_and_harms_nothing() {
+    let Some(disk) = SmallDisk::mount() else { return };
+    let team = start(disk.0.path()).await;
+    let large: Vec<Entry> = vec![message(&"x".repeat(100_000))];
+    let (mut prev, mut why) = (0, None);
+    while why.is_none() {
+        match team.store.append(&team.session, &team.node, &[team.batch(0, prev, large.clone())]).await {
+            Ok(_) => prev += 1,
+            Err(error) => why = Some(error),
+        }
+    }
+    let Some(StoreError::Full(why)) = why else { panic!("{why:?}") };
+    assert!(why.contains("the disk is full") && why.contains(disk.0.path().to_str().unwrap()), "{why}");
+    assert!(prev > 5);
+    assert_eq!(team.store.head(&team.session).await.unwrap(), prev);
+
+    assert!(Command::new("mount").args(["-o", "remount,size=9m"]).arg(disk.0.path()).status().unwrap().success());
+    team.write(team.batch(0, prev, large)).await;
+}
+
+#[tokio::test]
+async fn a_folder_that_may_not_be_written_is_said() {
+    let Some(disk) = SmallDisk::mount() else { return };
+    let folder = disk.0.path().join("sessions");
+    drop(start(&folder).await);
+    assert!(Command::new("mount").args(["-o", "remount,ro"]).arg(disk.0.path()).status().unwrap().success());
+    for path in [folder, disk.0.path().join("new")] {
+        let refused = SqliteStore::open(SqliteOptions::new(&path), &NodeId::mint()).await;
+        let Err(StoreError::Broken(why)) = refused else { panic!("{refused:?}") };
+        assert!(why.contains(path.to_str().unwrap()) && why.contains("user"), "{why}");
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_session_leaves_the_others_alone() {
+    let folder = super::Folder::new();
+    let (damaged, sound) = (start(folder.path()).await, start(folder.path()).await);
+    let record = damaged.store.session(&damaged.session).await.unwrap().unwrap();
+    let path = folder.path().join(format!("{}_{}.db", record.id, record.name));
+    let (session, node) = (damaged.session.clone(), damaged.node.clone());
+    drop(damaged);
+    std::fs::remove_file(&path).unwrap();
+    std::fs::write(&path, [7; 9000]).unwrap();
+    let Err(StoreError::Broken(why)) = sound.store.session(&session).await else { panic!("not broken") };
+    assert!(why.contains(path.to_str().unwrap()) && why.contains("damaged"), "{why}");
+    assert_eq!(sound.store.sweep(std::slice::from_ref(&sound.node)).await.unwrap(), []);
+    assert_eq!(sound.store.sweep(&[node]).await.unwrap().len(), 1);
+}

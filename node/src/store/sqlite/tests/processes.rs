@@ -1,0 +1,181 @@
+//! Several real processes on one folder: this test binary, run again as a writer.
+
+use std::{
+    io::{BufRead, BufReader, Lines},
+    path::Path,
+    process::{Child, ChildStdout, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use planck_common::{AgentId, NodeId, Seq, SessionId};
+
+use super::{Folder, SqliteOptions, SqliteStore};
+use crate::store::{
+    BatchOutcome, Claim, SessionStore, StoreError, Under,
+    conformance::{Team, assert_log_is_sound, events, team},
+};
+
+const FOLDER: &str = "PLANCK_TEST_FOLDER";
+
+/// A writer in a process of its own; it ends with the value.
+struct Writer {
+    child: Child,
+    node: NodeId,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Writer {
+    /// Claims an agent and writes to it.
+    fn start(folder: &Path, team: &Team, agent: usize, seen: i64, batches: u32) -> Self {
+        let node = NodeId::mint();
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "--nocapture", "store::sqlite::tests::processes::writer"])
+            .env(FOLDER, folder)
+            .env("PLANCK_TEST_NODE", node.as_str())
+            .env("PLANCK_TEST_SESSION", team.session.as_str())
+            .env("PLANCK_TEST_LEAD", team.lead().as_str())
+            .env("PLANCK_TEST_AGENT", team.agents[agent].as_str())
+            .env("PLANCK_TEST_SEEN", seen.to_string())
+            .env("PLANCK_TEST_BATCHES", batches.to_string())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Self { child, node, lines }
+    }
+
+    /// The words after the next line that begins with `what`; `None` when the process ended.
+    fn next(&mut self, what: &str) -> Option<String> {
+        self.lines.by_ref().map_while(Result::ok).find_map(|line| Some(line.split_once(what)?.1.trim().to_owned()))
+    }
+
+    fn acknowledged(&mut self, most: usize) -> Vec<Seq> {
+        let mut seqs = vec![];
+        while seqs.len() < most {
+            let Some(line) = self.next("written ") else { break };
+            seqs.extend(line.split(' ').map(|seq| seq.parse::<Seq>().unwrap()));
+        }
+        seqs
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
+    }
+}
+
+fn var(name: &str) -> String {
+    std::env::var(name).unwrap()
+}
+
+/// What the other process does; nothing where this is the test run itself.
+#[tokio::test]
+async fn writer() {
+    let Ok(folder) = std::env::var(FOLDER) else { return };
+    let node = NodeId::parse(&var("PLANCK_TEST_NODE")).unwrap();
+    let session = SessionId::parse(&var("PLANCK_TEST_SESSION")).unwrap();
+    let [lead, agent] = ["PLANCK_TEST_LEAD", "PLANCK_TEST_AGENT"].map(|name| AgentId::parse(&var(name)).unwrap());
+    let store = SqliteStore::open(SqliteOptions::new(folder), &node).await.unwrap();
+    let claim = if lead == agent { Claim::Lead { after_death: false } } else { Claim::Member(Under { lead, incarnation: 1 }) };
+    let Some(lease) = store.claim(&session, &agent, var("PLANCK_TEST_SEEN").parse().unwrap(), claim, &node).await.unwrap() else {
+        println!("\nlost the claim");
+        return;
+    };
+    println!("\nwon the claim");
+    let mut prev = lease.last_seq;
+    for _ in 0..var("PLANCK_TEST_BATCHES").parse::<u32>().unwrap() {
+        let batch = crate::store::Batch {
+            agent: agent.clone(),
+            epoch: lease.epoch,
+            prev,
+            entries: team::warnings(2),
+            marks: vec![],
+            puts: vec![],
+            usage: planck_common::usage::Usage::default(),
+            state: planck_common::command::AgentState::Streaming,
+        };
+        let outcome = loop {
+            match store.append(&session, &node, std::slice::from_ref(&batch)).await {
+                Ok(mut done) => break done.batches.remove(0),
+                Err(StoreError::Away(_)) => {}
+                Err(error) => panic!("{error}"),
+            }
+        };
+        let BatchOutcome::Written(seqs) = outcome else { return };
+        prev = *seqs.last().unwrap();
+        println!("\nwritten {}", seqs.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn processes_write_to_one_file() {
+    let folder = Folder::new();
+    let team = Team::start(&folder, 3).await;
+    let writers: Vec<_> = (0..3).map(|agent| Writer::start(folder.path(), &team, agent, 1, 60)).collect();
+    let mut acknowledged: Vec<Seq> = writers.into_iter().flat_map(|mut writer| writer.acknowledged(usize::MAX)).collect();
+    acknowledged.sort_unstable();
+    assert_eq!(acknowledged, (1..=360).collect::<Vec<_>>());
+    assert_log_is_sound(&events::all(&team, None).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_of_many_processes_claims() {
+    let folder = Folder::new();
+    let team = Team::start(&folder, 1).await;
+    let writers: Vec<_> = (0..4).map(|_| Writer::start(folder.path(), &team, 0, 1, 0)).collect();
+    let mut verdicts: Vec<_> = writers
+        .into_iter()
+        .filter_map(|mut writer| writer.lines.by_ref().map_while(Result::ok).find(|line| line.ends_with("the claim")))
+        .collect();
+    verdicts.sort();
+    assert_eq!(verdicts, ["lost the claim", "lost the claim", "lost the claim", "won the claim"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_acknowledged_survives_a_kill() {
+    let folder = Folder::new();
+    let team = Team::start(&folder, 1).await;
+    let mut writer = Writer::start(folder.path(), &team, 0, 1, u32::MAX);
+    let acknowledged = writer.acknowledged(100);
+    writer.signal(Signal::SIGKILL);
+    let rest = writer.acknowledged(usize::MAX);
+    drop(writer);
+    let log = events::all(&team, None).await;
+    assert_log_is_sound(&log);
+    let last = rest.last().or(acknowledged.last()).copied().unwrap();
+    assert!(log.len() >= usize::try_from(last).unwrap());
+}
+
+/// A process that is stopped in the middle of a write holds the others up until it is convicted and killed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stopped_process_is_ended_by_its_claimer() {
+    let folder = Folder::new();
+    let team = Team::start(&folder, 2).await;
+    for seen in [1, 3, 5, 7, 9] {
+        let mut stopped = Writer::start(folder.path(), &team, 1, seen, u32::MAX);
+        assert_eq!(stopped.next("won the claim").as_deref(), Some(""));
+        stopped.acknowledged(20);
+        stopped.signal(Signal::SIGSTOP);
+        assert_eq!(team.store.node_lives(&stopped.node).await.unwrap(), Some(true));
+
+        let began = Instant::now();
+        team.store.end_node(&stopped.node).await.unwrap();
+        assert_eq!(team.store.node_lives(&stopped.node).await.unwrap(), Some(false));
+        let member = Claim::Member(team.under(1));
+        let lease = team.store.claim(&team.session, &team.agents[1], seen + 1, member, &team.node).await.unwrap().unwrap();
+        let batch = crate::store::Batch { epoch: lease.epoch, ..team.batch(1, lease.last_seq, team::warnings(1)) };
+        team.write(batch).await;
+        assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+        assert_log_is_sound(&events::all(&team, None).await);
+    }
+}

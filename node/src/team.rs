@@ -1,0 +1,25 @@
+//! Teams: templates as people write them, and their members resolved into specs that any node can start.
+
+pub mod tool_names;
+
+pub mod mistake;
+
+pub mod agents_file;
+pub mod template;
+
+pub mod context;
+pub mod grant;
+pub mod resolve;
+pub mod spawn;
+
+pub mod roster;
+pub mod tools;
+
+pub use context::{Context, KnownModels};
+pub use mistake::{TemplateError, TemplateErrors};
+pub use resolve::resolve;
+pub use spawn::{Spawned, spawn};
+pub use template::{Template, find, inspect, list, load};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,116 @@
+//! What members are resolved against: models, limits, instructions and skills of the place they start in.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use planck_common::spec::{AgentLimits, Member, ModelRef};
+
+use super::mistake::{Mistakes, did_you_mean};
+use crate::config::{Address, Config, PROVIDER_NAMES};
+
+/// What members inherit and may name.
+#[derive(Debug, Clone, Default)]
+pub struct Context {
+    /// Named in errors.
+    pub source: String,
+    pub models: KnownModels,
+    pub limits: AgentLimits,
+    pub agents_md: Option<String>,
+    /// The lines of the prompt that tell of each skill, by its name.
+    pub skills: BTreeMap<String, String>,
+    /// The tools there are, where a name that is none of them is a mistake; elsewhere it is left to whoever starts the agent.
+    pub tools: Option<BTreeSet<String>>,
+}
+
+/// Models by the names members may use.
+#[derive(Debug, Clone, Default)]
+pub struct KnownModels {
+    pub default: Option<ModelRef>,
+    pub entries: BTreeMap<String, ModelRef>,
+}
+
+impl KnownModels {
+    /// Those of a configuration.
+    pub fn of(config: &Config) -> Self {
+        let entries: BTreeMap<String, ModelRef> = config
+            .models
+            .entries
+            .0
+            .iter()
+            .filter_map(|(name, entry)| {
+                let base_url = entry.base_url.as_ref().map(|url| Address::reveal(url).to_owned());
+                let id = entry.model.clone().unwrap_or_else(|| name.clone());
+                Some((name.clone(), ModelRef { provider: entry.provider.clone()?, id, base_url }))
+            })
+            .collect();
+        let default = config.models.default.as_ref();
+        let default = default.and_then(|name| entries.get(name).cloned().or_else(|| parse_model(name)));
+        Self { default, entries }
+    }
+
+    /// The model a member names, over the one it inherits.
+    pub fn choose(&self, member: &Member, inherited: Option<&ModelRef>, mistakes: &mut Mistakes<'_>) -> Option<ModelRef> {
+        let chosen = match (&member.provider, &member.model_id) {
+            (None, None) => inherited.cloned(),
+            (None, Some(id)) => self.by_id(id, inherited),
+            (Some(provider), Some(id)) => Some(ModelRef { provider: provider.clone(), id: id.clone(), base_url: None }),
+            (Some(provider), None) => inherited.filter(|model| model.provider == *provider).cloned(),
+        };
+        let Some(mut model) = chosen else {
+            let (field, what) = match &member.provider {
+                Some(provider) => ("model_id", format!("no model of `{provider}` is named")),
+                None => ("model_id", "no model is named, and there is no default".into()),
+            };
+            mistakes.field(field, what, NO_MODEL);
+            return None;
+        };
+        if let Some(url) = &member.base_url {
+            model.base_url = Some(url.clone());
+        }
+        if !PROVIDER_NAMES.contains(&model.provider.as_str()) {
+            let remedy = did_you_mean(&model.provider, PROVIDER_NAMES);
+            mistakes.field("provider", format!("unknown provider `{}`", model.provider), remedy);
+            return None;
+        }
+        Some(model)
+    }
+
+    /// A configured entry, `provider:model`, or a model of the inherited provider.
+    fn by_id(&self, id: &str, inherited: Option<&ModelRef>) -> Option<ModelRef> {
+        let entry = self.entries.get(id).cloned().or_else(|| parse_model(id));
+        entry.or_else(|| inherited.map(|model| ModelRef { id: id.into(), ..model.clone() }))
+    }
+}
+
+/// `provider:model` of a known provider.
+pub fn parse_model(text: &str) -> Option<ModelRef> {
+    let (provider, id) = text.split_once(':')?;
+    let known = PROVIDER_NAMES.contains(&provider) && !id.is_empty();
+    known.then(|| ModelRef { provider: provider.into(), id: id.into(), base_url: None })
+}
+
+/// Limits that a member names, over those it inherits.
+pub fn limits(own: Option<AgentLimits>, inherited: AgentLimits) -> AgentLimits {
+    let own = own.unwrap_or_default();
+    AgentLimits {
+        max_requests_per_turn: own.max_requests_per_turn.or(inherited.max_requests_per_turn),
+        max_tokens: own.max_tokens.or(inherited.max_tokens),
+        max_cost_usd: own.max_cost_usd.or(inherited.max_cost_usd),
+        max_turn_seconds: own.max_turn_seconds.or(inherited.max_turn_seconds),
+    }
+}
+
+impl Context {
+    /// AGENTS.md, the member's own prompt, and what it is told of its skills.
+    pub fn prompt(&self, own: Option<&str>, skills: &[String]) -> String {
+        let listed: Vec<&str> = skills.iter().filter_map(|name| self.skills.get(name)).map(String::as_str).collect();
+        let skills = (!listed.is_empty()).then(|| format!("{SKILLS}\n\n{}", listed.join("\n")));
+        let agents = self.agents_md.as_ref().map(|text| format!("{INSTRUCTIONS}\n\n{text}"));
+        let parts = [agents, own.map(Into::into), skills];
+        parts.into_iter().flatten().filter(|part| !part.trim().is_empty()).collect::<Vec<String>>().join("\n\n")
+    }
+}
+
+const NO_MODEL: &str = "name `provider` and `model_id`, pass `--model PROVIDER:MODEL`, set `models.default` in the \
+configuration, or a key (ANTHROPIC_API_KEY, OPENAI_API_KEY, GOOGLE_API_KEY); ollama and llama_cpp need none";
+const INSTRUCTIONS: &str = "# Instructions of this project (AGENTS.md)";
+const SKILLS: &str = "# Skills\n\nInstructions for special work. Load one with `load_skill` before work that it is about.";

@@ -1,0 +1,82 @@
+//! What is wrong with a template: the file, the member, the field, and the way out.
+
+use std::fmt;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TemplateError {
+    pub file: String,
+    /// Its name, its type, or `#2`.
+    pub member: Option<String>,
+    pub field: Option<String>,
+    pub what: String,
+    pub remedy: String,
+}
+
+impl fmt::Display for TemplateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.file)?;
+        if let Some(member) = &self.member {
+            write!(f, ", member \"{member}\"")?;
+        }
+        if let Some(field) = &self.field {
+            write!(f, ", `{field}`")?;
+        }
+        write!(f, ": {}; {}", self.what, self.remedy)
+    }
+}
+
+/// Everything that is wrong, a line each.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TemplateErrors(pub Vec<TemplateError>);
+
+impl fmt::Display for TemplateErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, error) in self.0.iter().enumerate() {
+            write!(f, "{}{error}", if at == 0 { "" } else { "\n" })?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for TemplateErrors {}
+
+/// Collects mistakes of one place.
+#[derive(Debug)]
+pub struct Mistakes<'a> {
+    file: &'a str,
+    member: Option<String>,
+    found: &'a mut Vec<TemplateError>,
+}
+
+impl<'a> Mistakes<'a> {
+    pub fn in_file(file: &'a str, found: &'a mut Vec<TemplateError>) -> Self {
+        Self { file, member: None, found }
+    }
+
+    pub fn of_member(file: &'a str, member: String, found: &'a mut Vec<TemplateError>) -> Self {
+        Self { file, member: Some(member), found }
+    }
+
+    pub fn add(&mut self, field: Option<&str>, what: impl Into<String>, remedy: impl Into<String>) {
+        self.found.push(TemplateError {
+            file: self.file.into(),
+            member: self.member.clone(),
+            field: field.map(Into::into),
+            what: what.into(),
+            remedy: remedy.into(),
+        });
+    }
+
+    pub fn field(&mut self, field: &str, what: impl Into<String>, remedy: impl Into<String>) {
+        self.add(Some(field), what, remedy);
+    }
+}
+
+/// The known name that a mistaken one most likely means, as a remedy.
+pub fn did_you_mean<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> String {
+    let nearest = known.clone().into_iter().map(|name| (strsim::jaro_winkler(name, wanted), name));
+    match nearest.filter(|(likeness, _)| *likeness > 0.75).max_by(|(a, _), (b, _)| a.total_cmp(b)) {
+        Some((_, name)) => format!("did you mean `{name}`?"),
+        None => format!("known are {}", known.into_iter().collect::<Vec<_>>().join(", ")),
+    }
+}

@@ -1,0 +1,184 @@
+//! From a team's members to the specs of its agents.
+
+use std::collections::BTreeSet;
+
+use planck_common::spec::{AgentLimits, AgentSpec, Member, Role};
+
+use super::{
+    context::{Context, limits},
+    grant,
+    mistake::{Mistakes, TemplateError, did_you_mean},
+    tool_names::{DEFAULT, SKILL, SPAWN, WORKER, canonical, sorted},
+};
+
+/// What an agent is told that has no prompt and no team.
+const DEFAULT_PROMPT: &str = "You are an agent at work in a directory of a person's machine. Look before you change \
+anything, do what you are asked and no more, check what you did, and say briefly what came of it.";
+
+/// The specs of a team's agents, its lead first. One agent alone, or none, gets defaults where it leaves things open.
+pub fn resolve(members: &[Member], context: &Context) -> Result<Vec<AgentSpec>, Vec<TemplateError>> {
+    match members {
+        [] => settle_all(&[lone_agent(&Member::default(), context)], context),
+        [only] => settle_all(&[lone_agent(only, context)], context),
+        _ => settle_all(members, context),
+    }
+}
+
+fn settle_all(members: &[Member], context: &Context) -> Result<Vec<AgentSpec>, Vec<TemplateError>> {
+    let mut found = Vec::new();
+    check_orchestrators(members, context, &mut found);
+    let several = members.len() > 1;
+    let mut names = BTreeSet::new();
+    let mut specs = Vec::new();
+    for (at, member) in members.iter().enumerate() {
+        let mut mistakes = Mistakes::of_member(&context.source, label(at, member), &mut found);
+        if let Some(mut spec) = settle(member, several, context, &mut mistakes) {
+            spec.name = unique(&mut names, &spec.name);
+            specs.push(spec);
+        }
+    }
+    if !found.is_empty() {
+        return Err(found);
+    }
+    specs.sort_by_key(|spec| spec.role == Role::Worker);
+    Ok(specs)
+}
+
+/// The agent of a session without a team: where it leaves things open it has a prompt, and every skill.
+fn lone_agent(member: &Member, context: &Context) -> Member {
+    let r#type = if member.r#type.is_empty() { "agent".into() } else { member.r#type.clone() };
+    let system_prompt = member.system_prompt.clone().or_else(|| Some(DEFAULT_PROMPT.into()));
+    let skills = member.skills.clone().or_else(|| Some(context.skills.keys().cloned().collect()));
+    Member { r#type, system_prompt, skills, ..member.clone() }
+}
+
+fn label(at: usize, member: &Member) -> String {
+    let named = member.name.as_deref().unwrap_or(&member.r#type);
+    if named.is_empty() { format!("#{}", at + 1) } else { named.into() }
+}
+
+fn names_spawn(member: &Member) -> bool {
+    member.tools.iter().flatten().any(|name| name == SPAWN)
+}
+
+fn check_orchestrators(members: &[Member], context: &Context, found: &mut Vec<TemplateError>) {
+    let orchestrators: Vec<String> =
+        members.iter().enumerate().filter(|(_, member)| names_spawn(member)).map(|(at, member)| label(at, member)).collect();
+    let what = match orchestrators.len() {
+        1 => return,
+        0 if members.len() == 1 => return,
+        0 => "no member is the orchestrator".to_owned(),
+        _ => format!("several members are orchestrators: {}", orchestrators.join(", ")),
+    };
+    Mistakes::in_file(&context.source, found).field("tools", what, "give `spawn_agent` to exactly one member");
+}
+
+fn settle(member: &Member, several: bool, context: &Context, mistakes: &mut Mistakes<'_>) -> Option<AgentSpec> {
+    let name = checked_name(member, mistakes);
+    check_limits(member.limits, mistakes);
+    check_compactor(member, mistakes);
+    check_tools(member, context, mistakes);
+    let skills = known_skills(member.skills.iter().flatten(), context, mistakes);
+    let model = context.models.choose(member, context.models.default.as_ref(), mistakes)?;
+    let named = member.tools.as_ref().map(|names| names.iter().map(String::as_str).collect::<Vec<_>>());
+    let tools = tools(named.unwrap_or_else(|| DEFAULT.to_vec()), several, !skills.is_empty());
+    Some(AgentSpec {
+        r#type: member.r#type.clone(),
+        name: name?,
+        description: member.description.clone().unwrap_or_default(),
+        role: role(&tools),
+        model,
+        system_prompt: context.prompt(member.system_prompt.as_deref(), &skills),
+        opts: member.opts.clone(),
+        grant: grant::settle(member.grant.as_ref(), &tools, &skills),
+        tools,
+        skills,
+        compactor: member.compactor.clone(),
+        limits: limits(member.limits, context.limits),
+        labels: member.labels.clone(),
+        spawned_by: None,
+    })
+}
+
+/// All of an agent's tools: those named, those of a team where it is or will be in one, those that read its skills.
+pub(super) fn tools(named: Vec<&str>, several: bool, has_skills: bool) -> Vec<String> {
+    let in_team = several || named.contains(&SPAWN);
+    let team = WORKER.into_iter().filter(|_| in_team);
+    let skill = SKILL.into_iter().filter(|_| has_skills);
+    sorted(named.iter().copied().chain(team).chain(skill))
+}
+
+pub(super) fn role(tools: &[String]) -> Role {
+    if tools.iter().any(|name| name == SPAWN) { Role::Orchestrator } else { Role::Worker }
+}
+
+fn is_name(text: &str) -> bool {
+    (1..=64).contains(&text.chars().count()) && text.trim() == text && !text.chars().any(char::is_control)
+}
+
+pub(super) fn checked_name(member: &Member, mistakes: &mut Mistakes<'_>) -> Option<String> {
+    let remedy = "write 1 to 64 printable characters";
+    if !is_name(&member.r#type) {
+        mistakes.field("type", format!("{:?} is no type", member.r#type), remedy);
+        return None;
+    }
+    let name = member.name.as_ref().unwrap_or(&member.r#type);
+    if !is_name(name) {
+        mistakes.field("name", format!("{name:?} is no name"), remedy);
+        return None;
+    }
+    Some(name.clone())
+}
+
+pub(super) fn check_limits(limits: Option<AgentLimits>, mistakes: &mut Mistakes<'_>) {
+    let limits = limits.unwrap_or_default();
+    let zero = [
+        ("limits.max_requests_per_turn", limits.max_requests_per_turn == Some(0)),
+        ("limits.max_tokens", limits.max_tokens == Some(0)),
+        ("limits.max_turn_seconds", limits.max_turn_seconds == Some(0)),
+        ("limits.max_cost_usd", limits.max_cost_usd.is_some_and(|cost| cost <= 0.0)),
+    ];
+    for (field, _) in zero.into_iter().filter(|(_, is_zero)| *is_zero) {
+        mistakes.field(field, "0 would let nothing happen", "write more, or take it out for no limit");
+    }
+}
+
+pub(super) fn check_compactor(member: &Member, mistakes: &mut Mistakes<'_>) {
+    let is_address = |name: &String| {
+        let words: Vec<&str> = name.split('.').collect();
+        words.len() == 2 && words.into_iter().all(planck_common::id::is_id)
+    };
+    if let Some(name) = member.compactor.as_ref().filter(|name| !is_address(name)) {
+        mistakes.field("compactor", format!("`{name}` names no compactor"), "write `<sidecar>.<compactor>`");
+    }
+}
+
+fn check_tools(member: &Member, context: &Context, mistakes: &mut Mistakes<'_>) {
+    let Some(known) = &context.tools else { return };
+    let granted = member.grant.iter().flat_map(|grant| &grant.tools).map(|name| ("grant.tools", name));
+    let named = member.tools.iter().flatten().map(|name| ("tools", name));
+    for (field, name) in named.chain(granted).filter(|(_, name)| !known.contains(canonical(name))) {
+        mistakes.field(field, format!("unknown tool `{name}`"), did_you_mean(name, known.iter().map(String::as_str)));
+    }
+}
+
+fn known_skills<'a>(wanted: impl Iterator<Item = &'a String>, context: &Context, mistakes: &mut Mistakes<'_>) -> Vec<String> {
+    let (known, unknown): (Vec<_>, Vec<_>) = wanted.partition(|name| context.skills.contains_key(*name));
+    for name in unknown {
+        let remedy = match context.skills.is_empty() {
+            true => "no skill is installed; see `skills.dirs` in the configuration".into(),
+            false => did_you_mean(name, context.skills.keys().map(String::as_str)),
+        };
+        mistakes.field("skills", format!("unknown skill `{name}`"), remedy);
+    }
+    known.into_iter().collect::<BTreeSet<_>>().into_iter().cloned().collect()
+}
+
+/// A name that is not taken: the second one gets `-2`.
+fn unique(taken: &mut BTreeSet<String>, name: &str) -> String {
+    let numbered = (2_u32..).map(|number| format!("{name}-{number}"));
+    let free = std::iter::once(name.to_owned()).chain(numbered).find(|name| !taken.contains(name));
+    let free = free.unwrap_or_else(|| name.to_owned());
+    taken.insert(free.clone());
+    free
+}

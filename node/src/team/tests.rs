@@ -1,0 +1,221 @@
+use std::{collections::BTreeMap, fs, path::PathBuf};
+
+use planck_common::{
+    AgentId,
+    spec::{AgentLimits, AgentSpec, Grant, Member, ModelRef, Role},
+};
+use serde_json::json;
+
+use super::*;
+
+fn context() -> Context {
+    Context {
+        source: "TEAM.json".into(),
+        models: KnownModels {
+            default: Some(model("anthropic", "sonnet")),
+            entries: BTreeMap::from([("fast".into(), model("openai", "mini"))]),
+        },
+        limits: AgentLimits { max_requests_per_turn: Some(200), max_tokens: Some(9), ..AgentLimits::default() },
+        agents_md: Some("Be kind.".into()),
+        tools: None,
+        skills: BTreeMap::from([("pdf".into(), "- pdf: reads PDFs".into()), ("sql".into(), "- sql: asks databases".into())]),
+    }
+}
+
+fn model(provider: &str, id: &str) -> ModelRef {
+    ModelRef { provider: provider.into(), id: id.into(), base_url: None }
+}
+
+fn members(value: serde_json::Value) -> Vec<Member> {
+    serde_json::from_value(value).unwrap()
+}
+
+fn resolved(value: serde_json::Value) -> Vec<AgentSpec> {
+    resolve(&members(value), &context()).unwrap()
+}
+
+fn wrong(value: serde_json::Value) -> String {
+    let errors = resolve(&members(value), &context()).unwrap_err();
+    TemplateErrors(errors).to_string()
+}
+
+#[test]
+fn nobody_named_is_one_agent_with_the_defaults() {
+    let specs = resolve(&[], &context()).unwrap();
+    let [only] = specs.as_slice() else { panic!("{specs:?}") };
+    assert_eq!(only.tools, ["bash", "edit", "list_skills", "load_skill", "read", "write"]);
+    assert_eq!((only.name.as_str(), only.role), ("agent", Role::Worker));
+    assert_eq!(only.skills, ["pdf", "sql"]);
+    assert!(only.system_prompt.starts_with("# Instructions of this project (AGENTS.md)\n\nBe kind.\n\nYou are an agent"));
+    assert!(only.system_prompt.ends_with("- pdf: reads PDFs\n- sql: asks databases"));
+    let without = Context { skills: BTreeMap::new(), ..context() };
+    assert_eq!(resolve(&[], &without).unwrap()[0].tools, ["bash", "edit", "read", "write"]);
+}
+
+#[test]
+fn a_tool_that_nobody_has_is_a_mistake_where_the_tools_are_known() {
+    let known = tool_names::ALL.into_iter().chain(["read", "write"]).map(Into::into).collect();
+    let context = Context { tools: Some(known), ..context() };
+    let team = members(json!([{"type": "a", "tools": ["raed", "call_agent"], "grant": {"tools": ["fly"], "skills": []}}]));
+    let told = TemplateErrors(resolve(&team, &context).unwrap_err()).to_string();
+    let lines: Vec<&str> = told.lines().collect();
+    assert_eq!(lines.len(), 2, "{told}");
+    assert_eq!(lines[0], "TEAM.json, member \"a\", `tools`: unknown tool `raed`; did you mean `read`?");
+    assert!(lines[1].starts_with("TEAM.json, member \"a\", `grant.tools`: unknown tool `fly`; known are "), "{told}");
+}
+
+#[test]
+fn a_team_has_its_lead_first_and_the_tools_of_a_team() {
+    let specs = resolved(json!([
+        {"type": "coder", "tools": ["write", "read"]},
+        {"type": "lead", "tools": ["spawn_agent", "call_agent", "destroy_agent"], "model_id": "fast"},
+        {"type": "coder", "limits": {"max_tokens": 5}, "skills": ["pdf"], "tools": []},
+    ]));
+    let names: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
+    assert_eq!(names, ["lead", "coder", "coder-2"]);
+    assert_eq!(specs[0].role, Role::Orchestrator);
+    assert_eq!(specs[0].tools, ["ask_agent", "delegate_task", "destroy_agent", "list_team", "send_response", "spawn_agent"]);
+    assert_eq!(specs[0].model, model("openai", "mini"));
+    assert_eq!(specs[0].grant.tools, ["ask_agent", "delegate_task", "list_team", "send_response"]);
+    assert_eq!(specs[1].tools, ["ask_agent", "delegate_task", "list_team", "read", "send_response", "write"]);
+    assert_eq!((specs[2].limits.max_tokens, specs[2].limits.max_requests_per_turn), (Some(5), Some(200)));
+    assert!(specs[2].tools.contains(&"load_skill".to_owned()) && !specs[2].tools.contains(&"read".to_owned()));
+}
+
+#[test]
+fn every_mistake_of_a_team_is_told() {
+    let errors = wrong(json!([
+        {"type": "a", "provider": "antropic", "model_id": "x"},
+        {"type": "", "skills": ["pfd"]},
+        {"type": "c", "limits": {"max_tokens": 0}, "compactor": "nodot"},
+        {"type": "d", "provider": "openai"},
+    ]));
+    insta::assert_snapshot!(errors, @r##"
+    TEAM.json, `tools`: no member is the orchestrator; give `spawn_agent` to exactly one member
+    TEAM.json, member "a", `provider`: unknown provider `antropic`; did you mean `anthropic`?
+    TEAM.json, member "#2", `type`: "" is no type; write 1 to 64 printable characters
+    TEAM.json, member "#2", `skills`: unknown skill `pfd`; known are pdf, sql
+    TEAM.json, member "c", `limits.max_tokens`: 0 would let nothing happen; write more, or take it out for no limit
+    TEAM.json, member "c", `compactor`: `nodot` names no compactor; write `<sidecar>.<compactor>`
+    TEAM.json, member "d", `model_id`: no model of `openai` is named; name `provider` and `model_id`, pass `--model PROVIDER:MODEL`, set `models.default` in the configuration, or a key (ANTHROPIC_API_KEY, OPENAI_API_KEY, GOOGLE_API_KEY); ollama and llama_cpp need none
+    "##);
+    let two = wrong(json!([{"type": "a", "tools": ["spawn_agent"]}, {"type": "b", "tools": ["spawn_agent"]}]));
+    assert!(two.contains("several members are orchestrators: a, b"), "{two}");
+}
+
+fn spawner() -> AgentSpec {
+    let mut spec = resolved(
+        json!([{"type": "lead", "tools": ["spawn_agent", "read", "bash"], "limits": {"max_tokens": 7}, "skills": ["pdf"]}]),
+    )
+    .remove(0);
+    spec.model = model("google", "flash");
+    spec
+}
+
+fn spawned(value: serde_json::Value, by: &AgentSpec) -> Spawned {
+    let member: Member = serde_json::from_value(value).unwrap();
+    spawn(&member, &AgentId::parse("lead").unwrap(), by, &context()).unwrap()
+}
+
+#[test]
+fn a_spawned_agent_inherits_and_is_granted() {
+    let plain = spawned(json!({"type": "helper"}), &spawner());
+    assert_eq!(plain.spec.tools, ["ask_agent", "bash", "delegate_task", "list_team", "read", "send_response"]);
+    assert_eq!((plain.spec.model.clone(), plain.spec.limits.max_tokens), (model("google", "flash"), Some(7)));
+    assert_eq!((plain.spec.role, plain.spec.spawned_by), (Role::Worker, AgentId::parse("lead").ok()));
+    assert!(plain.not_granted.is_empty());
+
+    let asks = json!({"type": "helper", "tools": ["read", "write", "spawn_agent", "call_agent"], "skills": ["pdf", "sql"], "model_id": "pro"});
+    let greedy = spawned(asks, &spawner());
+    assert_eq!(greedy.not_granted, ["write", "spawn_agent", "sql"]);
+    assert_eq!(greedy.spec.skills, ["pdf"]);
+    assert_eq!(greedy.spec.model, model("google", "pro"));
+    assert_eq!(greedy.spec.role, Role::Worker);
+}
+
+#[test]
+fn a_named_grant_replaces_what_the_spawner_has() {
+    let grant = Grant { tools: vec!["write".into(), "spawn_agent".into()], skills: vec![] };
+    let by = AgentSpec { grant, ..spawner() };
+    let helper = spawned(json!({"type": "helper", "tools": ["write", "read", "spawn_agent"]}), &by);
+    assert!(helper.spec.tools.contains(&"write".to_owned()));
+    assert_eq!(helper.not_granted, ["read", "spawn_agent"]);
+}
+
+fn write(folder: &std::path::Path, name: &str, text: &str) -> PathBuf {
+    let path = folder.join(name);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(&path, text).unwrap();
+    path
+}
+
+#[test]
+fn a_template_is_an_array_or_an_object_with_prompts_beside_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let teams = folder.path().to_path_buf();
+    write(&teams, "build/TEAM.json", r#"[{"type": "coder", "system_prompt": "prompts/coder.md"}]"#);
+    write(&teams, "build/prompts/coder.md", "Write code.");
+    write(
+        &teams,
+        "other/TEAM.json",
+        r#"{"name": "others", "description": "d", "members": [{"type": "a", "system_prompt": "Ends in coder.md and is text.md"}]}"#,
+    );
+    let file = find(std::slice::from_ref(&teams), "build").unwrap();
+    let build = load(&file).unwrap();
+    assert_eq!((build.name.as_str(), build.members[0].system_prompt.as_deref()), ("build", Some("Write code.")));
+    let other = load(&teams.join("other")).unwrap();
+    assert_eq!((other.name.as_str(), other.description.as_str()), ("others", "d"));
+    assert_eq!(other.members[0].system_prompt.as_deref(), Some("Ends in coder.md and is text.md"));
+    assert_eq!(list(std::slice::from_ref(&teams)).into_iter().map(|(name, _)| name).collect::<Vec<_>>(), ["build", "other"]);
+    assert_eq!(find(&[teams], "../build"), None);
+}
+
+#[test]
+fn a_prompt_does_not_leave_the_teams_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), "secret.md", "secret");
+    let text = r#"[{"type": "a", "system_prompt": "../secret.md"}, {"type": "b", "system_prompt": "link.md"}, {"type": "c", "system_prompt": "none.txt"}]"#;
+    write(folder.path(), "team/TEAM.json", text);
+    std::os::unix::fs::symlink(folder.path().join("secret.md"), folder.path().join("team/link.md")).unwrap();
+    let errors = load(&folder.path().join("team")).unwrap_err();
+    assert_eq!(errors.0.len(), 3, "{errors}");
+    assert!(errors.0[0].what.contains("outside the team's folder") && errors.0[1].what.contains("outside"), "{errors}");
+}
+
+#[test]
+fn every_mistake_of_a_file_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = r#"{"nam": "x", "members": [{"type": 3, "tolls": []}, 7, {"type": "ok", "limits": {"max_token": 1}}]}"#;
+    let file = write(folder.path(), "TEAM.json", text);
+    let errors = load(&file).unwrap_err();
+    let fields: Vec<_> = errors.0.iter().map(|error| (error.member.as_deref(), error.field.as_deref())).collect();
+    assert_eq!(
+        fields,
+        [
+            (None, Some("nam")),
+            (Some("#1"), Some("tolls")),
+            (Some("#1"), Some("type")),
+            (Some("#2"), None),
+            (Some("ok"), Some("limits"))
+        ]
+    );
+    assert!(errors.to_string().contains("did you mean `tools`?"), "{errors}");
+    assert!(load(&folder.path().join("none")).unwrap_err().to_string().contains("cannot read it"));
+}
+
+#[test]
+fn the_nearest_agents_file_up_to_the_repositorys_root() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    write(root, "AGENTS.md", "outside");
+    write(root, "repo/.git/HEAD", "");
+    write(root, "repo/src/deep/x", "");
+    let deep = root.join("repo/src/deep");
+    assert_eq!(agents_file::of(&deep), None);
+    write(root, "repo/AGENTS.md", "of the repository\n");
+    assert_eq!(agents_file::of(&deep).as_deref(), Some("of the repository"));
+    write(root, "repo/src/AGENTS.md", "of src");
+    assert_eq!(agents_file::of(&deep).as_deref(), Some("of src"));
+    assert_eq!(agents_file::of(root).as_deref(), Some("outside"));
+    assert_eq!(agents_file::of(&root.join("repo")).as_deref(), Some("of the repository"));
+}

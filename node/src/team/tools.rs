@@ -1,0 +1,130 @@
+//! The tools with which agents of a team work together. Each is confined to the caller's own team.
+
+mod ask;
+mod delegate;
+mod destroy;
+mod interrupt;
+mod list;
+mod models;
+mod respond;
+mod spawn;
+
+use std::sync::{Arc, Weak};
+
+use planck_common::{
+    AgentId, InputId, Timestamp,
+    event::Effect,
+    message::Sender,
+    reply::{Code, Refusal},
+};
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+
+use super::roster;
+use crate::{
+    actor::parts::Facts,
+    model::ToolSpec,
+    node::Node,
+    store::{AgentRecord, NewInput},
+    tools::{Invocation, Outcome, Tool},
+};
+
+/// What an inter-agent tool works with: the node. Who calls is in the call.
+#[derive(Clone)]
+struct Link {
+    node: Weak<Node>,
+}
+
+/// All of them; every agent of the node shares them.
+pub(crate) fn all(node: &Weak<Node>) -> Vec<Arc<dyn Tool>> {
+    let link = || Link { node: node.clone() };
+    vec![
+        Arc::new(ask::AskAgent::new(link())),
+        Arc::new(delegate::DelegateTask::new(link())),
+        Arc::new(respond::SendResponse::new(link())),
+        Arc::new(list::ListTeam::new(link())),
+        Arc::new(spawn::SpawnAgent::new(link())),
+        Arc::new(destroy::DestroyAgent::new(link())),
+        Arc::new(interrupt::InterruptAgent::new(link())),
+        Arc::new(models::ListModels::new(link())),
+    ]
+}
+
+/// The team as a call finds it.
+struct Scene {
+    node: Arc<Node>,
+    members: Vec<AgentRecord>,
+    caller: AgentId,
+    session: Arc<Facts>,
+}
+
+impl Link {
+    fn node(&self) -> Result<Arc<Node>, Refusal> {
+        self.node.upgrade().ok_or_else(|| Refusal::unavailable("the node is shutting down"))
+    }
+
+    async fn scene(&self, call: &Invocation) -> Result<Scene, Refusal> {
+        let node = self.node()?;
+        let hosting = node.host().hosting(&call.agent_id);
+        let session = hosting.ok_or_else(|| Refusal::unavailable("this agent left the node"))?.session;
+        let members = node.members(&session.id).await?;
+        Ok(Scene { node, members, caller: call.agent_id.clone(), session })
+    }
+}
+
+impl Scene {
+    /// The agent that is meant, which is not the caller.
+    fn other(&self, wanted: &str, what: &str) -> Result<&AgentRecord, Refusal> {
+        let target = roster::find(&self.members, wanted).map_err(|error| Refusal::not_found(error.to_string()))?;
+        if target.id == self.caller {
+            return Err(Refusal::bad_request(format!("an agent cannot {what} itself")));
+        }
+        Ok(target)
+    }
+
+    /// [`Self::other`], but not the orchestrator, whom nobody ends or interrupts.
+    fn worker(&self, wanted: &str, what: &str, does: &str) -> Result<&AgentRecord, Refusal> {
+        let target = self.other(wanted, what)?;
+        if target.id == self.session.lead {
+            return Err(Refusal::new(Code::Denied, format!("nobody {does} the orchestrator")));
+        }
+        Ok(target)
+    }
+
+    /// The caller as others see it.
+    fn sender(&self) -> Sender {
+        let name = self.members.iter().find(|agent| agent.id == self.caller).map(|agent| agent.spec.name.clone());
+        Sender { id: self.caller.clone(), name: name.unwrap_or_default() }
+    }
+
+    /// An input from the caller.
+    fn input(&self, id: InputId, to: &AgentId, kind: planck_common::event::InputKind, text: String) -> NewInput {
+        NewInput {
+            id,
+            agent: to.clone(),
+            kind,
+            mode: planck_common::command::Mode::Queue,
+            sender: Some(self.sender()),
+            reply_to: None,
+            content: planck_common::event::json(&[planck_common::message::Part::text(text)]),
+            fresh: false,
+            at: Timestamp::now(),
+        }
+    }
+}
+
+/// Arguments that fit the schema; a mismatch is a bug of the schema and said so.
+fn arguments<T: DeserializeOwned>(call: &Invocation) -> Result<T, Refusal> {
+    serde_json::from_str(call.args.get()).map_err(|error| Refusal::bad_request(format!("bad arguments: {error}")))
+}
+
+/// A tool's text, or its error.
+fn outcome(result: Result<Outcome, Refusal>) -> Outcome {
+    result.unwrap_or_else(|refusal| Outcome::error(refusal.message))
+}
+
+fn spec(name: &str, description: &str, effect: Effect, parameters: &'static str) -> ToolSpec {
+    // The schemas are constants of this crate; a test reads each.
+    let parameters = serde_json::from_str::<Box<RawValue>>(parameters).unwrap_or_else(|_| RawValue::NULL.to_owned());
+    ToolSpec { name: name.into(), description: description.into(), parameters: parameters.into(), effect }
+}

@@ -1,0 +1,78 @@
+//! `list_team`: who is in the team and what each is doing.
+
+use async_trait::async_trait;
+use planck_common::{command::AgentInfo, event::Effect, reply::Refusal};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{Link, arguments, outcome, spec};
+use crate::{
+    model::ToolSpec,
+    node::Node,
+    store::AgentRecord,
+    tools::{Invocation, Outcome, Tool},
+};
+
+pub(super) struct ListTeam {
+    link: Link,
+    spec: ToolSpec,
+}
+
+#[derive(Deserialize)]
+struct Args {
+    #[serde(default)]
+    verbose: bool,
+}
+
+impl ListTeam {
+    pub(super) fn new(link: Link) -> Self {
+        let spec = spec(
+            "list_team",
+            "List the agents of the team, yourself included: id, name, type, description, role, node, state, turn and usage.",
+            Effect::Pure,
+            r#"{"type":"object","properties":{
+                "verbose":{"type":"boolean","description":"Add each agent's model and tools"}},
+              "additionalProperties":false}"#,
+        );
+        Self { link, spec }
+    }
+
+    async fn list(&self, call: &Invocation) -> Result<Outcome, Refusal> {
+        let args: Args = arguments(call)?;
+        let scene = self.link.scene(call).await?;
+        let mut rows = Vec::with_capacity(scene.members.len());
+        for member in &scene.members {
+            rows.push(row(&scene.node, member, args.verbose).await);
+        }
+        Ok(Outcome::ok(Value::Array(rows).to_string()))
+    }
+}
+
+async fn row(node: &Node, member: &AgentRecord, verbose: bool) -> Value {
+    let info = node.host().info(&member.id).await.ok();
+    let spec = &member.spec;
+    let (state, turn, usage) = match &info {
+        Some(AgentInfo { state, turn, usage, .. }) => (*state, Some(*turn), *usage),
+        None => (member.state, None, member.totals),
+    };
+    let mut row = json!({
+        "id": member.id, "name": spec.name, "type": spec.r#type, "description": spec.description, "role": spec.role,
+        "node_id": member.node, "state": state, "turn": turn, "usage": usage,
+    });
+    if verbose && let Some(row) = row.as_object_mut() {
+        row.insert("model".into(), json!(spec.model));
+        row.insert("tools".into(), json!(spec.tools));
+    }
+    row
+}
+
+#[async_trait]
+impl Tool for ListTeam {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    async fn run(&self, call: Invocation) -> Outcome {
+        outcome(self.list(&call).await)
+    }
+}

@@ -1,0 +1,164 @@
+//! `spawn_agent`: a new member of the team, born under the lead's incarnation, with what its spawner may grant.
+
+use async_trait::async_trait;
+use planck_common::{
+    AgentId, NodeId,
+    command::{HostAgent, Hosted},
+    event::{Effect, Event, InputKind, Warning, WorkerSpawned},
+    reply::Refusal,
+    spec::{AgentSpec, Member},
+};
+use serde::Deserialize;
+use serde_json::{Map, Value, json, value::RawValue};
+
+use super::{Link, Scene, arguments, outcome, spec};
+use crate::{
+    model::ToolSpec,
+    store::PutResult,
+    team::{self, Spawned},
+    tools::{Invocation, Outcome, Tool},
+};
+
+pub(super) struct SpawnAgent {
+    link: Link,
+    spec: ToolSpec,
+}
+
+#[derive(Deserialize)]
+struct Args {
+    r#type: String,
+    name: Option<String>,
+    description: Option<String>,
+    system_prompt: Option<String>,
+    provider: Option<String>,
+    model_id: Option<String>,
+    base_url: Option<String>,
+    tools: Option<Vec<String>>,
+    skills: Option<Vec<String>>,
+    #[serde(default)]
+    labels: Map<String, Value>,
+    task: Option<String>,
+}
+
+/// Who was born, or was found born by an earlier try of the same call.
+struct Newborn {
+    id: AgentId,
+    name: String,
+    r#type: String,
+    node_id: NodeId,
+}
+
+impl SpawnAgent {
+    pub(super) fn new(link: Link) -> Self {
+        let spec = spec(
+            "spawn_agent",
+            "Start a new agent in the team. It inherits your model and limits unless named; `tools` and `skills` are those you may grant.",
+            Effect::Idempotent,
+            r#"{"type":"object","properties":{
+                "type":{"type":"string","minLength":1,"maxLength":64,"description":"What kind of worker it is"},
+                "name":{"type":"string","minLength":1,"maxLength":64},
+                "description":{"type":"string"},
+                "system_prompt":{"type":"string"},
+                "provider":{"type":"string"},
+                "model_id":{"type":"string"},
+                "base_url":{"type":"string"},
+                "tools":{"type":"array","items":{"type":"string"}},
+                "skills":{"type":"array","items":{"type":"string"}},
+                "labels":{"type":"object","description":"Labels its node must have"},
+                "near":{"type":"string","enum":["orchestrator"],"description":"Start it on your own node"},
+                "task":{"type":"string","minLength":1,"description":"Delegated to it at once"}},
+              "required":["type"],"additionalProperties":false}"#,
+        );
+        Self { link, spec }
+    }
+
+    async fn spawn(&self, call: &Invocation) -> Result<Outcome, Refusal> {
+        let mut args: Args = arguments(call)?;
+        let task = args.task.take();
+        let scene = self.link.scene(call).await?;
+        let Spawned { spec, not_granted } = self.resolve(&scene, args)?;
+        let newborn = self.birth(&scene, call, spec).await?;
+        if let Some(task) = task {
+            self.delegate(&scene, call, &newborn, task).await?;
+        }
+        Ok(self.report(newborn, &not_granted))
+    }
+
+    fn resolve(&self, scene: &Scene, args: Args) -> Result<Spawned, Refusal> {
+        let own = scene.members.iter().find(|agent| agent.id == scene.caller);
+        let spawner = own.ok_or_else(|| Refusal::unavailable("this agent is stopped"))?;
+        let member = Member {
+            r#type: args.r#type,
+            name: args.name,
+            description: args.description,
+            provider: args.provider,
+            model_id: args.model_id,
+            base_url: args.base_url,
+            system_prompt: args.system_prompt,
+            tools: args.tools,
+            skills: args.skills,
+            labels: args.labels,
+            ..Member::default()
+        };
+        let context = scene.node.context("spawn_agent".into(), &scene.session.dir);
+        team::spawn(&member, &spawner.id, &spawner.spec, &context).map_err(|errors| {
+            let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            Refusal::bad_request(errors.join("\n"))
+        })
+    }
+
+    /// By the path on which any member is started, wherever it is placed.
+    async fn birth(&self, scene: &Scene, call: &Invocation, spec: AgentSpec) -> Result<Newborn, Refusal> {
+        let session = &scene.session;
+        let request = HostAgent {
+            session_id: session.id.clone(),
+            agent_id: call.call_id.as_agent(),
+            epoch: 0,
+            incarnation: session.incarnation,
+            lead: session.lead.clone(),
+            team_id: session.team.clone(),
+            spec: RawValue::from_string(planck_common::event::json(&spec)).ok(),
+        };
+        let id = request.agent_id.clone();
+        let Hosted { node_id, name, .. } = scene.node.host_agent(request).await?;
+        Ok(Newborn { id, name, r#type: spec.r#type, node_id })
+    }
+
+    /// The task's id is derived from the call's, so that a resumed turn finds the one it gave.
+    async fn delegate(&self, scene: &Scene, call: &Invocation, newborn: &Newborn, task: String) -> Result<(), Refusal> {
+        let id = planck_common::CallId::of(&call.session_id, &newborn.id, 0, 0, 0, 0).as_input();
+        let task = scene.input(id, &newborn.id, InputKind::Task, task);
+        match scene.node.store().put(&call.session_id, task).await? {
+            PutResult::Put { .. } | PutResult::Known(_) => {
+                scene.node.wake(&call.session_id, &newborn.id).await;
+                Ok(())
+            }
+            PutResult::NotFound => Err(Refusal::not_found(format!("{} was stopped at once", newborn.name))),
+        }
+    }
+
+    /// `worker_spawned` comes again when a resumed turn finds the agent it made: its own row may not have been saved.
+    fn report(&self, newborn: Newborn, not_granted: &[String]) -> Outcome {
+        let Newborn { id, name, r#type, node_id } = newborn;
+        let without = (!not_granted.is_empty())
+            .then(|| format!("{name} was started without {}: unknown, or not yours to grant", not_granted.join(", ")));
+        let text = match &without {
+            None => json!({ "id": id, "name": name, "node_id": node_id }),
+            Some(warning) => json!({ "id": id, "name": name, "node_id": node_id, "warning": warning }),
+        };
+        let mut events = vec![Event::WorkerSpawned(WorkerSpawned { id, name, r#type, node_id })];
+        events.extend(without.map(|message| Event::Warning(Warning { code: "not_granted".into(), message })));
+        Outcome { events, ..Outcome::ok(text.to_string()) }
+    }
+}
+
+#[async_trait]
+impl Tool for SpawnAgent {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    async fn run(&self, call: Invocation) -> Outcome {
+        outcome(self.spawn(&call).await)
+    }
+}

@@ -1,0 +1,76 @@
+//! Spans of turns, model calls and tool calls by the OpenTelemetry conventions for generative AI. Those are still in
+//! development, hence names of our own. Spans hold ids, names and counts, never what was said.
+
+use planck_common::{AgentId, CallId, SessionId, usage::Usage};
+use tracing::{Span, field::Empty, info_span};
+
+pub const OPERATION_NAME: &str = "gen_ai.operation.name";
+pub const PROVIDER_NAME: &str = "gen_ai.provider.name";
+pub const AGENT_ID: &str = "gen_ai.agent.id";
+pub const AGENT_NAME: &str = "gen_ai.agent.name";
+/// The session.
+pub const CONVERSATION_ID: &str = "gen_ai.conversation.id";
+pub const REQUEST_MODEL: &str = "gen_ai.request.model";
+pub const FINISH_REASONS: &str = "gen_ai.response.finish_reasons";
+pub const INPUT_TOKENS: &str = "gen_ai.usage.input_tokens";
+pub const OUTPUT_TOKENS: &str = "gen_ai.usage.output_tokens";
+pub const CACHE_READ_TOKENS: &str = "gen_ai.usage.cache_read.input_tokens";
+pub const CACHE_WRITE_TOKENS: &str = "gen_ai.usage.cache_creation.input_tokens";
+pub const TOOL_NAME: &str = "gen_ai.tool.name";
+pub const TOOL_CALL_ID: &str = "gen_ai.tool.call.id";
+pub const ERROR_TYPE: &str = "error.type";
+
+/// A turn of an agent; the spans of its calls are its children.
+pub fn invoke_agent(session: &SessionId, agent: &AgentId, name: &str) -> Span {
+    info_span!(
+        "invoke_agent",
+        otel.name = format!("invoke_agent {name}"),
+        { OPERATION_NAME } = "invoke_agent",
+        { CONVERSATION_ID } = session.as_str(),
+        { AGENT_ID } = agent.as_str(),
+        { AGENT_NAME } = name,
+        { INPUT_TOKENS } = Empty,
+        { OUTPUT_TOKENS } = Empty,
+        { CACHE_READ_TOKENS } = Empty,
+        { CACHE_WRITE_TOKENS } = Empty,
+        { ERROR_TYPE } = Empty,
+    )
+}
+
+/// A call of a model.
+pub fn chat(provider: &str, model: &str) -> Span {
+    info_span!(
+        "chat",
+        otel.name = format!("chat {model}"),
+        otel.kind = "client",
+        { OPERATION_NAME } = "chat",
+        { PROVIDER_NAME } = provider,
+        { REQUEST_MODEL } = model,
+        { FINISH_REASONS } = Empty,
+        { INPUT_TOKENS } = Empty,
+        { OUTPUT_TOKENS } = Empty,
+        { CACHE_READ_TOKENS } = Empty,
+        { CACHE_WRITE_TOKENS } = Empty,
+        { ERROR_TYPE } = Empty,
+    )
+}
+
+/// A call of a tool.
+pub fn execute_tool(tool: &str, call: &CallId) -> Span {
+    info_span!(
+        "execute_tool",
+        otel.name = format!("execute_tool {tool}"),
+        { OPERATION_NAME } = "execute_tool",
+        { TOOL_NAME } = tool,
+        { TOOL_CALL_ID } = call.as_str(),
+        { ERROR_TYPE } = Empty,
+    )
+}
+
+/// Notes what a turn or a model call consumed.
+pub fn record_usage(span: &Span, usage: &Usage) {
+    span.record(INPUT_TOKENS, usage.context_tokens());
+    span.record(OUTPUT_TOKENS, usage.output_tokens);
+    span.record(CACHE_READ_TOKENS, usage.cache_read_tokens);
+    span.record(CACHE_WRITE_TOKENS, usage.cache_write_tokens);
+}

@@ -1,0 +1,121 @@
+//! Tools: the trait, an agent's toolbox, the runner, and one file per built-in tool.
+
+pub mod catalogue;
+pub mod toolbox;
+
+pub mod runner;
+pub mod schema;
+
+pub mod output;
+pub mod workspace;
+
+pub mod edit;
+pub mod read;
+pub mod write;
+
+pub mod bash;
+pub mod external;
+mod shell;
+
+pub mod environment;
+pub mod process;
+pub mod sandbox;
+
+pub mod reap;
+
+mod files;
+#[cfg(test)]
+pub(crate) mod testing;
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use planck_common::{AgentId, CallId, InputId, SessionId, TeamId, event::Event};
+use serde_json::value::RawValue;
+use tokio_util::sync::CancellationToken;
+
+pub use catalogue::{BadTool, Catalogue, Unknown};
+pub use files::Files;
+pub(crate) use files::{args, spec};
+pub use output::Caps;
+pub use process::{Heart, Launcher};
+pub use runner::{Bounds, Runner};
+pub use sandbox::Sandbox;
+pub use shell::Shell;
+pub use toolbox::Toolbox;
+pub use workspace::Roots;
+
+use crate::model::ToolSpec;
+
+/// Something a model can call.
+#[async_trait]
+pub trait Tool: Send + Sync {
+    fn spec(&self) -> &ToolSpec;
+
+    /// How long a call may take, of a node where that is `usual`; `None` where the tool bounds itself.
+    fn timeout(&self, usual: Duration) -> Option<Duration> {
+        Some(usual)
+    }
+
+    /// Runs a call whose arguments fit the schema.
+    async fn run(&self, call: Invocation) -> Outcome;
+}
+
+/// One call. A cancelled one returns soon with what it has.
+#[derive(Clone)]
+pub struct Invocation {
+    pub session_id: SessionId,
+    pub team_id: TeamId,
+    pub agent_id: AgentId,
+    pub epoch: i64,
+    pub call_id: CallId,
+    pub args: Arc<RawValue>,
+    /// The agent's working directory.
+    pub dir: PathBuf,
+    pub cancel: CancellationToken,
+    pub progress: Arc<dyn Fn(Progress) + Send + Sync>,
+}
+
+/// News of a running call.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Progress {
+    pub message: String,
+    pub percent: Option<f64>,
+}
+
+/// What a call came to.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// Goes to the model.
+    pub text: String,
+    pub error: bool,
+    /// Durable events of the agent, saved together with the call's end.
+    pub events: Vec<Event>,
+    /// The task that this call answered.
+    pub responded: Option<InputId>,
+}
+
+impl Outcome {
+    pub fn ok(text: impl Into<String>) -> Self {
+        Self { text: text.into(), error: false, events: Vec::new(), responded: None }
+    }
+
+    pub fn error(text: impl Into<String>) -> Self {
+        Self { text: text.into(), error: true, events: Vec::new(), responded: None }
+    }
+}
+
+/// Names of the tools every node has.
+pub const fn built_in_names() -> [&'static str; 4] {
+    ["bash", "edit", "read", "write"]
+}
+
+/// The tools every node has; `bash` runs a command so long that does not say.
+pub fn built_in(files: &Files, shell: &Shell, bash: Duration) -> Vec<Arc<dyn Tool>> {
+    vec![
+        Arc::new(bash::Bash::new(files.clone(), shell.clone(), bash)),
+        Arc::new(edit::EditFile::new(files.clone())),
+        Arc::new(read::ReadFile::new(files.clone())),
+        Arc::new(write::WriteFile::new(files.clone())),
+    ]
+}

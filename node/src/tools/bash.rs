@@ -1,0 +1,101 @@
+//! `bash`: a shell command.
+
+use std::{path::PathBuf, time::Duration};
+
+use async_trait::async_trait;
+use planck_common::event::Effect;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{
+    Invocation, Outcome, Tool,
+    files::{Files, args, spec},
+    output::Caps,
+    process::Launch,
+    shell::Shell,
+    workspace::Workspace,
+};
+use crate::model::ToolSpec;
+
+const LONGEST_TIMEOUT: u64 = 3_600_000;
+
+pub struct Bash {
+    spec: ToolSpec,
+    files: Files,
+    shell: Shell,
+    /// For a call that names none.
+    timeout: Duration,
+}
+
+#[derive(Deserialize)]
+struct Args {
+    command: String,
+    cwd: Option<String>,
+    timeout: Option<u64>,
+}
+
+impl Bash {
+    pub fn new(files: Files, shell: Shell, timeout: Duration) -> Self {
+        let description = "Run a command with bash. Returns its stdout, then its stderr under `STDERR:`. Nothing is read from \
+                           stdin. When the command ends, whatever it left running in the background is killed.";
+        let parameters = json!({
+            "type": "object",
+            "properties": {
+                "command": {"type": "string", "minLength": 1},
+                "cwd": {"type": "string", "minLength": 1, "description": "Where to run it; the working directory unless said."},
+                "timeout": {
+                    "type": "integer", "minimum": 1, "maximum": LONGEST_TIMEOUT,
+                    "description": format!(
+                        "In milliseconds; {} unless said. Then it is killed, and the output so far is returned.",
+                        timeout.as_millis()
+                    ),
+                },
+            },
+            "required": ["command"],
+            "additionalProperties": false,
+        });
+        Self { spec: spec("bash", description, Effect::Mutating, &parameters), files, shell, timeout }
+    }
+
+    fn prepare(&self, call: &Invocation, args: &Args) -> Result<(Workspace, PathBuf), String> {
+        let workspace = self.files.workspace(&call.dir).map_err(|why| why.to_string())?;
+        let dir = match &args.cwd {
+            Some(cwd) => workspace.place(cwd).map_err(|why| why.to_string())?.path(),
+            None => workspace.dir().to_owned(),
+        };
+        Ok((workspace, dir))
+    }
+}
+
+#[async_trait]
+impl Tool for Bash {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    /// The call has its own.
+    fn timeout(&self, _usual: Duration) -> Option<Duration> {
+        None
+    }
+
+    async fn run(&self, call: Invocation) -> Outcome {
+        let args: Args = match args(&call) {
+            Ok(args) => args,
+            Err(refused) => return refused,
+        };
+        let (workspace, dir) = match self.prepare(&call, &args) {
+            Ok(ready) => ready,
+            Err(why) => return Outcome::error(why),
+        };
+        let launch = Launch {
+            program: "bash".into(),
+            args: vec!["-c".into(), args.command.into()],
+            dir,
+            env: self.shell.env(),
+            input: Vec::new(),
+            keep: Caps::default().bytes,
+        };
+        let limit = args.timeout.map_or(self.timeout, Duration::from_millis);
+        self.shell.run(launch, &workspace, &[], limit, &call.cancel).await
+    }
+}

@@ -1,0 +1,221 @@
+//! All tools of a node, by name: built-in, external, of sidecars, between agents. Toolboxes are made from it.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, PoisonError, RwLock},
+};
+
+use super::{Tool, schema::Schema, toolbox::Toolbox};
+
+/// A tool with its compiled schema.
+pub struct Entry {
+    pub(super) tool: Arc<dyn Tool>,
+    pub(super) schema: Schema,
+}
+
+impl Entry {
+    /// Checks name and schema.
+    pub fn new(tool: Arc<dyn Tool>) -> Result<Arc<Self>, BadTool> {
+        let spec = tool.spec();
+        if !planck_common::id::is_id(&spec.name) {
+            return Err(BadTool::Name(spec.name.clone()));
+        }
+        let schema = Schema::compile(spec.parameters.get()).map_err(|why| BadTool::Schema { name: spec.name.clone(), why })?;
+        Ok(Arc::new(Self { tool, schema }))
+    }
+
+    pub fn name(&self) -> &str {
+        &self.tool.spec().name
+    }
+}
+
+/// Why something cannot be a tool.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadTool {
+    #[error("`{0}` cannot name a tool: expected 1 to 64 of A-Z a-z 0-9 _ -")]
+    Name(String),
+    #[error("tool `{name}`: the schema of its parameters is wrong: {why}")]
+    Schema { name: String, why: String },
+    #[error("there is a tool `{0}` already")]
+    Taken(String),
+}
+
+/// A name that no tool, or skill, has.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no {kind} `{name}`{}", nearest.as_ref().map(|near| format!("; did you mean `{near}`?")).unwrap_or_default())]
+pub struct Unknown {
+    pub kind: &'static str,
+    pub name: String,
+    pub nearest: Option<String>,
+}
+
+impl Unknown {
+    /// With the most similar of the names there are.
+    pub fn of<'a>(kind: &'static str, name: &str, there_are: impl Iterator<Item = &'a str>) -> Self {
+        Self { kind, name: name.into(), nearest: nearest(name, there_are) }
+    }
+}
+
+/// Toolboxes that are remembered.
+const MOST_TOOLBOXES: usize = 256;
+
+/// Cheap to clone; all clones see the same tools.
+#[derive(Clone, Default)]
+pub struct Catalogue(Arc<Shelves>);
+
+#[derive(Default)]
+struct Shelves {
+    tools: RwLock<BTreeMap<String, Arc<Entry>>>,
+    /// By their names. A thousand agents of a kind share one toolbox; a change of the tools forgets all.
+    toolboxes: Mutex<HashMap<String, Toolbox>>,
+}
+
+impl Catalogue {
+    /// Adds a tool under its name, which must be free.
+    pub fn add(&self, tool: Arc<dyn Tool>) -> Result<(), BadTool> {
+        let entry = Entry::new(tool)?;
+        let mut tools = self.0.tools.write().unwrap_or_else(PoisonError::into_inner);
+        self.toolboxes().clear();
+        match tools.entry(entry.name().to_owned()) {
+            std::collections::btree_map::Entry::Occupied(taken) => Err(BadTool::Taken(taken.key().clone())),
+            std::collections::btree_map::Entry::Vacant(free) => {
+                free.insert(entry);
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes a tool away; toolboxes that were made with it keep it.
+    pub fn remove(&self, name: &str) -> bool {
+        let mut tools = self.0.tools.write().unwrap_or_else(PoisonError::into_inner);
+        self.toolboxes().clear();
+        tools.remove(name).is_some()
+    }
+
+    /// Sorted.
+    pub fn names(&self) -> Vec<String> {
+        self.read().keys().cloned().collect()
+    }
+
+    pub fn contains(&self, name: &str) -> bool {
+        self.read().contains_key(canonical(name))
+    }
+
+    /// The toolbox of those names, and the names that no tool has.
+    pub fn toolbox<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> (Toolbox, Vec<Unknown>) {
+        let names: Vec<&str> = names.into_iter().collect();
+        // While the tools are read nobody changes them, so what is remembered here is made of what there is.
+        let tools = self.read();
+        let mut toolboxes = self.toolboxes();
+        if let Some(known) = toolboxes.get(&names.join(" ")) {
+            return (known.clone(), Vec::new());
+        }
+        let (toolbox, unknown) = gather(&tools, &names);
+        if unknown.is_empty() {
+            if toolboxes.len() >= MOST_TOOLBOXES {
+                toolboxes.clear();
+            }
+            toolboxes.insert(names.join(" "), toolbox.clone());
+        }
+        (toolbox, unknown)
+    }
+
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, BTreeMap<String, Arc<Entry>>> {
+        self.0.tools.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn toolboxes(&self) -> std::sync::MutexGuard<'_, HashMap<String, Toolbox>> {
+        self.0.toolboxes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn gather(tools: &BTreeMap<String, Arc<Entry>>, names: &[&str]) -> (Toolbox, Vec<Unknown>) {
+    let (mut found, mut unknown) = (Vec::new(), Vec::new());
+    for name in names {
+        match tools.get(canonical(name)) {
+            Some(entry) => found.push(entry.clone()),
+            None => unknown.push(Unknown::of("tool", name, tools.keys().map(String::as_str))),
+        }
+    }
+    (Toolbox::of(found), unknown)
+}
+
+/// The name a tool goes by here; some have another one in older templates.
+pub fn canonical(name: &str) -> &str {
+    match name {
+        "call_agent" => "ask_agent",
+        "send_agent" => "delegate_task",
+        "respond_agent" => "send_response",
+        other => other,
+    }
+}
+
+/// The most similar name, if one is similar at all.
+pub(super) fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<String> {
+    let lower = name.to_lowercase();
+    names
+        .map(|other| (strsim::jaro_winkler(&lower, &other.to_lowercase()), other))
+        .filter(|(similarity, _)| *similarity > 0.75)
+        .max_by(|(one, _), (other, _)| one.total_cmp(other))
+        .map(|(_, other)| other.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::tools::{edit::EditFile, files::spec, read::ReadFile, testing::World, write::WriteFile};
+
+    fn catalogue() -> Catalogue {
+        let files = World::new().files();
+        let catalogue = Catalogue::default();
+        catalogue.add(Arc::new(WriteFile::new(files.clone()))).unwrap();
+        catalogue.add(Arc::new(ReadFile::new(files.clone()))).unwrap();
+        catalogue.add(Arc::new(EditFile::new(files))).unwrap();
+        catalogue
+    }
+
+    #[test]
+    fn a_toolbox_is_made_by_names() {
+        let (toolbox, unknown) = catalogue().toolbox(["write", "raed", "edit", "write", "fly"]);
+        assert_eq!(toolbox.names().collect::<Vec<_>>(), ["edit", "write"]);
+        assert_eq!(toolbox.specs().iter().map(|spec| &*spec.name).collect::<Vec<_>>(), ["edit", "write"]);
+        let told: Vec<String> = unknown.iter().map(ToString::to_string).collect();
+        assert_eq!(told, ["there is no tool `raed`; did you mean `read`?", "there is no tool `fly`"]);
+    }
+
+    #[test]
+    fn names_are_taken_once_and_free_again() {
+        let catalogue = catalogue();
+        let again = || Arc::new(ReadFile::new(World::new().files()));
+        assert_eq!(catalogue.add(again()), Err(BadTool::Taken("read".into())));
+        let (toolbox, _) = catalogue.toolbox(["read"]);
+        assert!(Arc::ptr_eq(&toolbox.specs(), &catalogue.toolbox(["read"]).0.specs()), "the same names share a toolbox");
+        assert!(catalogue.remove("read"));
+        assert_eq!(catalogue.toolbox(["read"]).1.len(), 1, "a tool that is gone is in no new toolbox");
+        assert!(!catalogue.contains("read"));
+        assert_eq!(toolbox.names().collect::<Vec<_>>(), ["read"], "a toolbox keeps what it has");
+        assert_eq!(catalogue.add(again()), Ok(()));
+    }
+
+    #[test]
+    fn a_tool_of_the_agents_own_goes_before_the_nodes() {
+        struct Own(crate::model::ToolSpec);
+        #[async_trait::async_trait]
+        impl Tool for Own {
+            fn spec(&self) -> &crate::model::ToolSpec {
+                &self.0
+            }
+            async fn run(&self, _: crate::tools::Invocation) -> crate::tools::Outcome {
+                crate::tools::Outcome::ok("")
+            }
+        }
+        let own = |name: &str, parameters| -> Arc<dyn Tool> { Arc::new(Own(spec(name, "own", Default::default(), &parameters))) };
+        let (toolbox, _) = catalogue().toolbox(["read", "edit"]);
+        let mixed = toolbox.with([own("read", json!({"type": "object"}))]).unwrap();
+        assert_eq!(mixed.specs().iter().map(|spec| spec.description == "own").collect::<Vec<_>>(), [false, true]);
+        assert!(matches!(toolbox.with([own("a.b", json!({"type": "object"}))]), Err(BadTool::Name(_))));
+        assert!(matches!(toolbox.with([own("ab", json!({"type": "array"}))]), Err(BadTool::Schema { .. })));
+    }
+}

@@ -1,0 +1,44 @@
+//! The environment of tool processes: what a shell needs, and no keys.
+
+use std::ffi::OsString;
+
+/// Passed on where the node has them.
+const PASSED_ON: &[&str] = &["PATH", "HOME", "LANG", "TMPDIR"];
+
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// `PATH`, `HOME`, `LANG` and `TMPDIR`, with defaults for all but the last, and the variables named besides.
+pub fn minimal(besides: &[String]) -> Vec<(OsString, OsString)> {
+    from(besides, |name| std::env::var_os(name))
+}
+
+fn from(besides: &[String], of_node: impl Fn(&str) -> Option<OsString>) -> Vec<(OsString, OsString)> {
+    let names = PASSED_ON.iter().copied().chain(besides.iter().map(String::as_str));
+    names.filter_map(|name| Some((name.into(), of_node(name).or_else(|| default(name))?))).collect()
+}
+
+fn default(name: &str) -> Option<OsString> {
+    match name {
+        "PATH" => Some(PATH.into()),
+        "HOME" => Some("/".into()),
+        "LANG" => Some("C.UTF-8".into()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_not_passed_on() {
+        let node = |name: &str| match name {
+            "PATH" => Some("/bin".into()),
+            "OPENAI_API_KEY" | "CARGO_HOME" => Some("set".into()),
+            _ => None,
+        };
+        let pairs = |names: &[(&str, &str)]| names.iter().map(|(n, v)| (n.into(), v.into())).collect::<Vec<_>>();
+        assert_eq!(from(&[], node), pairs(&[("PATH", "/bin"), ("HOME", "/"), ("LANG", "C.UTF-8")]));
+        assert_eq!(from(&["CARGO_HOME".into(), "NONE".into()], node).last(), pairs(&[("CARGO_HOME", "set")]).last());
+    }
+}

@@ -1,0 +1,133 @@
+//! A tool's command line: split into words once, like a shell does, then each `{{argument}}` is replaced within its word.
+//! No shell ever reads an argument as anything but one word's text.
+
+use serde_json::{Map, Value};
+
+/// What may stand beside an argument in its word: enough for `--name={{name}}` and `{{dir}}/{{file}}`, too little for a script.
+const BESIDE: &str = "-_=+./:@%,";
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Template {
+    words: Vec<Vec<Piece>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Piece {
+    Text(String),
+    Argument(String),
+}
+
+impl Template {
+    /// `properties`: the arguments there are, where that is known.
+    pub fn parse(command: &str, properties: Option<&[String]>) -> Result<Self, String> {
+        let words = shlex::split(command).ok_or("its quotes do not match")?;
+        if let Some(operator) = words.iter().find(|word| is_operator(word)) {
+            return Err(format!(
+                "`{operator}` means something to a shell only; write `sh -c '…' sh {{{{argument}}}}` and use \"$1\""
+            ));
+        }
+        let words = words.iter().map(|word| pieces(word)).collect::<Result<Vec<_>, _>>()?;
+        match words.first().map(Vec::as_slice) {
+            Some([Piece::Text(_)]) => {}
+            Some(_) => return Err("the program must be named outright, not by an argument".into()),
+            None => return Err("it names no program".into()),
+        }
+        let template = Self { words };
+        match properties.and_then(|known| template.arguments().find(|name| !known.iter().any(|property| property == name))) {
+            Some(stray) => Err(format!("`{{{{{stray}}}}}` is not a property of `parameters`")),
+            None => Ok(template),
+        }
+    }
+
+    /// The words of a call. An argument that was not given is empty.
+    pub fn fill(&self, args: &Map<String, Value>) -> Vec<String> {
+        self.words.iter().map(|word| word.iter().map(|piece| piece.fill(args)).collect()).collect()
+    }
+
+    fn arguments(&self) -> impl Iterator<Item = &str> {
+        self.words.iter().flatten().filter_map(|piece| match piece {
+            Piece::Argument(name) => Some(name.as_str()),
+            Piece::Text(_) => None,
+        })
+    }
+}
+
+impl Piece {
+    fn fill(&self, args: &Map<String, Value>) -> String {
+        match self {
+            Self::Text(text) => text.clone(),
+            Self::Argument(name) => match args.get(name) {
+                None | Some(Value::Null) => String::new(),
+                // A word of a command cannot hold the character that ends it.
+                Some(Value::String(text)) => text.replace('\0', ""),
+                Some(other) => other.to_string(),
+            },
+        }
+    }
+}
+
+fn is_operator(word: &str) -> bool {
+    matches!(word, "|" | "||" | "&" | "&&" | ";" | ">" | ">>" | "<" | "2>" | "2>&1")
+}
+
+fn pieces(word: &str) -> Result<Vec<Piece>, String> {
+    let mut pieces = Vec::new();
+    let mut rest = word;
+    while let Some((before, after)) = rest.split_once("{{") {
+        let (name, after) =
+            after.split_once("}}").ok_or_else(|| format!("`{word}` opens `{{{{` and does not close it in the same word"))?;
+        pieces.extend((!before.is_empty()).then(|| Piece::Text(before.into())));
+        pieces.push(Piece::Argument(name.into()));
+        rest = after;
+    }
+    pieces.extend((!rest.is_empty() || pieces.is_empty()).then(|| Piece::Text(rest.into())));
+    let spliced = pieces.len() > 1 && pieces.iter().any(|piece| matches!(piece, Piece::Text(text) if !is_harmless(text)));
+    match spliced {
+        true => Err(format!("`{word}` would put an argument into the text of a script; give it as a word of its own")),
+        false => Ok(pieces),
+    }
+}
+
+fn is_harmless(text: &str) -> bool {
+    text.chars().all(|c| c.is_alphanumeric() || BESIDE.contains(c))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn filled(command: &str) -> Vec<String> {
+        let args = json!({"path": "a b'; rm -rf ~ #", "n": 3, "deep": {"x": [1]}, "none": null});
+        Template::parse(command, None).unwrap().fill(args.as_object().unwrap())
+    }
+
+    #[test]
+    fn an_argument_is_one_word_whatever_it_holds() {
+        assert_eq!(filled("grep -n '{{path}}' x"), ["grep", "-n", "a b'; rm -rf ~ #", "x"]);
+        assert_eq!(filled("run --path={{path}} -n{{n}} {{deep}}"), ["run", "--path=a b'; rm -rf ~ #", "-n3", r#"{"x":[1]}"#]);
+        assert_eq!(filled("run {{none}} {{absent}} end"), ["run", "", "", "end"]);
+        assert_eq!(
+            filled("sh -c 'cat \"$1\" | wc -l' sh {{path}}"),
+            ["sh", "-c", "cat \"$1\" | wc -l", "sh", "a b'; rm -rf ~ #"]
+        );
+        assert_eq!(filled("run ''"), ["run", ""]);
+    }
+
+    #[test]
+    fn what_a_shell_would_have_to_read_is_refused() {
+        for (command, why) in [
+            ("sh -c 'cat {{path}}'", "text of a script"),
+            ("cat {{path}} | wc", "means something to a shell"),
+            ("cat 'x", "quotes do not match"),
+            ("", "names no program"),
+            ("{{path}} x", "named outright"),
+            ("cat {{path", "does not close"),
+        ] {
+            let told = Template::parse(command, None).unwrap_err();
+            assert!(told.contains(why), "{command}: {told}");
+        }
+        assert!(Template::parse("cat {{pth}}", Some(&["path".into()])).unwrap_err().contains("`{{pth}}` is not a property"));
+    }
+}

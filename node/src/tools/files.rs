@@ -1,0 +1,86 @@
+//! What the tools that touch files share: places inside the workspace, threads that may block, one writer a file.
+
+use std::{
+    hash::{BuildHasher, BuildHasherDefault, DefaultHasher},
+    io,
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use planck_common::event::Effect;
+use serde_json::value::{RawValue, to_raw_value};
+
+use super::{
+    Invocation, Outcome,
+    workspace::{PathError, Place, Roots, Workspace},
+};
+use crate::model::ToolSpec;
+
+/// Cheap to clone; all tools of a node share one.
+#[derive(Debug, Clone)]
+pub struct Files {
+    roots: Roots,
+    /// Two calls that change one file take turns: models edit one file several times in one round.
+    locks: Arc<[Mutex<()>; 64]>,
+}
+
+/// Why a file tool did not do it.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FileError {
+    #[error(transparent)]
+    Path(#[from] PathError),
+    #[error("cannot {what} {path}: {why}")]
+    Io { what: &'static str, path: String, why: io::Error },
+    #[error("cannot use the working directory {dir}: {why}")]
+    Directory { dir: String, why: io::Error },
+    #[error("{0}")]
+    Refused(String),
+}
+
+impl Files {
+    pub fn new(roots: Roots) -> Self {
+        Self { roots, locks: Arc::new(std::array::from_fn(|_| Mutex::new(()))) }
+    }
+
+    pub(super) fn workspace(&self, dir: &Path) -> Result<Workspace, FileError> {
+        self.roots.of(dir).map_err(|why| FileError::Directory { dir: dir.display().to_string(), why })
+    }
+
+    /// Does it while no other call changes that file.
+    pub(super) fn locked<T>(&self, place: &Place, act: impl FnOnce() -> T) -> T {
+        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(place.path());
+        let lock = self.locks.get(hash as usize % self.locks.len());
+        let _turn = lock.map(|lock| lock.lock().unwrap_or_else(PoisonError::into_inner));
+        act()
+    }
+
+    /// Does it on a thread that may block.
+    pub(super) async fn blocking<A, F>(&self, call: Invocation, act: F) -> Outcome
+    where
+        A: serde::de::DeserializeOwned + Send + 'static,
+        F: FnOnce(&Self, &Invocation, A) -> Result<String, FileError> + Send + 'static,
+    {
+        let args: A = match args(&call) {
+            Ok(args) => args,
+            Err(refused) => return refused,
+        };
+        let files = self.clone();
+        let done = tokio::task::spawn_blocking(move || act(&files, &call, args)).await;
+        match done {
+            Ok(Ok(text)) => Outcome::ok(text),
+            Ok(Err(why)) => Outcome::error(why.to_string()),
+            Err(panic) => Outcome::error(format!("failed: {panic}")),
+        }
+    }
+}
+
+/// The arguments of a call as the tool's own type.
+pub(crate) fn args<A: serde::de::DeserializeOwned>(call: &Invocation) -> Result<A, Outcome> {
+    serde_json::from_str(call.args.get()).map_err(|why| Outcome::error(format!("the arguments do not fit: {why}")))
+}
+
+/// A description of a tool whose schema is written beside it.
+pub(crate) fn spec(name: &str, description: &str, effect: Effect, parameters: &serde_json::Value) -> ToolSpec {
+    let parameters: Box<RawValue> = to_raw_value(parameters).unwrap_or_default();
+    ToolSpec { name: name.into(), description: description.into(), parameters: parameters.into(), effect }
+}

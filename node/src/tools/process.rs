@@ -1,0 +1,88 @@
+//! Runs a command under `planck reap`: its output is read while it runs and kept within bounds, and when its time is over
+//! or the call is aborted, everything it started is killed.
+
+pub mod heart;
+mod reaped;
+
+use std::{ffi::OsString, io, path::PathBuf, process::ExitStatus, time::Duration};
+
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+pub use heart::Heart;
+pub use reaped::Reaped;
+
+use super::{output::Captured, reap::THIS_BINARY};
+
+/// How processes are started on this node.
+#[derive(Debug, Clone)]
+pub struct Launcher {
+    /// The `planck` binary.
+    planck: PathBuf,
+    /// In a cluster: who tells the reapers that this node lives.
+    heart: Option<Heart>,
+}
+
+impl Launcher {
+    /// Only the node's end ends its processes.
+    pub fn alone(planck: PathBuf) -> Self {
+        Self { planck, heart: None }
+    }
+
+    /// The node's silence ends its processes too, so the heart must beat.
+    pub fn watched(planck: PathBuf, heart: Heart) -> Self {
+        Self { planck, heart: Some(heart) }
+    }
+
+    /// With the binary that runs now, which must be `planck`.
+    pub fn of_this_binary(heart: Option<Heart>) -> Self {
+        Self { planck: THIS_BINARY.into(), heart }
+    }
+
+    /// Starts a command, runs it to its end, its time-out or its abort, and leaves no process of it.
+    pub async fn run(&self, launch: &Launch, limit: Duration, cancel: &CancellationToken) -> io::Result<Finished> {
+        let started = Instant::now();
+        let reaped = tokio::select! {
+            biased;
+            reaped = Reaped::spawn(self, launch) => reaped?,
+            () = cancel.cancelled() => return Ok(Finished::before_it_began(End::Aborted)),
+            () = sleep(limit) => return Ok(Finished::before_it_began(End::TimedOut)),
+        };
+        Ok(reaped.finish(launch.keep, limit.saturating_sub(started.elapsed()), cancel).await)
+    }
+}
+
+/// A command to run. The environment is exactly `env`.
+#[derive(Debug, Clone)]
+pub struct Launch {
+    pub program: OsString,
+    pub args: Vec<OsString>,
+    pub dir: PathBuf,
+    pub env: Vec<(OsString, OsString)>,
+    /// Its stdin; empty for `/dev/null`.
+    pub input: Vec<u8>,
+    /// How many bytes of stdout, and of stderr, are kept.
+    pub keep: usize,
+}
+
+/// What came of a command.
+#[derive(Debug)]
+pub struct Finished {
+    pub end: End,
+    pub stdout: Captured,
+    pub stderr: Captured,
+}
+
+impl Finished {
+    fn before_it_began(end: End) -> Self {
+        Self { end, stdout: Captured::default(), stderr: Captured::default() }
+    }
+}
+
+/// How it ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    Exited(ExitStatus),
+    TimedOut,
+    Aborted,
+}

@@ -1,0 +1,127 @@
+//! Tells the reapers that this node lives: a byte into each one's pipe, four times a second.
+
+use std::{
+    collections::HashMap,
+    io::{self, PipeWriter, Write},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+        mpsc::{self, RecvTimeoutError},
+    },
+    thread,
+    time::Duration,
+};
+
+/// A reaper gives a node up after ten of these.
+pub const INTERVAL: Duration = Duration::from_millis(250);
+
+/// The pipes to the living reapers. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct Heart(Arc<Pipes>);
+
+#[derive(Debug, Default)]
+struct Pipes {
+    next: AtomicU64,
+    open: Mutex<HashMap<u64, PipeWriter>>,
+}
+
+impl Heart {
+    /// One sign of life to each reaper. Never blocks: the pipes do not, and a full one holds signs enough.
+    pub fn beat(&self) {
+        for pipe in self.lock().values_mut() {
+            let _ = pipe.write(&[0]);
+        }
+    }
+
+    /// Beats on a thread of its own until the guard is dropped.
+    pub fn start(&self) -> io::Result<Beating> {
+        let heart = self.clone();
+        let (stop, stopped) = mpsc::channel::<()>();
+        let thread = thread::Builder::new().name("heart".into()).spawn(move || {
+            while stopped.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
+                heart.beat();
+            }
+        })?;
+        Ok(Beating { stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// How many reapers listen.
+    pub fn reapers(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// Takes the non-blocking end of a pipe; it is closed when the guard is dropped.
+    pub(super) fn register(&self, mut pipe: PipeWriter) -> Registered {
+        let _ = pipe.write(&[0]);
+        let key = self.0.next.fetch_add(1, Ordering::Relaxed);
+        self.lock().insert(key, pipe);
+        Registered { heart: self.clone(), key }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<u64, PipeWriter>> {
+        self.0.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A pipe in the heart's care.
+#[derive(Debug)]
+pub(super) struct Registered {
+    heart: Heart,
+    key: u64,
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        let pipe = self.heart.lock().remove(&self.key);
+        drop(pipe);
+    }
+}
+
+/// The thread that beats.
+#[derive(Debug)]
+pub struct Beating {
+    stop: Option<mpsc::Sender<()>>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Drop for Beating {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    #[test]
+    fn every_pipe_hears_each_beat_until_its_guard_is_dropped() {
+        let heart = Heart::default();
+        let (mut reader, writer) = io::pipe().unwrap();
+        let registered = heart.register(writer);
+        heart.beat();
+        drop(registered);
+        heart.beat();
+        let mut heard = Vec::new();
+        reader.read_to_end(&mut heard).unwrap();
+        assert_eq!(heard.len(), 2, "one at the start and one beat");
+        assert_eq!(heart.reapers(), 0);
+    }
+
+    #[test]
+    fn a_thread_beats_until_it_is_told_to_stop() {
+        let heart = Heart::default();
+        let (mut reader, writer) = io::pipe().unwrap();
+        let registered = heart.register(writer);
+        let beating = heart.start().unwrap();
+        reader.read_exact(&mut [0; 2]).unwrap();
+        drop(beating);
+        drop(registered);
+        assert_eq!(reader.read(&mut [0; 8]).unwrap(), 0);
+    }
+}

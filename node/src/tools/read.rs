@@ -1,0 +1,102 @@
+//! `read`: a file's text, or some of its lines.
+
+use std::{
+    fs::File,
+    io::{self, BufRead, BufReader},
+};
+
+use async_trait::async_trait;
+use planck_common::event::Effect;
+use serde::Deserialize;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Invocation, Outcome, Tool,
+    files::{FileError, Files, spec},
+    output::{Caps, Capture, cut},
+    runner::ABORTED,
+    workspace::Folder,
+};
+use crate::model::ToolSpec;
+
+pub struct ReadFile {
+    spec: ToolSpec,
+    files: Files,
+}
+
+#[derive(Deserialize)]
+struct Args {
+    path: String,
+    #[serde(default)]
+    offset: u64,
+    limit: Option<u64>,
+}
+
+impl ReadFile {
+    pub fn new(files: Files) -> Self {
+        let description = "Read a text file. At most 2,000 lines or 50,000 bytes are returned; of a longer file, which ends \
+                           with `[output truncated]`, read on with `offset` and `limit`.";
+        let parameters = json!({
+            "type": "object",
+            "properties": {
+                "path": {"type": "string", "minLength": 1, "description": "Relative to the working directory."},
+                "offset": {"type": "integer", "minimum": 0, "description": "How many lines to skip."},
+                "limit": {"type": "integer", "minimum": 1, "description": "How many lines to return at most."},
+            },
+            "required": ["path"],
+            "additionalProperties": false,
+        });
+        Self { spec: spec("read", description, Effect::Pure, &parameters), files }
+    }
+}
+
+#[async_trait]
+impl Tool for ReadFile {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    async fn run(&self, call: Invocation) -> Outcome {
+        self.files.blocking(call, read).await
+    }
+}
+
+fn read(files: &Files, call: &Invocation, args: Args) -> Result<String, FileError> {
+    let failed = |why| FileError::Io { what: "read", path: args.path.clone(), why };
+    let place = files.workspace(&call.dir)?.place(&args.path)?;
+    let file = Folder::open(&place).and_then(|folder| folder.read()).map_err(failed)?;
+    let size = file.metadata().map_err(failed)?.len();
+    lines(file, size, &args, &call.cancel).map_err(failed)?.ok_or_else(|| FileError::Refused(ABORTED.into()))
+}
+
+/// The asked lines as far as the caps allow; `None` when it was cancelled.
+fn lines(file: File, size: u64, args: &Args, cancel: &CancellationToken) -> io::Result<Option<String>> {
+    let caps = Caps::default();
+    let last = args.offset.saturating_add(args.limit.unwrap_or(u64::MAX));
+    let mut reader = BufReader::with_capacity(64 * 1024, file);
+    let mut capture = Capture::new(caps.bytes);
+    let mut line = 0;
+    while line < last && !capture.is_cut() {
+        if cancel.is_cancelled() {
+            return Ok(None);
+        }
+        let chunk = reader.fill_buf()?;
+        if chunk.is_empty() {
+            break;
+        }
+        let piece = memchr::memchr(b'\n', chunk).and_then(|at| chunk.get(..=at)).unwrap_or(chunk);
+        if line >= args.offset {
+            capture.push(piece);
+        }
+        line += u64::from(piece.ends_with(b"\n"));
+        let length = piece.len();
+        reader.consume(length);
+    }
+    let Some(read) = capture.into_text() else { return Ok(Some(format!("[binary, {size} bytes]"))) };
+    let end = caps.end(&read.text);
+    Ok(Some(if read.truncated || end < read.text.len() { cut(read.text, end) } else { read.text }))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,95 @@
+//! The pipe from the node, read on stdin: bytes say that the node lives, its end that the node is done or gone.
+
+use std::{
+    io::{self, Read},
+    os::fd::AsFd,
+    time::Duration,
+};
+
+use nix::{
+    errno::Errno,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::signalfd::SignalFd,
+    time::{ClockId, clock_gettime},
+    unistd::read,
+};
+
+/// A node in a cluster that was silent for so long may have been replaced; see `docs/architecture.md`.
+const SILENCE: Duration = Duration::from_millis(2500);
+
+/// What ended a wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum News {
+    Alive,
+    Signals,
+    Ended,
+    Silent,
+}
+
+pub(super) struct Lifeline {
+    stdin: io::Stdin,
+    /// When the node was last heard; `None` where only the pipe's end counts.
+    heard: Option<Duration>,
+}
+
+impl Lifeline {
+    pub fn new(watch: bool) -> Self {
+        Self { stdin: io::stdin(), heard: watch.then(now) }
+    }
+
+    /// The command's input, which comes before any sign of life; `None` if the node went away meanwhile.
+    pub fn read_input(&mut self, length: usize) -> Option<Vec<u8>> {
+        let mut input = vec![0; length];
+        let mut pipe = std::fs::File::from(self.stdin.as_fd().try_clone_to_owned().ok()?);
+        pipe.read_exact(&mut input).ok()?;
+        self.heard = self.heard.map(|_| now());
+        Some(input)
+    }
+
+    pub fn wait(&mut self, signals: &SignalFd) -> nix::Result<News> {
+        let mut fds = [PollFd::new(self.stdin.as_fd(), PollFlags::POLLIN), PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut fds, self.patience()) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(why) => return Err(why),
+        }
+        let [pipe, signal] = fds.map(|fd| fd.any().unwrap_or(false));
+        // Silence is judged before the pipe is read: bytes that waited while this machine was paused prove nothing.
+        Ok(match (self.is_silent(), signal, pipe) {
+            (true, ..) => News::Silent,
+            (false, true, _) => News::Signals,
+            (false, false, true) => self.hear(),
+            (false, false, false) => News::Alive,
+        })
+    }
+
+    fn hear(&mut self) -> News {
+        match read(&self.stdin, &mut [0; 4096]) {
+            Ok(0) => News::Ended,
+            Ok(_) => {
+                self.heard = self.heard.map(|_| now());
+                News::Alive
+            }
+            Err(Errno::EINTR | Errno::EAGAIN) => News::Alive,
+            Err(_) => News::Ended,
+        }
+    }
+
+    fn is_silent(&self) -> bool {
+        self.heard.is_some_and(|heard| now().saturating_sub(heard) > SILENCE)
+    }
+
+    fn patience(&self) -> PollTimeout {
+        match self.heard {
+            None => PollTimeout::NONE,
+            Some(heard) => {
+                let left = (heard + SILENCE).saturating_sub(now()) + Duration::from_millis(1);
+                PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
+            }
+        }
+    }
+}
+
+/// Counts while the machine sleeps.
+fn now() -> Duration {
+    clock_gettime(ClockId::CLOCK_BOOTTIME).map(Duration::from).unwrap_or_default()
+}

@@ -1,0 +1,72 @@
+//! The words after `planck reap`; written by the node, never by a person.
+
+use std::ffi::OsString;
+
+use nix::unistd::Pid;
+
+/// What one process of this mode does.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// Runs the command and ends its descendants. `watch`: silence on the pipe counts as its end. `input`: so many bytes
+    /// on the pipe are the command's stdin.
+    Reap { watch: bool, input: usize },
+    /// Becomes the command, bound to the reaper `parent`.
+    Under { parent: Pid },
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Options {
+    pub mode: Mode,
+    pub command: Vec<OsString>,
+}
+
+impl Options {
+    pub fn parse(mut args: impl Iterator<Item = OsString>) -> Result<Self, String> {
+        let (mut watch, mut input, mut under) = (false, 0, None);
+        while let Some(arg) = args.next() {
+            match arg.to_str() {
+                Some("--watch") => watch = true,
+                Some("--input") => input = number(args.next())?,
+                Some("--under") => under = Some(number(args.next())?),
+                Some("--") => break,
+                Some(_) | None => return Err(format!("unknown option {}", arg.display())),
+            }
+        }
+        let command: Vec<OsString> = args.collect();
+        if command.is_empty() {
+            return Err("usage: planck reap [--watch] [--input BYTES] -- COMMAND [ARG…]".into());
+        }
+        let mode = match under {
+            Some(parent) => Mode::Under { parent: Pid::from_raw(parent) },
+            None => Mode::Reap { watch, input },
+        };
+        Ok(Self { mode, command })
+    }
+}
+
+fn number<T: std::str::FromStr>(arg: Option<OsString>) -> Result<T, String> {
+    let text = arg.unwrap_or_default();
+    text.to_str().and_then(|text| text.parse().ok()).ok_or_else(|| format!("{} is not a number", text.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(words: &[&str]) -> Result<Options, String> {
+        Options::parse(words.iter().map(OsString::from))
+    }
+
+    #[test]
+    fn options_stand_before_the_command() {
+        let reap = |watch, input, command: &[&str]| {
+            Ok(Options { mode: Mode::Reap { watch, input }, command: command.iter().map(OsString::from).collect() })
+        };
+        assert_eq!(parse(&["--", "ls", "--watch"]), reap(false, 0, &["ls", "--watch"]));
+        assert_eq!(parse(&["--watch", "--input", "12", "--", "cat"]), reap(true, 12, &["cat"]));
+        assert_eq!(parse(&["--under", "7", "--", "cat"]).unwrap().mode, Mode::Under { parent: Pid::from_raw(7) });
+        for wrong in [&[][..], &["--"], &["ls"], &["--input", "many", "--", "ls"], &["--input"]] {
+            assert!(parse(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

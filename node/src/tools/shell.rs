@@ -1,0 +1,158 @@
+//! What the tools that start processes share: environment, sandbox, and the text that a process's end becomes.
+
+use std::{ffi::OsString, os::unix::process::ExitStatusExt, path::PathBuf, process::ExitStatus, sync::Arc, time::Duration};
+
+use nix::sys::signal::Signal;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Outcome, environment,
+    output::{Caps, Captured, cut},
+    process::{End, Finished, Launch, Launcher},
+    runner::ABORTED,
+    sandbox::Sandbox,
+    workspace::Workspace,
+};
+
+/// Of a long output on both streams so much is left to stderr, where errors are.
+const FOR_STDERR: Caps = Caps { lines: 400, bytes: 10_000 };
+
+/// Cheap to clone; all tools of a node share one.
+#[derive(Debug, Clone)]
+pub struct Shell(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    launcher: Launcher,
+    sandbox: Sandbox,
+    env: Vec<(OsString, OsString)>,
+}
+
+impl Shell {
+    /// `pass_on`: variables of the node that processes get besides the usual ones.
+    pub fn new(launcher: Launcher, sandbox: Sandbox, pass_on: &[String]) -> Self {
+        Self(Arc::new(Inner { launcher, sandbox, env: environment::minimal(pass_on) }))
+    }
+
+    pub(super) fn env(&self) -> Vec<(OsString, OsString)> {
+        self.0.env.clone()
+    }
+
+    /// Runs a command in its sandbox to its end. `readable`: folders it sees besides the workspace.
+    pub(super) async fn run(
+        &self,
+        launch: Launch,
+        workspace: &Workspace,
+        readable: &[PathBuf],
+        limit: Duration,
+        cancel: &CancellationToken,
+    ) -> Outcome {
+        let dir = launch.dir.clone();
+        let launch = match self.0.sandbox.wrap(launch, workspace, readable) {
+            Ok(launch) => launch,
+            Err(refused) => return Outcome::error(refused.to_string()),
+        };
+        match self.0.launcher.run(&launch, limit, cancel).await {
+            Ok(finished) => outcome(finished, limit),
+            Err(why) => Outcome::error(format!("cannot start a process in {}: {why}", dir.display())),
+        }
+    }
+}
+
+fn outcome(finished: Finished, limit: Duration) -> Outcome {
+    let Finished { end, stdout, stderr } = finished;
+    let complaint = match end {
+        End::Exited(status) if status.success() => return Outcome::ok(joined("", stdout, stderr)),
+        End::Exited(status) => ended(status),
+        End::TimedOut => format!("timed out after {} ms and was killed", limit.as_millis()),
+        End::Aborted => ABORTED.to_owned(),
+    };
+    Outcome::error(joined(&complaint, stdout, stderr))
+}
+
+fn ended(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit status {code}"),
+        (None, signal) => match signal.and_then(|number| Signal::try_from(number).ok()) {
+            Some(signal) => format!("killed by {signal}"),
+            None => "killed".into(),
+        },
+    }
+}
+
+/// A first line on what went wrong, stdout, then `STDERR:` and stderr, within the caps; the end says whether something is missing.
+fn joined(complaint: &str, stdout: Captured, stderr: Captured) -> String {
+    let caps = Caps::default();
+    let mut missing = stdout.truncated || stderr.truncated;
+    let mut text = String::new();
+    section(&mut text, complaint);
+    section(&mut text, &stdout.text);
+    if !stderr.text.is_empty() {
+        let errors = format!("STDERR:\n{}", stderr.text);
+        let reserved = errors.get(..FOR_STDERR.end(&errors)).unwrap_or_default();
+        let room = Caps { lines: caps.lines - reserved.lines().count(), bytes: caps.bytes - reserved.len() - 1 };
+        missing |= limit(&mut text, room);
+        section(&mut text, &errors);
+    }
+    missing |= limit(&mut text, caps);
+    let end = text.len();
+    if missing { cut(text, end) } else { text }
+}
+
+/// Begins on a line of its own.
+fn section(text: &mut String, body: &str) {
+    if !body.is_empty() && !text.is_empty() && !text.ends_with('\n') {
+        text.push('\n');
+    }
+    text.push_str(body);
+}
+
+/// Whether something was cut off.
+fn limit(text: &mut String, caps: Caps) -> bool {
+    let end = caps.end(text);
+    let cut = end < text.len();
+    text.truncate(end);
+    cut
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn captured(text: &str) -> Captured {
+        Captured { text: text.into(), truncated: false }
+    }
+
+    #[test]
+    fn both_streams_fit_into_the_caps() {
+        let lines = |n| captured(&"x\n".repeat(n));
+        for (out, err, out_lines, err_lines, cut) in [
+            (2000, 0, 2000, 0, false),
+            (2001, 0, 2000, 0, true),
+            (0, 1999, 0, 1999, false),
+            (1000, 999, 1000, 999, false),
+            (3000, 10, 1989, 10, true),
+            (3000, 3000, 1600, 399, true),
+            (100, 3000, 100, 1899, true),
+        ] {
+            let text = joined("", lines(out), lines(err));
+            let (told_out, told_err) = text.split_once("STDERR:\n").unwrap_or((&text, ""));
+            let count = |text: &str| text.lines().filter(|line| *line == "x").count();
+            assert_eq!(
+                (count(told_out), count(told_err), text.ends_with("[output truncated]")),
+                (out_lines, err_lines, cut),
+                "{out} {err}"
+            );
+            assert_eq!(Caps::default().apply(text.clone()), text, "a second cut changes nothing");
+        }
+    }
+
+    #[test]
+    fn long_lines_fit_too() {
+        let long = captured(&"ä".repeat(40_000));
+        let text = joined("exit status 1", long.clone(), long);
+        let (out, err) = text.split_once("STDERR:\n").unwrap();
+        assert!(text.len() <= 50_000 + "\n[output truncated]".len(), "{}", text.len());
+        assert!(out.starts_with("exit status 1\nä") && out.len() > 39_000 && err.len() > 9_900, "{} {}", out.len(), err.len());
+    }
+}

@@ -1,0 +1,65 @@
+//! The tools of one agent, sorted by name.
+
+use std::sync::Arc;
+
+use super::{
+    Tool,
+    catalogue::{BadTool, Entry, nearest},
+};
+use crate::model::ToolSpec;
+
+/// Cheap to clone; never changes. A change of an agent's tools is another toolbox.
+#[derive(Clone)]
+pub struct Toolbox {
+    entries: Arc<[Arc<Entry>]>,
+    specs: Arc<[ToolSpec]>,
+}
+
+impl Default for Toolbox {
+    fn default() -> Self {
+        Self::of(Vec::new())
+    }
+}
+
+impl Toolbox {
+    /// Of two tools of one name the first is kept.
+    pub(super) fn of(mut entries: Vec<Arc<Entry>>) -> Self {
+        entries.sort_by(|one, other| one.name().cmp(other.name()));
+        entries.dedup_by(|later, earlier| later.name() == earlier.name());
+        let specs = entries.iter().map(|entry| entry.tool.spec().clone()).collect();
+        Self { entries: entries.into(), specs }
+    }
+
+    /// With tools that are this agent's alone, in place of any of the same name.
+    pub fn with(&self, tools: impl IntoIterator<Item = Arc<dyn Tool>>) -> Result<Self, BadTool> {
+        let mut entries = tools.into_iter().map(Entry::new).collect::<Result<Vec<_>, _>>()?;
+        entries.extend(self.entries.iter().cloned());
+        Ok(Self::of(entries))
+    }
+
+    /// What the model gets.
+    pub fn specs(&self) -> Arc<[ToolSpec]> {
+        self.specs.clone()
+    }
+
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.entries.iter().map(|entry| entry.name())
+    }
+
+    pub(super) fn find(&self, name: &str) -> Option<&Arc<Entry>> {
+        let at = self.entries.binary_search_by(|entry| entry.name().cmp(name)).ok()?;
+        self.entries.get(at)
+    }
+
+    /// What a model is told that called a tool it does not have.
+    pub(super) fn no_such_tool(&self, name: &str) -> String {
+        let there_are = match self.entries.is_empty() {
+            true => "you have no tools".to_owned(),
+            false => format!("your tools are: {}", self.names().collect::<Vec<_>>().join(", ")),
+        };
+        match nearest(name, self.names()) {
+            Some(near) => format!("there is no tool `{name}`; did you mean `{near}`? {there_are}"),
+            None => format!("there is no tool `{name}`; {there_are}"),
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Which files an agent may touch: those inside its workspace's roots, wherever links point.
+
+mod folder;
+
+use std::{
+    io,
+    path::{Component, Path, PathBuf},
+    sync::Arc,
+};
+
+pub use folder::Folder;
+
+/// The roots of a node's agents.
+#[derive(Debug, Clone)]
+pub struct Roots {
+    /// Workspaces: an agent may touch the one that its working directory is in, else only that directory.
+    workspaces: Arc<[PathBuf]>,
+    /// Roots for every agent.
+    shared: Arc<[PathBuf]>,
+    confined: bool,
+}
+
+impl Roots {
+    pub fn confined(workspaces: Vec<PathBuf>, shared: Vec<PathBuf>) -> Self {
+        Self { workspaces: workspaces.into(), shared: shared.into(), confined: true }
+    }
+
+    /// Every file of the machine.
+    pub fn unconfined() -> Self {
+        Self { workspaces: Arc::default(), shared: Arc::default(), confined: false }
+    }
+
+    /// What an agent that works in `dir` may touch.
+    pub fn of(&self, dir: &Path) -> io::Result<Workspace> {
+        let dir = dir.canonicalize()?;
+        let roots = match self.confined {
+            true => self.roots_of(&dir),
+            false => vec![PathBuf::from("/")],
+        };
+        Ok(Workspace { dir, roots })
+    }
+
+    fn roots_of(&self, dir: &Path) -> Vec<PathBuf> {
+        let known = |path: &PathBuf| path.canonicalize().ok();
+        let workspaces = self.workspaces.iter().filter_map(known).filter(|root| dir.starts_with(root));
+        let own = workspaces.max_by_key(|root| root.as_os_str().len()).unwrap_or_else(|| dir.to_owned());
+        std::iter::once(own).chain(self.shared.iter().filter_map(known)).collect()
+    }
+}
+
+/// One agent's view of the disk.
+#[derive(Debug, Clone)]
+pub struct Workspace {
+    dir: PathBuf,
+    roots: Vec<PathBuf>,
+}
+
+/// Why a path cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum PathError {
+    #[error("{path} is outside of the workspace; paths must stay inside {roots}")]
+    Outside { path: String, roots: String },
+    #[error("{path} goes through a link to {target}, which does not exist")]
+    Dangling { path: String, target: String },
+    #[error("cannot reach {path}: {why}")]
+    Io { path: String, why: io::Error },
+}
+
+/// A file inside a root, by the path that it really has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    pub root: PathBuf,
+    /// Below the root: plain names only.
+    pub below: PathBuf,
+}
+
+impl Place {
+    pub fn path(&self) -> PathBuf {
+        if self.below.as_os_str().is_empty() { self.root.clone() } else { self.root.join(&self.below) }
+    }
+}
+
+impl Workspace {
+    /// Absolute, without links.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub fn roots(&self) -> &[PathBuf] {
+        &self.roots
+    }
+
+    /// Where a path given by a model really leads. The file, and folders before it, need not exist.
+    pub fn place(&self, path: &str) -> Result<Place, PathError> {
+        let real = self.resolve(path)?;
+        let root = self.roots.iter().find(|root| real.starts_with(root)).ok_or_else(|| self.outside(path))?;
+        let below = real.strip_prefix(root).map_err(|_| self.outside(path))?.to_owned();
+        Ok(Place { root: root.clone(), below })
+    }
+
+    /// The longest part that exists, without links, and the rest as it is.
+    fn resolve(&self, path: &str) -> Result<PathBuf, PathError> {
+        let whole = self.dir.join(path);
+        let mut rest = Vec::new();
+        let mut known = whole.as_path();
+        loop {
+            match known.canonicalize() {
+                Ok(real) => return self.append(real, &rest, path),
+                Err(why) if why.kind() == io::ErrorKind::NotFound => {}
+                Err(why) => return Err(PathError::Io { path: path.into(), why }),
+            }
+            if let Ok(target) = known.read_link() {
+                return Err(PathError::Dangling { path: path.into(), target: target.display().to_string() });
+            }
+            rest.extend(known.components().next_back());
+            known = known.parent().ok_or_else(|| self.outside(path))?;
+        }
+    }
+
+    /// What does not exist cannot be gone back from.
+    fn append(&self, mut real: PathBuf, rest: &[Component], path: &str) -> Result<PathBuf, PathError> {
+        for step in rest.iter().rev() {
+            match step {
+                Component::Normal(name) => real.push(name),
+                Component::CurDir => {}
+                Component::ParentDir | Component::RootDir | Component::Prefix(_) => return Err(self.outside(path)),
+            }
+        }
+        Ok(real)
+    }
+
+    fn outside(&self, path: &str) -> PathError {
+        let roots = self.roots.iter().map(|root| root.display().to_string()).collect::<Vec<_>>().join(", ");
+        PathError::Outside { path: path.into(), roots }
+    }
+}
+
+#[cfg(test)]
+mod tests;

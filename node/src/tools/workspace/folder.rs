@@ -1,0 +1,107 @@
+//! A folder held open. Files are opened from it step by step and no step follows a link, so that nobody who swaps a folder
+//! for a link meanwhile leads the way out of the workspace.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fs::{File, Permissions},
+    io::{self, Write},
+    os::{fd::OwnedFd, unix::fs::PermissionsExt},
+    path::Path,
+};
+
+use nix::{
+    errno::Errno,
+    fcntl::{OFlag, openat, renameat},
+    sys::stat::{Mode, mkdirat},
+    unistd::{UnlinkatFlags, unlinkat},
+};
+
+use super::Place;
+
+const FOLDER: OFlag = OFlag::O_PATH.union(OFlag::O_DIRECTORY).union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
+
+/// The folder of a place.
+#[derive(Debug)]
+pub struct Folder {
+    fd: OwnedFd,
+    /// Of the place in it.
+    name: OsString,
+}
+
+impl Folder {
+    /// The folder must exist.
+    pub fn open(place: &Place) -> io::Result<Self> {
+        Self::walk(place, |_, _| Err(Errno::ENOENT))
+    }
+
+    /// Folders that are missing are made.
+    pub fn create(place: &Place) -> io::Result<Self> {
+        Self::walk(place, |folder, name| match mkdirat(folder, name, Mode::from_bits_truncate(0o777)) {
+            Ok(()) | Err(Errno::EEXIST) => Ok(()),
+            Err(why) => Err(why),
+        })
+    }
+
+    fn walk(place: &Place, missing: impl Fn(&OwnedFd, &OsStr) -> nix::Result<()>) -> io::Result<Self> {
+        let mut steps: Vec<&OsStr> = place.below.iter().collect();
+        let name = steps.pop().ok_or(Errno::EISDIR)?.to_owned();
+        let mut fd = open_root(&place.root)?;
+        for step in steps {
+            fd = match openat(&fd, step, FOLDER, Mode::empty()) {
+                Err(Errno::ENOENT) => {
+                    missing(&fd, step)?;
+                    openat(&fd, step, FOLDER, Mode::empty())?
+                }
+                other => other?,
+            };
+        }
+        Ok(Self { fd, name })
+    }
+
+    /// A regular file; anything else that could be opened (a pipe, a device) is refused before it can block.
+    pub fn read(&self) -> io::Result<File> {
+        let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+        let file = File::from(openat(&self.fd, self.name.as_os_str(), flags, Mode::empty())?);
+        let kind = file.metadata()?.file_type();
+        if kind.is_dir() {
+            return Err(io::ErrorKind::IsADirectory.into());
+        }
+        if !kind.is_file() {
+            return Err(io::Error::other("not a regular file"));
+        }
+        Ok(file)
+    }
+
+    /// Replaces the file as a whole or not at all, and keeps its mode.
+    pub fn write(&self, content: &[u8]) -> io::Result<()> {
+        let mode = match self.read() {
+            Ok(old) => Some(old.metadata()?.permissions().mode() & 0o7777),
+            Err(why) if why.kind() == io::ErrorKind::NotFound => None,
+            // A file that cannot be read may still be replaced by whoever may write to its folder.
+            Err(why) if why.kind() == io::ErrorKind::PermissionDenied => None,
+            Err(why) => return Err(why),
+        };
+        let draft = OsString::from(format!(".planck-{:016x}.tmp", fastrand::u64(..)));
+        let written = self
+            .write_draft(&draft, content, mode)
+            .and_then(|()| renameat(&self.fd, draft.as_os_str(), &self.fd, self.name.as_os_str()).map_err(io::Error::from));
+        if written.is_err() {
+            let _ = unlinkat(&self.fd, draft.as_os_str(), UnlinkatFlags::NoRemoveDir);
+        }
+        written
+    }
+
+    fn write_draft(&self, draft: &OsStr, content: &[u8], mode: Option<u32>) -> io::Result<()> {
+        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let mut file = File::from(openat(&self.fd, draft, flags, Mode::from_bits_truncate(0o666))?);
+        file.write_all(content)?;
+        if let Some(mode) = mode {
+            file.set_permissions(Permissions::from_mode(mode))?;
+        }
+        Ok(())
+    }
+}
+
+fn open_root(root: &Path) -> nix::Result<OwnedFd> {
+    nix::fcntl::open(root, FOLDER, Mode::empty())
+}

@@ -1,0 +1,61 @@
+//! `write`: a file's whole content.
+
+use async_trait::async_trait;
+use planck_common::event::Effect;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{
+    Invocation, Outcome, Tool,
+    files::{FileError, Files, spec},
+    workspace::Folder,
+};
+use crate::model::ToolSpec;
+
+pub struct WriteFile {
+    spec: ToolSpec,
+    files: Files,
+}
+
+#[derive(Deserialize)]
+struct Args {
+    path: String,
+    content: String,
+}
+
+impl WriteFile {
+    pub fn new(files: Files) -> Self {
+        let description = "Write a file, replacing what it held; missing folders are made.";
+        let parameters = json!({
+            "type": "object",
+            "properties": {
+                "path": {"type": "string", "minLength": 1, "description": "Relative to the working directory."},
+                "content": {"type": "string", "description": "All that the file is to hold."},
+            },
+            "required": ["path", "content"],
+            "additionalProperties": false,
+        });
+        Self { spec: spec("write", description, Effect::Mutating, &parameters), files }
+    }
+}
+
+#[async_trait]
+impl Tool for WriteFile {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    async fn run(&self, call: Invocation) -> Outcome {
+        self.files.blocking(call, write).await
+    }
+}
+
+fn write(files: &Files, call: &Invocation, args: Args) -> Result<String, FileError> {
+    let place = files.workspace(&call.dir)?.place(&args.path)?;
+    let written = files.locked(&place, || Folder::create(&place)?.write(args.content.as_bytes()));
+    written.map_err(|why| FileError::Io { what: "write", path: args.path.clone(), why })?;
+    Ok(format!("wrote {} bytes to {}", args.content.len(), args.path))
+}
+
+#[cfg(test)]
+mod tests;

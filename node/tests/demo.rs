@@ -1,0 +1,123 @@
+//! `planck demo` as a newcomer runs it: it ends by itself with a proof, and whatever happens leaves no process behind.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by a panic")]
+
+use std::{
+    io::{BufRead as _, BufReader},
+    path::Path,
+    process::{Child, Command, Output, Stdio},
+    time::{Duration, Instant},
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The demo with a folder for temporary files of its own, by which its processes are known.
+fn demo(folder: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_planck"));
+    command.arg("demo").args(args).current_dir(folder).env("TMPDIR", folder).env("NO_COLOR", "1");
+    command.env("NATS_SERVER", planck_tests::nats::find_server().unwrap());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Processes that have the folder in their arguments.
+fn left_behind(folder: &Path) -> Vec<String> {
+    let folder = folder.to_str().unwrap();
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let lines = processes.filter_map(|process| std::fs::read(process.path().join("cmdline")).ok());
+    lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " ")).filter(|line| line.contains(folder)).collect()
+}
+
+fn nobody_is_left(folder: &Path) {
+    let until = Instant::now() + PATIENCE;
+    while !left_behind(folder).is_empty() {
+        assert!(Instant::now() < until, "left behind: {:?}", left_behind(folder));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Reads lines until one says this; the rest of the output is not lost.
+fn wait_for(child: &mut Child, words: &str) -> BufReader<std::process::ChildStdout> {
+    let mut lines = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    while !line.contains(words) {
+        line.clear();
+        assert!(lines.read_line(&mut line).unwrap() > 0, "the demo ended before it said {words:?}");
+    }
+    lines
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+#[test]
+fn it_builds_a_program_whose_test_passes() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = demo(folder.path(), &[]).output().unwrap();
+    let told = text(&output);
+    assert!(output.status.success(), "{told}");
+    for words in ["● coder", "task for tester: ", "FAIL: expected 3 words", "edit count.sh: wc -l → wc -w", "count_test.sh:"]
+    {
+        assert!(told.contains(words), "no {words:?} in\n{told}");
+    }
+    assert!(told.contains("✓ sh count_test.sh: ok: 3 words counted"), "{told}");
+    nobody_is_left(folder.path());
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "it left files");
+}
+
+#[test]
+fn an_interrupt_stops_everything() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut child = demo(folder.path(), &[]).spawn().unwrap();
+    let _lines = wait_for(&mut child, "Let me see who is here");
+    assert!(left_behind(folder.path()).len() >= 2);
+    kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGINT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    assert_eq!(left_behind(folder.path()), [""; 0]);
+}
+
+#[test]
+fn killed_it_takes_its_servers_along() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut child = demo(folder.path(), &[]).spawn().unwrap();
+    let _lines = wait_for(&mut child, "Let me see who is here");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    nobody_is_left(folder.path());
+}
+
+#[test]
+fn kept_it_can_be_looked_at() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut child = demo(folder.path(), &["--keep"]).spawn().unwrap();
+    let mut lines = wait_for(&mut child, "It stays up");
+    let mut ways = String::new();
+    while !ways.contains("Interrupt this") {
+        assert!(lines.read_line(&mut ways).unwrap() > 0, "{ways}");
+    }
+    let show = ways.lines().find_map(|line| line.split_once("planck session show ")).unwrap().1;
+    let shown = Command::new(env!("CARGO_BIN_EXE_planck")).args(["session", "show"]).args(show.split(' ')).output().unwrap();
+    assert!(text(&shown).contains("orchestrator"), "{}", text(&shown));
+    kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM).unwrap();
+    assert!(child.wait().unwrap().success());
+    nobody_is_left(folder.path());
+}
+
+#[test]
+fn without_a_nats_server_it_says_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = demo(folder.path(), &[]).env("NATS_SERVER", "/nowhere").env("PATH", "/usr/bin:/bin").output().unwrap();
+    if Path::new("/usr/bin/nats-server").exists() || Path::new("/bin/nats-server").exists() {
+        eprintln!("not tried: this machine has a nats-server of its own");
+        return;
+    }
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output).contains("no nats-server"), "{}", text(&output));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "it left files");
+}

@@ -1,0 +1,93 @@
+//! Chooses the reply to a request and makes it ready to be sent: templates filled in, ids and usage given.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering},
+};
+
+use crate::{
+    asked::Asked,
+    script::{Call, Otherwise, Part, Reply, Rule, Script, Usage},
+    template,
+    wire::{Speech, Spoken, Wire},
+};
+
+/// A script being played, with the uses of its rules.
+pub struct Playbook {
+    pub script: Script,
+    used: Vec<AtomicU32>,
+}
+
+impl Playbook {
+    pub fn new(script: Script) -> Self {
+        let used = script.rules.iter().map(|_| AtomicU32::new(0)).collect();
+        Self { script, used }
+    }
+
+    /// The reply to a request, or why there is none.
+    pub fn reply(&self, asked: &Asked) -> Result<Reply, String> {
+        let rules = self.script.rules.iter().zip(&self.used);
+        let matching = rules.filter(|(rule, _)| rule.when.matches(asked));
+        for (rule, used) in matching {
+            if take(rule, used) {
+                let reply = rule.replies.get(asked.round()).or(rule.replies.last());
+                return reply.cloned().ok_or_else(|| "the rule that matches has no replies".to_owned());
+            }
+        }
+        match self.script.otherwise {
+            Otherwise::Echo => Ok(Reply::text(asked.last_user())),
+            Otherwise::Refuse => Err(format!("no rule of the script matches this request: {}", describe(asked))),
+        }
+    }
+}
+
+fn take(rule: &Rule, used: &AtomicU32) -> bool {
+    let Some(times) = rule.times else { return true };
+    let more = |uses: u32| (uses < times).then_some(uses + 1);
+    used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+}
+
+fn describe(asked: &Asked) -> String {
+    let system: String = asked.system.chars().take(80).collect();
+    let last = format!("{:?}", asked.said.last());
+    let last: String = last.chars().take(400).collect();
+    format!("model {:?}, round {}, system {system:?}, last {last}", asked.model, asked.round())
+}
+
+/// Makes a reply ready for one request.
+pub fn speech(reply: &Reply, asked: &Asked, wire: Wire, serial: u64, chunk: usize, asked_bytes: usize) -> Result<Speech, String> {
+    let parts = reply.parts.iter().enumerate().map(|(index, part)| spoken(part, asked, || wire.call_id(serial, index)));
+    let parts: Vec<Spoken> = parts.collect::<Result<_, _>>()?;
+    let usage = reply.usage.unwrap_or_else(|| estimate(&parts, asked_bytes));
+    let (stop, model) = (reply.ending(), asked.model.clone());
+    Ok(Speech { serial, model, parts, stop, usage, chunk, include_usage: asked.include_usage })
+}
+
+fn spoken(part: &Part, asked: &Asked, fresh_id: impl FnOnce() -> String) -> Result<Spoken, String> {
+    Ok(match part {
+        Part::Text(text) => Spoken::Text(filled(text, asked)?),
+        Part::Thinking(text) => Spoken::Thinking(filled(text, asked)?),
+        Part::Redacted(data) => Spoken::Redacted(data.clone()),
+        Part::Call(Call { name, args, raw, id }) => Spoken::Call {
+            id: id.clone().unwrap_or_else(fresh_id),
+            name: name.clone(),
+            args: match raw {
+                Some(raw) => raw.clone(),
+                None => template::fill_value(args, asked)?.to_string(),
+            },
+        },
+    })
+}
+
+fn filled(text: &Arc<str>, asked: &Asked) -> Result<Arc<str>, String> {
+    if text.contains("{{") { Ok(template::fill(text, asked)?.into()) } else { Ok(text.clone()) }
+}
+
+fn estimate(parts: &[Spoken], asked_bytes: usize) -> Usage {
+    let characters = parts.iter().map(|part| match part {
+        Spoken::Text(text) | Spoken::Thinking(text) | Spoken::Redacted(text) => text.len(),
+        Spoken::Call { name, args, .. } => name.len() + args.len(),
+    });
+    let output = characters.sum::<usize>().div_ceil(4);
+    Usage { input: asked_bytes.div_ceil(4) as u64, output: output as u64, ..Usage::default() }
+}

@@ -1,0 +1,89 @@
+//! The body of a response, serialised before it is sent: one buffer, cut into the events of the stream.
+
+use bytes::Bytes;
+use serde::Serialize;
+
+/// A serialised stream.
+#[derive(Debug, Clone)]
+pub struct Frames {
+    bytes: Bytes,
+    ends: Vec<usize>,
+}
+
+/// Writes events one after the other.
+#[derive(Default)]
+pub struct FrameWriter {
+    buffer: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl FrameWriter {
+    /// Writes pieces that end an event.
+    pub fn frame(&mut self, pieces: &[Piece<'_>]) {
+        self.pieces(pieces);
+        self.ends.push(self.buffer.len());
+    }
+
+    /// Writes pieces of an event that goes on.
+    pub fn pieces(&mut self, pieces: &[Piece<'_>]) {
+        for piece in pieces {
+            match piece {
+                Piece::Raw(text) => self.buffer.extend_from_slice(text.as_bytes()),
+                Piece::Json(text) => self.json(text),
+                Piece::Number(number) => self.json(number),
+            }
+        }
+    }
+
+    fn json<T: Serialize + ?Sized>(&mut self, value: &T) {
+        let written = serde_json::to_writer(&mut self.buffer, value);
+        debug_assert!(written.is_ok(), "text and numbers always serialise");
+    }
+
+    pub fn finish(self) -> Frames {
+        Frames { bytes: self.buffer.into(), ends: self.ends }
+    }
+}
+
+/// A piece of an event.
+pub enum Piece<'a> {
+    /// Copied as it is.
+    Raw(&'a str),
+    /// Written as a JSON string.
+    Json(&'a str),
+    Number(u64),
+}
+
+impl Frames {
+    pub fn count(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// The bytes of the events from one index up to another.
+    pub fn range(&self, from: usize, to: usize) -> Bytes {
+        let start = from.checked_sub(1).map_or(0, |before| self.end(before));
+        let end = to.checked_sub(1).map_or(0, |before| self.end(before));
+        self.bytes.slice(start..end.max(start))
+    }
+
+    /// The index after the last event that fits into a block of this size; one always does.
+    pub fn fitting(&self, from: usize, size: usize) -> usize {
+        let start = from.checked_sub(1).map_or(0, |before| self.end(before));
+        self.ends.partition_point(|end| *end <= start + size).max(from + 1)
+    }
+
+    fn end(&self, index: usize) -> usize {
+        self.ends.get(index).copied().unwrap_or(self.bytes.len())
+    }
+}
+
+/// Cuts a text into pieces of so many characters.
+pub fn chunks(text: &str, characters: usize) -> impl Iterator<Item = &str> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let cut = rest.char_indices().nth(characters.max(1)).map_or(rest.len(), |(index, _)| index);
+        let (chunk, tail) = rest.split_at(cut);
+        rest = tail;
+        (!chunk.is_empty()).then_some(chunk)
+    })
+}

@@ -1,0 +1,22 @@
+//! A local model server that plays scripts, speaks each provider's wire format and refuses what the real one would.
+//! It shares no code with the runtime's providers: it is the check on them.
+
+pub mod script;
+
+mod answer;
+mod asked;
+mod frames;
+mod play;
+mod record;
+mod refusal;
+mod server;
+mod template;
+mod wire;
+
+pub use asked::{Asked, Called, Returned, Said};
+pub use record::{Request, Violation};
+pub use script::{Call, Fault, Pace, Part, Reply, Rule, Script, Stop, Usage, When};
+pub use server::Server;
+
+#[cfg(test)]
+mod tests;

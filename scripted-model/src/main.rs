@@ -1,0 +1,39 @@
+//! `scripted-model SCRIPT.json [PORT]`: serves a script until it is interrupted.
+
+use std::{io, process::ExitCode};
+
+use planck_scripted_model::{Script, Server};
+use tokio::net::TcpListener;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let (path, port) = match arguments.as_slice() {
+        [path] => (path, "0"),
+        [path, port] => (path, port.as_str()),
+        _ => return complain("usage: scripted-model SCRIPT.json [PORT]", 2),
+    };
+    match serve(path, port).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => complain(&error.to_string(), 1),
+    }
+}
+
+async fn serve(path: &str, port: &str) -> io::Result<()> {
+    let named = |error: &dyn std::fmt::Display| io::Error::other(format!("cannot read script {path}: {error}"));
+    let text = std::fs::read_to_string(path).map_err(|error| named(&error))?;
+    let script = Script::parse(&text).map_err(|error| named(&error))?;
+    let listener = TcpListener::bind(format!("127.0.0.1:{port}")).await?;
+    let server = Server::serve(listener, script)?;
+    println!("{}", server.url());
+    tokio::signal::ctrl_c().await?;
+    for violation in server.violations() {
+        eprintln!("refused request {} to {}: {}", violation.serial, violation.path, violation.message);
+    }
+    server.stop().await
+}
+
+fn complain(message: &str, code: u8) -> ExitCode {
+    eprintln!("scripted-model: {message}");
+    ExitCode::from(code)
+}

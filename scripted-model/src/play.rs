@@ -1,0 +1,113 @@
+//! Sends a serialised stream at its pace, and goes wrong where the script says so.
+
+use std::{io, time::Duration};
+
+use bytes::Bytes;
+use fastrand::Rng;
+use futures_util::{Stream, stream};
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use crate::{frames::Frames, script::Pace};
+
+/// Events that are due at once are sent in blocks of about this size.
+const BLOCK: usize = 16 * 1024;
+
+/// What comes after the events.
+pub enum Ending {
+    /// The body ends.
+    End,
+    /// Nothing more, but the connection stays.
+    Hang,
+    /// The connection breaks.
+    Cut,
+    /// These bytes, then the end.
+    Say(Bytes),
+}
+
+/// A stream being played.
+pub struct Player {
+    pub frames: Frames,
+    /// How many of the events are sent.
+    pub limit: usize,
+    pub ending: Ending,
+    pub pace: Pace,
+    /// Cuts the bytes anywhere.
+    pub split: Option<Rng>,
+    /// Ends it early, with the server.
+    pub stop: CancellationToken,
+    #[expect(dead_code, reason = "held so that it is dropped with the stream")]
+    pub open: Box<dyn Send>,
+}
+
+struct Playing {
+    player: Player,
+    next: usize,
+    started: Instant,
+    /// Bytes that are still to be sent in pieces.
+    rest: Bytes,
+    over: bool,
+}
+
+impl Player {
+    pub fn play(self) -> impl Stream<Item = io::Result<Bytes>> + Send {
+        let playing = Playing { player: self, next: 0, started: Instant::now(), rest: Bytes::new(), over: false };
+        stream::unfold(playing, |mut playing| async { Some((playing.read().await?, playing)) })
+    }
+}
+
+impl Playing {
+    async fn read(&mut self) -> Option<io::Result<Bytes>> {
+        if !self.rest.is_empty() {
+            tokio::task::yield_now().await; // so that the last piece is written before this one
+            return Some(Ok(self.piece()));
+        }
+        if self.next < self.player.limit.min(self.player.frames.count()) {
+            return Some(self.block().await);
+        }
+        if std::mem::replace(&mut self.over, true) {
+            return None;
+        }
+        match &self.player.ending {
+            Ending::End => None,
+            Ending::Say(bytes) => Some(Ok(bytes.clone())),
+            Ending::Hang => {
+                self.player.stop.cancelled().await;
+                Some(Err(io::ErrorKind::TimedOut.into()))
+            }
+            Ending::Cut => {
+                tokio::task::yield_now().await; // so that what was said before is written
+                Some(Err(io::ErrorKind::ConnectionReset.into()))
+            }
+        }
+    }
+
+    /// The events that are due, once there is one.
+    async fn block(&mut self) -> io::Result<Bytes> {
+        let last = self.player.limit.min(self.player.frames.count());
+        let rate = self.player.pace.per_second;
+        let to = if rate > 0.0 {
+            let at = self.started + Duration::from_secs_f64(self.next as f64 / rate);
+            tokio::select! {
+                () = sleep_until(at) => (),
+                () = self.player.stop.cancelled() => return Err(io::ErrorKind::TimedOut.into()),
+            }
+            let due = (self.started.elapsed().as_secs_f64() * rate) as usize + 1;
+            due.clamp(self.next + 1, last)
+        } else {
+            self.player.frames.fitting(self.next, BLOCK).min(last)
+        };
+        let block = self.player.frames.range(self.next, to);
+        self.next = to;
+        if self.player.split.is_none() {
+            return Ok(block);
+        }
+        self.rest = block;
+        Ok(self.piece())
+    }
+
+    fn piece(&mut self) -> Bytes {
+        let size = self.player.split.as_mut().map_or(usize::MAX, |random| random.usize(1..=7));
+        self.rest.split_to(size.min(self.rest.len()))
+    }
+}

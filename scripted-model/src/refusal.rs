@@ -1,0 +1,55 @@
+//! Why a request is refused, before a provider's own words are put around it.
+
+use serde_json::Value;
+
+/// A refusal: each provider renders it in its own shape.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    pub status: u16,
+    pub kind: Kind,
+    pub message: String,
+    /// The field at fault, where the provider names it apart.
+    pub field: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Invalid,
+    Auth,
+    NotFound,
+    RateLimit,
+    Overloaded,
+    Internal,
+}
+
+impl Refusal {
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self { status: 400, kind: Kind::Invalid, message: message.into(), field: None }
+    }
+
+    pub fn at(field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { field: Some(field.into()), ..Self::invalid(message) }
+    }
+
+    pub fn auth(status: u16, message: impl Into<String>) -> Self {
+        Self { status, kind: Kind::Auth, message: message.into(), field: None }
+    }
+
+    /// What a provider says along with a status that a script asks for.
+    pub fn of_status(status: u16) -> Self {
+        let (kind, message) = match status {
+            401 | 403 => (Kind::Auth, "invalid key"),
+            404 => (Kind::NotFound, "not found"),
+            429 => (Kind::RateLimit, "rate limit reached, please try again later"),
+            503 | 529 => (Kind::Overloaded, "Overloaded"),
+            500..=599 => (Kind::Internal, "Internal server error"),
+            _ => (Kind::Invalid, "invalid request"),
+        };
+        Self { status, kind, message: message.to_owned(), field: None }
+    }
+}
+
+/// Refuses a field that no known one is called.
+pub fn only_fields<'a>(object: &'a serde_json::Map<String, Value>, known: &[&str]) -> Result<(), &'a str> {
+    object.keys().find(|key| !known.contains(&key.as_str())).map_or(Ok(()), |key| Err(key.as_str()))
+}

@@ -1,0 +1,261 @@
+//! One reply: its parts in order, how it ends, how fast it comes and what goes wrong with it.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+
+/// What the model says in one answer.
+#[derive(Debug, Clone, Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct Reply {
+    pub parts: Vec<Part>,
+    /// Unset: `tool_use` where there is a call, else `end`.
+    pub stop: Option<Stop>,
+    /// Unset: a quarter of the characters.
+    pub usage: Option<Usage>,
+    pub pace: Option<Pace>,
+    pub fault: Option<Fault>,
+    /// Before the response's head.
+    pub delay_ms: u64,
+    /// Cuts the body into reads of 1 to 7 bytes anywhere, by this seed.
+    pub split: Option<u64>,
+}
+
+/// How a reply may be written in JSON: a text, a list of parts, or all of it.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Written {
+    Text(String),
+    Parts(Vec<Part>),
+    Whole(Reply),
+}
+
+pub(super) fn written<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Reply>, D::Error> {
+    let written = Vec::<Written>::deserialize(deserializer)?;
+    Ok(written.into_iter().map(Reply::from).collect())
+}
+
+impl From<Written> for Reply {
+    fn from(written: Written) -> Self {
+        match written {
+            Written::Text(text) => Self::text(text),
+            Written::Parts(parts) => Self { parts, ..Self::default() },
+            Written::Whole(reply) => reply,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Part {
+    Text(Arc<str>),
+    Thinking(Arc<str>),
+    /// Thinking whose text is withheld (Anthropic only).
+    Redacted(Arc<str>),
+    Call(Call),
+}
+
+/// A tool call.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Call {
+    pub name: String,
+    #[serde(default = "no_arguments")]
+    pub args: Value,
+    /// Sent instead of `args`, byte for byte: what a model gets wrong.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub raw: Option<String>,
+    /// Unset: a fresh one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+}
+
+fn no_arguments() -> Value {
+    Value::Object(serde_json::Map::new())
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stop {
+    End,
+    ToolUse,
+    Length,
+    Refusal,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct Usage {
+    /// All input, what came from the cache included.
+    pub input: u64,
+    pub output: u64,
+    pub cache_read: u64,
+    pub cache_write: u64,
+}
+
+/// How text is cut into deltas and how fast they come.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Pace {
+    /// Deltas a second; 0 is as fast as the socket takes them.
+    pub per_second: f64,
+    /// Characters a delta.
+    pub chunk: usize,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { per_second: 0.0, chunk: 20 }
+    }
+}
+
+/// What goes wrong. `after` counts the events of the stream that still arrive.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Fault {
+    /// A status instead of a stream; without a body, the provider's own error.
+    Status {
+        status: u16,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        body: Option<String>,
+        /// The value of `Retry-After`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        retry_after: Option<String>,
+    },
+    /// Status 200 and a web page.
+    Html(String),
+    /// No answer, not even a head, until the client gives up.
+    HangBeforeHead,
+    Hang {
+        after: usize,
+    },
+    /// The connection breaks.
+    Cut {
+        after: usize,
+    },
+    /// The body ends as if all were well.
+    End {
+        after: usize,
+    },
+    /// The provider's own error event, then the end.
+    Error {
+        after: usize,
+        #[serde(default = "overloaded")]
+        message: String,
+    },
+}
+
+fn overloaded() -> String {
+    "Overloaded".to_owned()
+}
+
+impl Fault {
+    pub fn status(status: u16) -> Self {
+        Self::Status { status, body: None, retry_after: None }
+    }
+}
+
+impl Pace {
+    pub fn per_second(per_second: f64) -> Self {
+        Self { per_second, ..Self::default() }
+    }
+
+    pub fn chunk(mut self, characters: usize) -> Self {
+        self.chunk = characters;
+        self
+    }
+}
+
+impl Call {
+    pub fn new(name: &str, args: Value) -> Self {
+        Self { name: name.to_owned(), args, raw: None, id: None }
+    }
+
+    pub fn id(mut self, id: &str) -> Self {
+        self.id = Some(id.to_owned());
+        self
+    }
+
+    pub fn raw(mut self, raw: &str) -> Self {
+        self.raw = Some(raw.to_owned());
+        self
+    }
+}
+
+impl Reply {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    pub fn text(text: impl Into<Arc<str>>) -> Self {
+        Self::new().say(text)
+    }
+
+    pub fn call(name: &str, args: Value) -> Self {
+        Self::new().and_call(name, args)
+    }
+
+    pub fn fault(fault: Fault) -> Self {
+        Self::new().with_fault(fault)
+    }
+
+    pub fn say(self, text: impl Into<Arc<str>>) -> Self {
+        self.part(Part::Text(text.into()))
+    }
+
+    pub fn think(self, text: impl Into<Arc<str>>) -> Self {
+        self.part(Part::Thinking(text.into()))
+    }
+
+    pub fn and_call(self, name: &str, args: Value) -> Self {
+        self.part(Part::Call(Call::new(name, args)))
+    }
+
+    pub fn part(mut self, part: Part) -> Self {
+        self.parts.push(part);
+        self
+    }
+
+    pub fn stop(mut self, stop: Stop) -> Self {
+        self.stop = Some(stop);
+        self
+    }
+
+    pub fn usage(mut self, usage: Usage) -> Self {
+        self.usage = Some(usage);
+        self
+    }
+
+    pub fn pace(mut self, pace: Pace) -> Self {
+        self.pace = Some(pace);
+        self
+    }
+
+    pub fn with_fault(mut self, fault: Fault) -> Self {
+        self.fault = Some(fault);
+        self
+    }
+
+    pub fn delay_ms(mut self, delay_ms: u64) -> Self {
+        self.delay_ms = delay_ms;
+        self
+    }
+
+    pub fn split(mut self, seed: u64) -> Self {
+        self.split = Some(seed);
+        self
+    }
+
+    /// How it ends, said or implied.
+    pub(crate) fn ending(&self) -> Stop {
+        let calls = self.parts.iter().any(|part| matches!(part, Part::Call(_)));
+        self.stop.unwrap_or(if calls { Stop::ToolUse } else { Stop::End })
+    }
+}
+
+impl From<&str> for Reply {
+    fn from(text: &str) -> Self {
+        Self::text(text)
+    }
+}

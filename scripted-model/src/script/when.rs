@@ -1,0 +1,99 @@
+//! Which requests a rule answers.
+
+use serde::{Deserialize, Serialize};
+
+use crate::asked::{Asked, Said};
+
+/// Every field that is set must hold. Texts are looked for as they are, case included.
+#[derive(Debug, Clone, Serialize, Deserialize, Default, PartialEq, Eq)]
+#[serde(deny_unknown_fields, default)]
+pub struct When {
+    pub model: Option<String>,
+    /// In the system prompt.
+    pub system: Option<String>,
+    /// In the latest message, be it a user's or a tool's result.
+    pub last: Option<String>,
+    /// In the latest user message, whatever came since.
+    pub user: Option<String>,
+    /// Each in some user message or result.
+    pub anywhere: Vec<String>,
+    /// In the results that came last.
+    pub result: Option<String>,
+    /// A tool that gave one of the results that came last.
+    pub result_of: Option<String>,
+    /// How many answers the model has given since the latest user message.
+    pub round: Option<usize>,
+    /// A tool that the request offers.
+    pub tool: Option<String>,
+}
+
+impl When {
+    pub fn any() -> Self {
+        Self::default()
+    }
+
+    pub fn model(mut self, name: &str) -> Self {
+        self.model = Some(name.to_owned());
+        self
+    }
+
+    pub fn system(mut self, text: &str) -> Self {
+        self.system = Some(text.to_owned());
+        self
+    }
+
+    pub fn last(mut self, text: &str) -> Self {
+        self.last = Some(text.to_owned());
+        self
+    }
+
+    pub fn user(mut self, text: &str) -> Self {
+        self.user = Some(text.to_owned());
+        self
+    }
+
+    pub fn anywhere(mut self, text: &str) -> Self {
+        self.anywhere.push(text.to_owned());
+        self
+    }
+
+    pub fn result(mut self, text: &str) -> Self {
+        self.result = Some(text.to_owned());
+        self
+    }
+
+    pub fn result_of(mut self, tool: &str) -> Self {
+        self.result_of = Some(tool.to_owned());
+        self
+    }
+
+    pub fn round(mut self, round: usize) -> Self {
+        self.round = Some(round);
+        self
+    }
+
+    pub fn tool(mut self, tool: &str) -> Self {
+        self.tool = Some(tool.to_owned());
+        self
+    }
+
+    pub(crate) fn matches(&self, asked: &Asked) -> bool {
+        holds(&self.model, |model| asked.model == model)
+            && holds(&self.system, |text| asked.system.contains(text))
+            && holds(&self.last, |text| asked.said.last().is_some_and(|said| said.contains(text)))
+            && holds(&self.user, |text| asked.last_user().contains(text))
+            && self.anywhere.iter().all(|text| heard(asked, text))
+            && holds(&self.result, |text| asked.last_results().iter().any(|result| result.text.contains(text)))
+            && holds(&self.result_of, |tool| asked.last_results().iter().any(|result| result.name == tool))
+            && holds(&self.tool, |tool| asked.tools.iter().any(|name| name == tool))
+            && self.round.is_none_or(|round| asked.round() == round)
+    }
+}
+
+fn holds(field: &Option<String>, test: impl FnOnce(&str) -> bool) -> bool {
+    field.as_deref().is_none_or(test)
+}
+
+fn heard(asked: &Asked, text: &str) -> bool {
+    asked.said.iter().any(|said| !matches!(said, Said::Model { .. }) && said.contains(text))
+}

@@ -1,0 +1,198 @@
+//! One request: read and judged, recorded, answered.
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant},
+};
+
+use axum::{
+    body::{Body, Bytes},
+    extract::{ConnectInfo, State},
+    http::{HeaderName, HeaderValue, Request as HttpRequest, Response, StatusCode, header, request::Parts},
+};
+use serde_json::Value;
+
+use super::{Connection, Shared};
+use crate::{
+    answer::{self, Playbook},
+    asked::Asked,
+    play::{Ending, Player},
+    record::{Request, Violation},
+    refusal::{Kind, Refusal},
+    script::{Fault, Reply},
+    wire::{Heading, Wire},
+};
+
+/// The largest request body that is read; real providers take less.
+const MOST_BYTES: usize = 64 * 1024 * 1024;
+
+pub async fn handle(
+    State(shared): State<Arc<Shared>>,
+    ConnectInfo(connection): ConnectInfo<Connection>,
+    request: HttpRequest<Body>,
+) -> Response<Body> {
+    let (head, body) = request.into_parts();
+    let Ok(bytes) = axum::body::to_bytes(body, MOST_BYTES).await else {
+        return plain(StatusCode::PAYLOAD_TOO_LARGE, "the request is too large or was cut off".to_owned());
+    };
+    let mut request = seen(&shared, connection, &head, &bytes);
+    let Some(wire) = Wire::of_path(&request.path) else {
+        let message = format!("nothing is served at {}", request.path);
+        shared.recorder.violated(Violation { serial: request.serial, path: request.path, message: message.clone() });
+        return plain(StatusCode::NOT_FOUND, message);
+    };
+    let playbook = shared.playbook();
+    let judged = judge(wire, &playbook, &request);
+    request.asked = judged.as_ref().ok().cloned();
+    let (serial, path) = (request.serial, request.path.clone());
+    shared.recorder.keep(request, playbook.script.keep.0);
+    let answered = match judged {
+        Ok(asked) => answer(&shared, &playbook, wire, &asked, serial, bytes.len()).await,
+        Err(refusal) => Err(refusal),
+    };
+    answered.unwrap_or_else(|refusal| {
+        let message =
+            format!("{}{}", refusal.field.as_deref().map(|field| format!("{field}: ")).unwrap_or_default(), refusal.message);
+        shared.recorder.violated(Violation { serial, path, message });
+        refused(wire, &refusal)
+    })
+}
+
+fn seen(shared: &Shared, Connection(connection): Connection, head: &Parts, body: &Bytes) -> Request {
+    let headers = head.headers.iter();
+    Request {
+        serial: shared.recorder.serials.fetch_add(1, Ordering::Relaxed),
+        at: Instant::now(),
+        connection,
+        method: head.method.to_string(),
+        path: head.uri.path().to_owned(),
+        query: head.uri.query().unwrap_or_default().to_owned(),
+        headers: headers
+            .map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
+            .collect(),
+        body: serde_json::from_slice(body).unwrap_or(Value::Null),
+        asked: None,
+    }
+}
+
+fn judge(wire: Wire, playbook: &Playbook, request: &Request) -> Result<Asked, Refusal> {
+    if request.method != "POST" {
+        return Err(Refusal { status: 405, ..Refusal::invalid("Method Not Allowed") });
+    }
+    let heading = Heading { path: &request.path, query: &request.query, headers: &request.headers };
+    wire.authorise(&playbook.script.auth, &heading)?;
+    if !heading.header("content-type").is_some_and(|kind| kind.starts_with("application/json")) {
+        return Err(Refusal { status: 415, ..Refusal::invalid("content-type must be application/json") });
+    }
+    let asked = wire.read(&request.body, &heading)?;
+    if !asked.stream {
+        return Err(Refusal::invalid("this server only streams"));
+    }
+    Ok(asked)
+}
+
+async fn answer(
+    shared: &Arc<Shared>,
+    playbook: &Playbook,
+    wire: Wire,
+    asked: &Asked,
+    serial: u64,
+    asked_bytes: usize,
+) -> Result<Response<Body>, Refusal> {
+    let unscripted = |message| Refusal { kind: Kind::Invalid, ..Refusal::invalid(message) };
+    let reply = playbook.reply(asked).map_err(unscripted)?;
+    if reply.delay_ms > 0 {
+        tokio::time::sleep(Duration::from_millis(reply.delay_ms)).await;
+    }
+    if let Some(response) = instead(shared, wire, reply.fault.as_ref()).await {
+        return Ok(response);
+    }
+    let pace = reply.pace.unwrap_or(playbook.script.pace);
+    let speech = answer::speech(&reply, asked, wire, serial, pace.chunk, asked_bytes).map_err(unscripted)?;
+    let (limit, ending) = ending(wire, &reply);
+    let player = Player {
+        frames: wire.write(&speech),
+        limit,
+        ending,
+        pace,
+        split: reply.split.map(fastrand::Rng::with_seed),
+        stop: shared.stop.clone(),
+        open: Box::new(Open::new(shared)),
+    };
+    let id = HeaderValue::from(serial);
+    let kind = HeaderValue::from_static(wire.content_type());
+    Ok(with(StatusCode::OK, kind, Body::from_stream(player.play()), Some((HeaderName::from_static("request-id"), id))))
+}
+
+/// The response of a fault that leaves no stream.
+async fn instead(shared: &Shared, wire: Wire, fault: Option<&Fault>) -> Option<Response<Body>> {
+    match fault? {
+        Fault::Status { status, body, retry_after } => {
+            let refusal = Refusal::of_status(*status);
+            let body = body.clone().unwrap_or_else(|| wire.refuse(&refusal));
+            let wait = retry_after.as_deref().and_then(|wait| HeaderValue::from_str(wait).ok());
+            let kind = if body.starts_with('<') { "text/html" } else { "application/json" };
+            let header = wait.map(|wait| (header::RETRY_AFTER, wait));
+            Some(with(status_code(*status), HeaderValue::from_static(kind), body.into(), header))
+        }
+        Fault::Html(page) => {
+            Some(with(StatusCode::OK, HeaderValue::from_static("text/html; charset=utf-8"), page.clone().into(), None))
+        }
+        Fault::HangBeforeHead => {
+            shared.stop.cancelled().await;
+            Some(plain(StatusCode::SERVICE_UNAVAILABLE, "the server stops".to_owned()))
+        }
+        Fault::Hang { .. } | Fault::Cut { .. } | Fault::End { .. } | Fault::Error { .. } => None,
+    }
+}
+
+/// How many events are sent, and what follows them.
+fn ending(wire: Wire, reply: &Reply) -> (usize, Ending) {
+    match &reply.fault {
+        Some(Fault::Hang { after }) => (*after, Ending::Hang),
+        Some(Fault::Cut { after }) => (*after, Ending::Cut),
+        Some(Fault::End { after }) => (*after, Ending::End),
+        Some(Fault::Error { after, message }) => {
+            let event = wire.error_event(message);
+            (*after, Ending::Say(event.range(0, event.count())))
+        }
+        Some(Fault::Status { .. } | Fault::Html(_) | Fault::HangBeforeHead) | None => (usize::MAX, Ending::End),
+    }
+}
+
+fn refused(wire: Wire, refusal: &Refusal) -> Response<Body> {
+    let json = HeaderValue::from_static("application/json");
+    with(status_code(refusal.status), json, wire.refuse(refusal).into(), None)
+}
+
+fn plain(status: StatusCode, message: String) -> Response<Body> {
+    with(status, HeaderValue::from_static("text/plain; charset=utf-8"), message.into(), None)
+}
+
+fn status_code(status: u16) -> StatusCode {
+    StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+}
+
+fn with(status: StatusCode, kind: HeaderValue, body: Body, more: Option<(HeaderName, HeaderValue)>) -> Response<Body> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response.headers_mut().extend(more);
+    response
+}
+
+/// Counts a stream for as long as it lives.
+struct Open(Arc<Shared>);
+
+impl Open {
+    fn new(shared: &Arc<Shared>) -> Self {
+        shared.recorder.begin_stream();
+        Self(shared.clone())
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.recorder.end_stream();
+    }
+}

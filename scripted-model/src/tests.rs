@@ -1,0 +1,61 @@
+//! The server over raw HTTP: what each provider takes and refuses, how scripts are played, what goes wrong on demand.
+
+mod anthropic;
+mod examples;
+mod faults;
+mod google;
+mod http;
+mod ollama;
+mod openai;
+mod scripts;
+
+use serde_json::Value;
+
+use crate::{Script, Server};
+use http::{Answer, post};
+
+/// A change to a sound request, and the words of its refusal.
+struct Case {
+    wrong: &'static str,
+    /// Where in the body something is put, as a JSON pointer; `Value::Null` removes it.
+    at: &'static str,
+    put: Value,
+    says: &'static str,
+}
+
+/// Sends the sound request, which must pass, then every spoilt one, which must not.
+async fn judge(path: &str, headers: &[(&str, &str)], sound: &Value, cases: &[Case]) {
+    let server = Server::start(Script::new()).await.unwrap();
+    let passed = post(&server, path, headers, sound).await;
+    assert_eq!(passed.status, 200, "{}", passed.body);
+    assert_eq!(server.violations(), []);
+    for case in cases {
+        let refused = post(&server, path, headers, &spoilt(sound, case)).await;
+        assert_eq!(refused.status, 400, "{}: {}", case.wrong, refused.body);
+        assert!(refused.body.contains(case.says), "{}: {}", case.wrong, refused.body);
+        let json: Value = serde_json::from_str(&refused.body).unwrap();
+        assert!(json.get("error").is_some(), "{}: {}", case.wrong, refused.body);
+    }
+    assert_eq!(server.violations().len(), cases.len());
+}
+
+fn spoilt(sound: &Value, case: &Case) -> Value {
+    let mut body = sound.clone();
+    let (parent, key) = case.at.rsplit_once('/').unwrap();
+    let parent = body.pointer_mut(parent).unwrap_or_else(|| panic!("{}: no {}", case.wrong, case.at));
+    match (parent, &case.put) {
+        (Value::Array(items), Value::Null) => drop(items.remove(key.parse().unwrap())),
+        (Value::Array(items), put) if key == "-" => items.push(put.clone()),
+        (Value::Array(items), put) => items[key.parse::<usize>().unwrap()] = put.clone(),
+        (Value::Object(fields), Value::Null) => drop(fields.remove(key)),
+        (Value::Object(fields), put) => drop(fields.insert(key.to_owned(), put.clone())),
+        (other, _) => panic!("{}: {other} has no parts", case.wrong),
+    }
+    body
+}
+
+/// The JSON of every `data:` line.
+fn events(answer: &Answer) -> Vec<Value> {
+    let data = answer.body.lines().filter_map(|line| line.strip_prefix("data: "));
+    data.filter(|data| *data != "[DONE]").map(|data| serde_json::from_str(data).unwrap()).collect()
+}

@@ -1,0 +1,78 @@
+//! The team of the examples, played against its script by hand: whoever answers first, it gets to the end.
+
+use serde_json::json;
+
+use crate::{Called, Part, Returned, Said, Script, answer::Playbook, asked::Asked, script::Reply};
+
+const LEAD: &str = "You are the lead of a small team.";
+
+fn playbook() -> Playbook {
+    Playbook::new(Script::parse(include_str!("../../../examples/scripts/build-a-cli.json")).unwrap())
+}
+
+fn asked(system: &str, said: Vec<Said>) -> Asked {
+    Asked { system: system.to_owned(), said, ..Asked::default() }
+}
+
+/// The names of the tools that are called, or the text where there is none.
+fn heard(reply: &Reply) -> String {
+    let calls: Vec<&str> =
+        reply.parts.iter().filter_map(|part| if let Part::Call(call) = part { Some(call.name.as_str()) } else { None }).collect();
+    match (calls.is_empty(), reply.parts.first()) {
+        (true, Some(Part::Text(text))) => text.to_string(),
+        _ => calls.join(" "),
+    }
+}
+
+fn user(text: &str) -> Said {
+    Said::User(text.to_owned())
+}
+
+fn round(tool: &str, result: &str) -> [Said; 2] {
+    let (id, name) = ("a".to_owned(), tool.to_owned());
+    let calls = vec![Called { id: id.clone(), name: name.clone() }];
+    [Said::Model { text: String::new(), calls }, Said::Results(vec![Returned { id, name, text: result.to_owned() }])]
+}
+
+#[test]
+fn the_lead_waits_for_both_halves_in_either_order() {
+    let playbook = playbook();
+    let (program, test) = (user("coder: count.sh is in place."), user("tester: count_test.sh is ready."));
+    let cases = [
+        (vec![user("build it")], "list_team"),
+        (vec![user("build it"), program.clone()], "The program is there. I wait for the test."),
+        (vec![user("build it"), test.clone()], "The test is there. I wait for the program."),
+        (vec![user("build it"), program.clone(), test.clone()], "ask_agent"),
+        (vec![user("build it"), test, program], "ask_agent"),
+    ];
+    for (said, expected) in cases {
+        assert_eq!(heard(&playbook.reply(&asked(LEAD, said)).unwrap()), expected);
+    }
+}
+
+#[test]
+fn a_failing_test_is_fixed_and_run_again() {
+    let playbook = playbook();
+    let begun = || vec![user("count.sh is in place. count_test.sh is ready.")];
+    let mut said = begun();
+    for (result, asks) in [("The test fails: FAIL", "coder"), ("Fixed: wc", "tester")] {
+        said.extend(round("ask_agent", result));
+        let reply = playbook.reply(&asked(LEAD, said.clone())).unwrap();
+        let call = reply.parts.iter().find_map(|part| if let Part::Call(call) = part { Some(call) } else { None });
+        assert_eq!(call.unwrap().args["agent"], json!(asks));
+    }
+    said.extend(round("ask_agent", "The test passes: ok"));
+    assert!(heard(&playbook.reply(&asked(LEAD, said)).unwrap()).starts_with("Done."));
+}
+
+#[test]
+fn a_test_whose_run_was_interrupted_is_run_again() {
+    let mut said = vec![user("Please run count_test.sh")];
+    said.extend(round("bash", "interrupted; it may or may not have taken effect"));
+    assert_eq!(heard(&playbook().reply(&asked("You are the tester", said)).unwrap()), "bash");
+}
+
+#[test]
+fn the_other_examples_are_scripts_too() {
+    Script::parse(include_str!("../../../examples/scripts/hello.json")).unwrap();
+}

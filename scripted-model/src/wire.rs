@@ -1,0 +1,150 @@
+//! The wire formats: how each provider reads a request, refuses one and streams an answer.
+
+mod anthropic;
+mod google;
+mod llama_cpp;
+mod ollama;
+mod openai;
+mod tool_schema;
+
+use serde_json::Value;
+
+use crate::{
+    asked::Asked,
+    frames::{FrameWriter, Frames},
+    refusal::Refusal,
+    script::{Auth, Stop, Usage},
+};
+
+/// A provider's format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Wire {
+    Anthropic,
+    OpenAi,
+    Google,
+    Ollama,
+    LlamaCpp,
+}
+
+/// What a check may look at besides the body.
+pub struct Heading<'a> {
+    pub path: &'a str,
+    pub query: &'a str,
+    pub headers: &'a [(String, String)],
+}
+
+/// A reply with its templates filled in, its ids given and its texts ready to be cut.
+#[derive(Debug, Clone)]
+pub struct Speech {
+    /// Distinguishes this answer from every other.
+    pub serial: u64,
+    pub model: String,
+    pub parts: Vec<Spoken>,
+    pub stop: Stop,
+    pub usage: Usage,
+    pub chunk: usize,
+    /// Whether the client asked for usage in the stream (OpenAI).
+    pub include_usage: bool,
+}
+
+#[derive(Debug, Clone)]
+pub enum Spoken {
+    Text(std::sync::Arc<str>),
+    Thinking(std::sync::Arc<str>),
+    Redacted(std::sync::Arc<str>),
+    Call { id: String, name: String, args: String },
+}
+
+impl Heading<'_> {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+}
+
+impl Wire {
+    /// The format of a path, where a known one is served there.
+    pub fn of_path(path: &str) -> Option<Self> {
+        match path {
+            "/v1/messages" => Some(Self::Anthropic),
+            "/v1/chat/completions" => Some(Self::OpenAi),
+            "/api/chat" => Some(Self::Ollama),
+            "/llama_cpp/v1/chat/completions" | "/llama_cpp/chat/completions" => Some(Self::LlamaCpp),
+            _ => google::model_of(path).map(|_| Self::Google),
+        }
+    }
+
+    pub fn authorise(self, auth: &Auth, heading: &Heading<'_>) -> Result<(), Refusal> {
+        match self {
+            Self::Anthropic => anthropic::authorise(auth, heading),
+            Self::OpenAi => openai::authorise(auth, heading),
+            Self::Google => google::authorise(auth, heading),
+            Self::Ollama => ollama::authorise(auth, heading),
+            Self::LlamaCpp => llama_cpp::authorise(auth, heading),
+        }
+    }
+
+    /// Reads a request as strictly as the real one does.
+    pub fn read(self, body: &Value, heading: &Heading<'_>) -> Result<Asked, Refusal> {
+        match self {
+            Self::Anthropic => anthropic::read(body),
+            Self::OpenAi => openai::read(body),
+            Self::Google => google::read(body, heading),
+            Self::Ollama => ollama::read(body),
+            Self::LlamaCpp => llama_cpp::read(body),
+        }
+    }
+
+    /// The body of a refusal.
+    pub fn refuse(self, refusal: &Refusal) -> String {
+        match self {
+            Self::Anthropic => anthropic::refuse(refusal),
+            Self::OpenAi => openai::refuse(refusal),
+            Self::Google => google::refuse(refusal),
+            Self::Ollama => ollama::refuse(refusal),
+            Self::LlamaCpp => llama_cpp::refuse(refusal),
+        }
+    }
+
+    pub fn write(self, speech: &Speech) -> Frames {
+        let mut out = FrameWriter::default();
+        match self {
+            Self::Anthropic => anthropic::write(speech, &mut out),
+            Self::OpenAi => openai::write(speech, &mut out),
+            Self::Google => google::write(speech, &mut out),
+            Self::Ollama => ollama::write(speech, &mut out),
+            Self::LlamaCpp => llama_cpp::write(speech, &mut out),
+        }
+        out.finish()
+    }
+
+    /// An error in the middle of a stream.
+    pub fn error_event(self, message: &str) -> Frames {
+        let mut out = FrameWriter::default();
+        match self {
+            Self::Anthropic => anthropic::error_event(message, &mut out),
+            Self::OpenAi => openai::error_event(message, &mut out),
+            Self::Google => google::error_event(message, &mut out),
+            Self::Ollama => ollama::error_event(message, &mut out),
+            Self::LlamaCpp => llama_cpp::error_event(message, &mut out),
+        }
+        out.finish()
+    }
+
+    pub fn content_type(self) -> &'static str {
+        match self {
+            Self::Anthropic => "text/event-stream; charset=utf-8",
+            Self::OpenAi | Self::Google | Self::LlamaCpp => "text/event-stream",
+            Self::Ollama => "application/x-ndjson",
+        }
+    }
+
+    /// A call id as this provider gives them.
+    pub fn call_id(self, serial: u64, index: usize) -> String {
+        match self {
+            Self::Anthropic => format!("toolu_{serial:08x}{index:02x}"),
+            Self::OpenAi | Self::Ollama => format!("call_{serial:08x}{index:02x}"),
+            Self::Google => String::new(), // it tells calls apart by name and order
+            Self::LlamaCpp => format!("{serial:030x}{index:02x}"),
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Anthropic's messages, version 2023-06-01.
+
+mod read;
+mod write;
+
+use serde_json::json;
+
+use super::Heading;
+use crate::{
+    refusal::{Kind, Refusal},
+    script::Auth,
+};
+
+pub use read::read;
+pub use write::{error_event, write};
+
+pub fn authorise(auth: &Auth, heading: &Heading<'_>) -> Result<(), Refusal> {
+    if heading.header("anthropic-version") != Some("2023-06-01") {
+        return Err(Refusal::invalid("anthropic-version: header is required"));
+    }
+    match (auth, heading.header("x-api-key")) {
+        (Auth::Off, _) => Ok(()),
+        (_, None | Some("")) => Err(Refusal::auth(401, "x-api-key header is required")),
+        (Auth::Key(key), Some(given)) if key != given => Err(Refusal::auth(401, "invalid x-api-key")),
+        (Auth::Present | Auth::Key(_), Some(_)) => Ok(()),
+    }
+}
+
+pub fn refuse(refusal: &Refusal) -> String {
+    let kind = match (refusal.kind, refusal.status) {
+        (Kind::Auth, 403) => "permission_error",
+        (Kind::Auth, _) => "authentication_error",
+        (Kind::Invalid, 413) => "request_too_large",
+        (Kind::Invalid, _) => "invalid_request_error",
+        (Kind::NotFound, _) => "not_found_error",
+        (Kind::RateLimit, _) => "rate_limit_error",
+        (Kind::Overloaded, _) => "overloaded_error",
+        (Kind::Internal, _) => "api_error",
+    };
+    let message = match &refusal.field {
+        Some(field) => format!("{field}: {}", refusal.message),
+        None => refusal.message.clone(),
+    };
+    json!({"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_scripted"}).to_string()
+}
+
+/// The signature of a thinking text: the same text always carries the same one, so that none need be remembered.
+fn signature(thinking: &str) -> String {
+    let hash = thinking.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3) // FNV-1a
+    });
+    format!("EqQB{hash:016x}Cg==")
+}

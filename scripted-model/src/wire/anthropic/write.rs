@@ -1,0 +1,117 @@
+//! The stream of an answer: a message's start, its content blocks one after the other, its end.
+
+use super::signature;
+use crate::{
+    frames::{
+        FrameWriter,
+        Piece::{Json, Number, Raw},
+        chunks,
+    },
+    script::Stop,
+    wire::{Speech, Spoken},
+};
+
+pub fn write(speech: &Speech, out: &mut FrameWriter) {
+    start(speech, out);
+    for (index, part) in speech.parts.iter().enumerate() {
+        block(index as u64, part, speech.chunk, out);
+    }
+    end(speech, out);
+}
+
+fn start(speech: &Speech, out: &mut FrameWriter) {
+    let usage = speech.usage;
+    let fresh = usage.input.saturating_sub(usage.cache_read + usage.cache_write);
+    out.frame(&[
+        Raw("event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"msg_"),
+        Number(speech.serial),
+        Raw("\",\"type\":\"message\",\"role\":\"assistant\",\"model\":"),
+        Json(&speech.model),
+        Raw(",\"content\":[],\"stop_reason\":null,\"stop_sequence\":null,\"usage\":{\"input_tokens\":"),
+        Number(fresh),
+        Raw(",\"cache_creation_input_tokens\":"),
+        Number(usage.cache_write),
+        Raw(",\"cache_read_input_tokens\":"),
+        Number(usage.cache_read),
+        Raw(",\"output_tokens\":1}}}\n\n"),
+    ]);
+    out.frame(&[Raw("event: ping\ndata: {\"type\": \"ping\"}\n\n")]);
+}
+
+fn block(index: u64, part: &Spoken, chunk: usize, out: &mut FrameWriter) {
+    match part {
+        Spoken::Text(text) => {
+            open(index, &[Raw("{\"type\":\"text\",\"text\":\"\"}")], out);
+            deltas(index, "text_delta\",\"text", chunks(text, chunk), out);
+        }
+        Spoken::Thinking(text) => {
+            open(index, &[Raw("{\"type\":\"thinking\",\"thinking\":\"\",\"signature\":\"\"}")], out);
+            deltas(index, "thinking_delta\",\"thinking", chunks(text, chunk), out);
+            deltas(index, "signature_delta\",\"signature", [signature(text).as_str()], out);
+        }
+        Spoken::Redacted(data) => {
+            open(index, &[Raw("{\"type\":\"redacted_thinking\",\"data\":"), Json(data), Raw("}")], out);
+        }
+        Spoken::Call { id, name, args } => {
+            let named = [Raw("{\"type\":\"tool_use\",\"id\":"), Json(id), Raw(",\"name\":"), Json(name), Raw(",\"input\":{}}")];
+            open(index, &named, out);
+            let args = if args == "{}" { "" } else { args };
+            deltas(index, "input_json_delta\",\"partial_json", std::iter::once("").chain(chunks(args, chunk)), out);
+        }
+    }
+    out.frame(&[
+        Raw("event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":"),
+        Number(index),
+        Raw("}\n\n"),
+    ]);
+}
+
+fn open(index: u64, block: &[crate::frames::Piece<'_>], out: &mut FrameWriter) {
+    out.pieces(&[
+        Raw("event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":"),
+        Number(index),
+        Raw(",\"content_block\":"),
+    ]);
+    out.pieces(block);
+    out.frame(&[Raw("}\n\n")]);
+}
+
+/// `kind` is the delta's type and, after a quote and a comma, the name of its field.
+fn deltas<'a>(index: u64, kind: &str, texts: impl IntoIterator<Item = &'a str>, out: &mut FrameWriter) {
+    for text in texts {
+        out.frame(&[
+            Raw("event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":"),
+            Number(index),
+            Raw(",\"delta\":{\"type\":\""),
+            Raw(kind),
+            Raw("\":"),
+            Json(text),
+            Raw("}}\n\n"),
+        ]);
+    }
+}
+
+fn end(speech: &Speech, out: &mut FrameWriter) {
+    let reason = match speech.stop {
+        Stop::End => "end_turn",
+        Stop::ToolUse => "tool_use",
+        Stop::Length => "max_tokens",
+        Stop::Refusal => "refusal",
+    };
+    out.frame(&[
+        Raw("event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":"),
+        Json(reason),
+        Raw(",\"stop_sequence\":null},\"usage\":{\"output_tokens\":"),
+        Number(speech.usage.output),
+        Raw("}}\n\n"),
+    ]);
+    out.frame(&[Raw("event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n")]);
+}
+
+pub fn error_event(message: &str, out: &mut FrameWriter) {
+    out.frame(&[
+        Raw("event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":"),
+        Json(message),
+        Raw("}}\n\n"),
+    ]);
+}

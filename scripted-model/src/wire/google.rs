@@ -1,0 +1,64 @@
+//! Google's `streamGenerateContent`, v1beta, as server-sent events.
+
+mod contents;
+mod read;
+mod write;
+
+use serde_json::json;
+
+use super::Heading;
+use crate::{
+    refusal::{Kind, Refusal},
+    script::Auth,
+};
+
+pub use read::read;
+pub use write::{error_event, write};
+
+const BEFORE_MODEL: &str = "/v1beta/models/";
+const AFTER_MODEL: &str = ":streamGenerateContent";
+
+/// The model a path names.
+pub fn model_of(path: &str) -> Option<&str> {
+    let model = path.strip_prefix(BEFORE_MODEL)?.strip_suffix(AFTER_MODEL)?;
+    (!model.is_empty() && !model.contains('/')).then_some(model)
+}
+
+pub fn authorise(auth: &Auth, heading: &Heading<'_>) -> Result<(), Refusal> {
+    let in_query = heading.query.split('&').find_map(|pair| pair.strip_prefix("key="));
+    match (auth, heading.header("x-goog-api-key").or(in_query)) {
+        (Auth::Off, _) => Ok(()),
+        (_, None | Some("")) => Err(Refusal::auth(
+            403,
+            "Method doesn't allow unregistered callers (callers without established identity). \
+             Please use API Key or other form of API consumer identity to call this API.",
+        )),
+        (Auth::Key(key), Some(given)) if key != given => {
+            Err(Refusal::auth(400, "API key not valid. Please pass a valid API key."))
+        }
+        (Auth::Present | Auth::Key(_), Some(_)) => Ok(()),
+    }
+}
+
+pub fn refuse(refusal: &Refusal) -> String {
+    let status = match (refusal.kind, refusal.status) {
+        (Kind::Auth, 401) => "UNAUTHENTICATED",
+        (Kind::Auth, 403) => "PERMISSION_DENIED",
+        (Kind::Invalid | Kind::Auth, _) => "INVALID_ARGUMENT",
+        (Kind::NotFound, _) => "NOT_FOUND",
+        (Kind::RateLimit, _) => "RESOURCE_EXHAUSTED",
+        (Kind::Overloaded, _) => "UNAVAILABLE",
+        (Kind::Internal, _) => "INTERNAL",
+    };
+    let message = match &refusal.field {
+        Some(field) => format!("* GenerateContentRequest.{field}: {}", refusal.message),
+        None => refusal.message.clone(),
+    };
+    json!({"error": {"code": refusal.status, "message": message, "status": status}}).to_string()
+}
+
+/// The signature of a call, the same for the same tool, so that none need be remembered.
+fn signature(tool: &str) -> String {
+    let hash = tool.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)); // FNV-1a
+    format!("CgQ{hash:08x}Eg==")
+}

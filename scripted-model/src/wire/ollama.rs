@@ -1,0 +1,25 @@
+//! Ollama's own chat, as lines of JSON.
+
+mod read;
+mod write;
+
+use serde_json::json;
+
+use super::Heading;
+use crate::{refusal::Refusal, script::Auth};
+
+pub use read::read;
+pub use write::{error_event, write};
+
+/// A local server asks for no key; one that does takes it as its cloud does.
+pub fn authorise(auth: &Auth, heading: &Heading<'_>) -> Result<(), Refusal> {
+    let given = heading.header("authorization").and_then(|value| value.strip_prefix("Bearer "));
+    match auth {
+        Auth::Key(key) if given != Some(key) => Err(Refusal::auth(401, "unauthorized")),
+        Auth::Key(_) | Auth::Present | Auth::Off => Ok(()),
+    }
+}
+
+pub fn refuse(refusal: &Refusal) -> String {
+    json!({"error": refusal.message}).to_string()
+}

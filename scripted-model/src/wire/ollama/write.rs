@@ -1,0 +1,69 @@
+//! The stream of an answer: a line a delta, the last one with why it ended and what it cost.
+
+use crate::{
+    frames::{
+        FrameWriter,
+        Piece::{self, Json, Number, Raw},
+        chunks,
+    },
+    script::Stop,
+    wire::{Speech, Spoken},
+};
+
+pub fn write(speech: &Speech, out: &mut FrameWriter) {
+    for (index, part) in speech.parts.iter().enumerate() {
+        match part {
+            Spoken::Text(text) => {
+                for text in chunks(text, speech.chunk) {
+                    line(speech, &[Raw("\"content\":"), Json(text)], out);
+                }
+            }
+            Spoken::Thinking(text) => {
+                for text in chunks(text, speech.chunk) {
+                    line(speech, &[Raw("\"content\":\"\",\"thinking\":"), Json(text)], out);
+                }
+            }
+            Spoken::Redacted(_) => (), // there is no such thing here
+            Spoken::Call { id, name, args } => {
+                let call = [Raw("\"content\":\"\",\"tool_calls\":[{\"id\":"), Json(id), Raw(",\"function\":{\"index\":")];
+                out.pieces(&begin(speech));
+                out.pieces(&call);
+                out.pieces(&[Number(index as u64), Raw(",\"name\":"), Json(name), Raw(",\"arguments\":"), Raw(args)]);
+                out.frame(&[Raw("}}]},\"done\":false}\n")]);
+            }
+        }
+    }
+    end(speech, out);
+}
+
+fn begin(speech: &Speech) -> [Piece<'_>; 3] {
+    let rest = ",\"created_at\":\"2026-01-01T00:00:00.000000Z\",\"message\":{\"role\":\"assistant\",";
+    [Raw("{\"model\":"), Json(&speech.model), Raw(rest)]
+}
+
+fn line(speech: &Speech, message: &[Piece<'_>], out: &mut FrameWriter) {
+    out.pieces(&begin(speech));
+    out.pieces(message);
+    out.frame(&[Raw("},\"done\":false}\n")]);
+}
+
+fn end(speech: &Speech, out: &mut FrameWriter) {
+    let reason = match speech.stop {
+        Stop::End | Stop::ToolUse | Stop::Refusal => "stop",
+        Stop::Length => "length",
+    };
+    out.pieces(&begin(speech));
+    out.frame(&[
+        Raw("\"content\":\"\"},\"done\":true,\"done_reason\":"),
+        Json(reason),
+        Raw(",\"total_duration\":1000000,\"load_duration\":1000,\"prompt_eval_count\":"),
+        Number(speech.usage.input),
+        Raw(",\"prompt_eval_duration\":1000,\"eval_count\":"),
+        Number(speech.usage.output),
+        Raw(",\"eval_duration\":1000}\n"),
+    ]);
+}
+
+pub fn error_event(message: &str, out: &mut FrameWriter) {
+    out.frame(&[Raw("{\"error\":"), Json(message), Raw("}\n")]);
+}

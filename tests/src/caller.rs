@@ -1,0 +1,118 @@
+//! A client that is nothing but a NATS connection: what it sends and reads is the protocol's JSON.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use async_nats::Client;
+use bytes::Bytes;
+use planck_common::{
+    command::{Accepted, AgentInfo, AgentVerb, Events, Messages, SessionInfo, SessionVerb, SessionsVerb, Snapshot, Started},
+    envelope::Envelope,
+    message::Message,
+    reply::{self, Refusal, ReplyError},
+    subject::{Address, LIST, Target},
+};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use crate::eventually::PATIENCE;
+
+/// Asks; every answer is awaited for a bounded time.
+#[derive(Clone)]
+pub struct Caller {
+    pub nats: Client,
+}
+
+impl Caller {
+    pub async fn connect(url: &str) -> Result<Self> {
+        let options = async_nats::ConnectOptions::new().request_timeout(Some(PATIENCE)).ping_interval(Duration::from_secs(1));
+        Ok(Self { nats: options.connect(url).await? })
+    }
+
+    /// The bytes that answer a request, whatever they are.
+    pub async fn raw(&self, subject: &str, body: impl Into<Bytes>) -> Result<async_nats::Message> {
+        let asked = self.nats.request(subject.to_owned(), body.into());
+        let answer = timeout(PATIENCE, asked).await.with_context(|| format!("silence on {subject}"))?;
+        answer.with_context(|| format!("asking {subject}"))
+    }
+
+    /// The `ok` of an answer, or the refusal.
+    pub async fn try_ask<T: DeserializeOwned>(&self, to: &Address, body: &Value) -> Result<Result<T, Refusal>> {
+        let answer = self.raw(&to.to_string(), body.to_string()).await?;
+        match reply::decode(&answer.payload) {
+            Ok(ok) => Ok(Ok(ok)),
+            Err(ReplyError::Refused(refusal)) => Ok(Err(refusal)),
+            Err(error) => Err(error).with_context(|| format!("{to}: {}", String::from_utf8_lossy(&answer.payload))),
+        }
+    }
+
+    pub async fn ask<T: DeserializeOwned>(&self, to: &Address, body: &Value) -> Result<T> {
+        self.try_ask(to, body).await?.map_err(|refusal| anyhow::anyhow!("{to} {body}: {refusal}"))
+    }
+
+    /// Why a request is refused.
+    pub async fn refusal(&self, to: &Address, body: &Value) -> Result<Refusal> {
+        let answer: Result<Value, Refusal> = self.try_ask(to, body).await?;
+        answer.err().with_context(|| format!("{to} {body} was not refused"))
+    }
+
+    pub async fn start(&self, body: &Value) -> Result<Started> {
+        self.ask(&sessions(SessionsVerb::Start), body).await
+    }
+
+    pub async fn prompt(&self, session: &str, text: &str) -> Result<Accepted> {
+        self.ask(&session_at(session, SessionVerb::Prompt), &json!({ "text": text })).await
+    }
+
+    pub async fn session(&self, session: &str) -> Result<SessionInfo> {
+        self.ask(&session_at(session, SessionVerb::Info), &json!({})).await
+    }
+
+    pub async fn agent(&self, agent: &str) -> Result<AgentInfo> {
+        self.ask(&agent_at(agent, AgentVerb::Info), &json!({})).await
+    }
+
+    pub async fn snapshot(&self, agent: &str) -> Result<Snapshot> {
+        self.ask(&agent_at(agent, AgentVerb::Snapshot), &json!({})).await
+    }
+
+    /// The whole log from a place on, page by page.
+    pub async fn log(&self, session: &str, mut from: i64) -> Result<Vec<Envelope>> {
+        let mut log = Vec::new();
+        loop {
+            let page: Events = self.ask(&session_at(session, SessionVerb::Events), &json!({ "from": from })).await?;
+            for event in &page.events {
+                log.push(serde_json::from_str(event.get())?);
+            }
+            if page.next > page.head {
+                return Ok(log);
+            }
+            from = page.next;
+        }
+    }
+
+    /// The messages from the latest checkpoint on, of one agent or of all.
+    pub async fn messages(&self, session: &str, agent: Option<&str>) -> Result<Vec<Message>> {
+        let body = json!({ "agent": agent });
+        let page: Messages = self.ask(&session_at(session, SessionVerb::Messages), &body).await?;
+        Ok(page.messages.iter().map(|message| serde_json::from_str(message.get())).collect::<Result<_, _>>()?)
+    }
+}
+
+pub fn sessions(verb: SessionsVerb) -> Address {
+    Address::new(Target::Sessions, verb.name())
+}
+
+pub fn session_at(session: &str, verb: SessionVerb) -> Address {
+    Address::session(session, verb.name())
+}
+
+pub fn agent_at(agent: &str, verb: AgentVerb) -> Address {
+    Address::agent(agent, verb.name())
+}
+
+/// What is only listed.
+pub fn list_of(target: Target) -> Address {
+    Address::new(target, LIST)
+}

@@ -1,0 +1,123 @@
+//! A person's machine without NATS: a folder to work in, a scripted model that every provider's name leads to, and `planck`
+//! run to its end.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail};
+use planck_common::{envelope::Envelope, event::EventKind};
+use planck_scripted_model::{Script, Server};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::{process::Command, time::timeout};
+
+use crate::node::planck_in;
+
+/// How long a command may take.
+const LONG: Duration = Duration::from_secs(90);
+
+pub struct Desk {
+    pub model: Server,
+    folder: TempDir,
+}
+
+/// What a command came to.
+#[derive(Debug)]
+pub struct Ran {
+    pub code: i32,
+    pub out: String,
+    pub err: String,
+}
+
+impl Desk {
+    pub async fn start(script: Script) -> Result<Self> {
+        let folder = TempDir::new()?;
+        for name in ["home", "work"] {
+            std::fs::create_dir(folder.path().join(name))?;
+        }
+        Ok(Self { model: Server::start(script).await?, folder })
+    }
+
+    /// The folder that `planck` is run in.
+    pub fn work(&self) -> PathBuf {
+        self.folder.path().join("work")
+    }
+
+    /// Beside it.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Writes a file in the working folder, with the folders above it.
+    pub fn write(&self, path: &str, text: &str) -> Result<()> {
+        let path = self.work().join(path);
+        std::fs::create_dir_all(path.parent().context("a file is in a folder")?)?;
+        Ok(std::fs::write(path, text)?)
+    }
+
+    pub fn read(&self, path: &str) -> Result<String> {
+        std::fs::read_to_string(self.work().join(path)).with_context(|| format!("no {path}"))
+    }
+
+    /// A command whose providers are all the scripted model.
+    pub fn planck(&self, arguments: &[&str]) -> Result<Command> {
+        let mut command = planck_in(&self.work())?;
+        command.args(arguments).env("HOME", self.folder.path().join("home"));
+        for name in ["ANTHROPIC", "OPENAI", "GOOGLE"] {
+            command.env(format!("{name}_API_KEY"), "key-0123456789");
+        }
+        for name in ["ANTHROPIC", "GOOGLE", "OLLAMA"] {
+            command.env(format!("PLANCK_PROVIDERS_{name}_BASE_URL"), self.model.url());
+        }
+        command.env("OPENAI_BASE_URL", self.model.openai_url());
+        command.env("PLANCK_PROVIDERS_SCRIPTED_BASE_URL", self.model.openai_url());
+        command.env("PLANCK_PROVIDERS_LLAMA_CPP_BASE_URL", self.model.llama_cpp_url());
+        Ok(command)
+    }
+
+    pub async fn run(&self, arguments: &[&str]) -> Result<Ran> {
+        run(self.planck(arguments)?).await
+    }
+
+    /// A prompt to one agent, and every event of it.
+    pub async fn prompt(&self, model: &str, prompt: &str) -> Result<(Ran, Vec<Envelope>)> {
+        let ran = self.run(&["run", "--json", "--model", model, prompt]).await?;
+        let events = ran.events()?;
+        Ok((ran, events))
+    }
+
+    /// Fails if the model was asked what a real one would refuse.
+    pub fn check_model(&self) -> Result<()> {
+        match self.model.violations().as_slice() {
+            [] => Ok(()),
+            violations => bail!("the model was asked wrongly: {violations:#?}"),
+        }
+    }
+}
+
+/// Runs a command to its end.
+pub async fn run(mut command: Command) -> Result<Ran> {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let done = timeout(LONG, command.output()).await.with_context(|| format!("it does not end: {command:?}"))??;
+    Ok(Ran {
+        code: done.status.code().context("it was killed")?,
+        out: String::from_utf8(done.stdout)?,
+        err: String::from_utf8(done.stderr)?,
+    })
+}
+
+impl Ran {
+    /// The events that `--json` writes.
+    pub fn events(&self) -> Result<Vec<Envelope>> {
+        self.out.lines().map(|line| serde_json::from_str(line).with_context(|| format!("no event: {line}"))).collect()
+    }
+}
+
+/// What the events of a kind say, in order.
+pub fn of_kind(events: &[Envelope], kind: EventKind) -> Vec<Value> {
+    let found = events.iter().filter(|event| event.kind == kind.name());
+    found.filter_map(|event| serde_json::from_str(event.data.get()).ok()).collect()
+}

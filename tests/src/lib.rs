@@ -1,0 +1,10 @@
+//! The private worlds that tests run in: a nats-server, a database, a scripted model, node processes.
+
+pub mod caller;
+pub mod desk;
+pub mod eventually;
+pub mod nats;
+pub mod node;
+pub mod postgres;
+pub mod recorder;
+pub mod world;

@@ -1,0 +1,235 @@
+//! A private nats-server: its own port, its own folder, gone with the test whatever becomes of it.
+
+mod cluster;
+
+use std::{
+    env, fs,
+    io::{BufRead, BufReader, Read, Write as _},
+    net::{SocketAddr, TcpListener, TcpStream},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use tempfile::TempDir;
+
+pub use cluster::NatsCluster;
+
+/// How long the server may take to start or stop.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Runs the server as a child and kills it when its own standard input ends, which it does however the test process dies.
+const GUARD: &str = r#""$@" >"$LOG" 2>&1 </dev/null & echo $!; cat >/dev/null; kill -9 $! 2>/dev/null; wait"#;
+
+/// A server with JetStream, the settings of `deploy/nats.conf` and whatever a test adds. Dropping it kills it.
+pub struct NatsServer {
+    folder: TempDir,
+    port: u16,
+    monitor_port: u16,
+    name: String,
+    config: String,
+    running: Option<Running>,
+}
+
+struct Running {
+    guard: Child,
+    pid: Pid,
+}
+
+impl NatsServer {
+    /// Starts a server.
+    pub fn start() -> Result<Self> {
+        Self::start_with("")
+    }
+
+    /// Starts a server with more lines of configuration: users, limits.
+    pub fn start_with(config: &str) -> Result<Self> {
+        Self::start_as("test", config)
+    }
+
+    fn start_as(name: &str, config: &str) -> Result<Self> {
+        let (folder, port, monitor_port) = (TempDir::new()?, free_port()?, free_port()?);
+        let mut server = Self { folder, port, monitor_port, name: name.into(), config: config.into(), running: None };
+        server.restart()?;
+        Ok(server)
+    }
+
+    pub fn url(&self) -> String {
+        format!("nats://127.0.0.1:{}", self.port)
+    }
+
+    /// The process id; `None` while it is stopped.
+    pub fn pid(&self) -> Option<i32> {
+        self.running.as_ref().map(|running| running.pid.as_raw())
+    }
+
+    /// Asks it to stop, and waits until it has.
+    pub fn stop(&mut self) -> Result<()> {
+        self.end(Signal::SIGTERM)
+    }
+
+    /// Kills it.
+    pub fn kill(&mut self) -> Result<()> {
+        self.end(Signal::SIGKILL)
+    }
+
+    /// Freezes it, so that connections stay open and nothing answers.
+    pub fn pause(&self) -> Result<()> {
+        self.signal(Signal::SIGSTOP)
+    }
+
+    pub fn resume(&self) -> Result<()> {
+        self.signal(Signal::SIGCONT)
+    }
+
+    /// Starts it again on the same port and folder.
+    pub fn restart(&mut self) -> Result<()> {
+        if self.running.is_some() {
+            self.kill()?;
+        }
+        let file = self.write_config()?;
+        self.running = Some(Running::start(&find_server()?, &file, &self.log_file())?);
+        self.wait_until_ready().with_context(|| format!("nats-server did not start; its log:\n{}", self.log()))
+    }
+
+    /// A page of its monitoring: `/varz`, `/connz`, `/jsz`.
+    pub fn monitor(&self, page: &str) -> Result<serde_json::Value> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.monitor_port))?;
+        write!(stream, "GET {page} HTTP/1.0\r\n\r\n")?;
+        let mut response = String::new();
+        stream.read_to_string(&mut response)?;
+        let (_, body) = response.split_once("\r\n\r\n").context("no body")?;
+        Ok(serde_json::from_str(body)?)
+    }
+
+    /// What it wrote to its log.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.log_file()).unwrap_or_default()
+    }
+
+    fn log_file(&self) -> PathBuf {
+        self.folder.path().join("nats.log")
+    }
+
+    fn write_config(&self) -> Result<PathBuf> {
+        let folder = self.folder.path();
+        let settings = ["ping_interval: \"2s\"", "ping_max: 2", "write_deadline: \"3s\"", "no_fast_producer_stall: true"];
+        let limits = if self.config.contains("max_payload") { "" } else { "max_payload: 8MB" };
+        let text = format!(
+            "listen: 127.0.0.1:{}\nhttp: 127.0.0.1:{}\nserver_name: {}\njetstream {{ store_dir: {:?} }}\n{}\n{limits}\n{}\n",
+            self.port,
+            self.monitor_port,
+            self.name,
+            folder.join("jetstream"),
+            settings.join("\n"),
+            self.config
+        );
+        let file = folder.join("nats.conf");
+        fs::write(&file, text)?;
+        Ok(file)
+    }
+
+    fn wait_until_ready(&self) -> Result<()> {
+        let address = SocketAddr::from(([127, 0, 0, 1], self.port));
+        let until = Instant::now() + PATIENCE;
+        while Instant::now() < until {
+            if greets(address) {
+                return Ok(());
+            }
+            if self.running.as_ref().is_some_and(|running| !running.is_alive()) {
+                bail!("it ended at once");
+            }
+            sleep(Duration::from_millis(10));
+        }
+        bail!("nothing answers on port {} after {PATIENCE:?}", self.port)
+    }
+
+    fn signal(&self, signal: Signal) -> Result<()> {
+        let running = self.running.as_ref().context("the server is not running")?;
+        Ok(kill(running.pid, signal)?)
+    }
+
+    fn end(&mut self, signal: Signal) -> Result<()> {
+        let Some(running) = self.running.take() else { return Ok(()) };
+        kill(running.pid, signal)?;
+        let until = Instant::now() + PATIENCE;
+        while running.is_alive() && Instant::now() < until {
+            sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+}
+
+impl Running {
+    fn start(server: &Path, config: &Path, log: &Path) -> Result<Self> {
+        let mut guard = Command::new("sh")
+            .args(["-c", GUARD, "nats-server"])
+            .arg(server)
+            .arg("-c")
+            .arg(config)
+            .env("LOG", log)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .context("cannot run `sh`")?;
+        let mut pid = String::new();
+        BufReader::new(guard.stdout.take().context("no output of the guard")?).read_line(&mut pid)?;
+        let pid = Pid::from_raw(pid.trim().parse().context("no process id from the guard")?);
+        Ok(Self { guard, pid })
+    }
+
+    /// Its guard reaps it only at the end, so the id stays its own until then.
+    fn is_alive(&self) -> bool {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
+        let state = stat.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next());
+        !matches!(state, None | Some('Z' | 'X'))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.guard.stdin.take());
+        let _ended = self.guard.wait();
+    }
+}
+
+fn greets(address: SocketAddr) -> bool {
+    let Ok(mut stream) = TcpStream::connect_timeout(&address, Duration::from_millis(200)) else { return false };
+    let _timeout = stream.set_read_timeout(Some(Duration::from_secs(1)));
+    let mut greeting = [0; 4];
+    let greeted = stream.read_exact(&mut greeting).is_ok() && &greeting == b"INFO";
+    let _bye = stream.flush();
+    greeted
+}
+
+/// A port nobody listens on now.
+pub fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+/// `NATS_SERVER`, else `nats-server` on the PATH, else the one that `make tools` puts under `.tools/bin`.
+pub fn find_server() -> Result<PathBuf> {
+    find("NATS_SERVER", "nats-server").context(
+        "no nats-server: tests need one of version 2.12 or later. Run `make tools`, or install it and put it on the PATH, or set NATS_SERVER",
+    )
+}
+
+/// The `nats` command line client; tests that drive it say loudly when there is none.
+pub fn find_cli() -> Result<PathBuf> {
+    find("NATS_CLI", "nats").context("no `nats` on the PATH: install the NATS command line client, or set NATS_CLI")
+}
+
+fn find(variable: &str, name: &str) -> Option<PathBuf> {
+    let named = env::var_os(variable).map(PathBuf::from);
+    let path = env::var_os("PATH").unwrap_or_default();
+    let on_path = env::split_paths(&path).map(|folder| folder.join(name)).collect::<Vec<_>>();
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/bin").join(name);
+    named.into_iter().chain(on_path).chain([own]).find(|file| file.is_file())
+}

@@ -1,0 +1,142 @@
+//! A real `planck node` process with a log of its own. It is stopped or killed by its process id, and gone with its owner.
+
+use std::{
+    env,
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::{ExitStatus, Stdio},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use planck_common::NodeId;
+use serde_json::Value;
+use tokio::{
+    process::{Child, Command},
+    time::timeout,
+};
+
+use crate::eventually::{PATIENCE, within};
+
+/// How long a node may take to leave.
+const LEAVE: Duration = Duration::from_secs(15);
+
+/// Dropping it kills it.
+pub struct Node {
+    child: Child,
+    pid: Pid,
+    log: PathBuf,
+    id: NodeId,
+}
+
+/// The `planck` that was built with these tests.
+pub fn planck() -> Result<PathBuf> {
+    let test = env::current_exe()?;
+    let target = test.ancestors().nth(2).context("the test's binary has no folder")?;
+    let planck = target.join("planck");
+    if !planck.is_file() {
+        bail!("no {}: these tests drive the real binary; run `cargo build -p planck-node` first", planck.display());
+    }
+    Ok(planck)
+}
+
+/// A `planck` command that sees nothing of the machine's own configuration.
+pub fn planck_in(folder: &Path) -> Result<Command> {
+    // The child dies with the test's thread, however that ends.
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig=KILL", "--"]).arg(planck()?).current_dir(folder).env_clear().env("HOME", folder);
+    if let Some(path) = env::var_os("PATH") {
+        command.env("PATH", path);
+    }
+    command.stdin(Stdio::null()).kill_on_drop(true);
+    Ok(command)
+}
+
+/// Whether a process of this machine has these words on its command line, whatever it sees of its own id.
+pub fn runs(words: &str) -> bool {
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let mut lines = processes.filter_map(|process| fs::read(process.path().join("cmdline")).ok());
+    lines.any(|line| String::from_utf8_lossy(&line).replace('\0', " ").contains(words))
+}
+
+impl Node {
+    /// Runs the command, which is to be a node's, and waits until it is in service.
+    pub async fn start(mut command: Command, log: PathBuf) -> Result<Self> {
+        let file = File::create(&log)?;
+        let mut child = command.stdout(file.try_clone()?).stderr(file).spawn().context("cannot run `setpriv`")?;
+        let pid = Pid::from_raw(i32::try_from(child.id().context("it ended at once")?)?);
+        let ready = within(PATIENCE, "the node is in service", async || {
+            let ended = child.try_wait().ok().flatten();
+            in_service(&log).map(Ok).or(ended.map(Err))
+        });
+        match ready.await.with_context(|| read(&log))? {
+            Ok(id) => Ok(Self { child, pid, log, id }),
+            Err(status) => bail!("the node ended with {status}; its log:\n{}", read(&log)),
+        }
+    }
+
+    pub fn id(&self) -> &NodeId {
+        &self.id
+    }
+
+    pub fn pid(&self) -> i32 {
+        self.pid.as_raw()
+    }
+
+    /// All it has logged.
+    pub fn log(&self) -> String {
+        read(&self.log)
+    }
+
+    /// Kills it without a word, and waits until it is dead.
+    pub async fn kill(&mut self) -> Result<()> {
+        kill(self.pid, Signal::SIGKILL)?;
+        self.child.wait().await?;
+        Ok(())
+    }
+
+    /// Asks it to leave, and waits until it has. Fails if that was not in order, or if its log has warnings, errors or panics.
+    pub async fn leave(self) -> Result<()> {
+        self.leave_despite(&[]).await
+    }
+
+    /// [`leave`](Self::leave), with warnings that hold one of these texts excused.
+    pub async fn leave_despite(mut self, excused: &[&str]) -> Result<()> {
+        kill(self.pid, Signal::SIGTERM)?;
+        let ended = timeout(LEAVE, self.child.wait()).await;
+        let status: ExitStatus = ended.with_context(|| format!("the node does not leave; its log:\n{}", self.log()))??;
+        let complaints = self.complaints(excused);
+        if !status.success() || !complaints.is_empty() {
+            bail!("the node left with {status} and complained:\n{}", complaints.join("\n"));
+        }
+        Ok(())
+    }
+
+    /// Warnings, errors, and what is no log line at all, as panics are.
+    pub fn complaints(&self, excused: &[&str]) -> Vec<String> {
+        let log = self.log();
+        let bad = log.lines().filter(|line| is_complaint(line) && !excused.iter().any(|text| line.contains(text)));
+        bad.map(str::to_owned).collect()
+    }
+}
+
+fn is_complaint(line: &str) -> bool {
+    let Ok(entry) = serde_json::from_str::<Value>(line) else { return !line.trim().is_empty() };
+    matches!(entry.get("level").and_then(Value::as_str), Some("WARN" | "ERROR"))
+}
+
+fn in_service(log: &Path) -> Option<NodeId> {
+    let log = read(log);
+    let entries = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let said = |entry: &Value| entry.get("message").and_then(Value::as_str) == Some("the node is in service");
+    let entry = entries.into_iter().find(said)?;
+    NodeId::parse(entry.get("node")?.as_str()?).ok()
+}
+
+fn read(log: &Path) -> String {
+    fs::read_to_string(log).unwrap_or_default()
+}

@@ -1,0 +1,90 @@
+//! A private Postgres database per test: in the server that `DATABASE_URL` names, else in one server per test process,
+//! which ends and takes its files with it when the process does, however that ends.
+
+mod programs;
+mod server;
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering},
+};
+
+use anyhow::{Context as _, Result};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, PgConnection, postgres::PgConnectOptions};
+use tokio::sync::OnceCell;
+
+use server::Server;
+
+static SERVER: OnceCell<Server> = OnceCell::const_new();
+static NUMBER: AtomicU32 = AtomicU32::new(0);
+
+/// An empty database of one test; it is dropped with this value.
+pub struct Database {
+    server: Arc<PgConnectOptions>,
+    name: String,
+}
+
+impl Database {
+    /// A fresh database. Says what to do when no Postgres is to be had.
+    pub async fn create() -> Result<Self> {
+        let server = Arc::new(options().await?);
+        let name = format!("planck_test_{}_{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        let mut admin = PgConnection::connect_with(&server).await.context("cannot connect to the test server")?;
+        let create = AssertSqlSafe(format!("CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8'"));
+        admin.execute(create).await.with_context(|| format!("cannot create database {name}"))?;
+        admin.close().await?;
+        Ok(Self { server, name })
+    }
+
+    /// The database as a node's configuration names it.
+    pub fn url(&self) -> String {
+        let mut url = self.server.to_url_lossy();
+        url.set_path(&self.name);
+        url.into()
+    }
+
+    /// A connection of the test's own, to look at rows or to end other backends.
+    pub async fn connect(&self) -> Result<PgConnection> {
+        let options = (*self.server).clone().database(&self.name);
+        Ok(PgConnection::connect_with(&options).await?)
+    }
+}
+
+async fn options() -> Result<PgConnectOptions> {
+    if let Ok(url) = std::env::var("DATABASE_URL") {
+        return url.parse().context("DATABASE_URL is no Postgres URL");
+    }
+    let server = SERVER.get_or_try_init(Server::start).await?;
+    Ok(server.options())
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        let (server, drop) = (self.server.clone(), format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name));
+        let dropped = std::thread::spawn(move || -> Result<()> {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(async {
+                let mut admin = PgConnection::connect_with(&server).await?;
+                admin.execute(AssertSqlSafe(drop)).await?;
+                Ok(())
+            })
+        });
+        if !matches!(dropped.join(), Ok(Ok(()))) {
+            eprintln!("could not drop the test database {}", self.name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn each_test_has_its_own_database() {
+        let (one, other) = (Database::create().await.unwrap(), Database::create().await.unwrap());
+        one.connect().await.unwrap().execute("CREATE TABLE t (x int)").await.unwrap();
+        assert!(other.connect().await.unwrap().execute("SELECT x FROM t").await.is_err());
+        let mut by_url = PgConnection::connect(&one.url()).await.unwrap();
+        by_url.execute("SELECT x FROM t").await.unwrap();
+    }
+}

@@ -1,0 +1,124 @@
+//! One Postgres server for a test process, on a unix socket in a temporary folder, started and ended through a shell that
+//! outlives the process just long enough to stop the server and remove its files.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, Command, Output, Stdio},
+    sync::Mutex,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, bail};
+use nix::unistd::{Uid, User};
+use sqlx::{Connection as _, PgConnection, postgres::PgConnectOptions};
+
+use super::programs;
+
+/// Reading ends when the test process does, for its end of the pipe is closed by the kernel then.
+const WATCHDOG: &str = r#"
+trap '' INT TERM HUP
+folder=$1; shift
+"$@" >"$folder/log" 2>&1 &
+server=$!
+read -r _
+kill -INT "$server"
+wait "$server"
+rm -rf "$folder"
+"#;
+
+/// Its data need not outlive the machine, only its own processes, so nothing waits for the disk.
+const SETTINGS: [&str; 6] = [
+    "listen_addresses=",
+    "shared_buffers=16MB",
+    "max_connections=200",
+    "max_wal_size=128MB",
+    "fsync=off",
+    "full_page_writes=off",
+];
+
+/// A Postgres refuses to run as root.
+const UNPRIVILEGED: &str = "nobody";
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+
+pub struct Server {
+    folder: PathBuf,
+    watchdog: Mutex<Child>,
+    _pipe: Option<ChildStdin>,
+}
+
+impl Server {
+    pub async fn start() -> Result<Self> {
+        let programs = programs::find()?;
+        let folder = tempfile::Builder::new().prefix("planck-pg-").tempdir()?.keep();
+        let started = Self::launch(&programs, folder.clone());
+        if started.is_err() {
+            let _ = std::fs::remove_dir_all(&folder);
+        }
+        let server = started?;
+        server.wait_until_ready().await?;
+        Ok(server)
+    }
+
+    fn launch(programs: &Path, folder: PathBuf) -> Result<Self> {
+        make_cluster(programs, &folder)?;
+        let mut command = Command::new("sh");
+        command.args(["-c", WATCHDOG, "planck-test-postgres"]).arg(&folder);
+        command.args(unprivileged()?).arg(programs.join("postgres"));
+        command.arg("-D").arg(folder.join("data")).arg("-k").arg(&folder);
+        command.args(SETTINGS.iter().flat_map(|setting| ["-c", setting]));
+        let mut watchdog = command.stdin(Stdio::piped()).spawn().context("cannot start sh")?;
+        let pipe = watchdog.stdin.take();
+        Ok(Self { folder, watchdog: Mutex::new(watchdog), _pipe: pipe })
+    }
+
+    pub fn options(&self) -> PgConnectOptions {
+        PgConnectOptions::new_without_pgpass().socket(&self.folder).port(5432).username("planck").database("postgres")
+    }
+
+    async fn wait_until_ready(&self) -> Result<()> {
+        let deadline = tokio::time::Instant::now() + START_TIMEOUT;
+        loop {
+            match PgConnection::connect_with(&self.options()).await {
+                Ok(connection) => return Ok(connection.close().await?),
+                Err(error) if self.has_ended() || tokio::time::Instant::now() > deadline => {
+                    let log = std::fs::read_to_string(self.folder.join("log")).unwrap_or_default();
+                    bail!("the test server did not come up: {error}\n{log}");
+                }
+                Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        self.watchdog.lock().is_ok_and(|mut watchdog| matches!(watchdog.try_wait(), Ok(Some(_))))
+    }
+}
+
+fn make_cluster(programs: &Path, folder: &Path) -> Result<()> {
+    if Uid::effective().is_root() {
+        let user = nobody()?;
+        nix::unistd::chown(folder, Some(user.uid), Some(user.gid))?;
+    }
+    let mut command = Command::new("env");
+    command.args(unprivileged()?).arg(programs.join("initdb"));
+    command.args(["--username=planck", "--auth=trust", "--no-sync", "--no-locale", "--encoding=UTF8", "-D"]);
+    let Output { status, stderr, .. } = command.arg(folder.join("data")).output().context("cannot run initdb")?;
+    if !status.success() {
+        bail!("initdb failed: {}", String::from_utf8_lossy(&stderr));
+    }
+    Ok(())
+}
+
+fn nobody() -> Result<User> {
+    User::from_name(UNPRIVILEGED)?.with_context(|| format!("there is no user {UNPRIVILEGED}"))
+}
+
+/// What stands before a server program on the command line so that it runs unprivileged, and ends with what started it.
+fn unprivileged() -> Result<Vec<String>> {
+    if !Uid::effective().is_root() {
+        return Ok(Vec::new());
+    }
+    let user = nobody()?;
+    let (user, group) = (format!("--reuid={}", user.uid), format!("--regid={}", user.gid));
+    Ok(["setpriv", &user, &group, "--clear-groups", "--pdeathsig=INT", "--"].map(str::to_owned).to_vec())
+}

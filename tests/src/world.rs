@@ -1,0 +1,119 @@
+//! A whole world of one test: nats-server, store, scripted model, workspace, and the nodes that a test starts in it.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+use anyhow::{Result, bail};
+use planck_scripted_model::{Script, Server};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::process::Command;
+
+use crate::{
+    caller::Caller,
+    nats::NatsServer,
+    node::{Node, planck_in},
+    postgres::Database,
+    recorder::Recorder,
+};
+
+/// Which store a world has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Backend {
+    Sqlite,
+    Postgres,
+}
+
+/// Dropping it ends everything in it.
+pub struct World {
+    pub caller: Caller,
+    pub model: Server,
+    pub nats: NatsServer,
+    database: Option<Database>,
+    folder: TempDir,
+    nodes: AtomicU32,
+}
+
+impl World {
+    pub async fn start(backend: Backend, script: Script) -> Result<Self> {
+        Self::start_on(NatsServer::start()?, backend, script).await
+    }
+
+    /// On a server with settings of its own.
+    pub async fn start_on(nats: NatsServer, backend: Backend, script: Script) -> Result<Self> {
+        let folder = TempDir::new()?;
+        std::fs::create_dir(folder.path().join("work"))?;
+        let database = match backend {
+            Backend::Sqlite => None,
+            Backend::Postgres => Some(Database::create().await?),
+        };
+        Ok(Self {
+            caller: Caller::connect(&nats.url()).await?,
+            model: Server::start(script.without_auth()).await?,
+            nats,
+            database,
+            folder,
+            nodes: AtomicU32::new(0),
+        })
+    }
+
+    /// The directory that sessions work in.
+    pub fn dir(&self) -> PathBuf {
+        self.folder.path().join("work")
+    }
+
+    /// Where the world's own files are.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The store as a configuration names it.
+    pub fn store_url(&self) -> String {
+        match &self.database {
+            Some(database) => database.url(),
+            None => format!("sqlite:{}", self.folder.path().join("sessions").display()),
+        }
+    }
+
+    /// A `planck` command in this world.
+    pub fn planck(&self) -> Result<Command> {
+        let mut command = planck_in(self.folder.path())?;
+        command.env("NATS_URL", self.nats.url()).env("PLANCK_STORE_URL", self.store_url());
+        command.env("PLANCK_MODELS_DEFAULT", "scripted:test");
+        command.env("PLANCK_PROVIDERS_SCRIPTED_BASE_URL", self.model.openai_url());
+        Ok(command)
+    }
+
+    /// A node in service.
+    pub async fn node(&self) -> Result<Node> {
+        self.node_with(&[]).await
+    }
+
+    /// A node in service, with more variables in its environment.
+    pub async fn node_with(&self, environment: &[(&str, &str)]) -> Result<Node> {
+        let number = self.nodes.fetch_add(1, Ordering::Relaxed);
+        let mut command = self.planck()?;
+        command.arg("node").envs(environment.iter().copied());
+        Node::start(command, self.folder.path().join(format!("node-{number}.log"))).await
+    }
+
+    /// Hears what is published from now on.
+    pub async fn record(&self) -> Result<Recorder> {
+        Recorder::start(&self.caller.nats).await
+    }
+
+    /// A request for a session of one agent with the usual tools, in the world's directory.
+    pub fn solo(&self) -> Value {
+        json!({ "dir": self.dir(), "members": [{ "type": "agent", "tools": ["read", "write", "bash"] }] })
+    }
+
+    /// Fails if the model was asked what a real one would refuse.
+    pub fn check_model(&self) -> Result<()> {
+        match self.model.violations().as_slice() {
+            [] => Ok(()),
+            violations => bail!("the model was asked wrongly: {violations:#?}"),
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! A session's life on one node, told by what clients see of it.
+
+mod agents;
+mod crashes;
+mod events;
+mod garbage;
+mod late;
+mod nats_cli;
+mod outages;
+mod prompts;
+mod sessions;
+mod starts;

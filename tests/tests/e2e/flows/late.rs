@@ -1,0 +1,145 @@
+//! Who comes late misses nothing: subscribe, page, snapshot.
+
+use std::{collections::BTreeMap, fs::File, process::Stdio, time::Duration};
+
+use anyhow::Result;
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use planck_common::{
+    envelope::Envelope,
+    event::{Delta, Event},
+    message::{Part, Role},
+};
+use planck_scripted_model::{Pace, Reply, Script};
+use planck_tests::{
+    eventually::eventually,
+    world::{Backend, World},
+};
+use serde_json::Value;
+
+use super::{events::assert_dense, prompts::streaming};
+
+fn words() -> String {
+    (0..150).map(|n| format!("wörd-{n} ")).collect()
+}
+
+fn slow() -> Script {
+    Script::new().always(Reply::new().think("Let me think about it. ").say(words()).pace(Pace::per_second(40.0).chunk(12)))
+}
+
+/// What a reader has of a running reply: the snapshot's parts, and deltas that fit at their end.
+fn join(parts: &mut BTreeMap<usize, String>, delta: &Delta) {
+    let text = parts.entry(delta.part).or_default();
+    let known = text.chars().count();
+    if delta.offset <= known {
+        text.extend(delta.text.chars().skip(known - delta.offset));
+    } else {
+        panic!("a gap before {delta:?}: only {known} characters are known");
+    }
+}
+
+async fn misses_nothing(backend: Backend) -> Result<()> {
+    let world = World::start(backend, slow()).await?;
+    let node = world.node().await?;
+    let mut start = world.solo();
+    start["prompt"] = "tell me".into();
+    let started = world.caller.start(&start).await?;
+    let (session, lead) = (started.session_id.as_str(), started.orchestrator.as_str());
+    streaming(&world, lead).await?;
+
+    let recorder = world.record().await?;
+    let mut log = world.caller.log(session, 1).await?;
+    let snapshot = world.caller.snapshot(lead).await?;
+    let running = snapshot.running.expect("it still streams");
+    let mut parts: BTreeMap<usize, String> = running.parts.iter().map(|part| (part.part, part.text.clone())).collect();
+    recorder.answered(started.prompt_id.as_ref().unwrap()).await?;
+
+    let events = recorder.events(&format!("session.{session}"));
+    let fits = |event: &&Envelope| (event.turn, event.request) == (running.turn, running.request);
+    for event in events.iter().filter(fits) {
+        if let Some(Ok(Event::TextDelta(delta) | Event::ThinkingDelta(delta))) = event.event() {
+            join(&mut parts, &delta);
+        }
+    }
+    let last = log.last().and_then(|event| event.seq);
+    log.extend(events.into_iter().filter(|event| event.seq > last));
+    assert_dense(&log);
+    let saved = world.caller.messages(session, None).await?;
+    let reply = saved.iter().find(|message| message.role == Role::Assistant).expect("a saved reply");
+    let texts = reply.content.iter().map(|part| match part {
+        Part::Text { text, .. } | Part::Thinking { text, .. } => text.clone(),
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(parts.into_values().collect::<Vec<_>>(), texts.collect::<Vec<_>>());
+    node.leave().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_late_subscriber_misses_nothing_on_sqlite() -> Result<()> {
+    misses_nothing(Backend::Sqlite).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_late_subscriber_misses_nothing_on_postgres() -> Result<()> {
+    misses_nothing(Backend::Postgres).await
+}
+
+/// `planck session attach --json` in a world.
+pub struct Attached {
+    child: tokio::process::Child,
+    file: std::path::PathBuf,
+}
+
+impl Attached {
+    pub fn start(world: &World, session: &str) -> Result<Self> {
+        let file = world.folder().join("attached.jsonl");
+        let mut command = world.planck()?;
+        command.args(["session", "attach", session, "--from", "1", "--json"]);
+        let child = command.stdout(File::create(&file)?).stderr(Stdio::inherit()).spawn()?;
+        Ok(Self { child, file })
+    }
+
+    /// The durable events it has told, whole lines only.
+    pub fn durable(&self) -> Vec<Envelope> {
+        let text = std::fs::read_to_string(&self.file).unwrap_or_default();
+        let lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+        let events = lines.map(|line| serde_json::from_str::<Envelope>(line).unwrap_or_else(|error| panic!("{error}: {line}")));
+        events.filter(|event| event.seq.is_some()).collect()
+    }
+
+    /// Waits until it has told of the log's whole length, and gives what it told.
+    pub async fn caught_up(&self, head: i64) -> Result<Vec<Envelope>> {
+        eventually("the attached client has the whole log", async || {
+            let durable = self.durable();
+            (durable.last()?.seq == Some(head)).then_some(durable)
+        })
+        .await
+    }
+
+    pub async fn leave(mut self) -> Result<()> {
+        kill(Pid::from_raw(i32::try_from(self.child.id().unwrap())?), Signal::SIGINT)?;
+        let status = tokio::time::timeout(Duration::from_secs(10), self.child.wait()).await??;
+        assert!(status.success(), "{status}");
+        Ok(())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn attach_in_the_middle_tells_everything() -> Result<()> {
+    let world = World::start(Backend::Sqlite, slow()).await?;
+    let (node, recorder) = (world.node().await?, world.record().await?);
+    let mut start = world.solo();
+    start["prompt"] = "tell me".into();
+    let started = world.caller.start(&start).await?;
+    streaming(&world, &started.orchestrator).await?;
+    let attached = Attached::start(&world, &started.name)?;
+    recorder.answered(started.prompt_id.as_ref().unwrap()).await?;
+    let log = world.caller.log(&started.session_id, 1).await?;
+    let told = attached.caught_up(log.last().and_then(|event| event.seq).unwrap()).await?;
+    let value = |events: &[Envelope]| -> Vec<Value> { events.iter().map(|event| serde_json::to_value(event).unwrap()).collect() };
+    assert_eq!(value(&told), value(&log));
+    attached.leave().await?;
+    node.leave().await
+}

@@ -1,0 +1,14 @@
+//! The whole runtime through its public faces: real node processes, a real nats-server, real stores, a model over HTTP.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by a panic")]
+#![allow(clippy::wildcard_enum_match_arm, reason = "a test looks at the events it is about")]
+
+mod cascade;
+mod cli;
+mod files;
+mod flows;
+mod models;
+mod processes;
+mod providers;
+mod teams;
+mod telemetry;

@@ -1,0 +1,40 @@
+//! Finds all processes that inherited a variable, wherever they forked to.
+
+use std::{
+    fs,
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+static MARKERS: AtomicU32 = AtomicU32::new(0);
+
+/// The value of a variable that only one test's processes have.
+pub struct Marker(String);
+
+impl Marker {
+    pub fn new() -> Self {
+        Self(format!("planck-{}-{}", std::process::id(), MARKERS.fetch_add(1, Ordering::Relaxed)))
+    }
+
+    pub fn name(&self) -> &str {
+        &self.0
+    }
+
+    /// How many live. The dead have no environment.
+    pub fn count(&self) -> usize {
+        let wanted = format!("MARK={}", self.0);
+        let marked = |folder: &fs::DirEntry| {
+            let environment = fs::read(folder.path().join("environ")).unwrap_or_default();
+            environment.split(|byte| *byte == 0).any(|variable| variable == wanted.as_bytes())
+        };
+        fs::read_dir("/proc").into_iter().flatten().flatten().filter(marked).count()
+    }
+}
+
+/// A command that says `started` and lives on, in processes of which most have left its group and its session.
+pub fn escaping(marker: &Marker) -> String {
+    format!(
+        "export MARK={}; setsid sleep 1000 & (setsid sh -c 'sleep 1000 & sleep 1000; true' &); \
+         (nohup sleep 1000 >/dev/null 2>&1 &); echo started; sleep 1000; true",
+        marker.name()
+    )
+}

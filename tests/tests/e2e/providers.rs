@@ -1,0 +1,127 @@
+//! `planck run` on real input, over every provider's wire; and providers that fail.
+
+use anyhow::Result;
+use planck_common::event::EventKind;
+use planck_scripted_model::{Fault, Pace, Reply, Script, When};
+use planck_tests::{
+    desk::{Desk, of_kind, run},
+    world::{Backend, World},
+};
+use serde_json::json;
+
+const PROVIDERS: [&str; 6] = ["anthropic", "openai", "google", "ollama", "llama_cpp", "scripted"];
+
+fn example() -> Script {
+    let script = include_str!("../../../examples/scripts/build-a-cli.json");
+    Script { pace: Pace::default(), ..Script::parse(script).unwrap() }
+}
+
+/// The example's team, with the models of a provider.
+fn team(provider: &str) -> String {
+    let team = include_str!("../../../examples/teams/build-a-cli/TEAM.json");
+    team.replace("\"provider\": \"scripted\"", &format!("\"provider\": \"{provider}\""))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_team_works_over_every_wire_in_one_process() -> Result<()> {
+    for provider in PROVIDERS {
+        let desk = Desk::start(example()).await?;
+        desk.write("team/TEAM.json", &team(provider))?;
+        let ran = desk.run(&["run", "--team", "team", "build a word counter"]).await?;
+        desk.check_model()?;
+        assert_eq!(ran.code, 0, "{provider}: {ran:?}");
+        assert!(desk.read("count.sh")?.contains("wc -w"), "{provider}: the coder edited it: {}", ran.out);
+        assert!(ran.out.contains("the test passes now"), "{provider}: {}", ran.out);
+        assert!(ran.out.contains("● tester") && ran.out.contains("ok: 3 words"), "{provider}: {}", ran.out);
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_team_works_over_nats() -> Result<()> {
+    let world = World::start(Backend::Sqlite, example()).await?;
+    let node = world.node().await?;
+    std::fs::create_dir(world.folder().join("team"))?;
+    std::fs::write(world.folder().join("team/TEAM.json"), team("scripted"))?;
+    let mut command = world.planck()?;
+    command.args(["run", "--team", "team", "--dir", "work", "build a word counter"]);
+    let ran = run(command).await?;
+    world.check_model()?;
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert!(std::fs::read_to_string(world.dir().join("count.sh"))?.contains("wc -w"), "{}", ran.out);
+    node.leave().await
+}
+
+/// What is tried again, and what it is called in the `retry`.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_may_pass_is_tried_again_with_an_event() -> Result<()> {
+    let busy = Fault::Status { status: 429, body: None, retry_after: Some("0.2".into()) };
+    for (provider, fault, reason) in [
+        ("anthropic", Fault::Html("<h1>Down for lunch</h1>".into()), "Down for lunch"),
+        ("openai", busy.clone(), "429"),
+        ("anthropic", Fault::status(529), "529"),
+        ("google", Fault::status(503), "503"),
+        ("ollama", Fault::status(500), "500"),
+        ("anthropic", Fault::Error { after: 3, message: "Overloaded".into() }, "Overloaded"),
+        ("openai", Fault::Cut { after: 2 }, "broke off"),
+        ("llama_cpp", Fault::End { after: 2 }, "end"),
+    ] {
+        let script = Script::new().limited(1, When::any(), Reply::text("never whole").with_fault(fault.clone()));
+        let desk = Desk::start(script.always("At last.")).await?;
+        let (ran, events) = desk.prompt(&format!("{provider}:m"), "go").await?;
+        assert_eq!(ran.code, 0, "{provider} {fault:?}: {ran:?}");
+        let retries = of_kind(&events, EventKind::Retry);
+        assert_eq!(retries.len(), 1, "{provider} {fault:?}: {retries:?}");
+        assert!(retries[0]["reason"].as_str().unwrap().contains(reason), "{provider} {fault:?}: {retries:?}");
+        assert_eq!(of_kind(&events, EventKind::TurnEnd)[0]["message"], "At last.");
+        assert_eq!(desk.model.request_count(), 2);
+        desk.check_model()?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silent_stream_is_given_up_and_tried_again() -> Result<()> {
+    let script = Script::new().limited(1, When::any(), Reply::text("a b c d").with_fault(Fault::Hang { after: 2 }));
+    let desk = Desk::start(script.always("At last.")).await?;
+    desk.write(".planck/config.toml", "[providers.openai]\nidle_timeout = \"300ms\"\n")?;
+    let (ran, events) = desk.prompt("openai:m", "go").await?;
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert!(of_kind(&events, EventKind::Retry)[0]["reason"].as_str().unwrap().contains("silent for 0.3 s"), "{ran:?}");
+    desk.check_model()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_will_not_pass_ends_the_turn_and_the_command_fails() -> Result<()> {
+    let full = json!({"error": {"type": "invalid_request_error", "message": "prompt is too long: 9 tokens > 3 maximum"}});
+    for (provider, status, body, code) in [
+        ("anthropic", 401, None, "auth"),
+        ("openai", 401, None, "auth"),
+        ("google", 400, None, "provider"),
+        ("openai", 404, None, "provider"),
+        ("anthropic", 400, Some(full.to_string()), "context_full"),
+    ] {
+        let desk = Desk::start(Script::new().always(Reply::fault(Fault::Status { status, body, retry_after: None }))).await?;
+        let (ran, events) = desk.prompt(&format!("{provider}:m"), "go").await?;
+        assert_eq!(ran.code, 1, "{provider} {status}: {ran:?}");
+        let errors = of_kind(&events, EventKind::Error);
+        assert_eq!(errors[0]["code"], code, "{provider} {status}: {errors:?}");
+        assert_eq!(desk.model.request_count(), 1, "{provider} {status}");
+        assert!(!ran.out.contains("key-0123456789"));
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tries_have_an_end_that_the_configuration_sets() -> Result<()> {
+    let desk = Desk::start(Script::new().always(Reply::fault(Fault::status(500)))).await?;
+    desk.write(".planck/config.toml", "[providers.openai]\nmax_attempts = 3\nmax_retry_delay = \"20ms\"\n")?;
+    let (ran, events) = desk.prompt("openai:m", "go").await?;
+    assert_eq!(ran.code, 1, "{ran:?}");
+    let retries = of_kind(&events, EventKind::Retry);
+    assert_eq!(retries.len(), 2, "{retries:?}");
+    assert!(retries.iter().all(|retry| retry["delay_ms"].as_u64().unwrap() <= 20), "{retries:?}");
+    assert_eq!(of_kind(&events, EventKind::Error)[0]["retryable"], true);
+    assert_eq!(desk.model.request_count(), 3);
+    Ok(())
+}

@@ -1,0 +1,144 @@
+//! The walls: who may name NATS, SQL and providers' JSON, where subjects are spelled, which module sees which.
+
+use crate::{none, source::Source, sources};
+
+/// A library, and the folders that may name it.
+const LIBRARIES: &[(&str, &[&str])] = &[
+    ("async_nats", &["node/src/bus", "sidecar-sdk/", "tests/"]),
+    ("sqlx", &["node/src/store", "tests/", "migrations/"]),
+    ("axum", &["node/src/gateway", "scripted-model/"]),
+];
+
+/// A module of the node, and what it never sees: other modules as `crate::…`, or libraries.
+const NEVER_SEES: &[(&str, &[&str])] = &[
+    (
+        "agent",
+        &[
+            "crate::actor",
+            "crate::bus",
+            "crate::llm",
+            "crate::cluster",
+            "crate::session",
+            "crate::gateway",
+            "crate::sidecar",
+            "crate::config",
+            "crate::cli",
+            "tokio",
+            "tokio_util",
+            "futures_util",
+            "reqwest",
+            "std::time::Instant",
+            "std::time::SystemTime",
+            "std::fs",
+        ],
+    ),
+    ("actor", &["crate::cluster"]),
+    ("llm", &["crate::agent"]),
+    ("tools", &["crate::actor"]),
+    ("store", &["crate::bus"]),
+    ("bus", &["crate::store"]),
+    ("cluster", &["crate::agent", "crate::llm", "crate::store::sqlite", "crate::store::postgres"]),
+    ("team", &["crate::bus"]),
+    ("skill", &["crate::bus"]),
+    ("sidecar", &["crate::agent"]),
+    ("gateway", &["crate::llm", "crate::tools"]),
+];
+
+/// Words of the providers' formats.
+const PROVIDER_WORDS: &[&str] =
+    &["tool_use_id", "tool_calls", "functionCall", "content_block", "chat.completion", "generateContent", "x-api-key"];
+
+/// First words of subjects.
+const SUBJECTS: &[&str] = &["agent", "session", "node", "cluster", "sidecar", "cancel"];
+
+fn production() -> Vec<Source> {
+    sources().into_iter().filter(|source| !source.is_test()).collect()
+}
+
+fn names(path: &str, prefix: &str) -> bool {
+    path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+}
+
+#[test]
+fn libraries_are_named_in_their_layer_only() {
+    let mut breaches = Vec::new();
+    for source in sources() {
+        for (library, folders) in LIBRARIES {
+            let outside = !folders.iter().any(|folder| source.path.starts_with(folder));
+            if outside && source.names().paths.iter().any(|path| names(path, library)) {
+                breaches.push(format!("{}: names {library}, which belongs to {folders:?}", source.path));
+            }
+        }
+    }
+    none(breaches);
+}
+
+#[test]
+fn modules_do_not_see_what_they_must_not() {
+    let mut breaches = Vec::new();
+    for source in production() {
+        let inside = source.path.strip_prefix("node/src/").unwrap_or_default();
+        let module = inside.split(['/', '.']).next().unwrap_or_default();
+        let unseen = NEVER_SEES.iter().filter(|(name, _)| *name == module).flat_map(|(_, unseen)| *unseen);
+        let paths = source.names().paths;
+        for hidden in unseen {
+            if let Some(path) = paths.iter().find(|path| names(path, hidden)) {
+                breaches.push(format!("{}: sees {path}, which {module} never does", source.path));
+            }
+        }
+    }
+    none(breaches);
+}
+
+#[test]
+fn provider_formats_are_spelled_under_llm_only() {
+    let mut breaches = Vec::new();
+    // The benchmark's bare loop is what the providers are measured against.
+    let speaks =
+        |path: &str| !path.starts_with("node/src/") || path.starts_with("node/src/llm") || path.starts_with("node/src/cli/bench");
+    for source in production().iter().filter(|source| !speaks(&source.path)) {
+        for text in source.names().texts {
+            let word = PROVIDER_WORDS.iter().find(|word| text.contains(*word));
+            breaches.extend(word.map(|word| format!("{}: {text:?} spells {word:?}", source.path)));
+        }
+    }
+    none(breaches);
+}
+
+#[test]
+fn subjects_are_spelled_in_one_place() {
+    let mut breaches = Vec::new();
+    // The configuration has sections of the same names.
+    let spellers = |path: &str| path.starts_with("node/src/") && !path.starts_with("node/src/config");
+    for source in production().iter().filter(|source| spellers(&source.path)) {
+        let texts = source.names().texts;
+        let spelled = texts.iter().filter(|text| is_subject(text));
+        breaches.extend(spelled.map(|text| format!("{}: {text:?} belongs in common/src/subject.rs", source.path)));
+    }
+    none(breaches);
+}
+
+/// Whether a text is the beginning of a subject or one with places to fill.
+fn is_subject(text: &str) -> bool {
+    let whole_word = !text.contains(char::is_whitespace);
+    let begins = |first: &str| {
+        let rest = text.strip_prefix(first).and_then(|rest| rest.strip_prefix('.'));
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['{', '*', '>']))
+    };
+    whole_word && (text.starts_with("cmd.") || SUBJECTS.iter().any(|first| begins(first)))
+}
+
+#[test]
+fn subjects_are_recognised() {
+    let cases = [
+        ("agent.{id}", true),
+        ("cmd.session.new", true),
+        ("node.*", true),
+        ("session.", true),
+        ("node.name", false),
+        ("the agent.{}", false),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(is_subject(text), expected, "{text}");
+    }
+}

@@ -1,0 +1,20 @@
+//! The house rules that a machine can check: sizes, layers, arrows between modules, and paths that the documents name.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot read the sources has failed")]
+
+mod documents;
+mod layers;
+mod sizes;
+mod source;
+
+use source::{Source, root};
+
+/// Fails with every breach at once.
+fn none(breaches: Vec<String>) {
+    assert!(breaches.is_empty(), "\n{}\n", breaches.join("\n"));
+}
+
+fn sources() -> Vec<Source> {
+    let sources = source::all();
+    assert!(sources.len() > 20, "the sources were not found under {}", root().display());
+    sources
+}
