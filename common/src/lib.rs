@@ -11,6 +11,7 @@ pub mod event;
 
 pub mod command;
 pub mod node;
+pub mod registry;
 pub mod reply;
 pub mod sidecar;
 pub mod spec;
