@@ -133,11 +133,11 @@ impl Key {
         let words: Vec<&str> = text.split('.').collect();
         Some(match words.as_slice() {
             ["store"] => Self::Store,
-            ["node", node] => Self::Node(NodeId::parse(*node).ok()?),
-            ["proof", node] => Self::Proof(NodeId::parse(*node).ok()?),
-            ["team", team, incarnation] => Self::Team(TeamId::parse(*team).ok()?, incarnation.parse().ok()?),
+            ["node", node] => Self::Node(NodeId::parse(node).ok()?),
+            ["proof", node] => Self::Proof(NodeId::parse(node).ok()?),
+            ["team", team, incarnation] => Self::Team(TeamId::parse(team).ok()?, incarnation.parse().ok()?),
             ["member", team, incarnation, agent] => {
-                Self::Member(TeamId::parse(*team).ok()?, incarnation.parse().ok()?, AgentId::parse(*agent).ok()?)
+                Self::Member(TeamId::parse(team).ok()?, incarnation.parse().ok()?, AgentId::parse(agent).ok()?)
             }
             _ => return None,
         })
