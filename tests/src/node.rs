@@ -41,6 +41,12 @@ pub fn planck() -> Result<PathBuf> {
     if !planck.is_file() {
         bail!("no {}: these tests drive the real binary; run `cargo build -p planck-node` first", planck.display());
     }
+    let built = planck.metadata()?.modified()?;
+    let sources = fs::read_to_string(planck.with_extension("d"))?;
+    let newer = |path: &&str| fs::metadata(path).and_then(|file| file.modified()).is_ok_and(|changed| changed > built);
+    if let Some(source) = sources.split_whitespace().skip(1).find(newer) {
+        bail!("{} is older than {source}; run `cargo build -p planck-node -p planck-tests` first", planck.display());
+    }
     Ok(planck)
 }
 
