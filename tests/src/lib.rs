@@ -7,4 +7,5 @@ pub mod nats;
 pub mod node;
 pub mod postgres;
 pub mod recorder;
+pub mod watch;
 pub mod world;

@@ -1,12 +1,8 @@
 //! Who comes late misses nothing: subscribe, page, snapshot.
 
-use std::{collections::BTreeMap, fs::File, process::Stdio, time::Duration};
+use std::collections::BTreeMap;
 
 use anyhow::Result;
-use nix::{
-    sys::signal::{Signal, kill},
-    unistd::Pid,
-};
 use planck_common::{
     envelope::Envelope,
     event::{Delta, Event},
@@ -15,6 +11,7 @@ use planck_common::{
 use planck_scripted_model::{Pace, Reply, Script};
 use planck_tests::{
     eventually::eventually,
+    watch::Watch,
     world::{Backend, World},
 };
 use serde_json::Value;
@@ -87,23 +84,18 @@ async fn a_late_subscriber_misses_nothing_on_postgres() -> Result<()> {
 }
 
 /// `planck session attach --json` in a world.
-pub struct Attached {
-    child: tokio::process::Child,
-    file: std::path::PathBuf,
-}
+pub struct Attached(Watch);
 
 impl Attached {
     pub fn start(world: &World, session: &str) -> Result<Self> {
-        let file = world.folder().join("attached.jsonl");
         let mut command = world.planck()?;
         command.args(["session", "attach", session, "--from", "1", "--json"]);
-        let child = command.stdout(File::create(&file)?).stderr(Stdio::inherit()).spawn()?;
-        Ok(Self { child, file })
+        Watch::start(command, world.folder().join("attached.jsonl")).map(Self)
     }
 
     /// The durable events it has told, whole lines only.
     pub fn durable(&self) -> Vec<Envelope> {
-        let text = std::fs::read_to_string(&self.file).unwrap_or_default();
+        let text = self.0.text();
         let lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
         let events = lines.map(|line| serde_json::from_str::<Envelope>(line).unwrap_or_else(|error| panic!("{error}: {line}")));
         events.filter(|event| event.seq.is_some()).collect()
@@ -118,11 +110,8 @@ impl Attached {
         .await
     }
 
-    pub async fn leave(mut self) -> Result<()> {
-        kill(Pid::from_raw(i32::try_from(self.child.id().unwrap())?), Signal::SIGINT)?;
-        let status = tokio::time::timeout(Duration::from_secs(10), self.child.wait()).await??;
-        assert!(status.success(), "{status}");
-        Ok(())
+    pub async fn leave(self) -> Result<()> {
+        self.0.leave().await
     }
 }
 
