@@ -140,7 +140,7 @@ async fn a_provider_that_never_begins_is_given_up() -> Result<()> {
         assert!(reason.contains("no answer from") && reason.contains("within 0.3 s"), "{provider}: {reason}");
         let errors = of_kind(&events, EventKind::Error);
         assert_eq!((errors.len(), &errors[0]["retryable"]), (1, &true.into()), "{provider}: {errors:?}");
-        assert!(errors[0]["message"].as_str().unwrap().contains("within 0.3 s"), "{provider}: {errors:?}");
+        assert!(errors[0]["reason"].as_str().unwrap().contains("within 0.3 s"), "{provider}: {errors:?}");
         assert_eq!(desk.model.request_count(), 3);
     }
     Ok(())
@@ -173,6 +173,6 @@ async fn an_address_where_nobody_opens_is_given_up() -> Result<()> {
     let ran = run(command).await?;
     assert_eq!(ran.code, 1, "{ran:?}");
     let errors = of_kind(&ran.events()?, EventKind::Error);
-    assert!(errors[0]["message"].as_str().unwrap().contains("cannot connect to"), "{errors:?}");
+    assert!(errors[0]["reason"].as_str().unwrap().contains("cannot connect to"), "{errors:?}");
     Ok(())
 }

@@ -56,7 +56,7 @@ async fn agents_are_listed_prompted_aborted_and_stopped() -> Result<()> {
     let agent = started.orchestrator.as_str();
 
     let listed = said(&world, &["agent", "ls", "bold-oak"]).await?;
-    for told in ["NAME", "orchestrator", "idle", agent, node.id().as_str()] {
+    for told in ["NAME", "agent", "idle", agent, node.id().as_str()] {
         assert!(listed.contains(told), "{told}: {listed}");
     }
     let listed: Value = serde_json::from_str(&said(&world, &["agent", "ls", "bold-oak", "-o", "json"]).await?)?;
@@ -94,7 +94,7 @@ async fn teams_are_listed_checked_and_started() -> Result<()> {
         std::fs::create_dir_all(&folder)?;
         Ok(std::fs::write(folder.join("TEAM.json"), team.to_string())?)
     };
-    let members = json!([{ "type": "lead", "tools": ["delegate_task"] }, { "type": "hand", "tools": ["read"] }]);
+    let members = json!([{ "type": "lead", "tools": ["spawn_agent", "delegate_task"] }, { "type": "hand", "tools": ["read"] }]);
     write("pair", &json!({ "name": "pair", "description": "two at work", "members": members }))?;
     let node = world.node().await?;
 
@@ -113,10 +113,16 @@ async fn teams_are_listed_checked_and_started() -> Result<()> {
     let unknown = planck(&world, &["team", "start", "trio", "--dir", "work"]).await?;
     assert!(unknown.code == 3 && unknown.err.contains("trio"), "{unknown:?}");
 
-    write("bad", &json!({ "name": "bad", "description": "x", "members": [{ "type": "lead", "tools": ["fly"], "colour": 1 }] }))?;
-    let bad = planck(&world, &["team", "validate", "bad"]).await?;
-    for told in ["bad/TEAM.json", "colour", "fly"] {
-        assert!(bad.code == 1 && bad.out.contains(told), "{told}: {bad:?}");
+    let bad = |lead: Value, hand: Value| json!({ "name": "bad", "description": "x", "members": [lead, hand] });
+    let lead = json!({ "type": "lead", "tools": ["spawn_agent"] });
+    write("odd", &bad(json!({ "type": "lead", "colour": 1 }), json!({ "type": "hand", "tools": "read" })))?;
+    write("bad", &bad(lead, json!({ "type": "hand", "tools": ["fly"], "skills": ["sing"] })))?;
+    for (name, words) in [("odd", ["colour", "`tools`"]), ("bad", ["fly", "sing"])] {
+        let found = planck(&world, &["team", "validate", name]).await?;
+        assert_eq!(found.code, 1, "{found:?}");
+        for word in words.iter().chain(&["TEAM.json", "hand"]) {
+            assert!(found.out.contains(word), "{word}: {found:?}");
+        }
     }
     let every = planck(&world, &["team", "validate"]).await?;
     assert!(every.code == 1 && every.out.contains("2 members, no errors") && every.out.contains("fly"), "{every:?}");
@@ -182,7 +188,7 @@ async fn what_is_published_is_watched() -> Result<()> {
     .await?;
     world.caller.prompt(&started.session_id, "look").await?;
 
-    let readable = all.says(&[" turn_start #", " tool_call_start #", " turn_end #", "There it is."]).await?;
+    let readable = all.says(&[" turn_start #", " tool_start #", " turn_end #", "There it is."]).await?;
     assert!(
         readable.lines().all(|line| line.contains(started.orchestrator.as_str()) || line.starts_with("session.")),
         "{readable}"
@@ -214,7 +220,7 @@ async fn exit_codes_are_the_same_as_in_one_process() -> Result<()> {
         (&["session", "ls"][..], 0, ""),
         (&["session", "close", "bold-oak"], 0, ""),
         (&["session", "rewind", "bold-oak", "--to", "1"], 1, "1"),
-        (&["run", "--session", "bold-oak", "--team", "x", "go"], 2, ""),
+        (&["run", "--session", "bold-oak", " "], 2, "no prompt"),
         (&["agent", "prompt", "a.b", "go"], 2, "planck agent ls"),
         (&["events", "a..b"], 2, "a..b"),
         (&["session", "show", "nobody"], 3, "nobody"),

@@ -55,7 +55,7 @@ async fn long_and_unreadable_results_are_cut() -> Result<()> {
 async fn as_much_is_given_as_is_configured() -> Result<()> {
     let calls = Reply::call("bash", json!({ "command": "seq 3000; seq 3000 >&2" })).and_call("read", json!({ "path": "long" }));
     let lines: String = (1..=3000).map(|n| format!("line {n} of many words\n")).collect();
-    for (caps, whole) in [(["2000", "50000"], false), (["7000", "100000"], true), (["7000", "30000"], false)] {
+    for (caps, whole) in [(["2000", "50000"], false), (["7000", "100000"], true), (["7000", "20000"], false)] {
         let script = Script::new().rounds(by("agent"), [calls.clone(), Reply::text("done")]);
         let world = World::start(Backend::Sqlite, script).await?;
         fs::write(world.dir().join("long"), &lines)?;
