@@ -3,6 +3,7 @@
 use std::{
     fs::{self, File},
     path::PathBuf,
+    process::Stdio,
     time::Duration,
 };
 
@@ -30,8 +31,7 @@ pub struct Watch {
 impl Watch {
     /// Runs it; what it says goes to the file.
     pub fn start(mut command: Command, file: PathBuf) -> Result<Self> {
-        let out = File::create(&file)?;
-        let child = command.stdout(out.try_clone()?).stderr(out).kill_on_drop(true).spawn()?;
+        let child = command.stdout(File::create(&file)?).stderr(Stdio::inherit()).kill_on_drop(true).spawn()?;
         Ok(Self { child, file })
     }
 

@@ -10,8 +10,7 @@ use planck_common::{
 };
 use planck_scripted_model::{Pace, Reply, Script};
 use planck_tests::{
-    eventually::eventually,
-    watch::Watch,
+    attached::Attached,
     world::{Backend, World},
 };
 use serde_json::Value;
@@ -81,38 +80,6 @@ async fn a_late_subscriber_misses_nothing_on_sqlite() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_late_subscriber_misses_nothing_on_postgres() -> Result<()> {
     misses_nothing(Backend::Postgres).await
-}
-
-/// `planck session attach --json` in a world.
-pub struct Attached(Watch);
-
-impl Attached {
-    pub fn start(world: &World, session: &str) -> Result<Self> {
-        let mut command = world.planck()?;
-        command.args(["session", "attach", session, "--from", "1", "--json"]);
-        Watch::start(command, world.folder().join("attached.jsonl")).map(Self)
-    }
-
-    /// The durable events it has told, whole lines only.
-    pub fn durable(&self) -> Vec<Envelope> {
-        let text = self.0.text();
-        let lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
-        let events = lines.map(|line| serde_json::from_str::<Envelope>(line).unwrap_or_else(|error| panic!("{error}: {line}")));
-        events.filter(|event| event.seq.is_some()).collect()
-    }
-
-    /// Waits until it has told of the log's whole length, and gives what it told.
-    pub async fn caught_up(&self, head: i64) -> Result<Vec<Envelope>> {
-        eventually("the attached client has the whole log", async || {
-            let durable = self.durable();
-            (durable.last()?.seq == Some(head)).then_some(durable)
-        })
-        .await
-    }
-
-    pub async fn leave(self) -> Result<()> {
-        self.0.leave().await
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
