@@ -30,8 +30,11 @@ pub(super) async fn own(node: &Arc<Node>, verb: NodeVerb, body: &[u8]) -> Reply 
 async fn relay(node: &Arc<Node>, relay: Relay) -> Reply {
     let address = Address::parse(&relay.subject)
         .ok_or_else(|| Refusal::bad_request(format!("`{}` is no command", super::excerpt(&relay.subject))))?;
-    if let Target::Node(_) = address.target {
-        return Err(Refusal::bad_request("what is for one node is not relayed"));
+    match address.target {
+        Target::Agent(_) | Target::Session(_) | Target::Sessions => {}
+        Target::Node(_) | Target::Nodes | Target::Teams | Target::Models | Target::Sidecars => {
+            return Err(Refusal::bad_request("only commands of agents and sessions are relayed"));
+        }
     }
     Box::pin(super::dispatch(node, Hop::Last, &address, &relay.body.get().to_owned().into())).await
 }
