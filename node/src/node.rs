@@ -25,10 +25,10 @@ use crate::{
     actor::{Host, Parts, queues::Queues, runtimes::Runtimes, waiters::Waiters},
     agent::Settings,
     bus::{Bus, BusError, Serving},
-    cluster::{heartbeat, liveness::Liveness},
+    cluster::{heartbeat, introduction, liveness::Liveness, peers::Peers},
     gateway,
     llm::Llm,
-    session::workspace::Workspaces,
+    session::{chores::Chores, workspace::Workspaces},
     skill::Skills,
     store::SessionStore,
     team,
@@ -90,6 +90,8 @@ pub struct Node {
     workspaces: Workspaces,
     teams: Teams,
     liveness: Liveness,
+    peers: Peers,
+    chores: Chores,
     settings: NodeSettings,
     started_at: Timestamp,
     tasks: TaskTracker,
@@ -124,6 +126,8 @@ impl Node {
             Self {
                 host: Host::new(Arc::clone(&parts), runtimes),
                 liveness: Liveness::new(id.clone(), store),
+                peers: Peers::default(),
+                chores: Chores::default(),
                 id,
                 parts,
                 waiters: Waiters::default(),
@@ -141,6 +145,8 @@ impl Node {
     /// Begins to answer, to beat and to sweep.
     pub async fn run(self: Arc<Self>) -> Result<Running, BusError> {
         let heard = self.bus().subscribe(&heartbeat::everybody()).await?;
+        let met = self.bus().subscribe(&heartbeat::everybody()).await?;
+        self.tasks.spawn(introduction::meet(Arc::clone(&self), met, self.stop.clone()));
         self.tasks.spawn(Arc::clone(&self).listen(heard));
         self.tasks.spawn(heartbeat::beat(Arc::clone(&self), self.stop.clone()));
         let service = self.bus().serve(&self.id, gateway::answer(Arc::clone(&self))).await?;
@@ -183,6 +189,14 @@ impl Node {
 
     pub(crate) fn liveness(&self) -> &Liveness {
         &self.liveness
+    }
+
+    pub(crate) fn peers(&self) -> &Peers {
+        &self.peers
+    }
+
+    pub(crate) fn chores(&self) -> &Chores {
+        &self.chores
     }
 
     pub(crate) fn team_dirs(&self) -> &[PathBuf] {
