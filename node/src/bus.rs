@@ -9,6 +9,7 @@ mod publisher;
 
 pub mod memory;
 pub mod nats;
+pub mod records;
 
 #[cfg(test)]
 mod conformance;
@@ -24,6 +25,7 @@ pub use self::{
     memory::{MemoryBus, MemoryHub},
     nats::{NatsBus, NatsOptions},
     outbox::Limits,
+    records::Records,
 };
 
 /// One end of the bus. Subjects given and received are without the cluster's prefix, which only the bus knows.
