@@ -22,8 +22,8 @@ use futures_util::{future::BoxFuture, stream::BoxStream};
 use planck_common::{AgentId, NodeId, Seq, SessionId, reply::Refusal, subject::Address};
 
 pub use self::{
-    memory::{MemoryBus, MemoryHub},
-    nats::{NatsBus, NatsOptions},
+    memory::{MemoryBus, MemoryHub, MemoryRecords},
+    nats::{NatsBus, NatsOptions, NatsRecords},
     outbox::Limits,
     records::Records,
 };

@@ -2,3 +2,4 @@
 
 pub mod heartbeat;
 pub mod liveness;
+pub mod registry;

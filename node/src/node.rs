@@ -28,6 +28,7 @@ use crate::{
     cluster::{heartbeat, liveness::Liveness},
     gateway,
     llm::Llm,
+    permit::Permit,
     session::workspace::Workspaces,
     skill::Skills,
     store::SessionStore,
@@ -50,6 +51,7 @@ pub struct Foundations {
     pub teams: Teams,
     pub runtimes: Runtimes,
     pub heart: Option<Beating>,
+    pub permit: Permit,
     pub settings: NodeSettings,
 }
 
@@ -107,7 +109,8 @@ impl Node {
     /// Joins the parts; nothing runs yet.
     pub fn new(foundations: Foundations) -> Arc<Self> {
         Arc::new_cyclic(|own: &Weak<Self>| {
-            let Foundations { id, store, bus, models, tools, skills, workspaces, teams, runtimes, heart, settings } = foundations;
+            let Foundations { id, store, bus, models, tools, skills, workspaces, teams, runtimes, heart, permit, settings } =
+                foundations;
             let parts = Arc::new(Parts {
                 node: id.clone(),
                 queues: Queues::new(Arc::clone(&store), id.clone()),
@@ -117,6 +120,7 @@ impl Node {
                 calls: settings.calls,
                 park_after: settings.park_after,
                 running: AtomicUsize::new(0),
+                permit,
                 bus: Arc::clone(&bus),
                 store: Arc::clone(&store),
                 models,
