@@ -1,4 +1,8 @@
 //! The nodes of a cluster: who is there and how each is doing.
 
+pub mod moment;
+
+pub mod membership;
+
 pub mod heartbeat;
 pub mod liveness;
