@@ -1,5 +1,9 @@
 //! The nodes of a cluster: who is there and how each is doing.
 
+pub mod moment;
+
+pub mod membership;
+
 pub mod heartbeat;
 pub mod liveness;
 pub mod registry;
