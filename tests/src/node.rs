@@ -36,10 +36,15 @@ pub struct Node {
 /// The `planck` that was built with these tests.
 pub fn planck() -> Result<PathBuf> {
     let test = env::current_exe()?;
-    let target = test.ancestors().nth(2).context("the test's binary has no folder")?;
-    let planck = target.join("planck");
-    if !planck.is_file() {
-        bail!("no {}: these tests drive the real binary; run `cargo build -p planck-node` first", planck.display());
+    let mut folders = test.ancestors().skip(1).take(2).map(|folder| folder.join("planck"));
+    let Some(planck) = folders.find(|file| file.is_file()) else {
+        bail!("no `planck` beside {}: run `cargo build -p planck-node -p planck-tests` first", test.display());
+    };
+    let built = planck.metadata()?.modified()?;
+    let sources = fs::read_to_string(planck.with_extension("d"))?;
+    let newer = |path: &&str| fs::metadata(path).and_then(|file| file.modified()).is_ok_and(|changed| changed > built);
+    if let Some(source) = sources.split_whitespace().skip(1).find(newer) {
+        bail!("{} is older than {source}; run `cargo build -p planck-node -p planck-tests` first", planck.display());
     }
     Ok(planck)
 }
@@ -97,6 +102,20 @@ impl Node {
         kill(self.pid, Signal::SIGKILL)?;
         self.child.wait().await?;
         Ok(())
+    }
+
+    /// Freezes it: its connections stay open, and it does nothing.
+    pub fn pause(&self) -> Result<()> {
+        Ok(kill(self.pid, Signal::SIGSTOP)?)
+    }
+
+    pub fn resume(&self) -> Result<()> {
+        Ok(kill(self.pid, Signal::SIGCONT)?)
+    }
+
+    /// Waits until it has ended by itself.
+    pub async fn ended(&mut self) -> Result<ExitStatus> {
+        Ok(self.child.wait().await?)
     }
 
     /// Asks it to leave, and waits until it has. Fails if that was not in order, or if its log has warnings, errors or panics.

@@ -104,6 +104,14 @@ impl World {
         Recorder::start(&self.caller.nats).await
     }
 
+    /// Has the database end every connection; on SQLite there is none to end.
+    pub async fn end_connections(&self) -> Result<()> {
+        match &self.database {
+            Some(database) => database.end_connections().await,
+            None => Ok(()),
+        }
+    }
+
     /// A request for a session of one agent with the usual tools, in the world's directory.
     pub fn solo(&self) -> Value {
         json!({ "dir": self.dir(), "members": [{ "type": "agent", "tools": ["read", "write", "bash"] }] })
