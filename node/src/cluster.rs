@@ -4,6 +4,11 @@ pub mod moment;
 
 pub mod membership;
 
-pub mod heartbeat;
-pub mod liveness;
 pub mod registry;
+
+mod clock;
+pub mod heartbeat;
+
+pub mod census;
+pub mod liveness;
+pub mod thread;

@@ -59,7 +59,7 @@ async fn relay(node: &Arc<Node>, relay: Relay) -> Reply {
 }
 
 pub(super) fn list(node: &Node) -> String {
-    json(&Nodes { nodes: vec![node.info()] })
+    json(&Nodes { nodes: node.nodes() })
 }
 
 pub(super) fn teams(node: &Node) -> String {
