@@ -4,5 +4,8 @@ pub mod moment;
 
 pub mod membership;
 
+pub mod cascade;
+pub mod claiming;
+
 pub mod heartbeat;
 pub mod liveness;
