@@ -106,7 +106,13 @@ impl Beginning {
             tracing::warn!(agent = %identity.agent, ?unknown, "tools are not known on this node");
         }
         if record.last_seq == 0 {
-            let started = AgentStarted { role: record.spec.role, model: record.spec.model.clone(), tools: names(&toolbox) };
+            let started = AgentStarted {
+                role: record.spec.role,
+                model: record.spec.model.clone(),
+                tools: names(&toolbox),
+                #[cfg(feature = "next")]
+                herald: Some("the next version".into()),
+            };
             opening.push(Event::AgentStarted(started));
             opening.extend(concerns(parts.models.warning(&record.spec.model), &unknown));
         }

@@ -2,7 +2,7 @@
 
 mod agents;
 mod crashes;
-mod events;
+pub mod events;
 mod garbage;
 mod images;
 mod late;

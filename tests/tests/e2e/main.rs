@@ -12,3 +12,4 @@ mod processes;
 mod providers;
 mod teams;
 mod telemetry;
+mod upgrade;
