@@ -9,6 +9,7 @@ mod publisher;
 
 pub mod memory;
 pub mod nats;
+pub mod records;
 
 #[cfg(test)]
 mod conformance;
@@ -21,9 +22,10 @@ use futures_util::{future::BoxFuture, stream::BoxStream};
 use planck_common::{AgentId, NodeId, Seq, SessionId, reply::Refusal, subject::Address};
 
 pub use self::{
-    memory::{MemoryBus, MemoryHub},
-    nats::{NatsBus, NatsOptions},
+    memory::{MemoryBus, MemoryHub, MemoryRecords},
+    nats::{NatsBus, NatsOptions, NatsRecords},
     outbox::Limits,
+    records::Records,
 };
 
 /// One end of the bus. Subjects given and received are without the cluster's prefix, which only the bus knows.

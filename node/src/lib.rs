@@ -1,6 +1,7 @@
 //! The Planck runtime. `docs/architecture.md` has the map; modules stand here in the order to read them.
 
 pub mod model;
+pub mod permit;
 pub mod secret;
 
 pub mod agent;

@@ -16,6 +16,7 @@ use crate::{
     agent::Settings,
     bus::Bus,
     llm::Llm,
+    permit::Permit,
     store::SessionStore,
     tools::{Bounds, Toolbox},
 };
@@ -36,6 +37,8 @@ pub struct Parts {
     pub park_after: Duration,
     /// Agents with an open turn.
     pub running: AtomicUsize,
+    /// Asked before anything new is begun.
+    pub permit: Permit,
 }
 
 /// Who an agent is, for its tools.
@@ -54,6 +57,8 @@ pub struct Facts {
     pub lead: AgentId,
     /// The lead's incarnation, under which members are born and claimed.
     pub incarnation: i64,
+    /// By its name.
+    pub workspace: String,
     /// The working directory, absolute.
     pub dir: PathBuf,
     /// What tools may touch: the workspace.

@@ -4,7 +4,9 @@ use std::{io, process::ExitCode};
 
 use planck_common::reply::Code;
 
-use crate::{bus::BusError, client::ClientError, config::Problems, node::AssemblyError, store::StoreError};
+use crate::{
+    bus::BusError, client::ClientError, cluster::thread::JoinError, config::Problems, node::AssemblyError, store::StoreError,
+};
 
 /// A command that came to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,7 +61,8 @@ fn number(error: &anyhow::Error) -> u8 {
         Some(AssemblyError::Bus(_)) => 4,
         Some(AssemblyError::Store(error)) => of_store(error),
         Some(AssemblyError::Config(_)) => 2,
-        Some(AssemblyError::Threads(_)) => 1,
+        Some(AssemblyError::Join(JoinError::TooLate)) => 4,
+        Some(AssemblyError::Threads(_) | AssemblyError::Join(_)) => 1,
         None if error.is::<BusError>() => 4,
         None => 1,
     }

@@ -15,11 +15,12 @@ pub(crate) use tools::sandbox;
 
 use planck_common::{NodeId, subject::Prefix};
 
-use super::{Foundations, Node, NodeSettings, Running, Teams};
+use super::{Foundations, Joining, Node, NodeSettings, Running, Teams};
 use crate::{
     actor::runtimes::Runtimes,
     agent, bus,
     bus::{Bus, BusError, MemoryBus, MemoryHub, NatsBus, NatsOptions},
+    cluster::thread::JoinError,
     compact,
     config::Config,
     llm::{self, Llm},
@@ -27,6 +28,7 @@ use crate::{
     skill::Skills,
     store::StoreError,
     team::{Context, KnownModels},
+    tools::Heart,
 };
 
 /// Why a node could not be built: what is wrong, and the way out.
@@ -38,6 +40,8 @@ pub enum AssemblyError {
     Bus(#[from] BusError),
     #[error(transparent)]
     Store(#[from] StoreError),
+    #[error(transparent)]
+    Join(JoinError),
     #[error("cannot start the agents' threads: {0}")]
     Threads(std::io::Error),
 }
@@ -57,6 +61,7 @@ pub async fn open_on(config: &Config, bus: Arc<dyn Bus>) -> Result<Running, Asse
     let store = store::open(config, &id).await?;
     let models = Arc::new(Llm::new(models::options(config)));
     let Workshop { catalogue, skills, heart } = tools::build(config).await?;
+    let joining = joining(config, heart)?;
     let foundations = Foundations {
         workspaces: Workspaces::new(config.workspaces.0.clone(), &host_name()),
         teams: Teams { context: teams(config, &skills, &models), dirs: folders(&config.teams.dirs) },
@@ -64,13 +69,20 @@ pub async fn open_on(config: &Config, bus: Arc<dyn Bus>) -> Result<Running, Asse
         settings: settings(config),
         tools: catalogue,
         skills,
-        heart,
+        joining,
         id,
         store,
         bus,
         models,
     };
-    Ok(Node::new(foundations).run().await?)
+    Node::new(foundations).run().await
+}
+
+/// What the node needs for its cluster; `None` where no NATS is configured.
+fn joining(config: &Config, heart: Option<Heart>) -> Result<Option<Joining>, AssemblyError> {
+    let replicas = config.nats.replicas as usize;
+    let joining = |(nats, heart)| Joining { nats, replicas, times: config.cluster.clone(), heart };
+    Ok(nats(config)?.zip(heart).map(joining))
 }
 
 /// How to reach NATS; `None` where it is not configured.
@@ -137,6 +149,7 @@ fn settings(config: &Config) -> NodeSettings {
         park_after: config.node.park_after.0,
         retention: config.store.retention.as_ref().map(|period| period.0),
         drain_timeout: config.node.drain_timeout.0,
+        sweep_every: config.cluster.sweep.0,
     }
 }
 

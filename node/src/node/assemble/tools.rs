@@ -1,23 +1,20 @@
 //! The tools of a node: built-in ones, external ones, and those that read skills.
 
-use std::{io, sync::Arc};
+use std::sync::Arc;
 
 use super::{AssemblyError, folders};
 use crate::{
     config::{Config, Sandbox as Wanted},
     skill::Skills,
-    tools::{
-        Bounds, Caps, Catalogue, Files, Heart, Launcher, Roots, Sandbox, Shell, Tool, built_in, external,
-        process::heart::Beating, sandbox::Demand,
-    },
+    tools::{Bounds, Caps, Catalogue, Files, Heart, Launcher, Roots, Sandbox, Shell, Tool, built_in, external, sandbox::Demand},
 };
 
 /// What agents of this node can be given.
 pub(super) struct Workshop {
     pub(super) catalogue: Catalogue,
     pub(super) skills: Skills,
-    /// Tells the reapers that this node lives, as long as it is kept.
-    pub(super) heart: Option<Beating>,
+    /// Tells the reapers that this node lives; of a node in a cluster.
+    pub(super) heart: Option<Heart>,
 }
 
 pub(super) async fn build(config: &Config) -> Result<Workshop, AssemblyError> {
@@ -26,7 +23,9 @@ pub(super) async fn build(config: &Config) -> Result<Workshop, AssemblyError> {
         tracing::warn!("{problem}");
     }
     let files = Files::new(roots(config), caps(config));
-    let (launcher, heart) = launcher(config).map_err(AssemblyError::Threads)?;
+    // In a cluster a process also ends when its node was stopped: another one may have taken its session up.
+    let heart = config.nats.url.is_some().then(Heart::default);
+    let launcher = Launcher::of_this_binary(heart.clone());
     let shell = Shell::new(launcher, sandbox(config).await, &config.tools.pass_environment, caps(config));
     let catalogue = Catalogue::default();
     let built_in = built_in(&files, &shell, config.tools.bash_timeout.0);
@@ -50,16 +49,6 @@ fn roots(config: &Config) -> Roots {
     let workspaces = config.workspaces.0.values().cloned().collect();
     let shared = config.tools.workspace_roots.iter().chain(&config.skills.dirs).cloned().collect::<Vec<_>>();
     Roots::confined(workspaces, folders(&shared))
-}
-
-/// In a cluster a process also ends when its node was stopped: another one may have taken its session up.
-fn launcher(config: &Config) -> io::Result<(Launcher, Option<Beating>)> {
-    if config.nats.url.is_none() {
-        return Ok((Launcher::of_this_binary(None), None));
-    }
-    let heart = Heart::default();
-    let beating = heart.start()?;
-    Ok((Launcher::of_this_binary(Some(heart)), Some(beating)))
 }
 
 /// What tool processes are confined by, for `doctor` too.

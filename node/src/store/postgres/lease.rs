@@ -1,6 +1,10 @@
 //! Leases of agents: birth, claim, release, and who should be looked after.
 
-use planck_common::{AgentId, NodeId, SessionId, event::json, spec::AgentSpec};
+use planck_common::{
+    AgentId, NodeId, SessionId,
+    event::{WorkerExit, json},
+    spec::AgentSpec,
+};
 use sqlx::postgres::PgRow;
 
 use super::{
@@ -43,6 +47,15 @@ const CLAIMED: &str = "
 SELECT epoch, last_seq, incarnation FROM agents WHERE session_id = $1 AND id = $2 AND epoch = $3 + 1 AND node_id = $4";
 
 const RESPEC: &str = "UPDATE agents SET spec = $4 WHERE session_id = $1 AND id = $2 AND epoch = $3 RETURNING 1";
+
+const EXITS: &str = "
+SELECT a.id, a.name, coalesce((SELECT l.body::json ->> 'reason' FROM log l
+  WHERE l.session_id = $1 AND l.agent_id = a.id AND l.kind = 'agent_stopped' ORDER BY l.seq DESC LIMIT 1), 'stopped') AS reason
+FROM agents a JOIN sessions s ON s.id = a.session_id AND s.lead <> a.id
+WHERE a.session_id = $1 AND a.state = 'stopped' AND NOT EXISTS (SELECT 1 FROM log l
+  WHERE l.session_id = $1 AND l.agent_id = s.lead AND l.body::json ->> 'id' = a.id
+    AND (l.kind = 'worker_exit' OR l.kind = 'worker_spawned' AND l.hidden_by IS NOT NULL))
+ORDER BY a.born";
 
 const SWEEP: &str = "
 SELECT session_id, id, node_id, epoch FROM agents WHERE node_id <> ALL ($1)
@@ -154,6 +167,15 @@ pub async fn respec(
         Some(_) => Err(StoreError::StaleEpoch(agent.to_string())),
         None => Err(StoreError::NotFound(format!("no agent {agent} in session {session}"))),
     }
+}
+
+pub async fn untold_exits(database: &Database, session: &SessionId) -> Result<Vec<WorkerExit>, StoreError> {
+    let found = database.all(sqlx::query(EXITS).bind(session.as_str())).await?;
+    let exit = |row| {
+        let row = Columns(row);
+        Ok(WorkerExit { id: row.parse("id")?, name: row.get("name")?, reason: row.get("reason")? })
+    };
+    found.iter().map(exit).collect()
 }
 
 pub async fn sweep(database: &Database, alive: &[NodeId]) -> Result<Vec<Stray>, StoreError> {
