@@ -4,6 +4,9 @@ pub mod moment;
 
 pub mod membership;
 
+pub mod cascade;
+pub mod claiming;
+
 pub mod registry;
 
 mod clock;
