@@ -89,7 +89,7 @@ pub trait Serving: Send + Sync {
 /// Why the bus did not deliver.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BusError {
-    #[error("nobody answers {0}")]
+    #[error("nobody answers {0}; is a node running? `planck node` starts one")]
     NoResponders(String),
     #[error("no answer from {subject} within {after:?}")]
     TimedOut { subject: String, after: Duration },

@@ -31,7 +31,7 @@ use crate::{
     cluster::liveness::Liveness,
     gateway,
     llm::Llm,
-    session::workspace::Workspaces,
+    session::{chores::Chores, workspace::Workspaces},
     skill::Skills,
     store::SessionStore,
     team,
@@ -96,6 +96,7 @@ pub struct Node {
     workspaces: Workspaces,
     teams: Teams,
     liveness: Liveness,
+    chores: Chores,
     settings: NodeSettings,
     started_at: Timestamp,
     tasks: TaskTracker,
@@ -132,6 +133,7 @@ impl Node {
             });
             Self {
                 host: Host::new(Arc::clone(&parts), runtimes),
+                chores: Chores::default(),
                 liveness: Liveness::new(id.clone(), store, belonging.census.clone()),
                 id,
                 parts,
@@ -186,6 +188,10 @@ impl Node {
 
     pub(crate) fn liveness(&self) -> &Liveness {
         &self.liveness
+    }
+
+    pub(crate) fn chores(&self) -> &Chores {
+        &self.chores
     }
 
     pub(crate) fn team_dirs(&self) -> &[PathBuf] {

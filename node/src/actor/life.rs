@@ -8,6 +8,7 @@ use planck_common::{
     event::Event,
 };
 use tokio::{sync::mpsc, time::Instant};
+use tokio_util::sync::CancellationToken;
 
 use super::{
     deltas::Deltas,
@@ -38,6 +39,8 @@ pub(super) struct Actor {
     pub(super) work: Work,
     pub(super) spans: Spans,
     pub(super) ends: Ends,
+    /// It is to end here, writing nothing.
+    pub(super) dropped: CancellationToken,
 }
 
 /// Who waits for an end.
@@ -62,6 +65,7 @@ enum Happening {
     Mail(Option<Box<Mail>>),
     DeltasDue,
     Quiet,
+    Dropped,
 }
 
 impl Actor {
@@ -86,6 +90,7 @@ impl Actor {
                     Then::GoOn
                 }
                 Happening::Mail(None) | Happening::Quiet => return Ok(Then::GoOn),
+                Happening::Dropped => return Err(Lost::Dropped),
             };
             self.tell_aborted();
         }
@@ -97,6 +102,7 @@ impl Actor {
         let due = self.deltas.due();
         let bus = Arc::clone(&self.parts.bus);
         tokio::select! {
+            () = self.dropped.cancelled() => Happening::Dropped,
             settled = self.saves.next(&*bus) => Happening::Settled(settled),
             input = self.work.next() => Happening::Answer(input),
             mail = mailbox.recv() => Happening::Mail(mail),
@@ -209,7 +215,11 @@ impl Actor {
                 Ended::Parked(std::iter::from_fn(|| mailbox.try_recv().ok()).map(|mail| *mail).collect())
             }
             Ok(Then::Stopped) => Ended::Gone(self.release().await),
-            Err(lost) => {
+            Err(Lost::Dropped) => {
+                self.work.wind_up().await;
+                Ended::Gone(Farewell::to_nobody())
+            }
+            Err(lost @ (Lost::StaleEpoch | Lost::Unsaved(_))) => {
                 let Identity { agent, epoch, .. } = &self.identity;
                 tracing::warn!(%agent, epoch, %lost, "the agent is lost to this node");
                 Ended::Gone(Farewell::to_nobody())

@@ -57,6 +57,8 @@ pub struct Facts {
     pub lead: AgentId,
     /// The lead's incarnation, under which members are born and claimed.
     pub incarnation: i64,
+    /// By its name.
+    pub workspace: String,
     /// The working directory, absolute.
     pub dir: PathBuf,
     /// What tools may touch: the workspace.

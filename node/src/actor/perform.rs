@@ -74,7 +74,10 @@ impl Actor {
     async fn settle_saves(&mut self) -> Result<Vec<Effect>, Lost> {
         let mut decided = Vec::new();
         while !self.saves.is_idle() {
-            let settled = self.saves.next(&*self.parts.bus).await?;
+            let settled = tokio::select! {
+                settled = self.saves.next(&*self.parts.bus) => settled?,
+                () = self.dropped.cancelled() => return Err(Lost::Dropped),
+            };
             decided.extend(self.agent.step(settled, Timestamp::now()));
         }
         Ok(decided)

@@ -1,6 +1,6 @@
 //! How a command ended: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 cannot reach NATS or the database.
 
-use std::{fmt, io, process::ExitCode};
+use std::{io, process::ExitCode};
 
 use planck_common::reply::Code;
 
@@ -17,16 +17,14 @@ pub enum Exit {
 }
 
 /// What the person has to write differently.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
 pub struct Usage(pub String);
 
-impl fmt::Display for Usage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Usage {}
+/// What is not there under the name the person gave.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct NotFound(pub String);
 
 /// The code for the shell; an error is told here, once.
 pub fn code(done: anyhow::Result<Exit>) -> ExitCode {
@@ -49,6 +47,9 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 fn number(error: &anyhow::Error) -> u8 {
     if error.is::<Usage>() || error.is::<Problems>() {
         return 2;
+    }
+    if error.is::<NotFound>() {
+        return 3;
     }
     if let Some(error) = error.downcast_ref::<ClientError>() {
         return of_client(error);

@@ -37,6 +37,8 @@ pub struct Known {
     pub state: NodeState,
     /// Since it was last heard, or since this node first knew of it.
     pub silent: Duration,
+    /// What it hosts, with what was placed on it since it said so.
+    pub agents: u32,
 }
 
 #[derive(Debug)]
@@ -45,11 +47,17 @@ struct Entry {
     heartbeat: Option<Heartbeat>,
     heard: Instant,
     suspect: bool,
+    /// Agents that were placed on it since it told how many it has.
+    placed: u32,
 }
 
 impl Entry {
     fn new() -> Self {
-        Self { record: None, heartbeat: None, heard: Instant::now(), suspect: false }
+        Self { record: None, heartbeat: None, heard: Instant::now(), suspect: false, placed: 0 }
+    }
+
+    fn agents(&self) -> u32 {
+        self.heartbeat.as_ref().map_or(0, |beat| beat.agents).saturating_add(self.placed)
     }
 
     fn standing(&self) -> Option<NodeStanding> {
@@ -83,8 +91,16 @@ impl Census {
             heartbeat: entry.heartbeat.clone(),
             state: entry.state(),
             silent: entry.heard.elapsed(),
+            agents: entry.agents(),
         };
         self.entries().iter().map(known).collect()
+    }
+
+    /// An agent is placed there: it counts before the node says so.
+    pub fn placed(&self, node: &NodeId) {
+        if let Some(entry) = self.entries().get_mut(node) {
+            entry.placed += 1;
+        }
     }
 
     /// Those that are not gone and were heard, or came to be known, within this time.
@@ -120,6 +136,7 @@ impl Census {
         let mut entries = self.entries();
         let entry = entries.entry(heartbeat.node_id.clone()).or_insert_with(Entry::new);
         entry.heard = Instant::now();
+        entry.placed = 0;
         entry.heartbeat = Some(heartbeat);
     }
 

@@ -5,7 +5,7 @@ mod models;
 mod store;
 mod tools;
 
-use std::{collections::BTreeSet, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
 
 use tools::Workshop;
 
@@ -30,9 +30,6 @@ use crate::{
     team::{Context, KnownModels},
     tools::Heart,
 };
-
-/// An agent idle for so long leaves memory.
-const PARK_AFTER: Duration = Duration::from_secs(60);
 
 /// Why a node could not be built: what is wrong, and the way out.
 #[derive(Debug, thiserror::Error)]
@@ -108,19 +105,12 @@ pub fn nats(config: &Config) -> Result<Option<NatsOptions>, AssemblyError> {
     }))
 }
 
-/// The folders of a setting, `~` resolved. One that is named twice, as the project's and the user's are in the home
+/// The folders of a setting. One that is named twice, as the project's and the user's are in the home
 /// folder, is one.
 pub(crate) fn folders(dirs: &[PathBuf]) -> Vec<PathBuf> {
     let mut known = BTreeSet::new();
-    let is_new = |dir: &PathBuf| known.insert(std::path::absolute(dir).unwrap_or_else(|_| dir.clone()));
-    dirs.iter().map(|dir| expand(dir)).filter(is_new).collect()
-}
-
-fn expand(path: &std::path::Path) -> PathBuf {
-    match (path.strip_prefix("~"), std::env::var_os("HOME")) {
-        (Ok(rest), Some(home)) => PathBuf::from(home).join(rest),
-        _ => path.to_path_buf(),
-    }
+    let is_new = |dir: &&PathBuf| known.insert(std::path::absolute(dir).unwrap_or_else(|_| dir.to_path_buf()));
+    dirs.iter().filter(is_new).cloned().collect()
 }
 
 fn teams(config: &Config, skills: &Skills, models: &Llm) -> Context {
@@ -139,7 +129,8 @@ fn teams(config: &Config, skills: &Skills, models: &Llm) -> Context {
 fn runtimes(config: &Config) -> Result<Runtimes, AssemblyError> {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let threads = config.node.threads.map_or(cores, |threads| threads as usize);
-    Runtimes::start(threads, || llm::client(&llm::ClientOptions::default())).map_err(AssemblyError::Threads)
+    let client = llm::ClientOptions { connect: config.providers.connect_timeout.0, ..llm::ClientOptions::default() };
+    Runtimes::start(threads, || llm::client(&client)).map_err(AssemblyError::Threads)
 }
 
 fn settings(config: &Config) -> NodeSettings {
@@ -155,7 +146,7 @@ fn settings(config: &Config) -> NodeSettings {
         },
         session_limits: config.limits.of_session(),
         calls: tools::bounds(config),
-        park_after: PARK_AFTER,
+        park_after: config.node.park_after.0,
         retention: config.store.retention.as_ref().map(|period| period.0),
         drain_timeout: config.node.drain_timeout.0,
         sweep_every: config.cluster.sweep.0,

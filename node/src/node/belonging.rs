@@ -22,6 +22,7 @@ use crate::{
     cluster::{
         census::{Census, Known},
         heartbeat::Load,
+        placement::Candidate,
         thread::{self, Fact, JoinError, Joined, Options},
     },
     config::Cluster as Times,
@@ -197,6 +198,19 @@ impl Node {
         let _either = timeout(pause, self.belonging.sweep_now.notified()).await;
     }
 
+    /// The other nodes of the cluster, as placement sees them.
+    pub(crate) fn peers(&self) -> Vec<Candidate> {
+        let known = self.belonging.census.iter().flat_map(|census| census.known());
+        known.filter(|known| known.node != self.id).filter_map(candidate).collect()
+    }
+
+    /// An agent is placed on a peer.
+    pub(crate) fn placed(&self, node: &NodeId) {
+        if let Some(census) = &self.belonging.census {
+            census.placed(node);
+        }
+    }
+
     /// The nodes of the cluster, this one first.
     pub(crate) fn nodes(&self) -> Vec<NodeInfo> {
         let known = self.belonging.census.iter().flat_map(|census| census.known());
@@ -206,7 +220,7 @@ impl Node {
 }
 
 /// As it is listed; `None` of a node that only its heartbeats tell of.
-fn row(Known { node, record, heartbeat, state, silent }: Known) -> Option<NodeInfo> {
+fn row(Known { node, record, heartbeat, state, silent, .. }: Known) -> Option<NodeInfo> {
     let NodeRecord { name, version, labels, capacity, workspaces, providers, started_at, .. } = record?;
     let is_gone = matches!(state, NodeState::Left | NodeState::Dead);
     let load = heartbeat.filter(|_| !is_gone).map_or((0, 0), |beat| (beat.agents, beat.running));
@@ -224,4 +238,15 @@ fn row(Known { node, record, heartbeat, state, silent }: Known) -> Option<NodeIn
         started_at,
         silent_ms: u64::try_from(silent.as_millis()).unwrap_or(u64::MAX),
     })
+}
+
+/// `None` of a node that is gone, or that only its heartbeats tell of.
+fn candidate(Known { node, record, state, agents, .. }: Known) -> Option<Candidate> {
+    let takes = match state {
+        NodeState::Alive | NodeState::Suspect => true,
+        NodeState::Suspended | NodeState::Draining => false,
+        NodeState::Left | NodeState::Dead => return None,
+    };
+    let NodeRecord { labels, capacity, workspaces, providers, .. } = record?;
+    Some(Candidate { id: node, labels, workspaces, providers, capacity, agents, takes })
 }

@@ -22,11 +22,11 @@ pub(super) async fn build(config: &Config) -> Result<Workshop, AssemblyError> {
     for problem in problems {
         tracing::warn!("{problem}");
     }
-    let files = Files::new(roots(config));
+    let files = Files::new(roots(config), caps(config));
     // In a cluster a process also ends when its node was stopped: another one may have taken its session up.
     let heart = config.nats.url.is_some().then(|| Heart::new(config.cluster.reap_after.0));
     let launcher = Launcher::of_this_binary(heart.clone());
-    let shell = Shell::new(launcher, sandbox(config).await, &config.tools.pass_environment);
+    let shell = Shell::new(launcher, sandbox(config).await, &config.tools.pass_environment, caps(config));
     let catalogue = Catalogue::default();
     let built_in = built_in(&files, &shell, config.tools.bash_timeout.0);
     for tool in built_in.into_iter().chain(external(config, &files, &shell)) {
@@ -64,6 +64,9 @@ pub(crate) async fn sandbox(config: &Config) -> Sandbox {
 /// What bounds the calls of each agent.
 pub(super) fn bounds(config: &Config) -> Bounds {
     let section = &config.tools;
-    let caps = Caps { lines: section.max_lines, bytes: section.max_bytes };
-    Bounds { at_once: section.concurrency as usize, caps, timeout: section.timeout.0 }
+    Bounds { at_once: section.concurrency as usize, caps: caps(config), timeout: section.timeout.0 }
+}
+
+fn caps(config: &Config) -> Caps {
+    Caps { lines: config.tools.max_lines, bytes: config.tools.max_bytes }
 }
