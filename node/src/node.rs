@@ -28,7 +28,7 @@ use crate::{
     cluster::{heartbeat, introduction, liveness::Liveness, peers::Peers},
     gateway,
     llm::Llm,
-    session::{chores::Chores, workspace::Workspaces},
+    session::{chores::Chores, door::Door, workspace::Workspaces},
     skill::Skills,
     store::SessionStore,
     team,
@@ -92,6 +92,7 @@ pub struct Node {
     liveness: Liveness,
     peers: Peers,
     chores: Chores,
+    door: Door,
     settings: NodeSettings,
     started_at: Timestamp,
     tasks: TaskTracker,
@@ -128,6 +129,7 @@ impl Node {
                 liveness: Liveness::new(id.clone(), store),
                 peers: Peers::default(),
                 chores: Chores::default(),
+                door: Door::default(),
                 id,
                 parts,
                 waiters: Waiters::default(),
@@ -199,6 +201,10 @@ impl Node {
         &self.chores
     }
 
+    pub(crate) fn door(&self) -> &Door {
+        &self.door
+    }
+
     pub(crate) fn team_dirs(&self) -> &[PathBuf] {
         &self.teams.dirs
     }
@@ -231,7 +237,7 @@ impl Node {
             version: env!("CARGO_PKG_VERSION").into(),
             labels: self.settings.labels.clone(),
             capacity: self.settings.capacity,
-            agents: u32::try_from(agents).unwrap_or(u32::MAX),
+            agents: u32::try_from(agents).unwrap_or(u32::MAX).saturating_add(self.door.arriving()),
             running: u32::try_from(running).unwrap_or(u32::MAX),
             workspaces: self.workspaces.names(),
             providers: self.models().available(),

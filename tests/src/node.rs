@@ -105,6 +105,15 @@ impl Node {
         Ok(())
     }
 
+    /// Stops it where it is, as a paused machine does, until it is thawed.
+    pub fn freeze(&self) -> Result<()> {
+        Ok(kill(self.pid, Signal::SIGSTOP)?)
+    }
+
+    pub fn thaw(&self) -> Result<()> {
+        Ok(kill(self.pid, Signal::SIGCONT)?)
+    }
+
     /// Asks it to leave, and waits until it has. Fails if that was not in order, or if its log has warnings, errors or panics.
     pub async fn leave(self) -> Result<()> {
         self.leave_despite(&[]).await

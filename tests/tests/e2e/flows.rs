@@ -2,9 +2,9 @@
 
 mod agents;
 mod crashes;
-mod events;
+pub mod events;
 mod garbage;
-mod late;
+pub mod late;
 mod nats_cli;
 mod outages;
 mod prompts;

@@ -5,6 +5,7 @@
 
 mod cascade;
 mod cli;
+mod cluster;
 mod files;
 mod flows;
 mod models;
