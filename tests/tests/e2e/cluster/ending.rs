@@ -182,3 +182,41 @@ async fn the_end_of_a_worker_is_told_although_its_node_is_killed() -> Result<()>
     team.nodes.remove(2);
     team.end_despite(&["NATS", "cannot", "lost to this node", "took too long", "slow"]).await
 }
+
+/// Whoever was spawned after the message that is rewound to is gone for good, on whatever node it was.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rewind_ends_who_was_born_after_it() -> Result<()> {
+    let worker = json!({ "type": "worker", "system_prompt": "You are worker.", "labels": { "place": "c" }, "task": "work" });
+    let script = Script::new()
+        .rule(by("worker"), Reply::text("word ".repeat(100_000)).pace(Pace::per_second(20.0)))
+        .rule(by("lead").result_of("spawn_agent"), Reply::text("made"))
+        .rule(by("lead").user("spawn"), Reply::call("spawn_agent", worker))
+        .always(Reply::text("ready"));
+    let team =
+        Field::start(Backend::Postgres, script).await?.team(&[lead_at("a", &[]), placed("one", "b", &[])], "hello").await?;
+    team.scene.answer().await?;
+    let caller = &team.scene.world.caller;
+    let session = &team.scene.started.session_id;
+    let spawn = caller.prompt(session, "spawn").await?;
+    team.scene.recorder.answered(&spawn.prompt_id).await?;
+    eventually("the worker talks", async || (team.scene.world.model.streams() == 1).then_some(())).await?;
+    assert_eq!(team.place_of("worker").await?, "c");
+    let worker = team.scene.id("worker").await?;
+    let messages = caller.messages(session, Some("lead")).await?;
+    let to = messages.iter().find(|message| format!("{:?}", message.content).contains("spawn")).unwrap().id;
+    let _: Value = caller.ask(&session_at(session, SessionVerb::Rewind), &json!({ "to": to })).await?;
+    within(Duration::from_secs(10), "its stream is closed", async || (team.scene.world.model.streams() == 0).then_some(()))
+        .await?;
+    let info = caller.session(session).await?;
+    let state = info.agents.iter().find(|agent| agent.id == worker).map(|agent| (agent.state, agent.node_id.clone()));
+    assert_eq!(state, Some((AgentState::Stopped, None)));
+    eventually("its node has forgotten it", async || {
+        let node = Address::node(team.node("c").id(), NodeVerb::Info.name());
+        let info: planck_common::command::NodeInfo = caller.ask(&node, &json!({})).await.ok()?;
+        (info.agents == 0).then_some(())
+    })
+    .await?;
+    let log = team.scene.log_of("lead").await?;
+    assert!(!log.iter().any(|event| matches!(event, Event::WorkerExit(_))), "who was never born does not leave: {log:?}");
+    team.end().await
+}

@@ -1,11 +1,21 @@
 //! Where agents come to be: on nodes that fit, in balance, and where they are asked to.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::Result;
-use planck_common::{NodeId, command::SessionsVerb};
+use planck_common::{
+    NodeId,
+    command::{AgentVerb, NodeInfo, NodeVerb, SessionsVerb},
+    envelope::Envelope,
+    event::Event,
+    subject::Address,
+};
 use planck_scripted_model::{Reply, Script};
-use planck_tests::{caller::sessions, world::Backend};
+use planck_tests::{
+    caller::{agent_at, sessions},
+    eventually::within,
+    world::Backend,
+};
 use serde_json::{Value, json};
 
 use super::field::{Field, PLACES, Team, lead_at, placed};
@@ -57,12 +67,7 @@ async fn spreads(backend: Backend) -> Result<()> {
         let agent = info.agents.iter().find(|agent| born["id"] == json!(agent.id)).unwrap();
         assert_eq!(born["node_id"], json!(agent.node_id), "the answer tells the node");
     }
-    let spawned = team
-        .scene
-        .log_of("lead")
-        .await?
-        .into_iter()
-        .filter(|event| matches!(event, planck_common::event::Event::WorkerSpawned(_)));
+    let spawned = team.scene.log_of("lead").await?.into_iter().filter(|event| matches!(event, Event::WorkerSpawned(_)));
     assert_eq!(spawned.count(), 18);
     team.end().await
 }
@@ -156,4 +161,49 @@ async fn full_nodes_take_nobody() -> Result<()> {
     let refused = team.scene.result("lead", "spawn_agent").await?;
     assert_eq!((refused.error, refused.result.as_str()), (true, "all nodes that fit are full"));
     team.end().await
+}
+
+/// A node that does not answer is passed over, and what it does when it wakes up changes nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silent_node_is_passed_over() -> Result<()> {
+    let script = Script::new()
+        .rounds(
+            by("lead").user("go"),
+            [spawning((0..6).map(|n| worker(json!({ "name": format!("w{n}") })))), Reply::text("made")],
+        )
+        .always(Reply::text("ready"));
+    let team = Field::start(Backend::Postgres, script).await?.team(&[lead_at("a", &[])], "hello").await?;
+    team.scene.answer().await?;
+    let lead = agent_at(&team.scene.started.orchestrator, AgentVerb::Prompt);
+    let go = json!({ "subject": lead.to_string(), "body": { "text": "go" } });
+    team.node("c").freeze()?;
+    let _: Value = team.scene.world.caller.ask(&Address::node(team.node("a").id(), NodeVerb::Relay.name()), &go).await?;
+    let made = |event: &Envelope| event.data.get().contains(r#""message":"made""#);
+    within(Duration::from_secs(60), "all are made", async || {
+        let heard = team.scene.recorder.events(&format!("session.{}", team.scene.started.session_id));
+        heard.iter().any(made).then_some(())
+    })
+    .await?;
+    team.node("c").thaw()?;
+    let awake = Address::node(team.node("c").id(), NodeVerb::Info.name());
+    within(Duration::from_secs(60), "the node is back", async || {
+        let info: NodeInfo = team.scene.world.caller.ask(&awake, &json!({})).await.ok()?;
+        (info.agents == 0).then_some(())
+    })
+    .await?;
+    let spread = spread(&team).await?;
+    assert_eq!((spread["c"], spread["a"] + spread["b"]), (0, 7), "{spread:?}");
+    let mut names: Vec<String> = team
+        .scene
+        .world
+        .caller
+        .session(&team.scene.started.session_id)
+        .await?
+        .agents
+        .into_iter()
+        .map(|agent| agent.name)
+        .collect();
+    names.sort();
+    assert_eq!(names, ["lead", "w0", "w1", "w2", "w3", "w4", "w5"], "nobody was born twice");
+    team.end_despite(&["NATS", "cannot", "slow"]).await
 }
