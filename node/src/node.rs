@@ -86,18 +86,24 @@ pub struct Node {
     id: NodeId,
     parts: Arc<Parts>,
     host: Host,
-    waiters: Waiters,
+    notes: Notes,
     workspaces: Workspaces,
     teams: Teams,
     liveness: Liveness,
-    peers: Peers,
-    chores: Chores,
-    door: Door,
     settings: NodeSettings,
     started_at: Timestamp,
     tasks: TaskTracker,
     stop: CancellationToken,
     _heart: Option<Beating>,
+}
+
+/// What a node knows that is in no table: who waits here, who is on the way in, what is to be finished, who its peers are.
+#[derive(Default)]
+struct Notes {
+    waiters: Waiters,
+    door: Door,
+    chores: Chores,
+    peers: Peers,
 }
 
 /// A node in service: it answers commands, and looks after what nobody looks after.
@@ -127,12 +133,9 @@ impl Node {
             Self {
                 host: Host::new(Arc::clone(&parts), runtimes),
                 liveness: Liveness::new(id.clone(), store),
-                peers: Peers::default(),
-                chores: Chores::default(),
-                door: Door::default(),
                 id,
                 parts,
-                waiters: Waiters::default(),
+                notes: Notes::default(),
                 workspaces,
                 teams,
                 settings,
@@ -182,7 +185,7 @@ impl Node {
     }
 
     pub(crate) fn waiters(&self) -> &Waiters {
-        &self.waiters
+        &self.notes.waiters
     }
 
     pub(crate) fn workspaces(&self) -> &Workspaces {
@@ -194,15 +197,15 @@ impl Node {
     }
 
     pub(crate) fn peers(&self) -> &Peers {
-        &self.peers
+        &self.notes.peers
     }
 
     pub(crate) fn chores(&self) -> &Chores {
-        &self.chores
+        &self.notes.chores
     }
 
     pub(crate) fn door(&self) -> &Door {
-        &self.door
+        &self.notes.door
     }
 
     pub(crate) fn team_dirs(&self) -> &[PathBuf] {
@@ -237,7 +240,7 @@ impl Node {
             version: env!("CARGO_PKG_VERSION").into(),
             labels: self.settings.labels.clone(),
             capacity: self.settings.capacity,
-            agents: u32::try_from(agents).unwrap_or(u32::MAX).saturating_add(self.door.arriving()),
+            agents: u32::try_from(agents).unwrap_or(u32::MAX).saturating_add(self.notes.door.arriving()),
             running: u32::try_from(running).unwrap_or(u32::MAX),
             workspaces: self.workspaces.names(),
             providers: self.models().available(),
