@@ -32,7 +32,7 @@ use crate::{
     cluster::liveness::Liveness,
     gateway,
     llm::Llm,
-    session::{chores::Chores, workspace::Workspaces},
+    session::{chores::Chores, door::Door, workspace::Workspaces},
     skill::Skills,
     store::SessionStore,
     team,
@@ -94,16 +94,23 @@ pub struct Node {
     id: NodeId,
     parts: Arc<Parts>,
     host: Host,
-    waiters: Waiters,
+    notes: Notes,
     workspaces: Workspaces,
     teams: Teams,
     liveness: Liveness,
-    chores: Chores,
     settings: NodeSettings,
     started_at: Timestamp,
     tasks: TaskTracker,
     stop: CancellationToken,
     belonging: Belonging,
+}
+
+/// What a node knows that is in no table: who waits here, who is on the way in, what is to be finished.
+#[derive(Default)]
+struct Notes {
+    waiters: Waiters,
+    door: Door,
+    chores: Chores,
 }
 
 /// A node in service: it answers commands, and looks after what nobody looks after.
@@ -136,11 +143,10 @@ impl Node {
             Self {
                 own: own.clone(),
                 host: Host::new(Arc::clone(&parts), runtimes),
-                chores: Chores::default(),
                 liveness: Liveness::new(id.clone(), store, belonging.census.clone()),
                 id,
                 parts,
-                waiters: Waiters::default(),
+                notes: Notes::default(),
                 workspaces,
                 teams,
                 settings,
@@ -187,7 +193,7 @@ impl Node {
     }
 
     pub(crate) fn waiters(&self) -> &Waiters {
-        &self.waiters
+        &self.notes.waiters
     }
 
     pub(crate) fn workspaces(&self) -> &Workspaces {
@@ -199,7 +205,11 @@ impl Node {
     }
 
     pub(crate) fn chores(&self) -> &Chores {
-        &self.chores
+        &self.notes.chores
+    }
+
+    pub(crate) fn door(&self) -> &Door {
+        &self.notes.door
     }
 
     pub(crate) fn team_dirs(&self) -> &[PathBuf] {
@@ -234,7 +244,7 @@ impl Node {
             version: env!("CARGO_PKG_VERSION").into(),
             labels: self.settings.labels.clone(),
             capacity: self.settings.capacity,
-            agents: u32::try_from(agents).unwrap_or(u32::MAX),
+            agents: u32::try_from(agents).unwrap_or(u32::MAX).saturating_add(self.notes.door.arriving()),
             running: u32::try_from(running).unwrap_or(u32::MAX),
             workspaces: self.workspaces.names(),
             providers: self.models().available(),

@@ -10,6 +10,7 @@ mod deliver;
 mod elsewhere;
 
 mod claim;
+pub mod door;
 mod host;
 
 mod close;

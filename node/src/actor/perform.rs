@@ -77,7 +77,7 @@ impl Actor {
         while !self.saves.is_idle() {
             let settled = tokio::select! {
                 settled = self.saves.next(&*self.parts.bus) => settled?,
-                () = self.dropped.cancelled() => return Err(Lost::Dropped),
+                () = self.ends.dropped.cancelled() => return Err(Lost::Dropped),
             };
             decided.extend(self.agent.step(settled, Timestamp::now()));
         }

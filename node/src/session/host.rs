@@ -11,6 +11,7 @@ use planck_common::{
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
+use super::door::Guest;
 use crate::{
     actor::{Hosting, Opening, parts::Facts},
     node::Node,
@@ -23,26 +24,31 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 impl Node {
     /// Idempotent by the agent's id: one that was born before is where its record says.
     pub(crate) async fn host_agent(&self, request: HostAgent) -> Result<Hosted, Refusal> {
-        self.admit()?;
+        let guest = self.admit()?;
         let facts = self.facts_of(&request).await?;
         let under = Under { lead: request.lead.clone(), incarnation: request.incarnation };
         match &request.spec {
-            Some(spec) => self.bear(facts, &request, parse(spec)?, under).await,
-            None => self.take_in(facts, &request, under).await,
+            Some(spec) => self.bear(facts, &request, parse(spec)?, under, guest).await,
+            None => self.take_in(facts, &request, under, guest).await,
         }
     }
 
     /// Local admission: whoever placed the agent here may have looked at old figures.
-    fn admit(&self) -> Result<(), Refusal> {
+    fn admit(&self) -> Result<Guest<'_>, Refusal> {
         self.stays()?;
-        let (agents, capacity) = (self.host().load().0, self.settings().capacity);
-        if agents >= capacity as usize {
-            return Err(Refusal::new(Code::Limit, format!("node {} hosts {agents} agents, its capacity", self.id())));
-        }
-        Ok(())
+        let capacity = self.settings().capacity;
+        let guest = self.door().enter(capacity, || self.host().load().0);
+        guest.ok_or_else(|| Refusal::new(Code::Limit, format!("node {} hosts {capacity} agents, its capacity", self.id())))
     }
 
-    async fn bear(&self, facts: Arc<Facts>, request: &HostAgent, spec: AgentSpec, under: Under) -> Result<Hosted, Refusal> {
+    async fn bear(
+        &self,
+        facts: Arc<Facts>,
+        request: &HostAgent,
+        spec: AgentSpec,
+        under: Under,
+        guest: Guest<'_>,
+    ) -> Result<Hosted, Refusal> {
         self.enter(&facts, &request.agent_id, &spec).await?;
         let agent = NewAgent { session: facts.id.clone(), id: request.agent_id.clone(), spec };
         self.host().may_miss_agents();
@@ -51,7 +57,7 @@ impl Node {
             self.did_not_enter(&facts, &request.agent_id).await;
         }
         match birth {
-            Birth::Born { lease, name } => Ok(self.start_here(facts, request, lease, name)),
+            Birth::Born { lease, name } => Ok(self.start_here(facts, request, lease, name, guest)),
             Birth::Known(record) => {
                 let node_id = record.node.clone().unwrap_or_else(|| self.id().clone());
                 Ok(Hosted { node_id, epoch: record.epoch, name: record.spec.name })
@@ -61,7 +67,7 @@ impl Node {
         }
     }
 
-    async fn take_in(&self, facts: Arc<Facts>, request: &HostAgent, under: Under) -> Result<Hosted, Refusal> {
+    async fn take_in(&self, facts: Arc<Facts>, request: &HostAgent, under: Under, guest: Guest<'_>) -> Result<Hosted, Refusal> {
         let record = self.find_agent(&request.agent_id).await?;
         self.enter(&facts, &record.id, &record.spec).await?;
         self.host().may_miss_agents();
@@ -73,14 +79,15 @@ impl Node {
             }
             return Err(team_moved());
         };
-        Ok(self.start_here(facts, request, lease, record.spec.name))
+        Ok(self.start_here(facts, request, lease, record.spec.name, guest))
     }
 
-    fn start_here(&self, facts: Arc<Facts>, request: &HostAgent, lease: Lease, name: String) -> Hosted {
+    fn start_here(&self, facts: Arc<Facts>, request: &HostAgent, lease: Lease, name: String, guest: Guest<'_>) -> Hosted {
         let (agent, epoch) = (request.agent_id.clone(), lease.epoch);
         let wait = (request.tools_wait_ms > 0).then(|| Duration::from_millis(request.tools_wait_ms));
         let tools_from = wait.map(|wait| Instant::now() + wait.min(LONGEST_WAIT));
-        self.host().start(Hosting { session: facts, agent, epoch, opening: Opening::default(), tools_from });
+        let hosting = Hosting { session: facts, agent, epoch, opening: Opening::default(), tools_from };
+        guest.comes_in(|| self.host().start(hosting));
         Hosted { node_id: self.id().clone(), epoch, name }
     }
 
