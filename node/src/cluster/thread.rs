@@ -180,6 +180,7 @@ struct Member {
     facts: mpsc::Sender<Fact>,
     suspended: bool,
     draining: bool,
+    last_beat: u64,
     /// The registry is being opened anew.
     reopening: bool,
     over: bool,
@@ -208,6 +209,7 @@ impl Member {
             facts,
             suspended: true,
             draining: false,
+            last_beat: 0,
             reopening: false,
             over: false,
         };
@@ -345,7 +347,10 @@ impl Member {
 
     fn perform(&mut self, effect: Effect) {
         match effect {
-            Effect::Beat { seq } => self.beat(seq),
+            Effect::Beat { seq } => {
+                self.last_beat = seq;
+                self.beat(seq);
+            }
             Effect::Prove { sent_at, expects } => self.job(|performer| performer.prove(sent_at, expects)),
             Effect::Write { standing, expects } => self.job(|performer| performer.write(standing, expects)),
             Effect::Read { node } => self.job(|performer| performer.read(node)),
@@ -393,6 +398,8 @@ impl Member {
     fn resume(&mut self) {
         self.suspended = false;
         tracing::info!("this node is in the cluster and may work");
+        // Peers place nothing on a node that said it was suspended: they need not wait for the next beat.
+        self.beat(self.last_beat);
         self.decided(DecisionKind::NodeResumed, Decided::because("its heartbeat came back and its proof is written"));
         self.tell(Fact::Resumed);
     }

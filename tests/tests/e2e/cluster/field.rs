@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use anyhow::{Context, Result};
 use planck_common::{
     NodeId,
-    command::{Nodes, Started},
+    command::{NodeState, Nodes, Started},
     subject::Target,
 };
 use planck_scripted_model::Script;
@@ -77,6 +77,7 @@ impl Field {
             let mut speaking = list.nodes.iter().filter(|node| node.silent_ms == 0);
             if let (Some(node), None) = (speaking.next(), speaking.next())
                 && list.nodes.len() == self.nodes.len()
+                && list.nodes.iter().all(|node| node.state == NodeState::Alive)
             {
                 knowing.insert(node.id.clone());
             }
