@@ -3,6 +3,7 @@
 mod assemble;
 mod belonging;
 mod links;
+mod teams;
 mod toolsmith;
 
 use std::{
@@ -28,10 +29,9 @@ use crate::{
     actor::{Host, Parts, queues::Queues, runtimes::Runtimes, waiters::Waiters},
     agent::Settings,
     bus::{Bus, Serving},
-    cluster::liveness::Liveness,
     gateway,
     llm::Llm,
-    session::{chores::Chores, workspace::Workspaces},
+    session::{chores::Chores, door::Door, workspace::Workspaces},
     skill::Skills,
     store::SessionStore,
     team,
@@ -89,19 +89,26 @@ pub struct NodeSettings {
 
 /// A running node.
 pub struct Node {
+    own: Weak<Self>,
     id: NodeId,
     parts: Arc<Parts>,
     host: Host,
-    waiters: Waiters,
+    notes: Notes,
     workspaces: Workspaces,
     teams: Teams,
-    liveness: Liveness,
-    chores: Chores,
     settings: NodeSettings,
     started_at: Timestamp,
     tasks: TaskTracker,
     stop: CancellationToken,
     belonging: Belonging,
+}
+
+/// What a node knows that is in no table: who waits here, who is on the way in, what is to be finished.
+#[derive(Default)]
+struct Notes {
+    waiters: Waiters,
+    door: Door,
+    chores: Chores,
 }
 
 /// A node in service: it answers commands, and looks after what nobody looks after.
@@ -116,7 +123,7 @@ impl Node {
         Arc::new_cyclic(|own: &Weak<Self>| {
             let Foundations { id, store, bus, models, tools, skills, workspaces, teams, runtimes, joining, settings } =
                 foundations;
-            let belonging = Belonging::new(joining);
+            let belonging = Belonging::new(joining, &id, &store);
             let parts = Arc::new(Parts {
                 node: id.clone(),
                 queues: Queues::new(Arc::clone(&store), id.clone()),
@@ -128,16 +135,15 @@ impl Node {
                 running: AtomicUsize::new(0),
                 permit: belonging.permit.clone(),
                 bus: Arc::clone(&bus),
-                store: Arc::clone(&store),
+                store,
                 models,
             });
             Self {
+                own: own.clone(),
                 host: Host::new(Arc::clone(&parts), runtimes),
-                chores: Chores::default(),
-                liveness: Liveness::new(id.clone(), store, belonging.census.clone()),
                 id,
                 parts,
-                waiters: Waiters::default(),
+                notes: Notes::default(),
                 workspaces,
                 teams,
                 settings,
@@ -156,6 +162,11 @@ impl Node {
         self.tasks.spawn(Arc::clone(&self).keep_sweeping(self.stop.clone()));
         tracing::info!(node = %self.id, name = self.settings.name, "the node is in service");
         Ok(Running { node: self, service })
+    }
+
+    /// For tasks that outlive a call.
+    pub(crate) fn own(&self) -> Option<Arc<Self>> {
+        self.own.upgrade()
     }
 
     pub fn id(&self) -> &NodeId {
@@ -179,19 +190,19 @@ impl Node {
     }
 
     pub(crate) fn waiters(&self) -> &Waiters {
-        &self.waiters
+        &self.notes.waiters
     }
 
     pub(crate) fn workspaces(&self) -> &Workspaces {
         &self.workspaces
     }
 
-    pub(crate) fn liveness(&self) -> &Liveness {
-        &self.liveness
+    pub(crate) fn chores(&self) -> &Chores {
+        &self.notes.chores
     }
 
-    pub(crate) fn chores(&self) -> &Chores {
-        &self.chores
+    pub(crate) fn door(&self) -> &Door {
+        &self.notes.door
     }
 
     pub(crate) fn team_dirs(&self) -> &[PathBuf] {
@@ -226,7 +237,7 @@ impl Node {
             version: env!("CARGO_PKG_VERSION").into(),
             labels: self.settings.labels.clone(),
             capacity: self.settings.capacity,
-            agents: u32::try_from(agents).unwrap_or(u32::MAX),
+            agents: u32::try_from(agents).unwrap_or(u32::MAX).saturating_add(self.notes.door.arriving()),
             running: u32::try_from(running).unwrap_or(u32::MAX),
             workspaces: self.workspaces.names(),
             providers: self.models().available(),

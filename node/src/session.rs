@@ -10,10 +10,12 @@ mod deliver;
 mod elsewhere;
 
 mod claim;
+pub mod door;
 mod host;
 
 mod close;
 mod exits;
+mod failover;
 mod leave;
 mod rewind;
 mod stop_team;

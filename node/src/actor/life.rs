@@ -39,17 +39,22 @@ pub(super) struct Actor {
     pub(super) work: Work,
     pub(super) spans: Spans,
     pub(super) ends: Ends,
-    /// It is to end here, writing nothing.
-    pub(super) dropped: CancellationToken,
 }
 
-/// Who waits for an end.
-#[derive(Default)]
+/// What ends, and who waits for it.
 pub(super) struct Ends {
+    /// The agent is to end here, writing nothing.
+    pub(super) dropped: CancellationToken,
     /// Of a turn that was aborted.
     aborting: Vec<Answer<AgentState>>,
     /// Of the agent, and whether it is one for good.
     stopping: Option<Stopping>,
+}
+
+impl Ends {
+    pub(super) fn new(dropped: CancellationToken) -> Self {
+        Self { dropped, aborting: Vec::new(), stopping: None }
+    }
 }
 
 #[derive(Default)]
@@ -102,7 +107,7 @@ impl Actor {
         let due = self.deltas.due();
         let bus = Arc::clone(&self.parts.bus);
         tokio::select! {
-            () = self.dropped.cancelled() => Happening::Dropped,
+            () = self.ends.dropped.cancelled() => Happening::Dropped,
             settled = self.saves.next(&*bus) => Happening::Settled(settled),
             input = self.work.next() => Happening::Answer(input),
             mail = mailbox.recv() => Happening::Mail(mail),
@@ -228,7 +233,7 @@ impl Actor {
     }
 
     async fn release(&mut self) -> Farewell {
-        let Identity { session, agent, epoch } = &self.identity;
+        let Identity { session, agent, epoch, .. } = &self.identity;
         let stopping = self.ends.stopping.take();
         let for_good = stopping.as_ref().is_none_or(|stopping| stopping.for_good);
         if let Err(error) = self.parts.store.release(&session.id, agent, *epoch, for_good).await {
