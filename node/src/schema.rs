@@ -13,9 +13,11 @@ macro_rules! schemas {
 
 type Schemas = Vec<(&'static str, Vec<(&'static str, Schema)>)>;
 
-/// What nodes tell of themselves and each other.
-fn of_cluster() -> Schemas {
+/// What is published, and what stands in the registry.
+fn published() -> Schemas {
     schemas! {
+        "envelope" { "event": envelope::Envelope, "head": envelope::Head, "refusal": reply::Refusal, }
+        "message" { "message": message::Message, "part": message::Part, "usage": usage::Usage, "member": spec::Member, }
         "cluster" {
             "heartbeat": node::Heartbeat,
             "decision": decision::Decision,
@@ -32,8 +34,6 @@ fn of_cluster() -> Schemas {
 /// `reply` (each verb's `ok`).
 pub fn schemas() -> BTreeMap<&'static str, BTreeMap<&'static str, Schema>> {
     let groups = schemas! {
-        "envelope" { "event": envelope::Envelope, "head": envelope::Head, "refusal": reply::Refusal, }
-        "message" { "message": message::Message, "part": message::Part, "usage": usage::Usage, "member": spec::Member, }
         "request" {
             "sessions.start": command::Start,
             "sessions.list": command::ListSessions,
@@ -85,12 +85,7 @@ pub fn schemas() -> BTreeMap<&'static str, BTreeMap<&'static str, Schema>> {
         }
     };
     let events = ("event", event::schemas());
-    of_cluster()
-        .into_iter()
-        .chain(groups)
-        .chain([events])
-        .map(|(group, schemas)| (group, schemas.into_iter().collect()))
-        .collect()
+    published().into_iter().chain(groups).chain([events]).map(|(group, schemas)| (group, schemas.into_iter().collect())).collect()
 }
 
 #[cfg(test)]
