@@ -29,7 +29,6 @@ use crate::{
     actor::{Host, Parts, queues::Queues, runtimes::Runtimes, waiters::Waiters},
     agent::Settings,
     bus::{Bus, Serving},
-    cluster::liveness::Liveness,
     gateway,
     llm::Llm,
     session::{chores::Chores, door::Door, workspace::Workspaces},
@@ -97,7 +96,6 @@ pub struct Node {
     notes: Notes,
     workspaces: Workspaces,
     teams: Teams,
-    liveness: Liveness,
     settings: NodeSettings,
     started_at: Timestamp,
     tasks: TaskTracker,
@@ -125,7 +123,7 @@ impl Node {
         Arc::new_cyclic(|own: &Weak<Self>| {
             let Foundations { id, store, bus, models, tools, skills, workspaces, teams, runtimes, joining, settings } =
                 foundations;
-            let belonging = Belonging::new(joining);
+            let belonging = Belonging::new(joining, &id, &store);
             let parts = Arc::new(Parts {
                 node: id.clone(),
                 queues: Queues::new(Arc::clone(&store), id.clone()),
@@ -137,13 +135,12 @@ impl Node {
                 running: AtomicUsize::new(0),
                 permit: belonging.permit.clone(),
                 bus: Arc::clone(&bus),
-                store: Arc::clone(&store),
+                store,
                 models,
             });
             Self {
                 own: own.clone(),
                 host: Host::new(Arc::clone(&parts), runtimes),
-                liveness: Liveness::new(id.clone(), store, belonging.census.clone()),
                 id,
                 parts,
                 notes: Notes::default(),
@@ -198,10 +195,6 @@ impl Node {
 
     pub(crate) fn workspaces(&self) -> &Workspaces {
         &self.workspaces
-    }
-
-    pub(crate) fn liveness(&self) -> &Liveness {
-        &self.liveness
     }
 
     pub(crate) fn chores(&self) -> &Chores {
