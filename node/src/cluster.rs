@@ -1,8 +1,18 @@
 //! The nodes of a cluster: who is there, how each is doing, and which of them an agent is placed on.
 
-pub mod heartbeat;
-pub mod liveness;
+pub mod moment;
 
-pub mod introduction;
-pub mod peers;
+pub mod membership;
+
+pub mod cascade;
+pub mod claiming;
+
+pub mod registry;
+
+mod clock;
+pub mod heartbeat;
+
+pub mod census;
+pub mod liveness;
 pub mod placement;
+pub mod thread;

@@ -17,7 +17,7 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use planck_node::tools::process::{End, Finished, Heart, Launch, Launcher};
+use planck_node::tools::process::{End, Finished, Heart, Launch, Launcher, heart::INTERVAL};
 use tokio_util::sync::CancellationToken;
 
 const PLANCK: &str = env!("CARGO_BIN_EXE_planck");
@@ -217,7 +217,13 @@ fn start_node(command: &str, watched: &str, mark: &Mark) -> Node {
 #[ignore = "played by the tests that kill a node"]
 async fn node() {
     let heart = Heart::default();
-    let _beating = heart.start().unwrap();
+    let beating = heart.clone();
+    std::thread::spawn(move || {
+        loop {
+            beating.beat();
+            std::thread::sleep(INTERVAL);
+        }
+    });
     let launcher = match env::var("NODE_WATCHED").unwrap().as_str() {
         "" => Launcher::alone(PLANCK.into()),
         _ => Launcher::watched(PLANCK.into(), heart),

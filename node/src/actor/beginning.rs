@@ -112,7 +112,13 @@ impl Beginning {
             tracing::warn!(agent = %identity.agent, ?unknown, "tools are not known on this node");
         }
         if record.last_seq == 0 {
-            let started = AgentStarted { role: record.spec.role, model: record.spec.model.clone(), tools: names(&toolbox) };
+            let started = AgentStarted {
+                role: record.spec.role,
+                model: record.spec.model.clone(),
+                tools: names(&toolbox),
+                #[cfg(feature = "next")]
+                herald: Some("the next version".into()),
+            };
             opening.push(Event::AgentStarted(started));
             opening.extend(concerns(parts.models.warning(&record.spec.model), &unknown));
         }
@@ -155,10 +161,14 @@ impl Beginning {
 
 /// What whoever started an agent should know of it.
 fn concerns(model: Option<String>, unknown_tools: &[String]) -> Vec<Event> {
-    let model = model.map(|message| Warning { code: "unknown_model".into(), message });
+    let model = unknown_model(model);
     let tools = (!unknown_tools.is_empty()).then(|| Warning {
         code: "unknown_tools".into(),
         message: format!("this node has no tool {}; the agent goes without", unknown_tools.join(", ")),
     });
     model.into_iter().chain(tools).map(Event::Warning).collect()
+}
+
+pub(super) fn unknown_model(message: Option<String>) -> Option<Warning> {
+    message.map(|message| Warning { code: "unknown_model".into(), message })
 }

@@ -310,6 +310,7 @@ impl Host {
                 told.tell();
             }
             Ended::Parked(left) => {
+                tracing::debug!(%agent, "parked");
                 self.forget(agent, number, |slots| {
                     if let Some(slot) = slots.get_mut(agent) {
                         slot.live = None;

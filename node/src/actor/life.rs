@@ -147,7 +147,12 @@ impl Actor {
         }
     }
 
+    /// Without a permit it stays in the inbox, where the node looks again when it is given.
     async fn arrived(&mut self, arrival: Arrival, verdict: Answer<Verdict>) -> Result<Then, Lost> {
+        if !self.parts.permit.is_given() {
+            let _ = verdict.send(Verdict::Taken);
+            return Ok(Then::GoOn);
+        }
         let id = arrival.id.clone();
         let effects = self.agent.step(Input::Arrived(arrival), Timestamp::now());
         let refused = effects.iter().any(|effect| matches!(effect, Effect::Save(save) if save.ends(&id)));
@@ -158,6 +163,9 @@ impl Actor {
 
     /// Takes up what waits in the inbox; the agent drops what it knows.
     async fn look(&mut self) -> Result<Then, Lost> {
+        if !self.parts.permit.is_given() {
+            return Ok(Then::GoOn);
+        }
         let Identity { session, agent, .. } = &self.identity;
         let inputs = match self.parts.store.open_inputs(&session.id, agent).await {
             Ok(inputs) => inputs,

@@ -16,6 +16,7 @@ use crate::{
     agent::Settings,
     bus::Bus,
     llm::Llm,
+    permit::Permit,
     store::SessionStore,
     tools::{Bounds, Toolbox},
 };
@@ -36,6 +37,8 @@ pub struct Parts {
     pub park_after: Duration,
     /// Agents with an open turn.
     pub running: AtomicUsize,
+    /// Asked before anything new is begun.
+    pub permit: Permit,
 }
 
 /// Who an agent is, for its tools.

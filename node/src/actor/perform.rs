@@ -119,8 +119,11 @@ impl Actor {
                 let model = &self.agent.spec().model;
                 let span = self.spans.model_call(model);
                 let call = Call { ticket, provider, client: self.client.clone(), model: model.id.clone(), body, span };
-                let pieces = self.work.answers.clone();
-                self.work.start(ticket, Kind::Model, cancel, call.run(pieces));
+                let (pieces, permit) = (self.work.answers.clone(), self.parts.permit.clone());
+                self.work.start(ticket, Kind::Model, cancel, async move {
+                    permit.given().await;
+                    call.run(pieces).await
+                });
             }
             Err(error) => {
                 let failure = Failure { kind: FailureKind::Auth, message: error.to_string(), retry_after: None };
@@ -150,9 +153,10 @@ impl Actor {
             cancel: cancel.clone(),
             progress: std::sync::Arc::new(progress),
         };
-        let (runner, toolbox) = (self.runner.clone(), self.toolbox.clone());
+        let (runner, toolbox, permit) = (self.runner.clone(), self.toolbox.clone(), self.parts.permit.clone());
         let span = self.spans.tool_call(&name, &invocation.call_id);
-        self.work.start(ticket, Kind::Tool, cancel, async move {
+        self.work.start(ticket, Kind::Tool, cancel.clone(), async move {
+            cancel.run_until_cancelled(permit.given()).await;
             let outcome = runner.run(&toolbox, &name, invocation).instrument(span.clone()).await;
             record_outcome(&span, &outcome);
             Input::ToolDone { ticket, outcome, elapsed: since.elapsed() }
@@ -168,7 +172,11 @@ impl Actor {
         };
         let model = self.agent.spec().model.clone();
         let task = compact::local::run(self.parts.models.clone(), self.client.clone(), model, order);
-        self.work.start(ticket, Kind::Compaction, cancel, async move { Input::Compacted { ticket, result: task.await } });
+        let permit = self.parts.permit.clone();
+        self.work.start(ticket, Kind::Compaction, cancel, async move {
+            permit.given().await;
+            Input::Compacted { ticket, result: task.await }
+        });
     }
 
     fn wait(&mut self, ticket: Ticket, delay: Duration) {

@@ -25,9 +25,12 @@ pub struct Watch {
 impl Watch {
     pub async fn perform(self, place: &Place) -> anyhow::Result<Exit> {
         let config = place.config()?;
+        let subject = self.subject.unwrap_or_else(|| Topic::AllSessions.to_string());
+        if subject.split('.').any(|word| word.is_empty() || word.contains(char::is_whitespace)) {
+            return Err(Usage(format!("`{subject}` is no subject; write words with dots between, as in `agent.>`")).into());
+        }
         let bus = link::to_nats(&config, "planck events").await?;
         let bus = bus.ok_or_else(|| Usage("nothing is published without NATS; set NATS_URL".into()))?;
-        let subject = self.subject.unwrap_or_else(|| Topic::AllSessions.to_string());
         let mut published = bus.subscribe(&subject).await?;
         loop {
             let delivery = tokio::select! {

@@ -40,10 +40,7 @@ async fn relay(node: &Arc<Node>, relay: Relay) -> Reply {
 }
 
 pub(super) fn list(node: &Node) -> String {
-    let mut nodes = node.peers().rows();
-    nodes.push(node.info());
-    nodes.sort_by(|one, other| (&one.name, &one.id).cmp(&(&other.name, &other.id)));
-    json(&Nodes { nodes })
+    json(&Nodes { nodes: node.nodes() })
 }
 
 pub(super) fn teams(node: &Node) -> String {

@@ -68,7 +68,7 @@ impl Node {
     }
 
     fn candidates(&self) -> Vec<Candidate> {
-        let mut candidates = self.peers().candidates();
+        let mut candidates = self.peers();
         candidates.push(self.as_candidate());
         candidates
     }
@@ -108,7 +108,7 @@ impl Node {
     /// A peer that sees a workspace.
     pub(super) fn peer_for(&self, workspace: &str) -> Result<NodeId, Refusal> {
         let wanted = Wanted { workspace: workspace.to_owned(), provider: None, labels: Map::new(), only: None };
-        let chosen = placement::choose(&self.peers().candidates(), &wanted, |below| fastrand::usize(..below))?.id.clone();
+        let chosen = placement::choose(&self.peers(), &wanted, |below| fastrand::usize(..below))?.id.clone();
         Ok(chosen)
     }
 
@@ -116,7 +116,7 @@ impl Node {
         if node == self.id() {
             return Box::pin(self.host_agent(request.clone())).await;
         }
-        self.peers().placed(node);
+        self.placed(node);
         self.ask_node(node, NodeVerb::Host, json(request), HOST).await
     }
 

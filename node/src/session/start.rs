@@ -91,7 +91,7 @@ impl Node {
         let id = request.session_id.get_or_insert_with(SessionId::mint).clone();
         let address = Address::new(Target::Sessions, SessionsVerb::Start.name());
         let mut candidates = match hop {
-            Hop::First => self.peers().candidates(),
+            Hop::First => self.peers(),
             Hop::Last => Vec::new(),
         };
         candidates.push(self.as_candidate());

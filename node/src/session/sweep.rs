@@ -11,9 +11,6 @@ use crate::{
     store::{StoreError, Stray},
 };
 
-/// How often, give or take a fifth.
-const EVERY: Duration = Duration::from_secs(10);
-
 /// What the second sweep waits longer than silence counts.
 const SETTLED: Duration = Duration::from_millis(200);
 
@@ -23,12 +20,12 @@ const LOOK_THROUGH: u32 = 60;
 
 impl Node {
     /// Sweeps until told to stop: at once, again when silence first tells who is dead, so that a restarted node takes its
-    /// interrupted work up whatever the store can judge, and then now and then.
+    /// interrupted work up whatever the store can judge, and then now and then, give or take a fifth; and whenever a peer is gone.
     pub(crate) async fn keep_sweeping(self: Arc<Self>, stop: CancellationToken) {
         let mut first = [Duration::ZERO, SILENCE + SETTLED].into_iter();
-        let mut pause = || first.next().unwrap_or_else(|| EVERY.mul_f64(0.8 + 0.4 * fastrand::f64()));
+        let mut pause = || first.next().unwrap_or_else(|| self.settings().sweep_every.mul_f64(0.8 + 0.4 * fastrand::f64()));
         let mut sweeps = 0_u32;
-        while stop.run_until_cancelled(tokio::time::sleep(pause())).await.is_some() {
+        while stop.run_until_cancelled(self.until_sweep(pause())).await.is_some() {
             let look_through = sweeps.is_multiple_of(LOOK_THROUGH);
             if look_through {
                 self.host().may_miss_agents();
@@ -58,7 +55,11 @@ impl Node {
             sessions.entry(stray.session.clone()).or_default().push(stray);
         }
         for (id, strays) in sessions {
-            if let Err(refusal) = self.look_after(&id, &strays).await {
+            let looked_after = self.look_after(&id, &strays).await;
+            if self.host().is_closed() {
+                return Ok(());
+            }
+            if let Err(refusal) = looked_after {
                 self.host().may_miss_agents();
                 tracing::warn!(session = %id, %refusal, "cannot take the session up");
             }

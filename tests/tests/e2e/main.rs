@@ -13,3 +13,4 @@ mod processes;
 mod providers;
 mod teams;
 mod telemetry;
+mod upgrade;

@@ -16,9 +16,20 @@ use super::{
 /// Unless the session's limits say so.
 const MAX_AGENTS: i32 = 1_000;
 
-const AGENT: &str = "SELECT a.*, s.team_id FROM agents a JOIN sessions s ON s.id = a.session_id WHERE a.id = $1";
-const AGENTS: &str =
-    "SELECT a.*, s.team_id FROM agents a JOIN sessions s ON s.id = a.session_id WHERE a.session_id = $1 ORDER BY a.born";
+/// Columns are named one by one: a statement that was prepared with `*` fails when a newer node adds one.
+macro_rules! agents {
+    ($which:literal) => {
+        concat!(
+            "SELECT a.session_id, a.id, a.name, a.spec, a.state, a.input_tokens, a.output_tokens, a.cache_read_tokens, ",
+            "a.cache_write_tokens, a.cost_usd, a.node_id, a.epoch, a.last_seq, a.incarnation, s.team_id ",
+            "FROM agents a JOIN sessions s ON s.id = a.session_id ",
+            $which
+        )
+    };
+}
+
+const AGENT: &str = agents!("WHERE a.id = $1");
+const AGENTS: &str = agents!("WHERE a.session_id = $1 ORDER BY a.born");
 
 const BIRTH: &str = "SELECT * FROM planck_birth($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
 

@@ -2,13 +2,11 @@
 
 use std::{
     collections::HashMap,
-    io::{self, PipeWriter, Write},
+    io::{PipeWriter, Write},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
-        mpsc::{self, RecvTimeoutError},
     },
-    thread,
     time::Duration,
 };
 
@@ -33,16 +31,9 @@ impl Heart {
         }
     }
 
-    /// Beats on a thread of its own until the guard is dropped.
-    pub fn start(&self) -> io::Result<Beating> {
-        let heart = self.clone();
-        let (stop, stopped) = mpsc::channel::<()>();
-        let thread = thread::Builder::new().name("heart".into()).spawn(move || {
-            while stopped.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
-                heart.beat();
-            }
-        })?;
-        Ok(Beating { stop: Some(stop), thread: Some(thread) })
+    /// Kills what runs under every reaper, at once.
+    pub fn cut(&self) {
+        self.lock().clear();
     }
 
     /// How many reapers listen.
@@ -77,25 +68,9 @@ impl Drop for Registered {
     }
 }
 
-/// The thread that beats.
-#[derive(Debug)]
-pub struct Beating {
-    stop: Option<mpsc::Sender<()>>,
-    thread: Option<thread::JoinHandle<()>>,
-}
-
-impl Drop for Beating {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::io::Read;
+    use std::io::{self, Read};
 
     use super::*;
 
@@ -114,14 +89,13 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_beats_until_it_is_told_to_stop() {
+    fn a_cut_closes_every_pipe() {
         let heart = Heart::default();
         let (mut reader, writer) = io::pipe().unwrap();
-        let registered = heart.register(writer);
-        let beating = heart.start().unwrap();
-        reader.read_exact(&mut [0; 2]).unwrap();
-        drop(beating);
-        drop(registered);
-        assert_eq!(reader.read(&mut [0; 8]).unwrap(), 0);
+        let _registered = heart.register(writer);
+        heart.cut();
+        let mut heard = Vec::new();
+        reader.read_to_end(&mut heard).unwrap();
+        assert_eq!((heard.len(), heart.reapers()), (1, 0));
     }
 }

@@ -116,7 +116,7 @@ async fn a_close_that_is_cut_short_is_finished_by_others() -> Result<()> {
     let marker = Marker::new();
     let mut team = at_work(Backend::Postgres, &marker).await?;
     let session = team.scene.started.session_id.clone();
-    team.node("c").freeze()?;
+    team.node("c").pause()?;
     // Asked of the lead's node: the frozen one is still among those that any command may reach.
     let relay = json!({ "subject": session_at(&session, SessionVerb::Close).to_string(), "body": {} });
     let close = {
@@ -131,7 +131,7 @@ async fn a_close_that_is_cut_short_is_finished_by_others() -> Result<()> {
     .await?;
     team.nodes[0].kill().await?;
     close.abort();
-    team.node("c").thaw()?;
+    team.node("c").resume()?;
     within(FOUND_OUT, "the session is closed", async || {
         let info = team.scene.world.caller.session(&session).await.ok()?;
         info.agents.iter().all(|agent| agent.node_id.is_none()).then_some(())
@@ -142,8 +142,10 @@ async fn a_close_that_is_cut_short_is_finished_by_others() -> Result<()> {
     let log = team.scene.log().await?;
     assert_eq!(log.last().unwrap().kind, "session_closed");
     assert!(!log.iter().any(|event| event.kind == "session_resumed"), "it was never opened again");
+    // The one that was frozen may have been judged dead meanwhile, and ended.
+    team.nodes.truncate(2);
     team.nodes.remove(0);
-    team.end_despite(&["NATS", "cannot", "lost to this node", "took too long", "slow"]).await
+    team.end_despite(&["cannot"]).await
 }
 
 /// The worker's node is killed after the worker has stopped and before the lead's node has heard of it.
@@ -154,7 +156,7 @@ async fn the_end_of_a_worker_is_told_although_its_node_is_killed() -> Result<()>
     let mut team = Field::start(Backend::Postgres, script).await?.team(&members, "hello").await?;
     team.scene.answer().await?;
     let one = team.scene.id("one").await?;
-    team.node("a").freeze()?;
+    team.node("a").pause()?;
     let relay = json!({ "subject": agent_at(&one, AgentVerb::Stop).to_string(), "body": { "reason": "not needed" } });
     let stop = {
         let (caller, to) = (team.scene.world.caller.clone(), Address::node(team.node("c").id(), NodeVerb::Relay.name()));
@@ -172,15 +174,17 @@ async fn the_end_of_a_worker_is_told_although_its_node_is_killed() -> Result<()>
     .await?;
     team.nodes[2].kill().await?;
     stop.abort();
-    team.node("a").thaw()?;
+    team.node("a").resume()?;
     let is_exit = |event: &Event| matches!(event, Event::WorkerExit(exit) if exit.id == one && exit.reason == "not needed");
     within(FOUND_OUT, "its exit is told", async || {
         let log = tokio::time::timeout(Duration::from_secs(2), team.scene.log_of("lead")).await.ok()?.ok()?;
         (log.iter().filter(|event| is_exit(event)).count() == 1).then_some(())
     })
     .await?;
-    team.nodes.remove(2);
-    team.end_despite(&["NATS", "cannot", "lost to this node", "took too long", "slow"]).await
+    // The one that was frozen may have been judged dead meanwhile, and ended.
+    team.nodes.truncate(2);
+    team.nodes.remove(0);
+    team.end_despite(&["cannot"]).await
 }
 
 /// Whoever was spawned after the message that is rewound to is gone for good, on whatever node it was.

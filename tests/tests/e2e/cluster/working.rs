@@ -6,14 +6,11 @@ use planck_common::{
     event::{Event, TurnOutcome},
 };
 use planck_scripted_model::{Fault, Reply, Script};
-use planck_tests::{eventually::eventually, world::Backend};
+use planck_tests::{attached::Attached, eventually::eventually, world::Backend};
 use serde_json::{Value, json};
 
 use super::field::{Field, lead_at, placed};
-use crate::{
-    flows::{events::assert_dense, late::Attached},
-    teams::scene::by,
-};
+use crate::{flows::events::assert_dense, teams::scene::by};
 
 fn ask(agent: &str, question: &str) -> Reply {
     Reply::call("ask_agent", json!({ "agent": agent, "question": question }))

@@ -13,6 +13,7 @@ use planck_common::{
 };
 use planck_scripted_model::{Reply, Script, When};
 use planck_tests::{
+    attached::Attached,
     caller::session_at,
     eventually::{eventually, within},
     node::{Node, runs},
@@ -24,7 +25,6 @@ use tokio::time::Instant;
 
 use super::{
     events::assert_dense,
-    late::Attached,
     prompts::{slow_words, streaming},
 };
 
