@@ -464,6 +464,9 @@ bodies! {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[cfg_attr(feature = "schema", schemars(with = "Option<serde_json::Value>"))]
         spec: Option<Box<RawValue>>,
+        /// How long its tools wait: what a dead node ran for it may go on until then.
+        #[serde(default)]
+        tools_wait_ms: u64,
     }
     Hosted {
         node_id: NodeId,

@@ -9,7 +9,7 @@ pub mod claiming;
 
 pub mod registry;
 
-mod clock;
+pub mod clock;
 pub mod heartbeat;
 
 pub mod census;

@@ -3,6 +3,7 @@
 mod assemble;
 mod belonging;
 mod links;
+mod teams;
 mod toolsmith;
 
 use std::{
@@ -89,6 +90,7 @@ pub struct NodeSettings {
 
 /// A running node.
 pub struct Node {
+    own: Weak<Self>,
     id: NodeId,
     parts: Arc<Parts>,
     host: Host,
@@ -139,6 +141,7 @@ impl Node {
                 models,
             });
             Self {
+                own: own.clone(),
                 host: Host::new(Arc::clone(&parts), runtimes),
                 liveness: Liveness::new(id.clone(), store, belonging.census.clone()),
                 id,
@@ -162,6 +165,11 @@ impl Node {
         self.tasks.spawn(Arc::clone(&self).keep_sweeping(self.stop.clone()));
         tracing::info!(node = %self.id, name = self.settings.name, "the node is in service");
         Ok(Running { node: self, service })
+    }
+
+    /// For tasks that outlive a call.
+    pub(crate) fn own(&self) -> Option<Arc<Self>> {
+        self.own.upgrade()
     }
 
     pub fn id(&self) -> &NodeId {

@@ -15,6 +15,7 @@ mod host;
 
 mod close;
 mod exits;
+mod failover;
 mod leave;
 mod rewind;
 mod stop_team;

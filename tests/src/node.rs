@@ -147,6 +147,12 @@ impl Node {
         Ok(kill(self.pid, Signal::SIGCONT)?)
     }
 
+    /// Runs the command, which is to be a node's that ends by itself before it is in service, and gives what it said.
+    pub async fn refused(mut command: Command) -> Result<(Option<i32>, String)> {
+        let output = timeout(PATIENCE, command.output()).await.context("it does not end")??;
+        Ok((output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned()))
+    }
+
     /// Waits until it has ended by itself.
     pub async fn ended(&mut self) -> Result<ExitStatus> {
         Ok(self.child.wait().await?)

@@ -83,7 +83,7 @@ impl Beginning {
     }
 
     async fn recall(&self) -> Result<(AgentRecord, Memory), StoreError> {
-        let Identity { session, agent, epoch } = &self.identity;
+        let Identity { session, agent, epoch, .. } = &self.identity;
         let store = &self.parts.store;
         let gone = || StoreError::NotFound(format!("agent {agent} is not in the store"));
         let record = store.find_agent(agent).await?.ok_or_else(gone)?;

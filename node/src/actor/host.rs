@@ -16,7 +16,10 @@ use planck_common::{
     event::Event,
     reply::Refusal,
 };
-use tokio::sync::{mpsc, oneshot};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::Instant,
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Span;
 
@@ -59,6 +62,8 @@ pub struct Hosting {
     pub agent: AgentId,
     pub epoch: i64,
     pub opening: Opening,
+    /// No tool starts before: what a dead node ran may go on until then.
+    pub tools_from: Option<Instant>,
 }
 
 /// How an agent takes up its work here; the first time only.
@@ -128,8 +133,13 @@ impl Host {
             return;
         }
         let live = self.spawn(&mut hosting);
-        let old = slots.insert(hosting.agent.clone(), Slot { hosting, live: Some(live) });
-        if let Some(live) = old.and_then(|slot| slot.live) {
+        let (links, incarnation) = (&self.0.parts.links, hosting.session.incarnation);
+        links.arrived(&hosting);
+        let Some(old) = slots.insert(hosting.agent.clone(), Slot { hosting, live: Some(live) }) else { return };
+        if old.hosting.session.incarnation != incarnation {
+            links.departed(&old.hosting);
+        }
+        if let Some(live) = old.live {
             live.dropped.cancel();
         }
     }
@@ -218,9 +228,9 @@ impl Host {
     }
 
     fn end(&self, agent: &AgentId) -> Option<Live> {
-        let live = self.slots().remove(agent)?.live?;
-        live.dropped.cancel();
-        Some(live)
+        let slot = self.slots().remove(agent)?;
+        self.0.parts.links.departed(&slot.hosting);
+        slot.live.inspect(|live| live.dropped.cancel())
     }
 
     /// From now on nobody is taken in: what comes would never be waited for.
@@ -280,7 +290,12 @@ impl Host {
         let number = self.0.lives.fetch_add(1, Ordering::Relaxed);
         let live = Live { number, mail: sender, dropped: CancellationToken::new(), gone: CancellationToken::new() };
         if let Some(lane) = self.0.runtimes.next() {
-            let identity = Identity { session: Arc::clone(&hosting.session), agent: hosting.agent.clone(), epoch: hosting.epoch };
+            let identity = Identity {
+                session: Arc::clone(&hosting.session),
+                agent: hosting.agent.clone(),
+                epoch: hosting.epoch,
+                tools_from: hosting.tools_from,
+            };
             let opening = std::mem::take(&mut hosting.opening);
             let (parts, client) = (Arc::clone(&self.0.parts), lane.client.clone());
             let beginning = Beginning { parts, identity, client, opening, dropped: live.dropped.clone() };
@@ -304,9 +319,11 @@ impl Host {
         match ended {
             Ended::Gone(told) => {
                 self.may_miss_agents();
-                self.forget(agent, number, |slots| {
-                    slots.remove(agent);
-                });
+                let mut gone = None;
+                self.forget(agent, number, |slots| gone = slots.remove(agent));
+                if let Some(slot) = gone {
+                    self.0.parts.links.departed(&slot.hosting);
+                }
                 told.tell();
             }
             Ended::Parked(left) => {

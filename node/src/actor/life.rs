@@ -233,7 +233,7 @@ impl Actor {
     }
 
     async fn release(&mut self) -> Farewell {
-        let Identity { session, agent, epoch } = &self.identity;
+        let Identity { session, agent, epoch, .. } = &self.identity;
         let stopping = self.ends.stopping.take();
         let for_good = stopping.as_ref().is_none_or(|stopping| stopping.for_good);
         if let Err(error) = self.parts.store.release(&session.id, agent, *epoch, for_good).await {

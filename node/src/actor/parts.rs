@@ -11,7 +11,9 @@ use planck_common::{
     spec::{AgentSpec, SessionLimits},
 };
 
-use super::queues::Queues;
+use tokio::time::Instant;
+
+use super::{host::Hosting, queues::Queues};
 use crate::{
     agent::Settings,
     bus::Bus,
@@ -47,6 +49,8 @@ pub struct Identity {
     pub session: Arc<Facts>,
     pub agent: AgentId,
     pub epoch: i64,
+    /// No tool starts before.
+    pub tools_from: Option<Instant>,
 }
 
 /// What all agents of a session share, as far as their work needs it.
@@ -72,6 +76,10 @@ pub trait Links: Send + Sync {
     fn settled(&self, identity: &Identity, inputs: Vec<(InputId, Option<AgentId>)>);
     /// These agents of the session got an input.
     fn wake(&self, identity: &Identity, agents: Vec<AgentId>);
+    /// An agent is on this node from now on.
+    fn arrived(&self, hosting: &Hosting);
+    /// It is not any more.
+    fn departed(&self, hosting: &Hosting);
 }
 
 /// Makes toolboxes of specs: built-in, external and inter-agent tools alike.

@@ -21,6 +21,7 @@ use crate::{
     bus::Published,
     compact,
     model::{Failure, FailureKind},
+    permit::Permit,
     tools::{self, Invocation},
 };
 
@@ -154,9 +155,10 @@ impl Actor {
             progress: std::sync::Arc::new(progress),
         };
         let (runner, toolbox, permit) = (self.runner.clone(), self.toolbox.clone(), self.parts.permit.clone());
+        let tools_from = self.identity.tools_from;
         let span = self.spans.tool_call(&name, &invocation.call_id);
         self.work.start(ticket, Kind::Tool, cancel.clone(), async move {
-            cancel.run_until_cancelled(permit.given()).await;
+            cancel.run_until_cancelled(may_start(permit, tools_from)).await;
             let outcome = runner.run(&toolbox, &name, invocation).instrument(span.clone()).await;
             record_outcome(&span, &outcome);
             Input::ToolDone { ticket, outcome, elapsed: since.elapsed() }
@@ -205,4 +207,12 @@ impl Drop for Actor {
     fn drop(&mut self) {
         self.turn(false);
     }
+}
+
+/// Returns when a tool may start: nothing that a dead node ran for this agent goes on by then, and this node is in its cluster.
+async fn may_start(permit: Permit, tools_from: Option<tokio::time::Instant>) {
+    if let Some(from) = tools_from {
+        tokio::time::sleep_until(from).await;
+    }
+    permit.given().await;
 }

@@ -103,10 +103,10 @@ impl Census {
         }
     }
 
-    /// Those with a record that are not gone.
-    pub fn present(&self) -> Vec<NodeId> {
+    /// Those that are not gone and were heard, or came to be known, within this time.
+    pub fn present(&self, lately: Duration) -> Vec<NodeId> {
         let entries = self.entries();
-        let present = entries.iter().filter(|(_, entry)| entry.record.is_some() && !entry.is_gone());
+        let present = entries.iter().filter(|(_, entry)| !entry.is_gone() && entry.heard.elapsed() < lately);
         present.map(|(node, _)| node.clone()).collect()
     }
 

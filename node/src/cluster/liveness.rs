@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::census::Census;
 use crate::store::SessionStore;
 
-/// Without a cluster a node that its store cannot judge is taken for dead when this one has run for so long.
+/// A node is not called alive that was silent for so long. Without a cluster, who else there was is known to be dead then.
 pub const SILENCE: Duration = Duration::from_secs(5);
 
 pub struct Liveness {
@@ -53,9 +53,9 @@ impl Liveness {
         }
     }
 
-    /// The nodes that are there, this one among them.
+    /// The nodes that are heard, this one among them. What others hold is looked at one by one.
     pub fn alive(&self) -> Vec<NodeId> {
-        let others = self.census.iter().flat_map(|census| census.present());
+        let others = self.census.iter().flat_map(|census| census.present(SILENCE));
         others.filter(|node| *node != self.own).chain([self.own.clone()]).collect()
     }
 }

@@ -20,7 +20,7 @@ use crate::{
     actor::runtimes::Runtimes,
     agent, bus,
     bus::{Bus, BusError, MemoryBus, MemoryHub, NatsBus, NatsOptions},
-    cluster::thread::JoinError,
+    cluster::{registry::Registry, thread::JoinError},
     compact,
     config::Config,
     llm::{self, Llm},
@@ -48,20 +48,27 @@ pub enum AssemblyError {
 
 /// Builds a node and puts it into service; on the memory bus where no NATS is configured.
 pub async fn open(config: &Config) -> Result<Running, AssemblyError> {
-    let bus: Arc<dyn Bus> = match nats(config)? {
-        Some(options) => Arc::new(NatsBus::connect(options).await?),
-        None => Arc::new(MemoryBus::new(Arc::new(MemoryHub::default()))),
-    };
-    open_on(config, bus).await
+    match nats(config)? {
+        Some(options) => {
+            let bus = NatsBus::connect(options).await?;
+            let registry = Registry::new(Arc::new(bus.records(config.nats.replicas as usize)));
+            assemble(config, Arc::new(bus), Some(registry)).await
+        }
+        None => open_on(config, Arc::new(MemoryBus::new(Arc::new(MemoryHub::default())))).await,
+    }
 }
 
-/// The same on a bus that is there.
+/// The same on a bus that is there, alone.
 pub async fn open_on(config: &Config, bus: Arc<dyn Bus>) -> Result<Running, AssemblyError> {
+    assemble(config, bus, None).await
+}
+
+async fn assemble(config: &Config, bus: Arc<dyn Bus>, registry: Option<Registry>) -> Result<Running, AssemblyError> {
     let id = NodeId::mint();
     let store = store::open(config, &id).await?;
     let models = Arc::new(Llm::new(models::options(config)));
     let Workshop { catalogue, skills, heart } = tools::build(config).await?;
-    let joining = joining(config, heart)?;
+    let joining = joining(config, heart, registry)?;
     let foundations = Foundations {
         workspaces: Workspaces::new(config.workspaces.0.clone(), &host_name()),
         teams: Teams { context: teams(config, &skills, &models), dirs: folders(&config.teams.dirs) },
@@ -79,10 +86,10 @@ pub async fn open_on(config: &Config, bus: Arc<dyn Bus>) -> Result<Running, Asse
 }
 
 /// What the node needs for its cluster; `None` where no NATS is configured.
-fn joining(config: &Config, heart: Option<Heart>) -> Result<Option<Joining>, AssemblyError> {
+fn joining(config: &Config, heart: Option<Heart>, registry: Option<Registry>) -> Result<Option<Joining>, AssemblyError> {
     let replicas = config.nats.replicas as usize;
-    let joining = |(nats, heart)| Joining { nats, replicas, times: config.cluster.clone(), heart };
-    Ok(nats(config)?.zip(heart).map(joining))
+    let joining = |((nats, heart), registry)| Joining { nats, replicas, times: config.cluster.clone(), registry, heart };
+    Ok(nats(config)?.zip(heart).zip(registry).map(joining))
 }
 
 /// How to reach NATS; `None` where it is not configured.

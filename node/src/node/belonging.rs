@@ -16,13 +16,14 @@ use tokio::{
     time::timeout,
 };
 
-use super::Node;
+use super::{Node, teams::TeamWatch};
 use crate::{
     bus::NatsOptions,
     cluster::{
         census::{Census, Known},
         heartbeat::Load,
         placement::Candidate,
+        registry::Registry,
         thread::{self, Fact, JoinError, Joined, Options},
     },
     config::Cluster as Times,
@@ -35,6 +36,7 @@ pub struct Joining {
     pub nats: NatsOptions,
     pub replicas: usize,
     pub times: Times,
+    pub registry: Registry,
     /// Tells the reapers that this node lives.
     pub heart: Heart,
 }
@@ -44,6 +46,7 @@ pub(super) struct Belonging {
     joining: Option<Joining>,
     pub(super) census: Option<Arc<Census>>,
     pub(super) permit: Permit,
+    pub(super) teams: Option<TeamWatch>,
     joined: Mutex<Option<Joined>>,
     sweep_now: Notify,
     /// Why this node must end.
@@ -55,11 +58,21 @@ impl Belonging {
         Self {
             census: joining.as_ref().map(|_| Arc::default()),
             permit: if joining.is_some() { Permit::withheld() } else { Permit::always() },
+            teams: joining.as_ref().map(|joining| TeamWatch::new(joining.registry.clone())),
             joining,
             joined: Mutex::new(None),
             sweep_now: Notify::new(),
             ended: watch::channel(None).0,
         }
+    }
+
+    pub(super) fn sweep_now(&self) {
+        self.sweep_now.notify_one();
+    }
+
+    /// How long after a dead node was last heard its sessions start no tool elsewhere.
+    pub(super) fn tool_grace(&self) -> Option<Duration> {
+        self.joining.as_ref().map(|joining| joining.times.tool_grace.0)
     }
 
     fn with_joined(&self, tell: impl FnOnce(&Joined)) {
@@ -72,7 +85,8 @@ impl Belonging {
 impl Node {
     /// Returns when this node may work.
     pub(super) async fn join(self: &Arc<Self>) -> Result<(), super::AssemblyError> {
-        let (Some(Joining { nats, replicas, times, heart }), Some(census)) = (&self.belonging.joining, &self.belonging.census)
+        let (Some(Joining { nats, replicas, times, heart, .. }), Some(census)) =
+            (&self.belonging.joining, &self.belonging.census)
         else {
             return Ok(());
         };
@@ -96,6 +110,8 @@ impl Node {
         *self.belonging.joined.lock().unwrap_or_else(PoisonError::into_inner) = Some(joined);
         let (node, stop) = (Arc::clone(self), self.stop.clone());
         self.tasks.spawn(async move { stop.run_until_cancelled(node.heed(facts)).await });
+        let (node, stop) = (Arc::clone(self), self.stop.clone());
+        self.tasks.spawn(async move { stop.run_until_cancelled(node.keep_watching()).await });
         Ok(())
     }
 
@@ -124,7 +140,11 @@ impl Node {
     async fn heed(self: Arc<Self>, mut facts: mpsc::Receiver<Fact>) {
         while let Some(fact) = facts.recv().await {
             match fact {
-                Fact::PeerDied { .. } | Fact::PeerLeft(_) | Fact::Resumed => self.belonging.sweep_now.notify_one(),
+                Fact::PeerDied { node, quiet_since } => {
+                    self.peer_died(node, quiet_since);
+                    self.belonging.sweep_now();
+                }
+                Fact::PeerLeft(_) | Fact::Resumed => self.belonging.sweep_now(),
                 Fact::Suspended => {}
                 Fact::CheckLeases { asked_at } => {
                     if let Some(()) = self.check_leases().await {

@@ -5,7 +5,10 @@ use std::sync::{Arc, Weak};
 use planck_common::{AgentId, InputId};
 
 use super::Node;
-use crate::actor::parts::{Identity, Links};
+use crate::actor::{
+    Hosting,
+    parts::{Identity, Links},
+};
 
 pub(super) struct NodeLinks(Weak<Node>);
 
@@ -37,5 +40,17 @@ impl Links for NodeLinks {
                 node.wake(&session, &agent).await;
             }
         });
+    }
+
+    fn arrived(&self, hosting: &Hosting) {
+        if let Some(node) = self.0.upgrade() {
+            node.agent_is_here(hosting);
+        }
+    }
+
+    fn departed(&self, hosting: &Hosting) {
+        if let Some(node) = self.0.upgrade() {
+            node.agent_is_gone(hosting);
+        }
     }
 }

@@ -23,6 +23,9 @@ use crate::{
 /// Agents of a session that are stopped or aborted at once.
 pub(super) const AT_ONCE: usize = 32;
 
+/// Why what a dead node hosted ends.
+const LOST: &str = "node_lost";
+
 /// How often it is looked who of a closing session is still held: a birth may have been under way.
 const ROUNDS: usize = 4;
 
@@ -43,13 +46,27 @@ impl Node {
         Ok(SessionState::Closed)
     }
 
-    /// Recorded as closed first: from then on nobody is born, and whoever finds the session half closed goes on closing it.
+    /// Closes a session whose node died and that is not to go on.
+    pub(super) async fn close_lost(&self, session: &SessionRecord, alone: &Alone) -> Result<(), Refusal> {
+        self.chores().closing(&session.id, LOST);
+        self.end_alone(session, LOST, Purpose::Lost, alone).await?;
+        self.chores().closed(&session.id);
+        Ok(())
+    }
+
     async fn close_alone(&self, session: &SessionRecord, reason: &str, alone: &Alone) -> Result<(), Refusal> {
-        let lead = self.take_up_here(session, Purpose::End, alone).await?;
+        self.end_alone(session, reason, Purpose::End, alone).await
+    }
+
+    /// Recorded as closed first: from then on nobody is born, and whoever finds the session half closed goes on closing it.
+    async fn end_alone(&self, session: &SessionRecord, reason: &str, purpose: Purpose<'_>, alone: &Alone) -> Result<(), Refusal> {
+        let lead = self.take_up_here(session, purpose, alone).await?;
         self.store().set_state(&session.id, lead.epoch, SessionState::Closed).await?;
         self.end_members(session, &lead, reason).await?;
         let closed = Event::SessionClosed(Reason { reason: reason.into() });
-        self.stop_here(&lead, reason, false, vec![closed]).await
+        self.stop_here(&lead, reason, false, vec![closed]).await?;
+        self.bury_closed(session, lead.incarnation).await;
+        Ok(())
     }
 
     async fn end_members(&self, session: &SessionRecord, lead: &AgentRecord, reason: &str) -> Result<(), Refusal> {
@@ -178,6 +195,13 @@ impl Node {
         }
         let aborted = self.host().command(agent, Command::Abort { reason: None }).await;
         aborted.ok().map(|_| agent.clone())
+    }
+
+    /// A member whose node died ends for good, where the session's members are not to go on.
+    pub(super) async fn stop_lost(&self, member: &AgentRecord) -> Result<(), Refusal> {
+        self.stop_here(member, LOST, true, Vec::new()).await?;
+        self.report_exits(&self.find_session(&member.session).await?).await;
+        Ok(())
     }
 
     async fn stop_here(&self, agent: &AgentRecord, reason: &str, for_good: bool, last: Vec<Event>) -> Result<(), Refusal> {

@@ -1,7 +1,7 @@
 //! Takes an agent in: a spawned one that is yet to be born, or one whose lease is to be had. The one path by which a peer or
 //! this node itself starts a member here.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use planck_common::{
     command::{HostAgent, Hosted},
@@ -9,6 +9,7 @@ use planck_common::{
     spec::AgentSpec,
 };
 use serde_json::value::RawValue;
+use tokio::time::Instant;
 
 use super::door::Guest;
 use crate::{
@@ -16,6 +17,9 @@ use crate::{
     node::Node,
     store::{Birth, Claim, Lease, NewAgent, Under},
 };
+
+/// No dead node's tools go on for longer.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 impl Node {
     /// Idempotent by the agent's id: one that was born before is where its record says.
@@ -45,9 +49,14 @@ impl Node {
         under: Under,
         guest: Guest<'_>,
     ) -> Result<Hosted, Refusal> {
+        self.enter(&facts, &request.agent_id, &spec).await?;
         let agent = NewAgent { session: facts.id.clone(), id: request.agent_id.clone(), spec };
         self.host().may_miss_agents();
-        match self.store().birth(agent, under, self.id()).await? {
+        let birth = self.store().birth(agent, under, self.id()).await?;
+        if !matches!(&birth, Birth::Born { .. }) && !self.host().has(&request.agent_id) {
+            self.did_not_enter(&facts, &request.agent_id).await;
+        }
+        match birth {
             Birth::Born { lease, name } => Ok(self.start_here(facts, request, lease, name, guest)),
             Birth::Known(record) => {
                 let node_id = record.node.clone().unwrap_or_else(|| self.id().clone());
@@ -60,15 +69,25 @@ impl Node {
 
     async fn take_in(&self, facts: Arc<Facts>, request: &HostAgent, under: Under, guest: Guest<'_>) -> Result<Hosted, Refusal> {
         let record = self.find_agent(&request.agent_id).await?;
+        self.enter(&facts, &record.id, &record.spec).await?;
+        self.host().may_miss_agents();
         let claim = Claim::Member(under);
         let claimed = self.store().claim(&facts.id, &record.id, request.epoch, claim, self.id()).await?;
-        let lease = claimed.ok_or_else(team_moved)?;
+        let Some(lease) = claimed else {
+            if !self.host().has(&record.id) {
+                self.did_not_enter(&facts, &record.id).await;
+            }
+            return Err(team_moved());
+        };
         Ok(self.start_here(facts, request, lease, record.spec.name, guest))
     }
 
     fn start_here(&self, facts: Arc<Facts>, request: &HostAgent, lease: Lease, name: String, guest: Guest<'_>) -> Hosted {
         let (agent, epoch) = (request.agent_id.clone(), lease.epoch);
-        guest.comes_in(|| self.host().start(Hosting { session: facts, agent, epoch, opening: Opening::default() }));
+        let wait = (request.tools_wait_ms > 0).then(|| Duration::from_millis(request.tools_wait_ms));
+        let tools_from = wait.map(|wait| Instant::now() + wait.min(LONGEST_WAIT));
+        let hosting = Hosting { session: facts, agent, epoch, opening: Opening::default(), tools_from };
+        guest.comes_in(|| self.host().start(hosting));
         Hosted { node_id: self.id().clone(), epoch, name }
     }
 

@@ -129,6 +129,13 @@ impl Node {
         }))
     }
 
+    /// Where a member goes whose node is gone; `None` where no node fits it.
+    pub(super) fn home_of(&self, workspace: &str, spec: &AgentSpec) -> Option<NodeId> {
+        let candidates = self.candidates();
+        let chosen = placement::choose(&candidates, &wanted(workspace, spec), |below| fastrand::usize(..below));
+        chosen.ok().map(|candidate| candidate.id.clone())
+    }
+
     /// Where each agent of a new session goes, its lead to this node.
     pub(super) fn homes(&self, workspace: &str, agents: &[NewAgent]) -> Result<Homes, Refusal> {
         let mut homes = Homes::new();

@@ -13,6 +13,8 @@ use planck_common::{
     subject::{Address, Target},
 };
 
+use tokio::time::Instant;
+
 use super::{
     close::AT_ONCE,
     elsewhere::Hop,
@@ -150,37 +152,40 @@ impl Node {
     /// Starts the agents of a new session, whose leases this node has: the lead here, the others where they are to be.
     async fn host_all(&self, session: &SessionRecord, homes: &Homes) -> Result<(), Refusal> {
         let facts = Arc::new(self.facts(session, FIRST)?);
+        self.raise_team(&facts).await?;
         let (lead, members): (Vec<_>, Vec<_>) =
             self.members(&session.id).await?.into_iter().partition(|agent| agent.id == session.spec.lead);
         for lead in lead {
             let (name, workspace) = (session.name.to_string(), session.spec.workspace.clone());
             let started = Event::SessionStarted(SessionStarted { name, workspace });
-            self.start_member(&facts, lead, Opening::with(started));
+            self.start_member(&facts, lead, Opening::with(started)).await?;
         }
         for some in members.chunks(AT_ONCE) {
-            future::join_all(some.iter().map(|member| self.start_at_home(&facts, member, homes))).await;
+            future::try_join_all(some.iter().map(|member| self.start_at_home(&facts, member, homes))).await?;
         }
         Ok(())
     }
 
-    async fn start_at_home(&self, facts: &Arc<Facts>, member: &AgentRecord, homes: &Homes) {
+    async fn start_at_home(&self, facts: &Arc<Facts>, member: &AgentRecord, homes: &Homes) -> Result<(), Refusal> {
         let home = homes.get(&member.id).filter(|home| *home != self.id());
         let gone = match home {
-            Some(home) => self.hand_over(home, &claim_of(facts, member)).await,
+            Some(home) => self.hand_over(home, &claim_of(facts, member, None)).await,
             None => false,
         };
-        if !gone {
-            self.start_member(facts, member.clone(), Opening::default());
-        }
+        if gone { Ok(()) } else { self.start_member(facts, member.clone(), Opening::default()).await }
     }
 
-    fn start_member(&self, facts: &Arc<Facts>, agent: AgentRecord, opening: Opening) {
-        self.host().start(Hosting { session: Arc::clone(facts), agent: agent.id, epoch: agent.epoch, opening });
+    async fn start_member(&self, facts: &Arc<Facts>, agent: AgentRecord, opening: Opening) -> Result<(), Refusal> {
+        self.enter(facts, &agent.id, &agent.spec).await?;
+        let (session, epoch) = (Arc::clone(facts), agent.epoch);
+        self.host().start(Hosting { session, agent: agent.id, epoch, opening, tools_from: None });
+        Ok(())
     }
 }
 
-/// What has a node claim a member that was recorded with its session.
-fn claim_of(facts: &Facts, member: &AgentRecord) -> HostAgent {
+/// What has a node claim a member that was recorded before.
+pub(super) fn claim_of(facts: &Facts, member: &AgentRecord, tools_from: Option<Instant>) -> HostAgent {
+    let wait = tools_from.map_or(0, |from| from.saturating_duration_since(Instant::now()).as_millis());
     HostAgent {
         session_id: facts.id.clone(),
         agent_id: member.id.clone(),
@@ -189,6 +194,7 @@ fn claim_of(facts: &Facts, member: &AgentRecord) -> HostAgent {
         lead: facts.lead.clone(),
         team_id: facts.team.clone(),
         spec: None,
+        tools_wait_ms: u64::try_from(wait).unwrap_or(u64::MAX),
     }
 }
 

@@ -74,7 +74,7 @@ impl Node {
     async fn look_after(&self, id: &SessionId, strays: &[Stray]) -> Result<(), Refusal> {
         let Some(session) = self.store().session(id).await?.filter(|session| self.sees(session)) else { return Ok(()) };
         if session.state == SessionState::Open || self.is_prompted(strays).await? {
-            return self.take_up(&session, "its node died or left").await;
+            return self.take_over(&session, "its node died or left").await;
         }
         let is_held = strays.iter().any(|stray| stray.node.is_some());
         match is_held && self.host_of(&session).await?.is_none() {

@@ -1,4 +1,9 @@
-//! One team over several node processes that share a NATS and a store.
+//! Nodes that are a cluster: who is there, who is given up, what none of them dies of; and one team over several of them.
+
+mod membership;
+mod outages;
+mod refusals;
+mod scene;
 
 mod crowd;
 mod ending;

@@ -24,7 +24,7 @@ pub(super) async fn build(config: &Config) -> Result<Workshop, AssemblyError> {
     }
     let files = Files::new(roots(config), caps(config));
     // In a cluster a process also ends when its node was stopped: another one may have taken its session up.
-    let heart = config.nats.url.is_some().then(Heart::default);
+    let heart = config.nats.url.is_some().then(|| Heart::new(config.cluster.reap_after.0));
     let launcher = Launcher::of_this_binary(heart.clone());
     let shell = Shell::new(launcher, sandbox(config).await, &config.tools.pass_environment, caps(config));
     let catalogue = Catalogue::default();

@@ -124,6 +124,7 @@ impl SpawnAgent {
             None => None,
         };
         let request = HostAgent {
+            tools_wait_ms: 0,
             session_id: session.id.clone(),
             agent_id: call.call_id.as_agent(),
             epoch: 0,

@@ -10,20 +10,30 @@ use std::{
     time::Duration,
 };
 
-/// A reaper gives a node up after ten of these.
+/// How often the heart is to beat; a reaper gives a node up after a few of these.
 pub const INTERVAL: Duration = Duration::from_millis(250);
 
 /// The pipes to the living reapers. Cheap to clone.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Heart(Arc<Pipes>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Pipes {
+    silence: Duration,
     next: AtomicU64,
     open: Mutex<HashMap<u64, PipeWriter>>,
 }
 
 impl Heart {
+    /// After `silence` of this heart a reaper kills what runs under it.
+    pub fn new(silence: Duration) -> Self {
+        Self(Arc::new(Pipes { silence, next: AtomicU64::new(0), open: Mutex::default() }))
+    }
+
+    pub(super) fn silence(&self) -> Duration {
+        self.0.silence
+    }
+
     /// One sign of life to each reaper. Never blocks: the pipes do not, and a full one holds signs enough.
     pub fn beat(&self) {
         for pipe in self.lock().values_mut() {
@@ -76,7 +86,7 @@ mod tests {
 
     #[test]
     fn every_pipe_hears_each_beat_until_its_guard_is_dropped() {
-        let heart = Heart::default();
+        let heart = Heart::new(10 * INTERVAL);
         let (mut reader, writer) = io::pipe().unwrap();
         let registered = heart.register(writer);
         heart.beat();
@@ -90,7 +100,7 @@ mod tests {
 
     #[test]
     fn a_cut_closes_every_pipe() {
-        let heart = Heart::default();
+        let heart = Heart::new(10 * INTERVAL);
         let (mut reader, writer) = io::pipe().unwrap();
         let _registered = heart.register(writer);
         heart.cut();
