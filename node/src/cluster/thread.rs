@@ -438,8 +438,10 @@ impl Member {
 
     /// A reader that is so far behind is stuck; it finds the rest out from the census and the store.
     fn tell(&self, fact: Fact) {
-        if let Err(error) = self.facts.try_send(fact) {
-            tracing::warn!(%error, "the node does not hear of its cluster");
+        match self.facts.try_send(fact) {
+            Ok(()) => {}
+            Err(mpsc::error::TrySendError::Full(_)) => tracing::warn!("the node does not hear of its cluster"),
+            Err(mpsc::error::TrySendError::Closed(_)) => tracing::debug!("the node is leaving"),
         }
     }
 
