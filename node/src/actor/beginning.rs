@@ -45,7 +45,7 @@ impl Beginning {
         match Box::pin(self.load()).await {
             Ok((mut actor, effects, opening)) => {
                 let ended = actor.run(effects, opening, &mut mailbox).await;
-                actor.end(ended, mailbox).await
+                Box::pin(actor.end(ended, mailbox)).await
             }
             Err(StoreError::StaleEpoch(_)) => {
                 tracing::debug!(%agent, "another holds the agent by now");
@@ -58,7 +58,7 @@ impl Beginning {
         }
     }
 
-    async fn load(self) -> Result<(Actor, Vec<Effect>, Vec<Event>), StoreError> {
+    async fn load(self) -> Result<(Box<Actor>, Vec<Effect>, Vec<Event>), StoreError> {
         loop {
             match self.recall().await {
                 Ok((record, memory)) => {
@@ -98,7 +98,7 @@ impl Beginning {
         Ok((record, memory))
     }
 
-    fn begin(self, record: AgentRecord, memory: Memory, hold: Hold) -> Result<(Actor, Vec<Effect>, Vec<Event>), StoreError> {
+    fn begin(self, record: AgentRecord, memory: Memory, hold: Hold) -> Result<(Box<Actor>, Vec<Effect>, Vec<Event>), StoreError> {
         let Self { parts, identity, client, opening } = self;
         let mut opening = opening.events;
         let (toolbox, unknown) = parts.tools.toolbox(&record.spec);
@@ -143,7 +143,7 @@ impl Beginning {
             identity,
             client,
         };
-        Ok((actor, effects, opening))
+        Ok((Box::new(actor), effects, opening))
     }
 }
 

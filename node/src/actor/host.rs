@@ -266,7 +266,8 @@ impl Host {
             let identity = Identity { session: Arc::clone(&hosting.session), agent: hosting.agent.clone(), epoch: hosting.epoch };
             let opening = std::mem::take(&mut hosting.opening);
             let beginning = Beginning { parts: Arc::clone(&self.0.parts), identity, client: lane.client.clone(), opening };
-            let life = beginning.live(mailbox);
+            // Boxed, or the task would have room for it three times over.
+            let life = Box::pin(beginning.live(mailbox));
             let (host, dropped) = (self.clone(), live.dropped.clone());
             let agent = hosting.agent.clone();
             let task = async move {

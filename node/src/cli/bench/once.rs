@@ -33,8 +33,10 @@ use crate::{
 
 /// The longest a repetition may take.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// When an idle agent has left memory, and what it held was given back.
-const PARKED: Duration = Duration::from_secs(75);
+/// When an agent whose turn is over has given back what was for its next request only.
+const RESTED: Duration = Duration::from_secs(10);
+/// How long after that an idle agent has left memory, and what it held was given back.
+const PARKED: Duration = Duration::from_secs(85);
 
 #[derive(Debug, Clone, Args)]
 pub struct Once {
@@ -215,6 +217,7 @@ impl World {
 
     async fn idle(&self, empty: u64) -> Idle {
         let held = || memory_kib("VmRSS").saturating_sub(empty);
+        tokio::time::sleep(RESTED).await;
         let loaded_kib = held();
         tokio::time::sleep(PARKED).await;
         Idle { agents: self.agents.len(), loaded_kib, parked_kib: held() }
