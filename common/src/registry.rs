@@ -173,13 +173,9 @@ mod tests {
     #[test]
     fn keys_come_back_from_what_they_spell() {
         let (node, team, agent) = (NodeId::mint(), TeamId::mint(), AgentId::mint());
-        for key in [
-            Key::Store,
-            Key::Node(node.clone()),
-            Key::Proof(node),
-            Key::Team(team.clone(), 3),
-            Key::Member(team, 3, agent),
-        ] {
+        for key in
+            [Key::Store, Key::Node(node.clone()), Key::Proof(node), Key::Team(team.clone(), 3), Key::Member(team, 3, agent)]
+        {
             assert_eq!(Key::parse(&key.to_string()), Some(key));
         }
         assert_eq!(Key::parse("team.t1"), None);

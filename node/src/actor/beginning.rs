@@ -38,6 +38,9 @@ pub(super) struct Beginning {
     pub(super) opening: Opening,
 }
 
+/// The actor, what it takes up at once, and what its log is told first.
+type Begun = (Box<Actor>, Vec<Effect>, Vec<Event>);
+
 impl Beginning {
     /// Lives until the agent leaves this node or memory.
     pub(super) async fn live(self, mut mailbox: mpsc::Receiver<Box<Mail>>) -> Ended {
@@ -58,7 +61,7 @@ impl Beginning {
         }
     }
 
-    async fn load(self) -> Result<(Box<Actor>, Vec<Effect>, Vec<Event>), StoreError> {
+    async fn load(self) -> Result<Begun, StoreError> {
         loop {
             match self.recall().await {
                 Ok((record, memory)) => {
@@ -98,7 +101,7 @@ impl Beginning {
         Ok((record, memory))
     }
 
-    fn begin(self, record: AgentRecord, memory: Memory, hold: Hold) -> Result<(Box<Actor>, Vec<Effect>, Vec<Event>), StoreError> {
+    fn begin(self, record: AgentRecord, memory: Memory, hold: Hold) -> Result<Begun, StoreError> {
         let Self { parts, identity, client, opening } = self;
         let mut opening = opening.events;
         let (toolbox, unknown) = parts.tools.toolbox(&record.spec);

@@ -59,7 +59,7 @@ pub async fn open_on(config: &Config, bus: Arc<dyn Bus>) -> Result<Running, Asse
     let id = NodeId::mint();
     let store = store::open(config, &id).await?;
     let models = Arc::new(Llm::new(models::options(config)));
-    let Workshop { catalogue, skills, heart } = tools::build(config).await?;
+    let Workshop { catalogue, skills, heart } = tools::build(config)?;
     let foundations = Foundations {
         workspaces: Workspaces::new(config.workspaces.0.clone(), &host_name()),
         teams: Teams { context: teams(config, &skills, &models), dirs: folders(&config.teams.dirs) },

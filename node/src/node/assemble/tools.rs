@@ -20,14 +20,14 @@ pub(super) struct Workshop {
     pub(super) heart: Option<Beating>,
 }
 
-pub(super) async fn build(config: &Config) -> Result<Workshop, AssemblyError> {
+pub(super) fn build(config: &Config) -> Result<Workshop, AssemblyError> {
     let (skills, problems) = Skills::load(&folders(&config.skills.dirs));
     for problem in problems {
         tracing::warn!("{problem}");
     }
     let files = Files::new(roots(config));
     let (launcher, heart) = launcher(config).map_err(AssemblyError::Threads)?;
-    let shell = Shell::new(launcher, sandbox(config).await, &config.tools.pass_environment);
+    let shell = Shell::probing(launcher, demand(config), &config.tools.pass_environment);
     let catalogue = Catalogue::default();
     let built_in = built_in(&files, &shell, config.tools.bash_timeout.0);
     for tool in built_in.into_iter().chain(external(config, &files, &shell)) {
@@ -62,14 +62,17 @@ fn launcher(config: &Config) -> io::Result<(Launcher, Option<Beating>)> {
     Ok((Launcher::of_this_binary(Some(heart)), Some(beating)))
 }
 
-/// What tool processes are confined by, for `doctor` too.
+/// What tool processes are confined by, for `doctor`.
 pub(crate) async fn sandbox(config: &Config) -> Sandbox {
-    let demand = match config.tools.sandbox {
+    Sandbox::probe(demand(config), true).await
+}
+
+fn demand(config: &Config) -> Demand {
+    match config.tools.sandbox {
         Wanted::Auto => Demand::Available,
         Wanted::Required => Demand::Required,
         Wanted::Off => Demand::Off,
-    };
-    Sandbox::probe(demand, true).await
+    }
 }
 
 /// What bounds the calls of each agent.
