@@ -51,10 +51,16 @@ impl Member {
         self.jobs.spawn(job(self.performer.clone()));
     }
 
-    fn beat(&self, seq: u64) {
+    fn beat(&mut self, seq: u64) {
+        self.beaten = seq;
+        self.tell_heartbeat();
+    }
+
+    /// The last one again says what has changed meanwhile.
+    fn tell_heartbeat(&self) {
         let Options { node, record, load, .. } = &self.options;
         let beat = Beat { node, record, load: load(), draining: self.draining, suspended: self.suspended };
-        self.bus.publish(Topic::Node(node).to_string(), json(&beat.numbered(seq)).into());
+        self.bus.publish(Topic::Node(node).to_string(), json(&beat.numbered(self.beaten)).into());
     }
 
     fn suspend(&mut self, why: Doubt) {
@@ -71,6 +77,7 @@ impl Member {
 
     fn resume(&mut self) {
         self.suspended = false;
+        self.tell_heartbeat();
         tracing::info!("this node is in the cluster and may work");
         self.decided(DecisionKind::NodeResumed, Decided::because("its heartbeat came back and its proof is written"));
         self.tell(Fact::Resumed);
