@@ -3,6 +3,7 @@
 use clap::Args;
 use futures_util::StreamExt as _;
 use planck_common::{envelope::Envelope, subject::Topic};
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::{
     exit::{Exit, Usage},
@@ -31,11 +32,12 @@ impl Watch {
         }
         let bus = link::to_nats(&config, "planck events").await?;
         let bus = bus.ok_or_else(|| Usage("nothing is published without NATS; set NATS_URL".into()))?;
+        let mut interrupted = signal(SignalKind::interrupt())?;
         let mut published = bus.subscribe(&subject).await?;
         loop {
             let delivery = tokio::select! {
                 delivery = published.next() => delivery,
-                interrupt = tokio::signal::ctrl_c() => interrupt.map(|()| None)?,
+                _ = interrupted.recv() => None,
             };
             let Some(delivery) = delivery else { return Ok(Exit::Done) };
             say(&line(&delivery, self.json, Style::of_stdout().width))?;

@@ -33,7 +33,7 @@ impl Node {
             sweeps = sweeps.wrapping_add(1);
             if let Err(refusal) = self.sweep(look_through).await {
                 self.host().may_miss_agents();
-                tracing::warn!(%refusal, "cannot sweep");
+                self.complain(&refusal, "cannot sweep");
             }
             if let Some(age) = self.settings().retention
                 && let Err(error) = self.prune(age).await
@@ -55,9 +55,13 @@ impl Node {
             sessions.entry(stray.session.clone()).or_default().push(stray);
         }
         for (id, strays) in sessions {
-            if let Err(refusal) = self.look_after(&id, &strays).await {
+            let looked_after = self.look_after(&id, &strays).await;
+            if self.host().is_closed() {
+                return Ok(());
+            }
+            if let Err(refusal) = looked_after {
                 self.host().may_miss_agents();
-                tracing::warn!(session = %id, %refusal, "cannot take the session up");
+                self.complain(&refusal, &format!("cannot take session {id} up"));
             }
         }
         self.finish_closings().await;
@@ -88,6 +92,15 @@ impl Node {
             }
         }
         Ok(false)
+    }
+
+    /// Others do what a node that leaves, or is suspended, does not.
+    fn complain(&self, refusal: &Refusal, what: &str) {
+        if self.host().is_closed() || self.is_suspended() {
+            tracing::debug!(%refusal, "{what}");
+        } else {
+            tracing::warn!(%refusal, "{what}");
+        }
     }
 
     async fn finish_closings(&self) {

@@ -7,6 +7,7 @@ use planck_common::{
     registry::NodeStanding,
     subject::Topic,
 };
+use tokio::sync::mpsc::error::TrySendError;
 
 use super::{
     Fact, Options,
@@ -24,7 +25,10 @@ use crate::{
 impl Member {
     pub(super) fn perform(&mut self, effect: Effect) {
         match effect {
-            Effect::Beat { seq } => self.beat(seq),
+            Effect::Beat { seq } => {
+                self.last_beat = seq;
+                self.beat(seq);
+            }
             Effect::Prove { sent_at, expects } => self.job(|performer| performer.prove(sent_at, expects)),
             Effect::Write { standing, expects } => self.job(|performer| performer.write(standing, expects)),
             Effect::Read { node } => self.job(|performer| performer.read(node)),
@@ -79,6 +83,8 @@ impl Member {
         self.suspended = false;
         self.tell_heartbeat();
         tracing::info!("this node is in the cluster and may work");
+        // Peers place nothing on a node that said it was suspended: they need not wait for the next beat.
+        self.beat(self.last_beat);
         self.decided(DecisionKind::NodeResumed, Decided::because("its heartbeat came back and its proof is written"));
         self.tell(Fact::Resumed);
     }
@@ -124,8 +130,10 @@ impl Member {
 
     /// A reader that is so far behind is stuck; it finds the rest out from the census and the store.
     fn tell(&self, fact: Fact) {
-        if let Err(error) = self.facts.try_send(fact) {
-            tracing::warn!(%error, "the node does not hear of its cluster");
+        match self.facts.try_send(fact) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_)) => tracing::warn!("the node does not hear of its cluster"),
+            Err(TrySendError::Closed(_)) => tracing::debug!("the node is leaving"),
         }
     }
 

@@ -48,6 +48,7 @@ pub(super) struct Member {
     pub(super) beaten: u64,
     pub(super) suspended: bool,
     pub(super) draining: bool,
+    pub(super) last_beat: u64,
     /// The registry is being opened anew.
     pub(super) reopening: bool,
     pub(super) over: bool,
@@ -77,6 +78,7 @@ impl Member {
             beaten: 0,
             suspended: true,
             draining: false,
+            last_beat: 0,
             reopening: false,
             over: false,
         };

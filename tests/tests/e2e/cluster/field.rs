@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use anyhow::{Context, Result};
 use planck_common::{
     NodeId,
-    command::{Nodes, Started},
+    command::{NodeState, Nodes, Started},
     subject::Target,
 };
 use planck_scripted_model::Script;
@@ -76,7 +76,7 @@ impl Field {
             let list: Nodes = self.world.caller.ask(&list_of(Target::Nodes), &json!({})).await.ok()?;
             let mut speaking = list.nodes.iter().filter(|node| node.silent_ms == 0);
             if let (Some(node), None) = (speaking.next(), speaking.next())
-                && list.nodes.len() == self.nodes.len()
+                && list.nodes.iter().filter(|node| node.state == NodeState::Alive).count() == self.nodes.len()
             {
                 knowing.insert(node.id.clone());
             }
