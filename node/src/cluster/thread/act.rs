@@ -25,10 +25,7 @@ use crate::{
 impl Member {
     pub(super) fn perform(&mut self, effect: Effect) {
         match effect {
-            Effect::Beat { seq } => {
-                self.last_beat = seq;
-                self.beat(seq);
-            }
+            Effect::Beat { seq } => self.beat(seq),
             Effect::Prove { sent_at, expects } => self.job(|performer| performer.prove(sent_at, expects)),
             Effect::Write { standing, expects } => self.job(|performer| performer.write(standing, expects)),
             Effect::Read { node } => self.job(|performer| performer.read(node)),
@@ -81,10 +78,9 @@ impl Member {
 
     fn resume(&mut self) {
         self.suspended = false;
-        self.tell_heartbeat();
         tracing::info!("this node is in the cluster and may work");
         // Peers place nothing on a node that said it was suspended: they need not wait for the next beat.
-        self.beat(self.last_beat);
+        self.tell_heartbeat();
         self.decided(DecisionKind::NodeResumed, Decided::because("its heartbeat came back and its proof is written"));
         self.tell(Fact::Resumed);
     }

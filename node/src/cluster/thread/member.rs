@@ -48,7 +48,6 @@ pub(super) struct Member {
     pub(super) beaten: u64,
     pub(super) suspended: bool,
     pub(super) draining: bool,
-    pub(super) last_beat: u64,
     /// The registry is being opened anew.
     pub(super) reopening: bool,
     pub(super) over: bool,
@@ -78,7 +77,6 @@ impl Member {
             beaten: 0,
             suspended: true,
             draining: false,
-            last_beat: 0,
             reopening: false,
             over: false,
         };
