@@ -25,10 +25,7 @@ use crate::{
 impl Member {
     pub(super) fn perform(&mut self, effect: Effect) {
         match effect {
-            Effect::Beat { seq } => {
-                self.last_beat = seq;
-                self.beat(seq);
-            }
+            Effect::Beat { seq } => self.beat(seq),
             Effect::Prove { sent_at, expects } => self.job(|performer| performer.prove(sent_at, expects)),
             Effect::Write { standing, expects } => self.job(|performer| performer.write(standing, expects)),
             Effect::Read { node } => self.job(|performer| performer.read(node)),
@@ -55,10 +52,16 @@ impl Member {
         self.jobs.spawn(job(self.performer.clone()));
     }
 
-    fn beat(&self, seq: u64) {
+    fn beat(&mut self, seq: u64) {
+        self.beaten = seq;
+        self.tell_heartbeat();
+    }
+
+    /// The last one again says what has changed meanwhile.
+    fn tell_heartbeat(&self) {
         let Options { node, record, load, .. } = &self.options;
         let beat = Beat { node, record, load: load(), draining: self.draining, suspended: self.suspended };
-        self.bus.publish(Topic::Node(node).to_string(), json(&beat.numbered(seq)).into());
+        self.bus.publish(Topic::Node(node).to_string(), json(&beat.numbered(self.beaten)).into());
     }
 
     fn suspend(&mut self, why: Doubt) {
@@ -77,7 +80,7 @@ impl Member {
         self.suspended = false;
         tracing::info!("this node is in the cluster and may work");
         // Peers place nothing on a node that said it was suspended: they need not wait for the next beat.
-        self.beat(self.last_beat);
+        self.tell_heartbeat();
         self.decided(DecisionKind::NodeResumed, Decided::because("its heartbeat came back and its proof is written"));
         self.tell(Fact::Resumed);
     }

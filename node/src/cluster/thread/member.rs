@@ -28,6 +28,9 @@ use crate::{
     tools::process::heart,
 };
 
+/// How long what was told last may take to be written out.
+const FLUSHED: Duration = Duration::from_millis(500);
+
 /// What comes in by itself.
 pub(super) struct Ears {
     heartbeats: BoxStream<'static, Delivery>,
@@ -41,9 +44,10 @@ pub(super) struct Member {
     pub(super) bus: NatsBus,
     pub(super) options: Options,
     pub(super) facts: mpsc::Sender<Fact>,
+    /// The number of the last heartbeat.
+    pub(super) beaten: u64,
     pub(super) suspended: bool,
     pub(super) draining: bool,
-    pub(super) last_beat: u64,
     /// The registry is being opened anew.
     pub(super) reopening: bool,
     pub(super) over: bool,
@@ -70,9 +74,9 @@ impl Member {
             bus,
             options,
             facts,
+            beaten: 0,
             suspended: true,
             draining: false,
-            last_beat: 0,
             reopening: false,
             over: false,
         };
@@ -105,10 +109,12 @@ impl Member {
                 && let Some(ready) = ready.take()
             {
                 self.decided(DecisionKind::NodeJoined, Decided::because("its heartbeat came back and its proof is written"));
+                // Its peers know that it may work before anybody is told that it does.
+                let _soon_enough = self.bus.flush(FLUSHED).await;
                 let _nobody_waits = ready.send(Ok(()));
             }
         }
-        let _gone_anyway = self.bus.flush(Duration::from_millis(500)).await;
+        let _gone_anyway = self.bus.flush(FLUSHED).await;
     }
 
     /// Every so often, give or take a fifth.
