@@ -139,6 +139,7 @@ impl Node {
                 park_after: settings.park_after,
                 running: AtomicUsize::new(0),
                 permit: belonging.permit.clone(),
+                draining: CancellationToken::new(),
                 bus: Arc::clone(&bus),
                 store,
                 models,
@@ -175,6 +176,10 @@ impl Node {
 
     pub fn id(&self) -> &NodeId {
         &self.id
+    }
+
+    pub(crate) fn draining(&self) -> &CancellationToken {
+        &self.parts.draining
     }
 
     pub fn host(&self) -> &Host {
@@ -232,12 +237,22 @@ impl Node {
         templates.map(|template| template.row()).collect()
     }
 
+    fn state(&self) -> NodeState {
+        if self.is_suspended() {
+            NodeState::Suspended
+        } else if self.draining().is_cancelled() {
+            NodeState::Draining
+        } else {
+            NodeState::Alive
+        }
+    }
+
     pub fn info(&self) -> NodeInfo {
         let (agents, running) = self.host.load();
         NodeInfo {
             id: self.id.clone(),
             name: self.settings.name.clone(),
-            state: if self.is_suspended() { NodeState::Suspended } else { NodeState::Alive },
+            state: self.state(),
             version: env!("CARGO_PKG_VERSION").into(),
             labels: self.settings.labels.clone(),
             capacity: self.settings.capacity,
@@ -261,11 +276,18 @@ impl Running {
         self.node.must_end().await
     }
 
-    /// Leaves: no new work, what runs stays in the store for whoever takes it up, and nothing of it runs on here.
-    pub async fn shut_down(self) {
+    /// Returns when somebody asks this node to drain, with how long it may take.
+    pub async fn must_drain(&self) -> Duration {
+        self.node.must_drain().await
+    }
+
+    /// Leaves: no new work, what runs goes on elsewhere within a time, the rest stays in the store for whoever takes it up, and
+    /// nothing of it runs on here.
+    pub async fn shut_down(self, patience: Duration) {
         let Self { node, service } = self;
         service.leave_queue().await;
         node.announce_leave();
+        node.drain(patience).await;
         node.stop.cancel();
         node.host.close();
         let ended = async {

@@ -11,6 +11,7 @@ mod elsewhere;
 
 mod claim;
 pub mod door;
+mod drain;
 mod host;
 
 mod close;

@@ -210,6 +210,14 @@ impl Host {
         self.ask(agent, Mail::Info).await
     }
 
+    /// Whether the agent could go on elsewhere from here. One that is parked can.
+    pub async fn may_move(&self, agent: &AgentId) -> Result<bool, NotHere> {
+        if self.is_parked(agent) {
+            return Ok(true);
+        }
+        self.ask(agent, Mail::MayMove).await
+    }
+
     pub async fn snapshot(&self, agent: &AgentId) -> Result<(AgentInfo, Option<Running>), NotHere> {
         self.ask(agent, Mail::Snapshot).await
     }

@@ -147,6 +147,10 @@ impl Actor {
                 let _ = done.send(changed);
                 Ok(then)
             }
+            Mail::MayMove(answer) => {
+                let _ = answer.send(!self.work.is_bound() && self.saves.are_settled());
+                Ok(Then::GoOn)
+            }
             Mail::Info(answer) => {
                 let _ = answer.send(self.info());
                 Ok(Then::GoOn)

@@ -34,6 +34,8 @@ pub enum Mail {
         change: Change,
         done: Answer<Result<Changed, Refusal>>,
     },
+    /// Whether it could go on elsewhere from here, and nothing would be lost or done twice.
+    MayMove(Answer<bool>),
     Info(Answer<AgentInfo>),
     Snapshot(Answer<(AgentInfo, Option<Running>)>),
 }

@@ -2,7 +2,7 @@
 
 use std::{
     collections::VecDeque,
-    sync::atomic::Ordering,
+    sync::{Arc, Weak, atomic::Ordering},
     time::{Duration, Instant},
 };
 
@@ -10,7 +10,7 @@ use bytes::Bytes;
 use planck_common::{
     Timestamp,
     envelope::Place,
-    event::{Event, EventKind},
+    event::{self, Event, EventKind},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
@@ -120,9 +120,9 @@ impl Actor {
                 let model = &self.agent.spec().model;
                 let span = self.spans.model_call(model);
                 let call = Call { ticket, provider, client: self.client.clone(), model: model.id.clone(), body, span };
-                let (pieces, permit) = (self.work.answers.clone(), self.parts.permit.clone());
+                let (pieces, start) = (self.work.answers.clone(), self.start());
                 self.work.start(ticket, Kind::Model, cancel, async move {
-                    permit.given().await;
+                    let _bound = start.of_model().await;
                     call.run(pieces).await
                 });
             }
@@ -131,6 +131,15 @@ impl Actor {
                 let answer = Input::Answered { ticket, result: Err(failure), jitter: 0.0 };
                 self.work.start(ticket, Kind::Model, cancel, async move { answer });
             }
+        }
+    }
+
+    fn start(&self) -> Start {
+        Start {
+            permit: self.parts.permit.clone(),
+            draining: self.parts.draining.clone(),
+            tools_from: self.identity.tools_from,
+            binding: self.work.binding(),
         }
     }
 
@@ -154,11 +163,13 @@ impl Actor {
             cancel: cancel.clone(),
             progress: std::sync::Arc::new(progress),
         };
-        let (runner, toolbox, permit) = (self.runner.clone(), self.toolbox.clone(), self.parts.permit.clone());
-        let tools_from = self.identity.tools_from;
+        let (runner, toolbox, start) = (self.runner.clone(), self.toolbox.clone(), self.start());
+        let may_be_repeated = toolbox.effect(&name).is_some_and(|effect| effect != event::Effect::Mutating);
+        let bound = start.binding.upgrade().filter(|_| !may_be_repeated);
         let span = self.spans.tool_call(&name, &invocation.call_id);
         self.work.start(ticket, Kind::Tool, cancel.clone(), async move {
-            cancel.run_until_cancelled(may_start(permit, tools_from)).await;
+            let _bound = bound;
+            cancel.run_until_cancelled(start.of_tool()).await;
             let outcome = runner.run(&toolbox, &name, invocation).instrument(span.clone()).await;
             record_outcome(&span, &outcome);
             Input::ToolDone { ticket, outcome, elapsed: since.elapsed() }
@@ -174,9 +185,9 @@ impl Actor {
         };
         let model = self.agent.spec().model.clone();
         let task = compact::local::run(self.parts.models.clone(), self.client.clone(), model, order);
-        let permit = self.parts.permit.clone();
+        let start = self.start();
         self.work.start(ticket, Kind::Compaction, cancel, async move {
-            permit.given().await;
+            let _bound = start.of_model().await;
             Input::Compacted { ticket, result: task.await }
         });
     }
@@ -209,10 +220,31 @@ impl Drop for Actor {
     }
 }
 
-/// Returns when a tool may start: nothing that a dead node ran for this agent goes on by then, and this node is in its cluster.
-async fn may_start(permit: Permit, tools_from: Option<tokio::time::Instant>) {
-    if let Some(from) = tools_from {
-        tokio::time::sleep_until(from).await;
+/// What is asked before something begins.
+struct Start {
+    permit: Permit,
+    draining: CancellationToken,
+    /// No tool starts before: what a dead node ran for this agent may go on until then.
+    tools_from: Option<tokio::time::Instant>,
+    binding: Weak<()>,
+}
+
+impl Start {
+    /// Returns when a model may be called, with what holds the agent here meanwhile; never on a node that drains.
+    async fn of_model(self) -> Option<Arc<()>> {
+        self.permit.given().await;
+        let bound = self.binding.upgrade();
+        if self.draining.is_cancelled() {
+            drop(bound);
+            return std::future::pending().await;
+        }
+        bound
     }
-    permit.given().await;
+
+    async fn of_tool(self) {
+        if let Some(from) = self.tools_from {
+            tokio::time::sleep_until(from).await;
+        }
+        self.permit.given().await;
+    }
 }

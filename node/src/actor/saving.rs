@@ -52,6 +52,11 @@ impl Saves {
         Self { writer, hold, under_way: FuturesOrdered::new() }
     }
 
+    /// Whether everything that was decided is committed.
+    pub fn are_settled(&self) -> bool {
+        self.under_way.is_empty()
+    }
+
     /// Hands a save to the session's queue.
     pub async fn begin(&mut self, save: Save) {
         let Save { ticket, entries, marks, puts, usage, state, beside: _ } = save;

@@ -3,6 +3,7 @@
 use std::{
     collections::HashMap,
     future::Future,
+    sync::{Arc, Weak},
     time::{Duration, Instant},
 };
 
@@ -32,6 +33,8 @@ pub struct Work {
     running: HashMap<Ticket, Running>,
     tickets: HashMap<Id, Ticket>,
     pub answers: Answers,
+    /// Held by what would be lost, or done twice, if the agent went elsewhere now.
+    bound: Arc<()>,
     answered: mpsc::Receiver<Box<Input>>,
 }
 
@@ -53,7 +56,7 @@ pub enum Kind {
 impl Default for Work {
     fn default() -> Self {
         let (answers, answered) = mpsc::channel(ANSWERS);
-        Self { tasks: JoinSet::new(), running: HashMap::new(), tickets: HashMap::new(), answers, answered }
+        Self { tasks: JoinSet::new(), running: HashMap::new(), tickets: HashMap::new(), answers, bound: Arc::new(()), answered }
     }
 }
 
@@ -69,6 +72,15 @@ impl Work {
         let task = self.tasks.spawn(task);
         self.tickets.insert(task.id(), ticket);
         self.running.insert(ticket, Running { kind, task, cancel, since: Instant::now() });
+    }
+
+    /// For what must not be cut: it holds the agent here while it keeps what this upgrades to.
+    pub fn binding(&self) -> Weak<()> {
+        Arc::downgrade(&self.bound)
+    }
+
+    pub fn is_bound(&self) -> bool {
+        Arc::strong_count(&self.bound) > 1
     }
 
     /// Ends a task. A tool answers soon with what it had, once all that it started is dead; nothing else answers.

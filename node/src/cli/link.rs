@@ -1,6 +1,6 @@
 //! The way to a cluster, or to a node in this process where no NATS is configured.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use crate::{
     bus::{Bus, NatsBus, NatsOptions},
@@ -32,7 +32,7 @@ impl Link {
     /// Stops the node in this process, if there is one.
     pub async fn close(self) {
         if let Some(embedded) = self.embedded {
-            embedded.shut_down().await;
+            embedded.shut_down(Duration::ZERO).await;
         }
     }
 }

@@ -52,13 +52,14 @@ impl Node {
 async fn serve(config: &Config) -> anyhow::Result<Exit> {
     let mut signals = Signals::listen()?;
     let running = Box::pin(node::open(config)).await?;
-    tokio::select! {
-        () = signals.next() => {}
+    let patience = tokio::select! {
+        () = signals.next() => config.node.drain_timeout.0,
+        patience = running.must_drain() => patience,
         why = running.must_end() => anyhow::bail!("node {} is out of its cluster and stopped everything: {why}", running.node().id()),
-    }
-    tracing::info!("leaving; a second signal stops at once");
+    };
+    tracing::info!("leaving: what runs goes on elsewhere; a second signal stops at once");
     tokio::select! {
-        () = running.shut_down() => Ok(Exit::Done),
+        () = running.shut_down(patience) => Ok(Exit::Done),
         () = signals.next() => Ok(Exit::Failed),
     }
 }

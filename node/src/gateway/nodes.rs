@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use planck_common::{
-    command::{Empty, ModelRow, Models, NodeVerb, Nodes, Relay, Sidecars, Teams},
+    command::{Drain, Draining, Empty, ModelRow, Models, NodeState, NodeVerb, Nodes, Relay, Sidecars, Teams},
     event::json,
     reply::Refusal,
     subject::{Address, Target},
@@ -22,7 +22,11 @@ pub(super) async fn own(node: &Arc<Node>, verb: NodeVerb, body: &[u8]) -> Reply 
         NodeVerb::Relay => relay(node, read(body)?).await,
         NodeVerb::Host => ok(node.host_agent(read(body)?).await?),
         NodeVerb::StopTeam => ok(node.stop_team(read(body)?).await?),
-        NodeVerb::Drain => Err(Refusal::bad_request(format!("this node does not know `{}` yet", verb.name()))),
+        NodeVerb::Drain => {
+            let Drain { timeout_ms } = read(body)?;
+            node.ask_to_drain(timeout_ms.map(std::time::Duration::from_millis));
+            ok(Draining { state: NodeState::Draining, agents: node.info().agents })
+        }
     }
 }
 

@@ -54,6 +54,8 @@ pub(super) struct Belonging {
     sweep_now: Notify,
     /// Why this node must end.
     ended: watch::Sender<Option<String>>,
+    /// How long the drain that somebody asked for may take.
+    drain: watch::Sender<Option<Duration>>,
 }
 
 impl Belonging {
@@ -68,6 +70,7 @@ impl Belonging {
             joined: Mutex::new(None),
             sweep_now: Notify::new(),
             ended: watch::channel(None).0,
+            drain: watch::channel(None).0,
         }
     }
 
@@ -195,6 +198,19 @@ impl Node {
         let why = ended.wait_for(Option::is_some).await.map(|why| why.clone());
         match why {
             Ok(Some(why)) => why,
+            Ok(None) | Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// Somebody asks this node to hand over what runs here, and to leave.
+    pub(crate) fn ask_to_drain(&self, patience: Option<Duration>) {
+        self.belonging.drain.send_replace(Some(patience.unwrap_or(self.settings.drain_timeout)));
+    }
+
+    pub(super) async fn must_drain(&self) -> Duration {
+        let mut asked = self.belonging.drain.subscribe();
+        match asked.wait_for(Option::is_some).await.map(|patience| *patience) {
+            Ok(Some(patience)) => patience,
             Ok(None) | Err(_) => std::future::pending().await,
         }
     }

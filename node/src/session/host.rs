@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use planck_common::{
     command::{HostAgent, Hosted},
+    event::{Event, SessionResumed},
     reply::{Code, Refusal},
     spec::AgentSpec,
 };
@@ -15,7 +16,7 @@ use super::door::Guest;
 use crate::{
     actor::{Hosting, Opening, parts::Facts},
     node::Node,
-    store::{Birth, Claim, Lease, NewAgent, Under},
+    store::{AgentRecord, Birth, Claim, Lease, NewAgent, Under},
 };
 
 /// No dead node's tools go on for longer.
@@ -69,6 +70,9 @@ impl Node {
 
     async fn take_in(&self, facts: Arc<Facts>, request: &HostAgent, under: Under, guest: Guest<'_>) -> Result<Hosted, Refusal> {
         let record = self.find_agent(&request.agent_id).await?;
+        if record.id == request.lead {
+            return self.take_in_lead(facts, request, &record, guest).await;
+        }
         self.enter(&facts, &record.id, &record.spec).await?;
         self.host().may_miss_agents();
         let claim = Claim::Member(under);
@@ -80,6 +84,29 @@ impl Node {
             return Err(team_moved());
         };
         Ok(self.start_here(facts, request, lease, record.spec.name, guest))
+    }
+
+    /// The orchestrator of a living team comes here as it is, and no member is disturbed.
+    async fn take_in_lead(
+        &self,
+        facts: Arc<Facts>,
+        request: &HostAgent,
+        lead: &AgentRecord,
+        guest: Guest<'_>,
+    ) -> Result<Hosted, Refusal> {
+        self.host().may_miss_agents();
+        let claim = Claim::Lead { after_death: false };
+        let claimed = self.store().claim(&facts.id, &lead.id, request.epoch, claim, self.id()).await?;
+        let lease = claimed.ok_or_else(team_moved)?;
+        if !self.hand_over_team(&facts).await? {
+            return Err(team_moved());
+        }
+        self.enter(&facts, &lead.id, &lead.spec).await?;
+        let resumed = SessionResumed { from_node: lead.node.clone(), reason: "its node is drained".into() };
+        let opening = Opening::with(Event::SessionResumed(resumed));
+        let hosting = Hosting { session: facts, agent: lead.id.clone(), epoch: lease.epoch, opening, tools_from: None };
+        guest.comes_in(|| self.host().start(hosting));
+        Ok(Hosted { node_id: self.id().clone(), epoch: lease.epoch, name: lead.spec.name.clone() })
     }
 
     fn start_here(&self, facts: Arc<Facts>, request: &HostAgent, lease: Lease, name: String, guest: Guest<'_>) -> Hosted {

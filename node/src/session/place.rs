@@ -112,7 +112,7 @@ impl Node {
         Ok(chosen)
     }
 
-    async fn host_at(&self, node: &NodeId, request: &HostAgent) -> Result<Hosted, Refusal> {
+    pub(super) async fn host_at(&self, node: &NodeId, request: &HostAgent) -> Result<Hosted, Refusal> {
         if node == self.id() {
             return Box::pin(self.host_agent(request.clone())).await;
         }
@@ -127,6 +127,13 @@ impl Node {
             epoch: record.epoch,
             name: record.spec.name,
         }))
+    }
+
+    /// A peer that an agent could go on at.
+    pub(super) fn peer_of(&self, workspace: &str, spec: &AgentSpec) -> Option<NodeId> {
+        let peers = self.peers();
+        let chosen = placement::choose(&peers, &wanted(workspace, spec), |below| fastrand::usize(..below));
+        chosen.ok().map(|candidate| candidate.id.clone())
     }
 
     /// Where a member goes whose node is gone; `None` where no node fits it.

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use planck_common::event::Effect;
+
 use super::{
     Tool,
     catalogue::{BadTool, Entry, nearest},
@@ -44,6 +46,11 @@ impl Toolbox {
 
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.entries.iter().map(|entry| entry.name())
+    }
+
+    /// What running a tool again would do.
+    pub fn effect(&self, name: &str) -> Option<Effect> {
+        self.specs.iter().find(|spec| spec.name == name).map(|spec| spec.effect)
     }
 
     pub(super) fn find(&self, name: &str) -> Option<&Arc<Entry>> {

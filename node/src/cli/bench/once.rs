@@ -119,7 +119,7 @@ impl Once {
         world.bus.flush(Duration::from_secs(5)).await?;
         let line = self.line(&span, times);
         let idle = if self.workload.is_idle() { Some(world.idle(empty).await) } else { None };
-        world.node.shut_down().await;
+        world.node.shut_down(Duration::ZERO).await;
         Ok(Line { idle, ..line })
     }
 
