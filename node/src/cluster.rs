@@ -7,5 +7,11 @@ pub mod membership;
 pub mod cascade;
 pub mod claiming;
 
+#[cfg(test)]
+mod simulation;
+
+#[cfg(test)]
+mod seeds;
+
 pub mod heartbeat;
 pub mod liveness;
