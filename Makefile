@@ -2,7 +2,7 @@
 
 CARGO ?= cargo
 
-.PHONY: demo test lint bench tools
+.PHONY: demo test lint bench chaos tools
 
 demo: tools
 	PATH="$(CURDIR)/.tools/bin:$$PATH" $(CARGO) run --locked --release --bin planck -- demo
@@ -23,3 +23,8 @@ bench: tools
 # The servers that tests and the demo start, where the machine has none.
 tools:
 	@python3 tools/install
+
+# A cluster of real processes under faults: `make chaos WITH="--store postgres kill=200"`.
+chaos: tools
+	$(CARGO) build --locked --release -p planck-node -p planck-tests
+	PATH="$(CURDIR)/.tools/bin:$$PATH" target/release/chaos $(WITH)

@@ -1,4 +1,4 @@
-//! The nodes of a cluster: who is there and how each is doing.
+//! The nodes of a cluster: who is there, how each is doing, and which of them an agent is placed on.
 
 pub mod moment;
 
@@ -13,5 +13,13 @@ mod simulation;
 #[cfg(test)]
 mod seeds;
 
+pub mod registry;
+
+pub mod clock;
+
 pub mod heartbeat;
+
+pub mod census;
 pub mod liveness;
+pub mod placement;
+pub mod thread;

@@ -77,11 +77,16 @@ impl Caller {
         self.ask(&agent_at(agent, AgentVerb::Snapshot), &json!({})).await
     }
 
+    /// A page of the log.
+    pub async fn events(&self, session: &str, from: i64) -> Result<Events> {
+        self.ask(&session_at(session, SessionVerb::Events), &json!({ "from": from })).await
+    }
+
     /// The whole log from a place on, page by page.
     pub async fn log(&self, session: &str, mut from: i64) -> Result<Vec<Envelope>> {
         let mut log = Vec::new();
         loop {
-            let page: Events = self.ask(&session_at(session, SessionVerb::Events), &json!({ "from": from })).await?;
+            let page = self.events(session, from).await?;
             for event in &page.events {
                 log.push(serde_json::from_str(event.get())?);
             }

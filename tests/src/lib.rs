@@ -1,10 +1,14 @@
 //! The private worlds that tests run in: a nats-server, a database, a scripted model, node processes.
 
+pub mod attached;
 pub mod caller;
+pub mod chaos;
 pub mod desk;
 pub mod eventually;
 pub mod nats;
 pub mod node;
 pub mod postgres;
+pub mod proxy;
 pub mod recorder;
+pub mod watch;
 pub mod world;

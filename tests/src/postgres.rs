@@ -43,6 +43,15 @@ impl Database {
         url.into()
     }
 
+    /// Ends every connection to this database.
+    pub async fn end_connections(&self) -> Result<()> {
+        let mut own = self.connect().await?;
+        own.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
+            .await?;
+        own.close().await?;
+        Ok(())
+    }
+
     /// A connection of the test's own, to look at rows or to end other backends.
     pub async fn connect(&self) -> Result<PgConnection> {
         let options = (*self.server).clone().database(&self.name);

@@ -1,5 +1,7 @@
-//! `planck demo`: NATS, a model and a node of its own on this machine, a small team at work on them, and what came of it.
+//! `planck demo`: NATS, a model and three nodes of its own on this machine, and a small team at work on them. In the middle the
+//! node that hosts the session is killed. At the end stands what came of it.
 
+mod blow;
 mod child;
 mod nats;
 mod node;
@@ -70,17 +72,19 @@ async fn show(mut stage: Stage, told: impl Future<Output = ()>, keep: bool) -> a
 }
 
 async fn play(stage: &mut Stage) -> anyhow::Result<(Exit, Started)> {
-    say("A lead, a coder and a tester build a small program here. The model is scripted; all else is real.\n\n")?;
+    say("A lead, a coder and a tester build a small program on three nodes. The model is scripted; all else is real.\n\n")?;
     stage.set().await?;
     say(&stage.describe())?;
     let prompt = InputId::mint();
     let started = stage.client()?.start(request(&prompt)).await.context("cannot start the session")?;
     let mut sink = Sink::new(false);
     let until = Until::Answered(prompt);
-    let watching = Box::pin(watch(stage.client()?, &started.session_id, 1, &until, &mut sink));
-    let exit = tokio::time::timeout(PATIENCE, watching).await;
-    let exit = exit.with_context(|| format!("the team was not done after {} s", PATIENCE.as_secs()))??;
-    let proof = Proof::gather(stage, &started.session_id).await?;
+    let client = stage.client()?.clone();
+    let watching = Box::pin(watch(&client, &started.session_id, 1, &until, &mut sink));
+    let both = futures_util::future::try_join(watching, Box::pin(blow::strike(&client, &started, stage)));
+    let done = tokio::time::timeout(PATIENCE, both).await;
+    let (exit, blow) = done.with_context(|| format!("the team was not done after {} s", PATIENCE.as_secs()))??;
+    let proof = Proof::gather(stage, &started.session_id, blow).await?;
     say(&proof.tell(Style::of_stdout()))?;
     let worked = exit == Exit::Done && proof.holds();
     Ok((if worked { Exit::Done } else { Exit::Failed }, started))
@@ -108,7 +112,7 @@ fn how_to_look(stage: &Stage, started: &Started) -> anyhow::Result<String> {
         ("watch every event", format!("nats --server {url} sub '{}'", Topic::AllSessions)),
         ("see the story again", format!("planck session attach {name} --from 1 --nats {url}")),
         ("see who was in it", format!("planck session show {name} --nats {url}")),
-        ("see the node", format!("planck nodes ls --nats {url}")),
+        ("see the nodes", format!("planck nodes ls --nats {url}")),
         ("its folder", stage.path().display().to_string()),
     ];
     let style = Style::of_stdout();

@@ -9,13 +9,16 @@ use planck_common::{
     subject::Address,
 };
 use serde::{Serialize, de::DeserializeOwned};
+use tokio::time::Instant;
 
 use super::error::{Again, ClientError};
 use crate::bus::{Bus, BusError};
 
 /// How long a node may take to answer.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// How long to wait before a request is repeated: a stopped node leaves the queue group in this time.
+/// How long a try waits that may be repeated: a node that died with a request takes it along. Each further one waits twice as long.
+const FIRST_TRY: Duration = Duration::from_secs(2);
+/// From one try to the next at least: a stopped node leaves the queue group in this time.
 const PAUSE: Duration = Duration::from_secs(2);
 const REPEATS: u32 = 5;
 
@@ -60,8 +63,10 @@ impl Client {
     ) -> Result<T, ClientError> {
         let body = Bytes::from(json(body));
         let mut repeats = 0;
+        let mut patience = if repeat == Repeat::Harmless { FIRST_TRY.min(self.deadline) } else { self.deadline };
         loop {
-            let error = match self.once(to, body.clone()).await {
+            let next = Instant::now() + PAUSE;
+            let error = match self.once(to, body.clone(), patience).await {
                 Ok(ok) => return Ok(ok),
                 Err(error) => error,
             };
@@ -74,16 +79,17 @@ impl Client {
             }
             repeats += 1;
             tracing::debug!(%to, repeats, %error, "asking again");
-            tokio::time::sleep(PAUSE).await;
+            patience = self.deadline.min(patience * 2);
+            tokio::time::sleep_until(next).await;
         }
     }
 
-    async fn once<T: DeserializeOwned>(&self, to: &Address, body: Bytes) -> Result<T, ClientError> {
-        let reply = self.bus.request(to, body, self.deadline).await.map_err(ClientError::Unreachable)?;
+    async fn once<T: DeserializeOwned>(&self, to: &Address, body: Bytes, patience: Duration) -> Result<T, ClientError> {
+        let reply = self.bus.request(to, body, patience).await.map_err(ClientError::Unreachable)?;
         decode(&reply).map_err(|error| match error {
             ReplyError::Refused(refusal) => ClientError::Refused(refusal),
             // Whoever else answered, our node has not.
-            ReplyError::Foreign => ClientError::Unreachable(BusError::TimedOut { subject: to.to_string(), after: self.deadline }),
+            ReplyError::Foreign => ClientError::Unreachable(BusError::TimedOut { subject: to.to_string(), after: patience }),
             ReplyError::Malformed(error) => ClientError::Malformed { to: to.to_string(), what: error.to_string() },
         })
     }

@@ -24,6 +24,7 @@ use crate::bus::{Answer, Bus, BusError, Delivery, Published, Serving};
 struct Answers {
     replies: Mutex<VecDeque<Result<String, BusError>>>,
     asked: Mutex<Vec<(String, Value)>>,
+    patience: Mutex<Vec<u64>>,
 }
 
 #[async_trait]
@@ -32,7 +33,8 @@ impl Bus for Answers {
     fn publish_event(&self, _: Published) {}
     fn turn_open(&self, _: &SessionId, _: &AgentId, _: bool) {}
 
-    async fn request(&self, to: &Address, body: Bytes, _: Duration) -> Result<Bytes, BusError> {
+    async fn request(&self, to: &Address, body: Bytes, patience: Duration) -> Result<Bytes, BusError> {
+        self.patience.lock().unwrap().push(patience.as_secs());
         self.asked.lock().unwrap().push((to.to_string(), serde_json::from_slice(&body).unwrap()));
         self.replies.lock().unwrap().pop_front().unwrap_or_else(|| Err(timed_out())).map(Bytes::from)
     }
@@ -67,7 +69,11 @@ fn accepted() -> Result<String, BusError> {
 }
 
 fn client(replies: impl IntoIterator<Item = Result<String, BusError>>) -> (Client, Arc<Answers>) {
-    let bus = Arc::new(Answers { replies: Mutex::new(replies.into_iter().collect()), asked: Mutex::default() });
+    let bus = Arc::new(Answers {
+        replies: Mutex::new(replies.into_iter().collect()),
+        asked: Mutex::default(),
+        patience: Mutex::default(),
+    });
     (Client::new(bus.clone()), bus)
 }
 
@@ -94,6 +100,7 @@ async fn after_five_repetitions_it_is_given_up() {
     let (client, bus) = client([]);
     let error = client.start(Start { prompt: Some("hi".into()), ..start() }).await.unwrap_err();
     assert!(matches!(error, ClientError::Unreachable(BusError::TimedOut { .. })), "{error}");
+    assert_eq!(*bus.patience.lock().unwrap(), [2, 4, 8, 10, 10, 10], "the first is not waited for long: its node may be dead");
     let asked = bus.asked.lock().unwrap();
     assert_eq!(asked.len(), 6);
     assert!(asked[0].1["session_id"].is_string() && asked[5] == asked[0]);

@@ -103,6 +103,13 @@ impl Membership {
         !self.over && !self.fence.is_suspended() && self.doubt(now).is_none()
     }
 
+    /// Until when it may, if nothing more happens.
+    pub fn may_act_until(&self, now: Moment) -> Option<Moment> {
+        let (echo, proof) = (self.link.echo()?, self.proofs.newest()?);
+        let until = (echo + self.times.echo_limit.0).min(proof + self.times.proof_limit.0);
+        self.may_act(now).then_some(until)
+    }
+
     /// The peers that are not known to be gone.
     pub fn peers(&self) -> impl Iterator<Item = &NodeId> {
         self.peers.iter().filter(|(_, peer)| !peer.is_gone()).map(|(node, _)| node)

@@ -59,6 +59,11 @@ impl Child {
         lines.iter().skip(lines.len().saturating_sub(LAST_LINES)).map(|line| format!("  {line}\n")).collect()
     }
 
+    /// Ends it without a word.
+    pub async fn kill(mut self) -> anyhow::Result<()> {
+        Ok(self.process.kill().await?)
+    }
+
     /// Asks it to end, and ends it if it does not.
     pub async fn stop(mut self) {
         let pid = self.process.id().and_then(|id| i32::try_from(id).ok());

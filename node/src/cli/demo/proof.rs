@@ -5,7 +5,7 @@ use std::{path::Path, time::Duration};
 use planck_common::{SessionId, Timestamp, command::ReadEvents, envelope::Envelope, usage::Usage};
 use tokio::process::Command;
 
-use super::stage::Stage;
+use super::{blow::Blow, stage::Stage};
 use crate::{
     cli::render::{
         Style, consumed,
@@ -30,10 +30,11 @@ pub struct Proof {
     requests: u64,
     /// What the model refused.
     refused: Vec<String>,
+    blow: Blow,
 }
 
 impl Proof {
-    pub async fn gather(stage: &Stage, session: &SessionId) -> anyhow::Result<Self> {
+    pub async fn gather(stage: &Stage, session: &SessionId, blow: Blow) -> anyhow::Result<Self> {
         let info = stage.client()?.session(session).await?;
         let model = stage.model()?;
         Ok(Self {
@@ -44,6 +45,7 @@ impl Proof {
             millis: took(stage.client()?, session, info.head).await?,
             requests: model.request_count(),
             refused: model.violations().into_iter().map(|violation| violation.message).collect(),
+            blow,
         })
     }
 
@@ -59,10 +61,11 @@ impl Proof {
         let files: String = self.files.iter().map(|(name, bytes)| format!("  {name:<16} {bytes} bytes\n")).collect();
         let refused = self.refused.iter().map(|why| style.paint(Paint::Bad, &format!("  ✗ the model refused: {why}")) + "\n");
         format!(
-            "\n{}\n{files}  {}\n{}  {} · {} · {} requests to the model · {} events\n",
+            "\n{}\n{files}  {}\n{}  {}\n  {} · {} · {} requests to the model · {} events\n",
             style.paint(Paint::Strong, "What came of it"),
             style.paint(paint, &verdict),
             refused.collect::<String>(),
+            self.blow.tell(),
             duration(self.millis),
             consumed(&self.usage),
             self.requests,

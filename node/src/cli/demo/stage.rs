@@ -3,18 +3,26 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
 use anyhow::Context as _;
+use futures_util::future::join_all;
+use planck_common::NodeId;
 use planck_scripted_model::{Script, Server};
 use tempfile::TempDir;
 
 use super::{nats::Nats, node::Node};
-use crate::client::Client;
+use crate::{
+    bus::{Bus, NatsBus, NatsOptions},
+    client::Client,
+};
 
 pub const TEAM: &str = "build-a-cli";
 pub const WORKSPACE: &str = "demo";
+
+const NODES: [&str; 3] = ["node-1", "node-2", "node-3"];
 
 const TEMPLATE: &str = include_str!("../../../../examples/teams/build-a-cli/TEAM.json");
 const SCRIPT: &str = include_str!("../../../../examples/scripts/build-a-cli.json");
@@ -26,7 +34,8 @@ pub struct Stage {
     folder: TempDir,
     model: Option<Server>,
     nats: Option<Nats>,
-    node: Option<Node>,
+    client: Option<Client>,
+    nodes: Vec<Node>,
 }
 
 impl Stage {
@@ -34,10 +43,10 @@ impl Stage {
     pub fn folder(keep: bool) -> anyhow::Result<Self> {
         let mut folder = tempfile::Builder::new().prefix("planck-demo-").tempdir().context("cannot make a folder")?;
         folder.disable_cleanup(keep);
-        Ok(Self { folder, model: None, nats: None, node: None })
+        Ok(Self { folder, model: None, nats: None, client: None, nodes: Vec::new() })
     }
 
-    /// Starts the model, NATS and the node.
+    /// Starts the model, NATS and the nodes.
     pub async fn set(&mut self) -> anyhow::Result<()> {
         let folder = self.path().to_path_buf();
         let template = folder.join("teams").join(TEAM);
@@ -48,8 +57,13 @@ impl Stage {
         let model = Server::start(Script::parse(SCRIPT)?).await.context("cannot start the scripted model")?;
         let model = self.model.insert(model);
         let nats = self.nats.insert(Nats::start(&folder).await?);
-        let settings = settings(&folder, &nats.url, &model.openai_url());
-        self.node = Some(Node::start(&folder, &nats.url, &settings).await?);
+        let (url, model) = (nats.url.clone(), model.openai_url());
+        let options = NatsOptions { name: "planck demo".into(), ..NatsOptions::new(&url) };
+        let bus: Arc<dyn Bus> = Arc::new(NatsBus::connect(options).await?);
+        let client = self.client.insert(Client::new(bus)).clone();
+        for name in NODES {
+            self.nodes.push(Node::start(name, &folder, &client, &settings(name, &folder, &url, &model)).await?);
+        }
         Ok(())
     }
 
@@ -62,7 +76,13 @@ impl Stage {
     }
 
     pub fn client(&self) -> anyhow::Result<&Client> {
-        self.node.as_ref().map(|node| &node.client).context("the node is not up")
+        self.client.as_ref().context("NATS is not up")
+    }
+
+    /// Takes a node off the stage.
+    pub fn take(&mut self, id: &NodeId) -> Option<Node> {
+        let at = self.nodes.iter().position(|node| node.id == *id)?;
+        Some(self.nodes.remove(at))
     }
 
     pub fn nats_url(&self) -> anyhow::Result<&str> {
@@ -76,16 +96,14 @@ impl Stage {
     pub fn describe(&self) -> String {
         let model = self.model.as_ref().map(|model| format!("  model      {}\n", model.url()));
         let nats = self.nats.as_ref().map(|nats| format!("  nats       {}\n", nats.url));
-        let node = self.node.as_ref().map(|node| format!("  node       {}, on SQLite\n", node.id));
+        let nodes = self.nodes.iter().map(|node| format!("  {:<10} {}\n", node.name, node.id)).collect();
         let workspace = format!("  workspace  {}\n\n", self.workspace().display());
-        [model, nats, node, Some(workspace)].into_iter().flatten().collect()
+        [model, nats, Some(nodes), Some(workspace)].into_iter().flatten().collect()
     }
 
-    /// Stops what runs: the node first, while what it stands on is there.
+    /// Stops what runs: the nodes first, while what it stands on is there.
     pub async fn strike(self) {
-        if let Some(node) = self.node {
-            node.child.stop().await;
-        }
+        join_all(self.nodes.into_iter().map(Node::stop)).await;
         if let Some(nats) = self.nats {
             nats.child.stop().await;
         }
@@ -96,11 +114,11 @@ impl Stage {
 }
 
 /// The node's configuration; JSON strings are TOML strings too.
-fn settings(folder: &Path, nats: &str, model: &str) -> String {
+fn settings(name: &str, folder: &Path, nats: &str, model: &str) -> String {
     let text = |value: &dyn std::fmt::Display| serde_json::Value::from(value.to_string()).to_string();
     let at = |name: &str| text(&folder.join(name).display());
     [
-        format!("node.name = \"demo\"\nnode.data_dir = {}\n", at("data")),
+        format!("node.name = {}\nnode.data_dir = {}\n", text(&name), at(&format!("{name}-data"))),
         format!("nats.url = {}\n", text(&nats)),
         format!("store.url = {}\n", text(&format!("sqlite:{}", folder.join("sessions").display()))),
         format!("workspaces.{WORKSPACE} = {}\n", at("workspace")),

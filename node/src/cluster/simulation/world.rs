@@ -23,6 +23,7 @@ const WORKERS: usize = 2;
 pub const DEADLINE: u64 = 2_000;
 /// Of so many answers one is lost.
 const LOST_ANSWERS: u32 = 60;
+const NONE_LOST_FROM: u64 = 45_000;
 
 #[derive(Debug)]
 pub enum Event {
@@ -154,8 +155,9 @@ impl World {
         1 + self.rng.u64(0..4) + if slow > 0 { self.rng.u64(0..slow) } else { 0 }
     }
 
+    /// Not towards the end: what was lost last could not be made up for.
     pub fn loses_answer(&mut self) -> bool {
-        self.rng.u32(0..LOST_ANSWERS) == 0
+        self.rng.u32(0..LOST_ANSWERS) == 0 && self.now < NONE_LOST_FROM
     }
 
     fn happen(&mut self, event: Event) {

@@ -13,6 +13,7 @@ use planck_common::{
 };
 use planck_scripted_model::{Reply, Script, When};
 use planck_tests::{
+    attached::Attached,
     caller::session_at,
     eventually::{eventually, within},
     node::{Node, runs},
@@ -24,12 +25,11 @@ use tokio::time::Instant;
 
 use super::{
     events::assert_dense,
-    late::Attached,
     prompts::{slow_words, streaming},
 };
 
 /// How long a started node may take to answer what its killed predecessor was asked.
-const TAKEN_UP: Duration = Duration::from_secs(10);
+const TAKEN_UP: Duration = Duration::from_secs(20);
 
 struct Crash {
     backend: Backend,

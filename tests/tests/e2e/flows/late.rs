@@ -1,12 +1,8 @@
 //! Who comes late misses nothing: subscribe, page, snapshot.
 
-use std::{collections::BTreeMap, fs::File, process::Stdio, time::Duration};
+use std::collections::BTreeMap;
 
 use anyhow::Result;
-use nix::{
-    sys::signal::{Signal, kill},
-    unistd::Pid,
-};
 use planck_common::{
     envelope::Envelope,
     event::{Delta, Event},
@@ -14,7 +10,7 @@ use planck_common::{
 };
 use planck_scripted_model::{Pace, Reply, Script};
 use planck_tests::{
-    eventually::eventually,
+    attached::Attached,
     world::{Backend, World},
 };
 use serde_json::Value;
@@ -84,46 +80,6 @@ async fn a_late_subscriber_misses_nothing_on_sqlite() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_late_subscriber_misses_nothing_on_postgres() -> Result<()> {
     misses_nothing(Backend::Postgres).await
-}
-
-/// `planck session attach --json` in a world.
-pub struct Attached {
-    child: tokio::process::Child,
-    file: std::path::PathBuf,
-}
-
-impl Attached {
-    pub fn start(world: &World, session: &str) -> Result<Self> {
-        let file = world.folder().join("attached.jsonl");
-        let mut command = world.planck()?;
-        command.args(["session", "attach", session, "--from", "1", "--json"]);
-        let child = command.stdout(File::create(&file)?).stderr(Stdio::inherit()).spawn()?;
-        Ok(Self { child, file })
-    }
-
-    /// The durable events it has told, whole lines only.
-    pub fn durable(&self) -> Vec<Envelope> {
-        let text = std::fs::read_to_string(&self.file).unwrap_or_default();
-        let lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
-        let events = lines.map(|line| serde_json::from_str::<Envelope>(line).unwrap_or_else(|error| panic!("{error}: {line}")));
-        events.filter(|event| event.seq.is_some()).collect()
-    }
-
-    /// Waits until it has told of the log's whole length, and gives what it told.
-    pub async fn caught_up(&self, head: i64) -> Result<Vec<Envelope>> {
-        eventually("the attached client has the whole log", async || {
-            let durable = self.durable();
-            (durable.last()?.seq == Some(head)).then_some(durable)
-        })
-        .await
-    }
-
-    pub async fn leave(mut self) -> Result<()> {
-        kill(Pid::from_raw(i32::try_from(self.child.id().unwrap())?), Signal::SIGINT)?;
-        let status = tokio::time::timeout(Duration::from_secs(10), self.child.wait()).await??;
-        assert!(status.success(), "{status}");
-        Ok(())
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use planck_scripted_model::{Pace, Reply, Script, When};
 use planck_tests::{
+    attached::Attached,
     eventually::eventually,
     nats::free_port,
     recorder::ends,
@@ -14,7 +15,7 @@ use planck_tests::{
 use serde_json::json;
 use tokio::time::{sleep, timeout};
 
-use super::{events::assert_dense, late::Attached, prompts::streaming};
+use super::{events::assert_dense, prompts::streaming};
 
 fn outage() -> Duration {
     let asked = std::env::var("PLANCK_TEST_OUTAGE_MS").ok().and_then(|text| text.parse().ok());
@@ -96,7 +97,7 @@ async fn goes_away_in_the_middle(backend: Backend, killed: bool) -> Result<()> {
     .await?;
     world.check_model()?;
     attached.leave().await?;
-    node.leave_despite(&["NATS", "nats"]).await
+    node.leave_despite(&["NATS", "nats", "suspended"]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

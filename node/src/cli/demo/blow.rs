@@ -1,0 +1,63 @@
+//! The blow of the demo: the node that hosts the session is killed in the middle of the story, and the story goes on.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use planck_common::{command::Started, event::Event};
+use tokio::time::Instant;
+
+use super::stage::Stage;
+use crate::{
+    cli::{
+        output::say,
+        render::{
+            Style,
+            style::{Paint, duration},
+        },
+    },
+    client::{Client, Follow, Told},
+};
+
+/// Which answer is waited for: the lead is about to say what comes next.
+const WHEN: &str = "The test fails";
+
+/// What became of it.
+#[derive(Debug)]
+pub struct Blow {
+    name: &'static str,
+    went_on: Duration,
+}
+
+impl Blow {
+    pub fn tell(&self) -> String {
+        let millis = u64::try_from(self.went_on.as_millis()).unwrap_or(u64::MAX);
+        format!("{} was killed; its session went on elsewhere {} later", self.name, duration(millis))
+    }
+}
+
+/// Kills the session's node when its moment has come, and waits until the session goes on.
+pub async fn strike(client: &Client, started: &Started, stage: &mut Stage) -> anyhow::Result<Blow> {
+    let mut follow = Follow::start(client.clone(), started.session_id.clone(), 1).await?;
+    until(&mut follow, |event| matches!(event, Event::ToolEnd(end) if end.result.starts_with(WHEN))).await?;
+    let owner = client.session(&started.session_id).await?.owner.context("nobody hosts the session")?;
+    let node = stage.take(&owner).context("the session's node is not ours")?;
+    let name = node.name;
+    let struck = Instant::now();
+    node.kill().await?;
+    let said = format!("✗ {name}, which hosts the session, was killed (SIGKILL)");
+    say(&format!("\n{}\n", Style::of_stdout().paint(Paint::Bad, &said)))?;
+    until(&mut follow, |event| matches!(event, Event::SessionResumed(_))).await?;
+    Ok(Blow { name, went_on: struck.elapsed() })
+}
+
+async fn until(follow: &mut Follow, is_it: impl Fn(&Event) -> bool) -> anyhow::Result<()> {
+    while let Some(told) = follow.next().await {
+        if let Told::Event(envelope) = told
+            && let Some(Ok(event)) = envelope.event()
+            && is_it(&event)
+        {
+            return Ok(());
+        }
+    }
+    anyhow::bail!("the session is gone")
+}

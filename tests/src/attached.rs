@@ -1,0 +1,39 @@
+//! `planck session attach --json`: a client that keeps nothing but the last seq it has told.
+
+use anyhow::{Context as _, Result};
+use planck_common::envelope::Envelope;
+
+use crate::{eventually::eventually, watch::Watch, world::World};
+
+pub struct Attached(Watch);
+
+impl Attached {
+    pub fn start(world: &World, session: &str) -> Result<Self> {
+        let file = world.folder().join(format!("attached-{session}.jsonl"));
+        let mut command = world.planck()?;
+        command.args(["session", "attach", session, "--from", "1", "--json"]);
+        Watch::start(command, file).map(Self)
+    }
+
+    /// The durable events it has told, whole lines only.
+    pub fn durable(&self) -> Result<Vec<Envelope>> {
+        let text = self.0.text();
+        let lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+        let events = lines.map(|line| serde_json::from_str::<Envelope>(line).with_context(|| line.to_owned()));
+        let events: Vec<Envelope> = events.collect::<Result<_>>()?;
+        Ok(events.into_iter().filter(|event| event.seq.is_some()).collect())
+    }
+
+    /// Waits until it has told of the log's whole length, and gives what it told.
+    pub async fn caught_up(&self, head: i64) -> Result<Vec<Envelope>> {
+        eventually("the attached client has the whole log", async || {
+            let durable = self.durable().ok()?;
+            (durable.last()?.seq == Some(head)).then_some(durable)
+        })
+        .await
+    }
+
+    pub async fn leave(self) -> Result<()> {
+        self.0.leave().await
+    }
+}

@@ -1,0 +1,168 @@
+//! What is done to a cluster, in an order that a seed decides.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use planck_common::{NodeId, SessionId};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{Plan, load::Load, stage::Stage};
+use crate::proxy::Link;
+
+/// How long a cluster may take to go on after a fault.
+const GOES_ON: Duration = Duration::from_secs(60);
+/// How long a node may take to find out that it was convicted, and to end.
+const ENDS: Duration = Duration::from_secs(30);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// SIGKILL of the node that hosts a session's lead; another node is started.
+    Kill,
+    /// SIGSTOP of it, longer than suspicion takes, then SIGCONT.
+    Pause,
+    /// SIGSTOP for less than suspicion takes.
+    Hiccup,
+    /// The node's link to NATS is broken, longer than suspicion takes.
+    Cut,
+    /// nats-server is stopped, and started again.
+    NatsAway,
+    /// nats-server is killed, and started again at once.
+    NatsKill,
+    /// Every connection to the database is ended by the server. On Postgres only.
+    SqlCut,
+}
+
+impl Kind {
+    pub const ALL: [(&'static str, Self); 7] = [
+        ("kill", Self::Kill),
+        ("pause", Self::Pause),
+        ("hiccup", Self::Hiccup),
+        ("cut", Self::Cut),
+        ("nats-away", Self::NatsAway),
+        ("nats-kill", Self::NatsKill),
+        ("sql-cut", Self::SqlCut),
+    ];
+
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind)
+    }
+}
+
+/// One fault, with the session whose node it is done to.
+#[derive(Debug, Clone)]
+pub struct Fault {
+    pub kind: Kind,
+    pub session: usize,
+    pub lasts: Duration,
+}
+
+/// What was measured of one node's end.
+#[derive(Debug, Clone, Copy)]
+pub struct Failover {
+    /// From the fault until a peer said that the node is dead.
+    pub detected: Option<Duration>,
+    /// From the fault until a session of the node went on elsewhere.
+    pub resumed: Duration,
+}
+
+/// The faults of a plan, in the seed's order.
+pub fn of(plan: &Plan) -> Vec<Fault> {
+    let mut random = fastrand::Rng::with_seed(plan.seed);
+    let kinds = plan.faults.iter().flat_map(|(kind, times)| std::iter::repeat_n(*kind, *times as usize));
+    let mut faults: Vec<Fault> =
+        kinds.map(|kind| Fault { kind, session: random.usize(..plan.sessions), lasts: lasts(kind, &mut random) }).collect();
+    random.shuffle(&mut faults);
+    faults
+}
+
+fn lasts(kind: Kind, random: &mut fastrand::Rng) -> Duration {
+    let millis = match kind {
+        Kind::Pause | Kind::Cut => 4_000..9_000,
+        Kind::Hiccup => 100..1_500,
+        Kind::NatsAway => 500..6_000,
+        Kind::Kill | Kind::NatsKill | Kind::SqlCut => 0..1,
+    };
+    Duration::from_millis(random.u64(millis))
+}
+
+/// Does it, and waits until the cluster has got over it.
+pub async fn inflict(fault: &Fault, stage: &mut Stage, load: &Load) -> Result<Option<Failover>> {
+    match fault.kind {
+        Kind::Kill | Kind::Pause | Kind::Cut => end_a_node(fault, stage, load).await.map(Some),
+        Kind::Hiccup => {
+            let (victim, _) = victim(stage, load, fault.session).await?;
+            let member = stage.member(&victim).context("the victim is not ours")?;
+            member.node.pause()?;
+            sleep(fault.lasts).await;
+            member.node.resume()?;
+            Ok(None)
+        }
+        Kind::NatsAway => {
+            stage.world.nats.stop()?;
+            sleep(fault.lasts).await;
+            stage.world.nats.restart()?;
+            Ok(None)
+        }
+        Kind::NatsKill => {
+            stage.world.nats.kill()?;
+            stage.world.nats.restart()?;
+            Ok(None)
+        }
+        Kind::SqlCut => {
+            stage.world.end_connections().await?;
+            Ok(None)
+        }
+    }
+}
+
+/// Another node is started first, so that as many survive as there were.
+async fn end_a_node(fault: &Fault, stage: &mut Stage, load: &Load) -> Result<Failover> {
+    let (victim, session) = victim(stage, load, fault.session).await?;
+    stage.add().await?;
+    let mut member = stage.take(&victim).context("the victim is not ours")?;
+    let began = Instant::now();
+    match fault.kind {
+        Kind::Kill => member.node.kill().await?,
+        Kind::Pause => member.node.pause()?,
+        Kind::Cut | Kind::Hiccup | Kind::NatsAway | Kind::NatsKill | Kind::SqlCut => member.link.set(Link::Stalled),
+    }
+    let resumed = heard(stage, &session, began, &victim).await?;
+    if fault.kind != Kind::Kill {
+        sleep(fault.lasts.saturating_sub(began.elapsed())).await;
+        member.node.resume()?;
+        member.link.set(Link::Up);
+        timeout(ENDS, member.node.ended()).await.context("a convicted node goes on")??;
+    }
+    let detected = stage.timeline.death(&victim).map(|at| at.duration_since(began));
+    Ok(Failover { detected, resumed: resumed.duration_since(began) })
+}
+
+/// The node that hosts the lead of a session.
+async fn victim(stage: &Stage, load: &Load, session: usize) -> Result<(NodeId, SessionId)> {
+    let session = load.sessions.get(session).context("no such session")?;
+    let until = Instant::now() + GOES_ON;
+    loop {
+        let info = timeout(Duration::from_secs(2), stage.world.caller.session(session)).await;
+        if let Ok(Ok(info)) = info
+            && let Some(owner) = info.owner.filter(|owner| stage.member(owner).is_some())
+        {
+            return Ok((owner, session.clone()));
+        }
+        if Instant::now() > until {
+            bail!("nobody hosts session {session} after {GOES_ON:?}");
+        }
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+async fn heard(stage: &Stage, session: &SessionId, began: Instant, gone: &NodeId) -> Result<Instant> {
+    loop {
+        if let Some(at) = stage.timeline.resumed(session, began, gone) {
+            return Ok(at);
+        }
+        if began.elapsed() > GOES_ON {
+            bail!("session {session} does not go on after node {gone} ended, {GOES_ON:?}");
+        }
+        sleep(Duration::from_millis(5)).await;
+    }
+}

@@ -1,0 +1,131 @@
+//! What must hold when it is over: from the log, a client that listened all the while, and the ledger.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use anyhow::{Result, ensure};
+use planck_common::{
+    SessionId,
+    envelope::Envelope,
+    event::{Event, ToolStart},
+};
+
+use super::{
+    load::{Asked, Load},
+    stage::Stage,
+};
+use crate::{attached::Attached, node::runs};
+
+/// What was counted.
+#[derive(Debug, Clone, Default)]
+pub struct Found {
+    pub prompts: usize,
+    pub events: usize,
+    /// Lines of the ledger: tools that really ran.
+    pub executions: usize,
+    /// Calls that were answered "interrupted; it may or may not have taken effect".
+    pub interrupted: usize,
+    /// Nodes that were convicted.
+    pub convicted: usize,
+}
+
+/// One attached client for each session, from its beginning.
+pub struct Readers(Vec<(SessionId, Attached)>);
+
+impl Readers {
+    pub fn start(stage: &Stage, load: &Load) -> Result<Self> {
+        let readers = load.sessions.iter().map(|id| Ok((id.clone(), Attached::start(&stage.world, id)?)));
+        Ok(Self(readers.collect::<Result<_>>()?))
+    }
+}
+
+/// Fails with the first thing that does not hold.
+pub async fn judge(stage: &Stage, readers: Readers, asked: &[Asked]) -> Result<Found> {
+    let mut found = Found { prompts: asked.len(), convicted: stage.timeline.deaths().len(), ..Found::default() };
+    let mut started = BTreeSet::new();
+    for (session, reader) in readers.0 {
+        let log = stage.world.caller.log(&session, 1).await?;
+        check_dense(&session, &log)?;
+        check_ends(&session, &log, asked)?;
+        let told = reader.caught_up(i64::try_from(log.len())?).await?;
+        check_dense(&session, &told)?;
+        reader.leave().await?;
+        found.events += log.len();
+        found.interrupted += log.iter().filter(|event| is_interrupted(event)).count();
+        started.extend(log.iter().filter_map(call_started));
+    }
+    found.executions = check_ledger(stage)?;
+    stage.world.check_model()?;
+    let folder = stage.world.dir().display().to_string();
+    crate::eventually::within(Duration::from_secs(10), "no tool process is left", async || {
+        (!runs(&format!("{folder}/ledger"))).then_some(())
+    })
+    .await?;
+    Ok(found)
+}
+
+/// The inputs that a row of the log ends.
+pub fn ends_of(row: &str) -> Vec<String> {
+    let Ok(envelope) = serde_json::from_str::<Envelope>(row) else { return Vec::new() };
+    ended(&envelope)
+}
+
+fn ended(envelope: &Envelope) -> Vec<String> {
+    match envelope.event() {
+        Some(Ok(Event::TurnEnd(end))) => end.inputs.iter().map(ToString::to_string).collect(),
+        Some(Ok(Event::Error(error))) => error.inputs.iter().map(ToString::to_string).collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn check_dense(session: &SessionId, log: &[Envelope]) -> Result<()> {
+    for (event, seq) in log.iter().zip(1..) {
+        ensure!(event.seq == Some(seq), "session {session}: {:?} stands where {seq} should", event.seq);
+    }
+    Ok(())
+}
+
+/// Every acknowledged prompt ended once; every turn ended once; every call has one result.
+fn check_ends(session: &SessionId, log: &[Envelope], asked: &[Asked]) -> Result<()> {
+    let mut ends: BTreeMap<String, usize> = BTreeMap::new();
+    for input in log.iter().flat_map(ended) {
+        *ends.entry(input).or_default() += 1;
+    }
+    for Asked { prompt, .. } in asked.iter().filter(|asked| asked.session == *session) {
+        let times = ends.get(prompt).copied().unwrap_or(0);
+        ensure!(times == 1, "session {session}: prompt {prompt} has {times} ends");
+    }
+    let mut calls: BTreeMap<String, usize> = log.iter().filter_map(call_started).map(|call| (call, 0)).collect();
+    for event in log {
+        if let Some(Ok(Event::ToolEnd(end))) = event.event() {
+            *calls.entry(end.call_id.to_string()).or_default() += 1;
+        }
+    }
+    for (call, ends) in calls {
+        ensure!(ends == 1, "session {session}: call {call} has {ends} results");
+    }
+    Ok(())
+}
+
+fn call_started(event: &Envelope) -> Option<String> {
+    match event.event() {
+        Some(Ok(Event::ToolStart(ToolStart { call_id, .. }))) => Some(call_id.to_string()),
+        _ => None,
+    }
+}
+
+fn is_interrupted(event: &Envelope) -> bool {
+    matches!(event.event(), Some(Ok(Event::ToolEnd(end))) if end.result.starts_with("interrupted"))
+}
+
+/// Each piece of work was written down at most once: what was cut off is not run again.
+fn check_ledger(stage: &Stage) -> Result<usize> {
+    let ledger = std::fs::read_to_string(stage.ledger()).unwrap_or_default();
+    let mut seen = BTreeSet::new();
+    for line in ledger.lines() {
+        ensure!(seen.insert(line), "{line} was done twice");
+    }
+    Ok(seen.len())
+}

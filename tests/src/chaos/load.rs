@@ -1,0 +1,131 @@
+//! Sessions that are kept busy by clients as the protocol wants them: what is not acknowledged is asked again with the same id.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use anyhow::{Result, bail};
+use planck_common::{
+    SessionId,
+    command::{Accepted, SessionVerb, Started},
+};
+use serde_json::json;
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep, timeout},
+};
+
+use super::stage::Stage;
+use crate::{caller::Caller, caller::session_at};
+
+/// How long a client waits for one answer, and between tries.
+const TRY: Duration = Duration::from_secs(2);
+/// How long a prompt may go without being accepted: an outage of NATS and of the database is well under it.
+const REFUSED: Duration = Duration::from_secs(120);
+/// How long an accepted prompt may take to be answered, faults and all.
+const ANSWERED: Duration = Duration::from_secs(120);
+
+pub struct Load {
+    pub sessions: Vec<SessionId>,
+    clients: JoinSet<Result<Vec<Asked>>>,
+    stop: Arc<AtomicBool>,
+}
+
+/// A prompt that was acknowledged.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    pub session: SessionId,
+    pub prompt: String,
+}
+
+impl Load {
+    pub async fn start(stage: &Stage, sessions: usize) -> Result<Self> {
+        let mut load = Self { sessions: Vec::new(), clients: JoinSet::new(), stop: Arc::default() };
+        let members = json!([
+            { "type": "lead", "tools": ["bash", "spawn_agent"] },
+            { "type": "helper", "tools": ["bash"] },
+        ]);
+        for number in 0..sessions {
+            let start = json!({ "dir": stage.world.dir(), "members": members });
+            let Started { session_id, .. } = stage.world.caller.start(&start).await?;
+            load.sessions.push(session_id.clone());
+            let client = Client { caller: stage.world.caller.clone(), session: session_id, number };
+            load.clients.spawn(client.keep_asking(Arc::clone(&load.stop)));
+        }
+        Ok(load)
+    }
+
+    /// No more is asked; what was acknowledged is waited for.
+    pub async fn finish(mut self) -> Result<Vec<Asked>> {
+        self.stop.store(true, Ordering::Relaxed);
+        let mut asked = Vec::new();
+        while let Some(client) = self.clients.join_next().await {
+            asked.extend(client??);
+        }
+        Ok(asked)
+    }
+}
+
+struct Client {
+    caller: Caller,
+    session: SessionId,
+    number: usize,
+}
+
+impl Client {
+    async fn keep_asking(self, stop: Arc<AtomicBool>) -> Result<Vec<Asked>> {
+        let mut asked = Vec::new();
+        while !stop.load(Ordering::Relaxed) {
+            let prompt = format!("s{}-{}", self.number, asked.len());
+            self.ask(&prompt).await?;
+            asked.push(Asked { session: self.session.clone(), prompt: prompt.clone() });
+            self.answered(&prompt).await?;
+        }
+        Ok(asked)
+    }
+
+    /// Until it is acknowledged.
+    async fn ask(&self, prompt: &str) -> Result<()> {
+        let body = json!({ "text": format!("work {prompt} for 1"), "prompt_id": prompt });
+        let until = Instant::now() + REFUSED;
+        loop {
+            let next = Instant::now() + TRY;
+            let to = session_at(&self.session, SessionVerb::Prompt);
+            let error = match timeout(TRY, self.caller.try_ask::<Accepted>(&to, &body)).await {
+                Ok(Ok(Ok(_))) => return Ok(()),
+                Ok(Ok(Err(refusal))) if !refusal.retryable => {
+                    bail!("{prompt} of {} is refused for good: {refusal}", self.session)
+                }
+                Ok(Ok(Err(refusal))) => refusal.to_string(),
+                Ok(Err(error)) => format!("{error:#}"),
+                Err(_) => "no answer".to_owned(),
+            };
+            if Instant::now() > until {
+                bail!("{prompt} of {} was not accepted within {REFUSED:?}: {error}", self.session);
+            }
+            tokio::time::sleep_until(next).await;
+        }
+    }
+
+    /// By the log, which does not forget.
+    async fn answered(&self, prompt: &str) -> Result<()> {
+        let until = Instant::now() + ANSWERED;
+        let mut from = 1;
+        loop {
+            if let Ok(Ok(page)) = timeout(TRY, self.caller.events(&self.session, from)).await {
+                if page.events.iter().any(|event| super::judge::ends_of(event.get()).iter().any(|input| input == prompt)) {
+                    return Ok(());
+                }
+                from = page.next;
+            }
+            if Instant::now() > until {
+                bail!("{prompt} of {} was acknowledged and not answered within {ANSWERED:?}", self.session);
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+}

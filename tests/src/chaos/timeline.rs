@@ -1,0 +1,86 @@
+//! What was heard and done, with the moment.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use anyhow::Result;
+use async_nats::{Client, Subscriber};
+use futures_util::StreamExt as _;
+use planck_common::{NodeId, SessionId, envelope::Envelope, event::Event};
+use serde_json::Value;
+use tokio::{task::JoinHandle, time::Instant};
+
+/// Listens until it is dropped.
+pub struct Timeline {
+    told: Arc<Mutex<Told>>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Told {
+    resumed: Vec<(Instant, SessionId, Option<NodeId>)>,
+    dead: Vec<(Instant, NodeId)>,
+}
+
+impl Timeline {
+    pub async fn start(nats: &Client) -> Result<Self> {
+        let told = Arc::new(Mutex::new(Told::default()));
+        let sessions = nats.subscribe("session.*").await?;
+        let cluster = nats.subscribe("cluster.*").await?;
+        nats.flush().await?;
+        let tasks = vec![
+            tokio::spawn(hear(sessions, Arc::clone(&told), of_session)),
+            tokio::spawn(hear(cluster, Arc::clone(&told), of_cluster)),
+        ];
+        Ok(Self { told, tasks })
+    }
+
+    /// When a session was first heard to go on after its node was gone.
+    pub fn resumed(&self, session: &SessionId, after: Instant, gone: &NodeId) -> Option<Instant> {
+        let told = self.told();
+        let here = told.resumed.iter().find(|(at, id, from)| id == session && *at >= after && from.as_ref() == Some(gone));
+        here.map(|(at, ..)| *at)
+    }
+
+    /// When a node was said to be dead.
+    pub fn death(&self, node: &NodeId) -> Option<Instant> {
+        self.told().dead.iter().find(|(_, dead)| dead == node).map(|(at, _)| *at)
+    }
+
+    /// Every node that was said to be dead.
+    pub fn deaths(&self) -> Vec<NodeId> {
+        self.told().dead.iter().map(|(_, node)| node.clone()).collect()
+    }
+
+    fn told(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Timeline {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+async fn hear(mut news: Subscriber, told: Arc<Mutex<Told>>, of: fn(&mut Told, &[u8])) {
+    while let Some(message) = news.next().await {
+        of(&mut told.lock().unwrap_or_else(PoisonError::into_inner), &message.payload);
+    }
+}
+
+fn of_session(told: &mut Told, payload: &[u8]) {
+    let Ok(envelope) = serde_json::from_slice::<Envelope>(payload) else { return };
+    if let Some(Ok(Event::SessionResumed(resumed))) = envelope.event() {
+        told.resumed.push((Instant::now(), envelope.session_id, resumed.from_node));
+    }
+}
+
+fn of_cluster(told: &mut Told, payload: &[u8]) {
+    let Ok(decision) = serde_json::from_slice::<Value>(payload) else { return };
+    let about = decision.pointer("/data/node").and_then(Value::as_str);
+    if decision.get("type").and_then(Value::as_str) == Some("node_dead")
+        && let Some(node) = about.and_then(|id| NodeId::parse(id).ok())
+    {
+        told.dead.push((Instant::now(), node));
+    }
+}
