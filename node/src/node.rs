@@ -29,7 +29,6 @@ use crate::{
     actor::{Host, Parts, queues::Queues, runtimes::Runtimes, waiters::Waiters},
     agent::Settings,
     bus::{Bus, Serving},
-    cluster::liveness::Liveness,
     gateway,
     llm::Llm,
     session::{chores::Chores, door::Door, workspace::Workspaces},
@@ -97,20 +96,24 @@ pub struct Node {
     notes: Notes,
     workspaces: Workspaces,
     teams: Teams,
-    liveness: Liveness,
     settings: NodeSettings,
-    started_at: Timestamp,
     tasks: TaskTracker,
     stop: CancellationToken,
     belonging: Belonging,
 }
 
-/// What a node knows that is in no table: who waits here, who is on the way in, what is to be finished.
-#[derive(Default)]
+/// What a node knows that is in no table: since when it runs, who waits here, who is on the way in, what is to be finished.
 struct Notes {
+    started_at: Timestamp,
     waiters: Waiters,
     door: Door,
     chores: Chores,
+}
+
+impl Notes {
+    fn begin() -> Self {
+        Self { started_at: Timestamp::now(), waiters: Waiters::default(), door: Door::default(), chores: Chores::default() }
+    }
 }
 
 /// A node in service: it answers commands, and looks after what nobody looks after.
@@ -125,7 +128,7 @@ impl Node {
         Arc::new_cyclic(|own: &Weak<Self>| {
             let Foundations { id, store, bus, models, tools, skills, workspaces, teams, runtimes, joining, settings } =
                 foundations;
-            let belonging = Belonging::new(joining);
+            let belonging = Belonging::new(joining, &id, &store);
             let parts = Arc::new(Parts {
                 node: id.clone(),
                 queues: Queues::new(Arc::clone(&store), id.clone()),
@@ -137,20 +140,18 @@ impl Node {
                 running: AtomicUsize::new(0),
                 permit: belonging.permit.clone(),
                 bus: Arc::clone(&bus),
-                store: Arc::clone(&store),
+                store,
                 models,
             });
             Self {
                 own: own.clone(),
                 host: Host::new(Arc::clone(&parts), runtimes),
-                liveness: Liveness::new(id.clone(), store, belonging.census.clone()),
                 id,
                 parts,
-                notes: Notes::default(),
+                notes: Notes::begin(),
                 workspaces,
                 teams,
                 settings,
-                started_at: Timestamp::now(),
                 tasks: TaskTracker::new(),
                 stop: CancellationToken::new(),
                 belonging,
@@ -200,10 +201,6 @@ impl Node {
         &self.workspaces
     }
 
-    pub(crate) fn liveness(&self) -> &Liveness {
-        &self.liveness
-    }
-
     pub(crate) fn chores(&self) -> &Chores {
         &self.notes.chores
     }
@@ -248,7 +245,7 @@ impl Node {
             running: u32::try_from(running).unwrap_or(u32::MAX),
             workspaces: self.workspaces.names(),
             providers: self.models().available(),
-            started_at: self.started_at,
+            started_at: self.notes.started_at,
             silent_ms: 0,
         }
     }

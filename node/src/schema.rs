@@ -11,9 +11,11 @@ macro_rules! schemas {
     };
 }
 
-/// Schemas by group and name: `envelope`, `message`, `cluster` (heartbeats, decisions, records of the registry), `event` (each type's `data`), `request` (each verb's body), `reply` (each verb's `ok`).
-pub fn schemas() -> BTreeMap<&'static str, BTreeMap<&'static str, Schema>> {
-    let groups = schemas! {
+type Schemas = Vec<(&'static str, Vec<(&'static str, Schema)>)>;
+
+/// What is published, and what stands in the registry.
+fn published() -> Schemas {
+    schemas! {
         "envelope" { "event": envelope::Envelope, "head": envelope::Head, "refusal": reply::Refusal, }
         "message" { "message": message::Message, "part": message::Part, "usage": usage::Usage, "member": spec::Member, }
         "cluster" {
@@ -24,6 +26,14 @@ pub fn schemas() -> BTreeMap<&'static str, BTreeMap<&'static str, Schema>> {
             "record.team": registry::TeamRecord,
             "record.member": registry::MemberRecord,
         }
+    }
+    .into()
+}
+
+/// Schemas by group and name: `envelope`, `message`, `cluster`, `event` (each type's `data`), `request` (each verb's body),
+/// `reply` (each verb's `ok`).
+pub fn schemas() -> BTreeMap<&'static str, BTreeMap<&'static str, Schema>> {
+    let groups = schemas! {
         "request" {
             "sessions.start": command::Start,
             "sessions.list": command::ListSessions,
@@ -75,7 +85,7 @@ pub fn schemas() -> BTreeMap<&'static str, BTreeMap<&'static str, Schema>> {
         }
     };
     let events = ("event", event::schemas());
-    groups.into_iter().chain([events]).map(|(group, schemas)| (group, schemas.into_iter().collect())).collect()
+    published().into_iter().chain(groups).chain([events]).map(|(group, schemas)| (group, schemas.into_iter().collect())).collect()
 }
 
 #[cfg(test)]

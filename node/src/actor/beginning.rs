@@ -40,6 +40,9 @@ pub(super) struct Beginning {
     pub(super) dropped: CancellationToken,
 }
 
+/// The actor, what it takes up at once, and what its log is told first.
+type Begun = (Box<Actor>, Vec<Effect>, Vec<Event>);
+
 impl Beginning {
     /// Lives until the agent leaves this node or memory.
     pub(super) async fn live(self, mut mailbox: mpsc::Receiver<Box<Mail>>) -> Ended {
@@ -51,7 +54,7 @@ impl Beginning {
         match loaded {
             Ok((mut actor, effects, opening)) => {
                 let ended = actor.run(effects, opening, &mut mailbox).await;
-                actor.end(ended, mailbox).await
+                Box::pin(actor.end(ended, mailbox)).await
             }
             Err(StoreError::StaleEpoch(_)) => {
                 tracing::debug!(%agent, "another holds the agent by now");
@@ -64,7 +67,7 @@ impl Beginning {
         }
     }
 
-    async fn load(self) -> Result<(Actor, Vec<Effect>, Vec<Event>), StoreError> {
+    async fn load(self) -> Result<Begun, StoreError> {
         loop {
             match self.recall().await {
                 Ok((record, memory)) => {
@@ -104,7 +107,7 @@ impl Beginning {
         Ok((record, memory))
     }
 
-    fn begin(self, record: AgentRecord, memory: Memory, hold: Hold) -> Result<(Actor, Vec<Effect>, Vec<Event>), StoreError> {
+    fn begin(self, record: AgentRecord, memory: Memory, hold: Hold) -> Result<Begun, StoreError> {
         let Self { parts, identity, client, opening, dropped } = self;
         let mut opening = opening.events;
         let (toolbox, unknown) = parts.tools.toolbox(&record.spec);
@@ -155,7 +158,7 @@ impl Beginning {
             identity,
             client,
         };
-        Ok((actor, effects, opening))
+        Ok((Box::new(actor), effects, opening))
     }
 }
 

@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::StreamExt;
-use tokio::sync::mpsc;
 use tracing::{Instrument, Span};
 
-use super::spans::record_answer;
+use super::{spans::record_answer, work::Answers};
 use crate::{
     agent::{Input, Ticket},
     llm::{Progress, Provider},
@@ -26,20 +25,20 @@ pub struct Call {
 
 impl Call {
     /// Sends it, passes on the pieces of the reply, and gives its end.
-    pub async fn run(self, pieces: mpsc::Sender<Input>) -> Input {
+    pub async fn run(self, pieces: Answers) -> Input {
         let (ticket, span) = (self.ticket, self.span.clone());
         let result = self.read(pieces).instrument(span.clone()).await;
         record_answer(&span, &result);
         Input::Answered { ticket, result, jitter: fastrand::f64() }
     }
 
-    async fn read(self, pieces: mpsc::Sender<Input>) -> Result<Finish, Failure> {
+    async fn read(self, pieces: Answers) -> Result<Finish, Failure> {
         let Self { ticket, provider, client, model, body, span: _ } = self;
         let mut stream = provider.stream(&client, &model, body);
         while let Some(progress) = stream.next().await {
             match progress? {
                 Progress::Chunks(chunks) => {
-                    if pieces.send(Input::Chunks { ticket, chunks }).await.is_err() {
+                    if pieces.send(Box::new(Input::Chunks { ticket, chunks })).await.is_err() {
                         break;
                     }
                 }

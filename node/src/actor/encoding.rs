@@ -38,6 +38,15 @@ impl Encoding {
         self.held = Some(held);
         request
     }
+
+    pub fn is_held(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// Gives its memory back; the next request begins anew.
+    pub fn forget(&mut self) {
+        self.held = None;
+    }
 }
 
 fn head(agent: &Agent) -> Head {

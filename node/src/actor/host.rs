@@ -299,7 +299,8 @@ impl Host {
             let opening = std::mem::take(&mut hosting.opening);
             let (parts, client) = (Arc::clone(&self.0.parts), lane.client.clone());
             let beginning = Beginning { parts, identity, client, opening, dropped: live.dropped.clone() };
-            let life = beginning.live(mailbox);
+            // Boxed, or the task would have room for it three times over.
+            let life = Box::pin(beginning.live(mailbox));
             let (host, dropped, gone) = (self.clone(), live.dropped.clone(), live.gone.clone().drop_guard());
             let agent = hosting.agent.clone();
             let task = async move {

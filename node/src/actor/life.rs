@@ -1,6 +1,6 @@
 //! One agent's life on this node: one thing after another, until it parks, stops or is lost.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use planck_common::{
     Timestamp,
@@ -25,6 +25,9 @@ use crate::{
     agent::{Agent, Arrival, Command, Effect, Input},
     tools::{Runner, Toolbox},
 };
+
+/// An agent idle for so long is not about to send a request.
+const REST_AFTER: Duration = Duration::from_secs(5);
 
 pub(super) struct Actor {
     pub(super) parts: Arc<Parts>,
@@ -69,6 +72,9 @@ enum Happening {
     Answer(Input),
     Mail(Option<Box<Mail>>),
     DeltasDue,
+    /// It is idle, and gives back what is made again quickly.
+    Rest,
+    /// It was idle for long.
     Quiet,
     Dropped,
 }
@@ -89,9 +95,13 @@ impl Actor {
             then = match self.next(mailbox).await {
                 Happening::Settled(settled) => self.step(settled?).await?,
                 Happening::Answer(input) => self.step(input).await?,
-                Happening::Mail(Some(mail)) => self.read(*mail).await?,
+                Happening::Mail(Some(mail)) => Box::pin(self.read(*mail)).await?,
                 Happening::DeltasDue => {
                     self.tell_deltas();
+                    Then::GoOn
+                }
+                Happening::Rest => {
+                    self.encoding.forget();
                     Then::GoOn
                 }
                 Happening::Mail(None) | Happening::Quiet => return Ok(Then::GoOn),
@@ -112,6 +122,7 @@ impl Actor {
             input = self.work.next() => Happening::Answer(input),
             mail = mailbox.recv() => Happening::Mail(mail),
             () = tokio::time::sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => Happening::DeltasDue,
+            () = tokio::time::sleep(REST_AFTER), if idle && self.encoding.is_held() => Happening::Rest,
             () = tokio::time::sleep(self.parts.park_after), if idle => Happening::Quiet,
         }
     }
@@ -213,7 +224,7 @@ impl Actor {
     }
 
     /// Gives up what is to be given up.
-    pub(super) async fn end(mut self, ended: Result<Then, Lost>, mut mailbox: mpsc::Receiver<Box<Mail>>) -> Ended {
+    pub(super) async fn end(mut self: Box<Self>, ended: Result<Then, Lost>, mut mailbox: mpsc::Receiver<Box<Mail>>) -> Ended {
         match ended {
             Ok(Then::GoOn) => {
                 mailbox.close();

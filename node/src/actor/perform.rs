@@ -43,7 +43,7 @@ impl Actor {
         let mut todo = VecDeque::from(effects);
         while let Some(effect) = todo.pop_front() {
             match effect {
-                Effect::Save(save) => todo.extend(self.save(save).await?),
+                Effect::Save(save) => todo.extend(Box::pin(self.save(save)).await?),
                 Effect::Tell { place, event } => self.tell(place, event),
                 Effect::CallModel { ticket } => self.call_model(ticket),
                 Effect::RunTool(run) => self.run_tool(run),
@@ -140,7 +140,7 @@ impl Actor {
         let progress = move |news: tools::Progress| {
             let tools::Progress { message, percent } = news;
             // News that finds no room is dropped: the call's end is what counts.
-            let _ = pieces.try_send(Input::ToolProgress { ticket, message, percent });
+            let _ = pieces.try_send(Box::new(Input::ToolProgress { ticket, message, percent }));
         };
         let session = &self.identity.session;
         let invocation = Invocation {

@@ -24,12 +24,15 @@ const ANSWERS: usize = 32;
 /// How long a cancelled tool has to come back with what it had; its runner is to be done before.
 const GRACE: Duration = Duration::from_secs(8);
 
+/// Where a task's answers go before its last. Boxed: a channel keeps room for 32 of whatever it holds.
+pub type Answers = mpsc::Sender<Box<Input>>;
+
 pub struct Work {
     tasks: JoinSet<Input>,
     running: HashMap<Ticket, Running>,
     tickets: HashMap<Id, Ticket>,
-    pub answers: mpsc::Sender<Input>,
-    answered: mpsc::Receiver<Input>,
+    pub answers: Answers,
+    answered: mpsc::Receiver<Box<Input>>,
 }
 
 struct Running {
@@ -107,7 +110,7 @@ impl Work {
         loop {
             tokio::select! {
                 biased;
-                Some(input) = self.answered.recv() => return input,
+                Some(input) = self.answered.recv() => return *input,
                 Some(ended) = self.tasks.join_next_with_id() => {
                     if let Some(input) = self.ended(ended) {
                         return input;

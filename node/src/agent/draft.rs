@@ -94,7 +94,10 @@ impl Draft {
     pub(super) fn content(self, call_id: impl Fn(usize) -> CallId) -> Vec<Part> {
         let mut taken = HashSet::new();
         let pieces = self.pieces.into_iter().filter(Piece::says_something);
-        pieces.map(|piece| piece.into_part(&mut taken, &call_id)).collect()
+        let mut parts: Vec<Part> = pieces.map(|piece| piece.into_part(&mut taken, &call_id)).collect();
+        // They stay for as long as the agent does; the pieces' room was made for growth.
+        parts.shrink_to_fit();
+        parts
     }
 
     /// What is kept of a reply that was cut off: its text, and thoughts the provider would take back. `None` without text.
@@ -137,7 +140,8 @@ impl Piece {
     }
 
     fn into_part(self, taken: &mut HashSet<String>, call_id: &impl Fn(usize) -> CallId) -> Part {
-        let Self { part, kind, text, signature, .. } = self;
+        let Self { part, kind, mut text, signature, .. } = self;
+        text.shrink_to_fit();
         match kind {
             Kind::Text => Part::Text { text, signature },
             Kind::Thinking => Part::Thinking { text, signature, redacted: false },

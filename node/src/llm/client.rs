@@ -18,7 +18,7 @@ pub struct ClientOptions {
 
 impl Default for ClientOptions {
     fn default() -> Self {
-        Self { connect: Duration::from_secs(10), idle: 1024, idle_for: Duration::from_secs(90), proxy: None }
+        Self { connect: Duration::from_secs(10), idle: 256, idle_for: Duration::from_secs(45), proxy: None }
     }
 }
 

@@ -67,7 +67,7 @@ async fn assemble(config: &Config, bus: Arc<dyn Bus>, registry: Option<Registry>
     let id = NodeId::mint();
     let store = store::open(config, &id).await?;
     let models = Arc::new(Llm::new(models::options(config)));
-    let Workshop { catalogue, skills, heart } = tools::build(config).await?;
+    let Workshop { catalogue, skills, heart } = tools::build(config)?;
     let joining = joining(config, heart, registry)?;
     let foundations = Foundations {
         workspaces: Workspaces::new(config.workspaces.0.clone(), &host_name()),

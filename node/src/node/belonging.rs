@@ -22,12 +22,14 @@ use crate::{
     cluster::{
         census::{Census, Known},
         heartbeat::Load,
+        liveness::Liveness,
         placement::Candidate,
         registry::Registry,
         thread::{self, Fact, JoinError, Joined, Options},
     },
     config::Cluster as Times,
     permit::Permit,
+    store::SessionStore,
     tools::Heart,
 };
 
@@ -46,6 +48,7 @@ pub(super) struct Belonging {
     joining: Option<Joining>,
     pub(super) census: Option<Arc<Census>>,
     pub(super) permit: Permit,
+    liveness: Liveness,
     pub(super) teams: Option<TeamWatch>,
     joined: Mutex<Option<Joined>>,
     sweep_now: Notify,
@@ -54,9 +57,11 @@ pub(super) struct Belonging {
 }
 
 impl Belonging {
-    pub(super) fn new(joining: Option<Joining>) -> Self {
+    pub(super) fn new(joining: Option<Joining>, node: &NodeId, store: &Arc<dyn SessionStore>) -> Self {
+        let census: Option<Arc<Census>> = joining.as_ref().map(|_| Arc::default());
         Self {
-            census: joining.as_ref().map(|_| Arc::default()),
+            liveness: Liveness::new(node.clone(), Arc::clone(store), census.clone()),
+            census,
             permit: if joining.is_some() { Permit::withheld() } else { Permit::always() },
             teams: joining.as_ref().map(|joining| TeamWatch::new(joining.registry.clone())),
             joining,
@@ -133,9 +138,8 @@ impl Node {
     }
 
     fn load(&self) -> Load {
-        let (agents, running) = self.host.load();
-        let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-        Load { agents: number(agents), running: number(running) }
+        let NodeInfo { agents, running, .. } = self.info();
+        Load { agents, running }
     }
 
     async fn heed(self: Arc<Self>, mut facts: mpsc::Receiver<Fact>) {
@@ -206,6 +210,10 @@ impl Node {
         if let Some(joined) = joined {
             joined.leave().await;
         }
+    }
+
+    pub(crate) fn liveness(&self) -> &Liveness {
+        &self.belonging.liveness
     }
 
     /// Whether this node may begin anything.

@@ -85,7 +85,6 @@ impl<S: SessionStore + ?Sized> AppendLog for S {
 
 enum Order {
     Enroll { agent: AgentId, last_seq: Seq },
-    Retire { agent: AgentId },
     Append(Queued),
 }
 
@@ -122,11 +121,6 @@ impl AppendQueue {
     /// An agent of this node starts to write after `last_seq`. Again after a new claim, or a rewind.
     pub async fn enroll(&self, agent: AgentId, last_seq: Seq) -> Result<(), AppendError> {
         self.orders.send(Order::Enroll { agent, last_seq }).await.map_err(|_| AppendError::Closed)
-    }
-
-    /// An agent writes no more here.
-    pub async fn retire(&self, agent: AgentId) -> Result<(), AppendError> {
-        self.orders.send(Order::Retire { agent }).await.map_err(|_| AppendError::Closed)
     }
 
     /// Takes a place in the queue, which settles the order; the save is written whatever becomes of the receipt.

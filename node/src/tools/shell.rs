@@ -3,6 +3,7 @@
 use std::{ffi::OsString, os::unix::process::ExitStatusExt, path::PathBuf, process::ExitStatus, sync::Arc, time::Duration};
 
 use nix::sys::signal::Signal;
+use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -10,7 +11,7 @@ use super::{
     output::{Caps, Captured, cut},
     process::{End, Finished, Launch, Launcher},
     runner::ABORTED,
-    sandbox::Sandbox,
+    sandbox::{Demand, Sandbox},
     workspace::Workspace,
 };
 
@@ -24,7 +25,9 @@ pub struct Shell(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     launcher: Launcher,
-    sandbox: Sandbox,
+    /// Found by the first process that is started: trying it costs one.
+    sandbox: OnceCell<Sandbox>,
+    demand: Demand,
     env: Vec<(OsString, OsString)>,
     caps: Caps,
 }
@@ -32,7 +35,20 @@ struct Inner {
 impl Shell {
     /// `pass_on`: variables of the node that processes get besides the usual ones.
     pub fn new(launcher: Launcher, sandbox: Sandbox, pass_on: &[String], caps: Caps) -> Self {
-        Self(Arc::new(Inner { launcher, sandbox, env: environment::minimal(pass_on), caps }))
+        Self::over(launcher, OnceCell::from(sandbox), Demand::default(), pass_on, caps)
+    }
+
+    /// The same in the sandbox this node turns out to have.
+    pub fn probing(launcher: Launcher, demand: Demand, pass_on: &[String], caps: Caps) -> Self {
+        Self::over(launcher, OnceCell::new(), demand, pass_on, caps)
+    }
+
+    fn over(launcher: Launcher, sandbox: OnceCell<Sandbox>, demand: Demand, pass_on: &[String], caps: Caps) -> Self {
+        Self(Arc::new(Inner { launcher, sandbox, demand, env: environment::minimal(pass_on), caps }))
+    }
+
+    async fn sandbox(&self) -> &Sandbox {
+        self.0.sandbox.get_or_init(|| Sandbox::probe(self.0.demand, true)).await
     }
 
     /// How much of an output is returned.
@@ -54,7 +70,7 @@ impl Shell {
         cancel: &CancellationToken,
     ) -> Outcome {
         let dir = launch.dir.clone();
-        let launch = match self.0.sandbox.wrap(launch, workspace, readable) {
+        let launch = match self.sandbox().await.wrap(launch, workspace, readable) {
             Ok(launch) => launch,
             Err(refused) => return Outcome::error(refused.to_string()),
         };

@@ -78,7 +78,7 @@ pub fn cpu_of(pid: u32) -> Duration {
     Duration::from_nanos(nanos.sum())
 }
 
-/// `VmHWM` (the most it ever was) or `VmRSS` (now) of this process.
+/// `VmHWM` (the most it ever was), `VmRSS` (now) or `RssAnon` (now, without what is but read from files) of this process.
 pub fn memory_kib(field: &str) -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));

@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
-use futures_util::future::{join_all, try_join_all};
+use futures_util::{StreamExt as _, TryStreamExt as _, future::join_all, stream};
 use planck_common::{
     AgentId, SessionId,
     command::{Mode, Prompt, Start},
@@ -33,8 +33,14 @@ use crate::{
 
 /// The longest a repetition may take.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// When an idle agent has left memory, and what it held was given back.
-const PARKED: Duration = Duration::from_secs(75);
+/// Prompts under way at once; a node refuses those beyond its own limit.
+const ASKED_AT_ONCE: usize = 200;
+/// What agents hold is the process's own; the pages of the program that their first turns touch are not.
+const HELD: &str = "RssAnon";
+/// When an agent whose turn is over has given back what was for its next request only.
+const RESTED: Duration = Duration::from_secs(10);
+/// How long after that an idle agent has left memory, and what it held was given back.
+const PARKED: Duration = Duration::from_secs(85);
 
 #[derive(Debug, Clone, Args)]
 pub struct Once {
@@ -104,7 +110,7 @@ impl Once {
         let folder = tempfile::tempdir()?;
         std::fs::write(folder.path().join(FILE), lines())?;
         let world = World::open(&self.config(&folder)).await?;
-        let empty = memory_kib("VmRSS");
+        let empty = memory_kib(HELD);
         let world = world.with_agents(self.size, folder.path()).await?;
         let (span, mut times) = (self.span(), Vec::new());
         for _ in 0..self.workload.turns() {
@@ -197,10 +203,10 @@ impl World {
         Ok(())
     }
 
-    /// Asks every agent at once, and gives how long each took.
+    /// Asks every agent without waiting for what comes of it, and gives how long each took.
     async fn turn(&self) -> Result<Vec<Duration>> {
         let asked: HashMap<AgentId, Instant> =
-            try_join_all(self.agents.iter().map(|agent| self.ask(agent))).await?.into_iter().collect();
+            stream::iter(&self.agents).map(|agent| self.ask(agent)).buffer_unordered(ASKED_AT_ONCE).try_collect().await?;
         let ended = self.bus.ends(self.agents.len(), PATIENCE).await?;
         Ok(ended.into_iter().filter_map(|(agent, at)| Some(at - *asked.get(&agent)?)).collect())
     }
@@ -214,7 +220,8 @@ impl World {
     }
 
     async fn idle(&self, empty: u64) -> Idle {
-        let held = || memory_kib("VmRSS").saturating_sub(empty);
+        let held = || memory_kib(HELD).saturating_sub(empty);
+        tokio::time::sleep(RESTED).await;
         let loaded_kib = held();
         tokio::time::sleep(PARKED).await;
         Idle { agents: self.agents.len(), loaded_kib, parked_kib: held() }

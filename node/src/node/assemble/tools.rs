@@ -17,7 +17,7 @@ pub(super) struct Workshop {
     pub(super) heart: Option<Heart>,
 }
 
-pub(super) async fn build(config: &Config) -> Result<Workshop, AssemblyError> {
+pub(super) fn build(config: &Config) -> Result<Workshop, AssemblyError> {
     let (skills, problems) = Skills::load(&folders(&config.skills.dirs));
     for problem in problems {
         tracing::warn!("{problem}");
@@ -26,7 +26,7 @@ pub(super) async fn build(config: &Config) -> Result<Workshop, AssemblyError> {
     // In a cluster a process also ends when its node was stopped: another one may have taken its session up.
     let heart = config.nats.url.is_some().then(|| Heart::new(config.cluster.reap_after.0));
     let launcher = Launcher::of_this_binary(heart.clone());
-    let shell = Shell::new(launcher, sandbox(config).await, &config.tools.pass_environment, caps(config));
+    let shell = Shell::probing(launcher, demand(config), &config.tools.pass_environment, caps(config));
     let catalogue = Catalogue::default();
     let built_in = built_in(&files, &shell, config.tools.bash_timeout.0);
     for tool in built_in.into_iter().chain(external(config, &files, &shell)) {
@@ -51,14 +51,17 @@ fn roots(config: &Config) -> Roots {
     Roots::confined(workspaces, folders(&shared))
 }
 
-/// What tool processes are confined by, for `doctor` too.
+/// What tool processes are confined by, for `doctor`.
 pub(crate) async fn sandbox(config: &Config) -> Sandbox {
-    let demand = match config.tools.sandbox {
+    Sandbox::probe(demand(config), true).await
+}
+
+fn demand(config: &Config) -> Demand {
+    match config.tools.sandbox {
         Wanted::Auto => Demand::Available,
         Wanted::Required => Demand::Required,
         Wanted::Off => Demand::Off,
-    };
-    Sandbox::probe(demand, true).await
+    }
 }
 
 /// What bounds the calls of each agent.

@@ -106,12 +106,7 @@ impl<S: AppendLog + ?Sized> Worker<S> {
                 self.agents.insert(agent, Agent { last_seq, failed: None, fenced: None });
                 None
             }
-            Order::Retire { agent } if !statement.has(&agent) => {
-                self.failures.forget(&agent);
-                self.agents.remove(&agent);
-                None
-            }
-            waits @ (Order::Enroll { .. } | Order::Retire { .. }) => Some(waits),
+            waits @ Order::Enroll { .. } => Some(waits),
             Order::Append(queued) => self.admit_save(statement, queued).map(Order::Append),
         }
     }
