@@ -7,9 +7,16 @@ pub mod membership;
 pub mod cascade;
 pub mod claiming;
 
+#[cfg(test)]
+mod simulation;
+
+#[cfg(test)]
+mod seeds;
+
 pub mod registry;
 
 pub mod clock;
+
 pub mod heartbeat;
 
 pub mod census;

@@ -14,6 +14,8 @@ use super::moment::Moment;
 const STOPPING: Duration = Duration::from_secs(1);
 /// How long an answer is waited for before it is asked for again.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// After its lease was taken, a node that lost NATS only sees so in SQL and stops its tools within this time.
+const SEEN_IN_SQL: Duration = Duration::from_millis(1_500);
 /// How much later the next node in turn tries.
 const TURN: Duration = Duration::from_millis(500);
 
@@ -41,8 +43,10 @@ pub struct Plan {
     /// Live nodes that may still run members of the team.
     pub hosts: BTreeSet<NodeId>,
     pub policy: Policy,
-    /// From when on a tool may start: nothing of the dead node still runs by then.
+    /// From when on a tool may start at the earliest: nothing of a node that ended still runs by then.
     pub tools_from: Moment,
+    /// After so long nothing runs any more on a node that does not answer.
+    pub grace: Duration,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,7 +73,9 @@ pub enum Input {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
     /// Claim the lead's lease, on condition that its epoch is the one seen; epoch and incarnation rise.
-    TakeLease,
+    TakeLease {
+        seen: i64,
+    },
     /// Its outcome is not known: see whose it is.
     ReadLease,
     StopTeam {
@@ -101,7 +107,7 @@ pub enum Effect {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Fencing { unsure: bool },
-    Clearing { buried: bool, until: Moment },
+    Clearing { buried: bool, since: Moment },
     Creating,
     Over,
 }
@@ -117,7 +123,8 @@ impl Claim {
     /// A claim, and what it begins with.
     pub fn begin(plan: Plan, now: Moment) -> (Self, Vec<Effect>) {
         let claim = Self { plan, phase: Phase::Fencing { unsure: false }, asked_until: now + PATIENCE };
-        (claim, vec![Effect::TakeLease])
+        let seen = claim.plan.seen.epoch;
+        (claim, vec![Effect::TakeLease { seen }])
     }
 
     pub fn on(&mut self, now: Moment, input: Input) -> Vec<Effect> {
@@ -127,7 +134,7 @@ impl Claim {
             (Phase::Fencing { .. }, Input::LeaseRefused) => self.lose(&mut out),
             (Phase::Fencing { unsure: true }, Input::LeaseRead(lease)) => self.lease_read(now, &lease, &mut out),
             (Phase::Clearing { .. }, Input::Stopped { node }) => drop(self.plan.hosts.remove(&node)),
-            (Phase::Clearing { until, .. }, Input::Buried) => self.phase = Phase::Clearing { buried: true, until },
+            (Phase::Clearing { since, .. }, Input::Buried) => self.phase = Phase::Clearing { buried: true, since },
             (Phase::Creating, Input::TeamCreated) => self.finish(&mut out),
             (Phase::Creating, Input::TeamTaken) => self.lose(&mut out),
             // What is late answers a question that is settled.
@@ -137,10 +144,11 @@ impl Claim {
         out
     }
 
+    /// When it must be called again, if nothing happens before.
     pub fn next_wake(&self) -> Option<Moment> {
         match self.phase {
             Phase::Fencing { .. } | Phase::Creating | Phase::Clearing { buried: false, .. } => Some(self.asked_until),
-            Phase::Clearing { until, .. } => Some(until),
+            Phase::Clearing { since, .. } => Some(since + STOPPING),
             Phase::Over => None,
         }
     }
@@ -152,14 +160,17 @@ impl Claim {
         } else if lease.epoch == self.plan.seen.epoch {
             self.phase = Phase::Fencing { unsure: false };
             self.asked_until = now + PATIENCE;
-            out.push(Effect::TakeLease);
+            out.push(Effect::TakeLease { seen: lease.epoch });
         } else {
             self.lose(out);
         }
     }
 
     fn clear(&mut self, now: Moment, out: &mut Vec<Effect>) {
-        self.phase = Phase::Clearing { buried: false, until: now + STOPPING };
+        if self.plan.seen.node.is_some() {
+            self.plan.tools_from = self.plan.tools_from.max(now + SEEN_IN_SQL);
+        }
+        self.phase = Phase::Clearing { buried: false, since: now };
         self.asked_until = now + PATIENCE;
         let incarnation = self.plan.seen.incarnation;
         out.extend(self.plan.hosts.iter().map(|node| Effect::StopTeam { node: node.clone(), incarnation }));
@@ -167,10 +178,10 @@ impl Claim {
     }
 
     fn go_on(&mut self, now: Moment, out: &mut Vec<Effect>) {
-        if let Phase::Clearing { buried: true, until } = self.phase
-            && (self.plan.hosts.is_empty() || now >= until)
+        if let Phase::Clearing { buried: true, since } = self.phase
+            && (self.plan.hosts.is_empty() || now >= since + STOPPING)
         {
-            return self.cleared(now, out);
+            return self.cleared(now, since, out);
         }
         if now < self.asked_until {
             return;
@@ -187,7 +198,11 @@ impl Claim {
         }
     }
 
-    fn cleared(&mut self, now: Moment, out: &mut Vec<Effect>) {
+    /// A host that did not answer may be stopped itself: its tools end when their reapers miss it.
+    fn cleared(&mut self, now: Moment, asked_at: Moment, out: &mut Vec<Effect>) {
+        if !self.plan.hosts.is_empty() {
+            self.plan.tools_from = self.plan.tools_from.max(asked_at + self.plan.grace);
+        }
         match self.plan.policy {
             Policy::Stop => self.finish(out),
             Policy::Resume => {

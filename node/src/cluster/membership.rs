@@ -211,7 +211,7 @@ impl Membership {
 
     /// Echoes further apart than this leave room for a peer to seem silent that was not.
     fn gap(&self) -> Duration {
-        self.times.suspicion.0.saturating_sub(2 * self.times.heartbeat.0)
+        self.times.suspicion.0 / 2
     }
 
     fn written(&mut self, revision: Revision, standing: NodeStanding, out: &mut Vec<Effect>) {

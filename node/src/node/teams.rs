@@ -111,6 +111,11 @@ impl Node {
         self.watch()?.quiet().get(dead).map(|since| *since + grace)
     }
 
+    /// After so long nothing runs any more on a node that is stopped.
+    pub(crate) fn tool_grace(&self) -> Duration {
+        self.belonging.tool_grace().unwrap_or_default()
+    }
+
     pub(super) fn agent_is_here(&self, hosting: &Hosting) {
         let lead = hosting.session.lead == hosting.agent;
         self.cascade(Input::Up { life: life(&hosting.session), agent: hosting.agent.clone(), lead });

@@ -77,13 +77,12 @@ impl Node {
 
     async fn raise(&self, session: &SessionRecord, lead: &AgentRecord, purpose: Purpose<'_>) -> Result<Option<Won>, Refusal> {
         let plan = self.plan(session, lead, purpose).await?;
-        let tools_from = clock::instant(plan.tools_from);
         let (claim, effects) = claiming::Claim::begin(plan, clock::now());
         let claiming = Claiming { node: self, session, lead, claim, jobs: JoinSet::new(), taken: None };
         let won = tokio::time::timeout(PATIENCE, Box::pin(claiming.run(effects))).await;
         let won =
             won.map_err(|_| Refusal::unavailable("the session cannot be taken over now: the registry does not answer"))??;
-        Ok(won.map(|lease| Won { lease, is_raised: true, tools_from: Some(tools_from) }))
+        Ok(won.map(|(lease, tools_from)| Won { lease, is_raised: true, tools_from: Some(tools_from) }))
     }
 
     async fn plan(&self, session: &SessionRecord, lead: &AgentRecord, purpose: Purpose<'_>) -> Result<Plan, Refusal> {
@@ -99,7 +98,7 @@ impl Node {
         }
         let seen = claiming::Lease { node: lead.node.clone(), epoch: lead.epoch, incarnation: lead.incarnation };
         let policy = if purpose == Purpose::Lost { Policy::Stop } else { Policy::Resume };
-        Ok(Plan { me: self.id().clone(), seen, hosts, policy, tools_from })
+        Ok(Plan { me: self.id().clone(), seen, hosts, policy, tools_from, grace: self.tool_grace() })
     }
 
     /// Whether a session whose node died is not to go on.
@@ -138,14 +137,16 @@ struct Claiming<'a> {
 }
 
 impl Claiming<'_> {
-    async fn run(mut self, first: Vec<Effect>) -> Result<Option<Lease>, Refusal> {
+    /// The lease, and from when on tools may start with it.
+    async fn run(mut self, first: Vec<Effect>) -> Result<Option<(Lease, Instant)>, Refusal> {
         let mut effects = first;
         loop {
             for effect in std::mem::take(&mut effects) {
                 match effect {
-                    Effect::Start { .. } | Effect::Close { .. } => return Ok(self.taken),
+                    Effect::Start { tools_from, .. } => return Ok(self.taken.map(|lease| (lease, clock::instant(tools_from)))),
+                    Effect::Close { .. } => return Ok(self.taken.map(|lease| (lease, Instant::now()))),
                     Effect::Lost => return Ok(None),
-                    Effect::TakeLease | Effect::ReadLease => {
+                    Effect::TakeLease { .. } | Effect::ReadLease => {
                         let input = self.lease(&effect).await?;
                         effects
                             .extend(input.into_iter().flat_map(|input| self.claim.on(clock::now(), input)).collect::<Vec<_>>());
@@ -212,7 +213,7 @@ impl Claiming<'_> {
                     buried.is_ok().then_some(Input::Buried)
                 }
                 Effect::CreateTeam { .. } => node.create_team(&next).await,
-                Effect::TakeLease | Effect::ReadLease | Effect::Start { .. } | Effect::Close { .. } | Effect::Lost => None,
+                Effect::TakeLease { .. } | Effect::ReadLease | Effect::Start { .. } | Effect::Close { .. } | Effect::Lost => None,
             }
         });
         Ok(())

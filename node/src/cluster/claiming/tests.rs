@@ -13,12 +13,12 @@ fn lease(on: &str, epoch: i64) -> Lease {
 
 fn plan(hosts: &[&str], policy: Policy) -> Plan {
     let hosts = hosts.iter().map(|name| node(name)).collect();
-    Plan { me: node("me"), seen: lease("dead", 7), hosts, policy, tools_from: TOOLS_FROM }
+    Plan { me: node("me"), seen: lease("dead", 7), hosts, policy, tools_from: TOOLS_FROM, grace: Duration::from_millis(4_500) }
 }
 
 fn begin(hosts: &[&str], policy: Policy) -> Claim {
     let (claim, effects) = Claim::begin(plan(hosts, policy), START);
-    assert_eq!(effects, [Effect::TakeLease]);
+    assert_eq!(effects, [Effect::TakeLease { seen: 7 }]);
     claim
 }
 
@@ -61,6 +61,9 @@ fn who_does_not_answer_is_waited_for_a_second() {
     plays(&mut claim, vec![(1, Input::LeaseTaken, vec![stop("a"), BURY]), (2, Input::Buried, vec![])]);
     assert_eq!(claim.next_wake(), Some(START + Duration::from_millis(1_001)));
     plays(&mut claim, vec![(1_000, Input::Woken, vec![]), (1_001, Input::Woken, vec![CREATE])]);
+    let tools_from = Moment::from_millis(14_501);
+    let started = Effect::Start { epoch: 8, incarnation: 4, tools_from };
+    plays(&mut claim, vec![(1_100, Input::TeamCreated, vec![started])]);
 }
 
 #[test]
@@ -85,7 +88,7 @@ fn a_claim_with_an_unknown_outcome_is_looked_up() {
         (lease("me", 8), vec![BURY]),
         (lease("other", 8), vec![Effect::Lost]),
         (lease("me", 9), vec![Effect::Lost]),
-        (lease("dead", 7), vec![Effect::TakeLease]),
+        (lease("dead", 7), vec![Effect::TakeLease { seen: 7 }]),
     ];
     for (found, expected) in cases {
         let mut claim = begin(&[], Policy::Resume);

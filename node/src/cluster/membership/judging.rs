@@ -33,27 +33,24 @@ impl Membership {
         }
     }
 
+    /// A silence is known up to the newest own heartbeat that came back: what was said after that may still be on its way.
     pub(super) fn judge(&mut self, now: Moment, out: &mut Vec<Effect>) {
-        let (Some(judging), Some(own)) = (self.judging, self.own.held()) else { return };
+        let (Some(judging), Some(own), Some(echo)) = (self.judging, self.own.held(), self.link.echo()) else { return };
         let suspicion = self.times.suspicion.0;
         for (node, peer) in self.peers.iter_mut().filter(|(_, peer)| peer.may_be_suspected()) {
-            if peer.silent_since(judging).is_some_and(|since| now.since(since) > suspicion) {
-                peer.suspect = true;
+            if peer.silent_since(judging).is_some_and(|since| echo.since(since) > suspicion) {
+                peer.suspected_at = Some(now);
                 out.push(Effect::Peer { node: node.clone(), news: News::Suspect });
             }
         }
-        let due = self.verdicts(judging).filter(|(_, at)| now >= *at);
+        let due = self.verdicts().filter(|(_, at)| now >= *at);
         for node in due.map(|(node, _)| node.clone()).collect::<Vec<_>>() {
             self.convict(now, node, judging, own, out);
         }
     }
 
     pub(super) fn next_judgement(&self) -> Option<Moment> {
-        let judging = self.judging?;
-        let suspicions = self.peers.values().filter(|peer| peer.may_be_suspected());
-        let suspicions = suspicions.filter_map(|peer| peer.silent_since(judging));
-        let suspicions = suspicions.map(|since| just_after(since, self.times.suspicion.0));
-        suspicions.chain(self.verdicts(judging).map(|(_, at)| at)).min()
+        self.verdicts().map(|(_, at)| at).min()
     }
 
     pub(super) fn heard(&mut self, now: Moment, node: NodeId, out: &mut Vec<Effect>) {
@@ -62,7 +59,7 @@ impl Membership {
             return;
         }
         peer.hear(now);
-        if std::mem::take(&mut peer.suspect) {
+        if peer.suspected_at.take().is_some() {
             out.push(Effect::Peer { node: node.clone(), news: News::Back });
         }
         if matches!(peer.record, Record::Unread | Record::Missing) {
@@ -156,25 +153,31 @@ impl Membership {
     }
 
     /// Whom this node is to convict, and when, unless they are heard by then.
-    fn verdicts(&self, judging: Moment) -> impl Iterator<Item = (&NodeId, Moment)> {
-        let accused = self.peers.iter().filter(|(_, peer)| peer.suspect || matches!(peer.record, Record::Risen(_)));
-        accused.filter_map(move |(node, peer)| Some((node, self.time_of_verdict(node, peer, judging)?)))
+    fn verdicts(&self) -> impl Iterator<Item = (&NodeId, Moment)> {
+        let accused = self.peers.iter().filter(|(_, peer)| peer.is_accused());
+        accused.filter_map(|(node, peer)| Some((node, self.time_of_verdict(node, peer)?)))
     }
 
-    fn time_of_verdict(&self, node: &NodeId, peer: &Peer, judging: Moment) -> Option<Moment> {
-        let silent_long_enough = || Some(just_after(peer.silent_since(judging)?, self.patience(judging)) + self.stagger(node));
+    fn time_of_verdict(&self, node: &NodeId, peer: &Peer) -> Option<Moment> {
+        let judging = self.judging?;
         let at = match peer.record {
             Record::Gone(_) => return None,
             Record::Risen(_) => judging,
-            Record::Missing => silent_long_enough()?.max(self.registry_created? + REGISTRY_FILLS),
-            Record::Unread | Record::At(_) => silent_long_enough()?,
+            Record::Missing => self.silent_long_enough(node, peer, judging)?.max(self.registry_created? + REGISTRY_FILLS),
+            Record::Unread | Record::At(_) => self.silent_long_enough(node, peer, judging)?,
         };
         Some(peer.busy_until.map_or(at, |until| at.max(until)))
     }
 
+    fn silent_long_enough(&self, node: &NodeId, peer: &Peer, judging: Moment) -> Option<Moment> {
+        let enough = just_after(peer.silent_since(judging)?, self.patience(judging));
+        let known = self.link.echo()? >= enough;
+        known.then_some(peer.suspected_at?.max(enough) + self.stagger(node))
+    }
+
     fn patience(&self, judging: Moment) -> Duration {
         let present = || self.peers.values().filter(|peer| !peer.is_gone());
-        let silent = present().filter(|peer| peer.suspect && peer.silent_since(judging).is_some()).count();
+        let silent = present().filter(|peer| peer.suspected_at.is_some() && peer.silent_since(judging).is_some()).count();
         let many = silent >= 2 && 2 * silent > present().count();
         self.times.suspicion.0 * if many { MASS_SILENCE } else { 1 }
     }

@@ -22,14 +22,14 @@ pub struct Peer {
     pub heard: Option<Moment>,
     /// Silence counts from here: it was heard, or its record was loaded.
     clock: Option<Moment>,
-    pub suspect: bool,
+    pub suspected_at: Option<Moment>,
     /// Until when an answer about it is waited for.
     pub busy_until: Option<Moment>,
 }
 
 impl Peer {
     pub fn new() -> Self {
-        Self { record: Record::Unread, heard: None, clock: None, suspect: false, busy_until: None }
+        Self { record: Record::Unread, heard: None, clock: None, suspected_at: None, busy_until: None }
     }
 
     pub fn is_gone(&self) -> bool {
@@ -37,11 +37,15 @@ impl Peer {
     }
 
     pub fn may_be_suspected(&self) -> bool {
-        !self.suspect && !self.is_gone()
+        self.suspected_at.is_none() && !self.is_gone()
+    }
+
+    pub fn is_accused(&self) -> bool {
+        self.suspected_at.is_some() || matches!(self.record, Record::Risen(_))
     }
 
     pub fn is_audible(&self) -> bool {
-        !self.is_gone() && !self.suspect && self.heard.is_some()
+        self.may_be_suspected() && self.heard.is_some()
     }
 
     pub fn is_busy(&self, now: Moment) -> bool {

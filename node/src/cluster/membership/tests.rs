@@ -170,10 +170,10 @@ fn a_silent_peer_is_suspected_and_then_convicted() {
     let mut lab = Lab::settled(&["p", "q", "r"]);
     lab.silence("p");
     lab.until(14_000);
-    let convict = Effect::Convict { node: id("p"), expects: Some(7), own: 100, silent: Duration::from_millis(2_501) };
+    let convict = Effect::Convict { node: id("p"), expects: Some(7), own: 100, silent: Duration::from_secs(3) };
     let suspect = Effect::Peer { node: id("p"), news: News::Suspect };
     let dead = Effect::Peer { node: id("p"), news: died(10_000) };
-    assert_eq!(lab.asked, [(12_501, suspect), (12_501, convict), (12_501, dead)]);
+    assert_eq!(lab.asked, [(13_000, suspect), (13_000, convict), (13_000, dead)]);
     assert!(lab.node.is_gone(&id("p")));
 }
 
@@ -181,12 +181,12 @@ fn a_silent_peer_is_suspected_and_then_convicted() {
 fn a_peer_that_is_heard_in_time_is_not_convicted() {
     let mut lab = Lab::settled(&["a", "p", "q"]);
     lab.silence("p");
-    lab.until(12_530);
+    lab.until(13_030);
     lab.tell(Input::Heard { node: id("p"), seq: 1 });
     lab.until(14_000);
     // `a` comes before `m`: 50 ms remain between suspicion and verdict.
     let news = |news| Effect::Peer { node: id("p"), news };
-    assert_eq!(lab.asked, [(12_501, news(News::Suspect)), (12_530, news(News::Back))]);
+    assert_eq!(lab.asked, [(13_000, news(News::Suspect)), (13_030, news(News::Back))]);
 }
 
 #[test]
@@ -194,12 +194,12 @@ fn judges_come_one_after_the_other() {
     let mut lab = Lab::settled(&["a", "b", "p", "q"]);
     lab.silence("p");
     lab.until(14_000);
-    assert_eq!(lab.verdicts(), [12_601]);
+    assert_eq!(lab.verdicts(), [13_100]);
 }
 
 #[test]
 fn when_most_are_silent_they_get_three_times_as_long() {
-    for (silent, expected) in [(&["p"][..], 12_501), (&["p", "q"][..], 17_501), (&["p", "q", "r"][..], 17_501)] {
+    for (silent, expected) in [(&["p"][..], 13_000), (&["p", "q"][..], 18_000), (&["p", "q", "r"][..], 18_000)] {
         let mut lab = Lab::settled(&["p", "q", "r"]);
         silent.iter().for_each(|peer| lab.silence(peer));
         lab.until(25_000);
@@ -212,7 +212,7 @@ fn one_of_two_is_not_a_mass() {
     let mut lab = Lab::settled(&["p"]);
     lab.silence("p");
     lab.until(14_000);
-    assert_eq!(lab.verdicts(), [12_501]);
+    assert_eq!(lab.verdicts(), [13_000]);
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn who_cannot_prove_its_own_life_does_not_judge() {
     // The next proof goes out at 20 s; from there on silence counts again.
     lab.proof = Answer::Committed;
     lab.until(25_000);
-    assert_eq!(lab.verdicts(), [22_501]);
+    assert_eq!(lab.verdicts(), [23_000]);
 }
 
 #[test]
@@ -242,7 +242,7 @@ fn an_own_gap_makes_all_that_was_heard_before_void() {
     assert_eq!(lab.verdicts(), Vec::<u64>::new());
     assert_eq!(lab.when(|effect| *effect == Effect::ReadAll), [19_500]);
     lab.until(30_000);
-    assert_eq!(lab.verdicts(), [27_001, 27_001]);
+    assert_eq!(lab.verdicts(), [27_500, 27_500]);
 }
 
 #[test]
