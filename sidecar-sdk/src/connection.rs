@@ -57,7 +57,8 @@ impl Connection {
     pub(crate) async fn open(&self, name: &str, on_event: impl Fn(Event) + Send + Sync + 'static) -> Result<Client, Error> {
         let url = self.url.as_deref().unwrap_or("nats://127.0.0.1:4222");
         let servers: Result<Vec<ServerAddr>, _> = url.split(',').map(|url| url.trim().parse()).collect();
-        let servers = servers.map_err(|error| Error::Connection(format!("cannot read NATS_URL ({error}); expected nats://host:port")))?;
+        let servers =
+            servers.map_err(|error| Error::Connection(format!("cannot read NATS_URL ({error}); expected nats://host:port")))?;
         let shown: Vec<String> = servers.iter().map(|server| format!("{}:{}", server.host(), server.port())).collect();
         let shown = shown.join(", ");
         let on_event = Arc::new(on_event);
@@ -72,7 +73,9 @@ impl Connection {
                 Ok(client) => return Ok(client),
                 Err(error) if may_pass(&error) && Instant::now() + PAUSE < until => sleep(PAUSE).await,
                 Err(error) => {
-                    let text = format!("cannot connect to NATS at {shown}: {error}; set NATS_URL, and start a server with `nats-server -js`");
+                    let text = format!(
+                        "cannot connect to NATS at {shown}: {error}; set NATS_URL, and start a server with `nats-server -js`"
+                    );
                     return Err(Error::Connection(text));
                 }
             }
@@ -96,7 +99,8 @@ impl Connection {
         }
         if let Some(creds) = &self.creds {
             let read = options.credentials_file(creds).await;
-            options = read.map_err(|error| Error::Connection(format!("cannot read NATS credentials {}: {error}", creds.display())))?;
+            options =
+                read.map_err(|error| Error::Connection(format!("cannot read NATS credentials {}: {error}", creds.display())))?;
         }
         Ok(options)
     }

@@ -60,9 +60,11 @@ pub async fn serve(sidecar: Sidecar, connection: Connection, stop: impl Future<O
     let connected = Arc::new(Notify::new());
     let on_event = {
         let connected = connected.clone();
-        move |event| match event {
-            Event::Connected => connected.notify_one(),
-            other => tracing::debug!("NATS: {other}"),
+        move |event| {
+            tracing::debug!("NATS: {event}");
+            if event == Event::Connected {
+                connected.notify_one();
+            }
         }
     };
     let name = sidecar.name.clone();
@@ -147,10 +149,7 @@ impl Serving {
         subscribed.map_err(|error| Error::Connection(format!("cannot subscribe to {subject}: {error}")))
     }
 
-    async fn start_discovery(
-        self: Arc<Self>,
-        stopping: CancellationToken,
-    ) -> Result<tokio::task::JoinHandle<()>, Error> {
+    async fn start_discovery(self: Arc<Self>, stopping: CancellationToken) -> Result<tokio::task::JoinHandle<()>, Error> {
         let mut asked = Vec::new();
         for subject in self.service.subjects() {
             asked.push(self.subscribe(subject, None).await?);

@@ -40,9 +40,7 @@ impl Tool {
     {
         let schema = SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<A>();
         let function = move |context: Context, args: &RawValue| match serde_json::from_str::<A>(args.get()) {
-            Ok(args) => {
-                function(context, args).map(|said| said.map(Into::into).map_err(|error| format!("{error:#}"))).boxed()
-            }
+            Ok(args) => function(context, args).map(|said| said.map(Into::into).map_err(|error| format!("{error:#}"))).boxed(),
             Err(error) => futures_util::future::ready(Err(format!("the arguments do not fit: {error}"))).boxed(),
         };
         Self {
