@@ -38,6 +38,8 @@ pub struct Plan {
     pub command: Vec<String>,
     /// How long something due may take.
     pub patience: Duration,
+    /// The cases to run; all if none are named.
+    pub only: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -126,28 +128,28 @@ impl Finding {
 /// # Errors
 /// Nothing could be checked: no NATS, no such sidecar, a command that does not start.
 pub async fn run(plan: Plan, tell: impl FnMut(&Finding) + Send) -> Result<Vec<Finding>, Error> {
-    let mut report = Report { tell, findings: Vec::new() };
+    let mut report = Report { tell, only: plan.only.clone(), findings: Vec::new() };
     let (mut bench, mut child) = life::begin(plan, &mut report).await?;
     report.add(discovery::check(&bench));
-    let quick = calls::good_calls(&bench).await;
-    report.add(quick.findings);
-    bench.quick = quick.works;
+    let good = calls::good_calls(&bench).await;
+    report.add(good.findings);
+    bench.quick = good.works;
     macro_rules! cases {
-        ($($check:path),+) => {$(
-            let found = $check(&bench).await;
-            let case = found.first().map_or("good_call", |finding| finding.case);
-            report.add(found);
-            if let Some(died) = life::look(&mut bench, &mut child, case).await? {
-                report.add(vec![died]);
-                if child.is_none() {
+        ($($case:literal $check:path),+) => {$(
+            if report.wants($case) {
+                report.add($check(&bench).await);
+                report.add(life::look(&mut bench, &mut child, $case).await?);
+                if bench.instances.is_empty() {
                     return Ok(report.findings);
                 }
             }
         )+};
     }
-    cases!(calls::unknown_fields, mistakes::bad_args, mistakes::malformed, calls::stale_epoch, calls::large_answer);
-    cases!(overlap::concurrency, overlap::quick_beside_slow, running::progress, running::cancel, running::deadline);
-    cases!(running::in_progress, compaction::long, compaction::short);
+    cases!("unknown_fields" calls::unknown_fields, "bad_args" mistakes::bad_args, "malformed" mistakes::malformed);
+    cases!("stale_epoch" calls::stale_epoch, "large_answer" calls::large_answer, "concurrency" overlap::concurrency);
+    cases!("overlap" overlap::quick_beside_slow, "progress" running::progress, "cancel" running::cancel);
+    cases!("deadline" running::deadline, "in_progress" running::in_progress);
+    cases!("compaction" compaction::long, "compaction_short" compaction::short);
     match child {
         Some(child) => life::check(&mut bench, child, &mut report).await?,
         None => report.add(life::skipped()),
@@ -157,11 +159,18 @@ pub async fn run(plan: Plan, tell: impl FnMut(&Finding) + Send) -> Result<Vec<Fi
 
 struct Report<T> {
     tell: T,
+    /// Cases to tell of; all if none are named.
+    only: Vec<String>,
     findings: Vec<Finding>,
 }
 
 impl<T: FnMut(&Finding)> Report<T> {
-    fn add(&mut self, findings: Vec<Finding>) {
+    fn wants(&self, case: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|only| only == case)
+    }
+
+    fn add(&mut self, mut findings: Vec<Finding>) {
+        findings.retain(|finding| self.wants(finding.case));
         findings.iter().for_each(&mut self.tell);
         self.findings.extend(findings);
     }

@@ -40,6 +40,9 @@ pub struct Conform {
     /// How long an answer that is due may take
     #[arg(long, value_name = "TIME", default_value = "5s")]
     patience: Period,
+    /// Run this case only; may be said several times
+    #[arg(long, value_name = "CASE", value_parser = case)]
+    only: Vec<String>,
     #[command(flatten)]
     output: Output,
     /// Starts the sidecar: with it, starts, crashes, drains and two instances are tried as well
@@ -87,8 +90,8 @@ impl Conform {
             prefix: nats.prefix,
         };
         let name = SidecarId::parse(&self.name).map_err(|error| Usage(error.to_string()))?;
-        let (args, slow, large, command) = (self.args, self.slow, self.large, self.command);
-        Ok(Plan { name, connection, args, slow, large, command, patience: self.patience.0 })
+        let Self { args, slow, large, command, only, patience, .. } = self;
+        Ok(Plan { name, connection, args, slow, large, command, patience: patience.0, only })
     }
 }
 
@@ -96,6 +99,11 @@ fn call(text: &str) -> Result<(String, Value), String> {
     let (tool, args) = text.split_once('=').ok_or("expected TOOL=JSON, as in add='{\"numbers\":[1]}'")?;
     let args = serde_json::from_str(args).map_err(|error| format!("the arguments are not JSON: {error}"))?;
     Ok((tool.into(), args))
+}
+
+fn case(text: &str) -> Result<String, String> {
+    let names: Vec<&str> = conform::CASES.iter().map(|(name, _)| *name).collect();
+    if names.contains(&text) { Ok(text.into()) } else { Err(format!("the cases are {}", names.join(", "))) }
 }
 
 fn line(finding: &Finding) -> String {

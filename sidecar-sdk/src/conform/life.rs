@@ -94,26 +94,26 @@ async fn told(news: &mut Subscriber, kind: PresenceKind, name: &SidecarId, of: &
     Err(format!("there was no {wanted} on sidecar.{name}{seen}"))
 }
 
-/// After a case: whether the sidecar still lives. One that the checker started is started again.
-pub async fn look(bench: &mut Bench, child: &mut Option<Instance>, case: &'static str) -> Result<Option<Finding>, Error> {
+/// After a case: whether the sidecar still lives. One that the checker started is started again; of another no instance is left.
+pub async fn look(bench: &mut Bench, child: &mut Option<Instance>, case: &'static str) -> Result<Vec<Finding>, Error> {
     let until = Instant::now() + bench.patience();
     while Instant::now() < until {
         let now = find(&bench.client, &bench.plan.name).await?;
         if bench.instances.iter().all(|info| now.iter().any(|other| other.id == info.id)) {
-            return Ok(None);
+            return Ok(Vec::new());
         }
         if child.as_mut().is_some_and(|child| child.ended().is_some()) {
             break;
         }
     }
-    let died = Finding::failed(case, "", "an instance is gone after this: it died of it, or stopped its service");
+    bench.instances.clear();
     if child.is_some() {
         *child = None;
         let mut fresh = Instance::start(&bench.plan)?;
         bench.instances = appear(&bench.client, &bench.plan.name, 1, &mut fresh).await?;
         *child = Some(fresh);
     }
-    Ok(Some(died))
+    Ok(vec![Finding::failed(case, "", "an instance is gone after this: it died of it, or stopped its service")])
 }
 
 const LIFE: [&str; 3] = ["crash", "instances", "drain"];
@@ -125,19 +125,28 @@ pub fn skipped() -> Vec<Finding> {
 }
 
 pub async fn check<T: FnMut(&Finding)>(bench: &mut Bench, child: Instance, report: &mut Report<T>) -> Result<(), Error> {
-    let (finding, mut first) = crash(bench, child).await?;
-    report.add(vec![finding]);
-    let mut second = Instance::start(&bench.plan)?;
-    let one = bench.instances.clone();
-    bench.instances = appear(&bench.client, &bench.plan.name, 2, &mut second).await?;
-    report.add(vec![Finding::of("instances", "", share(bench).await)]);
-    let lost = lose_none(bench, &mut second).await;
-    bench.instances = one;
-    let drained = match lost {
-        Ok(()) => drain(bench, &mut first).await,
-        Err(why) => Err(why),
-    };
-    report.add(vec![Finding::of("drain", "", drained)]);
+    let mut first = child;
+    if report.wants("crash") {
+        let (finding, again) = crash(bench, first).await?;
+        report.add(vec![finding]);
+        first = again;
+    }
+    let mut lost = Ok(());
+    if report.wants("instances") || report.wants("drain") {
+        let mut second = Instance::start(&bench.plan)?;
+        let one = bench.instances.clone();
+        bench.instances = appear(&bench.client, &bench.plan.name, 2, &mut second).await?;
+        report.add(vec![Finding::of("instances", "", share(bench).await)]);
+        lost = lose_none(bench, &mut second).await;
+        bench.instances = one;
+    }
+    if report.wants("drain") {
+        let drained = match lost {
+            Ok(()) => drain(bench, &mut first).await,
+            Err(why) => Err(why),
+        };
+        report.add(vec![Finding::of("drain", "", drained)]);
+    }
     Ok(())
 }
 
