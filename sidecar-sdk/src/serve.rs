@@ -4,7 +4,7 @@ use std::{future::Future, pin::pin, sync::Arc, time::Duration};
 
 use async_nats::{Client, Event, Message, Subject, Subscriber};
 use bytes::Bytes;
-use futures_util::StreamExt as _;
+use futures_util::{FutureExt as _, StreamExt as _};
 use planck_common::{
     PROTOCOL_VERSION, SidecarId,
     event::json,
@@ -22,6 +22,10 @@ use crate::{Connection, Error, Sidecar, compactor, context::REPORTS, desk::Desk,
 
 /// How long the server may take to confirm something.
 const CONFIRM: Duration = Duration::from_secs(5);
+
+/// A server takes so large a count of messages for none: it takes the subscription off at once, and the client still hears what is
+/// on its way. The library's own `drain` stops listening before that has come (async-nats 0.51), and a call is lost.
+const AT_ONCE: u64 = 10_000_000_000;
 
 /// What is left to calls that were cancelled because the time to drain was over.
 const LAST: Duration = Duration::from_secs(2);
@@ -184,19 +188,17 @@ impl Serving {
         offer: Arc<Offer>,
         stopping: CancellationToken,
     ) {
-        let mut leaving = false;
-        loop {
-            let message = tokio::select! {
-                message = requests.next() => message,
-                () = stopping.cancelled(), if !leaving => {
-                    leaving = true;
-                    let _already_gone = requests.drain().await;
-                    continue;
-                }
-            };
-            let Some(message) = message else { return };
+        let take = |message| {
             let (serving, offer) = (self.clone(), offer.clone());
             self.tasks.spawn(async move { serving.answer(endpoint, &offer, message).await });
+        };
+        while let Some(Some(message)) = stopping.run_until_cancelled(requests.next()).await {
+            take(message);
+        }
+        let _already_gone = requests.unsubscribe_after(AT_ONCE).await;
+        self.confirm().await;
+        while let Some(Some(message)) = requests.next().now_or_never() {
+            take(message);
         }
     }
 
@@ -261,8 +263,9 @@ impl Serving {
         }
     }
 
-    /// What was sent has arrived: an answer that comes back came after it.
+    /// Waits until the server has taken all that was sent, and all it had sent before is here. A round trip shows it: that nobody
+    /// answers is the server's answer. The library's own flush does not wait for the server.
     async fn confirm(&self) {
-        let _not_in_time = timeout(CONFIRM, self.client.flush()).await;
+        let _not_in_time = timeout(CONFIRM, self.client.request(self.client.new_inbox(), Bytes::new())).await;
     }
 }

@@ -31,6 +31,9 @@ const BETWEEN: Duration = Duration::from_millis(100);
 /// Calls that two instances share.
 const SHARED: usize = 32;
 
+/// Calls at once while an instance leaves.
+const AT_ONCE: usize = 8;
+
 /// Connects, starts the sidecar where a command is named, and finds it.
 pub async fn begin<T: FnMut(&Finding)>(plan: Plan, report: &mut Report<T>) -> Result<(Bench, Option<Instance>), Error> {
     let client = plan.connection.open("planck sidecar conform", |_| ()).await?;
@@ -218,7 +221,8 @@ async fn lose_none(bench: &Bench, leaving: &mut Instance) -> Result<(), String> 
     leaving.terminate();
     let until = Instant::now() + LEAVE;
     loop {
-        quick(bench).await.map_err(|why| {
+        let answered = join_all((0..AT_ONCE).map(|_| quick(bench))).await.into_iter().collect::<Result<(), String>>();
+        answered.map_err(|why| {
             format!("while one of two instances left, {why}; leave the queue group first, then answer what has come")
         })?;
         match leaving.ended() {

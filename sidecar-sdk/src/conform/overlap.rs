@@ -8,7 +8,7 @@ use super::{
     bench::Bench,
     calls::{NOTHING_QUICK, slow},
     discovery::Offer,
-    running::cancel_call,
+    running::{BEGIN, cancel_call},
 };
 
 /// Calls at once.
@@ -76,6 +76,9 @@ pub async fn quick_beside_slow(bench: &Bench) -> Vec<Finding> {
         let mut lines = Vec::new();
         for request in &requests {
             lines.push(bench.open(request).await.map_err(|error| error.to_string())?);
+        }
+        for line in &mut lines {
+            let _ended = line.begun(BEGIN).await;
         }
         let answered = bench.ask(&bench.call(tool, args)).await.ok();
         answered.map(drop).map_err(|why| format!("while calls of {} ran, {why}; give each request a task of its own", slow.name))

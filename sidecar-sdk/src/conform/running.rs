@@ -14,7 +14,7 @@ use super::{
 };
 
 /// How long a call gets to begin before it is disturbed.
-const BEGIN: Duration = Duration::from_millis(700);
+pub const BEGIN: Duration = Duration::from_millis(700);
 
 /// How long something that must not come is waited for.
 const QUIET: Duration = Duration::from_millis(400);
