@@ -24,11 +24,7 @@ pub struct Good {
 /// One good call of every tool that may be called.
 pub async fn good_calls(bench: &Bench) -> Good {
     let mut good = Good { findings: Vec::new(), works: None };
-    let slow = slow(bench, bench.patience()).ok().map(|(tool, _)| tool.name.clone());
-    for tool in bench.tools() {
-        if slow.as_ref() == Some(&tool.name) {
-            continue;
-        }
+    for tool in bench.tools().filter(|tool| !is_always_slow(bench, tool)) {
         match bench.arguments(tool, 0) {
             Ok(args) => good_call(bench, tool, args, &mut good).await,
             Err(why) => good.findings.push(Finding::skipped("good_call", &tool.name, why)),
@@ -62,6 +58,16 @@ async fn good_call(bench: &Bench, tool: &Offer, args: Value, good: &mut Good) {
     }
     if matches!(end, End::Said(Said::Ok(_))) && good.works.is_none() {
         good.works = Some((tool.clone(), args));
+    }
+}
+
+/// Whether there is no quick call of the tool.
+pub fn is_always_slow(bench: &Bench, tool: &Offer) -> bool {
+    let required = tool.parameters.get("required").and_then(Value::as_array);
+    let needs_seconds = required.is_some_and(|names| names.contains(&json!("seconds")));
+    match &bench.plan.slow {
+        Some((name, _)) => *name == tool.name && !bench.plan.args.iter().any(|(named, _)| named == name),
+        None => needs_seconds,
     }
 }
 

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::{
     Finding,
     bench::Bench,
-    calls::{NOTHING_QUICK, slow},
+    calls::{NOTHING_QUICK, is_always_slow, slow},
     discovery::Offer,
     running::{BEGIN, cancel_call},
 };
@@ -16,8 +16,7 @@ const AT_ONCE: u32 = 16;
 
 pub async fn concurrency(bench: &Bench) -> Vec<Finding> {
     const CASE: &str = "concurrency";
-    let slow = slow(bench, bench.patience()).ok().map(|(tool, _)| tool.name.clone());
-    let tools = bench.tools().filter(|tool| tool.effect.may_run_again() && slow.as_ref() != Some(&tool.name));
+    let tools = bench.tools().filter(|tool| tool.effect.may_run_again() && !is_always_slow(bench, tool));
     let mut reasons = Vec::new();
     for tool in tools {
         match distinct(bench, tool).await {
