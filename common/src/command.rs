@@ -6,6 +6,7 @@ use serde_json::{Map, Value, value::RawValue};
 use crate::{
     AgentId, CallId, InputId, NodeId, Seq, SessionId, SessionName, TeamId, Timestamp,
     message::Part,
+    registry::TeamEnd,
     spec::{Member, ModelRef, OnNodeDeath, Role, SessionLimits},
     usage::Usage,
 };
@@ -53,6 +54,10 @@ macro_rules! bodies {
         #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         pub struct $name { $($(#[$field_doc])* pub $field: $type,)* }
     )+};
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// The body of a verb that needs none.
@@ -435,6 +440,9 @@ bodies! {
         /// Where to send `answered` news of this input: the asker's agent.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         answered: Option<InputId>,
+        /// Workers of this lead stopped: its log is to be told.
+        #[serde(default, skip_serializing_if = "is_false")]
+        exits: bool,
     }
     /// Between nodes: a command for an agent or session hosted there.
     Relay {
@@ -456,16 +464,23 @@ bodies! {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[cfg_attr(feature = "schema", schemars(with = "Option<serde_json::Value>"))]
         spec: Option<Box<RawValue>>,
+        /// How long its tools wait: what a dead node ran for it may go on until then.
+        #[serde(default)]
+        tools_wait_ms: u64,
     }
     Hosted {
         node_id: NodeId,
         epoch: i64,
         name: String,
     }
+    /// Between nodes: end what is hosted there of this team, of this incarnation or an earlier one.
     StopTeam {
         team_id: TeamId,
         incarnation: i64,
-        reason: String,
+        reason: TeamEnd,
+        /// What the members' logs are told, where they are told.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        said: Option<String>,
     }
     StoppedTeam {
         agents: u32,

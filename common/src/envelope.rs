@@ -93,7 +93,7 @@ pub struct Row {
 impl Writer {
     /// The envelope of a live event around the JSON of its `data`.
     pub fn live(&self, kind: EventKind, place: Place, data: &str) -> String {
-        let mut text = self.open(kind, place, None, data.len());
+        let mut text = self.open(kind.name(), place, None, data.len());
         text.push_str(data);
         text.push('}');
         text
@@ -101,8 +101,13 @@ impl Writer {
 
     /// The envelope of a durable event around its stored body.
     pub fn durable(&self, kind: EventKind, place: Place, row: Row, body: &str) -> String {
+        self.stored(kind.name(), place, row, body)
+    }
+
+    /// The same by the name of its kind, which only a newer version may know: it keeps its place in the log.
+    pub fn stored(&self, kind: &str, place: Place, row: Row, body: &str) -> String {
         let mut text = self.open(kind, place, Some(row), body.len());
-        if kind == EventKind::Message {
+        if kind == EventKind::Message.name() {
             let _ = write!(text, r#"{{"message":"#);
             self.message_into(&mut text, row.seq, place.at, body);
             text.push('}');
@@ -113,13 +118,13 @@ impl Writer {
         text
     }
 
-    fn open(&self, kind: EventKind, place: Place, row: Option<Row>, data: usize) -> String {
+    fn open(&self, kind: &str, place: Place, row: Option<Row>, data: usize) -> String {
         let mut text = String::with_capacity(data + 360);
         let Self { agent_id, session_id, team_id, node_id, epoch } = self;
         let _ = write!(
             text,
             r#"{{"v":1,"type":"{}","agent_id":"{agent_id}","session_id":"{session_id}","team_id":"{team_id}","node_id":"{node_id}","epoch":{epoch}"#,
-            kind.name()
+            kind
         );
         if let Some(Row { seq, prev, hidden_by }) = row {
             let _ = write!(text, r#","seq":{seq},"prev":{prev}"#);

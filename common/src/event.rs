@@ -225,6 +225,10 @@ data! {
         role: Role,
         model: ModelRef,
         tools: Vec<String>,
+        /// What the next version would say besides.
+        #[cfg(feature = "next")]
+        #[serde(default)]
+        herald: Option<String>,
     }
     Reason {
         reason: String,

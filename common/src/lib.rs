@@ -10,6 +10,7 @@ pub mod envelope;
 pub mod event;
 
 pub mod command;
+pub mod decision;
 pub mod node;
 pub mod registry;
 pub mod reply;

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::{NodeId, Timestamp};
 
 /// On `node.<node>`, every 500 ms.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Heartbeat {
     pub v: u32,

@@ -97,7 +97,7 @@ CREATE INDEX inputs_replies ON inputs (session_id, reply_to) WHERE reply_to IS N
 
 -- Every statement of a function has its own snapshot, so what it reads after a lock is what the lock's last holder left.
 
--- A member, under the lead's incarnation. The name gets a number where the team has it already.
+-- A member, under the lead's incarnation, unless the session is closed or being closed. The name gets a number where the team has it already.
 CREATE FUNCTION planck_birth(s text, a text, wanted text, agent_type text, agent_role text, agent_spec text,
   under text, under_incarnation bigint, node text, default_max int)
 RETURNS TABLE (verdict text, detail text, most int) LANGUAGE plpgsql VOLATILE AS $$
@@ -107,7 +107,9 @@ BEGIN
     RETURN QUERY SELECT 'known', NULL::text, 0; RETURN; END IF;
   PERFORM 1 FROM agents WHERE session_id = s AND id = under AND incarnation = under_incarnation FOR SHARE;
   IF NOT FOUND THEN RETURN QUERY SELECT 'team_dead', NULL::text, 0; RETURN; END IF;
-  SELECT coalesce((spec::json #>> '{limits,max_agents}')::int, default_max) INTO allowed FROM sessions WHERE id = s FOR NO KEY UPDATE;
+  SELECT coalesce((spec::json #>> '{limits,max_agents}')::int, default_max) INTO allowed
+    FROM sessions WHERE id = s AND state = 'open' FOR NO KEY UPDATE;
+  IF NOT FOUND THEN RETURN QUERY SELECT 'team_dead', NULL::text, 0; RETURN; END IF;
   IF EXISTS (SELECT 1 FROM agents WHERE session_id = s AND id = a) THEN
     RETURN QUERY SELECT 'known', NULL::text, 0; RETURN; END IF;
   UPDATE sessions SET agents = agents + 1 WHERE id = s AND agents < allowed;

@@ -10,10 +10,22 @@ pub struct Migration {
 }
 
 /// Of the shared Postgres database.
-pub const POSTGRES: &[Migration] = &[Migration { version: 1, sql: include_str!("../postgres/0001_base.sql") }];
+pub const POSTGRES: &[Migration] = &[
+    Migration { version: 1, sql: include_str!("../postgres/0001_base.sql") },
+    #[cfg(feature = "next")]
+    Migration { version: 2, sql: NEXT },
+];
 
 /// Of each session's SQLite file.
-pub const SQLITE_SESSION: &[Migration] = &[Migration { version: 1, sql: include_str!("../sqlite/0001_session.sql") }];
+pub const SQLITE_SESSION: &[Migration] = &[
+    Migration { version: 1, sql: include_str!("../sqlite/0001_session.sql") },
+    #[cfg(feature = "next")]
+    Migration { version: 2, sql: NEXT },
+];
+
+/// What a next version may do while nodes of this one still run: add what they need not know.
+#[cfg(feature = "next")]
+const NEXT: &str = "ALTER TABLE agents ADD COLUMN herald text;";
 
 /// Of a folder's `index.db`, which can be rebuilt from the session files.
 pub const SQLITE_INDEX: &[Migration] = &[Migration { version: 1, sql: include_str!("../sqlite/0001_index.sql") }];

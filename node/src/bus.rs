@@ -9,6 +9,7 @@ mod publisher;
 
 pub mod memory;
 pub mod nats;
+pub mod records;
 
 #[cfg(test)]
 mod conformance;
@@ -21,9 +22,10 @@ use futures_util::{future::BoxFuture, stream::BoxStream};
 use planck_common::{AgentId, NodeId, Seq, SessionId, reply::Refusal, subject::Address};
 
 pub use self::{
-    memory::{MemoryBus, MemoryHub},
-    nats::{NatsBus, NatsOptions},
+    memory::{MemoryBus, MemoryHub, MemoryRecords},
+    nats::{NatsBus, NatsOptions, NatsRecords},
     outbox::Limits,
+    records::Records,
 };
 
 /// One end of the bus. Subjects given and received are without the cluster's prefix, which only the bus knows.
@@ -87,7 +89,7 @@ pub trait Serving: Send + Sync {
 /// Why the bus did not deliver.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BusError {
-    #[error("nobody answers {0}")]
+    #[error("nobody answers {0}; is a node running? `planck node` starts one")]
     NoResponders(String),
     #[error("no answer from {subject} within {after:?}")]
     TimedOut { subject: String, after: Duration },

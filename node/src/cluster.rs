@@ -1,4 +1,18 @@
-//! The nodes of a cluster: who is there and how each is doing.
+//! The nodes of a cluster: who is there, how each is doing, and which of them an agent is placed on.
 
+pub mod moment;
+
+pub mod membership;
+
+pub mod cascade;
+pub mod claiming;
+
+pub mod registry;
+
+pub mod clock;
 pub mod heartbeat;
+
+pub mod census;
 pub mod liveness;
+pub mod placement;
+pub mod thread;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use planck_common::{
+    NodeId,
     command::{AgentVerb, Empty, NodeVerb, SessionVerb, SessionsVerb},
     event::json,
     reply::Refusal,
@@ -15,30 +16,50 @@ use planck_common::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::{bus::Answer, node::Node, session::excerpt};
+use crate::{
+    bus::Answer,
+    node::Node,
+    session::{Hop, excerpt},
+};
 
 /// The JSON of `ok`, or why not.
 type Reply = Result<String, Refusal>;
+
+/// A command as it came here.
+struct Came<'a> {
+    hop: Hop,
+    address: &'a Address,
+    body: &'a [u8],
+}
+
+impl Came<'_> {
+    /// Has the node that hosts what the command is about do it.
+    async fn pass_on(&self, node: &Node, host: &NodeId) -> Reply {
+        node.pass_on(self.hop, host, self.address, self.body).await
+    }
+}
 
 /// Answers commands for a node.
 pub fn answer(node: Arc<Node>) -> Answer {
     Arc::new(move |address, body| {
         let node = Arc::clone(&node);
-        Box::pin(async move { dispatch(&node, &address, &body).await })
+        Box::pin(async move { dispatch(&node, Hop::First, &address, &body).await })
     })
 }
 
-async fn dispatch(node: &Arc<Node>, address: &Address, body: &Bytes) -> Reply {
+async fn dispatch(node: &Arc<Node>, hop: Hop, address: &Address, body: &Bytes) -> Reply {
     let Address { target, verb } = address;
     match target {
         Target::Sessions => {
-            sessions::all(node, find(SessionsVerb::find, SessionsVerb::ALL, SessionsVerb::name, verb)?, body).await
+            sessions::all(node, hop, find(SessionsVerb::find, SessionsVerb::ALL, SessionsVerb::name, verb)?, body).await
         }
         Target::Session(session) => {
-            sessions::one(node, session, find(SessionVerb::find, SessionVerb::ALL, SessionVerb::name, verb)?, body).await
+            let verb = find(SessionVerb::find, SessionVerb::ALL, SessionVerb::name, verb)?;
+            sessions::one(node, session, verb, &Came { hop, address, body }).await
         }
         Target::Agent(agent) => {
-            agents::one(node, agent, find(AgentVerb::find, AgentVerb::ALL, AgentVerb::name, verb)?, address, body).await
+            let verb = find(AgentVerb::find, AgentVerb::ALL, AgentVerb::name, verb)?;
+            agents::one(node, agent, verb, &Came { hop, address, body }).await
         }
         Target::Node(_) => nodes::own(node, find(NodeVerb::find, NodeVerb::ALL, NodeVerb::name, verb)?, body).await,
         Target::Nodes => list(verb, body).map(|()| nodes::list(node)),

@@ -1,6 +1,7 @@
 //! The Planck runtime. `docs/architecture.md` has the map; modules stand here in the order to read them.
 
 pub mod model;
+pub mod permit;
 pub mod secret;
 
 pub mod agent;
@@ -27,3 +28,12 @@ pub mod client;
 pub mod config;
 pub mod schema;
 pub mod telemetry;
+
+/// The `planck` binary: a command of its line, or, for its own tools, their reaper.
+pub fn main() -> std::process::ExitCode {
+    let mut args = std::env::args_os();
+    if args.nth(1).is_some_and(|mode| mode == "reap") {
+        return tools::reap::main(args);
+    }
+    cli::main()
+}

@@ -1,7 +1,9 @@
 //! A node: builds every part in order, joins them by handles, and runs until it is shut down.
 
 mod assemble;
+mod belonging;
 mod links;
+mod teams;
 mod toolsmith;
 
 use std::{
@@ -20,19 +22,20 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use assemble::{AssemblyError, nats, open, open_on};
 pub(crate) use assemble::{Inventory, folders, inspect_store, sandbox};
+pub use belonging::Joining;
 
+use self::belonging::Belonging;
 use crate::{
     actor::{Host, Parts, queues::Queues, runtimes::Runtimes, waiters::Waiters},
     agent::Settings,
-    bus::{Bus, BusError, Serving},
-    cluster::{heartbeat, liveness::Liveness},
+    bus::{Bus, Serving},
     gateway,
     llm::Llm,
-    session::workspace::Workspaces,
+    session::{chores::Chores, door::Door, workspace::Workspaces},
     skill::Skills,
     store::SessionStore,
     team,
-    tools::{Bounds, Catalogue, process::heart::Beating},
+    tools::{Bounds, Catalogue},
 };
 
 /// How long a node that leaves waits for what it ends.
@@ -49,7 +52,8 @@ pub struct Foundations {
     pub workspaces: Workspaces,
     pub teams: Teams,
     pub runtimes: Runtimes,
-    pub heart: Option<Beating>,
+    /// `None`: it works alone.
+    pub joining: Option<Joining>,
     pub settings: NodeSettings,
 }
 
@@ -79,22 +83,32 @@ pub struct NodeSettings {
     /// Closed sessions not written to for so long are removed.
     pub retention: Option<Duration>,
     pub drain_timeout: Duration,
+    /// How often it looks for what nobody looks after.
+    pub sweep_every: Duration,
 }
 
 /// A running node.
 pub struct Node {
+    own: Weak<Self>,
     id: NodeId,
     parts: Arc<Parts>,
     host: Host,
-    waiters: Waiters,
+    notes: Notes,
     workspaces: Workspaces,
     teams: Teams,
-    liveness: Liveness,
     settings: NodeSettings,
     started_at: Timestamp,
     tasks: TaskTracker,
     stop: CancellationToken,
-    _heart: Option<Beating>,
+    belonging: Belonging,
+}
+
+/// What a node knows that is in no table: who waits here, who is on the way in, what is to be finished.
+#[derive(Default)]
+struct Notes {
+    waiters: Waiters,
+    door: Door,
+    chores: Chores,
 }
 
 /// A node in service: it answers commands, and looks after what nobody looks after.
@@ -107,7 +121,9 @@ impl Node {
     /// Joins the parts; nothing runs yet.
     pub fn new(foundations: Foundations) -> Arc<Self> {
         Arc::new_cyclic(|own: &Weak<Self>| {
-            let Foundations { id, store, bus, models, tools, skills, workspaces, teams, runtimes, heart, settings } = foundations;
+            let Foundations { id, store, bus, models, tools, skills, workspaces, teams, runtimes, joining, settings } =
+                foundations;
+            let belonging = Belonging::new(joining, &id, &store);
             let parts = Arc::new(Parts {
                 node: id.clone(),
                 queues: Queues::new(Arc::clone(&store), id.clone()),
@@ -117,40 +133,40 @@ impl Node {
                 calls: settings.calls,
                 park_after: settings.park_after,
                 running: AtomicUsize::new(0),
+                permit: belonging.permit.clone(),
                 bus: Arc::clone(&bus),
-                store: Arc::clone(&store),
+                store,
                 models,
             });
             Self {
+                own: own.clone(),
                 host: Host::new(Arc::clone(&parts), runtimes),
-                liveness: Liveness::new(id.clone(), store),
                 id,
                 parts,
-                waiters: Waiters::default(),
+                notes: Notes::default(),
                 workspaces,
                 teams,
                 settings,
                 started_at: Timestamp::now(),
                 tasks: TaskTracker::new(),
                 stop: CancellationToken::new(),
-                _heart: heart,
+                belonging,
             }
         })
     }
 
-    /// Begins to answer, to beat and to sweep.
-    pub async fn run(self: Arc<Self>) -> Result<Running, BusError> {
-        let heard = self.bus().subscribe(&heartbeat::everybody()).await?;
-        self.tasks.spawn(Arc::clone(&self).listen(heard));
-        self.tasks.spawn(heartbeat::beat(Arc::clone(&self), self.stop.clone()));
+    /// Joins its cluster, and begins to answer and to sweep.
+    pub async fn run(self: Arc<Self>) -> Result<Running, AssemblyError> {
+        self.join().await?;
         let service = self.bus().serve(&self.id, gateway::answer(Arc::clone(&self))).await?;
         self.tasks.spawn(Arc::clone(&self).keep_sweeping(self.stop.clone()));
         tracing::info!(node = %self.id, name = self.settings.name, "the node is in service");
         Ok(Running { node: self, service })
     }
 
-    async fn listen(self: Arc<Self>, heard: futures_util::stream::BoxStream<'static, crate::bus::Delivery>) {
-        self.liveness.listen(heard, self.stop.clone()).await;
+    /// For tasks that outlive a call.
+    pub(crate) fn own(&self) -> Option<Arc<Self>> {
+        self.own.upgrade()
     }
 
     pub fn id(&self) -> &NodeId {
@@ -174,15 +190,19 @@ impl Node {
     }
 
     pub(crate) fn waiters(&self) -> &Waiters {
-        &self.waiters
+        &self.notes.waiters
     }
 
     pub(crate) fn workspaces(&self) -> &Workspaces {
         &self.workspaces
     }
 
-    pub(crate) fn liveness(&self) -> &Liveness {
-        &self.liveness
+    pub(crate) fn chores(&self) -> &Chores {
+        &self.notes.chores
+    }
+
+    pub(crate) fn door(&self) -> &Door {
+        &self.notes.door
     }
 
     pub(crate) fn team_dirs(&self) -> &[PathBuf] {
@@ -213,11 +233,11 @@ impl Node {
         NodeInfo {
             id: self.id.clone(),
             name: self.settings.name.clone(),
-            state: NodeState::Alive,
+            state: if self.is_suspended() { NodeState::Suspended } else { NodeState::Alive },
             version: env!("CARGO_PKG_VERSION").into(),
             labels: self.settings.labels.clone(),
             capacity: self.settings.capacity,
-            agents: u32::try_from(agents).unwrap_or(u32::MAX),
+            agents: u32::try_from(agents).unwrap_or(u32::MAX).saturating_add(self.notes.door.arriving()),
             running: u32::try_from(running).unwrap_or(u32::MAX),
             workspaces: self.workspaces.names(),
             providers: self.models().available(),
@@ -232,10 +252,16 @@ impl Running {
         &self.node
     }
 
+    /// Returns, with the reason, when this node must end at once: it is out of its cluster and has stopped what ran on it.
+    pub async fn must_end(&self) -> String {
+        self.node.must_end().await
+    }
+
     /// Leaves: no new work, what runs stays in the store for whoever takes it up, and nothing of it runs on here.
     pub async fn shut_down(self) {
         let Self { node, service } = self;
         service.leave_queue().await;
+        node.announce_leave();
         node.stop.cancel();
         node.host.close();
         let ended = async {
@@ -248,6 +274,7 @@ impl Running {
         if tokio::time::timeout(LEAVE, ended).await.is_err() {
             tracing::warn!("some work did not end in time; it ends with the process");
         }
+        node.leave_cluster().await;
         let _ = node.bus().flush(Duration::from_secs(1)).await;
         node.store().close().await;
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use planck_common::{command, envelope, event, message, reply, spec, usage};
+use planck_common::{command, decision, envelope, event, message, node, registry, reply, spec, usage};
 use schemars::{Schema, schema_for};
 
 macro_rules! schemas {
@@ -11,11 +11,29 @@ macro_rules! schemas {
     };
 }
 
-/// Schemas by group and name: `envelope`, `message`, `event` (each type's `data`), `request` (each verb's body), `reply` (each verb's `ok`).
-pub fn schemas() -> BTreeMap<&'static str, BTreeMap<&'static str, Schema>> {
-    let groups = schemas! {
+type Schemas = Vec<(&'static str, Vec<(&'static str, Schema)>)>;
+
+/// What is published, and what stands in the registry.
+fn published() -> Schemas {
+    schemas! {
         "envelope" { "event": envelope::Envelope, "head": envelope::Head, "refusal": reply::Refusal, }
         "message" { "message": message::Message, "part": message::Part, "usage": usage::Usage, "member": spec::Member, }
+        "cluster" {
+            "heartbeat": node::Heartbeat,
+            "decision": decision::Decision,
+            "record.store": registry::StoreRecord,
+            "record.node": registry::NodeRecord,
+            "record.team": registry::TeamRecord,
+            "record.member": registry::MemberRecord,
+        }
+    }
+    .into()
+}
+
+/// Schemas by group and name: `envelope`, `message`, `cluster`, `event` (each type's `data`), `request` (each verb's body),
+/// `reply` (each verb's `ok`).
+pub fn schemas() -> BTreeMap<&'static str, BTreeMap<&'static str, Schema>> {
+    let groups = schemas! {
         "request" {
             "sessions.start": command::Start,
             "sessions.list": command::ListSessions,
@@ -67,7 +85,7 @@ pub fn schemas() -> BTreeMap<&'static str, BTreeMap<&'static str, Schema>> {
         }
     };
     let events = ("event", event::schemas());
-    groups.into_iter().chain([events]).map(|(group, schemas)| (group, schemas.into_iter().collect())).collect()
+    published().into_iter().chain(groups).chain([events]).map(|(group, schemas)| (group, schemas.into_iter().collect())).collect()
 }
 
 #[cfg(test)]

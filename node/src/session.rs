@@ -1,15 +1,30 @@
 //! Sessions: started, prompted, claimed, resumed, rewound and closed. What any node does for a client or a peer.
 
-mod claim;
-mod close;
-mod deliver;
-mod host;
-mod leave;
-mod prompt;
-mod rewind;
-mod start;
-mod sweep;
 pub mod workspace;
+
+mod place;
+mod prompt;
+mod start;
+
+mod deliver;
+mod elsewhere;
+
+mod claim;
+pub mod door;
+mod host;
+
+mod close;
+mod exits;
+mod failover;
+mod leave;
+mod rewind;
+mod stop_team;
+
+pub mod chores;
+mod sweep;
+
+pub(crate) use elsewhere::Hop;
+pub(crate) use place::wanted;
 
 use planck_common::{AgentId, SessionId, reply::Refusal};
 

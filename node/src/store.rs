@@ -16,6 +16,7 @@ use async_trait::async_trait;
 use planck_common::{
     AgentId, InputId, NodeId, Seq, SessionId,
     command::{Events, ListSessions, Messages, RemovedCounts, Sessions},
+    event::WorkerExit,
     reply::{Code, Refusal},
 };
 
@@ -50,6 +51,7 @@ pub trait SessionStore: Send + Sync {
     async fn agents(&self, session: &SessionId) -> Result<Vec<AgentRecord>, StoreError>;
 
     /// Records a member born under the lead's incarnation, leased to `node` at epoch 1. Names are made unique in the team.
+    /// Nobody is born into a closed session.
     async fn birth(&self, agent: NewAgent, under: Under, node: &NodeId) -> Result<Birth, StoreError>;
     /// Takes a lease whose epoch was seen. *Claiming is fencing.* `None`: somebody else did.
     async fn claim(
@@ -115,6 +117,9 @@ pub trait SessionStore: Send + Sync {
     /// Inputs of turns that began after it, ended or not, and unread messages between agents get the outcome `rewound`;
     /// unread prompts stay; nobody waits any more. `to` is no visible message: `BadRequest`. Sent again it does no harm.
     async fn rewind(&self, session: &SessionId, lead_epoch: i64, to: Seq, by: &str) -> Result<Rewound, StoreError>;
+
+    /// Workers that are stopped and of whose end the lead's log does not tell; those whose birth was rewound are left out.
+    async fn untold_exits(&self, session: &SessionId) -> Result<Vec<WorkerExit>, StoreError>;
 
     /// Leases of nodes that are not among `alive`, and unread inputs of agents nobody holds.
     async fn sweep(&self, alive: &[NodeId]) -> Result<Vec<Stray>, StoreError>;

@@ -12,7 +12,7 @@ use std::{
 
 use planck_common::{AgentId, CallId, SessionId, TeamId};
 use planck_node::tools::{
-    Catalogue, Files, Invocation, Launcher, Outcome, Roots, Runner, Sandbox, Shell, built_in, external, sandbox::Demand,
+    Caps, Catalogue, Files, Invocation, Launcher, Outcome, Roots, Runner, Sandbox, Shell, built_in, external, sandbox::Demand,
 };
 use serde_json::{Value, json, value::to_raw_value};
 use tempfile::TempDir;
@@ -33,8 +33,8 @@ impl World {
             fs::create_dir_all(top.path().join(dir)).unwrap();
         }
         fs::write(top.path().join("out/secret"), "secret").unwrap();
-        let files = Files::new(Roots::confined(vec![top.path().join("ws")], Vec::new()));
-        let shell = Shell::new(Launcher::alone(env!("CARGO_BIN_EXE_planck").into()), sandbox, &[]);
+        let files = Files::new(Roots::confined(vec![top.path().join("ws")], Vec::new()), Caps::default());
+        let shell = Shell::new(Launcher::alone(env!("CARGO_BIN_EXE_planck").into()), sandbox, &[], Caps::default());
         let catalogue = Catalogue::default();
         built_in(&files, &shell, std::time::Duration::from_secs(30)).into_iter().for_each(|tool| catalogue.add(tool).unwrap());
         Self { top, catalogue, files, shell }

@@ -17,7 +17,7 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use planck_node::tools::process::{End, Finished, Heart, Launch, Launcher};
+use planck_node::tools::process::{End, Finished, Heart, Launch, Launcher, heart::INTERVAL};
 use tokio_util::sync::CancellationToken;
 
 const PLANCK: &str = env!("CARGO_BIN_EXE_planck");
@@ -98,7 +98,7 @@ async fn what_a_command_leaves_behind_ends_with_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dropped_call_leaves_nothing() {
-    let launcher = Launcher::watched(PLANCK.into(), Heart::default());
+    let launcher = Launcher::watched(PLANCK.into(), Heart::new(10 * INTERVAL));
     let (mark, cancel) = (Mark::new(), CancellationToken::new());
     tokio::select! {
         _ = run(&launcher, "(setsid sleep 1000 &); sleep 1000", &mark, LONG, &cancel) => panic!("it should not end"),
@@ -216,8 +216,14 @@ fn start_node(command: &str, watched: &str, mark: &Mark) -> Node {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "played by the tests that kill a node"]
 async fn node() {
-    let heart = Heart::default();
-    let _beating = heart.start().unwrap();
+    let heart = Heart::new(10 * INTERVAL);
+    let beating = heart.clone();
+    std::thread::spawn(move || {
+        loop {
+            beating.beat();
+            std::thread::sleep(INTERVAL);
+        }
+    });
     let launcher = match env::var("NODE_WATCHED").unwrap().as_str() {
         "" => Launcher::alone(PLANCK.into()),
         _ => Launcher::watched(PLANCK.into(), heart),

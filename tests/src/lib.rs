@@ -10,4 +10,5 @@ pub mod node;
 pub mod postgres;
 pub mod proxy;
 pub mod recorder;
+pub mod watch;
 pub mod world;

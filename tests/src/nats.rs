@@ -98,6 +98,13 @@ impl NatsServer {
         self.wait_until_ready().with_context(|| format!("nats-server did not start; its log:\n{}", self.log()))
     }
 
+    /// Starts it again without anything that JetStream had.
+    pub fn restart_empty(&mut self) -> Result<()> {
+        self.kill()?;
+        fs::remove_dir_all(self.folder.path().join("jetstream"))?;
+        self.restart()
+    }
+
     /// A page of its monitoring: `/varz`, `/connz`, `/jsz`.
     pub fn monitor(&self, page: &str) -> Result<serde_json::Value> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.monitor_port))?;

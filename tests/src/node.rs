@@ -33,27 +33,61 @@ pub struct Node {
     id: NodeId,
 }
 
+/// A build of `planck`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Build {
+    This,
+    /// The stand-in for the version after this one.
+    Next,
+}
+
+impl Build {
+    fn name(self) -> &'static str {
+        match self {
+            Self::This => "planck",
+            Self::Next => "planck-next",
+        }
+    }
+
+    fn remedy(self) -> &'static str {
+        match self {
+            Self::This => "cargo build -p planck-node -p planck-tests",
+            Self::Next => "cargo build -p planck-node --features next --bin planck-next",
+        }
+    }
+}
+
 /// The `planck` that was built with these tests.
 pub fn planck() -> Result<PathBuf> {
+    built(Build::This)
+}
+
+fn built(build: Build) -> Result<PathBuf> {
+    let (name, remedy) = (build.name(), build.remedy());
     let test = env::current_exe()?;
-    let mut folders = test.ancestors().skip(1).take(2).map(|folder| folder.join("planck"));
+    let mut folders = test.ancestors().skip(1).take(2).map(|folder| folder.join(name));
     let Some(planck) = folders.find(|file| file.is_file()) else {
-        bail!("no `planck` beside {}: run `cargo build -p planck-node -p planck-tests` first", test.display());
+        bail!("no `{name}` beside {}: run `{remedy}` first", test.display());
     };
     let built = planck.metadata()?.modified()?;
     let sources = fs::read_to_string(planck.with_extension("d"))?;
     let newer = |path: &&str| fs::metadata(path).and_then(|file| file.modified()).is_ok_and(|changed| changed > built);
     if let Some(source) = sources.split_whitespace().skip(1).find(newer) {
-        bail!("{} is older than {source}; run `cargo build -p planck-node -p planck-tests` first", planck.display());
+        bail!("{} is older than {source}; run `{remedy}` first", planck.display());
     }
     Ok(planck)
 }
 
 /// A `planck` command that sees nothing of the machine's own configuration.
 pub fn planck_in(folder: &Path) -> Result<Command> {
+    build_in(Build::This, folder)
+}
+
+/// [`planck_in`], of a certain build.
+pub fn build_in(build: Build, folder: &Path) -> Result<Command> {
     // The child dies with the test's thread, however that ends.
     let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig=KILL", "--"]).arg(planck()?).current_dir(folder).env_clear().env("HOME", folder);
+    command.args(["--pdeathsig=KILL", "--"]).arg(built(build)?).current_dir(folder).env_clear().env("HOME", folder);
     if let Some(path) = env::var_os("PATH") {
         command.env("PATH", path);
     }
@@ -111,6 +145,12 @@ impl Node {
 
     pub fn resume(&self) -> Result<()> {
         Ok(kill(self.pid, Signal::SIGCONT)?)
+    }
+
+    /// Runs the command, which is to be a node's that ends by itself before it is in service, and gives what it said.
+    pub async fn refused(mut command: Command) -> Result<(Option<i32>, String)> {
+        let output = timeout(PATIENCE, command.output()).await.context("it does not end")??;
+        Ok((output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned()))
     }
 
     /// Waits until it has ended by itself.

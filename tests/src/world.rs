@@ -5,16 +5,17 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use planck_scripted_model::{Script, Server};
 use serde_json::{Value, json};
+use sqlx::Executor as _;
 use tempfile::TempDir;
 use tokio::process::Command;
 
 use crate::{
     caller::Caller,
     nats::NatsServer,
-    node::{Node, planck_in},
+    node::{Build, Node, build_in},
     postgres::Database,
     recorder::Recorder,
 };
@@ -79,7 +80,11 @@ impl World {
 
     /// A `planck` command in this world.
     pub fn planck(&self) -> Result<Command> {
-        let mut command = planck_in(self.folder.path())?;
+        self.command(Build::This)
+    }
+
+    fn command(&self, build: Build) -> Result<Command> {
+        let mut command = build_in(build, self.folder.path())?;
         command.env("NATS_URL", self.nats.url()).env("PLANCK_STORE_URL", self.store_url());
         command.env("PLANCK_MODELS_DEFAULT", "scripted:test");
         command.env("PLANCK_PROVIDERS_SCRIPTED_BASE_URL", self.model.openai_url());
@@ -93,8 +98,16 @@ impl World {
 
     /// A node in service, with more variables in its environment.
     pub async fn node_with(&self, environment: &[(&str, &str)]) -> Result<Node> {
+        self.start_node(self.planck()?, environment).await
+    }
+
+    /// A node of a certain build, in service.
+    pub async fn node_of(&self, build: Build) -> Result<Node> {
+        self.start_node(self.command(build)?, &[]).await
+    }
+
+    async fn start_node(&self, mut command: Command, environment: &[(&str, &str)]) -> Result<Node> {
         let number = self.nodes.fetch_add(1, Ordering::Relaxed);
-        let mut command = self.planck()?;
         command.arg("node").envs(environment.iter().copied());
         Node::start(command, self.folder.path().join(format!("node-{number}.log"))).await
     }
@@ -102,6 +115,12 @@ impl World {
     /// Hears what is published from now on.
     pub async fn record(&self) -> Result<Recorder> {
         Recorder::start(&self.caller.nats).await
+    }
+
+    /// Changes rows as nobody but a newer version would; on Postgres only.
+    pub async fn sql(&self, statement: &'static str) -> Result<u64> {
+        let database = self.database.as_ref().context("the store is no database")?;
+        Ok(database.connect().await?.execute(statement).await?.rows_affected())
     }
 
     /// Has the database end every connection; on SQLite there is none to end.

@@ -8,6 +8,7 @@ use planck_common::{
     event::{AgentStarted, Event, Warning},
 };
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 use super::{
     deltas::Deltas,
@@ -36,13 +37,18 @@ pub(super) struct Beginning {
     pub(super) identity: Identity,
     pub(super) client: reqwest::Client,
     pub(super) opening: Opening,
+    pub(super) dropped: CancellationToken,
 }
 
 impl Beginning {
     /// Lives until the agent leaves this node or memory.
     pub(super) async fn live(self, mut mailbox: mpsc::Receiver<Box<Mail>>) -> Ended {
         let agent = self.identity.agent.clone();
-        match Box::pin(self.load()).await {
+        let dropped = self.dropped.clone();
+        let Some(loaded) = dropped.run_until_cancelled(Box::pin(self.load())).await else {
+            return Ended::Gone(Farewell::to_nobody());
+        };
+        match loaded {
             Ok((mut actor, effects, opening)) => {
                 let ended = actor.run(effects, opening, &mut mailbox).await;
                 actor.end(ended, mailbox).await
@@ -77,7 +83,7 @@ impl Beginning {
     }
 
     async fn recall(&self) -> Result<(AgentRecord, Memory), StoreError> {
-        let Identity { session, agent, epoch } = &self.identity;
+        let Identity { session, agent, epoch, .. } = &self.identity;
         let store = &self.parts.store;
         let gone = || StoreError::NotFound(format!("agent {agent} is not in the store"));
         let record = store.find_agent(agent).await?.ok_or_else(gone)?;
@@ -99,14 +105,20 @@ impl Beginning {
     }
 
     fn begin(self, record: AgentRecord, memory: Memory, hold: Hold) -> Result<(Actor, Vec<Effect>, Vec<Event>), StoreError> {
-        let Self { parts, identity, client, opening } = self;
+        let Self { parts, identity, client, opening, dropped } = self;
         let mut opening = opening.events;
         let (toolbox, unknown) = parts.tools.toolbox(&record.spec);
         if !unknown.is_empty() {
             tracing::warn!(agent = %identity.agent, ?unknown, "tools are not known on this node");
         }
         if record.last_seq == 0 {
-            let started = AgentStarted { role: record.spec.role, model: record.spec.model.clone(), tools: names(&toolbox) };
+            let started = AgentStarted {
+                role: record.spec.role,
+                model: record.spec.model.clone(),
+                tools: names(&toolbox),
+                #[cfg(feature = "next")]
+                herald: Some("the next version".into()),
+            };
             opening.push(Event::AgentStarted(started));
             opening.extend(concerns(parts.models.warning(&record.spec.model), &unknown));
         }
@@ -138,7 +150,7 @@ impl Beginning {
             deltas: Deltas::default(),
             work: Work::default(),
             spans: Spans::default(),
-            ends: Ends::default(),
+            ends: Ends::new(dropped),
             parts,
             identity,
             client,
@@ -149,10 +161,14 @@ impl Beginning {
 
 /// What whoever started an agent should know of it.
 fn concerns(model: Option<String>, unknown_tools: &[String]) -> Vec<Event> {
-    let model = model.map(|message| Warning { code: "unknown_model".into(), message });
+    let model = unknown_model(model);
     let tools = (!unknown_tools.is_empty()).then(|| Warning {
         code: "unknown_tools".into(),
         message: format!("this node has no tool {}; the agent goes without", unknown_tools.join(", ")),
     });
     model.into_iter().chain(tools).map(Event::Warning).collect()
+}
+
+pub(super) fn unknown_model(message: Option<String>) -> Option<Warning> {
+    message.map(|message| Warning { code: "unknown_model".into(), message })
 }

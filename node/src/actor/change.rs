@@ -8,6 +8,7 @@ use planck_common::{
 };
 
 use super::{
+    beginning::unknown_model,
     life::{Actor, names},
     mail::{Change, Changed},
 };
@@ -67,8 +68,9 @@ impl Actor {
         let spec = AgentSpec { model: model.clone(), ..self.agent.spec().clone() };
         self.record(&spec).await?;
         let card = self.parts.models.card(&model);
+        let warning = unknown_model(self.parts.models.warning(&model));
         let now = Changed { tools: names(&self.toolbox), model: model.clone() };
-        Ok(Recorded { command: Command::Model { model, card }, now })
+        Ok(Recorded { command: Command::Model { model, card, warning }, now })
     }
 
     async fn record(&mut self, spec: &AgentSpec) -> Result<(), Refusal> {

@@ -7,6 +7,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use planck_common::{
@@ -15,7 +16,10 @@ use planck_common::{
     event::Event,
     reply::Refusal,
 };
-use tokio::sync::{mpsc, oneshot};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::Instant,
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Span;
 
@@ -30,6 +34,9 @@ use crate::agent::{Arrival, Command, OpenTurn};
 
 /// Mail an actor holds unread; senders wait when it is full.
 const MAILBOX: usize = 64;
+
+/// How long an actor that is dropped may take to end its work; then it ends as it is.
+const GIVE_UP: Duration = Duration::from_secs(9);
 
 /// A cheap handle.
 #[derive(Clone)]
@@ -55,6 +62,8 @@ pub struct Hosting {
     pub agent: AgentId,
     pub epoch: i64,
     pub opening: Opening,
+    /// No tool starts before: what a dead node ran may go on until then.
+    pub tools_from: Option<Instant>,
 }
 
 /// How an agent takes up its work here; the first time only.
@@ -83,8 +92,10 @@ struct Live {
     /// Tells one life of an agent from the next.
     number: u64,
     mail: mpsc::Sender<Box<Mail>>,
-    /// Drops the actor with its work, writing nothing.
+    /// Ends the actor with its work, writing nothing.
     dropped: CancellationToken,
+    /// Its task has ended, and nothing of its work runs any more.
+    gone: CancellationToken,
 }
 
 /// Why an agent did not answer.
@@ -122,8 +133,13 @@ impl Host {
             return;
         }
         let live = self.spawn(&mut hosting);
-        let old = slots.insert(hosting.agent.clone(), Slot { hosting, live: Some(live) });
-        if let Some(live) = old.and_then(|slot| slot.live) {
+        let (links, incarnation) = (&self.0.parts.links, hosting.session.incarnation);
+        links.arrived(&hosting);
+        let Some(old) = slots.insert(hosting.agent.clone(), Slot { hosting, live: Some(live) }) else { return };
+        if old.hosting.session.incarnation != incarnation {
+            links.departed(&old.hosting);
+        }
+        if let Some(live) = old.live {
             live.dropped.cancel();
         }
     }
@@ -200,10 +216,21 @@ impl Host {
 
     /// Drops an agent with its model call and its processes. Nothing is written: somebody else holds the lease, or will.
     pub fn drop_agent(&self, agent: &AgentId) {
-        let slot = self.slots().remove(agent);
-        if let Some(live) = slot.and_then(|slot| slot.live) {
-            live.dropped.cancel();
+        self.end(agent);
+    }
+
+    /// [`Self::drop_agent`] of several; returns when nothing of them runs any more.
+    pub async fn drop_agents(&self, agents: &[AgentId]) {
+        let ending: Vec<Live> = agents.iter().filter_map(|agent| self.end(agent)).collect();
+        for live in ending {
+            live.gone.cancelled().await;
         }
+    }
+
+    fn end(&self, agent: &AgentId) -> Option<Live> {
+        let slot = self.slots().remove(agent)?;
+        self.0.parts.links.departed(&slot.hosting);
+        slot.live.inspect(|live| live.dropped.cancel())
     }
 
     /// From now on nobody is taken in: what comes would never be waited for.
@@ -261,17 +288,25 @@ impl Host {
     fn spawn(&self, hosting: &mut Hosting) -> Live {
         let (sender, mailbox) = mpsc::channel(MAILBOX);
         let number = self.0.lives.fetch_add(1, Ordering::Relaxed);
-        let live = Live { number, mail: sender, dropped: CancellationToken::new() };
+        let live = Live { number, mail: sender, dropped: CancellationToken::new(), gone: CancellationToken::new() };
         if let Some(lane) = self.0.runtimes.next() {
-            let identity = Identity { session: Arc::clone(&hosting.session), agent: hosting.agent.clone(), epoch: hosting.epoch };
+            let identity = Identity {
+                session: Arc::clone(&hosting.session),
+                agent: hosting.agent.clone(),
+                epoch: hosting.epoch,
+                tools_from: hosting.tools_from,
+            };
             let opening = std::mem::take(&mut hosting.opening);
-            let beginning = Beginning { parts: Arc::clone(&self.0.parts), identity, client: lane.client.clone(), opening };
+            let (parts, client) = (Arc::clone(&self.0.parts), lane.client.clone());
+            let beginning = Beginning { parts, identity, client, opening, dropped: live.dropped.clone() };
             let life = beginning.live(mailbox);
-            let (host, dropped) = (self.clone(), live.dropped.clone());
+            let (host, dropped, gone) = (self.clone(), live.dropped.clone(), live.gone.clone().drop_guard());
             let agent = hosting.agent.clone();
             let task = async move {
-                if let Some(ended) = dropped.run_until_cancelled(life).await {
-                    host.ended(&agent, number, ended).await;
+                let _gone = gone;
+                tokio::select! {
+                    ended = life => host.ended(&agent, number, ended).await,
+                    () = async { dropped.cancelled().await; tokio::time::sleep(GIVE_UP).await } => {}
                 }
             };
             self.0.tasks.spawn_on(task, &lane.runtime);
@@ -284,12 +319,15 @@ impl Host {
         match ended {
             Ended::Gone(told) => {
                 self.may_miss_agents();
-                self.forget(agent, number, |slots| {
-                    slots.remove(agent);
-                });
+                let mut gone = None;
+                self.forget(agent, number, |slots| gone = slots.remove(agent));
+                if let Some(slot) = gone {
+                    self.0.parts.links.departed(&slot.hosting);
+                }
                 told.tell();
             }
             Ended::Parked(left) => {
+                tracing::debug!(%agent, "parked");
                 self.forget(agent, number, |slots| {
                     if let Some(slot) = slots.get_mut(agent) {
                         slot.live = None;

@@ -8,6 +8,7 @@ use planck_common::{
     event::Event,
 };
 use tokio::{sync::mpsc, time::Instant};
+use tokio_util::sync::CancellationToken;
 
 use super::{
     deltas::Deltas,
@@ -40,13 +41,20 @@ pub(super) struct Actor {
     pub(super) ends: Ends,
 }
 
-/// Who waits for an end.
-#[derive(Default)]
+/// What ends, and who waits for it.
 pub(super) struct Ends {
+    /// The agent is to end here, writing nothing.
+    pub(super) dropped: CancellationToken,
     /// Of a turn that was aborted.
     aborting: Vec<Answer<AgentState>>,
     /// Of the agent, and whether it is one for good.
     stopping: Option<Stopping>,
+}
+
+impl Ends {
+    pub(super) fn new(dropped: CancellationToken) -> Self {
+        Self { dropped, aborting: Vec::new(), stopping: None }
+    }
 }
 
 #[derive(Default)]
@@ -62,6 +70,7 @@ enum Happening {
     Mail(Option<Box<Mail>>),
     DeltasDue,
     Quiet,
+    Dropped,
 }
 
 impl Actor {
@@ -86,6 +95,7 @@ impl Actor {
                     Then::GoOn
                 }
                 Happening::Mail(None) | Happening::Quiet => return Ok(Then::GoOn),
+                Happening::Dropped => return Err(Lost::Dropped),
             };
             self.tell_aborted();
         }
@@ -97,6 +107,7 @@ impl Actor {
         let due = self.deltas.due();
         let bus = Arc::clone(&self.parts.bus);
         tokio::select! {
+            () = self.ends.dropped.cancelled() => Happening::Dropped,
             settled = self.saves.next(&*bus) => Happening::Settled(settled),
             input = self.work.next() => Happening::Answer(input),
             mail = mailbox.recv() => Happening::Mail(mail),
@@ -136,7 +147,12 @@ impl Actor {
         }
     }
 
+    /// Without a permit it stays in the inbox, where the node looks again when it is given.
     async fn arrived(&mut self, arrival: Arrival, verdict: Answer<Verdict>) -> Result<Then, Lost> {
+        if !self.parts.permit.is_given() {
+            let _ = verdict.send(Verdict::Taken);
+            return Ok(Then::GoOn);
+        }
         let id = arrival.id.clone();
         let effects = self.agent.step(Input::Arrived(arrival), Timestamp::now());
         let refused = effects.iter().any(|effect| matches!(effect, Effect::Save(save) if save.ends(&id)));
@@ -147,6 +163,9 @@ impl Actor {
 
     /// Takes up what waits in the inbox; the agent drops what it knows.
     async fn look(&mut self) -> Result<Then, Lost> {
+        if !self.parts.permit.is_given() {
+            return Ok(Then::GoOn);
+        }
         let Identity { session, agent, .. } = &self.identity;
         let inputs = match self.parts.store.open_inputs(&session.id, agent).await {
             Ok(inputs) => inputs,
@@ -201,7 +220,11 @@ impl Actor {
                 Ended::Parked(std::iter::from_fn(|| mailbox.try_recv().ok()).map(|mail| *mail).collect())
             }
             Ok(Then::Stopped) => Ended::Gone(self.release().await),
-            Err(lost) => {
+            Err(Lost::Dropped) => {
+                self.work.wind_up().await;
+                Ended::Gone(Farewell::to_nobody())
+            }
+            Err(lost @ (Lost::StaleEpoch | Lost::Unsaved(_))) => {
                 let Identity { agent, epoch, .. } = &self.identity;
                 tracing::warn!(%agent, epoch, %lost, "the agent is lost to this node");
                 Ended::Gone(Farewell::to_nobody())
@@ -210,7 +233,7 @@ impl Actor {
     }
 
     async fn release(&mut self) -> Farewell {
-        let Identity { session, agent, epoch } = &self.identity;
+        let Identity { session, agent, epoch, .. } = &self.identity;
         let stopping = self.ends.stopping.take();
         let for_good = stopping.as_ref().is_none_or(|stopping| stopping.for_good);
         if let Err(error) = self.parts.store.release(&session.id, agent, *epoch, for_good).await {

@@ -11,11 +11,14 @@ use planck_common::{
     spec::{AgentSpec, SessionLimits},
 };
 
-use super::queues::Queues;
+use tokio::time::Instant;
+
+use super::{host::Hosting, queues::Queues};
 use crate::{
     agent::Settings,
     bus::Bus,
     llm::Llm,
+    permit::Permit,
     store::SessionStore,
     tools::{Bounds, Toolbox},
 };
@@ -36,6 +39,8 @@ pub struct Parts {
     pub park_after: Duration,
     /// Agents with an open turn.
     pub running: AtomicUsize,
+    /// Asked before anything new is begun.
+    pub permit: Permit,
 }
 
 /// Who an agent is, for its tools.
@@ -44,6 +49,8 @@ pub struct Identity {
     pub session: Arc<Facts>,
     pub agent: AgentId,
     pub epoch: i64,
+    /// No tool starts before.
+    pub tools_from: Option<Instant>,
 }
 
 /// What all agents of a session share, as far as their work needs it.
@@ -54,6 +61,8 @@ pub struct Facts {
     pub lead: AgentId,
     /// The lead's incarnation, under which members are born and claimed.
     pub incarnation: i64,
+    /// By its name.
+    pub workspace: String,
     /// The working directory, absolute.
     pub dir: PathBuf,
     /// What tools may touch: the workspace.
@@ -67,6 +76,10 @@ pub trait Links: Send + Sync {
     fn settled(&self, identity: &Identity, inputs: Vec<(InputId, Option<AgentId>)>);
     /// These agents of the session got an input.
     fn wake(&self, identity: &Identity, agents: Vec<AgentId>);
+    /// An agent is on this node from now on.
+    fn arrived(&self, hosting: &Hosting);
+    /// It is not any more.
+    fn departed(&self, hosting: &Hosting);
 }
 
 /// Makes toolboxes of specs: built-in, external and inter-agent tools alike.

@@ -21,6 +21,7 @@ use crate::{
     bus::Published,
     compact,
     model::{Failure, FailureKind},
+    permit::Permit,
     tools::{self, Invocation},
 };
 
@@ -74,7 +75,10 @@ impl Actor {
     async fn settle_saves(&mut self) -> Result<Vec<Effect>, Lost> {
         let mut decided = Vec::new();
         while !self.saves.is_idle() {
-            let settled = self.saves.next(&*self.parts.bus).await?;
+            let settled = tokio::select! {
+                settled = self.saves.next(&*self.parts.bus) => settled?,
+                () = self.ends.dropped.cancelled() => return Err(Lost::Dropped),
+            };
             decided.extend(self.agent.step(settled, Timestamp::now()));
         }
         Ok(decided)
@@ -116,8 +120,11 @@ impl Actor {
                 let model = &self.agent.spec().model;
                 let span = self.spans.model_call(model);
                 let call = Call { ticket, provider, client: self.client.clone(), model: model.id.clone(), body, span };
-                let pieces = self.work.answers.clone();
-                self.work.start(ticket, Kind::Model, cancel, call.run(pieces));
+                let (pieces, permit) = (self.work.answers.clone(), self.parts.permit.clone());
+                self.work.start(ticket, Kind::Model, cancel, async move {
+                    permit.given().await;
+                    call.run(pieces).await
+                });
             }
             Err(error) => {
                 let failure = Failure { kind: FailureKind::Auth, message: error.to_string(), retry_after: None };
@@ -147,9 +154,11 @@ impl Actor {
             cancel: cancel.clone(),
             progress: std::sync::Arc::new(progress),
         };
-        let (runner, toolbox) = (self.runner.clone(), self.toolbox.clone());
+        let (runner, toolbox, permit) = (self.runner.clone(), self.toolbox.clone(), self.parts.permit.clone());
+        let tools_from = self.identity.tools_from;
         let span = self.spans.tool_call(&name, &invocation.call_id);
-        self.work.start(ticket, Kind::Tool, cancel, async move {
+        self.work.start(ticket, Kind::Tool, cancel.clone(), async move {
+            cancel.run_until_cancelled(may_start(permit, tools_from)).await;
             let outcome = runner.run(&toolbox, &name, invocation).instrument(span.clone()).await;
             record_outcome(&span, &outcome);
             Input::ToolDone { ticket, outcome, elapsed: since.elapsed() }
@@ -165,7 +174,11 @@ impl Actor {
         };
         let model = self.agent.spec().model.clone();
         let task = compact::local::run(self.parts.models.clone(), self.client.clone(), model, order);
-        self.work.start(ticket, Kind::Compaction, cancel, async move { Input::Compacted { ticket, result: task.await } });
+        let permit = self.parts.permit.clone();
+        self.work.start(ticket, Kind::Compaction, cancel, async move {
+            permit.given().await;
+            Input::Compacted { ticket, result: task.await }
+        });
     }
 
     fn wait(&mut self, ticket: Ticket, delay: Duration) {
@@ -194,4 +207,12 @@ impl Drop for Actor {
     fn drop(&mut self) {
         self.turn(false);
     }
+}
+
+/// Returns when a tool may start: nothing that a dead node ran for this agent goes on by then, and this node is in its cluster.
+async fn may_start(permit: Permit, tools_from: Option<tokio::time::Instant>) {
+    if let Some(from) = tools_from {
+        tokio::time::sleep_until(from).await;
+    }
+    permit.given().await;
 }

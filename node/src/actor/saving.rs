@@ -33,6 +33,8 @@ struct Attempt {
 pub enum Lost {
     #[error("another node holds the agent now")]
     StaleEpoch,
+    #[error("it was dropped")]
+    Dropped,
     #[error("what the agent decided cannot be saved: {0}")]
     Unsaved(AppendError),
 }

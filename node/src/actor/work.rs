@@ -81,6 +81,18 @@ impl Work {
         }
     }
 
+    /// Ends everything, and waits until nothing of it runs any more, processes of tools included.
+    pub async fn wind_up(&mut self) {
+        for running in self.running.values() {
+            running.cancel.cancel();
+            if running.kind != Kind::Tool {
+                running.task.abort();
+            }
+        }
+        let ended = async { while self.tasks.join_next().await.is_some() {} };
+        let _late = tokio::time::timeout(GRACE, ended).await;
+    }
+
     /// Answers in a tool's place if it does not.
     fn give_up_on(&mut self, ticket: Ticket, since: Instant) {
         let answer = self.tasks.spawn(async move {

@@ -29,10 +29,11 @@ impl Agent {
                 let tools = self.charter.spec.tools.clone();
                 self.changed(Event::ToolsChanged(ToolsChanged { added, removed, tools }), moment);
             }
-            Command::Model { model, card } => {
+            Command::Model { model, card, warning } => {
                 self.charter.spec.model = model.clone();
                 self.charter.card = card;
                 self.changed(Event::ModelChanged(ModelChanged { model }), moment);
+                warning.into_iter().for_each(|warning| self.record(Event::Warning(warning), moment));
             }
             Command::Record(event) => self.record(event, moment),
         }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use planck_common::{
     InputId, Seq,
     command::Mode,
-    event::{Event, InputKind},
+    event::{Event, InputKind, Warning},
     message::{Part, Sender},
     spec::ModelRef,
     usage::Usage,
@@ -101,9 +101,7 @@ pub enum CompactionResult {
 #[derive(Debug, Clone)]
 pub enum Command {
     /// End the running turn, keep what there is, go on with the inbox.
-    Abort {
-        reason: Option<String>,
-    },
+    Abort { reason: Option<String> },
     /// End the running turn, give unread inputs their outcome, and end. An agent of a session that closes comes back with it;
     /// one that is stopped `for_good` does not.
     Stop {
@@ -115,18 +113,14 @@ pub enum Command {
     /// Run a turn on the history as it is.
     Nudge,
     /// Start afresh from a summary.
-    Checkpoint {
-        summary: String,
-    },
+    Checkpoint { summary: String },
     /// The toolbox changed.
-    Tools {
-        added: Vec<String>,
-        removed: Vec<String>,
-        tools: Arc<[ToolSpec]>,
-    },
+    Tools { added: Vec<String>, removed: Vec<String>, tools: Arc<[ToolSpec]> },
     Model {
         model: ModelRef,
         card: ModelCard,
+        /// What whoever changed it should know.
+        warning: Option<Warning>,
     },
     /// Something for the log that needs no decision: `worker_exit`, `session_started`, `warning`, …
     Record(Event),

@@ -1,6 +1,7 @@
 //! The bus inside one process: embedded use, and tests. The same publisher stands in front of it; there are no peers beyond the hub.
 
 mod hub;
+mod records;
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,7 +20,7 @@ use tokio_util::{
 };
 use tracing::Span;
 
-pub use self::hub::MemoryHub;
+pub use self::{hub::MemoryHub, records::MemoryRecords};
 
 use super::{Answer, Bus, BusError, Delivery, Published, Serving, answering::Answering, outbox::Limits, publisher::Publisher};
 

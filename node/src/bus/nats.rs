@@ -2,6 +2,7 @@
 
 mod connect;
 mod link;
+mod records;
 mod request;
 mod serve;
 mod service;
@@ -21,6 +22,8 @@ use tokio_util::{
 };
 
 pub use connect::{NatsOptions, TlsOptions};
+
+pub use self::records::NatsRecords;
 
 use self::link::NatsLink;
 use super::{Answer, Bus, BusError, Delivery, Published, Serving, publisher::Publisher};
@@ -42,6 +45,11 @@ impl NatsBus {
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         let publisher = Publisher::start(link.clone(), options.prefix.clone(), options.limits, &tasks, stop.clone());
         Ok(Self { link, prefix: options.prefix, publisher, _tasks: tasks, _stop: stop.drop_guard() })
+    }
+
+    /// The registry's bucket of this cluster, over the same connection.
+    pub fn records(&self, replicas: usize) -> NatsRecords {
+        NatsRecords::new(self.link.clone(), self.prefix.registry(), replicas)
     }
 
     /// Publications that were forgotten because NATS was away or slow.

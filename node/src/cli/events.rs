@@ -3,6 +3,7 @@
 use clap::Args;
 use futures_util::StreamExt as _;
 use planck_common::{envelope::Envelope, subject::Topic};
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::{
     exit::{Exit, Usage},
@@ -25,14 +26,18 @@ pub struct Watch {
 impl Watch {
     pub async fn perform(self, place: &Place) -> anyhow::Result<Exit> {
         let config = place.config()?;
+        let subject = self.subject.unwrap_or_else(|| Topic::AllSessions.to_string());
+        if subject.split('.').any(|word| word.is_empty() || word.contains(char::is_whitespace)) {
+            return Err(Usage(format!("`{subject}` is no subject; write words with dots between, as in `agent.>`")).into());
+        }
         let bus = link::to_nats(&config, "planck events").await?;
         let bus = bus.ok_or_else(|| Usage("nothing is published without NATS; set NATS_URL".into()))?;
-        let subject = self.subject.unwrap_or_else(|| Topic::AllSessions.to_string());
+        let mut interrupted = signal(SignalKind::interrupt())?;
         let mut published = bus.subscribe(&subject).await?;
         loop {
             let delivery = tokio::select! {
                 delivery = published.next() => delivery,
-                interrupt = tokio::signal::ctrl_c() => interrupt.map(|()| None)?,
+                _ = interrupted.recv() => None,
             };
             let Some(delivery) = delivery else { return Ok(Exit::Done) };
             say(&line(&delivery, self.json, Style::of_stdout().width))?;

@@ -1,11 +1,13 @@
 //! How a command ended: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 cannot reach NATS or the database.
 
-use std::{fmt, io, process::ExitCode};
+use std::{io, process::ExitCode};
 
 use planck_common::reply::Code;
 use planck_sidecar::conform;
 
-use crate::{bus::BusError, client::ClientError, config::Problems, node::AssemblyError, store::StoreError};
+use crate::{
+    bus::BusError, client::ClientError, cluster::thread::JoinError, config::Problems, node::AssemblyError, store::StoreError,
+};
 
 /// A command that came to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,16 +18,14 @@ pub enum Exit {
 }
 
 /// What the person has to write differently.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
 pub struct Usage(pub String);
 
-impl fmt::Display for Usage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Usage {}
+/// What is not there under the name the person gave.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct NotFound(pub String);
 
 /// The code for the shell; an error is told here, once.
 pub fn code(done: anyhow::Result<Exit>) -> ExitCode {
@@ -49,6 +49,9 @@ fn number(error: &anyhow::Error) -> u8 {
     if error.is::<Usage>() || error.is::<Problems>() {
         return 2;
     }
+    if error.is::<NotFound>() {
+        return 3;
+    }
     if let Some(error) = error.downcast_ref::<conform::Error>() {
         return of_check(error);
     }
@@ -62,7 +65,8 @@ fn number(error: &anyhow::Error) -> u8 {
         Some(AssemblyError::Bus(_)) => 4,
         Some(AssemblyError::Store(error)) => of_store(error),
         Some(AssemblyError::Config(_)) => 2,
-        Some(AssemblyError::Threads(_)) => 1,
+        Some(AssemblyError::Join(JoinError::TooLate)) => 4,
+        Some(AssemblyError::Threads(_) | AssemblyError::Join(_)) => 1,
         None if error.is::<BusError>() => 4,
         None => 1,
     }

@@ -52,7 +52,10 @@ impl Node {
 async fn serve(config: &Config) -> anyhow::Result<Exit> {
     let mut signals = Signals::listen()?;
     let running = Box::pin(node::open(config)).await?;
-    signals.next().await;
+    tokio::select! {
+        () = signals.next() => {}
+        why = running.must_end() => anyhow::bail!("node {} is out of its cluster and stopped everything: {why}", running.node().id()),
+    }
     tracing::info!("leaving; a second signal stops at once");
     tokio::select! {
         () = running.shut_down() => Ok(Exit::Done),

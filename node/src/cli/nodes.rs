@@ -4,7 +4,7 @@ use clap::Subcommand;
 use planck_common::command::{NodeInfo, NodeState};
 
 use super::{
-    exit::{Exit, Usage},
+    exit::{Exit, NotFound, Usage},
     link::Link,
     output::{Output, say},
     place::Place,
@@ -96,7 +96,7 @@ fn row(node: &NodeInfo) -> Vec<String> {
 async fn find(client: &Client, name: &str) -> anyhow::Result<NodeInfo> {
     let nodes = client.nodes().await?.nodes;
     let mut fit = nodes.into_iter().filter(|node| *node.id == *name || node.name == name);
-    let first = fit.next().ok_or_else(|| Usage(format!("no node {name}; `planck nodes ls` lists them")))?;
+    let first = fit.next().ok_or_else(|| NotFound(format!("no node {name}; `planck nodes ls` lists them")))?;
     match fit.next() {
         Some(_) => Err(Usage(format!("several nodes are called {name}; name one by its id")).into()),
         None => Ok(first),

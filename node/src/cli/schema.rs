@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::Value;
 
 use super::{
-    exit::{Exit, Usage},
+    exit::{Exit, NotFound},
     output,
 };
 
@@ -34,7 +34,7 @@ impl Schema {
         match self.name {
             Some(name) => {
                 let schema = schemas.get(&name);
-                output::json(schema.ok_or_else(|| Usage(format!("no schema {name}; `planck schema` lists them")))?)?;
+                output::json(schema.ok_or_else(|| NotFound(format!("no schema {name}; `planck schema` lists them")))?)?;
             }
             None if self.all => output::json(&schemas)?,
             None => output::say(&schemas.keys().map(|name| format!("{name}\n")).collect::<String>())?,

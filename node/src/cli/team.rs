@@ -6,7 +6,7 @@ use clap::Subcommand;
 use planck_common::command::Start;
 
 use super::{
-    exit::{Exit, Usage},
+    exit::{Exit, NotFound},
     link::Link,
     output::{Output, say},
     place::Place,
@@ -105,7 +105,7 @@ fn validate(config: &Config, teams: Vec<String>) -> anyhow::Result<Exit> {
 fn file(config: &Config, team: &str) -> anyhow::Result<PathBuf> {
     let path = Path::new(team);
     let found = if path.exists() { Some(path.to_path_buf()) } else { team::find(&folders(&config.teams.dirs), team) };
-    Ok(found.ok_or_else(|| Usage(format!("no template {team}; `planck team ls` lists them")))?)
+    Ok(found.ok_or_else(|| NotFound(format!("no template {team}; `planck team ls` lists them")))?)
 }
 
 /// Loads a template and resolves its members as a start on this machine would. Models are left out where none is configured.

@@ -48,6 +48,7 @@ fn exit_codes() {
         (anyhow::anyhow!("any"), 1),
         (refused(Code::Busy), 1),
         (exit::Usage("how".into()).into(), 2),
+        (exit::NotFound("who".into()).into(), 3),
         (crate::config::Problems(Vec::new()).into(), 2),
         (refused(Code::NotFound), 3),
         (refused(Code::Unavailable), 4),

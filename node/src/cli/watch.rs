@@ -5,6 +5,7 @@ mod turns;
 use std::time::Duration;
 
 use planck_common::{InputId, Seq, SessionId, command::AgentState, event::json};
+use tokio::signal::unix::{SignalKind, signal};
 use turns::Turns;
 
 use super::{
@@ -73,6 +74,8 @@ pub async fn watch(client: &Client, session: &SessionId, from: Seq, until: &Unti
     if let Sink::Screen(screen) = sink {
         client.session(session).await?.agents.iter().for_each(|agent| screen.know(&agent.id, &agent.name));
     }
+    // One listener for all rounds: an interrupt that comes between two is not lost.
+    let mut interrupted = signal(SignalKind::interrupt())?;
     let mut interrupts = 0;
     let mut turns = match until {
         Until::Answered(prompt) => Some(Turns::of(prompt.clone())),
@@ -94,8 +97,7 @@ pub async fn watch(client: &Client, session: &SessionId, from: Seq, until: &Unti
                     return Ok(resting.unwrap_or(Exit::Done));
                 }
             }
-            interrupt = tokio::signal::ctrl_c() => {
-                interrupt?;
+            _ = interrupted.recv() => {
                 interrupts += 1;
                 if interrupts > 1 || matches!(until, Until::Interrupted) {
                     sink.rest()?;

@@ -1,47 +1,40 @@
 //! The heartbeat a node publishes on `node.<node>`.
 
-use std::{sync::Arc, time::Duration};
+use planck_common::{NodeId, PROTOCOL_VERSION, Timestamp, node::Heartbeat, registry::NodeRecord};
 
-use planck_common::{PROTOCOL_VERSION, Timestamp, event::json, node::Heartbeat, subject::Topic};
-use tokio::time::{MissedTickBehavior, interval};
-use tokio_util::sync::CancellationToken;
-
-use crate::node::Node;
-
-const EVERY: Duration = Duration::from_millis(500);
-
-/// The subject of all nodes' heartbeats.
-pub fn everybody() -> String {
-    Topic::AllNodes.to_string()
+/// How much a node has to do.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Load {
+    pub agents: u32,
+    /// Agents with an open turn.
+    pub running: u32,
 }
 
-/// Beats until told to stop.
-pub(crate) async fn beat(node: Arc<Node>, stop: CancellationToken) {
-    let subject = Topic::Node(node.id()).to_string();
-    let mut ticks = interval(EVERY);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut seq = 0;
-    while stop.run_until_cancelled(ticks.tick()).await.is_some() {
-        seq += 1;
-        node.bus().publish(subject.clone(), json(&heartbeat(&node, seq)).into());
-    }
+/// What a heartbeat tells beside its number.
+pub(super) struct Beat<'a> {
+    pub node: &'a NodeId,
+    pub record: &'a NodeRecord,
+    pub load: Load,
+    pub draining: bool,
+    pub suspended: bool,
 }
 
-fn heartbeat(node: &Node, seq: u64) -> Heartbeat {
-    let info = node.info();
-    Heartbeat {
-        v: PROTOCOL_VERSION,
-        node_id: info.id,
-        name: info.name,
-        seq,
-        at: Timestamp::now(),
-        agents: info.agents,
-        running: info.running,
-        capacity: info.capacity,
-        cpu: load_average(),
-        rss_bytes: resident_bytes(),
-        draining: false,
-        suspended: false,
+impl Beat<'_> {
+    pub fn numbered(&self, seq: u64) -> Heartbeat {
+        Heartbeat {
+            v: PROTOCOL_VERSION,
+            node_id: self.node.clone(),
+            name: self.record.name.clone(),
+            seq,
+            at: Timestamp::now(),
+            agents: self.load.agents,
+            running: self.load.running,
+            capacity: self.record.capacity,
+            cpu: load_average(),
+            rss_bytes: resident_bytes(),
+            draining: self.draining,
+            suspended: self.suspended,
+        }
     }
 }
 

@@ -1,53 +1,41 @@
-//! Which nodes are alive, as far as this one can tell: by what the store can judge itself, else by their heartbeats.
+//! Which nodes are alive: in a cluster a node is gone when the registry says so, or when the store knows that its process ended.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use futures_util::{StreamExt, stream::BoxStream};
-use planck_common::{NodeId, node::Heartbeat};
+use planck_common::NodeId;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
-use crate::{bus::Delivery, store::SessionStore};
+use super::census::Census;
+use crate::store::SessionStore;
 
-/// A node that was not heard for so long is taken for dead.
+/// A node is not called alive that was silent for so long. Without a cluster, who else there was is known to be dead then.
 pub const SILENCE: Duration = Duration::from_secs(5);
 
 pub struct Liveness {
     own: NodeId,
     store: Arc<dyn SessionStore>,
-    /// Silence counts only from here.
+    /// `None`: this node works alone.
+    census: Option<Arc<Census>>,
     since: Instant,
-    heard: Mutex<HashMap<NodeId, Instant>>,
 }
 
 impl Liveness {
-    pub fn new(own: NodeId, store: Arc<dyn SessionStore>) -> Self {
-        Self { own, store, since: Instant::now(), heard: Mutex::default() }
+    pub fn new(own: NodeId, store: Arc<dyn SessionStore>, census: Option<Arc<Census>>) -> Self {
+        Self { own, store, census, since: Instant::now() }
     }
 
-    /// Hears heartbeats until told to stop.
-    pub async fn listen(&self, mut heard: BoxStream<'static, Delivery>, stop: CancellationToken) {
-        while let Some(Some(Delivery { payload, .. })) = stop.run_until_cancelled(heard.next()).await {
-            if let Ok(Heartbeat { node_id, .. }) = serde_json::from_slice(&payload) {
-                let mut heard = self.heard();
-                heard.retain(|_, at| at.elapsed() < SILENCE);
-                heard.insert(node_id, Instant::now());
-            }
-        }
-    }
-
-    /// Whether a node lives. One that could not have been heard yet is taken for alive.
+    /// Whether a node lives. One that nobody can judge yet is taken for alive, and in a cluster its peers find out.
     pub async fn is_alive(&self, node: &NodeId) -> bool {
         if *node == self.own {
             return true;
         }
+        let registered = self.census.as_ref().and_then(|census| census.is_gone(node));
+        if registered == Some(true) {
+            return false;
+        }
         match self.store.node_lives(node).await {
             Ok(Some(lives)) => lives,
-            Ok(None) => self.since.elapsed() < SILENCE || self.hears(node),
+            Ok(None) => registered == Some(false) || self.is_unjudged(node),
             Err(error) => {
                 tracing::debug!(%node, %error, "cannot judge the node; it is taken for alive");
                 true
@@ -55,18 +43,19 @@ impl Liveness {
         }
     }
 
-    /// The nodes that are heard, this one among them.
+    fn is_unjudged(&self, node: &NodeId) -> bool {
+        match &self.census {
+            Some(census) => {
+                census.ask_about(node);
+                true
+            }
+            None => self.since.elapsed() < SILENCE,
+        }
+    }
+
+    /// The nodes that are heard, this one among them. What others hold is looked at one by one.
     pub fn alive(&self) -> Vec<NodeId> {
-        let heard = self.heard();
-        let others = heard.iter().filter(|(_, at)| at.elapsed() < SILENCE).map(|(node, _)| node.clone());
-        others.chain([self.own.clone()]).collect()
-    }
-
-    fn hears(&self, node: &NodeId) -> bool {
-        self.heard().get(node).is_some_and(|at| at.elapsed() < SILENCE)
-    }
-
-    fn heard(&self) -> MutexGuard<'_, HashMap<NodeId, Instant>> {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+        let others = self.census.iter().flat_map(|census| census.present(SILENCE));
+        others.filter(|node| *node != self.own).chain([self.own.clone()]).collect()
     }
 }

@@ -163,6 +163,10 @@ fn times(cluster: &Cluster) -> Vec<Broken> {
         at_least("sweep", cluster.sweep, 1, ("1s", Period::seconds(1)), "sweeps would load the database"),
     ];
     let mut broken: Vec<Broken> = rules.into_iter().filter_map(AtLeast::check).collect();
+    if cluster.proof_limit.0 <= cluster.proof_fresh.0 {
+        let what = "not above `cluster.proof_fresh`: a node would be suspended before it stops judging others";
+        broken.push(Broken::new("cluster.proof_limit", what, format!("write more than {}", cluster.proof_fresh)));
+    }
     if cluster.echo_limit.0 >= cluster.suspicion.0 {
         let what = "not below `cluster.suspicion`: a node would work on after its peers gave it up";
         broken.push(Broken::new("cluster.echo_limit", what, format!("write less than {}", cluster.suspicion)));

@@ -196,6 +196,8 @@ fn unsafe_times_are_refused() {
         let name = format!("PLANCK_CLUSTER_{key}");
         assert!(Place::new().load(&[(&name, time)]).is_err(), "{key} = {time}");
     }
+    let late = [("PLANCK_CLUSTER_PROOF_FRESH", "20s"), ("PLANCK_CLUSTER_PROOF_LIMIT", "15s")];
+    assert!(Place::new().load(&late).is_err(), "a judge that should be suspended");
 }
 
 #[test]

@@ -1,40 +1,47 @@
 //! `cmd.agent.<agent>.*`: done here, or relayed to the node that hosts the agent.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use planck_common::{
-    NodeId,
     command::{
-        AgentInfo, AgentState, AgentStateNow, AgentVerb, Because, ChangeModel, Empty, Model, NodeVerb, Relay, SavedAt,
-        SessionState, SetCheckpoint, Snapshot, ToolName, Tools,
+        AgentInfo, AgentState, AgentStateNow, AgentVerb, Because, ChangeModel, Empty, Model, SavedAt, SessionState,
+        SetCheckpoint, Snapshot, ToolName, Tools,
     },
-    event::json,
-    reply::{self, Refusal, ReplyError},
+    reply::Refusal,
     spec::ModelRef,
-    subject::Address,
 };
-use serde_json::value::RawValue;
 
-use super::{Reply, ok, read};
+use super::{Came, Reply, ok, read};
 use crate::{
     actor::{Change, host::NotHere, mail::Changed},
     agent::Command,
     node::Node,
+    session::Hop,
     store::{AgentRecord, SessionRecord},
 };
 
-/// How long the hosting node has for a relayed command; an abort waits for processes to end.
-const RELAY: Duration = Duration::from_secs(10);
-
-pub(super) async fn one(node: &Arc<Node>, agent: &str, verb: AgentVerb, address: &Address, body: &[u8]) -> Reply {
+pub(super) async fn one(node: &Arc<Node>, agent: &str, verb: AgentVerb, came: &Came<'_>) -> Reply {
     let agent = node.find_agent(agent).await?;
     if node.host().has(&agent.id) || verb == AgentVerb::Prompt {
-        here(node, &agent, verb, body).await
-    } else if verb == AgentVerb::Info {
-        read(body).and_then(|Empty {}| ok(recorded(node, &agent)))
-    } else {
-        elsewhere(node, &agent, verb, address, body).await
+        return here(node, &agent, verb, came.body).await;
     }
+    if verb == AgentVerb::Info {
+        return info(node, &agent, came).await;
+    }
+    match node.elsewhere(&agent) {
+        Some(host) => came.pass_on(node, host).await,
+        None => unheld(node, &agent, verb, came).await,
+    }
+}
+
+/// As its host tells; as the store knows it where that is being replaced, or nobody holds it.
+async fn info(node: &Node, agent: &AgentRecord, came: &Came<'_>) -> Reply {
+    let Empty {} = read(came.body)?;
+    let told = match came.hop {
+        Hop::First => node.look_at(agent).await,
+        Hop::Last => None,
+    };
+    ok(told.unwrap_or_else(|| recorded(node, agent)))
 }
 
 async fn here(node: &Arc<Node>, agent: &AgentRecord, verb: AgentVerb, body: &[u8]) -> Reply {
@@ -89,26 +96,19 @@ async fn change(node: &Arc<Node>, agent: &AgentRecord, change: Change) -> Result
     node.host().change(&agent.id, change).await.map_err(moved)?
 }
 
-/// An agent another node holds is asked there; one nobody holds is taken up here first, unless it rests in a closed session
-/// and is only looked at or told to rest.
-async fn elsewhere(node: &Arc<Node>, agent: &AgentRecord, verb: AgentVerb, address: &Address, body: &[u8]) -> Reply {
-    let host = match &agent.node {
-        Some(host) if host != node.id() => {
-            node.check_reach(agent).await?;
-            host
-        }
-        Some(_) | None => {
-            let session = node.find_session(&agent.session).await?;
-            if session.state == SessionState::Closed
-                && let Some(reply) = at_rest(node, agent, &session, verb, body).await
-            {
-                return reply;
-            }
-            node.take_up(&session, "commanded").await?;
-            return here(node, agent, verb, body).await;
-        }
-    };
-    relay(node, host, address, body).await
+/// An agent nobody holds is taken up first, unless it rests in a closed session and is only looked at or told to rest.
+async fn unheld(node: &Arc<Node>, agent: &AgentRecord, verb: AgentVerb, came: &Came<'_>) -> Reply {
+    let session = node.find_session(&agent.session).await?;
+    if session.state == SessionState::Closed
+        && let Some(reply) = at_rest(node, agent, &session, verb, came.body).await
+    {
+        return reply;
+    }
+    if let Some(host) = node.host_of(&session).await? {
+        return came.pass_on(node, &host).await;
+    }
+    node.take_up(&session, "commanded").await?;
+    here(node, agent, verb, came.body).await
 }
 
 /// What is answered without opening the closed session that the agent rests in.
@@ -134,24 +134,7 @@ async fn at_rest(node: &Node, agent: &AgentRecord, session: &SessionRecord, verb
 
 async fn stop(node: &Node, agent: &AgentRecord, reason: Option<String>) -> Reply {
     let reason = reason.unwrap_or_else(|| "stopped".into());
-    ok(AgentStateNow { state: node.stop_agent(agent, &reason).await? })
-}
-
-async fn relay(node: &Node, host: &NodeId, address: &Address, body: &[u8]) -> Reply {
-    let inner: Box<RawValue> = match body {
-        [] => RawValue::from_string("{}".into()),
-        body => serde_json::from_slice(body),
-    }
-    .map_err(|error| Refusal::bad_request(format!("the body cannot be read: {error}")))?;
-    let word = json(&Relay { subject: address.to_string(), body: inner });
-    let to = Address::node(host, NodeVerb::Relay.name());
-    let answer = node.bus().request(&to, word.into(), RELAY).await;
-    let answer = answer.map_err(|error| Refusal::unavailable(format!("the agent's node {host} does not answer: {error}")))?;
-    match reply::decode::<Box<RawValue>>(&answer) {
-        Ok(ok) => Ok(ok.get().to_owned()),
-        Err(ReplyError::Refused(refusal)) => Err(refusal),
-        Err(error) => Err(Refusal::unavailable(format!("the agent's node {host}: {error}"))),
-    }
+    ok(AgentStateNow { state: node.stop_agent_here(agent, &reason).await? })
 }
 
 /// What the store knows of an agent whose host is not asked.

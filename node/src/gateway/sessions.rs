@@ -7,21 +7,27 @@ use planck_common::command::{
     SessionVerb, SessionsVerb,
 };
 
-use super::{Reply, ok, read};
+use super::{Came, Reply, ok, read};
 use crate::{
     node::Node,
+    session::Hop,
     store::{AgentRecord, SessionRecord},
 };
 
-pub(super) async fn all(node: &Arc<Node>, verb: SessionsVerb, body: &[u8]) -> Reply {
+pub(super) async fn all(node: &Arc<Node>, hop: Hop, verb: SessionsVerb, body: &[u8]) -> Reply {
     match verb {
-        SessionsVerb::Start => ok(node.start_session(read(body)?).await?),
+        SessionsVerb::Start => ok(node.start_session(read(body)?, hop).await?),
         SessionsVerb::List => ok(node.store().sessions(read(body)?).await?),
     }
 }
 
-pub(super) async fn one(node: &Arc<Node>, session: &str, verb: SessionVerb, body: &[u8]) -> Reply {
-    let session = node.find_session(session).await?;
+pub(super) async fn one(node: &Arc<Node>, session: &str, verb: SessionVerb, came: &Came<'_>) -> Reply {
+    let (session, body) = (node.find_session(session).await?, came.body);
+    if is_its_hosts(verb)
+        && let Some(host) = node.host_of(&session).await?
+    {
+        return came.pass_on(node, &host).await;
+    }
     match verb {
         SessionVerb::Prompt => prompt(node, &session, read(body)?).await,
         SessionVerb::Events => events(node, &session, read(body)?).await,
@@ -32,7 +38,7 @@ pub(super) async fn one(node: &Arc<Node>, session: &str, verb: SessionVerb, body
         }
         SessionVerb::Abort => {
             let Because { .. } = read(body)?;
-            ok(Aborted { aborted: node.abort_session(&session).await? })
+            ok(Aborted { aborted: node.abort_session(&session, came.hop).await? })
         }
         SessionVerb::Rewind => {
             let Rewind { to } = read(body)?;
@@ -41,6 +47,14 @@ pub(super) async fn one(node: &Arc<Node>, session: &str, verb: SessionVerb, body
         SessionVerb::Resume => ok(node.resume(&session, &reason(body, "resumed")?).await?),
         SessionVerb::Close => ok(SessionStateNow { state: node.close(&session, &reason(body, "closed")?).await? }),
         SessionVerb::Delete => ok(Removed { removed: node.delete(&session, &reason(body, "deleted")?).await? }),
+    }
+}
+
+/// Whether only the node that holds the session's lead can do it.
+fn is_its_hosts(verb: SessionVerb) -> bool {
+    match verb {
+        SessionVerb::Rewind | SessionVerb::Resume | SessionVerb::Close | SessionVerb::Delete => true,
+        SessionVerb::Prompt | SessionVerb::Events | SessionVerb::Messages | SessionVerb::Info | SessionVerb::Abort => false,
     }
 }
 

@@ -5,7 +5,7 @@ mod models;
 mod store;
 mod tools;
 
-use std::{collections::BTreeSet, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
 
 use tools::Workshop;
 
@@ -15,11 +15,12 @@ pub(crate) use tools::sandbox;
 
 use planck_common::{NodeId, subject::Prefix};
 
-use super::{Foundations, Node, NodeSettings, Running, Teams};
+use super::{Foundations, Joining, Node, NodeSettings, Running, Teams};
 use crate::{
     actor::runtimes::Runtimes,
     agent, bus,
     bus::{Bus, BusError, MemoryBus, MemoryHub, NatsBus, NatsOptions},
+    cluster::{registry::Registry, thread::JoinError},
     compact,
     config::Config,
     llm::{self, Llm},
@@ -27,10 +28,8 @@ use crate::{
     skill::Skills,
     store::StoreError,
     team::{Context, KnownModels},
+    tools::Heart,
 };
-
-/// An agent idle for so long leaves memory.
-const PARK_AFTER: Duration = Duration::from_secs(60);
 
 /// Why a node could not be built: what is wrong, and the way out.
 #[derive(Debug, thiserror::Error)]
@@ -41,25 +40,35 @@ pub enum AssemblyError {
     Bus(#[from] BusError),
     #[error(transparent)]
     Store(#[from] StoreError),
+    #[error(transparent)]
+    Join(JoinError),
     #[error("cannot start the agents' threads: {0}")]
     Threads(std::io::Error),
 }
 
 /// Builds a node and puts it into service; on the memory bus where no NATS is configured.
 pub async fn open(config: &Config) -> Result<Running, AssemblyError> {
-    let bus: Arc<dyn Bus> = match nats(config)? {
-        Some(options) => Arc::new(NatsBus::connect(options).await?),
-        None => Arc::new(MemoryBus::new(Arc::new(MemoryHub::default()))),
-    };
-    open_on(config, bus).await
+    match nats(config)? {
+        Some(options) => {
+            let bus = NatsBus::connect(options).await?;
+            let registry = Registry::new(Arc::new(bus.records(config.nats.replicas as usize)));
+            assemble(config, Arc::new(bus), Some(registry)).await
+        }
+        None => open_on(config, Arc::new(MemoryBus::new(Arc::new(MemoryHub::default())))).await,
+    }
 }
 
-/// The same on a bus that is there.
+/// The same on a bus that is there, alone.
 pub async fn open_on(config: &Config, bus: Arc<dyn Bus>) -> Result<Running, AssemblyError> {
+    assemble(config, bus, None).await
+}
+
+async fn assemble(config: &Config, bus: Arc<dyn Bus>, registry: Option<Registry>) -> Result<Running, AssemblyError> {
     let id = NodeId::mint();
     let store = store::open(config, &id).await?;
     let models = Arc::new(Llm::new(models::options(config)));
     let Workshop { catalogue, skills, heart } = tools::build(config).await?;
+    let joining = joining(config, heart, registry)?;
     let foundations = Foundations {
         workspaces: Workspaces::new(config.workspaces.0.clone(), &host_name()),
         teams: Teams { context: teams(config, &skills, &models), dirs: folders(&config.teams.dirs) },
@@ -67,13 +76,20 @@ pub async fn open_on(config: &Config, bus: Arc<dyn Bus>) -> Result<Running, Asse
         settings: settings(config),
         tools: catalogue,
         skills,
-        heart,
+        joining,
         id,
         store,
         bus,
         models,
     };
-    Ok(Node::new(foundations).run().await?)
+    Node::new(foundations).run().await
+}
+
+/// What the node needs for its cluster; `None` where no NATS is configured.
+fn joining(config: &Config, heart: Option<Heart>, registry: Option<Registry>) -> Result<Option<Joining>, AssemblyError> {
+    let replicas = config.nats.replicas as usize;
+    let joining = |((nats, heart), registry)| Joining { nats, replicas, times: config.cluster.clone(), registry, heart };
+    Ok(nats(config)?.zip(heart).zip(registry).map(joining))
 }
 
 /// How to reach NATS; `None` where it is not configured.
@@ -96,19 +112,12 @@ pub fn nats(config: &Config) -> Result<Option<NatsOptions>, AssemblyError> {
     }))
 }
 
-/// The folders of a setting, `~` resolved. One that is named twice, as the project's and the user's are in the home
+/// The folders of a setting. One that is named twice, as the project's and the user's are in the home
 /// folder, is one.
 pub(crate) fn folders(dirs: &[PathBuf]) -> Vec<PathBuf> {
     let mut known = BTreeSet::new();
-    let is_new = |dir: &PathBuf| known.insert(std::path::absolute(dir).unwrap_or_else(|_| dir.clone()));
-    dirs.iter().map(|dir| expand(dir)).filter(is_new).collect()
-}
-
-fn expand(path: &std::path::Path) -> PathBuf {
-    match (path.strip_prefix("~"), std::env::var_os("HOME")) {
-        (Ok(rest), Some(home)) => PathBuf::from(home).join(rest),
-        _ => path.to_path_buf(),
-    }
+    let is_new = |dir: &&PathBuf| known.insert(std::path::absolute(dir).unwrap_or_else(|_| dir.to_path_buf()));
+    dirs.iter().filter(is_new).cloned().collect()
 }
 
 fn teams(config: &Config, skills: &Skills, models: &Llm) -> Context {
@@ -127,7 +136,8 @@ fn teams(config: &Config, skills: &Skills, models: &Llm) -> Context {
 fn runtimes(config: &Config) -> Result<Runtimes, AssemblyError> {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let threads = config.node.threads.map_or(cores, |threads| threads as usize);
-    Runtimes::start(threads, || llm::client(&llm::ClientOptions::default())).map_err(AssemblyError::Threads)
+    let client = llm::ClientOptions { connect: config.providers.connect_timeout.0, ..llm::ClientOptions::default() };
+    Runtimes::start(threads, || llm::client(&client)).map_err(AssemblyError::Threads)
 }
 
 fn settings(config: &Config) -> NodeSettings {
@@ -143,9 +153,10 @@ fn settings(config: &Config) -> NodeSettings {
         },
         session_limits: config.limits.of_session(),
         calls: tools::bounds(config),
-        park_after: PARK_AFTER,
+        park_after: config.node.park_after.0,
         retention: config.store.retention.as_ref().map(|period| period.0),
         drain_timeout: config.node.drain_timeout.0,
+        sweep_every: config.cluster.sweep.0,
     }
 }
 

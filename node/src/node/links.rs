@@ -1,11 +1,14 @@
 //! How agents of this node reach others: in this process, or by a word to the node that hosts them.
 
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 
 use planck_common::{AgentId, InputId};
 
 use super::Node;
-use crate::actor::parts::{Identity, Links};
+use crate::actor::{
+    Hosting,
+    parts::{Identity, Links},
+};
 
 pub(super) struct NodeLinks(Weak<Node>);
 
@@ -16,10 +19,15 @@ impl NodeLinks {
 }
 
 impl Links for NodeLinks {
-    fn settled(&self, _identity: &Identity, inputs: Vec<(InputId, Option<AgentId>)>) {
+    fn settled(&self, identity: &Identity, inputs: Vec<(InputId, Option<AgentId>)>) {
         let Some(node) = self.0.upgrade() else { return };
-        for (input, _asker) in inputs {
+        for (input, asker) in inputs {
             node.waiters().settle(&input);
+            if let Some(asker) = asker.filter(|asker| !node.host().has(asker)) {
+                let (session, tasks) = (identity.session.id.clone(), node.tasks().clone());
+                let node = Arc::clone(&node);
+                tasks.spawn(async move { node.tell_answered(&session, &asker, input).await });
+            }
         }
     }
 
@@ -32,5 +40,17 @@ impl Links for NodeLinks {
                 node.wake(&session, &agent).await;
             }
         });
+    }
+
+    fn arrived(&self, hosting: &Hosting) {
+        if let Some(node) = self.0.upgrade() {
+            node.agent_is_here(hosting);
+        }
+    }
+
+    fn departed(&self, hosting: &Hosting) {
+        if let Some(node) = self.0.upgrade() {
+            node.agent_is_gone(hosting);
+        }
     }
 }

@@ -4,24 +4,27 @@ use std::time::Duration;
 
 use planck_common::{
     AgentId, InputId, NodeId, SessionId,
-    command::{NodeVerb, Wake},
+    command::{Because, Empty, NodeVerb, SessionState, SessionVerb, Wake},
     event::json,
-    reply::{self, Code, Refusal},
+    reply::{Code, Refusal},
     subject::Address,
 };
 
 use crate::{
-    actor::Verdict,
-    agent::Arrival,
+    actor::{Hosting, Opening, Verdict, host::NotHere},
+    agent::{Arrival, OpenTurn},
     node::Node,
-    store::{AgentRecord, NewInput},
+    store::{AgentRecord, InputRecord, NewInput},
 };
 
 /// How long another node has to say that it heard.
 const WAKE: Duration = Duration::from_secs(2);
 
+/// How long the node of a lead has to take up an agent nobody holds.
+const ROUSE: Duration = Duration::from_secs(5);
+
 impl Node {
-    /// Tells the agent's host of an input that was just put; takes the session up where nobody holds the agent.
+    /// Tells the agent's host of an input that was just put; sees to it that an agent nobody holds is taken up.
     pub(crate) async fn deliver(&self, agent: &AgentRecord, node: Option<NodeId>, input: &NewInput) -> Result<Verdict, Refusal> {
         if let Ok(verdict) = self.host().arrive(&agent.id, Arrival::from(input.clone())).await {
             return Ok(verdict);
@@ -30,8 +33,7 @@ impl Node {
             Some(node) if node != *self.id() => self.wake_there(&node, &agent.session, &agent.id, &input.id).await,
             // Held here by the record, yet not in the host: it is being stopped or started; the sweep finds what waits.
             Some(_) | None => {
-                let session = self.find_session(&agent.session).await?;
-                self.take_up(&session, "prompted").await?;
+                self.rouse(&agent.session, &agent.id, input.sender.is_none(), "prompted").await?;
                 Ok(Verdict::Taken)
             }
         }
@@ -44,15 +46,9 @@ impl Node {
         }
         let woken = async {
             let record = self.find_agent(agent).await?;
-            match record.node {
-                Some(node) if node != *self.id() => {
-                    let body = wake(session, agent, None);
-                    self.ask_node(&node, NodeVerb::Wake, body).await
-                }
-                Some(_) | None => {
-                    let session = self.find_session(session).await?;
-                    self.take_up(&session, "woken").await
-                }
+            match self.elsewhere(&record) {
+                Some(node) => self.send_wake(node, wake(session, agent)).await,
+                None => self.rouse(session, agent, false, "woken").await,
             }
         };
         let woken: Result<(), Refusal> = woken.await;
@@ -61,8 +57,96 @@ impl Node {
         }
     }
 
+    /// Tells an asker on another node that its question has its outcome. A word that is lost is healed: the asker looks.
+    pub(crate) async fn tell_answered(&self, session: &SessionId, asker: &AgentId, question: InputId) {
+        let told = async {
+            let record = self.find_agent(asker).await?;
+            match self.elsewhere(&record) {
+                Some(node) => self.send_wake(node, Wake { answered: Some(question), ..wake(session, asker) }).await,
+                None => Ok(()),
+            }
+        };
+        let told: Result<(), Refusal> = told.await;
+        if let Err(refusal) = told {
+            tracing::debug!(%asker, %refusal, "the asker did not hear of its answer; it looks by itself");
+        }
+    }
+
+    /// Tells a target on another node that a question was taken back, so that it no longer counts it.
+    pub(crate) async fn tell_withdrawn(&self, target: &AgentRecord, question: &InputId) {
+        let _ = match self.elsewhere(target) {
+            Some(node) => {
+                let word = Wake { input_id: Some(question.clone()), ..wake(&target.session, &target.id) };
+                self.send_wake(node, word).await.is_ok()
+            }
+            None => self.host().withdrawn(&target.id, question.clone()).await.is_ok(),
+        };
+    }
+
+    /// What a peer said: something of an agent changed in SQL.
+    pub(crate) async fn woken(&self, word: Wake) -> Result<(), Refusal> {
+        let Wake { session_id, agent_id, input_id, answered, exits } = word;
+        if let Some(answered) = &answered {
+            self.waiters().settle(answered);
+            return Ok(());
+        }
+        if exits {
+            return self.tell_exits(&session_id).await;
+        }
+        let input = match &input_id {
+            Some(input) => self.store().input(&session_id, input).await?,
+            None => None,
+        };
+        match self.hear(&agent_id, input).await {
+            Ok(Verdict::Taken) => Ok(()),
+            Ok(Verdict::Busy) => Err(Refusal::new(Code::Busy, "the agent is busy")),
+            Err(gone) => Err(Refusal::not_found(gone.to_string())),
+        }
+    }
+
+    async fn hear(&self, agent: &AgentId, input: Option<InputRecord>) -> Result<Verdict, NotHere> {
+        match input {
+            Some(InputRecord { id, outcome: Some(_), .. }) => self.host().withdrawn(agent, id).await.map(|()| Verdict::Taken),
+            Some(input) => self.host().arrive(agent, Arrival::from(input)).await,
+            None => {
+                self.catch_up(agent).await;
+                self.host().look(agent).await.map(|()| Verdict::Taken)
+            }
+        }
+    }
+
+    /// The history of an agent here may have been rewound, or its life ended, by the node of its lead.
+    async fn catch_up(&self, agent: &AgentId) {
+        let Some(hosting) = self.host().hosting(agent) else { return };
+        let Ok(Some(record)) = self.store().find_agent(agent).await else { return };
+        if record.epoch <= hosting.epoch {
+            return;
+        }
+        if record.is_there() && record.node.as_ref() == Some(self.id()) {
+            let opening = Opening { open_turn: OpenTurn::Close, ..Opening::default() };
+            self.host().start(Hosting { epoch: record.epoch, opening, ..hosting });
+        } else {
+            self.host().drop_agent(agent);
+        }
+    }
+
+    /// Sees to it that an agent nobody holds is held: by this node, else by that of its lead. A closed session is opened
+    /// only for who prompts it.
+    async fn rouse(&self, session: &SessionId, agent: &AgentId, may_open: bool, reason: &str) -> Result<(), Refusal> {
+        let record = self.find_session(session).await?;
+        if record.state == SessionState::Closed && !may_open {
+            return Ok(());
+        }
+        let Some(host) = self.host_of(&record).await? else { return self.take_up(&record, reason).await };
+        let (resume, why) = (SessionVerb::Resume.name(), json(&Because { reason: Some(reason.to_owned()) }));
+        if let Err(refusal) = self.relay(&host, &Address::session(session, resume), why.as_bytes(), ROUSE).await {
+            tracing::debug!(%agent, %host, %refusal, "the session's host did not take the agent up; its sweep will");
+        }
+        Ok(())
+    }
+
     async fn wake_there(&self, node: &NodeId, session: &SessionId, agent: &AgentId, input: &InputId) -> Result<Verdict, Refusal> {
-        match self.ask_node(node, NodeVerb::Wake, wake(session, agent, Some(input))).await {
+        match self.send_wake(node, Wake { input_id: Some(input.clone()), ..wake(session, agent) }).await {
             Ok(()) => Ok(Verdict::Taken),
             Err(refusal) if refusal.code == Code::Busy => Ok(Verdict::Busy),
             Err(refusal) => {
@@ -72,17 +156,11 @@ impl Node {
         }
     }
 
-    async fn ask_node(&self, node: &NodeId, verb: NodeVerb, body: String) -> Result<(), Refusal> {
-        let to = Address::node(node, verb.name());
-        let answer = self.bus().request(&to, body.into(), WAKE).await.map_err(|error| Refusal::unavailable(error.to_string()))?;
-        match reply::decode::<serde::de::IgnoredAny>(&answer) {
-            Ok(_) => Ok(()),
-            Err(reply::ReplyError::Refused(refusal)) => Err(refusal),
-            Err(error) => Err(Refusal::unavailable(error.to_string())),
-        }
+    pub(super) async fn send_wake(&self, node: &NodeId, word: Wake) -> Result<(), Refusal> {
+        self.ask_node(node, NodeVerb::Wake, json(&word), WAKE).await.map(|Empty {}| ())
     }
 }
 
-fn wake(session: &SessionId, agent: &AgentId, input: Option<&InputId>) -> String {
-    json(&Wake { session_id: session.clone(), agent_id: agent.clone(), input_id: input.cloned(), answered: None })
+pub(super) fn wake(session: &SessionId, agent: &AgentId) -> Wake {
+    Wake { session_id: session.clone(), agent_id: agent.clone(), input_id: None, answered: None, exits: false }
 }

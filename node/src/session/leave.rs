@@ -11,6 +11,9 @@ impl Node {
         if self.host().is_closed() {
             return Err(Refusal::unavailable(format!("node {} is leaving", self.id())));
         }
+        if self.is_suspended() {
+            return Err(Refusal::unavailable(format!("node {} is suspended: it does not reach its cluster", self.id())));
+        }
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! Prompts: durable in an inbox first, then taken up by whoever holds the agent, or by this node.
 
 use planck_common::{
-    InputId, Timestamp,
+    InputId, NodeId, Timestamp,
     command::{Accepted, Mode, Prompt},
     event::{InputKind, json},
     message::Part,
@@ -16,8 +16,8 @@ use crate::{
 
 impl Node {
     /// Without NATS nobody reaches an agent that another living process holds.
-    pub(crate) async fn check_reach(&self, agent: &AgentRecord) -> Result<(), Refusal> {
-        let Some(holder) = agent.node.as_ref().filter(|holder| self.settings().alone && *holder != self.id()) else {
+    pub(crate) async fn check_reach(&self, holder: Option<&NodeId>) -> Result<(), Refusal> {
+        let Some(holder) = holder.filter(|holder| self.settings().alone && *holder != self.id()) else {
             return Ok(());
         };
         match self.store().node_lives(holder).await? {
@@ -31,7 +31,7 @@ impl Node {
 
     /// Puts a prompt into an agent's inbox and sees to it that somebody takes it up.
     pub async fn prompt(&self, agent: &AgentRecord, prompt: Prompt) -> Result<Accepted, Refusal> {
-        self.check_reach(agent).await?;
+        self.check_reach(agent.node.as_ref()).await?;
         let mode = prompt.mode;
         let input = NewInput {
             id: prompt.prompt_id.clone().unwrap_or_else(InputId::mint),

@@ -1,27 +1,44 @@
 //! Starting a session: its team resolved, recorded with its first prompt in one transaction, and taken to work.
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc, time::Duration};
 
+use futures_util::future;
 use planck_common::{
     AgentId, InputId, SessionId, TeamId, Timestamp,
-    command::{Mode, Start, Started},
+    command::{HostAgent, Mode, SessionsVerb, Start, Started},
     event::{Event, InputKind, SessionStarted, json},
     message::Part,
     reply::Refusal,
     spec::{AgentSpec, SessionLimits, SessionSpec},
+    subject::{Address, Target},
 };
 
-use super::{excerpt, workspace::Chosen};
+use tokio::time::Instant;
+
+use super::{
+    close::AT_ONCE,
+    elsewhere::Hop,
+    excerpt,
+    place::{Homes, TRIES, is_of_that_node, wanted},
+    workspace::Chosen,
+};
 use crate::{
-    actor::{Hosting, Opening},
+    actor::{Hosting, Opening, parts::Facts},
+    cluster::placement::{self, Wanted},
     node::Node,
-    store::{Created, NewAgent, NewInput, NewSession, SessionRecord},
+    store::{AgentRecord, Created, NewAgent, NewInput, NewSession, SessionRecord},
     team,
 };
 
+/// How long another node has to start a session.
+const START: Duration = Duration::from_secs(15);
+
+/// The incarnation of a new session's lead.
+const FIRST: i64 = 1;
+
 impl Node {
-    /// Starts a session on this node; the same `session_id` again gives the same session.
-    pub async fn start_session(&self, mut request: Start) -> Result<Started, Refusal> {
+    /// Starts a session, led from this node if its lead fits here; the same `session_id` again gives the same session.
+    pub(crate) async fn start_session(&self, mut request: Start, hop: Hop) -> Result<Started, Refusal> {
         self.stays()?;
         if request.prompt.as_ref().is_some_and(|prompt| prompt.trim().is_empty()) {
             return Err(Refusal::bad_request("the prompt is empty"));
@@ -32,9 +49,15 @@ impl Node {
         {
             return Ok(started(&known, self, 0, request.prompt_id));
         }
-        let place = self.workspaces().choose(request.workspace.as_deref(), request.dir.as_deref())?;
-        let specs = self.team(&request, &place)?;
+        let workspace = self.workspaces().meant(request.workspace.as_deref(), request.dir.as_deref())?;
+        if !self.leads_in(&workspace, &request)? {
+            return self.start_elsewhere(request, &workspace, hop).await;
+        }
+        let place = self.workspaces().choose(Some(&workspace), request.dir.as_deref())?;
+        let dir = self.workspaces().place(&place.workspace, &place.dir)?.dir;
+        let specs = self.team(&request, &dir)?;
         let session = plan(request, place, specs, self.settings().session_limits)?;
+        let homes = self.homes(&workspace, &session.agents)?;
         let prompt = session.prompt.as_ref().map(|prompt| prompt.id.clone());
         let _alone = self.host().alone(&session.id).await?;
         let created = self.store().create(session, self.id()).await.inspect_err(|_| self.host().may_miss_agents());
@@ -43,28 +66,74 @@ impl Node {
             Created::Known(record) => (record, false),
         };
         if new {
-            self.host_all(&record).await.inspect_err(|_| self.host().may_miss_agents())?;
+            self.host_all(&record, &homes).await.inspect_err(|_| self.host().may_miss_agents())?;
         }
         Ok(started(&record, self, 0, prompt))
     }
 
+    /// Whether the lead of what is asked for fits this node. A node alone hosts what it can, and its turns say what it lacks.
+    fn leads_in(&self, workspace: &str, request: &Start) -> Result<bool, Refusal> {
+        if self.settings().alone {
+            return Ok(true);
+        }
+        let wanted = self.wants(workspace, request)?;
+        Ok(placement::choose(&[self.as_candidate()], &wanted, |_| 0).is_ok())
+    }
+
+    /// What the lead needs; which instructions its directory has does not matter for that.
+    fn wants(&self, workspace: &str, request: &Start) -> Result<Wanted, Refusal> {
+        let specs = self.team(request, Path::new("/"))?;
+        let lead = specs.first().ok_or_else(|| Refusal::bad_request("a team has a member"))?;
+        Ok(wanted(workspace, lead))
+    }
+
+    /// Has a node that fits the lead start the session. Its id is settled before, so that no two nodes start two.
+    async fn start_elsewhere(&self, mut request: Start, workspace: &str, hop: Hop) -> Result<Started, Refusal> {
+        let wanted = self.wants(workspace, &request)?;
+        let id = request.session_id.get_or_insert_with(SessionId::mint).clone();
+        let address = Address::new(Target::Sessions, SessionsVerb::Start.name());
+        let mut candidates = match hop {
+            Hop::First => self.peers(),
+            Hop::Last => Vec::new(),
+        };
+        candidates.push(self.as_candidate());
+        let mut refused = None;
+        for _ in 0..TRIES {
+            let chosen = match placement::choose(&candidates, &wanted, |below| fastrand::usize(..below)) {
+                Ok(chosen) => chosen.id.clone(),
+                Err(why) => return Err(refused.unwrap_or_else(|| why.into())),
+            };
+            match self.relay(&chosen, &address, json(&request).as_bytes(), START).await {
+                Ok(ok) => {
+                    return serde_json::from_str(&ok).map_err(|error| Refusal::unavailable(format!("node {chosen}: {error}")));
+                }
+                Err(refusal) if is_of_that_node(&refusal) => refused = Some(refusal),
+                Err(refusal) => return Err(refusal),
+            }
+            if let Some(known) = self.store().session(&id).await? {
+                return Ok(started(&known, self, 0, request.prompt_id));
+            }
+            candidates.retain(|candidate| candidate.id != chosen);
+        }
+        Err(refused.unwrap_or_else(|| Refusal::unavailable("no node could start the session; ask again")))
+    }
+
     /// Takes a session up wherever it lies.
-    pub async fn resume(&self, session: &SessionRecord, reason: &str) -> Result<Started, Refusal> {
+    pub(crate) async fn resume(&self, session: &SessionRecord, reason: &str) -> Result<Started, Refusal> {
         let before = session.head;
         self.take_up(session, reason).await?;
         let session = self.find_session(&session.id).await?;
         Ok(started(&session, self, before, None))
     }
 
-    fn team(&self, request: &Start, place: &Chosen) -> Result<Vec<AgentSpec>, Refusal> {
+    fn team(&self, request: &Start, dir: &Path) -> Result<Vec<AgentSpec>, Refusal> {
         let members = match (&request.team, &request.members) {
             (Some(_), Some(_)) => return Err(Refusal::bad_request("name a `team` or give `members`, not both")),
             (Some(name), None) => self.template(name)?.members,
             (None, members) => members.clone().unwrap_or_default(),
         };
-        let dir = self.workspaces().place(&place.workspace, &place.dir)?.dir;
         let source = request.team.clone().unwrap_or_else(|| "members".into());
-        team::resolve(&members, &self.context(source, &dir)).map_err(|errors| {
+        team::resolve(&members, &self.context(source, dir)).map_err(|errors| {
             let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
             Refusal::bad_request(errors.join("\n"))
         })
@@ -80,17 +149,52 @@ impl Node {
         team::load(&file).map_err(|errors| Refusal::bad_request(errors.to_string()))
     }
 
-    async fn host_all(&self, session: &SessionRecord) -> Result<(), Refusal> {
-        let facts = Arc::new(self.facts(session, 1)?);
-        for agent in self.members(&session.id).await? {
-            let mut opening = Opening::default();
-            if agent.id == session.spec.lead {
-                let (name, workspace) = (session.name.to_string(), session.spec.workspace.clone());
-                opening.events.push(Event::SessionStarted(SessionStarted { name, workspace }));
-            }
-            self.host().start(Hosting { session: Arc::clone(&facts), agent: agent.id, epoch: agent.epoch, opening });
+    /// Starts the agents of a new session, whose leases this node has: the lead here, the others where they are to be.
+    async fn host_all(&self, session: &SessionRecord, homes: &Homes) -> Result<(), Refusal> {
+        let facts = Arc::new(self.facts(session, FIRST)?);
+        self.raise_team(&facts).await?;
+        let (lead, members): (Vec<_>, Vec<_>) =
+            self.members(&session.id).await?.into_iter().partition(|agent| agent.id == session.spec.lead);
+        for lead in lead {
+            let (name, workspace) = (session.name.to_string(), session.spec.workspace.clone());
+            let started = Event::SessionStarted(SessionStarted { name, workspace });
+            self.start_member(&facts, lead, Opening::with(started)).await?;
+        }
+        for some in members.chunks(AT_ONCE) {
+            future::try_join_all(some.iter().map(|member| self.start_at_home(&facts, member, homes))).await?;
         }
         Ok(())
+    }
+
+    async fn start_at_home(&self, facts: &Arc<Facts>, member: &AgentRecord, homes: &Homes) -> Result<(), Refusal> {
+        let home = homes.get(&member.id).filter(|home| *home != self.id());
+        let gone = match home {
+            Some(home) => self.hand_over(home, &claim_of(facts, member, None)).await,
+            None => false,
+        };
+        if gone { Ok(()) } else { self.start_member(facts, member.clone(), Opening::default()).await }
+    }
+
+    async fn start_member(&self, facts: &Arc<Facts>, agent: AgentRecord, opening: Opening) -> Result<(), Refusal> {
+        self.enter(facts, &agent.id, &agent.spec).await?;
+        let (session, epoch) = (Arc::clone(facts), agent.epoch);
+        self.host().start(Hosting { session, agent: agent.id, epoch, opening, tools_from: None });
+        Ok(())
+    }
+}
+
+/// What has a node claim a member that was recorded before.
+pub(super) fn claim_of(facts: &Facts, member: &AgentRecord, tools_from: Option<Instant>) -> HostAgent {
+    let wait = tools_from.map_or(0, |from| from.saturating_duration_since(Instant::now()).as_millis());
+    HostAgent {
+        session_id: facts.id.clone(),
+        agent_id: member.id.clone(),
+        epoch: member.epoch,
+        incarnation: facts.incarnation,
+        lead: facts.lead.clone(),
+        team_id: facts.team.clone(),
+        spec: None,
+        tools_wait_ms: u64::try_from(wait).unwrap_or(u64::MAX),
     }
 }
 

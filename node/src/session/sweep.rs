@@ -1,8 +1,8 @@
 //! Looks, now and then, for what nobody looks after: leases of dead nodes, and unread inputs of agents nobody holds.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use planck_common::{SessionId, Timestamp, reply::Refusal};
+use planck_common::{SessionId, Timestamp, command::SessionState, event::InputKind, reply::Refusal};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -10,9 +10,6 @@ use crate::{
     node::Node,
     store::{StoreError, Stray},
 };
-
-/// How often, give or take a fifth.
-const EVERY: Duration = Duration::from_secs(10);
 
 /// What the second sweep waits longer than silence counts.
 const SETTLED: Duration = Duration::from_millis(200);
@@ -23,19 +20,20 @@ const LOOK_THROUGH: u32 = 60;
 
 impl Node {
     /// Sweeps until told to stop: at once, again when silence first tells who is dead, so that a restarted node takes its
-    /// interrupted work up whatever the store can judge, and then now and then.
+    /// interrupted work up whatever the store can judge, and then now and then, give or take a fifth; and whenever a peer is gone.
     pub(crate) async fn keep_sweeping(self: Arc<Self>, stop: CancellationToken) {
         let mut first = [Duration::ZERO, SILENCE + SETTLED].into_iter();
-        let mut pause = || first.next().unwrap_or_else(|| EVERY.mul_f64(0.8 + 0.4 * fastrand::f64()));
+        let mut pause = || first.next().unwrap_or_else(|| self.settings().sweep_every.mul_f64(0.8 + 0.4 * fastrand::f64()));
         let mut sweeps = 0_u32;
-        while stop.run_until_cancelled(tokio::time::sleep(pause())).await.is_some() {
-            if sweeps.is_multiple_of(LOOK_THROUGH) {
+        while stop.run_until_cancelled(self.until_sweep(pause())).await.is_some() {
+            let look_through = sweeps.is_multiple_of(LOOK_THROUGH);
+            if look_through {
                 self.host().may_miss_agents();
             }
             sweeps = sweeps.wrapping_add(1);
-            if let Err(refusal) = self.sweep().await {
+            if let Err(refusal) = self.sweep(look_through).await {
                 self.host().may_miss_agents();
-                tracing::warn!(%refusal, "cannot sweep");
+                self.complain(&refusal, "cannot sweep");
             }
             if let Some(age) = self.settings().retention
                 && let Err(error) = self.prune(age).await
@@ -45,21 +43,81 @@ impl Node {
         }
     }
 
-    async fn sweep(&self) -> Result<(), Refusal> {
+    async fn sweep(&self, look_through: bool) -> Result<(), Refusal> {
         let alive = self.liveness().alive();
+        let somebody_left = self.chores().somebody_left(&alive);
         let strays = self.store().sweep(&alive).await?;
         self.wake_own(&strays).await;
         let held = if self.host().take_may_miss_agents() { self.store().held(self.id()).await? } else { Vec::new() };
         let lost = held.into_iter().filter(|held| !self.host().has(&held.agent));
-        let sessions: BTreeSet<SessionId> = strays.into_iter().chain(lost).map(|stray| stray.session).collect();
-        for id in sessions {
-            let session = self.find_session(&id).await?;
-            if let Err(refusal) = self.take_up(&session, "its node died or left").await {
+        let mut sessions: BTreeMap<SessionId, Vec<Stray>> = BTreeMap::new();
+        for stray in strays.into_iter().chain(lost) {
+            sessions.entry(stray.session.clone()).or_default().push(stray);
+        }
+        for (id, strays) in sessions {
+            if let Err(refusal) = self.look_after(&id, &strays).await {
                 self.host().may_miss_agents();
-                tracing::warn!(session = %id, %refusal, "cannot take the session up");
+                self.complain(&refusal, &format!("cannot take session {id} up"));
             }
         }
+        self.finish_closings().await;
+        self.sweep_exits(somebody_left || look_through).await;
         Ok(())
+    }
+
+    /// Takes a session up, or goes on closing one whose closing was cut short. A closed one opens for a prompt only, not for
+    /// what its agents said to each other while it was closed.
+    async fn look_after(&self, id: &SessionId, strays: &[Stray]) -> Result<(), Refusal> {
+        let Some(session) = self.store().session(id).await?.filter(|session| self.sees(session)) else { return Ok(()) };
+        if session.state == SessionState::Open || self.is_prompted(strays).await? {
+            return self.take_over(&session, "its node died or left").await;
+        }
+        let is_held = strays.iter().any(|stray| stray.node.is_some());
+        match is_held && self.host_of(&session).await?.is_none() {
+            true => self.close(&session, "closed").await.map(drop),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether one of these agents, whom nobody holds, has an unread prompt.
+    async fn is_prompted(&self, strays: &[Stray]) -> Result<bool, StoreError> {
+        for stray in strays.iter().filter(|stray| stray.node.is_none()) {
+            let inputs = self.store().open_inputs(&stray.session, &stray.agent).await?;
+            if inputs.iter().any(|input| input.kind == InputKind::Prompt && input.turn.is_none()) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Others do what a node that leaves, or is suspended, does not.
+    fn complain(&self, refusal: &Refusal, what: &str) {
+        if self.host().is_closed() || self.is_suspended() {
+            tracing::debug!(%refusal, "{what}");
+        } else {
+            tracing::warn!(%refusal, "{what}");
+        }
+    }
+
+    async fn finish_closings(&self) {
+        for (id, reason) in self.chores().closings() {
+            let closed = async {
+                match self.store().session(&id).await? {
+                    Some(session) if session.state == SessionState::Closed && self.host_of(&session).await?.is_none() => {
+                        self.close(&session, &reason).await.map(drop)
+                    }
+                    // It was never recorded as closed, or is somebody else's by now.
+                    Some(_) | None => {
+                        self.chores().closed(&id);
+                        Ok(())
+                    }
+                }
+            };
+            let closed: Result<(), Refusal> = closed.await;
+            if let Err(refusal) = closed {
+                tracing::warn!(session = %id, %refusal, "cannot finish closing the session yet");
+            }
+        }
     }
 
     /// Removes closed sessions that were not written to for so long.

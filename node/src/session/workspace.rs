@@ -40,23 +40,28 @@ impl Workspaces {
         self.named.keys().cloned().chain([self.local.clone()]).collect()
     }
 
-    /// What a request means: a named workspace and a directory in it, or an absolute path on this host.
-    pub fn choose(&self, workspace: Option<&str>, dir: Option<&str>) -> Result<Chosen, Refusal> {
-        let dir = dir.unwrap_or_default();
-        let workspace = match workspace {
-            Some(name) if self.names().iter().any(|known| known == name) => name.to_owned(),
-            Some(name) => return Err(Refusal::not_found(self.unknown(name))),
-            None if Path::new(dir).is_absolute() => self.local.clone(),
+    /// The workspace a request means, seen by this node or not: one it names, or that of an absolute path on this host.
+    pub fn meant(&self, workspace: Option<&str>, dir: Option<&str>) -> Result<String, Refusal> {
+        match workspace {
+            Some(name) => Ok(name.to_owned()),
+            None if dir.is_some_and(|dir| Path::new(dir).is_absolute()) => Ok(self.local.clone()),
             None => match self.named.keys().next() {
-                Some(first) if self.named.len() == 1 => first.clone(),
-                Some(_) | None => {
-                    return Err(Refusal::bad_request(format!(
-                        "name a workspace ({}) or give `dir` as an absolute path",
-                        self.names().join(", ")
-                    )));
-                }
+                Some(first) if self.named.len() == 1 => Ok(first.clone()),
+                Some(_) | None => Err(Refusal::bad_request(format!(
+                    "name a workspace ({}) or give `dir` as an absolute path",
+                    self.names().join(", ")
+                ))),
             },
-        };
+        }
+    }
+
+    /// A workspace with a directory that is there on this node.
+    pub fn choose(&self, workspace: Option<&str>, dir: Option<&str>) -> Result<Chosen, Refusal> {
+        let workspace = self.meant(workspace, dir)?;
+        if !self.names().contains(&workspace) {
+            return Err(Refusal::not_found(self.unknown(&workspace)));
+        }
+        let dir = dir.unwrap_or_default();
         let place = self.place(&workspace, dir)?;
         if !place.dir.is_dir() {
             return Err(Refusal::bad_request(format!("{} is no directory on this node", place.dir.display())));

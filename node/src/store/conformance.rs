@@ -61,6 +61,8 @@ cases! {
         members_follow_the_leads_incarnation
         a_birth_is_idempotent_and_bounded
         a_born_name_is_unique
+        nobody_is_born_into_a_closed_session
+        a_workers_end_is_found_until_it_is_told
         releasing_ends_a_lease
         a_stopped_agent_takes_no_input
         a_spec_is_replaced_under_its_lease

@@ -20,6 +20,7 @@ use async_trait::async_trait;
 use planck_common::{
     AgentId, InputId, NodeId, Seq, SessionId, Timestamp,
     command::{Events, ListSessions, Messages, RemovedCounts, SessionState, Sessions},
+    event::WorkerExit,
     spec::AgentSpec,
 };
 
@@ -188,6 +189,10 @@ impl SessionStore for PostgresStore {
 
     async fn rewind(&self, session: &SessionId, lead_epoch: i64, to: Seq, by: &str) -> Result<Rewound, StoreError> {
         log::rewind(&self.database, session, lead_epoch, to, by).await
+    }
+
+    async fn untold_exits(&self, session: &SessionId) -> Result<Vec<WorkerExit>, StoreError> {
+        lease::untold_exits(&self.database, session).await
     }
 
     async fn sweep(&self, alive: &[NodeId]) -> Result<Vec<Stray>, StoreError> {

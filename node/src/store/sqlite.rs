@@ -23,6 +23,7 @@ use async_trait::async_trait;
 use planck_common::{
     AgentId, InputId, NodeId, Seq, SessionId, Timestamp,
     command::{Events, ListSessions, Messages, RemovedCounts, SessionState, Sessions},
+    event::WorkerExit,
     spec::AgentSpec,
 };
 
@@ -189,6 +190,10 @@ impl SessionStore for SqliteStore {
 
     async fn rewind(&self, session: &SessionId, lead_epoch: i64, to: Seq, by: &str) -> Result<Rewound, StoreError> {
         self.rewind_to(session, lead_epoch, to, by).await
+    }
+
+    async fn untold_exits(&self, session: &SessionId) -> Result<Vec<WorkerExit>, StoreError> {
+        self.exits_not_told(session).await
     }
 
     async fn sweep(&self, alive: &[NodeId]) -> Result<Vec<Stray>, StoreError> {

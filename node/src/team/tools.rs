@@ -91,6 +91,10 @@ impl Scene {
         Ok(target)
     }
 
+    fn lead(&self) -> Option<&AgentRecord> {
+        self.members.iter().find(|agent| agent.id == self.session.lead)
+    }
+
     /// The caller as others see it.
     fn sender(&self) -> Sender {
         let name = self.members.iter().find(|agent| agent.id == self.caller).map(|agent| agent.spec.name.clone());

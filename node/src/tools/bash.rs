@@ -10,7 +10,6 @@ use serde_json::json;
 use super::{
     Invocation, Outcome, Tool,
     files::{Files, args, spec},
-    output::Caps,
     process::Launch,
     shell::Shell,
     workspace::Workspace,
@@ -93,7 +92,7 @@ impl Tool for Bash {
             dir,
             env: self.shell.env(),
             input: Vec::new(),
-            keep: Caps::default().bytes,
+            keep: self.shell.caps().bytes,
         };
         let limit = args.timeout.map_or(self.timeout, Duration::from_millis);
         self.shell.run(launch, &workspace, &[], limit, &call.cancel).await

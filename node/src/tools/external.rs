@@ -16,7 +16,6 @@ use serde_json::{Map, Value};
 use super::{
     Invocation, Outcome, Tool,
     files::{Files, args},
-    output::Caps,
     process::Launch,
     shell::Shell,
 };
@@ -131,7 +130,7 @@ impl Tool for ExternalTool {
             dir: workspace.dir().to_owned(),
             env: self.shell.env(),
             input: call.args.get().as_bytes().to_vec(),
-            keep: Caps::default().bytes,
+            keep: self.shell.caps().bytes,
         };
         let readable = std::slice::from_ref(&self.home);
         self.shell.run(launch, &workspace, readable, self.definition.timeout, &call.cancel).await

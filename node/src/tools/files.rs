@@ -12,6 +12,7 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use super::{
     Invocation, Outcome,
+    output::Caps,
     workspace::{PathError, Place, Roots, Workspace},
 };
 use crate::model::ToolSpec;
@@ -20,6 +21,7 @@ use crate::model::ToolSpec;
 #[derive(Debug, Clone)]
 pub struct Files {
     roots: Roots,
+    caps: Caps,
     /// Two calls that change one file take turns: models edit one file several times in one round.
     locks: Arc<[Mutex<()>; 64]>,
 }
@@ -38,8 +40,13 @@ pub(super) enum FileError {
 }
 
 impl Files {
-    pub fn new(roots: Roots) -> Self {
-        Self { roots, locks: Arc::new(std::array::from_fn(|_| Mutex::new(()))) }
+    pub fn new(roots: Roots, caps: Caps) -> Self {
+        Self { roots, caps, locks: Arc::new(std::array::from_fn(|_| Mutex::new(()))) }
+    }
+
+    /// How much of a file is returned.
+    pub(super) fn caps(&self) -> Caps {
+        self.caps
     }
 
     pub(super) fn workspace(&self, dir: &Path) -> Result<Workspace, FileError> {

@@ -1,4 +1,4 @@
-//! What of a tool's output reaches the model: at most 2,000 lines or 50,000 bytes, cut between characters.
+//! What of a tool's output reaches the model: so many lines and bytes, cut between characters.
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 

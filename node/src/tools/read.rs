@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Invocation, Outcome, Tool,
     files::{FileError, Files, spec},
-    output::{Caps, Capture, cut},
+    output::{Caps, Capture, TRUNCATED, cut},
     runner::ABORTED,
     workspace::Folder,
 };
@@ -35,8 +35,11 @@ struct Args {
 
 impl ReadFile {
     pub fn new(files: Files) -> Self {
-        let description = "Read a text file. At most 2,000 lines or 50,000 bytes are returned; of a longer file, which ends \
-                           with `[output truncated]`, read on with `offset` and `limit`.";
+        let Caps { lines, bytes } = files.caps();
+        let description = format!(
+            "Read a text file. At most {lines} lines or {bytes} bytes are returned; of a longer file, which ends with \
+             `{TRUNCATED}`, read on with `offset` and `limit`."
+        );
         let parameters = json!({
             "type": "object",
             "properties": {
@@ -47,7 +50,7 @@ impl ReadFile {
             "required": ["path"],
             "additionalProperties": false,
         });
-        Self { spec: spec("read", description, Effect::Pure, &parameters), files }
+        Self { spec: spec("read", &description, Effect::Pure, &parameters), files }
     }
 }
 
@@ -67,12 +70,11 @@ fn read(files: &Files, call: &Invocation, args: Args) -> Result<String, FileErro
     let place = files.workspace(&call.dir)?.place(&args.path)?;
     let file = Folder::open(&place).and_then(|folder| folder.read()).map_err(failed)?;
     let size = file.metadata().map_err(failed)?.len();
-    lines(file, size, &args, &call.cancel).map_err(failed)?.ok_or_else(|| FileError::Refused(ABORTED.into()))
+    lines(file, size, files.caps(), &args, &call.cancel).map_err(failed)?.ok_or_else(|| FileError::Refused(ABORTED.into()))
 }
 
 /// The asked lines as far as the caps allow; `None` when it was cancelled.
-fn lines(file: File, size: u64, args: &Args, cancel: &CancellationToken) -> io::Result<Option<String>> {
-    let caps = Caps::default();
+fn lines(file: File, size: u64, caps: Caps, args: &Args, cancel: &CancellationToken) -> io::Result<Option<String>> {
     let last = args.offset.saturating_add(args.limit.unwrap_or(u64::MAX));
     let mut reader = BufReader::with_capacity(64 * 1024, file);
     let mut capture = Capture::new(caps.bytes);

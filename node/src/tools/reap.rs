@@ -11,6 +11,7 @@ use std::{
     os::unix::process::{CommandExt, ExitStatusExt},
     process::{Command, ExitCode, ExitStatus, Stdio},
     thread,
+    time::Duration,
 };
 
 use nix::{
@@ -83,7 +84,7 @@ fn become_command(parent: Pid, command: &[OsString]) -> String {
     format!("cannot start {}: {why}", program.display())
 }
 
-fn reap(watch: bool, input: usize, command: &[OsString]) -> Result<End, String> {
+fn reap(watch: Option<Duration>, input: usize, command: &[OsString]) -> Result<End, String> {
     let signals = prepare().map_err(|why| format!("cannot prepare: {why}"))?;
     let mut lifeline = Lifeline::new(watch);
     let Some(input) = lifeline.read_input(input) else { return Ok(End::Told) };

@@ -14,8 +14,8 @@ use super::{
     workspace::Workspace,
 };
 
-/// Of a long output on both streams so much is left to stderr, where errors are.
-const FOR_STDERR: Caps = Caps { lines: 400, bytes: 10_000 };
+/// Of a long output on both streams this share is left to stderr, where errors are.
+const FOR_STDERR: usize = 5;
 
 /// Cheap to clone; all tools of a node share one.
 #[derive(Debug, Clone)]
@@ -26,12 +26,18 @@ struct Inner {
     launcher: Launcher,
     sandbox: Sandbox,
     env: Vec<(OsString, OsString)>,
+    caps: Caps,
 }
 
 impl Shell {
     /// `pass_on`: variables of the node that processes get besides the usual ones.
-    pub fn new(launcher: Launcher, sandbox: Sandbox, pass_on: &[String]) -> Self {
-        Self(Arc::new(Inner { launcher, sandbox, env: environment::minimal(pass_on) }))
+    pub fn new(launcher: Launcher, sandbox: Sandbox, pass_on: &[String], caps: Caps) -> Self {
+        Self(Arc::new(Inner { launcher, sandbox, env: environment::minimal(pass_on), caps }))
+    }
+
+    /// How much of an output is returned.
+    pub(super) fn caps(&self) -> Caps {
+        self.0.caps
     }
 
     pub(super) fn env(&self) -> Vec<(OsString, OsString)> {
@@ -53,21 +59,21 @@ impl Shell {
             Err(refused) => return Outcome::error(refused.to_string()),
         };
         match self.0.launcher.run(&launch, limit, cancel).await {
-            Ok(finished) => outcome(finished, limit),
+            Ok(finished) => outcome(finished, limit, self.0.caps),
             Err(why) => Outcome::error(format!("cannot start a process in {}: {why}", dir.display())),
         }
     }
 }
 
-fn outcome(finished: Finished, limit: Duration) -> Outcome {
+fn outcome(finished: Finished, limit: Duration, caps: Caps) -> Outcome {
     let Finished { end, stdout, stderr } = finished;
     let complaint = match end {
-        End::Exited(status) if status.success() => return Outcome::ok(joined("", stdout, stderr)),
+        End::Exited(status) if status.success() => return Outcome::ok(joined("", stdout, stderr, caps)),
         End::Exited(status) => ended(status),
         End::TimedOut => format!("timed out after {} ms and was killed", limit.as_millis()),
         End::Aborted => ABORTED.to_owned(),
     };
-    Outcome::error(joined(&complaint, stdout, stderr))
+    Outcome::error(joined(&complaint, stdout, stderr, caps))
 }
 
 fn ended(status: ExitStatus) -> String {
@@ -81,16 +87,19 @@ fn ended(status: ExitStatus) -> String {
 }
 
 /// A first line on what went wrong, stdout, then `STDERR:` and stderr, within the caps; the end says whether something is missing.
-fn joined(complaint: &str, stdout: Captured, stderr: Captured) -> String {
-    let caps = Caps::default();
+fn joined(complaint: &str, stdout: Captured, stderr: Captured, caps: Caps) -> String {
     let mut missing = stdout.truncated || stderr.truncated;
     let mut text = String::new();
     section(&mut text, complaint);
     section(&mut text, &stdout.text);
     if !stderr.text.is_empty() {
         let errors = format!("STDERR:\n{}", stderr.text);
-        let reserved = errors.get(..FOR_STDERR.end(&errors)).unwrap_or_default();
-        let room = Caps { lines: caps.lines - reserved.lines().count(), bytes: caps.bytes - reserved.len() - 1 };
+        let share = Caps { lines: caps.lines / FOR_STDERR, bytes: caps.bytes / FOR_STDERR };
+        let reserved = errors.get(..share.end(&errors)).unwrap_or_default();
+        let room = Caps {
+            lines: caps.lines.saturating_sub(reserved.lines().count()),
+            bytes: caps.bytes.saturating_sub(reserved.len() + 1),
+        };
         missing |= limit(&mut text, room);
         section(&mut text, &errors);
     }
@@ -135,7 +144,7 @@ mod tests {
             (3000, 3000, 1600, 399, true),
             (100, 3000, 100, 1899, true),
         ] {
-            let text = joined("", lines(out), lines(err));
+            let text = joined("", lines(out), lines(err), Caps::default());
             let (told_out, told_err) = text.split_once("STDERR:\n").unwrap_or((&text, ""));
             let count = |text: &str| text.lines().filter(|line| *line == "x").count();
             assert_eq!(
@@ -150,7 +159,7 @@ mod tests {
     #[test]
     fn long_lines_fit_too() {
         let long = captured(&"ä".repeat(40_000));
-        let text = joined("exit status 1", long.clone(), long);
+        let text = joined("exit status 1", long.clone(), long, Caps::default());
         let (out, err) = text.split_once("STDERR:\n").unwrap();
         assert!(text.len() <= 50_000 + "\n[output truncated]".len(), "{}", text.len());
         assert!(out.starts_with("exit status 1\nä") && out.len() > 39_000 && err.len() > 9_900, "{} {}", out.len(), err.len());

@@ -11,7 +11,7 @@ use serde_json::{Value, value::to_raw_value};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
-use super::{Files, Invocation, Roots, Runner, Tool, Toolbox, catalogue::Entry};
+use super::{Caps, Files, Invocation, Roots, Runner, Tool, Toolbox, catalogue::Entry};
 
 /// A folder with `ws`, the workspace, and `out`, beside it.
 pub struct World {
@@ -46,7 +46,7 @@ impl World {
     }
 
     pub fn files(&self) -> Files {
-        Files::new(Roots::confined(vec![self.at("ws")], Vec::new()))
+        Files::new(Roots::confined(vec![self.at("ws")], Vec::new()), Caps::default())
     }
 
     /// A call by an agent that works in `ws`.

@@ -77,7 +77,7 @@ fn of_session(told: &mut Told, payload: &[u8]) {
 
 fn of_cluster(told: &mut Told, payload: &[u8]) {
     let Ok(decision) = serde_json::from_slice::<Value>(payload) else { return };
-    let about = decision.pointer("/data/node_id").and_then(Value::as_str);
+    let about = decision.pointer("/data/node").and_then(Value::as_str);
     if decision.get("type").and_then(Value::as_str) == Some("node_dead")
         && let Some(node) = about.and_then(|id| NodeId::parse(id).ok())
     {

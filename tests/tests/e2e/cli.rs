@@ -1,5 +1,7 @@
 //! Commands about what is there, and what they end with.
 
+mod served;
+
 use anyhow::Result;
 use planck_scripted_model::{Reply, Script, When};
 use planck_tests::{

@@ -2,11 +2,16 @@
 
 mod agents;
 mod crashes;
-mod events;
+pub mod events;
 mod garbage;
+mod images;
 mod late;
 mod nats_cli;
 mod outages;
+mod parked;
 mod prompts;
+mod pruned;
+mod readme;
+mod secured;
 mod sessions;
 mod starts;

@@ -5,6 +5,7 @@
 
 mod cascade;
 mod cli;
+mod cluster;
 mod files;
 mod flows;
 mod models;
@@ -12,3 +13,4 @@ mod processes;
 mod providers;
 mod teams;
 mod telemetry;
+mod upgrade;

@@ -125,3 +125,54 @@ async fn tries_have_an_end_that_the_configuration_sets() -> Result<()> {
     assert_eq!(desk.model.request_count(), 3);
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_provider_that_never_begins_is_given_up() -> Result<()> {
+    for provider in ["anthropic", "openai"] {
+        let desk = Desk::start(Script::new().always(Reply::fault(Fault::HangBeforeHead))).await?;
+        let times = "first_byte_timeout = \"300ms\"\nmax_attempts = 3\nmax_retry_delay = \"20ms\"\n";
+        desk.write(".planck/config.toml", &format!("[providers.{provider}]\n{times}"))?;
+        let (ran, events) = desk.prompt(&format!("{provider}:m"), "go").await?;
+        assert_eq!(ran.code, 1, "{provider}: {ran:?}");
+        let retries = of_kind(&events, EventKind::Retry);
+        assert_eq!(retries.len(), 2, "{provider}: {retries:?}");
+        let reason = retries[0]["reason"].as_str().unwrap();
+        assert!(reason.contains("no answer from") && reason.contains("within 0.3 s"), "{provider}: {reason}");
+        let errors = of_kind(&events, EventKind::Error);
+        assert_eq!((errors.len(), &errors[0]["retryable"]), (1, &true.into()), "{provider}: {errors:?}");
+        assert!(errors[0]["reason"].as_str().unwrap().contains("within 0.3 s"), "{provider}: {errors:?}");
+        assert_eq!(desk.model.request_count(), 3);
+    }
+    Ok(())
+}
+
+/// An address whose queue of connections is full: the kernel answers nothing.
+struct Full {
+    listener: std::net::TcpListener,
+    _waiting: Vec<std::net::TcpStream>,
+}
+
+impl Full {
+    fn new() -> Result<Self> {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+        let (address, mut waiting) = (listener.local_addr()?, Vec::new());
+        while let Ok(stream) = std::net::TcpStream::connect_timeout(&address, std::time::Duration::from_millis(500)) {
+            waiting.push(stream);
+        }
+        Ok(Self { listener, _waiting: waiting })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_where_nobody_opens_is_given_up() -> Result<()> {
+    let (desk, full) = (Desk::start(Script::new()).await?, Full::new()?);
+    let config = "[providers]\nconnect_timeout = \"200ms\"\n[providers.openai]\nmax_attempts = 2\nmax_retry_delay = \"20ms\"\n";
+    desk.write(".planck/config.toml", config)?;
+    let mut command = desk.planck(&["run", "--json", "--model", "openai:m", "go"])?;
+    command.env("OPENAI_BASE_URL", format!("http://{}/v1", full.listener.local_addr()?));
+    let ran = run(command).await?;
+    assert_eq!(ran.code, 1, "{ran:?}");
+    let errors = of_kind(&ran.events()?, EventKind::Error);
+    assert!(errors[0]["reason"].as_str().unwrap().contains("cannot connect to"), "{errors:?}");
+    Ok(())
+}

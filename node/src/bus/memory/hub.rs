@@ -104,7 +104,7 @@ impl Outlet for MemoryHub {
 }
 
 /// Whether a subject fits a pattern with NATS wildcards.
-fn matches(pattern: &str, subject: &str) -> bool {
+pub(super) fn matches(pattern: &str, subject: &str) -> bool {
     let (mut pattern, mut subject) = (pattern.split('.'), subject.split('.'));
     loop {
         match (pattern.next(), subject.next()) {

@@ -1,11 +1,12 @@
 //! Connecting: options, the client's settings, and whether the server has what Planck needs.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{error::Error, io, iter::successors, path::PathBuf, sync::Arc, time::Duration};
 
 use async_nats::{
     Client, ConnectErrorKind, ConnectOptions, ServerAddr,
     jetstream::{self, context::AccountErrorKind},
 };
+use percent_encoding::percent_decode_str;
 use planck_common::subject::Prefix;
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -101,18 +102,20 @@ fn shown(servers: &[ServerAddr]) -> String {
     shown.join(",")
 }
 
-/// The client library leaves a user, or a token alone, in the URL unread.
+/// The client library leaves a user, or a token alone, in the URL unread; there they stand percent-encoded.
 fn with_user(settings: ConnectOptions, servers: &[ServerAddr]) -> ConnectOptions {
     let Some((user, password)) = servers.iter().find_map(|server| Some((server.username()?, server.password()))) else {
         return settings;
     };
+    let plain = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
     match password {
-        Some(password) => settings.user_and_password(user.to_owned(), password.to_owned()),
-        None => settings.token(user.to_owned()),
+        Some(password) => settings.user_and_password(plain(user), plain(password)),
+        None => settings.token(plain(user)),
     }
 }
 
 async fn settings(options: &NatsOptions, events: Arc<Events>) -> Result<ConnectOptions, BusError> {
+    check_files(&options.tls).await?;
     let mut settings = ConnectOptions::new()
         .name(&options.name)
         .custom_inbox_prefix(&options.inbox_prefix)
@@ -143,6 +146,16 @@ async fn settings(options: &NatsOptions, events: Arc<Events>) -> Result<ConnectO
     Ok(settings)
 }
 
+/// The client library would not say which file it cannot read.
+async fn check_files(tls: &TlsOptions) -> Result<(), BusError> {
+    let (certificate, key) = tls.certificate.as_ref().map(|(certificate, key)| (certificate, key)).unzip();
+    for file in [tls.ca.as_ref(), certificate, key].into_iter().flatten() {
+        let opened = tokio::fs::File::open(file).await;
+        opened.map_err(|error| BusError::Unfit(format!("cannot read {} for TLS to NATS: {error}", file.display())))?;
+    }
+    Ok(())
+}
+
 /// Quick at first and never over 250 ms, with jitter so that a thousand clients do not come back at once.
 fn reconnect_delay(attempts: usize) -> Duration {
     let base = u64::try_from(attempts).unwrap_or(u64::MAX).saturating_sub(1).saturating_mul(20).min(250);
@@ -154,6 +167,11 @@ fn absent(url: &str, why: &str) -> BusError {
 }
 
 fn refusal(url: &str, error: &async_nats::ConnectError) -> BusError {
+    if let Some(why) = of_tls(error) {
+        return BusError::Unfit(format!(
+            "no TLS connection to {url}: {why}; check `nats.tls_ca`, `nats.tls_cert` and `nats.tls_key`, and whether the server speaks TLS"
+        ));
+    }
     match error.kind() {
         ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
             BusError::Denied(format!("the NATS server at {url} does not accept this user; check its credentials"))
@@ -164,6 +182,12 @@ fn refusal(url: &str, error: &async_nats::ConnectError) -> BusError {
         }
         ConnectErrorKind::Tls => BusError::Unfit(format!("no TLS connection to {url}: {error}")),
     }
+}
+
+/// What failed in a handshake, which the client library reports like any broken connection.
+fn of_tls<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
+    let mut causes = successors(Some(error), |&error| error.source());
+    causes.find_map(|cause| cause.downcast_ref::<io::Error>()?.get_ref()?.downcast_ref())
 }
 
 /// Refuses a server without what Planck needs, naming it and the way out.

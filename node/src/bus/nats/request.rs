@@ -16,7 +16,7 @@ use super::link::NatsLink;
 use crate::{bus::BusError, telemetry::propagation};
 
 /// How long a request waits for a link that is down.
-const LINK_PATIENCE: Duration = Duration::from_millis(500);
+pub const LINK_PATIENCE: Duration = Duration::from_millis(500);
 /// After which one more try is made when nobody was there: nodes move between servers.
 const AGAIN: Duration = Duration::from_millis(100);
 /// How long a subscription may take to be in force.
@@ -38,7 +38,8 @@ pub async fn request(
         return Err(BusError::TooLarge { size: body.len(), limit });
     }
     link.up_by(deadline.min(Instant::now() + LINK_PATIENCE)).await?;
-    let ask = Ask { link, subject: prefix.on(subject), name: subject, body, deadline, patience, from_us: true };
+    let messages = [Outgoing { subject: prefix.on(subject), headers: trace_headers(), body }];
+    let ask = Ask { link, messages: &messages, name: subject, deadline, patience, fits: is_ours };
     match ask.once().await {
         Err(BusError::NoResponders(_)) if Instant::now() + AGAIN < deadline => {
             sleep(AGAIN).await;
@@ -48,23 +49,30 @@ pub async fn request(
     }
 }
 
-struct Ask<'a> {
-    link: &'a NatsLink,
-    subject: String,
-    /// The subject without prefix.
-    name: &'a str,
-    body: Bytes,
-    deadline: Instant,
-    patience: Duration,
-    /// Only a reply of this protocol will do.
-    from_us: bool,
+/// A message as it goes out: its whole subject.
+pub struct Outgoing {
+    pub subject: String,
+    pub headers: Option<HeaderMap>,
+    pub body: Bytes,
+}
+
+/// Messages sent in order, with one inbox for what comes back.
+pub struct Ask<'a> {
+    pub link: &'a NatsLink,
+    pub messages: &'a [Outgoing],
+    /// What is asked, as errors name it.
+    pub name: &'a str,
+    pub deadline: Instant,
+    pub patience: Duration,
+    /// Which reply is the answer.
+    pub fits: fn(&[u8]) -> bool,
 }
 
 impl Ask<'_> {
-    async fn once(&self) -> Result<Bytes, BusError> {
+    pub async fn once(&self) -> Result<Bytes, BusError> {
         let inbox = self.link.client.new_inbox();
         let mut denials = self.link.events.denials();
-        let subjects = [self.subject.as_str(), inbox.as_str()];
+        let subjects: Vec<&str> = self.messages.iter().map(|message| message.subject.as_str()).chain([inbox.as_str()]).collect();
         tokio::select! {
             biased;
             reply = self.exchange(&inbox) => reply,
@@ -78,27 +86,30 @@ impl Ask<'_> {
 
     async fn exchange(&self, inbox: &str) -> Result<Bytes, BusError> {
         let mut replies = self.link.client.subscribe(inbox.to_owned()).await.map_err(|error| lost(&error))?;
-        self.send(inbox).await?;
+        for message in self.messages {
+            self.send(message, inbox).await?;
+        }
         while let Some(reply) = replies.next().await {
             if reply.status == Some(StatusCode::NO_RESPONDERS) {
                 return Err(BusError::NoResponders(self.name.into()));
             }
-            if !self.from_us || is_ours(&reply.payload) {
+            if (self.fits)(&reply.payload) {
                 return Ok(reply.payload);
             }
         }
         Err(BusError::Away("the connection was closed".into()))
     }
 
-    async fn send(&self, inbox: &str) -> Result<(), BusError> {
-        let (client, subject, inbox) = (&self.link.client, self.subject.clone(), inbox.to_owned());
-        let sent = match trace_headers() {
-            Some(headers) => client.publish_with_reply_and_headers(subject, inbox, headers, self.body.clone()).await,
-            None => client.publish_with_reply(subject, inbox, self.body.clone()).await,
+    async fn send(&self, message: &Outgoing, inbox: &str) -> Result<(), BusError> {
+        let Outgoing { subject, headers, body } = message;
+        let (client, subject, inbox) = (&self.link.client, subject.clone(), inbox.to_owned());
+        let sent = match headers {
+            Some(headers) => client.publish_with_reply_and_headers(subject, inbox, headers.clone(), body.clone()).await,
+            None => client.publish_with_reply(subject, inbox, body.clone()).await,
         };
         sent.map_err(|error| match error.kind() {
             async_nats::client::PublishErrorKind::MaxPayloadExceeded => {
-                BusError::TooLarge { size: self.body.len(), limit: client.max_payload() }
+                BusError::TooLarge { size: body.len(), limit: client.max_payload() }
             }
             async_nats::client::PublishErrorKind::InvalidSubject => BusError::NoResponders(self.name.into()),
             async_nats::client::PublishErrorKind::Send => lost(&error),
@@ -149,15 +160,9 @@ pub async fn subscribe(link: &NatsLink, prefix: &Prefix, subject: &str) -> Resul
 /// Returns when the server has handled what was sent before. Nobody answers; being told so, or being refused, is the answer.
 pub async fn round_trip(link: &NatsLink, prefix: &Prefix) -> Result<(), BusError> {
     let nobody = Address::node(&NodeId::mint(), "info").to_string();
-    let ask = Ask {
-        link,
-        subject: prefix.on(&nobody),
-        name: &nobody,
-        body: Bytes::new(),
-        deadline: Instant::now() + IN_FORCE,
-        patience: IN_FORCE,
-        from_us: false,
-    };
+    let messages = [Outgoing { subject: prefix.on(&nobody), headers: None, body: Bytes::new() }];
+    let ask =
+        Ask { link, messages: &messages, name: &nobody, deadline: Instant::now() + IN_FORCE, patience: IN_FORCE, fits: |_| true };
     match ask.once().await {
         Ok(_) | Err(BusError::NoResponders(_) | BusError::Denied(_)) => Ok(()),
         Err(error) => Err(error),

@@ -82,9 +82,14 @@ pub async fn close(client: &Client, session: &str) -> anyhow::Result<Exit> {
 
 pub async fn remove(client: &Client, sessions: &[String]) -> anyhow::Result<Exit> {
     for session in sessions {
-        let removed = client.delete(session, None).await?.removed;
-        let what = format!("{} agents, {} events, {} inputs", removed.agents, removed.events, removed.inputs);
-        say(&format!("removed {session}: {what}\n"))?;
+        remove_one(client, session, session).await?;
     }
     Ok(Exit::Done)
+}
+
+/// Removes a session, and says so under the name that people know.
+pub async fn remove_one(client: &Client, session: &str, name: &str) -> anyhow::Result<()> {
+    let removed = client.delete(session, None).await?.removed;
+    let what = format!("{} agents, {} events, {} inputs", removed.agents, removed.events, removed.inputs);
+    Ok(say(&format!("removed {name}: {what}\n"))?)
 }

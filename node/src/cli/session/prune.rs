@@ -21,7 +21,7 @@ pub async fn perform(client: &Client, older_than: Period, dry_run: bool) -> anyh
     for session in old {
         match dry_run {
             true => say(&format!("would remove {}, closed {}\n", session.name, session.updated_at))?,
-            false => change::remove(client, &[session.id.to_string()]).await.map(drop)?,
+            false => change::remove_one(client, session.id.as_str(), session.name.as_str()).await?,
         }
     }
     Ok(Exit::Done)

@@ -15,6 +15,8 @@ section! {
         capacity: u32 = 1_000;
         /// Threads that agents run on; one for each core unless said.
         threads: Option<u32> = None;
+        /// An agent idle for so long leaves memory, until something comes for it.
+        park_after: Period = Period::seconds(60);
         /// What this node keeps for itself.
         data_dir: PathBuf = "~/.planck".into(), guarded;
         /// How long a drain waits for running turns before it hands them over as they are.

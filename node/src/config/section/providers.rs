@@ -18,6 +18,8 @@ section! {
         llama_cpp: Provider = Provider::at("http://127.0.0.1:8080");
         /// A script instead of a model, for demos and tests; `base_url` names the script.
         scripted: Provider = Provider::default();
+        /// How long a connection to any of them may take.
+        connect_timeout: Period = Period::seconds(10);
     }
 }
 
@@ -28,6 +30,8 @@ section! {
         api_key: Option<Secret> = None, guarded;
         /// Where it is, if not at its usual address.
         base_url: Option<Address> = None, guarded;
+        /// How long an answer may take to begin; a local server may load the model first.
+        first_byte_timeout: Period = Period::seconds(300);
         /// How long a stream may be silent.
         idle_timeout: Period = Period::seconds(120);
         /// Tries of one request, the first counted.

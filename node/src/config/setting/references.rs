@@ -1,6 +1,6 @@
 //! Secrets, which files only refer to, and addresses, whose passwords are not shown.
 
-use std::{fmt, fs};
+use std::{fmt, fs, path::PathBuf};
 
 use super::{Setting, Wrong, plain::text};
 use crate::config::{
@@ -39,7 +39,7 @@ fn from_environment(name: &str, world: &World) -> Result<Secret, Wrong> {
 }
 
 fn from_file(path: &str, world: &World) -> Result<Secret, Wrong> {
-    let path = std::path::PathBuf::parse(&Raw::Text(path.into()), world)?;
+    let path = PathBuf::parse(&Raw::Text(path.into()), world)?;
     let text = fs::read_to_string(&path).map_err(|error| Wrong {
         what: format!("cannot read {}: {error}", path.display()),
         remedy: "put the secret there, readable to you alone, or take the key out".into(),
@@ -95,10 +95,19 @@ impl Setting for Address {
         "an address like scheme://host:port".into()
     }
 
-    fn parse(raw: &Raw, _: &World) -> Result<Self, Wrong> {
+    fn parse(raw: &Raw, world: &World) -> Result<Self, Wrong> {
         let fits = |text: &&str| !text.trim().is_empty() && !text.chars().any(char::is_whitespace);
         let wrong = || Wrong { what: "this is not an address".into(), remedy: format!("write {}", Self::kind()) };
-        text(raw).filter(fits).map(Self::new).ok_or_else(wrong)
+        text(raw).filter(fits).map(|text| Self::new(text).at_home(world)).ok_or_else(wrong)
+    }
+
+    /// A folder of SQLite's files is a path like any other.
+    fn at_home(self, world: &World) -> Self {
+        let folder = self.0.strip_prefix("sqlite:").map(|rest| rest.strip_prefix("//").unwrap_or(rest));
+        match folder.filter(|folder| folder.starts_with('~')) {
+            Some(folder) => Self(format!("sqlite:{}", PathBuf::from(folder).at_home(world).display())),
+            None => self,
+        }
     }
 
     fn show(&self) -> Option<String> {
@@ -120,6 +129,20 @@ mod tests {
         ] {
             assert_eq!(Address::new(address).to_string(), shown);
             assert_eq!(format!("{:?}", Address::new(address)), shown);
+        }
+    }
+
+    #[test]
+    fn a_folder_below_the_home_is_spelled_out() {
+        let world = World { home: Some("/home/me".into()), ..World::default() };
+        for (written, read) in [
+            ("sqlite:~/sessions", "sqlite:/home/me/sessions"),
+            ("sqlite://~/sessions", "sqlite:/home/me/sessions"),
+            ("sqlite:~me/sessions", "sqlite:~me/sessions"),
+            ("sqlite:///var/lib/planck", "sqlite:///var/lib/planck"),
+            ("postgres://~/x", "postgres://~/x"),
+        ] {
+            assert_eq!(Address::parse(&Raw::Text(written.into()), &world).unwrap().reveal(), read);
         }
     }
 }

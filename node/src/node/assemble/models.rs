@@ -22,7 +22,7 @@ fn provider(section: &Provider, trusted_urls: Vec<String>) -> ProviderOptions {
         base_url: section.base_url.as_ref().map(|url| url.reveal().to_owned()),
         trusted_urls,
         headers: Vec::new(),
-        times: Times { between_bytes: section.idle_timeout.0, ..Times::default() },
+        times: Times { first_byte: section.first_byte_timeout.0, between_bytes: section.idle_timeout.0, ..Times::default() },
         max_concurrent: Some(section.max_concurrent as usize),
         retry: RetryRules { tries: section.max_attempts, cap: section.max_retry_delay.0, ..RetryRules::default() },
     }

@@ -1,10 +1,10 @@
 //! The store the configuration names.
 
-use std::{path::Path, sync::Arc};
+use std::sync::Arc;
 
 use planck_common::{NodeId, command::ListSessions};
 
-use super::{AssemblyError, expand};
+use super::AssemblyError;
 use crate::{
     config::{Config, StoreKind, Synchronous},
     store::{
@@ -34,7 +34,7 @@ fn postgres(config: &Config) -> PostgresOptions {
 }
 
 fn sqlite(config: &Config) -> SqliteOptions {
-    let mut options = SqliteOptions::new(expand(Path::new(config.store.folder().unwrap_or_default())));
+    let mut options = SqliteOptions::new(config.store.folder().unwrap_or_default());
     options.full_sync = config.store.synchronous == Synchronous::Full;
     if let Some(pool) = config.store.pool {
         options.open_files = pool as usize;

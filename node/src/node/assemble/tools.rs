@@ -1,23 +1,20 @@
 //! The tools of a node: built-in ones, external ones, and those that read skills.
 
-use std::{io, sync::Arc};
+use std::sync::Arc;
 
 use super::{AssemblyError, folders};
 use crate::{
     config::{Config, Sandbox as Wanted},
     skill::Skills,
-    tools::{
-        Bounds, Caps, Catalogue, Files, Heart, Launcher, Roots, Sandbox, Shell, Tool, built_in, external,
-        process::heart::Beating, sandbox::Demand,
-    },
+    tools::{Bounds, Caps, Catalogue, Files, Heart, Launcher, Roots, Sandbox, Shell, Tool, built_in, external, sandbox::Demand},
 };
 
 /// What agents of this node can be given.
 pub(super) struct Workshop {
     pub(super) catalogue: Catalogue,
     pub(super) skills: Skills,
-    /// Tells the reapers that this node lives, as long as it is kept.
-    pub(super) heart: Option<Beating>,
+    /// Tells the reapers that this node lives; of a node in a cluster.
+    pub(super) heart: Option<Heart>,
 }
 
 pub(super) async fn build(config: &Config) -> Result<Workshop, AssemblyError> {
@@ -25,9 +22,11 @@ pub(super) async fn build(config: &Config) -> Result<Workshop, AssemblyError> {
     for problem in problems {
         tracing::warn!("{problem}");
     }
-    let files = Files::new(roots(config));
-    let (launcher, heart) = launcher(config).map_err(AssemblyError::Threads)?;
-    let shell = Shell::new(launcher, sandbox(config).await, &config.tools.pass_environment);
+    let files = Files::new(roots(config), caps(config));
+    // In a cluster a process also ends when its node was stopped: another one may have taken its session up.
+    let heart = config.nats.url.is_some().then(|| Heart::new(config.cluster.reap_after.0));
+    let launcher = Launcher::of_this_binary(heart.clone());
+    let shell = Shell::new(launcher, sandbox(config).await, &config.tools.pass_environment, caps(config));
     let catalogue = Catalogue::default();
     let built_in = built_in(&files, &shell, config.tools.bash_timeout.0);
     for tool in built_in.into_iter().chain(external(config, &files, &shell)) {
@@ -52,16 +51,6 @@ fn roots(config: &Config) -> Roots {
     Roots::confined(workspaces, folders(&shared))
 }
 
-/// In a cluster a process also ends when its node was stopped: another one may have taken its session up.
-fn launcher(config: &Config) -> io::Result<(Launcher, Option<Beating>)> {
-    if config.nats.url.is_none() {
-        return Ok((Launcher::of_this_binary(None), None));
-    }
-    let heart = Heart::default();
-    let beating = heart.start()?;
-    Ok((Launcher::of_this_binary(Some(heart)), Some(beating)))
-}
-
 /// What tool processes are confined by, for `doctor` too.
 pub(crate) async fn sandbox(config: &Config) -> Sandbox {
     let demand = match config.tools.sandbox {
@@ -75,6 +64,9 @@ pub(crate) async fn sandbox(config: &Config) -> Sandbox {
 /// What bounds the calls of each agent.
 pub(super) fn bounds(config: &Config) -> Bounds {
     let section = &config.tools;
-    let caps = Caps { lines: section.max_lines, bytes: section.max_bytes };
-    Bounds { at_once: section.concurrency as usize, caps, timeout: section.timeout.0 }
+    Bounds { at_once: section.concurrency as usize, caps: caps(config), timeout: section.timeout.0 }
+}
+
+fn caps(config: &Config) -> Caps {
+    Caps { lines: config.tools.max_lines, bytes: config.tools.max_bytes }
 }

@@ -1,10 +1,16 @@
 //! Leases: claiming is fencing; members follow their lead's incarnation.
 
-use planck_common::{NodeId, command::AgentState, event::InputKind, spec::SessionLimits};
+use planck_common::{
+    NodeId,
+    command::{AgentState, SessionState},
+    event::{EventKind, InputKind},
+    spec::SessionLimits,
+};
+use serde_json::json;
 
 use super::{
     World,
-    team::{Team, new_agent, warnings},
+    team::{Team, entry, message, new_agent, warnings},
 };
 use crate::store::{BatchOutcome, Birth, Claim, Lease, PutResult, StoreError, Stray};
 
@@ -78,6 +84,42 @@ pub async fn a_born_name_is_unique(world: &dyn World) {
     let long = "x".repeat(64);
     let shortened = format!("{}-2", "x".repeat(62));
     assert_eq!(names, ["coder", "coder-2", "coder-2-2", "coder-3", &long, &shortened]);
+}
+
+pub async fn nobody_is_born_into_a_closed_session(world: &dyn World) {
+    let team = Team::start(world, 1).await;
+    let birth = || team.store.birth(new_agent(&team.session, "late"), team.under(1), &team.node);
+    team.store.set_state(&team.session, 1, SessionState::Closed).await.unwrap();
+    assert!(matches!(birth().await.unwrap(), Birth::TeamDead));
+    team.store.set_state(&team.session, 1, SessionState::Open).await.unwrap();
+    assert!(matches!(birth().await.unwrap(), Birth::Born { .. }));
+}
+
+pub async fn a_workers_end_is_found_until_it_is_told(world: &dyn World) {
+    let team = Team::start(world, 5).await;
+    let stop = async |agent: usize, said: Option<&str>| {
+        if let Some(reason) = said {
+            team.log(agent, vec![entry(EventKind::AgentStopped, 0, json!({ "reason": reason }).to_string())]).await;
+        }
+        team.store.release(&team.session, &team.agents[agent], 1, true).await.unwrap();
+    };
+    let untold = async || {
+        let exits = team.store.untold_exits(&team.session).await.unwrap();
+        exits.into_iter().map(|exit| (exit.id, exit.name, exit.reason)).collect::<Vec<_>>()
+    };
+    let exit = |agent: usize, reason: &str| (team.agents[agent].clone(), format!("agent {agent}"), reason.to_owned());
+    let about = |kind, agent: usize| entry(kind, 0, json!({ "id": team.agents[agent] }).to_string());
+    assert_eq!(untold().await, []);
+    stop(1, Some("enough")).await;
+    stop(2, None).await;
+    assert_eq!(untold().await, [exit(1, "enough"), exit(2, "stopped")]);
+    team.log(0, vec![about(EventKind::WorkerExit, 1)]).await;
+    assert_eq!(untold().await, [exit(2, "stopped")]);
+
+    let birth = team.log(0, vec![message("rewound"), about(EventKind::WorkerSpawned, 3)]).await[0];
+    let rewound = team.store.rewind(&team.session, 1, birth, "me").await.unwrap();
+    team.store.release(&team.session, &rewound.unborn[0], 2, true).await.unwrap();
+    assert_eq!(untold().await, [exit(2, "stopped")], "who was never born does not leave");
 }
 
 pub async fn releasing_ends_a_lease(world: &dyn World) {

@@ -17,6 +17,20 @@ n AS (INSERT INTO inputs (session_id, id, agent_id, kind, mode, sender, sender_n
   ON CONFLICT DO NOTHING RETURNING head)
 SELECT t.node_id, t.epoch, n.head FROM t LEFT JOIN n ON true";
 
+/// Columns are named one by one: a statement that was prepared with `*` fails when a newer node adds one.
+macro_rules! inputs {
+    ($which:literal) => {
+        concat!(
+            "SELECT id, agent_id, kind, mode, sender, sender_name, reply_to, content, fresh, head, at, turn, outcome, answer, waiting ",
+            "FROM inputs ",
+            $which
+        )
+    };
+}
+
+const INPUT: &str = inputs!("WHERE session_id = $1 AND id = $2");
+const OPEN_INPUTS: &str = inputs!("WHERE session_id = $1 AND agent_id = $2 AND outcome IS NULL ORDER BY accepted");
+
 const ASK: &str = "SELECT * FROM planck_ask($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
 
 const WITHDRAW: &str = "
@@ -113,14 +127,12 @@ pub async fn withdraw(database: &Database, session: &SessionId, question: &Input
 }
 
 pub async fn input(database: &Database, session: &SessionId, id: &InputId) -> Result<Option<InputRecord>, StoreError> {
-    let statement =
-        sqlx::query("SELECT * FROM inputs WHERE session_id = $1 AND id = $2").bind(session.as_str()).bind(id.as_str());
+    let statement = sqlx::query(INPUT).bind(session.as_str()).bind(id.as_str());
     database.optional(statement).await?.as_ref().map(rows::input).transpose()
 }
 
 pub async fn open_inputs(database: &Database, session: &SessionId, agent: &AgentId) -> Result<Vec<InputRecord>, StoreError> {
-    let open = "SELECT * FROM inputs WHERE session_id = $1 AND agent_id = $2 AND outcome IS NULL ORDER BY accepted";
-    let found = database.all(sqlx::query(open).bind(session.as_str()).bind(agent.as_str())).await?;
+    let found = database.all(sqlx::query(OPEN_INPUTS).bind(session.as_str()).bind(agent.as_str())).await?;
     found.iter().map(rows::input).collect()
 }
 

@@ -1,6 +1,10 @@
 //! Leases of agents: birth, claim, release, and who should be looked after.
 
-use planck_common::{AgentId, NodeId, SessionId, event::json, spec::AgentSpec};
+use planck_common::{
+    AgentId, NodeId, SessionId,
+    event::{WorkerExit, json},
+    spec::AgentSpec,
+};
 use sqlx::postgres::PgRow;
 
 use super::{
@@ -12,9 +16,20 @@ use super::{
 /// Unless the session's limits say so.
 const MAX_AGENTS: i32 = 1_000;
 
-const AGENT: &str = "SELECT a.*, s.team_id FROM agents a JOIN sessions s ON s.id = a.session_id WHERE a.id = $1";
-const AGENTS: &str =
-    "SELECT a.*, s.team_id FROM agents a JOIN sessions s ON s.id = a.session_id WHERE a.session_id = $1 ORDER BY a.born";
+/// Columns are named one by one: a statement that was prepared with `*` fails when a newer node adds one.
+macro_rules! agents {
+    ($which:literal) => {
+        concat!(
+            "SELECT a.session_id, a.id, a.name, a.spec, a.state, a.input_tokens, a.output_tokens, a.cache_read_tokens, ",
+            "a.cache_write_tokens, a.cost_usd, a.node_id, a.epoch, a.last_seq, a.incarnation, s.team_id ",
+            "FROM agents a JOIN sessions s ON s.id = a.session_id ",
+            $which
+        )
+    };
+}
+
+const AGENT: &str = agents!("WHERE a.id = $1");
+const AGENTS: &str = agents!("WHERE a.session_id = $1 ORDER BY a.born");
 
 const BIRTH: &str = "SELECT * FROM planck_birth($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
 
@@ -32,6 +47,15 @@ const CLAIMED: &str = "
 SELECT epoch, last_seq, incarnation FROM agents WHERE session_id = $1 AND id = $2 AND epoch = $3 + 1 AND node_id = $4";
 
 const RESPEC: &str = "UPDATE agents SET spec = $4 WHERE session_id = $1 AND id = $2 AND epoch = $3 RETURNING 1";
+
+const EXITS: &str = "
+SELECT a.id, a.name, coalesce((SELECT l.body::json ->> 'reason' FROM log l
+  WHERE l.session_id = $1 AND l.agent_id = a.id AND l.kind = 'agent_stopped' ORDER BY l.seq DESC LIMIT 1), 'stopped') AS reason
+FROM agents a JOIN sessions s ON s.id = a.session_id AND s.lead <> a.id
+WHERE a.session_id = $1 AND a.state = 'stopped' AND NOT EXISTS (SELECT 1 FROM log l
+  WHERE l.session_id = $1 AND l.agent_id = s.lead AND l.body::json ->> 'id' = a.id
+    AND (l.kind = 'worker_exit' OR l.kind = 'worker_spawned' AND l.hidden_by IS NOT NULL))
+ORDER BY a.born";
 
 const SWEEP: &str = "
 SELECT session_id, id, node_id, epoch FROM agents WHERE node_id <> ALL ($1)
@@ -143,6 +167,15 @@ pub async fn respec(
         Some(_) => Err(StoreError::StaleEpoch(agent.to_string())),
         None => Err(StoreError::NotFound(format!("no agent {agent} in session {session}"))),
     }
+}
+
+pub async fn untold_exits(database: &Database, session: &SessionId) -> Result<Vec<WorkerExit>, StoreError> {
+    let found = database.all(sqlx::query(EXITS).bind(session.as_str())).await?;
+    let exit = |row| {
+        let row = Columns(row);
+        Ok(WorkerExit { id: row.parse("id")?, name: row.get("name")?, reason: row.get("reason")? })
+    };
+    found.iter().map(exit).collect()
 }
 
 pub async fn sweep(database: &Database, alive: &[NodeId]) -> Result<Vec<Stray>, StoreError> {

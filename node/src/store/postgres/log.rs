@@ -28,7 +28,8 @@ SELECT s.team_id, s.next_seq - 1 AS head, page.* FROM sessions s LEFT JOIN (
   SELECT * FROM (
     SELECT l.*, count(*) OVER () AS found, row_number() OVER (ORDER BY seq) AS n,
       sum(octet_length(body) + $5) OVER (ORDER BY seq)::bigint AS bytes
-    FROM (SELECT * FROM log WHERE session_id = $1 AND seq >= $2 AND ($3::text IS NULL OR agent_id = $3) ORDER BY seq LIMIT $4 + 1) l
+    FROM (SELECT seq, agent_id, node_id, epoch, prev, kind, turn, request, at, hidden_by, body FROM log
+      WHERE session_id = $1 AND seq >= $2 AND ($3::text IS NULL OR agent_id = $3) ORDER BY seq LIMIT $4 + 1) l
   ) counted WHERE n = 1 OR n <= $4 AND bytes <= $6
 ) page ON true WHERE s.id = $1 ORDER BY page.seq";
 
@@ -90,15 +91,13 @@ pub async fn events(
     let found = usize::try_from(Columns(first).get::<i64>("found")?).unwrap_or(usize::MAX);
     let next = if found > rows.len() { last_seq + 1 } else { head + 1 };
     let team = Columns(first).parse("team_id")?;
-    let events: Vec<Option<_>> = rows.iter().map(|row| envelope(&Columns(row), session, &team)).collect::<Result<_, _>>()?;
-    Ok(Events { events: events.into_iter().flatten().collect(), next, head })
+    let events = rows.iter().map(|row| envelope(&Columns(row), session, &team)).collect::<Result<_, _>>()?;
+    Ok(Events { events, next, head })
 }
 
-fn envelope(row: &Columns<'_>, session: &SessionId, team: &TeamId) -> Result<Option<Box<RawValue>>, StoreError> {
-    let Some(kind) = EventKind::find(row.get("kind")?) else { return Ok(None) };
+fn envelope(row: &Columns<'_>, session: &SessionId, team: &TeamId) -> Result<Box<RawValue>, StoreError> {
     let place_in_log = Row { seq: row.get("seq")?, prev: row.get("prev")?, hidden_by: row.get("hidden_by")? };
-    let text = writer(row, session, team)?.durable(kind, place(row)?, place_in_log, row.get("body")?);
-    raw(text).map(Some)
+    raw(writer(row, session, team)?.stored(row.get("kind")?, place(row)?, place_in_log, row.get("body")?))
 }
 
 fn writer(row: &Columns<'_>, session: &SessionId, team: &TeamId) -> Result<Writer, StoreError> {

@@ -1,6 +1,10 @@
 //! Leases: births, claims, releases, and what only their holder may change of an agent.
 
-use planck_common::{AgentId, NodeId, SessionId, event::json, spec::AgentSpec};
+use planck_common::{
+    AgentId, NodeId, SessionId,
+    event::{WorkerExit, json},
+    spec::AgentSpec,
+};
 use sqlx::query;
 
 use super::{
@@ -18,7 +22,7 @@ const BIRTH: &str = "INSERT INTO agents (id, name, type, role, spec, node_id)
           WHERE EXISTS (SELECT 1 FROM agents WHERE agents.name = tried.name))
       SELECT name FROM tried ORDER BY n DESC LIMIT 1), ?3, ?4, ?5, ?6
     FROM sessions s JOIN agents l ON l.id = s.lead
-    WHERE s.lead = ?7 AND l.incarnation = ?8 AND s.agents < s.max_agents
+    WHERE s.lead = ?7 AND s.state = 'open' AND l.incarnation = ?8 AND s.agents < s.max_agents
     ON CONFLICT (id) DO NOTHING RETURNING name";
 
 const CLAIM_LEAD: &str = "UPDATE agents SET node_id = ?1, epoch = epoch + 1, incarnation = incarnation + ?4
@@ -29,7 +33,24 @@ const CLAIM_MEMBER: &str = "UPDATE agents SET node_id = ?1, epoch = epoch + 1
       SELECT 1 FROM sessions s JOIN agents l ON l.id = s.lead WHERE l.id = ?4 AND l.incarnation = ?5)
     RETURNING epoch, last_seq, incarnation";
 
+const EXITS: &str = "SELECT a.id, a.name, coalesce((SELECT l.body->>'reason' FROM log l
+      WHERE l.agent_id = a.id AND l.kind = 'agent_stopped' ORDER BY l.seq DESC LIMIT 1), 'stopped') AS reason
+    FROM agents a JOIN sessions s ON a.id <> s.lead WHERE a.state = 'stopped' AND NOT EXISTS (
+      SELECT 1 FROM log l WHERE l.agent_id = s.lead AND l.body->>'id' = a.id
+        AND (l.kind = 'worker_exit' OR l.kind = 'worker_spawned' AND l.hidden_by IS NOT NULL))
+    ORDER BY a.n";
+
 impl SqliteStore {
+    pub(super) async fn exits_not_told(&self, session: &SessionId) -> Result<Vec<WorkerExit>, StoreError> {
+        let file = self.file(session).await?;
+        let rows = file.db.rows(query(EXITS)).await?;
+        let exit = |row| {
+            let row = Reader { row, path: file.db.path() };
+            Ok(WorkerExit { id: row.agent_id("id")?, name: row.get("name")?, reason: row.get("reason")? })
+        };
+        rows.iter().map(exit).collect()
+    }
+
     pub(super) async fn bear(&self, agent: NewAgent, under: Under, node: &NodeId) -> Result<Birth, StoreError> {
         let file = self.file(&agent.session).await?;
         if let Some(known) = self.agent_in(&file, &agent.id).await? {
@@ -64,9 +85,9 @@ impl SqliteStore {
         if lead.is_none_or(|lead| lead.id != under.lead || lead.incarnation != under.incarnation) {
             return Ok(Birth::TeamDead);
         }
-        let row = file.db.row(query("SELECT max_agents FROM sessions")).await?;
-        let max = row.map_or(Ok(0), |row| Reader { row: &row, path: file.db.path() }.get("max_agents"))?;
-        Ok(Birth::Full { max })
+        let row = file.db.row(query("SELECT max_agents FROM sessions WHERE state = 'open'")).await?;
+        let Some(row) = row else { return Ok(Birth::TeamDead) };
+        Ok(Birth::Full { max: Reader { row: &row, path: file.db.path() }.get("max_agents")? })
     }
 
     /// The index learns of the lease before the file, and once more after it: a sweep may have looked in between.

@@ -3,8 +3,7 @@
 use planck_common::{
     AgentId, NodeId, Seq, SessionId,
     command::{Events, Messages},
-    envelope::{Envelope, Row, Writer},
-    event::{EventKind, json},
+    envelope::{Row, Writer},
 };
 use serde_json::value::RawValue;
 use sqlx::query;
@@ -117,37 +116,7 @@ fn envelope(file: &InUse, row: Reader<'_>) -> Result<Box<RawValue>, StoreError> 
     let writer = writer(file, row)?;
     let (place, body) = (row.place()?, row.get::<&str>("body")?);
     let at = Row { seq: row.get("seq")?, prev: row.get("prev")?, hidden_by: row.get("hidden_by")? };
-    let text = match EventKind::find(row.get("kind")?) {
-        Some(kind) => writer.durable(kind, place, at, body),
-        None => json(&of_newer_kind(writer, place, at, row)?),
-    };
-    raw(file, text)
-}
-
-/// An event of a kind that only a newer version knows keeps its place in the log.
-fn of_newer_kind(
-    writer: Writer,
-    place: planck_common::envelope::Place,
-    at: Row,
-    row: Reader<'_>,
-) -> Result<Envelope, StoreError> {
-    Ok(Envelope {
-        v: planck_common::PROTOCOL_VERSION,
-        kind: row.get("kind")?,
-        truncated: false,
-        agent_id: writer.agent_id,
-        session_id: writer.session_id,
-        team_id: writer.team_id,
-        node_id: writer.node_id,
-        epoch: writer.epoch,
-        seq: Some(at.seq),
-        prev: Some(at.prev),
-        turn: place.turn,
-        request: place.request,
-        at: place.at,
-        hidden_by: at.hidden_by,
-        data: row.parse("body", |body| RawValue::from_string(body.to_owned()))?,
-    })
+    raw(file, writer.stored(row.get("kind")?, place, at, body))
 }
 
 fn writer(file: &InUse, row: Reader<'_>) -> Result<Writer, StoreError> {

@@ -110,16 +110,22 @@ impl Asking<'_> {
                 () = waiter.news() => continue,
                 () = tokio::time::sleep(LOOK_AGAIN) => continue,
             };
-            self.withdraw().await;
+            if self.is_asker_here() {
+                self.withdraw().await;
+            }
             return Err(Refusal::unavailable(given_up));
         }
     }
 
+    /// An asker that was dropped goes on elsewhere, and waits there for the same question.
+    fn is_asker_here(&self) -> bool {
+        let hosting = self.node.host().hosting(&self.call.agent_id);
+        hosting.is_some_and(|hosting| hosting.epoch == self.call.epoch)
+    }
+
     async fn withdraw(&self) {
         match self.node.store().withdraw(&self.call.session_id, self.id).await {
-            Ok(true) => {
-                let _ = self.node.host().withdrawn(&self.target.id, self.id.clone()).await;
-            }
+            Ok(true) => self.node.tell_withdrawn(self.target, self.id).await,
             Ok(false) => {}
             Err(error) => tracing::debug!(question = %self.id, %error, "cannot withdraw the question; its answer is ignored"),
         }

@@ -5,7 +5,6 @@ use planck_common::{event::Effect, reply::Refusal};
 
 use super::{Link, arguments, destroy::Args, outcome, spec};
 use crate::{
-    agent::Command,
     model::ToolSpec,
     tools::{Invocation, Outcome, Tool},
 };
@@ -33,9 +32,7 @@ impl InterruptAgent {
         let args: Args = arguments(call)?;
         let scene = self.link.scene(call).await?;
         let target = scene.worker(&args.agent, "interrupt", "interrupts")?;
-        let abort = Command::Abort { reason: args.reason };
-        let aborted = scene.node.host().command(&target.id, abort).await;
-        aborted.map_err(|gone| Refusal::unavailable(gone.to_string()))?;
+        scene.node.abort_agent(target, args.reason).await?;
         Ok(Outcome::ok(format!("{} is interrupted", target.spec.name)))
     }
 }

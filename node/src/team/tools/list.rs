@@ -1,6 +1,7 @@
 //! `list_team`: who is in the team and what each is doing.
 
 use async_trait::async_trait;
+use futures_util::future;
 use planck_common::{command::AgentInfo, event::Effect, reply::Refusal};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -12,6 +13,9 @@ use crate::{
     store::AgentRecord,
     tools::{Invocation, Outcome, Tool},
 };
+
+/// Members that are looked at at once; each answers in a bounded time, or is shown as it is recorded.
+const AT_ONCE: usize = 64;
 
 pub(super) struct ListTeam {
     link: Link,
@@ -41,15 +45,19 @@ impl ListTeam {
         let args: Args = arguments(call)?;
         let scene = self.link.scene(call).await?;
         let mut rows = Vec::with_capacity(scene.members.len());
-        for member in &scene.members {
-            rows.push(row(&scene.node, member, args.verbose).await);
+        for some in scene.members.chunks(AT_ONCE) {
+            let mut looks = Vec::with_capacity(AT_ONCE);
+            for member in some {
+                looks.push(row(&scene.node, member, args.verbose));
+            }
+            rows.extend(future::join_all(looks).await);
         }
         Ok(Outcome::ok(Value::Array(rows).to_string()))
     }
 }
 
 async fn row(node: &Node, member: &AgentRecord, verbose: bool) -> Value {
-    let info = node.host().info(&member.id).await.ok();
+    let info = node.look_at(member).await;
     let spec = &member.spec;
     let (state, turn, usage) = match &info {
         Some(AgentInfo { state, turn, usage, .. }) => (*state, Some(*turn), *usage),

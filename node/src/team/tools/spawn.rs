@@ -14,6 +14,7 @@ use serde_json::{Map, Value, json, value::RawValue};
 use super::{Link, Scene, arguments, outcome, spec};
 use crate::{
     model::ToolSpec,
+    session::wanted,
     store::PutResult,
     team::{self, Spawned},
     tools::{Invocation, Outcome, Tool},
@@ -37,7 +38,14 @@ struct Args {
     skills: Option<Vec<String>>,
     #[serde(default)]
     labels: Map<String, Value>,
+    near: Option<Near>,
     task: Option<String>,
+}
+
+#[derive(Deserialize, Clone, Copy)]
+#[serde(rename_all = "snake_case")]
+enum Near {
+    Orchestrator,
 }
 
 /// Who was born, or was found born by an earlier try of the same call.
@@ -74,10 +82,10 @@ impl SpawnAgent {
 
     async fn spawn(&self, call: &Invocation) -> Result<Outcome, Refusal> {
         let mut args: Args = arguments(call)?;
-        let task = args.task.take();
+        let (task, near) = (args.task.take(), args.near);
         let scene = self.link.scene(call).await?;
         let Spawned { spec, not_granted } = self.resolve(&scene, args)?;
-        let newborn = self.birth(&scene, call, spec).await?;
+        let newborn = self.birth(&scene, call, spec, near).await?;
         if let Some(task) = task {
             self.delegate(&scene, call, &newborn, task).await?;
         }
@@ -108,9 +116,15 @@ impl SpawnAgent {
     }
 
     /// By the path on which any member is started, wherever it is placed.
-    async fn birth(&self, scene: &Scene, call: &Invocation, spec: AgentSpec) -> Result<Newborn, Refusal> {
+    async fn birth(&self, scene: &Scene, call: &Invocation, spec: AgentSpec, near: Option<Near>) -> Result<Newborn, Refusal> {
         let session = &scene.session;
+        let mut wanted = wanted(&session.workspace, &spec);
+        wanted.only = match near {
+            Some(Near::Orchestrator) => scene.lead().and_then(|lead| lead.node.clone()),
+            None => None,
+        };
         let request = HostAgent {
+            tools_wait_ms: 0,
             session_id: session.id.clone(),
             agent_id: call.call_id.as_agent(),
             epoch: 0,
@@ -120,7 +134,7 @@ impl SpawnAgent {
             spec: RawValue::from_string(planck_common::event::json(&spec)).ok(),
         };
         let id = request.agent_id.clone();
-        let Hosted { node_id, name, .. } = scene.node.host_agent(request).await?;
+        let Hosted { node_id, name, .. } = scene.node.place(&wanted, request).await?;
         Ok(Newborn { id, name, r#type: spec.r#type, node_id })
     }
 

@@ -62,7 +62,7 @@ fn bad_ones_are_skipped() {
     world.write("tools/c-binary/TOOL.json", b"\xff\xfe");
     world.write("tools/no-tool/README.md", "");
     world.write("tools/file", "");
-    let shell = Shell::new(Launcher::alone("planck".into()), Sandbox::off(), &[]);
+    let shell = Shell::new(Launcher::alone("planck".into()), Sandbox::off(), &[], crate::tools::Caps::default());
     let (tools, problems) = load(&[world.at("tools"), world.at("none")], &world.files(), &shell);
     assert_eq!(tools.iter().map(|tool| tool.spec().name.as_str()).collect::<Vec<_>>(), ["good"]);
     let told: Vec<String> =

@@ -2,30 +2,38 @@
 
 use std::{
     collections::HashMap,
-    io::{self, PipeWriter, Write},
+    io::{PipeWriter, Write},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
-        mpsc::{self, RecvTimeoutError},
     },
-    thread,
     time::Duration,
 };
 
-/// A reaper gives a node up after ten of these.
+/// How often the heart is to beat; a reaper gives a node up after a few of these.
 pub const INTERVAL: Duration = Duration::from_millis(250);
 
 /// The pipes to the living reapers. Cheap to clone.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Heart(Arc<Pipes>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Pipes {
+    silence: Duration,
     next: AtomicU64,
     open: Mutex<HashMap<u64, PipeWriter>>,
 }
 
 impl Heart {
+    /// After `silence` of this heart a reaper kills what runs under it.
+    pub fn new(silence: Duration) -> Self {
+        Self(Arc::new(Pipes { silence, next: AtomicU64::new(0), open: Mutex::default() }))
+    }
+
+    pub(super) fn silence(&self) -> Duration {
+        self.0.silence
+    }
+
     /// One sign of life to each reaper. Never blocks: the pipes do not, and a full one holds signs enough.
     pub fn beat(&self) {
         for pipe in self.lock().values_mut() {
@@ -33,16 +41,9 @@ impl Heart {
         }
     }
 
-    /// Beats on a thread of its own until the guard is dropped.
-    pub fn start(&self) -> io::Result<Beating> {
-        let heart = self.clone();
-        let (stop, stopped) = mpsc::channel::<()>();
-        let thread = thread::Builder::new().name("heart".into()).spawn(move || {
-            while stopped.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
-                heart.beat();
-            }
-        })?;
-        Ok(Beating { stop: Some(stop), thread: Some(thread) })
+    /// Kills what runs under every reaper, at once.
+    pub fn cut(&self) {
+        self.lock().clear();
     }
 
     /// How many reapers listen.
@@ -77,31 +78,15 @@ impl Drop for Registered {
     }
 }
 
-/// The thread that beats.
-#[derive(Debug)]
-pub struct Beating {
-    stop: Option<mpsc::Sender<()>>,
-    thread: Option<thread::JoinHandle<()>>,
-}
-
-impl Drop for Beating {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::io::Read;
+    use std::io::{self, Read};
 
     use super::*;
 
     #[test]
     fn every_pipe_hears_each_beat_until_its_guard_is_dropped() {
-        let heart = Heart::default();
+        let heart = Heart::new(10 * INTERVAL);
         let (mut reader, writer) = io::pipe().unwrap();
         let registered = heart.register(writer);
         heart.beat();
@@ -114,14 +99,13 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_beats_until_it_is_told_to_stop() {
-        let heart = Heart::default();
+    fn a_cut_closes_every_pipe() {
+        let heart = Heart::new(10 * INTERVAL);
         let (mut reader, writer) = io::pipe().unwrap();
-        let registered = heart.register(writer);
-        let beating = heart.start().unwrap();
-        reader.read_exact(&mut [0; 2]).unwrap();
-        drop(beating);
-        drop(registered);
-        assert_eq!(reader.read(&mut [0; 8]).unwrap(), 0);
+        let _registered = heart.register(writer);
+        heart.cut();
+        let mut heard = Vec::new();
+        reader.read_to_end(&mut heard).unwrap();
+        assert_eq!((heard.len(), heart.reapers()), (1, 0));
     }
 }

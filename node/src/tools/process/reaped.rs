@@ -118,8 +118,8 @@ fn connection() -> io::Result<(OwnedFd, PipeReader)> {
 fn command(launcher: &Launcher, launch: &Launch, lifeline: PipeReader) -> Command {
     let mut command = Command::new(&launcher.planck);
     command.arg0("planck").arg("reap");
-    if launcher.heart.is_some() {
-        command.arg("--watch");
+    if let Some(heart) = &launcher.heart {
+        command.arg("--watch").arg(heart.silence().as_millis().to_string());
     }
     if !launch.input.is_empty() {
         command.args(["--input", &launch.input.len().to_string()]);

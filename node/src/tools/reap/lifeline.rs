@@ -14,9 +14,6 @@ use nix::{
     unistd::read,
 };
 
-/// A node in a cluster that was silent for so long may have been replaced; see `docs/architecture.md`.
-const SILENCE: Duration = Duration::from_millis(2500);
-
 /// What ended a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum News {
@@ -28,13 +25,26 @@ pub(super) enum News {
 
 pub(super) struct Lifeline {
     stdin: io::Stdin,
-    /// When the node was last heard; `None` where only the pipe's end counts.
-    heard: Option<Duration>,
+    /// `None` where only the pipe's end counts.
+    watch: Option<Watch>,
+}
+
+/// A node in a cluster that was silent for long may have been replaced; see `docs/architecture.md`.
+struct Watch {
+    heard: Duration,
+    silence: Duration,
+}
+
+impl Watch {
+    fn ends(&self) -> Duration {
+        self.heard.saturating_add(self.silence)
+    }
 }
 
 impl Lifeline {
-    pub fn new(watch: bool) -> Self {
-        Self { stdin: io::stdin(), heard: watch.then(now) }
+    /// Where `silence` is given, the node's silence for so long counts as its end.
+    pub fn new(silence: Option<Duration>) -> Self {
+        Self { stdin: io::stdin(), watch: silence.map(|silence| Watch { heard: now(), silence }) }
     }
 
     /// The command's input, which comes before any sign of life; `None` if the node went away meanwhile.
@@ -42,7 +52,7 @@ impl Lifeline {
         let mut input = vec![0; length];
         let mut pipe = std::fs::File::from(self.stdin.as_fd().try_clone_to_owned().ok()?);
         pipe.read_exact(&mut input).ok()?;
-        self.heard = self.heard.map(|_| now());
+        self.heard();
         Some(input)
     }
 
@@ -66,7 +76,7 @@ impl Lifeline {
         match read(&self.stdin, &mut [0; 4096]) {
             Ok(0) => News::Ended,
             Ok(_) => {
-                self.heard = self.heard.map(|_| now());
+                self.heard();
                 News::Alive
             }
             Err(Errno::EINTR | Errno::EAGAIN) => News::Alive,
@@ -74,15 +84,21 @@ impl Lifeline {
         }
     }
 
+    fn heard(&mut self) {
+        if let Some(watch) = &mut self.watch {
+            watch.heard = now();
+        }
+    }
+
     fn is_silent(&self) -> bool {
-        self.heard.is_some_and(|heard| now().saturating_sub(heard) > SILENCE)
+        self.watch.as_ref().is_some_and(|watch| now() > watch.ends())
     }
 
     fn patience(&self) -> PollTimeout {
-        match self.heard {
+        match &self.watch {
             None => PollTimeout::NONE,
-            Some(heard) => {
-                let left = (heard + SILENCE).saturating_sub(now()) + Duration::from_millis(1);
+            Some(watch) => {
+                let left = watch.ends().saturating_sub(now()) + Duration::from_millis(1);
                 PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
             }
         }

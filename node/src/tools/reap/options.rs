@@ -1,15 +1,15 @@
 //! The words after `planck reap`; written by the node, never by a person.
 
-use std::ffi::OsString;
+use std::{ffi::OsString, time::Duration};
 
 use nix::unistd::Pid;
 
 /// What one process of this mode does.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// Runs the command and ends its descendants. `watch`: silence on the pipe counts as its end. `input`: so many bytes
-    /// on the pipe are the command's stdin.
-    Reap { watch: bool, input: usize },
+    /// Runs the command and ends its descendants. `watch`: so long a silence on the pipe counts as its end. `input`: so
+    /// many bytes on the pipe are the command's stdin.
+    Reap { watch: Option<Duration>, input: usize },
     /// Becomes the command, bound to the reaper `parent`.
     Under { parent: Pid },
 }
@@ -22,10 +22,10 @@ pub(super) struct Options {
 
 impl Options {
     pub fn parse(mut args: impl Iterator<Item = OsString>) -> Result<Self, String> {
-        let (mut watch, mut input, mut under) = (false, 0, None);
+        let (mut watch, mut input, mut under) = (None, 0, None);
         while let Some(arg) = args.next() {
             match arg.to_str() {
-                Some("--watch") => watch = true,
+                Some("--watch") => watch = Some(Duration::from_millis(number(args.next())?)),
                 Some("--input") => input = number(args.next())?,
                 Some("--under") => under = Some(number(args.next())?),
                 Some("--") => break,
@@ -34,7 +34,7 @@ impl Options {
         }
         let command: Vec<OsString> = args.collect();
         if command.is_empty() {
-            return Err("usage: planck reap [--watch] [--input BYTES] -- COMMAND [ARG…]".into());
+            return Err("usage: planck reap [--watch MILLISECONDS] [--input BYTES] -- COMMAND [ARG…]".into());
         }
         let mode = match under {
             Some(parent) => Mode::Under { parent: Pid::from_raw(parent) },
@@ -59,13 +59,14 @@ mod tests {
 
     #[test]
     fn options_stand_before_the_command() {
-        let reap = |watch, input, command: &[&str]| {
+        let reap = |watch: Option<u64>, input, command: &[&str]| {
+            let watch = watch.map(Duration::from_millis);
             Ok(Options { mode: Mode::Reap { watch, input }, command: command.iter().map(OsString::from).collect() })
         };
-        assert_eq!(parse(&["--", "ls", "--watch"]), reap(false, 0, &["ls", "--watch"]));
-        assert_eq!(parse(&["--watch", "--input", "12", "--", "cat"]), reap(true, 12, &["cat"]));
+        assert_eq!(parse(&["--", "ls", "--watch"]), reap(None, 0, &["ls", "--watch"]));
+        assert_eq!(parse(&["--watch", "900", "--input", "12", "--", "cat"]), reap(Some(900), 12, &["cat"]));
         assert_eq!(parse(&["--under", "7", "--", "cat"]).unwrap().mode, Mode::Under { parent: Pid::from_raw(7) });
-        for wrong in [&[][..], &["--"], &["ls"], &["--input", "many", "--", "ls"], &["--input"]] {
+        for wrong in [&[][..], &["--"], &["ls"], &["--input", "many", "--", "ls"], &["--input"], &["--watch", "--", "ls"]] {
             assert!(parse(wrong).is_err(), "{wrong:?}");
         }
     }

@@ -148,3 +148,29 @@ async fn a_stopped_member_is_gone() -> Result<()> {
     recorder.answered(&prompted.prompt_id).await?;
     node.leave().await
 }
+
+/// Whoever changes to a model that nobody described hears what is assumed of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_to_an_unknown_model_comes_with_a_warning() -> Result<()> {
+    let world = World::start(Backend::Sqlite, Script::new().always(Reply::text("Quick."))).await?;
+    let openai = world.model.openai_url();
+    let node = world.node_with(&[("OPENAI_API_KEY", "none"), ("OPENAI_BASE_URL", &openai)]).await?;
+    let recorder = world.record().await?;
+    let started = world.caller.start(&world.solo()).await?;
+    let change = agent_at(&started.orchestrator, AgentVerb::ChangeModel);
+    for (model, warned) in [("gpt-5", false), ("mystery-1", true)] {
+        let from = world.caller.session(&started.session_id).await?.head + 1;
+        let _: Model = world.caller.ask(&change, &json!({ "provider": "openai", "model_id": model })).await?;
+        let prompted = world.caller.prompt(&started.session_id, "hello").await?;
+        recorder.answered(&prompted.prompt_id).await?;
+        let log = world.caller.log(&started.session_id, from).await?;
+        assert_eq!(log.iter().filter(|event| event.kind == "model_changed").count(), 1);
+        let warnings: Vec<_> = log.iter().filter(|event| event.kind == "warning").map(|event| event.data.get()).collect();
+        assert_eq!(warnings.len(), usize::from(warned), "{model}: {warnings:?}");
+        assert!(warnings.iter().all(|text| text.contains("unknown_model") && text.contains(model)), "{warnings:?}");
+        assert_eq!(world.model.requests().pop().and_then(|request| request.asked).unwrap().model, model);
+    }
+    assert_dense(&world.caller.log(&started.session_id, 1).await?);
+    world.check_model()?;
+    node.leave().await
+}

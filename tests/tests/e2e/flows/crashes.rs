@@ -29,7 +29,7 @@ use super::{
 };
 
 /// How long a started node may take to answer what its killed predecessor was asked.
-const TAKEN_UP: Duration = Duration::from_secs(10);
+const TAKEN_UP: Duration = Duration::from_secs(20);
 
 struct Crash {
     backend: Backend,

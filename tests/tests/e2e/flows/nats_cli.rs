@@ -9,6 +9,7 @@ use planck_tests::{
     nats::find_cli,
     world::{Backend, World},
 };
+use serde_json::Value;
 use tokio::{process::Command, time::timeout};
 
 fn nats(world: &World) -> Result<Command> {
@@ -21,6 +22,19 @@ fn nats(world: &World) -> Result<Command> {
 async fn said(world: &World, args: &[&str]) -> Result<String> {
     let output = timeout(Duration::from_secs(20), nats(world)?.args(args).output()).await??;
     Ok(String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr))
+}
+
+/// Waits until the server knows a subscription of the command line client.
+pub async fn subscribed(world: &World, subject: &str) -> Result<()> {
+    eventually("the server knows the subscription", async || {
+        let connections = world.nats.monitor("/connz?subs=true").ok()?;
+        let is_it = |connection: &Value| {
+            let name = connection["name"].as_str().unwrap_or_default();
+            name.starts_with("NATS CLI") && connection["subscriptions_list"].to_string().contains(&format!("\"{subject}\""))
+        };
+        connections["connections"].as_array()?.iter().any(is_it).then_some(())
+    })
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -36,14 +50,10 @@ async fn watches_prompts_and_lists() -> Result<()> {
     let file = world.folder().join("sub.txt");
     let out = File::create(&file)?;
     let watch = nats(&world)?.args(["sub", "agent.>", "--raw"]).stdout(out.try_clone()?).stderr(out).spawn()?;
-    eventually("the server knows the subscription", async || {
-        let connections = world.nats.monitor("/connz?subs=true").ok()?;
-        connections.to_string().contains("\"agent.>\"").then_some(())
-    })
-    .await?;
+    subscribed(&world, "agent.>").await?;
     let subject = format!("cmd.agent.{}.prompt", started.orchestrator);
     let reply = said(&world, &["req", &subject, r#"{"text":"hello"}"#, "--raw", "--timeout", "10s"]).await?;
-    let reply: serde_json::Value = serde_json::from_str(reply.trim())?;
+    let reply: Value = serde_json::from_str(reply.trim())?;
     assert_eq!(reply["v"], 1);
     let prompt = reply["ok"]["prompt_id"].as_str().unwrap_or_else(|| panic!("{reply}"));
     recorder.answered(&planck_common::InputId::parse(prompt)?).await?;

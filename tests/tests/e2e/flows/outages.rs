@@ -97,7 +97,7 @@ async fn goes_away_in_the_middle(backend: Backend, killed: bool) -> Result<()> {
     .await?;
     world.check_model()?;
     attached.leave().await?;
-    node.leave_despite(&["NATS", "nats"]).await
+    node.leave_despite(&["NATS", "nats", "suspended"]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

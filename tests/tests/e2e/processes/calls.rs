@@ -50,3 +50,30 @@ async fn long_and_unreadable_results_are_cut() -> Result<()> {
     assert!(said[1].lines().count() == 2001 && said[1].ends_with("[output truncated]"));
     scene.end().await
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn as_much_is_given_as_is_configured() -> Result<()> {
+    let calls = Reply::call("bash", json!({ "command": "seq 3000; seq 3000 >&2" })).and_call("read", json!({ "path": "long" }));
+    let lines: String = (1..=3000).map(|n| format!("line {n} of many words\n")).collect();
+    for (caps, whole) in [(["2000", "50000"], false), (["7000", "100000"], true), (["7000", "20000"], false)] {
+        let script = Script::new().rounds(by("agent"), [calls.clone(), Reply::text("done")]);
+        let world = World::start(Backend::Sqlite, script).await?;
+        fs::write(world.dir().join("long"), &lines)?;
+        let environment = [("PLANCK_TOOLS_MAX_LINES", caps[0]), ("PLANCK_TOOLS_MAX_BYTES", caps[1])];
+        let (node, recorder) = (world.node_with(&environment).await?, world.record().await?);
+        let start = json!({ "dir": world.dir(), "members": [member("agent", &["bash", "read"])], "prompt": "go" });
+        let started = world.caller.start(&start).await?;
+        let scene = Scene { world, node: Some(node), recorder, started };
+        scene.answer().await?;
+        for (tool, last) in [("bash", "3000\n"), ("read", "line 3000 of many words\n")] {
+            let result = &scene.results("agent", tool).await?[0].result;
+            assert_eq!(result.ends_with(last), whole, "{caps:?} {tool}: {} bytes", result.len());
+            assert_eq!(result.ends_with("[output truncated]"), !whole, "{caps:?} {tool}: {} bytes", result.len());
+        }
+        let asked = scene.world.model.requests()[0].body.to_string();
+        let told = format!("At most {} lines or {} bytes are returned", caps[0], caps[1]);
+        assert!(asked.contains(&told), "{told}: {asked}");
+        scene.end().await?;
+    }
+    Ok(())
+}

@@ -18,7 +18,7 @@ WHERE s.id = $1";
 
 /// The segment's messages, newest first, then its summaries: messages that stand for those before a checkpoint.
 const PAGE: &str = "
-WITH m AS (SELECT l.*, l.covers IS NOT NULL AND EXISTS (SELECT 1 FROM log c WHERE c.session_id = $1 AND c.kind = 'checkpoint'
+WITH m AS (SELECT l.seq, l.agent_id, l.node_id, l.epoch, l.at, l.body, l.covers, l.covers IS NOT NULL AND EXISTS (SELECT 1 FROM log c WHERE c.session_id = $1 AND c.kind = 'checkpoint'
     AND c.hidden_by IS NULL AND c.covers = l.covers AND ($2::text IS NULL OR c.agent_id = $2)) AS summary
   FROM log l WHERE l.session_id = $1 AND l.kind = 'message' AND l.hidden_by IS NULL AND ($2::text IS NULL OR l.agent_id = $2)
     AND (l.seq > $3 AND l.seq < $4 OR l.covers = $3)),

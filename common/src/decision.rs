@@ -1,0 +1,94 @@
+//! What nodes decide about nodes, teams and sessions: told once on `cluster.<kind>`, by whoever decided, with the reason.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{AgentId, NodeId, PROTOCOL_VERSION, SessionId, TeamId, Timestamp};
+
+/// A decision as it is published.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Decision {
+    pub v: u32,
+    pub r#type: DecisionKind,
+    pub at: Timestamp,
+    /// Who decided.
+    pub node_id: NodeId,
+    pub data: Decided,
+}
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $kind:ident = $name:literal,)+) => {
+        /// The `type` of a decision, and the last word of its subject.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+        #[serde(rename_all = "snake_case")]
+        pub enum DecisionKind { $($(#[$doc])* $kind,)+ }
+
+        impl DecisionKind {
+            /// The name on the wire.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$kind => $name,)+ }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// The deciding node is in service.
+    NodeJoined = "node_joined",
+    /// The deciding node left in order.
+    NodeLeft = "node_left",
+    /// The node in `data` was convicted.
+    NodeDead = "node_dead",
+    /// The deciding node begins nothing new until it is resumed.
+    NodeSuspended = "node_suspended",
+    NodeResumed = "node_resumed",
+    TeamDown = "team_down",
+    Placed = "placed",
+    SessionClaimed = "session_claimed",
+    SessionResumed = "session_resumed",
+    Drain = "drain",
+}
+
+/// Why, and about whom; what does not apply is absent.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Decided {
+    pub reason: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<NodeId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub team: Option<TeamId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<SessionId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<AgentId>,
+    /// How long a convicted node had not been heard.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silent_ms: Option<u64>,
+}
+
+impl Decided {
+    pub fn because(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), ..Self::default() }
+    }
+}
+
+impl Decision {
+    /// A decision of now.
+    pub fn new(kind: DecisionKind, node: &NodeId, data: Decided) -> Self {
+        Self { v: PROTOCOL_VERSION, r#type: kind, at: Timestamp::now(), node_id: node.clone(), data }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_names_are_those_on_the_wire() {
+        for kind in [DecisionKind::NodeJoined, DecisionKind::TeamDown, DecisionKind::Drain] {
+            assert_eq!(serde_json::to_string(&kind).unwrap(), format!("\"{}\"", kind.name()));
+        }
+    }
+}

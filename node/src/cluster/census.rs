@@ -1,0 +1,171 @@
+//! Who is in the cluster, as this node knows it: kept by the membership thread, read by the whole node.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use planck_common::{
+    NodeId,
+    command::NodeState,
+    node::Heartbeat,
+    registry::{NodeRecord, NodeStanding},
+};
+use tokio::{sync::Notify, time::Instant};
+
+/// A node without a record that was not heard for so long is forgotten.
+const FORGOTTEN: Duration = Duration::from_secs(60);
+
+/// Nodes asked about that nobody has looked for yet.
+const MOST_ASKED: usize = 1_000;
+
+#[derive(Debug, Default)]
+pub struct Census {
+    entries: Mutex<BTreeMap<NodeId, Entry>>,
+    asked: Mutex<BTreeSet<NodeId>>,
+    was_asked: Notify,
+}
+
+/// A node of the cluster.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Known {
+    pub node: NodeId,
+    pub record: Option<NodeRecord>,
+    /// Its last one.
+    pub heartbeat: Option<Heartbeat>,
+    pub state: NodeState,
+    /// Since it was last heard, or since this node first knew of it.
+    pub silent: Duration,
+    /// What it hosts, with what was placed on it since it said so.
+    pub agents: u32,
+}
+
+#[derive(Debug)]
+struct Entry {
+    record: Option<(u64, NodeRecord)>,
+    heartbeat: Option<Heartbeat>,
+    heard: Instant,
+    suspect: bool,
+    /// Agents that were placed on it since it told how many it has.
+    placed: u32,
+}
+
+impl Entry {
+    fn new() -> Self {
+        Self { record: None, heartbeat: None, heard: Instant::now(), suspect: false, placed: 0 }
+    }
+
+    fn agents(&self) -> u32 {
+        self.heartbeat.as_ref().map_or(0, |beat| beat.agents).saturating_add(self.placed)
+    }
+
+    fn standing(&self) -> Option<NodeStanding> {
+        self.record.as_ref().map(|(_, record)| record.state)
+    }
+
+    fn is_gone(&self) -> bool {
+        self.standing().is_some_and(NodeStanding::is_final)
+    }
+
+    fn state(&self) -> NodeState {
+        let says = |what: fn(&Heartbeat) -> bool| self.heartbeat.as_ref().is_some_and(what);
+        match self.standing() {
+            Some(NodeStanding::Dead) => NodeState::Dead,
+            Some(NodeStanding::Left) => NodeState::Left,
+            Some(NodeStanding::Alive | NodeStanding::Draining) | None if self.suspect => NodeState::Suspect,
+            Some(NodeStanding::Draining) => NodeState::Draining,
+            Some(NodeStanding::Alive) | None if says(|beat| beat.draining) => NodeState::Draining,
+            Some(NodeStanding::Alive) | None if says(|beat| beat.suspended) => NodeState::Suspended,
+            Some(NodeStanding::Alive) | None => NodeState::Alive,
+        }
+    }
+}
+
+impl Census {
+    /// Every node that is known, this one and those that are gone among them.
+    pub fn known(&self) -> Vec<Known> {
+        let known = |(node, entry): (&NodeId, &Entry)| Known {
+            node: node.clone(),
+            record: entry.record.as_ref().map(|(_, record)| record.clone()),
+            heartbeat: entry.heartbeat.clone(),
+            state: entry.state(),
+            silent: entry.heard.elapsed(),
+            agents: entry.agents(),
+        };
+        self.entries().iter().map(known).collect()
+    }
+
+    /// An agent is placed there: it counts before the node says so.
+    pub fn placed(&self, node: &NodeId) {
+        if let Some(entry) = self.entries().get_mut(node) {
+            entry.placed += 1;
+        }
+    }
+
+    /// Those that are not gone and were heard, or came to be known, within this time.
+    pub fn present(&self, lately: Duration) -> Vec<NodeId> {
+        let entries = self.entries();
+        let present = entries.iter().filter(|(_, entry)| !entry.is_gone() && entry.heard.elapsed() < lately);
+        present.map(|(node, _)| node.clone()).collect()
+    }
+
+    /// Whether the registry says that a node left or died; `None` where it says nothing of it.
+    pub fn is_gone(&self, node: &NodeId) -> Option<bool> {
+        self.entries().get(node)?.standing().map(NodeStanding::is_final)
+    }
+
+    /// Somebody must find out about this node: it holds leases, and the registry says nothing of it.
+    pub fn ask_about(&self, node: &NodeId) {
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        if asked.len() < MOST_ASKED && asked.insert(node.clone()) {
+            self.was_asked.notify_one();
+        }
+    }
+
+    pub(super) async fn was_asked(&self) -> BTreeSet<NodeId> {
+        self.was_asked.notified().await;
+        std::mem::take(&mut *self.asked.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(super) fn record(&self, node: &NodeId) -> Option<(u64, NodeRecord)> {
+        self.entries().get(node)?.record.clone()
+    }
+
+    pub(super) fn heard(&self, heartbeat: Heartbeat) {
+        let mut entries = self.entries();
+        let entry = entries.entry(heartbeat.node_id.clone()).or_insert_with(Entry::new);
+        entry.heard = Instant::now();
+        entry.placed = 0;
+        entry.heartbeat = Some(heartbeat);
+    }
+
+    /// What stands in the registry; a node that is gone stays so.
+    pub(super) fn recorded(&self, node: &NodeId, revision: u64, record: NodeRecord) {
+        let mut entries = self.entries();
+        let entry = entries.entry(node.clone()).or_insert_with(Entry::new);
+        let is_back = entry.is_gone() && !record.state.is_final();
+        if !is_back {
+            entry.record = Some((revision, record));
+        }
+    }
+
+    /// Everything that stands in the registry: what is no longer there is forgotten unless it is heard.
+    pub(super) fn all_recorded(&self, records: &[(NodeId, u64, NodeRecord)]) {
+        for (node, revision, record) in records {
+            self.recorded(node, *revision, record.clone());
+        }
+        let stands: BTreeSet<&NodeId> = records.iter().map(|(node, ..)| node).collect();
+        self.entries().retain(|node, entry| stands.contains(node) || entry.heard.elapsed() < FORGOTTEN);
+    }
+
+    pub(super) fn suspected(&self, node: &NodeId, suspect: bool) {
+        if let Some(entry) = self.entries().get_mut(node) {
+            entry.suspect = suspect;
+        }
+    }
+
+    fn entries(&self) -> MutexGuard<'_, BTreeMap<NodeId, Entry>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

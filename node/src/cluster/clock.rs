@@ -1,0 +1,18 @@
+//! The clock the deciders go by, read: it counts while the machine sleeps.
+
+use std::time::Duration;
+
+use nix::time::{ClockId, clock_gettime};
+use tokio::time::Instant;
+
+use super::moment::Moment;
+
+pub fn now() -> Moment {
+    let since_boot = clock_gettime(ClockId::CLOCK_BOOTTIME).map(Duration::from).unwrap_or_default();
+    Moment::from_millis(u64::try_from(since_boot.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// The moment as timers know it.
+pub fn instant(moment: Moment) -> Instant {
+    Instant::now() + moment.since(now())
+}

@@ -1,0 +1,70 @@
+//! The own link to NATS: heartbeats sent, and which of them came back.
+
+use std::{collections::VecDeque, time::Duration};
+
+use crate::cluster::moment::Moment;
+
+/// Heartbeats whose echo is still awaited; older ones are forgotten.
+const AWAITED: usize = 64;
+
+#[derive(Debug)]
+pub struct Link {
+    every: Duration,
+    seq: u64,
+    next: Moment,
+    sent: VecDeque<(u64, Moment)>,
+    echo: Option<Moment>,
+    steady_since: Option<Moment>,
+}
+
+impl Link {
+    pub fn new(every: Duration, now: Moment) -> Self {
+        Self { every, seq: 0, next: now, sent: VecDeque::new(), echo: None, steady_since: None }
+    }
+
+    /// The number of the heartbeat that is due, if one is.
+    pub fn beat(&mut self, now: Moment) -> Option<u64> {
+        if now < self.next {
+            return None;
+        }
+        self.seq += 1;
+        self.next = now + self.every;
+        self.sent.push_back((self.seq, now));
+        if self.sent.len() > AWAITED {
+            self.sent.pop_front();
+        }
+        Some(self.seq)
+    }
+
+    pub fn next_beat(&self) -> Moment {
+        self.next
+    }
+
+    /// When the newest heartbeat that came back was *sent*: how long it waited on the way is part of its age.
+    pub fn echo(&self) -> Option<Moment> {
+        self.echo
+    }
+
+    pub fn echo_age(&self, now: Moment) -> Option<Duration> {
+        self.echo.map(|echo| now.since(echo))
+    }
+
+    pub fn came_back(&mut self, seq: u64, now: Moment) {
+        let Some(sent_at) = self.sent.iter().find(|(sent, _)| *sent == seq).map(|(_, at)| *at) else { return };
+        self.sent.retain(|(sent, _)| *sent > seq);
+        self.echo = self.echo.max(Some(sent_at));
+        self.steady_since.get_or_insert(now);
+    }
+
+    /// Breaks the run of echoes when the newest is older than `gap`. A process that did not run has such a gap too.
+    pub fn notice_gap(&mut self, now: Moment, gap: Duration) {
+        if self.echo_age(now).is_none_or(|age| age > gap) {
+            self.steady_since = None;
+        }
+    }
+
+    /// Since when its own heartbeats come back without a gap.
+    pub fn steady_since(&self) -> Option<Moment> {
+        self.steady_since
+    }
+}

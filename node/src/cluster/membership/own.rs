@@ -1,0 +1,151 @@
+//! One's own record: written once, and found out about whenever a write on its condition is refused.
+
+use std::time::Duration;
+
+use planck_common::{
+    NodeId,
+    registry::{NodeStanding, Nonce},
+};
+
+use super::{
+    effect::Effect,
+    input::{Revision, Seen},
+};
+use crate::cluster::moment::Moment;
+
+/// How long an answer about one's own record is waited for.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+#[derive(Debug)]
+enum Phase {
+    /// It is not there; leases were checked, or there are none yet.
+    Absent,
+    Writing {
+        until: Moment,
+    },
+    Reading {
+        until: Moment,
+        /// The revision that was held before.
+        before: Option<Revision>,
+    },
+    /// It is missing: before it is written again SQL must say what is still this node's.
+    CheckingLeases {
+        since: Moment,
+        until: Moment,
+    },
+    Held {
+        revision: Revision,
+        standing: NodeStanding,
+    },
+}
+
+#[derive(Debug)]
+pub struct OwnRecord {
+    nonce: Nonce,
+    wanted: NodeStanding,
+    phase: Phase,
+}
+
+/// What a reading of one's own record came to.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Found {
+    /// It stands where it stood before.
+    Unmoved,
+    /// It stands at another revision.
+    Moved,
+    Missing,
+    /// Convicted, left, or written by another.
+    Lost(NodeStanding),
+}
+
+impl OwnRecord {
+    pub fn new(nonce: Nonce) -> Self {
+        Self { nonce, wanted: NodeStanding::Alive, phase: Phase::Absent }
+    }
+
+    pub fn held(&self) -> Option<Revision> {
+        match self.phase {
+            Phase::Held { revision, .. } => Some(revision),
+            Phase::Absent | Phase::Writing { .. } | Phase::Reading { .. } | Phase::CheckingLeases { .. } => None,
+        }
+    }
+
+    pub fn is_reading(&self) -> bool {
+        matches!(self.phase, Phase::Reading { .. })
+    }
+
+    pub fn want(&mut self, standing: NodeStanding) {
+        if !self.wanted.is_final() {
+            self.wanted = standing;
+        }
+    }
+
+    pub fn deadline(&self) -> Option<Moment> {
+        match self.phase {
+            Phase::Writing { until } | Phase::Reading { until, .. } | Phase::CheckingLeases { until, .. } => Some(until),
+            Phase::Absent | Phase::Held { .. } => None,
+        }
+    }
+
+    /// What is to be done about it now.
+    pub fn drive(&mut self, now: Moment, me: &NodeId) -> Option<Effect> {
+        match self.phase {
+            Phase::Absent => Some(self.write(now, None)),
+            Phase::Held { revision, standing } if standing != self.wanted => Some(self.write(now, Some(revision))),
+            Phase::Writing { until } if now >= until => Some(self.read(now, me, None)),
+            Phase::Reading { until, before } if now >= until => Some(self.read(now, me, before)),
+            Phase::CheckingLeases { since, until } if now >= until => Some(self.check_leases(now, since)),
+            Phase::Held { .. } | Phase::Writing { .. } | Phase::Reading { .. } | Phase::CheckingLeases { .. } => None,
+        }
+    }
+
+    /// A write on its condition was refused or has an unknown outcome: what stands there decides.
+    pub fn question(&mut self, now: Moment) {
+        if matches!(self.phase, Phase::Held { .. } | Phase::Writing { .. }) {
+            self.phase = Phase::Reading { until: now, before: self.held() };
+        }
+    }
+
+    pub fn written(&mut self, revision: Revision, standing: NodeStanding) {
+        if matches!(self.phase, Phase::Writing { .. }) {
+            self.phase = Phase::Held { revision, standing };
+        }
+    }
+
+    pub fn found(&mut self, seen: Option<&Seen>, now: Moment) -> Found {
+        match seen {
+            Some(seen) if seen.standing.is_final() => Found::Lost(seen.standing),
+            Some(seen) if seen.nonce != self.nonce => Found::Lost(NodeStanding::Dead),
+            Some(seen) => {
+                let moved = !matches!(self.phase, Phase::Reading { before, .. } if before == Some(seen.revision));
+                self.phase = Phase::Held { revision: seen.revision, standing: seen.standing };
+                if moved { Found::Moved } else { Found::Unmoved }
+            }
+            None => {
+                self.phase = Phase::CheckingLeases { since: now, until: now };
+                Found::Missing
+            }
+        }
+    }
+
+    pub fn leases_checked(&mut self, asked_at: Moment) {
+        if matches!(self.phase, Phase::CheckingLeases { since, .. } if asked_at >= since) {
+            self.phase = Phase::Absent;
+        }
+    }
+
+    fn write(&mut self, now: Moment, expects: Option<Revision>) -> Effect {
+        self.phase = Phase::Writing { until: now + PATIENCE };
+        Effect::Write { standing: self.wanted, expects }
+    }
+
+    fn read(&mut self, now: Moment, me: &NodeId, before: Option<Revision>) -> Effect {
+        self.phase = Phase::Reading { until: now + PATIENCE, before };
+        Effect::Read { node: me.clone() }
+    }
+
+    fn check_leases(&mut self, now: Moment, since: Moment) -> Effect {
+        self.phase = Phase::CheckingLeases { since, until: now + PATIENCE };
+        Effect::CheckLeases { asked_at: now }
+    }
+}

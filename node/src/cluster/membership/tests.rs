@@ -1,0 +1,412 @@
+//! Decisions of one node: its link and its peers are played by `Lab`, second for second.
+
+use std::collections::BTreeMap;
+
+use planck_common::NodeId;
+
+use super::*;
+
+const ME: &str = "m";
+
+/// A node whose heartbeats come back and whose proofs are accepted, unless a test says otherwise.
+struct Lab {
+    node: Membership,
+    now: u64,
+    /// What was asked for, and when; heartbeats and proofs left out.
+    asked: Vec<(u64, Effect)>,
+    proofs: Vec<(u64, Revision)>,
+    echoes: bool,
+    proof: Answer,
+    sql: bool,
+    /// The nodes' records in the registry.
+    records: BTreeMap<NodeId, Seen>,
+    /// Who beats every half second.
+    beating: Vec<NodeId>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Answer {
+    Committed,
+    RefusedOnce,
+    None,
+}
+
+fn id(name: &str) -> NodeId {
+    NodeId::parse(name).unwrap()
+}
+
+fn seen(revision: Revision, standing: NodeStanding, nonce: &str) -> Seen {
+    Seen { revision, standing, nonce: nonce.into(), silent: None }
+}
+
+fn died(quiet_since: u64) -> News {
+    News::Died { quiet_since: Moment::from_millis(quiet_since) }
+}
+
+impl Lab {
+    /// At 10 s, with peers that were heard all the time.
+    fn settled(peers: &[&str]) -> Self {
+        let mut lab = Self::new(peers);
+        lab.until(10_000);
+        lab.asked.clear();
+        lab
+    }
+
+    fn new(peers: &[&str]) -> Self {
+        let identity = Identity { node: id(ME), nonce: "mine".into() };
+        let node = Membership::new(identity, Cluster::default(), Moment::from_millis(0));
+        let records = peers.iter().map(|peer| (id(peer), seen(7, NodeStanding::Alive, peer))).collect();
+        let beating = peers.iter().map(|peer| id(peer)).collect();
+        let (asked, proofs) = (Vec::new(), Vec::new());
+        Self { node, now: 0, asked, proofs, echoes: true, proof: Answer::Committed, sql: true, records, beating }
+    }
+
+    fn silence(&mut self, peer: &str) {
+        self.beating.retain(|beating| *beating != id(peer));
+    }
+
+    fn tell(&mut self, input: Input) {
+        let mut inputs = vec![input];
+        while let Some(input) = inputs.pop() {
+            for effect in self.node.on(Moment::from_millis(self.now), input) {
+                inputs.extend(self.perform(effect));
+            }
+        }
+    }
+
+    /// Lets time pass, to the wake-ups that the node asked for and its peers' heartbeats.
+    fn until(&mut self, end: u64) {
+        self.tell(Input::Woken);
+        while self.now < end {
+            let beat = (self.now / 500 + 1) * 500;
+            let wake = self.node.next_wake().as_millis();
+            assert!(wake > self.now, "it would be woken at {wake} for ever");
+            self.now = wake.min(beat).min(end);
+            self.tell(Input::Woken);
+            if self.now == beat {
+                for peer in self.beating.clone() {
+                    self.tell(Input::Heard { node: peer, seq: beat });
+                }
+            }
+        }
+    }
+
+    fn perform(&mut self, effect: Effect) -> Option<Input> {
+        let own = || id(ME);
+        let answer = match &effect {
+            Effect::Beat { seq } => return self.echoes.then_some(Input::Heard { node: own(), seq: *seq }),
+            Effect::Prove { sent_at, expects } => {
+                self.proofs.push((self.now, *expects));
+                return match self.proof {
+                    Answer::Committed => Some(Input::ProofCommitted { sent_at: *sent_at }),
+                    Answer::RefusedOnce => {
+                        self.proof = Answer::Committed;
+                        Some(Input::ProofRefused { sent_at: *sent_at })
+                    }
+                    Answer::None => None,
+                };
+            }
+            Effect::Write { standing, .. } => {
+                let revision = 100 + self.now;
+                self.records.insert(own(), seen(revision, *standing, "mine"));
+                Some(Input::Written { revision, standing: *standing })
+            }
+            Effect::Read { node } => {
+                let seen = self.records.get(node).cloned();
+                Some(Input::Record { node: node.clone(), seen, source: Source::Leader })
+            }
+            Effect::ReadAll => Some(Input::Records(self.records.clone().into_iter().collect())),
+            Effect::CheckLeases { asked_at } => self.sql.then_some(Input::LeasesChecked { asked_at: *asked_at }),
+            Effect::Convict { node, .. } => Some(Input::Convicted { node: node.clone() }),
+            Effect::KillTools | Effect::Suspend { .. } | Effect::Resume | Effect::Peer { .. } | Effect::Exit { .. } => None,
+        };
+        self.asked.push((self.now, effect));
+        answer
+    }
+
+    /// What was asked for, readings of all records left out.
+    fn what(&self) -> Vec<Effect> {
+        self.asked.iter().map(|(_, effect)| effect.clone()).filter(|effect| *effect != Effect::ReadAll).collect()
+    }
+
+    fn when(&self, wanted: impl Fn(&Effect) -> bool) -> Vec<u64> {
+        self.asked.iter().filter(|(_, effect)| wanted(effect)).map(|(at, _)| *at).collect()
+    }
+
+    fn verdicts(&self) -> Vec<u64> {
+        self.when(|effect| matches!(effect, Effect::Convict { .. }))
+    }
+}
+
+fn suspends(effect: &Effect) -> bool {
+    matches!(effect, Effect::Suspend { .. })
+}
+
+fn resumes(effect: &Effect) -> bool {
+    matches!(effect, Effect::Resume)
+}
+
+#[test]
+fn a_node_begins_suspended_and_acts_once_heard_and_proved() {
+    let mut lab = Lab::new(&[]);
+    lab.proof = Answer::None;
+    lab.until(3_000);
+    assert!(!lab.node.may_act(Moment::from_millis(lab.now)));
+    lab.proof = Answer::Committed;
+    lab.until(5_000);
+    assert!(lab.node.may_act(Moment::from_millis(lab.now)));
+    assert_eq!(lab.when(|effect| matches!(effect, Effect::Write { standing: NodeStanding::Alive, expects: None })), [0]);
+}
+
+#[test]
+fn proofs_go_out_every_two_seconds_on_condition_of_the_own_record() {
+    let mut lab = Lab::new(&[]);
+    lab.until(7_000);
+    assert_eq!(lab.proofs, [(0, 100), (2_000, 100), (4_000, 100), (6_000, 100)]);
+}
+
+#[test]
+fn a_silent_peer_is_suspected_and_then_convicted() {
+    let mut lab = Lab::settled(&["p", "q", "r"]);
+    lab.silence("p");
+    lab.until(14_000);
+    let convict = Effect::Convict { node: id("p"), expects: Some(7), own: 100, silent: Duration::from_millis(2_501) };
+    let suspect = Effect::Peer { node: id("p"), news: News::Suspect };
+    let dead = Effect::Peer { node: id("p"), news: died(10_000) };
+    assert_eq!(lab.asked, [(12_501, suspect), (12_501, convict), (12_501, dead)]);
+    assert!(lab.node.is_gone(&id("p")));
+}
+
+#[test]
+fn a_peer_that_is_heard_in_time_is_not_convicted() {
+    let mut lab = Lab::settled(&["a", "p", "q"]);
+    lab.silence("p");
+    lab.until(12_530);
+    lab.tell(Input::Heard { node: id("p"), seq: 1 });
+    lab.until(14_000);
+    // `a` comes before `m`: 50 ms remain between suspicion and verdict.
+    let news = |news| Effect::Peer { node: id("p"), news };
+    assert_eq!(lab.asked, [(12_501, news(News::Suspect)), (12_530, news(News::Back))]);
+}
+
+#[test]
+fn judges_come_one_after_the_other() {
+    let mut lab = Lab::settled(&["a", "b", "p", "q"]);
+    lab.silence("p");
+    lab.until(14_000);
+    assert_eq!(lab.verdicts(), [12_601]);
+}
+
+#[test]
+fn when_most_are_silent_they_get_three_times_as_long() {
+    for (silent, expected) in [(&["p"][..], 12_501), (&["p", "q"][..], 17_501), (&["p", "q", "r"][..], 17_501)] {
+        let mut lab = Lab::settled(&["p", "q", "r"]);
+        silent.iter().for_each(|peer| lab.silence(peer));
+        lab.until(25_000);
+        assert_eq!(lab.verdicts(), vec![expected; silent.len()], "{silent:?}");
+    }
+}
+
+#[test]
+fn one_of_two_is_not_a_mass() {
+    let mut lab = Lab::settled(&["p"]);
+    lab.silence("p");
+    lab.until(14_000);
+    assert_eq!(lab.verdicts(), [12_501]);
+}
+
+#[test]
+fn who_cannot_prove_its_own_life_does_not_judge() {
+    let mut lab = Lab::settled(&["p", "q"]);
+    lab.proof = Answer::None;
+    lab.until(13_000);
+    lab.silence("p");
+    lab.until(18_000);
+    assert_eq!(lab.verdicts(), Vec::<u64>::new());
+    // The next proof goes out at 20 s; from there on silence counts again.
+    lab.proof = Answer::Committed;
+    lab.until(25_000);
+    assert_eq!(lab.verdicts(), [22_501]);
+}
+
+#[test]
+fn an_own_gap_makes_all_that_was_heard_before_void() {
+    let mut lab = Lab::settled(&["p", "q"]);
+    lab.echoes = false;
+    lab.silence("p");
+    lab.silence("q");
+    lab.until(16_000);
+    lab.echoes = true;
+    lab.until(24_000);
+    // Heard again from 16.5 s, settled at 19.5 s; two of two silent get 7.5 s from there.
+    assert_eq!(lab.verdicts(), Vec::<u64>::new());
+    assert_eq!(lab.when(|effect| *effect == Effect::ReadAll), [19_500]);
+    lab.until(30_000);
+    assert_eq!(lab.verdicts(), [27_001, 27_001]);
+}
+
+#[test]
+fn a_pause_is_an_own_gap() {
+    let mut lab = Lab::settled(&["p", "q"]);
+    lab.now = 40_000;
+    lab.tell(Input::Heard { node: id("q"), seq: 1 });
+    assert_eq!(lab.when(suspends), [40_000]);
+    lab.until(50_000);
+    assert_eq!(lab.verdicts(), Vec::<u64>::new());
+}
+
+#[test]
+fn after_a_pause_nothing_is_started_before_a_new_proof() {
+    let mut lab = Lab::settled(&["p"]);
+    lab.proof = Answer::None;
+    lab.now = 16_000;
+    lab.tell(Input::Woken);
+    lab.until(17_900);
+    assert_eq!(lab.when(suspends), [16_000]);
+    assert!(!lab.node.may_act(Moment::from_millis(lab.now)), "its last proof is young enough, but from before the pause");
+    lab.proof = Answer::Committed;
+    lab.until(19_000);
+    assert!(lab.node.may_act(Moment::from_millis(lab.now)));
+}
+
+#[test]
+fn an_old_echo_or_an_old_proof_suspends() {
+    let mut lab = Lab::settled(&["p"]);
+    lab.echoes = false;
+    lab.until(20_000);
+    assert_eq!(lab.asked.first(), Some(&(12_001, Effect::Suspend { why: Doubt::Unheard })), "the last echo is of 10 s");
+
+    let mut lab = Lab::settled(&["p"]);
+    lab.proof = Answer::None;
+    lab.until(25_000);
+    let suspended = lab.asked.iter().find(|(_, effect)| suspends(effect));
+    assert_eq!(suspended, Some(&(22_001, Effect::Suspend { why: Doubt::Unproven })), "the last proof is of 10 s");
+    lab.proof = Answer::Committed;
+    lab.until(27_000);
+    assert_eq!(lab.when(resumes), [26_000]);
+}
+
+#[test]
+fn the_echo_of_an_old_heartbeat_is_no_sign_of_life() {
+    let mut lab = Lab::settled(&["p"]);
+    lab.echoes = false;
+    lab.until(14_000);
+    lab.tell(Input::Heard { node: id(ME), seq: 21 });
+    lab.until(14_400);
+    assert_eq!(lab.when(resumes), Vec::<u64>::new(), "it was sent four seconds ago");
+}
+
+#[test]
+fn a_suspended_node_asks_sql_every_second_and_kills_its_tools_when_sql_is_silent() {
+    let mut lab = Lab::settled(&["p"]);
+    lab.echoes = false;
+    lab.until(13_600);
+    assert_eq!(lab.when(|effect| matches!(effect, Effect::CheckLeases { .. })), [12_001, 13_001]);
+    lab.sql = false;
+    lab.until(20_000);
+    assert_eq!(lab.when(|effect| *effect == Effect::KillTools), [15_001]);
+}
+
+#[test]
+fn alone_no_tool_is_killed() {
+    let mut lab = Lab::settled(&[]);
+    (lab.echoes, lab.sql) = (false, false);
+    lab.until(30_000);
+    assert_eq!(lab.when(|effect| *effect == Effect::KillTools), Vec::<u64>::new());
+}
+
+#[test]
+fn a_refused_proof_asks_what_became_of_the_own_record() {
+    type After = fn(&mut Lab);
+    let dead: After = |lab| drop(lab.records.insert(id(ME), seen(9, NodeStanding::Dead, "judge")));
+    let moved: After = |lab| drop(lab.records.insert(id(ME), seen(9, NodeStanding::Alive, "mine")));
+    let foreign: After = |lab| drop(lab.records.insert(id(ME), seen(9, NodeStanding::Alive, "other")));
+    let lost: After = |lab| drop(lab.records.remove(&id(ME)));
+    let read = Effect::Read { node: id(ME) };
+    let exit = Effect::Exit { standing: NodeStanding::Dead };
+    let check = Effect::CheckLeases { asked_at: Moment::from_millis(12_000) };
+    let write = Effect::Write { standing: NodeStanding::Alive, expects: None };
+    let cases: [(After, Vec<Effect>, Revision); 4] = [
+        (dead, vec![read.clone(), exit.clone()], 100),
+        (moved, vec![read.clone()], 9),
+        (foreign, vec![read.clone(), exit], 100),
+        (lost, vec![read, check, write], 12_100),
+    ];
+    for (what, expected, revision) in cases {
+        let mut lab = Lab::settled(&[]);
+        lab.proof = Answer::RefusedOnce;
+        what(&mut lab);
+        lab.until(12_100);
+        assert_eq!(lab.what(), expected);
+        let proved = lab.proofs.last().map(|(_, revision)| *revision);
+        assert_eq!(proved, Some(revision), "the record as it was found is what the next proof stands on");
+    }
+}
+
+#[test]
+fn a_node_without_record_is_convicted_only_when_the_registry_had_time_to_fill() {
+    for (created, expected) in [(0, vec![15_000]), (8_000, vec![23_000])] {
+        let mut lab = Lab::settled(&["q", "r"]);
+        lab.tell(Input::RegistryCreated { at: Moment::from_millis(created) });
+        lab.until(11_000);
+        lab.tell(Input::Leaseholder { node: id("x") });
+        lab.until(30_000);
+        assert_eq!(lab.verdicts(), expected, "created at {created}");
+        let by_creation = |effect: &Effect| matches!(effect, Effect::Convict { expects: None, .. });
+        assert_eq!(lab.when(by_creation), expected);
+    }
+}
+
+#[test]
+fn a_watch_is_believed_only_about_what_is_final() {
+    let mut lab = Lab::settled(&["p"]);
+    let told = |node, standing| Input::Record { node, seen: Some(seen(8, standing, "x")), source: Source::Watch };
+    lab.tell(told(id("p"), NodeStanding::Alive));
+    assert_eq!(lab.asked, []);
+    lab.tell(told(id("new"), NodeStanding::Alive));
+    assert_eq!(lab.asked, [(10_000, Effect::Read { node: id("new") })]);
+    lab.asked.clear();
+    lab.tell(told(id("p"), NodeStanding::Left));
+    assert_eq!(lab.asked, [(10_000, Effect::Peer { node: id("p"), news: News::Left })]);
+}
+
+#[test]
+fn a_death_is_dated_by_who_heard_the_dead_last() {
+    for (silent, expected) in [(None, 10_000), (Some(2_600), 9_500), (Some(100), 9_900)] {
+        let mut lab = Lab::settled(&["q"]);
+        lab.tell(Input::Record { node: id("p"), seen: Some(seen(1, NodeStanding::Alive, "p")), source: Source::Leader });
+        lab.now = 9_500;
+        lab.node.on(Moment::from_millis(9_500), Input::Heard { node: id("p"), seq: 1 });
+        lab.now = 10_000;
+        lab.asked.clear();
+        let silent = silent.map(Duration::from_millis);
+        let verdict = Seen { silent, ..seen(8, NodeStanding::Dead, "judge") };
+        lab.tell(Input::Record { node: id("p"), seen: Some(verdict), source: Source::Watch });
+        assert_eq!(lab.asked, [(10_000, Effect::Peer { node: id("p"), news: died(expected) })]);
+    }
+}
+
+#[test]
+fn a_death_outlives_the_registry() {
+    let mut lab = Lab::settled(&["p", "q"]);
+    lab.tell(Input::Record { node: id("p"), seen: Some(seen(8, NodeStanding::Dead, "judge")), source: Source::Watch });
+    lab.asked.clear();
+    // The registry forgot it, and the dead node wrote itself anew.
+    lab.records.insert(id("p"), seen(3, NodeStanding::Alive, "p"));
+    let records = lab.records.clone().into_iter().collect();
+    lab.tell(Input::Records(records));
+    let again = |effect: &Effect| matches!(effect, Effect::Convict { expects: Some(3), .. });
+    assert_eq!(lab.when(again), [10_000]);
+    assert!(lab.node.is_gone(&id("p")));
+}
+
+#[test]
+fn leaving_is_written_before_the_end() {
+    let mut lab = Lab::settled(&["p"]);
+    lab.tell(Input::Drain);
+    lab.tell(Input::Leave);
+    let write = |standing, expects| Effect::Write { standing, expects: Some(expects) };
+    let exit = Effect::Exit { standing: NodeStanding::Left };
+    assert_eq!(lab.what(), [write(NodeStanding::Draining, 100), write(NodeStanding::Left, 10_100), exit]);
+    assert_eq!(lab.node.on(Moment::from_millis(11_000), Input::Woken), []);
+}

@@ -1,0 +1,39 @@
+//! Time as the deciders know it: given to them, never read.
+
+use std::{ops::Add, time::Duration};
+
+/// A point on the clock of this machine that goes on while the machine sleeps (`CLOCK_BOOTTIME`), in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Moment(u64);
+
+impl Moment {
+    pub const fn from_millis(millis: u64) -> Self {
+        Self(millis)
+    }
+
+    pub const fn as_millis(self) -> u64 {
+        self.0
+    }
+
+    /// How long after `earlier` this is; nothing when it is before.
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_millis(self.0.saturating_sub(earlier.0))
+    }
+
+    /// The moment `ago` before this one, or the clock's first.
+    pub fn before(self, ago: Duration) -> Self {
+        Self(self.0.saturating_sub(whole_millis(ago)))
+    }
+}
+
+impl Add<Duration> for Moment {
+    type Output = Self;
+
+    fn add(self, later: Duration) -> Self {
+        Self(self.0.saturating_add(whole_millis(later)))
+    }
+}
+
+fn whole_millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

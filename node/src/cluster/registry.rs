@@ -1,0 +1,157 @@
+//! The registry: the records of nodes, teams and members, typed. Every write is on a condition, and what a write came to that was
+//! refused or never answered is found out by who stands there then.
+
+mod nodes;
+mod teams;
+
+#[cfg(test)]
+mod tests;
+
+use std::{sync::Arc, time::Duration};
+
+use planck_common::{
+    event::json,
+    registry::{Key, Keys, StoreRecord},
+};
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::bus::{
+    Records,
+    records::{Record, RecordsError, Write},
+};
+
+pub use self::{
+    nodes::{NodeHint, Sentence},
+    teams::{Birth, Settled},
+};
+
+/// How long what is final is kept for people to look at.
+const FINAL: Duration = Duration::from_secs(24 * 3600);
+/// How long it is remembered that a member was removed.
+const REMOVED: Duration = Duration::from_secs(3600);
+/// How often a write is tried whose condition changes meanwhile.
+const TRIES: u32 = 3;
+
+/// A cheap handle.
+#[derive(Clone)]
+pub struct Registry(Arc<dyn Records>);
+
+/// A record as the leader has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found<T> {
+    pub revision: u64,
+    pub record: T,
+}
+
+/// Why the registry did not do it.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RegistryError {
+    #[error(transparent)]
+    Records(#[from] RecordsError),
+    #[error(
+        "this node's store is {mine}, and the nodes of this cluster share store {theirs}: give it their `store.url`, or a cluster of its own with `nats.subject_prefix`"
+    )]
+    OtherStore { mine: String, theirs: String },
+    #[error("cannot read record {key} of the registry: {why}")]
+    Broken { key: String, why: String },
+}
+
+impl RegistryError {
+    /// Whether a condition did not hold, so that nothing was written.
+    pub fn is_refused(&self) -> bool {
+        *self == Self::Records(RecordsError::Refused)
+    }
+
+    /// Whether the bucket itself is not there.
+    pub fn is_missing(&self) -> bool {
+        matches!(self, Self::Records(RecordsError::Missing(_)))
+    }
+
+    /// Whether asking again may help.
+    pub fn is_passing(&self) -> bool {
+        matches!(self, Self::Records(RecordsError::Away(_) | RecordsError::Unknown(_) | RecordsError::Refused))
+    }
+}
+
+impl Registry {
+    pub fn new(records: Arc<dyn Records>) -> Self {
+        Self(records)
+    }
+
+    /// Makes the bucket unless it is there, checks its settings, and gives its age.
+    pub async fn open(&self) -> Result<Duration, RegistryError> {
+        Ok(self.0.open().await?)
+    }
+
+    /// Refuses a node whose store is not the one that the nodes of this cluster share; the first node says which that is.
+    pub async fn check_store(&self, mine: &str) -> Result<(), RegistryError> {
+        let found = match self.find::<StoreRecord>(&Key::Store).await? {
+            Some(found) => found.record,
+            None => self.name_store(mine).await?,
+        };
+        if found.id == mine {
+            return Ok(());
+        }
+        Err(RegistryError::OtherStore { mine: mine.into(), theirs: found.id })
+    }
+
+    async fn name_store(&self, mine: &str) -> Result<StoreRecord, RegistryError> {
+        let record = StoreRecord { id: mine.into() };
+        match self.put(&Key::Store, &record, None, None).await {
+            Ok(_) => Ok(record),
+            Err(error) if error.is_refused() => Ok(self.find(&Key::Store).await?.map_or(record, |found| found.record)),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn find<T: DeserializeOwned>(&self, key: &Key) -> Result<Option<Found<T>>, RegistryError> {
+        read(self.0.read(&key.to_string()).await?)
+    }
+
+    /// What cannot be read is left out, so that one broken record blinds nobody.
+    async fn find_all<T: DeserializeOwned>(&self, keys: &Keys<'_>) -> Result<Vec<(Key, Found<T>)>, RegistryError> {
+        let records = self.0.read_all(&keys.to_string()).await?.into_iter();
+        let known = records.filter_map(|record| Some((Key::parse(&record.key)?, record)));
+        Ok(known.filter_map(|(key, record)| Some((key, readable(record)?))).collect())
+    }
+
+    /// Writes a record on the condition that it is at a revision, or that there is none.
+    async fn put<T: Serialize>(
+        &self,
+        key: &Key,
+        record: &T,
+        expects: Option<u64>,
+        lasts: Option<Duration>,
+    ) -> Result<u64, RegistryError> {
+        let write = Write::put(key.to_string(), json(record)).at(self.revision(key, expects).await?);
+        Ok(self.0.write(vec![Write { lasts, ..write }]).await?)
+    }
+
+    /// What a condition names: of a key without a record that is 0, or the revision at which it was removed.
+    async fn revision(&self, key: &Key, expects: Option<u64>) -> Result<u64, RegistryError> {
+        if let Some(revision) = expects {
+            return Ok(revision);
+        }
+        match self.0.read(&key.to_string()).await? {
+            Record { value: None, revision, .. } => Ok(revision),
+            Record { value: Some(_), .. } => Err(RecordsError::Refused.into()),
+        }
+    }
+}
+
+/// `None`: nothing stands there.
+pub(super) fn read<T: DeserializeOwned>(record: Record) -> Result<Option<Found<T>>, RegistryError> {
+    let Record { key, revision, value } = record;
+    let Some(value) = value else { return Ok(None) };
+    match serde_json::from_slice(&value) {
+        Ok(record) => Ok(Some(Found { revision, record })),
+        Err(error) => Err(RegistryError::Broken { key, why: error.to_string() }),
+    }
+}
+
+fn readable<T: DeserializeOwned>(record: Record) -> Option<Found<T>> {
+    read(record).unwrap_or_else(|error| {
+        tracing::warn!(%error, "a record is left out");
+        None
+    })
+}

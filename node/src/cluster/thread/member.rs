@@ -1,0 +1,210 @@
+//! The loop of the membership thread: what comes in goes to the pure machine, with the time it came.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::{StreamExt, stream::BoxStream};
+use planck_common::{
+    decision::{Decided, DecisionKind},
+    node::Heartbeat,
+    subject::Topic,
+};
+use tokio::{
+    sync::mpsc,
+    task::JoinSet,
+    time::{Instant, MissedTickBehavior, interval, sleep_until},
+};
+
+use super::{
+    Fact, JoinError, Options, Order, Ready, open,
+    perform::{Done, Performer},
+};
+use crate::{
+    bus::{Bus, Delivery, NatsBus, NatsOptions},
+    cluster::{
+        clock,
+        membership::{Effect, Identity, Input, Membership, Seen, Source},
+        registry::{NodeHint, Registry},
+    },
+    tools::process::heart,
+};
+
+/// What comes in by itself.
+pub(super) struct Ears {
+    heartbeats: BoxStream<'static, Delivery>,
+    hints: BoxStream<'static, NodeHint>,
+}
+
+pub(super) struct Member {
+    pub(super) machine: Membership,
+    pub(super) performer: Performer,
+    pub(super) jobs: JoinSet<Done>,
+    pub(super) bus: NatsBus,
+    pub(super) options: Options,
+    pub(super) facts: mpsc::Sender<Fact>,
+    pub(super) suspended: bool,
+    pub(super) draining: bool,
+    last_beat: u64,
+    /// The registry is being opened anew.
+    pub(super) reopening: bool,
+    pub(super) over: bool,
+}
+
+impl Member {
+    pub async fn enter(options: Options, facts: mpsc::Sender<Fact>, deadline: Instant) -> Result<(Self, Ears), JoinError> {
+        let name = format!("{} membership", options.nats.name);
+        let bus = NatsBus::connect(NatsOptions { name, ..options.nats.clone() }).await?;
+        let registry = Registry::new(Arc::new(bus.records(options.replicas)));
+        let age = open(&registry, &options.store, deadline).await?;
+        let heartbeats = bus.subscribe(&Topic::AllNodes.to_string()).await?;
+        let hints = registry.watch_nodes();
+        let identity = Identity { node: options.node.clone(), nonce: options.record.nonce.clone() };
+        let mut member = Self {
+            machine: Membership::new(identity, options.times.clone(), clock::now()),
+            performer: Performer {
+                registry,
+                node: options.node.clone(),
+                record: options.record.clone(),
+                store: options.store.clone(),
+            },
+            jobs: JoinSet::new(),
+            bus,
+            options,
+            facts,
+            suspended: true,
+            draining: false,
+            last_beat: 0,
+            reopening: false,
+            over: false,
+        };
+        member.done(Done::Opened(age));
+        Ok((member, Ears { heartbeats, hints }))
+    }
+
+    pub async fn run(mut self, mut ears: Ears, mut orders: mpsc::Receiver<Order>, ready: Ready, deadline: Instant) {
+        let mut ready = Some(ready);
+        let mut heart = interval(heart::INTERVAL);
+        heart.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut sweep = self.next_sweep();
+        while !self.over {
+            let wake = clock::instant(self.machine.next_wake());
+            tokio::select! {
+                () = sleep_until(wake) => self.happened(Input::Woken),
+                Some(delivery) = ears.heartbeats.next() => self.heard(&delivery),
+                Some(hint) = ears.hints.next() => self.hinted(hint),
+                Some(done) = self.jobs.join_next() => self.done(done.unwrap_or(Done::Nothing)),
+                asked = self.options.census.was_asked() => asked.into_iter().for_each(|node| self.happened(Input::Leaseholder { node })),
+                order = orders.recv() => self.ordered(order),
+                _ = heart.tick() => self.options.heart.beat(),
+                () = sleep_until(sweep) => {
+                    self.perform(Effect::ReadAll);
+                    sweep = self.next_sweep();
+                }
+                () = sleep_until(deadline), if ready.is_some() => return,
+            }
+            if !self.suspended
+                && let Some(ready) = ready.take()
+            {
+                self.decided(DecisionKind::NodeJoined, Decided::because("its heartbeat came back and its proof is written"));
+                let _nobody_waits = ready.send(Ok(()));
+            }
+        }
+        let _gone_anyway = self.bus.flush(Duration::from_millis(500)).await;
+    }
+
+    /// Every so often, give or take a fifth.
+    fn next_sweep(&self) -> Instant {
+        Instant::now() + self.options.times.sweep.0.mul_f64(0.8 + 0.4 * fastrand::f64())
+    }
+
+    fn happened(&mut self, input: Input) {
+        let now = clock::now();
+        for effect in self.machine.on(now, input) {
+            self.perform(effect);
+        }
+        match self.machine.may_act_until(now) {
+            Some(until) => self.options.permit.give_until(until.as_millis()),
+            None => self.options.permit.take_back(),
+        }
+    }
+
+    fn heard(&mut self, delivery: &Delivery) {
+        let Ok(heartbeat) = serde_json::from_slice::<Heartbeat>(&delivery.payload) else { return };
+        let (node, seq) = (heartbeat.node_id.clone(), heartbeat.seq);
+        self.options.census.heard(heartbeat);
+        self.happened(Input::Heard { node, seq });
+    }
+
+    fn hinted(&mut self, hint: NodeHint) {
+        match hint {
+            NodeHint::LookAgain => self.perform(Effect::ReadAll),
+            NodeHint::Changed(_, None) => {}
+            NodeHint::Changed(node, Some(found)) => {
+                let seen = Some(Seen::of(&found.record, found.revision));
+                self.options.census.recorded(&node, found.revision, found.record);
+                self.happened(Input::Record { node, seen, source: Source::Watch });
+            }
+        }
+    }
+
+    fn ordered(&mut self, order: Option<Order>) {
+        match order {
+            Some(Order::Drain) => {
+                self.draining = true;
+                self.happened(Input::Drain);
+            }
+            Some(Order::Leave) => self.happened(Input::Leave),
+            Some(Order::LeasesChecked { asked_at }) => self.happened(Input::LeasesChecked { asked_at }),
+            None => self.over = true,
+        }
+    }
+
+    /// What came of an effect.
+    fn done(&mut self, done: Done) {
+        match done {
+            Done::Nothing => {}
+            Done::Happened(input) => self.happened(input),
+            Done::Read(node, found) => {
+                let seen = found.as_ref().map(|found| Seen::of(&found.record, found.revision));
+                if let Some(found) = found {
+                    self.options.census.recorded(&node, found.revision, found.record);
+                }
+                self.happened(Input::Record { node, seen, source: Source::Leader });
+            }
+            Done::ReadAll(found) => {
+                let seen = found.iter().map(|(node, revision, record)| (node.clone(), Seen::of(record, *revision))).collect();
+                self.options.census.all_recorded(&found);
+                self.happened(Input::Records(seen));
+            }
+            Done::Convicted(node, silent) => {
+                let data = Decided {
+                    node: Some(node.clone()),
+                    silent_ms: u64::try_from(silent.as_millis()).ok(),
+                    ..Decided::because("it was not heard")
+                };
+                self.decided(DecisionKind::NodeDead, data);
+                self.happened(Input::Convicted { node });
+            }
+            Done::Opened(age) => {
+                self.reopening = false;
+                self.happened(Input::RegistryCreated { at: clock::now().before(age) });
+            }
+            Done::NotOpened => self.reopening = false,
+            Done::Missing(input) => {
+                self.reopen();
+                if let Some(input) = input {
+                    self.happened(input);
+                }
+            }
+            Done::Refused(why) => self.must_die(why),
+        }
+    }
+
+    /// The bucket is gone: it is made anew, and what is this node's is written again.
+    fn reopen(&mut self) {
+        if !self.reopening {
+            self.reopening = true;
+            tracing::warn!("the registry is gone; it is made anew, and every node writes again what is its own");
+            self.jobs.spawn(self.performer.clone().reopen());
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Three nodes that know each other, and a team spread over them.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result};
+use planck_common::{
+    NodeId,
+    command::{NodeState, Nodes, Started},
+    subject::Target,
+};
+use planck_scripted_model::Script;
+use planck_tests::{
+    caller::list_of,
+    eventually::within,
+    node::Node,
+    world::{Backend, World},
+};
+use serde_json::{Value, json};
+
+use crate::teams::scene::{Scene, lead, member};
+
+/// How long nodes may take to know each other.
+const ACQUAINTANCE: std::time::Duration = std::time::Duration::from_secs(60);
+
+/// Nodes whose label `place` is `a`, `b`, `c`.
+pub const PLACES: [&str; 3] = ["a", "b", "c"];
+
+/// A member that is to be on the node of that label.
+pub fn placed(name: &str, place: &str, tools: &[&str]) -> Value {
+    at(member(name, tools), place)
+}
+
+pub fn lead_at(place: &str, tools: &[&str]) -> Value {
+    at(lead(tools), place)
+}
+
+pub fn at(mut member: Value, place: &str) -> Value {
+    member["labels"] = json!({ "place": place });
+    member
+}
+
+/// Nodes `a`, `b` and `c` in a world.
+pub struct Field {
+    pub world: World,
+    pub nodes: Vec<Node>,
+}
+
+impl Field {
+    pub async fn start(backend: Backend, script: Script) -> Result<Self> {
+        Self::start_with(backend, script, |_| Vec::new()).await
+    }
+
+    /// With more variables for the node of each place.
+    pub async fn start_with(
+        backend: Backend,
+        script: Script,
+        more: impl Fn(&str) -> Vec<(&'static str, String)>,
+    ) -> Result<Self> {
+        let world = World::start(backend, script).await?;
+        let mut nodes = Vec::new();
+        for place in PLACES {
+            let more = more(place);
+            let mut variables = vec![("PLANCK_NODE_LABELS_PLACE", place), ("PLANCK_NODE_NAME", place)];
+            variables.extend(more.iter().map(|(name, value)| (*name, value.as_str())));
+            nodes.push(world.node_with(&variables).await?);
+        }
+        let field = Self { world, nodes };
+        field.is_acquainted().await?;
+        Ok(field)
+    }
+
+    /// Waits until each node has answered with all of them: it is the one that was not silent.
+    async fn is_acquainted(&self) -> Result<()> {
+        let mut knowing: BTreeSet<NodeId> = BTreeSet::new();
+        within(ACQUAINTANCE, "all nodes know each other", async || {
+            let list: Nodes = self.world.caller.ask(&list_of(Target::Nodes), &json!({})).await.ok()?;
+            let mut speaking = list.nodes.iter().filter(|node| node.silent_ms == 0);
+            if let (Some(node), None) = (speaking.next(), speaking.next())
+                && list.nodes.len() == self.nodes.len()
+                && list.nodes.iter().all(|node| node.state == NodeState::Alive)
+            {
+                knowing.insert(node.id.clone());
+            }
+            (knowing.len() == self.nodes.len()).then_some(())
+        })
+        .await
+    }
+
+    pub fn id(&self, place: &str) -> &NodeId {
+        self.nodes[PLACES.iter().position(|known| *known == place).unwrap()].id()
+    }
+
+    /// A team whose lead's node is whichever fits, started by a prompt.
+    pub async fn team(self, members: &[Value], prompt: &str) -> Result<Team> {
+        let body = json!({ "dir": self.world.dir(), "members": members, "prompt": prompt });
+        self.started(body).await
+    }
+
+    pub async fn started(self, body: Value) -> Result<Team> {
+        let recorder = self.world.record().await?;
+        let started: Started = self.world.caller.start(&body).await?;
+        let Self { world, nodes } = self;
+        Ok(Team { scene: Scene { world, node: None, recorder, started }, nodes })
+    }
+
+    pub async fn end(self) -> Result<()> {
+        leave(&self.world, self.nodes, &[]).await
+    }
+}
+
+/// A team at work in a field.
+pub struct Team {
+    pub scene: Scene,
+    pub nodes: Vec<Node>,
+}
+
+impl Team {
+    pub fn node(&self, place: &str) -> &Node {
+        &self.nodes[PLACES.iter().position(|known| *known == place).unwrap()]
+    }
+
+    /// Which node an agent is on, by its place.
+    pub async fn place_of(&self, name: &str) -> Result<&'static str> {
+        let id = self.scene.id(name).await?;
+        let node = self.scene.world.caller.agent(&id).await?.node_id.context("nobody holds it")?;
+        self.place(&node)
+    }
+
+    pub fn place(&self, node: &NodeId) -> Result<&'static str> {
+        let at = self.nodes.iter().position(|known| known.id() == node).context("it is on no known node")?;
+        Ok(PLACES[at])
+    }
+
+    pub async fn end(self) -> Result<()> {
+        self.end_despite(&[]).await
+    }
+
+    pub async fn end_despite(self, excused: &[&str]) -> Result<()> {
+        leave(&self.scene.world, self.nodes, excused).await
+    }
+}
+
+async fn leave(world: &World, nodes: Vec<Node>, excused: &[&str]) -> Result<()> {
+    world.check_model()?;
+    for node in nodes {
+        node.leave_despite(excused).await?;
+    }
+    Ok(())
+}

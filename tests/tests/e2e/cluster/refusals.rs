@@ -1,0 +1,50 @@
+//! Who is not let into a cluster is told why, and what to do.
+
+use anyhow::Result;
+use planck_scripted_model::Script;
+use planck_tests::{
+    node::Node,
+    world::{Backend, World},
+};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_with_another_store_is_refused_and_told_which() -> Result<()> {
+    let world = World::start(Backend::Sqlite, Script::new()).await?;
+    let first = world.node().await?;
+    let mut command = world.planck()?;
+    let other = format!("sqlite:{}", world.folder().join("elsewhere").display());
+    command.arg("node").env("PLANCK_STORE_URL", other);
+    let (code, said) = Node::refused(command).await?;
+    assert_eq!(code, Some(1), "{said}");
+    for named in ["this node's store is", "share store", "store.url", "nats.subject_prefix"] {
+        assert!(said.contains(named), "{said}");
+    }
+    first.leave_despite(&["suspended"]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bucket_with_other_settings_is_refused() -> Result<()> {
+    let world = World::start(Backend::Sqlite, Script::new()).await?;
+    let jetstream = async_nats::jetstream::new(world.caller.nats.clone());
+    let bucket = async_nats::jetstream::kv::Config { bucket: "planck_registry".into(), ..Default::default() };
+    jetstream.create_key_value(bucket).await?;
+    let mut command = world.planck()?;
+    command.arg("node");
+    let (code, said) = Node::refused(command).await?;
+    assert_eq!(code, Some(1), "{said}");
+    for named in ["allow_atomic is null, not true", "nats kv del planck_registry"] {
+        assert!(said.contains(named), "{said}");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_copies_than_servers_are_refused() -> Result<()> {
+    let world = World::start(Backend::Sqlite, Script::new()).await?;
+    let mut command = world.planck()?;
+    command.arg("node").env("PLANCK_NATS_REPLICAS", "3");
+    let (code, said) = Node::refused(command).await?;
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("nats.replicas"), "{said}");
+    Ok(())
+}
