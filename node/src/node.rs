@@ -97,18 +97,23 @@ pub struct Node {
     workspaces: Workspaces,
     teams: Teams,
     settings: NodeSettings,
-    started_at: Timestamp,
     tasks: TaskTracker,
     stop: CancellationToken,
     belonging: Belonging,
 }
 
-/// What a node knows that is in no table: who waits here, who is on the way in, what is to be finished.
-#[derive(Default)]
+/// What a node knows that is in no table: since when it runs, who waits here, who is on the way in, what is to be finished.
 struct Notes {
+    started_at: Timestamp,
     waiters: Waiters,
     door: Door,
     chores: Chores,
+}
+
+impl Notes {
+    fn begin() -> Self {
+        Self { started_at: Timestamp::now(), waiters: Waiters::default(), door: Door::default(), chores: Chores::default() }
+    }
 }
 
 /// A node in service: it answers commands, and looks after what nobody looks after.
@@ -143,11 +148,10 @@ impl Node {
                 host: Host::new(Arc::clone(&parts), runtimes),
                 id,
                 parts,
-                notes: Notes::default(),
+                notes: Notes::begin(),
                 workspaces,
                 teams,
                 settings,
-                started_at: Timestamp::now(),
                 tasks: TaskTracker::new(),
                 stop: CancellationToken::new(),
                 belonging,
@@ -241,7 +245,7 @@ impl Node {
             running: u32::try_from(running).unwrap_or(u32::MAX),
             workspaces: self.workspaces.names(),
             providers: self.models().available(),
-            started_at: self.started_at,
+            started_at: self.notes.started_at,
             silent_ms: 0,
         }
     }

@@ -138,9 +138,8 @@ impl Node {
     }
 
     fn load(&self) -> Load {
-        let (agents, running) = self.host.load();
-        let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-        Load { agents: number(agents), running: number(running) }
+        let NodeInfo { agents, running, .. } = self.info();
+        Load { agents, running }
     }
 
     async fn heed(self: Arc<Self>, mut facts: mpsc::Receiver<Fact>) {

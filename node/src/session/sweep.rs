@@ -55,7 +55,11 @@ impl Node {
             sessions.entry(stray.session.clone()).or_default().push(stray);
         }
         for (id, strays) in sessions {
-            if let Err(refusal) = self.look_after(&id, &strays).await {
+            let looked_after = self.look_after(&id, &strays).await;
+            if self.host().is_closed() {
+                return Ok(());
+            }
+            if let Err(refusal) = looked_after {
                 self.host().may_miss_agents();
                 self.complain(&refusal, &format!("cannot take session {id} up"));
             }

@@ -117,5 +117,5 @@ fn everybody_agrees_whose_turn_it_is() {
     let nodes: Vec<NodeId> = ["a", "b", "c", "d"].into_iter().map(node).collect();
     let mut turns: Vec<Duration> = nodes.iter().map(|me| turn(&session, me, nodes.iter().filter(|other| *other != me))).collect();
     turns.sort();
-    assert_eq!(turns, [TURN * 0, TURN * 1, TURN * 2, TURN * 3]);
+    assert_eq!(turns, [Duration::ZERO, TURN, TURN * 2, TURN * 3]);
 }

@@ -7,6 +7,7 @@ use planck_common::{
     registry::NodeStanding,
     subject::Topic,
 };
+use tokio::sync::mpsc::error::TrySendError;
 
 use super::{
     Fact, Options,
@@ -122,8 +123,10 @@ impl Member {
 
     /// A reader that is so far behind is stuck; it finds the rest out from the census and the store.
     fn tell(&self, fact: Fact) {
-        if let Err(error) = self.facts.try_send(fact) {
-            tracing::warn!(%error, "the node does not hear of its cluster");
+        match self.facts.try_send(fact) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_)) => tracing::warn!("the node does not hear of its cluster"),
+            Err(TrySendError::Closed(_)) => tracing::debug!("the node is leaving"),
         }
     }
 

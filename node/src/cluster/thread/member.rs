@@ -43,7 +43,7 @@ pub(super) struct Member {
     pub(super) facts: mpsc::Sender<Fact>,
     pub(super) suspended: bool,
     pub(super) draining: bool,
-    last_beat: u64,
+    pub(super) last_beat: u64,
     /// The registry is being opened anew.
     pub(super) reopening: bool,
     pub(super) over: bool,

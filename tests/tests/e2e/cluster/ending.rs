@@ -142,8 +142,10 @@ async fn a_close_that_is_cut_short_is_finished_by_others() -> Result<()> {
     let log = team.scene.log().await?;
     assert_eq!(log.last().unwrap().kind, "session_closed");
     assert!(!log.iter().any(|event| event.kind == "session_resumed"), "it was never opened again");
+    // The one that was frozen may have been judged dead meanwhile, and ended.
+    team.nodes.truncate(2);
     team.nodes.remove(0);
-    team.end_despite(&["NATS", "cannot", "lost to this node", "took too long", "slow"]).await
+    team.end_despite(&["cannot"]).await
 }
 
 /// The worker's node is killed after the worker has stopped and before the lead's node has heard of it.
@@ -179,8 +181,10 @@ async fn the_end_of_a_worker_is_told_although_its_node_is_killed() -> Result<()>
         (log.iter().filter(|event| is_exit(event)).count() == 1).then_some(())
     })
     .await?;
-    team.nodes.remove(2);
-    team.end_despite(&["NATS", "cannot", "lost to this node", "took too long", "slow"]).await
+    // The one that was frozen may have been judged dead meanwhile, and ended.
+    team.nodes.truncate(2);
+    team.nodes.remove(0);
+    team.end_despite(&["cannot"]).await
 }
 
 /// Whoever was spawned after the message that is rewound to is gone for good, on whatever node it was.

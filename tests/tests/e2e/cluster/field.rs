@@ -76,8 +76,7 @@ impl Field {
             let list: Nodes = self.world.caller.ask(&list_of(Target::Nodes), &json!({})).await.ok()?;
             let mut speaking = list.nodes.iter().filter(|node| node.silent_ms == 0);
             if let (Some(node), None) = (speaking.next(), speaking.next())
-                && list.nodes.len() == self.nodes.len()
-                && list.nodes.iter().all(|node| node.state == NodeState::Alive)
+                && list.nodes.iter().filter(|node| node.state == NodeState::Alive).count() == self.nodes.len()
             {
                 knowing.insert(node.id.clone());
             }

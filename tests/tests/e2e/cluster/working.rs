@@ -6,8 +6,7 @@ use planck_common::{
     event::{Event, TurnOutcome},
 };
 use planck_scripted_model::{Fault, Reply, Script};
-use planck_tests::attached::Attached;
-use planck_tests::{eventually::eventually, world::Backend};
+use planck_tests::{attached::Attached, eventually::eventually, world::Backend};
 use serde_json::{Value, json};
 
 use super::field::{Field, lead_at, placed};
