@@ -68,6 +68,5 @@ pub use planck_common::{
         Cancel, CompactModel, CompactReply, CompactRequest, CompactSaid, Presence, PresenceKind, ToolReply, ToolRequest, ToolSaid,
     },
 };
-pub use schemars;
 pub use sidecar::{Error, Sidecar};
 pub use tool::Tool;
