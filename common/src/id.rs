@@ -135,7 +135,7 @@ id!(
     SessionName, "session name", is_session_name, "1 to 64 of a-z 0-9 -"
 );
 
-minted!(AgentId, SessionId, TeamId, NodeId, InputId);
+minted!(AgentId, SessionId, TeamId, NodeId, InputId, CallId);
 
 /// Namespace of the version 5 UUIDs that name tool calls; a random constant of this protocol.
 const CALLS: Uuid = Uuid::from_u128(0x6f1d_3c52_9a44_4f0e_8b7b_501a_9c7e_21d4);

@@ -96,6 +96,19 @@ pub fn compactor(sidecar: &SidecarId, compactor: &str) -> String {
     format!("compact.{sidecar}.{compactor}")
 }
 
+/// What a sidecar offers under a subject without its prefix: the name that comes after `tool(…)` or `compactor(…)`.
+pub fn offered<'a>(subject: &'a str, of: fn(&SidecarId, &str) -> String, sidecar: &SidecarId) -> Option<&'a str> {
+    subject.strip_prefix(&of(sidecar, "")).filter(|name| crate::id::is_id(name))
+}
+
+/// Where micro services tell what they are: all of them, or those of one name. It has no prefix, whatever the cluster's.
+pub fn services(name: Option<&str>) -> String {
+    match name {
+        Some(name) => format!("$SRV.INFO.{name}"),
+        None => "$SRV.INFO".into(),
+    }
+}
+
 /// A command's address: `cmd.agent.<agent>.<verb>` and its kin. The target is not yet an id: what came in is text until it is parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
@@ -204,6 +217,21 @@ mod tests {
         for foreign in ["agent.a1", "cmd", "cmd.agent.a1", "cmd.agent.a.b.c", "cmd.other.list"] {
             assert_eq!(Address::parse(foreign), None, "{foreign}");
         }
+    }
+
+    #[test]
+    fn what_a_sidecar_offers_is_in_its_subjects() {
+        let calculator = SidecarId::parse("calculator").unwrap();
+        for (subject, found) in [
+            ("tool.calculator.add", Some("add")),
+            ("tool.calculator.add.two", None),
+            ("tool.calculator.", None),
+            ("tool.other.add", None),
+            ("compact.calculator.add", None),
+        ] {
+            assert_eq!(offered(subject, tool, &calculator), found, "{subject}");
+        }
+        assert_eq!(offered("compact.calculator.short", compactor, &calculator), Some("short"));
     }
 
     #[test]

@@ -43,6 +43,17 @@ pub trait Bus: Send + Sync {
     /// Asks and waits for one reply.
     async fn request(&self, to: &Address, body: Bytes, timeout: Duration) -> Result<Bytes, BusError>;
 
+    /// Asks somebody who may answer in several messages, for as long as the stream is held. The subject is whole, as services
+    /// announce theirs. Without NATS there are no services, and nobody is there.
+    async fn converse(&self, subject: &str, _body: Bytes) -> Result<Conversation, BusError> {
+        Err(BusError::NoResponders(subject.into()))
+    }
+
+    /// What micro services say of themselves, all or those of a name: whatever comes until nothing does for `quiet`.
+    async fn services(&self, _name: Option<&str>, _quiet: Duration) -> Result<Vec<Bytes>, BusError> {
+        Ok(Vec::new())
+    }
+
     /// Everything published to a subject (wildcards allowed) from when this returns on: the subscription is in force then.
     async fn subscribe(&self, subject: &str) -> Result<BoxStream<'static, Delivery>, BusError>;
 
@@ -55,6 +66,17 @@ pub trait Bus: Send + Sync {
 
     /// Writes out what was published before.
     async fn flush(&self, timeout: Duration) -> Result<(), BusError>;
+}
+
+/// What comes in answer to one request, and at last why nothing more does.
+pub type Conversation = BoxStream<'static, Result<Said, BusError>>;
+
+/// One message of an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Said {
+    pub payload: Bytes,
+    /// The error in its headers, as services put one there.
+    pub error: Option<String>,
 }
 
 /// An agent's event, already serialised.

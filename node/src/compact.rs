@@ -4,6 +4,7 @@ mod check;
 mod cut;
 pub mod local;
 mod prompt;
+pub mod remote;
 mod size;
 
 use std::sync::Arc;

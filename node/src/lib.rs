@@ -14,6 +14,7 @@ pub mod tools;
 pub mod store;
 
 pub mod bus;
+pub mod sidecar;
 
 pub mod actor;
 pub mod cluster;

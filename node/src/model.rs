@@ -15,6 +15,16 @@ pub struct ToolSpec {
     pub effect: Effect,
 }
 
+impl PartialEq for ToolSpec {
+    fn eq(&self, other: &Self) -> bool {
+        let Self { name, description, parameters, effect } = self;
+        *name == other.name
+            && *description == other.description
+            && parameters.get() == other.parameters.get()
+            && *effect == other.effect
+    }
+}
+
 /// A piece of a streamed reply. `part` is the index of the content part it belongs to; parts are numbered from 0 in the
 /// order in which the provider began them, and a part's chunks come in order.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -32,6 +32,7 @@ use crate::{
     gateway,
     llm::Llm,
     session::{chores::Chores, door::Door, workspace::Workspaces},
+    sidecar::Sidecars,
     skill::Skills,
     store::SessionStore,
     team,
@@ -49,6 +50,7 @@ pub struct Foundations {
     pub models: Arc<Llm>,
     pub tools: Catalogue,
     pub skills: Skills,
+    pub sidecars: Sidecars,
     pub workspaces: Workspaces,
     pub teams: Teams,
     pub runtimes: Runtimes,
@@ -126,13 +128,13 @@ impl Node {
     /// Joins the parts; nothing runs yet.
     pub fn new(foundations: Foundations) -> Arc<Self> {
         Arc::new_cyclic(|own: &Weak<Self>| {
-            let Foundations { id, store, bus, models, tools, skills, workspaces, teams, runtimes, joining, settings } =
+            let Foundations { id, store, bus, models, tools, skills, sidecars, workspaces, teams, runtimes, joining, settings } =
                 foundations;
             let belonging = Belonging::new(joining, &id, &store);
             let parts = Arc::new(Parts {
                 node: id.clone(),
                 queues: Queues::new(Arc::clone(&store), id.clone()),
-                tools: Arc::new(toolsmith::NodeTools::new(own, tools, skills)),
+                tools: Arc::new(toolsmith::NodeTools::new(own, tools, skills, sidecars.clone())),
                 links: Arc::new(links::NodeLinks::new(own.clone())),
                 settings: settings.agents.clone(),
                 calls: settings.calls,
@@ -141,6 +143,7 @@ impl Node {
                 permit: belonging.permit.clone(),
                 draining: CancellationToken::new(),
                 bus: Arc::clone(&bus),
+                sidecars,
                 store,
                 models,
             });
@@ -165,8 +168,19 @@ impl Node {
         self.join().await?;
         let service = self.bus().serve(&self.id, gateway::answer(Arc::clone(&self))).await?;
         self.tasks.spawn(Arc::clone(&self).keep_sweeping(self.stop.clone()));
+        if !self.settings.alone {
+            self.tasks.spawn(Arc::clone(&self).keep_looking_for_sidecars());
+        }
         tracing::info!(node = %self.id, name = self.settings.name, "the node is in service");
         Ok(Running { node: self, service })
+    }
+
+    async fn keep_looking_for_sidecars(self: Arc<Self>) {
+        let changed = || {
+            let host = self.host.clone();
+            self.tasks.spawn(async move { host.tools_changed().await });
+        };
+        self.stop.run_until_cancelled(self.sidecars().keep_looking(changed)).await;
     }
 
     /// For tasks that outlive a call.
@@ -196,6 +210,10 @@ impl Node {
 
     pub fn models(&self) -> &Llm {
         &self.parts.models
+    }
+
+    pub(crate) fn sidecars(&self) -> &Sidecars {
+        &self.parts.sidecars
     }
 
     pub(crate) fn waiters(&self) -> &Waiters {

@@ -5,12 +5,13 @@ use std::{sync::Arc, time::Duration};
 use planck_common::{
     Timestamp,
     envelope::Writer,
-    event::{AgentStarted, Event, Warning},
+    event::{AgentStarted, Event, ToolsChanged, Warning},
 };
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    change::ToolsDiffer,
     deltas::Deltas,
     encoding::Encoding,
     host::{Ended, Farewell, Opening},
@@ -71,6 +72,7 @@ impl Beginning {
         loop {
             match self.recall().await {
                 Ok((record, memory)) => {
+                    self.parts.tools.ready_for(&record.spec).await;
                     let hold = self.parts.queues.hold(&self.identity.session.id);
                     let enrolled = hold.queue.enroll(self.identity.agent.clone(), record.last_seq).await;
                     enrolled.map_err(|error| StoreError::Away(error.to_string()))?;
@@ -109,7 +111,7 @@ impl Beginning {
 
     fn begin(self, record: AgentRecord, memory: Memory, hold: Hold) -> Result<Begun, StoreError> {
         let Self { parts, identity, client, opening, dropped } = self;
-        let mut opening = opening.events;
+        let Opening { events: mut opening, had, .. } = opening;
         let (toolbox, unknown) = parts.tools.toolbox(&record.spec);
         if !unknown.is_empty() {
             tracing::warn!(agent = %identity.agent, ?unknown, "tools are not known on this node");
@@ -124,6 +126,9 @@ impl Beginning {
             };
             opening.push(Event::AgentStarted(started));
             opening.extend(concerns(parts.models.warning(&record.spec.model), &unknown));
+        }
+        if let Some(ToolsDiffer { added, removed }) = had.and_then(|had| ToolsDiffer::between(&had, &toolbox)) {
+            opening.push(Event::ToolsChanged(ToolsChanged { added, removed, tools: names(&toolbox) }));
         }
         let writer = Writer {
             agent_id: identity.agent.clone(),
@@ -167,7 +172,7 @@ fn concerns(model: Option<String>, unknown_tools: &[String]) -> Vec<Event> {
     let model = unknown_model(model);
     let tools = (!unknown_tools.is_empty()).then(|| Warning {
         code: "unknown_tools".into(),
-        message: format!("this node has no tool {}; the agent goes without", unknown_tools.join(", ")),
+        message: format!("this node has no tool {}; the agent goes without until somebody offers it", unknown_tools.join(", ")),
     });
     model.into_iter().chain(tools).map(Event::Warning).collect()
 }

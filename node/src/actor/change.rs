@@ -12,12 +12,26 @@ use super::{
     life::{Actor, names},
     mail::{Change, Changed},
 };
-use crate::{agent::Command, store::StoreError};
+use crate::{agent::Command, store::StoreError, tools::Toolbox};
 
 /// A change that is recorded, with what the agent is to be told.
 pub(super) struct Recorded {
     pub(super) command: Command,
     pub(super) now: Changed,
+}
+
+/// What one toolbox has that another has not. Tools that are described otherwise differ as well.
+pub(super) struct ToolsDiffer {
+    pub(super) added: Vec<String>,
+    pub(super) removed: Vec<String>,
+}
+
+impl ToolsDiffer {
+    pub(super) fn between(before: &Toolbox, after: &Toolbox) -> Option<Self> {
+        let missing = |from: &Toolbox, of: &Toolbox| of.names().filter(|name| !from.has(name)).map(Into::into).collect();
+        let differ = before.specs() != after.specs();
+        differ.then(|| Self { added: missing(before, after), removed: missing(after, before) })
+    }
 }
 
 impl Actor {
@@ -58,7 +72,15 @@ impl Actor {
         self.record(&spec).await?;
         self.toolbox = Arc::new(toolbox);
         let now = Changed { tools: names(&self.toolbox), model: spec.model.clone() };
-        Ok(Recorded { command: Command::Tools { added, removed, tools: self.toolbox.specs() }, now })
+        Ok(Recorded { command: Command::Tools { added, removed, tools: self.toolbox.specs(), named: spec.tools }, now })
+    }
+
+    /// Gives it the tools of its spec that are there now; `None` where they are those it has.
+    pub(super) fn refit(&mut self) -> Option<Command> {
+        let (toolbox, _) = self.parts.tools.toolbox(self.agent.spec());
+        let ToolsDiffer { added, removed } = ToolsDiffer::between(&self.toolbox, &toolbox)?;
+        self.toolbox = Arc::new(toolbox);
+        Some(Command::Tools { added, removed, tools: self.toolbox.specs(), named: self.agent.spec().tools.clone() })
     }
 
     async fn change_model(&mut self, model: ModelRef) -> Result<Recorded, Refusal> {

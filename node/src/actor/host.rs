@@ -30,7 +30,10 @@ use super::{
     runtimes::Runtimes,
     turnstile::{Alone, Turnstile},
 };
-use crate::agent::{Arrival, Command, OpenTurn};
+use crate::{
+    agent::{Arrival, Command, OpenTurn},
+    tools::Toolbox,
+};
 
 /// Mail an actor holds unread; senders wait when it is full.
 const MAILBOX: usize = 64;
@@ -56,7 +59,7 @@ struct Inner {
 }
 
 /// An agent whose lease this node holds.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Hosting {
     pub session: Arc<Facts>,
     pub agent: AgentId,
@@ -67,11 +70,13 @@ pub struct Hosting {
 }
 
 /// How an agent takes up its work here; the first time only.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub struct Opening {
     /// What its log is told before anything else.
     pub events: Vec<Event>,
     pub open_turn: OpenTurn,
+    /// The tools it had when it was parked, if they may be others by now.
+    pub had: Option<Arc<Toolbox>>,
 }
 
 impl Opening {
@@ -210,6 +215,14 @@ impl Host {
         self.ask(agent, Mail::Info).await
     }
 
+    /// Other tools are there than before: who is at work takes or gives them up. Who is parked does so when it is woken.
+    pub async fn tools_changed(&self) {
+        let awake: Vec<Live> = self.slots().values().filter_map(|slot| slot.live.clone()).collect();
+        for live in awake {
+            let _it_left = live.mail.send(Box::new(Mail::ToolsMayDiffer)).await;
+        }
+    }
+
     /// Whether the agent could go on elsewhere from here. One that is parked can.
     pub async fn may_move(&self, agent: &AgentId) -> Result<bool, NotHere> {
         if self.is_parked(agent) {
@@ -335,11 +348,12 @@ impl Host {
                 }
                 told.tell();
             }
-            Ended::Parked(left) => {
+            Ended::Parked { left, had } => {
                 tracing::debug!(%agent, "parked");
                 self.forget(agent, number, |slots| {
                     if let Some(slot) = slots.get_mut(agent) {
                         slot.live = None;
+                        slot.hosting.opening.had = had;
                     }
                 });
                 for mail in left {
@@ -365,8 +379,8 @@ impl Host {
 
 /// How an actor's life came to its end.
 pub(super) enum Ended {
-    /// It was idle; this mail came while it was leaving.
-    Parked(Vec<Mail>),
+    /// It was idle; what came while it was leaving, and the tools it had, if they may change meanwhile.
+    Parked { left: Vec<Mail>, had: Option<Arc<Toolbox>> },
     /// It was stopped, or another node holds the lease. Who waits for the end is told when the agent's place is free, so
     /// that what comes next finds it so.
     Gone(Farewell),

@@ -147,6 +147,10 @@ impl Actor {
                 let _ = done.send(changed);
                 Ok(then)
             }
+            Mail::ToolsMayDiffer => match self.refit() {
+                Some(command) => self.step(Input::Command(command)).await,
+                None => Ok(Then::GoOn),
+            },
             Mail::MayMove(answer) => {
                 let _ = answer.send(!self.work.is_bound() && self.saves.are_settled());
                 Ok(Then::GoOn)
@@ -232,7 +236,9 @@ impl Actor {
         match ended {
             Ok(Then::GoOn) => {
                 mailbox.close();
-                Ended::Parked(std::iter::from_fn(|| mailbox.try_recv().ok()).map(|mail| *mail).collect())
+                let left = std::iter::from_fn(|| mailbox.try_recv().ok()).map(|mail| *mail).collect();
+                let had = self.parts.tools.may_change(self.agent.spec()).then(|| Arc::clone(&self.toolbox));
+                Ended::Parked { left, had }
             }
             Ok(Then::Stopped) => Ended::Gone(self.release().await),
             Err(Lost::Dropped) => {

@@ -34,6 +34,8 @@ pub enum Mail {
         change: Change,
         done: Answer<Result<Changed, Refusal>>,
     },
+    /// Other tools may be there than before.
+    ToolsMayDiffer,
     /// Whether it could go on elsewhere from here, and nothing would be lost or done twice.
     MayMove(Answer<bool>),
     Info(Answer<AgentInfo>),

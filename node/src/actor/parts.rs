@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use async_trait::async_trait;
 use planck_common::{
     AgentId, InputId, NodeId, SessionId, TeamId,
     spec::{AgentSpec, SessionLimits},
@@ -20,6 +21,7 @@ use crate::{
     bus::Bus,
     llm::Llm,
     permit::Permit,
+    sidecar::Sidecars,
     store::SessionStore,
     tools::{Bounds, Toolbox},
 };
@@ -35,6 +37,7 @@ pub struct Parts {
     /// What bounds each agent's calls.
     pub calls: Bounds,
     pub links: Arc<dyn Links>,
+    pub sidecars: Sidecars,
     pub settings: Settings,
     /// An agent idle for so long leaves memory but for its place in the host.
     pub park_after: Duration,
@@ -85,8 +88,15 @@ pub trait Links: Send + Sync {
     fn departed(&self, hosting: &Hosting);
 }
 
-/// Makes toolboxes of specs: built-in, external and inter-agent tools alike.
+/// Makes toolboxes of specs: built-in, external and inter-agent tools and those of sidecars alike.
+#[async_trait]
 pub trait Toolsmith: Send + Sync {
     /// The tools that the agent is to have, and the names among them that are not known here.
     fn toolbox(&self, spec: &AgentSpec) -> (Toolbox, Vec<String>);
+
+    /// Whether the agent names tools that are not the node's own: they come and go.
+    fn may_change(&self, spec: &AgentSpec) -> bool;
+
+    /// Returns when it is known which tools there are, if the agent names any that nobody has offered yet.
+    async fn ready_for(&self, spec: &AgentSpec);
 }

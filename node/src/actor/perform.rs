@@ -15,9 +15,16 @@ use planck_common::{
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use super::{calling::Call, deltas::Ready, life::Actor, saving::Lost, spans::record_outcome, work::Kind};
+use super::{
+    calling::Call,
+    deltas::Ready,
+    life::Actor,
+    saving::Lost,
+    spans::record_outcome,
+    work::{Answers, Kind},
+};
 use crate::{
-    agent::{Effect, Input, Save, Ticket, effect::ToolRun, input::CompactionResult},
+    agent::{Command, Effect, Input, Save, Ticket, effect::ToolRun, input::CompactionResult},
     bus::Published,
     compact,
     model::{Failure, FailureKind},
@@ -184,12 +191,31 @@ impl Actor {
             return;
         };
         let model = self.agent.spec().model.clone();
-        let task = compact::local::run(self.parts.models.clone(), self.client.clone(), model, order);
-        let start = self.start();
+        let (remote, answers) = (self.remote_compactor(order.context_window), self.work.answers.clone());
+        let local = move |models, client, order| compact::local::run(models, client, model, order);
+        let (models, client, start) = (self.parts.models.clone(), self.client.clone(), self.start());
         self.work.start(ticket, Kind::Compaction, cancel, async move {
             let _bound = start.of_model().await;
-            Input::Compacted { ticket, result: task.await }
+            if let Some(remote) = remote {
+                match remote.run(&order).await {
+                    Ok(result) => return Input::Compacted { ticket, result },
+                    Err(why) => warn(&answers, why).await,
+                }
+            }
+            Input::Compacted { ticket, result: local(models, client, order).await }
         });
+    }
+
+    fn remote_compactor(&self, context_window: u64) -> Option<compact::remote::Order> {
+        let spec = self.agent.spec();
+        Some(compact::remote::Order {
+            sidecars: self.parts.sidecars.clone(),
+            compactor: spec.compactor.clone()?,
+            model: spec.model.id.clone(),
+            agent: self.identity.agent.clone(),
+            session: self.identity.session.id.clone(),
+            threshold: self.parts.settings.compaction.threshold(context_window),
+        })
     }
 
     fn wait(&mut self, ticket: Ticket, delay: Duration) {
@@ -218,6 +244,14 @@ impl Drop for Actor {
     fn drop(&mut self) {
         self.turn(false);
     }
+}
+
+/// Has the agent write down why its compactor was not used.
+async fn warn(answers: &Answers, why: String) {
+    let warning =
+        Event::Warning(event::Warning { code: "compactor_failed".into(), message: format!("{why}; the node's own is used") });
+    // Nobody hears it only when the agent ends.
+    let _ = answers.send(Box::new(Input::Command(Command::Record(warning)))).await;
 }
 
 /// What is asked before something begins.

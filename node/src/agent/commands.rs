@@ -24,9 +24,10 @@ impl Agent {
             Command::Nudge => {}
             Command::Checkpoint { summary } if matches!(self.phase, Phase::Idle) => self.checkpoint(&summary, moment),
             Command::Checkpoint { summary } => self.plans.checkpoint = Some(summary),
-            Command::Tools { added, removed, tools } => {
+            Command::Tools { added, removed, tools, named } => {
                 self.charter.set_tools(tools);
-                let tools = self.charter.spec.tools.clone();
+                self.charter.spec.tools = named;
+                let tools = self.charter.tools.iter().map(|tool| tool.name.clone()).collect();
                 self.changed(Event::ToolsChanged(ToolsChanged { added, removed, tools }), moment);
             }
             Command::Model { model, card, warning } => {

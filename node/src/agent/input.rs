@@ -114,8 +114,8 @@ pub enum Command {
     Nudge,
     /// Start afresh from a summary.
     Checkpoint { summary: String },
-    /// The toolbox changed.
-    Tools { added: Vec<String>, removed: Vec<String>, tools: Arc<[ToolSpec]> },
+    /// The toolbox changed. `named` are the spec's tools, there or not.
+    Tools { added: Vec<String>, removed: Vec<String>, tools: Arc<[ToolSpec]>, named: Vec<String> },
     Model {
         model: ModelRef,
         card: ModelCard,

@@ -113,7 +113,6 @@ impl Charter {
         if !tools.is_sorted_by(|a, b| a.name <= b.name) {
             Arc::make_mut(&mut tools).sort_by(|a, b| a.name.cmp(&b.name));
         }
-        self.spec.tools = tools.iter().map(|tool| tool.name.clone()).collect();
         self.tools = tools;
     }
 

@@ -1,6 +1,7 @@
 //! The bus over NATS: one connection, one publisher in front of it, and the micro service `planck-node`.
 
 mod connect;
+mod converse;
 mod link;
 mod records;
 mod request;
@@ -26,7 +27,7 @@ pub use connect::{NatsOptions, TlsOptions};
 pub use self::records::NatsRecords;
 
 use self::link::NatsLink;
-use super::{Answer, Bus, BusError, Delivery, Published, Serving, publisher::Publisher};
+use super::{Answer, Bus, BusError, Conversation, Delivery, Published, Serving, publisher::Publisher};
 
 /// One connection. Dropping it ends its tasks; flush first what must go out.
 pub struct NatsBus {
@@ -74,6 +75,14 @@ impl Bus for NatsBus {
 
     async fn request(&self, to: &Address, body: Bytes, timeout: Duration) -> Result<Bytes, BusError> {
         request::request(&self.link, &self.prefix, &to.to_string(), body, timeout).await
+    }
+
+    async fn converse(&self, subject: &str, body: Bytes) -> Result<Conversation, BusError> {
+        converse::converse(Arc::clone(&self.link), subject, body).await
+    }
+
+    async fn services(&self, name: Option<&str>, quiet: Duration) -> Result<Vec<Bytes>, BusError> {
+        converse::services(Arc::clone(&self.link), name, quiet).await
     }
 
     async fn subscribe(&self, subject: &str) -> Result<BoxStream<'static, Delivery>, BusError> {

@@ -56,6 +56,6 @@ pub(super) fn models(node: &Node) -> String {
     json(&Models { models })
 }
 
-pub(super) fn sidecars(_node: &Node) -> String {
-    json(&Sidecars { sidecars: Vec::new() })
+pub(super) fn sidecars(node: &Node) -> String {
+    json(&Sidecars { sidecars: node.sidecars().rows() })
 }

@@ -25,6 +25,7 @@ use crate::{
     config::Config,
     llm::{self, Llm},
     session::workspace::Workspaces,
+    sidecar::Sidecars,
     skill::Skills,
     store::StoreError,
     team::{Context, KnownModels},
@@ -67,7 +68,8 @@ async fn assemble(config: &Config, bus: Arc<dyn Bus>, registry: Option<Registry>
     let id = NodeId::mint();
     let store = store::open(config, &id).await?;
     let models = Arc::new(Llm::new(models::options(config)));
-    let Workshop { catalogue, skills, heart } = tools::build(config)?;
+    let Workshop { catalogue, skills, heart } = tools::build(config, &bus)?;
+    let sidecars = Sidecars::new(Arc::clone(&bus), catalogue.clone(), tools::sidecars(config)?);
     let joining = joining(config, heart, registry)?;
     let foundations = Foundations {
         workspaces: Workspaces::new(config.workspaces.0.clone(), &host_name()),
@@ -76,6 +78,7 @@ async fn assemble(config: &Config, bus: Arc<dyn Bus>, registry: Option<Registry>
         settings: settings(config),
         tools: catalogue,
         skills,
+        sidecars,
         joining,
         id,
         store,
@@ -96,7 +99,7 @@ fn joining(config: &Config, heart: Option<Heart>, registry: Option<Registry>) ->
 pub fn nats(config: &Config) -> Result<Option<NatsOptions>, AssemblyError> {
     let section = &config.nats;
     let Some(url) = &section.url else { return Ok(None) };
-    let prefix = Prefix::parse(&section.subject_prefix).map_err(|error| AssemblyError::Config(error.to_string()))?;
+    let prefix = prefix(config)?;
     Ok(Some(NatsOptions {
         name: name(config),
         prefix,
@@ -110,6 +113,10 @@ pub fn nats(config: &Config) -> Result<Option<NatsOptions>, AssemblyError> {
         connect_timeout: section.connect_timeout.0,
         ..NatsOptions::new(url.reveal())
     }))
+}
+
+fn prefix(config: &Config) -> Result<Prefix, AssemblyError> {
+    Prefix::parse(&config.nats.subject_prefix).map_err(|error| AssemblyError::Config(error.to_string()))
 }
 
 /// The folders of a setting. One that is named twice, as the project's and the user's are in the home

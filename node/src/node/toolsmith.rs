@@ -3,11 +3,13 @@
 
 use std::sync::{Arc, Weak};
 
+use async_trait::async_trait;
 use planck_common::spec::AgentSpec;
 
 use super::Node;
 use crate::{
     actor::Toolsmith,
+    sidecar::Sidecars,
     skill::{self, Skills},
     team,
     tools::{Catalogue, Tool, Toolbox},
@@ -16,21 +18,34 @@ use crate::{
 pub(super) struct NodeTools {
     catalogue: Catalogue,
     skills: Skills,
+    sidecars: Sidecars,
 }
 
 impl NodeTools {
     /// The tools between agents come into the same catalogue.
-    pub(super) fn new(node: &Weak<Node>, catalogue: Catalogue, skills: Skills) -> Self {
+    pub(super) fn new(node: &Weak<Node>, catalogue: Catalogue, skills: Skills, sidecars: Sidecars) -> Self {
         for tool in team::tools::all(node) {
             if let Err(error) = catalogue.add(tool) {
                 tracing::error!(%error, "a tool of the team is left out");
             }
         }
-        Self { catalogue, skills }
+        Self { catalogue, skills, sidecars }
     }
 }
 
+#[async_trait]
 impl Toolsmith for NodeTools {
+    fn may_change(&self, spec: &AgentSpec) -> bool {
+        let of_skills = |name: &String| team::tool_names::SKILL.contains(&name.as_str());
+        spec.tools.iter().any(|name| !of_skills(name) && !self.catalogue.is_own(name))
+    }
+
+    async fn ready_for(&self, spec: &AgentSpec) {
+        if self.may_change(spec) {
+            self.sidecars.looked().await;
+        }
+    }
+
     fn toolbox(&self, spec: &AgentSpec) -> (Toolbox, Vec<String>) {
         let (readers, others): (Vec<&str>, Vec<&str>) =
             spec.tools.iter().map(String::as_str).partition(|name| team::tool_names::SKILL.contains(name));

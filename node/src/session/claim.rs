@@ -35,9 +35,11 @@ pub(super) enum Purpose<'a> {
 impl Purpose<'_> {
     fn opening(self, event: impl FnOnce(&str) -> Option<Event>) -> Opening {
         match self {
-            Self::Work(reason) => Opening { events: event(reason).into_iter().collect(), open_turn: OpenTurn::Resume },
-            Self::End => Opening { events: Vec::new(), open_turn: OpenTurn::Close },
-            Self::Lost => Opening { events: Vec::new(), open_turn: OpenTurn::Lost },
+            Self::Work(reason) => {
+                Opening { events: event(reason).into_iter().collect(), open_turn: OpenTurn::Resume, ..Opening::default() }
+            }
+            Self::End => Opening { open_turn: OpenTurn::Close, ..Opening::default() },
+            Self::Lost => Opening { open_turn: OpenTurn::Lost, ..Opening::default() },
         }
     }
 }

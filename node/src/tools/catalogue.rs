@@ -65,9 +65,17 @@ pub struct Catalogue(Arc<Shelves>);
 
 #[derive(Default)]
 struct Shelves {
-    tools: RwLock<BTreeMap<String, Arc<Entry>>>,
+    tools: RwLock<Tools>,
     /// By their names. A thousand agents of a kind share one toolbox; a change of the tools forgets all.
     toolboxes: Mutex<HashMap<String, Toolbox>>,
+}
+
+#[derive(Default)]
+struct Tools {
+    /// The node's.
+    own: BTreeMap<String, Arc<Entry>>,
+    /// Sidecars', by the names that specs may have: a name that several share stands for all of them.
+    offered: BTreeMap<String, Vec<Arc<Entry>>>,
 }
 
 impl Catalogue {
@@ -76,7 +84,7 @@ impl Catalogue {
         let entry = Entry::new(tool)?;
         let mut tools = self.0.tools.write().unwrap_or_else(PoisonError::into_inner);
         self.toolboxes().clear();
-        match tools.entry(entry.name().to_owned()) {
+        match tools.own.entry(entry.name().to_owned()) {
             std::collections::btree_map::Entry::Occupied(taken) => Err(BadTool::Taken(taken.key().clone())),
             std::collections::btree_map::Entry::Vacant(free) => {
                 free.insert(entry);
@@ -89,16 +97,33 @@ impl Catalogue {
     pub fn remove(&self, name: &str) -> bool {
         let mut tools = self.0.tools.write().unwrap_or_else(PoisonError::into_inner);
         self.toolboxes().clear();
-        tools.remove(name).is_some()
+        tools.own.remove(name).is_some()
     }
 
-    /// Sorted.
+    /// What sidecars offer from now on, in place of what they offered; tells what of it cannot be a tool.
+    pub fn offer(&self, offers: BTreeMap<String, Vec<Arc<dyn Tool>>>) -> Vec<BadTool> {
+        let mut bad = Vec::new();
+        let mut entry = |tool| Entry::new(tool).map_err(|why| bad.push(why)).ok();
+        let offered =
+            offers.into_iter().map(|(name, tools)| (name, tools.into_iter().filter_map(&mut entry).collect())).collect();
+        let mut tools = self.0.tools.write().unwrap_or_else(PoisonError::into_inner);
+        self.toolboxes().clear();
+        tools.offered = offered;
+        bad
+    }
+
+    /// Whether the node itself has a tool of that name.
+    pub fn is_own(&self, name: &str) -> bool {
+        self.read().own.contains_key(canonical(name))
+    }
+
+    /// The node's, then the sidecars'.
     pub fn names(&self) -> Vec<String> {
-        self.read().keys().cloned().collect()
+        self.read().names().map(Into::into).collect()
     }
 
     pub fn contains(&self, name: &str) -> bool {
-        self.read().contains_key(canonical(name))
+        !self.read().find(canonical(name)).is_empty()
     }
 
     /// The toolbox of those names, and the names that no tool has.
@@ -120,7 +145,7 @@ impl Catalogue {
         (toolbox, unknown)
     }
 
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, BTreeMap<String, Arc<Entry>>> {
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, Tools> {
         self.0.tools.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -129,12 +154,23 @@ impl Catalogue {
     }
 }
 
-fn gather(tools: &BTreeMap<String, Arc<Entry>>, names: &[&str]) -> (Toolbox, Vec<Unknown>) {
+impl Tools {
+    fn names(&self) -> impl Iterator<Item = &str> {
+        self.own.keys().chain(self.offered.keys()).map(String::as_str)
+    }
+
+    fn find(&self, name: &str) -> &[Arc<Entry>] {
+        let own = self.own.get(name).map(std::slice::from_ref);
+        own.or_else(|| self.offered.get(name).map(Vec::as_slice)).unwrap_or_default()
+    }
+}
+
+fn gather(tools: &Tools, names: &[&str]) -> (Toolbox, Vec<Unknown>) {
     let (mut found, mut unknown) = (Vec::new(), Vec::new());
     for name in names {
-        match tools.get(canonical(name)) {
-            Some(entry) => found.push(entry.clone()),
-            None => unknown.push(Unknown::of("tool", name, tools.keys().map(String::as_str))),
+        match tools.find(canonical(name)) {
+            [] => unknown.push(Unknown::of("tool", name, tools.names())),
+            entries => found.extend(entries.iter().cloned()),
         }
     }
     (Toolbox::of(found), unknown)

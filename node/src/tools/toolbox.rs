@@ -48,6 +48,10 @@ impl Toolbox {
         self.entries.iter().map(|entry| entry.name())
     }
 
+    pub fn has(&self, name: &str) -> bool {
+        self.find(name).is_some()
+    }
+
     /// What running a tool again would do.
     pub fn effect(&self, name: &str) -> Option<Effect> {
         self.specs.iter().find(|spec| spec.name == name).map(|spec| spec.effect)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use async_nats::{HeaderMap, Message, StatusCode, Subscriber};
+use async_nats::{Client, HeaderMap, Message, StatusCode, Subscriber};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use planck_common::{
@@ -87,7 +87,7 @@ impl Ask<'_> {
     async fn exchange(&self, inbox: &str) -> Result<Bytes, BusError> {
         let mut replies = self.link.client.subscribe(inbox.to_owned()).await.map_err(|error| lost(&error))?;
         for message in self.messages {
-            self.send(message, inbox).await?;
+            message.send(&self.link.client, inbox, self.name).await?;
         }
         while let Some(reply) = replies.next().await {
             if reply.status == Some(StatusCode::NO_RESPONDERS) {
@@ -99,10 +99,13 @@ impl Ask<'_> {
         }
         Err(BusError::Away("the connection was closed".into()))
     }
+}
 
-    async fn send(&self, message: &Outgoing, inbox: &str) -> Result<(), BusError> {
-        let Outgoing { subject, headers, body } = message;
-        let (client, subject, inbox) = (&self.link.client, subject.clone(), inbox.to_owned());
+impl Outgoing {
+    /// Sends it; answers go to the inbox.
+    pub async fn send(&self, client: &Client, inbox: &str, name: &str) -> Result<(), BusError> {
+        let Self { subject, headers, body } = self;
+        let (subject, inbox) = (subject.clone(), inbox.to_owned());
         let sent = match headers {
             Some(headers) => client.publish_with_reply_and_headers(subject, inbox, headers.clone(), body.clone()).await,
             None => client.publish_with_reply(subject, inbox, body.clone()).await,
@@ -111,20 +114,20 @@ impl Ask<'_> {
             async_nats::client::PublishErrorKind::MaxPayloadExceeded => {
                 BusError::TooLarge { size: body.len(), limit: client.max_payload() }
             }
-            async_nats::client::PublishErrorKind::InvalidSubject => BusError::NoResponders(self.name.into()),
+            async_nats::client::PublishErrorKind::InvalidSubject => BusError::NoResponders(name.into()),
             async_nats::client::PublishErrorKind::Send => lost(&error),
         })
     }
 }
 
-fn trace_headers() -> Option<HeaderMap> {
+pub fn trace_headers() -> Option<HeaderMap> {
     let trace = propagation::traceparent()?;
     let mut headers = HeaderMap::new();
     headers.insert(propagation::TRACEPARENT, trace.as_str());
     Some(headers)
 }
 
-fn lost(error: &dyn std::error::Error) -> BusError {
+pub fn lost(error: &dyn std::error::Error) -> BusError {
     BusError::Away(error.to_string())
 }
 

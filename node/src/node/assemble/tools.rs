@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use super::{AssemblyError, folders};
 use crate::{
+    bus::Bus,
     config::{Config, Sandbox as Wanted},
+    sidecar::{self, Patience, plain},
     skill::Skills,
     tools::{Bounds, Caps, Catalogue, Files, Heart, Launcher, Roots, Sandbox, Shell, Tool, built_in, external, sandbox::Demand},
 };
@@ -17,7 +19,7 @@ pub(super) struct Workshop {
     pub(super) heart: Option<Heart>,
 }
 
-pub(super) fn build(config: &Config) -> Result<Workshop, AssemblyError> {
+pub(super) fn build(config: &Config, bus: &Arc<dyn Bus>) -> Result<Workshop, AssemblyError> {
     let (skills, problems) = Skills::load(&folders(&config.skills.dirs));
     for problem in problems {
         tracing::warn!("{problem}");
@@ -29,12 +31,21 @@ pub(super) fn build(config: &Config) -> Result<Workshop, AssemblyError> {
     let shell = Shell::probing(launcher, demand(config), &config.tools.pass_environment, caps(config));
     let catalogue = Catalogue::default();
     let built_in = built_in(&files, &shell, config.tools.bash_timeout.0);
-    for tool in built_in.into_iter().chain(external(config, &files, &shell)) {
+    for tool in built_in.into_iter().chain(external(config, &files, &shell)).chain(plain::tools(config, bus)) {
         if let Err(error) = catalogue.add(tool) {
             tracing::warn!(%error, "a tool is left out");
         }
     }
     Ok(Workshop { catalogue, skills, heart })
+}
+
+/// How sidecars are found and waited for.
+pub(super) fn sidecars(config: &Config) -> Result<sidecar::Settings, AssemblyError> {
+    Ok(sidecar::Settings {
+        prefix: super::prefix(config)?,
+        allow: config.sidecars.allow.clone(),
+        patience: Patience { tool: config.sidecars.tool_timeout.0, ..Patience::default() },
+    })
 }
 
 fn external(config: &Config, files: &Files, shell: &Shell) -> Vec<Arc<dyn Tool>> {

@@ -1,0 +1,124 @@
+//! Sidecars, as a node sees them: who is there, what they offer, and calls of it.
+
+mod directory;
+mod discovery;
+mod info;
+mod names;
+
+mod call;
+mod compactor;
+pub mod plain;
+mod tool;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use planck_common::{SidecarId, command::SidecarRow, subject::Prefix};
+use tokio::{sync::watch, time::Instant};
+
+pub use self::{compactor::RemoteCompactor, info::Patience, tool::RemoteTool};
+
+use self::{directory::Directory, info::Offer, names::shelve};
+use crate::{
+    bus::Bus,
+    tools::{Catalogue, Tool},
+};
+
+/// How long an agent that names a tool nobody has yet waits for the first look around.
+const FIRST_LOOK: Duration = Duration::from_secs(3);
+
+/// Cheap to clone.
+#[derive(Clone)]
+pub struct Sidecars(Arc<Inner>);
+
+struct Inner {
+    bus: Arc<dyn Bus>,
+    catalogue: Catalogue,
+    settings: Settings,
+    directory: Mutex<Directory>,
+    shown: Mutex<Shown>,
+    /// Somebody has looked around.
+    looked: watch::Sender<bool>,
+    /// Compactors that did not answer, until when they are not asked.
+    resting: Mutex<HashMap<String, Instant>>,
+}
+
+/// What of the configuration is about sidecars.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    pub prefix: Prefix,
+    /// Who may offer; everybody where nothing is said.
+    pub allow: Option<Vec<String>>,
+    pub patience: Patience,
+}
+
+/// What the catalogue has of them, and what was said about it.
+#[derive(Default)]
+struct Shown {
+    offers: BTreeMap<SidecarId, Vec<Offer>>,
+    warned: BTreeSet<String>,
+}
+
+impl Sidecars {
+    pub fn new(bus: Arc<dyn Bus>, catalogue: Catalogue, settings: Settings) -> Self {
+        let directory = Mutex::new(Directory::allowing(settings.allow.clone()));
+        let looked = watch::Sender::new(false);
+        let (shown, resting) = Default::default();
+        Self(Arc::new(Inner { bus, catalogue, settings, directory, shown, looked, resting }))
+    }
+
+    pub fn rows(&self) -> Vec<SidecarRow> {
+        self.directory().rows()
+    }
+
+    /// Returns when somebody has looked around, or nobody does in time.
+    pub async fn looked(&self) {
+        let mut looked = self.0.looked.subscribe();
+        let _as_it_is = tokio::time::timeout(FIRST_LOOK, looked.wait_for(|looked| *looked)).await;
+    }
+
+    /// Puts what there is now into the catalogue; true if that changed it.
+    fn show(&self) -> bool {
+        let (offers, faults) = {
+            let directory = self.directory();
+            (directory.offers(), directory.faults().map(str::to_owned).collect::<Vec<_>>())
+        };
+        let mut shown = lock(&self.0.shown);
+        let is_new = shown.offers != offers;
+        let mut warnings = faults;
+        if is_new {
+            let shelf = shelve(&offers, |name| self.0.catalogue.is_own(name));
+            let tool = |named| Some(Arc::new(RemoteTool::of(named, Arc::clone(&self.0.bus))?) as Arc<dyn Tool>);
+            let tools = shelf.tools.iter().map(|(name, tools)| (name.clone(), tools.iter().filter_map(tool).collect()));
+            let bad = self.0.catalogue.offer(tools.collect());
+            warnings.extend(shelf.warnings.into_iter().chain(bad.iter().map(ToString::to_string)));
+            shown.offers = offers;
+        }
+        shown.warn(warnings, is_new);
+        is_new
+    }
+
+    fn directory(&self) -> MutexGuard<'_, Directory> {
+        lock(&self.0.directory)
+    }
+}
+
+impl Shown {
+    /// Says what was not said before; after a change all that is still so.
+    fn warn(&mut self, warnings: Vec<String>, is_new: bool) {
+        for warning in warnings.iter().filter(|warning| !self.warned.contains(*warning)) {
+            tracing::warn!("{warning}");
+        }
+        if is_new {
+            self.warned.clear();
+        }
+        self.warned.extend(warnings);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,219 @@
+//! One call of a sidecar: the request, its signs of life, its answer, and what is said when there is none.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use planck_common::{
+    CallId, PROTOCOL_VERSION, SidecarId,
+    event::json,
+    sidecar::{Cancel, IN_PROGRESS, ToolReply, ToolSaid},
+    subject::Topic,
+};
+use tokio::time::{Instant, sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    bus::{Bus, BusError, Conversation, Said},
+    tools::Progress,
+};
+
+/// After which one more try is made when nobody was there: instances move between servers.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// How often a call that still runs from an earlier try is asked for again.
+const STILL_RUNS: Duration = Duration::from_millis(500);
+
+/// Whom a call is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Manner {
+    Sidecar(SidecarId),
+    /// Anybody on a subject, who may answer in plain text.
+    Plain,
+}
+
+/// One call, ready to be sent.
+pub struct Call<'a> {
+    pub name: &'a str,
+    pub subject: &'a str,
+    pub manner: &'a Manner,
+    pub call_id: &'a CallId,
+    pub body: Bytes,
+    /// How long it may be silent.
+    pub idle: Duration,
+    /// How long it may take, whatever progress it makes.
+    pub longest: Duration,
+    pub may_run_again: bool,
+}
+
+/// Who calls.
+pub struct Caller<'a> {
+    pub bus: &'a dyn Bus,
+    pub cancel: &'a CancellationToken,
+    pub progress: &'a (dyn Fn(Progress) + Send + Sync),
+}
+
+/// Why there is no answer.
+enum Silence {
+    /// It was not sent, or nobody took it.
+    Undone(String),
+    /// It may have been done.
+    Open(String),
+}
+
+/// What a message of an answer is.
+enum Heard {
+    Progress(Progress),
+    Answer(Result<String, String>),
+    /// It still runs from an earlier try.
+    Running,
+    /// Somebody else's: a stream that records requests answers them.
+    Foreign,
+}
+
+impl Call<'_> {
+    /// The answer's text, or what to tell the model instead.
+    pub async fn run(self, caller: &Caller<'_>) -> Result<String, String> {
+        let withdrawn = Withdrawal { bus: caller.bus, sidecar: self.manner.sidecar(), call_id: self.call_id };
+        let answer = self.converse(caller).await;
+        if !matches!(answer, Err(Silence::Open(_))) {
+            withdrawn.is_not_needed();
+        }
+        answer.unwrap_or_else(|silence| Err(silence.told()))
+    }
+
+    async fn converse(&self, caller: &Caller<'_>) -> Result<Result<String, String>, Silence> {
+        let (mut patience, mut asked_again) = (Patience::new(self.idle, self.longest), false);
+        let mut answers = self.ask(caller).await?;
+        loop {
+            let heard = tokio::select! {
+                biased;
+                () = caller.cancel.cancelled() => return Err(Silence::Open("it was told to stop".into())),
+                said = answers.next() => said,
+                () = sleep_until(patience.until) => return Err(Silence::Open(patience.over())),
+            };
+            match heard {
+                Some(Ok(said)) => match self.read(said) {
+                    Heard::Progress(progress) => {
+                        patience.renew();
+                        (caller.progress)(progress);
+                    }
+                    Heard::Answer(answer) => return Ok(answer),
+                    Heard::Running if self.may_run_again => {
+                        sleep(STILL_RUNS.min(self.idle)).await;
+                        answers = self.ask(caller).await?;
+                    }
+                    Heard::Running => return Ok(Err(IN_PROGRESS.into())),
+                    Heard::Foreign => {}
+                },
+                Some(Err(BusError::NoResponders(_))) if !asked_again => {
+                    asked_again = true;
+                    sleep(AGAIN).await;
+                    answers = self.ask(caller).await?;
+                }
+                Some(Err(error)) => return Err(self.refused(error)),
+                None => return Err(Silence::Open("the connection to NATS was closed".into())),
+            }
+        }
+    }
+
+    async fn ask(&self, caller: &Caller<'_>) -> Result<Conversation, Silence> {
+        let asked = caller.bus.converse(self.subject, self.body.clone()).await;
+        asked.map_err(|error| self.refused(error))
+    }
+
+    fn read(&self, said: Said) -> Heard {
+        if let Some(error) = said.error {
+            return Heard::Answer(Err(error));
+        }
+        match serde_json::from_slice::<ToolReply>(&said.payload) {
+            Ok(ToolReply { said: ToolSaid::Progress { message, percent }, .. }) => Heard::Progress(Progress { message, percent }),
+            Ok(ToolReply { said: ToolSaid::Ok(text), .. }) => Heard::Answer(Ok(text)),
+            Ok(ToolReply { said: ToolSaid::Error(text), .. }) if text == IN_PROGRESS => Heard::Running,
+            Ok(ToolReply { said: ToolSaid::Error(text), .. }) => Heard::Answer(Err(text)),
+            Err(_) if *self.manner == Manner::Plain => Heard::Answer(Ok(String::from_utf8_lossy(&said.payload).into_owned())),
+            Err(why) if is_ours(&said.payload) => {
+                Heard::Answer(Err(format!("the sidecar's answer cannot be read: {why}; it may or may not have taken effect")))
+            }
+            Err(_) => Heard::Foreign,
+        }
+    }
+
+    fn refused(&self, error: BusError) -> Silence {
+        let name = self.name;
+        match error {
+            BusError::NoResponders(_) => Silence::Undone(match self.manner {
+                Manner::Sidecar(sidecar) => {
+                    format!("nobody is there: no instance of the sidecar `{sidecar}` takes calls of `{name}`")
+                }
+                Manner::Plain => format!("nobody is there: nothing answers `{}`", self.subject),
+            }),
+            BusError::TooLarge { size, limit } => {
+                Silence::Undone(format!("too large: the call has {size} bytes, and NATS carries {limit}; send less"))
+            }
+            BusError::Denied(why) => Silence::Undone(format!("denied: this node may not call `{}`: {why}", self.subject)),
+            BusError::TimedOut { .. } | BusError::Away(_) | BusError::Unfit(_) => Silence::Undone(error.to_string()),
+        }
+    }
+}
+
+impl Silence {
+    fn told(self) -> String {
+        match self {
+            Self::Undone(why) => format!("{why}. Nothing was done"),
+            Self::Open(why) => format!("{why}; it may or may not have taken effect"),
+        }
+    }
+}
+
+/// Whether a message is of this protocol.
+pub fn is_ours(payload: &[u8]) -> bool {
+    serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(payload).is_ok_and(|said| said.contains_key("v"))
+}
+
+/// How long is waited, from sign of life to sign of life.
+struct Patience {
+    idle: Duration,
+    last: Instant,
+    until: Instant,
+}
+
+impl Patience {
+    fn new(idle: Duration, longest: Duration) -> Self {
+        let now = Instant::now();
+        Self { idle, last: now + longest, until: now + idle.min(longest) }
+    }
+
+    fn renew(&mut self) {
+        self.until = self.last.min(Instant::now() + self.idle);
+    }
+
+    fn over(&self) -> String {
+        match self.until >= self.last {
+            true => "it timed out: it made progress, but took too long in all".into(),
+            false => format!("it timed out: no sign of life for {} ms", self.idle.as_millis()),
+        }
+    }
+}
+
+/// Tells a sidecar that an answer is no longer wanted, unless there was one: also when whoever waits is dropped.
+pub struct Withdrawal<'a> {
+    pub bus: &'a dyn Bus,
+    pub sidecar: Option<&'a SidecarId>,
+    pub call_id: &'a CallId,
+}
+
+impl Withdrawal<'_> {
+    pub fn is_not_needed(mut self) {
+        self.sidecar = None;
+    }
+}
+
+impl Drop for Withdrawal<'_> {
+    fn drop(&mut self) {
+        if let Some(sidecar) = self.sidecar {
+            let cancel = Cancel { v: PROTOCOL_VERSION, call_id: self.call_id.clone() };
+            self.bus.publish(Topic::Cancel(sidecar).to_string(), json(&cancel).into());
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Which sidecars there are: a table that is told what was heard, and decides who is there. Pure.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use planck_common::{SidecarId, command::SidecarRow};
+
+use super::info::{Instance, Kind, Offer};
+
+/// An instance that was not heard so often is gone.
+const MISSES: u32 = 3;
+
+/// Instances that said goodbye are remembered: they may answer for a while yet.
+const GONE: usize = 1024;
+
+#[derive(Debug, Default)]
+pub struct Directory {
+    /// Who may offer; everybody where nothing is said.
+    allow: Option<Vec<String>>,
+    sidecars: BTreeMap<SidecarId, BTreeMap<String, Seen>>,
+    gone: VecDeque<String>,
+}
+
+#[derive(Debug)]
+struct Seen {
+    instance: Instance,
+    misses: u32,
+}
+
+impl Directory {
+    pub fn allowing(allow: Option<Vec<String>>) -> Self {
+        Self { allow, ..Self::default() }
+    }
+
+    /// These answered; of the others nothing is known.
+    pub fn heard(&mut self, instances: Vec<Instance>) {
+        for instance in instances {
+            if self.admits(&instance) {
+                let known = self.sidecars.entry(instance.sidecar.clone()).or_default();
+                known.insert(instance.id.clone(), Seen { instance, misses: 0 });
+            }
+        }
+    }
+
+    /// Everybody was asked, and these answered.
+    pub fn swept(&mut self, instances: Vec<Instance>) {
+        for seen in self.sidecars.values_mut().flat_map(BTreeMap::values_mut) {
+            seen.misses += 1;
+        }
+        self.heard(instances);
+        self.sidecars.values_mut().for_each(|instances| instances.retain(|_, seen| seen.misses < MISSES));
+        self.sidecars.retain(|_, instances| !instances.is_empty());
+    }
+
+    /// An instance takes no more calls.
+    pub fn left(&mut self, sidecar: &SidecarId, instance: &str) {
+        if self.gone.len() >= GONE {
+            self.gone.pop_front();
+        }
+        self.gone.push_back(instance.to_owned());
+        if let Some(instances) = self.sidecars.get_mut(sidecar) {
+            instances.remove(instance);
+        }
+        self.sidecars.retain(|_, instances| !instances.is_empty());
+    }
+
+    fn admits(&self, instance: &Instance) -> bool {
+        let is_allowed = self.allow.as_ref().is_none_or(|allow| allow.iter().any(|name| *name == *instance.sidecar));
+        is_allowed && !self.gone.contains(&instance.id)
+    }
+
+    /// What each sidecar offers. Where its instances differ, the one of the highest version counts.
+    pub fn offers(&self) -> BTreeMap<SidecarId, Vec<Offer>> {
+        let sidecars = self.sidecars.iter();
+        sidecars.map(|(name, instances)| (name.clone(), offers(instances))).collect()
+    }
+
+    /// What was left out, and why.
+    pub fn faults(&self) -> impl Iterator<Item = &str> {
+        let seen = self.sidecars.values().flat_map(BTreeMap::values);
+        seen.flat_map(|seen| seen.instance.faults.iter().map(String::as_str))
+    }
+
+    pub fn rows(&self) -> Vec<SidecarRow> {
+        self.sidecars.iter().map(|(name, instances)| row(name, instances)).collect()
+    }
+}
+
+fn offers(instances: &BTreeMap<String, Seen>) -> Vec<Offer> {
+    let mut instances: Vec<&Instance> = instances.values().map(|seen| &seen.instance).collect();
+    instances.sort_by(|one, other| one.version.cmp(&other.version));
+    let all = instances.iter().flat_map(|instance| &instance.offers);
+    let offers: BTreeMap<(bool, &str), &Offer> =
+        all.map(|offer| ((offer.kind == Kind::Compactor, offer.name.as_str()), offer)).collect();
+    offers.into_values().cloned().collect()
+}
+
+fn row(name: &SidecarId, instances: &BTreeMap<String, Seen>) -> SidecarRow {
+    let (compactors, tools): (Vec<Offer>, Vec<Offer>) =
+        offers(instances).into_iter().partition(|offer| offer.kind == Kind::Compactor);
+    let names = |offers: Vec<Offer>| offers.into_iter().map(|offer| offer.name).collect();
+    let versions = instances.values().map(|seen| &seen.instance.version);
+    SidecarRow {
+        name: name.to_string(),
+        version: versions.max().cloned().unwrap_or_default(),
+        instances: u32::try_from(instances.len()).unwrap_or(u32::MAX),
+        tools: names(tools),
+        compactors: names(compactors),
+    }
+}
+
+#[cfg(test)]
+mod tests;

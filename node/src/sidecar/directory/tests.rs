@@ -1,0 +1,102 @@
+use planck_common::subject::Prefix;
+use serde_json::json;
+
+use super::*;
+use crate::sidecar::info::Patience;
+
+const SCHEMA: &str = r#"{"type":"object"}"#;
+
+fn instance(sidecar: &str, id: &str, version: &str, tools: &[(&str, &str)]) -> Instance {
+    let endpoints: Vec<_> = tools
+        .iter()
+        .map(|(name, description)| {
+            let metadata = json!({"kind": "tool", "description": description, "parameters": SCHEMA});
+            json!({"name": name, "subject": format!("tool.{sidecar}.{name}"), "metadata": metadata})
+        })
+        .collect();
+    let info = json!({"name": sidecar, "id": id, "version": version, "metadata": {"planck": "1"}, "endpoints": endpoints});
+    Instance::read(info.to_string().as_bytes(), &Prefix::default(), Patience::default()).unwrap()
+}
+
+fn one(id: &str) -> Instance {
+    instance("calculator", id, "1.0.0", &[("add", "adds")])
+}
+
+fn counts(directory: &Directory) -> Vec<(String, u32)> {
+    directory.rows().into_iter().map(|row| (row.name, row.instances)).collect()
+}
+
+#[test]
+fn three_misses_or_a_goodbye_remove_an_instance() {
+    let mut directory = Directory::default();
+    directory.swept(vec![one("a"), one("b")]);
+    assert_eq!(counts(&directory), [("calculator".into(), 2)]);
+    for left in [2, 2, 1] {
+        directory.swept(vec![one("a")]);
+        assert_eq!(counts(&directory), [("calculator".into(), left)]);
+    }
+    let calculator = SidecarId::parse("calculator").unwrap();
+    directory.left(&calculator, "a");
+    assert_eq!(counts(&directory), []);
+    directory.swept(vec![one("a")]);
+    assert_eq!(counts(&directory), [], "it answers while it ends what runs, and takes no more calls");
+    directory.heard(vec![one("c")]);
+    assert_eq!(counts(&directory), [("calculator".into(), 1)]);
+}
+
+#[test]
+fn only_who_is_allowed_is_there() {
+    let mut directory = Directory::allowing(Some(vec!["other".into()]));
+    directory.swept(vec![one("a"), instance("other", "b", "1.0.0", &[])]);
+    assert_eq!(counts(&directory), [("other".into(), 1)]);
+}
+
+#[test]
+fn the_newest_instance_says_what_a_tool_is() {
+    let mut directory = Directory::default();
+    let old = instance("s", "z", "1.0.0", &[("add", "old"), ("gone", "old")]);
+    directory.swept(vec![old, instance("s", "a", "1.1.0", &[("add", "new")])]);
+    let offers = directory.offers().into_values().next().unwrap();
+    let described: Vec<_> = offers
+        .iter()
+        .map(|offer| match &offer.kind {
+            Kind::Tool(tool) => (offer.name.as_str(), tool.description.as_str()),
+            Kind::Compactor => panic!(),
+        })
+        .collect();
+    assert_eq!(described, [("add", "new"), ("gone", "old")]);
+}
+
+#[test]
+fn what_is_broken_is_left_out_and_told() {
+    let endpoint = |name: &str, subject: &str, metadata| json!({"name": name, "subject": subject, "metadata": metadata});
+    let whole = |extra: (&str, &str)| {
+        let mut metadata = json!({"kind": "tool", "description": "d", "parameters": SCHEMA});
+        metadata[extra.0] = extra.1.into();
+        metadata
+    };
+    let info = json!({"name": "s", "id": "a", "version": "1.0.0", "metadata": {"planck": "1"}, "endpoints": [
+        endpoint("a", "tool.s.a", whole(("kind", "tol"))),
+        endpoint("b", "tool.other.b", whole(("kind", "tool"))),
+        endpoint("c", "tool.s.c", whole(("parameters", "{"))),
+        endpoint("d", "tool.s.d", whole(("effect", "harmless"))),
+        endpoint("e", "tool.s.e", whole(("timeout_ms", "soon"))),
+        endpoint("f", "tool.s.f", whole(("description", " "))),
+        endpoint("g", "compact.s.g", json!({"kind": "compactor", "timeout_ms": "5"})),
+        endpoint("h", "tool.s.h", json!(null)),
+        endpoint("i", "tool.s.i", whole(("effect", "pure"))),
+    ]});
+    let read = |prefix: &str| Instance::read(info.to_string().as_bytes(), &Prefix::parse(prefix).unwrap(), Patience::default());
+    let instance = read("").unwrap();
+    assert_eq!(instance.offers.iter().map(|offer| offer.name.as_str()).collect::<Vec<_>>(), ["g", "i"]);
+    insta::assert_snapshot!(instance.faults.join("\n"), @r#"
+    sidecar `s`: `a` is left out: its `kind` is `tol`, not `tool` or `compactor`
+    sidecar `s`: `b` is left out: its subject is `tool.other.b`, not `tool.s.<name>`
+    sidecar `s`: `c` is left out: its `parameters` are wrong: not JSON: EOF while parsing an object at line 1 column 1
+    sidecar `s`: `d` is left out: its `effect` is `harmless`, not `pure`, `idempotent` or `mutating`
+    sidecar `s`: `e` is left out: its `timeout_ms` is `soon`, not a number of milliseconds
+    sidecar `s`: `f` is left out: it has no `description`
+    sidecar `s`: `h` is left out: its `kind` is ``, not `tool` or `compactor`
+    "#);
+    assert!(read("eu").is_none(), "it is another cluster's");
+}

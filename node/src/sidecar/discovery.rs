@@ -1,0 +1,116 @@
+//! Keeps the directory: by asking everybody now and then, and by what sidecars tell when they come and go.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use bytes::Bytes;
+use futures_util::{
+    StreamExt,
+    stream::{BoxStream, pending},
+};
+use planck_common::{
+    SidecarId,
+    sidecar::{Presence, PresenceKind},
+    subject::Topic,
+};
+use tokio::time::{Instant, timeout_at};
+
+use super::{Sidecars, info::Instance};
+use crate::bus::{BusError, Delivery};
+
+/// How often everybody is asked.
+const EVERY: Duration = Duration::from_secs(10);
+
+/// Nobody more is expected after so long without an answer.
+const QUIET: Duration = Duration::from_millis(250);
+
+/// The same of the instances of one sidecar.
+const QUIET_OF_ONE: Duration = Duration::from_millis(100);
+
+/// News that are taken together.
+const AT_ONCE: usize = 256;
+
+type News = BoxStream<'static, Vec<Delivery>>;
+
+impl Sidecars {
+    /// Never returns; calls `changed` whenever other tools are there than before.
+    pub async fn keep_looking(&self, changed: impl Fn() + Send + Sync) {
+        let mut news: Option<News> = None;
+        loop {
+            if news.is_none() {
+                news = self.listen().await;
+            }
+            self.look_around().await;
+            self.tell(&changed);
+            self.0.looked.send_replace(true);
+            self.hear(&mut news, Instant::now() + EVERY, &changed).await;
+        }
+    }
+
+    fn tell(&self, changed: &impl Fn()) {
+        if self.show() {
+            tracing::info!(sidecars = ?self.rows(), "what sidecars offer has changed");
+            changed();
+        }
+    }
+
+    async fn listen(&self) -> Option<News> {
+        match self.0.bus.subscribe(&Topic::AllSidecars.to_string()).await {
+            Ok(news) => Some(news.ready_chunks(AT_ONCE).boxed()),
+            Err(error) => {
+                tracing::debug!(%error, "sidecars are not heard when they come and go");
+                None
+            }
+        }
+    }
+
+    async fn look_around(&self) {
+        match self.0.bus.services(None, QUIET).await {
+            Ok(answers) => {
+                let instances = self.read(&answers);
+                self.directory().swept(instances);
+            }
+            Err(error @ BusError::Denied(_)) => self.warn(format!("sidecars cannot be found: {error}")),
+            Err(error) => tracing::debug!(%error, "sidecars are not looked for"),
+        }
+    }
+
+    fn read(&self, answers: &[Bytes]) -> Vec<Instance> {
+        let settings = &self.0.settings;
+        answers.iter().filter_map(|answer| Instance::read(answer, &settings.prefix, settings.patience)).collect()
+    }
+
+    fn warn(&self, warning: String) {
+        super::lock(&self.0.shown).warn(vec![warning], false);
+    }
+
+    /// Takes news until it is time to ask everybody again.
+    async fn hear(&self, news: &mut Option<News>, until: Instant, changed: &impl Fn()) {
+        let mut silence: News = pending().boxed();
+        while let Ok(heard) = timeout_at(until, news.as_mut().unwrap_or(&mut silence).next()).await {
+            match heard {
+                Some(deliveries) => {
+                    self.take(&deliveries).await;
+                    self.tell(changed);
+                }
+                None => *news = None,
+            }
+        }
+    }
+
+    async fn take(&self, deliveries: &[Delivery]) {
+        let mut came: BTreeSet<SidecarId> = BTreeSet::new();
+        for delivery in deliveries {
+            let Ok(presence) = serde_json::from_slice::<Presence>(&delivery.payload) else { continue };
+            match presence.r#type {
+                PresenceKind::Hello => drop(came.insert(presence.sidecar)),
+                PresenceKind::Bye => self.directory().left(&presence.sidecar, &presence.instance),
+            }
+        }
+        for sidecar in came {
+            if let Ok(answers) = self.0.bus.services(Some(&sidecar), QUIET_OF_ONE).await {
+                let instances = self.read(&answers);
+                self.directory().heard(instances);
+            }
+        }
+    }
+}

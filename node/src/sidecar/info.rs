@@ -1,0 +1,139 @@
+//! What an instance of a sidecar says of itself on `$SRV.INFO`, and what of that cannot be used.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use planck_common::{
+    SidecarId,
+    event::Effect,
+    sidecar::{COMPACTOR_TIMEOUT_MS, TOOL_TIMEOUT_MS, metadata},
+    subject::{self, NODE_SERVICE, Prefix},
+};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::{model::ToolSpec, tools::schema::Schema};
+
+/// One running instance.
+#[derive(Debug, Clone)]
+pub struct Instance {
+    pub sidecar: SidecarId,
+    pub id: String,
+    pub version: String,
+    pub offers: Vec<Offer>,
+    /// What was left out, and why.
+    pub faults: Vec<String>,
+}
+
+/// A tool or a compactor.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Offer {
+    pub name: String,
+    /// Whole, as it is asked.
+    pub subject: String,
+    /// How long it may be silent.
+    pub timeout: Duration,
+    pub kind: Kind,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Kind {
+    Tool(ToolSpec),
+    Compactor,
+}
+
+/// Unless a sidecar says otherwise.
+#[derive(Debug, Clone, Copy)]
+pub struct Patience {
+    pub tool: Duration,
+    pub compactor: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { tool: Duration::from_millis(TOOL_TIMEOUT_MS), compactor: Duration::from_millis(COMPACTOR_TIMEOUT_MS) }
+    }
+}
+
+/// The service's own answer, as NATS micro services give it.
+#[derive(Deserialize)]
+struct Info {
+    name: String,
+    id: String,
+    version: String,
+    #[serde(default)]
+    metadata: Option<HashMap<String, String>>,
+    #[serde(default)]
+    endpoints: Option<Vec<Endpoint>>,
+}
+
+#[derive(Deserialize)]
+struct Endpoint {
+    name: String,
+    subject: String,
+    #[serde(default)]
+    metadata: Option<HashMap<String, String>>,
+}
+
+impl Instance {
+    /// Reads an answer; `None` for what is no sidecar of this cluster.
+    pub fn read(answer: &[u8], prefix: &Prefix, patience: Patience) -> Option<Self> {
+        let info: Info = serde_json::from_slice(answer).ok()?;
+        let said = info.metadata.unwrap_or_default();
+        let said = |key: &str| said.get(key).map_or("", String::as_str);
+        if said(metadata::PLANCK) != "1" || said(metadata::PREFIX) != prefix.as_str() || info.name == NODE_SERVICE {
+            return None;
+        }
+        let sidecar = SidecarId::parse(&info.name).ok()?;
+        let (mut offers, mut faults) = (Vec::new(), Vec::new());
+        for endpoint in info.endpoints.unwrap_or_default() {
+            let name = endpoint.name.clone();
+            match (Reader { sidecar: &sidecar, prefix, patience }).offer(endpoint) {
+                Ok(offer) => offers.push(offer),
+                Err(why) => faults.push(format!("sidecar `{sidecar}`: `{name}` is left out: {why}")),
+            }
+        }
+        Some(Self { sidecar, id: info.id, version: info.version, offers, faults })
+    }
+}
+
+struct Reader<'a> {
+    sidecar: &'a SidecarId,
+    prefix: &'a Prefix,
+    patience: Patience,
+}
+
+impl Reader<'_> {
+    fn offer(&self, endpoint: Endpoint) -> Result<Offer, String> {
+        let said = endpoint.metadata.unwrap_or_default();
+        let get = |key: &str| said.get(key).map(String::as_str);
+        let kind = get(metadata::KIND).unwrap_or_default();
+        let (place, usual): (fn(&SidecarId, &str) -> String, _) = match kind {
+            metadata::TOOL => (subject::tool, self.patience.tool),
+            metadata::COMPACTOR => (subject::compactor, self.patience.compactor),
+            other => return Err(format!("its `{}` is `{other}`, not `tool` or `compactor`", metadata::KIND)),
+        };
+        let own = self.prefix.off(&endpoint.subject).and_then(|own| subject::offered(own, place, self.sidecar));
+        let name = own.ok_or_else(|| {
+            format!("its subject is `{}`, not `{}`", endpoint.subject, self.prefix.on(place(self.sidecar, "<name>")))
+        })?;
+        let timeout = get(metadata::TIMEOUT_MS).map_or(Ok(usual), timeout)?;
+        let kind = if kind == metadata::TOOL { Kind::Tool(tool(name, get)?) } else { Kind::Compactor };
+        Ok(Offer { name: name.to_owned(), subject: endpoint.subject.clone(), timeout, kind })
+    }
+}
+
+fn timeout(text: &str) -> Result<Duration, String> {
+    let millis = text.parse().ok().filter(|millis| *millis > 0);
+    millis.map(Duration::from_millis).ok_or_else(|| format!("its `timeout_ms` is `{text}`, not a number of milliseconds"))
+}
+
+fn tool<'a>(name: &str, get: impl Fn(&str) -> Option<&'a str>) -> Result<ToolSpec, String> {
+    let description = get(metadata::DESCRIPTION).filter(|text| !text.trim().is_empty()).ok_or("it has no `description`")?;
+    let parameters = get(metadata::PARAMETERS).ok_or("it has no `parameters`")?;
+    Schema::compile(parameters).map_err(|why| format!("its `parameters` are wrong: {why}"))?;
+    let effect = get(metadata::EFFECT).map_or(Ok(Effect::default()), |text| {
+        Effect::find(text).ok_or_else(|| format!("its `effect` is `{text}`, not `pure`, `idempotent` or `mutating`"))
+    })?;
+    let parameters: Arc<RawValue> = RawValue::from_string(parameters.to_owned()).map_err(|why| why.to_string())?.into();
+    Ok(ToolSpec { name: name.into(), description: description.into(), parameters, effect })
+}

@@ -1,0 +1,158 @@
+//! A sidecar's tool, or a plain subject, as a tool of an agent.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use planck_common::{
+    PROTOCOL_VERSION, SidecarId,
+    event::{Effect, json},
+    sidecar::ToolRequest,
+};
+use serde_json::{Map, Value, json, value::RawValue};
+
+use super::{
+    call::{Call, Caller, Manner},
+    info::{Kind, Offer},
+    names::Named,
+};
+use crate::{
+    bus::Bus,
+    model::ToolSpec,
+    tools::{Invocation, Outcome, Tool},
+};
+
+/// How long to wait, as the model may say it.
+const TIMEOUT: &str = "timeout_ms";
+
+/// Progress renews the idle time-out up to so many times it.
+const RENEWALS: u32 = 10;
+
+/// The longest a model may wait for a sign of life.
+const LONGEST: Duration = Duration::from_hours(1);
+
+pub struct RemoteTool {
+    spec: ToolSpec,
+    /// As the sidecar knows it.
+    name: String,
+    subject: String,
+    manner: Manner,
+    /// How long it may be silent.
+    idle: Duration,
+    /// Its own schema has a `timeout_ms`, which is then none of ours.
+    has_timeout: bool,
+    bus: Arc<dyn Bus>,
+}
+
+impl RemoteTool {
+    /// A sidecar's; `None` for a compactor.
+    pub fn of(named: &Named, bus: Arc<dyn Bus>) -> Option<Self> {
+        let Offer { name, subject, timeout, kind } = &named.offer;
+        let Kind::Tool(spec) = kind else { return None };
+        let spec = ToolSpec { name: named.name.clone(), ..spec.clone() };
+        Some(Self::new(spec, name.clone(), subject.clone(), Manner::Sidecar(named.sidecar.clone()), *timeout, bus))
+    }
+
+    /// Whoever answers a subject.
+    pub fn plain(spec: ToolSpec, subject: String, idle: Duration, bus: Arc<dyn Bus>) -> Self {
+        let name = spec.name.clone();
+        Self::new(spec, name, subject, Manner::Plain, idle, bus)
+    }
+
+    fn new(spec: ToolSpec, name: String, subject: String, manner: Manner, idle: Duration, bus: Arc<dyn Bus>) -> Self {
+        let (parameters, has_timeout) = with_timeout(&spec.parameters, idle);
+        Self { spec: ToolSpec { parameters, ..spec }, name, subject, manner, idle, has_timeout, bus }
+    }
+
+    /// What goes to the sidecar, and how long it may be silent.
+    fn arguments(&self, args: &RawValue) -> (Box<RawValue>, Duration) {
+        if self.has_timeout || !args.get().contains(TIMEOUT) {
+            return (args.to_owned(), self.idle);
+        }
+        let Ok(mut named) = serde_json::from_str::<Map<String, Value>>(args.get()) else { return (args.to_owned(), self.idle) };
+        let said = named.remove(TIMEOUT).and_then(|millis| millis.as_u64()).map(Duration::from_millis);
+        let rest = serde_json::value::to_raw_value(&named).unwrap_or_else(|_| args.to_owned());
+        (rest, said.map_or(self.idle, |said| said.min(LONGEST)))
+    }
+
+    fn request(&self, call: &Invocation, args: Box<RawValue>, longest: Duration) -> Bytes {
+        let request = ToolRequest {
+            v: PROTOCOL_VERSION,
+            call_id: call.call_id.clone(),
+            tool: self.name.clone(),
+            args,
+            agent_id: call.agent_id.clone(),
+            session_id: call.session_id.clone(),
+            team_id: call.team_id.clone(),
+            epoch: call.epoch,
+            deadline_ms: u64::try_from(longest.as_millis()).unwrap_or(u64::MAX),
+        };
+        json(&request).into()
+    }
+}
+
+#[async_trait]
+impl Tool for RemoteTool {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    /// It bounds itself: progress renews the time it has.
+    fn timeout(&self, _: Duration) -> Option<Duration> {
+        None
+    }
+
+    async fn run(&self, call: Invocation) -> Outcome {
+        let (args, idle) = self.arguments(&call.args);
+        let longest = idle.saturating_mul(RENEWALS);
+        let request = Call {
+            name: &self.spec.name,
+            subject: &self.subject,
+            manner: &self.manner,
+            call_id: &call.call_id,
+            body: self.request(&call, args, longest),
+            idle,
+            longest,
+            may_run_again: self.spec.effect != Effect::Mutating,
+        };
+        let caller = Caller { bus: &*self.bus, cancel: &call.cancel, progress: &*call.progress };
+        match request.run(&caller).await {
+            Ok(text) => Outcome::ok(text),
+            Err(why) => Outcome::error(why),
+        }
+    }
+}
+
+/// The schema with a `timeout_ms`, and whether it had one.
+fn with_timeout(parameters: &Arc<RawValue>, idle: Duration) -> (Arc<RawValue>, bool) {
+    let unchanged = |has_timeout| (Arc::clone(parameters), has_timeout);
+    let Ok(mut schema) = serde_json::from_str::<Map<String, Value>>(parameters.get()) else { return unchanged(false) };
+    let properties = schema.entry("properties").or_insert_with(|| json!({}));
+    let Some(properties) = properties.as_object_mut() else { return unchanged(false) };
+    if properties.contains_key(TIMEOUT) {
+        return unchanged(true);
+    }
+    let about = format!("How long to wait for a sign of life, in milliseconds; {} unless said", idle.as_millis());
+    let most = LONGEST.as_millis();
+    properties.insert(
+        TIMEOUT.into(),
+        json!({"type": "integer", "minimum": 1, "maximum": u64::try_from(most).unwrap_or(u64::MAX), "description": about}),
+    );
+    match serde_json::value::to_raw_value(&schema) {
+        Ok(schema) => (schema.into(), false),
+        Err(_) => unchanged(false),
+    }
+}
+
+/// Named in `cancel` and in errors.
+impl Manner {
+    pub fn sidecar(&self) -> Option<&SidecarId> {
+        match self {
+            Self::Sidecar(sidecar) => Some(sidecar),
+            Self::Plain => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

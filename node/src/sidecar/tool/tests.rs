@@ -1,0 +1,176 @@
+use std::collections::VecDeque;
+use std::sync::{Mutex, atomic::AtomicU32, atomic::Ordering};
+
+use futures_util::{StreamExt as _, stream, stream::BoxStream};
+use planck_common::{AgentId, CallId, NodeId, SessionId, TeamId, subject::Address};
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::{
+    bus::{Answer, BusError, Conversation, Delivery, Published, Said, Serving},
+    tools::{Progress, spec},
+};
+
+/// What each try is answered with: messages, each after a time.
+type Script = Vec<(Duration, Result<Said, BusError>)>;
+
+/// Plays an answer for each try, and keeps what it is told.
+#[derive(Default)]
+struct Played {
+    scripts: Mutex<VecDeque<Script>>,
+    asked: Mutex<Vec<Bytes>>,
+    published: Mutex<Vec<String>>,
+}
+
+#[async_trait]
+impl Bus for Played {
+    fn publish(&self, subject: String, _: Bytes) {
+        self.published.lock().unwrap().push(subject);
+    }
+    fn publish_event(&self, _: Published) {}
+    fn turn_open(&self, _: &SessionId, _: &AgentId, _: bool) {}
+    async fn request(&self, to: &Address, _: Bytes, _: Duration) -> Result<Bytes, BusError> {
+        Err(BusError::NoResponders(to.to_string()))
+    }
+    async fn converse(&self, subject: &str, body: Bytes) -> Result<Conversation, BusError> {
+        self.asked.lock().unwrap().push(body);
+        let script = self.scripts.lock().unwrap().pop_front().ok_or_else(|| BusError::Denied(subject.into()))?;
+        let messages = stream::iter(script).then(|(after, said)| async move {
+            tokio::time::sleep(after).await;
+            said
+        });
+        Ok(messages.chain(stream::pending()).boxed())
+    }
+    async fn subscribe(&self, _: &str) -> Result<BoxStream<'static, Delivery>, BusError> {
+        Ok(stream::pending().boxed())
+    }
+    async fn serve(&self, _: &NodeId, _: Answer) -> Result<Box<dyn Serving>, BusError> {
+        Err(BusError::Unfit("nobody serves here".into()))
+    }
+    fn is_connected(&self) -> bool {
+        true
+    }
+    async fn flush(&self, _: Duration) -> Result<(), BusError> {
+        Ok(())
+    }
+}
+
+fn said(payload: &str) -> Result<Said, BusError> {
+    Ok(Said { payload: payload.to_owned().into(), error: None })
+}
+
+fn at_once(payload: &str) -> Script {
+    vec![(Duration::ZERO, said(payload))]
+}
+
+fn nobody() -> Script {
+    vec![(Duration::ZERO, Err(BusError::NoResponders("tool.s.t".into())))]
+}
+
+struct Ran {
+    outcome: Outcome,
+    asked: Vec<Value>,
+    published: Vec<String>,
+    reports: u32,
+}
+
+async fn run(effect: Effect, schema: Value, args: Value, scripts: Vec<Script>) -> Ran {
+    let bus = Arc::new(Played { scripts: Mutex::new(scripts.into()), ..Played::default() });
+    let manner = Manner::Sidecar(SidecarId::parse("s").unwrap());
+    let spec = spec("t", "a tool", effect, &schema);
+    let tool = RemoteTool::new(spec, "t".into(), "tool.s.t".into(), manner, Duration::from_secs(5), bus.clone());
+    let reports = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&reports);
+    let call = Invocation {
+        session_id: SessionId::parse("se").unwrap(),
+        team_id: TeamId::parse("te").unwrap(),
+        agent_id: AgentId::parse("ag").unwrap(),
+        epoch: 3,
+        call_id: CallId::parse("ca").unwrap(),
+        args: RawValue::from_string(args.to_string()).unwrap().into(),
+        dir: "/".into(),
+        cancel: CancellationToken::new(),
+        progress: Arc::new(move |_: Progress| drop(counted.fetch_add(1, Ordering::Relaxed))),
+    };
+    let outcome = tool.run(call).await;
+    let asked = bus.asked.lock().unwrap().iter().map(|body| serde_json::from_slice(body).unwrap()).collect();
+    let published = bus.published.lock().unwrap().clone();
+    Ran { outcome, asked, published, reports: reports.load(Ordering::Relaxed) }
+}
+
+async fn run_plainly(effect: Effect, scripts: Vec<Script>) -> Ran {
+    run(effect, json!({"type": "object"}), json!({}), scripts).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_sidecar_gets_is_the_protocols_request() {
+    let answers = vec![at_once(r#"{"v":1,"ok":"done"}"#)];
+    let ran = run(Effect::Pure, json!({"type": "object"}), json!({"a": 1, "timeout_ms": 7}), answers).await;
+    assert_eq!((ran.outcome.text.as_str(), ran.outcome.error), ("done", false));
+    let expected = json!({"v": 1, "call_id": "ca", "tool": "t", "args": {"a": 1}, "agent_id": "ag", "session_id": "se",
+        "team_id": "te", "epoch": 3, "deadline_ms": 70});
+    assert_eq!(ran.asked, [expected]);
+    assert!(ran.published.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timeout_of_its_own_is_the_sidecars() {
+    let schema = json!({"type": "object", "properties": {"timeout_ms": {"type": "integer"}}});
+    let ran = run(Effect::Pure, schema, json!({"timeout_ms": 7}), vec![at_once(r#"{"v":1,"ok":""}"#)]).await;
+    assert_eq!((&ran.asked[0]["args"], &ran.asked[0]["deadline_ms"]), (&json!({"timeout_ms": 7}), &json!(50_000)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn silence_is_told_and_the_call_is_cancelled() {
+    let ran = run_plainly(Effect::Pure, vec![vec![]]).await;
+    let told = "it timed out: no sign of life for 5000 ms; it may or may not have taken effect";
+    assert_eq!((ran.outcome.text.as_str(), ran.outcome.error), (told, true));
+    assert_eq!(ran.published, ["cancel.s"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn progress_renews_the_time_up_to_ten_times_it() {
+    let report = || (Duration::from_secs(4), said(r#"{"v":1,"progress":{"message":"on it"}}"#));
+    let mut script: Script = (0..10).map(|_| report()).collect();
+    script.push((Duration::from_secs(4), said(r#"{"v":1,"ok":"done"}"#)));
+    let ran = run_plainly(Effect::Pure, vec![script]).await;
+    assert_eq!((ran.outcome.text.as_str(), ran.reports), ("done", 10));
+    let ran = run_plainly(Effect::Pure, vec![(0..100).map(|_| report()).collect()]).await;
+    assert!(ran.outcome.text.contains("too long in all") && ran.reports == 12, "{} {}", ran.outcome.text, ran.reports);
+}
+
+#[tokio::test(start_paused = true)]
+async fn foreign_answers_do_not_count() {
+    let script = vec![
+        (Duration::ZERO, said(r#"{"stream":"ALL","seq":7}"#)),
+        (Duration::from_secs(4), said("hello")),
+        (Duration::from_millis(900), said(r#"{"v":1,"error":"no"}"#)),
+    ];
+    let ran = run_plainly(Effect::Pure, vec![script]).await;
+    assert_eq!((ran.outcome.text.as_str(), ran.outcome.error), ("no", true));
+    let garbage = run_plainly(Effect::Pure, vec![at_once(r#"{"v":1,"okay":"no"}"#)]).await;
+    assert!(garbage.outcome.error && garbage.outcome.text.contains("cannot be read"), "{}", garbage.outcome.text);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_not_there_is_asked_twice_and_then_told() {
+    let ran = run_plainly(Effect::Mutating, vec![nobody(), at_once(r#"{"v":1,"ok":"moved"}"#)]).await;
+    assert_eq!(ran.outcome.text, "moved");
+    let ran = run_plainly(Effect::Mutating, vec![nobody(), nobody(), nobody()]).await;
+    assert!(ran.outcome.text.starts_with("nobody is there") && ran.outcome.text.ends_with("Nothing was done"));
+    assert_eq!((ran.asked.len(), ran.published.len()), (2, 0));
+    let denied = run_plainly(Effect::Mutating, vec![]).await;
+    assert!(denied.outcome.text.starts_with("denied"), "{}", denied.outcome.text);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_still_runs_is_waited_for_if_it_may_run_again() {
+    let running = || at_once(r#"{"v":1,"error":"in progress"}"#);
+    let ran = run_plainly(Effect::Idempotent, vec![running(), running(), at_once(r#"{"v":1,"ok":"done"}"#)]).await;
+    assert_eq!((ran.outcome.text.as_str(), ran.asked.len()), ("done", 3));
+    assert!(ran.asked.iter().all(|asked| asked["call_id"] == "ca"));
+    let ran = run_plainly(Effect::Mutating, vec![running()]).await;
+    assert_eq!((ran.outcome.text.as_str(), ran.asked.len()), ("in progress", 1));
+    let never = run_plainly(Effect::Pure, (0..1000).map(|_| running()).collect()).await;
+    assert!(never.outcome.text.starts_with("it timed out"), "{}", never.outcome.text);
+}
