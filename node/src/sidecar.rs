@@ -19,7 +19,11 @@ use std::{
 use planck_common::{SidecarId, command::SidecarRow, subject::Prefix};
 use tokio::{sync::watch, time::Instant};
 
-pub use self::{compactor::RemoteCompactor, info::Patience, tool::RemoteTool};
+pub use self::{
+    compactor::RemoteCompactor,
+    info::Patience,
+    tool::{RemoteTool, call_tool},
+};
 
 use self::{directory::Directory, info::Offer, names::shelve};
 use crate::{

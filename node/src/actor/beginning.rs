@@ -114,7 +114,7 @@ impl Beginning {
         let Opening { events: mut opening, had, .. } = opening;
         let (toolbox, unknown) = parts.tools.toolbox(&record.spec);
         if !unknown.is_empty() {
-            tracing::warn!(agent = %identity.agent, ?unknown, "tools are not known on this node");
+            tracing::info!(agent = %identity.agent, ?unknown, "nobody offers these tools now");
         }
         if record.last_seq == 0 {
             let started = AgentStarted {

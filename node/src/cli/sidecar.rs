@@ -1,7 +1,9 @@
 //! `planck sidecar …`
 
+mod call;
+
 use clap::{Args, Subcommand};
-use planck_common::SidecarId;
+use planck_common::{SidecarId, command::SidecarRow};
 use planck_sidecar::{
     Connection,
     conform::{self, Finding, Plan, Verdict},
@@ -10,6 +12,7 @@ use serde_json::Value;
 
 use super::{
     exit::{Exit, Usage},
+    link::Link,
     output::{Format, Output, json, say},
     place::Place,
 };
@@ -17,6 +20,13 @@ use crate::{config::Period, node};
 
 #[derive(Debug, Subcommand)]
 pub enum Sidecar {
+    /// List the sidecars that nodes have found
+    Ls {
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Call a sidecar's tool as an agent would, and print its answer
+    Call(call::Call),
     /// Check a sidecar against the protocol
     Conform(Conform),
 }
@@ -53,9 +63,26 @@ pub struct Conform {
 impl Sidecar {
     pub async fn perform(self, place: &Place) -> anyhow::Result<Exit> {
         match self {
+            Self::Ls { output } => list(output, place).await,
+            Self::Call(call) => call.perform(place).await,
             Self::Conform(conform) => conform.perform(place).await,
         }
     }
+}
+
+async fn list(output: Output, place: &Place) -> anyhow::Result<Exit> {
+    let link = Link::open(&place.config()?).await?;
+    let sidecars = link.client.sidecars().await;
+    link.close().await;
+    let sidecars = sidecars?.sidecars;
+    let rows = sidecars.iter().map(row).collect();
+    output.list(&sidecars, &["name", "version", "instances", "tools", "compactors"], rows)?;
+    Ok(Exit::Done)
+}
+
+fn row(sidecar: &SidecarRow) -> Vec<String> {
+    let SidecarRow { name, version, instances, tools, compactors } = sidecar;
+    vec![name.clone(), version.clone(), instances.to_string(), tools.join(" "), compactors.join(" ")]
 }
 
 impl Conform {

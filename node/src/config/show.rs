@@ -49,7 +49,7 @@ fn row(key: &Key) -> String {
 }
 
 /// Sections and keys that are read and checked, and that no part of this version acts on.
-const LATER: [&str; 4] = ["cluster.tool_grace", "sidecars", "node.data_dir", "telemetry.metrics_address"];
+const LATER: [&str; 3] = ["cluster.tool_grace", "node.data_dir", "telemetry.metrics_address"];
 
 fn is_for_later(key: &KeyPath) -> bool {
     LATER.iter().any(|later| key.starts_with(&KeyPath::of(later)))
@@ -65,7 +65,7 @@ with where it came from. Every key has an environment name, `PLANCK_<SECTION>_<K
 Keys marked ⚿ are taken from a project's own `.planck/config.toml` only after `planck trust` of its folder. Secrets never stand in a file: write
 `env:NAME` or `file:PATH`.
 
-Keys marked † are read and checked, and take effect with the cluster and with sidecars, which this version does not have.
+Keys marked † are read and checked, and have no effect in this version.
 
 This page is generated from the code by the test `the_page_of_keys_is_current`; set `PLANCK_BLESS=1` to write it anew.
 ";

@@ -115,7 +115,8 @@ pub fn nats(config: &Config) -> Result<Option<NatsOptions>, AssemblyError> {
     }))
 }
 
-fn prefix(config: &Config) -> Result<Prefix, AssemblyError> {
+/// The words before every subject of the cluster.
+pub(crate) fn prefix(config: &Config) -> Result<Prefix, AssemblyError> {
     Prefix::parse(&config.nats.subject_prefix).map_err(|error| AssemblyError::Config(error.to_string()))
 }
 

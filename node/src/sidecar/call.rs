@@ -77,7 +77,7 @@ impl Call<'_> {
         let withdrawn = Withdrawal { bus: caller.bus, sidecar: self.manner.sidecar(), call_id: self.call_id };
         let answer = self.converse(caller).await;
         if !matches!(answer, Err(Silence::Open(_))) {
-            withdrawn.is_not_needed();
+            withdrawn.forget();
         }
         answer.unwrap_or_else(|silence| Err(silence.told()))
     }
@@ -99,6 +99,9 @@ impl Call<'_> {
                         (caller.progress)(progress);
                     }
                     Heard::Answer(answer) => return Ok(answer),
+                    Heard::Running if self.may_run_again && Instant::now() >= patience.until => {
+                        return Err(Silence::Open(patience.over()));
+                    }
                     Heard::Running if self.may_run_again => {
                         sleep(STILL_RUNS.min(self.idle)).await;
                         answers = self.ask(caller).await?;
@@ -204,7 +207,7 @@ pub struct Withdrawal<'a> {
 }
 
 impl Withdrawal<'_> {
-    pub fn is_not_needed(mut self) {
+    pub fn forget(mut self) {
         self.sidecar = None;
     }
 }

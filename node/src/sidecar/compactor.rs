@@ -75,7 +75,7 @@ impl RemoteCompactor {
             self.rest();
             return Err(format!("it timed out: no answer within {} ms", self.offer.timeout.as_millis()));
         };
-        withdrawal.is_not_needed();
+        withdrawal.forget();
         answer
     }
 

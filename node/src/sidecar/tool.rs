@@ -8,6 +8,7 @@ use planck_common::{
     PROTOCOL_VERSION, SidecarId,
     event::{Effect, json},
     sidecar::ToolRequest,
+    subject::{self, Prefix},
 };
 use serde_json::{Map, Value, json, value::RawValue};
 
@@ -121,6 +122,27 @@ impl Tool for RemoteTool {
             Err(why) => Outcome::error(why),
         }
     }
+}
+
+/// Calls a tool of which nothing is known but where it is.
+pub async fn call_tool(
+    bus: &Arc<dyn Bus>,
+    prefix: &Prefix,
+    sidecar: &SidecarId,
+    tool: &str,
+    idle: Duration,
+    call: Invocation,
+) -> Outcome {
+    let spec = ToolSpec {
+        name: tool.into(),
+        description: String::new(),
+        parameters: RawValue::NULL.to_owned().into(),
+        effect: Effect::Mutating,
+    };
+    let subject = prefix.on(subject::tool(sidecar, tool));
+    let mut called = RemoteTool::new(spec, tool.into(), subject, Manner::Sidecar(sidecar.clone()), idle, Arc::clone(bus));
+    called.has_timeout = true;
+    called.run(call).await
 }
 
 /// The schema with a `timeout_ms`, and whether it had one.

@@ -146,10 +146,14 @@ pub(super) fn check_limits(limits: Option<AgentLimits>, mistakes: &mut Mistakes<
 pub(super) fn check_compactor(member: &Member, mistakes: &mut Mistakes<'_>) {
     let is_address = |name: &String| {
         let words: Vec<&str> = name.split('.').collect();
-        words.len() == 2 && words.into_iter().all(planck_common::id::is_id)
+        words.len() <= 2 && words.into_iter().all(planck_common::id::is_id)
     };
     if let Some(name) = member.compactor.as_ref().filter(|name| !is_address(name)) {
-        mistakes.field("compactor", format!("`{name}` names no compactor"), "write `<sidecar>.<compactor>`");
+        mistakes.field(
+            "compactor",
+            format!("`{name}` names no compactor"),
+            "write `<sidecar>.<compactor>`, or a name that only one sidecar has",
+        );
     }
 }
 

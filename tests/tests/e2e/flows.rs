@@ -6,7 +6,7 @@ pub mod events;
 mod garbage;
 mod images;
 mod late;
-mod nats_cli;
+pub mod nats_cli;
 mod outages;
 mod parked;
 mod prompts;

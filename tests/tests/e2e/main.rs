@@ -11,6 +11,7 @@ mod flows;
 mod models;
 mod processes;
 mod providers;
+mod sidecars;
 mod teams;
 mod telemetry;
 mod upgrade;

@@ -1,0 +1,81 @@
+//! `planck sidecar call`: one call of a tool, without an agent.
+
+use std::time::Duration;
+
+use clap::Args;
+use planck_common::{AgentId, CallId, SessionId, SidecarId, TeamId};
+use serde_json::value::RawValue;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    cli::{
+        exit::{Exit, Usage},
+        link::to_nats,
+        output::say,
+        place::Place,
+    },
+    config::Period,
+    node::prefix,
+    sidecar,
+    tools::{Invocation, Progress},
+};
+
+/// The arguments are not checked here: the sidecar is to do so.
+#[derive(Debug, Args)]
+pub struct Call {
+    /// The sidecar's name
+    name: String,
+    /// The tool's name
+    tool: String,
+    /// The arguments
+    #[arg(value_name = "JSON", default_value = "{}")]
+    args: String,
+    /// How long it may be silent
+    #[arg(long, value_name = "TIME", default_value = "5m")]
+    timeout: Period,
+}
+
+impl Call {
+    pub async fn perform(self, place: &Place) -> anyhow::Result<Exit> {
+        let config = place.config()?;
+        let usage = |error: &dyn std::fmt::Display| Usage(error.to_string());
+        let sidecar = SidecarId::parse(&self.name).map_err(|error| usage(&error))?;
+        if !planck_common::id::is_id(&self.tool) {
+            return Err(Usage(format!("`{}` names no tool", self.tool)).into());
+        }
+        let args = RawValue::from_string(self.args).map_err(|error| usage(&format!("the arguments are not JSON: {error}")))?;
+        let bus = to_nats(&config, "planck client").await?.ok_or_else(|| Usage("sidecars are on NATS; set NATS_URL".into()))?;
+        let (prefix, cancel) = (prefix(&config)?, CancellationToken::new());
+        let called = sidecar::call_tool(&bus, &prefix, &sidecar, &self.tool, self.timeout.0, invocation(args, &cancel));
+        let mut called = std::pin::pin!(called);
+        let outcome = tokio::select! {
+            outcome = &mut called => outcome,
+            _ = tokio::signal::ctrl_c() => {
+                cancel.cancel();
+                called.await
+            }
+        };
+        let _late = bus.flush(Duration::from_secs(1)).await;
+        if outcome.error {
+            eprintln!("planck: {}", outcome.text);
+            return Ok(Exit::Failed);
+        }
+        say(&format!("{}\n", outcome.text))?;
+        Ok(Exit::Done)
+    }
+}
+
+/// A call of nobody's agent.
+fn invocation(args: Box<RawValue>, cancel: &CancellationToken) -> Invocation {
+    Invocation {
+        session_id: SessionId::mint(),
+        team_id: TeamId::mint(),
+        agent_id: AgentId::mint(),
+        epoch: 1,
+        call_id: CallId::mint(),
+        args: args.into(),
+        dir: std::path::PathBuf::new(),
+        cancel: cancel.clone(),
+        progress: std::sync::Arc::new(|progress: Progress| eprintln!("planck: {}", progress.message)),
+    }
+}

@@ -1,0 +1,119 @@
+//! Tools that come and go while agents run.
+
+use anyhow::Result;
+use planck_common::{
+    command::AgentVerb,
+    event::{Event, ToolsChanged},
+};
+use planck_scripted_model::{Reply, Script};
+use planck_tests::{
+    desk::run,
+    world::{Backend, World},
+};
+use serde_json::json;
+
+use super::serving::{Ledger, Serving, echo, found};
+use crate::teams::scene::{Scene, by, member};
+
+async fn changed(scene: &Scene, count: usize) -> Result<ToolsChanged> {
+    let changes = async || {
+        let log = scene.log_of("talker").await.ok()?;
+        let changes =
+            log.into_iter().filter_map(|event| if let Event::ToolsChanged(changed) = event { Some(changed) } else { None });
+        let mut changes: Vec<_> = changes.collect();
+        (changes.len() == count).then(|| changes.pop())?
+    };
+    planck_tests::eventually::eventually("the tools change", changes).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tools_come_to_a_running_agent_and_leave_it() -> Result<()> {
+    let script = Script::new()
+        .rounds(by("talker").user("use it"), [Reply::call("echo", json!({})), Reply::text("got {{result:echo}}")])
+        .always(Reply::text("hello"));
+    let mut scene =
+        Scene::start_on(World::start(Backend::Sqlite, script).await?, &[member("talker", &["read", "echo"])], "hi").await?;
+    assert_eq!(scene.answer().await?, "hello");
+    let serving = Serving::start(&scene.world, echo("mirror", &Ledger::default()));
+    let came = changed(&scene, 1).await?;
+    assert_eq!((came.added, came.tools), (vec!["echo".to_owned()], vec!["echo".to_owned(), "read".to_owned()]));
+    let prompted = scene.world.caller.prompt(&scene.started.session_id, "use it").await?;
+    scene.started.prompt_id = Some(prompted.prompt_id);
+    assert_eq!(scene.answer().await?, "got {}");
+    serving.end().await?;
+    let left = changed(&scene, 2).await?;
+    assert_eq!((left.removed, left.tools), (vec!["echo".to_owned()], vec!["read".to_owned()]));
+    let prompted = scene.world.caller.prompt(&scene.started.session_id, "use it").await?;
+    scene.started.prompt_id = Some(prompted.prompt_id);
+    scene.answer().await?;
+    let end = scene.result("talker", "echo").await?;
+    assert!(end.error && end.result.contains("there is no tool `echo`"), "{end:?}");
+    scene.end().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_was_parked_finds_the_change_when_woken() -> Result<()> {
+    let world = World::start(Backend::Sqlite, Script::new().always(Reply::text("hello"))).await?;
+    let node = world.node_with(&[("PLANCK_NODE_PARK_AFTER", "100ms")]).await?;
+    let recorder = world.record().await?;
+    let started =
+        world.caller.start(&json!({"dir": world.dir(), "members": [member("talker", &["echo"])], "prompt": "hi"})).await?;
+    let scene = Scene { world, node: Some(node), recorder, started };
+    scene.answer().await?;
+    tokio::time::sleep(std::time::Duration::from_millis(400)).await;
+    let serving = Serving::start(&scene.world, echo("mirror", &Ledger::default()));
+    found(&scene.world, "mirror", 1).await?;
+    let info = scene.tell("talker", AgentVerb::Info, json!({})).await?;
+    assert_eq!(info["tools"], json!(["echo"]));
+    assert_eq!(changed(&scene, 1).await?.added, ["echo"]);
+    scene.end().await?;
+    serving.end().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_that_two_have_is_qualified() -> Result<()> {
+    let script = Script::new().rounds(by("talker"), [Reply::call("b__echo", json!({})), Reply::text("done")]);
+    let world = World::start(Backend::Sqlite, script).await?;
+    let ledgers = [Ledger::default(), Ledger::default()];
+    let serving = [Serving::start(&world, echo("a", &ledgers[0])), Serving::start(&world, echo("b", &ledgers[1]))];
+    let node = world.node().await?;
+    found(&world, "a", 1).await?;
+    found(&world, "b", 1).await?;
+    let recorder = world.record().await?;
+    let started =
+        world.caller.start(&json!({"dir": world.dir(), "members": [member("talker", &["echo"])], "prompt": "go"})).await?;
+    let mut scene = Scene { world, node: Some(node), recorder, started };
+    assert_eq!(scene.answer().await?, "done");
+    assert_eq!(ledgers.map(|ledger| ledger.entries().len()), [0, 1]);
+    assert_eq!(scene.tell("talker", AgentVerb::Info, json!({})).await?["tools"], json!(["a__echo", "b__echo"]));
+    let node = scene.node.take().unwrap();
+    let warning = "the tool `echo` of sidecar a, b is offered by several; it goes by a__echo, b__echo";
+    assert!(node.log().contains(warning), "{}", node.log());
+    scene.world.check_model()?;
+    node.leave_despite(&[warning]).await?;
+    for serving in serving {
+        serving.end().await?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_command_line_lists_and_calls() -> Result<()> {
+    let world = World::start(Backend::Sqlite, Script::new()).await?;
+    let serving = Serving::start(&world, echo("mirror", &Ledger::default()));
+    let node = world.node().await?;
+    found(&world, "mirror", 1).await?;
+    let planck = async |args: &[&str]| {
+        let mut command = world.planck()?;
+        command.args(args);
+        run(command).await
+    };
+    let listed = planck(&["sidecar", "ls"]).await?;
+    assert!(listed.code == 0 && listed.out.contains("mirror") && listed.out.contains("echo"), "{listed:?}");
+    let called = planck(&["sidecar", "call", "mirror", "echo", r#"{"a":1}"#]).await?;
+    assert_eq!((called.code, called.out.trim()), (0, r#"{"a":1}"#), "{called:?}");
+    let nobody = planck(&["sidecar", "call", "nobody", "echo"]).await?;
+    assert!(nobody.code != 0 && nobody.err.contains("nobody is there"), "{nobody:?}");
+    node.leave().await?;
+    serving.end().await
+}

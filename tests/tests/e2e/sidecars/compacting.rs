@@ -1,0 +1,145 @@
+//! Compactors of sidecars: good ones are used; whatever a bad one does, the session stays legal and goes on.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use async_nats::service::ServiceExt as _;
+use futures_util::StreamExt as _;
+use planck_common::event::Event;
+use planck_scripted_model::{Reply, Script, When};
+use planck_tests::world::{Backend, World};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+use super::serving::found;
+use crate::teams::scene::{Scene, by, member};
+
+/// So small that a few answers fill it.
+const WINDOW: &[(&str, &str)] = &[
+    ("PLANCK_MODELS_ENTRIES_TEST_PROVIDER", "scripted"),
+    ("PLANCK_MODELS_ENTRIES_TEST_CONTEXT_WINDOW", "4000"),
+    ("PLANCK_COMPACTION_KEEP_RECENT", "3"),
+];
+
+/// What a compactor answers to a request; `None`: nothing, ever.
+type Answer = fn(&Value) -> Option<String>;
+
+/// A bare service with one compactor.
+async fn compactor(world: &World, answer: Answer) -> Result<JoinHandle<()>> {
+    let client = async_nats::connect(world.nats.url()).await?;
+    let metadata = |pairs: &[(&str, &str)]| pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    let service = client.service_builder().metadata(metadata(&[("planck", "1")])).start("hostile", "1.0.0").await;
+    let service = service.map_err(|error| anyhow::anyhow!(error))?;
+    let endpoint = service.endpoint_builder().name("short").queue_group("hostile");
+    let endpoint = endpoint.metadata(metadata(&[("kind", "compactor"), ("timeout_ms", "1500")]));
+    let mut requests = endpoint.add("compact.hostile.short").await.map_err(|error| anyhow::anyhow!(error))?;
+    Ok(tokio::spawn(async move {
+        let _in_force = service;
+        while let Some(request) = requests.next().await {
+            let asked = serde_json::from_slice(&request.message.payload).unwrap();
+            if let Some(answer) = answer(&asked) {
+                request.respond(Ok(answer.into())).await.unwrap();
+            }
+        }
+    }))
+}
+
+fn compact(summary: &str, keep_from: &Value) -> Option<String> {
+    Some(json!({"v": 1, "compact": {"summary": summary, "keep_from": keep_from}}).to_string())
+}
+
+/// The id of the message so many from the end.
+fn from_end(asked: &Value, back: usize) -> &Value {
+    let messages = asked["messages"].as_array().unwrap();
+    &messages[messages.len() - back]["id"]
+}
+
+/// Talks until the window was full several times; who compacted, and what was warned of.
+async fn talk(answer: Answer) -> Result<(Vec<String>, Vec<String>)> {
+    let script = Script::new()
+        .rule(When::any().system("summar"), Reply::text("They spoke of numbers."))
+        .rounds(by("talker"), [Reply::call("bash", json!({"command": "echo ok"})), Reply::text("blah ".repeat(300))]);
+    let world = World::start(Backend::Sqlite, script).await?;
+    let service = compactor(&world, answer).await?;
+    let node = world.node_with(WINDOW).await?;
+    found(&world, "hostile", 1).await?;
+    let recorder = world.record().await?;
+    let mut talker = member("talker", &["bash"]);
+    talker["compactor"] = "hostile.short".into();
+    let started = world.caller.start(&json!({"dir": world.dir(), "members": [talker]})).await?;
+    let mut scene = Scene { world, node: Some(node), recorder, started };
+    for n in 0..14 {
+        let prompted = scene.world.caller.prompt(&scene.started.session_id, &format!("number {n}")).await?;
+        scene.started.prompt_id = Some(prompted.prompt_id);
+        scene.answer().await?;
+    }
+    let log = scene.log_of("talker").await?;
+    let by =
+        log.iter().filter_map(|event| if let Event::Compacted(compacted) = event { Some(compacted.by.clone()) } else { None });
+    let warned =
+        log.iter().filter_map(|event| if let Event::Warning(warning) = event { Some(warning.message.clone()) } else { None });
+    let told = (by.collect(), warned.collect());
+    scene.end().await?;
+    service.abort();
+    Ok(told)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_good_one_is_used() -> Result<()> {
+    let (by, warned) = talk(|asked| compact("They spoke.", from_end(asked, 1))).await?;
+    assert!(!by.is_empty() && by.iter().all(|by| by == "hostile.short"), "{by:?} {warned:?}");
+    assert_eq!(warned, Vec::<String>::new());
+    Ok(())
+}
+
+/// The local one is used every time, and the log says why.
+async fn falls_back(answer: Answer, why: &str) -> Result<()> {
+    let (by, warned) = talk(answer).await?;
+    assert!(!by.is_empty() && by.iter().all(|by| by == "local"), "{by:?} {warned:?}");
+    assert!(warned.iter().any(|warning| warning.contains(why)), "{warned:?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_never_answers() -> Result<()> {
+    falls_back(|_| None, "it timed out: no answer within 1500 ms").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_is_too_slow() -> Result<()> {
+    let late = |asked: &Value| {
+        std::thread::sleep(Duration::from_secs(2));
+        compact("They spoke.", from_end(asked, 1))
+    };
+    falls_back(late, "it timed out").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_talks_garbage() -> Result<()> {
+    falls_back(|_| Some(r#"{"v":1,"compact":"yes"}"#.into()), "its answer cannot be read").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_makes_it_longer() -> Result<()> {
+    falls_back(|asked| compact(&"very long ".repeat(10_000), from_end(asked, 1)), "would not be smaller").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_hardly_helps() -> Result<()> {
+    falls_back(|asked| compact("Hm.", &asked["messages"][1]["id"]), "too full").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_parts_a_call_from_its_result() -> Result<()> {
+    let splits = |asked: &Value| {
+        let messages = asked["messages"].as_array().unwrap();
+        let result = messages.iter().rev().find(|message| message["role"] == "tool_result").unwrap();
+        compact("They spoke.", &result["id"])
+    };
+    falls_back(splits, "would part a call from its result").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_keeps_from_nowhere() -> Result<()> {
+    falls_back(|_| compact("They spoke.", &json!(99_999)), "is not in the context").await
+}
