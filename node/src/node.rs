@@ -134,7 +134,7 @@ impl Node {
             let parts = Arc::new(Parts {
                 node: id.clone(),
                 queues: Queues::new(Arc::clone(&store), id.clone()),
-                tools: Arc::new(toolsmith::NodeTools::new(own, tools, skills, sidecars.clone())),
+                tools: Arc::new(toolsmith::NodeTools::new(own, tools, skills, sidecars)),
                 links: Arc::new(links::NodeLinks::new(own.clone())),
                 settings: settings.agents.clone(),
                 calls: settings.calls,
@@ -143,7 +143,6 @@ impl Node {
                 permit: belonging.permit.clone(),
                 draining: CancellationToken::new(),
                 bus: Arc::clone(&bus),
-                sidecars,
                 store,
                 models,
             });
@@ -213,7 +212,7 @@ impl Node {
     }
 
     pub(crate) fn sidecars(&self) -> &Sidecars {
-        &self.parts.sidecars
+        self.parts.tools.sidecars()
     }
 
     pub(crate) fn waiters(&self) -> &Waiters {

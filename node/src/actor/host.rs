@@ -1,6 +1,8 @@
 //! All agents of this node. One that is at work or was lately is a task; one that is parked is a place in a map, and becomes
 //! a task again with the next mail.
 
+mod ended;
+
 use std::{
     collections::HashMap,
     sync::{
@@ -23,9 +25,11 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Span;
 
+pub(super) use ended::{Ended, Farewell};
+
 use super::{
     beginning::Beginning,
-    mail::{Answer, Change, Changed, Mail, Verdict},
+    mail::{Change, Changed, Mail, Verdict},
     parts::{Facts, Identity, Parts},
     runtimes::Runtimes,
     turnstile::{Alone, Turnstile},
@@ -235,7 +239,7 @@ impl Host {
         self.ask(agent, Mail::Snapshot).await
     }
 
-    /// Drops an agent with its model call and its processes. Nothing is written: somebody else holds the lease, or will.
+    /// Drops an agent with its work. Nothing is written: somebody else holds the lease, or will.
     pub fn drop_agent(&self, agent: &AgentId) {
         self.end(agent);
     }
@@ -374,32 +378,5 @@ impl Host {
 
     fn slots(&self) -> MutexGuard<'_, HashMap<AgentId, Slot>> {
         self.0.slots.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// How an actor's life came to its end.
-pub(super) enum Ended {
-    /// It was idle; what came while it was leaving, and the tools it had, if they may change meanwhile.
-    Parked { left: Vec<Mail>, had: Option<Arc<Toolbox>> },
-    /// It was stopped, or another node holds the lease. Who waits for the end is told when the agent's place is free, so
-    /// that what comes next finds it so.
-    Gone(Farewell),
-}
-
-/// Who waits for an agent's end, and what it ends as.
-pub(super) struct Farewell {
-    pub(super) done: Vec<Answer<AgentState>>,
-    pub(super) state: AgentState,
-}
-
-impl Farewell {
-    pub(super) fn to_nobody() -> Self {
-        Self { done: Vec::new(), state: AgentState::Stopped }
-    }
-
-    fn tell(self) {
-        for done in self.done {
-            let _ = done.send(self.state);
-        }
     }
 }

@@ -37,7 +37,6 @@ pub struct Parts {
     /// What bounds each agent's calls.
     pub calls: Bounds,
     pub links: Arc<dyn Links>,
-    pub sidecars: Sidecars,
     pub settings: Settings,
     /// An agent idle for so long leaves memory but for its place in the host.
     pub park_after: Duration,
@@ -93,6 +92,9 @@ pub trait Links: Send + Sync {
 pub trait Toolsmith: Send + Sync {
     /// The tools that the agent is to have, and the names among them that are not known here.
     fn toolbox(&self, spec: &AgentSpec) -> (Toolbox, Vec<String>);
+
+    /// Who offers tools and compactors.
+    fn sidecars(&self) -> &Sidecars;
 
     /// Whether the agent names tools that are not the node's own: they come and go.
     fn may_change(&self, spec: &AgentSpec) -> bool;

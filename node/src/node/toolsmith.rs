@@ -35,6 +35,10 @@ impl NodeTools {
 
 #[async_trait]
 impl Toolsmith for NodeTools {
+    fn sidecars(&self) -> &Sidecars {
+        &self.sidecars
+    }
+
     fn may_change(&self, spec: &AgentSpec) -> bool {
         let of_skills = |name: &String| team::tool_names::SKILL.contains(&name.as_str());
         spec.tools.iter().any(|name| !of_skills(name) && !self.catalogue.is_own(name))

@@ -1,0 +1,37 @@
+//! How actors leave their tasks, and who is told.
+
+use std::sync::Arc;
+
+use planck_common::command::AgentState;
+
+use crate::{
+    actor::mail::{Answer, Mail},
+    tools::Toolbox,
+};
+
+/// How an actor's life came to its end.
+pub(in crate::actor) enum Ended {
+    /// It was idle; what came while it was leaving, and the tools it had, if they may change meanwhile.
+    Parked { left: Vec<Mail>, had: Option<Arc<Toolbox>> },
+    /// It was stopped, or another node holds the lease. Who waits for the end is told when the agent's place is free, so
+    /// that what comes next finds it so.
+    Gone(Farewell),
+}
+
+/// Who waits for an agent's end, and what it ends as.
+pub(in crate::actor) struct Farewell {
+    pub(in crate::actor) done: Vec<Answer<AgentState>>,
+    pub(in crate::actor) state: AgentState,
+}
+
+impl Farewell {
+    pub(in crate::actor) fn to_nobody() -> Self {
+        Self { done: Vec::new(), state: AgentState::Stopped }
+    }
+
+    pub(super) fn tell(self) {
+        for done in self.done {
+            let _ = done.send(self.state);
+        }
+    }
+}
