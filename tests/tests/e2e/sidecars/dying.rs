@@ -56,7 +56,7 @@ async fn what_is_idempotent_is_asked_again() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_mutating_is_not() -> Result<()> {
     let (calls, answer) = died(Effect::Mutating).await?;
-    assert_eq!(answer, "interrupted; it may or may not have taken effect");
+    assert_eq!(answer, "error: interrupted; it may or may not have taken effect");
     assert_eq!(calls.len(), 1, "it was sent once");
     Ok(())
 }
