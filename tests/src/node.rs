@@ -97,9 +97,21 @@ pub fn build_in(build: Build, folder: &Path) -> Result<Command> {
 
 /// Whether a process of this machine has these words on its command line, whatever it sees of its own id.
 pub fn runs(words: &str) -> bool {
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let mut lines = processes.filter_map(|process| fs::read(process.path().join("cmdline")).ok());
-    lines.any(|line| String::from_utf8_lossy(&line).replace('\0', " ").contains(words))
+    has(words, &["cmdline"]).next().is_some()
+}
+
+/// How many processes of this machine have these words on their command line or in their environment.
+pub fn count(words: &str) -> usize {
+    has(words, &["cmdline", "environ"]).count()
+}
+
+fn has(words: &str, files: &[&str]) -> impl Iterator<Item = PathBuf> {
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten().map(|process| process.path());
+    let says = move |process: &PathBuf, file: &str| {
+        let text = fs::read(process.join(file)).unwrap_or_default();
+        String::from_utf8_lossy(&text).replace('\0', " ").contains(words)
+    };
+    processes.filter(move |process| files.iter().any(|file| says(process, file)))
 }
 
 impl Node {
