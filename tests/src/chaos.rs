@@ -75,7 +75,7 @@ pub async fn run_teams(plan: &Plan) -> Result<Vec<team::Round>> {
 pub async fn run(plan: &Plan) -> Result<Figures> {
     let mut stage = Stage::set(plan, load::script).await?;
     let load = Load::start(&stage, plan.sessions).await?;
-    let readers = judge::Readers::start(&stage, &load)?;
+    let readers = judge::Readers::start(&stage, &load).await?;
     let mut failovers = Vec::new();
     let mut disturbed = 0;
     for fault in faults::of(plan) {

@@ -17,7 +17,7 @@ use crate::{
     eventually::{PATIENCE, within},
     nats::{NatsCluster, NatsServer},
     node::{Build, Node, build_in},
-    postgres::Database,
+    postgres::{Database, Paused},
     recorder::Recorder,
 };
 
@@ -60,12 +60,27 @@ impl World {
     }
 
     async fn start_at(url: &str, nats: NatsServer, mates: Vec<NatsServer>, backend: Backend, script: Script) -> Result<Self> {
-        let folder = TempDir::new()?;
-        std::fs::create_dir(folder.path().join("work"))?;
         let database = match backend {
             Backend::Sqlite => None,
             Backend::Postgres => Some(Database::create().await?),
         };
+        Self::start_with(url, (nats, mates), database, script).await
+    }
+
+    /// With a Postgres server that can be taken away.
+    pub async fn start_alone(script: Script) -> Result<Self> {
+        let nats = NatsServer::start()?;
+        Self::start_with(&nats.url(), (nats, Vec::new()), Some(Database::create_alone().await?), script).await
+    }
+
+    async fn start_with(
+        url: &str,
+        (nats, mates): (NatsServer, Vec<NatsServer>),
+        database: Option<Database>,
+        script: Script,
+    ) -> Result<Self> {
+        let folder = TempDir::new()?;
+        std::fs::create_dir(folder.path().join("work"))?;
         Ok(Self {
             caller: Caller::connect(url).await?,
             model: Server::start(script.without_auth()).await?,
@@ -104,8 +119,17 @@ impl World {
     pub async fn registry_leader(&self) -> Result<String> {
         let jetstream = async_nats::jetstream::new(self.caller.nats.clone());
         within(PATIENCE, "the registry has a leader", async || {
+            jetstream.get_stream("KV_planck_registry").await.ok()?.cached_info().cluster.clone()?.leader
+        })
+        .await
+    }
+
+    /// Waits until every server has the whole registry.
+    pub async fn registry_is_whole(&self) -> Result<()> {
+        let jetstream = async_nats::jetstream::new(self.caller.nats.clone());
+        within(PATIENCE, "all servers have the registry", async || {
             let info = jetstream.get_stream("KV_planck_registry").await.ok()?.cached_info().cluster.clone()?;
-            info.replicas.iter().all(|replica| replica.current).then_some(info.leader).flatten()
+            (info.leader.is_some() && info.replicas.iter().all(|replica| replica.current)).then_some(())
         })
         .await
     }
@@ -162,6 +186,11 @@ impl World {
     pub async fn sql(&self, statement: &'static str) -> Result<u64> {
         let database = self.database.as_ref().context("the store is no database")?;
         Ok(database.connect().await?.execute(statement).await?.rows_affected())
+    }
+
+    /// Freezes the Postgres server, which must be the world's own, until what is given is dropped.
+    pub fn pause_database(&self) -> Result<Paused> {
+        self.database.as_ref().context("the store is no database")?.pause()
     }
 
     /// Has the database end every connection; on SQLite there is none to end.

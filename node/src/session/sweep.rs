@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     cluster::liveness::SILENCE,
     node::Node,
-    store::{StoreError, Stray},
+    store::{SessionRecord, StoreError, Stray},
 };
 
 /// What the second sweep waits longer than silence counts.
@@ -74,6 +74,9 @@ impl Node {
     async fn look_after(&self, id: &SessionId, strays: &[Stray]) -> Result<(), Refusal> {
         let Some(session) = self.store().session(id).await?.filter(|session| self.sees(session)) else { return Ok(()) };
         if session.state == SessionState::Open || self.is_prompted(strays).await? {
+            if self.is_for_another(&session).await? {
+                return Ok(());
+            }
             return self.take_over(&session, "its node died or left").await;
         }
         let is_held = strays.iter().any(|stray| stray.node.is_some());
@@ -81,6 +84,15 @@ impl Node {
             true => self.close(&session, "closed").await.map(drop),
             false => Ok(()),
         }
+    }
+
+    /// Whether its lead is to be taken up, and fits another node and not this one.
+    async fn is_for_another(&self, session: &SessionRecord) -> Result<bool, Refusal> {
+        let is_led = match &session.owner {
+            Some(owner) => self.liveness().is_alive(owner).await,
+            None => false,
+        };
+        Ok(!is_led && !self.settings().alone && self.better_home(session).await?.is_some())
     }
 
     /// Whether one of these agents, whom nobody holds, has an unread prompt.

@@ -138,7 +138,7 @@ pub async fn inflict(fault: &Fault, stage: &mut Stage, load: &Load) -> Result<Op
             stage.world.server(&leader)?.kill()?;
             sleep(fault.lasts).await;
             stage.world.server(&leader)?.restart()?;
-            stage.world.registry_leader().await?;
+            stage.world.registry_is_whole().await?;
             Ok(None)
         }
         Kind::SqlCut => {

@@ -37,9 +37,15 @@ pub struct Found {
 pub struct Readers(Vec<(SessionId, Attached)>);
 
 impl Readers {
-    pub fn start(stage: &Stage, load: &Load) -> Result<Self> {
-        let readers = load.sessions.iter().map(|id| Ok((id.clone(), Attached::start(&stage.world, id)?)));
-        Ok(Self(readers.collect::<Result<_>>()?))
+    /// When they listen.
+    pub async fn start(stage: &Stage, load: &Load) -> Result<Self> {
+        let mut readers = Vec::new();
+        for id in &load.sessions {
+            let reader = Attached::start(&stage.world, id)?;
+            reader.begun().await?;
+            readers.push((id.clone(), reader));
+        }
+        Ok(Self(readers))
     }
 }
 

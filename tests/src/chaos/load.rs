@@ -28,8 +28,8 @@ use crate::{caller::Caller, caller::session_at};
 const TRY: Duration = Duration::from_secs(2);
 /// How long a prompt may go without being accepted: an outage of NATS and of the database is well under it.
 const REFUSED: Duration = Duration::from_secs(120);
-/// How long an accepted prompt may take to be answered, faults and all.
-const ANSWERED: Duration = Duration::from_secs(120);
+/// How long an accepted prompt may take to be answered: while faults go on, its session may get no time to work.
+const ANSWERED: Duration = Duration::from_secs(300);
 
 pub struct Load {
     pub sessions: Vec<SessionId>,

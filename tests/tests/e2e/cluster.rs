@@ -5,6 +5,7 @@ mod death;
 mod draining;
 mod ending;
 mod field;
+mod interference;
 mod membership;
 mod outages;
 mod placing;

@@ -93,7 +93,7 @@ async fn worker_dies(backend: Backend) -> Result<()> {
     let one = team.scene.id("one").await?;
     team.nodes[1].kill().await?;
     let said = until_the_lead_said(&team).await?;
-    assert!(said.starts_with("one says it was interrupted"), "{said}");
+    assert!(said.contains("interrupted; it may or may not"), "{said}");
     assert_eq!((team.place_of("one").await?, team.scene.id("one").await?), ("c", one));
     assert_eq!((ledger(&team).await?, kinds(&team, "worker_exit").await?, kinds(&team, "session_resumed").await?), (1, 0, 0));
     let turns = team.scene.log_of("one").await?.into_iter().filter(|event| matches!(event, Event::TurnStart(_))).count();
@@ -157,7 +157,8 @@ async fn lead_dies(backend: Backend) -> Result<()> {
     team.nodes[1].kill().await?;
 
     within(LONG, "the session goes on", async || (kinds(&team, "session_resumed").await.ok()? == 1).then_some(())).await?;
-    assert_eq!(marker.count(), 0, "the old life's processes are dead before the next begins");
+    within(LONG, "the old life's processes are dead", async || (marker.count() == 0).then_some(())).await?;
+    assert!(!team.scene.world.dir().join("resumed-at").exists(), "they are before the next life's begin");
     let said = until_the_lead_said(&team).await?;
     assert!(said.contains("interrupted"), "the runner's call was answered: {said}");
     let log = team.scene.log().await?;

@@ -77,6 +77,11 @@ impl Field {
         Self::start_in(world, &PLACES[..2], |_| Vec::new()).await
     }
 
+    /// Nodes `a`, `b` and `c` in a world that is there.
+    pub async fn start_there(world: World) -> Result<Self> {
+        Self::start_in(world, &PLACES, |_| Vec::new()).await
+    }
+
     async fn start_in(world: World, places: &[&str], more: impl Fn(&str) -> Vec<(&'static str, String)>) -> Result<Self> {
         let mut nodes = Vec::new();
         for place in places {
