@@ -3,7 +3,36 @@
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::{AgentId, CallId, Seq, SessionId, TeamId, message::Message};
+use crate::{AgentId, CallId, Seq, SessionId, SidecarId, TeamId, message::Message};
+
+/// Metadata of a sidecar's service and its endpoints: the keys, and the values that are the same everywhere.
+pub mod metadata {
+    /// Of the service: the version of this protocol.
+    pub const PLANCK: &str = "planck";
+    /// Of the service: the subject prefix, where there is one.
+    pub const PREFIX: &str = "prefix";
+    /// `tool` or `compactor`.
+    pub const KIND: &str = "kind";
+    pub const TOOL: &str = "tool";
+    pub const COMPACTOR: &str = "compactor";
+    /// Text for the model.
+    pub const DESCRIPTION: &str = "description";
+    /// JSON Schema of the arguments, as text.
+    pub const PARAMETERS: &str = "parameters";
+    /// `pure`, `idempotent` or `mutating`.
+    pub const EFFECT: &str = "effect";
+    /// How long it may be silent.
+    pub const TIMEOUT_MS: &str = "timeout_ms";
+}
+
+/// How long a tool may be silent, unless it says otherwise.
+pub const TOOL_TIMEOUT_MS: u64 = 300_000;
+
+/// How long a compactor may be silent, unless it says otherwise.
+pub const COMPACTOR_TIMEOUT_MS: u64 = 120_000;
+
+/// The error of an instance that is asked for a call it is already running.
+pub const IN_PROGRESS: &str = "in progress";
 
 /// A call of a tool. `args` fit the schema the sidecar declared.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -92,6 +121,33 @@ pub enum CompactSaid {
     /// Leave the conversation as it is.
     Skip(bool),
     Error(String),
+}
+
+/// On `sidecar.<sidecar>`: an instance came, or takes no more calls.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Presence {
+    pub v: u32,
+    pub r#type: PresenceKind,
+    pub sidecar: SidecarId,
+    /// The id its service has.
+    pub instance: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum PresenceKind {
+    Hello,
+    Bye,
+}
+
+/// On `cancel.<sidecar>`: the answer is no longer wanted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Cancel {
+    pub v: u32,
+    pub call_id: CallId,
 }
 
 #[cfg(test)]

@@ -23,6 +23,7 @@ mod nodes;
 mod run;
 mod schema;
 mod session;
+mod sidecar;
 mod team;
 mod trust;
 
@@ -68,6 +69,9 @@ enum Command {
     /// Nodes of the cluster
     #[command(subcommand)]
     Nodes(nodes::Nodes),
+    /// Sidecars: programs that bring tools
+    #[command(subcommand)]
+    Sidecar(sidecar::Sidecar),
     /// Watch what is published
     Events(events::Watch),
     /// Models that can be used
@@ -111,6 +115,7 @@ impl Planck {
             Command::Agent(agent) => Box::pin(agent.perform(&place)).await,
             Command::Team(team) => Box::pin(team.perform(&place)).await,
             Command::Nodes(nodes) => Box::pin(nodes.perform(&place)).await,
+            Command::Sidecar(sidecar) => Box::pin(sidecar.perform(&place)).await,
             Command::Events(watch) => Box::pin(watch.perform(&place)).await,
             Command::Model(model) => Box::pin(model.perform(&place)).await,
             Command::Config(show) => show.perform(&place),

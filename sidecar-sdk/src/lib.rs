@@ -1,4 +1,72 @@
-//! Write a Planck sidecar in Rust. For now the wire types of its protocol; typed tools, deadlines, cancellation and a test
-//! harness are built on them next.
+//! Write a Planck sidecar: a program that brings tools and compactors to the agents of a cluster, over NATS.
+//!
+//! A tool is an async function whose argument derives its own JSON Schema:
+//!
+//! ```no_run
+//! use planck_sidecar::{Context, Sidecar, Tool};
+//!
+//! #[derive(serde::Deserialize, schemars::JsonSchema)]
+//! struct Add {
+//!     /// What to add
+//!     numbers: Vec<f64>,
+//! }
+//!
+//! async fn add(_: Context, args: Add) -> Result<String, std::convert::Infallible> {
+//!     Ok(args.numbers.iter().sum::<f64>().to_string())
+//! }
+//!
+//! #[tokio::main]
+//! async fn main() -> Result<(), planck_sidecar::Error> {
+//!     Sidecar::new("calculator", "1.0.0")?.tool(Tool::new("add", "Adds numbers.", add).pure()).run().await
+//! }
+//! ```
+//!
+//! It connects to `NATS_URL` and serves until SIGTERM or ctrl-c, when it finishes what it runs. Without a node and without
+//! NATS, a [`Harness`] calls the same tools in a test:
+//!
+//! ```
+//! # use planck_sidecar::{Context, Harness, Sidecar, Tool};
+//! # #[derive(serde::Deserialize, schemars::JsonSchema)]
+//! # struct Add { numbers: Vec<f64> }
+//! # async fn add(_: Context, args: Add) -> Result<String, std::convert::Infallible> {
+//! #     Ok(args.numbers.iter().sum::<f64>().to_string())
+//! # }
+//! # tokio::runtime::Runtime::new().unwrap().block_on(async {
+//! let calculator = Sidecar::new("calculator", "1.0.0").unwrap().tool(Tool::new("add", "Adds numbers.", add).pure());
+//! let harness = Harness::of(calculator);
+//! assert_eq!(harness.call("add", r#"{"numbers":[1,2,3.5]}"#).await, Ok("6.5".into()));
+//! assert!(harness.call("add", r#"{"numbers":"many"}"#).await.is_err());
+//! # });
+//! ```
 
-pub use planck_common::sidecar::{CompactModel, CompactReply, CompactRequest, CompactSaid, ToolReply, ToolRequest, ToolSaid};
+pub mod sidecar;
+pub mod tool;
+
+pub mod compactor;
+pub mod context;
+
+mod desk;
+mod epochs;
+
+pub mod connection;
+mod serve;
+mod service;
+
+pub mod harness;
+
+#[cfg(feature = "conform")]
+pub mod conform;
+
+pub use compactor::{Compactor, Conversation, Decision};
+pub use connection::Connection;
+pub use context::Context;
+pub use harness::Harness;
+pub use planck_common::{
+    event::Effect,
+    message,
+    sidecar::{
+        Cancel, CompactModel, CompactReply, CompactRequest, CompactSaid, Presence, PresenceKind, ToolReply, ToolRequest, ToolSaid,
+    },
+};
+pub use sidecar::{Error, Sidecar};
+pub use tool::Tool;

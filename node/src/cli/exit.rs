@@ -3,6 +3,7 @@
 use std::{io, process::ExitCode};
 
 use planck_common::reply::Code;
+use planck_sidecar::conform;
 
 use crate::{
     bus::BusError, client::ClientError, cluster::thread::JoinError, config::Problems, node::AssemblyError, store::StoreError,
@@ -51,6 +52,9 @@ fn number(error: &anyhow::Error) -> u8 {
     if error.is::<NotFound>() {
         return 3;
     }
+    if let Some(error) = error.downcast_ref::<conform::Error>() {
+        return of_check(error);
+    }
     if let Some(error) = error.downcast_ref::<ClientError>() {
         return of_client(error);
     }
@@ -65,6 +69,14 @@ fn number(error: &anyhow::Error) -> u8 {
         Some(AssemblyError::Threads(_) | AssemblyError::Join(_)) => 1,
         None if error.is::<BusError>() => 4,
         None => 1,
+    }
+}
+
+fn of_check(error: &conform::Error) -> u8 {
+    match error {
+        conform::Error::Command(_) => 2,
+        conform::Error::Absent(_) => 3,
+        conform::Error::Connection(_) | conform::Error::Nats(_) => 4,
     }
 }
 

@@ -44,6 +44,9 @@ impl Node {
     }
 
     async fn sweep(&self, look_through: bool) -> Result<(), Refusal> {
+        if self.draining().is_cancelled() {
+            return Ok(());
+        }
         let alive = self.liveness().alive();
         let somebody_left = self.chores().somebody_left(&alive);
         let strays = self.store().sweep(&alive).await?;
@@ -108,7 +111,7 @@ impl Node {
 
     /// Others do what a node that leaves, or is suspended, does not.
     fn complain(&self, refusal: &Refusal, what: &str) {
-        if self.host().is_closed() || self.is_suspended() {
+        if self.host().is_closed() || self.draining().is_cancelled() || self.is_suspended() {
             tracing::debug!(%refusal, "{what}");
         } else {
             tracing::warn!(%refusal, "{what}");

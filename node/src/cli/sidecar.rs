@@ -1,0 +1,117 @@
+//! `planck sidecar …`
+
+use clap::{Args, Subcommand};
+use planck_common::SidecarId;
+use planck_sidecar::{
+    Connection,
+    conform::{self, Finding, Plan, Verdict},
+};
+use serde_json::Value;
+
+use super::{
+    exit::{Exit, Usage},
+    output::{Format, Output, json, say},
+    place::Place,
+};
+use crate::{config::Period, node};
+
+#[derive(Debug, Subcommand)]
+pub enum Sidecar {
+    /// Check a sidecar against the protocol
+    Conform(Conform),
+}
+
+/// Calls the sidecar's pure and idempotent tools with arguments made up from their schemas, cancels and repeats calls, sends
+/// what is malformed, and says of each case whether it passed. A tool with a number `seconds` is taken for one that runs so
+/// long, one with a number `times` for one whose answer grows with it; others are named with --slow and --large.
+#[derive(Debug, Args)]
+pub struct Conform {
+    /// The sidecar's name
+    name: String,
+    /// Arguments for good calls of a tool; a mutating tool is called only if it is named here
+    #[arg(long, value_name = "TOOL=JSON", value_parser = call)]
+    args: Vec<(String, Value)>,
+    /// A call that runs for at least three times the patience
+    #[arg(long, value_name = "TOOL=JSON", value_parser = call)]
+    slow: Option<(String, Value)>,
+    /// A call whose answer is larger than NATS carries
+    #[arg(long, value_name = "TOOL=JSON", value_parser = call)]
+    large: Option<(String, Value)>,
+    /// How long an answer that is due may take
+    #[arg(long, value_name = "TIME", default_value = "5s")]
+    patience: Period,
+    /// Run this case only; may be said several times
+    #[arg(long, value_name = "CASE", value_parser = case)]
+    only: Vec<String>,
+    #[command(flatten)]
+    output: Output,
+    /// Starts the sidecar: with it, starts, crashes, drains and two instances are tried as well
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+impl Sidecar {
+    pub async fn perform(self, place: &Place) -> anyhow::Result<Exit> {
+        match self {
+            Self::Conform(conform) => conform.perform(place).await,
+        }
+    }
+}
+
+impl Conform {
+    async fn perform(self, place: &Place) -> anyhow::Result<Exit> {
+        let output = self.output.output;
+        let plan = self.plan(place)?;
+        let findings = conform::run(plan, |finding| {
+            if output == Format::Table {
+                let _nobody_reads = say(&line(finding));
+            }
+        });
+        let findings = Box::pin(findings).await?;
+        let count = |verdict| findings.iter().filter(|finding| finding.verdict == verdict).count();
+        let failed = count(Verdict::Failed);
+        match output {
+            Format::Json => json(&findings)?,
+            Format::Table => {
+                say(&format!("{} passed, {failed} failed, {} skipped\n", count(Verdict::Passed), count(Verdict::Skipped)))?
+            }
+        }
+        Ok(if failed == 0 { Exit::Done } else { Exit::Failed })
+    }
+
+    fn plan(self, place: &Place) -> anyhow::Result<Plan> {
+        let nats = node::nats(&place.config()?)?.ok_or_else(|| Usage("sidecars are on NATS; set NATS_URL".into()))?;
+        let connection = Connection {
+            url: Some(nats.url),
+            creds: nats.creds,
+            nkey: nats.nkey,
+            tls_ca: nats.tls.ca,
+            tls_certificate: nats.tls.certificate,
+            prefix: nats.prefix,
+        };
+        let name = SidecarId::parse(&self.name).map_err(|error| Usage(error.to_string()))?;
+        let Self { args, slow, large, command, only, patience, .. } = self;
+        Ok(Plan { name, connection, args, slow, large, command, patience: patience.0, only })
+    }
+}
+
+fn call(text: &str) -> Result<(String, Value), String> {
+    let (tool, args) = text.split_once('=').ok_or("expected TOOL=JSON, as in add='{\"numbers\":[1]}'")?;
+    let args = serde_json::from_str(args).map_err(|error| format!("the arguments are not JSON: {error}"))?;
+    Ok((tool.into(), args))
+}
+
+fn case(text: &str) -> Result<String, String> {
+    let names: Vec<&str> = conform::CASES.iter().map(|(name, _)| *name).collect();
+    if names.contains(&text) { Ok(text.into()) } else { Err(format!("the cases are {}", names.join(", "))) }
+}
+
+fn line(finding: &Finding) -> String {
+    let verdict = match finding.verdict {
+        Verdict::Passed => "passed",
+        Verdict::Failed => "FAILED",
+        Verdict::Skipped => "skipped",
+    };
+    let line = format!("{verdict:<8} {:<17} {:<16} {}", finding.case, finding.on, finding.why);
+    format!("{}\n", line.trim_end())
+}

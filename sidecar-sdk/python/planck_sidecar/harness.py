@@ -1,0 +1,57 @@
+"""Calls a sidecar's tools in a test, without a node and without NATS, through the code that answers a node."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .sidecar import Sidecar
+
+
+@dataclass
+class Answer:
+    ok: str | None
+    error: str | None
+    progress: list[dict[str, Any]]
+
+
+class Harness:
+    """A sidecar on the bench. To be made where an event loop runs."""
+
+    def __init__(self, sidecar: Sidecar) -> None:
+        self.desk = sidecar.desk()
+        self._calls = itertools.count()
+
+    async def call(self, tool: str, args: Any, **said: Any) -> Answer:
+        """Calls a tool; `call_id`, `agent_id`, `epoch`, `deadline_ms` may be said."""
+        request = {
+            "v": 1, "call_id": f"call-{next(self._calls)}", "tool": tool, "args": args, "agent_id": "agent",
+            "session_id": "session", "team_id": "team", "epoch": 1, "deadline_ms": 60_000, **said,
+        }  # fmt: skip
+        return await self.send(tool, json.dumps(request).encode())
+
+    async def send(self, tool: str, body: bytes) -> Answer:
+        """Sends a body as it is."""
+        progress: list[dict[str, Any]] = []
+
+        async def report(said: dict[str, Any]) -> None:
+            progress.append(said["progress"])
+
+        reply = await self.desk.tool(tool, body, report)
+        return Answer(reply.get("ok"), reply.get("error"), progress)
+
+    async def compact(self, compactor: str, messages: list[dict[str, Any]], window: int = 100_000) -> dict[str, Any]:
+        """Has a conversation compacted; the reply without `v`."""
+        request = {
+            "v": 1, "call_id": f"call-{next(self._calls)}", "compactor": compactor, "messages": messages, "agent_id": "agent",
+            "model": {"id": "model", "context_window": window}, "tokens": len(json.dumps(messages)) // 4,
+            "session_id": "session", "deadline_ms": 60_000,
+        }  # fmt: skip
+        reply = await self.desk.compact(compactor, json.dumps(request).encode())
+        return {key: value for key, value in reply.items() if key != "v"}
+
+    def cancel(self, call_id: str) -> None:
+        self.desk.cancel(call_id)

@@ -1,0 +1,237 @@
+"""A sidecar: what it offers, and how it serves it over NATS."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import re
+import signal
+import time
+import uuid
+from datetime import datetime, timezone
+from typing import Any, Callable
+
+import nats
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+
+from .desk import Compactor, Desk, Tool
+
+log = logging.getLogger("planck_sidecar")
+
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
+# How long the server may take to confirm something.
+CONFIRM = 5.0
+
+
+class Sidecar:
+    """What a program offers to agents. All instances of one sidecar have the same name, and share its calls."""
+
+    def __init__(self, name: str, version: str, *, description: str = "", at_once: int = 64, drain_timeout: float = 25.0) -> None:
+        if not _ID.match(name):
+            raise ValueError(f"malformed sidecar name {name!r}: expected 1 to 64 of A-Z a-z 0-9 _ -")
+        if not re.match(r"\d+\.\d+\.\d+\Z", version):
+            raise ValueError(f"malformed version {version!r}: expected three numbers as in 1.0.0")
+        self.name, self.version, self.description = name, version, description
+        self.at_once, self.drain_timeout = max(1, at_once), drain_timeout
+        self.tools: dict[str, Tool] = {}
+        self.compactors: dict[str, Compactor] = {}
+
+    def tool(
+        self, *, name: str | None = None, effect: str = "mutating", timeout: float = 300.0, description: str | None = None
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Makes a function a tool. Its annotations give the schema, its doc string what the model is told, what it returns the
+        answer, what it raises an error. `effect` is `pure`, `idempotent` or `mutating`; `timeout` in seconds is how long it
+        may be silent."""
+        if effect not in ("pure", "idempotent", "mutating"):
+            raise ValueError(f"malformed effect {effect!r}: expected pure, idempotent or mutating")
+
+        def add(function: Callable[..., Any]) -> Callable[..., Any]:
+            told = description or " ".join((function.__doc__ or "").split())
+            made = Tool(function, self._fresh(name or function.__name__, self.tools), told, effect, timeout)
+            self.tools[made.name] = made
+            return function
+
+        return add
+
+    def compactor(self, *, name: str | None = None) -> Callable[[Compactor], Compactor]:
+        """Makes a function from a `Conversation` to a `Summary` or a `Skip` a compactor; an agent names it `<sidecar>.<name>`."""
+
+        def add(function: Compactor) -> Compactor:
+            self.compactors[self._fresh(name or function.__name__, self.compactors)] = function
+            return function
+
+        return add
+
+    def _fresh(self, name: str, taken: dict[str, Any]) -> str:
+        if not _ID.match(name) or name in taken:
+            raise ValueError(f"the name {name!r} is taken, or not 1 to 64 of A-Z a-z 0-9 _ -")
+        return name
+
+    def desk(self) -> Desk:
+        return Desk(self.tools, self.compactors, self.at_once)
+
+    def run(self) -> None:
+        """Connects as the environment says (`NATS_URL`, `NATS_CREDS`, `NATS_NKEY`, `PLANCK_NATS_SUBJECT_PREFIX`) and serves until
+        SIGTERM or ctrl-c. A second signal ends it at once."""
+        asyncio.run(self._run())
+
+    async def _run(self) -> None:
+        stop, loop = asyncio.Event(), asyncio.get_running_loop()
+
+        def told() -> None:
+            if stop.is_set():
+                os._exit(1)
+            stop.set()
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, told)
+        await self.serve(stop)
+
+    async def serve(self, stop: asyncio.Event, url: str | None = None) -> None:
+        """Serves until the event is set, then takes no more calls and finishes those that run."""
+        if not self.tools and not self.compactors:
+            raise ValueError("nothing to offer: add a tool or a compactor")
+        serving: list[_Serving] = []
+
+        async def reconnected() -> None:
+            for each in serving:
+                await each.tell("hello")
+
+        client = await _connect(self.name, url, reconnected)
+        try:
+            serving.append(_Serving(self, client, os.environ.get("PLANCK_NATS_SUBJECT_PREFIX", "")))
+            await serving[0].until(stop)
+        finally:
+            await client.close()
+
+
+async def _connect(name: str, url: str | None, reconnected: Callable[[], Any]) -> Client:
+    options: dict[str, Any] = {
+        "servers": (url or os.environ.get("NATS_URL") or "nats://127.0.0.1:4222").split(","),
+        "name": f"sidecar {name}",
+        "max_reconnect_attempts": -1,
+        "reconnect_time_wait": 0.25,
+        "ping_interval": 2,
+        "reconnected_cb": reconnected,
+    }
+    if os.environ.get("NATS_CREDS"):
+        options["user_credentials"] = os.environ["NATS_CREDS"]
+    if os.environ.get("NATS_NKEY"):
+        options["nkeys_seed_str"] = os.environ["NATS_NKEY"]
+    return await nats.connect(**options)
+
+
+class _Serving:
+    """The client library's own service loses what is on its way when it stops, so the three answers of a service are given here."""
+
+    def __init__(self, sidecar: Sidecar, client: Client, prefix: str) -> None:
+        self.sidecar, self.client, self.desk = sidecar, client, sidecar.desk()
+        self.id, self.prefix, self.started = uuid.uuid4().hex, prefix, datetime.now(timezone.utc)
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.endpoints: list[dict[str, Any]] = []
+
+    async def until(self, stop: asyncio.Event) -> None:
+        name = self.sidecar.name
+        await self.client.subscribe(self._on(f"cancel.{name}"), cb=self._cancel)
+        offered = [self._endpoint("tool", made.name, made.metadata) for made in self.sidecar.tools.values()]
+        compactor = {"kind": "compactor", "timeout_ms": "120000"}
+        offered += [self._endpoint("compact", made, compactor) for made in self.sidecar.compactors]
+        requests = [await self._serve(endpoint) for endpoint in offered]
+        verbs = ("PING", "INFO", "STATS")
+        subjects = [f"$SRV.{verb}{rest}" for verb in verbs for rest in ("", f".{name}", f".{name}.{self.id}")]
+        discovery = [await self.client.subscribe(subject, cb=self._discover) for subject in subjects]
+        await self.client.flush()
+        await self.tell("hello")
+        await stop.wait()
+        await self._leave(requests, discovery)
+
+    async def _leave(self, requests: list[Subscription], discovery: list[Subscription]) -> None:
+        log.info("%s takes no more calls and finishes those that run", self.sidecar.name)
+        for subscription in discovery:
+            await subscription.unsubscribe()
+        await self.tell("bye")
+        await _in_time(CONFIRM, *(subscription.drain() for subscription in requests))
+        if self.tasks and (await asyncio.wait(self.tasks, timeout=self.sidecar.drain_timeout))[1]:
+            self.desk.cancel_all()
+            await asyncio.wait(self.tasks, timeout=3.0)
+        await _in_time(CONFIRM, self.client.flush())
+
+    def _on(self, subject: str) -> str:
+        return f"{self.prefix}.{subject}" if self.prefix else subject
+
+    def _endpoint(self, first: str, name: str, metadata: dict[str, str]) -> dict[str, Any]:
+        subject = self._on(f"{first}.{self.sidecar.name}.{name}")
+        return {"name": name, "subject": subject, "queue_group": self.sidecar.name, "metadata": metadata}
+
+    async def _serve(self, endpoint: dict[str, Any]) -> Subscription:
+        counts = {"num_requests": 0, "num_errors": 0, "processing_time": 0}
+        self.endpoints.append({"info": endpoint, "counts": counts})
+
+        async def take(message: Msg) -> None:
+            if message.reply:
+                task = asyncio.create_task(self._answer(endpoint, counts, message))
+                self.tasks.add(task)
+                task.add_done_callback(self.tasks.discard)
+
+        return await self.client.subscribe(endpoint["subject"], queue=self.sidecar.name, cb=take)
+
+    async def _answer(self, endpoint: dict[str, Any], counts: dict[str, int], message: Msg) -> None:
+        began = time.monotonic_ns()
+
+        async def report(said: dict[str, Any]) -> None:
+            await message.respond(json.dumps(said).encode())
+
+        if endpoint["metadata"]["kind"] == "tool":
+            reply = await self.desk.tool(endpoint["name"], message.data, report)
+        else:
+            reply = await self.desk.compact(endpoint["name"], message.data)
+        body = json.dumps(reply).encode()
+        if len(body) > self.client.max_payload:
+            reply = {"v": 1, "error": f"the answer has {len(body)} bytes, and NATS carries at most {self.client.max_payload}"}
+            body = json.dumps(reply).encode()
+        await message.respond(body)
+        counts["num_requests"] += 1
+        counts["num_errors"] += "error" in reply
+        counts["processing_time"] += time.monotonic_ns() - began
+
+    async def _cancel(self, message: Msg) -> None:
+        try:
+            self.desk.cancel(json.loads(message.data).get("call_id"))
+        except (ValueError, AttributeError):
+            log.debug("a malformed cancel")
+
+    async def _discover(self, message: Msg) -> None:
+        verb = message.subject.split(".")[1]
+        said: dict[str, Any] = {
+            "type": f"io.nats.micro.v1.{verb.lower()}_response",
+            "name": self.sidecar.name,
+            "id": self.id,
+            "version": self.sidecar.version,
+            "metadata": {"planck": "1", "prefix": self.prefix},
+        }
+        if verb == "INFO":
+            said |= {"description": self.sidecar.description, "endpoints": [endpoint["info"] for endpoint in self.endpoints]}
+        if verb == "STATS":
+            said |= {"started": self.started.isoformat(), "endpoints": [self._stats(**endpoint) for endpoint in self.endpoints]}
+        if message.reply:
+            await message.respond(json.dumps(said).encode())
+
+    def _stats(self, info: dict[str, Any], counts: dict[str, int]) -> dict[str, Any]:
+        plain = {key: value for key, value in info.items() if key != "metadata"}
+        average = counts["processing_time"] // max(1, counts["num_requests"])
+        return {**plain, **counts, "average_processing_time": average, "last_error": ""}
+
+    async def tell(self, what: str) -> None:
+        said = {"v": 1, "type": what, "sidecar": self.sidecar.name, "instance": self.id}
+        await self.client.publish(self._on(f"sidecar.{self.sidecar.name}"), json.dumps(said).encode())
+
+
+async def _in_time(seconds: float, *waits: Any) -> None:
+    try:
+        await asyncio.wait_for(asyncio.gather(*waits), seconds)
+    except (asyncio.TimeoutError, nats.errors.Error) as error:
+        log.warning("not confirmed: %r", error)

@@ -1,0 +1,156 @@
+"""Run with `python3 -m unittest discover sidecar-sdk/python/tests`; what needs a server is run where NATS_URL names one."""
+
+import asyncio
+import enum
+import json
+import os
+import sys
+import time
+import unittest
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal, Optional
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import nats
+from planck_sidecar import Context, Conversation, Harness, Sidecar, Skip, Summary
+from planck_sidecar.schema import Misfit, fit, schema_of
+
+
+class Unit(enum.Enum):
+    METRE = "m"
+    MILE = "mi"
+
+
+@dataclass
+class Place:
+    name: str
+    unit: Unit = Unit.METRE
+
+
+def make() -> Sidecar:
+    sidecar = Sidecar("test", "1.0.0", at_once=2)
+
+    @sidecar.tool(effect="pure")
+    async def add(numbers: Annotated[list[float], "What to add"], note: Optional[str] = None) -> str:
+        "Adds numbers."
+        return f"{sum(numbers)}{note or ''}"
+
+    @sidecar.tool(effect="pure")
+    async def wait(context: Context, seconds: float) -> str:
+        context.progress("waiting", 250)
+        await asyncio.sleep(seconds)
+        return f"{context.agent_id} {context.epoch}"
+
+    @sidecar.tool()
+    def block(place: Place) -> str:
+        time.sleep(0.05)
+        if place.unit is Unit.MILE:
+            raise RuntimeError("no miles")
+        return place.name
+
+    @sidecar.compactor()
+    def head(conversation: Conversation) -> "Summary | Skip":
+        keep_from = conversation.cut(2)
+        return Skip() if keep_from is None else Summary("short", keep_from)
+
+    return sidecar
+
+
+class Schemas(unittest.TestCase):
+    def test_annotations_give_schemas(self) -> None:
+        cases = [
+            (Annotated[int, "how often"], {"type": "integer", "description": "how often"}),
+            (Optional[str], {"anyOf": [{"type": "string"}, {"type": "null"}]}),
+            (Literal["a", "b"], {"enum": ["a", "b"]}),
+            (dict[str, list[bool]], {"type": "object", "additionalProperties": {"type": "array", "items": {"type": "boolean"}}}),
+        ]
+        for annotation, schema in cases:
+            self.assertEqual(schema_of(annotation), schema)
+        self.assertEqual(schema_of(Place)["required"], ["name"])
+        with self.assertRaises(TypeError):
+            schema_of(object)
+
+    def test_values_are_made_to_fit(self) -> None:
+        self.assertEqual(fit(Place, {"name": "a", "unit": "mi"}, "it"), Place("a", Unit.MILE))
+        self.assertEqual(fit(list[float], [1, 2.5], "it"), [1.0, 2.5])
+        for annotation, value in [(int, 1.5), (int, True), (str, 1), (Literal["a"], "b"), (Place, {}), (Place, {"name": "a", "x": 1})]:
+            with self.assertRaises(Misfit):
+                fit(annotation, value, "it")
+
+
+class Desk(unittest.IsolatedAsyncioTestCase):
+    async def asyncSetUp(self) -> None:
+        self.harness = Harness(make())
+
+    async def test_calls_are_answered(self) -> None:
+        self.assertEqual((await self.harness.call("add", {"numbers": [1, 2]})).ok, "3.0")
+        self.assertIn("`numbers`[1] must be of type number", (await self.harness.call("add", {"numbers": [1, "b"]})).error or "")
+        self.assertIn("no `more`", (await self.harness.call("add", {"numbers": [], "more": 1})).error or "")
+        self.assertEqual((await self.harness.call("block", {"place": {"name": "here"}})).ok, "here")
+        failed = await self.harness.call("block", {"place": {"name": "a", "unit": "mi"}})
+        self.assertEqual(failed.error, "RuntimeError: no miles")
+        answer = await self.harness.call("wait", {"seconds": 0}, epoch=3)
+        self.assertEqual((answer.ok, answer.progress), ("agent 3", [{"message": "waiting", "percent": 100.0}]))
+
+    async def test_wrong_requests_are_errors(self) -> None:
+        for body in [b"{", b"[]", b"\xff", b"{}", json.dumps({"v": 1, "call_id": "c"}).encode()]:
+            self.assertIn("malformed", (await self.harness.send("add", body)).error or "")
+        await self.harness.call("add", {"numbers": []}, epoch=5)
+        self.assertIn("stale epoch", (await self.harness.call("add", {"numbers": []}, epoch=4)).error or "")
+        self.assertEqual((await self.harness.call("add", {"numbers": []}, epoch=4, agent_id="other")).ok, "0")
+
+    async def test_a_running_call_is_not_run_twice_and_ends(self) -> None:
+        first = asyncio.create_task(self.harness.call("wait", {"seconds": 60}, call_id="c"))
+        await asyncio.sleep(0)
+        self.assertEqual((await self.harness.call("wait", {"seconds": 60}, call_id="c")).error, "in progress")
+        self.harness.cancel("c")
+        self.assertIn("cancelled", (await first).error or "")
+        late = await self.harness.call("wait", {"seconds": 60}, call_id="c", deadline_ms=20)
+        self.assertIn("out of time", late.error or "")
+
+    async def test_what_runs_and_waits_is_bounded(self) -> None:
+        calls = [asyncio.create_task(self.harness.call("wait", {"seconds": 60}, call_id=f"c{at}")) for at in range(35)]
+        refused, _ = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+        self.assertEqual(["busy" in (task.result().error or "") for task in refused], [True])
+        for at in range(35):
+            self.harness.cancel(f"c{at}")
+        await asyncio.wait(calls)
+
+    async def test_compactors(self) -> None:
+        parts = [[{"type": "text", "text": "a"}], [{"type": "tool_call", "call_id": "x"}], [{"type": "tool_result", "call_id": "x"}]]
+        messages = [{"id": 7 + at, "role": "user", "content": content} for at, content in enumerate([*parts, parts[0]])]
+        self.assertEqual(await self.harness.compact("head", messages), {"compact": {"summary": "short", "keep_from": 8}})
+        self.assertEqual(await self.harness.compact("head", messages[:2]), {"skip": True})
+
+
+@unittest.skipUnless(os.environ.get("NATS_URL"), "NATS_URL names no server")
+class OverNats(unittest.IsolatedAsyncioTestCase):
+    async def test_it_serves_and_leaves_in_order(self) -> None:
+        client = await nats.connect(os.environ["NATS_URL"])
+        news = await client.subscribe("sidecar.test")
+        stop = asyncio.Event()
+        serving = asyncio.create_task(make().serve(stop))
+        hello = json.loads((await news.next_msg(20)).data)
+        info = json.loads((await client.request("$SRV.INFO.test", timeout=20)).data)
+        self.assertEqual((hello["type"], hello["instance"], info["metadata"]["planck"]), ("hello", info["id"], "1"))
+        self.assertEqual({endpoint["queue_group"] for endpoint in info["endpoints"]}, {"test"})
+
+        call = {"v": 1, "call_id": "c", "args": {"seconds": 1}, "agent_id": "a", "session_id": "s", "team_id": "t"}
+        body = json.dumps({**call, "epoch": 1, "deadline_ms": 20_000}).encode()
+        inbox = client.new_inbox()
+        replies = await client.subscribe(inbox)
+        await client.publish("tool.test.wait", body, reply=inbox)
+        self.assertIn("progress", json.loads((await replies.next_msg(20)).data))
+        stop.set()
+        self.assertEqual(json.loads((await news.next_msg(20)).data)["type"], "bye")
+        self.assertEqual(json.loads((await replies.next_msg(20)).data)["ok"], "a 1")
+        await asyncio.wait_for(serving, 20)
+        with self.assertRaises(nats.errors.NoRespondersError):
+            await client.request("tool.test.wait", body)
+        await client.close()
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,177 @@
+//! The protocol's cases, run against a sidecar from outside: what `planck sidecar conform` does. Each case ends as passed, failed
+//! or skipped, with words that its author can act on.
+
+mod bench;
+mod discovery;
+mod sample;
+mod wire;
+
+mod calls;
+mod compaction;
+mod mistakes;
+mod overlap;
+mod running;
+
+mod life;
+mod process;
+
+use std::time::Duration;
+
+use planck_common::SidecarId;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::Connection;
+
+/// What is to be checked, and how.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    pub name: SidecarId,
+    pub connection: Connection,
+    /// Arguments for a good call of a tool. A mutating tool is called only if it is named here.
+    pub args: Vec<(String, Value)>,
+    /// A call that runs for at least three times the patience, unless it is cancelled.
+    pub slow: Option<(String, Value)>,
+    /// A call whose answer is larger than NATS carries.
+    pub large: Option<(String, Value)>,
+    /// Starts an instance; without it the sidecar has to be running, and what needs a start is skipped.
+    pub command: Vec<String>,
+    /// How long something due may take.
+    pub patience: Duration,
+    /// The cases to run; all if none are named.
+    pub only: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    Passed,
+    Failed,
+    Skipped,
+}
+
+/// What became of one case.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    pub case: &'static str,
+    /// The tool or compactor it is about; empty for the sidecar.
+    pub on: String,
+    pub verdict: Verdict,
+    /// Why it failed or was skipped, and what to do.
+    pub why: String,
+}
+
+/// Why nothing could be checked.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Connection(#[from] crate::Error),
+    #[error("cannot speak with NATS: {0}")]
+    Nats(String),
+    #[error("no sidecar `{0}` answers on $SRV.INFO.{0}; start it, or name the command that does after `--`")]
+    Absent(SidecarId),
+    #[error("{0}")]
+    Command(String),
+}
+
+/// Every case: its name, and what it demands.
+pub const CASES: &[(&str, &str)] = &[
+    ("hello", "an instance that starts says so on `sidecar.<sidecar>`"),
+    ("discovery", "it answers `$SRV.INFO` as a service with metadata `planck` = `1`, all instances alike"),
+    ("metadata", "kind, description, parameters, effect and timeout of each endpoint can be read"),
+    ("subject", "each endpoint is on `tool.<sidecar>.<tool>` or `compact.<sidecar>.<compactor>`"),
+    ("queue_group", "the queue group is the sidecar's name"),
+    ("good_call", "a good call is answered with `ok`"),
+    ("one_answer", "a call is answered once, and nothing follows"),
+    ("unknown_fields", "a request may have keys that this version does not know"),
+    ("bad_args", "arguments that do not fit the schema are answered with `error`"),
+    ("malformed", "a request that is no JSON object, or lacks what it needs, is answered with `error`"),
+    ("stale_epoch", "a call of a lower epoch than the agent's latest is refused"),
+    ("large_answer", "an answer that NATS cannot carry becomes an `error`"),
+    ("concurrency", "calls at once are answered each with its own result"),
+    ("overlap", "a quick call is answered while a slow one runs"),
+    ("progress", "progress has a message, a percent of 0 to 100 or none, and comes before the answer"),
+    ("cancel", "a cancelled call ends"),
+    ("deadline", "a call ends when its deadline has passed"),
+    ("in_progress", "a call that is already running is answered `in progress`, and not run twice"),
+    ("compaction", "a summary is shorter than what it replaces, and no result loses its call"),
+    ("compaction_short", "a short conversation is skipped, or made shorter"),
+    ("crash", "killed in the middle of a call and started again, it is there as before"),
+    ("instances", "two instances share the calls"),
+    ("drain", "on SIGTERM it says `bye`, finishes what runs, loses no call, and ends with status 0"),
+];
+
+impl Finding {
+    fn passed(case: &'static str, on: &str) -> Self {
+        Self { case, on: on.into(), verdict: Verdict::Passed, why: String::new() }
+    }
+
+    fn failed(case: &'static str, on: &str, why: impl Into<String>) -> Self {
+        Self { case, on: on.into(), verdict: Verdict::Failed, why: why.into() }
+    }
+
+    fn skipped(case: &'static str, on: &str, why: impl Into<String>) -> Self {
+        Self { case, on: on.into(), verdict: Verdict::Skipped, why: why.into() }
+    }
+
+    /// Passed, or failed with these words.
+    fn of(case: &'static str, on: &str, checked: Result<(), String>) -> Self {
+        match checked {
+            Ok(()) => Self::passed(case, on),
+            Err(why) => Self::failed(case, on, why),
+        }
+    }
+}
+
+/// Runs every case, and tells each finding as soon as there is one.
+///
+/// # Errors
+/// Nothing could be checked: no NATS, no such sidecar, a command that does not start.
+pub async fn run(plan: Plan, tell: impl FnMut(&Finding) + Send) -> Result<Vec<Finding>, Error> {
+    let mut report = Report { tell, only: plan.only.clone(), findings: Vec::new() };
+    let (mut bench, mut child) = life::begin(plan, &mut report).await?;
+    report.add(discovery::check(&bench));
+    let good = calls::good_calls(&bench).await;
+    report.add(good.findings);
+    bench.quick = good.works;
+    macro_rules! cases {
+        ($($case:literal $check:path),+) => {$(
+            if report.wants($case) {
+                report.add($check(&bench).await);
+                report.add(life::look(&mut bench, &mut child, $case).await?);
+                if bench.instances.is_empty() {
+                    return Ok(report.findings);
+                }
+            }
+        )+};
+    }
+    cases!("unknown_fields" calls::unknown_fields, "bad_args" mistakes::bad_args, "malformed" mistakes::malformed);
+    cases!("stale_epoch" calls::stale_epoch, "large_answer" calls::large_answer, "concurrency" overlap::concurrency);
+    cases!("overlap" overlap::quick_beside_slow, "progress" running::progress, "cancel" running::cancel);
+    cases!("deadline" running::deadline, "in_progress" running::in_progress);
+    cases!("compaction" compaction::long, "compaction_short" compaction::short);
+    match child {
+        Some(child) => life::check(&mut bench, child, &mut report).await?,
+        None => report.add(life::skipped()),
+    }
+    Ok(report.findings)
+}
+
+struct Report<T> {
+    tell: T,
+    /// Cases to tell of; all if none are named.
+    only: Vec<String>,
+    findings: Vec<Finding>,
+}
+
+impl<T: FnMut(&Finding)> Report<T> {
+    fn wants(&self, case: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|only| only == case)
+    }
+
+    fn add(&mut self, mut findings: Vec<Finding>) {
+        findings.retain(|finding| self.wants(finding.case));
+        findings.iter().for_each(&mut self.tell);
+        self.findings.extend(findings);
+    }
+}

@@ -1,0 +1,234 @@
+//! Where the sidecar is clamped in: calls to it, and what is heard back.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+use async_nats::{Client, Subscriber, service::Info};
+use futures_util::StreamExt as _;
+use planck_common::{event::Effect, subject::Prefix};
+use serde_json::{Value, json};
+use tokio::time::{Instant, timeout};
+
+use super::{
+    Error, Plan,
+    discovery::{Kind, Offer},
+    sample,
+    wire::{Piece, Said, read, shown},
+};
+
+pub struct Bench {
+    pub client: Client,
+    pub plan: Plan,
+    pub instances: Vec<Info>,
+    pub offers: Vec<Offer>,
+    /// A call that is answered at once with `ok`.
+    pub quick: Option<(Offer, Value)>,
+    run: u32,
+    calls: AtomicU64,
+}
+
+/// A request, before it is sent.
+#[derive(Debug, Clone)]
+pub struct Request {
+    pub subject: String,
+    pub call_id: String,
+    pub body: Value,
+    compactor: bool,
+}
+
+/// A call that was made.
+pub struct Line {
+    replies: Subscriber,
+    compactor: bool,
+    pub progress: usize,
+    pub malformed: Option<String>,
+}
+
+/// How a call ended, as far as was waited.
+#[derive(Debug, Clone, PartialEq)]
+pub enum End {
+    Said(Said),
+    Malformed(String),
+    Nobody,
+    Silent(Duration),
+}
+
+impl Bench {
+    pub fn new(client: Client, plan: Plan, instances: Vec<Info>) -> Self {
+        let offers = instances.first().map(Offer::of_all).unwrap_or_default();
+        Self { client, plan, instances, offers, quick: None, run: fastrand::u32(..), calls: AtomicU64::new(0) }
+    }
+
+    pub fn patience(&self) -> Duration {
+        self.plan.patience
+    }
+
+    pub fn prefix(&self) -> &Prefix {
+        &self.plan.connection.prefix
+    }
+
+    pub fn fresh(&self, what: &str) -> String {
+        format!("conform-{what}-{:08x}-{}", self.run, self.calls.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub fn tools(&self) -> impl Iterator<Item = &Offer> {
+        self.offers.iter().filter(|offer| offer.kind == Kind::Tool)
+    }
+
+    /// Arguments for a good call, where one may be made: those that were given, else made up.
+    pub fn arguments(&self, tool: &Offer, nth: u32) -> Result<Value, String> {
+        let given = self.plan.args.iter().find(|(name, _)| *name == tool.name);
+        if let Some((_, args)) = given {
+            return Ok(args.clone());
+        }
+        if tool.effect == Effect::Mutating {
+            return Err(format!("it is mutating; if it may be called, name its arguments with --args {}=JSON", tool.name));
+        }
+        sample::fitting(&tool.parameters, nth)
+            .ok_or_else(|| format!("could not make up arguments that fit; name some with --args {}=JSON", tool.name))
+    }
+
+    /// A call with ids of its own.
+    pub fn call(&self, offer: &Offer, args: &Value) -> Request {
+        let call_id = self.fresh("call");
+        let body = json!({
+            "v": 1, "call_id": call_id, "tool": offer.name, "args": args, "agent_id": self.fresh("agent"),
+            "session_id": "conform", "team_id": "conform", "epoch": 1, "deadline_ms": 60_000,
+        });
+        Request { subject: offer.subject.clone(), call_id, body, compactor: false }
+    }
+
+    pub fn compaction(&self, offer: &Offer, messages: &[Value], tokens: usize) -> Request {
+        let call_id = self.fresh("call");
+        let body = json!({
+            "v": 1, "call_id": call_id, "compactor": offer.name, "model": {"id": "conform", "context_window": 4000},
+            "messages": messages, "tokens": tokens, "agent_id": "conform", "session_id": "conform", "deadline_ms": 60_000,
+        });
+        Request { subject: offer.subject.clone(), call_id, body, compactor: true }
+    }
+
+    pub async fn open(&self, request: &Request) -> Result<Line, Error> {
+        self.send(&request.subject, request.body.to_string(), request.compactor).await
+    }
+
+    /// Sends a body as it is.
+    pub async fn send(&self, subject: &str, body: String, compactor: bool) -> Result<Line, Error> {
+        let inbox = self.client.new_inbox();
+        let replies = self.client.subscribe(inbox.clone()).await.map_err(nats)?;
+        self.client.publish_with_reply(subject.to_owned(), inbox, body.into()).await.map_err(nats)?;
+        Ok(Line { replies, compactor, progress: 0, malformed: None })
+    }
+
+    /// Makes a call and waits for its end.
+    pub async fn ask(&self, request: &Request) -> End {
+        match self.open(request).await {
+            Ok(mut line) => line.end(self.patience()).await,
+            Err(error) => End::Malformed(error.to_string()),
+        }
+    }
+
+    pub async fn publish(&self, subject: String, body: String) {
+        let _reported_by_what_follows = self.client.publish(subject, body.into()).await;
+    }
+
+    /// All answers to a question that every instance answers, until none has come for a while.
+    pub async fn gather(&self, subject: String) -> Result<Vec<Value>, Error> {
+        gather(&self.client, subject).await
+    }
+}
+
+/// How long the next of several answers may take.
+const BETWEEN: Duration = Duration::from_millis(700);
+
+pub async fn gather(client: &Client, subject: String) -> Result<Vec<Value>, Error> {
+    let inbox = client.new_inbox();
+    let mut replies = client.subscribe(inbox.clone()).await.map_err(nats)?;
+    client.publish_with_reply(subject, inbox, "".into()).await.map_err(nats)?;
+    let mut gathered = Vec::new();
+    while let Ok(Some(message)) = timeout(BETWEEN, replies.next()).await {
+        if message.status.is_some() {
+            break;
+        }
+        gathered.extend(serde_json::from_slice::<Value>(&message.payload).ok());
+    }
+    Ok(gathered)
+}
+
+pub fn nats(error: impl std::fmt::Display) -> Error {
+    Error::Nats(error.to_string())
+}
+
+impl Line {
+    /// The next message, if one comes in time.
+    pub async fn next(&mut self, within: Duration) -> Option<Piece> {
+        let message = timeout(within, self.replies.next()).await.ok()??;
+        Some(read(&message, self.compactor))
+    }
+
+    /// Waits for the answer. Progress on the way is counted, and does not renew the time.
+    pub async fn end(&mut self, within: Duration) -> End {
+        let until = Instant::now() + within;
+        loop {
+            match self.next(until.saturating_duration_since(Instant::now())).await {
+                Some(Piece::Progress) => self.progress += 1,
+                Some(Piece::Said(said)) => return End::Said(said),
+                Some(Piece::Malformed(why)) if why.contains("`progress") => {
+                    self.malformed.get_or_insert(why);
+                }
+                Some(Piece::Malformed(why)) => return End::Malformed(why),
+                Some(Piece::Nobody) => return End::Nobody,
+                None => return End::Silent(within),
+            }
+        }
+    }
+
+    /// Waits until the first progress, or for so long.
+    pub async fn begun(&mut self, within: Duration) -> Option<End> {
+        match self.next(within).await {
+            Some(Piece::Progress) => {
+                self.progress += 1;
+                None
+            }
+            Some(Piece::Malformed(why)) if why.contains("`progress") => {
+                self.malformed = Some(why);
+                None
+            }
+            Some(Piece::Said(said)) => Some(End::Said(said)),
+            Some(Piece::Malformed(why)) => Some(End::Malformed(why)),
+            Some(Piece::Nobody) => Some(End::Nobody),
+            None => None,
+        }
+    }
+}
+
+impl End {
+    /// The text of an `ok`; else what came instead.
+    pub fn ok(self) -> Result<String, String> {
+        match self {
+            Self::Said(Said::Ok(text)) => Ok(text),
+            other @ (Self::Said(_) | Self::Malformed(_) | Self::Nobody | Self::Silent(_)) => Err(other.told()),
+        }
+    }
+
+    /// The text of an `error`; else what came instead.
+    pub fn error(self) -> Result<String, String> {
+        match self {
+            Self::Said(Said::Error(text)) => Ok(text),
+            other @ (Self::Said(_) | Self::Malformed(_) | Self::Nobody | Self::Silent(_)) => Err(other.told()),
+        }
+    }
+
+    pub fn told(&self) -> String {
+        match self {
+            Self::Said(Said::Ok(text)) => format!("it was answered with ok: {}", shown(text)),
+            Self::Said(Said::Error(text)) => format!("it was answered with an error: {}", shown(text)),
+            Self::Said(Said::Compact { .. }) => "it was answered with a summary".into(),
+            Self::Said(Said::Skip) => "it was answered with skip".into(),
+            Self::Malformed(why) => why.clone(),
+            Self::Nobody => "nobody takes requests on its subject".into(),
+            Self::Silent(within) => format!("there was no answer within {within:?}"),
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Calls that a sidecar has to answer.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{
+    Finding,
+    bench::{Bench, End},
+    discovery::Offer,
+    sample,
+    wire::{Said, shown},
+};
+
+/// How long something that must not come is waited for.
+const QUIET: Duration = Duration::from_millis(400);
+
+pub struct Good {
+    pub findings: Vec<Finding>,
+    /// A tool and arguments it answered with `ok`, the same each time if there is a choice.
+    pub works: Option<(Offer, Value)>,
+}
+
+/// One good call of every tool that may be called.
+pub async fn good_calls(bench: &Bench) -> Good {
+    let mut good = Good { findings: Vec::new(), works: None };
+    for tool in bench.tools().filter(|tool| !is_always_slow(bench, tool)) {
+        match bench.arguments(tool, 0) {
+            Ok(args) => good_call(bench, tool, args, &mut good).await,
+            Err(why) => good.findings.push(Finding::skipped("good_call", &tool.name, why)),
+        }
+    }
+    good
+}
+
+async fn good_call(bench: &Bench, tool: &Offer, args: Value, good: &mut Good) {
+    let (on, given) = (&tool.name, bench.plan.args.iter().any(|(name, _)| *name == tool.name));
+    let mut line = match bench.open(&bench.call(tool, &args)).await {
+        Ok(line) => line,
+        Err(error) => return good.findings.push(Finding::failed("good_call", on, error.to_string())),
+    };
+    let end = line.end(bench.patience()).await;
+    let finding = match &end {
+        End::Said(Said::Ok(_)) => Finding::passed("good_call", on),
+        End::Said(Said::Error(text)) if !given => {
+            let told = format!("it answered the made-up arguments {args} with the error `{}`", shown(text));
+            Finding::skipped("good_call", on, format!("{told}; name good ones with --args {on}=JSON"))
+        }
+        other @ (End::Said(_) | End::Malformed(_) | End::Nobody | End::Silent(_)) => {
+            Finding::failed("good_call", on, format!("called with {args}, {}", other.told()))
+        }
+    };
+    good.findings.push(finding);
+    if matches!(end, End::Said(_)) {
+        let more = line.next(QUIET).await;
+        let once = more.map_or(Ok(()), |_| Err("after its answer it sent another message to the reply subject".to_owned()));
+        good.findings.push(Finding::of("one_answer", on, once));
+    }
+    if matches!(end, End::Said(Said::Ok(_))) && good.works.is_none() {
+        good.works = Some((tool.clone(), args));
+    }
+}
+
+/// Whether there is no quick call of the tool.
+pub fn is_always_slow(bench: &Bench, tool: &Offer) -> bool {
+    let required = tool.parameters.get("required").and_then(Value::as_array);
+    let needs_seconds = required.is_some_and(|names| names.contains(&json!("seconds")));
+    match &bench.plan.slow {
+        Some((name, _)) => *name == tool.name && !bench.plan.args.iter().any(|(named, _)| named == name),
+        None => needs_seconds,
+    }
+}
+
+/// Why a case that needs a quick call is skipped.
+pub const NOTHING_QUICK: &str = "no tool answered a good call with ok";
+
+pub async fn unknown_fields(bench: &Bench) -> Vec<Finding> {
+    const CASE: &str = "unknown_fields";
+    let Some((tool, args)) = &bench.quick else { return vec![Finding::skipped(CASE, "", NOTHING_QUICK)] };
+    let mut request = bench.call(tool, args);
+    if let Some(body) = request.body.as_object_mut() {
+        body.insert("from_a_later_version".into(), json!({"a": [1]}));
+    }
+    let answered = bench.ask(&request).await.ok();
+    let checked =
+        answered.map(drop).map_err(|why| format!("with a key of a later version in the request, {why}; ignore unknown keys"));
+    vec![Finding::of(CASE, &tool.name, checked)]
+}
+
+pub async fn stale_epoch(bench: &Bench) -> Vec<Finding> {
+    const CASE: &str = "stale_epoch";
+    let Some((tool, args)) = &bench.quick else { return vec![Finding::skipped(CASE, "", NOTHING_QUICK)] };
+    if let Some(several) = several_instances(bench, CASE, tool) {
+        return several;
+    }
+    let agent = bench.fresh("agent");
+    let with_epoch = async |epoch: i64| {
+        let mut request = bench.call(tool, args);
+        if let Some(body) = request.body.as_object_mut() {
+            body.insert("agent_id".into(), json!(agent));
+            body.insert("epoch".into(), json!(epoch));
+        }
+        bench.ask(&request).await
+    };
+    let checked = async {
+        with_epoch(5).await.ok().map_err(|why| format!("called with epoch 5, {why}"))?;
+        with_epoch(4).await.error().map_err(|why| {
+            format!("after a call of the agent with epoch 5 came one with epoch 4, and {why}; it is from a node that was fenced off, refuse it")
+        })?;
+        with_epoch(5).await.ok().map_err(|why| format!("called again with epoch 5, {why}"))
+    };
+    vec![Finding::of(CASE, &tool.name, checked.await.map(drop))]
+}
+
+/// What goes by the memory of one instance cannot be tried on several.
+pub fn several_instances(bench: &Bench, case: &'static str, tool: &Offer) -> Option<Vec<Finding>> {
+    let count = bench.instances.len();
+    let why = format!("{count} instances share the calls; run one alone to try this");
+    (count > 1).then(|| vec![Finding::skipped(case, &tool.name, why)])
+}
+
+pub async fn large_answer(bench: &Bench) -> Vec<Finding> {
+    const CASE: &str = "large_answer";
+    let (tool, args) = match large(bench) {
+        Ok(found) => found,
+        Err(why) => return vec![Finding::skipped(CASE, "", why)],
+    };
+    let request = bench.call(tool, &args);
+    let end = match bench.open(&request).await {
+        Ok(mut line) => line.end(bench.patience() * 3).await,
+        Err(error) => End::Malformed(error.to_string()),
+    };
+    if let End::Said(Said::Ok(text)) = &end {
+        let told =
+            format!("its answer of {} bytes was not too large; name a call whose answer is, with --large TOOL=JSON", text.len());
+        return vec![Finding::skipped(CASE, &tool.name, told)];
+    }
+    let checked = end.error().map(drop).map_err(|why| {
+        format!("asked for more than NATS carries, {why}; compare the answer's size with the server's max_payload, and say that it is too large")
+    });
+    vec![Finding::of(CASE, &tool.name, checked)]
+}
+
+fn large(bench: &Bench) -> Result<(&Offer, Value), String> {
+    if let Some((name, args)) = &bench.plan.large {
+        return named(bench, name).map(|tool| (tool, args.clone()));
+    }
+    let most = bench.client.server_info().max_payload;
+    let found = by_property(bench, "times", json!(most / 4 + 1000));
+    found.ok_or_else(|| "no tool here is known to give large answers; name a call that does with --large TOOL=JSON".into())
+}
+
+/// A call that takes at least so long; by convention of a tool with a number `seconds`.
+pub fn slow(bench: &Bench, at_least: Duration) -> Result<(&Offer, Value), String> {
+    if let Some((name, args)) = &bench.plan.slow {
+        return named(bench, name).map(|tool| (tool, args.clone()));
+    }
+    let found = by_property(bench, "seconds", json!(at_least.as_secs().max(1)));
+    found.ok_or_else(|| "no tool here is known to be slow; name a call that takes its time with --slow TOOL=JSON".into())
+}
+
+fn named<'a>(bench: &'a Bench, name: &str) -> Result<&'a Offer, String> {
+    bench.tools().find(|tool| tool.name == name).ok_or_else(|| format!("it has no tool `{name}`"))
+}
+
+/// A tool that may be called and has this property, with the property set.
+fn by_property<'a>(bench: &'a Bench, property: &str, value: Value) -> Option<(&'a Offer, Value)> {
+    bench.tools().filter(|tool| tool.effect.may_run_again()).find_map(|tool| {
+        let mut args = sample::fitting(&tool.parameters, 0)?;
+        tool.parameters.get("properties")?.get(property)?;
+        args.as_object_mut()?.insert(property.into(), value.clone());
+        sample::fits(&tool.parameters, &args).then_some((tool, args))
+    })
+}

@@ -1,0 +1,67 @@
+//! Requests that are wrong: they have to be answered with an error, and survived.
+
+use serde_json::json;
+
+use super::{
+    Finding,
+    bench::{Bench, End},
+    discovery::{Kind, Offer},
+    sample,
+};
+
+pub async fn bad_args(bench: &Bench) -> Vec<Finding> {
+    const CASE: &str = "bad_args";
+    let mut findings = Vec::new();
+    for tool in bench.tools() {
+        let may = bench.arguments(tool, 0).err().filter(|why| why.contains("mutating"));
+        if let Some(why) = may {
+            findings.push(Finding::skipped(CASE, &tool.name, why));
+            continue;
+        }
+        findings.push(Finding::of(CASE, &tool.name, refuses_misfits(bench, tool).await));
+    }
+    if findings.is_empty() {
+        findings.push(Finding::skipped(CASE, "", "it has no tools"));
+    }
+    findings
+}
+
+async fn refuses_misfits(bench: &Bench, tool: &Offer) -> Result<(), String> {
+    for (wrong, args) in sample::misfits(&tool.parameters) {
+        let told = |why| format!("called with {wrong} ({args}), {why}; answer {{\"v\":1,\"error\":\"what is wrong\"}}");
+        bench.ask(&bench.call(tool, &args)).await.error().map_err(told)?;
+    }
+    Ok(())
+}
+
+pub async fn malformed(bench: &Bench) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for offer in &bench.offers {
+        findings.push(Finding::of("malformed", &offer.name, refuses_malformed(bench, offer).await));
+    }
+    findings
+}
+
+/// Nothing here can be run by mistake: what a call needs is missing.
+async fn refuses_malformed(bench: &Bench, offer: &Offer) -> Result<(), String> {
+    // A request that wants no answer must not hurt either.
+    bench.publish(offer.subject.clone(), "{".into()).await;
+    let without_args = json!({"v": 1, "call_id": bench.fresh("call"), "agent_id": "conform", "session_id": "conform",
+        "team_id": "conform", "epoch": 1, "deadline_ms": 1000});
+    let bodies = [
+        "{\"v\":1,\"call_id\":".to_owned(),
+        "[]".to_owned(),
+        "\"text\"".to_owned(),
+        "\u{0}".to_owned(),
+        without_args.to_string(),
+    ];
+    for body in bodies {
+        let end = match bench.send(&offer.subject, body.clone(), offer.kind == Kind::Compactor).await {
+            Ok(mut line) => line.end(bench.patience()).await,
+            Err(error) => End::Malformed(error.to_string()),
+        };
+        let told = |why| format!("sent the body {body:?}, {why}; answer {{\"v\":1,\"error\":\"what is wrong\"}}");
+        end.error().map_err(told)?;
+    }
+    Ok(())
+}

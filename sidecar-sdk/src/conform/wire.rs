@@ -1,0 +1,130 @@
+//! Reading what a sidecar sends, strictly.
+
+use async_nats::{HeaderMap, Message, StatusCode};
+use planck_common::PROTOCOL_VERSION;
+use serde_json::Value;
+
+/// One message to the reply subject.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Piece {
+    Progress,
+    Said(Said),
+    /// It is not as the protocol has it, and why.
+    Malformed(String),
+    /// The server knows nobody who takes the request.
+    Nobody,
+}
+
+/// An answer.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Said {
+    Ok(String),
+    Error(String),
+    Compact { summary: String, keep_from: i64 },
+    Skip,
+}
+
+/// What there may be beside `v`; exactly one of them.
+const OF_TOOLS: &[&str] = &["ok", "error", "progress"];
+const OF_COMPACTORS: &[&str] = &["compact", "skip", "error"];
+
+/// The header in which service libraries put an error.
+const ERROR_HEADER: &str = "Nats-Service-Error";
+
+pub fn read(message: &Message, compactor: bool) -> Piece {
+    if message.status == Some(StatusCode::NO_RESPONDERS) {
+        return Piece::Nobody;
+    }
+    if let Some(error) = message.headers.as_ref().and_then(|headers: &HeaderMap| headers.get(ERROR_HEADER))
+        && message.payload.is_empty()
+    {
+        return Piece::Malformed(format!(
+            "the error is in the header {ERROR_HEADER} ({error}), and the body is empty; send {{\"v\":1,\"error\":\"text\"}}"
+        ));
+    }
+    let text = String::from_utf8_lossy(&message.payload);
+    parse(&text, compactor).unwrap_or_else(|why| Piece::Malformed(format!("{why}: {}", shown(&text))))
+}
+
+fn parse(text: &str, compactor: bool) -> Result<Piece, String> {
+    let reply: Value = serde_json::from_str(text).map_err(|error| format!("the answer is not JSON ({error})"))?;
+    if reply.get("v").and_then(Value::as_u64) != Some(PROTOCOL_VERSION.into()) {
+        return Err("the answer needs \"v\":1".into());
+    }
+    let known = if compactor { OF_COMPACTORS } else { OF_TOOLS };
+    let mut present = known.iter().filter_map(|key| Some((*key, reply.get(*key)?)));
+    match (present.next(), present.next()) {
+        (Some((key, value)), None) => piece(key, value),
+        _ => Err(format!("the answer needs exactly one of {}", known.join(", "))),
+    }
+}
+
+fn piece(key: &str, value: &Value) -> Result<Piece, String> {
+    let text = || value.as_str().map(str::to_owned).ok_or_else(|| format!("`{key}` must be text"));
+    let said = match key {
+        "ok" => Said::Ok(text()?),
+        "error" => Said::Error(text()?),
+        "skip" if value == &Value::Bool(true) => Said::Skip,
+        "skip" => return Err("`skip` must be true".into()),
+        "compact" => Said::Compact {
+            summary: value.get("summary").and_then(Value::as_str).ok_or("`compact.summary` must be text")?.into(),
+            keep_from: value
+                .get("keep_from")
+                .and_then(Value::as_i64)
+                .ok_or("`compact.keep_from` must be a message id, a number")?,
+        },
+        _ => return progress(value).map(|()| Piece::Progress),
+    };
+    Ok(Piece::Said(said))
+}
+
+fn progress(value: &Value) -> Result<(), String> {
+    if !value.get("message").is_some_and(Value::is_string) {
+        return Err("`progress` needs a `message`, as in {\"progress\":{\"message\":\"text\",\"percent\":50}}".into());
+    }
+    match value.get("percent") {
+        None => Ok(()),
+        Some(percent) if percent.as_f64().is_some_and(|percent| (0.0..=100.0).contains(&percent)) => Ok(()),
+        Some(percent) => Err(format!("`progress.percent` must be a number from 0 to 100, or left out; it is {percent}")),
+    }
+}
+
+/// The beginning of a text.
+pub fn shown(text: &str) -> String {
+    const MOST: usize = 200;
+    let cut: String = text.chars().take(MOST).collect();
+    if cut.len() < text.len() { format!("{cut}…") } else { cut }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_read_strictly() {
+        let tools = [
+            (r#"{"v":1,"ok":"a"}"#, Ok(Piece::Said(Said::Ok("a".into())))),
+            (r#"{"v":1,"error":"a","new":1}"#, Ok(Piece::Said(Said::Error("a".into())))),
+            (r#"{"v":1,"progress":{"message":"m"}}"#, Ok(Piece::Progress)),
+            (r#"{"v":1,"progress":{"message":"m","percent":101}}"#, Err("percent")),
+            (r#"{"v":1,"progress":"m"}"#, Err("message")),
+            (r#"{"v":1,"ok":{"a":1}}"#, Err("must be text")),
+            (r#"{"v":1,"ok":"a","error":"b"}"#, Err("exactly one")),
+            (r#"{"v":1,"result":"a"}"#, Err("exactly one")),
+            (r#"{"ok":"a"}"#, Err("\"v\":1")),
+            ("ok", Err("not JSON")),
+        ];
+        for (text, expected) in tools {
+            match (parse(text, false), expected) {
+                (Ok(piece), Ok(expected)) => assert_eq!(piece, expected),
+                (Err(why), Err(part)) => assert!(why.contains(part), "{why}"),
+                (parsed, _) => panic!("{text}: {parsed:?}"),
+            }
+        }
+        let compact = parse(r#"{"v":1,"compact":{"summary":"s","keep_from":7}}"#, true);
+        assert_eq!(compact, Ok(Piece::Said(Said::Compact { summary: "s".into(), keep_from: 7 })));
+        assert_eq!(parse(r#"{"v":1,"skip":true}"#, true), Ok(Piece::Said(Said::Skip)));
+        assert!(parse(r#"{"v":1,"skip":false}"#, true).is_err());
+        assert!(parse(r#"{"v":1,"ok":"a"}"#, true).is_err());
+    }
+}

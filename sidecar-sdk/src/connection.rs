@@ -1,0 +1,129 @@
+//! The way to NATS.
+
+use std::{env, path::PathBuf, sync::Arc, time::Duration};
+
+use async_nats::{Client, ConnectError, ConnectErrorKind, ConnectOptions, Event, ServerAddr};
+use planck_common::subject::Prefix;
+use tokio::time::{Instant, sleep};
+
+use crate::Error;
+
+/// How long the first connection may take.
+const FIRST: Duration = Duration::from_secs(10);
+
+/// Between two tries of it.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Where NATS is and how to come in.
+#[derive(Debug, Clone, Default)]
+pub struct Connection {
+    /// One URL or several with commas between; `nats://127.0.0.1:4222` unless said.
+    pub url: Option<String>,
+    /// A credentials file.
+    pub creds: Option<PathBuf>,
+    /// A seed.
+    pub nkey: Option<String>,
+    /// Certificate authorities to trust beside the system's.
+    pub tls_ca: Option<PathBuf>,
+    /// The client's certificate and its key.
+    pub tls_certificate: Option<(PathBuf, PathBuf)>,
+    /// The words before every subject of the cluster.
+    pub prefix: Prefix,
+}
+
+impl Connection {
+    /// To one address, as a test needs it.
+    pub fn to(url: impl Into<String>) -> Self {
+        Self { url: Some(url.into()), ..Self::default() }
+    }
+
+    /// As `NATS_URL`, `NATS_CREDS`, `NATS_NKEY` and `PLANCK_NATS_SUBJECT_PREFIX` say, which a node heeds too.
+    ///
+    /// # Errors
+    /// The prefix is malformed.
+    pub fn from_environment() -> Result<Self, Error> {
+        let said = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
+        let prefix = said("PLANCK_NATS_SUBJECT_PREFIX").unwrap_or_default();
+        Ok(Self {
+            url: said("NATS_URL"),
+            creds: said("NATS_CREDS").map(PathBuf::from),
+            nkey: said("NATS_NKEY"),
+            prefix: Prefix::parse(&prefix).map_err(|error| Error::Connection(error.to_string()))?,
+            ..Self::default()
+        })
+    }
+
+    /// Connects; `on_event` is told what becomes of the connection.
+    pub(crate) async fn open(&self, name: &str, on_event: impl Fn(Event) + Send + Sync + 'static) -> Result<Client, Error> {
+        let url = self.url.as_deref().unwrap_or("nats://127.0.0.1:4222");
+        let servers: Result<Vec<ServerAddr>, _> = url.split(',').map(|url| url.trim().parse()).collect();
+        let servers =
+            servers.map_err(|error| Error::Connection(format!("cannot read NATS_URL ({error}); expected nats://host:port")))?;
+        let shown: Vec<String> = servers.iter().map(|server| format!("{}:{}", server.host(), server.port())).collect();
+        let shown = shown.join(", ");
+        let on_event = Arc::new(on_event);
+        let until = Instant::now() + FIRST;
+        loop {
+            let told = on_event.clone();
+            let options = with_user(self.options(name).await?, &servers).event_callback(move |event| {
+                told(event);
+                std::future::ready(())
+            });
+            match options.connect(servers.as_slice()).await {
+                Ok(client) => return Ok(client),
+                Err(error) if may_pass(&error) && Instant::now() + PAUSE < until => sleep(PAUSE).await,
+                Err(error) => {
+                    let text = format!(
+                        "cannot connect to NATS at {shown}: {error}; set NATS_URL, and start a server with `nats-server -js`"
+                    );
+                    return Err(Error::Connection(text));
+                }
+            }
+        }
+    }
+
+    async fn options(&self, name: &str) -> Result<ConnectOptions, Error> {
+        let mut options = ConnectOptions::new()
+            .name(name)
+            .connection_timeout(Duration::from_secs(2))
+            .ping_interval(Duration::from_secs(2))
+            .reconnect_delay_callback(reconnect_delay);
+        if let Some(ca) = &self.tls_ca {
+            options = options.add_root_certificates(ca.clone());
+        }
+        if let Some((certificate, key)) = &self.tls_certificate {
+            options = options.add_client_certificate(certificate.clone(), key.clone());
+        }
+        if let Some(nkey) = &self.nkey {
+            options = options.nkey(nkey.trim().to_owned());
+        }
+        if let Some(creds) = &self.creds {
+            let read = options.credentials_file(creds).await;
+            options =
+                read.map_err(|error| Error::Connection(format!("cannot read NATS credentials {}: {error}", creds.display())))?;
+        }
+        Ok(options)
+    }
+}
+
+/// Whether trying again may help: the server may still be starting.
+fn may_pass(error: &ConnectError) -> bool {
+    matches!(error.kind(), ConnectErrorKind::Io | ConnectErrorKind::Dns | ConnectErrorKind::TimedOut)
+}
+
+/// The client library leaves a user, or a token alone, in the URL unread.
+fn with_user(options: ConnectOptions, servers: &[ServerAddr]) -> ConnectOptions {
+    let Some((user, password)) = servers.iter().find_map(|server| Some((server.username()?, server.password()))) else {
+        return options;
+    };
+    match password {
+        Some(password) => options.user_and_password(user.to_owned(), password.to_owned()),
+        None => options.token(user.to_owned()),
+    }
+}
+
+/// Quick at first and never over 250 ms, with jitter so that many do not come back at once.
+fn reconnect_delay(attempts: usize) -> Duration {
+    let base = u64::try_from(attempts).unwrap_or(u64::MAX).saturating_sub(1).saturating_mul(20).min(250);
+    Duration::from_millis(base + fastrand::u64(0..=base / 4 + 2))
+}

@@ -1,0 +1,192 @@
+//! Where requests are answered, whatever brought them: who is running, who may, and what becomes of a call that is
+//! repeated, cancelled, late or that panics.
+
+use std::{
+    any::Any,
+    collections::{BTreeMap, HashMap},
+    future::Future,
+    panic::AssertUnwindSafe,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use futures_util::FutureExt as _;
+use planck_common::{
+    AgentId, CallId, PROTOCOL_VERSION,
+    sidecar::{CompactReply, CompactRequest, CompactSaid, IN_PROGRESS, ToolReply, ToolRequest, ToolSaid},
+};
+use serde::de::DeserializeOwned;
+use tokio::{
+    sync::{Semaphore, mpsc},
+    time::{Instant, sleep, sleep_until},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{Compactor, Context, Conversation, Sidecar, Tool, compactor, epochs::Epochs};
+
+/// What a cancelled call has to come to an end by itself.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// Calls that wait, for each that runs.
+const WAITING: usize = 16;
+
+/// The longest a call may run, whatever deadline came in.
+const LONGEST: Duration = Duration::from_hours(24);
+
+pub struct Desk {
+    tools: HashMap<String, Tool>,
+    compactors: BTreeMap<String, Box<dyn Compactor>>,
+    running: Mutex<HashMap<CallId, CancellationToken>>,
+    epochs: Mutex<Epochs>,
+    slots: Semaphore,
+    most: usize,
+}
+
+/// A call that is known to be running; dropping it makes its id free again.
+struct Ticket<'a> {
+    desk: &'a Desk,
+    call_id: CallId,
+    cancel: CancellationToken,
+}
+
+impl Desk {
+    pub fn of(sidecar: Sidecar) -> Self {
+        let at_once = sidecar.bounds.at_once.min(Semaphore::MAX_PERMITS);
+        Self {
+            tools: sidecar.tools.into_iter().map(|tool| (tool.name.clone(), tool)).collect(),
+            compactors: sidecar.compactors,
+            running: Mutex::default(),
+            epochs: Mutex::default(),
+            slots: Semaphore::new(at_once),
+            most: at_once.saturating_mul(WAITING + 1),
+        }
+    }
+
+    /// The answer is no longer wanted.
+    pub fn cancel(&self, call_id: &str) {
+        if let Some(cancel) = lock(&self.running).get(call_id) {
+            cancel.cancel();
+        }
+    }
+
+    /// None of the answers is wanted any more.
+    pub fn cancel_all(&self) {
+        lock(&self.running).values().for_each(CancellationToken::cancel);
+    }
+
+    /// Answers a tool request; progress goes to `reports` meanwhile.
+    pub async fn tool(&self, name: &str, body: &[u8], reports: mpsc::Sender<ToolSaid>) -> ToolReply {
+        let said = self.run_tool(name, body, reports).await;
+        ToolReply { v: PROTOCOL_VERSION, said: said.map_or_else(ToolSaid::Error, ToolSaid::Ok) }
+    }
+
+    async fn run_tool(&self, name: &str, body: &[u8], reports: mpsc::Sender<ToolSaid>) -> Result<String, String> {
+        let request: ToolRequest = parse(body, |request: &ToolRequest| request.v)?;
+        let tool = self.tools.get(name).ok_or_else(|| format!("there is no tool `{name}` here"))?;
+        self.admit(&request.agent_id, request.epoch)?;
+        let ticket = self.begin(&request.call_id)?;
+        let context = Context {
+            call_id: request.call_id,
+            agent_id: request.agent_id,
+            session_id: request.session_id,
+            team: Some((request.team_id, request.epoch)),
+            deadline: deadline(request.deadline_ms),
+            cancel: ticket.cancel.clone(),
+            reports,
+        };
+        let deadline = context.deadline;
+        self.perform(&ticket, deadline, || (tool.function)(context, &request.args)).await
+    }
+
+    /// Answers a compaction request.
+    pub async fn compact(&self, name: &str, body: &[u8]) -> CompactReply {
+        let said = self.run_compactor(name, body).await.unwrap_or_else(CompactSaid::Error);
+        CompactReply { v: PROTOCOL_VERSION, said }
+    }
+
+    async fn run_compactor(&self, name: &str, body: &[u8]) -> Result<CompactSaid, String> {
+        let request: CompactRequest = parse(body, |request: &CompactRequest| request.v)?;
+        let compactor = self.compactors.get(name).ok_or_else(|| format!("there is no compactor `{name}` here"))?;
+        let ticket = self.begin(&request.call_id)?;
+        let (reports, _nobody_hears_them) = mpsc::channel(1);
+        let context = Context {
+            call_id: request.call_id,
+            agent_id: request.agent_id,
+            session_id: request.session_id,
+            team: None,
+            deadline: deadline(request.deadline_ms),
+            cancel: ticket.cancel.clone(),
+            reports,
+        };
+        let deadline = context.deadline;
+        let conversation = Conversation { model: request.model, messages: request.messages, tokens: request.tokens };
+        let decision = self.perform(&ticket, deadline, || compactor.compact(context, conversation)).await;
+        Ok(compactor::said(decision))
+    }
+
+    fn admit(&self, agent: &AgentId, epoch: i64) -> Result<(), String> {
+        let seen = lock(&self.epochs).see(agent, epoch);
+        seen.map_err(|highest| format!("stale epoch {epoch}: agent {agent} has called with {highest}"))
+    }
+
+    fn begin(&self, call_id: &CallId) -> Result<Ticket<'_>, String> {
+        let mut running = lock(&self.running);
+        if running.contains_key(call_id) {
+            return Err(IN_PROGRESS.into());
+        }
+        if running.len() >= self.most {
+            return Err(format!("busy: {} calls run or wait here; try again later", running.len()));
+        }
+        let cancel = CancellationToken::new();
+        running.insert(call_id.clone(), cancel.clone());
+        Ok(Ticket { desk: self, call_id: call_id.clone(), cancel })
+    }
+
+    /// Runs the work when there is a free slot, until it ends, is cancelled or out of time.
+    async fn perform<T, R>(&self, ticket: &Ticket<'_>, deadline: Instant, work: impl FnOnce() -> R + Send) -> Result<T, String>
+    where
+        R: Future<Output = Result<T, String>> + Send,
+    {
+        let work = async {
+            let _slot = self.slots.acquire().await.map_err(|_| "this sidecar is stopping")?;
+            work().await
+        };
+        let cancelled = async {
+            ticket.cancel.cancelled().await;
+            sleep(GRACE).await;
+        };
+        tokio::select! {
+            biased;
+            ended = AssertUnwindSafe(work).catch_unwind() => ended.unwrap_or_else(|panic| Err(told(panic.as_ref()))),
+            () = cancelled => Err("cancelled: the answer was no longer wanted".into()),
+            () = sleep_until(deadline) => Err("out of time: the call's deadline has passed".into()),
+        }
+    }
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        lock(&self.desk.running).remove(&self.call_id);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn deadline(left_ms: u64) -> Instant {
+    Instant::now() + Duration::from_millis(left_ms).min(LONGEST)
+}
+
+fn parse<T: DeserializeOwned>(body: &[u8], version: impl Fn(&T) -> u32) -> Result<T, String> {
+    let request = serde_json::from_slice(body).map_err(|error| format!("malformed request: {error}"))?;
+    match version(&request) {
+        PROTOCOL_VERSION => Ok(request),
+        other => Err(format!("the request has version {other} of the protocol, this sidecar speaks {PROTOCOL_VERSION}")),
+    }
+}
+
+fn told(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    format!("the tool failed: {}", text.unwrap_or("it panicked"))
+}

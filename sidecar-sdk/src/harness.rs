@@ -1,0 +1,131 @@
+//! Calls a sidecar's tools in a test, without a node and without NATS, through the code that answers a node.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use planck_common::{
+    message::Message,
+    sidecar::{CompactSaid, ToolSaid},
+};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use crate::{Sidecar, context::REPORTS, desk::Desk};
+
+/// A sidecar on the bench.
+#[derive(Clone)]
+pub struct Harness {
+    desk: Arc<Desk>,
+    calls: Arc<AtomicU64>,
+}
+
+/// A call, before it is made.
+pub struct Call<'a> {
+    harness: &'a Harness,
+    tool: String,
+    request: Value,
+}
+
+/// What became of a call.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Answer {
+    pub said: Result<String, String>,
+    /// What was reported before, with percent.
+    pub progress: Vec<(String, Option<f64>)>,
+}
+
+impl Harness {
+    pub fn of(sidecar: Sidecar) -> Self {
+        Self { desk: Arc::new(Desk::of(sidecar)), calls: Arc::default() }
+    }
+
+    /// Calls a tool with arguments as JSON text.
+    ///
+    /// # Errors
+    /// The error the node would get.
+    pub async fn call(&self, tool: &str, args: &str) -> Result<String, String> {
+        self.request(tool, args).send().await.said
+    }
+
+    /// A call whose ids, epoch and deadline can be said.
+    pub fn request(&self, tool: &str, args: &str) -> Call<'_> {
+        let number = self.calls.fetch_add(1, Ordering::Relaxed);
+        let args = serde_json::from_str(args).unwrap_or_else(|_| Value::from(args));
+        let request = json!({
+            "v": 1, "call_id": format!("call-{number}"), "tool": tool, "args": args, "agent_id": "agent", "session_id": "session",
+            "team_id": "team", "epoch": 1, "deadline_ms": 60_000,
+        });
+        Call { harness: self, tool: tool.into(), request }
+    }
+
+    /// Sends a body as it is.
+    pub async fn send(&self, tool: &str, body: &[u8]) -> Answer {
+        let (reports, mut heard) = mpsc::channel(REPORTS);
+        let reply = self.desk.tool(tool, body, reports).await;
+        let said = match reply.said {
+            ToolSaid::Ok(text) => Ok(text),
+            ToolSaid::Error(text) | ToolSaid::Progress { message: text, .. } => Err(text),
+        };
+        let mut progress = Vec::new();
+        while let Ok(report) = heard.try_recv() {
+            if let ToolSaid::Progress { message, percent } = report {
+                progress.push((message, percent));
+            }
+        }
+        Answer { said, progress }
+    }
+
+    /// The answer to this call is no longer wanted.
+    pub fn cancel(&self, call_id: &str) {
+        self.desk.cancel(call_id);
+    }
+
+    /// Has a conversation compacted for a model with this window of tokens.
+    pub async fn compact(&self, compactor: &str, messages: &[Message], window: u64) -> CompactSaid {
+        let number = self.calls.fetch_add(1, Ordering::Relaxed);
+        let text = serde_json::to_string(messages).unwrap_or_default();
+        let request = json!({
+            "v": 1, "call_id": format!("call-{number}"), "compactor": compactor, "model": {"id": "model", "context_window": window},
+            "messages": messages, "tokens": text.len() / 4, "agent_id": "agent", "session_id": "session", "deadline_ms": 60_000,
+        });
+        self.desk.compact(compactor, request.to_string().as_bytes()).await.said
+    }
+}
+
+impl Call<'_> {
+    #[must_use]
+    pub fn call_id(self, id: &str) -> Self {
+        self.with("call_id", id.into())
+    }
+
+    #[must_use]
+    pub fn agent(self, id: &str) -> Self {
+        self.with("agent_id", id.into())
+    }
+
+    #[must_use]
+    pub fn epoch(self, epoch: i64) -> Self {
+        self.with("epoch", epoch.into())
+    }
+
+    #[must_use]
+    pub fn deadline(self, deadline: Duration) -> Self {
+        self.with("deadline_ms", u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX).into())
+    }
+
+    fn with(mut self, key: &str, value: Value) -> Self {
+        if let Some(request) = self.request.as_object_mut() {
+            request.insert(key.into(), value);
+        }
+        self
+    }
+
+    pub async fn send(self) -> Answer {
+        self.harness.send(&self.tool, self.request.to_string().as_bytes()).await
+    }
+}

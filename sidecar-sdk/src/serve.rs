@@ -1,0 +1,271 @@
+//! A sidecar at work on NATS: it takes requests, tells that it came and goes, and ends in order.
+
+use std::{future::Future, pin::pin, sync::Arc, time::Duration};
+
+use async_nats::{Client, Event, Message, Subject, Subscriber};
+use bytes::Bytes;
+use futures_util::{FutureExt as _, StreamExt as _};
+use planck_common::{
+    PROTOCOL_VERSION, SidecarId,
+    event::json,
+    sidecar::{Cancel, CompactReply, CompactSaid, Presence, PresenceKind, ToolReply, ToolSaid},
+    subject::{self, Prefix, Topic},
+};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::{Notify, mpsc},
+    time::{Instant, timeout},
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{Connection, Error, Sidecar, compactor, context::REPORTS, desk::Desk, service::Service};
+
+/// How long the server may take to confirm something.
+const CONFIRM: Duration = Duration::from_secs(5);
+
+/// A server takes so large a count of messages for none: it takes the subscription off at once, and the client still hears what is
+/// on its way. The library's own `drain` stops listening before that has come (async-nats 0.51), and a call is lost.
+const AT_ONCE: u64 = 10_000_000_000;
+
+/// What is left to calls that were cancelled because the time to drain was over.
+const LAST: Duration = Duration::from_secs(2);
+
+struct Serving {
+    client: Client,
+    name: SidecarId,
+    prefix: Prefix,
+    desk: Desk,
+    service: Service,
+    tasks: TaskTracker,
+    readers: TaskTracker,
+}
+
+/// What answers on a subject.
+enum Offer {
+    Tool(String),
+    Compactor(String),
+}
+
+/// Ready at SIGTERM or ctrl-c.
+pub async fn told_to_stop() {
+    let terminated = async {
+        match signal(SignalKind::terminate()) {
+            Ok(mut signals) => drop(signals.recv().await),
+            Err(_) => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = terminated => (),
+        _ = tokio::signal::ctrl_c() => (),
+    }
+}
+
+pub async fn serve(sidecar: Sidecar, connection: Connection, stop: impl Future<Output = ()> + Send) -> Result<(), Error> {
+    let connected = Arc::new(Notify::new());
+    let on_event = {
+        let connected = connected.clone();
+        move |event| {
+            tracing::debug!("NATS: {event}");
+            if event == Event::Connected {
+                connected.notify_one();
+            }
+        }
+    };
+    let name = sidecar.name.clone();
+    let client = connection.open(&format!("sidecar {name}"), on_event).await?;
+    let drain = sidecar.bounds.drain;
+    let service = Service::new(&name, &sidecar.version, &sidecar.description, &connection.prefix);
+    let offers = register(&sidecar, &service, &connection.prefix);
+    let (tasks, readers) = (TaskTracker::new(), TaskTracker::new());
+    let serving = Serving { client, name, prefix: connection.prefix, desk: Desk::of(sidecar), service, tasks, readers };
+    Arc::new(serving).until(stop, offers, &connected, drain).await
+}
+
+fn register(sidecar: &Sidecar, service: &Service, prefix: &Prefix) -> Vec<(usize, String, Offer)> {
+    let tools = sidecar.tools.iter().map(|tool| {
+        let subject = prefix.on(subject::tool(&sidecar.name, &tool.name));
+        (service.add(&tool.name, &subject, tool.metadata()), subject, Offer::Tool(tool.name.clone()))
+    });
+    let compactors = sidecar.compactors.iter().map(|(name, offered)| {
+        let subject = prefix.on(subject::compactor(&sidecar.name, name));
+        let endpoint = compactor::endpoint(offered.as_ref());
+        (service.add(name, &subject, endpoint), subject, Offer::Compactor(name.clone()))
+    });
+    tools.chain(compactors).collect()
+}
+
+impl Serving {
+    async fn until(
+        self: Arc<Self>,
+        stop: impl Future<Output = ()> + Send,
+        offers: Vec<(usize, String, Offer)>,
+        connected: &Notify,
+        drain: Duration,
+    ) -> Result<(), Error> {
+        let stopping = CancellationToken::new();
+        let cancels = self.subscribe(self.prefix.on(Topic::Cancel(&self.name)), None).await?;
+        let canceller = self.clone();
+        let cancelling = tokio::spawn(canceller.read_cancels(cancels));
+        for (endpoint, subject, offer) in offers {
+            let requests = self.subscribe(subject, Some(self.name.to_string())).await?;
+            let (serving, stopping) = (self.clone(), stopping.clone());
+            self.readers.spawn(serving.read_requests(requests, endpoint, Arc::new(offer), stopping));
+        }
+        let discovery = self.clone().start_discovery(stopping.clone()).await?;
+        self.confirm().await;
+        let hellos = async {
+            loop {
+                self.tell(PresenceKind::Hello).await;
+                connected.notified().await;
+            }
+        };
+        tokio::select! {
+            () = stop => (),
+            () = hellos => (),
+        }
+        self.leave(&stopping, drain).await;
+        discovery.abort();
+        cancelling.abort();
+        Ok(())
+    }
+
+    /// Takes no more calls, and finishes those that run.
+    async fn leave(&self, stopping: &CancellationToken, drain: Duration) {
+        tracing::info!("{} takes no more calls and finishes those that run", self.name);
+        stopping.cancel();
+        self.tell(PresenceKind::Bye).await;
+        self.readers.close();
+        let _not_in_time = timeout(CONFIRM, self.readers.wait()).await;
+        self.tasks.close();
+        if timeout(drain, self.tasks.wait()).await.is_err() {
+            tracing::warn!("{} calls did not end within {drain:?}; they are cancelled", self.tasks.len());
+            self.desk.cancel_all();
+            let _not_in_time = timeout(LAST, self.tasks.wait()).await;
+        }
+        self.confirm().await;
+    }
+
+    async fn subscribe(&self, subject: String, queue_group: Option<String>) -> Result<Subscriber, Error> {
+        let subscribed = match queue_group {
+            Some(group) => self.client.queue_subscribe(subject.clone(), group).await,
+            None => self.client.subscribe(subject.clone()).await,
+        };
+        subscribed.map_err(|error| Error::Connection(format!("cannot subscribe to {subject}: {error}")))
+    }
+
+    async fn start_discovery(self: Arc<Self>, stopping: CancellationToken) -> Result<tokio::task::JoinHandle<()>, Error> {
+        let mut asked = Vec::new();
+        for subject in self.service.subjects() {
+            asked.push(self.subscribe(subject, None).await?);
+        }
+        let mut asked = futures_util::stream::select_all(asked);
+        Ok(tokio::spawn(async move {
+            let answering = async {
+                while let Some(Message { subject, reply, .. }) = asked.next().await {
+                    if let (Some(reply), Some(answer)) = (reply, self.service.answer(&subject)) {
+                        self.publish(reply, answer).await;
+                    }
+                }
+            };
+            let _answered = stopping.run_until_cancelled(answering).await;
+        }))
+    }
+
+    async fn read_cancels(self: Arc<Self>, mut cancels: Subscriber) {
+        while let Some(message) = cancels.next().await {
+            match serde_json::from_slice::<Cancel>(&message.payload) {
+                Ok(cancel) => self.desk.cancel(&cancel.call_id),
+                Err(error) => tracing::debug!("a malformed cancel: {error}"),
+            }
+        }
+    }
+
+    /// Answers each request in a task of its own. Told to stop it leaves the queue group, and takes what is already on its way.
+    async fn read_requests(
+        self: Arc<Self>,
+        mut requests: Subscriber,
+        endpoint: usize,
+        offer: Arc<Offer>,
+        stopping: CancellationToken,
+    ) {
+        let take = |message| {
+            let (serving, offer) = (self.clone(), offer.clone());
+            self.tasks.spawn(async move { serving.answer(endpoint, &offer, message).await });
+        };
+        while let Some(Some(message)) = stopping.run_until_cancelled(requests.next()).await {
+            take(message);
+        }
+        let _already_gone = requests.unsubscribe_after(AT_ONCE).await;
+        self.confirm().await;
+        while let Some(Some(message)) = requests.next().now_or_never() {
+            take(message);
+        }
+    }
+
+    /// A request without a subject for the reply is nobody's.
+    async fn answer(&self, endpoint: usize, offer: &Offer, message: Message) {
+        let Some(reply) = message.reply else { return };
+        let began = Instant::now();
+        let (text, failed) = match offer {
+            Offer::Tool(name) => self.answer_tool(name, &message.payload, &reply).await,
+            Offer::Compactor(name) => self.answer_compaction(name, &message.payload).await,
+        };
+        self.publish(reply, text).await;
+        self.service.count(endpoint, began.elapsed(), failed);
+    }
+
+    async fn answer_tool(&self, name: &str, body: &[u8], reply: &Subject) -> (String, bool) {
+        let (reports, mut heard) = mpsc::channel(REPORTS);
+        let tell = async |said| self.publish(reply.clone(), json(&ToolReply { v: PROTOCOL_VERSION, said })).await;
+        let mut call = pin!(self.desk.tool(name, body, reports));
+        let answer = loop {
+            tokio::select! {
+                biased;
+                Some(said) = heard.recv() => tell(said).await,
+                answer = &mut call => break answer,
+            }
+        };
+        while let Ok(said) = heard.try_recv() {
+            tell(said).await;
+        }
+        let failed = matches!(answer.said, ToolSaid::Error(_));
+        let text = json(&answer);
+        match self.too_large(&text) {
+            Some(why) => (json(&ToolReply { v: PROTOCOL_VERSION, said: ToolSaid::Error(why) }), true),
+            None => (text, failed),
+        }
+    }
+
+    async fn answer_compaction(&self, name: &str, body: &[u8]) -> (String, bool) {
+        let answer = self.desk.compact(name, body).await;
+        let failed = matches!(answer.said, CompactSaid::Error(_));
+        let text = json(&answer);
+        match self.too_large(&text) {
+            Some(why) => (json(&CompactReply { v: PROTOCOL_VERSION, said: CompactSaid::Error(why) }), true),
+            None => (text, failed),
+        }
+    }
+
+    fn too_large(&self, text: &str) -> Option<String> {
+        let most = self.client.server_info().max_payload;
+        (text.len() > most).then(|| format!("the answer has {} bytes, and NATS carries at most {most}", text.len()))
+    }
+
+    async fn tell(&self, kind: PresenceKind) {
+        let (sidecar, instance) = (self.name.clone(), self.service.id.clone());
+        let presence = Presence { v: PROTOCOL_VERSION, r#type: kind, sidecar, instance };
+        self.publish(self.prefix.on(Topic::Sidecar(&self.name)).into(), json(&presence)).await;
+    }
+
+    async fn publish(&self, subject: Subject, text: String) {
+        if let Err(error) = self.client.publish(subject, Bytes::from(text)).await {
+            tracing::warn!("cannot publish: {error}");
+        }
+    }
+
+    /// Waits until the server has taken all that was sent, and all it had sent before is here. A round trip shows it: that nobody
+    /// answers is the server's answer. The library's own flush does not wait for the server.
+    async fn confirm(&self) {
+        let _not_in_time = timeout(CONFIRM, self.client.request(self.client.new_inbox(), Bytes::new())).await;
+    }
+}

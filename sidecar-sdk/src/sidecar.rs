@@ -1,0 +1,142 @@
+//! A sidecar: its name, what it offers, and within which bounds it works.
+
+use std::{collections::BTreeMap, future::Future, time::Duration};
+
+use planck_common::{
+    SidecarId,
+    id::{MalformedId, is_id},
+};
+
+use crate::{Compactor, Connection, Tool, serve};
+
+/// Why a sidecar cannot be, or cannot serve.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Name(#[from] MalformedId),
+    #[error("malformed {kind} name `{name}`: expected 1 to 64 of A-Z a-z 0-9 _ -")]
+    OfferName { kind: &'static str, name: String },
+    #[error("malformed version `{0}`: expected three numbers as in 1.0.0")]
+    Version(String),
+    #[error("two {kind}s are called `{name}`")]
+    Twice { kind: &'static str, name: String },
+    #[error("nothing to offer: add a tool or a compactor")]
+    Nothing,
+    /// The connection's settings, or the way to the server.
+    #[error("{0}")]
+    Connection(String),
+}
+
+/// What a program offers to agents. Everything has a bound.
+pub struct Sidecar {
+    pub(crate) name: SidecarId,
+    pub(crate) version: String,
+    pub(crate) description: String,
+    pub(crate) tools: Vec<Tool>,
+    pub(crate) compactors: BTreeMap<String, Box<dyn Compactor>>,
+    pub(crate) bounds: Bounds,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    pub at_once: usize,
+    pub drain: Duration,
+}
+
+impl Sidecar {
+    /// A sidecar without tools. All instances of one sidecar have the same name, and share its calls.
+    ///
+    /// # Errors
+    /// The name is not 1 to 64 of `A-Z a-z 0-9 _ -`, or the version not three numbers.
+    pub fn new(name: &str, version: &str) -> Result<Self, Error> {
+        let numbers = version.split('.').filter(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()));
+        if numbers.count() != 3 || version.split('.').count() != 3 {
+            return Err(Error::Version(version.into()));
+        }
+        Ok(Self {
+            name: SidecarId::parse(name)?,
+            version: version.into(),
+            description: String::new(),
+            tools: Vec::new(),
+            compactors: BTreeMap::new(),
+            bounds: Bounds { at_once: 64, drain: Duration::from_secs(25) },
+        })
+    }
+
+    /// What `nats service info` shows.
+    #[must_use]
+    pub fn description(mut self, text: impl Into<String>) -> Self {
+        self.description = text.into();
+        self
+    }
+
+    /// Offers a tool.
+    #[must_use]
+    pub fn tool(mut self, tool: Tool) -> Self {
+        self.tools.push(tool);
+        self
+    }
+
+    /// Offers a compactor; an agent names it as `<sidecar>.<name>`.
+    #[must_use]
+    pub fn compactor(mut self, name: impl Into<String>, compactor: impl Compactor + 'static) -> Self {
+        self.compactors.insert(name.into(), Box::new(compactor));
+        self
+    }
+
+    /// How many calls run at once (64 unless said). Of the others sixteen times as many wait; what comes on top is refused.
+    #[must_use]
+    pub const fn at_once(mut self, calls: usize) -> Self {
+        self.bounds.at_once = if calls == 0 { 1 } else { calls };
+        self
+    }
+
+    /// How long running calls may take to end when the sidecar is told to stop; 25 s unless said.
+    #[must_use]
+    pub const fn drain_timeout(mut self, timeout: Duration) -> Self {
+        self.bounds.drain = timeout;
+        self
+    }
+
+    /// Connects as the environment says and serves until SIGTERM or ctrl-c; see [`Connection::from_environment`]. A second
+    /// signal ends it at once.
+    ///
+    /// # Errors
+    /// No server answers, it refuses this user, or the sidecar has nothing to offer.
+    pub async fn run(self) -> Result<(), Error> {
+        let told_twice = async {
+            serve::told_to_stop().await;
+            serve::told_to_stop().await;
+        };
+        tokio::select! {
+            done = self.run_until(Connection::from_environment()?, serve::told_to_stop()) => done,
+            () = told_twice => Ok(()),
+        }
+    }
+
+    /// Serves until `stop` is ready, then takes no more calls and finishes those that run.
+    ///
+    /// # Errors
+    /// As of [`Self::run`].
+    pub async fn run_until(self, connection: Connection, stop: impl Future<Output = ()> + Send) -> Result<(), Error> {
+        self.check()?;
+        serve::serve(self, connection, stop).await
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        if self.tools.is_empty() && self.compactors.is_empty() {
+            return Err(Error::Nothing);
+        }
+        let tools = self.tools.iter().map(|tool| ("tool", tool.name.as_str()));
+        let mut seen = BTreeMap::new();
+        for (kind, name) in tools.chain(self.compactors.keys().map(|name| ("compactor", name.as_str()))) {
+            if !is_id(name) {
+                return Err(Error::OfferName { kind, name: name.into() });
+            }
+            if seen.insert((kind, name), ()).is_some() {
+                return Err(Error::Twice { kind, name: name.into() });
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,92 @@
+//! A tool: an async function, with what the model and the node are told about it.
+
+use std::{collections::HashMap, fmt::Display, future::Future, time::Duration};
+
+use futures_util::future::{BoxFuture, FutureExt as _};
+use planck_common::{
+    event::Effect,
+    sidecar::{TOOL_TIMEOUT_MS, metadata},
+};
+use schemars::{JsonSchema, generate::SchemaSettings};
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+
+use crate::Context;
+
+/// A function that answers with ok text or error text.
+pub(crate) type Function = Box<dyn Fn(Context, &RawValue) -> BoxFuture<'static, Result<String, String>> + Send + Sync>;
+
+/// One tool of a sidecar. It counts as mutating unless it is said to be [`pure`](Self::pure) or
+/// [`idempotent`](Self::idempotent): a node never sends a mutating call twice.
+pub struct Tool {
+    pub(crate) name: String,
+    description: String,
+    parameters: String,
+    effect: Effect,
+    timeout: Duration,
+    pub(crate) function: Function,
+}
+
+impl Tool {
+    /// A tool from a function of its arguments, whose JSON Schema is derived from their type. What it returns is shown to the
+    /// model, an error as well. Arguments that do not fit the type never reach the function.
+    pub fn new<A, T, E, F, R>(name: impl Into<String>, description: impl Into<String>, function: F) -> Self
+    where
+        A: DeserializeOwned + JsonSchema + Send + 'static,
+        T: Into<String>,
+        E: Display,
+        F: Fn(Context, A) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<T, E>> + Send + 'static,
+    {
+        let schema = SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<A>();
+        let function = move |context: Context, args: &RawValue| match serde_json::from_str::<A>(args.get()) {
+            Ok(args) => function(context, args).map(|said| said.map(Into::into).map_err(|error| format!("{error:#}"))).boxed(),
+            Err(error) => futures_util::future::ready(Err(format!("the arguments do not fit: {error}"))).boxed(),
+        };
+        Self {
+            name: name.into(),
+            description: description.into(),
+            parameters: serde_json::to_string(&schema).unwrap_or_else(|_| r#"{"type":"object"}"#.into()),
+            effect: Effect::Mutating,
+            timeout: Duration::from_millis(TOOL_TIMEOUT_MS),
+            function: Box::new(function),
+        }
+    }
+
+    /// It changes nothing.
+    #[must_use]
+    pub const fn pure(self) -> Self {
+        self.effect(Effect::Pure)
+    }
+
+    /// Run again under the same call id it changes nothing more.
+    #[must_use]
+    pub const fn idempotent(self) -> Self {
+        self.effect(Effect::Idempotent)
+    }
+
+    /// What running it again would do.
+    #[must_use]
+    pub const fn effect(mut self, effect: Effect) -> Self {
+        self.effect = effect;
+        self
+    }
+
+    /// How long it may be silent; 5 minutes unless said. Every progress report renews it.
+    #[must_use]
+    pub const fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    pub(crate) fn metadata(&self) -> HashMap<String, String> {
+        let pairs = [
+            (metadata::KIND, metadata::TOOL.to_owned()),
+            (metadata::DESCRIPTION, self.description.clone()),
+            (metadata::PARAMETERS, self.parameters.clone()),
+            (metadata::EFFECT, self.effect.name().to_owned()),
+            (metadata::TIMEOUT_MS, self.timeout.as_millis().to_string()),
+        ];
+        pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+    }
+}

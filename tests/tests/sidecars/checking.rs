@@ -1,0 +1,34 @@
+//! Running the checker on a program.
+
+use std::time::Duration;
+
+use planck_common::SidecarId;
+use planck_sidecar::{
+    Connection,
+    conform::{self, Error, Finding, Plan, Verdict},
+};
+
+/// What a test wants checked: a program as the checker starts it, without options.
+pub fn plan(url: &str, name: &str, command: &[&str]) -> Plan {
+    Plan {
+        name: SidecarId::parse(name).unwrap(),
+        connection: Connection::to(url),
+        args: Vec::new(),
+        slow: None,
+        large: None,
+        command: command.iter().map(|word| (*word).to_owned()).collect(),
+        // A machine shared with many is slow at times.
+        patience: Duration::from_secs(6),
+        only: Vec::new(),
+    }
+}
+
+pub async fn check(plan: Plan) -> Result<Vec<Finding>, Error> {
+    conform::run(plan, |finding| println!("{finding:?}")).await
+}
+
+/// Those with this verdict, as text.
+pub fn with(findings: &[Finding], verdict: Verdict) -> Vec<String> {
+    let fit = findings.iter().filter(|finding| finding.verdict == verdict);
+    fit.map(|finding| format!("{} {}: {}", finding.case, finding.on, finding.why)).collect()
+}
