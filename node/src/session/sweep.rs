@@ -49,8 +49,9 @@ impl Node {
         }
         let alive = self.liveness().alive();
         let somebody_left = self.chores().somebody_left(&alive);
-        let strays = self.store().sweep(&alive).await?;
+        let mut strays = self.store().sweep(&alive).await?;
         self.wake_own(&strays).await;
+        strays.retain(|stray| stray.node.as_ref().is_none_or(|node| !alive.contains(node)));
         let held = if self.host().take_may_miss_agents() { self.store().held(self.id()).await? } else { Vec::new() };
         let lost = held.into_iter().filter(|held| !self.host().has(&held.agent));
         let mut sessions: BTreeMap<SessionId, Vec<Stray>> = BTreeMap::new();
