@@ -12,7 +12,6 @@ use planck_common::{
 };
 
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use super::{host::Hosting, queues::Queues};
 use crate::{
@@ -42,8 +41,6 @@ pub struct Parts {
     pub running: AtomicUsize,
     /// Asked before anything new is begun.
     pub permit: Permit,
-    /// Cancelled when agents are to be handed over: no model is called any more.
-    pub draining: CancellationToken,
 }
 
 /// Who an agent is, for its tools.
