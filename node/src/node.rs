@@ -141,7 +141,6 @@ impl Node {
                 park_after: settings.park_after,
                 running: AtomicUsize::new(0),
                 permit: belonging.permit.clone(),
-                draining: CancellationToken::new(),
                 bus: Arc::clone(&bus),
                 store,
                 models,
@@ -192,7 +191,7 @@ impl Node {
     }
 
     pub(crate) fn draining(&self) -> &CancellationToken {
-        &self.parts.draining
+        self.parts.permit.draining()
     }
 
     pub fn host(&self) -> &Host {

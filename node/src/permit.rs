@@ -10,6 +10,7 @@ use std::{
 
 use nix::time::{ClockId, clock_gettime};
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 
 /// A cheap handle. The permit ends by itself at a time that whoever gives it moves on: a node that was stopped and goes on
 /// finds it ended before anything else, and so does one whose giver hangs.
@@ -21,6 +22,8 @@ struct Inner {
     /// In milliseconds of the clock that goes on while the machine sleeps.
     until: AtomicU64,
     given: Notify,
+    /// Cancelled when agents are to be handed over: no model is called any more.
+    draining: CancellationToken,
 }
 
 impl Permit {
@@ -35,7 +38,7 @@ impl Permit {
     }
 
     fn until(until: u64) -> Self {
-        Self(Arc::new(Inner { until: AtomicU64::new(until), given: Notify::new() }))
+        Self(Arc::new(Inner { until: AtomicU64::new(until), given: Notify::new(), draining: CancellationToken::new() }))
     }
 
     /// Gives it until a time, or takes it back when that is over.
@@ -49,6 +52,11 @@ impl Permit {
 
     pub fn take_back(&self) {
         self.0.until.store(0, Ordering::SeqCst);
+    }
+
+    /// Cancelled when agents are to be handed over: no model is called any more.
+    pub fn draining(&self) -> &CancellationToken {
+        &self.0.draining
     }
 
     pub fn is_given(&self) -> bool {

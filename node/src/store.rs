@@ -121,7 +121,8 @@ pub trait SessionStore: Send + Sync {
     /// Workers that are stopped and of whose end the lead's log does not tell; those whose birth was rewound are left out.
     async fn untold_exits(&self, session: &SessionId) -> Result<Vec<WorkerExit>, StoreError>;
 
-    /// Leases of nodes that are not among `alive`, and unread inputs of agents nobody holds.
+    /// Leases of nodes that are not among `alive`, and agents with unread inputs that nobody holds, or one of `alive`: word of
+    /// the input may not have reached it.
     async fn sweep(&self, alive: &[NodeId]) -> Result<Vec<Stray>, StoreError>;
     /// Leases a node holds.
     async fn held(&self, node: &NodeId) -> Result<Vec<Stray>, StoreError>;

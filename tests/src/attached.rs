@@ -24,6 +24,12 @@ impl Attached {
         Ok(events.into_iter().filter(|event| event.seq.is_some()).collect())
     }
 
+    /// Waits until it has told of something: it listens.
+    pub async fn begun(&self) -> Result<()> {
+        let told = async || self.durable().ok().filter(|told| !told.is_empty()).map(drop);
+        eventually("the attached client tells of the log", told).await
+    }
+
     /// Waits until it has told of the log's whole length, and gives what it told.
     pub async fn caught_up(&self, head: i64) -> Result<Vec<Envelope>> {
         eventually("the attached client has the whole log", async || {

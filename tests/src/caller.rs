@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use async_nats::Client;
+use async_nats::{Client, ServerAddr};
 use bytes::Bytes;
 use planck_common::{
     command::{Accepted, AgentInfo, AgentVerb, Events, Messages, SessionInfo, SessionVerb, SessionsVerb, Snapshot, Started},
@@ -25,9 +25,10 @@ pub struct Caller {
 }
 
 impl Caller {
-    pub async fn connect(url: &str) -> Result<Self> {
+    pub async fn connect(urls: &str) -> Result<Self> {
+        let servers = urls.split(',').map(str::parse).collect::<Result<Vec<ServerAddr>, _>>()?;
         let options = async_nats::ConnectOptions::new().request_timeout(Some(PATIENCE)).ping_interval(Duration::from_secs(1));
-        Ok(Self { nats: options.connect(url).await? })
+        Ok(Self { nats: options.connect(servers).await? })
     }
 
     /// The bytes that answer a request, whatever they are.

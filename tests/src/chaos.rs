@@ -7,6 +7,7 @@ pub mod figures;
 mod judge;
 mod load;
 mod stage;
+pub mod team;
 mod timeline;
 
 use std::time::Duration;
@@ -31,22 +32,61 @@ pub struct Plan {
     pub faults: Vec<(Kind, u32)>,
     /// Of undisturbed work between faults.
     pub calm: Duration,
+    /// Of nats-server: one, or a cluster of three.
+    pub servers: Servers,
+    /// Teams that are made, and whose lead's node is killed, one after the other.
+    pub teams: u32,
+    /// Of each such team.
+    pub workers: usize,
 }
 
-/// Carries the plan out. Fails with what does not hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Servers {
+    One,
+    Three,
+}
+
+impl Plan {
+    /// Three nodes and three sessions at work, and no fault.
+    pub fn calm(seed: u64, backend: Backend) -> Self {
+        Self {
+            seed,
+            backend,
+            nodes: 3,
+            sessions: 3,
+            faults: Vec::new(),
+            calm: Duration::from_millis(300),
+            servers: Servers::One,
+            teams: 0,
+            workers: 6,
+        }
+    }
+}
+
+/// Carries the plan's teams out. Fails with what does not hold.
+pub async fn run_teams(plan: &Plan) -> Result<Vec<team::Round>> {
+    let mut stage = Stage::set(plan, |_| team::script(plan.workers)).await?;
+    let rounds = team::run(plan, &mut stage).await?;
+    stage.strike().await?;
+    Ok(rounds)
+}
+
+/// Carries the plan's faults out. Fails with what does not hold.
 pub async fn run(plan: &Plan) -> Result<Figures> {
-    let mut stage = Stage::set(plan).await?;
+    let mut stage = Stage::set(plan, load::script).await?;
     let load = Load::start(&stage, plan.sessions).await?;
-    let readers = judge::Readers::start(&stage, &load)?;
+    let readers = judge::Readers::start(&stage, &load).await?;
     let mut failovers = Vec::new();
+    let mut disturbed = 0;
     for fault in faults::of(plan) {
         tokio::time::sleep(plan.calm).await;
         let done = faults::inflict(&fault, &mut stage, &load).await;
+        disturbed += u32::from(fault.kind.is_of_nats());
         failovers.extend(done.with_context(|| format!("seed {}, {fault:?}", plan.seed))?);
     }
     tokio::time::sleep(plan.calm).await;
     let asked = load.finish().await?;
     let found = judge::judge(&stage, readers, &asked).await?;
     stage.strike().await?;
-    Ok(Figures::new(failovers, found))
+    Ok(Figures { failovers, disturbed, found })
 }

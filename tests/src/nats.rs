@@ -60,6 +60,11 @@ impl NatsServer {
         Ok(server)
     }
 
+    /// As its cluster knows it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     pub fn url(&self) -> String {
         format!("nats://127.0.0.1:{}", self.port)
     }

@@ -70,7 +70,8 @@ fn built(build: Build) -> Result<PathBuf> {
         bail!("no `{name}` beside {}: run `{remedy}` first", test.display());
     };
     let built = planck.metadata()?.modified()?;
-    let sources = fs::read_to_string(planck.with_extension("d"))?;
+    // `cargo test` writes no such list, and builds the binary itself.
+    let sources = fs::read_to_string(planck.with_extension("d")).unwrap_or_default();
     let newer = |path: &&str| fs::metadata(path).and_then(|file| file.modified()).is_ok_and(|changed| changed > built);
     if let Some(source) = sources.split_whitespace().skip(1).find(newer) {
         bail!("{} is older than {source}; run `{remedy}` first", planck.display());
@@ -97,9 +98,21 @@ pub fn build_in(build: Build, folder: &Path) -> Result<Command> {
 
 /// Whether a process of this machine has these words on its command line, whatever it sees of its own id.
 pub fn runs(words: &str) -> bool {
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let mut lines = processes.filter_map(|process| fs::read(process.path().join("cmdline")).ok());
-    lines.any(|line| String::from_utf8_lossy(&line).replace('\0', " ").contains(words))
+    has(words, &["cmdline"]).next().is_some()
+}
+
+/// How many processes of this machine have these words on their command line or in their environment.
+pub fn count(words: &str) -> usize {
+    has(words, &["cmdline", "environ"]).count()
+}
+
+fn has(words: &str, files: &[&str]) -> impl Iterator<Item = PathBuf> {
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten().map(|process| process.path());
+    let says = move |process: &PathBuf, file: &str| {
+        let text = fs::read(process.join(file)).unwrap_or_default();
+        String::from_utf8_lossy(&text).replace('\0', " ").contains(words)
+    };
+    processes.filter(move |process| files.iter().any(|file| says(process, file)))
 }
 
 impl Node {

@@ -13,6 +13,7 @@ use anyhow::{Context as _, Result};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, PgConnection, postgres::PgConnectOptions};
 use tokio::sync::OnceCell;
 
+pub use server::Paused;
 use server::Server;
 
 static SERVER: OnceCell<Server> = OnceCell::const_new();
@@ -22,18 +23,30 @@ static NUMBER: AtomicU32 = AtomicU32::new(0);
 pub struct Database {
     server: Arc<PgConnectOptions>,
     name: String,
+    /// The server, where it is no other test's.
+    own: Option<Server>,
 }
 
 impl Database {
     /// A fresh database. Says what to do when no Postgres is to be had.
     pub async fn create() -> Result<Self> {
-        let server = Arc::new(options().await?);
+        Self::create_on(options().await?, None).await
+    }
+
+    /// In a server that no other test uses, so that it can be taken away.
+    pub async fn create_alone() -> Result<Self> {
+        let own = Server::start().await?;
+        Self::create_on(own.options(), Some(own)).await
+    }
+
+    async fn create_on(server: PgConnectOptions, own: Option<Server>) -> Result<Self> {
+        let server = Arc::new(server);
         let name = format!("planck_test_{}_{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
         let mut admin = PgConnection::connect_with(&server).await.context("cannot connect to the test server")?;
         let create = AssertSqlSafe(format!("CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8'"));
         admin.execute(create).await.with_context(|| format!("cannot create database {name}"))?;
         admin.close().await?;
-        Ok(Self { server, name })
+        Ok(Self { server, name, own })
     }
 
     /// The database as a node's configuration names it.
@@ -41,6 +54,11 @@ impl Database {
         let mut url = self.server.to_url_lossy();
         url.set_path(&self.name);
         url.into()
+    }
+
+    /// Freezes the server, which must be its own, until what is given is dropped.
+    pub fn pause(&self) -> Result<Paused> {
+        self.own.as_ref().context("the server is others' too")?.pause()
     }
 
     /// Ends every connection to this database.

@@ -14,9 +14,10 @@ use tokio::process::Command;
 
 use crate::{
     caller::Caller,
-    nats::NatsServer,
+    eventually::{PATIENCE, within},
+    nats::{NatsCluster, NatsServer},
     node::{Build, Node, build_in},
-    postgres::Database,
+    postgres::{Database, Paused},
     recorder::Recorder,
 };
 
@@ -32,6 +33,8 @@ pub struct World {
     pub caller: Caller,
     pub model: Server,
     pub nats: NatsServer,
+    /// The other servers of its cluster.
+    pub mates: Vec<NatsServer>,
     database: Option<Database>,
     folder: TempDir,
     nodes: AtomicU32,
@@ -44,16 +47,45 @@ impl World {
 
     /// On a server with settings of its own.
     pub async fn start_on(nats: NatsServer, backend: Backend, script: Script) -> Result<Self> {
-        let folder = TempDir::new()?;
-        std::fs::create_dir(folder.path().join("work"))?;
+        let url = nats.url();
+        Self::start_at(&url, nats, Vec::new(), backend, script).await
+    }
+
+    /// On a cluster of servers, each of which has all that JetStream keeps.
+    pub async fn start_over(cluster: NatsCluster, backend: Backend, script: Script) -> Result<Self> {
+        let url = cluster.url();
+        let mut servers = cluster.servers.into_iter();
+        let first = servers.next().context("a cluster has servers")?;
+        Self::start_at(&url, first, servers.collect(), backend, script).await
+    }
+
+    async fn start_at(url: &str, nats: NatsServer, mates: Vec<NatsServer>, backend: Backend, script: Script) -> Result<Self> {
         let database = match backend {
             Backend::Sqlite => None,
             Backend::Postgres => Some(Database::create().await?),
         };
+        Self::start_with(url, (nats, mates), database, script).await
+    }
+
+    /// With a Postgres server that can be taken away.
+    pub async fn start_alone(script: Script) -> Result<Self> {
+        let nats = NatsServer::start()?;
+        Self::start_with(&nats.url(), (nats, Vec::new()), Some(Database::create_alone().await?), script).await
+    }
+
+    async fn start_with(
+        url: &str,
+        (nats, mates): (NatsServer, Vec<NatsServer>),
+        database: Option<Database>,
+        script: Script,
+    ) -> Result<Self> {
+        let folder = TempDir::new()?;
+        std::fs::create_dir(folder.path().join("work"))?;
         Ok(Self {
-            caller: Caller::connect(&nats.url()).await?,
+            caller: Caller::connect(url).await?,
             model: Server::start(script.without_auth()).await?,
             nats,
+            mates,
             database,
             folder,
             nodes: AtomicU32::new(0),
@@ -78,6 +110,36 @@ impl World {
         }
     }
 
+    /// Of all servers.
+    fn nats_url(&self) -> String {
+        std::iter::once(&self.nats).chain(&self.mates).map(NatsServer::url).collect::<Vec<_>>().join(",")
+    }
+
+    /// The name of the server that leads the registry, once there is one.
+    pub async fn registry_leader(&self) -> Result<String> {
+        let jetstream = async_nats::jetstream::new(self.caller.nats.clone());
+        within(PATIENCE, "the registry has a leader", async || {
+            jetstream.get_stream("KV_planck_registry").await.ok()?.cached_info().cluster.clone()?.leader
+        })
+        .await
+    }
+
+    /// Waits until every server has the whole registry.
+    pub async fn registry_is_whole(&self) -> Result<()> {
+        let jetstream = async_nats::jetstream::new(self.caller.nats.clone());
+        within(PATIENCE, "all servers have the registry", async || {
+            let info = jetstream.get_stream("KV_planck_registry").await.ok()?.cached_info().cluster.clone()?;
+            (info.leader.is_some() && info.replicas.iter().all(|replica| replica.current)).then_some(())
+        })
+        .await
+    }
+
+    /// One of the NATS servers.
+    pub fn server(&mut self, name: &str) -> Result<&mut NatsServer> {
+        let mut servers = std::iter::once(&mut self.nats).chain(&mut self.mates);
+        servers.find(|server| server.name() == name).with_context(|| format!("no server {name}"))
+    }
+
     /// A `planck` command in this world.
     pub fn planck(&self) -> Result<Command> {
         self.command(Build::This)
@@ -85,7 +147,10 @@ impl World {
 
     fn command(&self, build: Build) -> Result<Command> {
         let mut command = build_in(build, self.folder.path())?;
-        command.env("NATS_URL", self.nats.url()).env("PLANCK_STORE_URL", self.store_url());
+        command.env("NATS_URL", self.nats_url()).env("PLANCK_STORE_URL", self.store_url());
+        if !self.mates.is_empty() {
+            command.env("PLANCK_NATS_REPLICAS", "3");
+        }
         command.env("PLANCK_MODELS_DEFAULT", "scripted:test");
         command.env("PLANCK_PROVIDERS_SCRIPTED_BASE_URL", self.model.openai_url());
         Ok(command)
@@ -121,6 +186,11 @@ impl World {
     pub async fn sql(&self, statement: &'static str) -> Result<u64> {
         let database = self.database.as_ref().context("the store is no database")?;
         Ok(database.connect().await?.execute(statement).await?.rows_affected())
+    }
+
+    /// Freezes the Postgres server, which must be the world's own, until what is given is dropped.
+    pub fn pause_database(&self) -> Result<Paused> {
+        self.database.as_ref().context("the store is no database")?.pause()
     }
 
     /// Has the database end every connection; on SQLite there is none to end.

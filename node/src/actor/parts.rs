@@ -13,7 +13,6 @@ use planck_common::{
 };
 
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use super::{host::Hosting, queues::Queues};
 use crate::{
@@ -44,8 +43,6 @@ pub struct Parts {
     pub running: AtomicUsize,
     /// Asked before anything new is begun.
     pub permit: Permit,
-    /// Cancelled when agents are to be handed over: no model is called any more.
-    pub draining: CancellationToken,
 }
 
 /// Who an agent is, for its tools.

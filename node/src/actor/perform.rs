@@ -144,7 +144,7 @@ impl Actor {
     fn start(&self) -> Start {
         Start {
             permit: self.parts.permit.clone(),
-            draining: self.parts.draining.clone(),
+            draining: self.parts.permit.draining().clone(),
             tools_from: self.identity.tools_from,
             binding: self.work.binding(),
         }

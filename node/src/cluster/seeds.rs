@@ -2,7 +2,7 @@
 
 use super::simulation::{Flaws, run, run_all};
 
-const SEEDS: u64 = 300;
+const SEEDS: u64 = 3_000;
 /// Each planted fault is found among so many seeds.
 const SEARCHED: u64 = 400;
 

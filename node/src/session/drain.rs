@@ -4,15 +4,11 @@
 use std::time::Duration;
 
 use futures_util::future;
-use planck_common::{
-    AgentId,
-    decision::{Decided, DecisionKind},
-    reply::Refusal,
-};
+use planck_common::decision::{Decided, DecisionKind};
 use tokio::time::{Instant, sleep};
 
 use super::{close::AT_ONCE, start::claim_of};
-use crate::{actor::Hosting, node::Node};
+use crate::{node::Node, store::AgentRecord};
 
 /// Between two looks at who can go.
 const LOOK: Duration = Duration::from_millis(50);
@@ -24,67 +20,75 @@ enum Haste {
     Now,
 }
 
+/// What became of one try.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sent {
+    Gone,
+    /// No node fits it.
+    Stays,
+    NotYet,
+}
+
 impl Node {
     /// Returns when all have gone that another node takes. The leases of the others stay in this node's name: whoever finds it
     /// gone takes them up.
     pub(crate) async fn drain(&self, patience: Duration) {
         self.draining().cancel();
         let until = Instant::now() + patience;
-        let mut haste = Haste::WhenItMay;
+        let mut staying = self.travellers().await;
         loop {
-            let agents = self.host().agents(None);
+            let haste = if Instant::now() < until { Haste::WhenItMay } else { Haste::Now };
             let mut left = Vec::new();
-            for some in agents.chunks(AT_ONCE) {
-                let gone = future::join_all(some.iter().map(|agent| self.send_off(agent, haste))).await;
-                left.extend(gone.into_iter().filter(|stays| *stays));
+            for some in staying.chunks(AT_ONCE) {
+                let sent = future::join_all(some.iter().map(|traveller| self.send_off(traveller, haste))).await;
+                left.extend(
+                    some.iter().zip(sent).filter(|(_, sent)| *sent == Sent::NotYet).map(|(traveller, _)| traveller.clone()),
+                );
             }
             if left.is_empty() || haste == Haste::Now {
                 return;
             }
-            if Instant::now() >= until {
-                haste = Haste::Now;
-            } else {
-                sleep(LOOK).await;
-            }
+            staying = left;
+            sleep(LOOK).await;
         }
     }
 
-    /// Whether the agent is to be tried again.
-    async fn send_off(&self, agent: &AgentId, haste: Haste) -> bool {
-        if haste == Haste::WhenItMay && !self.host().may_move(agent).await.unwrap_or(true) {
-            return true;
-        }
-        let Some(hosting) = self.host().hosting(agent) else { return false };
-        match self.move_away(hosting).await {
-            Ok(moved) => !moved,
-            Err(refusal) => {
-                tracing::debug!(%agent, %refusal, "the agent cannot go yet");
-                true
+    async fn travellers(&self) -> Vec<AgentRecord> {
+        let mut travellers = Vec::new();
+        for agent in self.host().agents(None) {
+            match self.find_agent(&agent).await {
+                Ok(record) => travellers.push(record),
+                Err(refusal) => tracing::debug!(%agent, %refusal, "the agent stays until this node has left"),
             }
         }
+        travellers
     }
 
-    /// Whether there is a node for it: where there is none, there is nothing to wait for.
-    async fn move_away(&self, hosting: Hosting) -> Result<bool, Refusal> {
-        let record = self.find_agent(&hosting.agent).await?;
-        let Some(home) = self.peer_of(&hosting.session.workspace, &record.spec) else { return Ok(true) };
-        self.host().drop_agents(std::slice::from_ref(&hosting.agent)).await;
-        let request = claim_of(&hosting.session, &record, None);
+    /// Where there is no node for it, there is nothing to wait for.
+    async fn send_off(&self, agent: &AgentRecord, haste: Haste) -> Sent {
+        let Some(hosting) = self.host().hosting(&agent.id) else { return Sent::Gone };
+        let Some(home) = self.peer_of(&hosting.session.workspace, &agent.spec) else { return Sent::Stays };
+        if haste == Haste::WhenItMay && !self.host().may_move(&agent.id).await.unwrap_or(true) {
+            return Sent::NotYet;
+        }
+        self.host().drop_agents(std::slice::from_ref(&agent.id)).await;
+        let request = claim_of(&hosting.session, &AgentRecord { epoch: hosting.epoch, ..agent.clone() }, None);
         match self.host_at(&home, &request).await {
             Ok(hosted) => {
                 let data = Decided {
                     node: Some(hosted.node_id),
-                    agent: Some(record.id),
-                    session: Some(record.session),
+                    agent: Some(agent.id.clone()),
+                    session: Some(agent.session.clone()),
                     ..Decided::because("its node is drained")
                 };
                 self.decided(DecisionKind::Drain, data);
-                Ok(true)
+                Sent::Gone
             }
             // Unless it is there in spite of that, which the store knows, it goes on here until another try.
             Err(refusal) => {
+                tracing::debug!(agent = %agent.id, %home, %refusal, "the agent cannot go yet");
                 self.host().start(hosting);
-                Err(refusal)
+                Sent::NotYet
             }
         }
     }

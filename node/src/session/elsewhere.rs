@@ -41,7 +41,7 @@ impl Node {
     }
 
     /// The other node that does what only a session's host can do: the living one that holds its lead, or, where nobody
-    /// does and this node does not see the workspace, one that could. `None`: this one.
+    /// does and the lead does not fit here, one that it fits. `None`: this one.
     pub(crate) async fn host_of(&self, session: &SessionRecord) -> Result<Option<NodeId>, Refusal> {
         if let Some(owner) = &session.owner {
             if owner == self.id() {
@@ -51,8 +51,11 @@ impl Node {
                 return Ok(Some(owner.clone()));
             }
         }
-        if self.sees(session) || self.settings().alone {
+        if self.settings().alone {
             return Ok(None);
+        }
+        if self.sees(session) {
+            return self.better_home(session).await;
         }
         self.peer_for(&session.spec.workspace).map(Some)
     }

@@ -14,7 +14,7 @@ use serde_json::Map;
 use crate::{
     cluster::placement::{self, Candidate, NoPlace, Wanted},
     node::Node,
-    store::NewAgent,
+    store::{NewAgent, SessionRecord},
 };
 
 /// Nodes that are tried before a spawn is given up.
@@ -134,6 +134,16 @@ impl Node {
         let peers = self.peers();
         let chosen = placement::choose(&peers, &wanted(workspace, spec), |below| fastrand::usize(..below));
         chosen.ok().map(|candidate| candidate.id.clone())
+    }
+
+    /// A peer that a session's lead fits, where it does not fit here.
+    pub(super) async fn better_home(&self, session: &SessionRecord) -> Result<Option<NodeId>, Refusal> {
+        let lead = self.find_lead(session).await?;
+        let here = [self.as_candidate()];
+        match placement::choose(&here, &wanted(&session.spec.workspace, &lead.spec), |_| 0) {
+            Ok(_) => Ok(None),
+            Err(_) => Ok(self.peer_of(&session.spec.workspace, &lead.spec)),
+        }
     }
 
     /// Where a member goes whose node is gone; `None` where no node fits it.

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     cluster::liveness::SILENCE,
     node::Node,
-    store::{StoreError, Stray},
+    store::{SessionRecord, StoreError, Stray},
 };
 
 /// What the second sweep waits longer than silence counts.
@@ -44,10 +44,14 @@ impl Node {
     }
 
     async fn sweep(&self, look_through: bool) -> Result<(), Refusal> {
+        if self.draining().is_cancelled() {
+            return Ok(());
+        }
         let alive = self.liveness().alive();
         let somebody_left = self.chores().somebody_left(&alive);
-        let strays = self.store().sweep(&alive).await?;
+        let mut strays = self.store().sweep(&alive).await?;
         self.wake_own(&strays).await;
+        strays.retain(|stray| stray.node.as_ref().is_none_or(|node| !alive.contains(node)));
         let held = if self.host().take_may_miss_agents() { self.store().held(self.id()).await? } else { Vec::new() };
         let lost = held.into_iter().filter(|held| !self.host().has(&held.agent));
         let mut sessions: BTreeMap<SessionId, Vec<Stray>> = BTreeMap::new();
@@ -74,6 +78,9 @@ impl Node {
     async fn look_after(&self, id: &SessionId, strays: &[Stray]) -> Result<(), Refusal> {
         let Some(session) = self.store().session(id).await?.filter(|session| self.sees(session)) else { return Ok(()) };
         if session.state == SessionState::Open || self.is_prompted(strays).await? {
+            if self.is_for_another(&session).await? {
+                return Ok(());
+            }
             return self.take_over(&session, "its node died or left").await;
         }
         let is_held = strays.iter().any(|stray| stray.node.is_some());
@@ -81,6 +88,15 @@ impl Node {
             true => self.close(&session, "closed").await.map(drop),
             false => Ok(()),
         }
+    }
+
+    /// Whether its lead is to be taken up, and fits another node and not this one.
+    async fn is_for_another(&self, session: &SessionRecord) -> Result<bool, Refusal> {
+        let is_led = match &session.owner {
+            Some(owner) => self.liveness().is_alive(owner).await,
+            None => false,
+        };
+        Ok(!is_led && !self.settings().alone && self.better_home(session).await?.is_some())
     }
 
     /// Whether one of these agents, whom nobody holds, has an unread prompt.
@@ -96,7 +112,7 @@ impl Node {
 
     /// Others do what a node that leaves, or is suspended, does not.
     fn complain(&self, refusal: &Refusal, what: &str) {
-        if self.host().is_closed() || self.is_suspended() {
+        if self.host().is_closed() || self.draining().is_cancelled() || self.is_suspended() {
             tracing::debug!(%refusal, "{what}");
         } else {
             tracing::warn!(%refusal, "{what}");

@@ -4,25 +4,31 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use planck_tests::{
-    chaos::{self, Kind, Plan},
+    chaos::{self, Kind, Plan, Servers, figures},
     world::Backend,
 };
 
-const USAGE: &str = "usage: chaos [--seed N] [--store sqlite|postgres] [--nodes N] [--sessions N] [--calm MS] [KIND=TIMES ...]
-KIND is one of kill, pause, hiccup, cut, nats-away, nats-kill, sql-cut; unless said, each is done 10 times";
+const USAGE: &str = "usage: chaos [--seed N] [--store sqlite|postgres] [--nodes N] [--sessions N] [--calm MS] [--servers 1|3]
+             [KIND=TIMES ...] | team=TIMES [--workers N]
+KIND is one of kill, pause, hiccup, cut, sever, nats-away, nats-kill, nats-minute, leader-kill, sql-cut; unless said, each that
+fits is done 10 times, nats-minute never. With `team`, so many teams of --workers are made, and their lead's node is killed.";
 
 #[tokio::main]
 async fn main() -> Result<()> {
     let plan = plan(std::env::args().skip(1))?;
     println!("{plan:?}");
+    if plan.teams > 0 {
+        let rounds = chaos::run_teams(&plan).await?;
+        println!("{}", figures::of_teams(&rounds));
+        return Ok(());
+    }
     let figures = chaos::run(&plan).await.with_context(|| format!("seed {}", plan.seed))?;
     println!("{figures}");
     Ok(())
 }
 
 fn plan(mut words: impl Iterator<Item = String>) -> Result<Plan> {
-    let calm = Duration::from_millis(300);
-    let mut plan = Plan { seed: fastrand::u64(..), backend: Backend::Sqlite, nodes: 3, sessions: 3, faults: Vec::new(), calm };
+    let mut plan = Plan::calm(fastrand::u64(..), Backend::Sqlite);
     while let Some(word) = words.next() {
         let mut value = || words.next().with_context(|| format!("{word} wants a value\n{USAGE}"));
         match word.as_str() {
@@ -30,13 +36,18 @@ fn plan(mut words: impl Iterator<Item = String>) -> Result<Plan> {
             "--nodes" => plan.nodes = value()?.parse()?,
             "--sessions" => plan.sessions = value()?.parse()?,
             "--calm" => plan.calm = Duration::from_millis(value()?.parse()?),
+            "--workers" => plan.workers = value()?.parse()?,
+            "--servers" => plan.servers = servers(&value()?)?,
             "--store" => plan.backend = backend(&value()?)?,
-            _ => plan.faults.push(fault(&word)?),
+            _ => match word.strip_prefix("team=") {
+                Some(times) => plan.teams = times.parse()?,
+                None => plan.faults.push(fault(&word)?),
+            },
         }
     }
     if plan.faults.is_empty() {
         let all = Kind::ALL.iter().map(|(_, kind)| *kind);
-        let fit = all.filter(|kind| *kind != Kind::SqlCut || plan.backend == Backend::Postgres);
+        let fit = all.filter(|kind| *kind != Kind::NatsMinute && kind.fits(&plan));
         plan.faults = fit.map(|kind| (kind, 10)).collect();
     }
     Ok(plan)
@@ -47,6 +58,14 @@ fn backend(name: &str) -> Result<Backend> {
         "sqlite" => Ok(Backend::Sqlite),
         "postgres" => Ok(Backend::Postgres),
         _ => bail!("`{name}` is no store\n{USAGE}"),
+    }
+}
+
+fn servers(number: &str) -> Result<Servers> {
+    match number {
+        "1" => Ok(Servers::One),
+        "3" => Ok(Servers::Three),
+        _ => bail!("--servers is 1 or 3\n{USAGE}"),
     }
 }
 

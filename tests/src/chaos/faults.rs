@@ -6,8 +6,8 @@ use anyhow::{Context as _, Result, bail};
 use planck_common::{NodeId, SessionId};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{Plan, load::Load, stage::Stage};
-use crate::proxy::Link;
+use super::{Plan, Servers, load::Load, stage::Stage};
+use crate::{proxy::Link, world::Backend};
 
 /// How long a cluster may take to go on after a fault.
 const GOES_ON: Duration = Duration::from_secs(60);
@@ -24,24 +24,48 @@ pub enum Kind {
     Hiccup,
     /// The node's link to NATS is broken, longer than suspicion takes.
     Cut,
+    /// It is closed again and again, as by a firewall.
+    Sever,
     /// nats-server is stopped, and started again.
     NatsAway,
     /// nats-server is killed, and started again at once.
     NatsKill,
+    /// It is stopped for a whole minute.
+    NatsMinute,
+    /// Of three servers, the one that leads the registry is killed, and started again later.
+    LeaderKill,
     /// Every connection to the database is ended by the server. On Postgres only.
     SqlCut,
 }
 
 impl Kind {
-    pub const ALL: [(&'static str, Self); 7] = [
+    pub const ALL: [(&'static str, Self); 10] = [
         ("kill", Self::Kill),
         ("pause", Self::Pause),
         ("hiccup", Self::Hiccup),
         ("cut", Self::Cut),
+        ("sever", Self::Sever),
         ("nats-away", Self::NatsAway),
         ("nats-kill", Self::NatsKill),
+        ("nats-minute", Self::NatsMinute),
+        ("leader-kill", Self::LeaderKill),
         ("sql-cut", Self::SqlCut),
     ];
+
+    /// Whether it is done to NATS alone.
+    pub fn is_of_nats(self) -> bool {
+        matches!(self, Self::NatsAway | Self::NatsKill | Self::NatsMinute | Self::LeaderKill)
+    }
+
+    /// Whether it can be done to a cluster of this kind.
+    pub fn fits(self, plan: &Plan) -> bool {
+        match self {
+            Self::SqlCut => plan.backend == Backend::Postgres,
+            Self::Cut | Self::Sever | Self::NatsAway | Self::NatsKill | Self::NatsMinute => plan.servers == Servers::One,
+            Self::LeaderKill => plan.servers == Servers::Three,
+            Self::Kill | Self::Pause | Self::Hiccup => true,
+        }
+    }
 
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind)
@@ -77,9 +101,10 @@ pub fn of(plan: &Plan) -> Vec<Fault> {
 
 fn lasts(kind: Kind, random: &mut fastrand::Rng) -> Duration {
     let millis = match kind {
-        Kind::Pause | Kind::Cut => 4_000..9_000,
+        Kind::Pause | Kind::Cut | Kind::Sever => 4_000..9_000,
         Kind::Hiccup => 100..1_500,
-        Kind::NatsAway => 500..6_000,
+        Kind::NatsAway | Kind::LeaderKill => 500..6_000,
+        Kind::NatsMinute => 60_000..60_001,
         Kind::Kill | Kind::NatsKill | Kind::SqlCut => 0..1,
     };
     Duration::from_millis(random.u64(millis))
@@ -88,7 +113,7 @@ fn lasts(kind: Kind, random: &mut fastrand::Rng) -> Duration {
 /// Does it, and waits until the cluster has got over it.
 pub async fn inflict(fault: &Fault, stage: &mut Stage, load: &Load) -> Result<Option<Failover>> {
     match fault.kind {
-        Kind::Kill | Kind::Pause | Kind::Cut => end_a_node(fault, stage, load).await.map(Some),
+        Kind::Kill | Kind::Pause | Kind::Cut | Kind::Sever => end_a_node(fault, stage, load).await.map(Some),
         Kind::Hiccup => {
             let (victim, _) = victim(stage, load, fault.session).await?;
             let member = stage.member(&victim).context("the victim is not ours")?;
@@ -97,7 +122,7 @@ pub async fn inflict(fault: &Fault, stage: &mut Stage, load: &Load) -> Result<Op
             member.node.resume()?;
             Ok(None)
         }
-        Kind::NatsAway => {
+        Kind::NatsAway | Kind::NatsMinute => {
             stage.world.nats.stop()?;
             sleep(fault.lasts).await;
             stage.world.nats.restart()?;
@@ -106,6 +131,14 @@ pub async fn inflict(fault: &Fault, stage: &mut Stage, load: &Load) -> Result<Op
         Kind::NatsKill => {
             stage.world.nats.kill()?;
             stage.world.nats.restart()?;
+            Ok(None)
+        }
+        Kind::LeaderKill => {
+            let leader = stage.world.registry_leader().await?;
+            stage.world.server(&leader)?.kill()?;
+            sleep(fault.lasts).await;
+            stage.world.server(&leader)?.restart()?;
+            stage.world.registry_is_whole().await?;
             Ok(None)
         }
         Kind::SqlCut => {
@@ -124,7 +157,10 @@ async fn end_a_node(fault: &Fault, stage: &mut Stage, load: &Load) -> Result<Fai
     match fault.kind {
         Kind::Kill => member.node.kill().await?,
         Kind::Pause => member.node.pause()?,
-        Kind::Cut | Kind::Hiccup | Kind::NatsAway | Kind::NatsKill | Kind::SqlCut => member.link.set(Link::Stalled),
+        Kind::Sever => member.link.set(Link::Cut),
+        Kind::Cut | Kind::Hiccup | Kind::NatsAway | Kind::NatsKill | Kind::NatsMinute | Kind::LeaderKill | Kind::SqlCut => {
+            member.link.set(Link::Stalled)
+        }
     }
     let resumed = heard(stage, &session, began, &victim).await?;
     if fault.kind != Kind::Kill {

@@ -2,19 +2,17 @@
 
 use std::{fmt, time::Duration};
 
-use super::{faults::Failover, judge::Found};
+use super::{faults::Failover, judge::Found, team::Round};
 
 #[derive(Debug, Clone)]
 pub struct Figures {
     pub failovers: Vec<Failover>,
+    /// Faults of NATS alone, which no node is to die of.
+    pub disturbed: u32,
     pub found: Found,
 }
 
 impl Figures {
-    pub fn new(failovers: Vec<Failover>, found: Found) -> Self {
-        Self { failovers, found }
-    }
-
     /// The time under which this share of failovers stayed.
     pub fn resumed(&self, share: f64) -> Option<Duration> {
         quantile(self.failovers.iter().map(|failover| failover.resumed), share)
@@ -35,17 +33,39 @@ fn quantile(times: impl Iterator<Item = Duration>, share: f64) -> Option<Duratio
     times.get(at).copied()
 }
 
+const HEAD: &str = "                 min     p50     p99     max";
+
+fn row(of: impl Fn(f64) -> Option<Duration>) -> String {
+    let shown = |time: Option<Duration>| time.map_or("-".to_owned(), |time| format!("{:.2} s", time.as_secs_f64()));
+    [0.0, 0.5, 0.99, 1.0].map(|share| shown(of(share))).join("  ")
+}
+
+/// What the teams' rounds took, as people read it.
+pub fn of_teams(rounds: &[Round]) -> String {
+    let of = |what: fn(&Round) -> Duration| row(|share| quantile(rounds.iter().map(what), share));
+    let lines = [
+        HEAD.to_owned(),
+        format!("spawned       {}", of(|round| round.spawned)),
+        format!("detected      {}", of(|round| round.detected)),
+        format!("then stopped  {}", of(|round| round.stopped)),
+        format!("teams         {}, none left a process or a model call behind", rounds.len()),
+    ];
+    lines.join("\n")
+}
+
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown = |time: Option<Duration>| time.map_or("-".to_owned(), |time| format!("{:.2} s", time.as_secs_f64()));
-        let row = |of: &dyn Fn(f64) -> Option<Duration>| [0.0, 0.5, 0.99, 1.0].map(|share| shown(of(share))).join("  ");
-        writeln!(f, "                 min     p50     p99     max")?;
-        writeln!(f, "detected      {}", row(&|share| self.detected(share)))?;
-        writeln!(f, "gone on       {}", row(&|share| self.resumed(share)))?;
-        let Found { prompts, events, executions, interrupted, convicted } = &self.found;
-        writeln!(f, "nodes ended   {}, convicted {convicted}", self.failovers.len())?;
+        writeln!(f, "{HEAD}")?;
+        writeln!(f, "detected      {}", row(|share| self.detected(share)))?;
+        writeln!(f, "gone on       {}", row(|share| self.resumed(share)))?;
+        let Found { prompts, events, executions, interrupted, convicted, falsely } = &self.found;
+        writeln!(f, "nodes ended   {}, convicted {convicted}; {falsely} that nothing was done to", self.failovers.len())?;
+        writeln!(f, "NATS          {} faults of it alone", self.disturbed)?;
         writeln!(f, "prompts       {prompts} acknowledged, each with one end")?;
         writeln!(f, "events        {events} in the logs, each told once to the attached clients")?;
-        write!(f, "tools         {executions} ran, none twice; {interrupted} calls answered as interrupted")
+        write!(
+            f,
+            "tools         {executions} ran, none twice; {interrupted} calls answered as interrupted; 0 processes left behind"
+        )
     }
 }

@@ -29,22 +29,31 @@ pub struct Found {
     pub interrupted: usize,
     /// Nodes that were convicted.
     pub convicted: usize,
+    /// Those of them that nothing was done to.
+    pub falsely: usize,
 }
 
 /// One attached client for each session, from its beginning.
 pub struct Readers(Vec<(SessionId, Attached)>);
 
 impl Readers {
-    pub fn start(stage: &Stage, load: &Load) -> Result<Self> {
-        let readers = load.sessions.iter().map(|id| Ok((id.clone(), Attached::start(&stage.world, id)?)));
-        Ok(Self(readers.collect::<Result<_>>()?))
+    /// When they listen.
+    pub async fn start(stage: &Stage, load: &Load) -> Result<Self> {
+        let mut readers = Vec::new();
+        for id in &load.sessions {
+            let reader = Attached::start(&stage.world, id)?;
+            reader.begun().await?;
+            readers.push((id.clone(), reader));
+        }
+        Ok(Self(readers))
     }
 }
 
 /// Fails with the first thing that does not hold.
 pub async fn judge(stage: &Stage, readers: Readers, asked: &[Asked]) -> Result<Found> {
-    let mut found = Found { prompts: asked.len(), convicted: stage.timeline.deaths().len(), ..Found::default() };
-    let mut started = BTreeSet::new();
+    let deaths = stage.timeline.deaths();
+    let falsely = deaths.iter().filter(|node| stage.member(node).is_some()).count();
+    let mut found = Found { prompts: asked.len(), convicted: deaths.len(), falsely, ..Found::default() };
     for (session, reader) in readers.0 {
         let log = stage.world.caller.log(&session, 1).await?;
         check_dense(&session, &log)?;
@@ -54,15 +63,12 @@ pub async fn judge(stage: &Stage, readers: Readers, asked: &[Asked]) -> Result<F
         reader.leave().await?;
         found.events += log.len();
         found.interrupted += log.iter().filter(|event| is_interrupted(event)).count();
-        started.extend(log.iter().filter_map(call_started));
     }
     found.executions = check_ledger(stage)?;
     stage.world.check_model()?;
-    let folder = stage.world.dir().display().to_string();
-    crate::eventually::within(Duration::from_secs(10), "no tool process is left", async || {
-        (!runs(&format!("{folder}/ledger"))).then_some(())
-    })
-    .await?;
+    let ledger = stage.ledger().display().to_string();
+    crate::eventually::within(Duration::from_secs(10), "no tool process is left", async || (!runs(&ledger)).then_some(()))
+        .await?;
     Ok(found)
 }
 

@@ -1,6 +1,7 @@
 //! Sessions that are kept busy by clients as the protocol wants them: what is not acknowledged is asked again with the same id.
 
 use std::{
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -13,6 +14,7 @@ use planck_common::{
     SessionId,
     command::{Accepted, SessionVerb, Started},
 };
+use planck_scripted_model::{Reply, Script, When};
 use serde_json::json;
 use tokio::{
     task::JoinSet,
@@ -26,8 +28,8 @@ use crate::{caller::Caller, caller::session_at};
 const TRY: Duration = Duration::from_secs(2);
 /// How long a prompt may go without being accepted: an outage of NATS and of the database is well under it.
 const REFUSED: Duration = Duration::from_secs(120);
-/// How long an accepted prompt may take to be answered, faults and all.
-const ANSWERED: Duration = Duration::from_secs(120);
+/// How long an accepted prompt may take to be answered: while faults go on, its session may get no time to work.
+const ANSWERED: Duration = Duration::from_secs(300);
 
 pub struct Load {
     pub sessions: Vec<SessionId>,
@@ -128,4 +130,17 @@ impl Client {
             sleep(Duration::from_millis(50)).await;
         }
     }
+}
+
+/// A lead that does a piece of work by itself, has its helper do another, and says that it is done.
+pub fn script(ledger: &Path) -> Script {
+    let ledger = ledger.display();
+    let writes = |mark: &str| json!({ "command": format!("echo {{{{word_after:work }}}}{mark} >> {ledger}; sleep 0.{{{{word_after:for }}}}") });
+    let asks = json!({ "agent": "helper", "question": "work {{word_after:work }} for {{word_after:for }}" });
+    Script::new()
+        .rounds(
+            When::any().tool("spawn_agent"),
+            [Reply::call("bash", writes("-lead")), Reply::call("ask_agent", asks), Reply::text("All of it is done.")],
+        )
+        .rounds(When::any(), [Reply::call("bash", writes("-helper")), Reply::text("My part is done.")])
 }

@@ -1,14 +1,24 @@
 //! The cluster that faults are done to: nodes that reach NATS through links which can be cut.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context as _, Result};
 use planck_common::NodeId;
-use planck_scripted_model::{Reply, Script, When};
-use serde_json::json;
+use planck_scripted_model::Script;
 
-use super::{Plan, timeline::Timeline};
-use crate::{node::Node, proxy::Proxy, world::World};
+use super::{Plan, Servers, timeline::Timeline};
+use crate::{
+    nats::{NatsCluster, NatsServer},
+    node::Node,
+    proxy::Proxy,
+    world::World,
+};
+
+/// The file that tools write down what they do in.
+const LEDGER: &str = "ledger";
 
 /// What the nodes may warn of while they are being disturbed.
 pub struct Stage {
@@ -18,7 +28,7 @@ pub struct Stage {
     nats: SocketAddr,
 }
 
-/// A node with its link.
+/// A node with its link, which it does not use in a cluster of NATS servers.
 pub struct Member {
     pub node: Node,
     pub link: Proxy,
@@ -31,8 +41,12 @@ impl Member {
 }
 
 impl Stage {
-    pub async fn set(plan: &Plan) -> Result<Self> {
-        let world = World::start(plan.backend, script()).await?;
+    pub async fn set(plan: &Plan, script: impl Fn(&Path) -> Script) -> Result<Self> {
+        let world = match plan.servers {
+            Servers::One => World::start_on(NatsServer::start()?, plan.backend, Script::new()).await?,
+            Servers::Three => World::start_over(NatsCluster::start()?, plan.backend, Script::new()).await?,
+        };
+        world.model.set_script(script(&world.dir().join(LEDGER)).without_auth());
         let timeline = Timeline::start(&world.caller.nats).await?;
         let nats = world.nats.url().trim_start_matches("nats://").parse().context("nats-server's address")?;
         let mut stage = Self { world, timeline, nodes: Vec::new(), nats };
@@ -45,7 +59,13 @@ impl Stage {
     /// One more node.
     pub async fn add(&mut self) -> Result<()> {
         let link = Proxy::start(self.nats).await?;
-        let node = self.world.node_with(&[("NATS_URL", &link.nats_url())]).await?;
+        let many = ["PLANCK_LIMITS_SESSION_MAX_AGENTS", "PLANCK_NODE_CAPACITY", "PLANCK_PROVIDERS_SCRIPTED_MAX_CONCURRENT"];
+        let mut environment: Vec<(&str, &str)> = many.iter().map(|name| (*name, "10000")).collect();
+        let url = link.nats_url();
+        if self.world.mates.is_empty() {
+            environment.push(("NATS_URL", &url));
+        }
+        let node = self.world.node_with(&environment).await?;
         self.nodes.push(Member { node, link });
         Ok(())
     }
@@ -61,7 +81,7 @@ impl Stage {
     }
 
     pub fn ledger(&self) -> PathBuf {
-        self.world.dir().join("ledger")
+        self.world.dir().join(LEDGER)
     }
 
     /// Ends all of it. Nodes that were disturbed may have warned.
@@ -71,16 +91,4 @@ impl Stage {
         }
         Ok(())
     }
-}
-
-/// A lead that does a piece of work by itself, has its helper do another, and says that it is done.
-fn script() -> Script {
-    let writes = |mark: &str| json!({ "command": format!("echo {{{{word_after:work }}}}{mark} >> ledger; sleep 0.{{{{word_after:for }}}}") });
-    let asks = json!({ "agent": "helper", "question": "work {{word_after:work }} for {{word_after:for }}" });
-    Script::new()
-        .rounds(
-            When::any().tool("spawn_agent"),
-            [Reply::call("bash", writes("-lead")), Reply::call("ask_agent", asks), Reply::text("All of it is done.")],
-        )
-        .rounds(When::any(), [Reply::call("bash", writes("-helper")), Reply::text("My part is done.")])
 }

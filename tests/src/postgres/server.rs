@@ -9,7 +9,10 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail};
-use nix::unistd::{Uid, User};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::{Pid, Uid, User},
+};
 use sqlx::{Connection as _, PgConnection, postgres::PgConnectOptions};
 
 use super::programs;
@@ -75,6 +78,23 @@ impl Server {
         PgConnectOptions::new_without_pgpass().socket(&self.folder).port(5432).username("planck").database("postgres")
     }
 
+    /// Freezes all its processes: connections stay open, and nothing is answered.
+    pub fn pause(&self) -> Result<Paused> {
+        let watchdog = self.watchdog.lock().map_err(|_| anyhow::anyhow!("the watchdog's lock is poisoned"))?.id();
+        let mut frozen = Paused(Vec::new());
+        // The first one makes no more of them once it is frozen.
+        let mut parents = vec![watchdog];
+        while let Some(parent) = parents.pop() {
+            for child in children(parent)? {
+                let pid = Pid::from_raw(i32::try_from(child)?);
+                kill(pid, Signal::SIGSTOP)?;
+                frozen.0.push(pid);
+                parents.push(child);
+            }
+        }
+        Ok(frozen)
+    }
+
     async fn wait_until_ready(&self) -> Result<()> {
         let deadline = tokio::time::Instant::now() + START_TIMEOUT;
         loop {
@@ -92,6 +112,22 @@ impl Server {
     fn has_ended(&self) -> bool {
         self.watchdog.lock().is_ok_and(|mut watchdog| matches!(watchdog.try_wait(), Ok(Some(_))))
     }
+}
+
+/// A frozen server. Dropping it has the server go on.
+pub struct Paused(Vec<Pid>);
+
+impl Drop for Paused {
+    fn drop(&mut self) {
+        for pid in &self.0 {
+            let _gone = kill(*pid, Signal::SIGCONT);
+        }
+    }
+}
+
+fn children(parent: u32) -> Result<Vec<u32>> {
+    let text = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"))?;
+    Ok(text.split_whitespace().map(str::parse).collect::<Result<_, _>>()?)
 }
 
 fn make_cluster(programs: &Path, folder: &Path) -> Result<()> {

@@ -59,8 +59,8 @@ ORDER BY a.born";
 
 const SWEEP: &str = "
 SELECT session_id, id, node_id, epoch FROM agents WHERE node_id <> ALL ($1)
-UNION ALL SELECT DISTINCT a.session_id, a.id, NULL, a.epoch FROM inputs i JOIN agents a ON a.session_id = i.session_id AND a.id = i.agent_id
-WHERE i.outcome IS NULL AND i.turn IS NULL AND a.node_id IS NULL AND a.state <> 'stopped'";
+UNION ALL SELECT DISTINCT a.session_id, a.id, a.node_id, a.epoch FROM inputs i JOIN agents a ON a.session_id = i.session_id AND a.id = i.agent_id
+WHERE i.outcome IS NULL AND i.turn IS NULL AND (a.node_id IS NULL OR a.node_id = ANY ($1)) AND a.state <> 'stopped'";
 
 const HELD: &str = "SELECT session_id, id, node_id, epoch FROM agents WHERE node_id = $1";
 

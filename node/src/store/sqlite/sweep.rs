@@ -18,7 +18,8 @@ const ANNOUNCED_MS: u64 = 60_000;
 const UNUSED: Duration = Duration::from_secs(60);
 
 const STRAYS: &str = "SELECT id, node_id, epoch FROM agents WHERE node_id NOT IN (SELECT value FROM json_each(?1))
-    UNION ALL SELECT a.id, NULL, a.epoch FROM agents a WHERE a.node_id IS NULL AND a.state <> 'stopped'
+    UNION ALL SELECT a.id, a.node_id, a.epoch FROM agents a
+      WHERE (a.node_id IS NULL OR a.node_id IN (SELECT value FROM json_each(?1))) AND a.state <> 'stopped'
       AND EXISTS (SELECT 1 FROM inputs i WHERE i.agent_id = a.id AND i.outcome IS NULL AND i.turn IS NULL)";
 
 /// What the index says of one session.

@@ -17,6 +17,7 @@ use planck_tests::{
 };
 use serde_json::{Value, json};
 
+use super::scene::until_all_see;
 use crate::teams::scene::{Scene, lead, member};
 
 /// How long nodes may take to know each other.
@@ -39,6 +40,18 @@ pub fn at(mut member: Value, place: &str) -> Value {
     member
 }
 
+/// A member that can be at `b` or `c`.
+pub fn far(mut member: Value) -> Value {
+    member["labels"] = json!({ "side": "far" });
+    member
+}
+
+pub async fn node_at(world: &World, place: &str, more: &[(&str, &str)]) -> Result<Node> {
+    let side = if place == "a" { "near" } else { "far" };
+    let own = [("PLANCK_NODE_LABELS_PLACE", place), ("PLANCK_NODE_LABELS_SIDE", side), ("PLANCK_NODE_NAME", place)];
+    world.node_with(&[&own, more].concat()).await
+}
+
 /// Nodes `a`, `b` and `c` in a world.
 pub struct Field {
     pub world: World,
@@ -56,13 +69,25 @@ impl Field {
         script: Script,
         more: impl Fn(&str) -> Vec<(&'static str, String)>,
     ) -> Result<Self> {
-        let world = World::start(backend, script).await?;
+        Self::start_in(World::start(backend, script).await?, &PLACES, more).await
+    }
+
+    /// Without a node at `c`, for now.
+    pub async fn without_c(world: World) -> Result<Self> {
+        Self::start_in(world, &PLACES[..2], |_| Vec::new()).await
+    }
+
+    /// Nodes `a`, `b` and `c` in a world that is there.
+    pub async fn start_there(world: World) -> Result<Self> {
+        Self::start_in(world, &PLACES, |_| Vec::new()).await
+    }
+
+    async fn start_in(world: World, places: &[&str], more: impl Fn(&str) -> Vec<(&'static str, String)>) -> Result<Self> {
         let mut nodes = Vec::new();
-        for place in PLACES {
+        for place in places {
             let more = more(place);
-            let mut variables = vec![("PLANCK_NODE_LABELS_PLACE", place), ("PLANCK_NODE_NAME", place)];
-            variables.extend(more.iter().map(|(name, value)| (*name, value.as_str())));
-            nodes.push(world.node_with(&variables).await?);
+            let more: Vec<(&str, &str)> = more.iter().map(|(name, value)| (*name, value.as_str())).collect();
+            nodes.push(node_at(&world, place, &more).await?);
         }
         let field = Self { world, nodes };
         field.is_acquainted().await?;
@@ -128,6 +153,12 @@ impl Team {
     pub fn place(&self, node: &NodeId) -> Result<&'static str> {
         let at = self.nodes.iter().position(|known| known.id() == node).context("it is on no known node")?;
         Ok(PLACES[at])
+    }
+
+    /// The node that was not there at first.
+    pub async fn join_c(&mut self) -> Result<()> {
+        self.nodes.push(node_at(&self.scene.world, "c", &[]).await?);
+        until_all_see(&self.scene.world, &self.nodes.iter().collect::<Vec<_>>()).await
     }
 
     pub async fn end(self) -> Result<()> {

@@ -17,7 +17,7 @@ use planck_tests::{
     node::Node,
     world::World,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 /// Every decision from when it was made on.
@@ -100,11 +100,17 @@ pub async fn until_all_see(world: &World, nodes: &[&Node]) -> Result<()> {
     .await
 }
 
+/// What the registry has under a key.
+pub async fn value(caller: &Caller, key: &Key) -> Result<Option<Value>> {
+    let registry = async_nats::jetstream::new(caller.nats.clone()).get_key_value("planck_registry").await?;
+    let value = registry.get(key.to_string()).await?;
+    value.map(|value| serde_json::from_slice(&value).context("a record")).transpose()
+}
+
 /// A node's record in the registry.
 pub async fn record(caller: &Caller, node: &NodeId) -> Result<Option<NodeRecord>> {
-    let registry = async_nats::jetstream::new(caller.nats.clone()).get_key_value("planck_registry").await?;
-    let value = registry.get(Key::Node(node.clone()).to_string()).await?;
-    value.map(|value| serde_json::from_slice(&value).context("a record")).transpose()
+    let value = value(caller, &Key::Node(node.clone())).await?;
+    value.map(|value| serde_json::from_value(value).context("a record")).transpose()
 }
 
 pub async fn until_recorded(caller: &Caller, node: &NodeId, standing: NodeStanding) -> Result<NodeRecord> {

@@ -1,0 +1,122 @@
+//! Teams over all nodes at work while the node of their lead is killed: how long they take to come to be, and to stop.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use planck_common::{
+    NodeId, SessionId,
+    command::{SessionState, Started},
+    envelope::Envelope,
+};
+use planck_scripted_model::{Pace, Reply, Script, When};
+use serde_json::json;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{Plan, stage::Stage};
+use crate::{eventually::within, node::count};
+
+/// Of a team's workers, how many run a process for ever; the others have a model talk for ever.
+const RUNNERS: usize = 12;
+/// How long anything may take that is waited for.
+const LONG: Duration = Duration::from_secs(240);
+const LOOK: Duration = Duration::from_millis(5);
+
+/// What one team's life and death took.
+#[derive(Debug, Clone, Copy)]
+pub struct Round {
+    /// From its first `spawn_agent` until the last has its result, by the log.
+    pub spawned: Duration,
+    /// From the kill until a peer said that the node is dead.
+    pub detected: Duration,
+    /// From that moment until no model call and no process of the team is left on any node.
+    pub stopped: Duration,
+}
+
+pub fn script(workers: usize) -> Script {
+    let worker = |n: usize| json!({ "type": "worker", "name": format!("w{n}"), "system_prompt": kind(n), "tools": ["bash"], "task": "{{last_user}}" });
+    let all = (0..workers).fold(Reply::new(), |reply, n| reply.and_call("spawn_agent", worker(n)));
+    let hold = json!({ "command": "export HELD={{word_after:hold }}; sleep 1000; true", "timeout": 600_000 });
+    Script::new()
+        .rounds(When::any().tool("spawn_agent"), [all, Reply::text("All are made.")])
+        .rule(When::any().system("You hold."), Reply::call("bash", hold))
+        .always(Reply::text("word ".repeat(10_000)).pace(Pace::per_second(1.0)))
+        .keep(10)
+}
+
+fn kind(number: usize) -> &'static str {
+    if number < RUNNERS { "You hold." } else { "You talk." }
+}
+
+/// One team after the other, each with a node less, which is replaced.
+pub async fn run(plan: &Plan, stage: &mut Stage) -> Result<Vec<Round>> {
+    let mut rounds = Vec::new();
+    for number in 0..plan.teams {
+        sleep(plan.calm).await;
+        let mark = format!("{}-{}-{number}", std::process::id(), plan.seed);
+        let round = one(plan.workers, stage, &mark).await;
+        rounds.push(round.with_context(|| format!("team {number} of seed {}", plan.seed))?);
+    }
+    Ok(rounds)
+}
+
+async fn one(workers: usize, stage: &mut Stage, mark: &str) -> Result<Round> {
+    let start = json!({
+        "dir": stage.world.dir(), "members": [{ "type": "lead", "tools": ["bash", "spawn_agent"] }],
+        "prompt": format!("hold {mark}"), "on_node_death": "stop",
+    });
+    let started = stage.world.caller.start(&start).await?;
+    let spawned = spawned(stage, &started, workers).await?;
+    let runners = workers.min(RUNNERS);
+    within(LONG, "all are at work", async || {
+        (count(&format!("HELD={mark}")) >= runners && stage.world.model.streams() >= workers - runners).then_some(())
+    })
+    .await?;
+    let owner = owner(stage, &started.session_id).await?;
+    let mut member = stage.take(&owner).context("the lead's node is not ours")?;
+    let began = Instant::now();
+    member.node.kill().await?;
+    let (dead, gone) = ending(stage, &owner, mark).await?;
+    stage.add().await?;
+    closed(stage, &started.session_id).await?;
+    Ok(Round { spawned, detected: dead.duration_since(began), stopped: gone.saturating_duration_since(dead) })
+}
+
+/// When the node was said to be dead, and when nothing of the team was left.
+async fn ending(stage: &Stage, owner: &NodeId, mark: &str) -> Result<(Instant, Instant)> {
+    let until = Instant::now() + LONG;
+    let mut gone = None;
+    loop {
+        let left = stage.world.model.streams() + count(&format!("HELD={mark}"));
+        gone = if left == 0 { gone.or_else(|| Some(Instant::now())) } else { None };
+        if let (Some(dead), Some(gone)) = (stage.timeline.death(owner), gone) {
+            return Ok((dead, gone));
+        }
+        ensure!(Instant::now() < until, "{left} processes and model calls of the team are left after {LONG:?}");
+        sleep(LOOK).await;
+    }
+}
+
+async fn spawned(stage: &Stage, started: &Started, workers: usize) -> Result<Duration> {
+    within(LONG, "the team is there", async || {
+        let log = timeout(LONG, stage.world.caller.log(&started.session_id, 1)).await.ok()?.ok()?;
+        let own =
+            |kind: &'static str| log.iter().filter(move |event| event.agent_id == started.orchestrator && event.kind == kind);
+        let at = |event: &Envelope| event.at.millis();
+        let (first, last) = (own("tool_start").map(at).min()?, own("tool_end").map(at).max()?);
+        (own("tool_end").count() == workers).then(|| Duration::from_millis(last.abs_diff(first)))
+    })
+    .await
+}
+
+async fn owner(stage: &Stage, session: &SessionId) -> Result<NodeId> {
+    stage.world.caller.session(session).await?.owner.context("nobody leads the team")
+}
+
+async fn closed(stage: &Stage, session: &SessionId) -> Result<()> {
+    within(LONG, "the session is closed", async || {
+        let info = timeout(Duration::from_secs(5), stage.world.caller.session(session)).await.ok()?.ok()?;
+        let is_left = info.agents.iter().all(|agent| agent.node_id.is_none());
+        (info.state == SessionState::Closed && is_left).then_some(())
+    })
+    .await
+}

@@ -1,0 +1,163 @@
+//! Servers are away while a team works, and nodes freeze: the work goes on, once.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use planck_common::{
+    decision::DecisionKind,
+    event::{Event, TurnOutcome},
+};
+use planck_scripted_model::{Reply, Script};
+use planck_tests::{
+    attached::Attached,
+    eventually::{eventually, within},
+    nats::NatsCluster,
+    world::{Backend, World},
+};
+use serde_json::json;
+use tokio::time::sleep;
+
+use super::{
+    field::{Field, Team, lead_at, placed},
+    scene::Decisions,
+};
+use crate::{
+    flows::events::assert_dense,
+    processes::{Marker, escaping},
+    teams::scene::by,
+};
+
+/// How long it may take to go on.
+const LONG: Duration = Duration::from_secs(120);
+const PIECES: usize = 15;
+/// A node whose servers go away may say so.
+const EXCUSED: &[&str] = &[""];
+
+/// A lead on `a` that waits for its worker on `b`, which does many pieces of work.
+async fn at_work(world: World) -> Result<(Team, Attached)> {
+    let piece = |n: usize| Reply::call("bash", json!({ "command": format!("echo {n} >> ledger; sleep 0.3") }));
+    let pieces = (0..PIECES).map(piece).chain([Reply::text("all done")]);
+    let ask = Reply::call("ask_agent", json!({ "agent": "one", "question": "work" }));
+    world.model.set_script(
+        Script::new()
+            .rounds(by("one"), pieces)
+            .rounds(by("lead"), [ask, Reply::text("it is {{result:ask_agent}}")])
+            .without_auth(),
+    );
+    let members = [lead_at("a", &[]), placed("one", "b", &["bash"])];
+    let team = Field::start_there(world).await?.team(&members, "go").await?;
+    let attached = Attached::start(&team.scene.world, &team.scene.started.name)?;
+    attached.begun().await?;
+    eventually("it is at work", async || (ledger(&team).len() >= 3).then_some(())).await?;
+    Ok((team, attached))
+}
+
+fn ledger(team: &Team) -> Vec<String> {
+    let text = std::fs::read_to_string(team.scene.world.dir().join("ledger")).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+/// The work was done to its end, each piece once; nothing was cut, and nobody was given up.
+async fn went_on(team: Team, attached: Attached, decisions: Decisions) -> Result<()> {
+    let prompt = team.scene.started.prompt_id.clone().unwrap();
+    let end = within(LONG, "the work is done", async || {
+        team.scene.log_of("lead").await.ok()?.into_iter().find_map(|event| match event {
+            Event::TurnEnd(end) if end.inputs.contains(&prompt) => Some(end),
+            _ => None,
+        })
+    })
+    .await?;
+    assert_eq!((end.outcome, end.message.as_deref()), (TurnOutcome::Completed, Some("it is all done")));
+    assert_eq!(ledger(&team), (0..PIECES).map(|n| n.to_string()).collect::<Vec<_>>());
+    let log = team.scene.log().await?;
+    assert_dense(&log);
+    assert!(!log.iter().any(|event| event.data.get().contains("interrupted")), "nothing was cut");
+    let told = attached.caught_up(log.last().and_then(|event| event.seq).unwrap()).await?;
+    assert_dense(&told);
+    attached.leave().await?;
+    assert!(decisions.of(DecisionKind::NodeDead).is_empty());
+    assert_eq!((team.place_of("lead").await?, team.place_of("one").await?), ("a", "b"));
+    team.end_despite(EXCUSED).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn work_goes_on_when_nats_was_away() -> Result<()> {
+    let (mut team, attached) = at_work(World::start(Backend::Postgres, Script::new()).await?).await?;
+    let decisions = Decisions::hear(&team.scene.world.caller).await?;
+    team.scene.world.nats.kill()?;
+    sleep(Duration::from_secs(5)).await;
+    team.scene.world.nats.restart()?;
+    went_on(team, attached, decisions).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn work_goes_on_when_postgres_was_away() -> Result<()> {
+    let (team, attached) = at_work(World::start_alone(Script::new()).await?).await?;
+    let decisions = Decisions::hear(&team.scene.world.caller).await?;
+    team.scene.world.end_connections().await?;
+    let frozen = team.scene.world.pause_database()?;
+    sleep(Duration::from_secs(3)).await;
+    drop(frozen);
+    went_on(team, attached, decisions).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn work_goes_on_when_the_registrys_leader_was_killed() -> Result<()> {
+    let world = World::start_over(NatsCluster::start()?, Backend::Postgres, Script::new()).await?;
+    let (mut team, attached) = at_work(world).await?;
+    let decisions = Decisions::hear(&team.scene.world.caller).await?;
+    let leader = team.scene.world.registry_leader().await?;
+    team.scene.world.server(&leader)?.kill()?;
+    let next = within(LONG, "another server leads", async || {
+        team.scene.world.registry_leader().await.ok().filter(|next| *next != leader)
+    });
+    next.await?;
+    team.scene.world.server(&leader)?.restart()?;
+    went_on(team, attached, decisions).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_dies_while_jetstream_forgets_is_found() -> Result<()> {
+    let script = Script::new();
+    let (mut team, attached) = at_work(World::start(Backend::Postgres, script).await?).await?;
+    let decisions = Decisions::hear(&team.scene.world.caller).await?;
+    let gone = team.node("b").id().clone();
+    team.scene.world.nats.kill()?;
+    team.nodes[1].kill().await?;
+    team.scene.world.nats.restart_empty()?;
+    let dead = within(LONG, "it is convicted", async || decisions.of(DecisionKind::NodeDead).pop()).await?;
+    assert_eq!(dead.data.node.as_ref(), Some(&gone));
+    // No node has the worker's label any more.
+    let exit = within(LONG, "the lead hears of its worker", async || {
+        let log = team.scene.log_of("lead").await.ok()?;
+        log.iter().any(|event| matches!(event, Event::TurnEnd(_))).then_some(())
+    });
+    exit.await?;
+    assert_dense(&team.scene.log().await?);
+    attached.leave().await?;
+    team.nodes.remove(1);
+    team.end_despite(EXCUSED).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tools_of_a_frozen_node_end_by_themselves() -> Result<()> {
+    let marker = Marker::new();
+    let run = json!({ "command": escaping(&marker), "timeout": 600_000 });
+    let script = Script::new().rounds(by("lead"), [Reply::call("bash", run), Reply::text("went on")]);
+    let mut team = Field::start(Backend::Sqlite, script).await?.team(&[lead_at("b", &["bash"])], "go").await?;
+    eventually("the processes run", async || (marker.count() >= 4).then_some(())).await?;
+    let mut frozen = team.nodes.remove(1);
+    frozen.pause()?;
+    within(LONG, "its processes are dead", async || (marker.count() == 0).then_some(())).await?;
+    let ended = within(LONG, "the session goes on elsewhere", async || {
+        let log = team.scene.log_of("lead").await.ok()?;
+        log.into_iter().find_map(|event| if let Event::TurnEnd(end) = event { end.message } else { None })
+    });
+    assert_eq!(ended.await?, "went on");
+    let before = team.scene.log().await?;
+    frozen.resume()?;
+    frozen.ended().await?;
+    assert_eq!(marker.count(), 0);
+    assert_eq!(team.scene.log().await?.len(), before.len(), "who woke up wrote nothing");
+    team.end_despite(EXCUSED).await
+}
