@@ -148,10 +148,14 @@ impl Node {
         SeenTeam { revision, standing, reason, node, node_died }
     }
 
+    /// The agents here of one life of a team.
+    fn hosted_in<'a>(&'a self, of: &'a Life) -> impl Iterator<Item = Hosting> + 'a {
+        let hosted = self.host.agents(None).into_iter().filter_map(|agent| self.host.hosting(&agent));
+        hosted.filter(move |hosting| life(&hosting.session) == *of)
+    }
+
     async fn mark_dead(&self, life: Life, end: TeamEnd) {
-        let of_life = |hosting: &Hosting| crate::node::teams::life(&hosting.session) == life;
-        let hosted = self.host.agents(None).into_iter().filter_map(|agent| self.host.hosting(&agent)).find(of_life);
-        let whose = hosted.map(|hosting| (hosting.session.id.clone(), hosting.session.lead.clone()));
+        let whose = self.hosted_in(&life).next().map(|hosting| (hosting.session.id.clone(), hosting.session.lead.clone()));
         let done = match self.bury(&life, end, whose).await {
             Ok(()) => true,
             Err(error) => {
@@ -196,8 +200,7 @@ impl Node {
 
     /// The registry lost the records: what is led here, and its members here, are written again.
     async fn reassert(&self, life: &Life) {
-        let hosted = self.host.agents(None).into_iter().filter_map(|agent| self.host.hosting(&agent));
-        let hosted: Vec<Hosting> = hosted.filter(|hosting| crate::node::teams::life(&hosting.session) == *life).collect();
+        let hosted: Vec<Hosting> = self.hosted_in(life).collect();
         for lead in hosted.iter().filter(|hosting| hosting.session.lead == hosting.agent) {
             if let Err(refusal) = self.raise_team(&lead.session).await {
                 tracing::debug!(team = %life.team, %refusal, "the team's record cannot be written again now");

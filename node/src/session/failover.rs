@@ -51,10 +51,10 @@ impl Node {
         after_death: bool,
         purpose: Purpose<'_>,
     ) -> Result<Option<Won>, Refusal> {
-        let is_planned = lead.node.is_none() && self.is_team_alive(&life_of(session, lead.incarnation)).await?;
         if self.settings().alone || purpose == Purpose::End {
             return self.take_lease(session, lead, after_death).await;
         }
+        let is_planned = lead.node.is_none() && self.is_team_alive(&life_of(session, lead.incarnation)).await?;
         if !is_planned {
             return self.raise(session, lead, purpose).await;
         }

@@ -52,6 +52,12 @@ pub(crate) fn wanted(workspace: &str, spec: &AgentSpec) -> Wanted {
     }
 }
 
+/// Of two random nodes that fit the less loaded.
+pub(super) fn choose(candidates: &[Candidate], wanted: &Wanted) -> Result<NodeId, NoPlace> {
+    let chosen = placement::choose(candidates, wanted, |below| fastrand::usize(..below))?;
+    Ok(chosen.id.clone())
+}
+
 impl Node {
     /// This node as placement sees it.
     pub(super) fn as_candidate(&self) -> Candidate {
@@ -79,8 +85,8 @@ impl Node {
         let mut candidates = self.candidates();
         let mut refused = None;
         for _ in 0..TRIES {
-            let chosen = match placement::choose(&candidates, wanted, |below| fastrand::usize(..below)) {
-                Ok(chosen) => chosen.id.clone(),
+            let chosen = match choose(&candidates, wanted) {
+                Ok(chosen) => chosen,
                 Err(why) => {
                     refused.get_or_insert_with(|| why.into());
                     break;
@@ -108,8 +114,7 @@ impl Node {
     /// A peer that sees a workspace.
     pub(super) fn peer_for(&self, workspace: &str) -> Result<NodeId, Refusal> {
         let wanted = Wanted { workspace: workspace.to_owned(), provider: None, labels: Map::new(), only: None };
-        let chosen = placement::choose(&self.peers(), &wanted, |below| fastrand::usize(..below))?.id.clone();
-        Ok(chosen)
+        Ok(choose(&self.peers(), &wanted)?)
     }
 
     pub(super) async fn host_at(&self, node: &NodeId, request: &HostAgent) -> Result<Hosted, Refusal> {
@@ -131,9 +136,7 @@ impl Node {
 
     /// A peer that an agent could go on at.
     pub(super) fn peer_of(&self, workspace: &str, spec: &AgentSpec) -> Option<NodeId> {
-        let peers = self.peers();
-        let chosen = placement::choose(&peers, &wanted(workspace, spec), |below| fastrand::usize(..below));
-        chosen.ok().map(|candidate| candidate.id.clone())
+        choose(&self.peers(), &wanted(workspace, spec)).ok()
     }
 
     /// A peer that a session's lead fits, where it does not fit here.
@@ -148,9 +151,7 @@ impl Node {
 
     /// Where a member goes whose node is gone; `None` where no node fits it.
     pub(super) fn home_of(&self, workspace: &str, spec: &AgentSpec) -> Option<NodeId> {
-        let candidates = self.candidates();
-        let chosen = placement::choose(&candidates, &wanted(workspace, spec), |below| fastrand::usize(..below));
-        chosen.ok().map(|candidate| candidate.id.clone())
+        choose(&self.candidates(), &wanted(workspace, spec)).ok()
     }
 
     /// Where each agent of a new session goes, its lead to this node.
@@ -160,10 +161,7 @@ impl Node {
         for agent in agents {
             let home = match homes.is_empty() || self.settings().alone {
                 true => self.id().clone(),
-                false => {
-                    let wanted = wanted(workspace, &agent.spec);
-                    placement::choose(&candidates, &wanted, |below| fastrand::usize(..below))?.id.clone()
-                }
+                false => choose(&candidates, &wanted(workspace, &agent.spec))?,
             };
             for candidate in candidates.iter_mut().filter(|candidate| candidate.id == home) {
                 candidate.agents += 1;

@@ -19,7 +19,7 @@ use super::{
     close::AT_ONCE,
     elsewhere::Hop,
     excerpt,
-    place::{Homes, TRIES, is_of_that_node, wanted},
+    place::{Homes, TRIES, choose, is_of_that_node, wanted},
     workspace::Chosen,
 };
 use crate::{
@@ -99,8 +99,8 @@ impl Node {
         candidates.push(self.as_candidate());
         let mut refused = None;
         for _ in 0..TRIES {
-            let chosen = match placement::choose(&candidates, &wanted, |below| fastrand::usize(..below)) {
-                Ok(chosen) => chosen.id.clone(),
+            let chosen = match choose(&candidates, &wanted) {
+                Ok(chosen) => chosen,
                 Err(why) => return Err(refused.unwrap_or_else(|| why.into())),
             };
             match self.relay(&chosen, &address, json(&request).as_bytes(), START).await {
