@@ -82,8 +82,13 @@ impl Membership {
         let is_final = seen.is_some_and(|seen| seen.standing.is_final());
         let peer = self.peers.entry(node.clone()).or_insert_with(Peer::new);
         if source == Source::Watch && !is_final {
-            if peer.record == Record::Unread {
-                ask_about(peer, node.clone(), now, out);
+            match (peer.record, seen) {
+                (Record::Unread, _) => ask_about(peer, node.clone(), now, out),
+                // A verdict on the old one would be refused.
+                (Record::At(known), Some(Seen { revision, .. })) if *revision > known => {
+                    out.push(Effect::Read { node: node.clone() })
+                }
+                (Record::At(_) | Record::Missing | Record::Gone(_) | Record::Risen(_), _) => {}
             }
             return;
         }

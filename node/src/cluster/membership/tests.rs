@@ -362,9 +362,8 @@ fn a_watch_is_believed_only_about_what_is_final() {
     let mut lab = Lab::settled(&["p"]);
     let told = |node, standing| Input::Record { node, seen: Some(seen(8, standing, "x")), source: Source::Watch };
     lab.tell(told(id("p"), NodeStanding::Alive));
-    assert_eq!(lab.asked, []);
     lab.tell(told(id("new"), NodeStanding::Alive));
-    assert_eq!(lab.asked, [(10_000, Effect::Read { node: id("new") })]);
+    assert_eq!(lab.asked, [(10_000, Effect::Read { node: id("p") }), (10_000, Effect::Read { node: id("new") })]);
     lab.asked.clear();
     lab.tell(told(id("p"), NodeStanding::Left));
     assert_eq!(lab.asked, [(10_000, Effect::Peer { node: id("p"), news: News::Left })]);
