@@ -50,6 +50,8 @@ pub struct Membership {
     own: OwnRecord,
     fence: Fence,
     peers: BTreeMap<NodeId, Peer>,
+    /// Since when it is proved and hears itself; what it heard before is void.
+    sound: Option<Moment>,
     /// Since when this node may judge.
     judging: Option<Moment>,
     registry_created: Option<Moment>,
@@ -65,6 +67,7 @@ impl Membership {
             own: OwnRecord::new(identity.nonce),
             fence: Fence::new(now),
             peers: BTreeMap::new(),
+            sound: None,
             judging: None,
             registry_created: None,
             over: false,

@@ -246,6 +246,16 @@ fn an_own_gap_makes_all_that_was_heard_before_void() {
 }
 
 #[test]
+fn whom_a_young_node_heard_it_judges_as_soon_as_it_may() {
+    let mut lab = Lab::new(&["p", "q"]);
+    lab.until(600);
+    lab.silence("p");
+    lab.until(8_000);
+    // Heard at 0.5 s; at 3 s it may judge, and what it said of itself at 3.5 s came back.
+    assert_eq!(lab.verdicts(), [3_500]);
+}
+
+#[test]
 fn a_pause_is_an_own_gap() {
     let mut lab = Lab::settled(&["p", "q"]);
     lab.now = 40_000;
