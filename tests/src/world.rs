@@ -28,6 +28,15 @@ pub enum Backend {
     Postgres,
 }
 
+impl Backend {
+    async fn database(self) -> Result<Option<Database>> {
+        match self {
+            Self::Sqlite => Ok(None),
+            Self::Postgres => Database::create().await.map(Some),
+        }
+    }
+}
+
 /// Dropping it ends everything in it.
 pub struct World {
     pub caller: Caller,
@@ -47,45 +56,29 @@ impl World {
 
     /// On a server with settings of its own.
     pub async fn start_on(nats: NatsServer, backend: Backend, script: Script) -> Result<Self> {
-        let url = nats.url();
-        Self::start_at(&url, nats, Vec::new(), backend, script).await
+        Self::start_with(vec![nats], backend.database().await?, script).await
     }
 
     /// On a cluster of servers, each of which has all that JetStream keeps.
     pub async fn start_over(cluster: NatsCluster, backend: Backend, script: Script) -> Result<Self> {
-        let url = cluster.url();
-        let mut servers = cluster.servers.into_iter();
-        let first = servers.next().context("a cluster has servers")?;
-        Self::start_at(&url, first, servers.collect(), backend, script).await
-    }
-
-    async fn start_at(url: &str, nats: NatsServer, mates: Vec<NatsServer>, backend: Backend, script: Script) -> Result<Self> {
-        let database = match backend {
-            Backend::Sqlite => None,
-            Backend::Postgres => Some(Database::create().await?),
-        };
-        Self::start_with(url, (nats, mates), database, script).await
+        Self::start_with(cluster.servers, backend.database().await?, script).await
     }
 
     /// With a Postgres server that can be taken away.
     pub async fn start_alone(script: Script) -> Result<Self> {
-        let nats = NatsServer::start()?;
-        Self::start_with(&nats.url(), (nats, Vec::new()), Some(Database::create_alone().await?), script).await
+        Self::start_with(vec![NatsServer::start()?], Some(Database::create_alone().await?), script).await
     }
 
-    async fn start_with(
-        url: &str,
-        (nats, mates): (NatsServer, Vec<NatsServer>),
-        database: Option<Database>,
-        script: Script,
-    ) -> Result<Self> {
+    /// On these NATS servers, with this database or else on SQLite.
+    pub async fn start_with(mut servers: Vec<NatsServer>, database: Option<Database>, script: Script) -> Result<Self> {
         let folder = TempDir::new()?;
         std::fs::create_dir(folder.path().join("work"))?;
+        let urls: Vec<String> = servers.iter().map(NatsServer::url).collect();
         Ok(Self {
-            caller: Caller::connect(url).await?,
+            caller: Caller::connect(&urls.join(",")).await?,
             model: Server::start(script.without_auth()).await?,
-            nats,
-            mates,
+            nats: servers.remove(0),
+            mates: servers,
             database,
             folder,
             nodes: AtomicU32::new(0),

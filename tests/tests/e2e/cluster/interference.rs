@@ -161,3 +161,29 @@ async fn tools_of_a_frozen_node_end_by_themselves() -> Result<()> {
     assert_eq!(team.scene.log().await?.len(), before.len(), "who woke up wrote nothing");
     team.end_despite(EXCUSED).await
 }
+
+/// Nobody can say any more whether the leases are still its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn tools_of_a_node_that_reaches_neither_nats_nor_the_store_are_killed() -> Result<()> {
+    let marker = Marker::new();
+    let run = json!({ "command": escaping(&marker), "timeout": 600_000 });
+    let script = Script::new().rounds(by("lead"), [Reply::call("bash", run), Reply::text("it said {{result:bash}}")]);
+    let field = Field::start_there(World::start_alone(script).await?).await?;
+    let team = field.team(&[lead_at("b", &["bash"])], "go").await?;
+    eventually("the processes run", async || (marker.count() >= 4).then_some(())).await?;
+    let frozen = team.scene.world.pause_database()?;
+    team.scene.world.nats.pause()?;
+    within(LONG, "its processes are dead", async || (marker.count() == 0).then_some(())).await?;
+    assert!(team.node("b").log().contains("its tools are killed"), "the node lives, and says so: {}", team.node("b").log());
+    team.scene.world.nats.resume()?;
+    drop(frozen);
+    let ended = within(LONG, "the turn goes on", async || {
+        let log = team.scene.log_of("lead").await.ok()?;
+        log.into_iter().find_map(|event| if let Event::TurnEnd(end) = event { end.message } else { None })
+    });
+    let said = ended.await?;
+    assert!(said.contains("started"), "{said}");
+    assert_eq!(marker.count(), 0, "it is not run again");
+    assert_dense(&team.scene.log().await?);
+    team.end_despite(EXCUSED).await
+}
