@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use planck_common::{
+    InputId,
     decision::DecisionKind,
     event::{Event, TurnOutcome},
 };
@@ -186,4 +187,19 @@ async fn tools_of_a_node_that_reaches_neither_nats_nor_the_store_are_killed() ->
     assert_eq!(marker.count(), 0, "it is not run again");
     assert_dense(&team.scene.log().await?);
     team.end_despite(EXCUSED).await
+}
+
+/// As when NATS loses the word on its way to a living node.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_input_that_its_agents_node_did_not_hear_of_is_taken_up() -> Result<()> {
+    let world = World::start(Backend::Postgres, Script::new().always(Reply::text("ready"))).await?;
+    let node = world.node_with(&[("PLANCK_CLUSTER_SWEEP", "2s")]).await?;
+    let recorder = world.record().await?;
+    world.caller.start(&world.solo()).await?;
+    let put = "INSERT INTO inputs (session_id, id, agent_id, kind, content, head, at)
+               SELECT session_id, 'unheard', id, 'prompt', '[{\"type\":\"text\",\"text\":\"go\"}]', 0, 0 FROM agents";
+    assert_eq!(world.sql(put).await?, 1);
+    let end = recorder.answered(&InputId::parse("unheard")?).await?;
+    assert!(end.data.get().contains("ready"), "{end:?}");
+    node.leave().await
 }
