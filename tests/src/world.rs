@@ -3,6 +3,7 @@
 use std::{
     path::{Path, PathBuf},
     sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result, bail};
@@ -14,12 +15,15 @@ use tokio::process::Command;
 
 use crate::{
     caller::Caller,
-    eventually::{PATIENCE, within},
+    eventually::within,
     nats::{NatsCluster, NatsServer},
     node::{Build, Node, build_in},
     postgres::{Database, Paused},
     recorder::Recorder,
 };
+
+/// How long three servers may take to elect a leader, and one of them to catch up with it.
+const ELECTED: Duration = Duration::from_secs(60);
 
 /// Which store a world has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,7 +115,7 @@ impl World {
     /// The name of the server that leads the registry, once there is one.
     pub async fn registry_leader(&self) -> Result<String> {
         let jetstream = async_nats::jetstream::new(self.caller.nats.clone());
-        within(PATIENCE, "the registry has a leader", async || {
+        within(ELECTED, "the registry has a leader", async || {
             jetstream.get_stream("KV_planck_registry").await.ok()?.cached_info().cluster.clone()?.leader
         })
         .await
@@ -120,7 +124,7 @@ impl World {
     /// Waits until every server has the whole registry.
     pub async fn registry_is_whole(&self) -> Result<()> {
         let jetstream = async_nats::jetstream::new(self.caller.nats.clone());
-        within(PATIENCE, "all servers have the registry", async || {
+        within(ELECTED, "all servers have the registry", async || {
             let info = jetstream.get_stream("KV_planck_registry").await.ok()?.cached_info().cluster.clone()?;
             (info.leader.is_some() && info.replicas.iter().all(|replica| replica.current)).then_some(())
         })
