@@ -28,6 +28,11 @@ pub enum Backend {
     Postgres,
 }
 
+/// Whether worlds stay on the disk, with detailed logs of their nodes, for whoever looks for why a test failed.
+fn is_kept() -> bool {
+    std::env::var_os("PLANCK_TEST_KEEP").is_some()
+}
+
 /// Dropping it ends everything in it.
 pub struct World {
     pub caller: Caller,
@@ -79,7 +84,8 @@ impl World {
         database: Option<Database>,
         script: Script,
     ) -> Result<Self> {
-        let folder = TempDir::new()?;
+        let mut folder = TempDir::new()?;
+        folder.disable_cleanup(is_kept());
         std::fs::create_dir(folder.path().join("work"))?;
         Ok(Self {
             caller: Caller::connect(url).await?,
@@ -150,6 +156,9 @@ impl World {
         command.env("NATS_URL", self.nats_url()).env("PLANCK_STORE_URL", self.store_url());
         if !self.mates.is_empty() {
             command.env("PLANCK_NATS_REPLICAS", "3");
+        }
+        if is_kept() {
+            command.env("RUST_LOG", "planck_node=debug");
         }
         command.env("PLANCK_MODELS_DEFAULT", "scripted:test");
         command.env("PLANCK_PROVIDERS_SCRIPTED_BASE_URL", self.model.openai_url());
