@@ -8,7 +8,7 @@ use planck_common::{
     SidecarId,
     service::Info,
     sidecar::{Presence, PresenceKind},
-    subject::Topic,
+    subject::{self, Topic},
 };
 use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout};
@@ -59,7 +59,7 @@ pub async fn begin<T: FnMut(&Finding)>(plan: Plan, report: &mut Report<T>) -> Re
 }
 
 async fn find(client: &Client, name: &SidecarId) -> Result<Vec<Info>, Error> {
-    let answers = gather(client, format!("$SRV.INFO.{name}")).await?;
+    let answers = gather(client, subject::services(Some(name))).await?;
     Ok(answers.into_iter().filter_map(|answer| serde_json::from_value(answer).ok()).collect())
 }
 
@@ -207,7 +207,7 @@ async fn share(bench: &Bench) -> Result<(), String> {
     join_all(calls).await.into_iter().collect::<Result<(), String>>().map_err(|why| format!("with two instances, {why}"))?;
     for info in &bench.instances {
         let stats =
-            bench.gather(format!("$SRV.STATS.{}.{}", bench.plan.name, info.id)).await.map_err(|error| error.to_string())?;
+            bench.gather(format!("{}.{}", subject::stats(&bench.plan.name), info.id)).await.map_err(|error| error.to_string())?;
         let endpoints = stats.first().and_then(|stats| stats.get("endpoints")?.as_array()).into_iter().flatten();
         let requests: Option<u64> = endpoints.map(|endpoint| endpoint.get("num_requests").and_then(Value::as_u64)).sum();
         if !stats.is_empty() && requests == Some(0) {
