@@ -87,7 +87,16 @@ pub async fn serve(sidecar: Sidecar, connection: Connection, stop: impl Future<O
     let mut service = Service::new(identity(&sidecar, &id, &connection.prefix), &sidecar.description, Timestamp::now());
     let offers = register(&sidecar, &mut service, &connection.prefix);
     let (tasks, readers) = (TaskTracker::new(), TaskTracker::new());
-    let serving = Serving { client, name, prefix: connection.prefix, desk: Desk::of(sidecar), id, service: Mutex::new(service), tasks, readers };
+    let serving = Serving {
+        client,
+        name,
+        prefix: connection.prefix,
+        desk: Desk::of(sidecar),
+        id,
+        service: Mutex::new(service),
+        tasks,
+        readers,
+    };
     Arc::new(serving).until(stop, offers, &connected, drain).await
 }
 

@@ -20,11 +20,7 @@ use tokio_util::{
 };
 use tracing::Span;
 
-use super::{
-    link::NatsLink,
-    request::round_trip,
-    service::Service,
-};
+use super::{link::NatsLink, request::round_trip, service::Service};
 use crate::{
     bus::{Answer, BusError, Serving, answering::Answering, answering::Reply},
     telemetry::propagation,

@@ -127,14 +127,7 @@ async fn time<C: Caller>(way: &'static str, callers: usize, calls: usize, caller
     times.sort();
     let calls = times.len().max(1);
     let us = |share| quantile(&times, share) * 1e3;
-    Ok(Timed {
-        way,
-        callers,
-        calls,
-        us_per_call: wall.as_secs_f64() * 1e6 / calls as f64,
-        p50_us: us(0.5),
-        p99_us: us(0.99),
-    })
+    Ok(Timed { way, callers, calls, us_per_call: wall.as_secs_f64() * 1e6 / calls as f64, p50_us: us(0.5), p99_us: us(0.99) })
 }
 
 async fn calls_of(mut caller: impl Caller, calls: usize) -> Result<Vec<Duration>> {
@@ -149,7 +142,10 @@ async fn calls_of(mut caller: impl Caller, calls: usize) -> Result<Vec<Duration>
 
 /// Medians for people; the ratio is of the times that all calls took.
 fn report(timed: &[Timed], shares: &[u64]) {
-    eprintln!("{:>8} {:>14} {:>14} {:>7} {:>14} {:>14}", "callers", "bare µs/call", "runtime", "ratio", "bare p99", "runtime p99");
+    eprintln!(
+        "{:>8} {:>14} {:>14} {:>7} {:>14} {:>14}",
+        "callers", "bare µs/call", "runtime", "ratio", "bare p99", "runtime p99"
+    );
     for callers in CALLERS {
         let median = |way: &str, of: fn(&Timed) -> f64| {
             let chosen = timed.iter().filter(|timed| timed.way == way && timed.callers == callers);
