@@ -11,7 +11,7 @@ use futures_util::{FutureExt, StreamExt};
 use planck_common::{
     NodeId,
     reply::Refusal,
-    subject::{NODE_QUEUE, Prefix, SHARED_ENDPOINTS, own_endpoint},
+    subject::{NODE_QUEUE, NODE_SERVICE, Prefix, SHARED_ENDPOINTS, discovery, own_endpoint},
 };
 use tokio::time::{Instant, timeout};
 use tokio_util::{
@@ -20,11 +20,7 @@ use tokio_util::{
 };
 use tracing::Span;
 
-use super::{
-    link::NatsLink,
-    request::round_trip,
-    service::{self, Service},
-};
+use super::{link::NatsLink, request::round_trip, service::Service};
 use crate::{
     bus::{Answer, BusError, Serving, answering::Answering, answering::Reply},
     telemetry::propagation,
@@ -90,7 +86,7 @@ pub async fn start(link: Arc<NatsLink>, prefix: Prefix, node: &NodeId, answer: A
         worker.serve(&shared, name, pattern).await?;
     }
     worker.serve(&own, "node", &own_endpoint(node)).await?;
-    for subject in service::subjects(node) {
+    for subject in discovery(NODE_SERVICE, node) {
         worker.discover(&own, subject).await?;
     }
     round_trip(&worker.link, &worker.prefix).await?;
