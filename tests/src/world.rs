@@ -41,6 +41,11 @@ impl Backend {
     }
 }
 
+/// Whether worlds stay on the disk, with detailed logs of their nodes, for whoever looks for why a test failed.
+fn is_kept() -> bool {
+    std::env::var_os("PLANCK_TEST_KEEP").is_some()
+}
+
 /// Dropping it ends everything in it.
 pub struct World {
     pub caller: Caller,
@@ -75,7 +80,8 @@ impl World {
 
     /// On these NATS servers, with this database or else on SQLite.
     pub async fn start_with(mut servers: Vec<NatsServer>, database: Option<Database>, script: Script) -> Result<Self> {
-        let folder = TempDir::new()?;
+        let mut folder = TempDir::new()?;
+        folder.disable_cleanup(is_kept());
         std::fs::create_dir(folder.path().join("work"))?;
         let urls: Vec<String> = servers.iter().map(NatsServer::url).collect();
         Ok(Self {
@@ -147,6 +153,9 @@ impl World {
         command.env("NATS_URL", self.nats_url()).env("PLANCK_STORE_URL", self.store_url());
         if !self.mates.is_empty() {
             command.env("PLANCK_NATS_REPLICAS", "3");
+        }
+        if is_kept() {
+            command.env("RUST_LOG", "planck_node=debug");
         }
         command.env("PLANCK_MODELS_DEFAULT", "scripted:test");
         command.env("PLANCK_PROVIDERS_SCRIPTED_BASE_URL", self.model.openai_url());
