@@ -32,10 +32,14 @@ impl Node {
         match node {
             Some(node) if node != *self.id() => self.wake_there(&node, session, &input.agent, &input.id).await,
             // Held here by the record, yet not in the host: it is being stopped or started; the sweep finds what waits.
-            Some(_) | None => {
-                self.rouse(session, &input.agent, input.sender.is_none(), "prompted").await?;
-                Ok(Verdict::Taken)
-            }
+            // So does whoever can take it up when this node cannot now: it leaves, or the database is away.
+            Some(_) | None => match self.rouse(session, &input.agent, input.sender.is_none(), "prompted").await {
+                Err(refusal) if refusal.retryable => {
+                    tracing::debug!(agent = %input.agent, %refusal, "cannot take the agent up; a sweep will");
+                    Ok(Verdict::Taken)
+                }
+                roused => roused.map(|()| Verdict::Taken),
+            },
         }
     }
 

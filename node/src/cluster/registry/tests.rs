@@ -33,6 +33,7 @@ fn node(state: NodeStanding) -> NodeRecord {
         providers: Vec::new(),
         started_at: Timestamp::from_millis(0),
         nonce: "mine".into(),
+        times: Default::default(),
         verdict: None,
     }
 }
