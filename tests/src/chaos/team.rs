@@ -113,7 +113,6 @@ async fn spawned(stage: &Stage, started: &Started, workers: usize) -> Result<Dur
             }
         }
         let (first, last) = (starts.iter().min()?, ends.iter().max()?);
-        if ends.len() == workers {}
         (ends.len() == workers).then(|| Duration::from_millis(last.abs_diff(*first)))
     })
     .await
