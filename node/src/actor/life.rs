@@ -87,10 +87,10 @@ impl Actor {
         opening: Vec<Event>,
         mailbox: &mut mpsc::Receiver<Box<Mail>>,
     ) -> Result<Then, Lost> {
-        for event in opening {
-            self.step(Input::Command(Command::Record(event))).await?;
-        }
-        let mut then = self.perform(resumed).await?;
+        let record = |event| self.agent.step(Input::Command(Command::Record(event)), Timestamp::now());
+        let mut begun: Vec<Effect> = opening.into_iter().flat_map(record).collect();
+        begun.extend(resumed);
+        let mut then = self.perform(begun).await?;
         while then == Then::GoOn {
             then = match self.next(mailbox).await {
                 Happening::Settled(settled) => self.step(settled?).await?,

@@ -50,7 +50,11 @@ impl Actor {
         let mut todo = VecDeque::from(effects);
         while let Some(effect) = todo.pop_front() {
             match effect {
-                Effect::Save(save) => todo.extend(Box::pin(self.save(save)).await?),
+                Effect::Save(save) => {
+                    // One that follows at once is waited for together with it.
+                    let beside = save.beside || matches!(todo.front(), Some(Effect::Save(next)) if !next.beside);
+                    todo.extend(Box::pin(self.save(save, beside)).await?);
+                }
                 Effect::Tell { place, event } => self.tell(place, event),
                 Effect::CallModel { ticket } => self.call_model(ticket),
                 Effect::RunTool(run) => self.run_tool(run),
@@ -71,9 +75,8 @@ impl Actor {
 
     /// Hands a save to the queue, and waits for its commit unless it may go beside what comes next; gives what the agent
     /// decides on hearing of it.
-    async fn save(&mut self, save: Save) -> Result<Vec<Effect>, Lost> {
+    async fn save(&mut self, save: Save, beside: bool) -> Result<Vec<Effect>, Lost> {
         self.tell_deltas();
-        let beside = save.beside;
         self.saves.begin(save).await;
         if beside { Ok(Vec::new()) } else { self.settle_saves().await }
     }
