@@ -14,6 +14,7 @@ pub mod decision;
 pub mod node;
 pub mod registry;
 pub mod reply;
+pub mod service;
 pub mod sidecar;
 pub mod spec;
 pub mod subject;

@@ -1,5 +1,7 @@
 //! What stands in the registry, the KV bucket that says who is where and who is alive. What is true is in SQL.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -28,6 +30,9 @@ pub struct NodeRecord {
     pub providers: Vec<String>,
     pub started_at: Timestamp,
     pub nonce: Nonce,
+    /// The keys of its `[cluster]` with their values as a configuration has them; none from a version that does not tell.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub times: BTreeMap<String, String>,
     /// Who convicted it, and why; of a dead node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,

@@ -109,6 +109,16 @@ pub fn services(name: Option<&str>) -> String {
     }
 }
 
+/// Where the micro services of a name tell how often they were asked.
+pub fn stats(name: &str) -> String {
+    format!("$SRV.STATS.{name}")
+}
+
+/// Where an instance of a micro service is asked what it is. Asked by all, by its name, and by itself.
+pub fn discovery(name: &str, instance: &str) -> [String; 3] {
+    ["$SRV.*".into(), format!("$SRV.*.{name}"), format!("$SRV.*.{name}.{instance}")]
+}
+
 /// A command's address: `cmd.agent.<agent>.<verb>` and its kin. The target is not yet an id: what came in is text until it is parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {

@@ -40,6 +40,8 @@ CREATE TABLE agents (
   cost_usd REAL NOT NULL DEFAULT 0
 );
 
+CREATE INDEX agents_of_type ON agents (type);
+
 CREATE TABLE log (
   seq INTEGER PRIMARY KEY,
   agent_id TEXT NOT NULL,

@@ -31,7 +31,7 @@ use crate::{
     bus::{Bus, Serving},
     gateway,
     llm::Llm,
-    session::{chores::Chores, door::Door, workspace::Workspaces},
+    session::{births::Births, chores::Chores, door::Door, workspace::Workspaces},
     sidecar::Sidecars,
     skill::Skills,
     store::SessionStore,
@@ -109,12 +109,19 @@ struct Notes {
     started_at: Timestamp,
     waiters: Waiters,
     door: Door,
+    births: Births,
     chores: Chores,
 }
 
 impl Notes {
     fn begin() -> Self {
-        Self { started_at: Timestamp::now(), waiters: Waiters::default(), door: Door::default(), chores: Chores::default() }
+        Self {
+            started_at: Timestamp::now(),
+            waiters: Waiters::default(),
+            door: Door::default(),
+            births: Births::default(),
+            chores: Chores::default(),
+        }
     }
 }
 
@@ -228,6 +235,10 @@ impl Node {
 
     pub(crate) fn door(&self) -> &Door {
         &self.notes.door
+    }
+
+    pub(crate) fn births(&self) -> &Births {
+        &self.notes.births
     }
 
     pub(crate) fn team_dirs(&self) -> &[PathBuf] {

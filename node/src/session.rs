@@ -9,6 +9,7 @@ mod start;
 mod deliver;
 mod elsewhere;
 
+pub mod births;
 mod claim;
 pub mod door;
 mod drain;
@@ -54,14 +55,21 @@ impl Node {
     /// A session's agent by id or name; its lead for `None`.
     pub async fn find_member(&self, session: &SessionRecord, agent: Option<&str>) -> Result<AgentRecord, Refusal> {
         let wanted = agent.unwrap_or(&session.spec.lead);
-        let agents = self.store().agents(&session.id).await?;
-        let found = agents.into_iter().find(|one| one.is_there() && (*one.id == *wanted || one.spec.name == wanted));
+        let mut meant = self.store().meant(&session.id, wanted).await?.into_iter();
+        let found = meant.find(|one| one.is_there() && (*one.id == *wanted || one.spec.name == wanted));
         found.ok_or_else(|| Refusal::not_found(format!("session {} has no agent `{}`", session.name, excerpt(wanted))))
     }
 
     /// The lead of a session.
     pub async fn find_lead(&self, session: &SessionRecord) -> Result<AgentRecord, Refusal> {
         self.find_member(session, None).await
+    }
+
+    /// The agents of a session that are not stopped and that a text may mean.
+    pub(crate) async fn members_meant(&self, session: &SessionId, text: &str) -> Result<Vec<AgentRecord>, Refusal> {
+        let mut meant = self.store().meant(session, text).await?;
+        meant.retain(AgentRecord::is_there);
+        Ok(meant)
     }
 
     /// The agents of a session that are not stopped.

@@ -49,10 +49,14 @@ pub trait SessionStore: Send + Sync {
     /// The session an agent belongs to.
     async fn find_agent(&self, agent: &AgentId) -> Result<Option<AgentRecord>, StoreError>;
     async fn agents(&self, session: &SessionId) -> Result<Vec<AgentRecord>, StoreError>;
+    /// Agents of a session that a text may mean: that of this id and that of this name; where neither is there, those of this
+    /// type, at most [`NAMESAKES`] of them, stopped ones last. It costs the same in a team of any size.
+    async fn meant(&self, session: &SessionId, text: &str) -> Result<Vec<AgentRecord>, StoreError>;
 
-    /// Records a member born under the lead's incarnation, leased to `node` at epoch 1. Names are made unique in the team.
-    /// Nobody is born into a closed session.
-    async fn birth(&self, agent: NewAgent, under: Under, node: &NodeId) -> Result<Birth, StoreError>;
+    /// Records members of one session born under the lead's incarnation, leased to `node` at epoch 1, each with its task. Names
+    /// are made unique in the team. Nobody is born into a closed session. One outcome for each, in order.
+    async fn births(&self, session: &SessionId, born: &[Newborn], under: &Under, node: &NodeId)
+    -> Result<Vec<Birth>, StoreError>;
     /// Takes a lease whose epoch was seen. *Claiming is fencing.* `None`: somebody else did.
     async fn claim(
         &self,

@@ -21,6 +21,9 @@ fn demo(folder: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_planck"));
     command.arg("demo").args(args).current_dir(folder).env("TMPDIR", folder).env("NO_COLOR", "1");
     command.env("NATS_SERVER", planck_tests::nats::find_server().unwrap());
+    let fetched = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/python");
+    assert!(fetched.is_dir(), "{} is missing; run `make tools`", fetched.display());
+    command.env("PYTHONPATH", fetched);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
@@ -67,8 +70,24 @@ fn it_builds_a_program_whose_test_passes() {
         assert!(told.contains(words), "no {words:?} in\n{told}");
     }
     assert!(told.contains("✓ sh count_test.sh: ok: 3 words counted"), "{told}");
+    assert!(told.contains("✓ count_words of the Python sidecar: 3"), "{told}");
     nobody_is_left(folder.path());
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "it left files");
+}
+
+#[test]
+fn without_python_it_goes_without_the_sidecar_and_says_so() {
+    let (folder, programs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let python = programs.path().join("python3");
+    std::fs::write(&python, "#!/bin/sh\necho \"ModuleNotFoundError: No module named 'nats'\" >&2\nexit 1\n").unwrap();
+    std::fs::set_permissions(&python, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", programs.path().display(), std::env::var("PATH").unwrap());
+    let output = demo(folder.path(), &[]).env("PATH", path).output().unwrap();
+    let told = text(&output);
+    assert!(output.status.success(), "{told}");
+    assert!(told.contains("sidecar    NONE: python3 cannot run it: ModuleNotFoundError: No module named 'nats'"), "{told}");
+    assert!(told.contains("✓ sh count_test.sh: ok: 3 words counted") && !told.contains("count_words"), "{told}");
+    nobody_is_left(folder.path());
 }
 
 #[test]

@@ -1,11 +1,12 @@
 //! A compactor: it replaces the older part of a conversation by a summary.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use async_trait::async_trait;
 use planck_common::{
     Seq,
     message::{Message, Part},
+    service::Metadata,
     sidecar::{COMPACTOR_TIMEOUT_MS, CompactModel, CompactSaid, metadata},
 };
 
@@ -78,7 +79,7 @@ pub(crate) fn said(decision: Result<Decision, String>) -> CompactSaid {
     }
 }
 
-pub(crate) fn endpoint(compactor: &dyn Compactor) -> HashMap<String, String> {
+pub(crate) fn metadata(compactor: &dyn Compactor) -> Metadata {
     let pairs = [
         (metadata::KIND, metadata::COMPACTOR.to_owned()),
         (metadata::DESCRIPTION, compactor.description().to_owned()),

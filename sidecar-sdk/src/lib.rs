@@ -50,7 +50,6 @@ mod epochs;
 
 pub mod connection;
 mod serve;
-mod service;
 
 pub mod harness;
 

@@ -1,14 +1,20 @@
 //! A sidecar at work on NATS: it takes requests, tells that it came and goes, and ends in order.
 
-use std::{future::Future, pin::pin, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    pin::pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use async_nats::{Client, Event, Message, Subject, Subscriber};
 use bytes::Bytes;
 use futures_util::{FutureExt as _, StreamExt as _};
 use planck_common::{
-    PROTOCOL_VERSION, SidecarId,
+    PROTOCOL_VERSION, SidecarId, Timestamp,
     event::json,
-    sidecar::{Cancel, CompactReply, CompactSaid, Presence, PresenceKind, ToolReply, ToolSaid},
+    service::{Endpoint, Identity, Service},
+    sidecar::{Cancel, CompactReply, CompactSaid, Presence, PresenceKind, ToolReply, ToolSaid, metadata},
     subject::{self, Prefix, Topic},
 };
 use tokio::{
@@ -17,8 +23,9 @@ use tokio::{
     time::{Instant, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use uuid::Uuid;
 
-use crate::{Connection, Error, Sidecar, compactor, context::REPORTS, desk::Desk, service::Service};
+use crate::{Connection, Error, Sidecar, compactor, context::REPORTS, desk::Desk};
 
 /// How long the server may take to confirm something.
 const CONFIRM: Duration = Duration::from_secs(5);
@@ -35,7 +42,9 @@ struct Serving {
     name: SidecarId,
     prefix: Prefix,
     desk: Desk,
-    service: Service,
+    /// The id of this instance.
+    id: String,
+    service: Mutex<Service>,
     tasks: TaskTracker,
     readers: TaskTracker,
 }
@@ -74,24 +83,47 @@ pub async fn serve(sidecar: Sidecar, connection: Connection, stop: impl Future<O
     let name = sidecar.name.clone();
     let client = connection.open(&format!("sidecar {name}"), on_event).await?;
     let drain = sidecar.bounds.drain;
-    let service = Service::new(&name, &sidecar.version, &sidecar.description, &connection.prefix);
-    let offers = register(&sidecar, &service, &connection.prefix);
+    let id = Uuid::now_v7().simple().to_string();
+    let mut service = Service::new(identity(&sidecar, &id, &connection.prefix), &sidecar.description, Timestamp::now());
+    let offers = register(&sidecar, &mut service, &connection.prefix);
     let (tasks, readers) = (TaskTracker::new(), TaskTracker::new());
-    let serving = Serving { client, name, prefix: connection.prefix, desk: Desk::of(sidecar), service, tasks, readers };
+    let serving = Serving {
+        client,
+        name,
+        prefix: connection.prefix,
+        desk: Desk::of(sidecar),
+        id,
+        service: Mutex::new(service),
+        tasks,
+        readers,
+    };
     Arc::new(serving).until(stop, offers, &connected, drain).await
 }
 
-fn register(sidecar: &Sidecar, service: &Service, prefix: &Prefix) -> Vec<(usize, String, Offer)> {
+fn identity(sidecar: &Sidecar, id: &str, prefix: &Prefix) -> Identity {
+    let pairs = [(metadata::PLANCK, "1"), (metadata::PREFIX, prefix.as_str())];
+    Identity {
+        name: sidecar.name.to_string(),
+        id: id.into(),
+        version: sidecar.version.clone(),
+        metadata: pairs.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
+    }
+}
+
+fn register(sidecar: &Sidecar, service: &mut Service, prefix: &Prefix) -> Vec<(usize, String, Offer)> {
     let tools = sidecar.tools.iter().map(|tool| {
         let subject = prefix.on(subject::tool(&sidecar.name, &tool.name));
-        (service.add(&tool.name, &subject, tool.metadata()), subject, Offer::Tool(tool.name.clone()))
+        (tool.name.clone(), subject, tool.metadata(), Offer::Tool(tool.name.clone()))
     });
     let compactors = sidecar.compactors.iter().map(|(name, offered)| {
         let subject = prefix.on(subject::compactor(&sidecar.name, name));
-        let endpoint = compactor::endpoint(offered.as_ref());
-        (service.add(name, &subject, endpoint), subject, Offer::Compactor(name.clone()))
+        (name.clone(), subject, compactor::metadata(offered.as_ref()), Offer::Compactor(name.clone()))
     });
-    tools.chain(compactors).collect()
+    let offers = tools.chain(compactors).map(|(name, subject, metadata, offer)| {
+        let endpoint = Endpoint { name, subject: subject.clone(), queue_group: sidecar.name.to_string(), metadata };
+        (service.add(endpoint), subject, offer)
+    });
+    offers.collect()
 }
 
 impl Serving {
@@ -155,14 +187,15 @@ impl Serving {
 
     async fn start_discovery(self: Arc<Self>, stopping: CancellationToken) -> Result<tokio::task::JoinHandle<()>, Error> {
         let mut asked = Vec::new();
-        for subject in self.service.subjects() {
+        for subject in subject::discovery(&self.name, &self.id) {
             asked.push(self.subscribe(subject, None).await?);
         }
         let mut asked = futures_util::stream::select_all(asked);
         Ok(tokio::spawn(async move {
             let answering = async {
                 while let Some(Message { subject, reply, .. }) = asked.next().await {
-                    if let (Some(reply), Some(answer)) = (reply, self.service.answer(&subject)) {
+                    let answer = self.service().answer(&subject);
+                    if let (Some(reply), Some(answer)) = (reply, answer) {
                         self.publish(reply, answer).await;
                     }
                 }
@@ -206,15 +239,16 @@ impl Serving {
     async fn answer(&self, endpoint: usize, offer: &Offer, message: Message) {
         let Some(reply) = message.reply else { return };
         let began = Instant::now();
-        let (text, failed) = match offer {
+        let (text, error) = match offer {
             Offer::Tool(name) => self.answer_tool(name, &message.payload, &reply).await,
             Offer::Compactor(name) => self.answer_compaction(name, &message.payload).await,
         };
         self.publish(reply, text).await;
-        self.service.count(endpoint, began.elapsed(), failed);
+        self.service().count(endpoint, began.elapsed(), error);
     }
 
-    async fn answer_tool(&self, name: &str, body: &[u8], reply: &Subject) -> (String, bool) {
+    /// The answer, and the error in it.
+    async fn answer_tool(&self, name: &str, body: &[u8], reply: &Subject) -> (String, Option<String>) {
         let (reports, mut heard) = mpsc::channel(REPORTS);
         let tell = async |said| self.publish(reply.clone(), json(&ToolReply { v: PROTOCOL_VERSION, said })).await;
         let mut call = pin!(self.desk.tool(name, body, reports));
@@ -228,21 +262,21 @@ impl Serving {
         while let Ok(said) = heard.try_recv() {
             tell(said).await;
         }
-        let failed = matches!(answer.said, ToolSaid::Error(_));
         let text = json(&answer);
-        match self.too_large(&text) {
-            Some(why) => (json(&ToolReply { v: PROTOCOL_VERSION, said: ToolSaid::Error(why) }), true),
-            None => (text, failed),
+        match (self.too_large(&text), answer.said) {
+            (Some(why), _) => (json(&ToolReply { v: PROTOCOL_VERSION, said: ToolSaid::Error(why.clone()) }), Some(why)),
+            (None, ToolSaid::Error(error)) => (text, Some(error)),
+            (None, ToolSaid::Ok(_) | ToolSaid::Progress { .. }) => (text, None),
         }
     }
 
-    async fn answer_compaction(&self, name: &str, body: &[u8]) -> (String, bool) {
+    async fn answer_compaction(&self, name: &str, body: &[u8]) -> (String, Option<String>) {
         let answer = self.desk.compact(name, body).await;
-        let failed = matches!(answer.said, CompactSaid::Error(_));
         let text = json(&answer);
-        match self.too_large(&text) {
-            Some(why) => (json(&CompactReply { v: PROTOCOL_VERSION, said: CompactSaid::Error(why) }), true),
-            None => (text, failed),
+        match (self.too_large(&text), answer.said) {
+            (Some(why), _) => (json(&CompactReply { v: PROTOCOL_VERSION, said: CompactSaid::Error(why.clone()) }), Some(why)),
+            (None, CompactSaid::Error(error)) => (text, Some(error)),
+            (None, CompactSaid::Compact { .. } | CompactSaid::Skip(_)) => (text, None),
         }
     }
 
@@ -252,9 +286,13 @@ impl Serving {
     }
 
     async fn tell(&self, kind: PresenceKind) {
-        let (sidecar, instance) = (self.name.clone(), self.service.id.clone());
+        let (sidecar, instance) = (self.name.clone(), self.id.clone());
         let presence = Presence { v: PROTOCOL_VERSION, r#type: kind, sidecar, instance };
         self.publish(self.prefix.on(Topic::Sidecar(&self.name)).into(), json(&presence)).await;
+    }
+
+    fn service(&self) -> MutexGuard<'_, Service> {
+        self.service.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn publish(&self, subject: Subject, text: String) {

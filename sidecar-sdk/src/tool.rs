@@ -1,10 +1,11 @@
 //! A tool: an async function, with what the model and the node are told about it.
 
-use std::{collections::HashMap, fmt::Display, future::Future, time::Duration};
+use std::{fmt::Display, future::Future, time::Duration};
 
 use futures_util::future::{BoxFuture, FutureExt as _};
 use planck_common::{
     event::Effect,
+    service::Metadata,
     sidecar::{TOOL_TIMEOUT_MS, metadata},
 };
 use schemars::{JsonSchema, generate::SchemaSettings};
@@ -79,7 +80,7 @@ impl Tool {
         self
     }
 
-    pub(crate) fn metadata(&self) -> HashMap<String, String> {
+    pub(crate) fn metadata(&self) -> Metadata {
         let pairs = [
             (metadata::KIND, metadata::TOOL.to_owned()),
             (metadata::DESCRIPTION, self.description.clone()),

@@ -32,6 +32,8 @@ pub struct Plan {
     pub faults: Vec<(Kind, u32)>,
     /// Of undisturbed work between faults.
     pub calm: Duration,
+    /// Faults last no longer than they must.
+    pub brief: bool,
     /// Of nats-server: one, or a cluster of three.
     pub servers: Servers,
     /// Teams that are made, and whose lead's node is killed, one after the other.
@@ -56,10 +58,15 @@ impl Plan {
             sessions: 3,
             faults: Vec::new(),
             calm: Duration::from_millis(300),
+            brief: false,
             servers: Servers::One,
             teams: 0,
             workers: 6,
         }
+    }
+
+    fn freezes_the_database(&self) -> bool {
+        self.faults.iter().any(|(kind, _)| *kind == Kind::SqlAway)
     }
 }
 

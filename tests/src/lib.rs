@@ -5,6 +5,7 @@ pub mod caller;
 pub mod chaos;
 pub mod desk;
 pub mod eventually;
+pub mod example;
 pub mod nats;
 pub mod node;
 pub mod postgres;

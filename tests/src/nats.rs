@@ -84,9 +84,17 @@ impl NatsServer {
         self.end(Signal::SIGKILL)
     }
 
-    /// Freezes it, so that connections stay open and nothing answers.
+    /// Freezes it, so that connections stay open and nothing answers; it has stopped when this returns.
     pub fn pause(&self) -> Result<()> {
-        self.signal(Signal::SIGSTOP)
+        self.signal(Signal::SIGSTOP)?;
+        let until = Instant::now() + PATIENCE;
+        while self.running.as_ref().is_some_and(|running| !running.has_stopped()) {
+            if Instant::now() > until {
+                bail!("nats-server goes on after SIGSTOP for {PATIENCE:?}");
+            }
+            sleep(Duration::from_millis(1));
+        }
+        Ok(())
     }
 
     pub fn resume(&self) -> Result<()> {
@@ -199,10 +207,20 @@ impl Running {
 
     /// Its guard reaps it only at the end, so the id stays its own until then.
     fn is_alive(&self) -> bool {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
-        let state = stat.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next());
-        !matches!(state, None | Some('Z' | 'X'))
+        !matches!(state(Path::new(&format!("/proc/{}", self.pid))), None | Some('Z' | 'X'))
     }
+
+    /// Each of its threads stops when it comes to look at the signal.
+    fn has_stopped(&self) -> bool {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.pid)).into_iter().flatten().flatten();
+        threads.map(|thread| state(&thread.path())).all(|state| state == Some('T'))
+    }
+}
+
+/// Of a process or a thread, as the kernel names it.
+fn state(folder: &Path) -> Option<char> {
+    let stat = fs::read_to_string(folder.join("stat")).ok()?;
+    stat.rsplit(')').next()?.trim_start().chars().next()
 }
 
 impl Drop for Running {

@@ -69,14 +69,20 @@ fn built(build: Build) -> Result<PathBuf> {
     let Some(planck) = folders.find(|file| file.is_file()) else {
         bail!("no `{name}` beside {}: run `{remedy}` first", test.display());
     };
-    let built = planck.metadata()?.modified()?;
-    // `cargo test` writes no such list, and builds the binary itself.
-    let sources = fs::read_to_string(planck.with_extension("d")).unwrap_or_default();
+    fresh(planck, remedy)
+}
+
+/// A program that was built from the sources as they are now.
+pub fn fresh(program: PathBuf, remedy: &str) -> Result<PathBuf> {
+    let there = program.metadata().with_context(|| format!("no {}: run `{remedy}` first", program.display()))?;
+    let built = there.modified()?;
+    // `cargo test` writes no such list, and builds the program itself.
+    let sources = fs::read_to_string(program.with_extension("d")).unwrap_or_default();
     let newer = |path: &&str| fs::metadata(path).and_then(|file| file.modified()).is_ok_and(|changed| changed > built);
     if let Some(source) = sources.split_whitespace().skip(1).find(newer) {
-        bail!("{} is older than {source}; run `{remedy}` first", planck.display());
+        bail!("{} is older than {source}; run `{remedy}` first", program.display());
     }
-    Ok(planck)
+    Ok(program)
 }
 
 /// A `planck` command that sees nothing of the machine's own configuration.

@@ -29,6 +29,10 @@ impl Heard {
     pub fn envelope(&self) -> Option<Envelope> {
         serde_json::from_slice(&self.payload).ok()
     }
+
+    fn is_of_session(&self) -> bool {
+        self.subject.starts_with("session.")
+    }
 }
 
 impl Recorder {
@@ -61,7 +65,8 @@ impl Recorder {
     /// Waits for an event on a session's subject.
     pub async fn until(&self, what: &str, mut is_it: impl FnMut(&Envelope) -> bool) -> Result<Envelope> {
         let found = eventually(what, async || {
-            let envelopes = self.lock().iter().rev().filter_map(Heard::envelope).collect::<Vec<_>>();
+            let envelopes =
+                self.lock().iter().rev().filter(|heard| heard.is_of_session()).filter_map(Heard::envelope).collect::<Vec<_>>();
             envelopes.into_iter().find(|envelope| is_it(envelope))
         });
         found.await.with_context(|| format!("heard {:?}", self.kinds()))
@@ -74,7 +79,7 @@ impl Recorder {
 
     fn kinds(&self) -> Vec<String> {
         let heard = self.lock();
-        let sessions = heard.iter().filter(|heard| heard.subject.starts_with("session."));
+        let sessions = heard.iter().filter(|heard| heard.is_of_session());
         sessions.filter_map(Heard::envelope).map(|envelope| envelope.kind).collect()
     }
 

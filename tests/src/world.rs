@@ -3,6 +3,7 @@
 use std::{
     path::{Path, PathBuf},
     sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result, bail};
@@ -14,18 +15,35 @@ use tokio::process::Command;
 
 use crate::{
     caller::Caller,
-    eventually::{PATIENCE, within},
+    eventually::within,
     nats::{NatsCluster, NatsServer},
     node::{Build, Node, build_in},
     postgres::{Database, Paused},
     recorder::Recorder,
 };
 
+/// How long three servers may take to elect a leader, and one of them to catch up with it.
+const ELECTED: Duration = Duration::from_secs(60);
+
 /// Which store a world has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backend {
     Sqlite,
     Postgres,
+}
+
+impl Backend {
+    async fn database(self) -> Result<Option<Database>> {
+        match self {
+            Self::Sqlite => Ok(None),
+            Self::Postgres => Database::create().await.map(Some),
+        }
+    }
+}
+
+/// Whether worlds stay on the disk, with detailed logs of their nodes, for whoever looks for why a test failed.
+fn is_kept() -> bool {
+    std::env::var_os("PLANCK_TEST_KEEP").is_some()
 }
 
 /// Dropping it ends everything in it.
@@ -47,45 +65,30 @@ impl World {
 
     /// On a server with settings of its own.
     pub async fn start_on(nats: NatsServer, backend: Backend, script: Script) -> Result<Self> {
-        let url = nats.url();
-        Self::start_at(&url, nats, Vec::new(), backend, script).await
+        Self::start_with(vec![nats], backend.database().await?, script).await
     }
 
     /// On a cluster of servers, each of which has all that JetStream keeps.
     pub async fn start_over(cluster: NatsCluster, backend: Backend, script: Script) -> Result<Self> {
-        let url = cluster.url();
-        let mut servers = cluster.servers.into_iter();
-        let first = servers.next().context("a cluster has servers")?;
-        Self::start_at(&url, first, servers.collect(), backend, script).await
-    }
-
-    async fn start_at(url: &str, nats: NatsServer, mates: Vec<NatsServer>, backend: Backend, script: Script) -> Result<Self> {
-        let database = match backend {
-            Backend::Sqlite => None,
-            Backend::Postgres => Some(Database::create().await?),
-        };
-        Self::start_with(url, (nats, mates), database, script).await
+        Self::start_with(cluster.servers, backend.database().await?, script).await
     }
 
     /// With a Postgres server that can be taken away.
     pub async fn start_alone(script: Script) -> Result<Self> {
-        let nats = NatsServer::start()?;
-        Self::start_with(&nats.url(), (nats, Vec::new()), Some(Database::create_alone().await?), script).await
+        Self::start_with(vec![NatsServer::start()?], Some(Database::create_alone().await?), script).await
     }
 
-    async fn start_with(
-        url: &str,
-        (nats, mates): (NatsServer, Vec<NatsServer>),
-        database: Option<Database>,
-        script: Script,
-    ) -> Result<Self> {
-        let folder = TempDir::new()?;
+    /// On these NATS servers, with this database or else on SQLite.
+    pub async fn start_with(mut servers: Vec<NatsServer>, database: Option<Database>, script: Script) -> Result<Self> {
+        let mut folder = TempDir::new()?;
+        folder.disable_cleanup(is_kept());
         std::fs::create_dir(folder.path().join("work"))?;
+        let urls: Vec<String> = servers.iter().map(NatsServer::url).collect();
         Ok(Self {
-            caller: Caller::connect(url).await?,
+            caller: Caller::connect(&urls.join(",")).await?,
             model: Server::start(script.without_auth()).await?,
-            nats,
-            mates,
+            nats: servers.remove(0),
+            mates: servers,
             database,
             folder,
             nodes: AtomicU32::new(0),
@@ -118,7 +121,7 @@ impl World {
     /// The name of the server that leads the registry, once there is one.
     pub async fn registry_leader(&self) -> Result<String> {
         let jetstream = async_nats::jetstream::new(self.caller.nats.clone());
-        within(PATIENCE, "the registry has a leader", async || {
+        within(ELECTED, "the registry has a leader", async || {
             jetstream.get_stream("KV_planck_registry").await.ok()?.cached_info().cluster.clone()?.leader
         })
         .await
@@ -127,7 +130,7 @@ impl World {
     /// Waits until every server has the whole registry.
     pub async fn registry_is_whole(&self) -> Result<()> {
         let jetstream = async_nats::jetstream::new(self.caller.nats.clone());
-        within(PATIENCE, "all servers have the registry", async || {
+        within(ELECTED, "all servers have the registry", async || {
             let info = jetstream.get_stream("KV_planck_registry").await.ok()?.cached_info().cluster.clone()?;
             (info.leader.is_some() && info.replicas.iter().all(|replica| replica.current)).then_some(())
         })
@@ -150,6 +153,9 @@ impl World {
         command.env("NATS_URL", self.nats_url()).env("PLANCK_STORE_URL", self.store_url());
         if !self.mates.is_empty() {
             command.env("PLANCK_NATS_REPLICAS", "3");
+        }
+        if is_kept() {
+            command.env("RUST_LOG", "planck_node=debug");
         }
         command.env("PLANCK_MODELS_DEFAULT", "scripted:test");
         command.env("PLANCK_PROVIDERS_SCRIPTED_BASE_URL", self.model.openai_url());

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::{AgentId, InputId, NodeId, SessionId, TeamId, registry::TeamEnd};
+use crate::{AgentId, InputId, NodeId, SessionId, TeamId, message::Sender, registry::TeamEnd};
 
 fn is_false(value: &bool) -> bool {
     !value
@@ -44,14 +44,26 @@ bodies! {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[cfg_attr(feature = "schema", schemars(with = "Option<serde_json::Value>"))]
         spec: Option<Box<RawValue>>,
+        /// What an agent that is yet to be born finds in its inbox.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        task: Option<FirstTask>,
         /// How long its tools wait: what a dead node ran for it may go on until then.
         #[serde(default)]
         tools_wait_ms: u64,
+    }
+    /// The task that an agent is spawned for.
+    FirstTask {
+        id: InputId,
+        from: Sender,
+        text: String,
     }
     Hosted {
         node_id: NodeId,
         epoch: i64,
         name: String,
+        /// Whether it was born with its task; else whoever wants it done gives it.
+        #[serde(default, skip_serializing_if = "is_false")]
+        has_task: bool,
     }
     /// Between nodes: end what is hosted there of this team, of this incarnation or an earlier one.
     StopTeam {

@@ -1,115 +1,59 @@
-// A sidecar on the bare NATS client: a tool, and everything the protocol asks of one.
+// A sidecar on the bare NATS client, with a tool that answers at once. One that takes its time heeds more: see ../typescript.
 package main
 
 import (
-	"context"
 	"encoding/json"
-	"fmt"
 	"os"
 	"os/signal"
 	"strings"
-	"sync"
 	"syscall"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 )
 
-const name = "text-go"
-const schema = `{"type":"object","required":["text","times"],"properties":{"text":{"type":"string"},"times":{"type":"integer"},"seconds":{"type":"number"}}}`
+const name, tool = "text-go", "tool.text-go.shout"
+const schema = `{"type":"object","required":["text"],"properties":{"text":{"type":"string"}}}`
 
-type call struct {
-	CallID  string `json:"call_id"`
-	AgentID string `json:"agent_id"`
-	Epoch   int64
-	Left    time.Duration `json:"deadline_ms"`
-	Args    struct {
-		Text    *string
-		Times   *int
-		Seconds float64
-	}
-}
+var epochs = map[string]int64{} // of each agent the latest; requests come one after the other
 
-var nc *nats.Conn
-var lock sync.Mutex
-var running, epochs = map[string]context.CancelFunc{}, map[string]int64{}
-
-func send(subject string, said map[string]any) {
-	said["v"] = 1
-	body, _ := json.Marshal(said)
-	if int64(len(body)) > nc.MaxPayload() {
-		body = []byte(`{"v":1,"error":"the answer is too large"}`)
+func shout(request micro.Request) {
+	var call struct {
+		Agent string `json:"agent_id"`
+		Epoch int64
+		Args  struct{ Text *string }
 	}
-	nc.Publish(subject, body)
-}
-
-func begin(body []byte) (c call, ctx context.Context, err error) {
-	if err = json.Unmarshal(body, &c); err != nil || c.CallID == "" || c.Args.Text == nil || c.Args.Times == nil || *c.Args.Times < 0 {
-		return c, nil, fmt.Errorf("expected a call with a text, and how often: %v", err)
+	answer := map[string]any{"v": 1}
+	if json.Unmarshal(request.Data(), &call) != nil || call.Args.Text == nil {
+		answer["error"] = "expected a call with a text"
+	} else if call.Epoch < epochs[call.Agent] {
+		answer["error"] = "stale epoch: another node has taken over this agent"
+	} else {
+		epochs[call.Agent] = call.Epoch
+		answer["ok"] = strings.ToUpper(*call.Args.Text)
 	}
-	lock.Lock()
-	defer lock.Unlock()
-	if running[c.CallID] != nil || c.Epoch < epochs[c.AgentID] {
-		return c, nil, fmt.Errorf("%s", map[bool]string{true: "in progress", false: "stale epoch"}[running[c.CallID] != nil])
+	if request.RespondJSON(answer) != nil {
+		request.RespondJSON(map[string]any{"v": 1, "error": "the answer is too large"})
 	}
-	ctx, running[c.CallID] = context.WithTimeout(context.Background(), c.Left*time.Millisecond)
-	epochs[c.AgentID] = c.Epoch
-	return c, ctx, nil
-}
-
-func answer(reply string, body []byte) {
-	if reply == "" {
-		return
-	}
-	c, ctx, err := begin(body)
-	if err != nil {
-		send(reply, map[string]any{"error": err.Error()})
-		return
-	}
-	defer func() { lock.Lock(); running[c.CallID](); delete(running, c.CallID); lock.Unlock() }()
-	for step := 0; step < 10 && c.Args.Seconds > 0; step++ {
-		send(reply, map[string]any{"progress": map[string]any{"message": "waiting", "percent": step * 10}})
-		select {
-		case <-time.After(time.Duration(c.Args.Seconds * float64(time.Second) / 10)):
-		case <-ctx.Done():
-			send(reply, map[string]any{"error": ctx.Err().Error()})
-			return
-		}
-	}
-	send(reply, map[string]any{"ok": strings.Repeat(*c.Args.Text, *c.Args.Times)})
 }
 
 func main() {
-	closed, stop, working := make(chan bool), make(chan os.Signal, 1), sync.WaitGroup{}
-	nc, _ = nats.Connect(os.Getenv("NATS_URL"), nats.MaxReconnects(-1))
-	calls, err := nats.Connect(os.Getenv("NATS_URL"), nats.MaxReconnects(-1), nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
+	stop, closed := make(chan os.Signal, 1), make(chan bool)
+	signal.Notify(stop, syscall.SIGTERM)
+	nc, err := nats.Connect(os.Getenv("NATS_URL"), nats.MaxReconnects(-1), nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
 	if err != nil {
 		panic(err)
 	}
-	nc.Subscribe("cancel."+name, func(m *nats.Msg) {
-		var c call
-		json.Unmarshal(m.Data, &c)
-		lock.Lock()
-		defer lock.Unlock()
-		if cancel := running[c.CallID]; cancel != nil {
-			cancel()
-		}
-	})
-	service, _ := micro.AddService(calls, micro.Config{Name: name, Version: "1.0.0", QueueGroup: name, Metadata: map[string]string{"planck": "1"}})
-	take := func(r micro.Request) { working.Go(func() { answer(r.Reply(), r.Data()) }) }
-	service.AddEndpoint("repeat", micro.HandlerFunc(take), micro.WithEndpointSubject("tool."+name+".repeat"), micro.WithEndpointMetadata(
-		map[string]string{"kind": "tool", "description": "Repeats a text.", "parameters": schema, "effect": "pure"}))
-	calls.Flush()
-	told := func(what string) {
-		send("sidecar."+name, map[string]any{"type": what, "sidecar": name, "instance": service.Info().ID})
-	}
-	told("hello")
-	signal.Notify(stop, syscall.SIGTERM)
+	service, _ := micro.AddService(nc, micro.Config{Name: name, Version: "1.0.0", QueueGroup: name, Metadata: map[string]string{"planck": "1"}})
+	about := map[string]string{"kind": "tool", "description": "Shouts a text.", "parameters": schema, "effect": "pure"}
+	service.AddEndpoint("shout", micro.HandlerFunc(shout), micro.WithEndpointSubject(tool), micro.WithEndpointMetadata(about))
+	presence := map[string]any{"v": 1, "type": "hello", "sidecar": name, "instance": service.Info().ID}
+	hello, _ := json.Marshal(presence)
+	nc.Publish("sidecar."+name, hello)
 	<-stop
-	told("bye")
-	calls.Drain()
+	presence["type"] = "bye"
+	bye, _ := json.Marshal(presence)
+	nc.Publish("sidecar."+name, bye)
+	nc.Drain() // what has come is still answered
 	<-closed
-	working.Wait()
-	nc.Flush()
 }

@@ -77,9 +77,14 @@ impl Beginning {
         }
     }
 
-    async fn load(self) -> Result<Begun, StoreError> {
+    async fn load(mut self) -> Result<Begun, StoreError> {
+        let mut known = self.opening.known.take();
         loop {
-            match self.recall().await {
+            let recalled = match known.take() {
+                Some(known) => Ok(*known),
+                None => self.recall().await,
+            };
+            match recalled {
                 Ok((record, memory)) => {
                     self.parts.tools.ready_for(&record.spec).await;
                     let hold = self.parts.queues.hold(&self.identity.session.id);

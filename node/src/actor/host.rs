@@ -36,7 +36,8 @@ use super::{
     turnstile::{Alone, Turnstile},
 };
 use crate::{
-    agent::{Arrival, Command, OpenTurn},
+    agent::{Arrival, Command, Memory, OpenTurn},
+    store::AgentRecord,
     tools::Toolbox,
 };
 
@@ -82,6 +83,8 @@ pub struct Opening {
     pub open_turn: OpenTurn,
     /// The tools it had when it was parked, if they may be others by now.
     pub had: Option<Arc<Toolbox>>,
+    /// All that the store knows of it, where that needs not be read.
+    pub known: Option<Box<(AgentRecord, Memory)>>,
 }
 
 impl Opening {

@@ -73,6 +73,20 @@ pub struct Memory {
     pub open_turn: OpenTurn,
 }
 
+impl Memory {
+    /// Of an agent that was just born, with the task in its inbox. What its session consumed it hears with its first save.
+    pub fn of_newborn(task: Option<Arrival>) -> Self {
+        Self {
+            rows: Vec::new(),
+            inputs: task.into_iter().map(|arrival| OpenInput { arrival, turn: None }).collect(),
+            responded: Vec::new(),
+            totals: Usage::default(),
+            session: Usage::default(),
+            open_turn: OpenTurn::Resume,
+        }
+    }
+}
+
 /// An input without an outcome.
 #[derive(Debug, Clone)]
 pub struct OpenInput {

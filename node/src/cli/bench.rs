@@ -7,6 +7,7 @@ mod nats;
 mod once;
 mod part;
 mod report;
+mod sidecar;
 mod watched;
 mod workload;
 
@@ -17,6 +18,7 @@ use self::{
     nats::NatsServer,
     once::Once,
     report::Report,
+    sidecar::Sidecar,
     workload::{Size, Workload},
 };
 use super::exit::Exit;
@@ -45,9 +47,10 @@ pub struct Bench {
     bare: bool,
 }
 
-/// What the processes of a bench are; people start none of them.
+/// What else there is to measure, and what the processes of a bench are; people start none of those.
 #[derive(Debug, Subcommand)]
 enum Role {
+    Sidecar(Sidecar),
     /// The model server
     #[command(hide = true)]
     Model(model::Serve),
@@ -59,6 +62,7 @@ enum Role {
 impl Bench {
     pub async fn perform(self) -> anyhow::Result<Exit> {
         match self.role {
+            Some(Role::Sidecar(sidecar)) => Box::pin(sidecar.perform()).await,
             Some(Role::Model(serve)) => serve.perform().await,
             Some(Role::Once(once)) => Box::pin(once.perform()).await,
             None => self.measure().await,

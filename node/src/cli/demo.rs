@@ -6,6 +6,7 @@ mod child;
 mod nats;
 mod node;
 mod proof;
+mod sidecar;
 mod stage;
 
 use std::{future::Future, time::Duration};

@@ -50,6 +50,8 @@ pub struct Membership {
     own: OwnRecord,
     fence: Fence,
     peers: BTreeMap<NodeId, Peer>,
+    /// Since when it is proved and hears itself; what it heard before is void.
+    sound: Option<Moment>,
     /// Since when this node may judge.
     judging: Option<Moment>,
     registry_created: Option<Moment>,
@@ -65,6 +67,7 @@ impl Membership {
             own: OwnRecord::new(identity.nonce),
             fence: Fence::new(now),
             peers: BTreeMap::new(),
+            sound: None,
             judging: None,
             registry_created: None,
             over: false,
@@ -170,7 +173,8 @@ impl Membership {
 
     fn go_on(&mut self, now: Moment, out: &mut Vec<Effect>) {
         out.extend(self.link.beat(now).map(|seq| Effect::Beat { seq }));
-        out.extend(self.own.drive(now, &self.me));
+        let doubt = Some(self.fence.doubted()).filter(|_| !self.is_unheard(now));
+        out.extend(self.own.drive(now, &self.me, doubt));
         self.prove(now, out);
         if self.is_trustworthy_again(now) {
             out.extend(self.fence.resume());
@@ -204,9 +208,12 @@ impl Membership {
         self.link.echo_age(now).is_none_or(|age| age > self.times.echo_limit.0)
     }
 
-    /// A proof that was accepted after all doubt says that nobody convicted this node.
+    /// A proof that was accepted after all doubt says that nobody convicted this node; and nobody does for what was before, as
+    /// its record has moved.
     fn is_trustworthy_again(&self, now: Moment) -> bool {
-        self.doubt(now).is_none() && self.proofs.newest().is_some_and(|proof| proof >= self.fence.doubted())
+        let doubted = self.fence.doubted();
+        let is_proved = self.proofs.newest().is_some_and(|proof| proof >= doubted);
+        self.doubt(now).is_none() && is_proved && self.own.is_written_since(doubted)
     }
 
     /// Echoes further apart than this leave room for a peer to seem silent that was not.

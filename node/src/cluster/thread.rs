@@ -2,6 +2,7 @@
 //! is heard, and hears. What happens goes to the pure machine, and what that decides is performed.
 
 mod act;
+mod agreement;
 mod member;
 mod perform;
 
@@ -61,6 +62,10 @@ pub enum JoinError {
     Bus(#[from] BusError),
     #[error(transparent)]
     Registry(#[from] RegistryError),
+    #[error(
+        "this node's times are not those of node {node}, which is alive: {what}; give all nodes of a cluster the same `[cluster]`, and to change it stop all of them first"
+    )]
+    OtherTimes { node: String, what: String },
     #[error(
         "this node is not in the cluster after {JOINING:?}: its heartbeats do not come back, or the registry takes no proof of it"
     )]

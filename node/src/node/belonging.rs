@@ -113,7 +113,9 @@ impl Node {
         };
         let (joined, facts) = thread::join(options).await.map_err(|error| match error {
             JoinError::Bus(error) => super::AssemblyError::Bus(error),
-            error @ (JoinError::Registry(_) | JoinError::TooLate | JoinError::Thread(_)) => super::AssemblyError::Join(error),
+            error @ (JoinError::Registry(_) | JoinError::OtherTimes { .. } | JoinError::TooLate | JoinError::Thread(_)) => {
+                super::AssemblyError::Join(error)
+            }
         })?;
         *self.belonging.joined.lock().unwrap_or_else(PoisonError::into_inner) = Some(joined);
         let (node, stop) = (Arc::clone(self), self.stop.clone());
@@ -136,6 +138,7 @@ impl Node {
             providers,
             started_at,
             nonce: NodeId::mint().to_string(),
+            times: self.belonging.joining.as_ref().map(|joining| joining.times.shown()).unwrap_or_default(),
             verdict: None,
         }
     }

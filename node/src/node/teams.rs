@@ -253,16 +253,25 @@ impl Node {
 
     /// Writes the record of an agent that is to run here, on condition that its team is alive.
     pub(crate) async fn enter(&self, facts: &Facts, agent: &AgentId, spec: &AgentSpec) -> Result<(), Refusal> {
+        self.enter_all(facts, [(agent, spec)]).await
+    }
+
+    /// [`Self::enter`] of several: all, or none.
+    pub(crate) async fn enter_all<'a>(
+        &self,
+        facts: &Facts,
+        agents: impl IntoIterator<Item = (&'a AgentId, &'a AgentSpec)>,
+    ) -> Result<(), Refusal> {
         let Some(watch) = self.watch() else { return Ok(()) };
-        let record = MemberRecord {
+        let record = |spec: &AgentSpec| MemberRecord {
             node: self.id.clone(),
             session: facts.id.clone(),
             r#type: spec.r#type.clone(),
             name: spec.name.clone(),
             role: spec.role,
         };
-        let born = watch.registry.bear_member(&facts.team, facts.incarnation, agent, &record).await.map_err(registry_away)?;
-        match born {
+        let members: Vec<_> = agents.into_iter().map(|(agent, spec)| (agent.clone(), record(spec))).collect();
+        match watch.registry.bear_members(&facts.team, facts.incarnation, &members).await.map_err(registry_away)? {
             Birth::Born => Ok(()),
             Birth::NoTeam(None) => Err(Refusal::unavailable("the registry has no record of the team now; ask again")),
             Birth::NoTeam(Some(_)) => Err(team_moved()),

@@ -25,23 +25,27 @@ const ROUSE: Duration = Duration::from_secs(5);
 
 impl Node {
     /// Tells the agent's host of an input that was just put; sees to it that an agent nobody holds is taken up.
-    pub(crate) async fn deliver(&self, agent: &AgentRecord, node: Option<NodeId>, input: &NewInput) -> Result<Verdict, Refusal> {
-        if let Ok(verdict) = self.host().arrive(&agent.id, Arrival::from(input.clone())).await {
+    pub(crate) async fn deliver(&self, session: &SessionId, node: Option<NodeId>, input: &NewInput) -> Result<Verdict, Refusal> {
+        if let Ok(verdict) = self.reach(&input.agent, Some(Arrival::from(input.clone()))).await {
             return Ok(verdict);
         }
         match node {
-            Some(node) if node != *self.id() => self.wake_there(&node, &agent.session, &agent.id, &input.id).await,
+            Some(node) if node != *self.id() => self.wake_there(&node, session, &input.agent, &input.id).await,
             // Held here by the record, yet not in the host: it is being stopped or started; the sweep finds what waits.
-            Some(_) | None => {
-                self.rouse(&agent.session, &agent.id, input.sender.is_none(), "prompted").await?;
-                Ok(Verdict::Taken)
-            }
+            // So does whoever can take it up when this node cannot now: it leaves, or the database is away.
+            Some(_) | None => match self.rouse(session, &input.agent, input.sender.is_none(), "prompted").await {
+                Err(refusal) if refusal.retryable => {
+                    tracing::debug!(agent = %input.agent, %refusal, "cannot take the agent up; a sweep will");
+                    Ok(Verdict::Taken)
+                }
+                roused => roused.map(|()| Verdict::Taken),
+            },
         }
     }
 
     /// Wakes agents that got an input from one of this node's.
     pub(crate) async fn wake(&self, session: &SessionId, agent: &AgentId) {
-        if self.host().look(agent).await.is_ok() {
+        if self.reach(agent, None).await.is_ok() {
             return;
         }
         let woken = async {
@@ -107,11 +111,28 @@ impl Node {
     async fn hear(&self, agent: &AgentId, input: Option<InputRecord>) -> Result<Verdict, NotHere> {
         match input {
             Some(InputRecord { id, outcome: Some(_), .. }) => self.host().withdrawn(agent, id).await.map(|()| Verdict::Taken),
-            Some(input) => self.host().arrive(agent, Arrival::from(input)).await,
+            Some(input) => self.reach(agent, Some(Arrival::from(input))).await,
             None => {
                 self.catch_up(agent).await;
-                self.host().look(agent).await.map(|()| Verdict::Taken)
+                self.reach(agent, None).await
             }
+        }
+    }
+
+    /// Tells an agent that is here, or on its way in, of an input, or to look for itself.
+    async fn reach(&self, agent: &AgentId, input: Option<Arrival>) -> Result<Verdict, NotHere> {
+        match self.tell_here(agent, input.clone()).await {
+            Err(_) if self.door().ask_for(agent) => Ok(Verdict::Taken),
+            // It may have come in just then.
+            Err(_) => self.tell_here(agent, input).await,
+            told => told,
+        }
+    }
+
+    async fn tell_here(&self, agent: &AgentId, input: Option<Arrival>) -> Result<Verdict, NotHere> {
+        match input {
+            Some(input) => self.host().arrive(agent, input).await,
+            None => self.host().look(agent).await.map(|()| Verdict::Taken),
         }
     }
 

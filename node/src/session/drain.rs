@@ -4,7 +4,10 @@
 use std::time::Duration;
 
 use futures_util::future;
-use planck_common::decision::{Decided, DecisionKind};
+use planck_common::{
+    AgentId,
+    decision::{Decided, DecisionKind},
+};
 use tokio::time::{Instant, sleep};
 
 use super::{close::AT_ONCE, start::claim_of};
@@ -35,9 +38,10 @@ impl Node {
     pub(crate) async fn drain(&self, patience: Duration) {
         self.draining().cancel();
         let until = Instant::now() + patience;
-        let mut staying = self.travellers().await;
+        let (mut unread, mut staying) = (self.host().agents(None), Vec::new());
         loop {
             let haste = if Instant::now() < until { Haste::WhenItMay } else { Haste::Now };
+            unread = self.read_travellers(unread, &mut staying).await;
             let mut left = Vec::new();
             for some in staying.chunks(AT_ONCE) {
                 let sent = future::join_all(some.iter().map(|traveller| self.send_off(traveller, haste))).await;
@@ -45,7 +49,7 @@ impl Node {
                     some.iter().zip(sent).filter(|(_, sent)| *sent == Sent::NotYet).map(|(traveller, _)| traveller.clone()),
                 );
             }
-            if left.is_empty() || haste == Haste::Now {
+            if (left.is_empty() && unread.is_empty()) || haste == Haste::Now {
                 return;
             }
             staying = left;
@@ -53,15 +57,17 @@ impl Node {
         }
     }
 
-    async fn travellers(&self) -> Vec<AgentRecord> {
-        let mut travellers = Vec::new();
-        for agent in self.host().agents(None) {
+    /// Returns those that cannot be read now.
+    async fn read_travellers(&self, agents: Vec<AgentId>, read: &mut Vec<AgentRecord>) -> Vec<AgentId> {
+        let mut unread = Vec::new();
+        for agent in agents {
             match self.find_agent(&agent).await {
-                Ok(record) => travellers.push(record),
-                Err(refusal) => tracing::debug!(%agent, %refusal, "the agent stays until this node has left"),
+                Ok(record) => read.push(record),
+                Err(refusal) if refusal.retryable => unread.push(agent),
+                Err(refusal) => tracing::debug!(%agent, %refusal, "the agent is gone"),
             }
         }
-        travellers
+        unread
     }
 
     /// Where there is no node for it, there is nothing to wait for.

@@ -131,6 +131,7 @@ impl Node {
             node_id: record.node.unwrap_or_else(|| self.id().clone()),
             epoch: record.epoch,
             name: record.spec.name,
+            has_task: false,
         }))
     }
 

@@ -47,7 +47,7 @@ impl Node {
         let accepted =
             |seq| Accepted { prompt_id: input.id.clone(), session_id: agent.session.clone(), agent_id: agent.id.clone(), seq };
         match self.store().put(&agent.session, input.clone()).await? {
-            PutResult::Put { head, node, .. } => match self.deliver(agent, node, &input).await? {
+            PutResult::Put { head, node, .. } => match self.deliver(&agent.session, node, &input).await? {
                 Verdict::Taken => Ok(accepted(head)),
                 Verdict::Busy => Err(busy(agent)),
             },

@@ -194,6 +194,7 @@ pub(super) fn claim_of(facts: &Facts, member: &AgentRecord, tools_from: Option<I
         lead: facts.lead.clone(),
         team_id: facts.team.clone(),
         spec: None,
+        task: None,
         tools_wait_ms: u64::try_from(wait).unwrap_or(u64::MAX),
     }
 }

@@ -1,14 +1,14 @@
 //! What an instance of a sidecar says of itself on `$SRV.INFO`, and what of that cannot be used.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use planck_common::{
     SidecarId,
     event::Effect,
+    service::{Endpoint, Info},
     sidecar::{COMPACTOR_TIMEOUT_MS, TOOL_TIMEOUT_MS, metadata},
     subject::{self, NODE_SERVICE, Prefix},
 };
-use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::{model::ToolSpec, tools::schema::Schema};
@@ -54,38 +54,17 @@ impl Default for Patience {
     }
 }
 
-/// The service's own answer, as NATS micro services give it.
-#[derive(Deserialize)]
-struct Info {
-    name: String,
-    id: String,
-    version: String,
-    #[serde(default)]
-    metadata: Option<HashMap<String, String>>,
-    #[serde(default)]
-    endpoints: Option<Vec<Endpoint>>,
-}
-
-#[derive(Deserialize)]
-struct Endpoint {
-    name: String,
-    subject: String,
-    #[serde(default)]
-    metadata: Option<HashMap<String, String>>,
-}
-
 impl Instance {
     /// Reads an answer; `None` for what is no sidecar of this cluster.
     pub fn read(answer: &[u8], prefix: &Prefix, patience: Patience) -> Option<Self> {
         let info: Info = serde_json::from_slice(answer).ok()?;
-        let said = info.metadata.unwrap_or_default();
-        let said = |key: &str| said.get(key).map_or("", String::as_str);
+        let said = |key: &str| info.metadata.get(key).map_or("", String::as_str);
         if said(metadata::PLANCK) != "1" || said(metadata::PREFIX) != prefix.as_str() || info.name == NODE_SERVICE {
             return None;
         }
         let sidecar = SidecarId::parse(&info.name).ok()?;
         let (mut offers, mut faults) = (Vec::new(), Vec::new());
-        for endpoint in info.endpoints.unwrap_or_default() {
+        for endpoint in info.endpoints {
             let name = endpoint.name.clone();
             match (Reader { sidecar: &sidecar, prefix, patience }).offer(endpoint) {
                 Ok(offer) => offers.push(offer),
@@ -104,8 +83,7 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn offer(&self, endpoint: Endpoint) -> Result<Offer, String> {
-        let said = endpoint.metadata.unwrap_or_default();
-        let get = |key: &str| said.get(key).map(String::as_str);
+        let get = |key: &str| endpoint.metadata.get(key).map(String::as_str);
         let kind = get(metadata::KIND).unwrap_or_default();
         let (place, usual): (fn(&SidecarId, &str) -> String, _) = match kind {
             metadata::TOOL => (subject::tool, self.patience.tool),

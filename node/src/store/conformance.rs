@@ -60,6 +60,8 @@ cases! {
         a_claim_of_unknown_outcome_is_found_to_be_mine
         members_follow_the_leads_incarnation
         a_birth_is_idempotent_and_bounded
+        agents_are_born_together
+        whom_a_text_may_mean
         a_born_name_is_unique
         nobody_is_born_into_a_closed_session
         a_workers_end_is_found_until_it_is_told

@@ -5,6 +5,7 @@ mod database;
 mod migrate;
 
 mod append;
+mod birth;
 mod inbox;
 mod lease;
 mod log;
@@ -114,8 +115,18 @@ impl SessionStore for PostgresStore {
         lease::agents(&self.database, session).await
     }
 
-    async fn birth(&self, agent: NewAgent, under: Under, node: &NodeId) -> Result<Birth, StoreError> {
-        lease::birth(&self.database, agent, under, node).await
+    async fn meant(&self, session: &SessionId, text: &str) -> Result<Vec<AgentRecord>, StoreError> {
+        lease::meant(&self.database, session, text).await
+    }
+
+    async fn births(
+        &self,
+        session: &SessionId,
+        born: &[Newborn],
+        under: &Under,
+        node: &NodeId,
+    ) -> Result<Vec<Birth>, StoreError> {
+        birth::births(&self.database, session, born, under, node).await
     }
 
     async fn claim(

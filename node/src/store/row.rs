@@ -57,6 +57,9 @@ pub fn max_agents(limits: &SessionLimits) -> u32 {
     limits.max_agents.unwrap_or(1000)
 }
 
+/// As many agents of one type are told apart for who named it.
+pub const NAMESAKES: u32 = 32;
+
 #[derive(Debug, Clone)]
 pub struct NewAgent {
     pub session: SessionId,
@@ -123,6 +126,13 @@ pub struct Lease {
     pub incarnation: i64,
 }
 
+/// An agent to be born, with the task that it finds in its inbox.
+#[derive(Debug, Clone)]
+pub struct Newborn {
+    pub agent: NewAgent,
+    pub task: Option<NewInput>,
+}
+
 #[derive(Debug, Clone)]
 pub enum Birth {
     /// With the name it got.
@@ -133,6 +143,8 @@ pub enum Birth {
     TeamDead,
     /// The session has as many agents as it may.
     Full { max: u32 },
+    /// The data itself was refused, or the id is one of another session.
+    Refused(String),
 }
 
 /// One agent's rows and marks: written whole, or not at all.

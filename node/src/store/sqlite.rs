@@ -29,7 +29,7 @@ use planck_common::{
 
 use self::{db::Opening, files::Files, index::Index, lock::NodeLock};
 use super::{
-    AgentRecord, Appended, Asked, Batch, Birth, Claim, Created, InputRecord, Lease, LogRow, NewAgent, NewInput, NewSession,
+    AgentRecord, Appended, Asked, Batch, Birth, Claim, Created, InputRecord, Lease, LogRow, NewInput, NewSession, Newborn,
     PutResult, Rewound, SessionRecord, SessionStore, StoreError, Stray, Task, Under,
 };
 
@@ -114,8 +114,18 @@ impl SessionStore for SqliteStore {
         self.all_agents(session).await
     }
 
-    async fn birth(&self, agent: NewAgent, under: Under, node: &NodeId) -> Result<Birth, StoreError> {
-        self.bear(agent, under, node).await
+    async fn meant(&self, session: &SessionId, text: &str) -> Result<Vec<AgentRecord>, StoreError> {
+        self.agents_meant(session, text).await
+    }
+
+    async fn births(
+        &self,
+        session: &SessionId,
+        born: &[Newborn],
+        under: &Under,
+        node: &NodeId,
+    ) -> Result<Vec<Birth>, StoreError> {
+        self.bear_all(session, born, under, node).await
     }
 
     async fn claim(

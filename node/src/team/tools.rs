@@ -20,7 +20,7 @@ use planck_common::{
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-use super::roster;
+use super::roster::{self, NoTarget};
 use crate::{
     actor::parts::Facts,
     model::ToolSpec,
@@ -50,11 +50,10 @@ pub(crate) fn all(node: &Weak<Node>) -> Vec<Arc<dyn Tool>> {
     ]
 }
 
-/// The team as a call finds it.
+/// A call as it finds its caller; the rest of the team is looked up as far as it is meant.
 struct Scene {
     node: Arc<Node>,
-    members: Vec<AgentRecord>,
-    caller: AgentId,
+    caller: AgentRecord,
     session: Arc<Facts>,
 }
 
@@ -67,38 +66,41 @@ impl Link {
         let node = self.node()?;
         let hosting = node.host().hosting(&call.agent_id);
         let session = hosting.ok_or_else(|| Refusal::unavailable("this agent left the node"))?.session;
-        let members = node.members(&session.id).await?;
-        Ok(Scene { node, members, caller: call.agent_id.clone(), session })
+        let caller = node.find_agent(&call.agent_id).await?;
+        Ok(Scene { node, caller, session })
     }
 }
 
 impl Scene {
     /// The agent that is meant, which is not the caller.
-    fn other(&self, wanted: &str, what: &str) -> Result<&AgentRecord, Refusal> {
-        let target = roster::find(&self.members, wanted).map_err(|error| Refusal::not_found(error.to_string()))?;
-        if target.id == self.caller {
+    async fn other(&self, wanted: &str, what: &str) -> Result<AgentRecord, Refusal> {
+        let meant = self.node.members_meant(&self.session.id, wanted).await?;
+        let target = match roster::find(&meant, wanted) {
+            Ok(target) => target,
+            Err(unknown @ NoTarget::Unknown(_)) => {
+                let members = self.node.members(&self.session.id).await?;
+                return Err(Refusal::not_found(format!("{unknown}; there are {}", roster::names(&members))));
+            }
+            Err(ambiguous @ NoTarget::Ambiguous { .. }) => return Err(Refusal::not_found(ambiguous.to_string())),
+        };
+        if target.id == self.caller.id {
             return Err(Refusal::bad_request(format!("an agent cannot {what} itself")));
         }
-        Ok(target)
+        Ok(target.clone())
     }
 
     /// [`Self::other`], but not the orchestrator, whom nobody ends or interrupts.
-    fn worker(&self, wanted: &str, what: &str, does: &str) -> Result<&AgentRecord, Refusal> {
-        let target = self.other(wanted, what)?;
+    async fn worker(&self, wanted: &str, what: &str, does: &str) -> Result<AgentRecord, Refusal> {
+        let target = self.other(wanted, what).await?;
         if target.id == self.session.lead {
             return Err(Refusal::new(Code::Denied, format!("nobody {does} the orchestrator")));
         }
         Ok(target)
     }
 
-    fn lead(&self) -> Option<&AgentRecord> {
-        self.members.iter().find(|agent| agent.id == self.session.lead)
-    }
-
     /// The caller as others see it.
     fn sender(&self) -> Sender {
-        let name = self.members.iter().find(|agent| agent.id == self.caller).map(|agent| agent.spec.name.clone());
-        Sender { id: self.caller.clone(), name: name.unwrap_or_default() }
+        Sender { id: self.caller.id.clone(), name: self.caller.spec.name.clone() }
     }
 
     /// An input from the caller.

@@ -66,6 +66,20 @@ fn a_failing_test_is_fixed_and_run_again() {
 }
 
 #[test]
+fn a_tester_who_can_have_words_counted_does_so_first() {
+    let asks = |tools: &[&str], said: Vec<Said>| {
+        let tools = tools.iter().map(|tool| (*tool).to_owned()).collect();
+        heard(&playbook().reply(&Asked { tools, ..asked("You are the tester", said) }).unwrap())
+    };
+    assert_eq!(asks(&["write"], vec![user("write a test")]), "write");
+    assert_eq!(asks(&["count_words", "write"], vec![user("write a test")]), "count_words");
+    let mut said = vec![user("write a test")];
+    said.extend(round("count_words", "3"));
+    assert_eq!(asks(&["count_words", "write"], said), "write");
+    assert_eq!(asks(&["count_words", "write"], vec![user("Please run count_test.sh")]), "bash");
+}
+
+#[test]
 fn a_test_whose_run_was_interrupted_is_run_again() {
     let mut said = vec![user("Please run count_test.sh")];
     said.extend(round("bash", "interrupted; it may or may not have taken effect"));

@@ -5,9 +5,9 @@ use std::{
     time::Duration,
 };
 
-use async_nats::{Client, Subscriber, service::Info};
+use async_nats::{Client, Subscriber};
 use futures_util::StreamExt as _;
-use planck_common::{event::Effect, subject::Prefix};
+use planck_common::{event::Effect, service::Info, subject::Prefix};
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
@@ -154,6 +154,14 @@ pub async fn gather(client: &Client, subject: String) -> Result<Vec<Value>, Erro
         gathered.extend(serde_json::from_slice::<Value>(&message.payload).ok());
     }
     Ok(gathered)
+}
+
+/// Hears what is published from when this returns on. A round trip behind the subscription shows that the server has it: that
+/// nobody answers is the server's answer.
+pub async fn listen(client: &Client, subject: String) -> Result<Subscriber, Error> {
+    let heard = client.subscribe(subject).await.map_err(nats)?;
+    let _nobody = client.request(client.new_inbox(), "".into()).await;
+    Ok(heard)
 }
 
 pub fn nats(error: impl std::fmt::Display) -> Error {

@@ -1,9 +1,9 @@
 //! What a sidecar says of itself.
 
-use async_nats::service::{Info, endpoint};
 use planck_common::{
     event::Effect,
     id::is_id,
+    service::{Endpoint, Info},
     sidecar::metadata,
     subject::{compactor, tool},
 };
@@ -34,7 +34,7 @@ impl Offer {
         offers
     }
 
-    fn of(endpoint: &endpoint::Info) -> Self {
+    fn of(endpoint: &Endpoint) -> Self {
         let said = |key: &str| endpoint.metadata.get(key).map(String::as_str);
         let words: Vec<&str> = endpoint.subject.split('.').collect();
         let is_compactor = said(metadata::KIND).map_or_else(|| words.contains(&"compact"), |kind| kind == metadata::COMPACTOR);
@@ -82,7 +82,7 @@ fn service(bench: &Bench) -> Result<(), String> {
     }
     let sorted = |info: &Info| {
         let mut endpoints = info.endpoints.clone();
-        endpoints.sort_by(|one, other| one.subject.cmp(&other.subject));
+        endpoints.sort();
         endpoints
     };
     let mut all = bench.instances.iter().map(sorted);
@@ -93,7 +93,7 @@ fn service(bench: &Bench) -> Result<(), String> {
     }
 }
 
-fn readable(endpoint: &endpoint::Info) -> Result<(), String> {
+fn readable(endpoint: &Endpoint) -> Result<(), String> {
     let said = |key: &str| endpoint.metadata.get(key).map(String::as_str);
     if let Some(timeout) = said(metadata::TIMEOUT_MS)
         && !timeout.parse::<u64>().is_ok_and(|timeout| timeout > 0)
@@ -125,7 +125,7 @@ fn or_missing(text: Option<&str>) -> String {
     text.map_or_else(|| "missing".into(), |text| format!("`{text}`"))
 }
 
-fn subject(bench: &Bench, endpoint: &endpoint::Info, name: &str) -> Result<(), String> {
+fn subject(bench: &Bench, endpoint: &Endpoint, name: &str) -> Result<(), String> {
     let kind = endpoint.metadata.get(metadata::KIND).map(String::as_str);
     let build = if kind == Some(metadata::COMPACTOR) { compactor } else { tool };
     let expected = bench.prefix().on(build(&bench.plan.name, name));
@@ -135,7 +135,7 @@ fn subject(bench: &Bench, endpoint: &endpoint::Info, name: &str) -> Result<(), S
     if is_id(name) { Ok(()) } else { Err(format!("`{name}` is not 1 to 64 of A-Z a-z 0-9 _ -")) }
 }
 
-fn queue_group(bench: &Bench, endpoint: &endpoint::Info) -> Result<(), String> {
+fn queue_group(bench: &Bench, endpoint: &Endpoint) -> Result<(), String> {
     let (expected, found) = (bench.plan.name.as_str(), endpoint.queue_group.as_str());
     if found == expected {
         return Ok(());

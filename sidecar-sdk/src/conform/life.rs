@@ -2,19 +2,20 @@
 
 use std::time::Duration;
 
-use async_nats::{Client, Subscriber, service::Info};
+use async_nats::{Client, Subscriber};
 use futures_util::{StreamExt as _, future::join_all};
 use planck_common::{
     SidecarId,
+    service::Info,
     sidecar::{Presence, PresenceKind},
-    subject::Topic,
+    subject::{self, Topic},
 };
 use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{
     Error, Finding, Plan, Report,
-    bench::{Bench, gather, nats},
+    bench::{Bench, gather, listen},
     calls::slow,
     process::Instance,
     running::cancel_call,
@@ -49,7 +50,7 @@ pub async fn begin<T: FnMut(&Finding)>(plan: Plan, report: &mut Report<T>) -> Re
         let text = format!("{} instances of `{}` are already running; stop them, or name no command", instances.len(), plan.name);
         return Err(Error::Command(text));
     }
-    let mut news = client.subscribe(plan.connection.prefix.on(Topic::Sidecar(&plan.name))).await.map_err(nats)?;
+    let mut news = listen(&client, plan.connection.prefix.on(Topic::Sidecar(&plan.name))).await?;
     let mut child = Instance::start(&plan)?;
     let instances = appear(&client, &plan.name, 1, &mut child).await?;
     let said = told(&mut news, PresenceKind::Hello, &plan.name, &instances, plan.patience).await;
@@ -58,7 +59,7 @@ pub async fn begin<T: FnMut(&Finding)>(plan: Plan, report: &mut Report<T>) -> Re
 }
 
 async fn find(client: &Client, name: &SidecarId) -> Result<Vec<Info>, Error> {
-    let answers = gather(client, format!("$SRV.INFO.{name}")).await?;
+    let answers = gather(client, subject::services(Some(name))).await?;
     Ok(answers.into_iter().filter_map(|answer| serde_json::from_value(answer).ok()).collect())
 }
 
@@ -206,7 +207,7 @@ async fn share(bench: &Bench) -> Result<(), String> {
     join_all(calls).await.into_iter().collect::<Result<(), String>>().map_err(|why| format!("with two instances, {why}"))?;
     for info in &bench.instances {
         let stats =
-            bench.gather(format!("$SRV.STATS.{}.{}", bench.plan.name, info.id)).await.map_err(|error| error.to_string())?;
+            bench.gather(format!("{}.{}", subject::stats(&bench.plan.name), info.id)).await.map_err(|error| error.to_string())?;
         let endpoints = stats.first().and_then(|stats| stats.get("endpoints")?.as_array()).into_iter().flatten();
         let requests: Option<u64> = endpoints.map(|endpoint| endpoint.get("num_requests").and_then(Value::as_u64)).sum();
         if !stats.is_empty() && requests == Some(0) {
@@ -237,7 +238,7 @@ async fn lose_none(bench: &Bench, leaving: &mut Instance) -> Result<(), String> 
 /// The last instance leaves while a call runs.
 async fn drain(bench: &Bench, child: &mut Instance) -> Result<(), String> {
     let subject = bench.prefix().on(Topic::Sidecar(&bench.plan.name));
-    let mut news = bench.client.subscribe(subject).await.map_err(|error| error.to_string())?;
+    let mut news = listen(&bench.client, subject).await.map_err(|error| error.to_string())?;
     let running = slow(bench, Duration::from_secs(2)).ok().map(|(tool, args)| bench.call(tool, &args));
     let mut line = match &running {
         Some(request) => Some(bench.open(request).await.map_err(|error| error.to_string())?),

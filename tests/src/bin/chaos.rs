@@ -10,7 +10,7 @@ use planck_tests::{
 
 const USAGE: &str = "usage: chaos [--seed N] [--store sqlite|postgres] [--nodes N] [--sessions N] [--calm MS] [--servers 1|3]
              [KIND=TIMES ...] | team=TIMES [--workers N]
-KIND is one of kill, pause, hiccup, cut, sever, nats-away, nats-kill, nats-minute, leader-kill, sql-cut; unless said, each that
+KIND is one of kill, pause, hiccup, cut, sever, nats-away, nats-kill, nats-minute, leader-kill, sql-cut, sql-away; unless said, each that
 fits is done 10 times, nats-minute never. With `team`, so many teams of --workers are made, and their lead's node is killed.";
 
 #[tokio::main]

@@ -36,10 +36,12 @@ pub enum Kind {
     LeaderKill,
     /// Every connection to the database is ended by the server. On Postgres only.
     SqlCut,
+    /// The database is frozen, and goes on. On Postgres only.
+    SqlAway,
 }
 
 impl Kind {
-    pub const ALL: [(&'static str, Self); 10] = [
+    pub const ALL: [(&'static str, Self); 11] = [
         ("kill", Self::Kill),
         ("pause", Self::Pause),
         ("hiccup", Self::Hiccup),
@@ -50,6 +52,7 @@ impl Kind {
         ("nats-minute", Self::NatsMinute),
         ("leader-kill", Self::LeaderKill),
         ("sql-cut", Self::SqlCut),
+        ("sql-away", Self::SqlAway),
     ];
 
     /// Whether it is done to NATS alone.
@@ -60,7 +63,7 @@ impl Kind {
     /// Whether it can be done to a cluster of this kind.
     pub fn fits(self, plan: &Plan) -> bool {
         match self {
-            Self::SqlCut => plan.backend == Backend::Postgres,
+            Self::SqlCut | Self::SqlAway => plan.backend == Backend::Postgres,
             Self::Cut | Self::Sever | Self::NatsAway | Self::NatsKill | Self::NatsMinute => plan.servers == Servers::One,
             Self::LeaderKill => plan.servers == Servers::Three,
             Self::Kill | Self::Pause | Self::Hiccup => true,
@@ -93,17 +96,21 @@ pub struct Failover {
 pub fn of(plan: &Plan) -> Vec<Fault> {
     let mut random = fastrand::Rng::with_seed(plan.seed);
     let kinds = plan.faults.iter().flat_map(|(kind, times)| std::iter::repeat_n(*kind, *times as usize));
-    let mut faults: Vec<Fault> =
-        kinds.map(|kind| Fault { kind, session: random.usize(..plan.sessions), lasts: lasts(kind, &mut random) }).collect();
+    let mut faults: Vec<Fault> = kinds
+        .map(|kind| Fault { kind, session: random.usize(..plan.sessions), lasts: lasts(kind, plan.brief, &mut random) })
+        .collect();
     random.shuffle(&mut faults);
     faults
 }
 
-fn lasts(kind: Kind, random: &mut fastrand::Rng) -> Duration {
+fn lasts(kind: Kind, brief: bool, random: &mut fastrand::Rng) -> Duration {
     let millis = match kind {
+        // Until the victim's sessions have gone on elsewhere.
+        Kind::Pause | Kind::Cut | Kind::Sever if brief => 0..1,
+        Kind::NatsAway | Kind::LeaderKill | Kind::SqlAway if brief => 100..1_500,
         Kind::Pause | Kind::Cut | Kind::Sever => 4_000..9_000,
         Kind::Hiccup => 100..1_500,
-        Kind::NatsAway | Kind::LeaderKill => 500..6_000,
+        Kind::NatsAway | Kind::LeaderKill | Kind::SqlAway => 500..6_000,
         Kind::NatsMinute => 60_000..60_001,
         Kind::Kill | Kind::NatsKill | Kind::SqlCut => 0..1,
     };
@@ -145,6 +152,12 @@ pub async fn inflict(fault: &Fault, stage: &mut Stage, load: &Load) -> Result<Op
             stage.world.end_connections().await?;
             Ok(None)
         }
+        Kind::SqlAway => {
+            let frozen = stage.world.pause_database()?;
+            sleep(fault.lasts).await;
+            drop(frozen);
+            Ok(None)
+        }
     }
 }
 
@@ -158,9 +171,14 @@ async fn end_a_node(fault: &Fault, stage: &mut Stage, load: &Load) -> Result<Fai
         Kind::Kill => member.node.kill().await?,
         Kind::Pause => member.node.pause()?,
         Kind::Sever => member.link.set(Link::Cut),
-        Kind::Cut | Kind::Hiccup | Kind::NatsAway | Kind::NatsKill | Kind::NatsMinute | Kind::LeaderKill | Kind::SqlCut => {
-            member.link.set(Link::Stalled)
-        }
+        Kind::Cut
+        | Kind::Hiccup
+        | Kind::NatsAway
+        | Kind::NatsKill
+        | Kind::NatsMinute
+        | Kind::LeaderKill
+        | Kind::SqlCut
+        | Kind::SqlAway => member.link.set(Link::Stalled),
     }
     let resumed = heard(stage, &session, began, &victim).await?;
     if fault.kind != Kind::Kill {

@@ -13,8 +13,9 @@ use super::{Plan, Servers, timeline::Timeline};
 use crate::{
     nats::{NatsCluster, NatsServer},
     node::Node,
+    postgres::Database,
     proxy::Proxy,
-    world::World,
+    world::{Backend, World},
 };
 
 /// The file that tools write down what they do in.
@@ -42,10 +43,16 @@ impl Member {
 
 impl Stage {
     pub async fn set(plan: &Plan, script: impl Fn(&Path) -> Script) -> Result<Self> {
-        let world = match plan.servers {
-            Servers::One => World::start_on(NatsServer::start()?, plan.backend, Script::new()).await?,
-            Servers::Three => World::start_over(NatsCluster::start()?, plan.backend, Script::new()).await?,
+        let servers = match plan.servers {
+            Servers::One => vec![NatsServer::start()?],
+            Servers::Three => NatsCluster::start()?.servers,
         };
+        let database = match plan.backend {
+            Backend::Sqlite => None,
+            Backend::Postgres if plan.freezes_the_database() => Some(Database::create_alone().await?),
+            Backend::Postgres => Some(Database::create().await?),
+        };
+        let world = World::start_with(servers, database, Script::new()).await?;
         world.model.set_script(script(&world.dir().join(LEDGER)).without_auth());
         let timeline = Timeline::start(&world.caller.nats).await?;
         let nats = world.nats.url().trim_start_matches("nats://").parse().context("nats-server's address")?;
@@ -84,9 +91,10 @@ impl Stage {
         self.world.dir().join(LEDGER)
     }
 
-    /// Ends all of it. Nodes that were disturbed may have warned.
+    /// Ends all of it. Nodes that were disturbed may have warned, and who was given up has ended or will.
     pub async fn strike(self) -> Result<()> {
-        for Member { node, .. } in self.nodes {
+        let convicts = self.timeline.deaths();
+        for Member { node, .. } in self.nodes.into_iter().filter(|member| !convicts.contains(member.id())) {
             node.leave_despite(&[""]).await?;
         }
         Ok(())

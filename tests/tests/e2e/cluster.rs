@@ -1,5 +1,6 @@
 //! Nodes that are a cluster: who is there, who is given up, what none of them dies of, and one team over several of them.
 
+mod chaos;
 mod crowd;
 mod death;
 mod draining;

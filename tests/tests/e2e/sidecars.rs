@@ -4,4 +4,5 @@ mod calls;
 mod coming;
 mod compacting;
 mod dying;
+mod programs;
 mod serving;

@@ -7,11 +7,11 @@ use async_nats::{
     service::{NATS_SERVICE_ERROR, NATS_SERVICE_ERROR_CODE},
 };
 use async_trait::async_trait;
-use futures_util::StreamExt;
+use futures_util::{FutureExt, StreamExt};
 use planck_common::{
     NodeId,
     reply::Refusal,
-    subject::{NODE_QUEUE, Prefix, SHARED_ENDPOINTS, own_endpoint},
+    subject::{NODE_QUEUE, NODE_SERVICE, Prefix, SHARED_ENDPOINTS, discovery, own_endpoint},
 };
 use tokio::time::{Instant, timeout};
 use tokio_util::{
@@ -20,15 +20,15 @@ use tokio_util::{
 };
 use tracing::Span;
 
-use super::{
-    link::NatsLink,
-    request::round_trip,
-    service::{self, Service},
-};
+use super::{link::NatsLink, request::round_trip, service::Service};
 use crate::{
     bus::{Answer, BusError, Serving, answering::Answering, answering::Reply},
     telemetry::propagation,
 };
+
+/// A server takes so large a count of messages for none: it takes the subscription off at once, and the client still hears what
+/// is on its way. The library's own `drain` stops listening before that has come (async-nats 0.51), and a request is lost.
+const AT_ONCE: u64 = 10_000_000_000;
 
 /// How long leaving a subscription may take, and what runs may go on when the service stops.
 const LEAVE: Duration = Duration::from_secs(2);
@@ -86,7 +86,7 @@ pub async fn start(link: Arc<NatsLink>, prefix: Prefix, node: &NodeId, answer: A
         worker.serve(&shared, name, pattern).await?;
     }
     worker.serve(&own, "node", &own_endpoint(node)).await?;
-    for subject in service::subjects(node) {
+    for subject in discovery(NODE_SERVICE, node) {
         worker.discover(&own, subject).await?;
     }
     round_trip(&worker.link, &worker.prefix).await?;
@@ -125,21 +125,20 @@ impl Worker {
 
     /// Handles each message until the subscription is left and what was on its way has come, or all is dropped.
     async fn each(self, mut messages: Subscriber, leave: CancellationToken, mut handle: impl FnMut(Message)) {
-        let mut leaving = false;
         loop {
             tokio::select! {
                 message = messages.next() => match message {
                     Some(message) => handle(message),
                     None => return,
                 },
-                () = leave.cancelled(), if !leaving => {
-                    leaving = true;
-                    if messages.drain().await.is_err() {
-                        return;
-                    }
-                }
+                () = leave.cancelled() => break,
                 () = self.dropped.cancelled() => return,
             }
+        }
+        let _already_gone = messages.unsubscribe_after(AT_ONCE).await;
+        let _not_in_time = round_trip(&self.link, &self.prefix).await;
+        while let Some(Some(message)) = messages.next().now_or_never() {
+            handle(message);
         }
     }
 

@@ -25,7 +25,7 @@ macro_rules! cases {
     ($each:ident, $world:expr) => {
         $each! { $world,
             what_was_never_written, a_record_is_created_once, a_revision_fences, another_key_fences, all_or_nothing,
-            one_of_many_creates, what_is_removed, what_lasts_a_while, many_are_read_in_order, a_watch_tells, everybody_watches
+            one_condition_for_many, one_of_many_creates, what_is_removed, what_lasts_a_while, many_are_read_in_order, a_watch_tells, everybody_watches
         }
     };
 }
@@ -118,6 +118,25 @@ pub async fn all_or_nothing(world: &impl World) {
     ];
     records.write(unseen).await.unwrap();
     assert_eq!(value(&records, "node.unknown").await.as_deref(), Some("dead"));
+}
+
+/// The first write's condition is that of all; keys that were written before are written again.
+pub async fn one_condition_for_many(world: &impl World) {
+    let records = world.end().await;
+    let alive = put(&records, Write::put("team.t.1", "alive").at(0)).await.unwrap();
+    let born = |value: &'static str| {
+        let mut writes: Vec<Write> = (0..64).map(|n| Write::put(format!("member.t.1.w{n}"), value)).collect();
+        writes[0] = writes[0].clone().while_at("team.t.1", alive);
+        writes
+    };
+    for value in ["born", "again"] {
+        records.write(born(value)).await.unwrap();
+        let there = records.read_all("member.t.1.*").await.unwrap();
+        assert_eq!(there.iter().filter(|record| record.value.as_deref() == Some(value.as_bytes())).count(), 64);
+    }
+    put(&records, Write::put("team.t.1", "dead").at(alive)).await.unwrap();
+    assert_eq!(records.write(born("late")).await, Err(RecordsError::Refused));
+    assert!(records.read_all("member.t.1.*").await.unwrap().iter().all(|record| record.value.as_deref() == Some(b"again")));
 }
 
 pub async fn one_of_many_creates(world: &impl World) {

@@ -15,9 +15,6 @@ use super::part::Part;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Kills the server when its own standard input ends, which it does however the bench dies.
-const GUARD: &str = r#""$@" >/dev/null 2>&1 </dev/null & echo $!; cat >/dev/null; kill -9 $! 2>/dev/null; wait"#;
-
 pub struct NatsServer {
     url: String,
     pid: u32,
@@ -34,9 +31,9 @@ impl NatsServer {
         writeln!(text, "listen: 127.0.0.1:{port}\nmax_payload: 8MB")?;
         writeln!(text, "jetstream {{ store_dir: {:?} }}", folder.path().join("jetstream"))?;
         std::fs::write(&config, text)?;
-        let mut command = Command::new("sh");
-        command.args(["-c", GUARD, "nats-server"]).arg(program()?).arg("-c").arg(&config);
-        let mut part = Part::start(command)?;
+        let mut command = Command::new(program()?);
+        command.arg("-c").arg(&config);
+        let mut part = Part::guarded(&command)?;
         let pid = part.line(PATIENCE).await?.trim().parse().context("no process id of the nats-server")?;
         wait_until_ready(port).await?;
         Ok(Self { url: format!("nats://127.0.0.1:{port}"), pid, _part: part, _folder: folder })

@@ -10,6 +10,9 @@ use tokio::{
     time::timeout,
 };
 
+/// Kills a program when the guard's own standard input ends, which it does however the bench dies. It says the program's id.
+const GUARD: &str = r#""$@" >/dev/null 2>&1 </dev/null & echo $!; cat >/dev/null; kill -9 $! 2>/dev/null; wait"#;
+
 /// A child whose standard input stays open as long as this is kept. It ends when that does.
 pub struct Part {
     child: Child,
@@ -25,7 +28,16 @@ impl Part {
         Self::start(command)
     }
 
-    pub fn start(mut command: Command) -> Result<Self> {
+    /// Another program, which need not know that it has to end. The first line it says is its process id.
+    pub fn guarded(program: &Command) -> Result<Self> {
+        let program = program.as_std();
+        let mut command = Command::new("sh");
+        command.args(["-c", GUARD, "guard"]).arg(program.get_program()).args(program.get_args());
+        command.envs(program.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        Self::start(command)
+    }
+
+    fn start(mut command: Command) -> Result<Self> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().with_context(|| format!("cannot run {:?}", command.as_std().get_program()))?;
         let output = child.stdout.take().context("a child without an output")?;

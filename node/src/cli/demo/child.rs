@@ -2,7 +2,7 @@
 //! interrupt does not reach it.
 
 use std::{
-    ffi::OsStr,
+    ffi::{OsStr, OsString},
     fs::File,
     path::{Path, PathBuf},
     process::Stdio,
@@ -34,11 +34,23 @@ pub struct Child {
 impl Child {
     /// Starts a program; must be called on the thread that lives as long as the demo.
     pub fn start<A: AsRef<OsStr>>(name: &'static str, program: &OsStr, args: &[A], folder: &Path) -> anyhow::Result<Self> {
+        Self::start_in(name, program, args, folder, &[])
+    }
+
+    /// The same, with more variables in its environment.
+    pub fn start_in<A: AsRef<OsStr>>(
+        name: &'static str,
+        program: &OsStr,
+        args: &[A],
+        folder: &Path,
+        environment: &[(&str, OsString)],
+    ) -> anyhow::Result<Self> {
         let log = folder.join(name).with_extension("log");
         let output = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
         let mut command = Command::from(reap::bound_to_this_process(program));
         command.args(args).current_dir(folder).env_clear().env("HOME", folder);
         command.envs(["PATH", "LANG", "TMPDIR"].into_iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
+        command.envs(environment.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output).kill_on_drop(true);
         let process = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
         Ok(Self { name, process, log })

@@ -2,10 +2,10 @@
 
 use std::{path::Path, time::Duration};
 
-use planck_common::{SessionId, Timestamp, command::ReadEvents, envelope::Envelope, usage::Usage};
+use planck_common::{SessionId, Timestamp, command::ReadEvents, envelope::Envelope, event::Event, usage::Usage};
 use tokio::process::Command;
 
-use super::{blow::Blow, stage::Stage};
+use super::{blow::Blow, sidecar, stage::Stage};
 use crate::{
     cli::render::{
         Style, consumed,
@@ -24,6 +24,8 @@ pub struct Proof {
     files: Vec<(String, u64)>,
     /// What the test says; an error if it does not pass.
     test: Result<String, String>,
+    /// What the sidecar answered, where there is one.
+    sidecar: Option<Vec<String>>,
     usage: Usage,
     events: i64,
     millis: u64,
@@ -40,6 +42,10 @@ impl Proof {
         Ok(Self {
             files: files(&stage.workspace())?,
             test: test(&stage.workspace()).await,
+            sidecar: match stage.has_sidecar() {
+                true => Some(answers(stage.client()?, session, sidecar::TOOL).await?),
+                false => None,
+            },
             usage: info.usage,
             events: info.head,
             millis: took(stage.client()?, session, info.head).await?,
@@ -50,7 +56,8 @@ impl Proof {
     }
 
     pub fn holds(&self) -> bool {
-        self.test.is_ok() && self.refused.is_empty() && !self.files.is_empty()
+        let sidecar_answered = self.sidecar.as_ref().is_none_or(|answers| !answers.is_empty());
+        self.test.is_ok() && self.refused.is_empty() && !self.files.is_empty() && sidecar_answered
     }
 
     pub fn tell(&self, style: Style) -> String {
@@ -61,9 +68,10 @@ impl Proof {
         let files: String = self.files.iter().map(|(name, bytes)| format!("  {name:<16} {bytes} bytes\n")).collect();
         let refused = self.refused.iter().map(|why| style.paint(Paint::Bad, &format!("  ✗ the model refused: {why}")) + "\n");
         format!(
-            "\n{}\n{files}  {}\n{}  {}\n  {} · {} · {} requests to the model · {} events\n",
+            "\n{}\n{files}  {}\n{}{}  {}\n  {} · {} · {} requests to the model · {} events\n",
             style.paint(Paint::Strong, "What came of it"),
             style.paint(paint, &verdict),
+            self.sidecar.as_ref().map(|answers| sidecar_line(answers, style)).unwrap_or_default(),
             refused.collect::<String>(),
             self.blow.tell(),
             duration(self.millis),
@@ -72,6 +80,14 @@ impl Proof {
             self.events,
         )
     }
+}
+
+fn sidecar_line(answers: &[String], style: Style) -> String {
+    let (paint, said) = match answers.last() {
+        Some(answer) => (Paint::Good, format!("✓ {} of the Python sidecar: {answer}", sidecar::TOOL)),
+        None => (Paint::Bad, format!("✗ {} of the Python sidecar was not answered", sidecar::TOOL)),
+    };
+    format!("  {}\n", style.paint(paint, &one_line(&said, style.width)))
 }
 
 fn files(workspace: &Path) -> std::io::Result<Vec<(String, u64)>> {
@@ -92,6 +108,27 @@ async fn test(workspace: &Path) -> Result<String, String> {
     let output = output.map_err(|_| format!("no end after {} s", PATIENCE.as_secs()))?.map_err(|error| error.to_string())?;
     let said = String::from_utf8_lossy(if output.stdout.is_empty() { &output.stderr } else { &output.stdout }).into_owned();
     if output.status.success() { Ok(said) } else { Err(format!("{}: {said}", output.status)) }
+}
+
+/// What calls of a tool were answered, by the session's log.
+async fn answers(client: &Client, session: &SessionId, tool: &str) -> anyhow::Result<Vec<String>> {
+    let (mut from, mut answers) = (1, Vec::new());
+    loop {
+        let page = client.events(session, &ReadEvents { from: Some(from), limit: None, agent: None }).await?;
+        for event in &page.events {
+            let envelope: Envelope = serde_json::from_str(event.get())?;
+            if let Some(Ok(Event::ToolEnd(end))) = envelope.event()
+                && end.name == tool
+                && !end.error
+            {
+                answers.push(end.result);
+            }
+        }
+        if page.next > page.head || page.events.is_empty() {
+            return Ok(answers);
+        }
+        from = page.next;
+    }
 }
 
 /// From the session's first event to its last.

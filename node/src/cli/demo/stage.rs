@@ -11,9 +11,15 @@ use anyhow::Context as _;
 use futures_util::future::join_all;
 use planck_common::NodeId;
 use planck_scripted_model::{Script, Server};
+use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{nats::Nats, node::Node};
+use super::{
+    child::Child,
+    nats::Nats,
+    node::Node,
+    sidecar::{self, Python},
+};
 use crate::{
     bus::{Bus, NatsBus, NatsOptions},
     client::Client,
@@ -35,6 +41,8 @@ pub struct Stage {
     model: Option<Server>,
     nats: Option<Nats>,
     client: Option<Client>,
+    /// An error says why there is none.
+    sidecar: Result<Child, String>,
     nodes: Vec<Node>,
 }
 
@@ -43,24 +51,29 @@ impl Stage {
     pub fn folder(keep: bool) -> anyhow::Result<Self> {
         let mut folder = tempfile::Builder::new().prefix("planck-demo-").tempdir().context("cannot make a folder")?;
         folder.disable_cleanup(keep);
-        Ok(Self { folder, model: None, nats: None, client: None, nodes: Vec::new() })
+        Ok(Self { folder, model: None, nats: None, client: None, sidecar: Err("not yet".into()), nodes: Vec::new() })
     }
 
-    /// Starts the model, NATS and the nodes.
+    /// Starts the model, NATS, the sidecar and the nodes.
     pub async fn set(&mut self) -> anyhow::Result<()> {
         let folder = self.path().to_path_buf();
         let template = folder.join("teams").join(TEAM);
         for dir in [&template, &self.workspace()] {
             fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
         }
-        fs::write(template.join("TEAM.json"), TEMPLATE)?;
+        let python = Python::prepare(&folder).await?;
+        fs::write(template.join("TEAM.json"), team(python.is_ok())?)?;
         let model = Server::start(Script::parse(SCRIPT)?).await.context("cannot start the scripted model")?;
         let model = self.model.insert(model);
         let nats = self.nats.insert(Nats::start(&folder).await?);
         let (url, model) = (nats.url.clone(), model.openai_url());
         let options = NatsOptions { name: "planck demo".into(), ..NatsOptions::new(&url) };
         let bus: Arc<dyn Bus> = Arc::new(NatsBus::connect(options).await?);
-        let client = self.client.insert(Client::new(bus)).clone();
+        let client = self.client.insert(Client::new(Arc::clone(&bus))).clone();
+        self.sidecar = match python {
+            Ok(python) => Ok(python.start(&folder, &url, &*bus).await?),
+            Err(why) => Err(why),
+        };
         for name in NODES {
             self.nodes.push(Node::start(name, &folder, &client, &settings(name, &folder, &url, &model)).await?);
         }
@@ -93,17 +106,28 @@ impl Stage {
         self.model.as_ref().context("the model is not up")
     }
 
+    pub fn has_sidecar(&self) -> bool {
+        self.sidecar.is_ok()
+    }
+
     pub fn describe(&self) -> String {
         let model = self.model.as_ref().map(|model| format!("  model      {}\n", model.url()));
         let nats = self.nats.as_ref().map(|nats| format!("  nats       {}\n", nats.url));
         let nodes = self.nodes.iter().map(|node| format!("  {:<10} {}\n", node.name, node.id)).collect();
+        let sidecar = match &self.sidecar {
+            Ok(_) => format!("  sidecar    in Python, with the tool {} for the {}\n", sidecar::TOOL, sidecar::USER),
+            Err(why) => format!("  sidecar    NONE: {why}\n"),
+        };
         let workspace = format!("  workspace  {}\n\n", self.workspace().display());
-        [model, nats, Some(nodes), Some(workspace)].into_iter().flatten().collect()
+        [model, nats, Some(nodes), Some(sidecar), Some(workspace)].into_iter().flatten().collect()
     }
 
     /// Stops what runs: the nodes first, while what it stands on is there.
     pub async fn strike(self) {
         join_all(self.nodes.into_iter().map(Node::stop)).await;
+        if let Ok(sidecar) = self.sidecar {
+            sidecar.stop().await;
+        }
         if let Some(nats) = self.nats {
             nats.child.stop().await;
         }
@@ -111,6 +135,17 @@ impl Stage {
             let _ = tokio::time::timeout(LAST_STREAMS, model.stop()).await;
         }
     }
+}
+
+/// The example's team; one of its members has the sidecar's tool too, where there is one.
+fn team(has_sidecar: bool) -> anyhow::Result<String> {
+    let mut team: Value = serde_json::from_str(TEMPLATE).context("the example is no team")?;
+    let members = team.get_mut("members").and_then(Value::as_array_mut).into_iter().flatten();
+    for member in members.filter(|member| has_sidecar && member.get("type").is_some_and(|kind| kind == sidecar::USER)) {
+        let tools = member.get_mut("tools").and_then(Value::as_array_mut).context("a member without tools")?;
+        tools.push(sidecar::TOOL.into());
+    }
+    Ok(team.to_string())
 }
 
 /// The node's configuration; JSON strings are TOML strings too.

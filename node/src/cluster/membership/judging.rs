@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use planck_common::{NodeId, registry::NodeStanding};
 
-use super::{Effect, Membership, News, Peer, Record, Revision, Seen, Source, just_after};
+use super::{Effect, Membership, News, Peer, Record, Revision, Seen, Source, just_after, peer::Bench};
 use crate::cluster::moment::Moment;
 
 /// Judges of one silent node come one after the other, so that one verdict is written and not as many as there are judges.
@@ -24,28 +24,35 @@ impl Membership {
     /// A judge has proved its own life lately and hears itself without a gap; and all it heard before that is void.
     pub(super) fn take_or_leave_the_bench(&mut self, now: Moment, out: &mut Vec<Effect>) {
         let proven = self.own.held().is_some() && self.proofs.is_younger(self.times.proof_fresh.0, now);
-        let steady = self.link.steady_since().is_some_and(|since| now.since(since) >= self.times.settle.0);
-        if !proven || !steady || self.fence.is_suspended() {
-            self.judging = None;
-        } else if self.judging.is_none() {
+        let steady_since = self.link.steady_since().filter(|_| proven && !self.fence.is_suspended());
+        let Some(steady_since) = steady_since else {
+            (self.sound, self.judging) = (None, None);
+            return;
+        };
+        self.sound.get_or_insert(now);
+        if self.judging.is_none() && now.since(steady_since) >= self.times.settle.0 {
             self.judging = Some(now);
             out.push(Effect::ReadAll);
         }
     }
 
+    fn bench(&self) -> Option<Bench> {
+        Some(Bench { sound: self.sound?, judging: self.judging? })
+    }
+
     /// A silence is known up to the newest own heartbeat that came back: what was said after that may still be on its way.
     pub(super) fn judge(&mut self, now: Moment, out: &mut Vec<Effect>) {
-        let (Some(judging), Some(own), Some(echo)) = (self.judging, self.own.held(), self.link.echo()) else { return };
+        let (Some(bench), Some(own), Some(echo)) = (self.bench(), self.own.held(), self.link.echo()) else { return };
         let suspicion = self.times.suspicion.0;
         for (node, peer) in self.peers.iter_mut().filter(|(_, peer)| peer.may_be_suspected()) {
-            if peer.silent_since(judging).is_some_and(|since| echo.since(since) > suspicion) {
+            if peer.silent_since(bench).is_some_and(|since| echo.since(since) > suspicion) {
                 peer.suspected_at = Some(now);
                 out.push(Effect::Peer { node: node.clone(), news: News::Suspect });
             }
         }
         let due = self.verdicts().filter(|(_, at)| now >= *at);
         for node in due.map(|(node, _)| node.clone()).collect::<Vec<_>>() {
-            self.convict(now, node, judging, own, out);
+            self.convict(now, node, bench, own, out);
         }
     }
 
@@ -82,8 +89,13 @@ impl Membership {
         let is_final = seen.is_some_and(|seen| seen.standing.is_final());
         let peer = self.peers.entry(node.clone()).or_insert_with(Peer::new);
         if source == Source::Watch && !is_final {
-            if peer.record == Record::Unread {
-                ask_about(peer, node.clone(), now, out);
+            match (peer.record, seen) {
+                (Record::Unread, _) => ask_about(peer, node.clone(), now, out),
+                // A verdict on the old one would be refused.
+                (Record::At(known), Some(Seen { revision, .. })) if *revision > known => {
+                    out.push(Effect::Read { node: node.clone() })
+                }
+                (Record::At(_) | Record::Missing | Record::Gone(_) | Record::Risen(_), _) => {}
             }
             return;
         }
@@ -122,11 +134,12 @@ impl Membership {
     }
 
     pub(super) fn convicted(&mut self, now: Moment, node: &NodeId, out: &mut Vec<Effect>) {
+        let bench = self.bench();
         let Some(peer) = self.peers.get_mut(node) else { return };
         let news = !peer.is_gone();
         peer.record = Record::Gone(NodeStanding::Dead);
         if news {
-            let quiet_since = self.judging.and_then(|judging| peer.silent_since(judging)).unwrap_or(now);
+            let quiet_since = bench.and_then(|bench| peer.silent_since(bench)).unwrap_or(now);
             out.push(Effect::Peer { node: node.clone(), news: News::Died { quiet_since } });
             self.forget_the_oldest_gone();
         }
@@ -139,7 +152,7 @@ impl Membership {
         }
     }
 
-    fn convict(&mut self, now: Moment, node: NodeId, judging: Moment, own: Revision, out: &mut Vec<Effect>) {
+    fn convict(&mut self, now: Moment, node: NodeId, bench: Bench, own: Revision, out: &mut Vec<Effect>) {
         let Some(peer) = self.peers.get_mut(&node) else { return };
         let expects = match peer.record {
             Record::At(revision) | Record::Risen(revision) => Some(revision),
@@ -148,7 +161,7 @@ impl Membership {
             Record::Gone(_) => return,
         };
         peer.busy_until = Some(now + PATIENCE);
-        let silent = peer.silent_since(judging).map(|since| now.since(since)).unwrap_or_default();
+        let silent = peer.silent_since(bench).map(|since| now.since(since)).unwrap_or_default();
         out.push(Effect::Convict { node, expects, own, silent });
     }
 
@@ -159,25 +172,25 @@ impl Membership {
     }
 
     fn time_of_verdict(&self, node: &NodeId, peer: &Peer) -> Option<Moment> {
-        let judging = self.judging?;
+        let bench = self.bench()?;
         let at = match peer.record {
             Record::Gone(_) => return None,
-            Record::Risen(_) => judging,
-            Record::Missing => self.silent_long_enough(node, peer, judging)?.max(self.registry_created? + REGISTRY_FILLS),
-            Record::Unread | Record::At(_) => self.silent_long_enough(node, peer, judging)?,
+            Record::Risen(_) => bench.judging,
+            Record::Missing => self.silent_long_enough(node, peer, bench)?.max(self.registry_created? + REGISTRY_FILLS),
+            Record::Unread | Record::At(_) => self.silent_long_enough(node, peer, bench)?,
         };
         Some(peer.busy_until.map_or(at, |until| at.max(until)))
     }
 
-    fn silent_long_enough(&self, node: &NodeId, peer: &Peer, judging: Moment) -> Option<Moment> {
-        let enough = just_after(peer.silent_since(judging)?, self.patience(judging));
+    fn silent_long_enough(&self, node: &NodeId, peer: &Peer, bench: Bench) -> Option<Moment> {
+        let enough = just_after(peer.silent_since(bench)?, self.patience(bench));
         let known = self.link.echo()? >= enough;
         known.then_some(peer.suspected_at?.max(enough) + self.stagger(node))
     }
 
-    fn patience(&self, judging: Moment) -> Duration {
+    fn patience(&self, bench: Bench) -> Duration {
         let present = || self.peers.values().filter(|peer| !peer.is_gone());
-        let silent = present().filter(|peer| peer.suspected_at.is_some() && peer.silent_since(judging).is_some()).count();
+        let silent = present().filter(|peer| peer.suspected_at.is_some() && peer.silent_since(bench).is_some()).count();
         let many = silent >= 2 && 2 * silent > present().count();
         self.times.suspicion.0 * if many { MASS_SILENCE } else { 1 }
     }

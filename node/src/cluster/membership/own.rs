@@ -21,6 +21,7 @@ enum Phase {
     /// It is not there; leases were checked, or there are none yet.
     Absent,
     Writing {
+        since: Moment,
         until: Moment,
     },
     Reading {
@@ -44,6 +45,8 @@ pub struct OwnRecord {
     nonce: Nonce,
     wanted: NodeStanding,
     phase: Phase,
+    /// When the record that stands there was written.
+    written: Option<Moment>,
 }
 
 /// What a reading of one's own record came to.
@@ -60,7 +63,7 @@ pub enum Found {
 
 impl OwnRecord {
     pub fn new(nonce: Nonce) -> Self {
-        Self { nonce, wanted: NodeStanding::Alive, phase: Phase::Absent }
+        Self { nonce, wanted: NodeStanding::Alive, phase: Phase::Absent, written: None }
     }
 
     pub fn held(&self) -> Option<Revision> {
@@ -82,17 +85,24 @@ impl OwnRecord {
 
     pub fn deadline(&self) -> Option<Moment> {
         match self.phase {
-            Phase::Writing { until } | Phase::Reading { until, .. } | Phase::CheckingLeases { until, .. } => Some(until),
+            Phase::Writing { until, .. } | Phase::Reading { until, .. } | Phase::CheckingLeases { until, .. } => Some(until),
             Phase::Absent | Phase::Held { .. } => None,
         }
     }
 
-    /// What is to be done about it now.
-    pub fn drive(&mut self, now: Moment, me: &NodeId) -> Option<Effect> {
+    /// Whether it was written since a moment.
+    pub fn is_written_since(&self, moment: Moment) -> bool {
+        self.written.is_some_and(|written| written >= moment)
+    }
+
+    /// What is to be done about it now. It is written while there is no doubt any more, and again where it is from before
+    /// `doubt`: what a judge decided then, on the condition that it stands where it stood, cannot be written after this node is back.
+    pub fn drive(&mut self, now: Moment, me: &NodeId, doubt: Option<Moment>) -> Option<Effect> {
+        let is_old = doubt.is_some_and(|doubt| !self.is_written_since(doubt));
         match self.phase {
-            Phase::Absent => Some(self.write(now, None)),
-            Phase::Held { revision, standing } if standing != self.wanted => Some(self.write(now, Some(revision))),
-            Phase::Writing { until } if now >= until => Some(self.read(now, me, None)),
+            Phase::Absent => doubt.map(|_| self.write(now, None)),
+            Phase::Held { revision, standing } if standing != self.wanted || is_old => Some(self.write(now, Some(revision))),
+            Phase::Writing { until, .. } if now >= until => Some(self.read(now, me, None)),
             Phase::Reading { until, before } if now >= until => Some(self.read(now, me, before)),
             Phase::CheckingLeases { since, until } if now >= until => Some(self.check_leases(now, since)),
             Phase::Held { .. } | Phase::Writing { .. } | Phase::Reading { .. } | Phase::CheckingLeases { .. } => None,
@@ -107,8 +117,9 @@ impl OwnRecord {
     }
 
     pub fn written(&mut self, revision: Revision, standing: NodeStanding) {
-        if matches!(self.phase, Phase::Writing { .. }) {
+        if let Phase::Writing { since, .. } = self.phase {
             self.phase = Phase::Held { revision, standing };
+            self.written = Some(since);
         }
     }
 
@@ -135,7 +146,7 @@ impl OwnRecord {
     }
 
     fn write(&mut self, now: Moment, expects: Option<Revision>) -> Effect {
-        self.phase = Phase::Writing { until: now + PATIENCE };
+        self.phase = Phase::Writing { since: now, until: now + PATIENCE };
         Effect::Write { standing: self.wanted, expects }
     }
 

@@ -16,12 +16,20 @@ pub enum Record {
     Risen(Revision),
 }
 
+/// A judge's.
+#[derive(Debug, Clone, Copy)]
+pub struct Bench {
+    /// From when on it would have heard whoever spoke.
+    pub sound: Moment,
+    /// From when on it may judge.
+    pub judging: Moment,
+}
+
 #[derive(Debug)]
 pub struct Peer {
     pub record: Record,
     pub heard: Option<Moment>,
-    /// Silence counts from here: it was heard, or its record was loaded.
-    clock: Option<Moment>,
+    loaded: Option<Moment>,
     pub suspected_at: Option<Moment>,
     /// Until when an answer about it is waited for.
     pub busy_until: Option<Moment>,
@@ -29,7 +37,7 @@ pub struct Peer {
 
 impl Peer {
     pub fn new() -> Self {
-        Self { record: Record::Unread, heard: None, clock: None, suspected_at: None, busy_until: None }
+        Self { record: Record::Unread, heard: None, loaded: None, suspected_at: None, busy_until: None }
     }
 
     pub fn is_gone(&self) -> bool {
@@ -53,19 +61,21 @@ impl Peer {
     }
 
     pub fn hear(&mut self, now: Moment) {
-        (self.heard, self.clock) = (Some(now), Some(now));
+        self.heard = Some(now);
     }
 
-    /// Its record was loaded: a judge that has not heard it since `judging` counts its silence from here.
+    /// Its record was loaded: a judge since `judging` that has not heard it counts its silence from here.
     pub fn load(&mut self, now: Moment, judging: Option<Moment>) {
-        if self.clock.is_none() || self.clock < judging {
-            self.clock = Some(now);
+        if self.loaded.is_none() || self.loaded < judging {
+            self.loaded = Some(now);
         }
     }
 
-    /// From when its silence counts for a judge since `judging`; nothing when it was neither heard nor loaded since then.
-    pub fn silent_since(&self, judging: Moment) -> Option<Moment> {
-        self.clock.filter(|clock| *clock >= judging)
+    /// From when its silence counts for a judge: it was heard while the judge was sound, or else its record was loaded by one
+    /// who may judge.
+    pub fn silent_since(&self, bench: Bench) -> Option<Moment> {
+        let heard = self.heard.filter(|heard| *heard >= bench.sound);
+        heard.or_else(|| self.loaded.filter(|loaded| *loaded >= bench.judging))
     }
 
     /// Takes note of its record as the leader has it.

@@ -246,6 +246,16 @@ fn an_own_gap_makes_all_that_was_heard_before_void() {
 }
 
 #[test]
+fn whom_a_young_node_heard_it_judges_as_soon_as_it_may() {
+    let mut lab = Lab::new(&["p", "q"]);
+    lab.until(600);
+    lab.silence("p");
+    lab.until(8_000);
+    // Heard at 0.5 s; at 3 s it may judge, and what it said of itself at 3.5 s came back.
+    assert_eq!(lab.verdicts(), [3_500]);
+}
+
+#[test]
 fn a_pause_is_an_own_gap() {
     let mut lab = Lab::settled(&["p", "q"]);
     lab.now = 40_000;
@@ -362,9 +372,8 @@ fn a_watch_is_believed_only_about_what_is_final() {
     let mut lab = Lab::settled(&["p"]);
     let told = |node, standing| Input::Record { node, seen: Some(seen(8, standing, "x")), source: Source::Watch };
     lab.tell(told(id("p"), NodeStanding::Alive));
-    assert_eq!(lab.asked, []);
     lab.tell(told(id("new"), NodeStanding::Alive));
-    assert_eq!(lab.asked, [(10_000, Effect::Read { node: id("new") })]);
+    assert_eq!(lab.asked, [(10_000, Effect::Read { node: id("p") }), (10_000, Effect::Read { node: id("new") })]);
     lab.asked.clear();
     lab.tell(told(id("p"), NodeStanding::Left));
     assert_eq!(lab.asked, [(10_000, Effect::Peer { node: id("p"), news: News::Left })]);

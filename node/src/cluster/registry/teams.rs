@@ -7,7 +7,7 @@ use planck_common::{
 };
 
 use super::{FINAL, Found, REMOVED, Registry, RegistryError, TRIES};
-use crate::bus::records::{RecordsError, Write};
+use crate::bus::records::{Condition, RecordsError, Write};
 
 /// What a write came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,9 +18,10 @@ pub enum Settled {
     Theirs(Found<TeamRecord>),
 }
 
-/// What the birth of a member came to.
+/// What the birth of members came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Birth {
+    /// All of them.
     Born,
     /// Into this team nobody is born any more; `None`: there is no such team.
     NoTeam(Option<TeamRecord>),
@@ -125,24 +126,29 @@ impl Registry {
         Ok(found.filter_map(of_member).collect())
     }
 
-    /// Writes a member's record while its team is alive, whoever leads it now. The same again is the same.
-    pub async fn bear_member(
+    /// Writes the records of members while their team is alive, whoever leads it now: of all or of none. The same again is the
+    /// same.
+    pub async fn bear_members(
         &self,
         team: &TeamId,
         incarnation: i64,
-        agent: &AgentId,
-        record: &MemberRecord,
+        members: &[(AgentId, MemberRecord)],
     ) -> Result<Birth, RegistryError> {
         let of_team = Key::Team(team.clone(), incarnation).to_string();
-        let key = Key::Member(team.clone(), incarnation, agent.clone()).to_string();
+        let record = |(agent, record): &(AgentId, MemberRecord)| {
+            Write::put(Key::Member(team.clone(), incarnation, agent.clone()).to_string(), json(record))
+        };
         let mut outcome = RegistryError::Records(RecordsError::Refused);
         for _ in 0..TRIES {
             let alive = match self.team(team, incarnation).await? {
                 Some(found) if found.record.state == TeamStanding::Alive => found.revision,
                 found => return Ok(Birth::NoTeam(found.map(|found| found.record))),
             };
-            let write = Write::put(&key, json(record)).while_at(&of_team, alive);
-            match self.0.write(vec![write]).await {
+            // The first one's condition is that of all: they are written together.
+            let mut writes: Vec<Write> = members.iter().map(record).collect();
+            let Some(first) = writes.first_mut() else { return Ok(Birth::Born) };
+            first.only_if = Some(Condition { key: of_team.clone(), revision: alive });
+            match self.0.write(writes).await {
                 Ok(_) => return Ok(Birth::Born),
                 Err(error @ (RecordsError::Refused | RecordsError::Unknown(_))) => outcome = error.into(),
                 Err(error) => return Err(error.into()),

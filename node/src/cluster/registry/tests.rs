@@ -33,6 +33,7 @@ fn node(state: NodeStanding) -> NodeRecord {
         providers: Vec::new(),
         started_at: Timestamp::from_millis(0),
         nonce: "mine".into(),
+        times: Default::default(),
         verdict: None,
     }
 }
@@ -129,14 +130,18 @@ async fn a_team_is_born_moves_and_dies_once() {
     assert_eq!(teams.iter().map(|(_, incarnation, _)| *incarnation).collect::<Vec<_>>(), [1, 7]);
 }
 
+async fn bear(registry: &Registry, team: &TeamId, agent: &str, node: &str) -> Birth {
+    registry.bear_members(team, 1, &[(id(agent), member(node))]).await.unwrap()
+}
+
 #[tokio::test]
 async fn members_are_born_into_living_teams_and_removed_by_their_host() {
     let (registry, t, w) = (registry(), id::<TeamId>("t"), id::<AgentId>("w"));
-    assert_eq!(registry.bear_member(&t, 1, &w, &member("a")).await.unwrap(), Birth::NoTeam(None));
+    assert_eq!(bear(&registry, &t, "w", "a").await, Birth::NoTeam(None));
     let born = mine(registry.bear_team(&t, 1, &team("a", "x")).await.unwrap());
-    assert_eq!(registry.bear_member(&t, 1, &w, &member("a")).await.unwrap(), Birth::Born);
+    assert_eq!(bear(&registry, &t, "w", "a").await, Birth::Born);
     registry.hand_over(&t, 1, &team("b", "y"), born).await.unwrap();
-    assert_eq!(registry.bear_member(&t, 1, &id("v"), &member("b")).await.unwrap(), Birth::Born, "a hand-over disturbs nobody");
+    assert_eq!(bear(&registry, &t, "v", "b").await, Birth::Born, "a hand-over disturbs nobody");
 
     registry.remove_member(&t, 1, &w, &id("b")).await.unwrap();
     let names = async || {
@@ -147,10 +152,11 @@ async fn members_are_born_into_living_teams_and_removed_by_their_host() {
     registry.remove_member(&t, 1, &w, &id("a")).await.unwrap();
     assert_eq!(names().await, ["v"]);
     registry.end_team(&t, 1, TeamEnd::Stopped, &team("b", "end")).await.unwrap();
-    assert!(matches!(registry.bear_member(&t, 1, &w, &member("a")).await.unwrap(), Birth::NoTeam(Some(_))));
+    assert!(matches!(bear(&registry, &t, "w", "a").await, Birth::NoTeam(Some(_))));
 }
 
-/// Births race a death, on a server: once the death is written, whoever lists the members finds every one there will be.
+/// Births, two at once, race a death, on a server: once the death is written, whoever lists the members finds every one there
+/// will be.
 #[tokio::test]
 async fn nobody_is_born_into_a_dead_team() {
     let server = NatsServer::start().unwrap();
@@ -165,9 +171,9 @@ async fn nobody_is_born_into_a_dead_team() {
             let (registry, t) = (registry.clone(), t.clone());
             births.spawn(async move {
                 for n in 0.. {
-                    let born = registry.bear_member(&t, 1, &id(&format!("w{spawner}-{n}")), &member("a")).await.unwrap();
-                    if born != Birth::Born {
-                        return n;
+                    let twins = ["a", "b"].map(|twin| (id(&format!("w{spawner}-{n}{twin}")), member("a")));
+                    if registry.bear_members(&t, 1, &twins).await.unwrap() != Birth::Born {
+                        return n * twins.len();
                     }
                 }
                 0

@@ -144,7 +144,7 @@ impl World {
         self.checks.tools_end(process, None, at);
     }
 
-    pub fn convicted(&mut self, judge: usize, convict: usize) {
+    pub fn convicted(&mut self, judge: usize, convict: usize, decided: u64) {
         self.trace(|| format!("n{convict:03} is dead, says n{judge:03}"));
         self.checks.report.verdicts += 1;
         // One that rose again after the registry forgot it is convicted again.
@@ -155,6 +155,9 @@ impl World {
         let state = &self.processes[convict];
         if first && state.state != State::Gone && !self.checks.is_to_blame(state.machine, self.now) {
             self.checks.violate(format!("n{convict:03} was convicted though it was never silent"));
+        }
+        if first && state.state != State::Gone && state.notes.resumed > decided && self.registry.losses == 0 {
+            self.checks.violate(format!("n{convict:03} was convicted though it was back since n{judge:03} decided so"));
         }
     }
 

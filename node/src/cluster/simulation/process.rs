@@ -86,7 +86,7 @@ pub enum Write {
     Own { standing: NodeStanding, expects: Option<Revision> },
     ReadNode { process: usize },
     ReadNodes,
-    Convict { process: usize, expects: Option<Revision>, own: Revision, silent: Duration },
+    Convict { process: usize, expects: Option<Revision>, own: Revision, silent: Duration, decided: u64 },
     ReadTeam { life: Life },
     MarkDead { life: Life, expects: Option<Revision>, end: TeamEnd },
     CreateTeam { session: usize, incarnation: i64 },
@@ -158,6 +158,8 @@ pub struct Notes {
     pub watch_at: u64,
     /// When the newest accepted proof was sent, in the world's time.
     pub last_proof: u64,
+    /// When it was last told that it may work.
+    pub resumed: u64,
     /// Members that wait for their lease, and from when on they may start tools.
     pub births: BTreeMap<(usize, usize), u64>,
     /// Which members were asked to be started, at which epoch and when.

@@ -79,7 +79,7 @@ impl World {
             }
             Write::ReadNode { process } => Outcome::Node(self.registry.node(*process)),
             Write::ReadNodes => Outcome::Nodes(self.registry.nodes(), self.registry.created),
-            Write::Convict { process: convict, expects, own, silent } => {
+            Write::Convict { process: convict, expects, own, silent, decided } => {
                 let proven = self.registry.revision(Key::Node(process)) == Some(*own);
                 if !proven && !self.flaws.no_batch {
                     return Outcome::Refused;
@@ -87,7 +87,7 @@ impl World {
                 let value = Value::Node { standing: NodeStanding::Dead, by: process, silent: Some(*silent) };
                 let outcome = self.put_if(Key::Node(*convict), *expects, value);
                 if matches!(outcome, Outcome::Done(_)) {
-                    self.convicted(process, *convict);
+                    self.convicted(process, *convict, *decided);
                 }
                 outcome
             }

@@ -138,14 +138,16 @@ impl World {
             Effect::Read { node } => self.request(process, Write::ReadNode { process: number(&node) }),
             Effect::ReadAll => self.request(process, Write::ReadNodes),
             Effect::Convict { node, expects, own, silent } => {
-                self.request(process, Write::Convict { process: number(&node), expects, own, silent });
+                let decided = self.now;
+                self.request(process, Write::Convict { process: number(&node), expects, own, silent, decided });
             }
             Effect::CheckLeases { asked_at } => {
                 let asked_at = asked_at.as_millis();
                 self.query(process, Statement::OwnLeases { asked_at, me: process });
             }
             Effect::KillTools => self.kill_tools(process),
-            Effect::Suspend { .. } | Effect::Resume => {}
+            Effect::Suspend { .. } => {}
+            Effect::Resume => self.processes[process].notes.resumed = self.now,
             Effect::Peer { node, news } => self.news(process, number(&node), news),
             Effect::Exit { .. } => self.exit(process),
         }

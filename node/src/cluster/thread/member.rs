@@ -4,8 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream::BoxStream};
 use planck_common::{
+    NodeId,
     decision::{Decided, DecisionKind},
     node::Heartbeat,
+    registry::NodeRecord,
     subject::Topic,
 };
 use tokio::{
@@ -15,7 +17,7 @@ use tokio::{
 };
 
 use super::{
-    Fact, JoinError, Options, Order, Ready, open,
+    Fact, JoinError, Options, Order, Ready, agreement, open,
     perform::{Done, Performer},
 };
 use crate::{
@@ -59,6 +61,7 @@ impl Member {
         let bus = NatsBus::connect(NatsOptions { name, ..options.nats.clone() }).await?;
         let registry = Registry::new(Arc::new(bus.records(options.replicas)));
         let age = open(&registry, &options.store, deadline).await?;
+        agreement::check(&options.record, &registry, &bus).await?;
         let heartbeats = bus.subscribe(&Topic::AllNodes.to_string()).await?;
         let hints = registry.watch_nodes();
         let identity = Identity { node: options.node.clone(), nonce: options.record.nonce.clone() };
@@ -177,6 +180,7 @@ impl Member {
                 self.happened(Input::Record { node, seen, source: Source::Leader });
             }
             Done::ReadAll(found) => {
+                self.warn_of_other_times(&found);
                 let seen = found.iter().map(|(node, revision, record)| (node.clone(), Seen::of(record, *revision))).collect();
                 self.options.census.all_recorded(&found);
                 self.happened(Input::Records(seen));
@@ -202,6 +206,15 @@ impl Member {
                 }
             }
             Done::Refused(why) => self.must_die(why),
+        }
+    }
+
+    /// Two nodes that came at once did not see each other when they were let in.
+    fn warn_of_other_times(&self, found: &[(NodeId, u64, NodeRecord)]) {
+        for (node, _, record) in found {
+            if let Some(what) = agreement::difference(&self.options.record, record) {
+                tracing::warn!(%node, name = record.name, what, "a node of this cluster has other times; give all the same `[cluster]`");
+            }
         }
     }
 

@@ -1,6 +1,6 @@
 //! What membership asks of the registry, done, and what came of it.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use planck_common::{
     NodeId, Timestamp,
@@ -142,6 +142,7 @@ fn unknown(node: &NodeId) -> NodeRecord {
         providers: Vec::new(),
         started_at: Timestamp::default(),
         nonce: String::new(),
+        times: BTreeMap::new(),
         verdict: None,
     }
 }

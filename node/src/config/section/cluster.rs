@@ -1,6 +1,11 @@
 //! `[cluster]`
 
-use crate::config::setting::Period;
+use std::collections::BTreeMap;
+
+use crate::config::{
+    key::KeyPath,
+    setting::{Field, Period},
+};
 
 section! {
     /// How nodes find out who is alive. All nodes of a cluster must agree on it.
@@ -25,5 +30,14 @@ section! {
         reap_after: Period = Period::millis(2_500);
         /// How long after a dead node was last heard its sessions start no tool elsewhere.
         tool_grace: Period = Period::millis(4_500);
+    }
+}
+
+impl Cluster {
+    /// Its keys, and their values as a configuration has them.
+    pub fn shown(&self) -> BTreeMap<String, String> {
+        let mut all = Vec::new();
+        self.show(&KeyPath::default(), &mut all);
+        all.into_iter().filter_map(|(key, value)| Some((key.words().join("."), value?))).collect()
     }
 }

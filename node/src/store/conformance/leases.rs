@@ -12,7 +12,7 @@ use super::{
     World,
     team::{Team, entry, message, new_agent, warnings},
 };
-use crate::store::{BatchOutcome, Birth, Claim, Lease, PutResult, StoreError, Stray};
+use crate::store::{BatchOutcome, Birth, Claim, Lease, NAMESAKES, NewInput, Newborn, PutResult, StoreError, Stray};
 
 pub async fn claiming_fences(world: &dyn World) {
     let team = Team::start(world, 1).await;
@@ -56,18 +56,88 @@ pub async fn a_birth_is_idempotent_and_bounded(world: &dyn World) {
     let limits = SessionLimits { max_agents: Some(2), ..SessionLimits::default() };
     let team = Team::start_with(world, 1, limits).await;
     let agent = new_agent(&team.session, "born");
-    let birth = |agent, incarnation| team.store.birth(agent, team.under(incarnation), &team.node);
-    assert!(matches!(birth(agent.clone(), 2).await.unwrap(), Birth::TeamDead));
+    assert!(matches!(team.birth(agent.clone(), 2).await, Birth::TeamDead));
 
-    let Birth::Born { lease, name } = birth(agent.clone(), 1).await.unwrap() else { panic!("not born") };
+    let Birth::Born { lease, name } = team.birth(agent.clone(), 1).await else { panic!("not born") };
     assert_eq!((lease, name.as_str()), (Lease { epoch: 1, last_seq: 0, incarnation: 0 }, "born"));
-    let Birth::Known(known) = birth(agent.clone(), 1).await.unwrap() else { panic!("born twice") };
+    let Birth::Known(known) = team.birth(agent.clone(), 1).await else { panic!("born twice") };
     assert_eq!((&known.id, &known.spec, known.node), (&agent.id, &agent.spec, Some(team.node.clone())));
     assert_eq!(team.store.find_agent(&agent.id).await.unwrap().map(|a| a.session), Some(team.session.clone()));
 
-    let refused = birth(new_agent(&team.session, "too many"), 1).await.unwrap();
+    let refused = team.birth(new_agent(&team.session, "too many"), 1).await;
     assert!(matches!(refused, Birth::Full { max: 2 }), "{refused:?}");
     assert_eq!(team.store.session(&team.session).await.unwrap().unwrap().agents, 2);
+}
+
+/// Each gets what it would get alone, in their order.
+pub async fn agents_are_born_together(world: &dyn World) {
+    let limits = SessionLimits { max_agents: Some(5), ..SessionLimits::default() };
+    let team = Team::start_with(world, 1, limits).await;
+    let agent = |name: &str| Newborn { agent: new_agent(&team.session, name), task: None };
+    let with_task = |name: &str| {
+        let born = agent(name);
+        let task = NewInput { agent: born.agent.id.clone(), ..team.said_by(0, 0, InputKind::Task) };
+        Newborn { task: Some(task), ..born }
+    };
+    let known = with_task("known");
+    assert!(matches!(team.births(vec![known.clone()], 1).await[..], [Birth::Born { .. }]));
+
+    let group = vec![agent("w"), known, with_task("w"), agent("agent 0"), agent("one too many")];
+    let births = team.births(group.clone(), 1).await;
+    let told = births.iter().map(|birth| match birth {
+        Birth::Born { lease: Lease { epoch: 1, last_seq: 0, .. }, name } => name.clone(),
+        Birth::Known(record) => format!("{} again", record.spec.name),
+        Birth::Full { max } => format!("over {max}"),
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(told.collect::<Vec<_>>(), ["w", "known again", "w-2", "agent 0-2", "over 5"]);
+    assert_eq!(team.store.session(&team.session).await.unwrap().unwrap().agents, 5);
+    for (number, Newborn { agent, task }) in group.iter().enumerate() {
+        let inbox = team.store.open_inputs(&team.session, &agent.id).await.unwrap();
+        let ids: Vec<_> = inbox.iter().map(|input| &input.id).collect();
+        assert_eq!(ids, task.iter().map(|task| &task.id).collect::<Vec<_>>(), "of number {number}, once");
+        assert_eq!(team.store.find_agent(&agent.id).await.unwrap().is_some(), number < 4);
+        for (input, task) in inbox.iter().zip(task) {
+            assert_eq!((&input.sender, &input.content, input.kind), (&task.sender, &task.content, InputKind::Task));
+        }
+    }
+    assert!(matches!(team.births(vec![agent("late"), agent("later")], 2).await[..], [Birth::TeamDead, Birth::TeamDead]));
+}
+
+pub async fn whom_a_text_may_mean(world: &dyn World) {
+    let team = Team::start(world, 4).await;
+    let of_type = async |r#type: &str, name: &str| {
+        let mut agent = new_agent(&team.session, name);
+        agent.spec.r#type = r#type.into();
+        let id = agent.id.clone();
+        assert!(matches!(team.birth(agent, 1).await, Birth::Born { .. }));
+        id
+    };
+    let tester = of_type("tester", "kim").await;
+    let meant = async |text: &str| {
+        let meant = team.store.meant(&team.session, text).await.unwrap();
+        meant.into_iter().map(|agent| agent.id).collect::<Vec<_>>()
+    };
+    assert_eq!(meant("kim").await, [tester.clone()]);
+    assert_eq!(meant(tester.as_str()).await, [tester.clone()]);
+    assert_eq!(meant("tester").await, [tester.clone()]);
+    assert_eq!(meant("worker").await, team.agents);
+    assert_eq!(meant("nobody").await, []);
+    let other = Team::start(world, 1).await;
+    assert_eq!(other.store.meant(&other.session, tester.as_str()).await.unwrap().len(), 0, "of another session");
+
+    let twin = of_type("tester", "sam").await;
+    team.store.release(&team.session, &tester, 1, true).await.unwrap();
+    assert_eq!(meant("kim").await, [tester.clone()], "stopped ones too");
+    assert_eq!(meant("tester").await, [twin.clone(), tester.clone()], "last");
+    let namesake = of_type("coder", "tester").await;
+    assert_eq!(meant("tester").await, [namesake], "a name goes before a type");
+    for number in 0..NAMESAKES {
+        of_type("kim", &format!("kim {number}")).await;
+    }
+    assert_eq!(meant("kim").await.len(), 1 + NAMESAKES as usize, "one of that name who is stopped, and those of that type");
+    of_type("kim", "one more").await;
+    assert_eq!(meant("kim").await.len(), 1 + NAMESAKES as usize);
 }
 
 pub async fn a_born_name_is_unique(world: &dyn World) {
@@ -75,9 +145,7 @@ pub async fn a_born_name_is_unique(world: &dyn World) {
     let mut names = vec![];
     for name in ["coder", "coder", "coder-2", "coder", &"x".repeat(64), &"x".repeat(64)] {
         let agent = new_agent(&team.session, name);
-        let Birth::Born { name, .. } = team.store.birth(agent.clone(), team.under(1), &team.node).await.unwrap() else {
-            panic!("not born")
-        };
+        let Birth::Born { name, .. } = team.birth(agent.clone(), 1).await else { panic!("not born") };
         assert_eq!(team.store.find_agent(&agent.id).await.unwrap().unwrap().spec.name, name);
         names.push(name);
     }
@@ -88,11 +156,11 @@ pub async fn a_born_name_is_unique(world: &dyn World) {
 
 pub async fn nobody_is_born_into_a_closed_session(world: &dyn World) {
     let team = Team::start(world, 1).await;
-    let birth = || team.store.birth(new_agent(&team.session, "late"), team.under(1), &team.node);
+    let birth = || team.birth(new_agent(&team.session, "late"), 1);
     team.store.set_state(&team.session, 1, SessionState::Closed).await.unwrap();
-    assert!(matches!(birth().await.unwrap(), Birth::TeamDead));
+    assert!(matches!(birth().await, Birth::TeamDead));
     team.store.set_state(&team.session, 1, SessionState::Open).await.unwrap();
-    assert!(matches!(birth().await.unwrap(), Birth::Born { .. }));
+    assert!(matches!(birth().await, Birth::Born { .. }));
 }
 
 pub async fn a_workers_end_is_found_until_it_is_told(world: &dyn World) {

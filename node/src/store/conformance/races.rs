@@ -157,17 +157,17 @@ pub async fn no_member_is_born_beside_a_claim_of_the_lead(world: &dyn World) {
     for incarnation in 1..=10 {
         let agent = new_agent(&team.session, "born");
         let (born, claimed) = tokio::join!(
-            team.store.birth(agent.clone(), team.under(incarnation), &team.node),
+            team.birth(agent.clone(), incarnation),
             other.claim(&team.session, team.lead(), incarnation, Claim::Lead { after_death: true }, &thief)
         );
         assert_eq!(claimed.unwrap().unwrap().incarnation, incarnation + 1);
         let there = team.store.find_agent(&agent.id).await.unwrap().is_some();
-        match born.unwrap() {
+        match born {
             Birth::Born { .. } => assert!(there),
             Birth::TeamDead => assert!(!there),
-            other @ (Birth::Known(_) | Birth::Full { .. }) => panic!("{other:?}"),
+            other @ (Birth::Known(_) | Birth::Full { .. } | Birth::Refused(_)) => panic!("{other:?}"),
         }
-        let late = team.store.birth(new_agent(&team.session, "late"), team.under(incarnation), &team.node).await.unwrap();
+        let late = team.birth(new_agent(&team.session, "late"), incarnation).await;
         assert!(matches!(late, Birth::TeamDead));
     }
 }

@@ -19,7 +19,7 @@ use serde_json::json;
 use super::World;
 use crate::{
     agent::{Entry, Mark, effect::Change},
-    store::{Batch, BatchOutcome, Created, NewAgent, NewInput, NewSession, SessionStore, Under},
+    store::{Batch, BatchOutcome, Birth, Created, NewAgent, NewInput, NewSession, Newborn, SessionStore, Under},
 };
 
 /// A session whose agents are all held by `node` at epoch 1.
@@ -52,6 +52,17 @@ impl Team {
 
     pub fn under(&self, incarnation: i64) -> Under {
         Under { lead: self.lead().clone(), incarnation }
+    }
+
+    /// One agent's birth, without a task.
+    pub async fn birth(&self, agent: NewAgent, incarnation: i64) -> Birth {
+        self.births(vec![Newborn { agent, task: None }], incarnation).await.remove(0)
+    }
+
+    pub async fn births(&self, born: Vec<Newborn>, incarnation: i64) -> Vec<Birth> {
+        let births = self.store.births(&self.session, &born, &self.under(incarnation), &self.node).await.unwrap();
+        assert_eq!(births.len(), born.len());
+        births
     }
 
     /// A batch of an agent at epoch 1.

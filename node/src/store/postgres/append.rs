@@ -2,9 +2,11 @@
 
 mod arguments;
 
+pub use arguments::column;
+
 use super::{Appended, Batch, BatchOutcome, StoreError, database::Database, rows::Columns};
 use crate::store::append::{one_batch_each, refused};
-use arguments::{bind, column, entries};
+use arguments::{bind, entries};
 use planck_common::{InputId, NodeId, Seq, SessionId, usage::Usage};
 
 /// Agents are locked by id, those that write and those that get an input, then inputs by id, then the session.

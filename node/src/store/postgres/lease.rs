@@ -1,4 +1,4 @@
-//! Leases of agents: birth, claim, release, and who should be looked after.
+//! Leases of agents: claim, release, and who should be looked after.
 
 use planck_common::{
     AgentId, NodeId, SessionId,
@@ -8,13 +8,10 @@ use planck_common::{
 use sqlx::postgres::PgRow;
 
 use super::{
-    AgentRecord, Birth, Claim, Lease, NewAgent, StoreError, Stray, Under,
+    AgentRecord, Claim, Lease, NAMESAKES, StoreError, Stray,
     database::Database,
     rows::{self, Columns},
 };
-
-/// Unless the session's limits say so.
-const MAX_AGENTS: i32 = 1_000;
 
 /// Columns are named one by one: a statement that was prepared with `*` fails when a newer node adds one.
 macro_rules! agents {
@@ -31,7 +28,8 @@ macro_rules! agents {
 const AGENT: &str = agents!("WHERE a.id = $1");
 const AGENTS: &str = agents!("WHERE a.session_id = $1 ORDER BY a.born");
 
-const BIRTH: &str = "SELECT * FROM planck_birth($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
+const NAMED: &str = agents!("WHERE a.session_id = $1 AND (a.id = $2 OR a.name = $2)");
+const TYPED: &str = agents!("WHERE a.session_id = $1 AND a.type = $2 ORDER BY a.state = 'stopped', a.born LIMIT $3");
 
 const CLAIM_LEAD: &str = "
 UPDATE agents SET node_id = $4, epoch = epoch + 1, incarnation = incarnation + $5
@@ -73,35 +71,14 @@ pub async fn agents(database: &Database, session: &SessionId) -> Result<Vec<Agen
     found.iter().map(rows::agent).collect()
 }
 
-pub async fn birth(database: &Database, agent: NewAgent, under: Under, node: &NodeId) -> Result<Birth, StoreError> {
-    let NewAgent { session, id, spec } = &agent;
-    let statement = sqlx::query(BIRTH)
-        .bind(session.as_str())
-        .bind(id.as_str())
-        .bind(spec.name.as_str())
-        .bind(spec.r#type.as_str())
-        .bind(rows::role_name(spec.role))
-        .bind(json(spec))
-        .bind(under.lead.as_str())
-        .bind(under.incarnation)
-        .bind(node.as_str())
-        .bind(MAX_AGENTS);
-    let row = database.one(statement).await?;
-    let row = Columns(&row);
-    Ok(match row.get::<&str>("verdict")? {
-        "born" => Birth::Born { lease: Lease { epoch: 1, last_seq: 0, incarnation: 0 }, name: row.get("detail")? },
-        "known" => known(database, session, id).await?,
-        "team_dead" => Birth::TeamDead,
-        "full" => Birth::Full { max: row.count("most")? },
-        other => return Err(StoreError::Broken(format!("unknown verdict `{other}` of the database"))),
-    })
-}
-
-async fn known(database: &Database, session: &SessionId, id: &AgentId) -> Result<Birth, StoreError> {
-    match find_agent(database, id).await? {
-        Some(record) if record.session == *session => Ok(Birth::Known(Box::new(record))),
-        Some(_) | None => Err(StoreError::NotFound(format!("no agent {id} in session {session}"))),
+pub async fn meant(database: &Database, session: &SessionId, text: &str) -> Result<Vec<AgentRecord>, StoreError> {
+    let mut found = database.all(sqlx::query(NAMED).bind(session.as_str()).bind(text)).await?;
+    let mut meant = found.iter().map(rows::agent).collect::<Result<Vec<_>, _>>()?;
+    if !meant.iter().any(AgentRecord::is_there) {
+        found = database.all(sqlx::query(TYPED).bind(session.as_str()).bind(text).bind(i64::from(NAMESAKES))).await?;
+        meant.extend(found.iter().map(rows::agent).collect::<Result<Vec<_>, _>>()?);
     }
+    Ok(meant)
 }
 
 pub async fn claim(

@@ -7,7 +7,7 @@ use planck_common::{
     command::{ListSessions, RemovedCounts, SessionState, Sessions},
     event::json,
 };
-use sqlx::query;
+use sqlx::{query, sqlite::SqliteRow};
 
 use super::{
     SqliteStore,
@@ -17,7 +17,7 @@ use super::{
     inbox,
     index::Reserved,
 };
-use crate::store::{AgentRecord, Created, NewAgent, NewSession, SessionRecord, StoreError, name, row::max_agents};
+use crate::store::{AgentRecord, Created, NAMESAKES, NewAgent, NewSession, SessionRecord, StoreError, name, row::max_agents};
 
 /// How many made-up names are tried.
 const TRIES: u32 = 40;
@@ -35,7 +35,7 @@ impl SqliteStore {
     pub(super) async fn create_session(&self, session: NewSession, node: &NodeId) -> Result<Created, StoreError> {
         session.check()?;
         let name = self.reserve(&session).await?;
-        self.index.add(&session.id, &session.agents, node).await?;
+        self.index.add(&session.id, session.agents.iter().map(|agent| &agent.id), node).await?;
         if let Some(prompt) = &session.prompt {
             self.index.pending(&session.id, &[(&prompt.id, &prompt.agent)], Timestamp::now()).await?;
         }
@@ -203,11 +203,25 @@ impl SqliteStore {
         row.map(|row| Reader { row: &row, path: file.db.path() }.agent(&file.id, &file.team)).transpose()
     }
 
+    pub(super) async fn agents_meant(&self, session: &SessionId, text: &str) -> Result<Vec<AgentRecord>, StoreError> {
+        const NAMED: &str = "SELECT * FROM agents WHERE id = ?1 OR name = ?1";
+        const TYPED: &str = "SELECT * FROM agents WHERE type = ?1 ORDER BY state = 'stopped', n LIMIT ?2";
+        let file = self.file(session).await?;
+        let mut meant = agents_of(&file, &file.db.rows(query(NAMED).bind(text)).await?)?;
+        if !meant.iter().any(AgentRecord::is_there) {
+            meant.extend(agents_of(&file, &file.db.rows(query(TYPED).bind(text).bind(NAMESAKES)).await?)?);
+        }
+        Ok(meant)
+    }
+
     pub(super) async fn all_agents(&self, session: &SessionId) -> Result<Vec<AgentRecord>, StoreError> {
         let file = self.file(session).await?;
-        let rows = file.db.rows(query("SELECT * FROM agents ORDER BY n")).await?;
-        rows.iter().map(|row| Reader { row, path: file.db.path() }.agent(&file.id, &file.team)).collect()
+        agents_of(&file, &file.db.rows(query("SELECT * FROM agents ORDER BY n")).await?)
     }
+}
+
+fn agents_of(file: &InUse, rows: &[SqliteRow]) -> Result<Vec<AgentRecord>, StoreError> {
+    rows.iter().map(|row| Reader { row, path: file.db.path() }.agent(&file.id, &file.team)).collect()
 }
 
 async fn record_in(db: &Db) -> Result<Option<SessionRecord>, StoreError> {

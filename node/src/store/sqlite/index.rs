@@ -13,7 +13,7 @@ use super::{
     db::{Db, Opening, Statement},
     decode::{Reader, session_state_name},
 };
-use crate::store::{NewAgent, StoreError};
+use crate::store::StoreError;
 use known::Known;
 
 /// The index of one folder.
@@ -94,8 +94,13 @@ impl Index {
     }
 
     /// What must be known before a session's first agents are.
-    pub async fn add(&self, session: &SessionId, agents: &[NewAgent], node: &NodeId) -> Result<(), StoreError> {
-        let ids: Vec<&AgentId> = agents.iter().map(|agent| &agent.id).collect();
+    pub async fn add<'a>(
+        &self,
+        session: &SessionId,
+        agents: impl Iterator<Item = &'a AgentId>,
+        node: &NodeId,
+    ) -> Result<(), StoreError> {
+        let ids: Vec<&AgentId> = agents.collect();
         const AGENTS: &str =
             "INSERT INTO agents (id, session_id) SELECT value, ?1 FROM json_each(?2) WHERE true ON CONFLICT DO NOTHING";
         self.execute(query(AGENTS).bind(session.as_str()).bind(json(&ids))).await?;

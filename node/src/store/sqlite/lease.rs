@@ -12,7 +12,7 @@ use super::{
     decode::{Reader, role_name},
     files::InUse,
 };
-use crate::store::{AgentRecord, Birth, Claim, Lease, NewAgent, StoreError, Under};
+use crate::store::{AgentRecord, Birth, Claim, Lease, NewAgent, Newborn, StoreError, Under};
 
 /// The first free name of those that [`crate::store::name::nth`] gives.
 const BIRTH: &str = "INSERT INTO agents (id, name, type, role, spec, node_id)
@@ -51,12 +51,29 @@ impl SqliteStore {
         rows.iter().map(exit).collect()
     }
 
-    pub(super) async fn bear(&self, agent: NewAgent, under: Under, node: &NodeId) -> Result<Birth, StoreError> {
-        let file = self.file(&agent.session).await?;
-        if let Some(known) = self.agent_in(&file, &agent.id).await? {
-            return Ok(Birth::Known(Box::new(known)));
+    /// One after the other: a file has one writer anyway. The index knows them all before.
+    pub(super) async fn bear_all(
+        &self,
+        session: &SessionId,
+        born: &[Newborn],
+        under: &Under,
+        node: &NodeId,
+    ) -> Result<Vec<Birth>, StoreError> {
+        let file = self.file(session).await?;
+        self.index.add(session, born.iter().map(|born| &born.agent.id), node).await?;
+        let mut births = Vec::with_capacity(born.len());
+        for Newborn { agent, task } in born {
+            let birth = self.bear(&file, agent, under, node).await?;
+            if let (Birth::Born { .. }, Some(task)) = (&birth, task) {
+                self.put_input(session, task.clone()).await?;
+            }
+            births.push(birth);
         }
-        self.index.add(&agent.session, std::slice::from_ref(&agent), node).await?;
+        self.index.leased(session, node).await?;
+        Ok(births)
+    }
+
+    async fn bear(&self, file: &InUse, agent: &NewAgent, under: &Under, node: &NodeId) -> Result<Birth, StoreError> {
         let birth = query(BIRTH)
             .bind(agent.id.as_str())
             .bind(agent.spec.name.as_str())
@@ -68,11 +85,10 @@ impl SqliteStore {
             .bind(under.incarnation);
         match file.db.row(birth).await? {
             Some(row) => {
-                self.index.leased(&agent.session, node).await?;
                 let name = Reader { row: &row, path: file.db.path() }.get("name")?;
                 Ok(Birth::Born { lease: Lease { epoch: 1, last_seq: 0, incarnation: 0 }, name })
             }
-            None => self.unborn(&file, &agent.id, &under).await,
+            None => self.unborn(file, &agent.id, under).await,
         }
     }
 

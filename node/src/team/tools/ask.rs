@@ -58,7 +58,7 @@ impl AskAgent {
     async fn ask(&self, call: &Invocation) -> Result<Outcome, Refusal> {
         let args: Args = arguments(call)?;
         let scene = self.link.scene(call).await?;
-        let target = scene.other(&args.agent, "ask")?;
+        let target = &scene.other(&args.agent, "ask").await?;
         let mut question = scene.input(call.call_id.as_input(), &target.id, InputKind::Question, args.question);
         question.fresh = args.fresh;
         // Before the question is put, so that no answer is missed.
@@ -72,14 +72,14 @@ impl AskAgent {
 async fn put(scene: &Scene, call: &Invocation, target: &AgentRecord, question: &NewInput) -> Result<(), Refusal> {
     let depth = scene.session.limits.max_ask_depth.unwrap_or(MAX_DEPTH);
     match scene.node.store().ask(&call.session_id, question.clone(), call.epoch, depth).await? {
-        Asked::Asked { node } => scene.node.deliver(target, node, question).await.map(drop),
+        Asked::Asked { node } => scene.node.deliver(&call.session_id, node, question).await.map(drop),
         Asked::Known { .. } => {
             scene.node.wake(&call.session_id, &target.id).await;
             Ok(())
         }
         Asked::NotFound => Err(Refusal::not_found(format!("{} is stopped", target.spec.name))),
         Asked::Cycle(ids) => {
-            let path = roster::path(&scene.members, &ids);
+            let path = roster::path(&scene.node.members(&call.session_id).await?, &ids);
             Err(Refusal::bad_request(format!("asking would never end: {path} wait for each other")))
         }
         Asked::TooDeep(depth) => {

@@ -45,12 +45,12 @@ impl DelegateTask {
     async fn delegate(&self, call: &Invocation) -> Result<Outcome, Refusal> {
         let args: Args = arguments(call)?;
         let scene = self.link.scene(call).await?;
-        let target = scene.other(&args.agent, "delegate to")?;
+        let target = scene.other(&args.agent, "delegate to").await?;
         let mut task = scene.input(call.call_id.as_input(), &target.id, InputKind::Task, args.task);
         task.fresh = args.fresh;
         match scene.node.store().put(&call.session_id, task.clone()).await? {
             PutResult::Put { node, .. } => {
-                scene.node.deliver(target, node, &task).await?;
+                scene.node.deliver(&call.session_id, node, &task).await?;
             }
             PutResult::Known(_) => scene.node.wake(&call.session_id, &target.id).await,
             PutResult::NotFound => return Err(Refusal::not_found(format!("{} is stopped", target.spec.name))),

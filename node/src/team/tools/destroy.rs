@@ -7,6 +7,7 @@ use serde::Deserialize;
 use super::{Link, Scene, arguments, outcome, roster, spec};
 use crate::{
     model::ToolSpec,
+    store::AgentRecord,
     tools::{Invocation, Outcome, Tool},
 };
 
@@ -41,21 +42,18 @@ impl DestroyAgent {
         if is_stopped(&scene, &args.agent).await? {
             return Ok(Outcome::ok(format!("{} was stopped before", args.agent)));
         }
-        let target = scene.worker(&args.agent, "destroy", "destroys")?;
+        let target = scene.worker(&args.agent, "destroy", "destroys").await?;
         let reason = args.reason.unwrap_or_else(|| "destroyed".into());
-        scene.node.stop_agent(target, &reason).await?;
+        scene.node.stop_agent(&target, &reason).await?;
         Ok(Outcome::ok(format!("{} is stopped", target.spec.name)))
     }
 }
 
 /// Whether only an agent that has ended is meant: a resumed turn asks for the same end again.
 async fn is_stopped(scene: &Scene, wanted: &str) -> Result<bool, Refusal> {
-    if roster::find(&scene.members, wanted).is_ok() {
-        return Ok(false);
-    }
-    let mut ended = scene.node.store().agents(&scene.session.id).await?;
-    ended.retain(|agent| !agent.is_there());
-    Ok(roster::find(&ended, wanted).is_ok())
+    let meant = scene.node.store().meant(&scene.session.id, wanted).await?;
+    let (there, ended): (Vec<_>, Vec<_>) = meant.into_iter().partition(AgentRecord::is_there);
+    Ok(roster::find(&there, wanted).is_err() && roster::find(&ended, wanted).is_ok())
 }
 
 #[async_trait]

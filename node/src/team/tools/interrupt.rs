@@ -31,8 +31,8 @@ impl InterruptAgent {
     async fn interrupt(&self, call: &Invocation) -> Result<Outcome, Refusal> {
         let args: Args = arguments(call)?;
         let scene = self.link.scene(call).await?;
-        let target = scene.worker(&args.agent, "interrupt", "interrupts")?;
-        scene.node.abort_agent(target, args.reason).await?;
+        let target = scene.worker(&args.agent, "interrupt", "interrupts").await?;
+        scene.node.abort_agent(&target, args.reason).await?;
         Ok(Outcome::ok(format!("{} is interrupted", target.spec.name)))
     }
 }

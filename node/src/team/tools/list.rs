@@ -44,8 +44,9 @@ impl ListTeam {
     async fn list(&self, call: &Invocation) -> Result<Outcome, Refusal> {
         let args: Args = arguments(call)?;
         let scene = self.link.scene(call).await?;
-        let mut rows = Vec::with_capacity(scene.members.len());
-        for some in scene.members.chunks(AT_ONCE) {
+        let members = scene.node.members(&scene.session.id).await?;
+        let mut rows = Vec::with_capacity(members.len());
+        for some in members.chunks(AT_ONCE) {
             let mut looks = Vec::with_capacity(AT_ONCE);
             for member in some {
                 looks.push(row(&scene.node, member, args.verbose));

@@ -58,10 +58,7 @@ impl SendResponse {
         response.reply_to = Some(id.clone());
         match scene.node.store().put(&call.session_id, response.clone()).await? {
             PutResult::Put { node, .. } => {
-                let to = scene.members.iter().find(|agent| agent.id == *delegator);
-                if let Some(to) = to {
-                    scene.node.deliver(to, node, &response).await?;
-                }
+                scene.node.deliver(&call.session_id, node, &response).await?;
             }
             PutResult::Known(_) => scene.node.wake(&call.session_id, delegator).await,
             PutResult::NotFound => return Err(Refusal::not_found(format!("{name}, who gave the task, is stopped"))),

@@ -2,8 +2,8 @@
 
 use async_trait::async_trait;
 use planck_common::{
-    AgentId, NodeId,
-    command::{HostAgent, Hosted},
+    AgentId, CallId, NodeId,
+    command::{FirstTask, HostAgent, Hosted},
     event::{Effect, Event, InputKind, Warning, WorkerSpawned},
     reply::Refusal,
     spec::{AgentSpec, Member},
@@ -54,6 +54,15 @@ struct Newborn {
     name: String,
     r#type: String,
     node_id: NodeId,
+    has_task: bool,
+}
+
+impl Scene {
+    /// Its id is derived from the call's, so that a resumed turn finds the one it gave.
+    fn first_task(&self, call: &Invocation, text: String) -> FirstTask {
+        let id = CallId::of(&call.session_id, &call.call_id.as_agent(), 0, 0, 0, 0).as_input();
+        FirstTask { id, from: self.sender(), text }
+    }
 }
 
 impl SpawnAgent {
@@ -85,16 +94,15 @@ impl SpawnAgent {
         let (task, near) = (args.task.take(), args.near);
         let scene = self.link.scene(call).await?;
         let Spawned { spec, not_granted } = self.resolve(&scene, args)?;
-        let newborn = self.birth(&scene, call, spec, near).await?;
-        if let Some(task) = task {
-            self.delegate(&scene, call, &newborn, task).await?;
+        let task = task.map(|text| scene.first_task(call, text));
+        let newborn = self.birth(&scene, call, spec, near, task.clone()).await?;
+        if let Some(task) = task.filter(|_| !newborn.has_task) {
+            self.delegate(&scene, &newborn, task).await?;
         }
         Ok(self.report(newborn, &not_granted))
     }
 
     fn resolve(&self, scene: &Scene, args: Args) -> Result<Spawned, Refusal> {
-        let own = scene.members.iter().find(|agent| agent.id == scene.caller);
-        let spawner = own.ok_or_else(|| Refusal::unavailable("this agent is stopped"))?;
         let member = Member {
             r#type: args.r#type,
             name: args.name,
@@ -109,21 +117,29 @@ impl SpawnAgent {
             ..Member::default()
         };
         let context = scene.node.context("spawn_agent".into(), &scene.session.dir);
-        team::spawn(&member, &spawner.id, &spawner.spec, &context).map_err(|errors| {
+        team::spawn(&member, &scene.caller.id, &scene.caller.spec, &context).map_err(|errors| {
             let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
             Refusal::bad_request(errors.join("\n"))
         })
     }
 
     /// By the path on which any member is started, wherever it is placed.
-    async fn birth(&self, scene: &Scene, call: &Invocation, spec: AgentSpec, near: Option<Near>) -> Result<Newborn, Refusal> {
+    async fn birth(
+        &self,
+        scene: &Scene,
+        call: &Invocation,
+        spec: AgentSpec,
+        near: Option<Near>,
+        task: Option<FirstTask>,
+    ) -> Result<Newborn, Refusal> {
         let session = &scene.session;
         let mut wanted = wanted(&session.workspace, &spec);
         wanted.only = match near {
-            Some(Near::Orchestrator) => scene.lead().and_then(|lead| lead.node.clone()),
+            Some(Near::Orchestrator) => scene.node.find_agent(&session.lead).await?.node,
             None => None,
         };
         let request = HostAgent {
+            task,
             tools_wait_ms: 0,
             session_id: session.id.clone(),
             agent_id: call.call_id.as_agent(),
@@ -134,17 +150,16 @@ impl SpawnAgent {
             spec: RawValue::from_string(planck_common::event::json(&spec)).ok(),
         };
         let id = request.agent_id.clone();
-        let Hosted { node_id, name, .. } = scene.node.place(&wanted, request).await?;
-        Ok(Newborn { id, name, r#type: spec.r#type, node_id })
+        let Hosted { node_id, name, has_task, .. } = scene.node.place(&wanted, request).await?;
+        Ok(Newborn { id, name, r#type: spec.r#type, node_id, has_task })
     }
 
-    /// The task's id is derived from the call's, so that a resumed turn finds the one it gave.
-    async fn delegate(&self, scene: &Scene, call: &Invocation, newborn: &Newborn, task: String) -> Result<(), Refusal> {
-        let id = planck_common::CallId::of(&call.session_id, &newborn.id, 0, 0, 0, 0).as_input();
-        let task = scene.input(id, &newborn.id, InputKind::Task, task);
-        match scene.node.store().put(&call.session_id, task).await? {
+    /// For one that was born before, or by a node that gives no tasks at birth.
+    async fn delegate(&self, scene: &Scene, newborn: &Newborn, task: FirstTask) -> Result<(), Refusal> {
+        let (session, task) = (&scene.session.id, scene.input(task.id, &newborn.id, InputKind::Task, task.text));
+        match scene.node.store().put(session, task).await? {
             PutResult::Put { .. } | PutResult::Known(_) => {
-                scene.node.wake(&call.session_id, &newborn.id).await;
+                scene.node.wake(session, &newborn.id).await;
                 Ok(())
             }
             PutResult::NotFound => Err(Refusal::not_found(format!("{} was stopped at once", newborn.name))),
@@ -153,7 +168,7 @@ impl SpawnAgent {
 
     /// `worker_spawned` comes again when a resumed turn finds the agent it made: its own row may not have been saved.
     fn report(&self, newborn: Newborn, not_granted: &[String]) -> Outcome {
-        let Newborn { id, name, r#type, node_id } = newborn;
+        let Newborn { id, name, r#type, node_id, has_task: _ } = newborn;
         let without = (!not_granted.is_empty())
             .then(|| format!("{name} was started without {}: unknown, or not yours to grant", not_granted.join(", ")));
         let text = match &without {

@@ -41,9 +41,11 @@ fn ask(agent: &str) -> Reply {
     Reply::call("ask_agent", json!({ "agent": agent, "question": "work" }))
 }
 
+/// How often the tool ran: its first line is awaited.
 async fn ledger(team: &Team) -> Result<usize> {
-    let ledger = eventually("the tool runs", async || std::fs::read_to_string(team.scene.world.dir().join("ledger")).ok());
-    Ok(ledger.await?.lines().count())
+    let ledger = team.scene.world.dir().join("ledger");
+    let lines = async || std::fs::read_to_string(&ledger).ok().map(|text| text.lines().count()).filter(|lines| *lines > 0);
+    eventually("the tool runs", lines).await
 }
 
 async fn team(backend: Backend, script: Script, members: &[Value], more: Value) -> Result<Team> {

@@ -165,7 +165,6 @@ async fn a_drained_node_hands_over_and_nobody_notices_on_postgres() -> Result<()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "failed once in three whole runs, cause not found yet; the drain by command on Postgres runs"]
 async fn a_node_that_is_told_to_end_hands_over_and_nobody_notices_on_sqlite() -> Result<()> {
     drains(Backend::Sqlite, By::Signal).await
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use planck_common::{
+    InputId,
     decision::DecisionKind,
     event::{Event, TurnOutcome},
 };
@@ -160,4 +161,45 @@ async fn tools_of_a_frozen_node_end_by_themselves() -> Result<()> {
     assert_eq!(marker.count(), 0);
     assert_eq!(team.scene.log().await?.len(), before.len(), "who woke up wrote nothing");
     team.end_despite(EXCUSED).await
+}
+
+/// Nobody can say any more whether the leases are still its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn tools_of_a_node_that_reaches_neither_nats_nor_the_store_are_killed() -> Result<()> {
+    let marker = Marker::new();
+    let run = json!({ "command": escaping(&marker), "timeout": 600_000 });
+    let script = Script::new().rounds(by("lead"), [Reply::call("bash", run), Reply::text("it said {{result:bash}}")]);
+    let field = Field::start_there(World::start_alone(script).await?).await?;
+    let team = field.team(&[lead_at("b", &["bash"])], "go").await?;
+    eventually("the processes run", async || (marker.count() >= 4).then_some(())).await?;
+    let frozen = team.scene.world.pause_database()?;
+    team.scene.world.nats.pause()?;
+    within(LONG, "its processes are dead", async || (marker.count() == 0).then_some(())).await?;
+    assert!(team.node("b").log().contains("its tools are killed"), "the node lives, and says so: {}", team.node("b").log());
+    team.scene.world.nats.resume()?;
+    drop(frozen);
+    let ended = within(LONG, "the turn goes on", async || {
+        let log = team.scene.log_of("lead").await.ok()?;
+        log.into_iter().find_map(|event| if let Event::TurnEnd(end) = event { end.message } else { None })
+    });
+    let said = ended.await?;
+    assert!(said.contains("started"), "{said}");
+    assert_eq!(marker.count(), 0, "it is not run again");
+    assert_dense(&team.scene.log().await?);
+    team.end_despite(EXCUSED).await
+}
+
+/// As when NATS loses the word on its way to a living node.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_input_that_its_agents_node_did_not_hear_of_is_taken_up() -> Result<()> {
+    let world = World::start(Backend::Postgres, Script::new().always(Reply::text("ready"))).await?;
+    let node = world.node_with(&[("PLANCK_CLUSTER_SWEEP", "2s")]).await?;
+    let recorder = world.record().await?;
+    world.caller.start(&world.solo()).await?;
+    let put = "INSERT INTO inputs (session_id, id, agent_id, kind, content, head, at)
+               SELECT session_id, 'unheard', id, 'prompt', '[{\"type\":\"text\",\"text\":\"go\"}]', 0, 0 FROM agents";
+    assert_eq!(world.sql(put).await?, 1);
+    let end = recorder.answered(&InputId::parse("unheard")?).await?;
+    assert!(end.data.get().contains("ready"), "{end:?}");
+    node.leave().await
 }

@@ -22,6 +22,23 @@ async fn a_node_with_another_store_is_refused_and_told_which() -> Result<()> {
     first.leave_despite(&["suspended"]).await
 }
 
+/// A node that is dead without anybody saying so yet holds nobody up.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_with_other_times_is_refused_while_one_lives() -> Result<()> {
+    let world = World::start(Backend::Sqlite, Script::new()).await?;
+    let mut first = world.node().await?;
+    let other = [("PLANCK_CLUSTER_SUSPICION", "3s"), ("PLANCK_CLUSTER_TOOL_GRACE", "9s")];
+    let mut command = world.planck()?;
+    command.arg("node").envs(other);
+    let (code, said) = Node::refused(command).await?;
+    assert_eq!(code, Some(1), "{said}");
+    for named in ["suspicion is 3s here and 2500ms there", "tool_grace is 9s here and 4500ms there", "stop all of them"] {
+        assert!(said.contains(named), "{said}");
+    }
+    first.kill().await?;
+    world.node_with(&other).await?.leave_despite(&["has other times"]).await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bucket_with_other_settings_is_refused() -> Result<()> {
     let world = World::start(Backend::Sqlite, Script::new()).await?;

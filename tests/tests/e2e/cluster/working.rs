@@ -42,8 +42,13 @@ async fn asking(backend: Backend) -> Result<()> {
     };
     assert_eq!(values(&told), values(&log), "an attached client sees one stream of three nodes");
     let subject = format!("session.{}", team.scene.started.session_id);
-    let mut heard: Vec<_> = team.scene.recorder.events(&subject).into_iter().filter(|event| event.seq.is_some()).collect();
-    heard.sort_by_key(|event| event.seq);
+    let heard = eventually("who listens has heard of the whole log", async || {
+        let mut heard = team.scene.recorder.events(&subject);
+        heard.retain(|event| event.seq.is_some());
+        heard.sort_by_key(|event| event.seq);
+        (heard.len() >= log.len()).then_some(heard)
+    })
+    .await?;
     assert_eq!(values(&heard), values(&log), "and so does who listens");
     attached.leave().await?;
     team.end().await

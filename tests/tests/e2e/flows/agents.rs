@@ -124,7 +124,7 @@ async fn what_is_ended_is_dead_when_it_is_answered() -> Result<()> {
 /// A member that is stopped is gone for good, what it had not read has its outcome, and its lead hears of it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stopped_member_is_gone() -> Result<()> {
-    let script = Script::new().rule(When::any().user("slow"), super::prompts::slow_words()).always(Reply::text("Quick."));
+    let script = Script::new().rule(When::any().user("slow"), super::prompts::endless_words()).always(Reply::text("Quick."));
     let world = World::start(Backend::Sqlite, script).await?;
     let (node, recorder) = (world.node().await?, world.record().await?);
     let members = json!([{ "type": "lead", "tools": ["spawn_agent"] }, { "type": "hand", "tools": ["read"] }]);

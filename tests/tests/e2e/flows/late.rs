@@ -18,7 +18,7 @@ use serde_json::Value;
 use super::{events::assert_dense, prompts::streaming};
 
 fn words() -> String {
-    (0..150).map(|n| format!("wörd-{n} ")).collect()
+    (0..300).map(|n| format!("wörd-{n} ")).collect()
 }
 
 fn slow() -> Script {

@@ -18,11 +18,20 @@ use serde_json::json;
 
 /// Many words, slowly: time to do something in the middle.
 pub fn slow_words() -> Reply {
-    Reply::text("word ".repeat(400)).pace(Pace::per_second(50.0).chunk(10))
+    words(400)
+}
+
+/// Nobody waits for their end.
+pub fn endless_words() -> Reply {
+    words(10_000)
+}
+
+fn words(count: usize) -> Reply {
+    Reply::text("word ".repeat(count)).pace(Pace::per_second(50.0).chunk(10))
 }
 
 pub fn script() -> Script {
-    Script::new().rule(When::any().user("slow"), slow_words()).always(Reply::text("Quick."))
+    Script::new().rule(When::any().user("slow"), endless_words()).always(Reply::text("Quick."))
 }
 
 async fn session(world: &World) -> Result<planck_common::command::Started> {

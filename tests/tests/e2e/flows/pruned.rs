@@ -13,7 +13,7 @@ use planck_tests::{
     recorder::Recorder,
     world::{Backend, World},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use sqlx::Connection as _;
 
 use super::prompts::streaming;
@@ -90,6 +90,7 @@ async fn prune_removes_what_is_closed_and_old_and_says_so() -> Result<()> {
     assert_eq!(rows(&world, &old.session_id).await?, 0);
     assert!(rows(&world, &young.session_id).await? > 3);
     assert_eq!(world.caller.session("young").await?.state, SessionState::Closed);
+    let _: Value = world.caller.ask(&session_at(&running.session_id, SessionVerb::Abort), &json!({})).await?;
     recorder.answered(running.prompt_id.as_ref().unwrap()).await?;
     let wrong = planck(&world, &["session", "prune", "--older-than", "soon"]).await?;
     assert!(wrong.code == 2 && wrong.err.contains("30d"), "{wrong:?}");
@@ -115,6 +116,7 @@ async fn prune_removes_a_sessions_file() -> Result<()> {
     let done = planck(&world, &["session", "prune", "--older-than", "1ms"]).await?;
     assert!(done.code == 0 && done.out.contains("removed old: "), "{done:?}");
     assert_eq!(of(&started.session_id), 0, "{:?}", files());
+    let _: Value = world.caller.ask(&session_at(&running.session_id, SessionVerb::Abort), &json!({})).await?;
     recorder.answered(running.prompt_id.as_ref().unwrap()).await?;
     world.check_model()?;
     node.leave().await

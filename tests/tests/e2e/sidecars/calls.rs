@@ -14,7 +14,7 @@ use planck_tests::{
 use serde_json::json;
 use tokio::process::Command;
 
-use super::serving::{Args, Ledger, Serving, echo, found, text};
+use super::serving::{Args, Ledger, Serving, echo, found};
 use crate::teams::scene::{Scene, by, lead, member};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -56,37 +56,6 @@ async fn instances_share_the_calls() -> Result<()> {
     let shares = ledgers.map(|ledger| ledger.entries().len());
     assert!(shares.iter().sum::<usize>() == 30 && shares.iter().all(|share| *share > 0), "{shares:?}");
     drop(serving);
-    scene.end().await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_instance_that_is_killed_loses_nothing_unsaid() -> Result<()> {
-    let args = |n: i32| json!({"seconds": 6.0 + f64::from(n) / 100.0, "timeout_ms": 4000});
-    let calls = (1..16).fold(Reply::call("countdown", args(0)), |calls, n| calls.and_call("countdown", args(n)));
-    let script = Script::new().rounds(by("talker"), [calls, Reply::text("done")]);
-    let world = World::start(Backend::Sqlite, script).await?;
-    let (mut killed, _other) = (text(&world)?, text(&world)?);
-    let node = world.node().await?;
-    found(&world, "text-rust", 2).await?;
-    let recorder = world.record().await?;
-    let started =
-        world.caller.start(&json!({"dir": world.dir(), "members": [member("talker", &["countdown"])], "prompt": "go"})).await?;
-    let scene = Scene { world, node: Some(node), recorder, started };
-    eventually("all calls make progress", async || {
-        let events = scene.recorder.events(&format!("session.{}", scene.started.session_id));
-        let calls = events.iter().filter_map(|envelope| match envelope.event()?.ok()? {
-            Event::ToolProgress(progress) => Some(progress.call_id.to_string()),
-            _ => None,
-        });
-        (calls.collect::<std::collections::BTreeSet<_>>().len() == 16).then_some(())
-    })
-    .await?;
-    killed.kill().await?;
-    assert_eq!(scene.answer().await?, "done");
-    let ends = scene.results("talker", "countdown").await?;
-    let done = ends.iter().filter(|end| !end.error && end.result == "lift-off").count();
-    let open = ends.iter().filter(|end| end.error && end.result.contains("may or may not have taken effect")).count();
-    assert!(done > 0 && open > 0 && done + open == 16, "{ends:?}");
     scene.end().await
 }
 

@@ -7,19 +7,17 @@ use async_nats::service::ServiceExt as _;
 use futures_util::StreamExt as _;
 use planck_common::event::Event;
 use planck_scripted_model::{Reply, Script, When};
-use planck_tests::world::{Backend, World};
+use planck_tests::{
+    nats::NatsServer,
+    world::{Backend, World},
+};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use super::serving::found;
 use crate::teams::scene::{Scene, by, member};
 
-/// So small that a few answers fill it.
-const WINDOW: &[(&str, &str)] = &[
-    ("PLANCK_MODELS_ENTRIES_TEST_PROVIDER", "scripted"),
-    ("PLANCK_MODELS_ENTRIES_TEST_CONTEXT_WINDOW", "4000"),
-    ("PLANCK_COMPACTION_KEEP_RECENT", "3"),
-];
+const SETTINGS: &[(&str, &str)] = &[("PLANCK_MODELS_ENTRIES_TEST_PROVIDER", "scripted"), ("PLANCK_COMPACTION_KEEP_RECENT", "3")];
 
 /// What a compactor answers to a request; `None`: nothing, ever.
 type Answer = fn(&Value) -> Option<String>;
@@ -56,12 +54,17 @@ fn from_end(asked: &Value, back: usize) -> &Value {
 
 /// Talks until the window was full several times; who compacted, and what was warned of.
 async fn talk(answer: Answer) -> Result<(Vec<String>, Vec<String>)> {
+    talk_on(NatsServer::start()?, "4000", "blah ".repeat(300), answer).await
+}
+
+/// The same on this server, with a window of so many tokens and answers that say this.
+async fn talk_on(nats: NatsServer, window: &str, blah: String, answer: Answer) -> Result<(Vec<String>, Vec<String>)> {
     let script = Script::new()
         .rule(When::any().system("summar"), Reply::text("They spoke of numbers."))
-        .rounds(by("talker"), [Reply::call("bash", json!({"command": "echo ok"})), Reply::text("blah ".repeat(300))]);
-    let world = World::start(Backend::Sqlite, script).await?;
+        .rounds(by("talker"), [Reply::call("bash", json!({"command": "echo ok"})), Reply::text(blah)]);
+    let world = World::start_on(nats, Backend::Sqlite, script).await?;
     let service = compactor(&world, answer).await?;
-    let node = world.node_with(WINDOW).await?;
+    let node = world.node_with(&[SETTINGS, &[("PLANCK_MODELS_ENTRIES_TEST_CONTEXT_WINDOW", window)]].concat()).await?;
     found(&world, "hostile", 1).await?;
     let recorder = world.record().await?;
     let mut talker = member("talker", &["bash"]);
@@ -94,7 +97,10 @@ async fn a_good_one_is_used() -> Result<()> {
 
 /// The local one is used every time, and the log says why.
 async fn falls_back(answer: Answer, why: &str) -> Result<()> {
-    let (by, warned) = talk(answer).await?;
+    fell_back(talk(answer).await?, why)
+}
+
+fn fell_back((by, warned): (Vec<String>, Vec<String>), why: &str) -> Result<()> {
     assert!(!by.is_empty() && by.iter().all(|by| by == "local"), "{by:?} {warned:?}");
     assert!(warned.iter().any(|warning| warning.contains(why)), "{warned:?}");
     Ok(())
@@ -142,4 +148,12 @@ async fn one_that_parts_a_call_from_its_result() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_that_keeps_from_nowhere() -> Result<()> {
     falls_back(|_| compact("They spoke.", &json!(99_999)), "is not in the context").await
+}
+
+/// 60 kB an answer: the window is full when NATS could carry only half of what is in it.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_nats_cannot_carry_the_history_to() -> Result<()> {
+    let nats = NatsServer::start_with("max_payload: 300000")?;
+    let told = talk_on(nats, "190000", "blah ".repeat(12_000), |asked| compact("They spoke.", from_end(asked, 1))).await?;
+    fell_back(told, "too large: the history has")
 }

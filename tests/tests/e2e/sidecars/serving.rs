@@ -2,22 +2,20 @@
 
 use std::{
     convert::Infallible,
-    env,
-    path::PathBuf,
-    process::Stdio,
     sync::{Arc, Mutex},
 };
 
 use anyhow::{Context as _, Result};
+use futures_util::StreamExt as _;
 use planck_common::{command::Sidecars, subject::Target};
 use planck_sidecar::{Connection, Context, Sidecar, Tool};
-use planck_tests::{caller::list_of, eventually::eventually, world::World};
-use serde_json::{Value, json};
-use tokio::{
-    process::{Child, Command},
-    sync::oneshot,
-    task::JoinHandle,
+use planck_tests::{
+    caller::list_of,
+    eventually::{PATIENCE, eventually},
+    world::World,
 };
+use serde_json::{Value, json};
+use tokio::{sync::oneshot, task::JoinHandle, time::timeout};
 
 /// A sidecar in this process. Dropping it ends it without a word.
 pub struct Serving {
@@ -72,14 +70,18 @@ pub fn echo(name: &str, ledger: &Ledger) -> Sidecar {
     Sidecar::new(name, "1.0.0").unwrap().tool(Tool::new("echo", "Gives back what it is given.", answer).pure())
 }
 
-/// The example `text-rust` in a process of its own.
-pub fn text(world: &World) -> Result<Child> {
-    let test = env::current_exe()?;
-    let built: PathBuf = test.ancestors().nth(2).context("no folder")?.join("examples/text-rust");
-    let built = built.is_file().then_some(built).context("run `cargo build -p planck-sidecar --examples` first")?;
-    let mut command = Command::new(built);
-    command.env("NATS_URL", world.nats.url()).stdin(Stdio::null()).kill_on_drop(true);
-    Ok(command.spawn()?)
+/// The answers of so many to one question.
+pub async fn gather(world: &World, subject: &str, count: usize) -> Result<Vec<Value>> {
+    let nats = &world.caller.nats;
+    let inbox = nats.new_inbox();
+    let mut told = nats.subscribe(inbox.clone()).await?;
+    nats.publish_with_reply(subject.to_owned(), inbox, "".into()).await?;
+    let mut answers = Vec::new();
+    while answers.len() < count {
+        let message = timeout(PATIENCE, told.next()).await?.context("the connection was closed")?;
+        answers.push(serde_json::from_slice(&message.payload)?);
+    }
+    Ok(answers)
 }
 
 /// Waits until the node has found so many instances of a sidecar.

@@ -1,0 +1,229 @@
+//! What a NATS micro service tells of itself on `$SRV.PING`, `$SRV.INFO` and `$SRV.STATS`, as nodes and sidecars do, and what is
+//! read of it. The client library's own service loses what is on its way when it leaves a queue group, so it is not used.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::{Timestamp, event::json};
+
+pub type Metadata = BTreeMap<String, String>;
+
+/// Which service it is, and which instance of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Identity {
+    pub name: String,
+    /// Of this instance.
+    pub id: String,
+    /// Three numbers as in 1.0.0.
+    pub version: String,
+    pub metadata: Metadata,
+}
+
+/// What the answer to `$SRV.INFO` has to have. Other keys may be missing.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Info {
+    pub name: String,
+    pub id: String,
+    pub version: String,
+    #[serde(default, deserialize_with = "or_nothing")]
+    pub metadata: Metadata,
+    #[serde(default, deserialize_with = "or_nothing")]
+    pub endpoints: Vec<Endpoint>,
+}
+
+/// A subject that a service answers on.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Endpoint {
+    pub name: String,
+    pub subject: String,
+    #[serde(default)]
+    pub queue_group: String,
+    #[serde(default, deserialize_with = "or_nothing")]
+    pub metadata: Metadata,
+}
+
+/// Some services write `null` where there is nothing.
+fn or_nothing<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(deserializer: D) -> Result<T, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// One instance: what it is, and how often it was asked.
+#[derive(Debug, Clone)]
+pub struct Service {
+    identity: Identity,
+    description: String,
+    started: Timestamp,
+    endpoints: Vec<Served>,
+}
+
+#[derive(Debug, Clone)]
+struct Served {
+    endpoint: Endpoint,
+    requests: u64,
+    errors: u64,
+    took: Duration,
+    last_error: String,
+    has_left: bool,
+}
+
+impl Service {
+    pub fn new(identity: Identity, description: impl Into<String>, started: Timestamp) -> Self {
+        Self { identity, description: description.into(), started, endpoints: Vec::new() }
+    }
+
+    /// Adds an endpoint; its number is what [`Self::count`] and [`Self::leave`] take.
+    pub fn add(&mut self, endpoint: Endpoint) -> usize {
+        let (requests, errors, took, last_error) = Default::default();
+        self.endpoints.push(Served { endpoint, requests, errors, took, last_error, has_left: false });
+        self.endpoints.len() - 1
+    }
+
+    /// The endpoint takes no more requests, and is not told of any more.
+    pub fn leave(&mut self, endpoint: usize) {
+        if let Some(served) = self.endpoints.get_mut(endpoint) {
+            served.has_left = true;
+        }
+    }
+
+    /// Counts an answered request, and the error it was answered with.
+    pub fn count(&mut self, endpoint: usize, took: Duration, error: Option<String>) {
+        let Some(served) = self.endpoints.get_mut(endpoint) else { return };
+        served.requests += 1;
+        served.took += took;
+        if let Some(error) = error {
+            served.errors += 1;
+            served.last_error = error;
+        }
+    }
+
+    /// The answer to a discovery subject; `None` for a verb that there is not.
+    pub fn answer(&self, subject: &str) -> Option<String> {
+        let there = || self.endpoints.iter().filter(|served| !served.has_left);
+        match subject.split('.').nth(1)? {
+            "PING" => Some(json(&Ping { r#type: "io.nats.micro.v1.ping_response", identity: &self.identity })),
+            "INFO" => Some(json(&InfoTold {
+                r#type: "io.nats.micro.v1.info_response",
+                identity: &self.identity,
+                description: &self.description,
+                endpoints: there().map(|served| &served.endpoint).collect(),
+            })),
+            "STATS" => Some(json(&StatsTold {
+                r#type: "io.nats.micro.v1.stats_response",
+                identity: &self.identity,
+                started: self.started,
+                endpoints: there().map(Served::stats).collect(),
+            })),
+            _ => None,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Ping<'a> {
+    r#type: &'a str,
+    #[serde(flatten)]
+    identity: &'a Identity,
+}
+
+#[derive(Serialize)]
+struct InfoTold<'a> {
+    r#type: &'a str,
+    #[serde(flatten)]
+    identity: &'a Identity,
+    description: &'a str,
+    endpoints: Vec<&'a Endpoint>,
+}
+
+#[derive(Serialize)]
+struct StatsTold<'a> {
+    r#type: &'a str,
+    #[serde(flatten)]
+    identity: &'a Identity,
+    started: Timestamp,
+    endpoints: Vec<Stats<'a>>,
+}
+
+/// Times are in nanoseconds.
+#[derive(Serialize)]
+struct Stats<'a> {
+    name: &'a str,
+    subject: &'a str,
+    queue_group: &'a str,
+    num_requests: u64,
+    num_errors: u64,
+    last_error: &'a str,
+    processing_time: u64,
+    average_processing_time: u64,
+}
+
+impl Served {
+    fn stats(&self) -> Stats<'_> {
+        let nanos = u64::try_from(self.took.as_nanos()).unwrap_or(u64::MAX);
+        Stats {
+            name: &self.endpoint.name,
+            subject: &self.endpoint.subject,
+            queue_group: &self.endpoint.queue_group,
+            num_requests: self.requests,
+            num_errors: self.errors,
+            last_error: &self.last_error,
+            processing_time: nanos,
+            average_processing_time: nanos.checked_div(self.requests).unwrap_or(0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn service() -> Service {
+        let metadata = Metadata::from([("planck".into(), "1".into())]);
+        let identity = Identity { name: "s".into(), id: "i".into(), version: "1.0.0".into(), metadata };
+        let mut service = Service::new(identity, "serves", Timestamp::from_millis(0));
+        for name in ["one", "two"] {
+            let endpoint =
+                Endpoint { name: name.into(), subject: format!("a.{name}"), queue_group: "q".into(), metadata: Metadata::new() };
+            service.add(endpoint);
+        }
+        service
+    }
+
+    fn told(service: &Service, subject: &str) -> Value {
+        serde_json::from_str(&service.answer(subject).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn it_tells_what_the_nats_clients_expect() {
+        let mut service = service();
+        let ping = json!({"type": "io.nats.micro.v1.ping_response", "name": "s", "id": "i", "version": "1.0.0",
+            "metadata": {"planck": "1"}});
+        assert_eq!(told(&service, "$SRV.PING"), ping);
+        service.count(0, Duration::from_nanos(40), None);
+        service.count(0, Duration::from_nanos(20), Some("500:no".into()));
+        service.leave(1);
+        let stats = told(&service, "$SRV.STATS.s");
+        assert_eq!(stats["started"], "1970-01-01T00:00:00.000Z");
+        let counted = json!([{"name": "one", "subject": "a.one", "queue_group": "q", "num_requests": 2, "num_errors": 1,
+            "last_error": "500:no", "processing_time": 60, "average_processing_time": 30}]);
+        assert_eq!(stats["endpoints"], counted, "what has left is not told of");
+        assert_eq!(service.answer("$SRV.OTHER"), None);
+    }
+
+    #[test]
+    fn what_is_told_is_read() {
+        let info: Info = serde_json::from_str(&service().answer("$SRV.INFO.s.i").unwrap()).unwrap();
+        assert_eq!((info.name.as_str(), info.id.as_str(), info.version.as_str()), ("s", "i", "1.0.0"));
+        assert_eq!(info.metadata, Metadata::from([("planck".into(), "1".into())]));
+        assert_eq!(info.endpoints.len(), 2);
+    }
+
+    #[test]
+    fn little_is_enough() {
+        let text = r#"{"name":"s","id":"i","version":"1","metadata":null,"endpoints":[{"name":"one","subject":"a.one"}]}"#;
+        let info: Info = serde_json::from_str(text).unwrap();
+        assert_eq!((info.metadata, info.endpoints.len()), (Metadata::new(), 1));
+    }
+}

@@ -1,0 +1,81 @@
+//! The way of an agent's call: its arguments checked, the sidecar looked up, progress listened for, the answer read.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use anyhow::{Context as _, Result, ensure};
+use planck_common::{AgentId, CallId, SessionId, TeamId};
+use serde_json::value::RawValue;
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{Called, Caller};
+use crate::{
+    bus::{Bus, NatsBus, NatsOptions},
+    sidecar::{Settings, Sidecars},
+    tools::{Catalogue, Invocation, Progress, Runner, Toolbox},
+};
+
+/// How long the sidecar may take to be there; it may be an interpreter that starts.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub struct Runtime {
+    toolbox: Toolbox,
+    called: Called,
+    _looking: JoinSet<()>,
+}
+
+impl Runtime {
+    /// Returns when so many instances are found.
+    pub async fn start(url: &str, called: &Called, instances: usize) -> Result<Self> {
+        let bus: Arc<dyn Bus> = Arc::new(NatsBus::connect(NatsOptions::new(url)).await?);
+        let catalogue = Catalogue::default();
+        let sidecars = Sidecars::new(bus, catalogue.clone(), Settings::default());
+        let (mut looking, keeper) = (JoinSet::new(), sidecars.clone());
+        looking.spawn(async move { keeper.keep_looking(|| ()).await });
+        let until = Instant::now() + PATIENCE;
+        while !sidecars.rows().iter().any(|row| *row.name == *called.sidecar && row.instances as usize == instances) {
+            ensure!(Instant::now() < until, "the sidecar `{}` was not found {instances} times in time", called.sidecar);
+            sleep(Duration::from_millis(50)).await;
+        }
+        let (toolbox, unknown) = catalogue.toolbox([called.tool.as_str()]);
+        ensure!(unknown.is_empty(), "the sidecar `{}` has no tool `{}`", called.sidecar, called.tool);
+        Ok(Self { toolbox, called: called.clone(), _looking: looking })
+    }
+
+    pub fn caller(&self) -> Agent {
+        let Called { tool, args, .. } = self.called.clone();
+        let (session, agent) = (SessionId::mint(), AgentId::mint());
+        Agent { toolbox: self.toolbox.clone(), tool, args: args.into(), session, agent, runner: Runner::default() }
+    }
+}
+
+pub struct Agent {
+    toolbox: Toolbox,
+    tool: String,
+    args: Arc<RawValue>,
+    session: SessionId,
+    agent: AgentId,
+    runner: Runner,
+}
+
+impl Caller for Agent {
+    async fn call(&mut self) -> Result<()> {
+        let call = Invocation {
+            session_id: self.session.clone(),
+            team_id: TeamId::parse("bench").context("a malformed id")?,
+            agent_id: self.agent.clone(),
+            epoch: 1,
+            call_id: CallId::mint(),
+            args: self.args.clone(),
+            dir: PathBuf::new(),
+            cancel: CancellationToken::new(),
+            progress: Arc::new(|_: Progress| ()),
+        };
+        let outcome = self.runner.run(&self.toolbox, &self.tool, call).await;
+        ensure!(!outcome.error, "{}", outcome.text);
+        Ok(())
+    }
+}

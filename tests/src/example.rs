@@ -1,0 +1,116 @@
+//! The sidecars under `examples/`, as programs that are ready to run.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::OnceLock,
+};
+
+use anyhow::{Context as _, Result, ensure};
+use tokio::process::Child;
+
+use crate::node::fresh;
+
+/// One of them, with what its README says to do already done.
+pub struct Example {
+    pub name: &'static str,
+    pub command: Vec<String>,
+}
+
+impl Example {
+    /// On the SDK.
+    pub fn rust() -> Result<Self> {
+        let built = fresh(built()?.join("text-rust"), "cargo build -p planck-sidecar --examples")?;
+        Ok(Self { name: "text-rust", command: vec![text(&built)?] })
+    }
+
+    /// On the SDK.
+    pub fn python() -> Result<Self> {
+        in_python("text-python", "python/text.py")
+    }
+
+    pub fn bare_python() -> Result<Self> {
+        in_python("text-bare-python", "bare-python/text.py")
+    }
+
+    /// `None`, loudly, where the machine has no Node 20, or not what the example needs.
+    pub fn typescript() -> Result<Option<Self>> {
+        let folder = folder().join("typescript");
+        let node = said("node", &["--version"], &folder).unwrap_or_default();
+        let version: u32 = node.trim_start_matches('v').split('.').next().and_then(|major| major.parse().ok()).unwrap_or(0);
+        if version < 20 || !folder.join("node_modules").is_dir() {
+            eprintln!(
+                "NOT TESTED: the example in TypeScript needs Node 20 and what `make tools` fetches with npm; found `{node}`"
+            );
+            return Ok(None);
+        }
+        static COMPILED: OnceLock<bool> = OnceLock::new();
+        let compiled = COMPILED.get_or_init(|| said("node", &["node_modules/typescript/bin/tsc"], &folder).is_some());
+        ensure!(compiled, "the example in TypeScript does not compile");
+        Ok(Some(Self { name: "text-typescript", command: vec!["node".into(), text(&folder.join("text.js"))?] }))
+    }
+
+    /// `None`, loudly, where the machine has no Go.
+    pub fn go() -> Result<Option<Self>> {
+        static BUILT: OnceLock<bool> = OnceLock::new();
+        let folder = folder().join("go");
+        let Some(go) = ["go", "/usr/local/go/bin/go"].into_iter().find(|go| said(go, &["version"], &folder).is_some()) else {
+            eprintln!("NOT TESTED: the example in Go needs Go");
+            return Ok(None);
+        };
+        let program = text(&built()?.join("text-go"))?;
+        let compiled = BUILT.get_or_init(|| said(go, &["build", "-o", &program, "."], &folder).is_some());
+        ensure!(compiled, "the example in Go does not compile");
+        Ok(Some(Self { name: "text-go", command: vec![program] }))
+    }
+
+    /// Starts an instance, which is gone with what is given.
+    pub fn start(&self, url: &str) -> Result<Child> {
+        let (program, arguments) = self.command.split_first().context("no command")?;
+        let mut command = tokio::process::Command::new(program);
+        command.args(arguments).env("NATS_URL", url).stdin(Stdio::null()).kill_on_drop(true);
+        command.spawn().with_context(|| format!("cannot run {program}"))
+    }
+}
+
+/// With the packages that `make tools` fetched.
+pub fn python_path() -> Result<String> {
+    let fetched = root().join(".tools/python");
+    ensure!(fetched.is_dir(), "{} is missing; run `make tools`", fetched.display());
+    Ok(format!("{}:{}", fetched.display(), root().join("sidecar-sdk/python").display()))
+}
+
+fn in_python(name: &'static str, program: &str) -> Result<Example> {
+    let path = format!("PYTHONPATH={}", python_path()?);
+    Ok(Example { name, command: vec!["env".into(), path, "python3".into(), text(&folder().join(program))?] })
+}
+
+/// Where Cargo puts examples that belong to these tests.
+fn built() -> Result<PathBuf> {
+    let test = env::current_exe()?;
+    Ok(test.ancestors().nth(2).context("no folder")?.join("examples"))
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
+}
+
+fn folder() -> PathBuf {
+    root().join("examples/sidecars")
+}
+
+fn text(path: &Path) -> Result<String> {
+    Ok(path.to_str().with_context(|| format!("{} is no text", path.display()))?.to_owned())
+}
+
+/// What a program prints; `None` if there is none, or it fails.
+fn said(program: &str, args: &[&str], folder: &Path) -> Option<String> {
+    let output = Command::new(program).args(args).current_dir(folder).output().ok()?;
+    let told = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+    if !output.status.success() {
+        eprintln!("{program} {args:?}: {}{}", told(&output.stdout), told(&output.stderr));
+        return None;
+    }
+    Some(told(&output.stdout))
+}
