@@ -42,8 +42,14 @@ pub(super) enum Then {
 impl Actor {
     /// Gives the agent an input and does what it decides.
     pub(super) async fn step(&mut self, input: Input) -> Result<Then, Lost> {
-        let effects = self.agent.step(input, Timestamp::now());
+        let effects = self.decide(input)?;
         self.perform(effects).await
+    }
+
+    /// What the agent decides, which may have been resting.
+    pub(super) fn decide(&mut self, input: Input) -> Result<Vec<Effect>, Lost> {
+        self.agent.wake().map_err(Lost::Unreadable)?;
+        Ok(self.agent.step(input, Timestamp::now()))
     }
 
     pub(super) async fn perform(&mut self, effects: Vec<Effect>) -> Result<Then, Lost> {
@@ -89,7 +95,7 @@ impl Actor {
                 settled = self.saves.next(&*self.parts.bus) => settled?,
                 () = self.ends.dropped.cancelled() => return Err(Lost::Dropped),
             };
-            decided.extend(self.agent.step(settled, Timestamp::now()));
+            decided.extend(self.decide(settled)?);
         }
         Ok(decided)
     }
@@ -129,8 +135,8 @@ impl Actor {
                 let body = self.encoding.request(&self.agent, &provider);
                 let model = &self.agent.spec().model;
                 let span = self.spans.model_call(model);
-                let call = Call { ticket, provider, client: self.client.clone(), model: model.id.clone(), body, span };
-                let (pieces, start) = (self.work.answers.clone(), self.start());
+                let call = Call { ticket, provider, clients: self.clients.clone(), model: model.id.clone(), body, span };
+                let (pieces, start) = (self.work.answers(), self.start());
                 self.work.start(ticket, Kind::Model, cancel, async move {
                     let _bound = start.of_model().await;
                     call.run(pieces).await
@@ -155,7 +161,7 @@ impl Actor {
 
     fn run_tool(&mut self, run: ToolRun) {
         let ToolRun { ticket, call_id, name, args } = run;
-        let (cancel, pieces, since) = (CancellationToken::new(), self.work.answers.clone(), Instant::now());
+        let (cancel, pieces, since) = (CancellationToken::new(), self.work.answers(), Instant::now());
         let progress = move |news: tools::Progress| {
             let tools::Progress { message, percent } = news;
             // News that finds no room is dropped: the call's end is what counts.
@@ -194,9 +200,9 @@ impl Actor {
             return;
         };
         let model = self.agent.spec().model.clone();
-        let (remote, answers) = (self.remote_compactor(order.context_window), self.work.answers.clone());
-        let local = move |models, client, order| compact::local::run(models, client, model, order);
-        let (models, client, start) = (self.parts.models.clone(), self.client.clone(), self.start());
+        let (remote, answers) = (self.remote_compactor(order.context_window), self.work.answers());
+        let local = move |models, clients, order| compact::local::run(models, clients, model, order);
+        let (models, clients, start) = (self.parts.models.clone(), self.clients.clone(), self.start());
         self.work.start(ticket, Kind::Compaction, cancel, async move {
             let _bound = start.of_model().await;
             if let Some(remote) = remote {
@@ -205,7 +211,7 @@ impl Actor {
                     Err(why) => warn(&answers, why).await,
                 }
             }
-            Input::Compacted { ticket, result: local(models, client, order).await }
+            Input::Compacted { ticket, result: local(models, clients, order).await }
         });
     }
 
