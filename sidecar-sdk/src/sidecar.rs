@@ -20,6 +20,10 @@ pub enum Error {
     Version(String),
     #[error("two {kind}s are called `{name}`")]
     Twice { kind: &'static str, name: String },
+    #[error(
+        "the arguments of tool `{0}` are no JSON object: take a struct, or `serde_json::Map<String, Value>` for whatever comes"
+    )]
+    Arguments(String),
     #[error("nothing to offer: add a tool or a compactor")]
     Nothing,
     /// The connection's settings, or the way to the server.
@@ -126,6 +130,9 @@ impl Sidecar {
     fn check(&self) -> Result<(), Error> {
         if self.tools.is_empty() && self.compactors.is_empty() {
             return Err(Error::Nothing);
+        }
+        if let Some(tool) = self.tools.iter().find(|tool| !tool.takes_object) {
+            return Err(Error::Arguments(tool.name.clone()));
         }
         let tools = self.tools.iter().map(|tool| ("tool", tool.name.as_str()));
         let mut seen = BTreeMap::new();

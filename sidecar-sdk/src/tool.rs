@@ -23,6 +23,8 @@ pub struct Tool {
     pub(crate) name: String,
     description: String,
     parameters: String,
+    /// As it has to be: a model names what it gives.
+    pub(crate) takes_object: bool,
     effect: Effect,
     timeout: Duration,
     pub(crate) function: Function,
@@ -30,7 +32,8 @@ pub struct Tool {
 
 impl Tool {
     /// A tool from a function of its arguments, whose JSON Schema is derived from their type. What it returns is shown to the
-    /// model, an error as well. Arguments that do not fit the type never reach the function.
+    /// model, an error as well. Arguments that do not fit the type never reach the function. The type has to be one that JSON
+    /// has as an object: a struct, or `serde_json::Map<String, Value>` for whatever comes.
     pub fn new<A, T, E, F, R>(name: impl Into<String>, description: impl Into<String>, function: F) -> Self
     where
         A: DeserializeOwned + JsonSchema + Send + 'static,
@@ -47,6 +50,7 @@ impl Tool {
         Self {
             name: name.into(),
             description: description.into(),
+            takes_object: schema.get("type").is_some_and(|kind| kind == "object"),
             parameters: serde_json::to_string(&schema).unwrap_or_else(|_| r#"{"type":"object"}"#.into()),
             effect: Effect::Mutating,
             timeout: Duration::from_millis(TOOL_TIMEOUT_MS),

@@ -9,17 +9,17 @@ use futures_util::StreamExt as _;
 use planck_common::subject::Prefix;
 use planck_sidecar::{Connection, Context, Error, Presence, PresenceKind, Sidecar, Tool};
 use planck_tests::nats::NatsServer;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::{sync::oneshot, time::timeout};
 
 /// A machine shared with many is slow at times.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-async fn echo(_: Context, args: Value) -> Result<String, Infallible> {
-    Ok(args.to_string())
+async fn echo(_: Context, args: Map<String, Value>) -> Result<String, Infallible> {
+    Ok(Value::Object(args).to_string())
 }
 
-async fn forever(_: Context, _: Value) -> Result<String, Infallible> {
+async fn forever(_: Context, _: Map<String, Value>) -> Result<String, Infallible> {
     std::future::pending().await
 }
 
@@ -76,6 +76,11 @@ async fn what_cannot_serve_says_why() {
     assert!(matches!(&refused, Error::Connection(text) if text.contains("authorization violation")), "{refused}");
     let empty = Sidecar::new("empty", "1.0.0").unwrap().run_until(Connection::to(nats.url()), async {}).await.unwrap_err();
     assert!(matches!(empty, Error::Nothing));
+    async fn anything(_: Context, _: Value) -> Result<String, Infallible> {
+        Ok(String::new())
+    }
+    let shapeless = sidecar().tool(Tool::new("any", "Anything.", anything)).run_until(Connection::to(nats.url()), async {}).await;
+    assert!(matches!(shapeless, Err(Error::Arguments(tool)) if tool == "any"));
     let twice = sidecar().tool(Tool::new("echo", "Again.", echo)).run_until(Connection::to(nats.url()), async {}).await;
     assert_eq!(twice.unwrap_err().to_string(), "two tools are called `echo`");
 }

@@ -28,7 +28,7 @@ macro_rules! suite {
     ($world:expr) => {
         crate::bus::conformance::suite! { $world,
             a_subscription_is_in_force, an_event_goes_to_both_subjects, a_head_follows, a_large_event_is_cut,
-            a_flush_does_not_wait_for_the_window, a_request_is_answered, nobody_answers, too_large_a_request,
+            a_flush_does_not_wait_for_the_window, a_request_is_answered, nobody_answers, too_large_a_request, nobody_to_converse_with,
             too_large_a_reply, what_is_no_command_is_refused, a_panic_is_an_answer, past_the_bound_it_is_unavailable,
             each_node_answers_its_own, leaving_the_queue, a_dropped_guard_stops, a_slow_observer_slows_nobody
         }
@@ -165,6 +165,16 @@ pub async fn nobody_answers(world: &impl World) {
     let after = Duration::from_millis(300);
     let error = bus.request(&list(), Bytes::new(), after).await.unwrap_err();
     assert_eq!(error, BusError::TimedOut { subject: "cmd.sessions.list".into(), after });
+}
+
+pub async fn nobody_to_converse_with(world: &impl World) {
+    let bus = world.end().await;
+    let first = match bus.converse("tool.nobody.none", Bytes::new()).await {
+        Ok(mut heard) => timeout(SOON, heard.next()).await.expect("nothing came").expect("it ended without a word").map(drop),
+        Err(error) => Err(error),
+    };
+    assert_eq!(first, Err(BusError::NoResponders("tool.nobody.none".into())));
+    assert_eq!(bus.services(Some("nobody"), Duration::from_millis(100)).await, Ok(Vec::new()));
 }
 
 pub async fn too_large_a_request(world: &impl World) {

@@ -2,6 +2,7 @@
 
 mod connect;
 mod converse;
+mod inbox;
 mod link;
 mod records;
 mod request;

@@ -10,7 +10,10 @@ use percent_encoding::percent_decode_str;
 use planck_common::subject::Prefix;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::link::{Events, NatsLink};
+use super::{
+    inbox::Inbox,
+    link::{Events, NatsLink},
+};
 use crate::bus::{BusError, Limits};
 
 /// The oldest server that has atomic batches, and the JetStream API level that comes with them.
@@ -88,7 +91,8 @@ async fn try_connect(options: &NatsOptions, servers: &[ServerAddr]) -> Result<Na
     let events = Arc::new(Events::new());
     let settings = with_user(settings(options, events.clone()).await?, servers);
     let client = settings.connect(servers).await.map_err(|error| refusal(&shown(servers), &error))?;
-    Ok(NatsLink { client, events })
+    let inbox = Inbox::start(&client).await.map_err(|error| BusError::Away(error.to_string()))?;
+    Ok(NatsLink { client, events, inbox })
 }
 
 fn servers(urls: &str) -> Result<Vec<ServerAddr>, BusError> {

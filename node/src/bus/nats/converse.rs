@@ -2,15 +2,16 @@
 
 use std::{sync::Arc, time::Duration};
 
-use async_nats::{Message, StatusCode, Subscriber};
+use async_nats::{Message, StatusCode};
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use planck_common::subject;
 use tokio::time::{Instant, timeout_at};
 
 use super::{
+    inbox::Line,
     link::{Denials, NatsLink},
-    request::{LINK_PATIENCE, Outgoing, lost, trace_headers},
+    request::{LINK_PATIENCE, Outgoing, trace_headers},
 };
 use crate::bus::{BusError, Conversation, Said};
 
@@ -31,31 +32,30 @@ pub async fn converse(link: Arc<NatsLink>, subject: &str, body: Bytes) -> Result
         return Err(BusError::TooLarge { size: body.len(), limit });
     }
     link.up_by(Instant::now() + LINK_PATIENCE).await?;
-    let (inbox, denials) = (link.client.new_inbox(), link.events.denials());
-    let replies = link.client.subscribe(inbox.clone()).await.map_err(|error| lost(&error))?;
+    let denials = link.events.denials();
+    let line = Arc::clone(&link.inbox).line();
     let asked = Outgoing { subject: subject.into(), headers: trace_headers(), body };
-    asked.send(&link.client, &inbox, subject).await?;
-    let heard = Heard { _link: link, replies, denials, subjects: [subject.into(), inbox] };
+    asked.send(&link.client, &line.subject, subject).await?;
+    let heard = Heard { _link: link, line, denials, subject: subject.into() };
     Ok(stream::unfold(Some(heard), next).boxed())
 }
 
 struct Heard {
     /// The connection lives as long as somebody waits on it.
     _link: Arc<NatsLink>,
-    replies: Subscriber,
+    line: Line,
     denials: Denials,
-    /// Asked, and answered on.
-    subjects: [String; 2],
+    subject: String,
 }
 
 /// The next message; an error is the last.
 async fn next(heard: Option<Heard>) -> Option<(Result<Said, BusError>, Option<Heard>)> {
     let mut heard = heard?;
-    let [asked, inbox] = &heard.subjects;
-    let subjects = [asked.as_str(), inbox.as_str()];
+    let inbox = Arc::clone(&heard.line.inbox);
+    let subjects = [heard.subject.as_str(), &inbox.subject];
     let said = tokio::select! {
         biased;
-        reply = heard.replies.next() => read(reply, asked),
+        reply = heard.line.next() => read(reply, &heard.subject),
         denied = heard.denials.of(&subjects) => Err(denied),
     };
     let more = said.is_ok().then_some(heard);
@@ -63,7 +63,7 @@ async fn next(heard: Option<Heard>) -> Option<(Result<Said, BusError>, Option<He
 }
 
 fn read(reply: Option<Message>, subject: &str) -> Result<Said, BusError> {
-    let reply = reply.ok_or_else(|| BusError::Away("the connection was closed".into()))?;
+    let reply = reply.ok_or_else(|| BusError::Away("the connection was closed, or more was answered than is read".into()))?;
     if reply.status == Some(StatusCode::NO_RESPONDERS) {
         return Err(BusError::NoResponders(subject.into()));
     }

@@ -12,6 +12,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
+use super::inbox::Inbox;
 use crate::bus::{
     BusError,
     publisher::{Link, Outlet},
@@ -24,6 +25,7 @@ const LOOK: Duration = Duration::from_millis(200);
 pub struct NatsLink {
     pub client: Client,
     pub events: Arc<Events>,
+    pub inbox: Arc<Inbox>,
 }
 
 /// What the client's event callback passes on.

@@ -2,6 +2,7 @@
 
 mod cli;
 mod cluster;
+mod conversations;
 mod foreign;
 mod outage;
 mod permissions;
@@ -46,6 +47,12 @@ impl Nats {
         let url = self.server.url().replace("nats://", &format!("nats://{user}:secret@"));
         NatsBus::connect(NatsOptions { url, inbox_prefix: format!("_INBOX.{user}"), ..self.options() }).await
     }
+}
+
+/// What the server counts, by its monitoring page.
+fn subscriptions(world: &Nats) -> u64 {
+    let page = world.server.monitor("/varz").unwrap();
+    page["subscriptions"].as_u64().unwrap()
 }
 
 #[async_trait]

@@ -150,10 +150,10 @@ async fn one_that_keeps_from_nowhere() -> Result<()> {
     falls_back(|_| compact("They spoke.", &json!(99_999)), "is not in the context").await
 }
 
-/// 60 kB an answer: the window is full when NATS could carry only half of what is in it.
+/// 120 kB an answer: the window is full when NATS could carry only half of what is in it.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_that_nats_cannot_carry_the_history_to() -> Result<()> {
-    let nats = NatsServer::start_with("max_payload: 300000")?;
-    let told = talk_on(nats, "190000", "blah ".repeat(12_000), |asked| compact("They spoke.", from_end(asked, 1))).await?;
+    let nats = NatsServer::start_with("max_payload: 600000")?;
+    let told = talk_on(nats, "380000", "blah ".repeat(24_000), |asked| compact("They spoke.", from_end(asked, 1))).await?;
     fell_back(told, "too large: the history has")
 }

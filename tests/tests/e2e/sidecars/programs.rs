@@ -17,6 +17,10 @@ use tokio::process::Child;
 use super::serving::{found, gather};
 use crate::teams::scene::{Scene, by, member};
 
+/// What is too large for NATS is not to be too much for the model.
+const LARGE_WINDOW: &[(&str, &str)] =
+    &[("PLANCK_MODELS_ENTRIES_TEST_PROVIDER", "scripted"), ("PLANCK_MODELS_ENTRIES_TEST_CONTEXT_WINDOW", "1000000")];
+
 /// A session of one agent that has the tool, once so many instances are found.
 async fn scene(example: &Example, instances: u32, tool: &str, script: Script) -> Result<(Scene, Vec<Child>)> {
     scene_on(NatsServer::start()?, example, instances, tool, script).await
@@ -31,7 +35,7 @@ async fn scene_on(
 ) -> Result<(Scene, Vec<Child>)> {
     let world = World::start_on(nats, Backend::Sqlite, script).await?;
     let running = (0..instances).map(|_| example.start(&world.nats.url())).collect::<Result<Vec<_>>>()?;
-    let node = world.node().await?;
+    let node = world.node_with(LARGE_WINDOW).await?;
     found(&world, example.name, instances).await?;
     let recorder = world.record().await?;
     let started =
@@ -39,11 +43,17 @@ async fn scene_on(
     Ok((Scene { world, node: Some(node), recorder, started }, running))
 }
 
+/// The sidecars go first: they would look for their server.
+async fn leave(scene: Scene, running: Vec<Child>) -> Result<()> {
+    drop(running);
+    scene.end().await
+}
+
 async fn answers(example: Example, tool: &str, args: Value, answer: &str) -> Result<()> {
     let said = Reply::text(format!("it said {{{{result:{tool}}}}}"));
-    let (scene, _running) = scene(&example, 1, tool, Script::new().rounds(by("talker"), [Reply::call(tool, args), said])).await?;
+    let (scene, running) = scene(&example, 1, tool, Script::new().rounds(by("talker"), [Reply::call(tool, args), said])).await?;
     assert_eq!(scene.answer().await?, format!("it said {answer}"));
-    scene.end().await
+    leave(scene, running).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -88,14 +98,13 @@ async fn share(example: Example) -> Result<()> {
     const CALLS: i32 = 30;
     let call = |n: i32| json!({"text": "a", "times": n});
     let calls = (1..CALLS).fold(Reply::call("repeat", call(0)), |calls, n| calls.and_call("repeat", call(n)));
-    let (scene, _running) =
-        scene(&example, 2, "repeat", Script::new().rounds(by("talker"), [calls, Reply::text("done")])).await?;
+    let (scene, running) = scene(&example, 2, "repeat", Script::new().rounds(by("talker"), [calls, Reply::text("done")])).await?;
     assert_eq!(scene.answer().await?, "done");
     let ends = scene.results("talker", "repeat").await?;
     assert!(ends.len() == CALLS as usize && ends.iter().all(|end| !end.error), "{ends:?}");
     let shares = shares(&scene, &example, 2).await?;
     assert!(shares.iter().sum::<u64>() == CALLS as u64 && shares.iter().all(|share| *share > 0), "{shares:?}");
-    scene.end().await
+    leave(scene, running).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -130,7 +139,7 @@ async fn killed(example: Example) -> Result<()> {
     let done = ends.iter().filter(|end| !end.error && end.result == "lift-off").count();
     let open = ends.iter().filter(|end| end.error && end.result.contains("may or may not have taken effect")).count();
     assert!(done > 0 && open > 0 && done + open == CALLS as usize, "{ends:?}");
-    scene.end().await
+    leave(scene, running).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -143,22 +152,22 @@ async fn one_of_two_in_python_that_is_killed_loses_nothing_unsaid() -> Result<()
     killed(Example::python()?).await
 }
 
-/// One that carries less than it is to.
+/// One that carries a page of events, and no more.
 fn small_nats() -> Result<NatsServer> {
-    NatsServer::start_with("max_payload: 300000")
+    NatsServer::start_with("max_payload: 600000")
 }
 
-const TOO_LARGE: usize = 310_000;
+const TOO_LARGE: usize = 620_000;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_that_is_too_large_is_an_error() -> Result<()> {
     for example in [Example::rust()?, Example::python()?] {
         let calls = [Reply::call("repeat", json!({"text": "a", "times": TOO_LARGE})), Reply::text("done")];
-        let (scene, _running) = scene_on(small_nats()?, &example, 1, "repeat", Script::new().rounds(by("talker"), calls)).await?;
+        let (scene, running) = scene_on(small_nats()?, &example, 1, "repeat", Script::new().rounds(by("talker"), calls)).await?;
         assert_eq!(scene.answer().await?, "done");
         let end = scene.result("talker", "repeat").await?;
         assert!(end.error && end.result.contains("and NATS carries at most"), "{}: {end:?}", example.name);
-        scene.end().await?;
+        leave(scene, running).await?;
     }
     Ok(())
 }
@@ -167,14 +176,14 @@ async fn an_answer_that_is_too_large_is_an_error() -> Result<()> {
 async fn a_call_that_is_too_large_is_not_made() -> Result<()> {
     let long = "a".repeat(TOO_LARGE);
     let calls = [Reply::call("repeat", json!({"text": long, "times": 1})), Reply::text("done")];
-    let (scene, _running) =
+    let (scene, running) =
         scene_on(small_nats()?, &Example::rust()?, 1, "repeat", Script::new().rounds(by("talker"), calls)).await?;
     assert_eq!(scene.answer().await?, "done");
     let end = scene.result("talker", "repeat").await?;
     assert!(
-        end.error && end.result.starts_with("too large: the call has 310") && end.result.ends_with("Nothing was done"),
+        end.error && end.result.starts_with("too large: the call has 620") && end.result.ends_with("Nothing was done"),
         "{}",
         end.result
     );
-    scene.end().await
+    leave(scene, running).await
 }

@@ -86,9 +86,3 @@ async fn time_outs_leave_nothing_behind() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
-
-/// What the server counts, by its monitoring page.
-fn subscriptions(world: &Nats) -> u64 {
-    let page = world.server.monitor("/varz").unwrap();
-    page["subscriptions"].as_u64().unwrap()
-}
