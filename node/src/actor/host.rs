@@ -2,6 +2,7 @@
 //! is idle for long is parked, and but a place in a map. Either becomes a task again with the next mail.
 
 mod ended;
+mod slot;
 
 use std::{
     collections::HashMap,
@@ -26,6 +27,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Span;
 
 pub(super) use ended::{Ended, Farewell};
+use slot::{Live, Slot, Stage};
 
 use super::{
     beginning::Beginning,
@@ -92,38 +94,6 @@ impl Opening {
     pub fn with(event: Event) -> Self {
         Self { events: vec![event], ..Self::default() }
     }
-}
-
-struct Slot {
-    hosting: Hosting,
-    stage: Stage,
-}
-
-/// How much of an agent is in memory.
-enum Stage {
-    Live(Live),
-    Resting { actor: Box<Actor>, until: Instant },
-    Parked,
-}
-
-impl Stage {
-    fn live(&self) -> Option<&Live> {
-        match self {
-            Self::Live(live) => Some(live),
-            Self::Resting { .. } | Self::Parked => None,
-        }
-    }
-}
-
-#[derive(Clone)]
-struct Live {
-    /// Tells one life of an agent from the next.
-    number: u64,
-    mail: mpsc::Sender<Box<Mail>>,
-    /// Ends the actor with its work, writing nothing.
-    dropped: CancellationToken,
-    /// Its task has ended, and nothing of its work runs any more.
-    gone: CancellationToken,
 }
 
 /// Why an agent did not answer.
@@ -195,14 +165,8 @@ impl Host {
     /// Parks those that have rested for long.
     pub fn park(&self) {
         let now = Instant::now();
-        let mut parked = Vec::new();
-        for slot in self.slots().values_mut() {
-            let over = matches!(&slot.stage, Stage::Resting { until, .. } if *until <= now);
-            if over && let Stage::Resting { actor, .. } = std::mem::replace(&mut slot.stage, Stage::Parked) {
-                slot.hosting.opening.had = actor.had();
-                parked.push(actor);
-            }
-        }
+        // Not dropped before the slots are free for others.
+        let _parked: Vec<Box<Actor>> = self.slots().values_mut().filter_map(|slot| slot.park(now)).collect();
     }
 
     pub fn hosting(&self, agent: &AgentId) -> Option<Hosting> {
@@ -337,10 +301,7 @@ impl Host {
         if self.is_closed() {
             return None;
         }
-        let rested = match std::mem::replace(&mut slot.stage, Stage::Parked) {
-            Stage::Resting { actor, .. } => Some(actor),
-            Stage::Live(_) | Stage::Parked => None,
-        };
+        let rested = slot.stage.take_rested();
         let live = self.spawn(&mut slot.hosting, rested);
         slot.stage = Stage::Live(live.clone());
         Some(live)
