@@ -33,7 +33,7 @@ use futures_util::stream::BoxStream;
 use planck_common::message::Body;
 use serde_json::{Map, Value};
 
-pub use client::{ClientError, ClientOptions, client};
+pub use client::{ClientError, ClientOptions, Clients, client};
 pub use decode::Decoder;
 pub use options::{LlmOptions, ModelOptions, ProviderOptions, Times};
 pub use registry::{Llm, LlmError};
@@ -72,8 +72,8 @@ pub enum Progress {
 pub trait Provider: Send + Sync {
     fn name(&self) -> &'static str;
     fn encoder(&self, head: Head) -> Box<dyn Encoder>;
-    /// Sends a request. `client` belongs to the runtime that polls the stream.
-    fn stream(&self, client: &reqwest::Client, model: &str, body: Bytes) -> BoxStream<'static, Result<Progress, Failure>>;
+    /// Sends a request. `clients` belong to the runtime that polls the stream.
+    fn stream(&self, clients: &Clients, model: &str, body: Bytes) -> BoxStream<'static, Result<Progress, Failure>>;
 }
 
 #[cfg(test)]

@@ -57,6 +57,11 @@ pub trait Tool: Send + Sync {
         Some(usual)
     }
 
+    /// Whether a call waits for what others do, agents or nodes: more of them run at once.
+    fn waits(&self) -> bool {
+        false
+    }
+
     /// Runs a call whose arguments fit the schema.
     async fn run(&self, call: Invocation) -> Outcome;
 }

@@ -25,6 +25,7 @@ use super::{
 };
 use crate::{
     agent::{Agent, Effect, Memory, Setup},
+    llm::Clients,
     store::{AgentRecord, StoreError},
     tools::Runner,
 };
@@ -36,7 +37,7 @@ const STORE_AWAY: Duration = Duration::from_millis(500);
 pub(super) struct Beginning {
     pub(super) parts: Arc<Parts>,
     pub(super) identity: Identity,
-    pub(super) client: reqwest::Client,
+    pub(super) clients: Clients,
     pub(super) opening: Opening,
     pub(super) dropped: CancellationToken,
 }
@@ -45,25 +46,33 @@ pub(super) struct Beginning {
 type Begun = (Box<Actor>, Vec<Effect>, Vec<Event>);
 
 impl Beginning {
-    /// Lives until the agent leaves this node or memory.
-    pub(super) async fn live(self, mut mailbox: mpsc::Receiver<Box<Mail>>) -> Ended {
+    /// Lives until the agent leaves this node, or needs no task. One that `rested` goes on as it is.
+    pub(super) async fn live(self, rested: Option<Box<Actor>>, mut mailbox: mpsc::Receiver<Box<Mail>>) -> Ended {
+        let begun = match rested {
+            Some(mut actor) => {
+                actor.wake_up(self.clients, self.dropped);
+                Some((actor, Vec::new(), Vec::new()))
+            }
+            None => Box::pin(self.loaded()).await,
+        };
+        let Some((mut actor, effects, opening)) = begun else { return Ended::Gone(Farewell::to_nobody()) };
+        let ended = actor.run(effects, opening, &mut mailbox).await;
+        Box::pin(actor.end(ended, mailbox)).await
+    }
+
+    /// `None` where it cannot be, or is not to be.
+    async fn loaded(self) -> Option<Begun> {
         let agent = self.identity.agent.clone();
         let dropped = self.dropped.clone();
-        let Some(loaded) = dropped.run_until_cancelled(Box::pin(self.load())).await else {
-            return Ended::Gone(Farewell::to_nobody());
-        };
-        match loaded {
-            Ok((mut actor, effects, opening)) => {
-                let ended = actor.run(effects, opening, &mut mailbox).await;
-                Box::pin(actor.end(ended, mailbox)).await
-            }
+        match dropped.run_until_cancelled(self.load()).await? {
+            Ok(begun) => Some(begun),
             Err(StoreError::StaleEpoch(_)) => {
                 tracing::debug!(%agent, "another holds the agent by now");
-                Ended::Gone(Farewell::to_nobody())
+                None
             }
             Err(error) => {
                 tracing::error!(%agent, %error, "cannot load the agent");
-                Ended::Gone(Farewell::to_nobody())
+                None
             }
         }
     }
@@ -115,7 +124,7 @@ impl Beginning {
     }
 
     fn begin(self, record: AgentRecord, memory: Memory, hold: Hold) -> Result<Begun, StoreError> {
-        let Self { parts, identity, client, opening, dropped } = self;
+        let Self { parts, identity, clients, opening, dropped } = self;
         let Opening { events: mut opening, had, .. } = opening;
         let (toolbox, unknown) = parts.tools.toolbox(&record.spec);
         if !unknown.is_empty() {
@@ -166,7 +175,7 @@ impl Beginning {
             ends: Ends::new(dropped),
             parts,
             identity,
-            client,
+            clients,
         };
         Ok((Box::new(actor), effects, opening))
     }

@@ -9,7 +9,7 @@ use tracing::{Instrument, Span};
 use super::{spans::record_answer, work::Answers};
 use crate::{
     agent::{Input, Ticket},
-    llm::{Progress, Provider},
+    llm::{Clients, Progress, Provider},
     model::{Failure, FailureKind, Finish},
 };
 
@@ -17,7 +17,7 @@ use crate::{
 pub struct Call {
     pub ticket: Ticket,
     pub provider: Arc<dyn Provider>,
-    pub client: reqwest::Client,
+    pub clients: Clients,
     pub model: String,
     pub body: Bytes,
     pub span: Span,
@@ -33,8 +33,8 @@ impl Call {
     }
 
     async fn read(self, pieces: Answers) -> Result<Finish, Failure> {
-        let Self { ticket, provider, client, model, body, span: _ } = self;
-        let mut stream = provider.stream(&client, &model, body);
+        let Self { ticket, provider, clients, model, body, span: _ } = self;
+        let mut stream = provider.stream(&clients, &model, body);
         while let Some(progress) = stream.next().await {
             match progress? {
                 Progress::Chunks(chunks) => {

@@ -39,10 +39,6 @@ impl Encoding {
         request
     }
 
-    pub fn is_held(&self) -> bool {
-        self.held.is_some()
-    }
-
     /// Gives its memory back; the next request begins anew.
     pub fn forget(&mut self) {
         self.held = None;

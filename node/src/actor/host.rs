@@ -1,7 +1,8 @@
-//! All agents of this node. One that is at work or was lately is a task; one that is parked is a place in a map, and becomes
-//! a task again with the next mail.
+//! All agents of this node. One that is at work is a task. One that is idle rests: it has all it knows and no task. One that
+//! is idle for long is parked, and but a place in a map. Either becomes a task again with the next mail.
 
 mod ended;
+mod slot;
 
 use std::{
     collections::HashMap,
@@ -26,9 +27,11 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Span;
 
 pub(super) use ended::{Ended, Farewell};
+use slot::{Live, Slot, Stage};
 
 use super::{
     beginning::Beginning,
+    life::{Actor, REST_AFTER},
     mail::{Change, Changed, Mail, Verdict},
     parts::{Facts, Identity, Parts},
     runtimes::Runtimes,
@@ -93,23 +96,6 @@ impl Opening {
     }
 }
 
-struct Slot {
-    hosting: Hosting,
-    /// `None`: parked.
-    live: Option<Live>,
-}
-
-#[derive(Clone)]
-struct Live {
-    /// Tells one life of an agent from the next.
-    number: u64,
-    mail: mpsc::Sender<Box<Mail>>,
-    /// Ends the actor with its work, writing nothing.
-    dropped: CancellationToken,
-    /// Its task has ended, and nothing of its work runs any more.
-    gone: CancellationToken,
-}
-
 /// Why an agent did not answer.
 #[derive(Debug, thiserror::Error)]
 #[error("agent {0} is not here")]
@@ -144,14 +130,14 @@ impl Host {
         if known.is_some_and(|epoch| epoch >= hosting.epoch) {
             return;
         }
-        let live = self.spawn(&mut hosting);
+        let stage = Stage::Live(self.spawn(&mut hosting, None));
         let (links, incarnation) = (&self.0.parts.links, hosting.session.incarnation);
         links.arrived(&hosting);
-        let Some(old) = slots.insert(hosting.agent.clone(), Slot { hosting, live: Some(live) }) else { return };
+        let Some(old) = slots.insert(hosting.agent.clone(), Slot { hosting, stage }) else { return };
         if old.hosting.session.incarnation != incarnation {
             links.departed(&old.hosting);
         }
-        if let Some(live) = old.live {
+        if let Some(live) = old.stage.live() {
             live.dropped.cancel();
         }
     }
@@ -171,9 +157,16 @@ impl Host {
         self.0.may_miss.swap(false, Ordering::Relaxed)
     }
 
-    /// Whether it is but a place in the map.
+    /// Whether it has no task: it is parked, or will be.
     pub fn is_parked(&self, agent: &AgentId) -> bool {
-        self.slots().get(agent).is_some_and(|slot| slot.live.is_none())
+        self.slots().get(agent).is_some_and(|slot| slot.stage.live().is_none())
+    }
+
+    /// Parks those that have rested for long.
+    pub fn park(&self) {
+        let now = Instant::now();
+        // Not dropped before the slots are free for others.
+        let _parked: Vec<Box<Actor>> = self.slots().values_mut().filter_map(|slot| slot.park(now)).collect();
     }
 
     pub fn hosting(&self, agent: &AgentId) -> Option<Hosting> {
@@ -222,9 +215,9 @@ impl Host {
         self.ask(agent, Mail::Info).await
     }
 
-    /// Other tools are there than before: who is at work takes or gives them up. Who is parked does so when it is woken.
+    /// Other tools are there than before: who is at work takes or gives them up. Whoever has no task does so when it is woken.
     pub async fn tools_changed(&self) {
-        let awake: Vec<Live> = self.slots().values().filter_map(|slot| slot.live.clone()).collect();
+        let awake: Vec<Live> = self.slots().values().filter_map(|slot| slot.stage.live().cloned()).collect();
         for live in awake {
             let _it_left = live.mail.send(Box::new(Mail::ToolsMayDiffer)).await;
         }
@@ -258,7 +251,7 @@ impl Host {
     fn end(&self, agent: &AgentId) -> Option<Live> {
         let slot = self.slots().remove(agent)?;
         self.0.parts.links.departed(&slot.hosting);
-        slot.live.inspect(|live| live.dropped.cancel())
+        slot.stage.live().cloned().inspect(|live| live.dropped.cancel())
     }
 
     /// From now on nobody is taken in: what comes would never be waited for.
@@ -302,19 +295,24 @@ impl Host {
     fn wake(&self, agent: &AgentId) -> Option<Live> {
         let mut slots = self.slots();
         let slot = slots.get_mut(agent)?;
-        if let Some(live) = slot.live.as_ref().filter(|live| !live.mail.is_closed()) {
+        if let Some(live) = slot.stage.live().filter(|live| !live.mail.is_closed()) {
             return Some(live.clone());
         }
         if self.is_closed() {
             return None;
         }
-        let live = self.spawn(&mut slot.hosting);
-        slot.live = Some(live.clone());
+        let rested = slot.stage.take_rested();
+        let live = self.spawn(&mut slot.hosting, rested);
+        slot.stage = Stage::Live(live.clone());
         Some(live)
     }
 
-    fn spawn(&self, hosting: &mut Hosting) -> Live {
+    fn spawn(&self, hosting: &mut Hosting, rested: Option<Box<Actor>>) -> Live {
         let (sender, mailbox) = mpsc::channel(MAILBOX);
+        if rested.is_some() {
+            // There is room: it is the first.
+            let _ = sender.try_send(Box::new(Mail::ToolsMayDiffer));
+        }
         let number = self.0.lives.fetch_add(1, Ordering::Relaxed);
         let live = Live { number, mail: sender, dropped: CancellationToken::new(), gone: CancellationToken::new() };
         if let Some(lane) = self.0.runtimes.next() {
@@ -325,16 +323,16 @@ impl Host {
                 tools_from: hosting.tools_from,
             };
             let opening = std::mem::take(&mut hosting.opening);
-            let (parts, client) = (Arc::clone(&self.0.parts), lane.client.clone());
-            let beginning = Beginning { parts, identity, client, opening, dropped: live.dropped.clone() };
+            let (parts, clients) = (Arc::clone(&self.0.parts), lane.clients.clone());
+            let beginning = Beginning { parts, identity, clients, opening, dropped: live.dropped.clone() };
             // Boxed, or the task would have room for it three times over.
-            let life = Box::pin(beginning.live(mailbox));
+            let life = Box::pin(beginning.live(rested, mailbox));
             let (host, dropped, gone) = (self.clone(), live.dropped.clone(), live.gone.clone().drop_guard());
             let agent = hosting.agent.clone();
             let task = async move {
                 let _gone = gone;
                 tokio::select! {
-                    ended = life => host.ended(&agent, number, ended).await,
+                    ended = life => Box::pin(host.ended(&agent, number, ended)).await,
                     () = async { dropped.cancelled().await; tokio::time::sleep(GIVE_UP).await } => {}
                 }
             };
@@ -355,25 +353,38 @@ impl Host {
                 }
                 told.tell();
             }
-            Ended::Parked { left, had } => {
+            Ended::Resting { unread, actor } => {
+                let until = Instant::now() + self.0.parts.park_after.saturating_sub(REST_AFTER);
+                self.settle(agent, number, |slot| slot.stage = Stage::Resting { actor, until });
+                self.hand_on(agent, unread).await;
+            }
+            Ended::Parked { unread, had } => {
                 tracing::debug!(%agent, "parked");
-                self.forget(agent, number, |slots| {
-                    if let Some(slot) = slots.get_mut(agent) {
-                        slot.live = None;
-                        slot.hosting.opening.had = had;
-                    }
+                self.settle(agent, number, |slot| {
+                    slot.stage = Stage::Parked;
+                    slot.hosting.opening.had = had;
                 });
-                for mail in left {
-                    let _ = self.send(agent, mail).await;
-                }
+                self.hand_on(agent, unread).await;
             }
         }
     }
 
+    /// What came while it was leaving wakes it again.
+    async fn hand_on(&self, agent: &AgentId, unread: Vec<Mail>) {
+        for mail in unread {
+            let _ = self.send(agent, mail).await;
+        }
+    }
+
     /// Changes the agent's slot if it is still this life's.
+    fn settle(&self, agent: &AgentId, number: u64, change: impl FnOnce(&mut Slot)) {
+        self.forget(agent, number, |slots| slots.get_mut(agent).map(change).unwrap_or_default());
+    }
+
+    /// Changes the slots if the agent's is still this life's.
     fn forget(&self, agent: &AgentId, number: u64, change: impl FnOnce(&mut HashMap<AgentId, Slot>)) {
         let mut slots = self.slots();
-        let current = slots.get(agent).and_then(|slot| slot.live.as_ref()).map(|live| live.number);
+        let current = slots.get(agent).and_then(|slot| slot.stage.live()).map(|live| live.number);
         if current == Some(number) {
             change(&mut slots);
         }

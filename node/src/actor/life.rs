@@ -23,16 +23,17 @@ use super::{
 };
 use crate::{
     agent::{Agent, Arrival, Command, Effect, Input},
+    llm::Clients,
     tools::{Runner, Toolbox},
 };
 
-/// An agent idle for so long is not about to send a request.
-const REST_AFTER: Duration = Duration::from_secs(5);
+/// An agent idle for so long is not about to send a request: it rests, until it is parked.
+pub(super) const REST_AFTER: Duration = Duration::from_secs(5);
 
 pub(super) struct Actor {
     pub(super) parts: Arc<Parts>,
     pub(super) identity: Identity,
-    pub(super) client: reqwest::Client,
+    pub(super) clients: Clients,
     pub(super) agent: Agent,
     pub(super) toolbox: Arc<Toolbox>,
     pub(super) runner: Runner,
@@ -66,31 +67,37 @@ struct Stopping {
     done: Vec<Answer<AgentState>>,
 }
 
+/// Why an agent left its task by its own decision.
+pub(super) enum Left {
+    /// It is idle, and may be asked again soon.
+    Resting,
+    /// It was idle for long.
+    Parked,
+    Stopped,
+}
+
 /// The next thing that happened.
 enum Happening {
     Settled(Result<Input, Lost>),
     Answer(Input),
     Mail(Option<Box<Mail>>),
     DeltasDue,
-    /// It is idle, and gives back what is made again quickly.
-    Rest,
-    /// It was idle for long.
+    /// It was idle for a while.
     Quiet,
     Dropped,
 }
 
 impl Actor {
-    /// `Ok(GoOn)`: it was idle for long.
     pub(super) async fn run(
         &mut self,
         resumed: Vec<Effect>,
         opening: Vec<Event>,
         mailbox: &mut mpsc::Receiver<Box<Mail>>,
-    ) -> Result<Then, Lost> {
-        for event in opening {
-            self.step(Input::Command(Command::Record(event))).await?;
-        }
-        let mut then = self.perform(resumed).await?;
+    ) -> Result<Left, Lost> {
+        let record = |event| self.agent.step(Input::Command(Command::Record(event)), Timestamp::now());
+        let mut begun: Vec<Effect> = opening.into_iter().flat_map(record).collect();
+        begun.extend(resumed);
+        let mut then = self.perform(begun).await?;
         while then == Then::GoOn {
             then = match self.next(mailbox).await {
                 Happening::Settled(settled) => self.step(settled?).await?,
@@ -100,16 +107,13 @@ impl Actor {
                     self.tell_deltas();
                     Then::GoOn
                 }
-                Happening::Rest => {
-                    self.encoding.forget();
-                    Then::GoOn
-                }
-                Happening::Mail(None) | Happening::Quiet => return Ok(Then::GoOn),
+                Happening::Quiet if self.parts.park_after > REST_AFTER => return Ok(Left::Resting),
+                Happening::Mail(None) | Happening::Quiet => return Ok(Left::Parked),
                 Happening::Dropped => return Err(Lost::Dropped),
             };
             self.tell_aborted();
         }
-        Ok(then)
+        Ok(Left::Stopped)
     }
 
     async fn next(&mut self, mailbox: &mut mpsc::Receiver<Box<Mail>>) -> Happening {
@@ -122,9 +126,23 @@ impl Actor {
             input = self.work.next() => Happening::Answer(input),
             mail = mailbox.recv() => Happening::Mail(mail),
             () = tokio::time::sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => Happening::DeltasDue,
-            () = tokio::time::sleep(REST_AFTER), if idle && self.encoding.is_held() => Happening::Rest,
-            () = tokio::time::sleep(self.parts.park_after), if idle => Happening::Quiet,
+            () = tokio::time::sleep(self.parts.park_after.min(REST_AFTER)), if idle => Happening::Quiet,
         }
+    }
+
+    /// Becomes small, and needs no task until it is woken.
+    fn rest(&mut self) {
+        self.encoding.forget();
+        self.agent.rest();
+        // Emptied of their room, and of what would hold on to the task.
+        self.work = Work::default();
+        self.saves.rest();
+    }
+
+    /// Goes on after a rest, wherever it lives now.
+    pub(super) fn wake_up(&mut self, clients: Clients, dropped: CancellationToken) {
+        self.clients = clients;
+        self.ends = Ends::new(dropped);
     }
 
     async fn read(&mut self, mail: Mail) -> Result<Then, Lost> {
@@ -173,7 +191,7 @@ impl Actor {
             return Ok(Then::GoOn);
         }
         let id = arrival.id.clone();
-        let effects = self.agent.step(Input::Arrived(arrival), Timestamp::now());
+        let effects = self.decide(Input::Arrived(arrival))?;
         let refused = effects.iter().any(|effect| matches!(effect, Effect::Save(save) if save.ends(&id)));
         let then = self.perform(effects).await?;
         let _ = verdict.send(if refused { Verdict::Busy } else { Verdict::Taken });
@@ -232,25 +250,30 @@ impl Actor {
     }
 
     /// Gives up what is to be given up.
-    pub(super) async fn end(mut self: Box<Self>, ended: Result<Then, Lost>, mut mailbox: mpsc::Receiver<Box<Mail>>) -> Ended {
+    pub(super) async fn end(mut self: Box<Self>, ended: Result<Left, Lost>, mut mailbox: mpsc::Receiver<Box<Mail>>) -> Ended {
         match ended {
-            Ok(Then::GoOn) => {
-                mailbox.close();
-                let left = std::iter::from_fn(|| mailbox.try_recv().ok()).map(|mail| *mail).collect();
-                let had = self.parts.tools.may_change(self.agent.spec()).then(|| Arc::clone(&self.toolbox));
-                Ended::Parked { left, had }
+            Ok(Left::Resting) => {
+                tracing::debug!(agent = %self.identity.agent, "resting");
+                self.rest();
+                Ended::Resting { unread: unread(&mut mailbox), actor: self }
             }
-            Ok(Then::Stopped) => Ended::Gone(self.release().await),
+            Ok(Left::Parked) => Ended::Parked { unread: unread(&mut mailbox), had: self.had() },
+            Ok(Left::Stopped) => Ended::Gone(self.release().await),
             Err(Lost::Dropped) => {
                 self.work.wind_up().await;
                 Ended::Gone(Farewell::to_nobody())
             }
-            Err(lost @ (Lost::StaleEpoch | Lost::Unsaved(_))) => {
+            Err(lost @ (Lost::StaleEpoch | Lost::Unsaved(_) | Lost::Unreadable(_))) => {
                 let Identity { agent, epoch, .. } = &self.identity;
                 tracing::warn!(%agent, epoch, %lost, "the agent is lost to this node");
                 Ended::Gone(Farewell::to_nobody())
             }
         }
+    }
+
+    /// Its tools, if they may be others when it is taken up again.
+    pub(super) fn had(&self) -> Option<Arc<Toolbox>> {
+        self.parts.tools.may_change(self.agent.spec()).then(|| Arc::clone(&self.toolbox))
     }
 
     async fn release(&mut self) -> Farewell {
@@ -286,6 +309,12 @@ impl Actor {
             queued: self.agent.queued(),
         }
     }
+}
+
+/// What came while the agent was leaving.
+fn unread(mailbox: &mut mpsc::Receiver<Box<Mail>>) -> Vec<Mail> {
+    mailbox.close();
+    std::iter::from_fn(|| mailbox.try_recv().ok()).map(|mail| *mail).collect()
 }
 
 pub(super) fn names(toolbox: &Toolbox) -> Vec<String> {

@@ -42,15 +42,25 @@ pub(super) enum Then {
 impl Actor {
     /// Gives the agent an input and does what it decides.
     pub(super) async fn step(&mut self, input: Input) -> Result<Then, Lost> {
-        let effects = self.agent.step(input, Timestamp::now());
+        let effects = self.decide(input)?;
         self.perform(effects).await
+    }
+
+    /// What the agent decides, which may have been resting.
+    pub(super) fn decide(&mut self, input: Input) -> Result<Vec<Effect>, Lost> {
+        self.agent.wake().map_err(Lost::Unreadable)?;
+        Ok(self.agent.step(input, Timestamp::now()))
     }
 
     pub(super) async fn perform(&mut self, effects: Vec<Effect>) -> Result<Then, Lost> {
         let mut todo = VecDeque::from(effects);
         while let Some(effect) = todo.pop_front() {
             match effect {
-                Effect::Save(save) => todo.extend(Box::pin(self.save(save)).await?),
+                Effect::Save(save) => {
+                    // One that follows at once is waited for together with it.
+                    let beside = save.beside || matches!(todo.front(), Some(Effect::Save(next)) if !next.beside);
+                    todo.extend(Box::pin(self.save(save, beside)).await?);
+                }
                 Effect::Tell { place, event } => self.tell(place, event),
                 Effect::CallModel { ticket } => self.call_model(ticket),
                 Effect::RunTool(run) => self.run_tool(run),
@@ -71,9 +81,8 @@ impl Actor {
 
     /// Hands a save to the queue, and waits for its commit unless it may go beside what comes next; gives what the agent
     /// decides on hearing of it.
-    async fn save(&mut self, save: Save) -> Result<Vec<Effect>, Lost> {
+    async fn save(&mut self, save: Save, beside: bool) -> Result<Vec<Effect>, Lost> {
         self.tell_deltas();
-        let beside = save.beside;
         self.saves.begin(save).await;
         if beside { Ok(Vec::new()) } else { self.settle_saves().await }
     }
@@ -86,7 +95,7 @@ impl Actor {
                 settled = self.saves.next(&*self.parts.bus) => settled?,
                 () = self.ends.dropped.cancelled() => return Err(Lost::Dropped),
             };
-            decided.extend(self.agent.step(settled, Timestamp::now()));
+            decided.extend(self.decide(settled)?);
         }
         Ok(decided)
     }
@@ -126,8 +135,8 @@ impl Actor {
                 let body = self.encoding.request(&self.agent, &provider);
                 let model = &self.agent.spec().model;
                 let span = self.spans.model_call(model);
-                let call = Call { ticket, provider, client: self.client.clone(), model: model.id.clone(), body, span };
-                let (pieces, start) = (self.work.answers.clone(), self.start());
+                let call = Call { ticket, provider, clients: self.clients.clone(), model: model.id.clone(), body, span };
+                let (pieces, start) = (self.work.answers(), self.start());
                 self.work.start(ticket, Kind::Model, cancel, async move {
                     let _bound = start.of_model().await;
                     call.run(pieces).await
@@ -152,7 +161,7 @@ impl Actor {
 
     fn run_tool(&mut self, run: ToolRun) {
         let ToolRun { ticket, call_id, name, args } = run;
-        let (cancel, pieces, since) = (CancellationToken::new(), self.work.answers.clone(), Instant::now());
+        let (cancel, pieces, since) = (CancellationToken::new(), self.work.answers(), Instant::now());
         let progress = move |news: tools::Progress| {
             let tools::Progress { message, percent } = news;
             // News that finds no room is dropped: the call's end is what counts.
@@ -191,9 +200,9 @@ impl Actor {
             return;
         };
         let model = self.agent.spec().model.clone();
-        let (remote, answers) = (self.remote_compactor(order.context_window), self.work.answers.clone());
-        let local = move |models, client, order| compact::local::run(models, client, model, order);
-        let (models, client, start) = (self.parts.models.clone(), self.client.clone(), self.start());
+        let (remote, answers) = (self.remote_compactor(order.context_window), self.work.answers());
+        let local = move |models, clients, order| compact::local::run(models, clients, model, order);
+        let (models, clients, start) = (self.parts.models.clone(), self.clients.clone(), self.start());
         self.work.start(ticket, Kind::Compaction, cancel, async move {
             let _bound = start.of_model().await;
             if let Some(remote) = remote {
@@ -202,7 +211,7 @@ impl Actor {
                     Err(why) => warn(&answers, why).await,
                 }
             }
-            Input::Compacted { ticket, result: local(models, client, order).await }
+            Input::Compacted { ticket, result: local(models, clients, order).await }
         });
     }
 

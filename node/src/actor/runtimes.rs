@@ -1,4 +1,4 @@
-//! Single-threaded runtimes for actors, one a core: an agent stays on one, with that runtime's HTTP client, because a
+//! Single-threaded runtimes for actors, one a core: an agent stays on one, with that runtime's HTTP clients, because a
 //! pool's connections live on the runtime that opened them and a stream that stays on one thread is cheapest.
 
 use std::{
@@ -10,7 +10,7 @@ use std::{
 
 use tokio::{runtime, sync::oneshot};
 
-use crate::llm::ClientError;
+use crate::llm::{ClientError, Clients};
 
 /// The actors' threads; they end when this is dropped.
 pub struct Runtimes {
@@ -18,18 +18,18 @@ pub struct Runtimes {
     next: AtomicUsize,
 }
 
-/// One thread with its runtime and HTTP client.
+/// One thread with its runtime and HTTP clients.
 pub struct Lane {
     pub runtime: runtime::Handle,
-    pub client: reqwest::Client,
+    pub clients: Clients,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
 impl Runtimes {
     /// Starts `count` threads, at least one.
-    pub fn start(count: usize, client: impl Fn() -> Result<reqwest::Client, ClientError>) -> io::Result<Self> {
-        let lanes = (0..count.max(1)).map(|index| Lane::start(index, client().map_err(io::Error::other)?));
+    pub fn start(count: usize, clients: impl Fn() -> Result<Clients, ClientError>) -> io::Result<Self> {
+        let lanes = (0..count.max(1)).map(|index| Lane::start(index, clients().map_err(io::Error::other)?));
         Ok(Self { lanes: lanes.collect::<io::Result<_>>()?, next: AtomicUsize::new(0) })
     }
 
@@ -47,7 +47,7 @@ impl Runtimes {
 }
 
 impl Lane {
-    fn start(index: usize, client: reqwest::Client) -> io::Result<Self> {
+    fn start(index: usize, clients: Clients) -> io::Result<Self> {
         let turning = runtime::Builder::new_current_thread().enable_all().max_blocking_threads(64).build()?;
         let handle = turning.handle().clone();
         let (stop, stopped) = oneshot::channel::<()>();
@@ -55,7 +55,7 @@ impl Lane {
             let _ = turning.block_on(stopped);
             turning.shutdown_timeout(Duration::from_secs(1));
         })?;
-        Ok(Self { runtime: handle, client, stop: Some(stop), thread: Some(thread) })
+        Ok(Self { runtime: handle, clients, stop: Some(stop), thread: Some(thread) })
     }
 }
 

@@ -37,6 +37,8 @@ pub enum Lost {
     Dropped,
     #[error("what the agent decided cannot be saved: {0}")]
     Unsaved(AppendError),
+    #[error("what it remembered while it rested cannot be read: {0}")]
+    Unreadable(serde_json::Error),
 }
 
 async fn settle(ticket: Ticket, entries: Vec<Entry>, receipt: Result<Receipt, AppendError>) -> Attempt {
@@ -72,6 +74,11 @@ impl Saves {
         };
         let receipt = self.hold.queue.submit(pending).await;
         self.under_way.push_back(Box::pin(settle(ticket, entries, receipt)));
+    }
+
+    /// Forgets the task that waited here, where nothing is under way.
+    pub fn rest(&mut self) {
+        self.under_way = FuturesOrdered::new();
     }
 
     pub fn is_idle(&self) -> bool {

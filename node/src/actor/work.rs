@@ -32,10 +32,10 @@ pub struct Work {
     tasks: JoinSet<Input>,
     running: HashMap<Ticket, Running>,
     tickets: HashMap<Id, Ticket>,
-    pub answers: Answers,
     /// Held by what would be lost, or done twice, if the agent went elsewhere now.
     bound: Arc<()>,
-    answered: mpsc::Receiver<Box<Input>>,
+    /// Made when first needed.
+    pieces: Option<(Answers, mpsc::Receiver<Box<Input>>)>,
 }
 
 struct Running {
@@ -55,8 +55,7 @@ pub enum Kind {
 
 impl Default for Work {
     fn default() -> Self {
-        let (answers, answered) = mpsc::channel(ANSWERS);
-        Self { tasks: JoinSet::new(), running: HashMap::new(), tickets: HashMap::new(), answers, bound: Arc::new(()), answered }
+        Self { tasks: JoinSet::new(), running: HashMap::new(), tickets: HashMap::new(), bound: Arc::new(()), pieces: None }
     }
 }
 
@@ -72,6 +71,11 @@ impl Work {
         let task = self.tasks.spawn(task);
         self.tickets.insert(task.id(), ticket);
         self.running.insert(ticket, Running { kind, task, cancel, since: Instant::now() });
+    }
+
+    /// Where what runs sends its answers before the last.
+    pub fn answers(&mut self) -> Answers {
+        self.pieces.get_or_insert_with(|| mpsc::channel(ANSWERS)).0.clone()
     }
 
     /// For what must not be cut: it holds the agent here while it keeps what this upgrades to.
@@ -120,9 +124,10 @@ impl Work {
     /// The next answer of any task, pieces of a reply before its end.
     pub async fn next(&mut self) -> Input {
         loop {
+            let pieces = &mut self.pieces;
             tokio::select! {
                 biased;
-                Some(input) = self.answered.recv() => return *input,
+                Some(input) = async { pieces.as_mut()?.1.recv().await } => return *input,
                 Some(ended) = self.tasks.join_next_with_id() => {
                     if let Some(input) = self.ended(ended) {
                         return input;

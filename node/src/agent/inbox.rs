@@ -16,6 +16,11 @@ impl Inbox {
         self.waiting.len()
     }
 
+    /// Gives back the room of what has been read.
+    pub(super) fn shrink(&mut self) {
+        self.waiting.shrink_to_fit();
+    }
+
     pub(super) fn holds(&self, id: &InputId) -> bool {
         self.waiting.iter().any(|arrival| arrival.id == *id)
     }

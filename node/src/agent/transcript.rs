@@ -1,14 +1,19 @@
 //! The model's view: the latest summary and what came after it, each message kept once and measured once.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use planck_common::{Seq, message::Body};
 
 use crate::compact::{Line, shorten};
 
+/// A line as it is packed: its id, its tokens, the message.
+type Packed<'a> = (Seq, u64, Cow<'a, Body>);
+
 #[derive(Debug, Default)]
 pub(super) struct Transcript {
     lines: Vec<Line>,
+    /// The lines while the agent rests; then there are none above.
+    packed: Option<Box<[u8]>>,
     /// How many lines have their id; the others are being saved.
     settled: usize,
     /// The id of the latest message, in view or not.
@@ -55,6 +60,25 @@ impl Transcript {
 
     pub(super) fn said(&self) -> u64 {
         self.said
+    }
+
+    /// Keeps the lines as one run of bytes, less than half of what they take otherwise, until [`Self::unpack`].
+    pub(super) fn pack(&mut self) {
+        let lines: Vec<Packed<'_>> = self.lines.iter().map(|line| (line.id, line.tokens, Cow::Borrowed(&*line.body))).collect();
+        match serde_json::to_vec(&lines) {
+            Ok(bytes) => {
+                self.packed = Some(bytes.into());
+                self.lines = Vec::new();
+            }
+            Err(error) => tracing::error!(%error, "a message cannot be serialised; the agent rests with all its memory"),
+        }
+    }
+
+    pub(super) fn unpack(&mut self) -> Result<(), serde_json::Error> {
+        let Some(bytes) = self.packed.take() else { return Ok(()) };
+        let lines: Vec<Packed<'_>> = serde_json::from_slice(&bytes)?;
+        self.lines = lines.into_iter().map(|(id, tokens, body)| Line { id, tokens, body: Arc::new(body.into_owned()) }).collect();
+        Ok(())
     }
 
     /// Adds a message that is being saved; [`Self::settle`] gives it its id.

@@ -32,7 +32,21 @@ impl Agent {
         &self.charter.tools
     }
 
-    /// The messages the model sees, in order.
+    /// Makes itself small until it is woken, if it is idle.
+    pub fn rest(&mut self) {
+        if self.is_idle() {
+            self.transcript.pack();
+            self.saves.shrink_to_fit();
+            self.inbox.shrink();
+        }
+    }
+
+    /// To be done before an agent that rests takes a step.
+    pub fn wake(&mut self) -> Result<(), serde_json::Error> {
+        self.transcript.unpack()
+    }
+
+    /// The messages the model sees, in order; none while it rests.
     pub fn view(&self) -> &[Line] {
         self.transcript.lines()
     }

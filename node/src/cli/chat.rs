@@ -3,7 +3,10 @@
 use std::io::{self, BufRead as _};
 
 use clap::Args;
-use tokio::sync::mpsc::{self, Receiver};
+use tokio::{
+    signal::unix::Signal,
+    sync::mpsc::{self, Receiver},
+};
 
 use super::{
     exit::Exit,
@@ -13,7 +16,7 @@ use super::{
     place::Place,
     render::{Style, style::Paint},
     run::{Sent, Which, go_on},
-    watch::{Sink, Until, watch},
+    watch::{Sink, Until, interrupts, watch},
 };
 use crate::client::Client;
 
@@ -38,14 +41,14 @@ impl Chat {
 /// A prompt, its turn, and the next prompt, until the input ends.
 async fn talk(client: &Client, which: &Which) -> anyhow::Result<Exit> {
     let mut lines = typed()?;
-    let mut sink = Sink::new(false);
+    let (mut interrupted, mut sink) = (interrupts()?, Sink::new(false));
     let mut session: Option<String> = None;
-    while let Some(text) = next(&mut lines).await? {
+    while let Some(text) = next(&mut lines, &mut interrupted).await? {
         let Sent { session: id, prompt, from } = match &session {
             None => which.send(client, text).await?,
             Some(session) => go_on(client, session, text).await?,
         };
-        watch(client, &id, from, &Until::Answered(prompt), &mut sink).await?;
+        watch(client, &id, from, &Until::Answered(prompt), &mut interrupted, &mut sink).await?;
         session = Some(id.to_string());
     }
     sink.sum_up()?;
@@ -68,7 +71,7 @@ fn typed() -> io::Result<Receiver<String>> {
 }
 
 /// The next line that says something; `None` at the end, or where the person is done.
-async fn next(lines: &mut Receiver<String>) -> anyhow::Result<Option<String>> {
+async fn next(lines: &mut Receiver<String>, interrupted: &mut Signal) -> anyhow::Result<Option<String>> {
     let style = Style::of_stdout();
     loop {
         if style.in_place {
@@ -76,7 +79,7 @@ async fn next(lines: &mut Receiver<String>) -> anyhow::Result<Option<String>> {
         }
         let line = tokio::select! {
             line = lines.recv() => line,
-            interrupt = tokio::signal::ctrl_c() => interrupt.map(|()| None)?,
+            _ = interrupted.recv() => None,
         };
         match line.as_deref().map(str::trim) {
             None | Some("/quit" | "/exit") => return Ok(None),

@@ -24,7 +24,7 @@ use super::{
     exit::Exit,
     output::say,
     render::{Style, style::Paint},
-    watch::{Sink, Until, watch},
+    watch::{Sink, Until, interrupts, watch},
 };
 use proof::Proof;
 use stage::Stage;
@@ -78,10 +78,10 @@ async fn play(stage: &mut Stage) -> anyhow::Result<(Exit, Started)> {
     say(&stage.describe())?;
     let prompt = InputId::mint();
     let started = stage.client()?.start(request(&prompt)).await.context("cannot start the session")?;
-    let mut sink = Sink::new(false);
+    let (mut interrupted, mut sink) = (interrupts()?, Sink::new(false));
     let until = Until::Answered(prompt);
     let client = stage.client()?.clone();
-    let watching = Box::pin(watch(&client, &started.session_id, 1, &until, &mut sink));
+    let watching = Box::pin(watch(&client, &started.session_id, 1, &until, &mut interrupted, &mut sink));
     let both = futures_util::future::try_join(watching, Box::pin(blow::strike(&client, &started, stage)));
     let done = tokio::time::timeout(PATIENCE, both).await;
     let (exit, blow) = done.with_context(|| format!("the team was not done after {} s", PATIENCE.as_secs()))??;

@@ -19,7 +19,7 @@ use super::{
     link::Link,
     log::Logs,
     place::Place,
-    watch::{Sink, Until, watch},
+    watch::{Sink, Until, interrupts, watch},
 };
 use crate::{
     client::{Client, ClientError},
@@ -78,8 +78,8 @@ impl Run {
 
 async fn follow(client: &Client, which: &Which, prompt: String, json: bool) -> anyhow::Result<Exit> {
     let sent = which.send(client, prompt).await?;
-    let mut sink = Sink::new(json);
-    let exit = watch(client, &sent.session, sent.from, &Until::Answered(sent.prompt), &mut sink).await?;
+    let (mut interrupted, mut sink) = (interrupts()?, Sink::new(json));
+    let exit = watch(client, &sent.session, sent.from, &Until::Answered(sent.prompt), &mut interrupted, &mut sink).await?;
     sink.sum_up()?;
     Ok(exit)
 }
@@ -108,8 +108,22 @@ impl Which {
             None => false,
         };
         match self.session.as_deref().filter(|_| known) {
-            Some(session) => go_on(client, session, text).await,
+            Some(session) => {
+                self.check_known(session)?;
+                go_on(client, session, text).await
+            }
             None => self.start(client, text).await,
+        }
+    }
+
+    /// A session that is there goes on as what it was started.
+    fn check_known(&self, session: &str) -> Result<(), Usage> {
+        let flags = [("--team", self.team.is_some()), ("--workspace", self.workspace.is_some()), ("--dir", self.dir.is_some())];
+        match flags.into_iter().find(|(_, is_given)| *is_given) {
+            None => Ok(()),
+            Some((flag, _)) => Err(Usage(format!(
+                "session {session} is there and goes on as it was started; leave out {flag}, or name another session"
+            ))),
         }
     }
 

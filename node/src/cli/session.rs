@@ -13,7 +13,7 @@ use super::{
     link::Link,
     output::Output,
     place::Place,
-    watch::{Sink, Until, watch},
+    watch::{Sink, Until, interrupts, watch},
 };
 use crate::{client::Client, config::Period};
 
@@ -108,5 +108,5 @@ async fn attach(client: &Client, session: &str, from: Option<Seq>, json: bool) -
         client.snapshot(&running.id).await?;
     }
     let mut sink = Sink::new(json);
-    watch(client, &info.id, from.unwrap_or(info.head + 1), &Until::Interrupted, &mut sink).await
+    watch(client, &info.id, from.unwrap_or(info.head + 1), &Until::Interrupted, &mut interrupts()?, &mut sink).await
 }

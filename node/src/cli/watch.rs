@@ -5,7 +5,7 @@ mod turns;
 use std::time::Duration;
 
 use planck_common::{InputId, Seq, SessionId, command::AgentState, event::json};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use turns::Turns;
 
 use super::{
@@ -68,14 +68,24 @@ impl Sink {
     }
 }
 
+/// What hears interrupts. One for a whole command: an interrupt that comes between two waits is not lost.
+pub fn interrupts() -> std::io::Result<Signal> {
+    signal(SignalKind::interrupt())
+}
+
 /// Follows a session from a place in its log on.
-pub async fn watch(client: &Client, session: &SessionId, from: Seq, until: &Until, sink: &mut Sink) -> anyhow::Result<Exit> {
+pub async fn watch(
+    client: &Client,
+    session: &SessionId,
+    from: Seq,
+    until: &Until,
+    interrupted: &mut Signal,
+    sink: &mut Sink,
+) -> anyhow::Result<Exit> {
     let mut follow = Follow::start(client.clone(), session.clone(), from).await?;
     if let Sink::Screen(screen) = sink {
         client.session(session).await?.agents.iter().for_each(|agent| screen.know(&agent.id, &agent.name));
     }
-    // One listener for all rounds: an interrupt that comes between two is not lost.
-    let mut interrupted = signal(SignalKind::interrupt())?;
     let mut interrupts = 0;
     let mut turns = match until {
         Until::Answered(prompt) => Some(Turns::of(prompt.clone())),

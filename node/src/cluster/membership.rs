@@ -24,7 +24,7 @@ use planck_common::{
 use self::{
     fence::Fence,
     link::Link,
-    own::{Found, OwnRecord},
+    own::{Found, OwnRecord, Trust},
     peer::{Peer, Record},
     proof::Proofs,
 };
@@ -173,8 +173,12 @@ impl Membership {
 
     fn go_on(&mut self, now: Moment, out: &mut Vec<Effect>) {
         out.extend(self.link.beat(now).map(|seq| Effect::Beat { seq }));
-        let doubt = Some(self.fence.doubted()).filter(|_| !self.is_unheard(now));
-        out.extend(self.own.drive(now, &self.me, doubt));
+        let trust = match self.doubt(now) {
+            Some(Doubt::Unheard) => Trust::None,
+            Some(Doubt::Unproven) => Trust::Heard,
+            None => Trust::Since(self.fence.doubted()),
+        };
+        out.extend(self.own.drive(now, &self.me, trust));
         self.prove(now, out);
         if self.is_trustworthy_again(now) {
             out.extend(self.fence.resume());

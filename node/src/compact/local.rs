@@ -12,7 +12,7 @@ use planck_common::{
 use super::{Material, Request};
 use crate::{
     agent::input::CompactionResult,
-    llm::{Head, Llm, Progress, Provider},
+    llm::{Clients, Head, Llm, Progress, Provider},
     model::{Chunk, Failure},
 };
 
@@ -20,7 +20,7 @@ use crate::{
 const SUMMARY: u64 = 8_192;
 
 /// Summarises what is older than the cut.
-pub async fn run(models: Arc<Llm>, client: reqwest::Client, model: ModelRef, material: Material) -> CompactionResult {
+pub async fn run(models: Arc<Llm>, clients: Clients, model: ModelRef, material: Material) -> CompactionResult {
     let provider = match models.provider(&model) {
         Ok(provider) => provider,
         Err(error) => return CompactionResult::Failed(error.to_string()),
@@ -28,7 +28,7 @@ pub async fn run(models: Arc<Llm>, client: reqwest::Client, model: ModelRef, mat
     let max_output = models.card(&model).max_output.min(SUMMARY);
     let (request, keep_from) = (material.request(), material.keep_from());
     drop(material);
-    match ask(&provider, &client, &model, request, max_output).await {
+    match ask(&provider, &clients, &model, request, max_output).await {
         Ok((text, usage)) => CompactionResult::Summary { text, keep_from, by: "local".into(), usage },
         Err(failure) => CompactionResult::Failed(failure.message),
     }
@@ -36,7 +36,7 @@ pub async fn run(models: Arc<Llm>, client: reqwest::Client, model: ModelRef, mat
 
 async fn ask(
     provider: &Arc<dyn Provider>,
-    client: &reqwest::Client,
+    clients: &Clients,
     model: &ModelRef,
     request: Request,
     max_output: u64,
@@ -56,7 +56,7 @@ async fn ask(
     });
     let body = encoder.request();
     drop(encoder);
-    let mut stream = provider.stream(client, &model.id, body);
+    let mut stream = provider.stream(clients, &model.id, body);
     let (mut text, mut usage) = (String::new(), Usage::default());
     while let Some(progress) = stream.next().await {
         match progress? {

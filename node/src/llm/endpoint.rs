@@ -9,6 +9,7 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use super::{
     Encoder, Head, Progress, Provider,
     catalogue::{Catalogue, UNKNOWN},
+    client::{Clients, Lent},
     gate::Gate,
     http::{self, Call},
     options::Times,
@@ -40,12 +41,14 @@ impl Provider for Endpoint {
         self.wire.encoder(head, &entry)
     }
 
-    fn stream(&self, client: &reqwest::Client, model: &str, body: Bytes) -> BoxStream<'static, Result<Progress, Failure>> {
+    fn stream(&self, clients: &Clients, model: &str, body: Bytes) -> BoxStream<'static, Result<Progress, Failure>> {
         let url = self.wire.url(&self.base, model);
+        let Lent { client, place } = clients.lend();
         let request = client.post(&url).headers(self.headers.clone()).body(body);
         http::stream(Call {
             name: self.name,
             request,
+            place,
             address: url,
             wire: Arc::clone(&self.wire),
             key: self.key.clone(),

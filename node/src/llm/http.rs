@@ -31,6 +31,8 @@ use crate::{
 pub struct Call {
     pub name: &'static str,
     pub request: reqwest::RequestBuilder,
+    /// Of its connection among those that are kept.
+    pub place: Option<OwnedSemaphorePermit>,
     /// For messages.
     pub address: String,
     pub wire: Arc<dyn Wire>,
@@ -56,7 +58,8 @@ struct Reading {
     gate: Arc<Gate>,
     decoder: Box<dyn Decoder>,
     reader: Reader,
-    _place: Option<OwnedSemaphorePermit>,
+    /// At the gate, and of its connection.
+    _places: [Option<OwnedSemaphorePermit>; 2],
 }
 
 pub fn stream(call: Call) -> impl Stream<Item = Result<Progress, Failure>> + Send + 'static {
@@ -86,7 +89,7 @@ async fn next(mut state: State) -> Option<(Result<Progress, Failure>, State)> {
 
 /// Sends the request and looks at the head of its answer.
 async fn begin(call: Call) -> Result<Box<Reading>, Failure> {
-    let Call { name, request, address, wire, key, times, gate, entry } = call;
+    let Call { name, request, place: kept, address, wire, key, times, gate, entry } = call;
     let place = gate.enter().await;
     let sent = Instant::now();
     let answer = timeout_at(sent + times.first_byte, request.send()).await;
@@ -99,7 +102,7 @@ async fn begin(call: Call) -> Result<Box<Reading>, Failure> {
         Ok(response) => {
             gate.went_well();
             let reader = Reader::new(response, times, sent);
-            Ok(Box::new(Reading { name, key, entry, gate, decoder: wire.decoder(), reader, _place: place }))
+            Ok(Box::new(Reading { name, key, entry, gate, decoder: wire.decoder(), reader, _places: [place, kept] }))
         }
         Err(refused) => Err(told(refused, name, key.as_ref(), &gate)),
     }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
 use super::{
-    ClientOptions, Head, Llm, LlmOptions, Progress, Provider, ProviderOptions, Times, client,
+    ClientOptions, Clients, Head, Llm, LlmOptions, Progress, Provider, ProviderOptions, Times,
     testing::{folded, head, message, result, user},
 };
 use crate::{
@@ -42,16 +42,11 @@ fn llm(server: &Server, times: Times) -> Llm {
     Llm::new(LlmOptions { providers: PROVIDERS.iter().map(options).collect(), models: Vec::new() })
 }
 
-fn http() -> reqwest::Client {
-    client(&ClientOptions::default()).unwrap()
+fn http() -> Clients {
+    Clients::new(&ClientOptions::default()).unwrap()
 }
 
-async fn ask(
-    client: &reqwest::Client,
-    provider: &dyn Provider,
-    head: Head,
-    messages: &[Body],
-) -> Result<(Body, Finish), Failure> {
+async fn ask(client: &Clients, provider: &dyn Provider, head: Head, messages: &[Body]) -> Result<(Body, Finish), Failure> {
     let model = head.model.clone();
     let mut encoder = provider.encoder(head);
     messages.iter().for_each(|message| encoder.push(message));
@@ -70,7 +65,7 @@ async fn ask(
     Ok((message(Role::Assistant, folded(&chunks)), finish))
 }
 
-async fn fails(client: &reqwest::Client, provider: &str, reply: Reply, times: Times) -> Failure {
+async fn fails(client: &Clients, provider: &str, reply: Reply, times: Times) -> Failure {
     let server = Server::start(Script::new().always(reply)).await.unwrap();
     let provider = llm(&server, times).provider(&model(&server, provider)).unwrap();
     ask(client, &*provider, head("test-model", json!({})), &[user("go")]).await.unwrap_err()

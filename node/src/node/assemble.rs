@@ -145,7 +145,7 @@ fn runtimes(config: &Config) -> Result<Runtimes, AssemblyError> {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let threads = config.node.threads.map_or(cores, |threads| threads as usize);
     let client = llm::ClientOptions { connect: config.providers.connect_timeout.0, ..llm::ClientOptions::default() };
-    Runtimes::start(threads, || llm::client(&client)).map_err(AssemblyError::Threads)
+    Runtimes::start(threads, || llm::Clients::new(&client)).map_err(AssemblyError::Threads)
 }
 
 fn settings(config: &Config) -> NodeSettings {

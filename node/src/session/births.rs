@@ -91,7 +91,7 @@ impl Drop for Shift {
 }
 
 impl Coming {
-    fn is_told(self, hosted: Result<Hosted, Refusal>) {
+    fn tell(self, hosted: Result<Hosted, Refusal>) {
         // Whoever asked may have given up; the agent is where its record says.
         let _ = self.hosted.send(hosted);
     }
@@ -119,7 +119,7 @@ impl Node {
     async fn bear_together(&self, group: Vec<Coming>) {
         let (facts, births) = match self.write_down(&group).await {
             Ok(born) => born,
-            Err(refusal) => return group.into_iter().for_each(|coming| coming.is_told(Err(refusal.clone()))),
+            Err(refusal) => return group.into_iter().for_each(|coming| coming.tell(Err(refusal.clone()))),
         };
         let unborn = group.iter().zip(&births).filter(|(_, birth)| !matches!(birth, Birth::Born { .. }));
         let absent = unborn.map(|(coming, _)| &coming.request.agent_id).filter(|agent| !self.host().has(agent));
@@ -128,7 +128,7 @@ impl Node {
             match birth {
                 Birth::Born { lease, name } => self.begin(&facts, coming, lease, name).await,
                 unborn @ (Birth::Known(_) | Birth::TeamDead | Birth::Full { .. } | Birth::Refused(_)) => {
-                    coming.is_told(self.unborn(unborn));
+                    coming.tell(self.unborn(unborn));
                 }
             }
         }

@@ -26,6 +26,7 @@ impl Node {
         let mut pause = || first.next().unwrap_or_else(|| self.settings().sweep_every.mul_f64(0.8 + 0.4 * fastrand::f64()));
         let mut sweeps = 0_u32;
         while stop.run_until_cancelled(self.until_sweep(pause())).await.is_some() {
+            self.host().park();
             let look_through = sweeps.is_multiple_of(LOOK_THROUGH);
             if look_through {
                 self.host().may_miss_agents();

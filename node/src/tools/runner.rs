@@ -18,10 +18,13 @@ pub const ABORTED: &str = "aborted by request";
 /// A tool that was told to stop may take so long to hand over what it has: longer than killing processes takes.
 const GRACE: Duration = Duration::from_secs(6);
 
+/// Calls of one agent at once that wait for others. Spawns that wait together are born together.
+const WAITING: usize = 64;
+
 /// What bounds the calls of one agent.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
-    /// Calls at once; further ones wait.
+    /// Calls at once that do something here; further ones wait.
     pub at_once: usize,
     pub caps: Caps,
     /// For tools that do not bound themselves.
@@ -38,6 +41,8 @@ impl Default for Bounds {
 #[derive(Debug, Clone)]
 pub struct Runner {
     slots: Arc<Semaphore>,
+    /// Of calls that wait for others.
+    waiting: Arc<Semaphore>,
     bounds: Bounds,
 }
 
@@ -49,7 +54,8 @@ impl Default for Runner {
 
 impl Runner {
     pub fn new(bounds: Bounds) -> Self {
-        Self { slots: Arc::new(Semaphore::new(bounds.at_once.max(1))), bounds }
+        let slots = |count: usize| Arc::new(Semaphore::new(count.max(1)));
+        Self { slots: slots(bounds.at_once), waiting: slots(WAITING), bounds }
     }
 
     /// Always comes to an outcome, soon after `call.cancel` or the tool's time-out.
@@ -59,10 +65,11 @@ impl Runner {
             return self.capped(Outcome::error(mistakes));
         }
         let cancel = call.cancel.clone();
+        let slots = if entry.tool.waits() { &self.waiting } else { &self.slots };
         let slot = tokio::select! {
             biased;
             () = cancel.cancelled() => return Outcome::error(ABORTED),
-            slot = self.slots.acquire() => slot,
+            slot = slots.acquire() => slot,
         };
         let outcome = run_bounded(entry.tool.as_ref(), name, call, self.bounds.timeout).await;
         drop(slot);

@@ -5,15 +5,16 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use planck_common::{
     NodeId, SessionId,
-    command::{SessionState, Started},
+    command::{Events, SessionState, SessionVerb, Started},
     envelope::Envelope,
+    subject::Address,
 };
 use planck_scripted_model::{Pace, Reply, Script, When};
 use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{Plan, stage::Stage};
-use crate::{eventually::within, node::count};
+use crate::{caller::session_at, eventually::within, node::count};
 
 /// Of a team's workers, how many run a process for ever; the others have a model talk for ever.
 const RUNNERS: usize = 12;
@@ -96,16 +97,29 @@ async fn ending(stage: &Stage, owner: &NodeId, mark: &str) -> Result<(Instant, I
     }
 }
 
+/// Reads the orchestrator's log as it grows, each row once: whoever looks again and again at all of it is what is measured.
 async fn spawned(stage: &Stage, started: &Started, workers: usize) -> Result<Duration> {
+    let (mut from, mut starts, mut ends) = (1, Vec::new(), Vec::new());
     within(LONG, "the team is there", async || {
-        let log = timeout(LONG, stage.world.caller.log(&started.session_id, 1)).await.ok()?.ok()?;
-        let own =
-            |kind: &'static str| log.iter().filter(move |event| event.agent_id == started.orchestrator && event.kind == kind);
-        let at = |event: &Envelope| event.at.millis();
-        let (first, last) = (own("tool_start").map(at).min()?, own("tool_end").map(at).max()?);
-        (own("tool_end").count() == workers).then(|| Duration::from_millis(last.abs_diff(first)))
+        let page: Events =
+            stage.world.caller.ask(&events(started), &json!({ "from": from, "agent": started.orchestrator })).await.ok()?;
+        from = page.next;
+        for event in &page.events {
+            let event: Envelope = serde_json::from_str(event.get()).ok()?;
+            match event.kind.as_ref() {
+                "tool_start" => starts.push(event.at.millis()),
+                "tool_end" => ends.push(event.at.millis()),
+                _ => {}
+            }
+        }
+        let (first, last) = (starts.iter().min()?, ends.iter().max()?);
+        (ends.len() == workers).then(|| Duration::from_millis(last.abs_diff(*first)))
     })
     .await
+}
+
+fn events(started: &Started) -> Address {
+    session_at(&started.session_id, SessionVerb::Events)
 }
 
 async fn owner(stage: &Stage, session: &SessionId) -> Result<NodeId> {

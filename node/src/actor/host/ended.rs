@@ -5,14 +5,19 @@ use std::sync::Arc;
 use planck_common::command::AgentState;
 
 use crate::{
-    actor::mail::{Answer, Mail},
+    actor::{
+        life::Actor,
+        mail::{Answer, Mail},
+    },
     tools::Toolbox,
 };
 
 /// How an actor's life came to its end.
 pub(in crate::actor) enum Ended {
-    /// It was idle; what came while it was leaving, and the tools it had, if they may change meanwhile.
-    Parked { left: Vec<Mail>, had: Option<Arc<Toolbox>> },
+    /// It is idle, and needs no task; what came while it was leaving.
+    Resting { unread: Vec<Mail>, actor: Box<Actor> },
+    /// It was idle for long; what came while it was leaving, and the tools it had, if they may change meanwhile.
+    Parked { unread: Vec<Mail>, had: Option<Arc<Toolbox>> },
     /// It was stopped, or another node holds the lease. Who waits for the end is told when the agent's place is free, so
     /// that what comes next finds it so.
     Gone(Farewell),

@@ -12,7 +12,7 @@ use planck_common::{
 use proptest::prelude::*;
 
 use super::{
-    super::{Arrival, Command, Input, Ticket, input::CompactionResult},
+    super::{Agent, Arrival, Command, Input, Ticket, input::CompactionResult},
     world::{World, check_history, sender, setup},
 };
 use crate::{
@@ -266,6 +266,7 @@ impl Player {
             check_turns(world);
             check_calls(world, may_be_open);
             check_restore(world);
+            check_rest(world);
         }
     }
 }
@@ -310,13 +311,22 @@ fn check_calls(world: &World, may_be_open: bool) {
 /// Whoever takes the agent up sees what it sees.
 fn check_restore(world: &mut World) {
     let (other, _) = world.restored();
-    let view = |agent: &super::super::Agent| -> Vec<(i64, String)> {
+    let view = |agent: &Agent| -> Vec<(i64, String)> {
         let known = agent.view().iter().filter(|line| line.id > 0);
         known.map(|line| (line.id, serde_json::to_string(&*line.body).unwrap())).collect()
     };
     assert_eq!(view(&world.agent), view(&other), "the restored view differs");
     assert_eq!(world.agent.turn(), other.turn());
     assert_eq!(world.agent.totals(), other.totals());
+}
+
+/// Who rested goes on with what it saw before.
+fn check_rest(world: &mut World) {
+    let before = format!("{:?}", world.agent);
+    world.agent.rest();
+    assert!(!world.agent.is_idle() || world.agent.view().is_empty(), "it holds its history twice");
+    world.agent.wake().unwrap();
+    assert_eq!(format!("{:?}", world.agent), before);
 }
 
 fn pick<T>(from: &[T], which: usize) -> Option<&T> {

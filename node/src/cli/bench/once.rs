@@ -27,7 +27,7 @@ use super::{
 use crate::{
     bus::{Bus, MemoryBus, MemoryHub, NatsBus},
     client::Client,
-    config::{Address, Config},
+    config::{Address, Config, ModelEntry},
     node::{self, Running},
 };
 
@@ -149,6 +149,8 @@ impl Once {
         config.models.default = Some("scripted:bench".into());
         config.providers.scripted.base_url = Some(Address::new(&self.model));
         config.providers.scripted.max_concurrent = 1_024;
+        let roomy = ModelEntry { provider: Some("scripted".into()), context_window: Some(1 << 30), ..ModelEntry::default() };
+        config.models.entries.0.insert("bench".into(), roomy);
         config
     }
 }

@@ -59,7 +59,7 @@ fn unit(line: &Line) -> (f64, &'static str) {
     match line.workload.as_str() {
         "start" => (1.0, "each"),
         "burst" | "stream" => (line.deltas as f64 / 1_000.0, "/1k deltas"),
-        "rounds" => (requests(1), "/round"),
+        "rounds" | "long" => (requests(1), "/round"),
         "wide" => (requests(8), "/round"),
         _ => (line.turns.max(1) as f64, "/turn"),
     }

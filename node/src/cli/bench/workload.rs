@@ -1,4 +1,4 @@
-//! The seven workloads: what is asked, of how many agents, and what the model answers.
+//! The workloads: what is asked, of how many agents, and what the model answers.
 
 use clap::{Args, ValueEnum};
 use planck_scripted_model::{Call, Pace, Part, Reply, Script, When};
@@ -14,6 +14,8 @@ pub enum Workload {
     Stream,
     /// 50 rounds with a tool call each
     Rounds,
+    /// The same ten times over, in one session that has 1,020 messages at its end
+    Long,
     /// 20 rounds with eight tool calls each
     Wide,
     /// 200 agents at once: two rounds with two calls, then 50 deltas
@@ -44,7 +46,8 @@ pub struct Answer {
 const DELTA: &str = "word ";
 
 impl Workload {
-    pub const USUAL: [Self; 7] = [Self::Start, Self::Burst, Self::Stream, Self::Rounds, Self::Wide, Self::Crowd, Self::Idle];
+    pub const USUAL: [Self; 8] =
+        [Self::Start, Self::Burst, Self::Stream, Self::Rounds, Self::Long, Self::Wide, Self::Crowd, Self::Idle];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -52,6 +55,7 @@ impl Workload {
             Self::Burst => "burst",
             Self::Stream => "stream",
             Self::Rounds => "rounds",
+            Self::Long => "long",
             Self::Wide => "wide",
             Self::Crowd => "crowd",
             Self::Idle => "idle",
@@ -61,7 +65,7 @@ impl Workload {
 
     pub fn size(self, agents: Option<usize>, sessions: Option<usize>) -> Size {
         let usual = match self {
-            Self::Start | Self::Burst | Self::Rounds | Self::Wide => 1,
+            Self::Start | Self::Burst | Self::Rounds | Self::Long | Self::Wide => 1,
             Self::Stream => 100,
             Self::Crowd => 200,
             Self::Idle => 1_000,
@@ -83,7 +87,7 @@ impl Workload {
             Self::Start => rounds(0, 0, 1),
             Self::Burst => rounds(0, 0, 2_000),
             Self::Stream => rounds(0, 0, 250),
-            Self::Rounds => rounds(50, 1, 1),
+            Self::Rounds | Self::Long => rounds(50, 1, 1),
             Self::Wide => rounds(20, 8, 1),
             Self::Crowd => rounds(2, 2, 50),
             Self::Idle => rounds(9, 1, 1),
@@ -95,6 +99,7 @@ impl Workload {
     pub fn turns(self) -> usize {
         match self {
             Self::Start => 2,
+            Self::Long => 10,
             Self::Burst | Self::Stream | Self::Rounds | Self::Wide | Self::Crowd | Self::Idle => 1,
             Self::Fresh => 0,
         }
@@ -155,6 +160,7 @@ mod tests {
             (Workload::Burst, 1, 1, 2_000, 0),
             (Workload::Stream, 100, 1, 250, 0),
             (Workload::Rounds, 1, 1, 1, 50),
+            (Workload::Long, 1, 10, 10, 500),
             (Workload::Wide, 1, 1, 1, 160),
             (Workload::Crowd, 200, 1, 50, 4),
             (Workload::Idle, 1_000, 1, 1, 9),

@@ -20,7 +20,7 @@ struct Suspended {
 #[derive(Debug)]
 pub struct Fence {
     suspended: Option<Suspended>,
-    /// A proof that was sent before this says nothing: its own heartbeats did not come back then.
+    /// What was written or proved before this says nothing: its own heartbeats did not come back then, or it was suspended.
     doubted: Moment,
 }
 
@@ -46,7 +46,7 @@ impl Fence {
         if self.is_suspended() {
             return None;
         }
-        self.suspended = Some(Suspended::since(now));
+        (self.suspended, self.doubted) = (Some(Suspended::since(now)), now);
         Some(Effect::Suspend { why })
     }
 

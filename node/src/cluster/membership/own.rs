@@ -49,6 +49,16 @@ pub struct OwnRecord {
     written: Option<Moment>,
 }
 
+/// How far a node trusts itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trust {
+    None,
+    /// It hears itself, and has proved nothing lately.
+    Heard,
+    /// It hears itself and has proved it; before this it was in doubt.
+    Since(Moment),
+}
+
 /// What a reading of one's own record came to.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Found {
@@ -95,12 +105,12 @@ impl OwnRecord {
         self.written.is_some_and(|written| written >= moment)
     }
 
-    /// What is to be done about it now. It is written while there is no doubt any more, and again where it is from before
-    /// `doubt`: what a judge decided then, on the condition that it stands where it stood, cannot be written after this node is back.
-    pub fn drive(&mut self, now: Moment, me: &NodeId, doubt: Option<Moment>) -> Option<Effect> {
-        let is_old = doubt.is_some_and(|doubt| !self.is_written_since(doubt));
+    /// What is to be done about it now. One from before a doubt is written again when that is over: what a judge decided
+    /// then, on the condition that it stands where it stood, cannot be written after this node is back.
+    pub fn drive(&mut self, now: Moment, me: &NodeId, trust: Trust) -> Option<Effect> {
+        let is_old = matches!(trust, Trust::Since(doubt) if !self.is_written_since(doubt));
         match self.phase {
-            Phase::Absent => doubt.map(|_| self.write(now, None)),
+            Phase::Absent => (trust != Trust::None).then(|| self.write(now, None)),
             Phase::Held { revision, standing } if standing != self.wanted || is_old => Some(self.write(now, Some(revision))),
             Phase::Writing { until, .. } if now >= until => Some(self.read(now, me, None)),
             Phase::Reading { until, before } if now >= until => Some(self.read(now, me, before)),

@@ -1,5 +1,7 @@
 //! Leases: claiming is fencing; members follow their lead's incarnation.
 
+use std::slice;
+
 use planck_common::{
     NodeId,
     command::{AgentState, SessionState},
@@ -88,7 +90,7 @@ pub async fn agents_are_born_together(world: &dyn World) {
         Birth::Born { lease: Lease { epoch: 1, last_seq: 0, .. }, name } => name.clone(),
         Birth::Known(record) => format!("{} again", record.spec.name),
         Birth::Full { max } => format!("over {max}"),
-        other => panic!("{other:?}"),
+        other @ (Birth::Born { .. } | Birth::TeamDead | Birth::Refused(_)) => panic!("{other:?}"),
     });
     assert_eq!(told.collect::<Vec<_>>(), ["w", "known again", "w-2", "agent 0-2", "over 5"]);
     assert_eq!(team.store.session(&team.session).await.unwrap().unwrap().agents, 5);
@@ -118,9 +120,9 @@ pub async fn whom_a_text_may_mean(world: &dyn World) {
         let meant = team.store.meant(&team.session, text).await.unwrap();
         meant.into_iter().map(|agent| agent.id).collect::<Vec<_>>()
     };
-    assert_eq!(meant("kim").await, [tester.clone()]);
-    assert_eq!(meant(tester.as_str()).await, [tester.clone()]);
-    assert_eq!(meant("tester").await, [tester.clone()]);
+    assert_eq!(meant("kim").await, slice::from_ref(&tester));
+    assert_eq!(meant(tester.as_str()).await, slice::from_ref(&tester));
+    assert_eq!(meant("tester").await, slice::from_ref(&tester));
     assert_eq!(meant("worker").await, team.agents);
     assert_eq!(meant("nobody").await, []);
     let other = Team::start(world, 1).await;
@@ -128,7 +130,7 @@ pub async fn whom_a_text_may_mean(world: &dyn World) {
 
     let twin = of_type("tester", "sam").await;
     team.store.release(&team.session, &tester, 1, true).await.unwrap();
-    assert_eq!(meant("kim").await, [tester.clone()], "stopped ones too");
+    assert_eq!(meant("kim").await, slice::from_ref(&tester), "stopped ones too");
     assert_eq!(meant("tester").await, [twin.clone(), tester.clone()], "last");
     let namesake = of_type("coder", "tester").await;
     assert_eq!(meant("tester").await, [namesake], "a name goes before a type");

@@ -23,6 +23,9 @@ use crate::store::StoreError;
 
 pub type Statement<'q> = Query<'q, Sqlite, SqliteArguments>;
 
+/// Pages a connection keeps, in KiB by SQLite's way of a negative number; the system has the rest of the file in its own cache.
+const CACHE: &str = "-512";
+
 /// How files are opened.
 #[derive(Debug, Clone, Copy)]
 pub struct Opening {
@@ -47,6 +50,7 @@ impl Opening {
             .synchronous(synchronous)
             .busy_timeout(self.busy)
             .foreign_keys(false)
+            .pragma("cache_size", CACHE)
             .disable_statement_logging()
     }
 }

@@ -160,6 +160,10 @@ impl Tool for AskAgent {
         None
     }
 
+    fn waits(&self) -> bool {
+        true
+    }
+
     async fn run(&self, call: Invocation) -> Outcome {
         outcome(self.ask(&call).await)
     }

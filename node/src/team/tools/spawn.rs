@@ -187,6 +187,10 @@ impl Tool for SpawnAgent {
         &self.spec
     }
 
+    fn waits(&self) -> bool {
+        true
+    }
+
     async fn run(&self, call: Invocation) -> Outcome {
         outcome(self.spawn(&call).await)
     }

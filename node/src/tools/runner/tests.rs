@@ -17,6 +17,7 @@ use crate::{
 /// Does as its argument `do` says.
 struct Odd {
     spec: ToolSpec,
+    waits: bool,
     running: Arc<AtomicUsize>,
     most: Arc<AtomicUsize>,
 }
@@ -25,7 +26,8 @@ impl Odd {
     fn new() -> Self {
         let modes = ["answer", "panic", "hang", "obey", "flood", "count"];
         let parameters = json!({"type": "object", "properties": {"do": {"enum": modes}}, "required": ["do"]});
-        Self { spec: spec("odd", "", Effect::Pure, &parameters), running: Arc::default(), most: Arc::default() }
+        let spec = spec("odd", "", Effect::Pure, &parameters);
+        Self { spec, waits: false, running: Arc::default(), most: Arc::default() }
     }
 }
 
@@ -37,6 +39,10 @@ impl Tool for Odd {
 
     fn timeout(&self, _usual: Duration) -> Option<Duration> {
         Some(Duration::from_secs(1))
+    }
+
+    fn waits(&self) -> bool {
+        self.waits
     }
 
     async fn run(&self, call: Invocation) -> Outcome {
@@ -98,12 +104,14 @@ async fn an_aborted_call_keeps_what_there_is() {
 #[tokio::test]
 async fn only_so_many_run_at_once() {
     let world = World::new();
-    let odd = Odd::new();
-    let most = odd.most.clone();
-    let (runner, toolbox) = (Runner::new(bounds(3)), toolbox(odd));
-    let calls = (0..20).map(|_| runner.run(&toolbox, "odd", world.call(&json!({"do": "count"}))));
-    assert!(futures_util::future::join_all(calls).await.iter().all(|outcome| !outcome.error));
-    assert_eq!(most.load(Ordering::SeqCst), 3);
+    for (waits, bound) in [(false, 3), (true, WAITING)] {
+        let odd = Odd { waits, ..Odd::new() };
+        let most = odd.most.clone();
+        let (runner, toolbox) = (Runner::new(bounds(3)), toolbox(odd));
+        let calls = (0..WAITING + 9).map(|_| runner.run(&toolbox, "odd", world.call(&json!({"do": "count"}))));
+        assert!(futures_util::future::join_all(calls).await.iter().all(|outcome| !outcome.error));
+        assert_eq!(most.load(Ordering::SeqCst), bound, "waits: {waits}");
+    }
 }
 
 #[tokio::test]

@@ -1,13 +1,24 @@
 //! Many workers over three nodes.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
 
 use anyhow::Result;
-use planck_scripted_model::{Reply, Script};
-use planck_tests::{eventually::within, world::Backend};
-use serde_json::json;
+use planck_common::{
+    command::{NodeState, Nodes, SessionState, SessionVerb},
+    subject::Target,
+};
+use planck_scripted_model::{Pace, Reply, Script};
+use planck_tests::{
+    caller::{list_of, session_at},
+    eventually::within,
+    world::Backend,
+};
+use serde_json::{Value, json};
 
-use super::field::{Field, PLACES, lead_at};
+use super::field::{Field, PLACES, Team, lead_at};
 use crate::teams::scene::by;
 
 const WORKERS: usize = 300;
@@ -49,4 +60,85 @@ async fn three_hundred_workers_are_spawned_over_three_nodes() -> Result<()> {
     .await?;
     println!("all responded after {:?}", since.elapsed());
     team.end().await
+}
+
+fn spawning(count: usize) -> Reply {
+    let number = |n| format!("number {n}");
+    let worker = |n| json!({ "type": "worker", "system_prompt": "You are worker.", "description": number(n), "tools": [], "task": "be there" });
+    (0..count).fold(Reply::new(), |reply, n| reply.and_call("spawn_agent", worker(n)))
+}
+
+/// Namesakes that are spawned at the same time on several nodes, more of them than the session may have.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crowd_of_namesakes_has_its_limit_and_each_a_name_and_a_task() -> Result<()> {
+    const MOST: usize = 25;
+    let script = Script::new()
+        .rounds(by("lead"), [spawning(MOST + 15), Reply::text("made")])
+        .rule(by("worker"), Reply::text("here"))
+        .always(Reply::text("thanks"));
+    let field = Field::start(Backend::Postgres, script).await?;
+    let body = json!({
+        "dir": field.world.dir(), "members": [lead_at("a", &[])], "prompt": "go", "limits": { "max_agents": MOST },
+    });
+    let team = field.started(body).await?;
+    assert_eq!(team.scene.answer().await?, "made");
+    let results = team.scene.results("lead", "spawn_agent").await?;
+    let refused: Vec<_> = results.iter().filter(|end| end.error).map(|end| end.result.as_str()).collect();
+    assert_eq!(refused, [format!("the session has had its {MOST} agents (max_agents)").as_str(); 16]);
+    let info = team.scene.world.caller.session(&team.scene.started.session_id).await?;
+    let names: BTreeSet<_> = info.agents.iter().map(|agent| agent.name.clone()).collect();
+    let numbered = (2..MOST).map(|number| format!("worker-{number}"));
+    assert_eq!(names, numbered.chain(["lead".into(), "worker".into()]).collect());
+    let worked = within(Duration::from_secs(120), "each has done its task", async || {
+        let log = team.scene.log().await.ok()?;
+        let ended = log.iter().filter(|event| event.kind == "turn_end" && event.data.get().contains(r#""message":"here""#));
+        (ended.count() == MOST - 1).then_some(log)
+    })
+    .await?;
+    let tasks = worked.iter().filter(|event| event.kind == "turn_start" && event.data.get().contains(r#""kind":"task""#));
+    assert_eq!(tasks.map(|event| event.agent_id.clone()).collect::<BTreeSet<_>>().len(), MOST - 1, "one each");
+    team.end().await
+}
+
+/// A team whose lead's reply spawns many that talk for ever; it comes back when some of them do and most are yet to be born.
+async fn half_made(more: Value) -> Result<Team> {
+    let script = Script::new()
+        .rounds(by("lead"), [spawning(WORKERS), Reply::text("made")])
+        .always(Reply::text("word ".repeat(100_000)).pace(Pace::per_second(1.0)));
+    let field = Field::start(Backend::Postgres, script).await?;
+    let mut body = json!({ "dir": field.world.dir(), "members": [lead_at("a", &[])], "prompt": "go" });
+    body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let team = field.started(body).await?;
+    within(Duration::from_secs(60), "some are at work", async || (team.scene.world.model.streams() > 10).then_some(())).await?;
+    Ok(team)
+}
+
+/// Nothing of the team runs on any node, and nobody holds any of its agents.
+async fn is_gone(team: &Team) -> Result<()> {
+    within(Duration::from_secs(120), "nobody is left", async || {
+        let world = &team.scene.world;
+        let info = world.caller.session(&team.scene.started.session_id).await.ok()?;
+        let nodes: Nodes = world.caller.ask(&list_of(Target::Nodes), &json!({})).await.ok()?;
+        let hosted: u32 = nodes.nodes.iter().filter(|node| node.state == NodeState::Alive).map(|node| node.agents).sum();
+        let is_closed = info.state == SessionState::Closed && info.agents.iter().all(|agent| agent.node_id.is_none());
+        (is_closed && hosted == 0 && world.model.streams() == 0).then_some(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crowd_that_is_closed_while_it_is_born_leaves_nobody() -> Result<()> {
+    let team = half_made(json!({})).await?;
+    let close = session_at(&team.scene.started.session_id, SessionVerb::Close);
+    let _: Value = team.scene.world.caller.ask(&close, &json!({})).await?;
+    is_gone(&team).await?;
+    team.end().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crowd_whose_lead_dies_while_it_is_born_leaves_nobody() -> Result<()> {
+    let mut team = half_made(json!({ "on_node_death": "stop" })).await?;
+    team.nodes.remove(0).kill().await?;
+    is_gone(&team).await?;
+    team.end_despite(&[""]).await
 }

@@ -1,4 +1,4 @@
-//! An agent that left memory is there again when something comes for it.
+//! An agent that rests, or left memory, is there again when something comes for it.
 
 use anyhow::Result;
 use planck_common::command::AgentState;
@@ -9,21 +9,23 @@ use planck_tests::{
 };
 use serde_json::json;
 
-async fn answers(backend: Backend) -> Result<()> {
+/// The agent is `gone` after each turn, as its node's log says, and answers all the same with its whole history.
+async fn answers(backend: Backend, park_after: &str, gone: &str) -> Result<()> {
     let script = Script::new()
         .rule(When::any().result_of("bash"), "I looked.")
         .rule(When::any().last("look"), Reply::call("bash", json!({ "command": "echo seen" })))
         .always("As I said.");
     let world = World::start(backend, script).await?;
-    let node = world.node_with(&[("PLANCK_NODE_PARK_AFTER", "200ms"), ("RUST_LOG", "planck_node=debug")]).await?;
+    let node = world.node_with(&[("PLANCK_NODE_PARK_AFTER", park_after), ("RUST_LOG", "planck_node=debug")]).await?;
     let recorder = world.record().await?;
     let mut start = world.solo();
     start["prompt"] = "look".into();
     let started = world.caller.start(&start).await?;
     recorder.answered(started.prompt_id.as_ref().unwrap()).await?;
-    let parked = || node.log().lines().filter(|line| line.contains("\"parked\"")).count();
+    let gone = format!("\"{gone}\"");
+    let times = || node.log().lines().filter(|line| line.contains(&gone)).count();
     for (round, text) in ["and then?", "and now?"].into_iter().enumerate() {
-        eventually("the agent is parked", async || (parked() > round).then_some(())).await?;
+        eventually("the agent is out of the way", async || (times() > round).then_some(())).await?;
         assert_eq!(world.caller.session(&started.session_id).await?.agents[0].state, AgentState::Idle);
         let prompted = world.caller.prompt(&started.session_id, text).await?;
         recorder.answered(&prompted.prompt_id).await?;
@@ -42,10 +44,15 @@ async fn answers(backend: Backend) -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_prompt_is_answered_with_the_whole_history_on_sqlite() -> Result<()> {
-    answers(Backend::Sqlite).await
+    answers(Backend::Sqlite, "200ms", "parked").await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_prompt_is_answered_with_the_whole_history_on_postgres() -> Result<()> {
-    answers(Backend::Postgres).await
+    answers(Backend::Postgres, "200ms", "parked").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_rests_is_woken_with_its_whole_history_on_sqlite() -> Result<()> {
+    answers(Backend::Sqlite, "1h", "resting").await
 }

@@ -1,0 +1,72 @@
+//! Of nodes and of what they offer: teams, models, sidecars.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::{NodeState, Prices};
+use crate::{NodeId, Timestamp, spec::Role};
+
+bodies! {
+    Nodes {
+        nodes: Vec<NodeInfo>,
+    }
+    NodeInfo {
+        id: NodeId,
+        name: String,
+        state: NodeState,
+        version: String,
+        labels: Map<String, Value>,
+        capacity: u32,
+        agents: u32,
+        /// Agents with an open turn.
+        running: u32,
+        workspaces: Vec<String>,
+        providers: Vec<String>,
+        started_at: Timestamp,
+        silent_ms: u64,
+    }
+    Drain {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        timeout_ms: Option<u64>,
+    }
+    Draining {
+        state: NodeState,
+        agents: u32,
+    }
+    Teams {
+        teams: Vec<TeamRow>,
+    }
+    TeamRow {
+        name: String,
+        description: String,
+        members: Vec<TeamMember>,
+    }
+    TeamMember {
+        name: String,
+        r#type: String,
+        description: String,
+        role: Role,
+    }
+    Models {
+        models: Vec<ModelRow>,
+    }
+    ModelRow {
+        /// `provider:model`.
+        id: String,
+        provider: String,
+        model: String,
+        context_window: u64,
+        max_output: u64,
+        prices: Option<Prices>,
+    }
+    Sidecars {
+        sidecars: Vec<SidecarRow>,
+    }
+    SidecarRow {
+        name: String,
+        version: String,
+        instances: u32,
+        tools: Vec<String>,
+        compactors: Vec<String>,
+    }
+}

@@ -1,0 +1,144 @@
+//! Of sessions: what starts, lists, reads, changes and ends them.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, value::RawValue};
+
+use super::{AgentState, SessionState};
+use crate::{
+    AgentId, InputId, NodeId, Seq, SessionId, SessionName, TeamId, Timestamp,
+    spec::{Member, OnNodeDeath, Role, SessionLimits},
+    usage::Usage,
+};
+
+bodies! {
+    Start {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        session_id: Option<SessionId>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        name: Option<SessionName>,
+        /// A template's name.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        team: Option<String>,
+        /// A TEAM.json array.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        members: Option<Vec<Member>>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        workspace: Option<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        dir: Option<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        prompt: Option<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        prompt_id: Option<InputId>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        limits: Option<SessionLimits>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        on_node_death: Option<OnNodeDeath>,
+        #[serde(default, skip_serializing_if = "Map::is_empty")]
+        metadata: Map<String, Value>,
+    }
+    Started {
+        session_id: SessionId,
+        name: SessionName,
+        team_id: TeamId,
+        orchestrator: AgentId,
+        node_id: NodeId,
+        state: SessionState,
+        seq: Seq,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        prompt_id: Option<InputId>,
+    }
+    ListSessions {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        state: Option<SessionState>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        limit: Option<u32>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        after: Option<String>,
+    }
+    Sessions {
+        sessions: Vec<SessionRow>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        next: Option<String>,
+    }
+    SessionRow {
+        id: SessionId,
+        name: SessionName,
+        state: SessionState,
+        owner: Option<NodeId>,
+        agents: u32,
+        workspace: String,
+        created_at: Timestamp,
+        updated_at: Timestamp,
+    }
+    ReadEvents {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        from: Option<Seq>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        limit: Option<u32>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        agent: Option<String>,
+    }
+    Events {
+        #[cfg_attr(feature = "schema", schemars(with = "Vec<serde_json::Value>"))]
+        events: Vec<Box<RawValue>>,
+        next: Seq,
+        head: Seq,
+    }
+    ReadMessages {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        agent: Option<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        before: Option<Seq>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        limit: Option<u32>,
+    }
+    Messages {
+        #[cfg_attr(feature = "schema", schemars(with = "Vec<serde_json::Value>"))]
+        messages: Vec<Box<RawValue>>,
+        before: Option<Seq>,
+    }
+    SessionInfo {
+        id: SessionId,
+        name: SessionName,
+        state: SessionState,
+        workspace: String,
+        dir: String,
+        team_id: TeamId,
+        owner: Option<NodeId>,
+        head: Seq,
+        agents: Vec<AgentRow>,
+        usage: Usage,
+        limits: SessionLimits,
+        metadata: Map<String, Value>,
+    }
+    AgentRow {
+        id: AgentId,
+        name: String,
+        r#type: String,
+        role: Role,
+        node_id: Option<NodeId>,
+        state: AgentState,
+        epoch: i64,
+    }
+    Aborted {
+        aborted: Vec<AgentId>,
+    }
+    Rewind {
+        to: Seq,
+    }
+    HeadAt {
+        head: Seq,
+    }
+    SessionStateNow {
+        state: SessionState,
+    }
+    Removed {
+        removed: RemovedCounts,
+    }
+    RemovedCounts {
+        agents: u64,
+        events: u64,
+        inputs: u64,
+    }
+}
