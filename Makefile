@@ -2,6 +2,8 @@
 
 CARGO ?= cargo
 
+BENCH_CALL = repeat '{"text":"a","times":3}'
+
 .PHONY: demo test lint bench chaos tools
 
 demo: tools
@@ -19,6 +21,10 @@ lint:
 bench: tools
 	PATH="$(CURDIR)/.tools/bin:$$PATH" $(CARGO) run --locked --release --bin planck -- bench --bare --with-nats
 	$(CARGO) bench --locked -p planck-node
+	$(CARGO) build --locked --release -p planck-node -p planck-sidecar --bin planck --example text-rust
+	PATH="$(CURDIR)/.tools/bin:$$PATH" target/release/planck bench sidecar text-rust $(BENCH_CALL) --instances 3 -- target/release/examples/text-rust
+	PATH="$(CURDIR)/.tools/bin:$$PATH" PYTHONPATH=.tools/python:sidecar-sdk/python target/release/planck \
+		bench sidecar text-python $(BENCH_CALL) --instances 3 -- python3 examples/sidecars/python/text.py
 
 # The servers that tests and the demo start, where the machine has none.
 tools:
