@@ -49,6 +49,15 @@ impl Stage {
         }
     }
 
+    /// Whether other tools may concern who is here; of who rests only one whose tools come and go.
+    pub(super) fn may_change(&self) -> bool {
+        match self {
+            Self::Live(_) => true,
+            Self::Resting { actor, .. } => actor.had().is_some(),
+            Self::Parked => false,
+        }
+    }
+
     /// Who rested here; the place is but a place then.
     pub(super) fn take_rested(&mut self) -> Option<Box<Actor>> {
         match std::mem::replace(self, Self::Parked) {
