@@ -189,7 +189,8 @@ impl Node {
         let status: ExitStatus = ended.with_context(|| format!("the node does not leave; its log:\n{}", self.log()))??;
         let complaints = self.complaints(excused);
         if !status.success() || !complaints.is_empty() {
-            bail!("the node left with {status} and complained:\n{}", complaints.join("\n"));
+            let said = if status.success() { complaints } else { self.complaints(&[]) };
+            bail!("the node left with {status} and complained:\n{}", said.join("\n"));
         }
         Ok(())
     }
