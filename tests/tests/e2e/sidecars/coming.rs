@@ -77,7 +77,7 @@ async fn tools_of_who_went_without_a_word_leave() -> Result<()> {
         listed.sidecars.is_empty().then_some(())
     })
     .await?;
-    // An agent that was parked meanwhile finds the change when it is woken.
+    // An agent that rests finds the change when something comes for it.
     scene.tell("talker", AgentVerb::Info, json!({})).await?;
     let left = within(MISSED, "its tool leaves the agent", async || {
         let log = scene.log_of("talker").await.ok()?;
