@@ -202,9 +202,11 @@ impl Node {
     }
 }
 
+/// That a statement took long says something about the machine only.
 fn is_complaint(line: &str) -> bool {
     let Ok(entry) = serde_json::from_str::<Value>(line) else { return !line.trim().is_empty() };
-    matches!(entry.get("level").and_then(Value::as_str), Some("WARN" | "ERROR"))
+    let is_slow = entry.get("message").and_then(Value::as_str).is_some_and(|said| said.starts_with("slow statement"));
+    !is_slow && matches!(entry.get("level").and_then(Value::as_str), Some("WARN" | "ERROR"))
 }
 
 fn in_service(log: &Path) -> Option<NodeId> {

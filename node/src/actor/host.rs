@@ -215,11 +215,12 @@ impl Host {
         self.ask(agent, Mail::Info).await
     }
 
-    /// Other tools are there than before: who is at work takes or gives them up. Whoever has no task does so when it is woken.
+    /// Other tools are there than before: who is in memory takes or gives them up. Who is parked does so when it is woken.
     pub async fn tools_changed(&self) {
-        let awake: Vec<Live> = self.slots().values().filter_map(|slot| slot.stage.live().cloned()).collect();
-        for live in awake {
-            let _it_left = live.mail.send(Box::new(Mail::ToolsMayDiffer)).await;
+        let concerned = |(agent, slot): (&AgentId, &Slot)| slot.stage.may_have_other_tools().then(|| agent.clone());
+        let agents: Vec<AgentId> = self.slots().iter().filter_map(concerned).collect();
+        for agent in agents {
+            let _it_left = self.send(&agent, Mail::ToolsMayDiffer).await;
         }
     }
 

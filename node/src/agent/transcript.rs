@@ -64,6 +64,9 @@ impl Transcript {
 
     /// Keeps the lines as one run of bytes, less than half of what they take otherwise, until [`Self::unpack`].
     pub(super) fn pack(&mut self) {
+        if self.packed.is_some() {
+            return;
+        }
         let lines: Vec<Packed<'_>> = self.lines.iter().map(|line| (line.id, line.tokens, Cow::Borrowed(&*line.body))).collect();
         match serde_json::to_vec(&lines) {
             Ok(bytes) => {

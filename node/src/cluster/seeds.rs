@@ -26,6 +26,7 @@ fn seeds_that_once_went_wrong_hold() {
         (4_495, "NATS came and went, and the gaps between a judge's echoes were each just allowed"),
         (4_012, "the registry lost its tail and gave a revision out again"),
         (643, "a verdict that a client held back was written when its convict was at work again"),
+        (11_991, "a node that came back wrote its record over its verdict, which had the same revision in a new registry"),
         (3_374, "the same, of a convict that had heard itself all the while"),
     ];
     for (seed, what) in once {

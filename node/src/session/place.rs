@@ -87,6 +87,11 @@ impl Node {
         for _ in 0..TRIES {
             let chosen = match choose(&candidates, wanted) {
                 Ok(chosen) => chosen,
+                // What was just refused may have been for room that was there by older figures.
+                Err(NoPlace::Full) => {
+                    refused = Some(NoPlace::Full.into());
+                    break;
+                }
                 Err(why) => {
                     refused.get_or_insert_with(|| why.into());
                     break;

@@ -49,6 +49,15 @@ impl Stage {
         }
     }
 
+    /// Whether what is in memory of it changes with the tools that are there.
+    pub(super) fn may_have_other_tools(&self) -> bool {
+        match self {
+            Self::Live(_) => true,
+            Self::Resting { actor, .. } => actor.had().is_some(),
+            Self::Parked => false,
+        }
+    }
+
     /// Who rested here; the place is but a place then.
     pub(super) fn take_rested(&mut self) -> Option<Box<Actor>> {
         match std::mem::replace(self, Self::Parked) {

@@ -324,6 +324,7 @@ fn check_restore(world: &mut World) {
 fn check_rest(world: &mut World) {
     let before = format!("{:?}", world.agent);
     world.agent.rest();
+    world.agent.rest();
     assert!(!world.agent.is_idle() || world.agent.view().is_empty(), "it holds its history twice");
     world.agent.wake().unwrap();
     assert_eq!(format!("{:?}", world.agent), before);

@@ -25,6 +25,7 @@ enum Phase {
         until: Moment,
     },
     Reading {
+        since: Moment,
         until: Moment,
         /// The revision that was held before.
         before: Option<Revision>,
@@ -47,6 +48,8 @@ pub struct OwnRecord {
     phase: Phase,
     /// When the record that stands there was written.
     written: Option<Moment>,
+    /// When it was last asked for and found to be there.
+    read: Option<Moment>,
 }
 
 /// How far a node trusts itself.
@@ -73,7 +76,7 @@ pub enum Found {
 
 impl OwnRecord {
     pub fn new(nonce: Nonce) -> Self {
-        Self { nonce, wanted: NodeStanding::Alive, phase: Phase::Absent, written: None }
+        Self { nonce, wanted: NodeStanding::Alive, phase: Phase::Absent, written: None, read: None }
     }
 
     pub fn held(&self) -> Option<Revision> {
@@ -105,15 +108,21 @@ impl OwnRecord {
         self.written.is_some_and(|written| written >= moment)
     }
 
+    fn is_read_since(&self, trust: Trust) -> bool {
+        matches!((trust, self.read), (Trust::Since(doubt), Some(read)) if read >= doubt)
+    }
+
     /// What is to be done about it now. One from before a doubt is written again when that is over: what a judge decided
     /// then, on the condition that it stands where it stood, cannot be written after this node is back.
     pub fn drive(&mut self, now: Moment, me: &NodeId, trust: Trust) -> Option<Effect> {
         let is_old = matches!(trust, Trust::Since(doubt) if !self.is_written_since(doubt));
         match self.phase {
             Phase::Absent => (trust != Trust::None).then(|| self.write(now, None)),
+            // A registry that forgot everything gives revisions out again: the same one can be of a verdict.
+            Phase::Held { revision, .. } if is_old && !self.is_read_since(trust) => Some(self.read(now, me, Some(revision))),
             Phase::Held { revision, standing } if standing != self.wanted || is_old => Some(self.write(now, Some(revision))),
             Phase::Writing { until, .. } if now >= until => Some(self.read(now, me, None)),
-            Phase::Reading { until, before } if now >= until => Some(self.read(now, me, before)),
+            Phase::Reading { until, before, .. } if now >= until => Some(self.read(now, me, before)),
             Phase::CheckingLeases { since, until } if now >= until => Some(self.check_leases(now, since)),
             Phase::Held { .. } | Phase::Writing { .. } | Phase::Reading { .. } | Phase::CheckingLeases { .. } => None,
         }
@@ -122,7 +131,7 @@ impl OwnRecord {
     /// A write on its condition was refused or has an unknown outcome: what stands there decides.
     pub fn question(&mut self, now: Moment) {
         if matches!(self.phase, Phase::Held { .. } | Phase::Writing { .. }) {
-            self.phase = Phase::Reading { until: now, before: self.held() };
+            self.phase = Phase::Reading { since: now, until: now, before: self.held() };
         }
     }
 
@@ -138,6 +147,9 @@ impl OwnRecord {
             Some(seen) if seen.standing.is_final() => Found::Lost(seen.standing),
             Some(seen) if seen.nonce != self.nonce => Found::Lost(NodeStanding::Dead),
             Some(seen) => {
+                if let Phase::Reading { since, .. } = self.phase {
+                    self.read = Some(since);
+                }
                 let moved = !matches!(self.phase, Phase::Reading { before, .. } if before == Some(seen.revision));
                 self.phase = Phase::Held { revision: seen.revision, standing: seen.standing };
                 if moved { Found::Moved } else { Found::Unmoved }
@@ -161,7 +173,7 @@ impl OwnRecord {
     }
 
     fn read(&mut self, now: Moment, me: &NodeId, before: Option<Revision>) -> Effect {
-        self.phase = Phase::Reading { until: now + PATIENCE, before };
+        self.phase = Phase::Reading { since: now, until: now + PATIENCE, before };
         Effect::Read { node: me.clone() }
     }
 

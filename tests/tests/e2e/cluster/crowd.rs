@@ -97,7 +97,14 @@ async fn a_crowd_of_namesakes_has_its_limit_and_each_a_name_and_a_task() -> Resu
     .await?;
     let tasks = worked.iter().filter(|event| event.kind == "turn_start" && event.data.get().contains(r#""kind":"task""#));
     assert_eq!(tasks.map(|event| event.agent_id.clone()).collect::<BTreeSet<_>>().len(), MOST - 1, "one each");
+    close(&team).await?;
     team.end().await
+}
+
+async fn close(team: &Team) -> Result<()> {
+    let close = session_at(&team.scene.started.session_id, SessionVerb::Close);
+    let _: Value = team.scene.world.caller.ask(&close, &json!({})).await?;
+    Ok(())
 }
 
 /// A team whose lead's reply spawns many that talk for ever; it comes back when some of them do and most are yet to be born.
@@ -129,8 +136,7 @@ async fn is_gone(team: &Team) -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crowd_that_is_closed_while_it_is_born_leaves_nobody() -> Result<()> {
     let team = half_made(json!({})).await?;
-    let close = session_at(&team.scene.started.session_id, SessionVerb::Close);
-    let _: Value = team.scene.world.caller.ask(&close, &json!({})).await?;
+    close(&team).await?;
     is_gone(&team).await?;
     team.end().await
 }

@@ -25,8 +25,11 @@ async fn answers(backend: Backend, park_after: &str, gone: &str) -> Result<()> {
     let gone = format!("\"{gone}\"");
     let times = || node.log().lines().filter(|line| line.contains(&gone)).count();
     for (round, text) in ["and then?", "and now?"].into_iter().enumerate() {
-        eventually("the agent is out of the way", async || (times() > round).then_some(())).await?;
+        eventually("the agent is out of the way", async || (times() > 2 * round).then_some(())).await?;
         assert_eq!(world.caller.session(&started.session_id).await?.agents[0].state, AgentState::Idle);
+        assert_eq!(world.caller.agent(&started.orchestrator).await?.turn, u32::try_from(round)? + 1);
+        // That woke it, and gave it nothing to do.
+        eventually("it is out of the way again", async || (times() > 2 * round + 1).then_some(())).await?;
         let prompted = world.caller.prompt(&started.session_id, text).await?;
         recorder.answered(&prompted.prompt_id).await?;
     }
