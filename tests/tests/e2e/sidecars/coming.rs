@@ -4,11 +4,13 @@ use anyhow::{Context as _, Result};
 use std::time::Duration;
 
 use planck_common::{
-    command::AgentVerb,
+    command::{AgentVerb, Sidecars},
     event::{Event, ToolsChanged},
+    subject::Target,
 };
 use planck_scripted_model::{Reply, Script};
 use planck_tests::{
+    caller::list_of,
     desk::run,
     eventually::{eventually, within},
     example::Example,
@@ -64,7 +66,19 @@ async fn tools_of_who_went_without_a_word_leave() -> Result<()> {
     let mut sidecar = Example::rust()?.start(&world.nats.url())?;
     let scene = Scene::start_on(world, &[member("talker", &["read", "repeat"])], "hi").await?;
     scene.answer().await?;
+    eventually("the agent has its tool", async || {
+        let info = scene.tell("talker", AgentVerb::Info, json!({})).await.ok()?;
+        (info["tools"] == json!(["read", "repeat"])).then_some(())
+    })
+    .await?;
     sidecar.kill().await?;
+    within(MISSED, "the sidecar is given up", async || {
+        let listed: Sidecars = scene.world.caller.ask(&list_of(Target::Sidecars), &json!({})).await.ok()?;
+        listed.sidecars.is_empty().then_some(())
+    })
+    .await?;
+    // An agent that rests finds the change when something comes for it.
+    scene.tell("talker", AgentVerb::Info, json!({})).await?;
     let left = within(MISSED, "its tool leaves the agent", async || {
         let log = scene.log_of("talker").await.ok()?;
         log.into_iter().find_map(|event| match event {
@@ -73,7 +87,6 @@ async fn tools_of_who_went_without_a_word_leave() -> Result<()> {
         })
     });
     assert_eq!(left.await?.tools, ["read"]);
-    found(&scene.world, "text-rust", 0).await?;
     scene.end().await
 }
 
