@@ -64,6 +64,11 @@ pub trait Bus: Send + Sync {
     /// Whether the link is up now.
     fn is_connected(&self) -> bool;
 
+    /// The bytes that a reply may have: in one process as many as there are.
+    fn room(&self) -> usize {
+        usize::MAX
+    }
+
     /// Writes out what was published before.
     async fn flush(&self, timeout: Duration) -> Result<(), BusError>;
 }

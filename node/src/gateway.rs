@@ -2,6 +2,7 @@
 
 mod agents;
 mod nodes;
+mod page;
 mod sessions;
 
 use std::sync::Arc;

@@ -11,5 +11,6 @@ pub mod node;
 pub mod postgres;
 pub mod proxy;
 pub mod recorder;
+pub mod registry;
 pub mod watch;
 pub mod world;

@@ -263,7 +263,13 @@ impl Actor {
                 self.work.wind_up().await;
                 Ended::Gone(Farewell::to_nobody())
             }
-            Err(lost @ (Lost::StaleEpoch | Lost::Unsaved(_) | Lost::Unreadable(_))) => {
+            // As it should be: it was taken over, rewound or ended from elsewhere.
+            Err(Lost::StaleEpoch) => {
+                let Identity { agent, epoch, .. } = &self.identity;
+                tracing::info!(%agent, epoch, "the agent is another node's by now");
+                Ended::Gone(Farewell::to_nobody())
+            }
+            Err(lost @ (Lost::Unsaved(_) | Lost::Unreadable(_))) => {
                 let Identity { agent, epoch, .. } = &self.identity;
                 tracing::warn!(%agent, epoch, %lost, "the agent is lost to this node");
                 Ended::Gone(Farewell::to_nobody())

@@ -106,6 +106,10 @@ impl Bus for NatsBus {
         self.link.is_up()
     }
 
+    fn room(&self) -> usize {
+        serve::room(&self.link)
+    }
+
     async fn flush(&self, timeout: Duration) -> Result<(), BusError> {
         self.publisher.flush(timeout).await
     }

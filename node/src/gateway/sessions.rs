@@ -7,7 +7,7 @@ use planck_common::command::{
     SessionVerb, SessionsVerb,
 };
 
-use super::{Came, Reply, ok, read};
+use super::{Came, Reply, ok, page, read};
 use crate::{
     node::Node,
     session::Hop,
@@ -66,7 +66,8 @@ async fn prompt(node: &Arc<Node>, session: &SessionRecord, prompt: Prompt) -> Re
 async fn events(node: &Arc<Node>, session: &SessionRecord, request: ReadEvents) -> Reply {
     let agent = of(node, session, request.agent.as_deref()).await?;
     let (from, limit) = (request.from.unwrap_or(1).max(1), request.limit.unwrap_or(500).clamp(1, 500));
-    ok(node.store().events(&session.id, from, limit, agent.as_ref().map(|agent| &agent.id)).await?)
+    let page = node.store().events(&session.id, from, limit, agent.as_ref().map(|agent| &agent.id)).await?;
+    ok(page::fit(page, node.bus().room()))
 }
 
 async fn messages(node: &Arc<Node>, session: &SessionRecord, request: ReadMessages) -> Reply {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use planck_common::NodeId;
+use planck_common::{NodeId, registry::NodeStanding};
 use planck_scripted_model::Script;
 
 use super::{Plan, Servers, timeline::Timeline};
@@ -15,6 +15,7 @@ use crate::{
     node::Node,
     postgres::Database,
     proxy::Proxy,
+    registry::record,
     world::{Backend, World},
 };
 
@@ -93,9 +94,19 @@ impl Stage {
 
     /// Ends all of it. Nodes that were disturbed may have warned, and who was given up has ended or will.
     pub async fn strike(self) -> Result<()> {
-        let convicts = self.timeline.deaths();
-        for Member { node, .. } in self.nodes.into_iter().filter(|member| !convicts.contains(member.id())) {
-            node.leave_despite(&[""]).await?;
+        let Self { world, timeline, nodes, .. } = self;
+        for Member { node, .. } in nodes {
+            let id = node.id().clone();
+            if timeline.deaths().contains(&id) {
+                continue;
+            }
+            if let Err(error) = node.leave_despite(&[""]).await {
+                // A machine that is slow enough makes a hiccup a death, and what was said of it may not have been heard.
+                let record = record(&world.caller, &id).await?;
+                if record.is_none_or(|record| record.state != NodeStanding::Dead) {
+                    return Err(error);
+                }
+            }
         }
         Ok(())
     }

@@ -148,7 +148,7 @@ impl Worker {
         let body = message.payload.clone();
         let span = span(&subject, &message);
         answering.take(&subject, body, span, move |reply| async move {
-            let reply = reply.within(worker.link.client.max_payload().saturating_sub(HEADER_ROOM));
+            let reply = reply.within(room(&worker.link));
             worker.service.count(endpoint, began.elapsed(), reply.refusal.as_ref());
             let Reply { body, refusal } = reply;
             worker.link.reply(&message, refusal.map(|refusal| error_headers(&refusal)).unwrap_or_default(), body).await;
@@ -161,6 +161,11 @@ impl Worker {
         let worker = self.clone();
         answering.spawn(async move { worker.link.reply(&message, HeaderMap::new(), body.into()).await });
     }
+}
+
+/// The bytes that a reply may have.
+pub fn room(link: &NatsLink) -> usize {
+    link.client.max_payload().saturating_sub(HEADER_ROOM)
 }
 
 fn closed(error: async_nats::SubscribeError) -> BusError {

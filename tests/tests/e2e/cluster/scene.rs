@@ -2,22 +2,23 @@
 
 use std::sync::{Arc, Mutex};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use futures_util::StreamExt;
 use planck_common::{
     NodeId,
     command::{NodeInfo, NodeState, Nodes},
     decision::{Decision, DecisionKind},
-    registry::{Key, NodeRecord, NodeStanding},
+    registry::{NodeRecord, NodeStanding},
     subject::Target,
 };
+pub use planck_tests::registry::{record, value};
 use planck_tests::{
     caller::{Caller, list_of},
     eventually::eventually,
     node::Node,
     world::World,
 };
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::task::JoinHandle;
 
 /// Every decision from when it was made on.
@@ -98,19 +99,6 @@ pub async fn until_all_see(world: &World, nodes: &[&Node]) -> Result<()> {
         Some(())
     })
     .await
-}
-
-/// What the registry has under a key.
-pub async fn value(caller: &Caller, key: &Key) -> Result<Option<Value>> {
-    let registry = async_nats::jetstream::new(caller.nats.clone()).get_key_value("planck_registry").await?;
-    let value = registry.get(key.to_string()).await?;
-    value.map(|value| serde_json::from_slice(&value).context("a record")).transpose()
-}
-
-/// A node's record in the registry.
-pub async fn record(caller: &Caller, node: &NodeId) -> Result<Option<NodeRecord>> {
-    let value = value(caller, &Key::Node(node.clone())).await?;
-    value.map(|value| serde_json::from_value(value).context("a record")).transpose()
 }
 
 pub async fn until_recorded(caller: &Caller, node: &NodeId, standing: NodeStanding) -> Result<NodeRecord> {

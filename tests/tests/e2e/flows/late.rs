@@ -11,6 +11,9 @@ use planck_common::{
 use planck_scripted_model::{Pace, Reply, Script};
 use planck_tests::{
     attached::Attached,
+    eventually::eventually,
+    nats::NatsServer,
+    recorder::ends,
     world::{Backend, World},
 };
 use serde_json::Value;
@@ -96,6 +99,31 @@ async fn attach_in_the_middle_tells_everything() -> Result<()> {
     let told = attached.caught_up(log.last().and_then(|event| event.seq).unwrap()).await?;
     let value = |events: &[Envelope]| -> Vec<Value> { events.iter().map(|event| serde_json::to_value(event).unwrap()).collect() };
     assert_eq!(value(&told), value(&log));
+    attached.leave().await?;
+    node.leave().await
+}
+
+/// A reader gets past a row that no reply has room for.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_over_the_servers_limit_is_told_cut() -> Result<()> {
+    let script = Script::new().always(Reply::text("word ".repeat(60_000)));
+    let nats = NatsServer::start_with("max_payload: 200000")?;
+    let world = World::start_on(nats, Backend::Sqlite, script).await?;
+    let node = world.node().await?;
+    let mut start = world.solo();
+    start["prompt"] = "tell me".into();
+    let started = world.caller.start(&start).await?;
+    let attached = Attached::start(&world, &started.name)?;
+    let prompt = started.prompt_id.as_ref().unwrap();
+    let log = eventually("the whole log is read", async || {
+        let log = world.caller.log(&started.session_id, 1).await.ok()?;
+        log.iter().any(|event| ends(event, prompt)).then_some(log)
+    });
+    let log = log.await?;
+    assert_dense(&log);
+    let cut: Vec<&str> = log.iter().filter(|event| event.truncated).map(|event| event.kind.as_str()).collect();
+    assert_eq!(cut, ["message", "turn_end"]);
+    assert_dense(&attached.caught_up(log.last().and_then(|event| event.seq).unwrap()).await?);
     attached.leave().await?;
     node.leave().await
 }
