@@ -42,8 +42,17 @@ impl Watch {
 
     /// Waits until all of these are among what it says, and gives everything.
     pub async fn says(&self, words: &[&str]) -> Result<String> {
+        self.until(words, |text| text).await
+    }
+
+    /// [`Self::says`] in lines that are written to their end, and gives those.
+    pub async fn says_in_lines(&self, words: &[&str]) -> Result<String> {
+        self.until(words, |text| text.rsplit_once('\n').map(|(lines, _)| lines.to_owned()).unwrap_or_default()).await
+    }
+
+    async fn until(&self, words: &[&str], part: impl Fn(String) -> String) -> Result<String> {
         let said = eventually("the command says it", async || {
-            let text = self.text();
+            let text = part(self.text());
             words.iter().all(|word| text.contains(word)).then_some(text)
         });
         said.await.with_context(|| format!("{words:?} in:\n{}", self.text()))

@@ -188,12 +188,12 @@ async fn what_is_published_is_watched() -> Result<()> {
     .await?;
     world.caller.prompt(&started.session_id, "look").await?;
 
-    let readable = all.says(&[" turn_start #", " tool_start #", " turn_end #", "There it is."]).await?;
+    let readable = all.says_in_lines(&[" turn_start #", " tool_start #", " turn_end #", "There it is."]).await?;
     assert!(
         readable.lines().all(|line| line.contains(started.orchestrator.as_str()) || line.starts_with("session.")),
         "{readable}"
     );
-    let raw = agent.says(&["\"turn_end\""]).await?;
+    let raw = agent.says_in_lines(&["\"turn_end\""]).await?;
     let raw = raw.lines().map(serde_json::from_str).collect::<Result<Vec<Envelope>, _>>()?;
     assert!(raw.iter().all(|event| event.agent_id == started.orchestrator), "{raw:?}");
     let end = raw.iter().find(|event| event.kind == "turn_end").context("an end")?;
