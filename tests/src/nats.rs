@@ -6,8 +6,13 @@ use std::{
     env, fs,
     io::{BufRead, BufReader, Read, Write as _},
     net::{SocketAddr, TcpListener, TcpStream},
+    ops::Range,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::{
+        LazyLock,
+        atomic::{AtomicU16, Ordering},
+    },
     thread::sleep,
     time::{Duration, Instant},
 };
@@ -23,6 +28,9 @@ pub use cluster::NatsCluster;
 
 /// How long the server may take to start or stop.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Below those that connections going out have, which could take the port of a server that is away.
+const PORTS: Range<u16> = 10_000..32_000;
 
 /// Runs the server as a child and kills it when its own standard input ends, which it does however the test process dies.
 const GUARD: &str = r#""$@" >"$LOG" 2>&1 </dev/null & echo $!; cat >/dev/null; kill -9 $! 2>/dev/null; wait"#;
@@ -239,9 +247,12 @@ fn greets(address: SocketAddr) -> bool {
     greeted
 }
 
-/// A port nobody listens on now.
+/// A port nobody listens on now, and that no other call gave.
 pub fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+    static NEXT: LazyLock<AtomicU16> = LazyLock::new(|| AtomicU16::new(fastrand::u16(..)));
+    let ports = || PORTS.start + NEXT.fetch_add(1, Ordering::Relaxed) % (PORTS.end - PORTS.start);
+    let free = std::iter::repeat_with(ports).take(PORTS.len()).find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());
+    free.context("no port is free")
 }
 
 /// `NATS_SERVER`, else `nats-server` on the PATH, else the one that `make tools` puts under `.tools/bin`.
