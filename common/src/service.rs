@@ -7,6 +7,11 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{Timestamp, event::json};
 
+/// How many more messages a service wants that leaves a subject: a server takes so large a count for none and takes the
+/// subscription off at once, and the client still hears what is on its way. The library's own `drain` stops listening before that
+/// has come (async-nats 0.51), and a request is lost.
+pub const NO_MORE: u64 = 10_000_000_000;
+
 pub type Metadata = BTreeMap<String, String>;
 
 /// Which service it is, and which instance of it.

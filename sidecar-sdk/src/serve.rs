@@ -13,7 +13,7 @@ use futures_util::{FutureExt as _, StreamExt as _};
 use planck_common::{
     PROTOCOL_VERSION, SidecarId, Timestamp,
     event::json,
-    service::{Endpoint, Identity, Service},
+    service::{Endpoint, Identity, NO_MORE, Service},
     sidecar::{Cancel, CompactReply, CompactSaid, Presence, PresenceKind, ToolReply, ToolSaid, metadata},
     subject::{self, Prefix, Topic},
 };
@@ -29,10 +29,6 @@ use crate::{Connection, Error, Sidecar, compactor, context::REPORTS, desk::Desk}
 
 /// How long the server may take to confirm something.
 const CONFIRM: Duration = Duration::from_secs(5);
-
-/// A server takes so large a count of messages for none: it takes the subscription off at once, and the client still hears what is
-/// on its way. The library's own `drain` stops listening before that has come (async-nats 0.51), and a call is lost.
-const AT_ONCE: u64 = 10_000_000_000;
 
 /// What is left to calls that were cancelled because the time to drain was over.
 const LAST: Duration = Duration::from_secs(2);
@@ -228,7 +224,7 @@ impl Serving {
         while let Some(Some(message)) = stopping.run_until_cancelled(requests.next()).await {
             take(message);
         }
-        let _already_gone = requests.unsubscribe_after(AT_ONCE).await;
+        let _already_gone = requests.unsubscribe_after(NO_MORE).await;
         self.confirm().await;
         while let Some(Some(message)) = requests.next().now_or_never() {
             take(message);

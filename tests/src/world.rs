@@ -7,6 +7,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail};
+use async_nats::jetstream::stream::ClusterInfo;
 use planck_scripted_model::{Script, Server};
 use serde_json::{Value, json};
 use sqlx::Executor as _;
@@ -33,7 +34,8 @@ pub enum Backend {
 }
 
 impl Backend {
-    async fn database(self) -> Result<Option<Database>> {
+    /// A database of its own on the server that tests share; none on SQLite.
+    pub async fn database(self) -> Result<Option<Database>> {
         match self {
             Self::Sqlite => Ok(None),
             Self::Postgres => Database::create().await.map(Some),
@@ -120,21 +122,22 @@ impl World {
 
     /// The name of the server that leads the registry, once there is one.
     pub async fn registry_leader(&self) -> Result<String> {
-        let jetstream = async_nats::jetstream::new(self.caller.nats.clone());
-        within(ELECTED, "the registry has a leader", async || {
-            jetstream.get_stream("KV_planck_registry").await.ok()?.cached_info().cluster.clone()?.leader
-        })
-        .await
+        within(ELECTED, "the registry has a leader", async || self.registry().await?.leader).await
     }
 
     /// Waits until every server has the whole registry.
     pub async fn registry_is_whole(&self) -> Result<()> {
-        let jetstream = async_nats::jetstream::new(self.caller.nats.clone());
         within(ELECTED, "all servers have the registry", async || {
-            let info = jetstream.get_stream("KV_planck_registry").await.ok()?.cached_info().cluster.clone()?;
+            let info = self.registry().await?;
             (info.leader.is_some() && info.replicas.iter().all(|replica| replica.current)).then_some(())
         })
         .await
+    }
+
+    /// How the registry is spread over the servers.
+    async fn registry(&self) -> Option<ClusterInfo> {
+        let jetstream = async_nats::jetstream::new(self.caller.nats.clone());
+        jetstream.get_stream("KV_planck_registry").await.ok()?.cached_info().cluster.clone()
     }
 
     /// One of the NATS servers.

@@ -157,8 +157,8 @@ impl Host {
         self.0.may_miss.swap(false, Ordering::Relaxed)
     }
 
-    /// Whether it has no task: it is parked, or will be.
-    pub fn is_parked(&self, agent: &AgentId) -> bool {
+    /// Whether it has no task: it rests, or is parked.
+    pub fn is_at_rest(&self, agent: &AgentId) -> bool {
         self.slots().get(agent).is_some_and(|slot| slot.stage.live().is_none())
     }
 
@@ -224,9 +224,9 @@ impl Host {
         }
     }
 
-    /// Whether the agent could go on elsewhere from here. One that is parked can.
+    /// Whether the agent could go on elsewhere from here. One that is at rest can.
     pub async fn may_move(&self, agent: &AgentId) -> Result<bool, NotHere> {
-        if self.is_parked(agent) {
+        if self.is_at_rest(agent) {
             return Ok(true);
         }
         self.ask(agent, Mail::MayMove).await

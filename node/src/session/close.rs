@@ -190,7 +190,7 @@ impl Node {
     }
 
     async fn abort_if_busy(&self, agent: &AgentId) -> Option<AgentId> {
-        if self.host().is_parked(agent) || self.host().info(agent).await.ok()?.state == AgentState::Idle {
+        if self.host().is_at_rest(agent) || self.host().info(agent).await.ok()?.state == AgentState::Idle {
             return None;
         }
         let aborted = self.host().command(agent, Command::Abort { reason: None }).await;

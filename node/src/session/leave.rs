@@ -34,7 +34,7 @@ impl Node {
     }
 
     async fn is_quiet(&self, agent: &planck_common::AgentId) -> bool {
-        if self.host().is_parked(agent) {
+        if self.host().is_at_rest(agent) {
             return true;
         }
         let info = self.host().info(agent).await;

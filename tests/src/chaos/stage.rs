@@ -49,9 +49,8 @@ impl Stage {
             Servers::Three => NatsCluster::start()?.servers,
         };
         let database = match plan.backend {
-            Backend::Sqlite => None,
             Backend::Postgres if plan.freezes_the_database() => Some(Database::create_alone().await?),
-            Backend::Postgres => Some(Database::create().await?),
+            backend @ (Backend::Sqlite | Backend::Postgres) => backend.database().await?,
         };
         let world = World::start_with(servers, database, Script::new()).await?;
         world.model.set_script(script(&world.dir().join(LEDGER)).without_auth());

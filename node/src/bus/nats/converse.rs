@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use async_nats::{Message, StatusCode};
+use async_nats::{Message, StatusCode, service::NATS_SERVICE_ERROR};
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use planck_common::subject;
@@ -14,9 +14,6 @@ use super::{
     request::{LINK_PATIENCE, Outgoing, trace_headers},
 };
 use crate::bus::{BusError, Conversation, Said};
-
-/// Header of an error that a service answers.
-const SERVICE_ERROR: &str = "Nats-Service-Error";
 
 /// So many services are heard.
 const MOST: usize = 4096;
@@ -67,7 +64,7 @@ fn read(reply: Option<Message>, subject: &str) -> Result<Said, BusError> {
     if reply.status == Some(StatusCode::NO_RESPONDERS) {
         return Err(BusError::NoResponders(subject.into()));
     }
-    let error = reply.headers.as_ref().and_then(|headers| headers.get(SERVICE_ERROR)).map(|error| error.as_str().to_owned());
+    let error = reply.headers.as_ref().and_then(|headers| headers.get(NATS_SERVICE_ERROR)).map(|error| error.as_str().to_owned());
     Ok(Said { payload: reply.payload, error })
 }
 

@@ -11,6 +11,7 @@ use futures_util::{FutureExt, StreamExt};
 use planck_common::{
     NodeId,
     reply::Refusal,
+    service::NO_MORE,
     subject::{NODE_QUEUE, NODE_SERVICE, Prefix, SHARED_ENDPOINTS, discovery, own_endpoint},
 };
 use tokio::time::{Instant, timeout};
@@ -25,10 +26,6 @@ use crate::{
     bus::{Answer, BusError, Serving, answering::Answering, answering::Reply},
     telemetry::propagation,
 };
-
-/// A server takes so large a count of messages for none: it takes the subscription off at once, and the client still hears what
-/// is on its way. The library's own `drain` stops listening before that has come (async-nats 0.51), and a request is lost.
-const AT_ONCE: u64 = 10_000_000_000;
 
 /// How long leaving a subscription may take, and what runs may go on when the service stops.
 const LEAVE: Duration = Duration::from_secs(2);
@@ -135,7 +132,7 @@ impl Worker {
                 () = self.dropped.cancelled() => return,
             }
         }
-        let _already_gone = messages.unsubscribe_after(AT_ONCE).await;
+        let _already_gone = messages.unsubscribe_after(NO_MORE).await;
         let _not_in_time = round_trip(&self.link, &self.prefix).await;
         while let Some(Some(message)) = messages.next().now_or_never() {
             handle(message);
