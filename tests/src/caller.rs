@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use async_nats::{Client, ServerAddr};
+use anyhow::{Context, Result, bail};
+use async_nats::{Client, Request, RequestErrorKind, ServerAddr};
 use bytes::Bytes;
 use planck_common::{
     command::{Accepted, AgentInfo, AgentVerb, Events, Messages, SessionInfo, SessionVerb, SessionsVerb, Snapshot, Started},
@@ -17,6 +17,10 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use crate::eventually::PATIENCE;
+
+/// How long a request that may be repeated is waited for, and how often it is sent.
+const TRY: Duration = Duration::from_secs(5);
+const TRIES: usize = 4;
 
 /// Asks; every answer is awaited for a bounded time.
 #[derive(Clone)]
@@ -38,14 +42,22 @@ impl Caller {
         answer.with_context(|| format!("asking {subject}"))
     }
 
+    /// [`ask`](Self::ask) for what may be asked again: a node that ends takes with it what was on its way to it.
+    pub async fn read<T: DeserializeOwned>(&self, to: &Address, body: &Value) -> Result<T> {
+        for _ in 0..TRIES {
+            let request = Request::new().payload(body.to_string().into()).timeout(Some(TRY));
+            match self.nats.send_request(to.to_string(), request).await {
+                Ok(answer) => return decode(to, &answer)?.map_err(|refusal| anyhow::anyhow!("{to} {body}: {refusal}")),
+                Err(error) if error.kind() == RequestErrorKind::TimedOut => {}
+                Err(error) => return Err(error).with_context(|| format!("asking {to}")),
+            }
+        }
+        bail!("silence on {to}")
+    }
+
     /// The `ok` of an answer, or the refusal.
     pub async fn try_ask<T: DeserializeOwned>(&self, to: &Address, body: &Value) -> Result<Result<T, Refusal>> {
-        let answer = self.raw(&to.to_string(), body.to_string()).await?;
-        match reply::decode(&answer.payload) {
-            Ok(ok) => Ok(Ok(ok)),
-            Err(ReplyError::Refused(refusal)) => Ok(Err(refusal)),
-            Err(error) => Err(error).with_context(|| format!("{to}: {}", String::from_utf8_lossy(&answer.payload))),
-        }
+        decode(to, &self.raw(&to.to_string(), body.to_string()).await?)
     }
 
     pub async fn ask<T: DeserializeOwned>(&self, to: &Address, body: &Value) -> Result<T> {
@@ -67,20 +79,20 @@ impl Caller {
     }
 
     pub async fn session(&self, session: &str) -> Result<SessionInfo> {
-        self.ask(&session_at(session, SessionVerb::Info), &json!({})).await
+        self.read(&session_at(session, SessionVerb::Info), &json!({})).await
     }
 
     pub async fn agent(&self, agent: &str) -> Result<AgentInfo> {
-        self.ask(&agent_at(agent, AgentVerb::Info), &json!({})).await
+        self.read(&agent_at(agent, AgentVerb::Info), &json!({})).await
     }
 
     pub async fn snapshot(&self, agent: &str) -> Result<Snapshot> {
-        self.ask(&agent_at(agent, AgentVerb::Snapshot), &json!({})).await
+        self.read(&agent_at(agent, AgentVerb::Snapshot), &json!({})).await
     }
 
     /// A page of the log.
     pub async fn events(&self, session: &str, from: i64) -> Result<Events> {
-        self.ask(&session_at(session, SessionVerb::Events), &json!({ "from": from })).await
+        self.read(&session_at(session, SessionVerb::Events), &json!({ "from": from })).await
     }
 
     /// The whole log from a place on, page by page.
@@ -101,8 +113,16 @@ impl Caller {
     /// The messages from the latest checkpoint on, of one agent or of all.
     pub async fn messages(&self, session: &str, agent: Option<&str>) -> Result<Vec<Message>> {
         let body = json!({ "agent": agent });
-        let page: Messages = self.ask(&session_at(session, SessionVerb::Messages), &body).await?;
+        let page: Messages = self.read(&session_at(session, SessionVerb::Messages), &body).await?;
         Ok(page.messages.iter().map(|message| serde_json::from_str(message.get())).collect::<Result<_, _>>()?)
+    }
+}
+
+fn decode<T: DeserializeOwned>(to: &Address, answer: &async_nats::Message) -> Result<Result<T, Refusal>> {
+    match reply::decode(&answer.payload) {
+        Ok(ok) => Ok(Ok(ok)),
+        Err(ReplyError::Refused(refusal)) => Ok(Err(refusal)),
+        Err(error) => Err(error).with_context(|| format!("{to}: {}", String::from_utf8_lossy(&answer.payload))),
     }
 }
 

@@ -224,12 +224,16 @@ impl Host {
         }
     }
 
-    /// Whether the agent could go on elsewhere from here. One that is at rest can.
-    pub async fn may_move(&self, agent: &AgentId) -> Result<bool, NotHere> {
-        if self.is_at_rest(agent) {
+    /// Drops an agent that is to go on elsewhere, unless something of it would be lost or done twice; whether it did.
+    pub async fn leave(&self, agent: &AgentId) -> Result<bool, NotHere> {
+        if self.take(agent, |slot| slot.stage.live().is_none()).is_some() {
             return Ok(true);
         }
-        self.ask(agent, Mail::MayMove).await
+        let may_leave = self.ask(agent, Mail::Leave).await?;
+        if may_leave {
+            self.drop_agents(std::slice::from_ref(agent)).await;
+        }
+        Ok(may_leave)
     }
 
     pub async fn snapshot(&self, agent: &AgentId) -> Result<(AgentInfo, Option<Running>), NotHere> {
@@ -250,9 +254,17 @@ impl Host {
     }
 
     fn end(&self, agent: &AgentId) -> Option<Live> {
-        let slot = self.slots().remove(agent)?;
-        self.0.parts.links.departed(&slot.hosting);
+        let slot = self.take(agent, |_| true)?;
         slot.stage.live().cloned().inspect(|live| live.dropped.cancel())
+    }
+
+    fn take(&self, agent: &AgentId, if_it: impl FnOnce(&Slot) -> bool) -> Option<Slot> {
+        let mut slots = self.slots();
+        slots.get(agent).filter(|slot| if_it(slot))?;
+        let slot = slots.remove(agent)?;
+        drop(slots);
+        self.0.parts.links.departed(&slot.hosting);
+        Some(slot)
     }
 
     /// From now on nobody is taken in: what comes would never be waited for.

@@ -169,8 +169,13 @@ impl Actor {
                 Some(command) => self.step(Input::Command(command)).await,
                 None => Ok(Then::GoOn),
             },
-            Mail::MayMove(answer) => {
-                let _ = answer.send(!self.work.is_bound() && self.saves.are_settled());
+            Mail::Leave(answer) => {
+                let may_leave = !self.work.is_bound() && self.saves.are_settled();
+                if answer.send(may_leave).is_ok() && may_leave {
+                    // What it did meanwhile would be cut.
+                    self.ends.dropped.cancelled().await;
+                    return Err(Lost::Dropped);
+                }
                 Ok(Then::GoOn)
             }
             Mail::Info(answer) => {

@@ -36,8 +36,8 @@ pub enum Mail {
     },
     /// Other tools may be there than before.
     ToolsMayDiffer,
-    /// Whether it could go on elsewhere from here, and nothing would be lost or done twice.
-    MayMove(Answer<bool>),
+    /// It is to go on elsewhere, if nothing would be lost or done twice: whether it waits to be dropped.
+    Leave(Answer<bool>),
     Info(Answer<AgentInfo>),
     Snapshot(Answer<(AgentInfo, Option<Running>)>),
 }

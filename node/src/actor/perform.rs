@@ -21,7 +21,7 @@ use super::{
     life::Actor,
     saving::Lost,
     spans::record_outcome,
-    work::{Answers, Kind},
+    work::{Answers, Done, Kind},
 };
 use crate::{
     agent::{Command, Effect, Input, Save, Ticket, effect::ToolRun, input::CompactionResult},
@@ -138,8 +138,8 @@ impl Actor {
                 let call = Call { ticket, provider, clients: self.clients.clone(), model: model.id.clone(), body, span };
                 let (pieces, start) = (self.work.answers(), self.start());
                 self.work.start(ticket, Kind::Model, cancel, async move {
-                    let _bound = start.of_model().await;
-                    call.run(pieces).await
+                    let bound = start.of_model().await;
+                    Done::of(call.run(pieces).await, bound)
                 });
             }
             Err(error) => {
@@ -184,11 +184,10 @@ impl Actor {
         let bound = start.binding.upgrade().filter(|_| !may_be_repeated);
         let span = self.spans.tool_call(&name, &invocation.call_id);
         self.work.start(ticket, Kind::Tool, cancel.clone(), async move {
-            let _bound = bound;
             cancel.run_until_cancelled(start.of_tool()).await;
             let outcome = runner.run(&toolbox, &name, invocation).instrument(span.clone()).await;
             record_outcome(&span, &outcome);
-            Input::ToolDone { ticket, outcome, elapsed: since.elapsed() }
+            Done::of(Input::ToolDone { ticket, outcome, elapsed: since.elapsed() }, bound)
         });
     }
 
@@ -204,14 +203,14 @@ impl Actor {
         let local = move |models, clients, order| compact::local::run(models, clients, model, order);
         let (models, clients, start) = (self.parts.models.clone(), self.clients.clone(), self.start());
         self.work.start(ticket, Kind::Compaction, cancel, async move {
-            let _bound = start.of_model().await;
+            let bound = start.of_model().await;
             if let Some(remote) = remote {
                 match remote.run(&order).await {
-                    Ok(result) => return Input::Compacted { ticket, result },
+                    Ok(result) => return Done::of(Input::Compacted { ticket, result }, bound),
                     Err(why) => warn(&answers, why).await,
                 }
             }
-            Input::Compacted { ticket, result: local(models, clients, order).await }
+            Done::of(Input::Compacted { ticket, result: local(models, clients, order).await }, bound)
         });
     }
 

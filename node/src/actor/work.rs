@@ -29,13 +29,31 @@ const GRACE: Duration = Duration::from_secs(8);
 pub type Answers = mpsc::Sender<Box<Input>>;
 
 pub struct Work {
-    tasks: JoinSet<Input>,
+    tasks: JoinSet<Done>,
     running: HashMap<Ticket, Running>,
     tickets: HashMap<Id, Ticket>,
     /// Held by what would be lost, or done twice, if the agent went elsewhere now.
     bound: Arc<()>,
     /// Made when first needed.
     pieces: Option<(Answers, mpsc::Receiver<Box<Input>>)>,
+}
+
+/// The last answer of a task, and what held the agent here until it was read.
+pub struct Done {
+    input: Input,
+    _bound: Option<Arc<()>>,
+}
+
+impl Done {
+    pub fn of(input: Input, bound: Option<Arc<()>>) -> Self {
+        Self { input, _bound: bound }
+    }
+}
+
+impl From<Input> for Done {
+    fn from(input: Input) -> Self {
+        Self::of(input, None)
+    }
 }
 
 struct Running {
@@ -61,14 +79,14 @@ impl Default for Work {
 
 impl Work {
     /// Starts a task whose last answer is its output; `cancel` is told to it when it is no longer wanted.
-    pub fn start(
+    pub fn start<D: Into<Done>>(
         &mut self,
         ticket: Ticket,
         kind: Kind,
         cancel: CancellationToken,
-        task: impl Future<Output = Input> + Send + 'static,
+        task: impl Future<Output = D> + Send + 'static,
     ) {
-        let task = self.tasks.spawn(task);
+        let task = self.tasks.spawn(async move { task.await.into() });
         self.tickets.insert(task.id(), ticket);
         self.running.insert(ticket, Running { kind, task, cancel, since: Instant::now() });
     }
@@ -116,7 +134,7 @@ impl Work {
     fn give_up_on(&mut self, ticket: Ticket, since: Instant) {
         let answer = self.tasks.spawn(async move {
             tokio::time::sleep(GRACE).await;
-            Input::ToolDone { ticket, outcome: Outcome::error(ABORTED), elapsed: since.elapsed() }
+            Input::ToolDone { ticket, outcome: Outcome::error(ABORTED), elapsed: since.elapsed() }.into()
         });
         self.tickets.insert(answer.id(), ticket);
     }
@@ -138,12 +156,12 @@ impl Work {
         }
     }
 
-    fn ended(&mut self, ended: Result<(Id, Input), JoinError>) -> Option<Input> {
+    fn ended(&mut self, ended: Result<(Id, Done), JoinError>) -> Option<Input> {
         match ended {
-            Ok((id, input)) => {
+            Ok((id, done)) => {
                 let ticket = self.tickets.remove(&id)?;
                 self.running.remove(&ticket)?.task.abort();
-                Some(input)
+                Some(done.input)
             }
             Err(error) => {
                 let ticket = self.tickets.remove(&error.id())?;

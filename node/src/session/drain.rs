@@ -74,10 +74,11 @@ impl Node {
     async fn send_off(&self, agent: &AgentRecord, haste: Haste) -> Sent {
         let Some(hosting) = self.host().hosting(&agent.id) else { return Sent::Gone };
         let Some(home) = self.peer_of(&hosting.session.workspace, &agent.spec) else { return Sent::Stays };
-        if haste == Haste::WhenItMay && !self.host().may_move(&agent.id).await.unwrap_or(true) {
-            return Sent::NotYet;
+        match haste {
+            Haste::WhenItMay if !self.host().leave(&agent.id).await.unwrap_or(false) => return Sent::NotYet,
+            Haste::WhenItMay => {}
+            Haste::Now => self.host().drop_agents(std::slice::from_ref(&agent.id)).await,
         }
-        self.host().drop_agents(std::slice::from_ref(&agent.id)).await;
         let request = claim_of(&hosting.session, &AgentRecord { epoch: hosting.epoch, ..agent.clone() }, None);
         match self.host_at(&home, &request).await {
             Ok(hosted) => {

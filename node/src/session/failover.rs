@@ -229,7 +229,10 @@ impl Node {
         } else {
             self.ask_node(&host, NodeVerb::StopTeam, json(&order), STOPPING).await
         };
-        if let Err(refusal) = stopped {
+        // One that left meanwhile has nothing to stop.
+        if let Err(refusal) = stopped
+            && self.liveness().is_alive(&host).await
+        {
             tracing::warn!(session = %session.id, node = %host, %refusal, "a node does not say that it stopped the team's members");
         }
         Input::Stopped { node: host }

@@ -125,7 +125,7 @@ async fn is_gone(team: &Team) -> Result<()> {
     within(Duration::from_secs(120), "nobody is left", async || {
         let world = &team.scene.world;
         let info = world.caller.session(&team.scene.started.session_id).await.ok()?;
-        let nodes: Nodes = world.caller.ask(&list_of(Target::Nodes), &json!({})).await.ok()?;
+        let nodes: Nodes = world.caller.read(&list_of(Target::Nodes), &json!({})).await.ok()?;
         let hosted: u32 = nodes.nodes.iter().filter(|node| node.state == NodeState::Alive).map(|node| node.agents).sum();
         let is_closed = info.state == SessionState::Closed && info.agents.iter().all(|agent| agent.node_id.is_none());
         (is_closed && hosted == 0 && world.model.streams() == 0).then_some(())

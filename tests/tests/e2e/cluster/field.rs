@@ -98,7 +98,7 @@ impl Field {
     async fn is_acquainted(&self) -> Result<()> {
         let mut knowing: BTreeSet<NodeId> = BTreeSet::new();
         within(ACQUAINTANCE, "all nodes know each other", async || {
-            let list: Nodes = self.world.caller.ask(&list_of(Target::Nodes), &json!({})).await.ok()?;
+            let list: Nodes = self.world.caller.read(&list_of(Target::Nodes), &json!({})).await.ok()?;
             let mut speaking = list.nodes.iter().filter(|node| node.silent_ms == 0);
             if let (Some(node), None) = (speaking.next(), speaking.next())
                 && list.nodes.iter().filter(|node| node.state == NodeState::Alive).count() == self.nodes.len()

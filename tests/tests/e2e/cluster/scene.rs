@@ -61,7 +61,7 @@ impl Drop for Decisions {
 
 /// The nodes as some node lists them.
 pub async fn list(caller: &Caller) -> Result<Vec<NodeInfo>> {
-    let nodes: Nodes = caller.ask(&list_of(Target::Nodes), &json!({})).await?;
+    let nodes: Nodes = caller.read(&list_of(Target::Nodes), &json!({})).await?;
     Ok(nodes.nodes)
 }
 

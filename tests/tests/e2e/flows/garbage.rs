@@ -37,7 +37,7 @@ fn subjects(agent: &str, session: &str, node: &str) -> Vec<String> {
 }
 
 async fn is_well(world: &World, session: &str) -> Result<()> {
-    let nodes: Nodes = world.caller.ask(&list_of(Target::Nodes), &json!({})).await?;
+    let nodes: Nodes = world.caller.read(&list_of(Target::Nodes), &json!({})).await?;
     assert_eq!(nodes.nodes.len(), 1);
     let recorder = world.record().await?;
     let prompted = world.caller.prompt(session, "are you well?").await?;

@@ -184,16 +184,16 @@ async fn are_resumed_and_removed_on_postgres() -> Result<()> {
 async fn what_is_only_listed() -> Result<()> {
     let world = World::start(Backend::Sqlite, Script::new().always(Reply::text("Yes."))).await?;
     let node = world.node_with(&[("PLANCK_NODE_NAME", "one"), ("PLANCK_NODE_CAPACITY", "7")]).await?;
-    let nodes: Nodes = world.caller.ask(&list_of(Target::Nodes), &json!({})).await?;
+    let nodes: Nodes = world.caller.read(&list_of(Target::Nodes), &json!({})).await?;
     let [listed] = nodes.nodes.as_slice() else { panic!("{nodes:?}") };
     assert_eq!((&listed.id, listed.name.as_str(), listed.capacity, listed.agents), (node.id(), "one", 7, 0));
     let own: planck_common::command::NodeInfo = world.caller.ask(&Address::node(node.id(), "info"), &json!({})).await?;
     assert_eq!((own.id, own.started_at), (listed.id.clone(), listed.started_at));
-    let models: Models = world.caller.ask(&list_of(Target::Models), &json!({})).await?;
+    let models: Models = world.caller.read(&list_of(Target::Models), &json!({})).await?;
     assert!(models.models.iter().all(|model| model.id == format!("{}:{}", model.provider, model.model)));
-    let teams: Teams = world.caller.ask(&list_of(Target::Teams), &json!({})).await?;
+    let teams: Teams = world.caller.read(&list_of(Target::Teams), &json!({})).await?;
     assert!(teams.teams.is_empty());
-    let sidecars: Sidecars = world.caller.ask(&list_of(Target::Sidecars), &json!({})).await?;
+    let sidecars: Sidecars = world.caller.read(&list_of(Target::Sidecars), &json!({})).await?;
     assert!(sidecars.sidecars.is_empty());
     let started = world.caller.start(&world.solo()).await?;
     let messages = world.caller.messages(&started.session_id, None).await?;

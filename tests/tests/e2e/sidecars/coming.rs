@@ -73,7 +73,7 @@ async fn tools_of_who_went_without_a_word_leave() -> Result<()> {
     .await?;
     sidecar.kill().await?;
     within(MISSED, "the sidecar is given up", async || {
-        let listed: Sidecars = scene.world.caller.ask(&list_of(Target::Sidecars), &json!({})).await.ok()?;
+        let listed: Sidecars = scene.world.caller.read(&list_of(Target::Sidecars), &json!({})).await.ok()?;
         listed.sidecars.is_empty().then_some(())
     })
     .await?;

@@ -87,7 +87,7 @@ pub async fn gather(world: &World, subject: &str, count: usize) -> Result<Vec<Va
 /// Waits until the node has found so many instances of a sidecar.
 pub async fn found(world: &World, sidecar: &str, instances: u32) -> Result<()> {
     eventually(&format!("{instances} instances of {sidecar} are found"), async || {
-        let listed: Sidecars = world.caller.ask(&list_of(Target::Sidecars), &json!({})).await.ok()?;
+        let listed: Sidecars = world.caller.read(&list_of(Target::Sidecars), &json!({})).await.ok()?;
         let there = listed.sidecars.iter().find(|row| row.name == sidecar).map_or(0, |row| row.instances);
         (there == instances).then_some(())
     })
