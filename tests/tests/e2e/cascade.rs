@@ -23,7 +23,7 @@ use crate::{
 /// A team of which one worker streams for ever, and another has started processes that try to get away.
 async fn at_work(marker: &Marker) -> Result<Scene> {
     let script = Script::new()
-        .rule(by("talker").user("work"), Reply::text("word ".repeat(100_000)).pace(Pace::per_second(20.0)))
+        .rule(by("talker").user("work"), Reply::text("word ".repeat(6_000)).pace(Pace::per_second(20.0)))
         .rule(by("runner").result_of("bash"), Reply::text("ran"))
         .rule(by("runner").user("work"), Reply::call("bash", json!({ "command": escaping(marker), "timeout": 600_000 })))
         .rule(by("lead").user("hang"), Reply::fault(Fault::HangBeforeHead))

@@ -111,7 +111,7 @@ async fn close(team: &Team) -> Result<()> {
 async fn half_made(more: Value) -> Result<Team> {
     let script = Script::new()
         .rounds(by("lead"), [spawning(WORKERS), Reply::text("made")])
-        .always(Reply::text("word ".repeat(100_000)).pace(Pace::per_second(1.0)));
+        .always(Reply::text("word ".repeat(600)).pace(Pace::per_second(1.0)));
     let field = Field::start(Backend::Postgres, script).await?;
     let mut body = json!({ "dir": field.world.dir(), "members": [lead_at("a", &[])], "prompt": "go" });
     body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());

@@ -141,7 +141,7 @@ async fn lead_dies(backend: Backend) -> Result<()> {
                 Reply::text("ran: {{result:bash}}"),
             ],
         )
-        .limited(1, by("talker"), Reply::text("word ".repeat(100_000)).pace(Pace::per_second(20.0)))
+        .limited(1, by("talker"), Reply::text("word ".repeat(6_000)).pace(Pace::per_second(20.0)))
         .always(Reply::text("talked again"));
     let members = [far(lead(&["bash"])), placed("runner", "a", &["bash"]), placed("talker", "a", &[])];
     let mut team = team(backend, script, &members, json!({})).await?;

@@ -29,7 +29,7 @@ const FOUND_OUT: Duration = Duration::from_secs(90);
 /// A lead on `a`, a worker on `b` that streams for ever, and one on `c` that has started processes that try to get away.
 async fn at_work(backend: Backend, marker: &Marker) -> Result<Team> {
     let script = Script::new()
-        .rule(by("talker").user("work"), Reply::text("word ".repeat(100_000)).pace(Pace::per_second(20.0)))
+        .rule(by("talker").user("work"), Reply::text("word ".repeat(6_000)).pace(Pace::per_second(20.0)))
         .rule(by("runner").result_of("bash"), Reply::text("ran"))
         .rule(by("runner").user("work"), Reply::call("bash", json!({ "command": escaping(marker), "timeout": 600_000 })))
         .always(Reply::text("ready"));
@@ -192,7 +192,7 @@ async fn the_end_of_a_worker_is_told_although_its_node_is_killed() -> Result<()>
 async fn a_rewind_ends_who_was_born_after_it() -> Result<()> {
     let worker = json!({ "type": "worker", "system_prompt": "You are worker.", "labels": { "place": "c" }, "task": "work" });
     let script = Script::new()
-        .rule(by("worker"), Reply::text("word ".repeat(100_000)).pace(Pace::per_second(20.0)))
+        .rule(by("worker"), Reply::text("word ".repeat(6_000)).pace(Pace::per_second(20.0)))
         .rule(by("lead").result_of("spawn_agent"), Reply::text("made"))
         .rule(by("lead").user("spawn"), Reply::call("spawn_agent", worker))
         .always(Reply::text("ready"));
