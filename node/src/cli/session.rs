@@ -104,9 +104,6 @@ impl Session {
 
 async fn attach(client: &Client, session: &str, from: Option<Seq>, json: bool) -> anyhow::Result<Exit> {
     let info = client.session(session).await?;
-    if let Some(running) = info.agents.iter().find(|agent| agent.node_id.is_some()) {
-        client.snapshot(&running.id).await?;
-    }
     let mut sink = Sink::new(json);
     watch(client, &info.id, from.unwrap_or(info.head + 1), &Until::Interrupted, &mut interrupts()?, &mut sink).await
 }
