@@ -40,7 +40,7 @@ pub fn script(workers: usize) -> Script {
     Script::new()
         .rounds(When::any().tool("spawn_agent"), [all, Reply::text("All are made.")])
         .rule(When::any().system("You hold."), Reply::call("bash", hold))
-        .always(Reply::text("word ".repeat(600)).pace(Pace::per_second(1.0)))
+        .always(Reply::text("word ".repeat(100)).pace(Pace::per_second(0.2)))
         .keep(10)
 }
 
