@@ -18,6 +18,7 @@ use planck_common::{
     command::{AgentInfo, AgentState, Running},
     event::Event,
     reply::Refusal,
+    spec::AgentSpec,
 };
 use tokio::{
     sync::{mpsc, oneshot},
@@ -213,6 +214,10 @@ impl Host {
 
     pub async fn info(&self, agent: &AgentId) -> Result<AgentInfo, NotHere> {
         self.ask(agent, Mail::Info).await
+    }
+
+    pub async fn spec(&self, agent: &AgentId) -> Result<AgentSpec, NotHere> {
+        self.ask(agent, Mail::Spec).await
     }
 
     /// Other tools are there than before: who is in memory takes or gives them up. Who is parked does so when it is woken.

@@ -182,6 +182,10 @@ impl Actor {
                 let _ = answer.send(self.info());
                 Ok(Then::GoOn)
             }
+            Mail::Spec(answer) => {
+                let _ = answer.send(self.agent.spec().clone());
+                Ok(Then::GoOn)
+            }
             Mail::Snapshot(answer) => {
                 let _ = answer.send((self.info(), self.agent.snapshot(Timestamp::now())));
                 Ok(Then::GoOn)

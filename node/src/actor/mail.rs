@@ -4,7 +4,7 @@ use planck_common::{
     InputId,
     command::{AgentInfo, AgentState, Running},
     reply::Refusal,
-    spec::ModelRef,
+    spec::{AgentSpec, ModelRef},
 };
 use tokio::sync::oneshot;
 use tracing::Span;
@@ -39,6 +39,8 @@ pub enum Mail {
     /// It is to go on elsewhere, if nothing would be lost or done twice: whether it waits to be dropped.
     Leave(Answer<bool>),
     Info(Answer<AgentInfo>),
+    /// What it is, as it is now.
+    Spec(Answer<AgentSpec>),
     Snapshot(Answer<(AgentInfo, Option<Running>)>),
 }
 

@@ -16,6 +16,7 @@ use planck_common::{
     event::Effect,
     message::Sender,
     reply::{Code, Refusal},
+    spec::AgentSpec,
 };
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
@@ -53,7 +54,8 @@ pub(crate) fn all(node: &Weak<Node>) -> Vec<Arc<dyn Tool>> {
 /// A call as it finds its caller; the rest of the team is looked up as far as it is meant.
 struct Scene {
     node: Arc<Node>,
-    caller: AgentRecord,
+    caller: AgentId,
+    spec: AgentSpec,
     session: Arc<Facts>,
 }
 
@@ -64,10 +66,10 @@ impl Link {
 
     async fn scene(&self, call: &Invocation) -> Result<Scene, Refusal> {
         let node = self.node()?;
-        let hosting = node.host().hosting(&call.agent_id);
-        let session = hosting.ok_or_else(|| Refusal::unavailable("this agent left the node"))?.session;
-        let caller = node.find_agent(&call.agent_id).await?;
-        Ok(Scene { node, caller, session })
+        let left = || Refusal::unavailable("this agent left the node");
+        let session = node.host().hosting(&call.agent_id).ok_or_else(left)?.session;
+        let spec = node.host().spec(&call.agent_id).await.map_err(|_| left())?;
+        Ok(Scene { node, caller: call.agent_id.clone(), spec, session })
     }
 }
 
@@ -83,7 +85,7 @@ impl Scene {
             }
             Err(ambiguous @ NoTarget::Ambiguous { .. }) => return Err(Refusal::not_found(ambiguous.to_string())),
         };
-        if target.id == self.caller.id {
+        if target.id == self.caller {
             return Err(Refusal::bad_request(format!("an agent cannot {what} itself")));
         }
         Ok(target.clone())
@@ -100,7 +102,7 @@ impl Scene {
 
     /// The caller as others see it.
     fn sender(&self) -> Sender {
-        Sender { id: self.caller.id.clone(), name: self.caller.spec.name.clone() }
+        Sender { id: self.caller.clone(), name: self.spec.name.clone() }
     }
 
     /// An input from the caller.

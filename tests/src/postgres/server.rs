@@ -30,9 +30,8 @@ rm -rf "$folder"
 "#;
 
 /// Its data need not outlive the machine, only its own processes, so nothing waits for the disk.
-const SETTINGS: [&str; 6] = [
+const SETTINGS: [&str; 5] = [
     "listen_addresses=",
-    "shared_buffers=16MB",
     "max_connections=200",
     "max_wal_size=128MB",
     "fsync=off",

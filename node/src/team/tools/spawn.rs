@@ -117,7 +117,7 @@ impl SpawnAgent {
             ..Member::default()
         };
         let context = scene.node.context("spawn_agent".into(), &scene.session.dir);
-        team::spawn(&member, &scene.caller.id, &scene.caller.spec, &context).map_err(|errors| {
+        team::spawn(&member, &scene.caller, &scene.spec, &context).map_err(|errors| {
             let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
             Refusal::bad_request(errors.join("\n"))
         })
