@@ -194,8 +194,13 @@ impl Host {
         self.send(agent, Mail::Withdrawn(input)).await
     }
 
+    /// Has an agent look into its inbox, which it does once for all who say so before it does.
     pub async fn look(&self, agent: &AgentId) -> Result<(), NotHere> {
-        self.send(agent, Mail::Look).await
+        let is_due = self.wake(agent).ok_or_else(|| NotHere(agent.clone()))?.look_is_due;
+        if is_due.swap(true, Ordering::SeqCst) {
+            return Ok(());
+        }
+        self.send(agent, Mail::Look(is_due)).await
     }
 
     pub async fn command(&self, agent: &AgentId, command: Command) -> Result<AgentState, NotHere> {
@@ -332,7 +337,8 @@ impl Host {
             let _ = sender.try_send(Box::new(Mail::ToolsMayDiffer));
         }
         let number = self.0.lives.fetch_add(1, Ordering::Relaxed);
-        let live = Live { number, mail: sender, dropped: CancellationToken::new(), gone: CancellationToken::new() };
+        let (dropped, gone) = (CancellationToken::new(), CancellationToken::new());
+        let live = Live { number, mail: sender, look_is_due: Arc::default(), dropped, gone };
         if let Some(lane) = self.0.runtimes.next() {
             let identity = Identity {
                 session: Arc::clone(&hosting.session),

@@ -1,6 +1,9 @@
 //! One agent's life on this node: one thing after another, until it parks, stops or is lost.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use planck_common::{
     Timestamp,
@@ -154,7 +157,10 @@ impl Actor {
                 then
             }
             Mail::Withdrawn(input) => self.step(Input::Withdrawn(input)).await,
-            Mail::Look => self.look().await,
+            Mail::Look(is_due) => {
+                is_due.store(false, Ordering::SeqCst);
+                self.look().await
+            }
             Mail::Command { command, done } => self.command(command, done).await,
             Mail::Change { change, done } => {
                 let changed = self.change(change).await;

@@ -1,5 +1,7 @@
 //! What is sent to an actor. Each asks for an answer where the sender waits for one.
 
+use std::sync::{Arc, atomic::AtomicBool};
+
 use planck_common::{
     InputId,
     command::{AgentInfo, AgentState, Running},
@@ -24,8 +26,8 @@ pub enum Mail {
     },
     /// A row left it unread.
     Withdrawn(InputId),
-    /// Something may be in the inbox: look there.
-    Look,
+    /// Something may be in the inbox: look there. What says so stands for whoever says it again until this is read.
+    Look(Arc<AtomicBool>),
     Command {
         command: Command,
         done: Answer<AgentState>,

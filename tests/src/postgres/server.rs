@@ -30,13 +30,8 @@ rm -rf "$folder"
 "#;
 
 /// Its data need not outlive the machine, only its own processes, so nothing waits for the disk.
-const SETTINGS: [&str; 5] = [
-    "listen_addresses=",
-    "max_connections=200",
-    "max_wal_size=128MB",
-    "fsync=off",
-    "full_page_writes=off",
-];
+const SETTINGS: [&str; 5] =
+    ["listen_addresses=", "max_connections=200", "max_wal_size=128MB", "fsync=off", "full_page_writes=off"];
 
 /// A Postgres refuses to run as root.
 const UNPRIVILEGED: &str = "nobody";

@@ -1,5 +1,7 @@
 //! An agent's place in the host, and how much of it is in memory.
 
+use std::sync::{Arc, atomic::AtomicBool};
+
 use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -23,6 +25,8 @@ pub(super) struct Live {
     /// Tells one life of an agent from the next.
     pub(super) number: u64,
     pub(super) mail: mpsc::Sender<Box<Mail>>,
+    /// A look into the inbox is in the mail.
+    pub(super) look_is_due: Arc<AtomicBool>,
     /// Ends the actor with its work, writing nothing.
     pub(super) dropped: CancellationToken,
     /// Its task has ended, and nothing of its work runs any more.
