@@ -29,6 +29,11 @@ impl Link {
         }
     }
 
+    /// Whether the node is in this process, and reaches no other.
+    pub fn is_alone(&self) -> bool {
+        self.embedded.is_some()
+    }
+
     /// Stops the node in this process, if there is one.
     pub async fn close(self) {
         if let Some(embedded) = self.embedded {

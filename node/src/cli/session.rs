@@ -80,17 +80,18 @@ impl Session {
     pub async fn perform(self, place: &Place) -> anyhow::Result<Exit> {
         let config = place.config()?;
         let link = Link::open(&config).await?;
-        let done = Box::pin(self.ask(&link.client)).await;
+        let done = Box::pin(self.ask(&link)).await;
         link.close().await;
         done
     }
 
-    async fn ask(self, client: &Client) -> anyhow::Result<Exit> {
+    async fn ask(self, link: &Link) -> anyhow::Result<Exit> {
+        let client = &link.client;
         match self {
             Self::Ls { open, output } => look::list(client, open, output).await,
             Self::Show { session, output } => look::show(client, &session, output).await,
             Self::Prompt(prompt) => prompt.perform(client).await,
-            Self::Attach { session, from, json } => attach(client, &session, from, json).await,
+            Self::Attach { session, from, json } => attach(link, &session, from, json).await,
             Self::Abort { session } => change::abort(client, &session).await,
             Self::Rewind { session, to } => change::rewind(client, &session, to).await,
             Self::Resume { session } => change::resume(client, &session).await,
@@ -102,8 +103,15 @@ impl Session {
     }
 }
 
-async fn attach(client: &Client, session: &str, from: Option<Seq>, json: bool) -> anyhow::Result<Exit> {
+async fn attach(link: &Link, session: &str, from: Option<Seq>, json: bool) -> anyhow::Result<Exit> {
+    let client = &link.client;
     let info = client.session(session).await?;
+    if link.is_alone()
+        && let Some(running) = info.agents.iter().find(|agent| agent.node_id.is_some())
+    {
+        // What another process is at is not heard here; asking its agent says so, and what to do.
+        client.snapshot(&running.id).await?;
+    }
     let mut sink = Sink::new(json);
     watch(client, &info.id, from.unwrap_or(info.head + 1), &Until::Interrupted, &mut interrupts()?, &mut sink).await
 }
