@@ -23,7 +23,7 @@ use tokio::{
 use crate::eventually::{PATIENCE, within};
 
 /// How long a node may take to leave.
-const LEAVE: Duration = Duration::from_secs(15);
+const LEAVE: Duration = Duration::from_secs(30);
 
 /// Dropping it kills it.
 pub struct Node {

@@ -15,7 +15,7 @@ use super::{
     place::Place,
     watch::{Sink, Until, interrupts, watch},
 };
-use crate::{client::Client, config::Period};
+use crate::config::Period;
 
 pub use change::When;
 pub use look::{AGENT_COLUMNS, agent_row};

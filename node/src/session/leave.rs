@@ -1,8 +1,10 @@
 //! Leaving: leases of idle agents are given up, so that any node may take them at once. An agent with an open turn keeps its
 //! lease in this node's name; whoever finds the node gone goes on with the turn.
 
-use planck_common::{command::AgentState, reply::Refusal};
+use futures_util::future;
+use planck_common::{AgentId, command::AgentState, reply::Refusal};
 
+use super::close::AT_ONCE;
 use crate::node::Node;
 
 impl Node {
@@ -21,19 +23,23 @@ impl Node {
     }
 
     pub(crate) async fn release_idle(&self) {
-        for agent in self.host().agents(None) {
-            let Some(hosting) = self.host().hosting(&agent) else { continue };
-            if !self.is_quiet(&agent).await {
-                continue;
-            }
-            self.host().drop_agent(&agent);
-            if let Err(error) = self.store().release(&hosting.session.id, &agent, hosting.epoch, false).await {
-                tracing::warn!(%agent, %error, "cannot release the lease; another node's sweep will find it");
-            }
+        for some in self.host().agents(None).chunks(AT_ONCE) {
+            future::join_all(some.iter().map(|agent| self.release_if_idle(agent))).await;
         }
     }
 
-    async fn is_quiet(&self, agent: &planck_common::AgentId) -> bool {
+    async fn release_if_idle(&self, agent: &AgentId) {
+        let Some(hosting) = self.host().hosting(agent) else { return };
+        if !self.is_quiet(agent).await {
+            return;
+        }
+        self.host().drop_agent(agent);
+        if let Err(error) = self.store().release(&hosting.session.id, agent, hosting.epoch, false).await {
+            tracing::warn!(%agent, %error, "cannot release the lease; another node's sweep will find it");
+        }
+    }
+
+    async fn is_quiet(&self, agent: &AgentId) -> bool {
         if self.host().is_at_rest(agent) {
             return true;
         }
