@@ -9,7 +9,6 @@ use super::{PostgresOptions, PostgresStore, SessionStore};
 use crate::store::conformance::{World, suite};
 
 mod faults;
-mod measure;
 mod stress;
 
 struct Private(planck_tests::postgres::Database);
