@@ -131,6 +131,34 @@ BEGIN
   RETURN QUERY SELECT 'born', label, 0;
 END $$;
 
+-- Agents that are born together: at once where nobody of them is known, each name is free and the session has room; else one
+-- after the other.
+CREATE FUNCTION planck_births(s text, ids text[], names text[], types text[], roles text[], specs text[],
+  under text, under_incarnation bigint, node text, default_max int)
+RETURNS TABLE (n bigint, verdict text, detail text, most int) LANGUAGE plpgsql VOLATILE AS $$
+DECLARE coming int := cardinality(ids); allowed int;
+BEGIN
+  PERFORM 1 FROM agents WHERE session_id = s AND id = under AND incarnation = under_incarnation FOR SHARE;
+  IF FOUND THEN
+    SELECT coalesce((spec::json #>> '{limits,max_agents}')::int, default_max) INTO allowed
+      FROM sessions WHERE id = s AND state = 'open' FOR NO KEY UPDATE;
+  END IF;
+  IF allowed IS NOT NULL AND coming = (SELECT count(DISTINCT w) FROM unnest(names) w)
+    AND NOT EXISTS (SELECT 1 FROM unnest(names) w JOIN agents a ON a.session_id = s AND a.name = w)
+    AND NOT EXISTS (SELECT 1 FROM unnest(ids) w JOIN agents a ON a.session_id = s AND a.id = w) THEN
+    UPDATE sessions SET agents = agents + coming WHERE id = s AND agents + coming <= allowed;
+    IF FOUND THEN
+      INSERT INTO agents (session_id, id, name, type, role, spec, node_id)
+        SELECT s, u.*, node FROM unnest(ids, names, types, roles, specs) u;
+      RETURN QUERY SELECT w.n, 'born', w.name, 0 FROM unnest(names) WITH ORDINALITY w(name, n);
+      RETURN;
+    END IF;
+  END IF;
+  RETURN QUERY SELECT u.n, b.verdict, b.detail, b.most
+    FROM unnest(ids, names, types, roles, specs) WITH ORDINALITY u(id, name, type, role, spec, n),
+    LATERAL planck_birth(s, u.id, u.name, u.type, u.role, u.spec, under, under_incarnation, node, default_max) b;
+END $$;
+
 -- A question whose asker waits, unless a path of waiting questions leads from the target back to the asker. One that was
 -- asked before is waited for again, which may close a cycle too.
 CREATE FUNCTION planck_ask(s text, qid text, asker text, asker_epoch bigint, target text, asker_name text, q_mode text,

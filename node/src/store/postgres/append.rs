@@ -22,7 +22,7 @@ p AS (SELECT * FROM unnest($25::text[], $26::text[], $27::text[], $28::text[], $
     $34::bool[], $35::bigint[]) WITH ORDINALITY
     AS p(writer, id, agent, kind, mode, sender, sender_name, reply_to, content, fresh, at, n)),
 touched AS MATERIALIZED (SELECT id, epoch, last_seq, state FROM agents
-  WHERE session_id = $1 AND (id = ANY ($3) OR id = ANY ($27)) ORDER BY id FOR NO KEY UPDATE),
+  WHERE session_id = $1 AND id = ANY ($3::text[] || $27::text[]) ORDER BY id FOR NO KEY UPDATE),
 held AS MATERIALIZED (SELECT w.* FROM w JOIN touched t ON t.id = w.agent AND t.epoch = w.epoch AND t.last_seq = w.prev),
 mine AS MATERIALIZED (SELECT i.id FROM inputs i JOIN m ON i.id = m.input AND i.agent_id = m.agent JOIN held ON held.agent = m.agent
   WHERE i.session_id = $1 AND (i.outcome IS NULL AND (m.turn IS NULL OR i.turn IS NULL)

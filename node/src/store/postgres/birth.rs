@@ -13,15 +13,13 @@ use super::{
 /// Unless the session's limits say so.
 const MAX_AGENTS: i32 = 1_000;
 
-/// Each row is a call of a function whose statements see what the calls before it did.
 const BIRTHS: &str = "
-WITH b AS MATERIALIZED (SELECT n.*, born.verdict, born.detail, born.most
-  FROM unnest($6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::bigint[])
-    WITH ORDINALITY AS n(id, name, type, role, spec, task, sender, sender_name, content, at, n),
-  LATERAL planck_birth($1, n.id, n.name, n.type, n.role, n.spec, $2, $3, $4, $5) born),
+WITH b AS MATERIALIZED (SELECT * FROM planck_births($1, $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $2, $3, $4, $5)),
 i AS (INSERT INTO inputs (session_id, id, agent_id, kind, mode, sender, sender_name, content, at, head)
-  SELECT $1, b.task, b.id, 'task', 'queue', b.sender, b.sender_name, b.content, b.at, (SELECT next_seq - 1 FROM sessions WHERE id = $1)
-  FROM b WHERE b.verdict = 'born' AND b.task IS NOT NULL ORDER BY b.n ON CONFLICT DO NOTHING)
+  SELECT $1, t.task, t.agent, 'task', 'queue', t.sender, t.sender_name, t.content, t.at, (SELECT next_seq - 1 FROM sessions WHERE id = $1)
+  FROM b JOIN unnest($6::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::bigint[])
+    WITH ORDINALITY AS t(agent, task, sender, sender_name, content, at, n) USING (n)
+  WHERE b.verdict = 'born' AND t.task IS NOT NULL ORDER BY n ON CONFLICT DO NOTHING)
 SELECT verdict, detail, most FROM b ORDER BY n";
 
 pub async fn births(
