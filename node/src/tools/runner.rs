@@ -19,7 +19,7 @@ pub const ABORTED: &str = "aborted by request";
 const GRACE: Duration = Duration::from_secs(6);
 
 /// Calls of one agent at once that wait for others. Spawns that wait together are born together.
-const WAITING: usize = 64;
+const WAITING: usize = 128;
 
 /// What bounds the calls of one agent.
 #[derive(Debug, Clone, Copy)]
