@@ -197,3 +197,22 @@ impl Kind {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_ended_holds_the_agent_until_its_answer_is_read() {
+        let mut work = Work::default();
+        let bound = work.binding().upgrade();
+        let task = async move { Done::of(Input::Waited(Ticket(1)), bound) };
+        work.start(Ticket(1), Kind::Timer, CancellationToken::new(), task);
+        while !work.running[&Ticket(1)].task.is_finished() {
+            tokio::task::yield_now().await;
+        }
+        assert!(work.is_bound());
+        assert!(matches!(work.next().await, Input::Waited(Ticket(1))));
+        assert!(!work.is_bound());
+    }
+}
