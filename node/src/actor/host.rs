@@ -2,6 +2,7 @@
 //! is idle for long is parked, and but a place in a map. Either becomes a task again with the next mail.
 
 mod ended;
+mod leaving;
 mod slot;
 
 use std::{
@@ -234,67 +235,8 @@ impl Host {
         }
     }
 
-    /// Drops an agent that is to go on elsewhere, unless something of it would be lost or done twice; whether it did.
-    pub async fn leave(&self, agent: &AgentId) -> Result<bool, NotHere> {
-        if self.take(agent, |slot| slot.stage.live().is_none()).is_some() {
-            return Ok(true);
-        }
-        let may_leave = self.ask(agent, Mail::Leave).await?;
-        if may_leave {
-            self.drop_agents(std::slice::from_ref(agent)).await;
-        }
-        Ok(may_leave)
-    }
-
     pub async fn snapshot(&self, agent: &AgentId) -> Result<(AgentInfo, Option<Running>), NotHere> {
         self.ask(agent, Mail::Snapshot).await
-    }
-
-    /// Drops an agent with its work. Nothing is written: somebody else holds the lease, or will.
-    pub fn drop_agent(&self, agent: &AgentId) {
-        self.end(agent);
-    }
-
-    /// [`Self::drop_agent`] of several; returns when nothing of them runs any more.
-    pub async fn drop_agents(&self, agents: &[AgentId]) {
-        let ending: Vec<Live> = agents.iter().filter_map(|agent| self.end(agent)).collect();
-        for live in ending {
-            live.gone.cancelled().await;
-        }
-    }
-
-    fn end(&self, agent: &AgentId) -> Option<Live> {
-        let slot = self.take(agent, |_| true)?;
-        slot.stage.live().cloned().inspect(|live| live.dropped.cancel())
-    }
-
-    fn take(&self, agent: &AgentId, if_it: impl FnOnce(&Slot) -> bool) -> Option<Slot> {
-        let mut slots = self.slots();
-        slots.get(agent).filter(|slot| if_it(slot))?;
-        let slot = slots.remove(agent)?;
-        drop(slots);
-        self.0.parts.links.departed(&slot.hosting);
-        Some(slot)
-    }
-
-    /// From now on nobody is taken in: what comes would never be waited for.
-    pub fn close(&self) {
-        let _settled = self.slots();
-        self.0.closed.store(true, Ordering::Relaxed);
-    }
-
-    pub fn is_closed(&self) -> bool {
-        self.0.closed.load(Ordering::Relaxed)
-    }
-
-    /// Drops all agents and waits until their tasks have ended.
-    pub async fn shut_down(&self) {
-        self.close();
-        for agent in self.agents(None) {
-            self.drop_agent(&agent);
-        }
-        self.0.tasks.close();
-        self.0.tasks.wait().await;
     }
 
     async fn ask<T>(&self, agent: &AgentId, mail: impl FnOnce(oneshot::Sender<T>) -> Mail) -> Result<T, NotHere> {

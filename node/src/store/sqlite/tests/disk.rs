@@ -1,6 +1,10 @@
 //! Disks that are full and folders that may not be written. They need a small file system of their own.
 
-use std::{path::Path, process::Command};
+use std::{
+    path::Path,
+    process::Command,
+    time::{Duration, Instant},
+};
 
 use planck_common::NodeId;
 
@@ -24,6 +28,16 @@ impl SmallDisk {
             eprintln!("SKIPPED: this user cannot mount a small file system");
         }
         mounted.then_some(Self(folder))
+    }
+
+    /// Waits for files that are still open: connections close on threads of their own.
+    async fn mount_again(&self, how: &str) {
+        let until = Instant::now() + Duration::from_secs(10);
+        let options = format!("remount,{how}");
+        while !Command::new("mount").args(["-o", &options]).arg(self.0.path()).status().unwrap().success() {
+            assert!(Instant::now() < until, "cannot mount it again with {how}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     }
 }
 
@@ -64,7 +78,7 @@ async fn a_full_disk_is_said_and_harms_nothing() {
     assert!(prev > 5);
     assert_eq!(team.store.head(&team.session).await.unwrap(), prev);
 
-    assert!(Command::new("mount").args(["-o", "remount,size=9m"]).arg(disk.0.path()).status().unwrap().success());
+    disk.mount_again("size=9m").await;
     team.write(team.batch(0, prev, large)).await;
 }
 
@@ -73,7 +87,7 @@ async fn a_folder_that_may_not_be_written_is_said() {
     let Some(disk) = SmallDisk::mount() else { return };
     let folder = disk.0.path().join("sessions");
     drop(start(&folder).await);
-    assert!(Command::new("mount").args(["-o", "remount,ro"]).arg(disk.0.path()).status().unwrap().success());
+    disk.mount_again("ro").await;
     for path in [folder, disk.0.path().join("new")] {
         let refused = SqliteStore::open(SqliteOptions::new(&path), &NodeId::mint()).await;
         let Err(StoreError::Broken(why)) = refused else { panic!("{refused:?}") };
