@@ -158,6 +158,19 @@ async fn a_session_at_work_in_another_process_is_busy_and_says_what_to_do() -> R
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_session_goes_on_as_it_was_started_and_says_so() -> Result<()> {
+    let desk = desk().await?;
+    assert_eq!(desk.run(&["run", "--model", "openai:m", "--session", "one", "go"]).await?.code, 0);
+    for (flag, value) in [("--team", "team"), ("--workspace", "local:elsewhere"), ("--dir", "elsewhere")] {
+        let told = desk.run(&["run", "--session", "one", flag, value, "more"]).await?;
+        assert!(told.code == 2 && told.err.contains(flag) && told.err.contains("session one"), "{told:?}");
+    }
+    let ran = desk.run(&["run", "--session", "one", "more"]).await?;
+    assert_eq!(ran.code, 0, "nothing was done to it: {ran:?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_is_told_and_what_was_not_saved_is_saved_when_there_is_room() -> Result<()> {
     let desk = Desk::start(Script::new().limited(1, When::any(), "Hello.").always(Reply::text("x".repeat(1 << 20)))).await?;
     let disk = desk.folder().join("disk");
