@@ -1,0 +1,72 @@
+//! How agents leave the host by the word of others: dropped with their work, or let go where nothing of them would be lost.
+
+use std::sync::atomic::Ordering;
+
+use planck_common::AgentId;
+
+use super::{
+    Host, NotHere,
+    slot::{Live, Slot},
+};
+use crate::actor::mail::Mail;
+
+impl Host {
+    /// Drops an agent with its work. Nothing is written: somebody else holds the lease, or will.
+    pub fn drop_agent(&self, agent: &AgentId) {
+        self.end(agent);
+    }
+
+    /// [`Self::drop_agent`] of several; returns when nothing of them runs any more.
+    pub async fn drop_agents(&self, agents: &[AgentId]) {
+        let ending: Vec<Live> = agents.iter().filter_map(|agent| self.end(agent)).collect();
+        for live in ending {
+            live.gone.cancelled().await;
+        }
+    }
+
+    /// Drops an agent that is to go on elsewhere, unless something of it would be lost or done twice; whether it did.
+    pub async fn leave(&self, agent: &AgentId) -> Result<bool, NotHere> {
+        if self.take(agent, |slot| slot.stage.live().is_none()).is_some() {
+            return Ok(true);
+        }
+        let may_leave = self.ask(agent, Mail::Leave).await?;
+        if may_leave {
+            self.drop_agents(std::slice::from_ref(agent)).await;
+        }
+        Ok(may_leave)
+    }
+
+    /// From now on nobody is taken in: what comes would never be waited for.
+    pub fn close(&self) {
+        let _settled = self.slots();
+        self.0.closed.store(true, Ordering::Relaxed);
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.0.closed.load(Ordering::Relaxed)
+    }
+
+    /// Drops all agents and waits until their tasks have ended.
+    pub async fn shut_down(&self) {
+        self.close();
+        for agent in self.agents(None) {
+            self.drop_agent(&agent);
+        }
+        self.0.tasks.close();
+        self.0.tasks.wait().await;
+    }
+
+    fn end(&self, agent: &AgentId) -> Option<Live> {
+        let slot = self.take(agent, |_| true)?;
+        slot.stage.live().cloned().inspect(|live| live.dropped.cancel())
+    }
+
+    fn take(&self, agent: &AgentId, if_it: impl FnOnce(&Slot) -> bool) -> Option<Slot> {
+        let mut slots = self.slots();
+        slots.get(agent).filter(|slot| if_it(slot))?;
+        let slot = slots.remove(agent)?;
+        drop(slots);
+        self.0.parts.links.departed(&slot.hosting);
+        Some(slot)
+    }
+}
