@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by a panic")]
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test looks at the events it is about")]
 
+mod attacks;
 mod cascade;
 mod cli;
 mod cluster;

@@ -1,0 +1,1 @@
+//! Clients of NATS with few rights, and forged messages.

@@ -1,0 +1,1 @@
+//! Tool processes that want to outlive their call, use up the machine, or read the node's secrets.

@@ -1,0 +1,1 @@
+//! Session stores that a stranger made, and commands that only look.

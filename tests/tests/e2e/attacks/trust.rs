@@ -1,0 +1,1 @@
+//! A cloned repository before and after its `.planck/` is trusted.

@@ -1,0 +1,1 @@
+//! What a tool process reads, writes and connects to inside its sandbox.
