@@ -4,7 +4,7 @@ CARGO ?= cargo
 
 BENCH_CALL = repeat '{"text":"a","times":3}'
 
-.PHONY: demo test lint bench chaos tools
+.PHONY: demo test lint bench chaos fuzz tools
 
 demo: tools
 	PATH="$(CURDIR)/.tools/bin:$$PATH" $(CARGO) run --locked --release --bin planck -- demo
@@ -34,3 +34,7 @@ tools:
 chaos: tools
 	$(CARGO) build --locked --release -p planck-node -p planck-tests
 	PATH="$(CURDIR)/.tools/bin:$$PATH" target/release/chaos $(WITH)
+
+# libFuzzer over every decoder of outside bytes: `make fuzz SECONDS=600`.
+fuzz:
+	./tools/fuzz $(SECONDS)

@@ -30,6 +30,9 @@ pub mod config;
 pub mod schema;
 pub mod telemetry;
 
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
+
 /// The `planck` binary: a command of its line, or, for its own tools, their reaper.
 pub fn main() -> std::process::ExitCode {
     let mut args = std::env::args_os();

@@ -26,6 +26,9 @@ mod google;
 mod ollama;
 mod openai;
 
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
+
 use std::sync::Arc;
 
 use bytes::Bytes;

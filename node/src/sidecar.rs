@@ -10,6 +10,9 @@ mod compactor;
 pub mod plain;
 mod tool;
 
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
+
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::{Arc, Mutex, MutexGuard, PoisonError},

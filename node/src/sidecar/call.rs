@@ -125,6 +125,12 @@ impl Call<'_> {
         asked.map_err(|error| self.refused(error))
     }
 
+    /// Reads a message for its effect on the reader alone, as the fuzz target does.
+    #[cfg(any(test, feature = "fuzz"))]
+    pub fn reads(&self, said: Said) {
+        let _heard = self.read(said);
+    }
+
     fn read(&self, said: Said) -> Heard {
         if let Some(error) = said.error {
             return Heard::Answer(Err(error));

@@ -1,0 +1,136 @@
+//! A node in this process that answers commands, and the session files that it has written.
+
+#![allow(clippy::expect_used, reason = "a target that cannot start has failed")]
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use planck_common::{
+    NodeId,
+    command::{ListSessions, SessionsVerb},
+    subject::{Address, Target},
+};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+use crate::{
+    bus::{Bus, MemoryBus, MemoryHub},
+    config::{Sources, load},
+    node::{self, Running},
+    store::{
+        SessionStore,
+        sqlite::{SqliteOptions, SqliteStore},
+    },
+};
+
+/// A command is answered within this time, or the target hangs.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+struct Served {
+    runtime: Runtime,
+    bus: Arc<dyn Bus>,
+    /// A closed session's file, and its name.
+    file: (PathBuf, Vec<u8>),
+    _node: Running,
+    _folder: TempDir,
+}
+
+/// The first line is the subject, the rest the body.
+pub(super) fn command(bytes: &[u8]) {
+    let served = served();
+    let mut lines = bytes.splitn(2, |byte| *byte == b'\n');
+    let subject = lines.next().and_then(|line| std::str::from_utf8(line).ok());
+    let Some(address) = subject.and_then(Address::parse) else { return };
+    let body = Bytes::copy_from_slice(lines.next().unwrap_or_default());
+    let reply = served.runtime.block_on(served.bus.request(&address, body, DEADLINE));
+    assert!(!matches!(reply, Err(crate::bus::BusError::TimedOut { .. })), "a command was not answered");
+}
+
+/// A session file with some of its bytes changed: three bytes say where, one what.
+pub(super) fn session_file(bytes: &[u8]) {
+    let served = served();
+    let (name, whole) = &served.file;
+    let mut changed = whole.clone();
+    for patch in bytes.chunks_exact(4) {
+        let [a, b, c, value] = *patch else { continue };
+        let at = u32::from_be_bytes([0, a, b, c]) as usize % changed.len().max(1);
+        if let Some(byte) = changed.get_mut(at) {
+            *byte = value;
+        }
+    }
+    let Ok(folder) = TempDir::new() else { return };
+    if fs::write(folder.path().join(name), changed).is_ok() {
+        served.runtime.block_on(look(folder.path()));
+    }
+}
+
+/// Reads all that can be read; what is damaged is an error.
+async fn look(folder: &Path) {
+    let Ok(store) = SqliteStore::open(SqliteOptions::new(folder), &NodeId::mint()).await else { return };
+    let every = ListSessions { state: None, limit: None, after: None };
+    let Ok(page) = store.sessions(every).await else { return };
+    for session in page.sessions {
+        let _record = store.session(session.id.as_str()).await;
+        let _events = store.events(&session.id, 1, 1_000, None).await;
+        let _messages = store.messages(&session.id, None, None, None).await;
+    }
+}
+
+fn served() -> &'static Served {
+    static SERVED: OnceLock<Served> = OnceLock::new();
+    SERVED.get_or_init(|| start().expect("a node in this process starts"))
+}
+
+fn start() -> anyhow::Result<Served> {
+    let runtime = Runtime::new()?;
+    let within = runtime.enter();
+    let folder = TempDir::new()?;
+    let (store, work) = (folder.path().join("sessions"), folder.path().join("work"));
+    fs::create_dir(&work)?;
+    let environment = BTreeMap::from_iter(
+        [
+            ("PLANCK_STORE_URL", format!("sqlite:{}", store.display())),
+            ("PLANCK_MODELS_DEFAULT", "llama_cpp:none".into()),
+            // Nothing listens there: every turn ends with an error at once.
+            ("PLANCK_PROVIDERS_LLAMA_CPP_BASE_URL", "http://127.0.0.1:9".into()),
+            ("PLANCK_PROVIDERS_LLAMA_CPP_MAX_ATTEMPTS", "1".into()),
+        ]
+        .map(|(name, value): (&str, String)| (name.into(), value)),
+    );
+    let home = Some(folder.path().into());
+    let loaded = load::load(&Sources { home, folder: work.clone(), environment, ..Sources::default() })?;
+    let bus: Arc<dyn Bus> = Arc::new(MemoryBus::new(Arc::new(MemoryHub::default())));
+    let running = runtime.block_on(node::open_on(&loaded.config, bus.clone()))?;
+    let start = serde_json::json!({ "name": "seed", "dir": work, "prompt": "hello" });
+    let address = Address { target: Target::Sessions, verb: SessionsVerb::Start.name().into() };
+    runtime.block_on(bus.request(&address, Bytes::from(start.to_string()), DEADLINE))?;
+    let file = runtime.block_on(written(&store))?;
+    drop(within);
+    Ok(Served { runtime, bus, file, _node: running, _folder: folder })
+}
+
+/// The session's file once its turn has ended and nothing is left in its write-ahead log.
+async fn written(store: &Path) -> anyhow::Result<(PathBuf, Vec<u8>)> {
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let files = fs::read_dir(store)?.flatten().map(|entry| entry.path());
+    let ends = |path: &PathBuf| path.to_string_lossy().ends_with("_seed.db");
+    let path = files.into_iter().find(ends).ok_or_else(|| anyhow::anyhow!("the session has no file"))?;
+    let copy = TempDir::new()?;
+    let name = PathBuf::from(path.file_name().unwrap_or_default());
+    let to = copy.path().join(&name);
+    fs::copy(&path, &to)?;
+    let wal = |path: &Path| PathBuf::from(format!("{}-wal", path.display()));
+    if wal(&path).exists() {
+        fs::copy(wal(&path), wal(&to))?;
+        // Opening and closing it moves the log into the file.
+        look(copy.path()).await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    Ok((name, fs::read(&to)?))
+}

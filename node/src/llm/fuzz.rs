@@ -1,0 +1,37 @@
+//! Streams of providers as a fuzz target: a stream decodes to the same answer however the network cuts it.
+
+use super::{
+    anthropic::Anthropic,
+    decode::Decoder,
+    google::Google,
+    ollama::Ollama,
+    openai::{ChatCompletions, Dialect},
+    wire::Wire,
+};
+use crate::model::{Chunk, Failure, Finish};
+
+/// The first byte chooses the wire, the second where the rest is cut in two.
+pub fn stream(bytes: &[u8]) {
+    let [wire, cut, stream @ ..] = bytes else { return };
+    let decoder = || match wire % 5 {
+        0 => Anthropic.decoder(),
+        1 => Google.decoder(),
+        2 => Ollama.decoder(),
+        3 => ChatCompletions(Dialect::LlamaCpp).decoder(),
+        _ => ChatCompletions(Dialect::OpenAi).decoder(),
+    };
+    let whole = decoded(decoder(), &[stream]);
+    let (one, two) = stream.split_at(stream.len() * usize::from(*cut) / 255);
+    assert_eq!(decoded(decoder(), &[one, two]), whole, "the answer depends on where the network cuts the stream");
+}
+
+fn decoded(mut decoder: Box<dyn Decoder>, pieces: &[&[u8]]) -> (Vec<Chunk>, Result<Finish, Failure>) {
+    let mut chunks = Vec::new();
+    for piece in pieces {
+        if let Err(failure) = decoder.feed(piece, &mut chunks) {
+            return (chunks, Err(failure));
+        }
+    }
+    let end = decoder.finish(&mut chunks);
+    (chunks, end)
+}

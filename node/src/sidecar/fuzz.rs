@@ -1,0 +1,31 @@
+//! What sidecars send as a fuzz target: what they say of themselves, and their answers to calls.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use planck_common::{CallId, SidecarId, subject::Prefix};
+
+use super::{
+    call::{Call, Manner},
+    info::{Instance, Patience},
+};
+use crate::bus::Said;
+
+/// Reads the bytes as a description and as an answer.
+pub fn message(bytes: &[u8]) {
+    let _description = Instance::read(bytes, &Prefix::default(), Patience::default());
+    let (Ok(sidecar), Ok(call_id)) = (SidecarId::parse("fuzz"), CallId::parse("c-1")) else { return };
+    for manner in [Manner::Sidecar(sidecar), Manner::Plain] {
+        let call = Call {
+            name: "tool",
+            subject: "tool.fuzz.tool",
+            manner: &manner,
+            call_id: &call_id,
+            body: Bytes::new(),
+            idle: Duration::ZERO,
+            longest: Duration::ZERO,
+            may_run_again: false,
+        };
+        call.reads(Said { payload: Bytes::copy_from_slice(bytes), error: None });
+    }
+}
