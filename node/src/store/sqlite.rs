@@ -6,6 +6,7 @@ mod db;
 mod decode;
 mod fault;
 mod files;
+mod folder;
 mod inbox;
 mod index;
 mod lease;
@@ -17,7 +18,7 @@ mod sweep;
 #[cfg(test)]
 mod tests;
 
-use std::{fs, path::PathBuf, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
 use async_trait::async_trait;
 use planck_common::{
@@ -27,7 +28,7 @@ use planck_common::{
     spec::AgentSpec,
 };
 
-use self::{db::Opening, files::Files, index::Index, lock::NodeLock};
+use self::{db::Opening, files::Files, folder::Folder, index::Index, lock::NodeLock};
 use super::{
     AgentRecord, Appended, Asked, Batch, Birth, Claim, Created, InputRecord, Lease, LogRow, NewInput, NewSession, Newborn,
     PutResult, Rewound, SessionRecord, SessionStore, StoreError, Stray, Task, Under,
@@ -65,9 +66,9 @@ impl SqliteStore {
     /// Takes the node's lock, and makes sure that the folder can be used.
     pub async fn open(options: SqliteOptions, node: &NodeId) -> Result<Self, StoreError> {
         let SqliteOptions { folder, full_sync, open_files, busy } = options;
-        fs::create_dir_all(&folder).map_err(|error| fault::refused(&folder, &error, "choose a folder this user can write"))?;
-        let lock = NodeLock::take(&folder, node)?;
-        lock::tidy(&folder);
+        let place = Folder::create(&folder)?;
+        let lock = NodeLock::take(&place, node)?;
+        lock::tidy(&place);
         let opening = Opening { busy, full_sync };
         let index = Index::new(folder.clone(), opening);
         index.store_id().await?;

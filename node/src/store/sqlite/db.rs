@@ -18,7 +18,10 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use super::fault::{self, Fault};
+use super::{
+    fault::{self, Fault},
+    folder,
+};
 use crate::store::StoreError;
 
 pub type Statement<'q> = Query<'q, Sqlite, SqliteArguments>;
@@ -68,6 +71,7 @@ pub struct Db {
 impl Db {
     /// Opens a file, brings its schema up to date, and refuses one that is newer.
     pub async fn open(path: &Path, opening: Opening, create: bool, schema: &[Migration]) -> Result<Self, Fault> {
+        folder::admit(path, create)?;
         let connect = opening.connect(path, create);
         let opened = timeout_at(opening.deadline(), connect.connect()).await;
         let connection = opened.map_err(|_elapsed| slow(path))?.map_err(|error| fault::sort(&error, path))?;
@@ -161,7 +165,7 @@ impl Db {
 }
 
 fn inode(path: &Path) -> Option<u64> {
-    Some(fs::metadata(path).ok()?.ino())
+    Some(fs::symlink_metadata(path).ok()?.ino())
 }
 
 fn slow(path: &Path) -> Fault {

@@ -3,8 +3,7 @@
 use std::{
     fs::{self, File, TryLockError},
     io::{Read, Seek, Write},
-    os::unix::fs::MetadataExt as _,
-    path::{Path, PathBuf},
+    path::Path,
     time::{Duration, Instant},
 };
 
@@ -14,14 +13,20 @@ use nix::{
 };
 use planck_common::NodeId;
 
-use super::fault;
+use super::{fault, folder::Folder};
 use crate::store::StoreError;
+
+/// Where the lock files are, in the folder of a store.
+pub const FOLDER: &str = ".nodes";
 
 /// How long a killed process may take to let its lock go.
 const DYING: Duration = Duration::from_secs(2);
 
 /// How often a lock is tried: others look at it for a moment each.
 const LOOKED_AT: u32 = 20;
+
+/// A longer text names no holder.
+const LONGEST_HOLDER: u64 = 256;
 
 /// The lock of this process's node; the system lets it go when the process ends, however it ends.
 #[derive(Debug)]
@@ -30,14 +35,14 @@ pub struct NodeLock {
 }
 
 impl NodeLock {
-    pub fn take(folder: &Path, node: &NodeId) -> Result<Self, StoreError> {
-        let path = path(folder, node);
+    pub fn take(store: &Folder, node: &NodeId) -> Result<Self, StoreError> {
+        let (folder, name) = (store.create_folder(FOLDER)?, file_name(node));
+        let path = folder.path().join(&name);
         let failed = |error: std::io::Error| fault::refused(&path, &error, "give this user write permission to the folder");
-        fs::create_dir_all(path.parent().unwrap_or(folder)).map_err(failed)?;
         for _ in 0..LOOKED_AT {
-            let mut file = File::options().create(true).truncate(false).read(true).write(true).open(&path).map_err(failed)?;
+            let mut file = folder.create_file(&name)?;
             match file.try_lock() {
-                Ok(()) if is_at(&file, &path) => {
+                Ok(()) if folder.holds(&name, &file) => {
                     file.set_len(0).and_then(|()| file.rewind()).map_err(failed)?;
                     write!(file, "{}", Holder::me()).and_then(|()| file.flush()).map_err(failed)?;
                     return Ok(Self { _file: file });
@@ -51,33 +56,45 @@ impl NodeLock {
     }
 }
 
-/// Whether an open file was not removed since.
-fn is_at(file: &File, path: &Path) -> bool {
-    let inodes = file.metadata().and_then(|open| Ok((open.ino(), fs::metadata(path)?.ino())));
-    inodes.is_ok_and(|(open, there)| open == there)
-}
-
-/// Removes the lock files of the dead: a missing one says the same.
-pub fn tidy(folder: &Path) {
-    let files = fs::read_dir(folder.join(".nodes")).into_iter().flatten().flatten();
-    for path in files.map(|entry| entry.path()).filter(|path| path.file_name().is_some_and(|name| name != "index.lock")) {
-        let Ok(file) = File::open(&path) else { continue };
-        if file.try_lock().is_ok() {
-            let _ = fs::remove_file(&path);
+/// Removes the lock files of dead nodes: a missing one says the same. Every other file stays, whatever put it there.
+pub fn tidy(store: &Folder) {
+    let Ok(Some(folder)) = store.find_folder(FOLDER) else { return };
+    for name in folder.names().unwrap_or_default() {
+        if is_of_the_dead(&folder, &name).unwrap_or(false) {
+            let _ = folder.remove(&name);
         }
     }
 }
 
+/// Whether a file is certainly a lock that a node left: by its name, by its text, and because nobody holds it. A node that
+/// takes its lock at this moment has not written its text yet; it notices that the file was removed, and tries again.
+fn is_of_the_dead(folder: &Folder, name: &str) -> Result<bool, StoreError> {
+    if name.strip_suffix(".lock").is_none_or(|id| uuid::Uuid::try_parse(id).is_err()) {
+        return Ok(false);
+    }
+    let Some(mut file) = folder.find_file(name)? else { return Ok(false) };
+    if file.try_lock().is_err() {
+        return Ok(false);
+    }
+    let text = text_of(&mut file).unwrap_or_default();
+    let is_text_of_a_lock = text.is_empty() && is_empty(&file) || Holder::parse(&text).is_some();
+    Ok(is_text_of_a_lock && folder.holds(name, &file))
+}
+
+fn is_empty(file: &File) -> bool {
+    file.metadata().is_ok_and(|there| there.len() == 0)
+}
+
 /// Whether the process of a node lives: it holds its lock.
-pub fn lives(folder: &Path, node: &NodeId) -> Result<bool, StoreError> {
-    Ok(held(&path(folder, node))?.is_some())
+pub fn lives(store: &Path, node: &NodeId) -> Result<bool, StoreError> {
+    Ok(held(store, node)?.is_some())
 }
 
 /// Kills the process that holds a convicted node's lock, and waits until the lock is free. Blocks for a moment.
-pub fn end(folder: &Path, node: &NodeId) -> Result<(), StoreError> {
-    let path = path(folder, node);
+pub fn end(store: &Path, node: &NodeId) -> Result<(), StoreError> {
+    let path = store.join(FOLDER).join(file_name(node));
     let until = Instant::now() + DYING;
-    while let Some(holder) = held(&path)? {
+    while let Some(holder) = held(store, node)? {
         holder.kill(&path)?;
         if Instant::now() > until {
             return Err(StoreError::Away(format!("process {} of node {node} does not die", holder.pid)));
@@ -87,32 +104,36 @@ pub fn end(folder: &Path, node: &NodeId) -> Result<(), StoreError> {
     Ok(())
 }
 
-fn path(folder: &Path, node: &NodeId) -> PathBuf {
-    folder.join(".nodes").join(format!("{node}.lock"))
+fn file_name(node: &NodeId) -> String {
+    format!("{node}.lock")
 }
 
-/// Who holds a lock; `None` where it is free.
-fn held(path: &Path) -> Result<Option<Holder>, StoreError> {
-    let failed = |error| fault::broken(path, error, "give this user read permission to the file");
-    let mut file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(failed(error)),
-    };
+/// Who holds a node's lock; `None` where it is free.
+fn held(store: &Path, node: &NodeId) -> Result<Option<Holder>, StoreError> {
+    let name = file_name(node);
+    let path = store.join(FOLDER).join(&name);
+    let failed = |error| fault::broken(&path, error, "give this user read permission to the file");
+    let Some(folder) = Folder::open(store)?.find_folder(FOLDER)? else { return Ok(None) };
+    let Some(mut file) = folder.find_file(&name)? else { return Ok(None) };
     match file.try_lock_shared() {
         Ok(()) => Ok(None),
         Err(TryLockError::WouldBlock) => {
-            let mut text = String::new();
-            file.read_to_string(&mut text).map_err(failed)?;
-            Ok(Some(Holder::parse(&text)))
+            let text = text_of(&mut file).map_err(failed)?;
+            Ok(Some(Holder::parse(&text).unwrap_or_default()))
         }
         Err(TryLockError::Error(error)) => Err(failed(error)),
     }
 }
 
+fn text_of(file: &mut File) -> std::io::Result<String> {
+    let mut text = String::new();
+    Read::by_ref(file).take(LONGEST_HOLDER).read_to_string(&mut text)?;
+    Ok(text)
+}
+
 /// A process, so named that no other one is taken for it: not one that got the same pid later, nor one in another
 /// container. Without pid while it has not written itself down yet.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 struct Holder {
     pid: i32,
     started: String,
@@ -125,10 +146,14 @@ impl Holder {
         Self { pid, started: started(pid), space: space() }
     }
 
-    fn parse(text: &str) -> Self {
-        let mut words = text.split_whitespace().map(str::to_owned);
-        let pid = words.next().and_then(|pid| pid.parse().ok()).unwrap_or(0);
-        Self { pid, started: words.next().unwrap_or_default(), space: words.next().unwrap_or_default() }
+    /// `None` for a text that no node writes.
+    fn parse(text: &str) -> Option<Self> {
+        let mut words = text.split_whitespace();
+        let (pid, started, space) = (words.next()?.parse().ok()?, words.next()?, words.next()?);
+        let is_space = space == "-" || space.starts_with("pid:[");
+        let is_start = started == "-" || started.bytes().all(|byte| byte.is_ascii_digit());
+        let is_whole = is_space && is_start && words.next().is_none();
+        is_whole.then(|| Self { pid, started: started.to_owned(), space: space.to_owned() })
     }
 
     fn kill(&self, path: &Path) -> Result<(), StoreError> {

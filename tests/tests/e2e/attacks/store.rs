@@ -1,1 +1,3 @@
 //! Session stores that a stranger made, and commands that only look.
+
+mod locks;

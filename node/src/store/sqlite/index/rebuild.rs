@@ -13,6 +13,8 @@ use sqlx::{Row, query};
 use super::super::{
     db::{Db, Opening},
     fault::{self, Fault},
+    folder::Folder,
+    lock,
 };
 use crate::store::StoreError;
 
@@ -55,9 +57,9 @@ async fn put_aside(folder: &Path, opening: Opening) -> Result<Db, Fault> {
 }
 
 async fn guard(folder: &Path, opening: Opening) -> Result<File, StoreError> {
-    let path = folder.join(".nodes").join("index.lock");
+    let path = folder.join(lock::FOLDER).join("index.lock");
     let failed = |error| fault::broken(&path, error, "give this user write permission to the folder");
-    let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
+    let file = Folder::open(folder)?.create_folder(lock::FOLDER)?.create_file("index.lock")?;
     let until = tokio::time::Instant::now() + opening.busy;
     loop {
         match file.try_lock() {

@@ -1,0 +1,215 @@
+//! A directory of the store, held open. Its files are opened relative to its descriptor, so that the store never follows a
+//! link, waits for a FIFO, or writes to a file that has another name elsewhere.
+
+use std::{
+    fs::{self, File},
+    io,
+    os::{
+        fd::{AsFd as _, OwnedFd},
+        unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _},
+    },
+    path::{Path, PathBuf},
+};
+
+use nix::{
+    dir::Dir,
+    errno::Errno,
+    fcntl::{AT_FDCWD, AtFlags, OFlag, openat},
+    sys::stat::{Mode, SFlag, fstatat, mkdirat},
+    unistd::{UnlinkatFlags, unlinkat},
+};
+
+use super::fault;
+use crate::store::StoreError;
+
+/// No other user reads what agents did.
+const PRIVATE_FOLDER: u32 = 0o700;
+const PRIVATE_FILE: u32 = 0o600;
+
+const PUT_RIGHT: &str = "remove it, or name another folder with `--store sqlite:DIR`";
+const WRITABLE: &str = "give this user write permission to the folder, or name another one with `--store sqlite:DIR`";
+
+/// An open directory.
+#[derive(Debug)]
+pub struct Folder {
+    fd: OwnedFd,
+    path: PathBuf,
+}
+
+impl Folder {
+    /// Opens a directory, and creates it with the missing ones above it. A link in its place is refused.
+    pub fn create(path: &Path) -> Result<Self, StoreError> {
+        let path: PathBuf = path.components().collect();
+        let created = fs::DirBuilder::new().recursive(true).mode(PRIVATE_FOLDER).create(&path);
+        match created {
+            Ok(()) => Self::enter(AT_FDCWD, &path, &path),
+            Err(error) => Err(Self::refusal(AT_FDCWD, &path, &path).unwrap_or_else(|| fault::refused(&path, &error, WRITABLE))),
+        }
+    }
+
+    /// Opens a directory that exists.
+    pub fn open(path: &Path) -> Result<Self, StoreError> {
+        let path: PathBuf = path.components().collect();
+        Self::enter(AT_FDCWD, &path, &path)
+    }
+
+    /// Opens a directory in this one, and creates it if it is missing.
+    pub fn create_folder(&self, name: &str) -> Result<Self, StoreError> {
+        let path = self.path.join(name);
+        match mkdirat(self.fd.as_fd(), name, Mode::from_bits_truncate(mode(PRIVATE_FOLDER))) {
+            Ok(()) | Err(Errno::EEXIST) => Self::enter(self.fd.as_fd(), Path::new(name), &path),
+            Err(errno) => Err(fault::refused(&path, &errno.into(), WRITABLE)),
+        }
+    }
+
+    /// Opens a directory in this one; `None` where there is nothing of that name.
+    pub fn find_folder(&self, name: &str) -> Result<Option<Self>, StoreError> {
+        match fstatat(self.fd.as_fd(), name, AtFlags::AT_SYMLINK_NOFOLLOW) {
+            Err(Errno::ENOENT) => Ok(None),
+            Ok(_) | Err(_) => Self::enter(self.fd.as_fd(), Path::new(name), &self.path.join(name)).map(Some),
+        }
+    }
+
+    fn enter(at: impl std::os::fd::AsFd + Copy, name: &Path, path: &Path) -> Result<Self, StoreError> {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        match openat(at, name, flags, Mode::empty()) {
+            Ok(fd) => Ok(Self { fd, path: path.to_owned() }),
+            Err(errno) => Err(Self::refusal(at, name, path).unwrap_or_else(|| fault::refused(path, &errno.into(), WRITABLE))),
+        }
+    }
+
+    /// What stands in a directory's place.
+    fn refusal(at: impl std::os::fd::AsFd, name: &Path, path: &Path) -> Option<StoreError> {
+        let stat = fstatat(at, name, AtFlags::AT_SYMLINK_NOFOLLOW).ok()?;
+        let kind = SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT;
+        let what = if kind == SFlag::S_IFLNK { "it is a link" } else { "it is no folder" };
+        (kind != SFlag::S_IFDIR).then(|| fault::broken(path, what, PUT_RIGHT))
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Opens a file to read and write; `None` where there is none.
+    pub fn find_file(&self, name: &str) -> Result<Option<File>, StoreError> {
+        match self.open_file(name, OFlag::O_RDWR) {
+            Err(Refused::Missing) => Ok(None),
+            Err(Refused::Store(error)) => Err(error),
+            Ok(file) => Ok(Some(file)),
+        }
+    }
+
+    /// Opens a file to read and write, and creates it if it is missing.
+    pub fn create_file(&self, name: &str) -> Result<File, StoreError> {
+        match self.open_file(name, OFlag::O_RDWR | OFlag::O_CREAT) {
+            Ok(file) => Ok(file),
+            Err(Refused::Missing) => Err(fault::broken(&self.path, "it was removed", "start again")),
+            Err(Refused::Store(error)) => Err(error),
+        }
+    }
+
+    fn open_file(&self, name: &str, flags: OFlag) -> Result<File, Refused> {
+        let path = self.path.join(name);
+        // Opening a device can already act on it, so the kind is looked at before; the look after the opening is the one
+        // that nobody can race.
+        if let Ok(stat) = fstatat(self.fd.as_fd(), name, AtFlags::AT_SYMLINK_NOFOLLOW)
+            && SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT != SFlag::S_IFREG
+        {
+            return Err(Refused::Store(refuse(&path)));
+        }
+        let flags = flags | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+        let opened = openat(self.fd.as_fd(), name, flags, Mode::from_bits_truncate(mode(PRIVATE_FILE)));
+        let file = match opened {
+            Ok(fd) => File::from(fd),
+            Err(Errno::ENOENT) => return Err(Refused::Missing),
+            Err(Errno::ELOOP | Errno::ENXIO) => return Err(Refused::Store(refuse(&path))),
+            Err(errno) => return Err(Refused::Store(fault::refused(&path, &errno.into(), WRITABLE))),
+        };
+        let there = file.metadata().map_err(|error| Refused::Store(fault::refused(&path, &error, WRITABLE)))?;
+        match complaint(&there) {
+            Some(what) => Err(Refused::Store(fault::broken(&path, what, PUT_RIGHT))),
+            None => Ok(file),
+        }
+    }
+
+    /// The names of what is in it, but for those that are no text.
+    pub fn names(&self) -> Result<Vec<String>, StoreError> {
+        let failed = |errno: Errno| fault::refused(&self.path, &errno.into(), "give this user read permission to the folder");
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let mut dir = Dir::openat(self.fd.as_fd(), ".", flags, Mode::empty()).map_err(failed)?;
+        let names = dir.iter().filter_map(Result::ok).filter_map(|entry| entry.file_name().to_str().ok().map(str::to_owned));
+        Ok(names.collect())
+    }
+
+    /// Whether an open file is the one of that name here.
+    pub fn holds(&self, name: &str, file: &File) -> bool {
+        let there = fstatat(self.fd.as_fd(), name, AtFlags::AT_SYMLINK_NOFOLLOW);
+        there.is_ok_and(|there| file.metadata().is_ok_and(|open| open.ino() == there.st_ino && same_device(&open, &there)))
+    }
+
+    /// Removes a name. A link is removed itself, not what it leads to.
+    pub fn remove(&self, name: &str) -> io::Result<()> {
+        Ok(unlinkat(self.fd.as_fd(), name, UnlinkatFlags::NoRemoveDir)?)
+    }
+}
+
+enum Refused {
+    Missing,
+    Store(StoreError),
+}
+
+/// Refuses what SQLite must not open at `path`: anything but a regular file with one name. With `create` a missing file is
+/// made, for this user only; SQLite gives the files beside it the same permissions.
+pub fn admit(path: &Path, create: bool) -> Result<(), StoreError> {
+    for end in ["", "-wal", "-shm", "-journal"] {
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(end);
+        let beside = PathBuf::from(beside);
+        if fs::symlink_metadata(&beside).is_ok_and(|there| kind_complaint(&there).is_some()) {
+            return Err(refuse(&beside));
+        }
+    }
+    if create
+        && let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str()))
+        && fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+    {
+        Folder::open(folder)?.create_file(name)?;
+    }
+    Ok(())
+}
+
+fn refuse(path: &Path) -> StoreError {
+    let there = fs::symlink_metadata(path);
+    let what = there.ok().and_then(|there| complaint(&there)).unwrap_or("it is no regular file");
+    fault::broken(path, what, PUT_RIGHT)
+}
+
+/// Why a file is not used as one of the store's own.
+fn complaint(there: &fs::Metadata) -> Option<&'static str> {
+    let foreign = there.uid() != nix::unistd::geteuid().as_raw();
+    kind_complaint(there).or(foreign.then_some("it belongs to another user"))
+}
+
+fn kind_complaint(there: &fs::Metadata) -> Option<&'static str> {
+    let kind = there.file_type();
+    match () {
+        () if kind.is_symlink() => Some("it is a link"),
+        () if kind.is_fifo() => Some("it is a FIFO"),
+        () if kind.is_dir() => Some("it is a folder"),
+        () if kind.is_socket() => Some("it is a socket"),
+        () if !kind.is_file() => Some("it is a device"),
+        () if there.nlink() > 1 => Some("it is a hard link: the same file has another name"),
+        () => None,
+    }
+}
+
+/// The type of a mode is smaller on some systems.
+#[allow(clippy::useless_conversion, clippy::unnecessary_fallible_conversions, reason = "the type differs between systems")]
+fn mode(bits: u32) -> nix::libc::mode_t {
+    bits.try_into().unwrap_or(0)
+}
+
+#[allow(clippy::unnecessary_cast, clippy::cast_sign_loss, reason = "the type differs between systems")]
+fn same_device(open: &fs::Metadata, there: &nix::sys::stat::FileStat) -> bool {
+    open.dev() == there.st_dev as u64
+}
