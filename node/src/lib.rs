@@ -3,6 +3,7 @@
 pub mod model;
 pub mod permit;
 pub mod secret;
+pub mod terminal;
 
 pub mod agent;
 pub mod compact;

@@ -14,6 +14,7 @@ use tracing::Subscriber;
 use tracing_subscriber::{EnvFilter, Layer, layer::SubscriberExt, registry::LookupSpan, util::SubscriberInitExt};
 
 use self::traces::Traces;
+use crate::terminal::LogWriter;
 
 /// What is told, and where.
 #[derive(Debug, Clone)]
@@ -73,7 +74,7 @@ fn subscriber(options: &TelemetryOptions) -> Result<(impl Subscriber + Send + Sy
 }
 
 fn lines<S: Subscriber + for<'a> LookupSpan<'a>>(json: bool) -> Box<dyn Layer<S> + Send + Sync> {
-    let lines = tracing_subscriber::fmt::layer().with_writer(stderr);
+    let lines = tracing_subscriber::fmt::layer().with_writer(move || LogWriter::new(json));
     if json { lines.json().flatten_event(true).boxed() } else { lines.with_ansi(stderr().is_terminal()).boxed() }
 }
 

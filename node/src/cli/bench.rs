@@ -21,7 +21,7 @@ use self::{
     sidecar::Sidecar,
     workload::{Size, Workload},
 };
-use super::exit::Exit;
+use super::{exit::Exit, output::say};
 
 #[derive(Debug, Args)]
 pub struct Bench {
@@ -96,7 +96,7 @@ impl Bench {
         let kinds = if self.bare && workload.has_bare() { vec![true, false] } else { vec![false] };
         for bare in kinds {
             let line = once.clone().with_bare(bare).run_apart(nats.map(NatsServer::pid)).await?;
-            println!("{}", serde_json::to_string(&line)?);
+            say(&(serde_json::to_string(&line)? + "\n"))?;
             report.add(line);
         }
         Ok(())

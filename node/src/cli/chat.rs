@@ -12,7 +12,7 @@ use super::{
     exit::Exit,
     link::Link,
     log::Logs,
-    output::say,
+    output::{draw, say},
     place::Place,
     render::{Style, style::Paint},
     run::{Sent, Which, go_on},
@@ -75,7 +75,7 @@ async fn next(lines: &mut Receiver<String>, interrupted: &mut Signal) -> anyhow:
     let style = Style::of_stdout();
     loop {
         if style.in_place {
-            say(&style.paint(Paint::Strong, "› "))?;
+            draw(&style.paint(Paint::Strong, "› "))?;
         }
         let line = tokio::select! {
             line = lines.recv() => line,

@@ -3,7 +3,7 @@
 use clap::{Args, CommandFactory as _};
 use clap_complete::Shell;
 
-use super::{Planck, exit::Exit, output::say};
+use super::{Planck, exit::Exit, output::data};
 
 #[derive(Debug, Args)]
 pub struct Completion {
@@ -14,7 +14,7 @@ impl Completion {
     pub fn perform(self) -> anyhow::Result<Exit> {
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut Planck::command(), "planck", &mut script);
-        say(&String::from_utf8_lossy(&script))?;
+        data(&String::from_utf8_lossy(&script))?;
         Ok(Exit::Done)
     }
 }

@@ -22,12 +22,14 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::{
     exit::Exit,
-    output::say,
+    output::{draw, say},
     render::{Style, style::Paint},
     watch::{Sink, Until, interrupts, watch},
 };
 use proof::Proof;
 use stage::Stage;
+
+use crate::terminal::Drawing;
 
 const PROMPT: &str = "Build me a command-line tool that counts words, and have it tested.";
 
@@ -65,7 +67,7 @@ async fn show(mut stage: Stage, told: impl Future<Output = ()>, keep: bool) -> a
         done = Box::pin(play(&mut stage)) => done,
     };
     if keep && let Ok((_, started)) = &done {
-        say(&how_to_look(&stage, started)?)?;
+        draw(&how_to_look(&stage, started)?)?;
         told.await;
     }
     stage.strike().await;
@@ -86,7 +88,7 @@ async fn play(stage: &mut Stage) -> anyhow::Result<(Exit, Started)> {
     let done = tokio::time::timeout(PATIENCE, both).await;
     let (exit, blow) = done.with_context(|| format!("the team was not done after {} s", PATIENCE.as_secs()))??;
     let proof = Proof::gather(stage, &started.session_id, blow).await?;
-    say(&proof.tell(Style::of_stdout()))?;
+    draw(&proof.tell(Style::of_stdout()))?;
     let worked = exit == Exit::Done && proof.holds();
     Ok((if worked { Exit::Done } else { Exit::Failed }, started))
 }
@@ -107,7 +109,7 @@ fn request(prompt: &InputId) -> Start {
     }
 }
 
-fn how_to_look(stage: &Stage, started: &Started) -> anyhow::Result<String> {
+fn how_to_look(stage: &Stage, started: &Started) -> anyhow::Result<Drawing> {
     let (url, name) = (stage.nats_url()?, &started.name);
     let ways = [
         ("watch every event", format!("nats --server {url} sub '{}'", Topic::AllSessions)),
@@ -118,5 +120,5 @@ fn how_to_look(stage: &Stage, started: &Started) -> anyhow::Result<String> {
     ];
     let style = Style::of_stdout();
     let lines = ways.map(|(what, how)| format!("  {what:<20} {how}\n")).concat();
-    Ok(format!("\n{}\n{lines}\nInterrupt this to stop it all.\n", style.paint(Paint::Strong, "It stays up")))
+    Ok(Drawing::text("\n") + style.paint(Paint::Strong, "It stays up") + format!("\n{lines}\nInterrupt this to stop it all.\n"))
 }

@@ -5,7 +5,7 @@ mod reach;
 
 use super::{
     exit::Exit,
-    output::say,
+    output::draw,
     place::Place,
     render::{Style, style::Paint},
 };
@@ -13,6 +13,7 @@ use crate::{
     config::Config,
     node::{Inventory, folders},
     team,
+    terminal::Drawing,
 };
 
 /// One thing that was looked at.
@@ -46,14 +47,14 @@ impl Finding {
         Self { name, state: State::Bad, what: what.into(), remedy: Some(remedy.into()) }
     }
 
-    fn line(&self, style: Style) -> String {
+    fn line(&self, style: Style) -> Drawing {
         let (mark, paint) = match self.state {
             State::Good => ("✓", Paint::Good),
             State::Note => ("·", Paint::Warning),
             State::Bad => ("✗", Paint::Bad),
         };
         let remedy = self.remedy.as_ref().map_or(String::new(), |remedy| format!("\n               → {remedy}"));
-        format!("{} {:<12} {}{remedy}\n", style.paint(paint, mark), self.name, self.what)
+        style.paint(paint, mark) + format!(" {:<12} {}{remedy}\n", self.name, self.what)
     }
 }
 
@@ -73,7 +74,7 @@ pub async fn perform(place: &Place) -> anyhow::Result<Exit> {
     findings.push(machine::sandbox(config).await);
     findings.extend(machine::all(config));
     let style = Style::of_stdout();
-    say(&findings.iter().map(|finding| finding.line(style)).collect::<String>())?;
+    draw(&findings.iter().map(|finding| finding.line(style)).collect())?;
     let bad = findings.iter().filter(|finding| finding.state == State::Bad).count();
     Ok(if bad == 0 { Exit::Done } else { Exit::Failed })
 }

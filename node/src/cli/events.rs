@@ -8,7 +8,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::{
     exit::{Exit, Usage},
     link,
-    output::say,
+    output::{json_text, say},
     place::Place,
     render::{Style, style::one_line},
 };
@@ -40,17 +40,22 @@ impl Watch {
                 _ = interrupted.recv() => None,
             };
             let Some(delivery) = delivery else { return Ok(Exit::Done) };
-            say(&line(&delivery, self.json, Style::of_stdout().width))?;
+            match self.json {
+                true => json_text(&json_line(&delivery))?,
+                false => say(&line(&delivery, Style::of_stdout().width))?,
+            }
         }
     }
 }
 
+/// What was published, on one line: line ends within it are white space of JSON.
+fn json_line(delivery: &Delivery) -> String {
+    String::from_utf8_lossy(&delivery.payload).replace(['\n', '\r'], " ") + "\n"
+}
+
 /// A line for one publication.
-fn line(delivery: &Delivery, json: bool, width: usize) -> String {
+fn line(delivery: &Delivery, width: usize) -> String {
     let text = String::from_utf8_lossy(&delivery.payload);
-    if json {
-        return format!("{text}\n");
-    }
     match serde_json::from_str::<Envelope>(&text) {
         Ok(event) => {
             let time = event.at.to_string();

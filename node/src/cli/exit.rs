@@ -5,6 +5,7 @@ use std::{io, process::ExitCode};
 use planck_common::reply::Code;
 use planck_sidecar::conform;
 
+use super::output;
 use crate::{
     bus::BusError, client::ClientError, cluster::thread::JoinError, config::Problems, node::AssemblyError, store::StoreError,
 };
@@ -34,7 +35,7 @@ pub fn code(done: anyhow::Result<Exit>) -> ExitCode {
         Ok(Exit::Failed) => ExitCode::from(1),
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("planck: {error:#}");
+            output::warn(&format!("planck: {error:#}"));
             ExitCode::from(number(&error))
         }
     }

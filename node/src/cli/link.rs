@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use super::output::warn;
 use crate::{
     bus::{Bus, NatsBus, NatsOptions},
     client::Client,
@@ -21,7 +22,7 @@ impl Link {
         match to_nats(config, "planck client").await? {
             Some(bus) => Ok(Self { client: client(&bus, config), bus, embedded: None }),
             None => {
-                Inventory::of(config).problems.iter().for_each(|problem| eprintln!("planck: warning: {problem}"));
+                Inventory::of(config).problems.iter().for_each(|problem| warn(&format!("planck: warning: {problem}")));
                 let embedded = Box::pin(node::open(config)).await?;
                 let bus = embedded.node().bus().clone();
                 Ok(Self { client: client(&bus, config), bus, embedded: Some(embedded) })

@@ -1,10 +1,8 @@
 //! What a command logs besides what it says.
 
-use std::{
-    io::{IsTerminal as _, stderr},
-    time::Duration,
-};
+use std::time::Duration;
 
+use super::output;
 use crate::{
     config::{self, Config, LogFormat},
     telemetry::{Telemetry, TelemetryError, TelemetryOptions},
@@ -45,7 +43,7 @@ fn options(config: &Config) -> TelemetryOptions {
     TelemetryOptions {
         log: section.log.clone(),
         json: match section.log_format {
-            LogFormat::Auto => !stderr().is_terminal(),
+            LogFormat::Auto => !output::is_error_terminal(),
             LogFormat::Text => false,
             LogFormat::Json => true,
         },

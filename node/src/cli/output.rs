@@ -1,9 +1,13 @@
-//! Text to standard output: tables, JSON, plain text.
+//! The only place that writes to standard output and standard error: tables, JSON, plain text, drawings.
+//!
+//! A tidy test refuses other writers under `cli`, so whatever a command shows has passed the cleaner of [`crate::terminal`].
 
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write};
 
 use clap::ValueEnum;
 use serde::Serialize;
+
+use crate::terminal::{Drawing, clean, clean_json, clean_line};
 
 /// How a list is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -21,16 +25,52 @@ pub struct Output {
     pub output: Format,
 }
 
-/// Writes text as it is, at once.
+/// Whether standard output is a terminal.
+pub fn is_terminal() -> bool {
+    io::stdout().is_terminal()
+}
+
+/// Whether standard error is a terminal.
+pub fn is_error_terminal() -> bool {
+    io::stderr().is_terminal()
+}
+
+/// Writes text, cleaned, at once.
 pub fn say(text: &str) -> io::Result<()> {
-    let mut stdout = io::stdout().lock();
-    stdout.write_all(text.as_bytes())?;
-    stdout.flush()
+    write(io::stdout().lock(), &clean(text))
+}
+
+/// Writes text with Planck's own colours and movements.
+pub fn draw(drawing: &Drawing) -> io::Result<()> {
+    write(io::stdout().lock(), drawing.as_str())
+}
+
+/// Writes data that another program may read: as it is into a file or a pipe, cleaned on a terminal.
+pub fn data(text: &str) -> io::Result<()> {
+    match is_terminal() {
+        true => say(text),
+        false => write(io::stdout().lock(), text),
+    }
+}
+
+/// Writes JSON. Its strings hold escapes in place of characters that a terminal would obey or hide.
+pub fn json_text(text: &str) -> io::Result<()> {
+    write(io::stdout().lock(), &clean_json(text))
 }
 
 /// Writes a value as JSON.
 pub fn json<T: Serialize>(value: &T) -> anyhow::Result<()> {
-    Ok(say(&(serde_json::to_string_pretty(value)? + "\n"))?)
+    Ok(json_text(&(serde_json::to_string_pretty(value)? + "\n"))?)
+}
+
+/// Writes a line to standard error, cleaned. Nothing can be done where nobody reads it.
+pub fn warn(text: &str) {
+    let _nobody_reads = write(io::stderr().lock(), &format!("{}\n", clean(text)));
+}
+
+fn write(mut to: impl Write, text: &str) -> io::Result<()> {
+    to.write_all(text.as_bytes())?;
+    to.flush()
 }
 
 impl Output {
@@ -45,7 +85,7 @@ impl Output {
     /// Writes pairs below each other, or the value they were made of as JSON.
     pub fn pairs<T: Serialize>(self, value: &T, pairs: &[(&str, String)]) -> anyhow::Result<()> {
         let width = pairs.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
-        let lines = pairs.iter().map(|(name, text)| format!("{name:<width$}  {text}\n"));
+        let lines = pairs.iter().map(|(name, text)| format!("{name:<width$}  {}\n", clean_line(text)));
         match self.output {
             Format::Json => json(value),
             Format::Table => Ok(say(&lines.collect::<String>())?),
@@ -56,7 +96,8 @@ impl Output {
 /// Columns as wide as their widest cell.
 pub fn table(columns: &[&str], rows: &[Vec<String>]) -> String {
     let head: Vec<String> = columns.iter().map(|column| column.to_uppercase()).collect();
-    let all: Vec<&Vec<String>> = std::iter::once(&head).chain(rows).collect();
+    let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(|cell| clean_line(cell).into_owned()).collect()).collect();
+    let all: Vec<&Vec<String>> = std::iter::once(&head).chain(&rows).collect();
     let width = |at: usize| all.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns.len()).map(width).collect();
     let line = |row: &&Vec<String>| {

@@ -16,7 +16,10 @@ use std::collections::HashMap;
 
 use planck_common::{AgentId, envelope::Envelope, event::Event};
 
-use crate::client::Told;
+use crate::{
+    client::Told,
+    terminal::{Drawing, clean_line},
+};
 
 use floor::{Floor, Piece};
 use heard::Heard;
@@ -55,36 +58,36 @@ impl Screen {
     }
 
     /// The text to write for a piece of news.
-    pub fn told(&mut self, told: &Told) -> String {
+    pub fn told(&mut self, told: &Told) -> Drawing {
         match told {
-            Told::Event(event) if event.hidden_by.is_some() => String::new(),
+            Told::Event(event) if event.hidden_by.is_some() => Drawing::default(),
             Told::Event(event) | Told::Live(event) => self.event(event),
-            Told::CaughtUp => String::new(),
+            Told::CaughtUp => Drawing::default(),
             Told::Trouble(error) => self.aside(&format!("cannot follow for now: {error}")),
             Told::Lost(error) => self.aside(&error.to_string()),
         }
     }
 
     /// Ends what is open, so that something else can be written.
-    pub fn rest(&mut self) -> String {
+    pub fn rest(&mut self) -> Drawing {
         self.floor.close()
     }
 
-    fn aside(&mut self, text: &str) -> String {
+    fn aside(&mut self, text: &str) -> Drawing {
         let line = self.style.paint(style::Paint::Warning, &style::one_line(text, self.style.width));
-        self.floor.close() + &line + "\n"
+        self.floor.close() + line + "\n"
     }
 
-    fn event(&mut self, envelope: &Envelope) -> String {
+    fn event(&mut self, envelope: &Envelope) -> Drawing {
         let agent = &envelope.agent_id;
         let pieces = match envelope.event() {
             Some(Ok(event)) => self.pieces(envelope, &event),
             Some(Err(_)) | None => {
-                vec![Piece::Line(self.style.paint(style::Paint::Dim, &format!("  {}", style::plain(&envelope.kind))))]
+                vec![Piece::Line(self.style.paint(style::Paint::Dim, &format!("  {}", clean_line(&envelope.kind))))]
             }
         };
         let name = self.names.of(agent);
-        let mut text = String::new();
+        let mut text = Drawing::default();
         for piece in pieces {
             self.floor.take(agent, &name, piece, &mut text);
         }

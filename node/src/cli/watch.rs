@@ -10,7 +10,7 @@ use turns::Turns;
 
 use super::{
     exit::Exit,
-    output::say,
+    output::{draw, json_text, warn},
     render::{Screen, Style},
 };
 use crate::client::{Client, Follow, Told};
@@ -42,11 +42,11 @@ impl Sink {
 
     fn tell(&mut self, told: &Told) -> std::io::Result<()> {
         match (self, told) {
-            (Self::Screen(screen), told) => say(&screen.told(told)),
-            (Self::Json, Told::Event(event) | Told::Live(event)) => say(&(json(event) + "\n")),
+            (Self::Screen(screen), told) => draw(&screen.told(told)),
+            (Self::Json, Told::Event(event) | Told::Live(event)) => json_text(&(json(event) + "\n")),
             (Self::Json, Told::CaughtUp) => Ok(()),
             (Self::Json, Told::Trouble(error) | Told::Lost(error)) => {
-                eprintln!("planck: {error}");
+                warn(&format!("planck: {error}"));
                 Ok(())
             }
         }
@@ -55,7 +55,7 @@ impl Sink {
     /// Ends what is open on the screen.
     pub fn rest(&mut self) -> std::io::Result<()> {
         match self {
-            Self::Screen(screen) => say(&screen.rest()),
+            Self::Screen(screen) => draw(&screen.rest()),
             Self::Json => Ok(()),
         }
     }
@@ -64,7 +64,7 @@ impl Sink {
     pub fn sum_up(&mut self) -> std::io::Result<()> {
         self.rest()?;
         let Self::Screen(screen) = self else { return Ok(()) };
-        screen.summary.line(Style::of_stdout()).map_or(Ok(()), |line| say(&(line + "\n")))
+        screen.summary.line(Style::of_stdout()).map_or(Ok(()), |line| draw(&(line + "\n")))
     }
 }
 
@@ -113,7 +113,7 @@ pub async fn watch(
                     sink.rest()?;
                     return Ok(if matches!(until, Until::Interrupted) { Exit::Done } else { Exit::Failed });
                 }
-                eprintln!("aborting the turn; interrupt again to leave");
+                warn("aborting the turn; interrupt again to leave");
                 client.abort_session(session).await?;
             }
         }

@@ -91,6 +91,30 @@ fn modules_do_not_see_what_they_must_not() {
     none(breaches);
 }
 
+/// Where the process's own standard output and error may be written to, and why.
+const WRITERS: &[(&str, &str)] = &[
+    ("node/src/cli/output.rs", "cleans what it writes"),
+    ("node/src/terminal/log.rs", "cleans what it writes"),
+    ("node/src/telemetry.rs", "asks whether standard error is a terminal"),
+    ("node/src/tools/reap.rs", "runs behind a pipe of the node"),
+];
+
+#[test]
+fn one_module_writes_to_the_terminal() {
+    let mut breaches = Vec::new();
+    let writes = |path: &str| {
+        let last = path.rsplit("::").next().unwrap_or_default();
+        let handle = ["stdout", "stderr"].contains(&last) && (path.contains("io::") || path == last);
+        handle || ["print", "println", "eprint", "eprintln", "dbg"].contains(&last)
+    };
+    let outside = |path: &str| path.starts_with("node/src/") && !WRITERS.iter().any(|(writer, _)| path == *writer);
+    for source in production().iter().filter(|source| outside(&source.path)) {
+        let found = source.names().calls.into_iter().find(|path| writes(path));
+        breaches.extend(found.map(|path| format!("{}: {path}; write through node/src/cli/output.rs", source.path)));
+    }
+    none(breaches);
+}
+
 #[test]
 fn provider_formats_are_spelled_under_llm_only() {
     let mut breaches = Vec::new();

@@ -30,6 +30,8 @@ pub struct Names {
     /// Every path of two words or more, its words joined by `::`.
     pub paths: Vec<String>,
     pub texts: Vec<String>,
+    /// Every macro and function that is called by a path, every path that is imported.
+    pub calls: Vec<String>,
 }
 
 pub fn root() -> PathBuf {
@@ -126,13 +128,21 @@ impl<'ast> Visit<'ast> for Names {
     fn visit_attribute(&mut self, _: &'ast Attribute) {}
 
     fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
+        let known = self.paths.len();
         self.tree("", &item.tree);
+        self.calls.extend(self.paths.iter().skip(known).cloned());
     }
 
     fn visit_path(&mut self, path: &'ast syn::Path) {
-        let words: Vec<String> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
-        self.paths.push(words.join("::"));
+        self.paths.push(words(path));
         visit::visit_path(self, path);
+    }
+
+    fn visit_expr_call(&mut self, call: &'ast syn::ExprCall) {
+        if let syn::Expr::Path(function) = &*call.func {
+            self.calls.push(words(&function.path));
+        }
+        visit::visit_expr_call(self, call);
     }
 
     fn visit_lit_str(&mut self, text: &'ast LitStr) {
@@ -140,9 +150,14 @@ impl<'ast> Visit<'ast> for Names {
     }
 
     fn visit_macro(&mut self, called: &'ast Macro) {
+        self.calls.push(words(&called.path));
         self.tokens(called.tokens.clone());
         visit::visit_macro(self, called);
     }
+}
+
+fn words(path: &syn::Path) -> String {
+    path.segments.iter().map(|segment| segment.ident.to_string()).collect::<Vec<_>>().join("::")
 }
 
 impl Names {

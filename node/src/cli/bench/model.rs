@@ -8,6 +8,7 @@ use planck_scripted_model::{Script, Server};
 use tempfile::NamedTempFile;
 
 use super::part::{Part, orphaned};
+use crate::cli::output::{say, warn};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -43,10 +44,10 @@ impl Serve {
     pub async fn perform(self) -> Result<()> {
         let text = std::fs::read_to_string(&self.script).context("cannot read the script")?;
         let server = Server::start(Script::parse(&text)?).await?;
-        println!("{}", server.openai_url());
+        say(&format!("{}\n", server.openai_url()))?;
         orphaned().await;
         for violation in server.violations() {
-            eprintln!("refused request {}: {}", violation.serial, violation.message);
+            warn(&format!("refused request {}: {}", violation.serial, violation.message));
         }
         server.stop().await.context("the model server did not stop")
     }

@@ -26,6 +26,7 @@ use super::{
 };
 use crate::{
     bus::{Bus, MemoryBus, MemoryHub, NatsBus},
+    cli::output::say,
     client::Client,
     config::{Address, Config, ModelEntry},
     node::{self, Running},
@@ -87,7 +88,7 @@ impl Once {
             line = self.run() => line?,
             () = orphaned() => bail!("the bench is gone"),
         };
-        println!("{}", serde_json::to_string(&line)?);
+        say(&(serde_json::to_string(&line)? + "\n"))?;
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! The medians of a bench, for people.
 
 use super::measure::Line;
+use crate::cli::output::warn;
 
 #[derive(Debug, Default)]
 pub struct Report {
@@ -20,7 +21,7 @@ impl Report {
                 named.push(&line.workload);
             }
         }
-        eprintln!("{:<8} {:>22} {:>10} {:>7} {:>10} {:>9} {:>9}", "", "cpu", "bare", "ratio", "nats", "p99 ms", "peak MiB");
+        warn(&format!("{:<8} {:>22} {:>10} {:>7} {:>10} {:>9} {:>9}", "", "cpu", "bare", "ratio", "nats", "p99 ms", "peak MiB"));
         for workload in named {
             self.row(workload);
         }
@@ -38,10 +39,15 @@ impl Report {
         let said = |value: Option<f64>, digits: usize| value.map_or_else(|| "-".into(), |value| format!("{value:.digits$}"));
         let ratio = said(bare.map(|bare| own / bare), 1);
         let cost = format!("{own:.3} ms {unit}");
-        eprintln!("{workload:<8} {cost:>22} {:>10} {ratio:>7} {nats:>10.3} {p99:>9.1} {peak:>9.1}", said(bare, 3));
+        warn(&format!("{workload:<8} {cost:>22} {:>10} {ratio:>7} {nats:>10.3} {p99:>9.1} {peak:>9.1}", said(bare, 3)));
         if let Some(idle) = first.idle {
             let of = |kib: u64| kib as f64 / 1024.0 * 1_000.0 / idle.agents as f64;
-            eprintln!("{:<8} per 1,000 agents: {:.1} MiB loaded, {:.1} MiB parked", "", of(idle.loaded_kib), of(idle.parked_kib));
+            warn(&format!(
+                "{:<8} per 1,000 agents: {:.1} MiB loaded, {:.1} MiB parked",
+                "",
+                of(idle.loaded_kib),
+                of(idle.parked_kib)
+            ));
         }
     }
 

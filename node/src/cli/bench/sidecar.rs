@@ -17,6 +17,7 @@ use tokio::{process::Command, task::JoinSet};
 
 use self::{bare::Bare, runtime::Runtime};
 use super::{measure::quantile, nats::NatsServer, part::Part};
+use crate::cli::output::{say, warn};
 
 /// How many call at once, each again as soon as it has its answer.
 const CALLERS: [usize; 2] = [1, 64];
@@ -81,7 +82,7 @@ impl Sidecar {
             timed.extend(self.compare(&bare, &runtime, callers).await?);
         }
         let shares = bare.shares(self.instances).await?;
-        println!("{}", serde_json::json!({ "shares": shares }));
+        say(&format!("{}\n", serde_json::json!({ "shares": shares })))?;
         report(&timed, &shares);
         Ok(())
     }
@@ -102,7 +103,7 @@ impl Sidecar {
             timed.push(time("runtime", callers, self.calls, || runtime.caller()).await?);
         }
         for line in &timed {
-            println!("{}", serde_json::to_string(line)?);
+            say(&(serde_json::to_string(line)? + "\n"))?;
         }
         Ok(timed)
     }
@@ -142,10 +143,10 @@ async fn calls_of(mut caller: impl Caller, calls: usize) -> Result<Vec<Duration>
 
 /// Medians for people; the ratio is of the times that all calls took.
 fn report(timed: &[Timed], shares: &[u64]) {
-    eprintln!(
+    warn(&format!(
         "{:>8} {:>14} {:>14} {:>7} {:>14} {:>14}",
         "callers", "bare µs/call", "runtime", "ratio", "bare p99", "runtime p99"
-    );
+    ));
     for callers in CALLERS {
         let median = |way: &str, of: fn(&Timed) -> f64| {
             let chosen = timed.iter().filter(|timed| timed.way == way && timed.callers == callers);
@@ -155,9 +156,9 @@ fn report(timed: &[Timed], shares: &[u64]) {
         };
         let [bare, runtime] = ["bare", "runtime"].map(|way| median(way, |timed| timed.us_per_call));
         let [bare99, runtime99] = ["bare", "runtime"].map(|way| median(way, |timed| timed.p99_us));
-        eprintln!("{callers:>8} {bare:>14.1} {runtime:>14.1} {:>7.2} {bare99:>14.0} {runtime99:>14.0}", runtime / bare);
+        warn(&format!("{callers:>8} {bare:>14.1} {runtime:>14.1} {:>7.2} {bare99:>14.0} {runtime99:>14.0}", runtime / bare));
     }
     let mean = shares.iter().sum::<u64>() as f64 / shares.len().max(1) as f64;
     let off: Vec<String> = shares.iter().map(|share| format!("{:+.1} %", (*share as f64 / mean - 1.0) * 100.0)).collect();
-    eprintln!("calls of each instance: {shares:?}, off the mean by {}", off.join(", "));
+    warn(&format!("calls of each instance: {shares:?}, off the mean by {}", off.join(", ")));
 }

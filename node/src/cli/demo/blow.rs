@@ -9,13 +9,14 @@ use tokio::time::Instant;
 use super::stage::Stage;
 use crate::{
     cli::{
-        output::say,
+        output::draw,
         render::{
             Style,
             style::{Paint, duration},
         },
     },
     client::{Client, Follow, Told},
+    terminal::Drawing,
 };
 
 /// Which answer is waited for: the lead is about to say what comes next.
@@ -45,7 +46,7 @@ pub async fn strike(client: &Client, started: &Started, stage: &mut Stage) -> an
     let struck = Instant::now();
     node.kill().await?;
     let said = format!("✗ {name}, which hosts the session, was killed (SIGKILL)");
-    say(&format!("\n{}\n", Style::of_stdout().paint(Paint::Bad, &said)))?;
+    draw(&(Drawing::text("\n") + Style::of_stdout().paint(Paint::Bad, &said) + "\n"))?;
     until(&mut follow, |event| matches!(event, Event::SessionResumed(_))).await?;
     Ok(Blow { name, went_on: struck.elapsed() })
 }

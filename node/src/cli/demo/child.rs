@@ -16,7 +16,7 @@ use nix::{
 };
 use tokio::process::Command;
 
-use crate::tools::reap;
+use crate::{cli::output::warn, tools::reap};
 
 /// How long a server may take to end by itself.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -83,7 +83,7 @@ impl Child {
             let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
         }
         if tokio::time::timeout(PATIENCE, self.process.wait()).await.is_err() {
-            eprintln!("planck: {} does not end when asked and is killed", self.name);
+            warn(&format!("planck: {} does not end when asked and is killed", self.name));
             let _ = self.process.kill().await;
         }
     }

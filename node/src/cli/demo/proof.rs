@@ -12,6 +12,7 @@ use crate::{
         style::{Paint, duration, one_line},
     },
     client::Client,
+    terminal::Drawing,
 };
 
 const TEST: &str = "count_test.sh";
@@ -60,34 +61,28 @@ impl Proof {
         self.test.is_ok() && self.refused.is_empty() && !self.files.is_empty() && sidecar_answered
     }
 
-    pub fn tell(&self, style: Style) -> String {
+    pub fn tell(&self, style: Style) -> Drawing {
         let (paint, verdict) = match &self.test {
             Ok(said) => (Paint::Good, format!("✓ sh {TEST}: {}", one_line(said, style.width))),
             Err(why) => (Paint::Bad, format!("✗ sh {TEST}: {}", one_line(why, style.width))),
         };
         let files: String = self.files.iter().map(|(name, bytes)| format!("  {name:<16} {bytes} bytes\n")).collect();
         let refused = self.refused.iter().map(|why| style.paint(Paint::Bad, &format!("  ✗ the model refused: {why}")) + "\n");
-        format!(
-            "\n{}\n{files}  {}\n{}{}  {}\n  {} · {} · {} requests to the model · {} events\n",
-            style.paint(Paint::Strong, "What came of it"),
-            style.paint(paint, &verdict),
-            self.sidecar.as_ref().map(|answers| sidecar_line(answers, style)).unwrap_or_default(),
-            refused.collect::<String>(),
-            self.blow.tell(),
-            duration(self.millis),
-            consumed(&self.usage),
-            self.requests,
-            self.events,
-        )
+        let sidecar = self.sidecar.as_ref().map(|answers| sidecar_line(answers, style)).unwrap_or_default();
+        let (took, consumed) = (duration(self.millis), consumed(&self.usage));
+        let sums = format!("{took} · {consumed} · {} requests to the model · {} events", self.requests, self.events);
+        let head = Drawing::text("\n") + style.paint(Paint::Strong, "What came of it") + format!("\n{files}  ");
+        let verdicts = style.paint(paint, &verdict) + "\n" + sidecar + refused.collect::<Drawing>();
+        head + verdicts + format!("  {}\n  {sums}\n", self.blow.tell())
     }
 }
 
-fn sidecar_line(answers: &[String], style: Style) -> String {
+fn sidecar_line(answers: &[String], style: Style) -> Drawing {
     let (paint, said) = match answers.last() {
         Some(answer) => (Paint::Good, format!("✓ {} of the Python sidecar: {answer}", sidecar::TOOL)),
         None => (Paint::Bad, format!("✗ {} of the Python sidecar was not answered", sidecar::TOOL)),
     };
-    format!("  {}\n", style.paint(paint, &one_line(&said, style.width)))
+    Drawing::text("  ") + style.paint(paint, &one_line(&said, style.width)) + "\n"
 }
 
 fn files(workspace: &Path) -> std::io::Result<Vec<(String, u64)>> {

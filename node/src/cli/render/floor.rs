@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use planck_common::{AgentId, CallId};
 
 use super::style::{ERASE_LINE, Paint, RESET, Style};
+use crate::terminal::Drawing;
 
 /// What an agent brings to the screen.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,14 +17,14 @@ pub enum Piece {
     },
     /// The flow has ended.
     Rest,
-    Line(String),
+    Line(Drawing),
     ToolBegins {
         call: CallId,
-        line: String,
+        line: Drawing,
     },
     ToolEnds {
         call: CallId,
-        line: String,
+        line: Drawing,
     },
 }
 
@@ -66,7 +67,7 @@ impl Floor {
     }
 
     /// Writes a piece, or keeps it until the speaker has finished.
-    pub fn take(&mut self, agent: &AgentId, name: &str, piece: Piece, out: &mut String) {
+    pub fn take(&mut self, agent: &AgentId, name: &str, piece: Piece, out: &mut Drawing) {
         if self.holder.as_ref().is_some_and(|holder| holder != agent) {
             self.waiting_bytes += piece.weight();
             self.waiting.push_back((agent.clone(), name.into(), piece));
@@ -79,8 +80,8 @@ impl Floor {
     }
 
     /// Ends what is open and writes what waits.
-    pub fn close(&mut self) -> String {
-        let mut out = String::new();
+    pub fn close(&mut self) -> Drawing {
+        let mut out = Drawing::default();
         while self.holder.is_some() || !self.waiting.is_empty() {
             self.hand_over(&mut out);
         }
@@ -88,7 +89,7 @@ impl Floor {
         out
     }
 
-    fn hand_over(&mut self, out: &mut String) {
+    fn hand_over(&mut self, out: &mut Drawing) {
         self.end_line(out);
         self.holder = None;
         self.waiting_bytes = 0;
@@ -97,7 +98,7 @@ impl Floor {
         }
     }
 
-    fn write(&mut self, agent: &AgentId, name: &str, piece: Piece, out: &mut String) {
+    fn write(&mut self, agent: &AgentId, name: &str, piece: Piece, out: &mut Drawing) {
         match piece {
             Piece::Flow { thinking, text } => self.flow(agent, name, thinking, &text, out),
             Piece::Rest if self.holder.is_some() => self.hand_over(out),
@@ -108,7 +109,7 @@ impl Floor {
         }
     }
 
-    fn flow(&mut self, agent: &AgentId, name: &str, thinking: bool, text: &str, out: &mut String) {
+    fn flow(&mut self, agent: &AgentId, name: &str, thinking: bool, text: &str, out: &mut Drawing) {
         if self.holder.is_none() || self.thinking != thinking {
             self.end_line(out);
         }
@@ -122,48 +123,48 @@ impl Floor {
         }
         self.header(agent, name, out);
         if thinking && !self.mid_line && self.style.colour {
-            out.push_str(Paint::Dim.code());
+            *out += &Drawing::control(Paint::Dim.code());
         }
-        out.push_str(&"\n".repeat(std::mem::replace(&mut self.held_back, ends)));
-        out.push_str(shown);
+        *out += "\n".repeat(std::mem::replace(&mut self.held_back, ends)).as_str();
+        *out += shown;
         self.mid_line = true;
         self.thinking = thinking;
         self.holder = Some(agent.clone());
     }
 
-    fn line(&mut self, agent: &AgentId, name: &str, line: &str, out: &mut String) {
+    fn line(&mut self, agent: &AgentId, name: &str, line: &Drawing, out: &mut Drawing) {
         self.end_line(out);
         self.header(agent, name, out);
-        out.push_str(line);
-        out.push('\n');
+        *out += line;
+        *out += "\n";
     }
 
-    fn tool_begins(&mut self, agent: &AgentId, name: &str, call: CallId, line: &str, out: &mut String) {
+    fn tool_begins(&mut self, agent: &AgentId, name: &str, call: CallId, line: &Drawing, out: &mut Drawing) {
         if !self.style.in_place {
             return;
         }
         self.end_line(out);
         self.header(agent, name, out);
-        out.push_str(line);
+        *out += line;
         self.mid_line = true;
         self.open_tool = Some(call);
     }
 
-    fn tool_ends(&mut self, agent: &AgentId, name: &str, call: &CallId, line: &str, out: &mut String) {
+    fn tool_ends(&mut self, agent: &AgentId, name: &str, call: &CallId, line: &Drawing, out: &mut Drawing) {
         if self.open_tool.as_ref() == Some(call) {
             self.open_tool = None;
             self.mid_line = false;
-            out.push_str(ERASE_LINE);
+            *out += &Drawing::control(ERASE_LINE);
         }
         self.line(agent, name, line, out);
     }
 
-    fn end_line(&mut self, out: &mut String) {
+    fn end_line(&mut self, out: &mut Drawing) {
         if self.mid_line {
             if self.thinking && self.style.colour {
-                out.push_str(RESET);
+                *out += &Drawing::control(RESET);
             }
-            out.push('\n');
+            *out += "\n";
         }
         self.mid_line = false;
         self.held_back = 0;
@@ -171,7 +172,7 @@ impl Floor {
         self.open_tool = None;
     }
 
-    fn header(&mut self, agent: &AgentId, name: &str, out: &mut String) {
+    fn header(&mut self, agent: &AgentId, name: &str, out: &mut Drawing) {
         if !self.many || self.speaker.as_ref() == Some(agent) {
             return;
         }
@@ -181,7 +182,7 @@ impl Floor {
             self.agents.len() - 1
         });
         let gap = if self.speaker.is_some() { "\n" } else { "" };
-        out.push_str(&format!("{gap}{}\n", self.style.paint(Paint::Agent(number), &format!("● {name}"))));
+        *out += &(Drawing::text(gap) + self.style.paint(Paint::Agent(number), &format!("● {name}")) + "\n");
         self.speaker = Some(agent.clone());
     }
 }

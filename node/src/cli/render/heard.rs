@@ -9,13 +9,14 @@ use planck_common::{
 };
 
 use super::style::{Paint, Style, one_line};
+use crate::terminal::Drawing;
 
 /// Which kind the inputs were that open turns are made of.
 #[derive(Debug, Default)]
 pub struct Heard(HashMap<InputId, InputKind>);
 
 impl Heard {
-    pub fn line(&mut self, event: &Event, style: Style) -> Option<String> {
+    pub fn line(&mut self, event: &Event, style: Style) -> Option<Drawing> {
         if let Event::TurnStart(start) = event {
             self.0.extend(start.inputs.iter().map(|input| (input.id.clone(), input.kind)));
         }

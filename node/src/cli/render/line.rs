@@ -6,9 +6,10 @@ use super::{
     names::Names,
     style::{Paint, Style, count, duration, one_line},
 };
+use crate::terminal::Drawing;
 
 /// The line of an event, if it is one.
-pub fn of(event: &Event, style: Style, names: &Names) -> Option<String> {
+pub fn of(event: &Event, style: Style, names: &Names) -> Option<Drawing> {
     let (paint, text) = match event {
         Event::TurnEnd(end) => ended(end.outcome, end.limit.as_deref())?,
         Event::Error(error) => (Paint::Bad, format!("✗ {} ({})", error.reason, error.code)),

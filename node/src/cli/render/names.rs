@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use planck_common::AgentId;
 
-use super::style::{one_line, plain};
+use super::style::one_line;
+use crate::terminal::clean_line;
 
 /// How much of an id stands for a name nobody told.
 const OF_AN_ID: usize = 12;
@@ -14,7 +15,7 @@ pub struct Names(HashMap<AgentId, String>);
 
 impl Names {
     pub fn learn(&mut self, agent: &AgentId, name: &str) {
-        self.0.insert(agent.clone(), plain(name));
+        self.0.insert(agent.clone(), clean_line(name).into_owned());
     }
 
     pub fn count(&self) -> usize {
@@ -28,6 +29,6 @@ impl Names {
     /// The name of whom a tool's argument means, which is an id or a name.
     pub fn of_target(&self, target: &str) -> String {
         let known = AgentId::parse(target).ok().and_then(|id| self.0.get(&id).cloned());
-        known.unwrap_or_else(|| plain(target))
+        known.unwrap_or_else(|| clean_line(target).into_owned())
     }
 }

@@ -12,9 +12,10 @@ use planck_common::{
 use super::{
     floor::Piece,
     names::Names,
-    style::{Paint, Style, cut, duration, one_line, plain},
+    style::{Paint, Style, cut, duration, one_line},
     tool,
 };
+use crate::terminal::{Drawing, clean, clean_line};
 
 #[derive(Debug, Default)]
 pub struct Speech {
@@ -76,7 +77,7 @@ impl Speech {
         let mut pieces = self.begin(envelope, style);
         let shown = self.shown.entry(delta.part).or_default();
         *shown = delta.offset + delta.text.chars().count();
-        pieces.push(Piece::Flow { thinking, text: plain(&delta.text) });
+        pieces.push(Piece::Flow { thinking, text: clean(&delta.text).into_owned() });
         pieces
     }
 
@@ -92,7 +93,7 @@ impl Speech {
             };
             let rest: String = text.chars().skip(shown).collect();
             if !rest.is_empty() {
-                pieces.push(Piece::Flow { thinking, text: plain(&rest) });
+                pieces.push(Piece::Flow { thinking, text: clean(&rest).into_owned() });
             }
         }
         pieces.push(Piece::Rest);
@@ -108,7 +109,7 @@ impl Speech {
     }
 
     fn tool_ends(&mut self, tool: &ToolEnd, style: Style) -> Vec<Piece> {
-        let what = self.tools.remove(&tool.call_id).unwrap_or_else(|| plain(&tool.name));
+        let what = self.tools.remove(&tool.call_id).unwrap_or_else(|| clean_line(&tool.name).into_owned());
         let (mark, paint) = if tool.error { ("✗", Paint::Bad) } else { ("✓", Paint::Good) };
         let took = duration(tool.duration_ms);
         let room = style.width.saturating_sub(took.chars().count() + 7);
@@ -117,7 +118,7 @@ impl Speech {
         let what = one_line(&what, room.saturating_sub(result.chars().count()).max(room / 2));
         let result = cut(&result, room.saturating_sub(what.chars().count()));
         let rest = style.paint(if tool.error { Paint::Bad } else { Paint::Dim }, format!("{took}  {result}").trim_end());
-        let line = format!("  {} {what}  {rest}", style.paint(paint, mark));
+        let line = Drawing::text("  ") + style.paint(paint, mark) + format!(" {what}  ") + rest;
         vec![Piece::ToolEnds { call: tool.call_id.clone(), line }]
     }
 }

@@ -1,6 +1,9 @@
-//! Colours, widths, and text that does to the terminal only what it says.
+//! Colours, widths and numbers.
 
-use std::io::{IsTerminal as _, stdout};
+use crate::{
+    cli::output,
+    terminal::{Drawing, clean},
+};
 
 /// How to draw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,7 +17,7 @@ pub struct Style {
 impl Style {
     /// For what standard output is now.
     pub fn of_stdout() -> Self {
-        let terminal = stdout().is_terminal();
+        let terminal = output::is_terminal();
         let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let width = terminal_size::terminal_size().map_or(100, |(terminal_size::Width(width), _)| usize::from(width));
         Self { colour: terminal && !plain, in_place: terminal, width: width.clamp(40, 200) }
@@ -25,8 +28,11 @@ impl Style {
         Self { colour: false, in_place: false, width }
     }
 
-    pub fn paint(self, paint: Paint, text: &str) -> String {
-        if self.colour { format!("{}{text}{RESET}", paint.code()) } else { text.into() }
+    pub fn paint(self, paint: Paint, text: &str) -> Drawing {
+        match self.colour {
+            true => Drawing::control(paint.code()) + text + Drawing::control(RESET),
+            false => Drawing::text(text),
+        }
     }
 }
 
@@ -60,14 +66,9 @@ impl Paint {
     }
 }
 
-/// Text without control characters but for line ends and tabs: nothing an agent says moves the cursor or renames the window.
-pub fn plain(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect()
-}
-
-/// Text on one line, cut to a width.
+/// Clean text on one line, cut to a width.
 pub fn one_line(text: &str, width: usize) -> String {
-    let words = plain(text).split_whitespace().collect::<Vec<_>>().join(" ");
+    let words = clean(text).split_whitespace().collect::<Vec<_>>().join(" ");
     cut(&words, width)
 }
 

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use planck_common::{AgentId, Timestamp, envelope::Envelope, event::Event, usage::Usage};
 
 use super::style::{Paint, Style, count, duration};
+use crate::terminal::Drawing;
 
 #[derive(Debug, Default)]
 pub struct Summary {
@@ -28,7 +29,7 @@ impl Summary {
     }
 
     /// What a turn took, at its end.
-    pub(super) fn turn_line(&mut self, envelope: &Envelope, event: &Event, style: Style) -> Option<String> {
+    pub(super) fn turn_line(&mut self, envelope: &Envelope, event: &Event, style: Style) -> Option<Drawing> {
         let Event::TurnEnd(end) = event else { return None };
         let began = self.began.remove(&envelope.agent_id).unwrap_or(envelope.at);
         let took = duration(envelope.at.millis_since(began));
@@ -36,7 +37,7 @@ impl Summary {
     }
 
     /// What all turns that were seen took together.
-    pub fn line(&self, style: Style) -> Option<String> {
+    pub fn line(&self, style: Style) -> Option<Drawing> {
         let took = self.last?.millis_since(self.first?);
         Some(style.paint(Paint::Dim, &format!("{} · {}", duration(took), consumed(&self.usage))))
     }

@@ -42,7 +42,7 @@ impl Stage {
         };
         let event: Envelope = serde_json::from_str(&text).unwrap();
         let told = if kind.is_durable() { Told::Event(event) } else { Told::Live(event) };
-        self.drawn += &self.screen.told(&told);
+        self.drawn += self.screen.told(&told).as_str();
     }
 
     fn text(&mut self, agent: &str, offset: usize, text: &str) {
@@ -73,7 +73,7 @@ impl Stage {
     }
 
     fn end(mut self) -> String {
-        self.drawn += &self.screen.rest();
+        self.drawn += self.screen.rest().as_str();
         self.drawn.replace('\x1b', "␛").replace('\r', "␍")
     }
 }
@@ -97,7 +97,7 @@ fn a_turn_of_one_agent() {
     stage.request = 2;
     stage.says("lead", json!([{"type": "thinking", "text": "Hm."}, {"type": "text", "text": "A program."}]));
     stage.ends("lead", "completed");
-    stage.drawn += &stage.screen.summary.line(plain()).unwrap();
+    stage.drawn += stage.screen.summary.line(plain()).unwrap().as_str();
     insta::assert_snapshot!(stage.end(), @r"
       › What is in here?
     I will look. Now.
@@ -193,8 +193,11 @@ fn nothing_an_agent_says_moves_the_cursor() {
     stage.text("lead", 0, "a\x1b[2Jb\x07\r\nc");
     stage.tool("lead", "c1", "bash", json!({"command": "echo \u{1b}]0;title\u{7}"}));
     stage.tool_ends("lead", "c1", "\x1b[31mred", false);
-    let drawn = stage.end();
-    assert!(!drawn.contains(['␛', '␍', '\x07']), "{drawn}");
+    stage.tool("lead", "c2", "bash\x1b[2J", json!({"\x1b[2Jkey": "\u{202e}x", "b": 1}));
+    stage.tell("lead", EventKind::Warning, json!({"code": "c", "message": "\x1b]52;c;x\x07 \u{9b}2J"}));
+    let drawn = stage.drawn + stage.screen.rest().as_str();
+    assert!(!drawn.contains(|c: char| c.is_control() && c != '\n') && !drawn.contains('\u{202e}'), "{drawn:?}");
+    assert!(drawn.contains("a␛[2Jb␇\nc") && drawn.contains("␛[31mred"), "{drawn:?}");
 }
 
 #[test]
@@ -204,9 +207,9 @@ fn a_hidden_row_and_a_kind_of_tomorrow() {
         serde_json::from_value(json!({"v": 1, "type": "of_tomorrow", "agent_id": "a", "session_id": "s", "team_id": "t",
         "node_id": "n", "epoch": 1, "seq": 1, "prev": 0, "turn": 0, "request": 0, "at": "2026-01-01T12:00:00.123Z", "data": {}}))
         .unwrap();
-    assert_eq!(screen.told(&Told::Event(event.clone())), "  of_tomorrow\n");
+    assert_eq!(screen.told(&Told::Event(event.clone())).as_str(), "  of_tomorrow\n");
     event.hidden_by = Some(9);
-    assert_eq!(screen.told(&Told::Event(event)), "");
+    assert_eq!(screen.told(&Told::Event(event)).as_str(), "");
 }
 
 #[test]

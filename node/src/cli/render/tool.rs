@@ -2,10 +2,8 @@
 
 use serde_json::{Map, Value};
 
-use super::{
-    names::Names,
-    style::{one_line, plain},
-};
+use super::{names::Names, style::one_line};
+use crate::terminal::clean_line;
 
 /// How much of one argument or result is looked at.
 const MOST: usize = 400;
@@ -15,7 +13,7 @@ const SUBJECTS: [&str; 3] = ["path", "command", "name"];
 
 /// What is called, with what.
 pub fn call(name: &str, args: &str, names: &Names) -> String {
-    let name = plain(name);
+    let name = clean_line(name);
     let Ok(Value::Object(args)) = serde_json::from_str(args) else { return format!("{name} {}", one_line(args, MOST)) };
     said(&name, &args, names).unwrap_or_else(|| format!("{name} {}", arguments(&args)).trim_end().to_owned())
 }
@@ -59,7 +57,7 @@ fn arguments(args: &Map<String, Value>) -> String {
     let subject = SUBJECTS.into_iter().find(|key| args.get(*key).is_some_and(Value::is_string));
     let first = subject.and_then(|key| args.get(key)).map(value);
     let others = args.iter().filter(|(name, _)| Some(name.as_str()) != subject);
-    let words = first.into_iter().chain(others.map(|(name, of)| format!("{}={}", plain(name), value(of))));
+    let words = first.into_iter().chain(others.map(|(name, of)| format!("{}={}", clean_line(name), value(of))));
     words.collect::<Vec<_>>().join(" ")
 }
 

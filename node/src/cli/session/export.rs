@@ -3,7 +3,7 @@
 use planck_common::command::ReadEvents;
 
 use crate::{
-    cli::{exit::Exit, output::say},
+    cli::{exit::Exit, output::json_text},
     client::Client,
 };
 
@@ -14,7 +14,7 @@ pub async fn perform(client: &Client, session: &str) -> anyhow::Result<Exit> {
     while from <= end {
         let page = client.events(session, &ReadEvents { from: Some(from), limit: None, agent: None }).await?;
         let lines: String = page.events.iter().flat_map(|event| [event.get(), "\n"]).collect();
-        say(&lines)?;
+        json_text(&lines)?;
         anyhow::ensure!(page.next > from, "the log of {session} cannot be read past event {from}");
         from = page.next;
     }

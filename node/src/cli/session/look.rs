@@ -6,7 +6,6 @@ use crate::{
     cli::{
         exit::Exit,
         output::{Format, Output, or_dash, say, table},
-        render::style::plain,
     },
     client::Client,
 };
@@ -85,8 +84,8 @@ pub fn agent_row(agent: &planck_common::command::AgentRow) -> Vec<String> {
         planck_common::spec::Role::Worker => "worker",
     };
     vec![
-        plain(&agent.name),
-        plain(&agent.r#type),
+        agent.name.clone(),
+        agent.r#type.clone(),
         role.into(),
         agent.state.name().into(),
         or_dash(agent.node_id.as_ref()),

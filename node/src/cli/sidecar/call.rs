@@ -11,7 +11,7 @@ use crate::{
     cli::{
         exit::{Exit, Usage},
         link::to_nats,
-        output::say,
+        output::{data, warn},
         place::Place,
     },
     config::Period,
@@ -57,10 +57,10 @@ impl Call {
         };
         let _late = bus.flush(Duration::from_secs(1)).await;
         if outcome.error {
-            eprintln!("planck: {}", outcome.text);
+            warn(&format!("planck: {}", outcome.text));
             return Ok(Exit::Failed);
         }
-        say(&format!("{}\n", outcome.text))?;
+        data(&format!("{}\n", outcome.text))?;
         Ok(Exit::Done)
     }
 }
@@ -76,6 +76,6 @@ fn invocation(args: Box<RawValue>, cancel: &CancellationToken) -> Invocation {
         args: args.into(),
         dir: std::path::PathBuf::new(),
         cancel: cancel.clone(),
-        progress: std::sync::Arc::new(|progress: Progress| eprintln!("planck: {}", progress.message)),
+        progress: std::sync::Arc::new(|progress: Progress| warn(&format!("planck: {}", progress.message))),
     }
 }

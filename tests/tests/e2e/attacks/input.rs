@@ -1,1 +1,3 @@
-//! Input that hurts: bytes without end, text that a terminal or a database takes badly, addresses that a model chooses.
+//! Input that hurts: what a terminal would obey.
+
+mod terminal;

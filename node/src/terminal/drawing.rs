@@ -1,0 +1,90 @@
+//! Text with Planck's own colours and movements, which is otherwise clean.
+
+use std::ops::{Add, AddAssign};
+
+use super::clean;
+
+/// What may be written to a terminal as it is: foreign text gets in through [`clean`] only.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Drawing(String);
+
+impl Drawing {
+    /// Cleaned text.
+    pub fn text(text: &str) -> Self {
+        Self(clean(text).into_owned())
+    }
+
+    /// An escape sequence that stands in the sources.
+    pub fn control(sequence: &'static str) -> Self {
+        Self(sequence.into())
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Bytes, for budgets.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl From<&str> for Drawing {
+    fn from(text: &str) -> Self {
+        Self::text(text)
+    }
+}
+
+impl From<String> for Drawing {
+    fn from(text: String) -> Self {
+        Self::text(&text)
+    }
+}
+
+impl Add<&str> for Drawing {
+    type Output = Self;
+
+    fn add(mut self, text: &str) -> Self {
+        self += text;
+        self
+    }
+}
+
+impl Add<String> for Drawing {
+    type Output = Self;
+
+    fn add(self, text: String) -> Self {
+        self + text.as_str()
+    }
+}
+
+impl Add for Drawing {
+    type Output = Self;
+
+    fn add(mut self, other: Self) -> Self {
+        self += &other;
+        self
+    }
+}
+
+impl AddAssign<&str> for Drawing {
+    fn add_assign(&mut self, text: &str) {
+        self.0.push_str(&clean(text));
+    }
+}
+
+impl AddAssign<&Self> for Drawing {
+    fn add_assign(&mut self, other: &Self) {
+        self.0.push_str(&other.0);
+    }
+}
+
+impl FromIterator<Self> for Drawing {
+    fn from_iter<T: IntoIterator<Item = Self>>(parts: T) -> Self {
+        parts.into_iter().fold(Self::default(), Add::add)
+    }
+}
