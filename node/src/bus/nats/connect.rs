@@ -90,7 +90,7 @@ pub async fn connect(options: &NatsOptions) -> Result<NatsLink, BusError> {
 async fn try_connect(options: &NatsOptions, servers: &[ServerAddr]) -> Result<NatsLink, BusError> {
     let events = Arc::new(Events::new());
     let settings = with_user(settings(options, events.clone()).await?, servers);
-    let client = settings.connect(servers).await.map_err(|error| refusal(&shown(servers), &error))?;
+    let client = settings.connect(without_users(servers)).await.map_err(|error| refusal(&shown(servers), &error))?;
     let inbox = Inbox::start(&client).await.map_err(|error| BusError::Away(error.to_string()))?;
     Ok(NatsLink { client, events, inbox })
 }
@@ -104,6 +104,17 @@ fn servers(urls: &str) -> Result<Vec<ServerAddr>, BusError> {
 fn shown(servers: &[ServerAddr]) -> String {
     let shown: Vec<String> = servers.iter().map(|server| format!("nats://{}:{}", server.host(), server.port())).collect();
     shown.join(",")
+}
+
+/// The client library logs the addresses it connects to, so they hold neither user nor password.
+fn without_users(servers: &[ServerAddr]) -> Vec<ServerAddr> {
+    let without = |server: &ServerAddr| {
+        let mut url = server.clone().into_inner();
+        let _ = url.set_username("");
+        let _ = url.set_password(None);
+        ServerAddr::from_url(url).ok()
+    };
+    servers.iter().filter_map(without).collect()
 }
 
 /// The client library leaves a user, or a token alone, in the URL unread; there they stand percent-encoded.
