@@ -20,6 +20,9 @@ use super::{
 };
 use crate::model::ToolSpec;
 
+/// How much of a file one call looks at. Skipping lines means reading them, and a sparse file of any length costs nothing.
+const SCANNED: u64 = 256 << 20;
+
 pub struct ReadFile {
     spec: ToolSpec,
     files: Files,
@@ -70,18 +73,37 @@ fn read(files: &Files, call: &Invocation, args: Args) -> Result<String, FileErro
     let place = files.workspace(&call.dir)?.place(&args.path)?;
     let file = Folder::open(&place).and_then(|folder| folder.read()).map_err(failed)?;
     let size = file.metadata().map_err(failed)?.len();
-    lines(file, size, files.caps(), &args, &call.cancel).map_err(failed)?.ok_or_else(|| FileError::Refused(ABORTED.into()))
+    match lines(file, size, files.caps(), &args, &call.cancel).map_err(failed)? {
+        Lines::Text(text) => Ok(text),
+        Lines::Cancelled => Err(FileError::Refused(ABORTED.into())),
+        Lines::TooFar => Err(FileError::Refused(format!(
+            "line {} of {} is not within the first {} MiB, and `read` looks no further; use `bash` with `tail -c` or `grep`",
+            args.offset.saturating_add(1),
+            args.path,
+            SCANNED >> 20
+        ))),
+    }
 }
 
-/// The asked lines as far as the caps allow; `None` when it was cancelled.
-fn lines(file: File, size: u64, caps: Caps, args: &Args, cancel: &CancellationToken) -> io::Result<Option<String>> {
+/// What a search for lines came to.
+enum Lines {
+    Text(String),
+    Cancelled,
+    TooFar,
+}
+
+/// The asked lines as far as the caps allow.
+fn lines(file: File, size: u64, caps: Caps, args: &Args, cancel: &CancellationToken) -> io::Result<Lines> {
     let last = args.offset.saturating_add(args.limit.unwrap_or(u64::MAX));
     let mut reader = BufReader::with_capacity(64 * 1024, file);
     let mut capture = Capture::new(caps.bytes);
-    let mut line = 0;
+    let (mut line, mut scanned) = (0, 0);
     while line < last && !capture.is_cut() {
         if cancel.is_cancelled() {
-            return Ok(None);
+            return Ok(Lines::Cancelled);
+        }
+        if scanned >= SCANNED && line < args.offset {
+            return Ok(Lines::TooFar);
         }
         let chunk = reader.fill_buf()?;
         if chunk.is_empty() {
@@ -93,11 +115,12 @@ fn lines(file: File, size: u64, caps: Caps, args: &Args, cancel: &CancellationTo
         }
         line += u64::from(piece.ends_with(b"\n"));
         let length = piece.len();
+        scanned += length as u64;
         reader.consume(length);
     }
-    let Some(read) = capture.into_text() else { return Ok(Some(format!("[binary, {size} bytes]"))) };
+    let Some(read) = capture.into_text() else { return Ok(Lines::Text(format!("[binary, {size} bytes]"))) };
     let end = caps.end(&read.text);
-    Ok(Some(if read.truncated || end < read.text.len() { cut(read.text, end) } else { read.text }))
+    Ok(Lines::Text(if read.truncated || end < read.text.len() { cut(read.text, end) } else { read.text }))
 }
 
 #[cfg(test)]

@@ -46,3 +46,13 @@ async fn what_cannot_be_read_is_told() {
     assert_eq!(read("file/x").await, "error: cannot reach file/x: Not a directory (os error 20)");
     assert_eq!(read("../out/secret").await, "error: ../out/secret is outside of the workspace; paths must stay inside /ws");
 }
+
+#[tokio::test]
+async fn a_line_too_far_into_a_huge_file_is_refused_soon() {
+    let world = World::new();
+    std::fs::File::create(world.at("ws/sparse")).unwrap().set_len(200 << 30).unwrap();
+    let begun = std::time::Instant::now();
+    let told = world.run(ReadFile::new(world.files()), json!({"path": "sparse", "offset": 100_000_000})).await;
+    assert!(told.starts_with("error: line 100000001 of sparse is not within the first 256 MiB"), "{told}");
+    assert!(begun.elapsed() < std::time::Duration::from_secs(20), "{:?}", begun.elapsed());
+}
