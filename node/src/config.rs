@@ -18,13 +18,14 @@ pub mod trust;
 pub mod show;
 
 pub use crate::secret::Secret;
-pub use load::{Loaded, Sources};
+pub use environment::may_be_secret;
+pub use load::{Loaded, Sources, keys};
 pub use origin::{Origin, Problem, Problems};
 pub use section::{
     Cluster, Compaction, Config, Dirs, Limits, ModelEntry, Models, Nats, Node, PROVIDER_NAMES, PlainTool, Prices, Provider,
-    Providers, SessionLimits, Sidecars, Store, Telemetry, Tools,
+    Providers, SessionLimits, Sidecars, Store, Telemetry, ToolLimits, Tools,
 };
-pub use setting::{Address, Choice, LogFormat, Named, Period, Sandbox, StoreKind, Synchronous};
+pub use setting::{Address, Choice, LogFormat, Named, Period, Sandbox, Size, StoreKind, Synchronous};
 
 #[cfg(test)]
 mod tests;

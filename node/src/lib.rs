@@ -1,5 +1,7 @@
 //! The Planck runtime. `docs/architecture.md` has the map; modules stand here in the order to read them.
 
+pub mod environment;
+mod hardening;
 pub mod model;
 pub mod permit;
 pub mod secret;
@@ -36,9 +38,14 @@ pub mod fuzz;
 
 /// The `planck` binary: a command of its line, or, for its own tools, their reaper.
 pub fn main() -> std::process::ExitCode {
+    use std::io::Write as _;
+
     let mut args = std::env::args_os();
     if args.nth(1).is_some_and(|mode| mode == "reap") {
         return tools::reap::main(args);
+    }
+    if let Err(why) = hardening::harden() {
+        let _ = writeln!(std::io::stderr(), "planck: cannot take the secrets out of this process's environment: {why}");
     }
     cli::main()
 }

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::{
+    Secret,
     key::{Key, KeyPath, nearest},
     origin::{Origin, Problem},
+    setting::{Address, Setting},
     values::{Given, Raw},
 };
 
@@ -30,6 +32,47 @@ pub const HONOURED: [(&str, &str); 14] = [
 pub fn honoured_name(key: &KeyPath) -> Option<&'static str> {
     let key = key.to_string();
     HONOURED.iter().find(|(_, known)| *known == key).map(|(name, _)| *name)
+}
+
+/// Words of names whose values are secrets in most programs.
+const SECRET_WORDS: [&str; 11] =
+    ["KEY", "KEYS", "APIKEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "CREDENTIALS", "CREDS"];
+
+/// Names that libraries read from the process's own environment, so they must stay there.
+fn is_read_by_libraries(name: &str) -> bool {
+    let prefixes = ["PG", "OTEL_", "SSL_CERT_", "LC_", "LD_"];
+    name.to_ascii_uppercase().ends_with("_PROXY") || prefixes.iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// Whether a variable may hold a secret: it is a key of ours that is a secret or an address, its name says so, or its value
+/// looks like one, because `env:NAME` lets a configuration name any variable. A wrong yes costs nothing: what is ours to read
+/// is read wherever it is kept.
+pub fn may_be_secret(name: &str, text: &str, keys: &[Key]) -> bool {
+    let kinds = [Secret::kind(), Address::kind()];
+    let holds = |path: &KeyPath| keys.iter().any(|key| key.pattern.matches(path) && kinds.contains(&key.kind));
+    let honoured = HONOURED.iter().find(|(known, _)| *known == name).map(|(_, key)| KeyPath::of(key));
+    let ours = match meant(name, keys) {
+        Meant::Key(key) => Some(key),
+        Meant::Nothing(_) | Meant::Other => honoured,
+    };
+    if ours.as_ref().is_some_and(holds) {
+        return true;
+    }
+    let names_one = name.split('_').any(|word| SECRET_WORDS.contains(&word.to_ascii_uppercase().as_str()));
+    !is_read_by_libraries(name) && (names_one || has_password(text) || is_like_a_token(text))
+}
+
+/// As in `scheme://user:password@host`.
+fn has_password(text: &str) -> bool {
+    let user = text.split_once("://").and_then(|(_, rest)| rest.rsplit_once('@'));
+    user.is_some_and(|(user, _)| user.contains(':'))
+}
+
+/// One long word of letters and digits.
+fn is_like_a_token(text: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.+=~".contains(&byte);
+    let has = |wanted: fn(&u8) -> bool| text.as_bytes().iter().any(wanted);
+    text.len() >= 20 && text.bytes().all(fits) && has(u8::is_ascii_digit) && has(u8::is_ascii_alphabetic)
 }
 
 /// What the environment gives, our own names over the honoured ones. An empty variable gives nothing.
@@ -109,4 +152,36 @@ fn unknown(name: &str, wanted: &KeyPath, keys: &[Key]) -> Problem {
         None => "take it out; `planck config show` lists every key".into(),
     };
     Problem { origin: Origin::Environment(name.into()), key: None, what: "no key has this name".into(), remedy }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_be_a_secret_is_found_by_key_name_and_value() {
+        let keys = crate::config::keys();
+        for (name, text, wanted) in [
+            ("ANTHROPIC_API_KEY", "x", true),
+            ("DATABASE_URL", "x", true),
+            ("NATS_URL", "nats://localhost", true),
+            ("PLANCK_NATS_NKEY", "x", true),
+            ("PLANCK_STORE_URL", "x", true),
+            ("PLANCK_PROVIDERS_OPENAI_API_KEY", "x", true),
+            ("AWS_SECRET_ACCESS_KEY", "x", true),
+            ("github_token", "x", true),
+            ("REDIS", "redis://me:pw@cache:6379", true),
+            ("ANTHROPIC", "sk-ant-api03-0123456789abcdef", true),
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://me:pw@collector", true),
+            ("PATH", "/usr/local/bin:/usr/bin", false),
+            ("PLANCK_NODE_CAPACITY", "10", false),
+            ("KEYBOARD", "us", false),
+            ("TERM", "xterm-256color", false),
+            ("HTTPS_PROXY", "http://me:pw@proxy:3128", false),
+            ("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer x", false),
+            ("MAIL", "https://example.org/a@b", false),
+        ] {
+            assert_eq!(may_be_secret(name, text, &keys), wanted, "{name}={text}");
+        }
+    }
 }

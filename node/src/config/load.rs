@@ -34,7 +34,7 @@ impl Sources {
     pub fn of_process(file: Option<PathBuf>, flags: Vec<(String, String, String)>) -> io::Result<Self> {
         let utf8 =
             |(name, text): (std::ffi::OsString, std::ffi::OsString)| Some((name.into_string().ok()?, text.into_string().ok()?));
-        let environment: BTreeMap<_, _> = std::env::vars_os().filter_map(utf8).collect();
+        let environment: BTreeMap<_, _> = crate::environment::variables().filter_map(utf8).collect();
         let home = environment.get("HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
         Ok(Self { home, folder: std::env::current_dir()?, file, environment, flags })
     }

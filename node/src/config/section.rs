@@ -71,7 +71,7 @@ pub use providers::{NAMES as PROVIDER_NAMES, Provider, Providers};
 pub use sidecars::{PlainTool, Sidecars};
 pub use store::Store;
 pub use telemetry::Telemetry;
-pub use tools::Tools;
+pub use tools::{ToolLimits, Tools};
 
 use super::setting::Named;
 

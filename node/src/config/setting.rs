@@ -4,12 +4,14 @@ mod choice;
 mod period;
 mod plain;
 mod references;
+mod size;
 
 use std::{collections::BTreeMap, fmt};
 
 pub use choice::{Choice, LogFormat, Sandbox, StoreKind, Synchronous};
 pub use period::Period;
 pub use references::Address;
+pub use size::Size;
 
 use super::{
     key::{About, Key, KeyPath},

@@ -7,13 +7,19 @@ const PASSED_ON: &[&str] = &["PATH", "HOME", "LANG", "TMPDIR"];
 
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// `PATH`, `HOME`, `LANG` and `TMPDIR`, with defaults for all but the last, and the variables named besides.
+/// With these the dynamic linker takes code from wherever they point, which may be a file that a tool wrote; and the reaper,
+/// which gets the same environment, runs outside of the walls.
+const LOADER: &[&str] = &["LD_", "GLIBC_TUNABLES", "GCONV_PATH", "LOCPATH"];
+
+/// `PATH`, `HOME`, `LANG` and `TMPDIR`, with defaults for all but the last, and the variables named besides, except those of
+/// the dynamic linker.
 pub fn minimal(besides: &[String]) -> Vec<(OsString, OsString)> {
-    from(besides, |name| std::env::var_os(name))
+    from(besides, crate::environment::variable)
 }
 
 fn from(besides: &[String], of_node: impl Fn(&str) -> Option<OsString>) -> Vec<(OsString, OsString)> {
-    let names = PASSED_ON.iter().copied().chain(besides.iter().map(String::as_str));
+    let is_safe = |name: &&str| !LOADER.iter().any(|loader| name.starts_with(loader));
+    let names = PASSED_ON.iter().copied().chain(besides.iter().map(String::as_str).filter(is_safe));
     names.filter_map(|name| Some((name.into(), of_node(name).or_else(|| default(name))?))).collect()
 }
 
@@ -34,11 +40,14 @@ mod tests {
     fn keys_are_not_passed_on() {
         let node = |name: &str| match name {
             "PATH" => Some("/bin".into()),
-            "OPENAI_API_KEY" | "CARGO_HOME" => Some("set".into()),
+            "OPENAI_API_KEY" | "CARGO_HOME" | "LD_PRELOAD" => Some("set".into()),
             _ => None,
         };
         let pairs = |names: &[(&str, &str)]| names.iter().map(|(n, v)| (n.into(), v.into())).collect::<Vec<_>>();
         assert_eq!(from(&[], node), pairs(&[("PATH", "/bin"), ("HOME", "/"), ("LANG", "C.UTF-8")]));
-        assert_eq!(from(&["CARGO_HOME".into(), "NONE".into()], node).last(), pairs(&[("CARGO_HOME", "set")]).last());
+        assert_eq!(
+            from(&["CARGO_HOME".into(), "NONE".into(), "LD_PRELOAD".into()], node).last(),
+            pairs(&[("CARGO_HOME", "set")]).last()
+        );
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::config::setting::{Period, Sandbox};
+use crate::config::setting::{Period, Sandbox, Size};
 
 section! {
     /// What tools may touch, and how long they may take.
@@ -25,9 +25,27 @@ section! {
         max_lines: usize = 2_000;
         /// Bytes of a result that reach the model.
         max_bytes: usize = 50_000;
+        /// What one call's processes may use; 0 stands for no bound.
+        limits: ToolLimits = ToolLimits::default(), guarded;
         /// From which same call in a row on the model is told so.
         repeat_note: u32 = 3;
         /// From which same call in a row on it is not run.
         repeat_refuse: u32 = 10;
+    }
+}
+
+section! {
+    /// Bounds of all processes of one call. `docs/operations.md` says which of them the kernel enforces, and where.
+    ToolLimits {
+        /// Processes at one time; threads are bounded to 16 times as many.
+        processes: u64 = 512;
+        /// Memory of all processes together.
+        memory: Size = Size::mebibytes(4096);
+        /// Size of a file that a process writes.
+        file_size: Size = Size::mebibytes(2048);
+        /// Open files of each process.
+        open_files: u64 = 4_096;
+        /// Size of a private `/tmp` in memory, where the sandbox makes one.
+        tmp: Size = Size::mebibytes(1024);
     }
 }
