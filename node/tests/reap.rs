@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by a panic")]
 
+#[path = "reap/limits.rs"]
+mod limits;
 #[path = "reap/marked.rs"]
 mod marked;
 

@@ -3,16 +3,21 @@
 
 pub mod heart;
 mod reaped;
+mod strangers;
 
 use std::{ffi::OsString, io, path::PathBuf, process::ExitStatus, time::Duration};
 
+use nix::unistd::Pid;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 pub use heart::Heart;
 pub use reaped::Reaped;
 
-use super::{output::Captured, reap::THIS_BINARY};
+use super::{
+    output::Captured,
+    reap::{Limits, THIS_BINARY},
+};
 
 /// How processes are started on this node.
 #[derive(Debug, Clone)]
@@ -21,22 +26,33 @@ pub struct Launcher {
     planck: PathBuf,
     /// In a cluster: who tells the reapers that this node lives.
     heart: Option<Heart>,
+    limits: Limits,
 }
 
 impl Launcher {
     /// Only the node's end ends its processes.
     pub fn alone(planck: PathBuf) -> Self {
-        Self { planck, heart: None }
+        Self::new(planck, None)
     }
 
     /// The node's silence ends its processes too, so the heart must beat.
     pub fn watched(planck: PathBuf, heart: Heart) -> Self {
-        Self { planck, heart: Some(heart) }
+        Self::new(planck, Some(heart))
     }
 
     /// With the binary that runs now, which must be `planck`.
     pub fn of_this_binary(heart: Option<Heart>) -> Self {
-        Self { planck: THIS_BINARY.into(), heart }
+        Self::new(THIS_BINARY.into(), heart)
+    }
+
+    fn new(planck: PathBuf, heart: Option<Heart>) -> Self {
+        strangers::adopt();
+        Self { planck, heart, limits: Limits::default() }
+    }
+
+    /// What each command may use from now on.
+    pub fn limited(self, limits: Limits) -> Self {
+        Self { limits, ..self }
     }
 
     /// Starts a command, runs it to its end, its time-out or its abort, and leaves no process of it.
@@ -69,13 +85,15 @@ pub struct Launch {
 #[derive(Debug)]
 pub struct Finished {
     pub end: End,
+    /// Processes of the command that could not be ended.
+    pub left: Vec<Pid>,
     pub stdout: Captured,
     pub stderr: Captured,
 }
 
 impl Finished {
     fn before_it_began(end: End) -> Self {
-        Self { end, stdout: Captured::default(), stderr: Captured::default() }
+        Self { end, left: Vec::new(), stdout: Captured::default(), stderr: Captured::default() }
     }
 }
 

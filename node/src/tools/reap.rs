@@ -1,9 +1,12 @@
 //! `planck reap`: runs one command and leaves no process of it behind. It is the parent of every tool's processes; when
 //! the pipe from the node ends, or falls silent in a cluster, or the command exits, whatever descends from it is killed.
 
-mod descendants;
+pub(in crate::tools) mod descendants;
+mod descriptors;
 mod lifeline;
+mod limits;
 mod options;
+mod watch;
 
 use std::{
     ffi::OsString,
@@ -28,7 +31,9 @@ use nix::{
 
 use descendants::Descendants;
 use lifeline::{Lifeline, News};
+pub use limits::Limits;
 use options::{Mode, Options};
+use watch::{Excess, Watch};
 
 /// The exit code where the command could not be started, as shells have it.
 const CANNOT_START: u8 = 127;
@@ -45,7 +50,8 @@ pub fn bound_to_this_process(program: &std::ffi::OsStr) -> Command {
 
 /// Runs with the arguments after `reap`. The pipe from the node is stdin; stdout and stderr are the command's own.
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
-    match Options::parse(args).and_then(run) {
+    let closed = descriptors::close_inherited().map_err(|why| format!("cannot close what was inherited: {why}"));
+    match closed.and_then(|()| Options::parse(args)).and_then(run) {
         Ok(end) => leave(end),
         Err(why) => {
             let _ = writeln!(std::io::stderr(), "planck reap: {why}");
@@ -60,18 +66,20 @@ enum End {
     Command(ExitStatus),
     /// The node hung up, fell silent, or somebody asked this process to end.
     Told,
+    /// The command used more than it may.
+    Over(Excess),
 }
 
 fn run(options: Options) -> Result<End, String> {
     match options.mode {
-        Mode::Reap { watch, input } => reap(watch, input, &options.command),
-        Mode::Under { parent } => Err(become_command(parent, &options.command)),
+        Mode::Reap { watch, input } => reap(watch, input, options.limits, &options.command),
+        Mode::Under { parent } => Err(become_command(parent, options.limits, &options.command)),
     }
 }
 
 /// The last step before the command: it dies with its reaper, and has a session of its own, so that a signal it sends to
 /// its own group stays there and its load is scheduled apart from the reaper's.
-fn become_command(parent: Pid, command: &[OsString]) -> String {
+fn become_command(parent: Pid, limits: Option<Limits>, command: &[OsString]) -> String {
     let ready = prctl::set_pdeathsig(Signal::SIGKILL).and_then(|()| SigSet::empty().thread_set_mask());
     if let Err(why) = ready.and_then(|()| unistd::setsid()) {
         return format!("cannot prepare the command: {why}");
@@ -79,25 +87,34 @@ fn become_command(parent: Pid, command: &[OsString]) -> String {
     if unistd::getppid() != parent {
         return "the reaper is gone".into();
     }
+    if let Some(Err(why)) = limits.map(|limits| limits.bind()) {
+        return format!("cannot limit the command: {why}");
+    }
     let [program, args @ ..] = command else { return "no command".into() };
     let why = Command::new(program).args(args).exec();
     format!("cannot start {}: {why}", program.display())
 }
 
-fn reap(watch: Option<Duration>, input: usize, command: &[OsString]) -> Result<End, String> {
+fn reap(silence: Option<Duration>, input: usize, limits: Option<Limits>, command: &[OsString]) -> Result<End, String> {
     let signals = prepare().map_err(|why| format!("cannot prepare: {why}"))?;
-    let mut lifeline = Lifeline::new(watch);
+    let mut lifeline = Lifeline::new(silence);
     let Some(input) = lifeline.read_input(input) else { return Ok(End::Told) };
-    let child = start(command, input)?;
-    let end = wait(&mut lifeline, &signals, child);
+    let child = start(command, limits, input)?;
+    let end = wait(&mut lifeline, &signals, limits.and_then(Watch::new), child);
     Descendants::of_this_process().end();
+    if let Ok(End::Over(excess)) = &end {
+        let _ = writeln!(std::io::stderr(), "planck: {excess}");
+    }
     end
 }
 
 /// Its own session, no core dumps, orphans come to it, and signals are read rather than suffered. The short name keeps it
-/// out of the way of a command that kills processes named `planck`.
+/// out of the way of a command that kills processes named `planck`. The command may not trace it or read its memory, and a
+/// reaper that was stopped goes on when its node dies.
 fn prepare() -> nix::Result<SignalFd> {
     let _ = unistd::setsid();
+    prctl::set_dumpable(false)?;
+    prctl::set_pdeathsig(Signal::SIGCONT)?;
     prctl::set_child_subreaper(true)?;
     prctl::set_name(c"reap")?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
@@ -109,10 +126,12 @@ fn prepare() -> nix::Result<SignalFd> {
     SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
 }
 
-fn start(command: &[OsString], input: Vec<u8>) -> Result<Pid, String> {
+fn start(command: &[OsString], limits: Option<Limits>, input: Vec<u8>) -> Result<Pid, String> {
     let mut child = Command::new(THIS_BINARY)
         .arg0("planck")
-        .args(["reap", "--under", &unistd::getpid().to_string(), "--"])
+        .args(["reap", "--under", &unistd::getpid().to_string()])
+        .args(limits.iter().flat_map(|limits| ["--limits".into(), limits.to_string()]))
+        .arg("--")
         .args(command)
         .stdin(if input.is_empty() { Stdio::null() } else { Stdio::piped() })
         .spawn()
@@ -126,12 +145,15 @@ fn start(command: &[OsString], input: Vec<u8>) -> Result<Pid, String> {
 }
 
 /// Waits for the first thing that ends it all.
-fn wait(lifeline: &mut Lifeline, signals: &SignalFd, child: Pid) -> Result<End, String> {
+fn wait(lifeline: &mut Lifeline, signals: &SignalFd, mut watch: Option<Watch>, child: Pid) -> Result<End, String> {
     loop {
         if let Some(status) = exited(child)? {
             return Ok(End::Command(status));
         }
-        match lifeline.wait(signals).map_err(|why| format!("cannot wait: {why}"))? {
+        if let Some(excess) = watch.as_mut().and_then(Watch::look) {
+            return Ok(End::Over(excess));
+        }
+        match lifeline.wait(signals, watch.as_ref().map(Watch::pause)).map_err(|why| format!("cannot wait: {why}"))? {
             News::Alive => {}
             News::Signals => {
                 if told_to_end(signals) {

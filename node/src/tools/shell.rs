@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, os::unix::process::ExitStatusExt, path::PathBuf, process::ExitStatus, sync::Arc, time::Duration};
 
-use nix::sys::signal::Signal;
+use nix::{sys::signal::Signal, unistd::Pid};
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
@@ -82,14 +82,26 @@ impl Shell {
 }
 
 fn outcome(finished: Finished, limit: Duration, caps: Caps) -> Outcome {
-    let Finished { end, stdout, stderr } = finished;
-    let complaint = match end {
-        End::Exited(status) if status.success() => return Outcome::ok(joined("", stdout, stderr, caps)),
-        End::Exited(status) => ended(status),
-        End::TimedOut => format!("timed out after {} ms and was killed", limit.as_millis()),
-        End::Aborted => ABORTED.to_owned(),
+    let Finished { end, left, stdout, stderr } = finished;
+    let complaint = match (end, left.is_empty()) {
+        (End::Exited(status), true) if status.success() => return Outcome::ok(joined("", stdout, stderr, caps)),
+        (End::Exited(status), _) => ended(status),
+        (End::TimedOut, true) => format!("timed out after {} ms and was killed", limit.as_millis()),
+        (End::TimedOut, false) => format!("timed out after {} ms", limit.as_millis()),
+        (End::Aborted, _) => ABORTED.to_owned(),
     };
-    Outcome::error(joined(&complaint, stdout, stderr, caps))
+    Outcome::error(joined(&(complaint + &still_there(&left)), stdout, stderr, caps))
+}
+
+/// What is known of processes that did not die.
+fn still_there(left: &[Pid]) -> String {
+    match left {
+        [] => String::new(),
+        left => {
+            let pids: Vec<String> = left.iter().map(Pid::to_string).collect();
+            format!("; these of its processes could not be ended and may still run: {}", pids.join(", "))
+        }
+    }
 }
 
 fn ended(status: ExitStatus) -> String {
@@ -169,6 +181,28 @@ mod tests {
                 "{out} {err}"
             );
             assert_eq!(Caps::default().apply(text.clone()), text, "a second cut changes nothing");
+        }
+    }
+
+    #[test]
+    fn a_death_is_told_only_where_it_was_seen() {
+        let told = |end, left: &[i32]| {
+            let left = left.iter().copied().map(Pid::from_raw).collect();
+            let finished = Finished { end, left, stdout: captured("out\n"), stderr: captured("") };
+            outcome(finished, Duration::from_secs(2), Caps::default())
+        };
+        let exited = End::Exited(ExitStatus::from_raw(0));
+        let still = "these of its processes could not be ended and may still run: 7, 8";
+        for (end, left, is_error, text) in [
+            (exited, &[][..], false, "out\n".to_owned()),
+            (End::TimedOut, &[], true, "timed out after 2000 ms and was killed\nout\n".to_owned()),
+            (End::Aborted, &[], true, format!("{ABORTED}\nout\n")),
+            (exited, &[7, 8], true, format!("exit status 0; {still}\nout\n")),
+            (End::TimedOut, &[7, 8], true, format!("timed out after 2000 ms; {still}\nout\n")),
+            (End::Aborted, &[7, 8], true, format!("{ABORTED}; {still}\nout\n")),
+        ] {
+            let outcome = told(end, left);
+            assert_eq!((outcome.error, outcome.text), (is_error, text));
         }
     }
 

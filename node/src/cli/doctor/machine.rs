@@ -19,7 +19,7 @@ const FILES: u64 = 4096;
 pub fn all(config: &Config) -> Vec<Finding> {
     let mut findings = vec![folder()];
     findings.extend(config.workspaces.0.iter().map(|(name, path)| workspace(name, path)));
-    findings.extend([files(), nats_cli()]);
+    findings.extend([files(), limits(config), nats_cli()]);
     findings
 }
 
@@ -65,6 +65,23 @@ fn files() -> Finding {
             format!("`ulimit -n {}`", hard.min(65_536)),
         ),
         Err(error) => Finding::note("open files", format!("cannot tell: {error}"), "see `ulimit -n`"),
+    }
+}
+
+/// What bounds each call of a tool. A bound of zero is none.
+fn limits(config: &Config) -> Finding {
+    let limits = &config.tools.limits;
+    let bound = |bound: String| if bound == "0" { "no bound".into() } else { bound };
+    let what = format!(
+        "a call has processes: {}, memory: {}, size of a file: {}, open files: {}",
+        bound(limits.processes.to_string()),
+        bound(limits.memory.to_string()),
+        bound(limits.file_size.to_string()),
+        bound(limits.open_files.to_string()),
+    );
+    match limits.processes > 0 && limits.memory.0 > 0 {
+        true => Finding::good("limits", what),
+        false => Finding::note("limits", what, "set `tools.limits.processes` and `tools.limits.memory`"),
     }
 }
 

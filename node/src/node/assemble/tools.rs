@@ -8,7 +8,10 @@ use crate::{
     config::{Config, Sandbox as Wanted},
     sidecar::{self, Patience, plain},
     skill::Skills,
-    tools::{Bounds, Caps, Catalogue, Files, Heart, Launcher, Roots, Sandbox, Shell, Tool, built_in, external, sandbox::Demand},
+    tools::{
+        Bounds, Caps, Catalogue, Files, Heart, Launcher, Roots, Sandbox, Shell, Tool, built_in, external, reap::Limits,
+        sandbox::Demand,
+    },
 };
 
 /// What agents of this node can be given.
@@ -27,7 +30,7 @@ pub(super) fn build(config: &Config, bus: &Arc<dyn Bus>) -> Result<Workshop, Ass
     let files = Files::new(roots(config), caps(config));
     // In a cluster a process also ends when its node was stopped: another one may have taken its session up.
     let heart = config.nats.url.is_some().then(|| Heart::new(config.cluster.reap_after.0));
-    let launcher = Launcher::of_this_binary(heart.clone());
+    let launcher = Launcher::of_this_binary(heart.clone()).limited(limits(config));
     let shell = Shell::probing(launcher, demand(config), &config.tools.pass_environment, caps(config));
     let catalogue = Catalogue::default();
     let built_in = built_in(&files, &shell, config.tools.bash_timeout.0);
@@ -73,6 +76,12 @@ fn demand(config: &Config) -> Demand {
         Wanted::Required => Demand::Required,
         Wanted::Off => Demand::Off,
     }
+}
+
+/// What the processes of one call may use.
+fn limits(config: &Config) -> Limits {
+    let limits = &config.tools.limits;
+    Limits { processes: limits.processes, memory: limits.memory.0, file_size: limits.file_size.0, open_files: limits.open_files }
 }
 
 /// What bounds the calls of each agent.

@@ -4,13 +4,15 @@ use std::{
     io::{self, PipeReader, PipeWriter},
     os::fd::{AsFd, OwnedFd},
     os::unix::process::ExitStatusExt,
+    pin::{Pin, pin},
     process::{ExitStatus, Stdio},
     time::Duration,
 };
 
 use nix::{
     fcntl::{FcntlArg, OFlag, fcntl},
-    sys::signal::Signal,
+    sys::signal::{Signal, kill},
+    unistd::Pid,
 };
 use tokio::{
     io::AsyncWriteExt,
@@ -23,20 +25,25 @@ use tokio_util::sync::CancellationToken;
 use super::{
     End, Finished, Launch, Launcher,
     heart::{Heart, Registered},
+    strangers,
 };
 use crate::tools::output::{Capture, capture};
 
-/// A reaper that has not ended all by then goes on alone; the call does not wait longer for it.
-const KILLING: Duration = Duration::from_secs(5);
+/// A reaper that has not ended all by then was stopped, or waits for what cannot be killed; it is killed, and what it leaves
+/// comes to this process.
+const KILLING: Duration = Duration::from_millis(3500);
+
+/// A killed reaper is gone by then.
+const DYING: Duration = Duration::from_millis(2300);
 
 /// After the reaper's exit its output is read for so long.
 const DRAINING: Duration = Duration::from_secs(1);
 
-/// A running command. Dropping it kills all that it started.
+/// A running command. Dropping it ends all that it started, in the background.
 #[derive(Debug)]
 pub struct Reaped {
-    child: Child,
-    lifeline: Lifeline,
+    reaper: Reaper,
+    lifeline: Option<Lifeline>,
 }
 
 /// The node's end of the pipe to the reaper; closing it ends the command.
@@ -46,48 +53,102 @@ enum Lifeline {
     Watched { _pipe: Registered },
 }
 
+/// The process of the reaper.
+#[derive(Debug)]
+struct Reaper {
+    /// `None` once it was waited for, or was left to the background.
+    child: Option<Child>,
+}
+
 impl Reaped {
     /// Starts a command and hands it its input.
     pub async fn spawn(launcher: &Launcher, launch: &Launch) -> io::Result<Self> {
         let (ours, theirs) = connection()?;
-        let child = command(launcher, launch, theirs).spawn()?;
+        let reaper = Reaper { child: Some(strangers::spawn(command(launcher, launch, theirs))?) };
         let pipe = hand_over(ours, &launch.input).await?;
-        Ok(Self { child, lifeline: Lifeline::new(launcher.heart.as_ref(), pipe) })
+        Ok(Self { reaper, lifeline: Some(Lifeline::new(launcher.heart.as_ref(), pipe)) })
     }
 
     /// The reaper's process id.
     pub fn id(&self) -> Option<u32> {
-        self.child.id()
+        self.reaper.child.as_ref()?.id()
     }
 
     /// Reads all output to the command's end; after `limit`, or when cancelled, kills it and keeps what there is.
-    pub async fn finish(self, keep: usize, limit: Duration, cancel: &CancellationToken) -> Finished {
+    pub async fn finish(mut self, keep: usize, limit: Duration, cancel: &CancellationToken) -> Finished {
         let (mut out, mut err) = (Capture::new(keep), Capture::new(keep));
-        let Self { child, lifeline } = self;
-        let mut ended = Box::pin(run_out(child, &mut out, &mut err));
-        let end = tokio::select! {
+        let reaper = self.reaper.pid();
+        let mut ended = Box::pin(run_out(&mut self.reaper, &mut out, &mut err));
+        let first = tokio::select! {
             biased;
-            status = &mut ended => End::Exited(status),
-            () = cancel.cancelled() => End::Aborted,
-            () = sleep(limit) => End::TimedOut,
+            done = &mut ended => Ok(done),
+            () = cancel.cancelled() => Err(End::Aborted),
+            () = sleep(limit) => Err(End::TimedOut),
         };
-        drop(lifeline);
-        if !matches!(end, End::Exited(_)) && timeout(KILLING, &mut ended).await.is_err() {
-            tracing::warn!("processes of a tool call are not dead after {KILLING:?}");
-        }
+        drop(self.lifeline.take());
+        let (end, left) = match first {
+            Ok((status, left)) => (End::Exited(status), left),
+            Err(end) => (end, all_ended(ended.as_mut(), reaper).await),
+        };
         drop(ended);
-        Finished { end, stdout: out.finish(), stderr: err.finish() }
+        Finished { end, left, stdout: out.finish(), stderr: err.finish() }
     }
 }
 
-/// To the reaper's exit and the end of all output. Whoever holds the output open after that got away by killing the reaper.
-async fn run_out(mut child: Child, out: &mut Capture, err: &mut Capture) -> ExitStatus {
-    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+/// Waits until all processes of a call are dead, and gives those of which that is not known.
+async fn all_ended(mut ended: Pin<&mut impl Future<Output = (ExitStatus, Vec<Pid>)>>, reaper: Option<Pid>) -> Vec<Pid> {
+    if let Ok((_, left)) = timeout(KILLING, &mut ended).await {
+        return left;
+    }
+    tracing::warn!(?reaper, "killing a reaper that did not end its processes within {KILLING:?}");
+    // It was not waited for yet, so the id is still its own. A stopped process dies of this signal too.
+    let _ = reaper.map(|reaper| kill(reaper, Signal::SIGKILL));
+    match timeout(DYING, ended).await {
+        Ok((_, left)) => left,
+        Err(_) => reaper.into_iter().collect(),
+    }
+}
+
+impl Reaper {
+    fn pid(&self) -> Option<Pid> {
+        self.child.as_ref().and_then(strangers::pid_of)
+    }
+
+    /// Its status, once it and all that came from it are dead; and what could not be ended.
+    async fn ended(&mut self) -> (ExitStatus, Vec<Pid>) {
+        let killed = ExitStatus::from_raw(Signal::SIGKILL as i32);
+        let pid = self.pid();
+        let status = match &mut self.child {
+            Some(child) => child.wait().await.unwrap_or(killed),
+            None => killed,
+        };
+        self.child = None;
+        pid.into_iter().for_each(strangers::forget);
+        (status, strangers::end().await)
+    }
+}
+
+/// Without its lifeline the reaper ends everything; one that was stopped or killed by its command is followed up.
+impl Drop for Reaper {
+    fn drop(&mut self) {
+        let (Some(child), Ok(runtime)) = (self.child.take(), tokio::runtime::Handle::try_current()) else { return };
+        let mut reaper = Self { child: Some(child) };
+        runtime.spawn(async move {
+            let pid = reaper.pid();
+            let ended = pin!(reaper.ended());
+            all_ended(ended, pid).await
+        });
+    }
+}
+
+/// To the reaper's exit, the end of what outlived it, and the end of all output.
+async fn run_out(reaper: &mut Reaper, out: &mut Capture, err: &mut Capture) -> (ExitStatus, Vec<Pid>) {
+    let (stdout, stderr) = reaper.child.as_mut().map(|child| (child.stdout.take(), child.stderr.take())).unwrap_or_default();
     let gone = CancellationToken::new();
     let exit = async {
-        let status = child.wait().await;
+        let ended = reaper.ended().await;
         gone.cancel();
-        status.unwrap_or_else(|_| ExitStatus::from_raw(Signal::SIGKILL as i32))
+        ended
     };
     let read = async { tokio::join!(capture(stdout, out), capture(stderr, err)) };
     let read_for_a_while = async {
@@ -124,6 +185,7 @@ fn command(launcher: &Launcher, launch: &Launch, lifeline: PipeReader) -> Comman
     if !launch.input.is_empty() {
         command.args(["--input", &launch.input.len().to_string()]);
     }
+    command.args(["--limits", &launcher.limits.to_string()]);
     command.arg("--").arg(&launch.program).args(&launch.args);
     command.current_dir(&launch.dir).env_clear().envs(launch.env.iter().map(|(name, value)| (name, value)));
     command.stdin(Stdio::from(lifeline)).stdout(Stdio::piped()).stderr(Stdio::piped());

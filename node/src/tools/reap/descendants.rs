@@ -34,42 +34,60 @@ impl Descendants {
     /// Returns when none is left.
     pub fn end(&self) {
         let deadline = Instant::now() + PATIENCE;
-        let mut pause = Duration::from_micros(200);
+        let mut pause = Pause::default();
         while collect_dead() && Instant::now() < deadline {
-            let living = self.stop();
-            for pid in living {
-                let _ = kill(pid, Signal::SIGKILL);
-            }
-            thread::sleep(pause);
-            pause = (pause * 2).min(Duration::from_millis(20));
+            kill_all(|| self.find());
+            pause.wait();
         }
     }
 
-    /// Stops all that can be found until nothing new appears.
-    fn stop(&self) -> HashSet<Pid> {
-        let mut stopped = HashSet::new();
-        for _ in 0..STOPPING_ROUNDS {
-            let fresh: Vec<Pid> = self.find().into_iter().filter(|pid| stopped.insert(*pid)).collect();
-            if fresh.is_empty() {
-                break;
-            }
-            for pid in fresh {
-                let _ = kill(pid, Signal::SIGSTOP);
-            }
-        }
-        stopped
+    pub fn find(&self) -> Vec<Pid> {
+        below(vec![self.root]).split_off(1)
     }
+}
 
-    /// All below the root, parents before their children.
-    fn find(&self) -> Vec<Pid> {
-        let mut found = vec![self.root];
-        let mut next = 0;
-        while let Some(&parent) = found.get(next) {
-            found.extend(children(parent));
-            next += 1;
-        }
-        found.split_off(1)
+/// Between rounds of killing: the dead need a moment to get off the stage.
+pub(in crate::tools) struct Pause(Duration);
+
+impl Default for Pause {
+    fn default() -> Self {
+        Self(Duration::from_micros(200))
     }
+}
+
+impl Pause {
+    pub fn wait(&mut self) {
+        thread::sleep(self.0);
+        self.0 = (self.0 * 2).min(Duration::from_millis(20));
+    }
+}
+
+/// Stops all that can be found until nothing new appears, then kills all of it.
+pub(in crate::tools) fn kill_all(find: impl Fn() -> Vec<Pid>) {
+    let mut stopped = HashSet::new();
+    for _ in 0..STOPPING_ROUNDS {
+        let fresh: Vec<Pid> = find().into_iter().filter(|pid| stopped.insert(*pid)).collect();
+        if fresh.is_empty() {
+            break;
+        }
+        for pid in fresh {
+            let _ = kill(pid, Signal::SIGSTOP);
+        }
+    }
+    for pid in stopped {
+        let _ = kill(pid, Signal::SIGKILL);
+    }
+}
+
+/// The roots and all below them, parents before their children.
+pub(in crate::tools) fn below(roots: Vec<Pid>) -> Vec<Pid> {
+    let mut found = roots;
+    let mut next = 0;
+    while let Some(&parent) = found.get(next) {
+        found.extend(children(parent));
+        next += 1;
+    }
+    found
 }
 
 /// Whether there are children left.
@@ -91,6 +109,16 @@ fn children(parent: Pid) -> Vec<Pid> {
     match lists {
         Some(lists) => lists.iter().flat_map(|list| list.split_whitespace().filter_map(parse)).collect(),
         None => all_processes().filter(|pid| parent_of(*pid) == Some(parent)).collect(),
+    }
+}
+
+/// Those that lost their own parent and came to this process, a subreaper, among some of its other children. The kernel gives
+/// orphans to the oldest thread that lives.
+pub(in crate::tools) fn children_of_main_thread() -> Vec<Pid> {
+    let own = getpid();
+    match fs::read_to_string(format!("/proc/{own}/task/{own}/children")) {
+        Ok(list) => list.split_whitespace().filter_map(parse).collect(),
+        Err(_) => children(own),
     }
 }
 

@@ -56,9 +56,10 @@ impl Lifeline {
         Some(input)
     }
 
-    pub fn wait(&mut self, signals: &SignalFd) -> nix::Result<News> {
+    /// Returns `News::Alive` after `at_most`, if nothing comes before.
+    pub fn wait(&mut self, signals: &SignalFd, at_most: Option<Duration>) -> nix::Result<News> {
         let mut fds = [PollFd::new(self.stdin.as_fd(), PollFlags::POLLIN), PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
-        match poll(&mut fds, self.patience()) {
+        match poll(&mut fds, self.patience(at_most)) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(why) => return Err(why),
         }
@@ -94,14 +95,10 @@ impl Lifeline {
         self.watch.as_ref().is_some_and(|watch| now() > watch.ends())
     }
 
-    fn patience(&self) -> PollTimeout {
-        match &self.watch {
-            None => PollTimeout::NONE,
-            Some(watch) => {
-                let left = watch.ends().saturating_sub(now()) + Duration::from_millis(1);
-                PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
-            }
-        }
+    fn patience(&self, at_most: Option<Duration>) -> PollTimeout {
+        let silence = self.watch.as_ref().map(|watch| watch.ends().saturating_sub(now()));
+        let left = silence.into_iter().chain(at_most).min();
+        left.map_or(PollTimeout::NONE, |left| PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX))
     }
 }
 

@@ -1,1 +1,5 @@
 //! Tool processes that want to outlive their call, use up the machine, or read the node's secrets.
+
+mod escapes;
+mod limits;
+mod secrets;

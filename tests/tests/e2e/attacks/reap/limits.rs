@@ -1,0 +1,53 @@
+//! A tool that wants all of the machine. The bounds are low here, so that a storm that is not ended does no harm either.
+
+use anyhow::Result;
+use planck_scripted_model::{Reply, Script};
+use planck_tests::world::{Backend, World};
+use serde_json::json;
+
+use super::escapes::NO_WALL;
+use crate::{
+    processes::Marker,
+    teams::scene::{Scene, by, member},
+};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_that_takes_too_much_is_ended_and_its_node_lives() -> Result<()> {
+    let marker = Marker::new();
+    let mark = format!("export MARK={}; ", marker.name());
+    let bombs = [
+        (
+            "for i in $(seq 300); do setsid sleep 1000 & done; sleep 1000",
+            "more than 40 processes at one time (`tools.limits.processes`)",
+        ),
+        (
+            "x=$(head -c 200000000 /dev/zero | tr '\\0' x); sleep 1000",
+            "more than 100 MiB of memory at one time (`tools.limits.memory`)",
+        ),
+        ("head -c 20000000 /dev/zero > big; echo; stat -c %s big", "1048576"),
+        ("ulimit -Hn; true", "32"),
+    ];
+    let mut rounds: Vec<Reply> =
+        bombs.iter().map(|(bomb, _)| Reply::call("bash", json!({ "command": format!("{mark}{bomb}") }))).collect();
+    rounds.push(Reply::text("done"));
+    let world = World::start(Backend::Sqlite, Script::new().rounds(by("agent"), rounds)).await?;
+    let limits = [
+        NO_WALL,
+        ("PLANCK_TOOLS_LIMITS_PROCESSES", "40"),
+        ("PLANCK_TOOLS_LIMITS_MEMORY", "100MiB"),
+        ("PLANCK_TOOLS_LIMITS_FILE_SIZE", "1MiB"),
+        ("PLANCK_TOOLS_LIMITS_OPEN_FILES", "32"),
+    ];
+    let (node, recorder) = (world.node_with(&limits).await?, world.record().await?);
+    let started =
+        world.caller.start(&json!({ "dir": world.dir(), "members": [member("agent", &["bash"])], "prompt": "go" })).await?;
+    let scene = Scene { world, node: Some(node), recorder, started };
+    scene.answer().await?;
+    let results = scene.results("agent", "bash").await?;
+    assert_eq!(results.len(), bombs.len());
+    for ((bomb, wanted), end) in bombs.iter().zip(&results) {
+        assert!(end.result.contains(wanted), "{bomb}: {}", end.result);
+    }
+    assert_eq!(marker.count(), 0);
+    scene.end().await
+}
