@@ -180,16 +180,31 @@ async fn a_stopped_node_leaves_nothing_in_a_cluster_and_all_when_alone() {
     alone.dies_out(Duration::from_secs(5)).await;
 }
 
+/// A node on a paused machine is paused too, so it does not see that the reaper was.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pause_of_the_whole_machine_counts() {
     let mark = Mark::new();
-    let _node = start_node("sleep 1000", "yes", &mark);
+    let node = start_node("sleep 1000", "yes", &mark);
     mark.grows_to(2).await;
     let reaper = mark.pids().into_iter().find(|pid| marked::command_line(*pid).contains("--watch")).unwrap();
-    kill(reaper, Signal::SIGSTOP).unwrap();
+    let both = [Pid::from_raw(node.0.id().try_into().unwrap()), reaper];
+    both.iter().for_each(|pid| kill(*pid, Signal::SIGSTOP).unwrap());
     tokio::time::sleep(Duration::from_millis(2800)).await;
-    kill(reaper, Signal::SIGCONT).unwrap();
+    both.iter().for_each(|pid| kill(*pid, Signal::SIGCONT).unwrap());
     mark.dies_out(Duration::from_secs(1)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_stops_its_reaper_is_ended_long_before_its_time() {
+    let launcher = Launcher::alone(PLANCK.into());
+    let mark = Mark::new();
+    let begun = Instant::now();
+    let finished =
+        run(&launcher, "(setsid sleep 1000 &); kill -STOP $PPID; sleep 1000", &mark, LONG, &CancellationToken::new()).await;
+    let End::Exited(status) = finished.end else { panic!("{:?}", finished.end) };
+    assert_eq!((status.signal(), finished.left), (Some(9), Vec::new()));
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    assert_eq!(mark.living(), Vec::<String>::new());
 }
 
 /// Killed when it is dropped, as a node is that crashes.

@@ -28,15 +28,23 @@ impl Mark {
         ("MARK".into(), self.0.clone().into())
     }
 
-    /// The dead have no environment.
+    /// The dead have no environment. A reaper hides its own, except from root; it is known by its marked children.
     pub fn pids(&self) -> Vec<Pid> {
         let wanted = format!("MARK={}", self.0);
-        let marked = |pid: &Pid| {
+        let entries = fs::read_dir("/proc").unwrap().flatten();
+        let all: Vec<Pid> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(Pid::from_raw)).collect();
+        let is_marked = |pid: &Pid| {
             let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
             environment.split(|byte| *byte == 0).any(|variable| variable == wanted.as_bytes())
         };
-        let entries = fs::read_dir("/proc").unwrap().flatten();
-        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(Pid::from_raw)).filter(marked).collect()
+        let (marked, others): (Vec<Pid>, Vec<Pid>) = all.into_iter().partition(is_marked);
+        let is_reaper = |pid: &Pid| {
+            let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+            let mut children = children.split_whitespace().filter_map(|child| child.parse().ok().map(Pid::from_raw));
+            command_line(*pid).starts_with("planck reap ") && children.any(|child| marked.contains(&child))
+        };
+        let reapers: Vec<Pid> = others.into_iter().filter(is_reaper).collect();
+        [marked, reapers].concat()
     }
 
     pub fn living(&self) -> Vec<String> {

@@ -33,6 +33,10 @@ use crate::tools::output::{Capture, capture};
 /// comes to this process.
 const KILLING: Duration = Duration::from_millis(3500);
 
+/// How often a running reaper is looked at. One that is found stopped twice was stopped by its command, which nothing would
+/// bound from then on.
+const LOOKING: Duration = Duration::from_millis(500);
+
 /// A killed reaper is gone by then.
 const DYING: Duration = Duration::from_millis(2300);
 
@@ -81,7 +85,7 @@ impl Reaped {
         let mut ended = Box::pin(run_out(&mut self.reaper, &mut out, &mut err));
         let first = tokio::select! {
             biased;
-            done = &mut ended => Ok(done),
+            done = ended_or_stopped(ended.as_mut(), reaper) => Ok(done),
             () = cancel.cancelled() => Err(End::Aborted),
             () = sleep(limit) => Err(End::TimedOut),
         };
@@ -95,14 +99,34 @@ impl Reaped {
     }
 }
 
+/// Waits for the reaper's end, and brings it about if the reaper was stopped.
+async fn ended_or_stopped<T>(mut ended: Pin<&mut impl Future<Output = T>>, reaper: Option<Pid>) -> T {
+    let mut was_stopped = false;
+    loop {
+        if let Ok(done) = timeout(LOOKING, &mut ended).await {
+            return done;
+        }
+        let is_stopped = reaper.is_some_and(strangers::is_stopped);
+        if is_stopped && was_stopped {
+            tracing::warn!(?reaper, "killing a reaper that was stopped");
+            kill_unwaited(reaper);
+        }
+        was_stopped = is_stopped;
+    }
+}
+
+/// Only for a reaper that was not waited for, so that the id is still its own. A stopped process dies of this signal too.
+fn kill_unwaited(reaper: Option<Pid>) {
+    let _ = reaper.map(|reaper| kill(reaper, Signal::SIGKILL));
+}
+
 /// Waits until all processes of a call are dead, and gives those of which that is not known.
 async fn all_ended(mut ended: Pin<&mut impl Future<Output = (ExitStatus, Vec<Pid>)>>, reaper: Option<Pid>) -> Vec<Pid> {
     if let Ok((_, left)) = timeout(KILLING, &mut ended).await {
         return left;
     }
     tracing::warn!(?reaper, "killing a reaper that did not end its processes within {KILLING:?}");
-    // It was not waited for yet, so the id is still its own. A stopped process dies of this signal too.
-    let _ = reaper.map(|reaper| kill(reaper, Signal::SIGKILL));
+    kill_unwaited(reaper);
     match timeout(DYING, ended).await {
         Ok((_, left)) => left,
         Err(_) => reaper.into_iter().collect(),
@@ -113,40 +137,36 @@ impl Reaper {
     fn pid(&self) -> Option<Pid> {
         self.child.as_ref().and_then(strangers::pid_of)
     }
-
-    /// Its status, once it and all that came from it are dead; and what could not be ended.
-    async fn ended(&mut self) -> (ExitStatus, Vec<Pid>) {
-        let killed = ExitStatus::from_raw(Signal::SIGKILL as i32);
-        let pid = self.pid();
-        let status = match &mut self.child {
-            Some(child) => child.wait().await.unwrap_or(killed),
-            None => killed,
-        };
-        self.child = None;
-        pid.into_iter().for_each(strangers::forget);
-        (status, strangers::end().await)
-    }
 }
 
 /// Without its lifeline the reaper ends everything; one that was stopped or killed by its command is followed up.
 impl Drop for Reaper {
     fn drop(&mut self) {
-        let (Some(child), Ok(runtime)) = (self.child.take(), tokio::runtime::Handle::try_current()) else { return };
-        let mut reaper = Self { child: Some(child) };
-        runtime.spawn(async move {
-            let pid = reaper.pid();
-            let ended = pin!(reaper.ended());
-            all_ended(ended, pid).await
-        });
+        let (pid, mut child) = (self.pid(), self.child.take());
+        if let (true, Ok(runtime)) = (child.is_some(), tokio::runtime::Handle::try_current()) {
+            // A runtime that shuts down drops the task at once; the task holds the child itself, so that ends there.
+            runtime.spawn(async move { all_ended(pin!(exit(&mut child)), pid).await });
+        }
     }
+}
+
+/// The status of a reaper, once it and all that came from it are dead; and what could not be ended.
+async fn exit(reaper: &mut Option<Child>) -> (ExitStatus, Vec<Pid>) {
+    let killed = ExitStatus::from_raw(Signal::SIGKILL as i32);
+    let Some(child) = reaper else { return (killed, strangers::end().await) };
+    let pid = strangers::pid_of(child);
+    let status = child.wait().await.unwrap_or(killed);
+    *reaper = None;
+    pid.into_iter().for_each(strangers::forget);
+    (status, strangers::end().await)
 }
 
 /// To the reaper's exit, the end of what outlived it, and the end of all output.
 async fn run_out(reaper: &mut Reaper, out: &mut Capture, err: &mut Capture) -> (ExitStatus, Vec<Pid>) {
     let (stdout, stderr) = reaper.child.as_mut().map(|child| (child.stdout.take(), child.stderr.take())).unwrap_or_default();
     let gone = CancellationToken::new();
-    let exit = async {
-        let ended = reaper.ended().await;
+    let ended = async {
+        let ended = exit(&mut reaper.child).await;
         gone.cancel();
         ended
     };
@@ -157,7 +177,7 @@ async fn run_out(reaper: &mut Reaper, out: &mut Capture, err: &mut Capture) -> (
             () = async { gone.cancelled().await; sleep(DRAINING).await } => {}
         }
     };
-    tokio::join!(exit, read_for_a_while).0
+    tokio::join!(ended, read_for_a_while).0
 }
 
 impl Lifeline {

@@ -150,3 +150,10 @@ fn is_dead(pid: Pid) -> bool {
         Err(_) => false,
     }
 }
+
+/// Whether a process was stopped, by a signal or by whoever traces it.
+pub(super) fn is_stopped(pid: Pid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().next());
+    matches!(state, Some("T" | "t"))
+}
