@@ -10,6 +10,7 @@ mod link;
 mod own;
 mod peer;
 mod proof;
+mod witness;
 
 #[cfg(test)]
 mod tests;
@@ -27,6 +28,7 @@ use self::{
     own::{Found, OwnRecord, Trust},
     peer::{Peer, Record},
     proof::Proofs,
+    witness::Rounds,
 };
 use super::moment::Moment;
 use crate::config::Cluster;
@@ -54,6 +56,8 @@ pub struct Membership {
     sound: Option<Moment>,
     /// Since when this node may judge.
     judging: Option<Moment>,
+    /// When it looks at the proofs of others.
+    rounds: Rounds,
     registry_created: Option<Moment>,
     over: bool,
 }
@@ -69,6 +73,7 @@ impl Membership {
             peers: BTreeMap::new(),
             sound: None,
             judging: None,
+            rounds: Rounds::new(times.proof_every.0),
             registry_created: None,
             over: false,
             times,
@@ -157,6 +162,7 @@ impl Membership {
             Input::NotWritten => self.own.question(now),
             Input::Record { node, seen, source } if node == self.me => self.found_own(now, seen.as_ref(), source, out),
             Input::Record { node, seen, source } => self.read(now, &node, seen.as_ref(), source, out),
+            Input::Proof { node, asked_at, proof } => self.witness(now, &node, asked_at, proof),
             Input::Records(records) => self.read_all(now, &records, out),
             Input::Convicted { node } => self.convicted(now, &node, out),
             Input::NotConvicted { node } => self.not_convicted(now, node, out),
@@ -186,6 +192,7 @@ impl Membership {
         let alone = self.peers().next().is_none();
         self.fence.watch_over_leases(now, alone, out);
         self.take_or_leave_the_bench(now, out);
+        self.read_proofs(now, out);
         self.judge(now, out);
     }
 

@@ -52,8 +52,6 @@ pub enum RegistryError {
         "this node's store is {mine}, and the nodes of this cluster share store {theirs}: give it their `store.url`, or a cluster of its own with `nats.subject_prefix`"
     )]
     OtherStore { mine: String, theirs: String },
-    #[error("cannot read record {key} of the registry: {why}")]
-    Broken { key: String, why: String },
 }
 
 impl RegistryError {
@@ -104,54 +102,54 @@ impl Registry {
         }
     }
 
+    /// A record that cannot be read counts as lost: its owner writes it again.
     async fn find<T: DeserializeOwned>(&self, key: &Key) -> Result<Option<Found<T>>, RegistryError> {
-        read(self.0.read(&key.to_string()).await?)
+        Ok(readable(self.0.read(&key.to_string()).await?))
     }
 
-    /// What cannot be read is left out, so that one broken record blinds nobody.
+    /// Records that cannot be read are left out, so that one of them blinds nobody.
     async fn find_all<T: DeserializeOwned>(&self, keys: &Keys<'_>) -> Result<Vec<(Key, Found<T>)>, RegistryError> {
         let records = self.0.read_all(&keys.to_string()).await?.into_iter();
         let known = records.filter_map(|record| Some((Key::parse(&record.key)?, record)));
         Ok(known.filter_map(|(key, record)| Some((key, readable(record)?))).collect())
     }
 
-    /// Writes a record on the condition that it is at a revision, or that there is none.
-    async fn put<T: Serialize>(
+    /// Writes a record on the condition that it is at a revision, or that there is none that can be read.
+    async fn put<T: Serialize + DeserializeOwned>(
         &self,
         key: &Key,
         record: &T,
         expects: Option<u64>,
         lasts: Option<Duration>,
     ) -> Result<u64, RegistryError> {
-        let write = Write::put(key.to_string(), json(record)).at(self.revision(key, expects).await?);
+        let expects = match expects {
+            Some(revision) => revision,
+            None => self.vacancy(key, |_: &T| true).await?,
+        };
+        let write = Write::put(key.to_string(), json(record)).at(expects);
         Ok(self.0.write(vec![Write { lasts, ..write }]).await?)
     }
 
-    /// What a condition names: of a key without a record that is 0, or the revision at which it was removed.
-    async fn revision(&self, key: &Key, expects: Option<u64>) -> Result<u64, RegistryError> {
-        if let Some(revision) = expects {
-            return Ok(revision);
-        }
-        match self.0.read(&key.to_string()).await? {
-            Record { value: None, revision, .. } => Ok(revision),
-            Record { value: Some(_), .. } => Err(RecordsError::Refused.into()),
+    /// The revision on which a record is written where none stands: 0, that of its removal, or that of a record which cannot
+    /// be read or which `stands` does not take for one. Refused where a record stands.
+    async fn vacancy<T: DeserializeOwned>(&self, key: &Key, stands: impl Fn(&T) -> bool) -> Result<u64, RegistryError> {
+        let record = self.0.read(&key.to_string()).await?;
+        let revision = record.revision;
+        match readable(record).filter(|found| stands(&found.record)) {
+            None => Ok(revision),
+            Some(_) => Err(RecordsError::Refused.into()),
         }
     }
 }
 
-/// `None`: nothing stands there.
-pub(super) fn read<T: DeserializeOwned>(record: Record) -> Result<Option<Found<T>>, RegistryError> {
-    let Record { key, revision, value } = record;
-    let Some(value) = value else { return Ok(None) };
-    match serde_json::from_slice(&value) {
-        Ok(record) => Ok(Some(Found { revision, record })),
-        Err(error) => Err(RegistryError::Broken { key, why: error.to_string() }),
-    }
-}
-
+/// `None`: nothing stands there that can be read.
 fn readable<T: DeserializeOwned>(record: Record) -> Option<Found<T>> {
-    read(record).unwrap_or_else(|error| {
-        tracing::warn!(%error, "a record is left out");
-        None
-    })
+    let Record { key, revision, value } = record;
+    match serde_json::from_slice(&value?) {
+        Ok(record) => Some(Found { revision, record }),
+        Err(error) => {
+            tracing::warn!(key, revision, %error, "a record of the registry cannot be read and counts as lost; its owner writes it again");
+            None
+        }
+    }
 }

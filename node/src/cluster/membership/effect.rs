@@ -26,6 +26,11 @@ pub enum Effect {
     Read {
         node: NodeId,
     },
+    /// Read the revision of a peer's proof from the leader.
+    ReadProof {
+        node: NodeId,
+        asked_at: Moment,
+    },
     /// Read every node's record from the leader.
     ReadAll,
     /// One atomic batch: the proof on condition that one's own record is at `own`, and `node` dead on condition that its record

@@ -74,6 +74,12 @@ pub enum Input {
         seen: Option<Seen>,
         source: Source,
     },
+    /// Answers `ReadProof`: the revision of the peer's newest proof; `None` where there is none.
+    Proof {
+        node: NodeId,
+        asked_at: Moment,
+        proof: Option<Revision>,
+    },
     /// Every node's record, from the leader.
     Records(Vec<(NodeId, Seen)>),
     /// Answers to `Convict`.

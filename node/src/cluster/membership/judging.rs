@@ -27,6 +27,7 @@ impl Membership {
         let steady_since = self.link.steady_since().filter(|_| proven && !self.fence.is_suspended());
         let Some(steady_since) = steady_since else {
             (self.sound, self.judging) = (None, None);
+            self.forget_proofs();
             return;
         };
         self.sound.get_or_insert(now);
@@ -63,6 +64,9 @@ impl Membership {
     pub(super) fn heard(&mut self, now: Moment, node: NodeId, out: &mut Vec<Effect>) {
         let peer = self.peers.entry(node.clone()).or_insert_with(Peer::new);
         if peer.is_gone() {
+            return;
+        }
+        if peer.testimony.is_void() {
             return;
         }
         peer.hear(now);

@@ -70,7 +70,7 @@ pub enum Found {
     /// It stands at another revision.
     Moved,
     Missing,
-    /// Convicted, left, or written by another.
+    /// Convicted, or left.
     Lost(NodeStanding),
 }
 
@@ -145,8 +145,7 @@ impl OwnRecord {
     pub fn found(&mut self, seen: Option<&Seen>, now: Moment) -> Found {
         match seen {
             Some(seen) if seen.standing.is_final() => Found::Lost(seen.standing),
-            Some(seen) if seen.nonce != self.nonce => Found::Lost(NodeStanding::Dead),
-            Some(seen) => {
+            Some(seen) if seen.nonce == self.nonce => {
                 if let Phase::Reading { since, .. } = self.phase {
                     self.read = Some(since);
                 }
@@ -154,7 +153,8 @@ impl OwnRecord {
                 self.phase = Phase::Held { revision: seen.revision, standing: seen.standing };
                 if moved { Found::Moved } else { Found::Unmoved }
             }
-            None => {
+            // Nobody else is given this node's id: a record of another process is as good as none.
+            Some(_) | None => {
                 self.phase = Phase::CheckingLeases { since: now, until: now };
                 Found::Missing
             }

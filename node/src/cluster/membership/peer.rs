@@ -2,7 +2,10 @@
 
 use planck_common::registry::NodeStanding;
 
-use super::input::{Revision, Seen};
+use super::{
+    input::{Revision, Seen},
+    witness::Testimony,
+};
 use crate::cluster::moment::Moment;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,11 +36,20 @@ pub struct Peer {
     pub suspected_at: Option<Moment>,
     /// Until when an answer about it is waited for.
     pub busy_until: Option<Moment>,
+    /// Whether its proofs bear its heartbeats out.
+    pub testimony: Testimony,
 }
 
 impl Peer {
     pub fn new() -> Self {
-        Self { record: Record::Unread, heard: None, loaded: None, suspected_at: None, busy_until: None }
+        Self {
+            record: Record::Unread,
+            heard: None,
+            loaded: None,
+            suspected_at: None,
+            busy_until: None,
+            testimony: Testimony::default(),
+        }
     }
 
     pub fn is_gone(&self) -> bool {

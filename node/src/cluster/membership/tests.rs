@@ -22,6 +22,8 @@ struct Lab {
     records: BTreeMap<NodeId, Seen>,
     /// Who beats every half second.
     beating: Vec<NodeId>,
+    /// Whose proofs are not written any more.
+    proofless: Vec<NodeId>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -58,7 +60,18 @@ impl Lab {
         let records = peers.iter().map(|peer| (id(peer), seen(7, NodeStanding::Alive, peer))).collect();
         let beating = peers.iter().map(|peer| id(peer)).collect();
         let (asked, proofs) = (Vec::new(), Vec::new());
-        Self { node, now: 0, asked, proofs, echoes: true, proof: Answer::Committed, sql: true, records, beating }
+        Self {
+            node,
+            now: 0,
+            asked,
+            proofs,
+            echoes: true,
+            proof: Answer::Committed,
+            sql: true,
+            records,
+            beating,
+            proofless: Vec::new(),
+        }
     }
 
     fn silence(&mut self, peer: &str) {
@@ -114,6 +127,10 @@ impl Lab {
             Effect::Read { node } => {
                 let seen = self.records.get(node).cloned();
                 Some(Input::Record { node: node.clone(), seen, source: Source::Leader })
+            }
+            Effect::ReadProof { node, asked_at } => {
+                let proof = if self.proofless.contains(node) { 1 } else { 1_000 + self.now / 2_000 };
+                return Some(Input::Proof { node: node.clone(), asked_at: *asked_at, proof: Some(proof) });
             }
             Effect::ReadAll => Some(Input::Records(self.records.clone().into_iter().collect())),
             Effect::CheckLeases { asked_at } => self.sql.then_some(Input::LeasesChecked { asked_at: *asked_at }),
@@ -187,6 +204,41 @@ fn a_peer_that_is_heard_in_time_is_not_convicted() {
     // `a` comes before `m`: 50 ms remain between suspicion and verdict.
     let news = |news| Effect::Peer { node: id("p"), news };
     assert_eq!(lab.asked, [(13_000, news(News::Suspect)), (13_030, news(News::Back))]);
+}
+
+#[test]
+fn heartbeats_of_a_node_without_young_proof_keep_nobody_alive() {
+    let mut lab = Lab::settled(&["p"]);
+    lab.until(20_000);
+    lab.proofless.push(id("p"));
+    lab.until(31_000);
+    assert_eq!(lab.verdicts(), [0_u64; 0], "its proof is old, and not yet older than a living node's may be");
+    lab.until(45_000);
+    let verdict = *lab.verdicts().first().expect("its heartbeats go on, and it is dead");
+    assert!((34_000..43_000).contains(&verdict), "{verdict}");
+}
+
+#[test]
+fn proof_that_comes_in_time_keeps_its_node_alive() {
+    let mut lab = Lab::settled(&["p", "q"]);
+    lab.proofless.push(id("p"));
+    lab.until(25_500);
+    lab.proofless.clear();
+    lab.until(60_000);
+    assert_eq!(lab.verdicts(), [0_u64; 0]);
+}
+
+#[test]
+fn every_peer_has_two_witnesses() {
+    let names = ["a", "f", "n", "z"];
+    let mut lab = Lab::settled(&names);
+    lab.tell(Input::Woken);
+    let watched: Vec<String> = lab.node.watched().map(ToString::to_string).collect();
+    assert_eq!(watched, ["n", "z"]);
+    let mut last = Lab::settled(&["a", "f"]);
+    last.tell(Input::Woken);
+    let watched: Vec<String> = last.node.watched().map(ToString::to_string).collect();
+    assert_eq!(watched, ["a", "f"], "the order of ids goes around");
 }
 
 #[test]
@@ -337,9 +389,9 @@ fn a_refused_proof_asks_what_became_of_the_own_record() {
     let check = Effect::CheckLeases { asked_at: Moment::from_millis(12_000) };
     let write = Effect::Write { standing: NodeStanding::Alive, expects: None };
     let cases: [(After, Vec<Effect>, Revision); 4] = [
-        (dead, vec![read.clone(), exit.clone()], 100),
+        (dead, vec![read.clone(), exit], 100),
         (moved, vec![read.clone()], 9),
-        (foreign, vec![read.clone(), exit], 100),
+        (foreign, vec![read.clone(), check.clone(), write.clone()], 12_100),
         (lost, vec![read, check, write], 12_100),
     ];
     for (what, expected, revision) in cases {

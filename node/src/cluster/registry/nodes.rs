@@ -7,7 +7,7 @@ use planck_common::{
     registry::{Key, Keys, NodeRecord},
 };
 
-use super::{FINAL, Found, REMOVED, Registry, RegistryError, read};
+use super::{FINAL, Found, REMOVED, Registry, RegistryError, readable};
 use crate::bus::records::{Hint, Write};
 
 /// That a judge convicts a node. Both live by the registry's word, or nothing is written.
@@ -40,10 +40,23 @@ impl Registry {
         Ok(found.filter_map(|(key, found)| Some((node_of(key)?, found))).collect())
     }
 
-    /// Writes a node's own record. A final one is kept for a day.
+    /// Writes a node's own record. A final one is kept for a day. Without a revision it is written where none stands: a
+    /// verdict does, and a record of this process, but not another node's record under this node's key.
     pub async fn write_node(&self, node: &NodeId, record: &NodeRecord, expects: Option<u64>) -> Result<u64, RegistryError> {
+        let key = Key::Node(node.clone());
+        let stands = |found: &NodeRecord| found.state.is_final() || found.nonce == record.nonce;
+        let expects = match expects {
+            Some(revision) => revision,
+            None => self.vacancy(&key, stands).await?,
+        };
         let lasts = record.state.is_final().then_some(FINAL);
-        self.put(&Key::Node(node.clone()), record, expects, lasts).await
+        self.put(&key, record, Some(expects), lasts).await
+    }
+
+    /// The revision of a node's newest proof; `None` where there is none.
+    pub async fn proof(&self, node: &NodeId) -> Result<Option<u64>, RegistryError> {
+        let record = self.0.read(&Key::Proof(node.clone()).to_string()).await?;
+        Ok(record.value.map(|_| record.revision))
     }
 
     /// Proves that a node can write and was convicted by nobody: its record is at `own` still.
@@ -54,7 +67,10 @@ impl Registry {
 
     pub async fn convict(&self, sentence: Sentence<'_>) -> Result<u64, RegistryError> {
         let key = Key::Node(sentence.convict.clone());
-        let expects = self.revision(&key, sentence.expects).await?;
+        let expects = match sentence.expects {
+            Some(revision) => revision,
+            None => self.vacancy(&key, |_: &NodeRecord| true).await?,
+        };
         let verdict = Write::put(key.to_string(), json(sentence.record)).at(expects).lasting(FINAL);
         Ok(self.0.write(vec![proof(sentence.judge, sentence.own), verdict]).await?)
     }
@@ -84,7 +100,10 @@ fn node_hint(hint: Hint) -> Option<NodeHint> {
         Hint::LookAgain => Some(NodeHint::LookAgain),
         Hint::Changed(record) => {
             let node = node_of(Key::parse(&record.key)?)?;
-            Some(NodeHint::Changed(node, read(record).ok()?.map(Box::new)))
+            match record.value {
+                None => Some(NodeHint::Changed(node, None)),
+                Some(_) => Some(NodeHint::Changed(node, Some(Box::new(readable(record)?)))),
+            }
         }
     }
 }

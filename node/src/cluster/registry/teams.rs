@@ -6,7 +6,7 @@ use planck_common::{
     registry::{Key, Keys, MemberRecord, Nonce, TeamEnd, TeamRecord, TeamStanding},
 };
 
-use super::{FINAL, Found, REMOVED, Registry, RegistryError, TRIES};
+use super::{FINAL, Found, REMOVED, Registry, RegistryError, TRIES, readable};
 use crate::bus::records::{Condition, RecordsError, Write};
 
 /// What a write came to.
@@ -166,11 +166,15 @@ impl Registry {
         node: &NodeId,
     ) -> Result<(), RegistryError> {
         let key = Key::Member(team.clone(), incarnation, agent.clone());
-        let Some(found) = self.find::<MemberRecord>(&key).await? else { return Ok(()) };
-        if found.record.node != *node {
+        let record = self.0.read(&key.to_string()).await?;
+        let revision = record.revision;
+        let is_absent = record.value.is_none();
+        // One that cannot be read is nobody's, and goes too.
+        let is_anothers = readable::<MemberRecord>(record).is_some_and(|found| found.record.node != *node);
+        if is_absent || is_anothers {
             return Ok(());
         }
-        match self.0.write(vec![Write::remove(key.to_string()).at(found.revision).lasting(REMOVED)]).await {
+        match self.0.write(vec![Write::remove(key.to_string()).at(revision).lasting(REMOVED)]).await {
             Ok(_) | Err(RecordsError::Refused) => Ok(()),
             Err(error) => Err(error.into()),
         }

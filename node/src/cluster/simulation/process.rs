@@ -86,6 +86,7 @@ pub enum Write {
     Own { standing: NodeStanding, expects: Option<Revision> },
     ReadNode { process: usize },
     ReadNodes,
+    ReadProof { process: usize, asked_at: Moment },
     Convict { process: usize, expects: Option<Revision>, own: Revision, silent: Duration, decided: u64 },
     ReadTeam { life: Life },
     MarkDead { life: Life, expects: Option<Revision>, end: TeamEnd },
@@ -100,6 +101,7 @@ pub enum Outcome {
     Refused,
     Node(Option<Seen>),
     Nodes(Vec<(usize, Seen)>, u64),
+    Proof(Option<Revision>),
     Team(Option<(Revision, Team)>),
     Unknown,
 }

@@ -49,9 +49,19 @@ pub struct Registry {
     /// How often it lost something.
     pub losses: u32,
     tail: Vec<Change>,
+    /// How often each process proved its life.
+    proofs: BTreeMap<usize, Revision>,
 }
 
 impl Registry {
+    pub fn prove(&mut self, process: usize) {
+        *self.proofs.entry(process).or_default() += 1;
+    }
+
+    pub fn proof(&self, process: usize) -> Option<Revision> {
+        self.proofs.get(&process).copied()
+    }
+
     pub fn get(&self, key: Key) -> Option<&Entry> {
         self.entries.get(&key)
     }

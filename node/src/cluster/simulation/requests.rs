@@ -9,6 +9,10 @@ use super::{
     work::parts,
     world::{DEADLINE, Event, World},
 };
+use crate::cluster::moment::Moment;
+
+/// How long reading a proof takes.
+const PROOF_READ: u64 = 2;
 
 impl World {
     pub fn request(&mut self, process: usize, write: Write) {
@@ -18,6 +22,17 @@ impl World {
             self.after(delay, Event::Registry { process, write, awaited: true });
         } else {
             self.miss(process, write, true);
+        }
+    }
+
+    /// Reads a peer's proof, or gets no answer. It draws no random numbers, so that seeds play what they played before nodes
+    /// looked at proofs.
+    pub fn read_proof(&mut self, process: usize, peer: usize, asked_at: Moment) {
+        let machine = self.processes[process].machine;
+        if self.net.can_write(machine, self.now) {
+            let write = Write::ReadProof { process: peer, asked_at };
+            let outcome = self.execute(process, &write);
+            self.tell(process, PROOF_READ, Local::Answer { write, outcome });
         }
     }
 
@@ -72,7 +87,14 @@ impl World {
 
     fn execute(&mut self, process: usize, write: &Write) -> Outcome {
         match write {
-            Write::Prove { expects, .. } => done(self.registry.revision(Key::Node(process)) == Some(*expects)),
+            Write::Prove { expects, .. } => {
+                let accepted = self.registry.revision(Key::Node(process)) == Some(*expects);
+                if accepted {
+                    self.registry.prove(process);
+                }
+                done(accepted)
+            }
+            Write::ReadProof { process, .. } => Outcome::Proof(self.registry.proof(*process)),
             Write::Own { standing, expects } => {
                 let value = Value::Node { standing: *standing, by: process, silent: None };
                 self.put_if(Key::Node(process), *expects, value)

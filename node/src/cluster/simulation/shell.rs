@@ -136,6 +136,7 @@ impl World {
             Effect::Prove { sent_at, expects } => self.request(process, Write::Prove { sent_at, expects }),
             Effect::Write { standing, expects } => self.request(process, Write::Own { standing, expects }),
             Effect::Read { node } => self.request(process, Write::ReadNode { process: number(&node) }),
+            Effect::ReadProof { node, asked_at } => self.read_proof(process, number(&node), asked_at),
             Effect::ReadAll => self.request(process, Write::ReadNodes),
             Effect::Convict { node, expects, own, silent } => {
                 let decided = self.now;
@@ -210,6 +211,9 @@ impl World {
             (Write::Own { .. }, _) => self.member(process, Input::NotWritten),
             (Write::ReadNode { process: read }, Outcome::Node(seen)) => {
                 self.member(process, Input::Record { node: of(read), seen, source: Source::Leader });
+            }
+            (Write::ReadProof { process: peer, asked_at }, Outcome::Proof(proof)) => {
+                self.member(process, Input::Proof { node: of(peer), asked_at, proof });
             }
             (Write::ReadNodes, Outcome::Nodes(records, created)) => {
                 let at = self.processes[process].local(created);

@@ -189,7 +189,7 @@ impl World {
                 self.claim(process, session, claiming::Input::TeamCreated);
             }
             Outcome::Refused => self.claim(process, session, claiming::Input::TeamTaken),
-            Outcome::Node(_) | Outcome::Nodes(..) | Outcome::Team(_) | Outcome::Unknown => {}
+            Outcome::Node(_) | Outcome::Nodes(..) | Outcome::Proof(_) | Outcome::Team(_) | Outcome::Unknown => {}
         }
     }
 

@@ -29,6 +29,7 @@ impl Member {
             Effect::Prove { sent_at, expects } => self.job(|performer| performer.prove(sent_at, expects)),
             Effect::Write { standing, expects } => self.job(|performer| performer.write(standing, expects)),
             Effect::Read { node } => self.job(|performer| performer.read(node)),
+            Effect::ReadProof { node, asked_at } => self.job(|performer| performer.read_proof(node, asked_at)),
             Effect::ReadAll => self.job(Performer::read_all),
             Effect::Convict { node, expects, own, silent } => {
                 let known = self.options.census.record(&node);

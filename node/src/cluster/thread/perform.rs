@@ -65,12 +65,35 @@ impl Performer {
 
     pub async fn read(self, node: NodeId) -> Done {
         match self.registry.node(&node).await {
+            Ok(Some(found)) if self.is_foreign(&node, &found.record) => {
+                tracing::warn!("this node's record in the registry is another's; it is written again");
+                Done::Read(node, Some(found))
+            }
             Ok(found) => Done::Read(node, found),
             Err(error) => failed(&error, None),
         }
     }
 
+    /// Whether a node's own record was written by something else than this process and its judges.
+    fn is_foreign(&self, node: &NodeId, record: &NodeRecord) -> bool {
+        *node == self.node && !record.state.is_final() && record.nonce != self.record.nonce
+    }
+
+    pub async fn read_proof(self, node: NodeId, asked_at: Moment) -> Done {
+        match self.registry.proof(&node).await {
+            Ok(proof) => Done::Happened(Input::Proof { node, asked_at, proof }),
+            Err(error) => failed(&error, None),
+        }
+    }
+
+    /// The record of the store is looked at as well: if it is lost, a node that works on the store names it again.
     pub async fn read_all(self) -> Done {
+        match self.registry.check_store(&self.store).await {
+            Err(error) if !error.is_passing() && !error.is_missing() => {
+                tracing::warn!(%error, "the record of the store is wrong")
+            }
+            Ok(()) | Err(_) => {}
+        }
         match self.registry.nodes().await {
             Ok(found) => Done::ReadAll(found.into_iter().map(|(node, found)| (node, found.revision, found.record)).collect()),
             Err(error) => failed(&error, None),

@@ -14,6 +14,10 @@ use crate::bus::records::{DEADLINE, RecordsError};
 /// A cluster elects a leader before it answers.
 const MAKING: Duration = Duration::from_secs(5);
 
+/// A record's bytes at most. A larger one, which only somebody else writes, could not be read through a server's `max_payload`.
+/// A bucket that an older version made has no such limit.
+const LARGEST: i32 = 256 * 1024;
+
 #[derive(Deserialize)]
 struct Info {
     config: Value,
@@ -70,6 +74,7 @@ fn settings(records: &NatsRecords) -> Config {
         max_messages: -1,
         max_bytes: -1,
         max_consumers: -1,
+        max_message_size: LARGEST,
         discard: DiscardPolicy::New,
         allow_rollup: true,
         deny_delete: true,
