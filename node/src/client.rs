@@ -14,6 +14,7 @@ pub mod follow;
 pub use ask::Client;
 pub use error::ClientError;
 pub use follow::{Follow, Told};
+pub use reader::Retracted;
 
 #[cfg(test)]
 mod tests;

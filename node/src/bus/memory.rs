@@ -88,6 +88,10 @@ impl Bus for MemoryBus {
         Ok(Box::new(MemoryService { hub: self.hub.clone(), shared, own, answering: [for_all, for_one] }))
     }
 
+    fn is_private(&self) -> bool {
+        true
+    }
+
     fn is_connected(&self) -> bool {
         true
     }

@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use planck_common::{AgentId, envelope::Envelope, event::Event};
 
 use crate::{
-    client::Told,
+    client::{Retracted, Told},
     terminal::{Drawing, clean_line},
 };
 
@@ -37,6 +37,15 @@ pub struct Screen {
     speeches: HashMap<AgentId, Speech>,
     floor: Floor,
     pub summary: Summary,
+}
+
+/// What a reader is told of an event that was shown and is not in the log.
+pub fn retraction(retracted: &Retracted) -> String {
+    let Retracted { seq, kind, agent_id } = retracted;
+    let (kind, agent) = (style::one_line(kind, 24), style::one_line(agent_id, 36));
+    format!(
+        "warning: disregard {kind} #{seq} of {agent} above: it is not in the log, and somebody else than its node published it"
+    )
 }
 
 impl Screen {
@@ -62,6 +71,7 @@ impl Screen {
         match told {
             Told::Event(event) if event.hidden_by.is_some() => Drawing::default(),
             Told::Event(event) | Told::Live(event) => self.event(event),
+            Told::Retracted(retracted) => self.aside(&retraction(retracted)),
             Told::CaughtUp => Drawing::default(),
             Told::Trouble(error) => self.aside(&format!("cannot follow for now: {error}")),
             Told::Lost(error) => self.aside(&error.to_string()),

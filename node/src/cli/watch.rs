@@ -11,7 +11,7 @@ use turns::Turns;
 use super::{
     exit::Exit,
     output::{draw, json_text, warn},
-    render::{Screen, Style},
+    render::{Screen, Style, retraction},
 };
 use crate::client::{Client, Follow, Told};
 
@@ -44,6 +44,10 @@ impl Sink {
         match (self, told) {
             (Self::Screen(screen), told) => draw(&screen.told(told)),
             (Self::Json, Told::Event(event) | Told::Live(event)) => json_text(&(json(event) + "\n")),
+            (Self::Json, Told::Retracted(retracted)) => {
+                warn(&format!("planck: {}", retraction(retracted)));
+                Ok(())
+            }
             (Self::Json, Told::CaughtUp) => Ok(()),
             (Self::Json, Told::Trouble(error) | Told::Lost(error)) => {
                 warn(&format!("planck: {error}"));
@@ -97,8 +101,10 @@ pub async fn watch(
             told = follow.next() => {
                 let Some(told) = told else { return Ok(Exit::Failed) };
                 sink.tell(&told)?;
-                if let (Some(turns), Told::Event(envelope)) = (&mut turns, &told) {
-                    turns.hear(envelope);
+                match (&mut turns, &told) {
+                    (Some(turns), Told::Event(envelope)) => turns.hear(envelope),
+                    (Some(turns), Told::Retracted(retracted)) => turns.forget(&retracted.agent_id),
+                    _ => {}
                 }
             }
             () = tokio::time::sleep(QUIET), if resting.is_some() => {

@@ -16,7 +16,10 @@ use planck_common::{
 };
 use tokio::time::Instant;
 
-use super::{Client, ClientError, reader::Reader};
+use super::{
+    Client, ClientError,
+    reader::{Reader, Retracted},
+};
 use crate::bus::Delivery;
 
 /// Events of one page.
@@ -29,6 +32,8 @@ const PAUSE: Duration = Duration::from_secs(2);
 pub enum Told {
     /// A row of the log, in order and once.
     Event(Envelope),
+    /// An earlier [`Told::Event`] that is not in the log. The log's event follows.
+    Retracted(Retracted),
     /// Something that only running agents say.
     Live(Envelope),
     /// All that was in the log has been told; what follows happens now.
@@ -68,11 +73,12 @@ impl Follow {
     /// Subscribes; what is published from now on is not missed. `from` is the first seq to tell.
     pub async fn start(client: Client, session: SessionId, from: Seq) -> Result<Self, ClientError> {
         let subject = Topic::Session(&session).to_string();
+        let reader = if client.bus().is_private() { Reader::from(from).trusting() } else { Reader::from(from) };
         let published = client.bus().subscribe(&subject).await.map_err(ClientError::Unreachable)?;
         Ok(Self {
             client,
             session,
-            reader: Reader::from(from),
+            reader,
             published,
             work: None,
             queue: VecDeque::new(),
@@ -154,6 +160,7 @@ impl Follow {
                 self.in_trouble = false;
                 let events = page.events.iter().filter_map(|event| serde_json::from_str(event.get()).ok()).collect();
                 let told = self.reader.page(events, page.next, page.head, now);
+                self.queue.extend(self.reader.take_retracted().into_iter().map(Told::Retracted));
                 self.tell(told);
             }
             Work::Page(Err(ClientError::Refused(refusal))) if matches!(refusal.code, Code::NotFound | Code::Denied) => {

@@ -21,9 +21,31 @@ use crate::terminal::{Drawing, clean, clean_line};
 pub struct Speech {
     /// Lease, turn and request of the running reply.
     request: (i64, u32, u32),
-    /// How many characters of each of its parts are on the screen.
-    shown: BTreeMap<usize, usize>,
+    /// What of each of its parts is on the screen.
+    shown: BTreeMap<usize, Shown>,
     tools: HashMap<CallId, String>,
+}
+
+/// Text on the screen, and how many characters of its part came before it and were not shown.
+#[derive(Debug, Default)]
+struct Shown {
+    from: usize,
+    text: String,
+}
+
+impl Shown {
+    fn flow(&mut self, delta: &Delta) {
+        if self.text.is_empty() {
+            self.from = delta.offset;
+        }
+        self.text.push_str(&delta.text);
+    }
+
+    /// What of the saved text is not on the screen yet; `None` where what is there is not of it.
+    fn rest<'a>(&self, saved: &'a str) -> Option<&'a str> {
+        let from = saved.char_indices().nth(self.from).map_or(saved.len(), |(at, _)| at);
+        saved.get(from..)?.strip_prefix(self.text.as_str())
+    }
 }
 
 impl Speech {
@@ -75,25 +97,29 @@ impl Speech {
 
     fn flow(&mut self, envelope: &Envelope, delta: &Delta, thinking: bool, style: Style) -> Vec<Piece> {
         let mut pieces = self.begin(envelope, style);
-        let shown = self.shown.entry(delta.part).or_default();
-        *shown = delta.offset + delta.text.chars().count();
+        self.shown.entry(delta.part).or_default().flow(delta);
         pieces.push(Piece::Flow { thinking, text: clean(&delta.text).into_owned() });
         pieces
     }
 
-    /// Says what of a saved reply was not said yet.
+    /// Says what of a saved reply was not said yet. Live text is not in the log, so anybody who may publish can forge it: where
+    /// the saved reply reads otherwise, it is said as a whole.
     fn settle(&mut self, envelope: &Envelope, message: &Message, style: Style) -> Vec<Piece> {
         let mut pieces = self.begin(envelope, style);
         for (at, part) in message.content.iter().enumerate() {
-            let shown = self.shown.get(&at).copied().unwrap_or(0);
             let (thinking, text) = match part {
                 Part::Text { text, .. } => (false, text),
                 Part::Thinking { text, .. } => (true, text),
                 Part::ToolCall { .. } | Part::ToolResult { .. } | Part::Image { .. } | Part::File { .. } => continue,
             };
-            let rest: String = text.chars().skip(shown).collect();
+            let rest = self.shown.get(&at).map_or(Some(text.as_str()), |shown| shown.rest(text));
+            if rest.is_none() {
+                let warning = "warning: disregard the reply above: it is not what the agent said, which is";
+                pieces.extend([Piece::Rest, Piece::Line(style.paint(Paint::Warning, warning))]);
+            }
+            let rest = rest.unwrap_or(text);
             if !rest.is_empty() {
-                pieces.push(Piece::Flow { thinking, text: clean(&rest).into_owned() });
+                pieces.push(Piece::Flow { thinking, text: clean(rest).into_owned() });
             }
         }
         pieces.push(Piece::Rest);

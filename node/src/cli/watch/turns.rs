@@ -51,6 +51,11 @@ impl Turns {
         }
     }
 
+    /// What was heard of an agent was not the log's, which is heard next.
+    pub fn forget(&mut self, agent: &AgentId) {
+        self.open.remove(agent);
+    }
+
     fn close(&mut self, agent: &AgentId, inputs: &[InputId], exit: Exit) {
         self.open.remove(agent);
         if inputs.contains(&self.prompt) || (self.ended.is_some() && self.lead.as_ref() == Some(agent)) {

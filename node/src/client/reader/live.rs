@@ -55,6 +55,15 @@ impl Live {
             Settles::Turn => (event.epoch, event.turn, u32::MAX),
         };
         agent.settled = agent.settled.max(upto);
+        if settles == Settles::Turn {
+            // Live events have no place in the log: what was heard of a later lease or turn need not be true.
+            (agent.epoch, agent.current) = (event.epoch, upto);
+        }
+    }
+
+    /// Forgets what was heard of an agent in whose name somebody else published.
+    pub(super) fn forget(&mut self, agent: &AgentId) {
+        self.agents.remove(agent);
     }
 
     /// The deltas that bring a reader up to a snapshot.

@@ -206,3 +206,109 @@ proptest! {
         prop_assert!(whole.starts_with(&told), "{}", told);
     }
 }
+
+fn ends(seq: Seq) -> Envelope {
+    let row = Row { seq, prev: seq - 1, hidden_by: None };
+    serde_json::from_str(&writer(1).durable(EventKind::TurnEnd, PLACE, row, r#"{"outcome":"completed","usage":{},"inputs":[]}"#))
+        .unwrap()
+}
+
+fn retracted(reader: &mut Reader) -> Vec<Seq> {
+    reader.take_retracted().into_iter().map(|retracted| retracted.seq).collect()
+}
+
+#[test]
+fn end_of_a_turn_is_told_from_the_log_alone() {
+    let mut reader = caught_up();
+    assert_eq!(seqs(&reader.published(durable(1), 0)), [1]);
+    assert!(reader.published(ends(2), 0).is_empty());
+    assert_eq!(reader.wanted(0), Some(1), "what was told before is looked at too");
+    assert_eq!(seqs(&reader.page(vec![durable(1), ends(2)], 3, 2, 0)), [2]);
+    assert!(retracted(&mut reader).is_empty());
+    assert_eq!(reader.wanted(10_000), None);
+}
+
+#[test]
+fn forged_events_are_retracted_at_the_end_of_the_turn() {
+    let mut reader = caught_up();
+    assert_eq!(seqs(&reader.published(reply(1, PLACE, "FORGED"), 0)), [1]);
+    assert_eq!(seqs(&reader.published(durable(2), 0)), [2]);
+    assert!(reader.published(ends(3), 0).is_empty());
+    assert_eq!(reader.wanted(0), Some(1));
+    let told = reader.page(vec![reply(1, PLACE, "true"), durable(2), ends(3)], 4, 3, 0);
+    assert_eq!(retracted(&mut reader), [1]);
+    assert_eq!(seqs(&told), [1, 3]);
+    assert!(told[0].data.get().contains("true"));
+}
+
+#[test]
+fn true_event_beside_a_forged_one_makes_it_look_at_the_log() {
+    let mut reader = caught_up();
+    reader.published(reply(1, PLACE, "FORGED"), 0);
+    assert_eq!(reader.wanted(0), None);
+    assert!(reader.published(reply(1, PLACE, "true"), 0).is_empty());
+    assert_eq!(reader.wanted(0), Some(1));
+}
+
+#[test]
+fn events_beyond_the_end_of_the_log_are_retracted_and_their_numbers_are_free_again() {
+    let mut reader = caught_up();
+    for seq in 1..=3 {
+        assert_eq!(seqs(&reader.published(reply(seq, PLACE, "FORGED"), 0)), [seq]);
+    }
+    reader.published(durable(1_000_000), 0);
+    reader.head(0, 10);
+    assert_eq!(reader.wanted(10), Some(1));
+    assert!(reader.page(Vec::new(), 1, 0, 10).is_empty());
+    assert_eq!(retracted(&mut reader), [1, 2, 3]);
+    assert_eq!((reader.wanted(60_000), reader.next()), (None, 1), "what is beyond the log's end is no gap in it");
+    assert_eq!(seqs(&reader.published(durable(1), 60_000)), [1]);
+}
+
+#[test]
+fn event_that_came_while_the_log_was_read_is_not_taken_for_forged() {
+    let mut reader = caught_up();
+    reader.published(durable(1), 0);
+    reader.published(ends(2), 0);
+    assert_eq!(reader.wanted(0), Some(1));
+    assert!(reader.published(durable(3), 0).is_empty());
+    assert_eq!(seqs(&reader.page(vec![durable(1), ends(2)], 3, 2, 0)), [2, 3]);
+    assert!(retracted(&mut reader).is_empty());
+}
+
+#[test]
+fn heads_make_it_look_at_the_log_once_a_second() {
+    let mut reader = caught_up();
+    reader.published(durable(1), 0);
+    reader.head(1, 100);
+    assert_eq!(reader.wanted(100), Some(1));
+    reader.page(vec![durable(1)], 2, 1, 100);
+    reader.published(durable(2), 100);
+    reader.head(2, 200);
+    assert_eq!(reader.wanted(200), None);
+    reader.head(2, 1_200);
+    assert_eq!(reader.wanted(1_200), Some(2));
+}
+
+#[test]
+fn private_bus_needs_no_look_at_the_log() {
+    let mut reader = Reader::from(1).trusting();
+    assert_eq!(reader.wanted(0), Some(1));
+    reader.page(Vec::new(), 1, 0, 0);
+    assert_eq!(seqs(&reader.published(durable(1), 0)), [1]);
+    assert_eq!(seqs(&reader.published(ends(2), 0)), [2]);
+    reader.head(2, 5_000);
+    assert_eq!(reader.wanted(60_000), None);
+}
+
+#[test]
+fn forged_live_events_do_not_silence_true_ones_after_the_turn() {
+    let mut reader = caught_up();
+    reader.published(delta(i64::MAX, PLACE, 0, "FORGED"), 0);
+    assert!(reader.published(delta(1, PLACE, 0, "true"), 0).is_empty());
+    reader.published(ends(1), 0);
+    reader.wanted(0);
+    reader.page(vec![ends(1)], 2, 1, 0);
+    let next = Place { turn: 2, ..PLACE };
+    assert_eq!(text_of(&reader.published(delta(1, next, 0, "again"), 0)), "again");
+}
