@@ -11,6 +11,7 @@ pub mod event;
 
 pub mod command;
 pub mod decision;
+pub mod inbox;
 pub mod node;
 pub mod registry;
 pub mod reply;

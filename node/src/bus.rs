@@ -18,7 +18,7 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures_util::{future::BoxFuture, stream::BoxStream};
+use futures_util::{StreamExt as _, future::BoxFuture, stream::BoxStream};
 use planck_common::{AgentId, NodeId, Seq, SessionId, reply::Refusal, subject::Address};
 
 pub use self::{
@@ -57,9 +57,20 @@ pub trait Bus: Send + Sync {
     /// Everything published to a subject (wildcards allowed) from when this returns on: the subscription is in force then.
     async fn subscribe(&self, subject: &str) -> Result<BoxStream<'static, Delivery>, BusError>;
 
+    /// What is published to a subject from about now on, without publishing anything: for users who may only subscribe. An
+    /// error, such as a refused subscription, is the last item.
+    async fn observe(&self, subject: &str) -> Result<Observed, BusError> {
+        Ok(self.subscribe(subject).await?.map(Ok).boxed())
+    }
+
     /// Answers commands as the micro service `planck-node` until the guard is dropped: those any node answers in the queue
     /// group, and those to `node`. Each request runs in a task of its own, within a bound; past it callers get `unavailable`.
     async fn serve(&self, node: &NodeId, answer: Answer) -> Result<Box<dyn Serving>, BusError>;
+
+    /// Whether nobody outside of this process can publish.
+    fn is_private(&self) -> bool {
+        false
+    }
 
     /// Whether the link is up now.
     fn is_connected(&self) -> bool;
@@ -72,6 +83,9 @@ pub trait Bus: Send + Sync {
     /// Writes out what was published before.
     async fn flush(&self, timeout: Duration) -> Result<(), BusError>;
 }
+
+/// What an observer sees.
+pub type Observed = BoxStream<'static, Result<Delivery, BusError>>;
 
 /// What comes in answer to one request, and at last why nothing more does.
 pub type Conversation = BoxStream<'static, Result<Said, BusError>>;
@@ -122,7 +136,7 @@ pub enum BusError {
     TimedOut { subject: String, after: Duration },
     #[error("{size} bytes are over the server's limit of {limit}")]
     TooLarge { size: usize, limit: usize },
-    #[error("not allowed: {0}")]
+    #[error("{0}")]
     Denied(String),
     #[error("cannot reach NATS: {0}")]
     Away(String),

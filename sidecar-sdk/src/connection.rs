@@ -3,7 +3,7 @@
 use std::{env, path::PathBuf, sync::Arc, time::Duration};
 
 use async_nats::{Client, ConnectError, ConnectErrorKind, ConnectOptions, Event, ServerAddr};
-use planck_common::subject::Prefix;
+use planck_common::{inbox::InboxPrefix, subject::Prefix};
 use tokio::time::{Instant, sleep};
 
 use crate::Error;
@@ -29,6 +29,10 @@ pub struct Connection {
     pub tls_certificate: Option<(PathBuf, PathBuf)>,
     /// The words before every subject of the cluster.
     pub prefix: Prefix,
+    /// What the subjects of this connection's own inboxes begin with.
+    pub inbox_prefix: InboxPrefix,
+    /// Where requests may have their replies sent besides subjects that begin with `_INBOX`.
+    pub reply_prefixes: Vec<InboxPrefix>,
 }
 
 impl Connection {
@@ -37,19 +41,30 @@ impl Connection {
         Self { url: Some(url.into()), ..Self::default() }
     }
 
-    /// As `NATS_URL`, `NATS_CREDS`, `NATS_NKEY` and `PLANCK_NATS_SUBJECT_PREFIX` say, which a node heeds too.
+    /// As the variables say that a node reads too: `NATS_URL`, `NATS_CREDS`, `NATS_NKEY`, and with `PLANCK_NATS_` before them
+    /// `TLS_CA`, `TLS_CERT`, `TLS_KEY`, `SUBJECT_PREFIX`, `INBOX_PREFIX` and `REPLY_PREFIXES` (commas between).
     ///
     /// # Errors
-    /// The prefix is malformed.
+    /// A prefix is malformed, or a certificate has no key.
     pub fn from_environment() -> Result<Self, Error> {
         let said = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
-        let prefix = said("PLANCK_NATS_SUBJECT_PREFIX").unwrap_or_default();
+        let own = |name: &str| said(&format!("PLANCK_NATS_{name}"));
+        let inbox = |text: &str| InboxPrefix::parse(text.trim()).map_err(|error| Error::Connection(error.to_string()));
+        let prefix = own("SUBJECT_PREFIX").unwrap_or_default();
+        let tls_certificate = match (own("TLS_CERT"), own("TLS_KEY")) {
+            (Some(certificate), Some(key)) => Some((certificate.into(), key.into())),
+            (None, None) => None,
+            _ => return Err(Error::Connection("set PLANCK_NATS_TLS_CERT and PLANCK_NATS_TLS_KEY, or neither".into())),
+        };
         Ok(Self {
             url: said("NATS_URL"),
             creds: said("NATS_CREDS").map(PathBuf::from),
             nkey: said("NATS_NKEY"),
+            tls_ca: own("TLS_CA").map(PathBuf::from),
+            tls_certificate,
             prefix: Prefix::parse(&prefix).map_err(|error| Error::Connection(error.to_string()))?,
-            ..Self::default()
+            inbox_prefix: own("INBOX_PREFIX").map_or_else(|| Ok(InboxPrefix::default()), |text| inbox(&text))?,
+            reply_prefixes: own("REPLY_PREFIXES").iter().flat_map(|text| text.split(',')).map(inbox).collect::<Result<_, _>>()?,
         })
     }
 
@@ -85,6 +100,8 @@ impl Connection {
     async fn options(&self, name: &str) -> Result<ConnectOptions, Error> {
         let mut options = ConnectOptions::new()
             .name(name)
+            .custom_inbox_prefix(self.inbox_prefix.as_str())
+            .require_tls(self.tls_ca.is_some() || self.tls_certificate.is_some())
             .connection_timeout(Duration::from_secs(2))
             .ping_interval(Duration::from_secs(2))
             .reconnect_delay_callback(reconnect_delay);

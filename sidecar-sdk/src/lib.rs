@@ -49,6 +49,7 @@ mod desk;
 mod epochs;
 
 pub mod connection;
+mod replies;
 mod serve;
 
 pub mod harness;
@@ -62,6 +63,7 @@ pub use context::Context;
 pub use harness::Harness;
 pub use planck_common::{
     event::Effect,
+    inbox::InboxPrefix,
     message,
     sidecar::{
         Cancel, CompactModel, CompactReply, CompactRequest, CompactSaid, Presence, PresenceKind, ToolReply, ToolRequest, ToolSaid,

@@ -13,6 +13,7 @@ use futures_util::{FutureExt as _, StreamExt as _};
 use planck_common::{
     PROTOCOL_VERSION, SidecarId, Timestamp,
     event::json,
+    inbox::ReplyRule,
     service::{Endpoint, Identity, NO_MORE, Service},
     sidecar::{Cancel, CompactReply, CompactSaid, Presence, PresenceKind, ToolReply, ToolSaid, metadata},
     subject::{self, Prefix, Topic},
@@ -25,7 +26,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use uuid::Uuid;
 
-use crate::{Connection, Error, Sidecar, compactor, context::REPORTS, desk::Desk};
+use crate::{Connection, Error, Sidecar, compactor, context::REPORTS, desk::Desk, replies::ReplyGuard};
 
 /// How long the server may take to confirm something.
 const CONFIRM: Duration = Duration::from_secs(5);
@@ -43,6 +44,7 @@ struct Serving {
     service: Mutex<Service>,
     tasks: TaskTracker,
     readers: TaskTracker,
+    replies: ReplyGuard,
 }
 
 /// What answers on a subject.
@@ -83,6 +85,8 @@ pub async fn serve(sidecar: Sidecar, connection: Connection, stop: impl Future<O
     let mut service = Service::new(identity(&sidecar, &id, &connection.prefix), &sidecar.description, Timestamp::now());
     let offers = register(&sidecar, &mut service, &connection.prefix);
     let (tasks, readers) = (TaskTracker::new(), TaskTracker::new());
+    let inboxes = connection.reply_prefixes.into_iter().chain([connection.inbox_prefix]).collect();
+    let replies = ReplyGuard::new(ReplyRule::new(connection.prefix.clone(), inboxes));
     let serving = Serving {
         client,
         name,
@@ -92,6 +96,7 @@ pub async fn serve(sidecar: Sidecar, connection: Connection, stop: impl Future<O
         service: Mutex::new(service),
         tasks,
         readers,
+        replies,
     };
     Arc::new(serving).until(stop, offers, &connected, drain).await
 }
@@ -190,8 +195,9 @@ impl Serving {
         Ok(tokio::spawn(async move {
             let answering = async {
                 while let Some(Message { subject, reply, .. }) = asked.next().await {
+                    let Some(reply) = reply.filter(|reply| self.replies.admits(&subject, reply)) else { continue };
                     let answer = self.service().answer(&subject);
-                    if let (Some(reply), Some(answer)) = (reply, answer) {
+                    if let Some(answer) = answer {
                         self.publish(reply, answer).await;
                     }
                 }
@@ -231,9 +237,9 @@ impl Serving {
         }
     }
 
-    /// A request without a subject for the reply is nobody's.
+    /// A request without a reply subject, or whose reply would go to no inbox, is not done.
     async fn answer(&self, endpoint: usize, offer: &Offer, message: Message) {
-        let Some(reply) = message.reply else { return };
+        let Some(reply) = message.reply.filter(|reply| self.replies.admits(&message.subject, reply)) else { return };
         let began = Instant::now();
         let (text, error) = match offer {
             Offer::Tool(name) => self.answer_tool(name, &message.payload, &reply).await,

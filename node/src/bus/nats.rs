@@ -2,9 +2,11 @@
 
 mod connect;
 mod converse;
+mod exposure;
 mod inbox;
 mod link;
 mod records;
+mod replies;
 mod request;
 mod serve;
 mod service;
@@ -28,25 +30,38 @@ pub use connect::{NatsOptions, TlsOptions};
 pub use self::records::NatsRecords;
 
 use self::link::NatsLink;
-use super::{Answer, Bus, BusError, Conversation, Delivery, Published, Serving, publisher::Publisher};
+use super::{Answer, Bus, BusError, Conversation, Delivery, Observed, Published, Serving, publisher::Publisher};
 
 /// One connection. Dropping it ends its tasks; flush first what must go out.
 pub struct NatsBus {
     link: Arc<NatsLink>,
     prefix: Prefix,
     publisher: Publisher,
+    /// Where the servers are, as configured.
+    hosts: Vec<String>,
     _tasks: TaskTracker,
     _stop: DropGuard,
 }
 
 impl NatsBus {
-    /// Connects, and checks that the server has what is needed.
+    /// Connects, and checks the server's version. A client needs no more; a node checks JetStream as well.
     pub async fn connect(options: NatsOptions) -> Result<Self, BusError> {
         let link = Arc::new(connect::connect(&options).await?);
-        connect::check_server(&link.client).await?;
+        let hosts = connect::servers(&options.url)?.iter().map(|server| server.host().to_owned()).collect();
+        connect::check_version(&link.client)?;
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         let publisher = Publisher::start(link.clone(), options.prefix.clone(), options.limits, &tasks, stop.clone());
-        Ok(Self { link, prefix: options.prefix, publisher, _tasks: tasks, _stop: stop.drop_guard() })
+        Ok(Self { link, prefix: options.prefix, publisher, hosts, _tasks: tasks, _stop: stop.drop_guard() })
+    }
+
+    /// Checks that JetStream is there for this user, and has what a node needs.
+    pub async fn check_jetstream(&self) -> Result<(), BusError> {
+        connect::check_jetstream(&self.link).await
+    }
+
+    /// What a person should know about a server that lets everybody in.
+    pub fn exposure(&self) -> Option<String> {
+        exposure::exposure(&self.link.client.server_info(), self.hosts.iter().map(String::as_str))
     }
 
     /// The registry's bucket of this cluster, over the same connection.
@@ -95,6 +110,10 @@ impl Bus for NatsBus {
                 std::future::ready(subject.map(|subject| Delivery { subject, payload: message.payload }))
             })
             .boxed())
+    }
+
+    async fn observe(&self, subject: &str) -> Result<Observed, BusError> {
+        request::observe(Arc::clone(&self.link), &self.prefix, subject).await
     }
 
     async fn serve(&self, node: &NodeId, answer: Answer) -> Result<Box<dyn Serving>, BusError> {

@@ -112,7 +112,7 @@ pub enum RecordsError {
     Away(String),
     #[error("there is no bucket {0}; it was removed, or its server lost it")]
     Missing(String),
-    #[error("not allowed: {0}")]
+    #[error("{0}")]
     Denied(String),
     /// A person must help.
     #[error("{0}")]

@@ -33,13 +33,14 @@ impl Watch {
         let bus = link::to_nats(&config, "planck events").await?;
         let bus = bus.ok_or_else(|| Usage("nothing is published without NATS; set NATS_URL".into()))?;
         let mut interrupted = signal(SignalKind::interrupt())?;
-        let mut published = bus.subscribe(&subject).await?;
+        let mut published = bus.observe(&subject).await?;
         loop {
             let delivery = tokio::select! {
                 delivery = published.next() => delivery,
                 _ = interrupted.recv() => None,
             };
             let Some(delivery) = delivery else { return Ok(Exit::Done) };
+            let delivery = delivery?;
             match self.json {
                 true => json_text(&json_line(&delivery))?,
                 false => say(&line(&delivery, Style::of_stdout().width))?,

@@ -115,6 +115,8 @@ impl Conform {
             tls_ca: nats.tls.ca,
             tls_certificate: nats.tls.certificate,
             prefix: nats.prefix,
+            inbox_prefix: nats.inbox_prefix,
+            reply_prefixes: nats.reply_prefixes,
         };
         let name = SidecarId::parse(&self.name).map_err(|error| Usage(error.to_string()))?;
         let Self { args, slow, large, command, only, patience, .. } = self;

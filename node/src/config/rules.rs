@@ -1,6 +1,6 @@
 //! What must hold between values.
 
-use planck_common::subject::Prefix;
+use planck_common::{inbox::InboxPrefix, subject::Prefix};
 
 use super::{
     Cluster, Config, ModelEntry, key::KeyPath, origin::Problem, section::PROVIDER_NAMES, setting::Period, values::Values,
@@ -70,6 +70,13 @@ fn addresses(config: &Config) -> Vec<Broken> {
     }
     if let Err(error) = Prefix::parse(&config.nats.subject_prefix) {
         broken.push(Broken::new("nats.subject_prefix", error.to_string(), "write words joined by dots, or nothing"));
+    }
+    let inboxes = [("nats.inbox_prefix", &config.nats.inbox_prefix)];
+    let inboxes = inboxes.into_iter().chain(config.nats.reply_prefixes.iter().map(|prefix| ("nats.reply_prefixes", prefix)));
+    for (key, prefix) in inboxes {
+        if let Err(error) = InboxPrefix::parse(prefix) {
+            broken.push(Broken::new(key, error.to_string(), "write for example _INBOX_client"));
+        }
     }
     if !matches!(config.nats.replicas, 1 | 3 | 5) {
         broken.push(Broken::new("nats.replicas", "JetStream keeps 1, 3 or 5 copies", "write 1 alone, 3 in a cluster"));

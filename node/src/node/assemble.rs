@@ -13,7 +13,7 @@ pub(crate) use inventory::Inventory;
 pub(crate) use store::inspect as inspect_store;
 pub(crate) use tools::sandbox;
 
-use planck_common::{NodeId, subject::Prefix};
+use planck_common::{NodeId, inbox::InboxPrefix, subject::Prefix};
 
 use super::{Foundations, Joining, Node, NodeSettings, Running, Teams};
 use crate::{
@@ -52,6 +52,10 @@ pub async fn open(config: &Config) -> Result<Running, AssemblyError> {
     match nats(config)? {
         Some(options) => {
             let bus = NatsBus::connect(options).await?;
+            bus.check_jetstream().await?;
+            if let Some(exposure) = bus.exposure() {
+                tracing::warn!("{exposure}");
+            }
             let registry = Registry::new(Arc::new(bus.records(config.nats.replicas as usize)));
             assemble(config, Arc::new(bus), Some(registry)).await
         }
@@ -72,7 +76,7 @@ async fn assemble(config: &Config, bus: Arc<dyn Bus>, registry: Option<Registry>
     let sidecars = Sidecars::new(Arc::clone(&bus), catalogue.clone(), tools::sidecars(config)?);
     let joining = joining(config, heart, registry)?;
     let foundations = Foundations {
-        workspaces: Workspaces::new(config.workspaces.0.clone(), &host_name()),
+        workspaces: workspaces(config),
         teams: Teams { context: teams(config, &skills, &models), dirs: folders(&config.teams.dirs) },
         runtimes: runtimes(config)?,
         settings: settings(config),
@@ -86,6 +90,12 @@ async fn assemble(config: &Config, bus: Arc<dyn Bus>, registry: Option<Registry>
         models,
     };
     Node::new(foundations).run().await
+}
+
+fn workspaces(config: &Config) -> Workspaces {
+    let workspaces = Workspaces::new(config.workspaces.0.clone(), &host_name());
+    let takes_paths = config.node.absolute_dirs.unwrap_or_else(|| config.nats.is_on_this_machine());
+    if takes_paths { workspaces } else { workspaces.without_paths() }
 }
 
 /// What the node needs for its cluster; `None` where no NATS is configured.
@@ -110,6 +120,8 @@ pub fn nats(config: &Config) -> Result<Option<NatsOptions>, AssemblyError> {
             ca: section.tls_ca.clone(),
             certificate: section.tls_cert.clone().zip(section.tls_key.clone()),
         },
+        inbox_prefix: inbox(&section.inbox_prefix)?,
+        reply_prefixes: section.reply_prefixes.iter().map(|prefix| inbox(prefix)).collect::<Result<_, _>>()?,
         connect_timeout: section.connect_timeout.0,
         ..NatsOptions::new(url.reveal())
     }))
@@ -118,6 +130,10 @@ pub fn nats(config: &Config) -> Result<Option<NatsOptions>, AssemblyError> {
 /// The words before every subject of the cluster.
 pub(crate) fn prefix(config: &Config) -> Result<Prefix, AssemblyError> {
     Prefix::parse(&config.nats.subject_prefix).map_err(|error| AssemblyError::Config(error.to_string()))
+}
+
+fn inbox(prefix: &str) -> Result<InboxPrefix, AssemblyError> {
+    InboxPrefix::parse(prefix).map_err(|error| AssemblyError::Config(error.to_string()))
 }
 
 /// The folders of a setting. One that is named twice, as the project's and the user's are in the home

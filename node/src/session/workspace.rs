@@ -9,11 +9,15 @@ use planck_common::reply::Refusal;
 
 use super::excerpt;
 
+/// What the name of a workspace begins with that stands for the paths of one host.
+const LOCAL: &str = "local:";
+
 /// The roots this node sees.
 #[derive(Debug, Clone)]
 pub struct Workspaces {
     named: BTreeMap<String, PathBuf>,
     local: String,
+    takes_paths: bool,
 }
 
 /// A directory for agents to work in, and the root their tools must stay in.
@@ -32,7 +36,12 @@ pub struct Chosen {
 
 impl Workspaces {
     pub fn new(named: BTreeMap<String, PathBuf>, host: &str) -> Self {
-        Self { named, local: format!("local:{host}") }
+        Self { named, local: format!("{LOCAL}{host}"), takes_paths: true }
+    }
+
+    /// Refuses requests that name a path of the node's machine in place of a workspace.
+    pub fn without_paths(self) -> Self {
+        Self { takes_paths: false, ..self }
     }
 
     /// The names a node announces.
@@ -42,17 +51,35 @@ impl Workspaces {
 
     /// The workspace a request means, seen by this node or not: one it names, or that of an absolute path on this host.
     pub fn meant(&self, workspace: Option<&str>, dir: Option<&str>) -> Result<String, Refusal> {
+        let is_path = dir.is_some_and(|dir| Path::new(dir).is_absolute());
         match workspace {
+            Some(name) if name.starts_with(LOCAL) && !self.takes_paths => Err(self.no_paths()),
             Some(name) => Ok(name.to_owned()),
-            None if dir.is_some_and(|dir| Path::new(dir).is_absolute()) => Ok(self.local.clone()),
+            None if is_path && !self.takes_paths => Err(self.no_paths()),
+            None if is_path => Ok(self.local.clone()),
             None => match self.named.keys().next() {
                 Some(first) if self.named.len() == 1 => Ok(first.clone()),
-                Some(_) | None => Err(Refusal::bad_request(format!(
+                Some(_) | None if self.takes_paths => Err(Refusal::bad_request(format!(
                     "name a workspace ({}) or give `dir` as an absolute path",
                     self.names().join(", ")
                 ))),
+                Some(_) | None => Err(Refusal::bad_request(format!("name a workspace ({})", self.shown()))),
             },
         }
+    }
+
+    fn no_paths(&self) -> Refusal {
+        Refusal::bad_request(format!(
+            "this node works in its workspaces only ({}), not in absolute paths that come over NATS: name a `workspace`, and \
+             `dir` relative to it (`planck run --workspace NAME --dir DIR`); or set `node.absolute_dirs = true` on the nodes",
+            self.shown()
+        ))
+    }
+
+    /// The workspaces by name, for whoever may give no paths.
+    fn shown(&self) -> String {
+        let names: Vec<&str> = self.named.keys().map(String::as_str).collect();
+        if names.is_empty() { "it has none; `[workspaces]` of its configuration names some".into() } else { names.join(", ") }
     }
 
     /// A workspace with a directory that is there on this node.
@@ -116,6 +143,20 @@ mod tests {
         assert_eq!(one.choose(None, None), Ok(chosen("code", "")));
         assert_eq!(one.choose(None, Some(&temp)), Ok(chosen("local:box", &temp)));
         assert_eq!(one.choose(Some("code"), Some(".")), Ok(chosen("code", ".")));
+    }
+
+    #[test]
+    fn paths_are_refused_where_only_workspaces_are_taken() {
+        let one = workspaces(&["code"]).without_paths();
+        assert_eq!(one.meant(None, None), Ok("code".into()));
+        assert_eq!(one.meant(Some("code"), Some("src")), Ok("code".into()));
+        for (workspace, dir) in [(None, Some("/")), (Some("local:box"), Some("/etc")), (Some("local:other"), None)] {
+            let refusal = one.meant(workspace, dir).unwrap_err();
+            assert!(refusal.message.contains("workspaces only (code)") && refusal.message.contains("--workspace"), "{refusal}");
+        }
+        let place = one.choose(Some("code"), Some("/etc")).unwrap_err();
+        assert!(place.message.contains("leaves workspace code"), "{place}");
+        assert!(one.place("local:box", "/tmp").is_ok(), "a session of before goes on where it was");
     }
 
     #[test]

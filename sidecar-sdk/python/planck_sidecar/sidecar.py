@@ -8,10 +8,11 @@ import logging
 import os
 import re
 import signal
+import ssl
 import time
 import uuid
 from datetime import datetime, timezone
-from typing import Any, Callable
+from typing import Any, Callable, Mapping
 
 import nats
 from nats.aio.client import Client
@@ -19,6 +20,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from .desk import Compactor, Desk, Tool
+from .replies import ReplyGuard
 
 log = logging.getLogger("planck_sidecar")
 
@@ -75,8 +77,9 @@ class Sidecar:
         return Desk(self.tools, self.compactors, self.at_once)
 
     def run(self) -> None:
-        """Connects as the environment says (`NATS_URL`, `NATS_CREDS`, `NATS_NKEY`, `PLANCK_NATS_SUBJECT_PREFIX`) and serves until
-        SIGTERM or ctrl-c. A second signal ends it at once."""
+        """Connects as the environment says (`NATS_URL`, `NATS_CREDS`, `NATS_NKEY`, and with `PLANCK_NATS_` before them `TLS_CA`,
+        `TLS_CERT`, `TLS_KEY`, `SUBJECT_PREFIX`, `INBOX_PREFIX`, `REPLY_PREFIXES`) and serves until SIGTERM or ctrl-c. A second
+        signal ends it at once."""
         asyncio.run(self._run())
 
     async def _run(self) -> None:
@@ -118,11 +121,24 @@ async def _connect(name: str, url: str | None, reconnected: Callable[[], Any]) -
         "ping_interval": 2,
         "reconnected_cb": reconnected,
     }
+    if os.environ.get("PLANCK_NATS_INBOX_PREFIX"):
+        options["inbox_prefix"] = os.environ["PLANCK_NATS_INBOX_PREFIX"]
+    options |= _tls(os.environ)
     if os.environ.get("NATS_CREDS"):
         options["user_credentials"] = os.environ["NATS_CREDS"]
     if os.environ.get("NATS_NKEY"):
         options["nkeys_seed_str"] = os.environ["NATS_NKEY"]
     return await nats.connect(**options)
+
+
+def _tls(environment: Mapping[str, str]) -> dict[str, Any]:
+    ca, certificate, key = (environment.get(f"PLANCK_NATS_TLS_{name}") for name in ("CA", "CERT", "KEY"))
+    if not ca and not certificate:
+        return {}
+    context = ssl.create_default_context(cafile=ca or None)
+    if certificate:
+        context.load_cert_chain(certificate, key or None)
+    return {"tls": context}
 
 
 class _Serving:
@@ -133,6 +149,8 @@ class _Serving:
         self.id, self.prefix, self.started = uuid.uuid4().hex, prefix, datetime.now(timezone.utc)
         self.tasks: set[asyncio.Task[None]] = set()
         self.endpoints: list[dict[str, Any]] = []
+        more = os.environ.get("PLANCK_NATS_REPLY_PREFIXES", "").split(",") + [os.environ.get("PLANCK_NATS_INBOX_PREFIX", "")]
+        self.replies = ReplyGuard(prefix, [inbox.strip() for inbox in more if inbox.strip()])
 
     async def until(self, stop: asyncio.Event) -> None:
         name = self.sidecar.name
@@ -172,7 +190,7 @@ class _Serving:
         self.endpoints.append({"info": endpoint, "counts": counts})
 
         async def take(message: Msg) -> None:
-            if message.reply:
+            if self.replies.admits(message.subject, message.reply):
                 task = asyncio.create_task(self._answer(endpoint, counts, message))
                 self.tasks.add(task)
                 task.add_done_callback(self.tasks.discard)
@@ -217,7 +235,7 @@ class _Serving:
             said |= {"description": self.sidecar.description, "endpoints": [endpoint["info"] for endpoint in self.endpoints]}
         if verb == "STATS":
             said |= {"started": self.started.isoformat(), "endpoints": [self._stats(**endpoint) for endpoint in self.endpoints]}
-        if message.reply:
+        if self.replies.admits(message.subject, message.reply):
             await message.respond(json.dumps(said).encode())
 
     def _stats(self, info: dict[str, Any], counts: dict[str, int]) -> dict[str, Any]:

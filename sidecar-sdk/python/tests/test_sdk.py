@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import nats
 from planck_sidecar import Context, Conversation, Harness, Sidecar, Skip, Summary
+from planck_sidecar.replies import admits
 from planck_sidecar.schema import Misfit, fit, schema_of
 
 
@@ -78,6 +79,28 @@ class Schemas(unittest.TestCase):
         for annotation, value in [(int, 1.5), (int, True), (str, 1), (Literal["a"], "b"), (Place, {}), (Place, {"name": "a", "x": 1})]:
             with self.assertRaises(Misfit):
                 fit(annotation, value, "it")
+
+
+class Replies(unittest.TestCase):
+    def test_replies_go_to_inboxes_only(self) -> None:
+        for prefix, subject, admitted in [
+            ("", "_INBOX.abc.1", True),
+            ("", "_INBOX_client.abc", True),
+            ("", "_R_.abc", True),
+            ("", "_GR_.abcdef.ghijkl._INBOX.abc", True),
+            ("", "_GR_.abcdef.ghijkl.cmd.session.vic.delete", False),
+            ("", "cmd.session.vic.delete", False),
+            ("", "$KV.planck_registry.store", False),
+            ("", "_INBOX", False),
+            ("", "_INBOX.*", False),
+            ("", "_INBOX.a b", False),
+            ("", "", False),
+            ("p2", "p2.agent.a1", False),
+            ("p2", "replies.team.x", True),
+            ("p2", "replies.teams.x", False),
+            ("_INBOX", "_INBOX.cmd.session.vic.delete", False),
+        ]:
+            self.assertEqual(admits(subject, prefix, ["replies.team"]), admitted, subject)
 
 
 class Desk(unittest.IsolatedAsyncioTestCase):

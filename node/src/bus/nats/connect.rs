@@ -2,23 +2,29 @@
 
 use std::{error::Error, io, iter::successors, path::PathBuf, sync::Arc, time::Duration};
 
-use async_nats::{
-    Client, ConnectErrorKind, ConnectOptions, ServerAddr,
-    jetstream::{self, context::AccountErrorKind},
-};
+use async_nats::{Client, ConnectErrorKind, ConnectOptions, ServerAddr};
 use percent_encoding::percent_decode_str;
-use planck_common::subject::Prefix;
+use planck_common::{
+    inbox::{InboxPrefix, ReplyRule},
+    subject::Prefix,
+};
+use serde::Deserialize;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::{
-    inbox::Inbox,
     link::{Events, NatsLink},
+    replies::ReplyGuard,
+    request::{Ask, Outgoing},
 };
 use crate::bus::{BusError, Limits};
 
 /// The oldest server that has atomic batches, and the JetStream API level that comes with them.
 const SERVER: (i64, i64) = (2, 12);
 const API_LEVEL: usize = 2;
+
+/// Where JetStream tells what an account has, and how long it may take: it may be electing a leader.
+const ACCOUNT: &str = "$JS.API.INFO";
+const JETSTREAM: Duration = Duration::from_secs(5);
 
 /// Tries of the first connection, and the pause between them.
 const TRIES: u32 = 5;
@@ -37,8 +43,10 @@ pub struct NatsOptions {
     /// A seed of an nkey.
     pub nkey: Option<String>,
     pub tls: TlsOptions,
-    /// Where replies come in; `_INBOX.<user>` where every user may only read its own.
-    pub inbox_prefix: String,
+    /// Where replies come in; one of its own for each user where every user may only read its own.
+    pub inbox_prefix: InboxPrefix,
+    /// Where requests may have their replies sent besides subjects that begin with `_INBOX`.
+    pub reply_prefixes: Vec<InboxPrefix>,
     /// How long the first connection may take, all its tries together.
     pub connect_timeout: Duration,
     pub limits: Limits,
@@ -64,7 +72,8 @@ impl NatsOptions {
             creds: None,
             nkey: None,
             tls: TlsOptions::default(),
-            inbox_prefix: "_INBOX".into(),
+            inbox_prefix: InboxPrefix::default(),
+            reply_prefixes: Vec::new(),
             connect_timeout: Duration::from_secs(5),
             limits: Limits::default(),
         }
@@ -91,11 +100,12 @@ async fn try_connect(options: &NatsOptions, servers: &[ServerAddr]) -> Result<Na
     let events = Arc::new(Events::new());
     let settings = with_user(settings(options, events.clone()).await?, servers);
     let client = settings.connect(without_users(servers)).await.map_err(|error| refusal(&shown(servers), &error))?;
-    let inbox = Inbox::start(&client).await.map_err(|error| BusError::Away(error.to_string()))?;
-    Ok(NatsLink { client, events, inbox })
+    let inboxes = options.reply_prefixes.iter().chain([&options.inbox_prefix]).cloned().collect();
+    let replies = ReplyGuard::new(ReplyRule::new(options.prefix.clone(), inboxes));
+    Ok(NatsLink::new(client, events, replies))
 }
 
-fn servers(urls: &str) -> Result<Vec<ServerAddr>, BusError> {
+pub fn servers(urls: &str) -> Result<Vec<ServerAddr>, BusError> {
     let parsed: Result<Vec<ServerAddr>, _> = urls.split(',').map(|url| url.trim().parse()).collect();
     parsed.map_err(|error| BusError::Unfit(format!("cannot read the NATS URL ({error}); expected nats://host:port")))
 }
@@ -133,7 +143,7 @@ async fn settings(options: &NatsOptions, events: Arc<Events>) -> Result<ConnectO
     check_files(&options.tls).await?;
     let mut settings = ConnectOptions::new()
         .name(&options.name)
-        .custom_inbox_prefix(&options.inbox_prefix)
+        .custom_inbox_prefix(options.inbox_prefix.as_str())
         .connection_timeout(Duration::from_secs(2))
         .ping_interval(Duration::from_secs(1))
         .client_capacity(8192)
@@ -205,34 +215,62 @@ fn of_tls<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
     causes.find_map(|cause| cause.downcast_ref::<io::Error>()?.get_ref()?.downcast_ref())
 }
 
-/// Refuses a server without what Planck needs, naming it and the way out.
-pub async fn check_server(client: &Client) -> Result<(), BusError> {
+/// Refuses a server that is too old, naming it and the way out.
+pub fn check_version(client: &Client) -> Result<(), BusError> {
     let (major, minor) = SERVER;
-    if !client.is_server_compatible(major, minor, 0) {
-        let version = client.server_info().version;
-        return Err(BusError::Unfit(format!(
-            "the NATS server has version {version}, Planck needs {major}.{minor} or later; upgrade nats-server"
-        )));
+    if client.is_server_compatible(major, minor, 0) {
+        return Ok(());
     }
-    check_jetstream(client).await
+    let version = client.server_info().version;
+    Err(BusError::Unfit(format!(
+        "the NATS server has version {version}, Planck needs {major}.{minor} or later; upgrade nats-server"
+    )))
 }
 
-async fn check_jetstream(client: &Client) -> Result<(), BusError> {
-    let jetstream = jetstream::context::ContextBuilder::new().timeout(Duration::from_secs(5)).build(client.clone());
-    let account = jetstream.query_account().await.map_err(|error| match error.kind() {
-        AccountErrorKind::TimedOut => BusError::Away("JetStream does not answer; it may be electing a leader".into()),
-        AccountErrorKind::JetStream(_) | AccountErrorKind::JetStreamUnavailable | AccountErrorKind::Other => {
-            BusError::Unfit(format!(
-                "the NATS server has no JetStream for this account ({error}); start it with `-js`, or put `jetstream {{}}` in its configuration"
-            ))
-        }
+/// What JetStream says of an account.
+#[derive(Deserialize)]
+struct Account {
+    api: Option<Api>,
+    error: Option<Refused>,
+}
+
+#[derive(Deserialize)]
+struct Api {
+    #[serde(default)]
+    level: usize,
+}
+
+#[derive(Deserialize)]
+struct Refused {
+    description: String,
+}
+
+/// Refuses a server whose JetStream a node cannot work with. The client library's own question would not tell a refused
+/// permission from silence.
+pub async fn check_jetstream(link: &NatsLink) -> Result<(), BusError> {
+    let messages = [Outgoing { subject: ACCOUNT.into(), headers: None, body: bytes::Bytes::new() }];
+    let deadline = Instant::now() + JETSTREAM;
+    let ask = Ask { link, messages: &messages, name: "JetStream", deadline, patience: JETSTREAM, fits: |_| true };
+    let answer = ask.once().await.map_err(|error| match error {
+        BusError::NoResponders(_) => no_jetstream("nobody answers for it"),
+        BusError::TimedOut { .. } => BusError::Away("JetStream does not answer; it may be electing a leader".into()),
+        error @ (BusError::Away(_) | BusError::Denied(_) | BusError::Unfit(_) | BusError::TooLarge { .. }) => error,
     })?;
-    let level = account.requests.level;
-    if level < API_LEVEL {
-        return Err(BusError::Unfit(format!(
-            "the JetStream API of the NATS cluster has level {level}, Planck needs {API_LEVEL}; upgrade every nats-server to {}.{} or later",
-            SERVER.0, SERVER.1
-        )));
+    match serde_json::from_slice(&answer) {
+        Ok(Account { error: Some(Refused { description }), .. }) => Err(no_jetstream(&description)),
+        Ok(Account { api: Some(Api { level }), .. }) if level >= API_LEVEL => Ok(()),
+        Ok(Account { api, .. }) => Err(BusError::Unfit(format!(
+            "the JetStream API of the NATS cluster has level {}, Planck needs {API_LEVEL}; upgrade every nats-server to {}.{} or later",
+            api.map_or(0, |api| api.level),
+            SERVER.0,
+            SERVER.1
+        ))),
+        Err(error) => Err(BusError::Unfit(format!("cannot read what JetStream says of its account: {error}"))),
     }
-    Ok(())
+}
+
+fn no_jetstream(why: &str) -> BusError {
+    BusError::Unfit(format!(
+        "the NATS server has no JetStream for this account ({why}); start it with `-js`, or put `jetstream {{}}` in its configuration"
+    ))
 }

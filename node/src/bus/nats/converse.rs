@@ -30,7 +30,7 @@ pub async fn converse(link: Arc<NatsLink>, subject: &str, body: Bytes) -> Result
     }
     link.up_by(Instant::now() + LINK_PATIENCE).await?;
     let denials = link.events.denials();
-    let line = Arc::clone(&link.inbox).line();
+    let line = link.inbox().await?.line();
     let asked = Outgoing { subject: subject.into(), headers: trace_headers(), body };
     asked.send(&link.client, &line.subject, subject).await?;
     let heard = Heard { _link: link, line, denials, subject: subject.into() };

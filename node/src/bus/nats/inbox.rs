@@ -10,7 +10,10 @@ use std::{
 
 use async_nats::{Client, Message, SubscribeError, Subscriber};
 use futures_util::StreamExt;
-use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::{
+    runtime::Handle,
+    sync::mpsc::{Receiver, Sender, channel},
+};
 use tokio_util::task::AbortOnDropHandle;
 
 /// Answers of one conversation that may wait to be read. One that is read more slowly ends there: an answer that was left out
@@ -39,13 +42,13 @@ pub struct Line {
 }
 
 impl Inbox {
-    /// It is read on the runtime of the connection, whoever asks.
-    pub async fn start(client: &Client) -> Result<Arc<Self>, SubscribeError> {
+    /// It is read on the given runtime, that of the connection.
+    pub async fn start(client: &Client, runtime: &Handle) -> Result<Arc<Self>, SubscribeError> {
         let stem = client.new_inbox();
         let subject = format!("{stem}.*");
         let heard = client.subscribe(subject.clone()).await?;
         let lines: Arc<Lines> = Arc::default();
-        let reading = AbortOnDropHandle::new(tokio::spawn(read(heard, Arc::clone(&lines))));
+        let reading = AbortOnDropHandle::new(runtime.spawn(read(heard, Arc::clone(&lines))));
         Ok(Arc::new(Self { subject, stem, lines, last: AtomicU64::new(0), reading }))
     }
 

@@ -8,11 +8,12 @@ use std::{
 use async_nats::{Client, Event, ServerError, connection::State};
 use bytes::Bytes;
 use tokio::{
-    sync::{Notify, broadcast},
+    runtime::Handle,
+    sync::{Notify, OnceCell, broadcast},
     time::{Instant, timeout_at},
 };
 
-use super::inbox::Inbox;
+use super::{inbox::Inbox, replies::ReplyGuard};
 use crate::bus::{
     BusError,
     publisher::{Link, Outlet},
@@ -25,7 +26,11 @@ const LOOK: Duration = Duration::from_millis(200);
 pub struct NatsLink {
     pub client: Client,
     pub events: Arc<Events>,
-    pub inbox: Arc<Inbox>,
+    pub replies: ReplyGuard,
+    /// Subscribed when it is first needed: an observer may not be allowed to have one.
+    inbox: OnceCell<Arc<Inbox>>,
+    /// Where the inbox is read, whoever needs it first.
+    runtime: Handle,
 }
 
 /// What the client's event callback passes on.
@@ -50,7 +55,7 @@ impl Events {
                 tracing::warn!(subscription, "a subscription is read too slowly; messages were dropped");
             }
             Event::ServerError(ServerError::Other(text)) if is_denial(text) => {
-                tracing::warn!(error = text, "the NATS server refused something");
+                tracing::warn!("{}", denial(text));
                 let _nobody_asks = self.denied.send(text.clone());
             }
             Event::ServerError(error) => tracing::warn!(%error, "the NATS server reports an error"),
@@ -66,6 +71,17 @@ impl Events {
     }
 }
 
+/// What the server refused, and the way out.
+fn denial(text: &str) -> String {
+    let lower = text.to_ascii_lowercase();
+    let what = if lower.contains("violation for publish") { "publish" } else { "subscribe" };
+    let subject = text.split('"').nth(1).unwrap_or(text);
+    format!("permission denied for {what} to `{subject}`: {REMEDY}")
+}
+
+const REMEDY: &str = "give this user of the NATS server that right, or use one that has it; \
+    docs/operations.md lists what each role needs, and deploy/nats-cluster.conf gives it";
+
 fn is_denial(text: &str) -> bool {
     text.to_ascii_lowercase().contains("permissions violation")
 }
@@ -79,7 +95,7 @@ impl Denials {
         loop {
             match self.0.recv().await {
                 Ok(text) if subjects.iter().any(|subject| text.contains(&format!("\"{subject}\""))) => {
-                    return BusError::Denied(text);
+                    return BusError::Denied(denial(&text));
                 }
                 Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
                 Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
@@ -89,6 +105,17 @@ impl Denials {
 }
 
 impl NatsLink {
+    /// Takes a connection of the current runtime.
+    pub fn new(client: Client, events: Arc<Events>, replies: ReplyGuard) -> Self {
+        Self { client, events, replies, inbox: OnceCell::new(), runtime: Handle::current() }
+    }
+
+    /// Where the answers to conversations come in.
+    pub async fn inbox(&self) -> Result<Arc<Inbox>, BusError> {
+        let started = self.inbox.get_or_try_init(|| Inbox::start(&self.client, &self.runtime)).await;
+        started.cloned().map_err(|error| BusError::Away(error.to_string()))
+    }
+
     pub fn is_up(&self) -> bool {
         self.client.connection_state() == State::Connected
     }

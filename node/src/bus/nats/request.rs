@@ -1,10 +1,10 @@
 //! Asking and listening. A request has an inbox of its own: it outlives foreign replies, and a time-out leaves nothing behind.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use async_nats::{Client, HeaderMap, Message, StatusCode, Subscriber};
 use bytes::Bytes;
-use futures_util::StreamExt;
+use futures_util::{StreamExt, stream};
 use planck_common::{
     NodeId,
     subject::{Address, Prefix},
@@ -12,8 +12,11 @@ use planck_common::{
 use serde::Deserialize;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::link::NatsLink;
-use crate::{bus::BusError, telemetry::propagation};
+use super::link::{Denials, NatsLink};
+use crate::{
+    bus::{BusError, Delivery, Observed},
+    telemetry::propagation,
+};
 
 /// How long a request waits for a link that is down.
 pub const LINK_PATIENCE: Duration = Duration::from_millis(500);
@@ -145,19 +148,54 @@ pub async fn subscribe(link: &NatsLink, prefix: &Prefix, subject: &str) -> Resul
     link.up_by(Instant::now() + LINK_PATIENCE).await?;
     let subject = prefix.on(subject);
     let mut denials = link.events.denials();
-    let messages = link.client.subscribe(subject.clone()).await.map_err(|error| match error.kind() {
+    let messages = begin(link, &subject).await?;
+    round_trip(link, prefix).await?;
+    link.none_denied(&mut denials, &[&subject]).await?;
+    Ok(messages)
+}
+
+async fn begin(link: &NatsLink, subject: &str) -> Result<Subscriber, BusError> {
+    link.client.subscribe(subject.to_owned()).await.map_err(|error| match error.kind() {
         async_nats::SubscribeErrorKind::InvalidSubject | async_nats::SubscribeErrorKind::InvalidQueueName => {
             BusError::Denied(format!("`{subject}` is no subject"))
         }
         async_nats::SubscribeErrorKind::Other => lost(&error),
-    })?;
-    round_trip(link, prefix).await?;
-    if link.client.server_info().auth_required
-        && let Ok(denied) = timeout(TRAIL, denials.of(&[&subject])).await
-    {
-        return Err(denied);
+    })
+}
+
+/// Subscribes and publishes nothing. That the server refuses the subscription is heard whenever it says so.
+pub async fn observe(link: Arc<NatsLink>, prefix: &Prefix, subject: &str) -> Result<Observed, BusError> {
+    link.up_by(Instant::now() + LINK_PATIENCE).await?;
+    let (denials, subject) = (link.events.denials(), prefix.on(subject));
+    let messages = begin(&link, &subject).await?;
+    let observer = Observer { _link: link, messages, denials, subject, prefix: prefix.clone() };
+    Ok(stream::unfold(Some(observer), |observer| async { observer?.next().await }).boxed())
+}
+
+struct Observer {
+    /// The connection lives as long as somebody observes it.
+    _link: Arc<NatsLink>,
+    messages: Subscriber,
+    denials: Denials,
+    subject: String,
+    prefix: Prefix,
+}
+
+impl Observer {
+    async fn next(mut self) -> Option<(Result<Delivery, BusError>, Option<Self>)> {
+        loop {
+            let subjects = [self.subject.as_str()];
+            let message = tokio::select! {
+                biased;
+                denied = self.denials.of(&subjects) => return Some((Err(denied), None)),
+                message = self.messages.next() => message?,
+            };
+            let subject = self.prefix.off(&message.subject).map(str::to_owned);
+            if let Some(subject) = subject {
+                return Some((Ok(Delivery { subject, payload: message.payload }), Some(self)));
+            }
+        }
     }
-    Ok(messages)
 }
 
 /// Returns when the server has handled what was sent before. Nobody answers; being told so, or being refused, is the answer.
@@ -173,6 +211,15 @@ pub async fn round_trip(link: &NatsLink, prefix: &Prefix) -> Result<(), BusError
 }
 
 impl NatsLink {
+    /// Fails when the server refused one of these subjects, which a round trip has followed. A server without users refuses
+    /// nothing.
+    pub async fn none_denied(&self, denials: &mut Denials, subjects: &[&str]) -> Result<(), BusError> {
+        if !self.client.server_info().auth_required {
+            return Ok(());
+        }
+        timeout(TRAIL, denials.of(subjects)).await.map_or(Ok(()), Err)
+    }
+
     /// Answers a request.
     pub async fn reply(&self, request: &Message, headers: HeaderMap, body: Bytes) {
         let Some(to) = request.reply.clone() else { return };

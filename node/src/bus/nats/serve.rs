@@ -78,7 +78,8 @@ pub async fn start(link: Arc<NatsLink>, prefix: Prefix, node: &NodeId, answer: A
     let dropped = CancellationToken::new();
     let service = Arc::new(Service::new(node, prefix.as_str()));
     let (shared, own) = (Group::new(answer.clone()), Group::new(answer));
-    let worker = Worker { link, prefix, service, dropped: dropped.clone() };
+    let worker = Worker { link, prefix: prefix.clone(), service, dropped: dropped.clone() };
+    let mut denials = worker.link.events.denials();
     for (name, pattern) in SHARED_ENDPOINTS {
         worker.serve(&shared, name, pattern).await?;
     }
@@ -87,6 +88,10 @@ pub async fn start(link: Arc<NatsLink>, prefix: Prefix, node: &NodeId, answer: A
         worker.discover(&own, subject).await?;
     }
     round_trip(&worker.link, &worker.prefix).await?;
+    let patterns = SHARED_ENDPOINTS.iter().map(|(_, pattern)| prefix.on(pattern));
+    let subjects: Vec<String> = patterns.chain([prefix.on(own_endpoint(node))]).chain(discovery(NODE_SERVICE, node)).collect();
+    let subjects: Vec<&str> = subjects.iter().map(String::as_str).collect();
+    worker.link.none_denied(&mut denials, &subjects).await?;
     Ok(NatsService { shared, own, _drop: dropped.drop_guard() })
 }
 
@@ -140,6 +145,10 @@ impl Worker {
     }
 
     fn take(&self, answering: &Answering, endpoint: usize, message: Message) {
+        if !self.link.replies.admits(&message) {
+            let refusal = Refusal::bad_request("the reply subject is no inbox");
+            return self.service.count(endpoint, Duration::ZERO, Some(&refusal));
+        }
         let (worker, began) = (self.clone(), Instant::now());
         let subject = self.prefix.off(&message.subject).unwrap_or(&message.subject).to_owned();
         let body = message.payload.clone();
@@ -154,6 +163,9 @@ impl Worker {
 
     /// Answers a discovery request.
     fn tell(&self, answering: &Answering, message: Message) {
+        if !self.link.replies.admits(&message) {
+            return;
+        }
         let Some(body) = self.service.answer(&message.subject) else { return };
         let worker = self.clone();
         answering.spawn(async move { worker.link.reply(&message, HeaderMap::new(), body.into()).await });

@@ -10,7 +10,7 @@ mod permissions;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use planck_common::subject::Prefix;
+use planck_common::{inbox::InboxPrefix, subject::Prefix};
 use planck_tests::nats::NatsServer;
 
 use super::{NatsBus, NatsOptions};
@@ -45,7 +45,9 @@ impl Nats {
     /// A connection as a user of the configuration.
     async fn connect_as(&self, user: &str) -> Result<NatsBus, BusError> {
         let url = self.server.url().replace("nats://", &format!("nats://{user}:secret@"));
-        NatsBus::connect(NatsOptions { url, inbox_prefix: format!("_INBOX.{user}"), ..self.options() }).await
+        let inbox_prefix = InboxPrefix::parse(&format!("_INBOX.{user}")).unwrap();
+        let bus = NatsBus::connect(NatsOptions { url, inbox_prefix, ..self.options() }).await?;
+        Ok(bus)
     }
 }
 

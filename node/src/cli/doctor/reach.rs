@@ -3,7 +3,12 @@
 use std::path::Path;
 
 use super::{Finding, machine::is_writable};
-use crate::{cli::link, config::Config, node, store::StoreError};
+use crate::{
+    bus::{BusError, NatsBus, NatsOptions},
+    config::Config,
+    node,
+    store::StoreError,
+};
 
 pub async fn store(config: &Config) -> Finding {
     let url = &config.store.url;
@@ -31,13 +36,32 @@ fn new_folder(config: &Config) -> Finding {
     }
 }
 
-/// Connecting checks the server's version and its JetStream, too.
+/// Connecting checks the server's version, too. JetStream is what a node needs besides.
 pub async fn nats(config: &Config) -> Finding {
     let Some(url) = &config.nats.url else {
         return Finding::note("nats", "not configured; sessions run in one process", "set NATS_URL for a cluster");
     };
-    match link::to_nats(config, "planck doctor").await {
-        Ok(_) => Finding::good("nats", format!("{url}, with all that is needed")),
-        Err(error) => Finding::bad("nats", format!("{url}: {error:#}"), "start nats-server 2.12 or later with JetStream (-js)"),
+    let options = match node::nats(config) {
+        Ok(Some(options)) => NatsOptions { name: "planck doctor".into(), ..options },
+        Ok(None) => return Finding::note("nats", "not configured", "set NATS_URL for a cluster"),
+        Err(error) => return Finding::bad("nats", format!("{url}: {error}"), "correct `[nats]`"),
+    };
+    let bus = match NatsBus::connect(options).await {
+        Ok(bus) => bus,
+        Err(error) => {
+            return Finding::bad("nats", format!("{url}: {error}"), "start nats-server 2.12 or later, or correct `[nats]`");
+        }
+    };
+    if let Some(exposure) = bus.exposure() {
+        return Finding::bad("nats", format!("{url}: {exposure}"), "see docs/operations.md, \"Settings of NATS\"");
+    }
+    match bus.check_jetstream().await {
+        Ok(()) => Finding::good("nats", format!("{url}, with all that is needed")),
+        Err(BusError::Denied(why)) => Finding::note(
+            "nats",
+            format!("{url}: enough for a client, not for a node: {why}"),
+            "use the nodes' user to run a node here",
+        ),
+        Err(error) => Finding::bad("nats", format!("{url}: {error}"), "start nats-server 2.12 or later with JetStream (-js)"),
     }
 }

@@ -1,6 +1,6 @@
 //! `[nats]`
 
-use std::path::PathBuf;
+use std::{net::IpAddr, path::PathBuf};
 
 use crate::config::Secret;
 use crate::config::setting::{Address, Period};
@@ -22,11 +22,66 @@ section! {
         tls_key: Option<PathBuf> = None;
         /// Words before every subject, so that two clusters in one account never meet.
         subject_prefix: String = String::new();
+        /// What the subjects of replies begin with; one of its own for each user, where users must not read each other's replies.
+        inbox_prefix: String = "_INBOX".into();
+        /// Where replies may go besides subjects that begin with `_INBOX`: the `inbox_prefix` of others.
+        reply_prefixes: Vec<String> = Vec::new(), guarded;
         /// Copies of the registry: 1 alone, 3 in a cluster.
         replicas: u32 = 1;
         /// How long a first connection may take.
         connect_timeout: Period = Period::seconds(5);
         /// How long a request may take.
         request_timeout: Period = Period::seconds(10);
+    }
+}
+
+impl Nats {
+    /// Whether all servers are on this machine, or there are none: nobody else then sends what comes in.
+    pub fn is_on_this_machine(&self) -> bool {
+        let urls = self.url.as_ref().map(|url| url.reveal().to_owned()).unwrap_or_default();
+        urls.split(',').map(str::trim).filter(|url| !url.is_empty()).all(|url| is_this_machine(host(url)))
+    }
+}
+
+/// The host of `scheme://user:password@host:port`, of which only the host must be there.
+fn host(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let rest = rest.split(['/', '?', '#']).next().unwrap_or(rest);
+    let rest = rest.rsplit_once('@').map_or(rest, |(_, rest)| rest);
+    match rest.strip_prefix('[') {
+        Some(six) => six.split(']').next().unwrap_or(six),
+        None => rest.split(':').next().unwrap_or(rest),
+    }
+}
+
+/// Whether a host is the loopback of this machine.
+pub fn is_this_machine(host: &str) -> bool {
+    host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_of_this_machine_are_known() {
+        for (urls, expected) in [
+            ("nats://127.0.0.1:4222", true),
+            ("127.0.0.1", true),
+            ("localhost:4222", true),
+            ("tls://user:p@localhost:4222", true),
+            ("nats://[::1]:4222", true),
+            ("nats://127.0.0.1:4222, nats://127.0.0.1:4223", true),
+            ("nats://127.0.0.1:4222,nats://10.0.0.1:4222", false),
+            ("nats://nats:4222", false),
+            ("nats://127.0.0.1@evil.example:4222", false),
+            ("nats://localhost.evil.example", false),
+            ("nats://evil.example/127.0.0.1", false),
+            ("nats://127.0.0.1.evil.example", false),
+            ("nats://0.0.0.0:4222", false),
+        ] {
+            assert_eq!(urls.split(',').all(|url| is_this_machine(host(url.trim()))), expected, "{urls}");
+        }
+        assert!(Nats::default().is_on_this_machine());
     }
 }

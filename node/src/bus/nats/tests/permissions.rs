@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::StreamExt;
 use planck_common::subject::{Address, Target};
 use planck_tests::nats::free_port;
 use tokio::{
@@ -50,6 +51,85 @@ async fn a_forbidden_subscription_is_denied() {
 }
 
 #[tokio::test]
+async fn refused_jetstream_is_a_refused_permission() {
+    let world = Nats::with(
+        "authorization { users: [ { user: u, password: secret, permissions: { publish: [\"x\"], subscribe: [\"_INBOX.u.>\"] } } ] }",
+    );
+    let client = world.connect_as("u").await.unwrap();
+    let began = Instant::now();
+    let error = client.check_jetstream().await.unwrap_err();
+    assert!(
+        matches!(&error, BusError::Denied(text) if text.starts_with("permission denied for publish to `$JS.API.INFO`")),
+        "{error}"
+    );
+    assert!(began.elapsed() < Duration::from_secs(2));
+}
+
+#[tokio::test]
+async fn observer_needs_no_right_to_publish() {
+    let world = Nats::with(
+        r#"authorization { users: [
+            { user: speaker, password: secret }
+            { user: o, password: secret, permissions: { publish: { deny: ">" }, subscribe: ["session.*"] } }
+        ] }"#,
+    );
+    let (observer, speaker) = (world.connect_as("o").await.unwrap(), world.connect_as("speaker").await.unwrap());
+    let mut seen = observer.observe("session.*").await.unwrap();
+    let told = tokio::time::timeout(PATIENCE, async {
+        loop {
+            speaker.publish("session.s1".into(), "x".into());
+            if let Ok(told) = tokio::time::timeout(Duration::from_millis(50), seen.next()).await {
+                return told;
+            }
+        }
+    });
+    assert_eq!(told.await.unwrap().unwrap().unwrap().subject, "session.s1");
+    let mut denied = observer.observe("agent.*").await.unwrap();
+    let error = denied.next().await.unwrap().unwrap_err();
+    assert!(
+        matches!(&error, BusError::Denied(text) if text.starts_with("permission denied for subscribe to `agent.*`")),
+        "{error}"
+    );
+    assert!(denied.next().await.is_none());
+    assert!(!world.server.log().contains("Publish Violation"), "it tried to publish");
+}
+
+#[tokio::test]
+async fn refused_endpoint_is_told_at_the_start() {
+    let world = Nats::with(
+        r#"authorization { users: [ { user: node, password: secret, permissions: {
+            publish: ["cmd.>"], subscribe: ["cmd.node.*.*", "cmd.sessions.*", "_INBOX.node.>", "$SRV.>"] } } ] }"#,
+    );
+    let node_bus = world.connect_as("node").await.unwrap();
+    let error = node_bus.serve(&node("n1"), echo("n1")).await.err().unwrap();
+    assert!(matches!(&error, BusError::Denied(text) if text.contains("permission denied for subscribe to `cmd.")), "{error}");
+}
+
+#[tokio::test]
+async fn reply_that_would_go_to_no_inbox_is_not_sent_and_its_request_not_done() {
+    let world = Nats::start();
+    let (node_bus, caller) = (world.connect().await, world.connect().await);
+    let _serving = node_bus.serve(&node("n1"), echo("n1")).await.unwrap();
+    let raw = async_nats::connect(world.server.url()).await.unwrap();
+    let mut everything = raw.subscribe(">").await.unwrap();
+    let list = "cmd.sessions.list";
+    for to in ["cmd.session.vic.delete", "$KV.planck_registry.store", "session.s1", "_GR_.aaaaaa.bbbbbb.cmd.session.vic.delete"] {
+        raw.publish_with_reply(list, to, Bytes::new()).await.unwrap();
+        raw.publish_with_reply("$SRV.INFO", to, Bytes::new()).await.unwrap();
+    }
+    raw.flush().await.unwrap();
+    // The node takes requests in order: when this one is answered, the others were refused.
+    caller.request(&Address::new(Target::Sessions, "list"), Bytes::new(), PATIENCE).await.unwrap();
+    let mut subjects = Vec::new();
+    while let Ok(Some(message)) = tokio::time::timeout(Duration::from_millis(300), everything.next()).await {
+        subjects.push(message.subject.to_string());
+    }
+    let answers: Vec<&String> =
+        subjects.iter().filter(|to| *to != list && *to != "$SRV.INFO" && !to.starts_with("_INBOX")).collect();
+    assert!(answers.is_empty(), "{answers:?}");
+}
+
+#[tokio::test]
 async fn an_unknown_user_is_told_so() {
     let world = Nats::with(USERS);
     let error = world.connect_as("nobody").await.err().unwrap();
@@ -68,7 +148,8 @@ async fn no_server_is_a_clear_error() {
 #[tokio::test]
 async fn no_jetstream_is_a_clear_error() {
     let world = Nats::with("accounts { plain { users: [ { user: u, password: secret } ] } }");
-    let error = world.connect_as("u").await.err().unwrap();
+    let client = world.connect_as("u").await.unwrap();
+    let error = client.check_jetstream().await.unwrap_err();
     assert!(matches!(&error, BusError::Unfit(text) if text.contains("JetStream") && text.contains("-js")), "{error}");
 }
 
