@@ -67,9 +67,14 @@ impl Example {
 
     /// Starts an instance, which is gone with what is given.
     pub fn start(&self, url: &str) -> Result<Child> {
+        self.start_with(url, &[])
+    }
+
+    /// Starts an instance with more variables in its environment.
+    pub fn start_with(&self, url: &str, environment: &[(String, String)]) -> Result<Child> {
         let (program, arguments) = self.command.split_first().context("no command")?;
         let mut command = tokio::process::Command::new(program);
-        command.args(arguments).env("NATS_URL", url).stdin(Stdio::null()).kill_on_drop(true);
+        command.args(arguments).env("NATS_URL", url).envs(environment.iter().cloned()).stdin(Stdio::null()).kill_on_drop(true);
         command.spawn().with_context(|| format!("cannot run {program}"))
     }
 }

@@ -42,7 +42,14 @@ pub struct NatsServer {
     monitor_port: u16,
     name: String,
     config: String,
+    given: Option<Given>,
     running: Option<Running>,
+}
+
+/// A configuration file that is used as it is, and the variables that it takes.
+struct Given {
+    file: PathBuf,
+    environment: Vec<(String, String)>,
 }
 
 struct Running {
@@ -61,11 +68,26 @@ impl NatsServer {
         Self::start_as("test", config)
     }
 
-    fn start_as(name: &str, config: &str) -> Result<Self> {
-        let (folder, port, monitor_port) = (TempDir::new()?, free_port()?, free_port()?);
-        let mut server = Self { folder, port, monitor_port, name: name.into(), config: config.into(), running: None };
+    /// Starts a server with a configuration file as it is but for its ports. It finds the variables in its environment, and
+    /// there the folder for JetStream in `NATS_STORE_DIR`.
+    pub fn start_from(file: &Path, environment: &[(String, String)]) -> Result<Self> {
+        let mut server = Self::stopped("", "")?;
+        let folder = server.folder.path().join("jetstream").display().to_string();
+        let environment = environment.iter().cloned().chain([("NATS_STORE_DIR".into(), folder)]).collect();
+        server.given = Some(Given { file: file.into(), environment });
         server.restart()?;
         Ok(server)
+    }
+
+    fn start_as(name: &str, config: &str) -> Result<Self> {
+        let mut server = Self::stopped(name, config)?;
+        server.restart()?;
+        Ok(server)
+    }
+
+    fn stopped(name: &str, config: &str) -> Result<Self> {
+        let (folder, port, monitor_port) = (TempDir::new()?, free_port()?, free_port()?);
+        Ok(Self { folder, port, monitor_port, name: name.into(), config: config.into(), given: None, running: None })
     }
 
     /// As its cluster knows it.
@@ -114,8 +136,16 @@ impl NatsServer {
         if self.running.is_some() {
             self.kill()?;
         }
-        let file = self.write_config()?;
-        self.running = Some(Running::start(&find_server()?, &file, &self.log_file())?);
+        let mut command = Command::new("sh");
+        command.args(["-c", GUARD, "nats-server"]).arg(find_server()?).arg("-c");
+        match &self.given {
+            None => command.arg(self.write_config()?),
+            Some(Given { file, environment }) => command
+                .arg(file)
+                .args(["-p", &self.port.to_string(), "-m", &self.monitor_port.to_string()])
+                .envs(environment.iter().map(|(name, value)| (name, value))),
+        };
+        self.running = Some(Running::start(command, &self.log_file())?);
         self.wait_until_ready().with_context(|| format!("nats-server did not start; its log:\n{}", self.log()))
     }
 
@@ -195,12 +225,8 @@ impl NatsServer {
 }
 
 impl Running {
-    fn start(server: &Path, config: &Path, log: &Path) -> Result<Self> {
-        let mut guard = Command::new("sh")
-            .args(["-c", GUARD, "nats-server"])
-            .arg(server)
-            .arg("-c")
-            .arg(config)
+    fn start(mut command: Command, log: &Path) -> Result<Self> {
+        let mut guard = command
             .env("LOG", log)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

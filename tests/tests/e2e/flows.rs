@@ -12,6 +12,6 @@ mod parked;
 mod prompts;
 mod pruned;
 mod readme;
-mod secured;
+pub mod secured;
 mod sessions;
 mod starts;

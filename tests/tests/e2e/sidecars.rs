@@ -5,4 +5,4 @@ mod coming;
 mod compacting;
 mod dying;
 mod programs;
-mod serving;
+pub mod serving;

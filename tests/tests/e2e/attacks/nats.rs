@@ -1,1 +1,9 @@
 //! Clients of NATS with few rights, and forged messages.
+
+mod deputies;
+mod exposed;
+mod forged;
+mod gate;
+mod records;
+mod rights;
+mod roles;

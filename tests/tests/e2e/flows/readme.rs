@@ -71,11 +71,13 @@ async fn its_commands_do_what_it_says() -> Result<()> {
 #[test]
 fn its_server_takes_the_settings_it_names() -> Result<()> {
     let lines = commands("## Run a node, and watch it")?;
-    let line = lines.first().context("a command")?;
+    let (first, line) = (lines.first().context("a command")?, lines.get(1).context("a second one")?);
+    assert!(first.starts_with("export NATS_STORE_DIR="), "{first}");
     let arguments = line.strip_prefix("nats-server ").and_then(|rest| rest.strip_suffix(" &"));
     let arguments = arguments.with_context(|| format!("not a server in the background: {line}"))?;
     let mut check = std::process::Command::new(find_server()?);
     check.args(arguments.split(' ')).arg("-t").current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
+    check.env("NATS_STORE_DIR", "/nowhere/nats");
     let checked = check.output()?;
     assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
     Ok(())

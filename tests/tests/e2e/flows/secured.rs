@@ -1,6 +1,6 @@
 //! Servers that let in only whom they know: a node comes in with the right settings, and says what is wrong with others.
 
-mod certificates;
+pub mod certificates;
 mod operator;
 
 use std::fs;

@@ -110,7 +110,7 @@ async fn what_the_server_denies_is_said() -> Result<()> {
     let end = scene.result("talker", "echo").await?;
     assert!(end.error && end.result.starts_with("denied: this node may not call `tool.mirror.echo`"), "{end:?}");
     assert!(end.result.ends_with("Nothing was done"), "{end:?}");
-    node.leave_despite(&["refused something"]).await?;
+    node.leave_despite(&["permission denied for publish to `tool.mirror.echo`"]).await?;
     serving.end().await
 }
 

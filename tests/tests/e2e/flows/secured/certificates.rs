@@ -3,7 +3,9 @@
 use std::fs;
 
 use anyhow::Result;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose,
+};
 use tempfile::TempDir;
 
 pub struct Certificates(TempDir);
@@ -20,6 +22,8 @@ impl Certificates {
         {
             let mut parameters = CertificateParams::new(["127.0.0.1".to_owned()])?;
             parameters.extended_key_usages = vec![purpose];
+            // OpenSSL takes a certificate whose subject is its issuer's for self-signed.
+            parameters.distinguished_name.push(DnType::CommonName, name);
             let key = KeyPair::generate()?;
             let certificate = parameters.signed_by(&key, &authority)?;
             fs::write(folder.path().join(format!("{name}.pem")), certificate.pem())?;

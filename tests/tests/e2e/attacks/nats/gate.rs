@@ -1,0 +1,198 @@
+//! A server with exactly `deploy/nats-cluster.conf`, and its users: as raw clients, and as `planck` and sidecars use them.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use async_nats::{Client, ConnectOptions};
+use nkeys::KeyPair;
+use planck_common::inbox::InboxPrefix;
+use planck_sidecar::Connection;
+use planck_tests::{eventually::PATIENCE, nats::NatsServer, node::planck_in};
+use tempfile::TempDir;
+use tokio::{process::Command, sync::mpsc, time::timeout};
+
+use crate::flows::secured::certificates::Certificates;
+
+pub const ROLES: [&str; 5] = ["node", "sidecar", "client", "answerer", "observer"];
+
+/// How users say who they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    Passwords,
+    Nkeys,
+    /// Passwords, over TLS with a certificate of the client's.
+    Certificates,
+}
+
+pub struct Gate {
+    pub server: NatsServer,
+    pub folder: TempDir,
+    form: Form,
+    seeds: BTreeMap<&'static str, String>,
+    certificates: Certificates,
+}
+
+pub fn deployed(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy").join(file)
+}
+
+impl Gate {
+    pub fn start(form: Form) -> Result<Self> {
+        let (folder, certificates) = (TempDir::new()?, Certificates::new()?);
+        let mut environment = Vec::new();
+        let mut seeds = BTreeMap::new();
+        for role in ROLES {
+            let (key, name) = (KeyPair::new_user(), role.to_uppercase());
+            seeds.insert(role, key.seed()?);
+            environment.push((format!("NATS_{name}_PASSWORD"), password(role)));
+            environment.push((format!("NATS_{name}_NKEY"), key.public_key()));
+        }
+        for (name, file) in [("CERT", "server.pem"), ("KEY", "server.key"), ("CA", "ca.pem")] {
+            environment.push((format!("NATS_TLS_{name}"), certificates.file(file)));
+        }
+        let server = NatsServer::start_from(&config(form, folder.path())?, &environment)?;
+        Ok(Self { server, folder, form, seeds, certificates })
+    }
+
+    fn url(&self, role: &str) -> String {
+        match self.form {
+            Form::Nkeys => self.server.url(),
+            Form::Passwords | Form::Certificates => self.server.url().replace("//", &format!("//{role}:{}@", password(role))),
+        }
+    }
+
+    /// What a role's programs are told.
+    pub fn environment(&self, role: &str) -> Vec<(String, String)> {
+        let mut environment =
+            vec![("NATS_URL".to_owned(), self.url(role)), ("PLANCK_NATS_INBOX_PREFIX".into(), format!("_INBOX_{role}"))];
+        match self.form {
+            Form::Passwords => {}
+            Form::Nkeys => environment.push(("NATS_NKEY".into(), self.seeds[role].clone())),
+            Form::Certificates => {
+                for (name, file) in [("CA", "ca.pem"), ("CERT", "client.pem"), ("KEY", "client.key")] {
+                    environment.push((format!("PLANCK_NATS_TLS_{name}"), self.certificates.file(file)));
+                }
+            }
+        }
+        environment
+    }
+
+    pub fn planck(&self, role: &str, arguments: &[&str]) -> Result<Command> {
+        let mut command = planck_in(self.folder.path())?;
+        command.args(arguments).envs(self.environment(role));
+        Ok(command)
+    }
+
+    /// For a sidecar in this process.
+    pub fn connection(&self, role: &str) -> Connection {
+        let file = |name| PathBuf::from(self.certificates.file(name));
+        let is_tls = self.form == Form::Certificates;
+        Connection {
+            url: Some(self.url(role)),
+            nkey: (self.form == Form::Nkeys).then(|| self.seeds[role].clone()),
+            tls_ca: is_tls.then(|| file("ca.pem")),
+            tls_certificate: is_tls.then(|| (file("client.pem"), file("client.key"))),
+            inbox_prefix: InboxPrefix::parse(&format!("_INBOX_{role}")).unwrap(),
+            ..Connection::default()
+        }
+    }
+
+    /// A client of an attacker who has a role's user.
+    pub async fn attacker(&self, role: &str) -> Result<Attacker> {
+        let (told, denials) = mpsc::unbounded_channel();
+        let options = ConnectOptions::new().custom_inbox_prefix(format!("_INBOX_{role}")).event_callback(move |event| {
+            let _gone = told.send(event.to_string());
+            std::future::ready(())
+        });
+        let file = |name| PathBuf::from(self.certificates.file(name));
+        let with_password = |options: ConnectOptions| options.user_and_password(role.into(), password(role));
+        let options = match self.form {
+            Form::Passwords => with_password(options),
+            Form::Nkeys => options.nkey(self.seeds[role].clone()),
+            Form::Certificates => with_password(options)
+                .require_tls(true)
+                .add_root_certificates(file("ca.pem"))
+                .add_client_certificate(file("client.pem"), file("client.key")),
+        };
+        Ok(Attacker { nats: options.connect(self.server.url()).await?, denials, marks: 0 })
+    }
+}
+
+fn password(role: &str) -> String {
+    format!("secret-of-{role}")
+}
+
+/// The file as it is, or with the parts of a form that are comments in it.
+fn config(form: Form, folder: &Path) -> Result<PathBuf> {
+    let deployed = deployed("nats-cluster.conf");
+    let text = fs::read_to_string(&deployed)?;
+    let lines: Vec<&str> = text.lines().collect();
+    let changed: Vec<String> = match form {
+        Form::Passwords => return Ok(deployed),
+        Form::Nkeys => lines.iter().map(|line| line.replace("# { nkey:", "{ nkey:")).collect(),
+        Form::Certificates => {
+            let begin = lines.iter().position(|line| *line == "# tls {").context("no TLS block")?;
+            let end = begin + lines.iter().skip(begin).position(|line| *line == "# }").context("no end of it")?;
+            let uncommented = |(at, line): (usize, &&str)| match (begin..=end).contains(&at) {
+                true => line.trim_start_matches("# ").to_owned(),
+                false => (*line).to_owned(),
+            };
+            lines.iter().enumerate().map(uncommented).collect()
+        }
+    };
+    ensure!(changed != lines, "nothing to switch on for {form:?}");
+    let file = folder.join("nats-cluster.conf");
+    fs::write(&file, changed.join("\n") + "\n")?;
+    Ok(file)
+}
+
+/// What somebody tries.
+#[derive(Debug, Clone, Copy)]
+pub enum Act {
+    Publish(&'static str),
+    Subscribe(&'static str),
+    Join(&'static str, &'static str),
+}
+
+pub struct Attacker {
+    pub nats: Client,
+    denials: mpsc::UnboundedReceiver<String>,
+    marks: u32,
+}
+
+impl Attacker {
+    /// Whether the server lets it. What it refuses it says in order, so a refusal that is sure to come ends the wait.
+    pub async fn may(&mut self, act: Act) -> Result<bool> {
+        let (subject, kind) = match act {
+            Act::Publish(subject) => {
+                self.nats.publish(subject, "{}".into()).await?;
+                (subject, "publish")
+            }
+            Act::Subscribe(subject) => {
+                drop(self.nats.subscribe(subject).await?);
+                (subject, "subscription")
+            }
+            Act::Join(subject, group) => {
+                drop(self.nats.queue_subscribe(subject, group.into()).await?);
+                (subject, "subscription")
+            }
+        };
+        self.marks += 1;
+        let mark = format!("mark.{}", self.marks);
+        let _refused = self.nats.subscribe(mark.clone()).await?;
+        let quoted = format!("\"{subject}\"");
+        let mut denied = false;
+        loop {
+            let event =
+                timeout(PATIENCE, self.denials.recv()).await.context("no refusal of the mark")?.context("it is closed")?;
+            if event.contains(&format!("\"{mark}\"")) {
+                return Ok(!denied);
+            }
+            denied |= event.to_lowercase().contains(kind) && event.contains(&quoted);
+        }
+    }
+}

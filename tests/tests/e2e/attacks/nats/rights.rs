@@ -1,0 +1,242 @@
+//! What each role of `deploy/nats-cluster.conf` may and may not do, one by one.
+
+use anyhow::Result;
+
+use super::gate::{
+    Act::{self, Join, Publish, Subscribe},
+    Form, Gate,
+};
+
+const MAY: &[(&str, &[Act])] = &[
+    (
+        "node",
+        &[
+            Publish("agent.a1"),
+            Publish("session.s1"),
+            Publish("node.n1"),
+            Publish("cluster.node_dead"),
+            Publish("cmd.agent.a1.prompt"),
+            Publish("cmd.node.n1.host"),
+            Publish("tool.calculator.add"),
+            Publish("compact.short.short"),
+            Publish("cancel.calculator"),
+            Publish("$SRV.INFO"),
+            Publish("$SRV.INFO.calculator"),
+            Publish("$KV.planck_registry.node.n1"),
+            Publish("$JS.API.STREAM.INFO.KV_planck_registry"),
+            Join("cmd.agent.*.*", "planck"),
+            Join("cmd.node.n1.*", "planck"),
+            Subscribe("node.*"),
+            Subscribe("sidecar.*"),
+            Subscribe("_INBOX_node.abc"),
+            Subscribe("$SRV.*.planck-node"),
+        ],
+    ),
+    (
+        "sidecar",
+        &[
+            Publish("sidecar.calculator"),
+            Join("tool.calculator.add", "calculator"),
+            Join("compact.calculator.short", "calculator"),
+            Subscribe("cancel.calculator"),
+            Subscribe("_INBOX_sidecar.abc"),
+            Subscribe("$SRV.INFO.calculator"),
+        ],
+    ),
+    (
+        "client",
+        &[
+            Publish("cmd.sessions.start"),
+            Publish("cmd.sessions.list"),
+            Publish("cmd.session.s1.delete"),
+            Publish("cmd.agent.a1.stop"),
+            Publish("cmd.nodes.list"),
+            Publish("cmd.teams.list"),
+            Publish("cmd.models.list"),
+            Publish("cmd.sidecars.list"),
+            Publish("cmd.node.n1.info"),
+            Publish("cmd.node.n1.drain"),
+            Subscribe("session.>"),
+            Subscribe("agent.*"),
+            Subscribe("node.*"),
+            Subscribe("cluster.*"),
+            Subscribe("_INBOX_client.abc"),
+        ],
+    ),
+    (
+        "answerer",
+        &[
+            Publish("cmd.sessions.list"),
+            Publish("cmd.session.s1.prompt"),
+            Publish("cmd.session.s1.abort"),
+            Publish("cmd.session.s1.events"),
+            Publish("cmd.session.s1.messages"),
+            Publish("cmd.session.s1.info"),
+            Publish("cmd.agent.a1.prompt"),
+            Publish("cmd.agent.a1.abort"),
+            Publish("cmd.agent.a1.info"),
+            Publish("cmd.agent.a1.snapshot"),
+            Subscribe("session.*"),
+            Subscribe("_INBOX_answerer.abc"),
+        ],
+    ),
+    ("observer", &[Subscribe("session.>"), Subscribe("agent.>"), Subscribe("node.*"), Subscribe("cluster.*")]),
+];
+
+/// What nobody but a node does to JetStream and the registry, and no role at all to other streams.
+const STORES: &[Act] = &[
+    Publish("$JS.API.STREAM.DELETE.KV_planck_registry"),
+    Publish("$JS.API.STREAM.PURGE.KV_planck_registry"),
+    Publish("$JS.API.STREAM.UPDATE.KV_planck_registry"),
+    Publish("$JS.API.STREAM.CREATE.other"),
+    Publish("$JS.API.STREAM.MSG.DELETE.KV_planck_registry"),
+    Publish("$JS.API.STREAM.NAMES"),
+    Publish("$JS.API.CONSUMER.CREATE.other"),
+    Publish("$KV.other.key"),
+    Publish("$SYS.REQ.SERVER.PING"),
+];
+
+const REGISTRY: &[Act] = &[
+    Publish("$JS.API.INFO"),
+    Publish("$JS.API.STREAM.INFO.KV_planck_registry"),
+    Publish("$JS.API.STREAM.MSG.GET.KV_planck_registry"),
+    Publish("$JS.API.DIRECT.GET.KV_planck_registry"),
+    Publish("$JS.API.CONSUMER.CREATE.KV_planck_registry"),
+    Publish("$KV.planck_registry.store"),
+    Publish("$KV.planck_registry.node.n1"),
+    Subscribe("$KV.planck_registry.>"),
+    Subscribe("$KV.>"),
+    Subscribe("$JS.>"),
+];
+
+/// What would be a node's to say or to hear.
+const NODES: &[Act] = &[
+    Publish("session.s1"),
+    Publish("agent.a1"),
+    Publish("node.n1"),
+    Publish("cluster.node_dead"),
+    Publish("cmd.node.n1.host"),
+    Publish("cmd.node.n1.relay"),
+    Publish("cmd.node.n1.stop_team"),
+    Publish("tool.calculator.add"),
+    Publish("cancel.calculator"),
+    Join("cmd.agent.*.*", "planck"),
+    Join("cmd.sessions.*", "planck"),
+    Subscribe("cmd.>"),
+    Subscribe("tool.calculator.*"),
+    Subscribe(">"),
+];
+
+const INBOXES: &[Act] = &[Subscribe("_INBOX.>"), Subscribe("_INBOX.abc"), Publish("_INBOX_node.abc"), Publish("_INBOX.abc")];
+
+const MAY_NOT: &[(&str, &[&[Act]])] = &[
+    ("node", &[STORES, &[Subscribe("_INBOX_client.>"), Subscribe("_INBOX.>"), Publish("_INBOX_client.abc"), Subscribe(">")]]),
+    (
+        "sidecar",
+        &[
+            STORES,
+            REGISTRY,
+            INBOXES,
+            &[
+                Publish("cmd.sessions.start"),
+                Publish("cmd.sessions.list"),
+                Publish("cmd.session.s1.prompt"),
+                Publish("cmd.agent.a1.stop"),
+                Publish("cmd.node.n1.host"),
+                Publish("session.s1"),
+                Publish("agent.a1"),
+                Publish("node.n1"),
+                Publish("tool.calculator.add"),
+                Publish("cancel.calculator"),
+                Subscribe("session.>"),
+                Subscribe("agent.>"),
+                Subscribe("cmd.>"),
+                Subscribe("node.*"),
+                Subscribe("_INBOX_node.>"),
+                Subscribe("_INBOX_client.>"),
+                Subscribe(">"),
+            ],
+        ],
+    ),
+    ("client", &[STORES, REGISTRY, NODES, INBOXES, &[Subscribe("_INBOX_node.>"), Subscribe("_INBOX_answerer.>")]]),
+    (
+        "answerer",
+        &[
+            STORES,
+            REGISTRY,
+            NODES,
+            INBOXES,
+            &[
+                Publish("cmd.sessions.start"),
+                Publish("cmd.session.s1.delete"),
+                Publish("cmd.session.s1.close"),
+                Publish("cmd.session.s1.rewind"),
+                Publish("cmd.session.s1.resume"),
+                Publish("cmd.agent.a1.stop"),
+                Publish("cmd.agent.a1.add_tool"),
+                Publish("cmd.agent.a1.change_model"),
+                Publish("cmd.node.n1.drain"),
+                Subscribe("_INBOX_client.>"),
+            ],
+        ],
+    ),
+    (
+        "observer",
+        &[
+            STORES,
+            REGISTRY,
+            NODES,
+            INBOXES,
+            &[
+                Publish("cmd.sessions.list"),
+                Publish("cmd.sessions.start"),
+                Publish("cmd.session.s1.info"),
+                Publish("sidecar.calculator"),
+                Publish("anything"),
+                Publish("_INBOX_observer.abc"),
+                Subscribe("_INBOX_observer.abc"),
+                Subscribe("_INBOX_client.>"),
+                Subscribe("_INBOX_node.>"),
+                Subscribe("sidecar.*"),
+            ],
+        ],
+    ),
+];
+
+async fn rights_hold(form: Form) -> Result<()> {
+    let gate = Gate::start(form)?;
+    let mut wrong = Vec::new();
+    for (role, acts) in MAY {
+        let mut attacker = gate.attacker(role).await?;
+        for act in *acts {
+            if !attacker.may(*act).await? {
+                wrong.push(format!("{role} may not {act:?}"));
+            }
+        }
+    }
+    for (role, groups) in MAY_NOT {
+        let mut attacker = gate.attacker(role).await?;
+        for act in groups.iter().copied().flatten() {
+            if attacker.may(*act).await? {
+                wrong.push(format!("{role} may {act:?}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_role_has_its_rights_and_no_others_by_password() -> Result<()> {
+    rights_hold(Form::Passwords).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_role_has_its_rights_and_no_others_by_nkey() -> Result<()> {
+    rights_hold(Form::Nkeys).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_role_has_its_rights_and_no_others_by_certificate() -> Result<()> {
+    rights_hold(Form::Certificates).await
+}
