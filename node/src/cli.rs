@@ -16,6 +16,7 @@ mod completion;
 mod config;
 mod demo;
 mod doctor;
+mod earlier;
 mod events;
 mod model;
 mod node;

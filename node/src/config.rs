@@ -12,6 +12,7 @@ mod values;
 mod section;
 
 pub mod load;
+pub mod project;
 mod rules;
 pub mod trust;
 
@@ -21,6 +22,7 @@ pub use crate::secret::Secret;
 pub use environment::may_be_secret;
 pub use load::{Loaded, Sources, keys};
 pub use origin::{Origin, Problem, Problems};
+pub use project::ProjectPlace;
 pub use section::{
     Cluster, Compaction, Config, Dirs, Limits, ModelEntry, Models, Nats, Node, PROVIDER_NAMES, PlainTool, Prices, Provider,
     Providers, SessionLimits, Sidecars, Store, Telemetry, ToolLimits, Tools,

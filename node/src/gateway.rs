@@ -1,6 +1,7 @@
 //! The commands of the protocol, each a function from request to reply. Whoever serves them, NATS now, gives address and body.
 
 mod agents;
+mod looking;
 mod nodes;
 mod page;
 mod sessions;
@@ -20,8 +21,11 @@ use serde::{Serialize, de::DeserializeOwned};
 use crate::{
     bus::Answer,
     node::Node,
+    nul,
     session::{Hop, excerpt},
 };
+
+pub use looking::{Looking, look};
 
 /// The JSON of `ok`, or why not.
 type Reply = Result<String, Refusal>;
@@ -94,7 +98,8 @@ fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
     if body.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
         return Err(Refusal::bad_request("the body is no JSON object"));
     }
-    serde_json::from_slice(body).map_err(|error| Refusal::bad_request(format!("the body cannot be read: {error}")))
+    serde_json::from_slice(&nul::replaced_in_json(body))
+        .map_err(|error| Refusal::bad_request(format!("the body cannot be read: {error}")))
 }
 
 fn ok<T: Serialize>(value: T) -> Reply {

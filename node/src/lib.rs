@@ -14,6 +14,8 @@ pub mod llm;
 pub mod skill;
 pub mod tools;
 
+mod nul;
+
 pub mod store;
 
 pub mod bus;

@@ -21,7 +21,7 @@ use serde_json::{Map, Value};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use assemble::{AssemblyError, nats, open, open_on};
-pub(crate) use assemble::{Inventory, folders, inspect_store, prefix, sandbox};
+pub(crate) use assemble::{Inventory, folders, inspect_store, look, prefix, sandbox, sqlite_options};
 pub use belonging::Joining;
 
 use self::belonging::Belonging;

@@ -32,17 +32,13 @@ use planck_common::{AgentId, SessionId, reply::Refusal};
 
 use crate::{
     node::Node,
-    store::{AgentRecord, SessionRecord},
+    store::{AgentRecord, SessionRecord, SessionStore},
 };
 
 impl Node {
     /// The session of that id or name.
     pub async fn find_session(&self, id_or_name: &str) -> Result<SessionRecord, Refusal> {
-        if !planck_common::id::is_id(id_or_name) {
-            return Err(Refusal::bad_request(format!("malformed session id or name `{}`", excerpt(id_or_name))));
-        }
-        let found = self.store().session(id_or_name).await?;
-        found.ok_or_else(|| Refusal::not_found(format!("no session `{id_or_name}`; `planck session ls` lists them")))
+        found(&**self.store(), id_or_name).await
     }
 
     /// The agent of that id, stopped ones not among them.
@@ -54,10 +50,7 @@ impl Node {
 
     /// A session's agent by id or name; its lead for `None`.
     pub async fn find_member(&self, session: &SessionRecord, agent: Option<&str>) -> Result<AgentRecord, Refusal> {
-        let wanted = agent.unwrap_or(&session.spec.lead);
-        let mut meant = self.store().meant(&session.id, wanted).await?.into_iter();
-        let found = meant.find(|one| one.is_there() && (*one.id == *wanted || one.spec.name == wanted));
-        found.ok_or_else(|| Refusal::not_found(format!("session {} has no agent `{}`", session.name, excerpt(wanted))))
+        found_member(&**self.store(), session, agent).await
     }
 
     /// The lead of a session.
@@ -78,6 +71,27 @@ impl Node {
         agents.retain(AgentRecord::is_there);
         Ok(agents)
     }
+}
+
+/// The session of that id or name.
+pub(crate) async fn found(store: &dyn SessionStore, id_or_name: &str) -> Result<SessionRecord, Refusal> {
+    if !planck_common::id::is_id(id_or_name) {
+        return Err(Refusal::bad_request(format!("malformed session id or name `{}`", excerpt(id_or_name))));
+    }
+    let found = store.session(id_or_name).await?;
+    found.ok_or_else(|| Refusal::not_found(format!("no session `{id_or_name}`; `planck session ls` lists them")))
+}
+
+/// A session's agent by id or name; its lead for `None`.
+pub(crate) async fn found_member(
+    store: &dyn SessionStore,
+    session: &SessionRecord,
+    agent: Option<&str>,
+) -> Result<AgentRecord, Refusal> {
+    let wanted = agent.unwrap_or(&session.spec.lead);
+    let mut meant = store.meant(&session.id, wanted).await?.into_iter();
+    let found = meant.find(|one| one.is_there() && (*one.id == *wanted || one.spec.name == wanted));
+    found.ok_or_else(|| Refusal::not_found(format!("session {} has no agent `{}`", session.name, excerpt(wanted))))
 }
 
 /// The beginning of a text that somebody sent, for a message about it.

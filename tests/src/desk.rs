@@ -51,6 +51,14 @@ impl Desk {
         self.folder.path()
     }
 
+    /// Where the sessions of the working folder are kept unless a store is named.
+    pub fn sessions(&self) -> Result<PathBuf> {
+        let projects = self.folder.path().join("home/.local/share/planck/projects");
+        let mut places = std::fs::read_dir(&projects).with_context(|| format!("no {}", projects.display()))?.flatten();
+        let place = places.find(|place| place.file_name().to_string_lossy().starts_with("work-"));
+        Ok(place.context("no place of the working folder")?.path().join("sessions"))
+    }
+
     /// Writes a file in the working folder, with the folders above it.
     pub fn write(&self, path: &str, text: &str) -> Result<()> {
         let path = self.work().join(path);

@@ -44,10 +44,17 @@ pub enum Agent {
 impl Agent {
     pub async fn perform(self, place: &Place) -> anyhow::Result<Exit> {
         let config = place.config()?;
-        let link = Link::open(&config).await?;
+        let link = if self.only_looks() { Link::look(&config).await? } else { Link::open(&config).await? };
         let done = Box::pin(self.ask(&link.client)).await;
         link.close().await;
         done
+    }
+
+    fn only_looks(&self) -> bool {
+        match self {
+            Self::Ls { .. } | Self::Show { .. } => true,
+            Self::Prompt { .. } | Self::Abort { .. } | Self::Stop { .. } => false,
+        }
     }
 
     async fn ask(self, client: &Client) -> anyhow::Result<Exit> {

@@ -68,6 +68,7 @@ pub async fn perform(place: &Place) -> anyhow::Result<Exit> {
         false => Finding::good("config", files.join(", ")),
     }];
     findings.push(reach::store(config).await);
+    findings.extend(reach::strays(config));
     findings.push(reach::nats(config).await);
     findings.extend(models(config));
     findings.extend(described(config));

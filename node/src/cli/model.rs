@@ -18,7 +18,7 @@ impl Model {
     pub async fn perform(self, place: &Place) -> anyhow::Result<Exit> {
         let Self::Ls { output } = self;
         let config = place.config()?;
-        let link = Link::open(&config).await?;
+        let link = Link::look(&config).await?;
         let models = link.client.models().await;
         link.close().await;
         let models = models?.models;

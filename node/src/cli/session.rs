@@ -1,5 +1,6 @@
 //! `planck session …`
 
+mod adopt;
 mod change;
 mod export;
 mod look;
@@ -11,9 +12,9 @@ use planck_common::Seq;
 use super::{
     exit::Exit,
     link::Link,
-    output::Output,
+    output::{Output, warn},
     place::Place,
-    watch::{Sink, Until, interrupts, watch},
+    watch::{Sink, Until, interrupts, show_log, watch},
 };
 use crate::config::Period;
 
@@ -41,7 +42,7 @@ pub enum Session {
     /// Follow a session
     Attach {
         session: String,
-        /// The first seq to show; what happens from now on unless said
+        /// The first seq to show; without it what happens from now on, or, without NATS, the whole log
         #[arg(long, value_name = "SEQ")]
         from: Option<Seq>,
         /// Write raw events, a line each
@@ -74,15 +75,34 @@ pub enum Session {
     },
     /// Write the whole log, a JSON line for each event
     Export { session: String },
+    /// Take over the sessions of another folder, closed: those that an earlier version kept in this one, or of a moved project
+    Adopt(adopt::Adopt),
 }
 
 impl Session {
     pub async fn perform(self, place: &Place) -> anyhow::Result<Exit> {
         let config = place.config()?;
-        let link = Link::open(&config).await?;
+        if let Self::Adopt(adopt) = self {
+            return Box::pin(adopt.perform(&config)).await;
+        }
+        let link = if self.only_looks() { Link::look(&config).await? } else { Link::open(&config).await? };
         let done = Box::pin(self.ask(&link)).await;
         link.close().await;
         done
+    }
+
+    fn only_looks(&self) -> bool {
+        match self {
+            Self::Ls { .. } | Self::Show { .. } | Self::Attach { .. } | Self::Export { .. } => true,
+            Self::Prune { dry_run, .. } => *dry_run,
+            Self::Prompt(_)
+            | Self::Abort { .. }
+            | Self::Rewind { .. }
+            | Self::Resume { .. }
+            | Self::Close { .. }
+            | Self::Rm { .. }
+            | Self::Adopt(_) => false,
+        }
     }
 
     async fn ask(self, link: &Link) -> anyhow::Result<Exit> {
@@ -99,6 +119,8 @@ impl Session {
             Self::Rm { sessions } => change::remove(client, &sessions).await,
             Self::Prune { older_than, dry_run } => prune::perform(client, older_than, dry_run).await,
             Self::Export { session } => export::perform(client, &session).await,
+            // It needs the store and no link.
+            Self::Adopt(_) => Ok(Exit::Failed),
         }
     }
 }
@@ -106,12 +128,16 @@ impl Session {
 async fn attach(link: &Link, session: &str, from: Option<Seq>, json: bool) -> anyhow::Result<Exit> {
     let client = &link.client;
     let info = client.session(session).await?;
-    if link.is_alone()
-        && let Some(running) = info.agents.iter().find(|agent| agent.node_id.is_some())
-    {
-        // What another process is at is not heard here; asking its agent says so, and what to do.
-        client.snapshot(&running.id).await?;
-    }
     let mut sink = Sink::new(json);
-    watch(client, &info.id, from.unwrap_or(info.head + 1), &Until::Interrupted, &mut interrupts()?, &mut sink).await
+    if !link.is_of_store() {
+        let from = from.unwrap_or(info.head + 1);
+        return watch(client, &info.id, from, &Until::Interrupted, &mut interrupts()?, &mut sink).await;
+    }
+    show_log(client, &info.id, from.unwrap_or(1), &mut sink).await?;
+    let name = &info.name;
+    warn(&format!(
+        "planck: this is the log as it is now; without NATS_URL it cannot be followed. `planck run --session {name}` or `planck session \
+         resume {name}` goes on with it"
+    ));
+    Ok(Exit::Done)
 }

@@ -4,7 +4,11 @@ mod turns;
 
 use std::time::Duration;
 
-use planck_common::{InputId, Seq, SessionId, command::AgentState, event::json};
+use planck_common::{
+    InputId, Seq, SessionId,
+    command::{AgentState, ReadEvents},
+    event::json,
+};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use turns::Turns;
 
@@ -124,6 +128,24 @@ pub async fn watch(
             }
         }
     }
+}
+
+/// Shows a session's log from a place on to where it ends now.
+pub async fn show_log(client: &Client, session: &SessionId, from: Seq, sink: &mut Sink) -> anyhow::Result<()> {
+    let info = client.session(session.as_str()).await?;
+    if let Sink::Screen(screen) = sink {
+        info.agents.iter().for_each(|agent| screen.know(&agent.id, &agent.name));
+    }
+    let mut from = from.max(1);
+    while from <= info.head {
+        let page = client.events(session.as_str(), &ReadEvents { from: Some(from), limit: None, agent: None }).await?;
+        for event in &page.events {
+            sink.tell(&Told::Event(serde_json::from_str(event.get())?))?;
+        }
+        anyhow::ensure!(page.next > from, "the log of {session} cannot be read past event {from}");
+        from = page.next;
+    }
+    Ok(sink.rest()?)
 }
 
 /// Whether no agent of the session works or has something to work on.

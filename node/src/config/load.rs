@@ -80,7 +80,7 @@ pub fn keys() -> Vec<Key> {
 
 /// Reads all sources.
 pub fn load(sources: &Sources) -> Result<Loaded, Problems> {
-    let world = World { environment: sources.environment.clone(), home: sources.home.clone() };
+    let world = World { environment: sources.environment.clone(), home: sources.home.clone(), folder: sources.folder.clone() };
     let mut loader = Loader { keys: keys(), values: Values::new(world), files: Vec::new() };
     loader.user_file(sources);
     loader.project_file(sources);

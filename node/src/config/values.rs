@@ -30,6 +30,8 @@ pub struct Given {
 pub struct World {
     pub environment: BTreeMap<String, String>,
     pub home: Option<PathBuf>,
+    /// The folder planck was started in.
+    pub folder: PathBuf,
 }
 
 /// The values that win, and the problems found in reading them.

@@ -41,7 +41,7 @@ async fn info(node: &Node, agent: &AgentRecord, came: &Came<'_>) -> Reply {
         Hop::First => node.look_at(agent).await,
         Hop::Last => None,
     };
-    ok(told.unwrap_or_else(|| recorded(node, agent)))
+    ok(told.unwrap_or_else(|| recorded(agent, window(node, agent))))
 }
 
 async fn here(node: &Arc<Node>, agent: &AgentRecord, verb: AgentVerb, body: &[u8]) -> Reply {
@@ -115,7 +115,9 @@ async fn unheld(node: &Arc<Node>, agent: &AgentRecord, verb: AgentVerb, came: &C
 async fn at_rest(node: &Node, agent: &AgentRecord, session: &SessionRecord, verb: AgentVerb, body: &[u8]) -> Option<Reply> {
     match verb {
         AgentVerb::Snapshot => {
-            Some(read(body).and_then(|Empty {}| ok(Snapshot { head: session.head, info: recorded(node, agent), running: None })))
+            Some(read(body).and_then(|Empty {}| {
+                ok(Snapshot { head: session.head, info: recorded(agent, window(node, agent)), running: None })
+            }))
         }
         AgentVerb::Abort => Some(because(body).and_then(|_| ok(AgentStateNow { state: AgentState::Idle }))),
         AgentVerb::Stop => Some(match because(body) {
@@ -137,8 +139,12 @@ async fn stop(node: &Node, agent: &AgentRecord, reason: Option<String>) -> Reply
     ok(AgentStateNow { state: node.stop_agent_here(agent, &reason).await? })
 }
 
+fn window(node: &Node, agent: &AgentRecord) -> u64 {
+    node.models().card(&agent.spec.model).context_window
+}
+
 /// What the store knows of an agent whose host is not asked.
-fn recorded(node: &Node, agent: &AgentRecord) -> AgentInfo {
+pub(super) fn recorded(agent: &AgentRecord, context_window: u64) -> AgentInfo {
     AgentInfo {
         id: agent.id.clone(),
         name: agent.spec.name.clone(),
@@ -155,7 +161,7 @@ fn recorded(node: &Node, agent: &AgentRecord) -> AgentInfo {
         skills: agent.spec.skills.clone(),
         usage: agent.totals,
         context_tokens: 0,
-        context_window: node.models().card(&agent.spec.model).context_window,
+        context_window,
         queued: 0,
     }
 }

@@ -11,7 +11,7 @@ use super::{Came, Reply, ok, page, read};
 use crate::{
     node::Node,
     session::Hop,
-    store::{AgentRecord, SessionRecord},
+    store::{AgentRecord, SessionRecord, SessionStore},
 };
 
 pub(super) async fn all(node: &Arc<Node>, hop: Hop, verb: SessionsVerb, body: &[u8]) -> Reply {
@@ -30,11 +30,11 @@ pub(super) async fn one(node: &Arc<Node>, session: &str, verb: SessionVerb, came
     }
     match verb {
         SessionVerb::Prompt => prompt(node, &session, read(body)?).await,
-        SessionVerb::Events => events(node, &session, read(body)?).await,
-        SessionVerb::Messages => messages(node, &session, read(body)?).await,
+        SessionVerb::Events => events(&**node.store(), &session, read(body)?, node.bus().room()).await,
+        SessionVerb::Messages => messages(&**node.store(), &session, read(body)?).await,
         SessionVerb::Info => {
             let Empty {} = read(body)?;
-            info(node, session).await
+            info(&**node.store(), session).await
         }
         SessionVerb::Abort => {
             let Because { .. } = read(body)?;
@@ -63,33 +63,34 @@ async fn prompt(node: &Arc<Node>, session: &SessionRecord, prompt: Prompt) -> Re
     ok(node.prompt(&agent, prompt).await?)
 }
 
-async fn events(node: &Arc<Node>, session: &SessionRecord, request: ReadEvents) -> Reply {
-    let agent = of(node, session, request.agent.as_deref()).await?;
+/// A page of a session's log that fits into a reply with so much room.
+pub(super) async fn events(store: &dyn SessionStore, session: &SessionRecord, request: ReadEvents, room: usize) -> Reply {
+    let agent = of(store, session, request.agent.as_deref()).await?;
     let (from, limit) = (request.from.unwrap_or(1).max(1), request.limit.unwrap_or(500).clamp(1, 500));
-    let page = node.store().events(&session.id, from, limit, agent.as_ref().map(|agent| &agent.id)).await?;
-    ok(page::fit(page, node.bus().room()))
+    let page = store.events(&session.id, from, limit, agent.as_ref().map(|agent| &agent.id)).await?;
+    ok(page::fit(page, room))
 }
 
-async fn messages(node: &Arc<Node>, session: &SessionRecord, request: ReadMessages) -> Reply {
-    let agent = of(node, session, request.agent.as_deref()).await?;
+pub(super) async fn messages(store: &dyn SessionStore, session: &SessionRecord, request: ReadMessages) -> Reply {
+    let agent = of(store, session, request.agent.as_deref()).await?;
     let agent = agent.as_ref().map(|agent| &agent.id);
-    ok(node.store().messages(&session.id, agent, request.before, request.limit).await?)
+    ok(store.messages(&session.id, agent, request.before, request.limit).await?)
 }
 
 /// The agent a reader wants to see alone.
 async fn of(
-    node: &Arc<Node>,
+    store: &dyn SessionStore,
     session: &SessionRecord,
     agent: Option<&str>,
 ) -> Result<Option<AgentRecord>, planck_common::reply::Refusal> {
     match agent {
-        Some(agent) => node.find_member(session, Some(agent)).await.map(Some),
+        Some(agent) => crate::session::found_member(store, session, Some(agent)).await.map(Some),
         None => Ok(None),
     }
 }
 
-async fn info(node: &Arc<Node>, session: SessionRecord) -> Reply {
-    let agents = node.store().agents(&session.id).await?;
+pub(super) async fn info(store: &dyn SessionStore, session: SessionRecord) -> Reply {
+    let agents = store.agents(&session.id).await?;
     ok(SessionInfo {
         agents: agents.iter().map(AgentRecord::row).collect(),
         id: session.id,

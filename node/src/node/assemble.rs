@@ -10,7 +10,7 @@ use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
 use tools::Workshop;
 
 pub(crate) use inventory::Inventory;
-pub(crate) use store::inspect as inspect_store;
+pub(crate) use store::{inspect as inspect_store, sqlite as sqlite_options};
 pub(crate) use tools::sandbox;
 
 use planck_common::{NodeId, inbox::InboxPrefix, subject::Prefix};
@@ -19,10 +19,11 @@ use super::{Foundations, Joining, Node, NodeSettings, Running, Teams};
 use crate::{
     actor::runtimes::Runtimes,
     agent, bus,
-    bus::{Bus, BusError, MemoryBus, MemoryHub, NatsBus, NatsOptions},
+    bus::{Bus, BusError, MemoryBus, MemoryHub, NatsBus, NatsOptions, Serving},
     cluster::{registry::Registry, thread::JoinError},
     compact,
     config::Config,
+    gateway,
     llm::{self, Llm},
     session::workspace::Workspaces,
     sidecar::Sidecars,
@@ -96,6 +97,21 @@ fn workspaces(config: &Config) -> Workspaces {
     let workspaces = Workspaces::new(config.workspaces.0.clone(), &host_name());
     let takes_paths = config.node.absolute_dirs.unwrap_or_else(|| config.nats.is_on_this_machine());
     if takes_paths { workspaces } else { workspaces.without_paths() }
+}
+
+/// Answers questions about the sessions of the configured store on a bus of this process, and cannot act on them.
+pub(crate) async fn look(config: &Config, bus: &Arc<dyn Bus>) -> Result<Box<dyn Serving>, AssemblyError> {
+    let store = store::look(config).await?;
+    let models = Arc::new(Llm::new(models::options(config)));
+    let looking = gateway::Looking {
+        store,
+        context_window: {
+            let models = Arc::clone(&models);
+            Arc::new(move |model| models.card(model).context_window)
+        },
+        models: Arc::new(move || models.list()),
+    };
+    Ok(bus.serve(&NodeId::mint(), gateway::look(looking)).await?)
 }
 
 /// What the node needs for its cluster; `None` where no NATS is configured.

@@ -39,6 +39,8 @@ pub struct PostgresOptions {
     pub statement_timeout: Duration,
     /// What the server lists this node's connections under.
     pub application_name: String,
+    /// Whether the server refuses every change.
+    pub read_only: bool,
 }
 
 impl PostgresOptions {
@@ -49,6 +51,7 @@ impl PostgresOptions {
             acquire_timeout: Duration::from_secs(5),
             statement_timeout: Duration::from_secs(5),
             application_name: "planck".into(),
+            read_only: false,
         }
     }
 }
@@ -65,6 +68,22 @@ impl PostgresStore {
         let database = Database::connect(&options)?;
         migrate::run(&database, planck_migrations::POSTGRES).await?;
         Ok(Self { database })
+    }
+
+    /// Connects only to look: the schema stays as it is, and the server refuses every change. `None`: there are no tables yet.
+    pub async fn look(options: PostgresOptions) -> Result<Option<Self>, StoreError> {
+        let options = PostgresOptions { read_only: true, ..options };
+        let (found, known) = Self::schema(&options).await?;
+        if found == 0 {
+            return Ok(None);
+        }
+        if found != known {
+            let way_out = if found > known { "run a newer planck" } else { "the next node on it brings it up to date" };
+            return Err(StoreError::Broken(format!(
+                "the database has schema version {found}, this planck needs version {known} to look at it: {way_out}"
+            )));
+        }
+        Ok(Some(Self { database: Database::connect(&options)? }))
     }
 
     /// The schema's version in a database (0: none yet), and the newest one this node knows. Nothing is changed.

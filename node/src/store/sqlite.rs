@@ -1,5 +1,6 @@
 //! SQLite for every node process of one host: a file for each session, and an index of them.
 
+mod adopt;
 mod append;
 mod create;
 mod db;
@@ -12,8 +13,10 @@ mod index;
 mod lease;
 mod lock;
 mod log;
+mod own_place;
 mod rewind;
 mod sweep;
+mod view;
 
 #[cfg(test)]
 mod tests;
@@ -28,6 +31,9 @@ use planck_common::{
     spec::AgentSpec,
 };
 
+pub use adopt::{StraySession, stray_sessions};
+pub use own_place::OwnPlace;
+
 use self::{db::Opening, files::Files, folder::Folder, index::Index, lock::NodeLock};
 use super::{
     AgentRecord, Appended, Asked, Batch, Birth, Claim, Created, InputRecord, Lease, LogRow, NewInput, NewSession, Newborn,
@@ -38,6 +44,8 @@ use super::{
 #[derive(Debug, Clone)]
 pub struct SqliteOptions {
     pub folder: PathBuf,
+    /// Where the folder is the default place: what makes it one. `None` for a folder that the user named.
+    pub own_place: Option<OwnPlace>,
     /// Whether what is acknowledged survives a power cut, not only the death of every process.
     pub full_sync: bool,
     /// How many session files are open at once; each is a thread.
@@ -48,7 +56,7 @@ pub struct SqliteOptions {
 
 impl SqliteOptions {
     pub fn new(folder: impl Into<PathBuf>) -> Self {
-        Self { folder: folder.into(), full_sync: false, open_files: 256, busy: Duration::from_secs(3) }
+        Self { folder: folder.into(), own_place: None, full_sync: false, open_files: 256, busy: Duration::from_secs(3) }
     }
 }
 
@@ -57,23 +65,53 @@ impl SqliteOptions {
 pub struct SqliteStore {
     node: NodeId,
     folder: PathBuf,
+    opening: Opening,
     index: Index,
     files: Files,
-    _lock: NodeLock,
+    /// None where the store is only looked at.
+    _lock: Option<NodeLock>,
 }
 
 impl SqliteStore {
     /// Takes the node's lock, and makes sure that the folder can be used.
     pub async fn open(options: SqliteOptions, node: &NodeId) -> Result<Self, StoreError> {
-        let SqliteOptions { folder, full_sync, open_files, busy } = options;
-        let place = Folder::create(&folder)?;
+        let SqliteOptions { folder, own_place, full_sync, open_files, busy } = options;
+        let place = match own_place {
+            Some(own_place) => own_place.make(&folder)?,
+            None => Folder::create(&folder)?,
+        };
         let lock = NodeLock::take(&place, node)?;
         lock::tidy(&place);
-        let opening = Opening { busy, full_sync };
+        let opening = Opening { busy, full_sync, look: false };
         let index = Index::new(folder.clone(), opening);
         index.store_id().await?;
         let files = Files::new(folder.clone(), opening, open_files);
-        Ok(Self { node: node.clone(), folder, index, files, _lock: lock })
+        Ok(Self { node: node.clone(), folder, opening, index, files, _lock: Some(lock) })
+    }
+
+    /// A store without sessions, for a database that has no tables yet.
+    pub async fn nothing() -> Result<Self, StoreError> {
+        Self::look(SqliteOptions::new("")).await
+    }
+
+    /// Opens the folder only to look at it: takes no lock, creates, migrates, repairs and removes nothing, and refuses every
+    /// change. A folder that is missing holds no sessions.
+    pub async fn look(options: SqliteOptions) -> Result<Self, StoreError> {
+        let SqliteOptions { folder, own_place, full_sync, open_files, busy } = options;
+        let place = match own_place {
+            Some(own_place) => own_place.find(&folder)?,
+            None if folder.symlink_metadata().is_ok() => Some(Folder::open(&folder)?),
+            None => None,
+        };
+        if let Some(place) = place {
+            // No lock is needed; what stands in their place is refused as it is for a node.
+            place.find_folder(lock::FOLDER)?;
+        }
+        let opening = Opening { busy, full_sync, look: true };
+        let index = Index::new(folder.clone(), opening);
+        index.store_id().await?;
+        let files = Files::new(folder.clone(), opening, open_files);
+        Ok(Self { node: NodeId::mint(), folder, opening, index, files, _lock: None })
     }
 }
 

@@ -124,7 +124,9 @@ async fn the_doctor_reaches_postgres_and_nats() -> Result<()> {
 async fn a_postgres_of_a_newer_planck_is_refused() -> Result<()> {
     let (desk, database) = (Desk::start(script()).await?, Database::create().await?);
     let url = database.url();
-    let first = desk.run(&["session", "ls", "--store", &url]).await?;
+    let looked = desk.run(&["session", "ls", "--store", &url]).await?;
+    assert!(looked.code == 0, "a database without tables has no sessions: {looked:?}");
+    let first = desk.run(&["run", "--model", "openai:gpt-5", "--store", &url, "look"]).await?;
     assert_eq!(first.code, 0, "{first:?}");
     let mut connection = <sqlx::PgConnection as sqlx::Connection>::connect(&url).await?;
     sqlx::query("INSERT INTO planck_schema (version) VALUES (999)").execute(&mut connection).await?;

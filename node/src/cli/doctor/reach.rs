@@ -5,6 +5,7 @@ use std::path::Path;
 use super::{Finding, machine::is_writable};
 use crate::{
     bus::{BusError, NatsBus, NatsOptions},
+    cli::earlier,
     config::Config,
     node,
     store::StoreError,
@@ -22,10 +23,16 @@ pub async fn store(config: &Config) -> Finding {
     }
 }
 
+/// Sessions that lie in the folder planck is started in, and belong to no store.
+pub fn strays(config: &Config) -> Option<Finding> {
+    let what = earlier::what_is_there(config)?;
+    Some(Finding::note("sessions", what, "`planck session adopt` takes them over, closed; leave them if they are not yours"))
+}
+
 /// A folder of session files that does not exist yet.
 fn new_folder(config: &Config) -> Finding {
     let url = &config.store.url;
-    let folder = Path::new(config.store.folder().unwrap_or_default());
+    let folder = config.store.folder().unwrap_or_default();
     let parent = folder.ancestors().find(|path| path.exists()).unwrap_or(Path::new("."));
     match parent.is_dir() && is_writable(parent) {
         true => Finding::good("store", format!("{url}, made with the first session")),

@@ -1,12 +1,18 @@
 //! `[store]`
 
-use crate::config::setting::{Address, Period, StoreKind, Synchronous};
+use std::path::PathBuf;
+
+use crate::config::{
+    ProjectPlace,
+    setting::{Address, Period, StoreKind, Synchronous},
+};
 
 section! {
     /// Where sessions are kept.
     Store {
-        /// `sqlite:DIR`, a folder of session files for one host, or `postgres://…` for any number of hosts.
-        url: Address = Address::new("sqlite:.planck/sessions"), guarded;
+        /// `sqlite:DIR`, a folder of session files for one host, or `postgres://…` for any number of hosts. By default each
+        /// folder that planck is started in has a place of its own in the user's data directory.
+        url: Address = Address::of_project(), guarded;
         /// What SQLite's commits survive: the death of every process (`normal`), the loss of power too (`full`).
         synchronous: Synchronous = Synchronous::Normal;
         /// Connections to Postgres, or open session files of SQLite.
@@ -28,9 +34,18 @@ impl Store {
         }
     }
 
-    /// The folder of session files.
-    pub fn folder(&self) -> Option<&str> {
+    /// The folder of session files; `None` for another kind of store, and where the default place is unknown because the
+    /// user has no home folder.
+    pub fn folder(&self) -> Option<PathBuf> {
+        if self.url.is_of_project() {
+            return Some(self.project()?.folder());
+        }
         let rest = self.url.reveal().strip_prefix("sqlite:")?;
-        Some(rest.strip_prefix("//").unwrap_or(rest))
+        Some(rest.strip_prefix("//").unwrap_or(rest).into())
+    }
+
+    /// The default place, where nobody named a store.
+    pub fn project(&self) -> Option<&ProjectPlace> {
+        self.url.project()
     }
 }

@@ -4,7 +4,8 @@ use std::{fmt, fs, path::PathBuf};
 
 use super::{Setting, Wrong, plain::text};
 use crate::config::{
-    Secret,
+    ProjectPlace, Secret,
+    project::PATTERN,
     values::{Raw, World},
 };
 
@@ -49,11 +50,37 @@ fn from_file(path: &str, world: &World) -> Result<Secret, Wrong> {
 
 /// A URL that may carry a user and a password, which it does not show.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Address(String);
+pub struct Address(String, Place);
+
+/// Whether an address is a default that depends on where planck was started.
+#[derive(Clone, PartialEq, Eq)]
+enum Place {
+    /// It was written by somebody, or is the same everywhere.
+    Named,
+    /// The place of a project's sessions; unknown until it is read for a user who has a home folder.
+    Project(Option<ProjectPlace>),
+}
 
 impl Address {
     pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
+        Self(text.into(), Place::Named)
+    }
+
+    /// The store of the folder planck is started in.
+    pub fn of_project() -> Self {
+        Self(format!("sqlite:{PATTERN}"), Place::Project(None))
+    }
+
+    /// Whether nobody named it.
+    pub fn is_of_project(&self) -> bool {
+        self.1 != Place::Named
+    }
+
+    pub fn project(&self) -> Option<&ProjectPlace> {
+        match &self.1 {
+            Place::Project(place) => place.as_ref(),
+            Place::Named => None,
+        }
     }
 
     /// The whole text, password included, for the client that connects.
@@ -103,9 +130,14 @@ impl Setting for Address {
 
     /// A folder of SQLite's files is a path like any other.
     fn at_home(self, world: &World) -> Self {
+        if let Place::Project(None) = self.1 {
+            let place = ProjectPlace::of(world);
+            let text = place.as_ref().map_or(self.0, |place| format!("sqlite:{}", place.folder().display()));
+            return Self(text, Place::Project(place));
+        }
         let folder = self.0.strip_prefix("sqlite:").map(|rest| rest.strip_prefix("//").unwrap_or(rest));
         match folder.filter(|folder| folder.starts_with('~')) {
-            Some(folder) => Self(format!("sqlite:{}", PathBuf::from(folder).at_home(world).display())),
+            Some(folder) => Self::new(format!("sqlite:{}", PathBuf::from(folder).at_home(world).display())),
             None => self,
         }
     }

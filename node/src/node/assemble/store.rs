@@ -10,18 +10,34 @@ use crate::{
     store::{
         SessionStore, StoreError,
         postgres::{PostgresOptions, PostgresStore},
-        sqlite::{SqliteOptions, SqliteStore},
+        sqlite::{OwnPlace, SqliteOptions, SqliteStore},
     },
 };
 
 pub(super) async fn open(config: &Config, node: &NodeId) -> Result<Arc<dyn SessionStore>, AssemblyError> {
     match config.store.kind() {
         Some(StoreKind::Postgres) => Ok(Arc::new(PostgresStore::connect(postgres(config)).await?)),
-        Some(StoreKind::Sqlite) => Ok(Arc::new(SqliteStore::open(sqlite(config), node).await?)),
-        None => Err(AssemblyError::Config(
-            "store.url is neither `sqlite:DIR` nor `postgres://…`; `planck config show --origin` tells where it is set".into(),
-        )),
+        Some(StoreKind::Sqlite) => Ok(Arc::new(SqliteStore::open(sqlite(config)?, node).await?)),
+        None => Err(neither()),
     }
+}
+
+/// The store, opened so that nothing in it can change.
+pub(super) async fn look(config: &Config) -> Result<Arc<dyn SessionStore>, AssemblyError> {
+    match config.store.kind() {
+        Some(StoreKind::Postgres) => match PostgresStore::look(postgres(config)).await? {
+            Some(store) => Ok(Arc::new(store)),
+            None => Ok(Arc::new(SqliteStore::nothing().await?)),
+        },
+        Some(StoreKind::Sqlite) => Ok(Arc::new(SqliteStore::look(sqlite(config)?).await?)),
+        None => Err(neither()),
+    }
+}
+
+fn neither() -> AssemblyError {
+    AssemblyError::Config(
+        "store.url is neither `sqlite:DIR` nor `postgres://…`; `planck config show --origin` tells where it is set".into(),
+    )
 }
 
 fn postgres(config: &Config) -> PostgresOptions {
@@ -33,13 +49,19 @@ fn postgres(config: &Config) -> PostgresOptions {
     options
 }
 
-fn sqlite(config: &Config) -> SqliteOptions {
-    let mut options = SqliteOptions::new(config.store.folder().unwrap_or_default());
+pub(crate) fn sqlite(config: &Config) -> Result<SqliteOptions, StoreError> {
+    let homeless = || {
+        StoreError::Broken(
+            "sessions have no place, because HOME is not set; set it, or name a store with `--store sqlite:DIR`".into(),
+        )
+    };
+    let mut options = SqliteOptions::new(config.store.folder().ok_or_else(homeless)?);
+    options.own_place = config.store.project().map(|place| OwnPlace { data: place.data.clone(), project: place.project.clone() });
     options.full_sync = config.store.synchronous == Synchronous::Full;
     if let Some(pool) = config.store.pool {
         options.open_files = pool as usize;
     }
-    options
+    Ok(options)
 }
 
 /// What the store says of itself when it is reached, without changing it; `None` where there is nothing yet.
@@ -53,8 +75,8 @@ pub(crate) async fn inspect(config: &Config) -> Result<Option<String>, StoreErro
             (found, known) if found < known => Ok(Some(format!("reached, schema {found}; the next node raises it to {known}"))),
             (found, _) => Ok(Some(format!("reached, schema {found}"))),
         },
-        Some(StoreKind::Sqlite) if sqlite(config).folder.is_dir() => {
-            let store = SqliteStore::open(sqlite(config), &NodeId::mint()).await?;
+        Some(StoreKind::Sqlite) if sqlite(config)?.folder.symlink_metadata().is_ok() => {
+            let store = SqliteStore::look(sqlite(config)?).await?;
             let every = ListSessions { state: None, limit: Some(1_000), after: None };
             let page = store.sessions(every).await?;
             let more = if page.next.is_some() { "more than " } else { "" };

@@ -63,6 +63,10 @@ impl Database {
         let connect: PgConnectOptions = options.url.parse().map_err(|error| malformed_url(&error))?;
         let limit = [("statement_timeout", options.statement_timeout.as_millis().to_string())];
         let connect = connect.application_name(&options.application_name).options(SETTINGS).options(limit);
+        let connect = match options.read_only {
+            true => connect.options([("default_transaction_read_only", "on")]),
+            false => connect,
+        };
         let trouble = Trouble::default();
         let of_pool = trouble.clone();
         let pool = PgPoolOptions::new()

@@ -13,6 +13,7 @@ use sqlx::{
     query::Query,
     sqlite::{SqliteArguments, SqliteConnectOptions, SqliteJournalMode, SqliteRow, SqliteSynchronous},
 };
+use tempfile::TempDir;
 use tokio::{
     sync::Mutex,
     time::{Instant, timeout_at},
@@ -21,6 +22,7 @@ use tokio::{
 use super::{
     fault::{self, Fault},
     folder,
+    view::{self, View},
 };
 use crate::store::StoreError;
 
@@ -36,6 +38,8 @@ pub struct Opening {
     pub busy: Duration,
     /// Whether a commit survives the power, not only the death of every process.
     pub full_sync: bool,
+    /// Nothing on the disk is to change.
+    pub look: bool,
 }
 
 impl Opening {
@@ -54,6 +58,7 @@ impl Opening {
             .busy_timeout(self.busy)
             .foreign_keys(false)
             .pragma("cache_size", CACHE)
+            .pragma("trusted_schema", "OFF")
             .disable_statement_logging()
     }
 }
@@ -62,22 +67,79 @@ impl Opening {
 #[derive(Debug)]
 pub struct Db {
     path: PathBuf,
-    /// The file itself, which another process may have replaced or removed since.
+    /// The file itself, which another process may have replaced or removed since; `None` for one in memory.
     inode: Option<u64>,
+    in_memory: bool,
     opening: Opening,
     connection: Mutex<SqliteConnection>,
+    /// What is open in the file's place.
+    _copy: Option<TempDir>,
 }
 
 impl Db {
     /// Opens a file, brings its schema up to date, and refuses one that is newer.
     pub async fn open(path: &Path, opening: Opening, create: bool, schema: &[Migration]) -> Result<Self, Fault> {
-        folder::admit(path, create)?;
-        let connect = opening.connect(path, create);
-        let opened = timeout_at(opening.deadline(), connect.connect()).await;
-        let connection = opened.map_err(|_elapsed| slow(path))?.map_err(|error| fault::sort(&error, path))?;
-        let db = Self { path: path.to_owned(), inode: inode(path), opening, connection: Mutex::new(connection) };
+        folder::admit(path, create && !opening.look)?;
+        if opening.look {
+            return Self::look(path, opening, schema).await;
+        }
+        let db = Self::connect(path, View { connect: opening.connect(path, create), copy: None }, opening).await?;
         db.migrate(schema).await?;
         Ok(db)
+    }
+
+    /// A database of this process alone, which is gone with it.
+    pub async fn in_memory(path: &Path, opening: Opening, schema: &[Migration]) -> Result<Self, Fault> {
+        let connect = SqliteConnectOptions::new().filename(":memory:").foreign_keys(false).disable_statement_logging();
+        let db = Self::connect(path, View { connect, copy: None }, opening).await?;
+        let db = Self { in_memory: true, ..db };
+        db.migrate(schema).await?;
+        Ok(db)
+    }
+
+    async fn connect(path: &Path, view: View, opening: Opening) -> Result<Self, Fault> {
+        let opened = timeout_at(opening.deadline(), view.connect.connect()).await;
+        let connection = opened.map_err(|_elapsed| slow(path))?.map_err(|error| fault::sort(&error, path))?;
+        let connection = Mutex::new(connection);
+        Ok(Self { path: path.to_owned(), inode: inode(path), in_memory: false, opening, connection, _copy: view.copy })
+    }
+
+    /// Opens a file without changing anything beside it; one whose schema is older than this version's is refused.
+    async fn look(path: &Path, opening: Opening, schema: &[Migration]) -> Result<Self, Fault> {
+        if inode(path).is_none() {
+            return Err(Fault::Missing(format!("there is no {}", path.display())));
+        }
+        let mut tried = Err(Fault::Missing(format!("{} cannot be looked at", path.display())));
+        for way in view::ways(path) {
+            let view = way(path)?;
+            tried = async {
+                let db = Self::connect(path, view, opening).await?;
+                db.is_of(schema).await.map(|()| db)
+            }
+            .await;
+            if tried.is_ok() {
+                break;
+            }
+        }
+        tried
+    }
+
+    async fn is_of(&self, schema: &[Migration]) -> Result<(), Fault> {
+        let known = schema.last().map_or(0, |migration| migration.version);
+        match self.schema_version().await? {
+            0 => Err(Fault::Missing(format!("{} holds nothing yet", self.path.display()))),
+            found if found > known => Err(self.newer(found, known)),
+            found if found < known => {
+                let what = format!("its schema {found} is older than {known}, and looking changes nothing");
+                Err(fault::broken(&self.path, what, "the next node on this store brings it up to date").into())
+            }
+            _known => Ok(()),
+        }
+    }
+
+    fn newer(&self, found: u32, known: u32) -> Fault {
+        let what = format!("its schema {found} is newer than {known}, the newest this node knows");
+        fault::broken(&self.path, what, "run a newer planck").into()
     }
 
     pub fn path(&self) -> &Path {
@@ -86,7 +148,7 @@ impl Db {
 
     /// Whether the file that is open is still the one at its path.
     pub fn is_current(&self) -> bool {
-        self.inode.is_some() && inode(&self.path) == self.inode
+        self.in_memory || self.inode.is_some() && inode(&self.path) == self.inode
     }
 
     /// All rows of one statement. It is run to its end, so that what it changes is committed.
@@ -132,8 +194,7 @@ impl Db {
         let known = schema.last().map_or(0, |migration| migration.version);
         let found = self.schema_version().await?;
         if found > known {
-            let what = format!("its schema {found} is newer than {known}, the newest this node knows");
-            return Err(fault::broken(&self.path, what, "run a newer planck").into());
+            return Err(self.newer(found, known));
         }
         for migration in schema.iter().filter(|migration| migration.version > found) {
             self.step(migration).await?;

@@ -15,11 +15,11 @@ use nix::{
     dir::Dir,
     errno::Errno,
     fcntl::{AT_FDCWD, AtFlags, OFlag, openat},
-    sys::stat::{Mode, SFlag, fstatat, mkdirat},
+    sys::stat::{Mode, SFlag, fstat, fstatat, mkdirat},
     unistd::{UnlinkatFlags, unlinkat},
 };
 
-use super::fault;
+use super::{fault, view};
 use crate::store::StoreError;
 
 /// No other user reads what agents did.
@@ -90,6 +90,28 @@ impl Folder {
         &self.path
     }
 
+    /// Who else may change what is in it; `None`: this user alone.
+    pub fn exposure(&self) -> Result<Option<&'static str>, StoreError> {
+        let there = fstat(self.fd.as_fd()).map_err(|errno| fault::refused(&self.path, &errno.into(), WRITABLE))?;
+        let others = Mode::S_IWGRP | Mode::S_IWOTH;
+        Ok(if there.st_uid != nix::unistd::geteuid().as_raw() {
+            Some("it belongs to another user")
+        } else if Mode::from_bits_truncate(there.st_mode).intersects(others) {
+            Some("other users can write to it")
+        } else {
+            None
+        })
+    }
+
+    /// Opens a file to read, whoever it belongs to; `None` where there is none.
+    pub fn read_file(&self, name: &str) -> Result<Option<File>, StoreError> {
+        match self.open_file(name, OFlag::O_RDONLY) {
+            Err(Refused::Missing) => Ok(None),
+            Err(Refused::Store(error)) => Err(error),
+            Ok(file) => Ok(Some(file)),
+        }
+    }
+
     /// Opens a file to read and write; `None` where there is none.
     pub fn find_file(&self, name: &str) -> Result<Option<File>, StoreError> {
         match self.open_file(name, OFlag::O_RDWR) {
@@ -126,7 +148,8 @@ impl Folder {
             Err(errno) => return Err(Refused::Store(fault::refused(&path, &errno.into(), WRITABLE))),
         };
         let there = file.metadata().map_err(|error| Refused::Store(fault::refused(&path, &error, WRITABLE)))?;
-        match complaint(&there) {
+        let wrong = if flags.contains(OFlag::O_RDWR) { complaint(&there) } else { kind_complaint(&there) };
+        match wrong {
             Some(what) => Err(Refused::Store(fault::broken(&path, what, PUT_RIGHT))),
             None => Ok(file),
         }
@@ -138,7 +161,7 @@ impl Folder {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let mut dir = Dir::openat(self.fd.as_fd(), ".", flags, Mode::empty()).map_err(failed)?;
         let names = dir.iter().filter_map(Result::ok).filter_map(|entry| entry.file_name().to_str().ok().map(str::to_owned));
-        Ok(names.collect())
+        Ok(names.filter(|name| name != "." && name != "..").collect())
     }
 
     /// Whether an open file is the one of that name here.
@@ -162,9 +185,7 @@ enum Refused {
 /// made, for this user only; SQLite gives the files beside it the same permissions.
 pub fn admit(path: &Path, create: bool) -> Result<(), StoreError> {
     for end in ["", "-wal", "-shm", "-journal"] {
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(end);
-        let beside = PathBuf::from(beside);
+        let beside = view::beside(path, end);
         if fs::symlink_metadata(&beside).is_ok_and(|there| kind_complaint(&there).is_some()) {
             return Err(refuse(&beside));
         }

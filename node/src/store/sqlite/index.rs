@@ -15,6 +15,7 @@ use super::{
 };
 use crate::store::StoreError;
 use known::Known;
+pub use rebuild::session_of_file;
 
 /// The index of one folder.
 #[derive(Debug)]
@@ -54,7 +55,11 @@ impl Index {
         if let Some(db) = open.as_ref().filter(|db| db.is_current()) {
             return Ok(db.clone());
         }
-        let db = Arc::new(rebuild::open(&self.folder, self.opening).await?);
+        let db = match self.opening.look {
+            true => rebuild::look(&self.folder, self.opening).await?,
+            false => rebuild::open(&self.folder, self.opening).await?,
+        };
+        let db = Arc::new(db);
         *open = Some(db.clone());
         Ok(db)
     }
@@ -176,9 +181,18 @@ impl Index {
         let Some(file) = files.into_iter().find(|(id, name)| id.as_str() == id_or_name || name.as_str() == id_or_name) else {
             return Ok(None);
         };
+        if self.opening.look {
+            return Ok(Some(file));
+        }
         let db = self.db().await?;
         rebuild::add(&db, &self.folder, self.opening, std::slice::from_ref(&file)).await?;
         Ok(Some(file))
+    }
+
+    /// Takes in what the index should know of a file that came from elsewhere.
+    pub async fn adopted(&self, id: &SessionId, name: &SessionName) -> Result<(), StoreError> {
+        let db = self.db().await?;
+        rebuild::add(&db, &self.folder, self.opening, &[(id.clone(), name.clone())]).await
     }
 
     pub async fn session_of(&self, agent: &AgentId) -> Result<Option<SessionId>, StoreError> {

@@ -85,6 +85,16 @@ fn is_empty(file: &File) -> bool {
     file.metadata().is_ok_and(|there| there.len() == 0)
 }
 
+/// Whether any node holds a lock in a store.
+pub fn is_in_use(store: &Folder) -> bool {
+    let Ok(Some(folder)) = store.find_folder(FOLDER) else { return false };
+    let is_held = |name: &String| {
+        let file = folder.read_file(name).ok().flatten();
+        file.is_some_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+    };
+    folder.names().unwrap_or_default().iter().filter(|name| name.ends_with(".lock")).any(is_held)
+}
+
 /// Whether the process of a node lives: it holds its lock.
 pub fn lives(store: &Path, node: &NodeId) -> Result<bool, StoreError> {
     Ok(held(store, node)?.is_some())

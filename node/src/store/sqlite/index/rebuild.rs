@@ -32,6 +32,25 @@ pub async fn open(folder: &Path, opening: Opening) -> Result<Db, StoreError> {
     Ok(db)
 }
 
+/// The index of a folder that is only looked at: as it is, or made in memory where it is missing or broken.
+pub async fn look(folder: &Path, opening: Opening) -> Result<Db, StoreError> {
+    match as_it_is(folder, opening).await {
+        Ok(Some(db)) => Ok(db),
+        Ok(None) | Err(Fault::Missing(_) | Fault::Damaged(_)) => {
+            let db = Db::in_memory(&folder.join(NAME), opening, SQLITE_INDEX).await?;
+            fill(&db, folder, opening).await?;
+            Ok(db)
+        }
+        Err(fault) => Err(fault.into()),
+    }
+}
+
+async fn as_it_is(folder: &Path, opening: Opening) -> Result<Option<Db>, Fault> {
+    let db = Db::open(&folder.join(NAME), opening, false, SQLITE_INDEX).await?;
+    let is_filled = !db.rows(query("SELECT id FROM store")).await?.is_empty();
+    Ok(is_filled.then_some(db))
+}
+
 async fn checked(folder: &Path, opening: Opening) -> Result<Db, Fault> {
     let path = folder.join(NAME);
     let db = Db::open(&path, opening, true, SQLITE_INDEX).await?;
@@ -77,15 +96,20 @@ async fn guard(folder: &Path, opening: Opening) -> Result<File, StoreError> {
 pub fn session_files(folder: &Path) -> Result<Vec<(SessionId, SessionName)>, StoreError> {
     let failed = |error| fault::broken(folder, error, "give this user read permission to the folder");
     let mut found = vec![];
-    for entry in fs::read_dir(folder).map_err(failed)? {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(found),
+        entries => entries.map_err(failed)?,
+    };
+    for entry in entries {
         let name = entry.map_err(failed)?.file_name();
-        found.extend(name.to_str().and_then(parse));
+        found.extend(name.to_str().and_then(session_of_file));
     }
     found.sort();
     Ok(found)
 }
 
-fn parse(file: &str) -> Option<(SessionId, SessionName)> {
+/// The session that a file is named for.
+pub fn session_of_file(file: &str) -> Option<(SessionId, SessionName)> {
     let (id, name) = file.strip_suffix(".db")?.rsplit_once('_')?;
     Some((SessionId::parse(id).ok()?, SessionName::parse(name).ok()?))
 }
@@ -101,7 +125,7 @@ struct Found {
 }
 
 async fn fill(db: &Db, folder: &Path, opening: Opening) -> Result<(), StoreError> {
-    let found = look(folder, opening, &session_files(folder)?).await;
+    let found = read_all(folder, opening, &session_files(folder)?).await;
     let id = found.store_id.clone().unwrap_or_else(|| SessionId::mint().to_string());
     let first = query("INSERT INTO store (only, id) VALUES (1, ?1) ON CONFLICT DO NOTHING").bind(id);
     db.all_or_nothing(first, found.statements()).await?;
@@ -110,13 +134,13 @@ async fn fill(db: &Db, folder: &Path, opening: Opening) -> Result<(), StoreError
 
 /// Adds files that the index does not know.
 pub async fn add(db: &Db, folder: &Path, opening: Opening, files: &[(SessionId, SessionName)]) -> Result<(), StoreError> {
-    for statement in look(folder, opening, files).await.statements() {
+    for statement in read_all(folder, opening, files).await.statements() {
         db.execute(statement).await?;
     }
     Ok(())
 }
 
-async fn look(folder: &Path, opening: Opening, files: &[(SessionId, SessionName)]) -> Found {
+async fn read_all(folder: &Path, opening: Opening, files: &[(SessionId, SessionName)]) -> Found {
     let mut found = Found::default();
     for (id, name) in files {
         if let Err(error) = found.read(&folder.join(format!("{id}_{name}.db")), opening).await {

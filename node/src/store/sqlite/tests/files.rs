@@ -90,7 +90,7 @@ async fn a_file_that_was_brought_here_is_found() {
 }
 
 fn opening() -> Opening {
-    Opening { busy: std::time::Duration::from_secs(3), full_sync: false }
+    Opening { busy: std::time::Duration::from_secs(3), full_sync: false, look: false }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,0 +1,106 @@
+//! The commands that only look, answered from a store, without a node: whatever acts is refused.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use planck_common::{
+    AgentId,
+    command::{AgentVerb, Empty, ModelRow, Models, Nodes, SessionVerb, SessionsVerb, Snapshot},
+    reply::Refusal,
+    spec::ModelRef,
+    subject::{Address, Target},
+};
+
+use super::{Reply, agents, find, list, ok, read, sessions};
+use crate::{
+    bus::Answer,
+    store::{AgentRecord, SessionRecord, SessionStore},
+};
+
+/// What can be looked at.
+pub struct Looking {
+    pub store: Arc<dyn SessionStore>,
+    /// How many tokens a model's context holds.
+    pub context_window: Arc<dyn Fn(&ModelRef) -> u64 + Send + Sync>,
+    pub models: Arc<dyn Fn() -> Vec<ModelRow> + Send + Sync>,
+}
+
+/// Answers commands that look.
+pub fn look(looking: Looking) -> Answer {
+    let looking = Arc::new(looking);
+    Arc::new(move |address, body| {
+        let looking = Arc::clone(&looking);
+        Box::pin(async move { dispatch(&looking, &address, &body).await })
+    })
+}
+
+async fn dispatch(looking: &Looking, address: &Address, body: &Bytes) -> Reply {
+    let Address { target, verb } = address;
+    match target {
+        Target::Sessions => match find(SessionsVerb::find, SessionsVerb::ALL, SessionsVerb::name, verb)? {
+            SessionsVerb::List => ok(looking.store.sessions(read(body)?).await?),
+            SessionsVerb::Start => Err(acts(verb)),
+        },
+        Target::Session(session) => {
+            let verb = find(SessionVerb::find, SessionVerb::ALL, SessionVerb::name, verb)?;
+            let session = looking.session(session).await?;
+            looking.one_session(session, verb, body).await
+        }
+        Target::Agent(agent) => {
+            let verb = find(AgentVerb::find, AgentVerb::ALL, AgentVerb::name, verb)?;
+            looking.one_agent(agent, verb, body).await
+        }
+        Target::Nodes => list(verb, body).and_then(|()| ok(Nodes { nodes: Vec::new() })),
+        Target::Models => list(verb, body).and_then(|()| ok(Models { models: (looking.models)() })),
+        Target::Node(_) | Target::Teams | Target::Sidecars => Err(acts(verb)),
+    }
+}
+
+impl Looking {
+    async fn session(&self, id_or_name: &str) -> Result<SessionRecord, Refusal> {
+        crate::session::found(&*self.store, id_or_name).await
+    }
+
+    async fn one_session(&self, session: SessionRecord, verb: SessionVerb, body: &[u8]) -> Reply {
+        match verb {
+            SessionVerb::Info => {
+                let Empty {} = read(body)?;
+                sessions::info(&*self.store, session).await
+            }
+            SessionVerb::Events => sessions::events(&*self.store, &session, read(body)?, usize::MAX).await,
+            SessionVerb::Messages => sessions::messages(&*self.store, &session, read(body)?).await,
+            SessionVerb::Prompt
+            | SessionVerb::Abort
+            | SessionVerb::Rewind
+            | SessionVerb::Resume
+            | SessionVerb::Close
+            | SessionVerb::Delete => Err(acts(verb.name())),
+        }
+    }
+
+    async fn one_agent(&self, agent: &str, verb: AgentVerb, body: &[u8]) -> Reply {
+        let id = AgentId::parse(agent).map_err(|error| Refusal::bad_request(error.to_string()))?;
+        let found = self.store.find_agent(&id).await?.filter(AgentRecord::is_there);
+        let agent = found.ok_or_else(|| Refusal::not_found(format!("no agent `{id}`")))?;
+        let Empty {} = match verb {
+            AgentVerb::Info | AgentVerb::Snapshot => read(body)?,
+            AgentVerb::Prompt
+            | AgentVerb::Abort
+            | AgentVerb::Stop
+            | AgentVerb::Nudge
+            | AgentVerb::Checkpoint
+            | AgentVerb::AddTool
+            | AgentVerb::RemoveTool
+            | AgentVerb::ChangeModel => return Err(acts(verb.name())),
+        };
+        let info = agents::recorded(&agent, (self.context_window)(&agent.spec.model));
+        if verb == AgentVerb::Snapshot {
+            return ok(Snapshot { head: self.store.head(&agent.session).await?, info, running: None });
+        }
+        ok(info)
+    }
+}
+
+fn acts(verb: &str) -> Refusal {
+    Refusal::bad_request(format!("`{verb}` is not answered here, where sessions are only looked at"))
+}

@@ -1,0 +1,67 @@
+//! U+0000 in text that comes from outside. Postgres cannot hold it and SQLite can, so it becomes U+FFFD where text comes in,
+//! and both stores hold the same.
+
+use std::borrow::Cow;
+
+const REPLACEMENT: char = char::REPLACEMENT_CHARACTER;
+
+/// A text without U+0000.
+pub fn replaced(text: String) -> String {
+    match memchr::memchr(0, text.as_bytes()) {
+        None => text,
+        Some(_) => text.replace('\0', REPLACEMENT.encode_utf8(&mut [0; 4])),
+    }
+}
+
+/// JSON whose strings say no U+0000. In JSON it can only stand escaped, as `\u0000`.
+pub fn replaced_in_json(json: &[u8]) -> Cow<'_, [u8]> {
+    const ESCAPED: &[u8] = b"\\u0000";
+    if memchr::memmem::find(json, ESCAPED).is_none() {
+        return Cow::Borrowed(json);
+    }
+    let mut clean = Vec::with_capacity(json.len());
+    let mut rest = json;
+    while let Some(at) = memchr::memchr(b'\\', rest) {
+        let (before, escape) = rest.split_at(at);
+        clean.extend_from_slice(before);
+        // An escaped backslash is taken as a pair, so that what follows it is no escape.
+        let length = if escape.starts_with(ESCAPED) { ESCAPED.len() } else { escape.len().min(2) };
+        let (escape, after) = escape.split_at(length);
+        clean.extend_from_slice(if escape == ESCAPED { b"\\ufffd" } else { escape });
+        rest = after;
+    }
+    clean.extend_from_slice(rest);
+    Cow::Owned(clean)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn only_the_character_itself_is_replaced() {
+        for (json, clean) in [
+            (r#""a""#, r#""a""#),
+            (r#""a\u0000b""#, r#""a\ufffdb""#),
+            (r#""\\u0000""#, r#""\\u0000""#),
+            (r#""\\\u0000""#, r#""\\\ufffd""#),
+            (r#""\u0000\u0000\"""#, r#""\ufffd\ufffd\"""#),
+            (r#"{"\u0000":"\u00001"}"#, r#"{"\ufffd":"\ufffd1"}"#),
+            (r#""\"#, r#""\"#),
+        ] {
+            assert_eq!(replaced_in_json(json.as_bytes()).as_ref(), clean.as_bytes(), "{json}");
+        }
+        assert_eq!(replaced("a\0b".into()), "a\u{fffd}b");
+    }
+
+    proptest! {
+        #[test]
+        fn a_text_comes_out_as_if_it_had_been_cleaned_before(text in "[\\PC\0\\\\\"u0]{0,40}") {
+            let json = serde_json::to_vec(&text).unwrap();
+            let read: String = serde_json::from_slice(&replaced_in_json(&json)).unwrap();
+            prop_assert_eq!(read, replaced(text));
+        }
+    }
+}

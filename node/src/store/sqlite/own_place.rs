@@ -1,0 +1,120 @@
+//! The default place of a project's sessions, in the user's data directory. Planck makes it, and uses it only as long as it
+//! is what Planck made: folders of this user that no other user can write, without links, marked with their project.
+
+use std::{
+    fs::{self, DirBuilder},
+    io::{Read as _, Write as _},
+    os::unix::{ffi::OsStrExt as _, fs::DirBuilderExt as _},
+    path::{Component, Path, PathBuf},
+};
+
+use super::{fault, folder::Folder};
+use crate::store::StoreError;
+
+/// The file beside the sessions that names their project.
+const MARKER: &str = "project";
+
+/// A longer marker names no project.
+const LONGEST_MARKER: u64 = 16 * 1024;
+
+/// Which folder of sessions belongs to which project.
+#[derive(Debug, Clone)]
+pub struct OwnPlace {
+    /// The user's data directory. It may be a link; below it there are none.
+    pub data: PathBuf,
+    /// The folder whose sessions are kept.
+    pub project: PathBuf,
+}
+
+impl OwnPlace {
+    /// Makes what is missing of the place, and gives the folder of sessions.
+    pub fn make(&self, sessions: &Path) -> Result<Folder, StoreError> {
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.data);
+        made.map_err(|error| fault::refused(&self.data, &error, "set HOME or XDG_DATA_HOME to a folder this user can write"))?;
+        let mut folder = self.base()?;
+        for name in self.names(sessions)? {
+            let is_last = sessions.ends_with(&name);
+            if is_last {
+                self.mark(&folder)?;
+            }
+            folder = private(folder.create_folder(&name)?)?;
+        }
+        Ok(folder)
+    }
+
+    /// The folder of sessions, changing nothing; `None` where it was not made yet.
+    pub fn find(&self, sessions: &Path) -> Result<Option<Folder>, StoreError> {
+        if !self.data.exists() {
+            return Ok(None);
+        }
+        let mut folder = self.base()?;
+        for name in self.names(sessions)? {
+            if sessions.ends_with(&name) {
+                self.check_mark(&folder)?;
+            }
+            let Some(next) = folder.find_folder(&name)? else { return Ok(None) };
+            folder = private(next)?;
+        }
+        Ok(Some(folder))
+    }
+
+    fn base(&self) -> Result<Folder, StoreError> {
+        let data = fs::canonicalize(&self.data);
+        let data = data.map_err(|error| fault::refused(&self.data, &error, "set HOME or XDG_DATA_HOME to a folder"))?;
+        Folder::open(&data)
+    }
+
+    /// The folders from the data directory down to the sessions.
+    fn names(&self, sessions: &Path) -> Result<Vec<String>, StoreError> {
+        let below = sessions.strip_prefix(&self.data).unwrap_or(sessions);
+        let name = |part: Component<'_>| match part {
+            Component::Normal(name) => name.to_str().map(str::to_owned),
+            Component::Prefix(_) | Component::RootDir | Component::CurDir | Component::ParentDir => None,
+        };
+        let names: Option<Vec<String>> = below.components().map(name).collect();
+        names.ok_or_else(|| {
+            fault::broken(sessions, "it is not below the data directory", "name a store with `--store sqlite:DIR`")
+        })
+    }
+
+    /// Marks a new place; a place that is there must have this project's mark.
+    fn mark(&self, place: &Folder) -> Result<(), StoreError> {
+        if place.names()?.is_empty() {
+            let mut file = place.create_file(MARKER)?;
+            let path = place.path().join(MARKER);
+            let failed = |error: std::io::Error| fault::refused(&path, &error, "free some space, or name a store with `--store`");
+            file.write_all(self.project.as_os_str().as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
+        }
+        self.check_mark(place)
+    }
+
+    fn check_mark(&self, place: &Folder) -> Result<(), StoreError> {
+        let way_out = "name it with `--store sqlite:DIR` if you trust what it holds, or move it away";
+        let mut project = Vec::new();
+        if let Some(file) = place.find_file(MARKER)? {
+            let read = file.take(LONGEST_MARKER).read_to_end(&mut project);
+            read.map_err(|error| fault::refused(place.path(), &error, way_out))?;
+        } else if place.names()?.is_empty() {
+            return Ok(());
+        }
+        if project == self.project.as_os_str().as_bytes() {
+            return Ok(());
+        }
+        let what = match project.is_empty() {
+            true => "planck did not make it".to_owned(),
+            false => format!("it belongs to {}", String::from_utf8_lossy(&project).escape_debug()),
+        };
+        Err(fault::broken(place.path(), what, way_out))
+    }
+}
+
+/// A folder that this user owns and no other one writes.
+fn private(folder: Folder) -> Result<Folder, StoreError> {
+    match folder.exposure()? {
+        None => Ok(folder),
+        Some(what) => {
+            let way_out = "correct it with `chown` and `chmod 700`, or name another store with `--store sqlite:DIR`";
+            Err(fault::broken(folder.path(), what, way_out))
+        }
+    }
+}
