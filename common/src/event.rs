@@ -143,7 +143,7 @@ data! {
     }
     TurnError {
         reason: String,
-        /// `node_lost`, `provider`, `context_full`, `auth`, `internal`, …
+        /// `node_lost`, `not_storable`, `provider`, `context_full`, `auth`, `internal`, …
         code: String,
         retryable: bool,
         inputs: Vec<InputId>,

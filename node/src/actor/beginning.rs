@@ -24,7 +24,7 @@ use super::{
     work::Work,
 };
 use crate::{
-    agent::{Agent, Effect, Memory, Setup},
+    agent::{Agent, Effect, Memory, OpenTurn, Setup},
     llm::Clients,
     store::{AgentRecord, StoreError},
     tools::Runner,
@@ -48,6 +48,7 @@ type Begun = (Box<Actor>, Vec<Effect>, Vec<Event>);
 impl Beginning {
     /// Lives until the agent leaves this node, or needs no task. One that `rested` goes on as it is.
     pub(super) async fn live(self, rested: Option<Box<Actor>>, mut mailbox: mpsc::Receiver<Box<Mail>>) -> Ended {
+        let was_refused = matches!(self.opening.open_turn, OpenTurn::Refused(_));
         let begun = match rested {
             Some(mut actor) => {
                 actor.wake_up(self.clients, self.dropped);
@@ -57,7 +58,7 @@ impl Beginning {
         };
         let Some((mut actor, effects, opening)) = begun else { return Ended::Gone(Farewell::to_nobody()) };
         let ended = actor.run(effects, opening, &mut mailbox).await;
-        Box::pin(actor.end(ended, mailbox)).await
+        Box::pin(actor.end(ended, was_refused, mailbox)).await
     }
 
     /// `None` where it cannot be, or is not to be.
@@ -118,7 +119,7 @@ impl Beginning {
             responded: tasks.into_iter().filter(|task| task.responded).map(|task| task.id).collect(),
             totals: record.totals,
             session: totals,
-            open_turn: self.opening.open_turn,
+            open_turn: self.opening.open_turn.clone(),
         };
         Ok((record, memory))
     }

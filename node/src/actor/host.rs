@@ -324,6 +324,14 @@ impl Host {
                 self.settle(agent, number, |slot| slot.stage = Stage::Resting { actor, until });
                 self.hand_on(agent, unread).await;
             }
+            Ended::Refused { unread, why } => {
+                self.settle(agent, number, |slot| {
+                    slot.stage = Stage::Parked;
+                    slot.hosting.opening = Opening { open_turn: OpenTurn::Refused(why), ..Opening::default() };
+                });
+                self.wake(agent);
+                self.hand_on(agent, unread).await;
+            }
             Ended::Parked { unread, had } => {
                 tracing::debug!(%agent, "parked");
                 self.settle(agent, number, |slot| {

@@ -27,6 +27,7 @@ use super::{
 use crate::{
     agent::{Agent, Arrival, Command, Effect, Input},
     llm::Clients,
+    store::queue::AppendError,
     tools::{Runner, Toolbox},
 };
 
@@ -265,7 +266,12 @@ impl Actor {
     }
 
     /// Gives up what is to be given up.
-    pub(super) async fn end(mut self: Box<Self>, ended: Result<Left, Lost>, mut mailbox: mpsc::Receiver<Box<Mail>>) -> Ended {
+    pub(super) async fn end(
+        mut self: Box<Self>,
+        ended: Result<Left, Lost>,
+        was_refused: bool,
+        mut mailbox: mpsc::Receiver<Box<Mail>>,
+    ) -> Ended {
         match ended {
             Ok(Left::Resting) => {
                 tracing::debug!(agent = %self.identity.agent, "resting");
@@ -284,6 +290,16 @@ impl Actor {
                 tracing::info!(%agent, epoch, "the agent is another node's by now");
                 Ended::Gone(Farewell::to_nobody())
             }
+            Err(Lost::Unsaved(AppendError::Refused(why))) => {
+                self.work.wind_up().await;
+                match was_refused {
+                    true => Ended::Gone(self.give_up(&why).await),
+                    false => {
+                        tracing::warn!(agent = %self.identity.agent, why, "ended a turn: the store refuses its data");
+                        Ended::Refused { unread: unread(&mut mailbox), why: why.into() }
+                    }
+                }
+            }
             Err(lost @ (Lost::Unsaved(_) | Lost::Unreadable(_))) => {
                 let Identity { agent, epoch, .. } = &self.identity;
                 tracing::warn!(%agent, epoch, %lost, "the agent is lost to this node");
@@ -295,6 +311,19 @@ impl Actor {
     /// Its tools, if they may be others when it is taken up again.
     pub(super) fn had(&self) -> Option<Arc<Toolbox>> {
         self.parts.tools.may_change(self.agent.spec()).then(|| Arc::clone(&self.toolbox))
+    }
+
+    /// Stops the agent for good, because taking it up again would only have its data refused once more. Nothing can be
+    /// written to its log; its inputs get the outcome `stopped`, and agents that wait for an answer hear of it.
+    async fn give_up(&mut self, why: &str) -> Farewell {
+        let Identity { session, agent, .. } = &self.identity;
+        tracing::error!(%agent, why, "stopped the agent: the store refused its data again after its turn was ended");
+        let asked = self.parts.store.open_inputs(&session.id, agent).await.unwrap_or_default();
+        let farewell = self.release().await;
+        let waiting = asked.into_iter().map(Arrival::from).map(|input| (input.id, input.sender.map(|sender| sender.id)));
+        self.parts.links.settled(&self.identity, waiting.collect());
+        self.parts.links.gave_up(&self.identity.session.id);
+        farewell
     }
 
     async fn release(&mut self) -> Farewell {

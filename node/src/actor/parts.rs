@@ -80,6 +80,8 @@ pub trait Links: Send + Sync {
     fn wake(&self, identity: &Identity, agents: Vec<AgentId>);
     /// An agent is on this node from now on.
     fn arrived(&self, hosting: &Hosting);
+    /// A worker of the session was stopped here without anybody asking for it: its lead should hear of that.
+    fn gave_up(&self, session: &SessionId);
     /// It is not any more.
     fn departed(&self, hosting: &Hosting);
 }

@@ -17,7 +17,10 @@ use super::{
     saves::{Rows, Then},
     turn::Ending,
 };
-use crate::compact::{Cut, Line, Material, Replacement};
+use crate::{
+    compact::{Cut, Line, Material, Replacement},
+    nul,
+};
 
 impl Agent {
     /// What a compactor is to summarise and to keep; `None` where nothing is to be gained.
@@ -65,6 +68,7 @@ impl Agent {
         let material = self.compaction();
         match (result, material) {
             (CompactionResult::Summary { text, keep_from, by, usage }, Some(material)) => {
+                let text = nul::replaced(text);
                 let answer = material.check(&text, keep_from);
                 let tokens = answer.as_ref().map_or(material.tokens, |replacement| replacement.tokens);
                 self.account_compaction(&mut turn, usage, &mut rows, tokens);

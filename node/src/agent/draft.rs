@@ -1,6 +1,6 @@
 //! A reply while it is streamed: its parts in the provider's order, and the deltas that tell of it.
 
-use std::collections::HashSet;
+use std::{borrow::Cow, collections::HashSet};
 
 use planck_common::{
     CallId,
@@ -10,7 +10,7 @@ use planck_common::{
 };
 use serde_json::value::RawValue;
 
-use crate::model::Chunk;
+use crate::{model::Chunk, nul};
 
 #[derive(Debug, Default)]
 pub(super) struct Draft {
@@ -50,7 +50,7 @@ impl Draft {
     }
 
     fn add(&mut self, chunk: Chunk) -> Option<(EventKind, Delta)> {
-        match chunk {
+        match without_nul(chunk) {
             Chunk::Text { part, text } => Some((EventKind::TextDelta, self.extend(part, Kind::Text, text))),
             Chunk::Thinking { part, text } => Some((EventKind::ThinkingDelta, self.extend(part, Kind::Thinking, text))),
             Chunk::Redacted { part, data } => {
@@ -177,11 +177,27 @@ impl Piece {
     }
 }
 
+fn without_nul(chunk: Chunk) -> Chunk {
+    match chunk {
+        Chunk::Text { part, text } => Chunk::Text { part, text: nul::replaced(text) },
+        Chunk::Thinking { part, text } => Chunk::Thinking { part, text: nul::replaced(text) },
+        Chunk::Redacted { part, data } => Chunk::Redacted { part, data: nul::replaced(data) },
+        Chunk::Call { part, id, name } => Chunk::Call { part, id: nul::replaced(id), name: nul::replaced(name) },
+        Chunk::Args { part, json } => Chunk::Args { part, json: nul::replaced(json) },
+        Chunk::Signature { part, signature } => Chunk::Signature { part, signature: nul::replaced(signature) },
+    }
+}
+
 /// The arguments as the model wrote them; what is no JSON object is kept beside an empty one. No text at all is no arguments.
 fn parse_args(text: String) -> (Box<RawValue>, Option<String>) {
     if text.trim().is_empty() {
         return (empty_object(), None);
     }
+    // An escape may have come in several pieces, so it is looked for in the whole.
+    let text = match nul::replaced_in_json(text.as_bytes()) {
+        Cow::Borrowed(_) => text,
+        Cow::Owned(clean) => String::from_utf8(clean).unwrap_or(text),
+    };
     match serde_json::from_str::<&RawValue>(&text) {
         Ok(raw) if raw.get().starts_with('{') => (raw.to_owned(), None),
         Ok(_) | Err(_) => (empty_object(), Some(text)),

@@ -140,7 +140,7 @@ impl Agent {
         let was_rewound = !turn.inputs.is_empty() && !turn.inputs.iter().any(|input| is_open(&input.id));
         turn.responded =
             memory.responded.iter().filter(|task| turn.inputs.iter().any(|input| input.id == **task)).cloned().collect();
-        match memory.open_turn {
+        match &memory.open_turn {
             OpenTurn::Resume if !was_rewound => self.take_up(turn, open.calls, moment),
             OpenTurn::Resume | OpenTurn::Close => {
                 turn.inputs.retain(|input| is_open(&input.id));
@@ -149,6 +149,11 @@ impl Agent {
             OpenTurn::Lost => {
                 let reason = "the node that ran this turn is gone".into();
                 self.shut(&turn, open.calls, Ending::Failed { reason, code: "node_lost", retryable: true }, moment);
+            }
+            OpenTurn::Refused(why) => {
+                turn.inputs.retain(|input| is_open(&input.id));
+                let reason = format!("what this turn had to save cannot be stored: {why}");
+                self.shut(&turn, open.calls, Ending::Failed { reason, code: "not_storable", retryable: false }, moment);
             }
         }
     }

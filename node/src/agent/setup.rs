@@ -96,7 +96,7 @@ pub struct OpenInput {
 }
 
 /// What is done with a turn that the rows leave open.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum OpenTurn {
     /// It goes on where it was.
     #[default]
@@ -105,6 +105,8 @@ pub enum OpenTurn {
     Close,
     /// Its node died and nobody is to go on: it ends with `node_lost`.
     Lost,
+    /// The store refused for its data what it had to save, for this reason: it ends with `not_storable`.
+    Refused(Arc<str>),
 }
 
 /// What stands before the messages of every request, and what the model can do.

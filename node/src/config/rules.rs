@@ -6,6 +6,9 @@ use super::{
     Cluster, Config, ModelEntry, key::KeyPath, origin::Problem, section::PROVIDER_NAMES, setting::Period, values::Values,
 };
 
+/// The most agents that a session's record can allow.
+const LARGEST_TEAM: u32 = i32::MAX.unsigned_abs();
+
 /// A rule that does not hold, and the key to turn.
 #[derive(Debug)]
 pub struct Broken {
@@ -46,6 +49,9 @@ fn numbers(config: &Config) -> Vec<Broken> {
         if value == 0 {
             broken.push(Broken::new(key, "0 would let nothing happen", "write 1 or more"));
         }
+    }
+    if config.limits.session.max_agents > LARGEST_TEAM {
+        broken.push(Broken::new("limits.session.max_agents", "out of range", format!("write at most {LARGEST_TEAM}")));
     }
     for name in PROVIDER_NAMES {
         if provider(name) == 0 {

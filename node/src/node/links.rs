@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use planck_common::{AgentId, InputId};
+use planck_common::{AgentId, InputId, SessionId};
 
 use super::Node;
 use crate::actor::{
@@ -45,6 +45,12 @@ impl Links for NodeLinks {
     fn arrived(&self, hosting: &Hosting) {
         if let Some(node) = self.0.upgrade() {
             node.agent_is_here(hosting);
+        }
+    }
+
+    fn gave_up(&self, session: &SessionId) {
+        if let Some(node) = self.0.upgrade() {
+            node.chores().look_for_exits(session);
         }
     }
 

@@ -6,7 +6,10 @@ use planck_common::{Seq, event::Checkpoint, event::EventKind};
 use serde::{Deserialize, Serialize};
 
 use super::{Batch, BatchOutcome, StoreError};
-use crate::agent::{Entry, Mark, effect::Change};
+use crate::{
+    agent::{Entry, Mark, effect::Change},
+    nul,
+};
 
 /// What becomes of one input in one batch: consumed, ended, or both.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -28,7 +31,10 @@ pub fn mark_rows(marks: &[Mark]) -> Vec<MarkRow> {
         };
         match &mark.change {
             Change::Consumed { turn } => row.turn = Some(*turn),
-            Change::Ended { outcome, answer } => (row.outcome, row.answer) = (Some(outcome.clone()), answer.clone()),
+            // The one column that holds what a model said as it is, and not as JSON.
+            Change::Ended { outcome, answer } => {
+                (row.outcome, row.answer) = (Some(outcome.clone()), answer.clone().map(nul::replaced));
+            }
         }
         rows.insert(at.unwrap_or(rows.len()), row);
     }
@@ -39,11 +45,7 @@ pub fn mark_rows(marks: &[Mark]) -> Vec<MarkRow> {
 pub fn refused(batch: &Batch) -> Option<BatchOutcome> {
     let bodies = batch.entries.iter().map(|entry| entry.body.as_str());
     let contents = batch.puts.iter().map(|put| put.content.as_str());
-    let outcomes = batch.marks.iter().filter_map(|mark| match &mark.change {
-        Change::Consumed { .. } => None,
-        Change::Ended { answer, .. } => answer.as_deref(),
-    });
-    let bad = bodies.chain(contents).chain(outcomes).any(|text| memchr::memchr(0, text.as_bytes()).is_some());
+    let bad = bodies.chain(contents).any(|text| memchr::memchr(0, text.as_bytes()).is_some());
     bad.then(|| BatchOutcome::Refused(format!("a text of agent {} holds a NUL byte", batch.agent)))
 }
 

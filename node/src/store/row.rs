@@ -32,6 +32,13 @@ impl NewSession {
     /// Whether it can be recorded at all.
     pub fn check(&self) -> Result<(), StoreError> {
         let max = max_agents(&self.spec.limits);
+        if max > LARGEST_TEAM {
+            return Err(StoreError::BadRequest(format!("`max_agents` is {max}, and at most {LARGEST_TEAM}")));
+        }
+        let names = self.agents.iter().flat_map(|agent| [&agent.spec.name, &agent.spec.r#type]);
+        if let Some(name) = names.into_iter().find(|name| name.contains('\0')) {
+            return Err(StoreError::BadRequest(format!("the name {name:?} holds a NUL character")));
+        }
         if self.agents.first().map(|agent| &agent.id) != Some(&self.spec.lead) {
             return Err(StoreError::BadRequest("a session's first agent is its lead".into()));
         }
@@ -51,6 +58,9 @@ impl NewSession {
         names
     }
 }
+
+/// The most agents that a session can be allowed: what Postgres' `integer` holds.
+pub const LARGEST_TEAM: u32 = i32::MAX.unsigned_abs();
 
 /// How many agents a session may have.
 pub fn max_agents(limits: &SessionLimits) -> u32 {

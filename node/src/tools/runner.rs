@@ -11,6 +11,7 @@ use tokio::{
 };
 
 use super::{Invocation, Outcome, Tool, output::Caps, schema::Schema, toolbox::Toolbox};
+use crate::nul;
 
 /// What a call that was not run or not finished is answered with when its agent was aborted.
 pub const ABORTED: &str = "aborted by request";
@@ -77,7 +78,7 @@ impl Runner {
     }
 
     fn capped(&self, outcome: Outcome) -> Outcome {
-        Outcome { text: self.bounds.caps.apply(outcome.text), ..outcome }
+        Outcome { text: self.bounds.caps.apply(nul::replaced(outcome.text)), ..outcome }
     }
 }
 

@@ -18,6 +18,9 @@ pub(in crate::actor) enum Ended {
     Resting { unread: Vec<Mail>, actor: Box<Actor> },
     /// It was idle for long; what came while it was leaving, and the tools it had, if they may change meanwhile.
     Parked { unread: Vec<Mail>, had: Option<Arc<Toolbox>> },
+    /// The store refused its data: its turn is to be ended as failed, by the agent that is loaded again; what came while it
+    /// was leaving.
+    Refused { unread: Vec<Mail>, why: Arc<str> },
     /// It was stopped, or another node holds the lease. Who waits for the end is told when the agent's place is free, so
     /// that what comes next finds it so.
     Gone(Farewell),

@@ -59,6 +59,8 @@ enum Move {
         after: usize,
     },
     Rewind(usize),
+    /// The store refuses for its data what is under way.
+    Refuse,
     Stop,
 }
 
@@ -91,6 +93,7 @@ fn moves() -> impl Strategy<Value = Move> {
         1 => Just(Move::Checkpoint),
         1 => Just(Move::Record),
         1 => any::<usize>().prop_map(Move::Rewind),
+        2 => Just(Move::Refuse),
         4 => (0..6usize).prop_map(|after| Move::Crash { after }),
     ]
 }
@@ -146,6 +149,12 @@ impl Player {
             Move::Record => {
                 let warning = planck_common::event::Warning { code: "test".into(), message: "x".into() };
                 world.step(Input::Command(Command::Record(Event::Warning(warning))));
+            }
+            Move::Refuse => {
+                world.refuse();
+                let state = self.world.agent.state();
+                let is_open = !matches!(state, AgentState::Idle | AgentState::Stopped);
+                assert!(!is_open || !self.world.inputs.is_empty(), "a refused turn goes on");
             }
             Move::Crash { after: 0 } => world.crash(),
             Move::Crash { after } => world.fuse = Some(after),

@@ -40,6 +40,7 @@ fn a_turn_that_was_rewound_or_lost_is_closed() {
     before.call_tool("write", "{}");
     for (open_turn, rewound, kind) in [
         (OpenTurn::Lost, false, EventKind::Error),
+        (OpenTurn::Refused("a test".into()), false, EventKind::Error),
         (OpenTurn::Close, false, EventKind::TurnEnd),
         (OpenTurn::Resume, true, EventKind::TurnEnd),
     ] {

@@ -49,6 +49,8 @@ pub struct World {
     pub spent: Duration,
     /// Crash when so many more saves were committed, before anything else is done.
     pub fuse: Option<usize>,
+    /// What the agent does with an open turn when it is loaded again.
+    open_turn: OpenTurn,
 }
 
 /// An input as the store has it.
@@ -120,6 +122,7 @@ impl World {
             seq: 0,
             spent: Duration::ZERO,
             fuse: None,
+            open_turn: OpenTurn::Resume,
         }
     }
 
@@ -304,6 +307,13 @@ impl World {
         self.perform(effects);
     }
 
+    /// The store refuses what is under way for its data, and the agent is loaded again to end its turn.
+    pub fn refuse(&mut self) {
+        self.open_turn = OpenTurn::Refused("for a test".into());
+        self.crash();
+        self.open_turn = OpenTurn::Resume;
+    }
+
     pub fn restored(&mut self) -> (Agent, Vec<Effect>) {
         let memory = self.memory();
         let now = self.now();
@@ -319,7 +329,7 @@ impl World {
             responded: Vec::new(),
             totals: self.totals,
             session: self.totals,
-            open_turn: OpenTurn::Resume,
+            open_turn: self.open_turn.clone(),
         }
     }
 

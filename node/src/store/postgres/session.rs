@@ -14,7 +14,6 @@ use super::{
 };
 use crate::store::name;
 
-const MAX_AGENTS: u32 = 1_000;
 const PAGE: u32 = 100;
 const MAX_PAGE: u32 = 1_000;
 /// Tries at a name that nobody has.
@@ -41,10 +40,7 @@ pub async fn store_id(database: &Database) -> Result<String, StoreError> {
 }
 
 pub async fn create(database: &Database, session: NewSession, node: &NodeId) -> Result<Created, StoreError> {
-    let allowed = session.spec.limits.max_agents.unwrap_or(MAX_AGENTS);
-    if u32::try_from(session.agents.len()).unwrap_or(u32::MAX) > allowed {
-        return Err(StoreError::Limit(format!("a session may have {allowed} agents, this one has {}", session.agents.len())));
-    }
+    session.check()?;
     for tries in 0..NAMES {
         let name = session.name.clone().unwrap_or_else(|| name::make_up(tries));
         let inserted = database.optional(insert(&session, &name, node)).await?.is_some();

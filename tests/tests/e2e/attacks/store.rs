@@ -1,3 +1,45 @@
 //! Session stores that a stranger made, and commands that only look.
 
+mod data;
 mod locks;
+mod looking;
+mod place;
+mod planted;
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+    process::Stdio,
+};
+
+use anyhow::{Context as _, Result};
+use planck_scripted_model::{Fault, Reply, Script};
+use planck_tests::{desk::Desk, eventually::eventually};
+
+/// Everything below a folder: kind and permissions, size, time of the last change, content.
+fn listing(folder: &Path) -> Result<BTreeMap<PathBuf, (u32, u64, i64, i64, Vec<u8>)>> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(folder).with_context(|| format!("no {}", folder.display()))? {
+        let path = entry?.path();
+        let there = path.symlink_metadata()?;
+        let content = if there.is_file() { fs::read(&path)? } else { Vec::new() };
+        if there.is_dir() {
+            found.extend(listing(&path)?);
+        }
+        found.insert(path, (there.mode(), there.size(), there.mtime(), there.mtime_nsec(), content));
+    }
+    Ok(found)
+}
+
+/// Kills a `planck run` in the middle of its first turn, as a crash would.
+async fn interrupted(desk: &Desk, arguments: &[&str]) -> Result<()> {
+    desk.model.set_script(Script::new().always(Reply::text("a b c").with_fault(Fault::Hang { after: 1 })));
+    let before = desk.model.streams();
+    let command = [&["run", "--model", "openai:gpt-5"][..], arguments].concat();
+    let mut running = desk.planck(&command)?.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    eventually("the model is asked", async || (desk.model.streams() > before).then_some(())).await?;
+    running.kill().await?;
+    eventually("the model is left", async || (desk.model.streams() == before).then_some(())).await
+}
