@@ -6,6 +6,8 @@ mod registry;
 #[cfg(test)]
 mod testing;
 
+mod addresses;
+mod allowance;
 mod catalogue;
 mod client;
 mod endpoint;
@@ -36,6 +38,7 @@ use futures_util::stream::BoxStream;
 use planck_common::message::Body;
 use serde_json::{Map, Value};
 
+pub use addresses::Addresses;
 pub use client::{ClientError, ClientOptions, Clients, client};
 pub use decode::Decoder;
 pub use options::{LlmOptions, ModelOptions, ProviderOptions, Times};

@@ -72,10 +72,20 @@ pub struct Finish {
 #[error("{message}")]
 pub struct Failure {
     pub kind: FailureKind,
-    /// Names the provider, what happened, and the way out where there is one. Never a key.
+    /// Names the provider, what happened, and the way out where there is one. Never a key. It may repeat the server's words.
     pub message: String,
+    /// What other agents may read, where the message repeats words of the server: those could be an internal service's secrets,
+    /// or instructions. `None`: all of the message is ours.
+    pub public: Option<String>,
     /// What the provider asked to wait.
     pub retry_after: Option<Duration>,
+}
+
+impl Failure {
+    /// What another agent's model may read of it.
+    pub fn for_agents(&self) -> &str {
+        self.public.as_deref().unwrap_or(&self.message)
+    }
 }
 
 /// What the agent does differently.
@@ -89,6 +99,8 @@ pub enum FailureKind {
     Auth,
     /// Any other refusal; trying again is no use.
     Refused,
+    /// The answer was over a bound on its size, its calls or its duration; another try would cost the same.
+    AnswerLimit,
 }
 
 /// What the catalogue knows of a model.

@@ -15,6 +15,7 @@ use std::{
 use planck_common::{
     NodeId, Timestamp,
     command::{NodeInfo, NodeState, TeamRow},
+    reply::{Code, Refusal},
     spec::SessionLimits,
 };
 use serde_json::{Map, Value};
@@ -35,7 +36,7 @@ use crate::{
     sidecar::Sidecars,
     skill::Skills,
     store::SessionStore,
-    team,
+    team::{self, context::NO_ADDRESS},
     tools::{Bounds, Catalogue},
 };
 
@@ -65,6 +66,10 @@ pub struct Teams {
     pub context: team::Context,
     /// Folders of templates.
     pub dirs: Vec<PathBuf>,
+    /// The user's own folder: he consents to the addresses in its templates.
+    pub own: PathBuf,
+    /// Whether `spawn_agent` takes a `base_url`.
+    pub offers_addresses: bool,
 }
 
 /// The numbers and names of a node.
@@ -141,7 +146,7 @@ impl Node {
             let parts = Arc::new(Parts {
                 node: id.clone(),
                 queues: Queues::new(Arc::clone(&store), id.clone()),
-                tools: Arc::new(toolsmith::NodeTools::new(own, tools, skills, sidecars)),
+                tools: Arc::new(toolsmith::NodeTools::new(own, tools, skills, sidecars, teams.offers_addresses)),
                 links: Arc::new(links::NodeLinks::new(own.clone())),
                 settings: settings.agents.clone(),
                 calls: settings.calls,
@@ -256,6 +261,24 @@ impl Node {
     /// What a team is resolved against in this directory.
     pub(crate) fn context(&self, source: String, dir: &Path) -> team::Context {
         team::Context { source, agents_md: team::agents_file::of(dir), ..self.teams.context.clone() }
+    }
+
+    /// Refuses an address that the configuration does not have.
+    pub(crate) fn check_address(&self, url: &str) -> Result<(), Refusal> {
+        let known = self.teams.context.models.addresses.as_ref();
+        match known.is_none_or(|known| known.allow(url)) {
+            true => Ok(()),
+            false => Err(Refusal::new(
+                Code::Denied,
+                format!("base_url `{url}` is not an address that this node may ask; {NO_ADDRESS}"),
+            )),
+        }
+    }
+
+    /// Whether a template lies in the user's own folder.
+    pub(crate) fn is_own_template(&self, file: &Path) -> bool {
+        let whole = |path: &Path| path.canonicalize().ok();
+        whole(file).zip(whole(&self.teams.own)).is_some_and(|(file, own)| file.starts_with(own.join("teams")))
     }
 
     /// The team templates of this node; broken ones are left out.

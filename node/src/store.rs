@@ -7,6 +7,7 @@ pub mod postgres;
 pub mod queue;
 pub mod row;
 pub mod sqlite;
+mod unread;
 mod wire;
 
 #[cfg(test)]

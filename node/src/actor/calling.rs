@@ -46,6 +46,6 @@ impl Call {
             }
         }
         let message = format!("{}: the stream ended without its end", provider.name());
-        Err(Failure { kind: FailureKind::Transient, message, retry_after: None })
+        Err(Failure { kind: FailureKind::Transient, message, public: None, retry_after: None })
     }
 }

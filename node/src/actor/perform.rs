@@ -143,7 +143,7 @@ impl Actor {
                 });
             }
             Err(error) => {
-                let failure = Failure { kind: FailureKind::Auth, message: error.to_string(), retry_after: None };
+                let failure = Failure { kind: FailureKind::Auth, message: error.to_string(), public: None, retry_after: None };
                 let answer = Input::Answered { ticket, result: Err(failure), jitter: 0.0 };
                 self.work.start(ticket, Kind::Model, cancel, async move { answer });
             }

@@ -93,6 +93,7 @@ fn kind(kind: FailureKind) -> &'static str {
         FailureKind::ContextFull => "context_full",
         FailureKind::Auth => "auth",
         FailureKind::Refused => "refused",
+        FailureKind::AnswerLimit => "answer_limit",
     }
 }
 

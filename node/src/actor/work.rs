@@ -187,6 +187,7 @@ impl Kind {
                 result: Err(Failure {
                     kind: FailureKind::Refused,
                     message: format!("the model call: {said}"),
+                    public: None,
                     retry_after: None,
                 }),
                 jitter: 0.0,

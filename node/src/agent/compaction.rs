@@ -115,7 +115,12 @@ impl Agent {
         let message = reason.unwrap_or_else(|| "the compactor left the context as it is".into());
         if turn.overflowed {
             let reason = format!("the context is full: {message}");
-            return self.end_turn(&turn, rows, Ending::Failed { reason, code: "context_full", retryable: false }, moment);
+            return self.end_turn(
+                &turn,
+                rows,
+                Ending::Failed { reason, for_agents: "the context is full".into(), code: "context_full", retryable: false },
+                moment,
+            );
         }
         rows.event(&Event::Warning(Warning { code: "not_compacted".into(), message }));
         self.go_on(turn, rows, moment);

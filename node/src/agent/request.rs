@@ -93,16 +93,18 @@ impl Agent {
         match failure.kind {
             FailureKind::Transient if turn.failures < self.charter.card.retry.tries => self.retry(turn, &failure, jitter, moment),
             FailureKind::ContextFull if !turn.overflowed => self.overflow(turn, failure, moment),
-            FailureKind::Transient => self.give_up(&turn, failure.message, "provider", true, moment),
-            FailureKind::ContextFull => self.give_up(&turn, failure.message, "context_full", false, moment),
-            FailureKind::Auth => self.give_up(&turn, failure.message, "auth", false, moment),
-            FailureKind::Refused => self.give_up(&turn, failure.message, "provider", false, moment),
+            FailureKind::Transient => self.give_up(&turn, failure, "provider", true, moment),
+            FailureKind::ContextFull => self.give_up(&turn, failure, "context_full", false, moment),
+            FailureKind::Auth => self.give_up(&turn, failure, "auth", false, moment),
+            FailureKind::Refused => self.give_up(&turn, failure, "provider", false, moment),
+            FailureKind::AnswerLimit => self.give_up(&turn, failure, "answer_limit", false, moment),
         }
     }
 
-    fn give_up(&mut self, turn: &Turn, reason: String, code: &'static str, retryable: bool, moment: &mut Moment) {
+    fn give_up(&mut self, turn: &Turn, failure: Failure, code: &'static str, retryable: bool, moment: &mut Moment) {
         let rows = Rows::at(self.place(moment.now));
-        self.end_turn(turn, rows, Ending::Failed { reason, code, retryable }, moment);
+        let for_agents = failure.for_agents().to_owned();
+        self.end_turn(turn, rows, Ending::Failed { reason: failure.message, for_agents, code, retryable }, moment);
     }
 
     fn retry(&mut self, turn: Box<Turn>, failure: &Failure, jitter: f64, moment: &mut Moment) {
@@ -127,7 +129,7 @@ impl Agent {
     /// The prompt does not fit: it is compacted once, whatever the estimate says, and the request made again.
     fn overflow(&mut self, mut turn: Box<Turn>, failure: Failure, moment: &mut Moment) {
         let Some(material) = self.compaction_if(!self.is_futile()) else {
-            return self.give_up(&turn, failure.message, "context_full", false, moment);
+            return self.give_up(&turn, failure, "context_full", false, moment);
         };
         turn.overflowed = true;
         let mut rows = Rows::at(self.place(moment.now));

@@ -147,13 +147,19 @@ impl Agent {
                 self.shut(&turn, open.calls, Ending::Aborted, moment);
             }
             OpenTurn::Lost => {
-                let reason = "the node that ran this turn is gone".into();
-                self.shut(&turn, open.calls, Ending::Failed { reason, code: "node_lost", retryable: true }, moment);
+                let reason = "the node that ran this turn is gone".to_owned();
+                let for_agents = reason.clone();
+                self.shut(&turn, open.calls, Ending::Failed { reason, for_agents, code: "node_lost", retryable: true }, moment);
             }
             OpenTurn::Refused(why) => {
                 turn.inputs.retain(|input| is_open(&input.id));
                 let reason = format!("what this turn had to save cannot be stored: {why}");
-                self.shut(&turn, open.calls, Ending::Failed { reason, code: "not_storable", retryable: false }, moment);
+                self.shut(
+                    &turn,
+                    open.calls,
+                    Ending::Failed { for_agents: reason.clone(), reason, code: "not_storable", retryable: false },
+                    moment,
+                );
             }
         }
     }

@@ -29,6 +29,8 @@ pub(super) enum Ending {
     Limit(&'static str),
     Failed {
         reason: String,
+        /// What the asker of a question and the sender of a task read instead.
+        for_agents: String,
         code: &'static str,
         retryable: bool,
     },
@@ -184,7 +186,7 @@ impl Ending {
     /// What the asker of a question reads: the turn's text, or why there is none.
     fn answer(&self, turn: &Turn) -> Option<String> {
         match self {
-            Self::Failed { reason, .. } => Some(reason.clone()),
+            Self::Failed { for_agents, .. } => Some(for_agents.clone()),
             Self::Completed | Self::Aborted | Self::Closed | Self::Truncated | Self::Limit(_) => turn.text.clone(),
         }
     }
@@ -200,7 +202,9 @@ impl Ending {
             Self::Aborted | Self::Closed => end(TurnOutcome::Aborted, None, inputs),
             Self::Truncated => end(TurnOutcome::Truncated, None, inputs),
             Self::Limit(limit) => end(TurnOutcome::Limit, Some(limit), inputs),
-            Self::Failed { reason, code, retryable } => Event::Error(TurnError { reason, code: code.into(), retryable, inputs }),
+            Self::Failed { reason, code, retryable, for_agents: _ } => {
+                Event::Error(TurnError { reason, code: code.into(), retryable, inputs })
+            }
         }
     }
 }

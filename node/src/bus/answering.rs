@@ -8,7 +8,7 @@ use planck_common::{
     reply::{Code, Refusal, encode, ok_json},
     subject::Address,
 };
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument, Span};
 
@@ -16,6 +16,12 @@ use super::Answer;
 
 /// Requests of one service that run at once.
 const AT_ONCE: usize = 256;
+
+/// Bytes of the bodies of those requests. Each body is in memory several times while it is read, checked and saved.
+const BYTES_AT_ONCE: usize = 64 << 20;
+
+/// What bytes are counted in; a request without a body counts as well.
+const UNIT: usize = 1 << 10;
 
 /// A reply, and why it is a refusal if it is one.
 #[derive(Debug)]
@@ -49,12 +55,15 @@ impl Reply {
 pub struct Answering {
     answer: Answer,
     places: Arc<Semaphore>,
+    /// In units of [`UNIT`] bytes.
+    bytes: Arc<Semaphore>,
     tasks: TaskTracker,
 }
 
 impl Answering {
     pub fn new(answer: Answer) -> Self {
-        Self { answer, places: Arc::new(Semaphore::new(AT_ONCE)), tasks: TaskTracker::new() }
+        let (places, bytes) = (Arc::new(Semaphore::new(AT_ONCE)), Arc::new(Semaphore::new(BYTES_AT_ONCE / UNIT)));
+        Self { answer, places, bytes, tasks: TaskTracker::new() }
     }
 
     /// Answers a request by calling `reply` once. `subject` is without prefix.
@@ -62,11 +71,11 @@ impl Answering {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let (place, address) = (self.places.clone().try_acquire_owned(), Address::parse(subject));
+        let (place, address) = (self.admit(body.len()), Address::parse(subject));
         let answer = match (&place, address) {
             (Ok(_), Some(address)) => Ok(span.in_scope(|| (self.answer)(address, body))),
             (Ok(_), None) => Err(Refusal::bad_request(format!("`{subject}` is no command"))),
-            (Err(_), _) => Err(Refusal::unavailable("too many requests at once; try again")),
+            (Err(refusal), _) => Err(refusal.clone()),
         };
         let task = async move {
             let _place = place;
@@ -77,6 +86,21 @@ impl Answering {
             reply(result.into()).await;
         };
         self.tasks.spawn(task.instrument(span));
+    }
+
+    /// A place for a request with a body of so many bytes. Nobody waits for one: what waits would be in memory too.
+    fn admit(&self, bytes: usize) -> Result<[OwnedSemaphorePermit; 2], Refusal> {
+        let units = u32::try_from(bytes.div_ceil(UNIT).max(1)).unwrap_or(u32::MAX);
+        let place = self.places.clone().try_acquire_owned().map_err(|_| {
+            Refusal::unavailable(format!("this node answers {AT_ONCE} requests at once and has as many; try again in a second"))
+        })?;
+        let room = self.bytes.clone().try_acquire_many_owned(units).map_err(|_| {
+            let most = BYTES_AT_ONCE >> 20;
+            Refusal::unavailable(format!(
+                "this node holds {most} MiB of requests at once and has no room for {bytes} bytes more; try again in a second"
+            ))
+        })?;
+        Ok([place, room])
     }
 
     /// Runs something small beside the answers.
@@ -93,4 +117,25 @@ impl Answering {
 
 fn panicked() -> Refusal {
     Refusal::internal("the command failed in a way it should not; the node's log has more")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_bounded_by_number_and_by_bytes() {
+        let answering = Answering::new(Arc::new(|_, _| Box::pin(async { Ok(String::new()) })));
+        let half = answering.admit(BYTES_AT_ONCE / 2).unwrap();
+        let other = answering.admit(BYTES_AT_ONCE / 2 - UNIT).unwrap();
+        let refused = answering.admit(UNIT + 1).unwrap_err();
+        assert!(refused.code == Code::Unavailable && refused.message.contains("64 MiB"), "{refused}");
+        let last = answering.admit(0).unwrap();
+        assert!(answering.admit(0).is_err(), "a request without a body takes room as well");
+        drop((half, other, last));
+        let all: Vec<_> = (0..AT_ONCE).map(|_| answering.admit(0).unwrap()).collect();
+        assert!(answering.admit(0).unwrap_err().message.contains("256 requests"));
+        drop(all);
+        assert!(answering.admit(BYTES_AT_ONCE + 1).is_err(), "no single request is larger than the budget");
+    }
 }

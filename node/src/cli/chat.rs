@@ -28,7 +28,7 @@ pub struct Chat {
 
 impl Chat {
     pub async fn perform(self, place: &Place) -> anyhow::Result<Exit> {
-        let config = place.config_with_model(self.which.model.as_ref())?;
+        let config = self.which.admit(place.config_with_model(self.which.model.as_ref())?);
         let logs = Logs::start_if_asked(&config)?;
         let link = Link::open(&config).await?;
         let done = talk(&link.client, &self.which).await;

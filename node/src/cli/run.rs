@@ -2,7 +2,7 @@
 
 use std::{
     io::{IsTerminal as _, Read as _},
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use anyhow::Context as _;
@@ -23,6 +23,7 @@ use super::{
 };
 use crate::{
     client::{Client, ClientError},
+    config::{Address, Config},
     team::{self, context::parse_model},
 };
 
@@ -66,7 +67,7 @@ pub struct Sent {
 impl Run {
     pub async fn perform(self, place: &Place) -> anyhow::Result<Exit> {
         let prompt = words(self.prompt)?;
-        let config = place.config_with_model(self.which.model.as_ref())?;
+        let config = self.which.admit(place.config_with_model(self.which.model.as_ref())?);
         let logs = Logs::start_if_asked(&config)?;
         let link = Link::open(&config).await?;
         let done = follow(&link.client, &self.which, prompt, self.json).await;
@@ -101,6 +102,16 @@ fn words(given: Option<String>) -> anyhow::Result<String> {
 }
 
 impl Which {
+    /// Whoever types the path of a team consents to its addresses, for the node in this process. Keys still go to the origins
+    /// they are configured for. Nodes behind NATS have a configuration of their own.
+    pub fn admit(&self, mut config: Config) -> Config {
+        let typed = self.team.as_deref().map(Path::new).filter(|path| path.exists());
+        let members = typed.and_then(|path| team::load(path).ok()).map(|template| template.members).unwrap_or_default();
+        let addresses = members.into_iter().filter_map(|member| member.base_url).map(Address::new);
+        config.models.allowed_base_urls.extend(addresses);
+        config
+    }
+
     /// Prompts the named session, or starts one.
     pub async fn send(&self, client: &Client, text: String) -> anyhow::Result<Sent> {
         let known = match &self.session {

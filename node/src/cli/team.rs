@@ -134,6 +134,7 @@ async fn start(place: &Place, team: String, which: StartWhich) -> anyhow::Result
     let StartWhich { session, model, workspace, dir } = which;
     let config = place.config_with_model(model.as_ref())?;
     let which = Which { team: Some(team), model, session, workspace, dir };
+    let config = which.admit(config);
     let start = which.request()?;
     let link = Link::open(&config).await?;
     let started = link.client.start(Start { prompt: None, ..start }).await;

@@ -80,6 +80,7 @@ async fn here(node: &Arc<Node>, agent: &AgentRecord, verb: AgentVerb, body: &[u8
         }
         AgentVerb::ChangeModel => {
             let ChangeModel { provider, model_id, base_url } = read(body)?;
+            base_url.as_deref().map_or(Ok(()), |url| node.check_address(url))?;
             let provider = provider.unwrap_or_else(|| agent.spec.model.provider.clone());
             let model = ModelRef { provider, id: model_id, base_url };
             ok(Model { model: change(node, agent, Change::Model(model)).await?.model })

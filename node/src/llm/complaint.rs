@@ -74,7 +74,8 @@ impl Complaint {
 
     /// An error that came midway, in a stream that began well.
     pub fn midway(self) -> Failure {
-        Failure { kind: self.kind(None), retry_after: self.retry_after, message: self.text() }
+        let public = Some("the provider sent an error in its stream".to_owned());
+        Failure { kind: self.kind(None), retry_after: self.retry_after, message: self.text(), public }
     }
 
     /// Whether the provider asks all of us to slow down.

@@ -50,14 +50,19 @@ impl<F: Frames, E: Events> Decoder for Decoding<F, E> {
 
 /// A stream that is not what it should be: the same request may succeed later.
 pub fn broken(message: impl Into<String>) -> Failure {
-    Failure { kind: FailureKind::Transient, message: message.into(), retry_after: None }
+    Failure { kind: FailureKind::Transient, message: message.into(), public: None, retry_after: None }
+}
+
+/// A broken stream, described with words of the server.
+pub fn garbled(what: &str, words: impl std::fmt::Display) -> Failure {
+    Failure { public: Some(what.to_owned()), ..broken(format!("{what}: {words}")) }
 }
 
 /// Reads an event.
 pub fn parse<'a, T: serde::Deserialize<'a>>(data: &'a [u8]) -> Result<T, Failure> {
     serde_json::from_slice(data).map_err(|error| {
         let shown = String::from_utf8_lossy(data.get(..200).unwrap_or(data));
-        broken(format!("an event of the stream cannot be read ({error}): {shown}"))
+        garbled("an event of the stream cannot be read", format!("{error}: {shown}"))
     })
 }
 

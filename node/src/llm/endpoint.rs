@@ -26,6 +26,8 @@ pub struct Endpoint {
     /// The key among them.
     pub(super) headers: HeaderMap,
     pub(super) key: Option<Secret>,
+    /// Whether the configuration, or the provider itself, names this address.
+    pub(super) configured: bool,
     pub(super) times: Times,
     pub(super) gate: Arc<Gate>,
     pub(super) catalogue: Arc<Catalogue>,
@@ -50,6 +52,7 @@ impl Provider for Endpoint {
             request,
             place,
             address: url,
+            configured: self.configured,
             wire: Arc::clone(&self.wire),
             key: self.key.clone(),
             times: self.times,

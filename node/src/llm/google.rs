@@ -25,6 +25,8 @@ impl Wire for Google {
     fn url(&self, base: &str, model: &str) -> String {
         let version = if base.ends_with("/v1beta") || base.ends_with("/v1") { "" } else { "/v1beta" };
         let model = model.strip_prefix("models/").unwrap_or(model);
+        // An agent names its model: what it writes stays within this one word of the path.
+        let model: String = model.bytes().map(word).collect();
         format!("{base}{version}/models/{model}:streamGenerateContent?alt=sse")
     }
 
@@ -38,6 +40,14 @@ impl Wire for Google {
 
     fn decoder(&self) -> Box<dyn Decoder> {
         Box::new(Decoding::<Sse, decode::Reply>::default())
+    }
+}
+
+/// A byte of a word of a path, encoded where it would mean something in a URL.
+fn word(byte: u8) -> String {
+    match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' | b'@' => char::from(byte).to_string(),
+        other => format!("%{other:02X}"),
     }
 }
 

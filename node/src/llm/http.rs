@@ -16,6 +16,7 @@ use tokio::{
 use self::{reader::Reader, refusal::Refusal};
 use super::{
     Progress,
+    allowance::Allowance,
     catalogue::Entry,
     decode::{Decoder, broken},
     gate::Gate,
@@ -25,6 +26,7 @@ use super::{
 use crate::{
     model::{Chunk, Failure, Finish},
     secret::Secret,
+    terminal::clean_line,
 };
 
 /// A request that is ready to be sent, and what reading its answer takes.
@@ -35,6 +37,8 @@ pub struct Call {
     pub place: Option<OwnedSemaphorePermit>,
     /// For messages.
     pub address: String,
+    /// Whether the configuration names the server, so that its words may be shown to people.
+    pub configured: bool,
     pub wire: Arc<dyn Wire>,
     pub key: Option<Secret>,
     pub times: Times,
@@ -52,12 +56,12 @@ enum State {
 }
 
 struct Reading {
-    name: &'static str,
-    key: Option<Secret>,
+    voice: Voice,
     entry: Entry,
     gate: Arc<Gate>,
     decoder: Box<dyn Decoder>,
     reader: Reader,
+    allowance: Allowance,
     /// At the gate, and of its connection.
     _places: [Option<OwnedSemaphorePermit>; 2],
 }
@@ -89,7 +93,8 @@ async fn next(mut state: State) -> Option<(Result<Progress, Failure>, State)> {
 
 /// Sends the request and looks at the head of its answer.
 async fn begin(call: Call) -> Result<Box<Reading>, Failure> {
-    let Call { name, request, place: kept, address, wire, key, times, gate, entry } = call;
+    let Call { name, request, place: kept, address, configured, wire, key, times, gate, entry } = call;
+    let voice = Voice { name, key, configured };
     let place = gate.enter().await;
     let sent = Instant::now();
     let answer = timeout_at(sent + times.first_byte, request.send()).await;
@@ -102,9 +107,10 @@ async fn begin(call: Call) -> Result<Box<Reading>, Failure> {
         Ok(response) => {
             gate.went_well();
             let reader = Reader::new(response, times, sent);
-            Ok(Box::new(Reading { name, key, entry, gate, decoder: wire.decoder(), reader, _places: [place, kept] }))
+            let (decoder, allowance) = (wire.decoder(), Allowance::default());
+            Ok(Box::new(Reading { voice, entry, gate, decoder, reader, allowance, _places: [place, kept] }))
         }
-        Err(refused) => Err(told(refused, name, key.as_ref(), &gate)),
+        Err(refused) => Err(voice.tell(refused, &gate)),
     }
 }
 
@@ -114,7 +120,7 @@ async fn accepted(response: Response, framing: Framing, times: Times, address: &
     if status.is_success() && is_stream(&response, framing) {
         return Ok(response);
     }
-    Err(refusal::of(response, times.between_bytes, address).await)
+    Err(refusal::of(response, times.between_content, address).await)
 }
 
 /// What says it is a page or a single JSON document is no stream of events; many servers say nothing at all.
@@ -126,18 +132,33 @@ fn is_stream(response: &Response, framing: Framing) -> bool {
     }
 }
 
-/// Names the provider, hides the key, and slows everybody down if that was asked.
-fn told(refusal: Refusal, name: &str, key: Option<&Secret>, gate: &Gate) -> Failure {
-    let Refusal { failure, overload } = refusal;
-    let message = format!("{name}: {}", failure.message);
-    let message = match key {
-        Some(key) => key.scrub(message),
-        None => message,
-    };
-    if overload {
-        gate.slow_down(failure.retry_after);
+/// How failures of one provider are worded.
+struct Voice {
+    name: &'static str,
+    key: Option<Secret>,
+    configured: bool,
+}
+
+impl Voice {
+    /// Names the provider, hides the key, and slows everybody down if that was asked. The words of a server that the
+    /// configuration does not name are not repeated to anybody.
+    fn tell(&self, refusal: Refusal, gate: &Gate) -> Failure {
+        let Refusal { failure, overload } = refusal;
+        if overload {
+            gate.slow_down(failure.retry_after);
+        }
+        let said = failure.public.as_ref().filter(|_| !self.configured).unwrap_or(&failure.message);
+        let message = self.word(said);
+        Failure { message, public: failure.public.as_ref().map(|public| self.word(public)), ..failure }
     }
-    Failure { message, ..failure }
+
+    fn word(&self, said: &str) -> String {
+        let message = clean_line(&format!("{}: {said}", self.name)).into_owned();
+        match &self.key {
+            Some(key) => key.scrub(message),
+            None => message,
+        }
+    }
 }
 
 impl Reading {
@@ -147,11 +168,23 @@ impl Reading {
         let end = match self.reader.next(self.decoder.is_whole()).await {
             Ok(Some(bytes)) => self.decoder.feed(&bytes, &mut chunks).err().map(Err),
             Ok(None) => Some(self.decoder.finish(&mut chunks)),
-            Err(failure) => Some(Err(failure)),
+            // A reply whose end came is whole, though the server keeps the connection open.
+            Err(failure) => Some(self.decoder.finish(&mut chunks).map_err(|_| failure)),
+        };
+        let end = match self.allowance.take(&chunks) {
+            Ok(true) => {
+                self.reader.progressed();
+                end
+            }
+            Ok(false) => end,
+            Err(over) => {
+                chunks.clear();
+                Some(Err(over))
+            }
         };
         let end = end.map(|end| match end {
             Ok(finish) => Ok(self.priced(finish)),
-            Err(failure) => Err(told(failure.into(), self.name, self.key.as_ref(), &self.gate)),
+            Err(failure) => Err(self.voice.tell(failure.into(), &self.gate)),
         });
         (chunks, end)
     }

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use planck_common::command::Prices;
 
+use super::addresses::Addresses;
 use crate::{model::RetryRules, secret::Secret};
 
 /// All providers and additions to the catalogue.
@@ -13,6 +14,8 @@ pub struct LlmOptions {
     pub providers: BTreeMap<String, ProviderOptions>,
     /// They add to the built-in catalogue and override it.
     pub models: Vec<ModelOptions>,
+    /// What servers at these addresses say in errors may be shown to people. A key goes there only if a provider has the address.
+    pub addresses: Addresses,
 }
 
 /// One provider.
@@ -36,15 +39,15 @@ pub struct ProviderOptions {
 pub struct Times {
     /// From the request to the first byte of its answer; a local server may load the model first.
     pub first_byte: Duration,
-    /// Between two reads of a stream.
-    pub between_bytes: Duration,
+    /// Between two pieces of content of a stream; pings, comments and empty pieces are none.
+    pub between_content: Duration,
     /// From the request to the end of its answer.
     pub whole: Duration,
 }
 
 impl Default for Times {
     fn default() -> Self {
-        Self { first_byte: Duration::from_secs(300), between_bytes: Duration::from_secs(120), whole: Duration::from_secs(3600) }
+        Self { first_byte: Duration::from_secs(300), between_content: Duration::from_secs(120), whole: Duration::from_secs(1800) }
     }
 }
 

@@ -21,7 +21,7 @@ use super::{
     options::{LlmOptions, ProviderOptions},
     wire::Wire,
 };
-use crate::{model::ModelCard, secret::Secret};
+use crate::model::ModelCard;
 
 /// A provider there is.
 struct Kind {
@@ -155,11 +155,13 @@ impl Llm {
             return Err(LlmError::NoKey { name: kind.name.to_owned() });
         }
         let wire = (kind.wire)();
-        let key = key_for(kind, &options, &base);
+        let is_its_own = is_configured(kind, &options, &base);
+        let configured = is_its_own || self.options.addresses.allow(&base);
+        let key = options.key.clone().filter(|_| is_its_own);
         let headers = endpoint::headers(&*wire, key.as_ref(), &options.headers).map_err(|reason| invalid(kind, reason))?;
         let gate = Arc::new(Gate::new(options.max_concurrent.unwrap_or(MAX_CONCURRENT)));
         let catalogue = Arc::clone(&self.catalogue);
-        Ok(Endpoint { name: kind.name, wire, base, headers, key, times: options.times, gate, catalogue })
+        Ok(Endpoint { name: kind.name, wire, base, headers, key, configured, times: options.times, gate, catalogue })
     }
 }
 
@@ -186,12 +188,11 @@ fn base_url(kind: &Kind, options: &ProviderOptions, own: Option<&str>) -> Result
     Ok(url.trim_end_matches('/').to_owned())
 }
 
-/// The key, if this address may have it.
-fn key_for(kind: &Kind, options: &ProviderOptions, base: &str) -> Option<Secret> {
+/// Whether this address is of an origin that the configuration names for this provider: it may have the key.
+fn is_configured(kind: &Kind, options: &ProviderOptions, base: &str) -> bool {
     let configured = base_url(kind, options, None).ok();
     let trusted = options.trusted_urls.iter().filter_map(|url| base_url(kind, options, Some(url)).ok());
-    let may = configured.into_iter().chain(trusted).any(|url| same_origin(&url, base));
-    options.key.clone().filter(|_| may)
+    configured.into_iter().chain(trusted).any(|url| same_origin(&url, base))
 }
 
 fn same_origin(one: &str, other: &str) -> bool {

@@ -207,7 +207,7 @@ async fn failures_are_told_apart() {
 #[tokio::test]
 async fn silence_has_an_end() {
     let short = Duration::from_millis(100);
-    let times = Times { first_byte: short, between_bytes: short, whole: Duration::from_secs(5) };
+    let times = Times { first_byte: short, between_content: short, whole: Duration::from_secs(5) };
     let client = http();
     for name in PROVIDERS {
         let before = fails(&client, name, Reply::fault(Fault::HangBeforeHead), times).await;
@@ -215,7 +215,7 @@ async fn silence_has_an_end() {
         assert!(before.message.contains("no answer from http://127.0.0.1"), "{before}");
         let midway = fails(&client, name, Reply::text("a b c d").with_fault(Fault::Hang { after: 1 }), times).await;
         assert_eq!(midway.kind, FailureKind::Transient, "{name}: {midway}");
-        assert!(midway.message.contains("fell silent for 0.1 s"), "{midway}");
+        assert!(midway.message.contains("brought nothing for 0.1 s"), "{midway}");
     }
     let trickle = Reply::text("a b c d e f g h i j k l m n o p").pace(Pace::per_second(20.0).chunk(2));
     let whole = fails(&client, "openai", trickle, Times { whole: Duration::from_millis(200), ..Times::default() }).await;

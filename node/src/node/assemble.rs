@@ -78,7 +78,12 @@ async fn assemble(config: &Config, bus: Arc<dyn Bus>, registry: Option<Registry>
     let joining = joining(config, heart, registry)?;
     let foundations = Foundations {
         workspaces: workspaces(config),
-        teams: Teams { context: teams(config, &skills, &models), dirs: folders(&config.teams.dirs) },
+        teams: Teams {
+            context: teams(config, &skills, &models),
+            dirs: folders(&config.teams.dirs),
+            own: config.node.data_dir.clone(),
+            offers_addresses: models::offers_addresses(config),
+        },
         runtimes: runtimes(config)?,
         settings: settings(config),
         tools: catalogue,
@@ -163,6 +168,7 @@ pub(crate) fn folders(dirs: &[PathBuf]) -> Vec<PathBuf> {
 fn teams(config: &Config, skills: &Skills, models: &Llm) -> Context {
     let mut known = KnownModels::of(config);
     known.default = known.default.or_else(|| models::default(config, models));
+    known.addresses = Some(models::addresses(config));
     Context {
         source: String::new(),
         models: known,

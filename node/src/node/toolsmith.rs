@@ -23,8 +23,14 @@ pub(super) struct NodeTools {
 
 impl NodeTools {
     /// The tools between agents come into the same catalogue.
-    pub(super) fn new(node: &Weak<Node>, catalogue: Catalogue, skills: Skills, sidecars: Sidecars) -> Self {
-        for tool in team::tools::all(node) {
+    pub(super) fn new(
+        node: &Weak<Node>,
+        catalogue: Catalogue,
+        skills: Skills,
+        sidecars: Sidecars,
+        offers_addresses: bool,
+    ) -> Self {
+        for tool in team::tools::all(node, offers_addresses) {
             if let Err(error) = catalogue.add(tool) {
                 tracing::error!(%error, "a tool of the team is left out");
             }

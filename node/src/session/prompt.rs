@@ -14,6 +14,9 @@ use crate::{
     store::{AgentRecord, InputRecord, NewInput, PutResult},
 };
 
+/// The largest prompt, as JSON: more than any model takes, and little enough to be read, saved and sent many times.
+const MOST_BYTES: usize = 8 << 20;
+
 impl Node {
     /// Without NATS nobody reaches an agent that another living process holds.
     pub(crate) async fn check_reach(&self, holder: Option<&NodeId>) -> Result<(), Refusal> {
@@ -40,7 +43,7 @@ impl Node {
             mode,
             sender: None,
             reply_to: None,
-            content: json(&content(prompt)?),
+            content: bounded(json(&content(prompt)?))?,
             fresh: false,
             at: Timestamp::now(),
         };
@@ -55,6 +58,17 @@ impl Node {
             PutResult::Known(known) => Ok(accepted(known.head)),
             PutResult::NotFound => Err(Refusal::not_found(format!("agent {} is stopped", agent.id))),
         }
+    }
+}
+
+/// Refuses a prompt that is too large.
+pub(super) fn bounded(content: String) -> Result<String, Refusal> {
+    match content.len() {
+        0..=MOST_BYTES => Ok(content),
+        bytes => Err(Refusal::new(
+            Code::TooLarge,
+            format!("the prompt has {bytes} bytes as JSON, over the limit of {MOST_BYTES}; put it into a file of the workspace"),
+        )),
     }
 }
 

@@ -20,6 +20,7 @@ use super::{
     elsewhere::Hop,
     excerpt,
     place::{Homes, TRIES, choose, is_of_that_node, wanted},
+    prompt::bounded,
     workspace::Chosen,
 };
 use crate::{
@@ -127,13 +128,19 @@ impl Node {
     }
 
     fn team(&self, request: &Start, dir: &Path) -> Result<Vec<AgentSpec>, Refusal> {
+        let mut context = self.context(request.team.clone().unwrap_or_else(|| "members".into()), dir);
         let members = match (&request.team, &request.members) {
             (Some(_), Some(_)) => return Err(Refusal::bad_request("name a `team` or give `members`, not both")),
-            (Some(name), None) => self.template(name)?.members,
+            (Some(name), None) => {
+                let template = self.template(name)?;
+                if self.is_own_template(&template.file) {
+                    context.models.addresses = None;
+                }
+                template.members
+            }
             (None, members) => members.clone().unwrap_or_default(),
         };
-        let source = request.team.clone().unwrap_or_else(|| "members".into());
-        team::resolve(&members, &self.context(source, dir)).map_err(|errors| {
+        team::resolve(&members, &context).map_err(|errors| {
             let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
             Refusal::bad_request(errors.join("\n"))
         })
@@ -212,14 +219,15 @@ fn plan(request: Start, place: Chosen, specs: Vec<AgentSpec>, limits: SessionLim
         specs.into_iter().map(|spec| NewAgent { session: id.clone(), id: AgentId::mint(), spec }).collect();
     let lead = agents.first().map(|lead| lead.id.clone()).ok_or_else(|| Refusal::bad_request("a team has a member"))?;
     let at = Timestamp::now();
-    let prompt = request.prompt.map(|text| NewInput {
+    let content = request.prompt.map(|text| bounded(json(&[Part::text(text)]))).transpose()?;
+    let prompt = content.map(|content| NewInput {
         id: request.prompt_id.unwrap_or_else(InputId::mint),
         agent: lead.clone(),
         kind: InputKind::Prompt,
         mode: Mode::Queue,
         sender: None,
         reply_to: None,
-        content: json(&[Part::text(text)]),
+        content,
         fresh: false,
         at,
     });

@@ -84,6 +84,7 @@ cases! {
         two_batches_of_one_agent_are_a_mistake;
     inboxes:
         a_put_is_idempotent
+        an_inbox_is_bounded_by_bytes
         inputs_keep_their_fields_and_order
         an_input_may_wait_for_an_agent_nobody_holds
         tasks_are_known_until_answered

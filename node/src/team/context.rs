@@ -5,7 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use planck_common::spec::{AgentLimits, Member, ModelRef};
 
 use super::mistake::{Mistakes, did_you_mean};
-use crate::config::{Address, Config, PROVIDER_NAMES};
+use crate::{
+    config::{Address, Config, PROVIDER_NAMES},
+    llm::Addresses,
+};
 
 /// What members inherit and may name.
 #[derive(Debug, Clone, Default)]
@@ -26,6 +29,8 @@ pub struct Context {
 pub struct KnownModels {
     pub default: Option<ModelRef>,
     pub entries: BTreeMap<String, ModelRef>,
+    /// Which addresses members may name; `None`: any, because a person named the file that they stand in.
+    pub addresses: Option<Addresses>,
 }
 
 impl KnownModels {
@@ -44,7 +49,7 @@ impl KnownModels {
             .collect();
         let default = config.models.default.as_ref();
         let default = default.and_then(|name| entries.get(name).cloned().or_else(|| parse_model(name)));
-        Self { default, entries }
+        Self { default, entries, addresses: None }
     }
 
     /// The model a member names, over the one it inherits.
@@ -64,6 +69,11 @@ impl KnownModels {
             return None;
         };
         if let Some(url) = &member.base_url {
+            let is_inherited = inherited.is_some_and(|inherited| inherited.base_url.as_ref() == Some(url));
+            if !is_inherited && self.addresses.as_ref().is_some_and(|known| !known.allow(url)) {
+                mistakes.field("base_url", format!("`{url}` is not an address that this node may ask"), NO_ADDRESS);
+                return None;
+            }
             model.base_url = Some(url.clone());
         }
         if !PROVIDER_NAMES.contains(&model.provider.as_str()) {
@@ -112,5 +122,8 @@ impl Context {
 
 const NO_MODEL: &str = "name `provider` and `model_id`, pass `--model PROVIDER:MODEL`, set `models.default` in the \
 configuration, or a key (ANTHROPIC_API_KEY, OPENAI_API_KEY, GOOGLE_API_KEY); ollama and llama_cpp need none";
+/// What to do about an address that nobody configured.
+pub const NO_ADDRESS: &str = "leave it out, or have its origin added to `models.allowed_base_urls` in the configuration of \
+the nodes; an address has no user name, query or fragment";
 const INSTRUCTIONS: &str = "# Instructions of this project (AGENTS.md)";
 const SKILLS: &str = "# Skills\n\nInstructions for special work. Load one with `load_skill` before work that it is about.";

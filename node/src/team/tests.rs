@@ -14,6 +14,7 @@ fn context() -> Context {
         models: KnownModels {
             default: Some(model("anthropic", "sonnet")),
             entries: BTreeMap::from([("fast".into(), model("openai", "mini"))]),
+            addresses: None,
         },
         limits: AgentLimits { max_requests_per_turn: Some(200), max_tokens: Some(9), ..AgentLimits::default() },
         agents_md: Some("Be kind.".into()),

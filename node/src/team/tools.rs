@@ -37,14 +37,14 @@ struct Link {
 }
 
 /// All of them; every agent of the node shares them.
-pub(crate) fn all(node: &Weak<Node>) -> Vec<Arc<dyn Tool>> {
+pub(crate) fn all(node: &Weak<Node>, offers_addresses: bool) -> Vec<Arc<dyn Tool>> {
     let link = || Link { node: node.clone() };
     vec![
         Arc::new(ask::AskAgent::new(link())),
         Arc::new(delegate::DelegateTask::new(link())),
         Arc::new(respond::SendResponse::new(link())),
         Arc::new(list::ListTeam::new(link())),
-        Arc::new(spawn::SpawnAgent::new(link())),
+        Arc::new(spawn::SpawnAgent::new(link(), offers_addresses)),
         Arc::new(destroy::DestroyAgent::new(link())),
         Arc::new(interrupt::InterruptAgent::new(link())),
         Arc::new(models::ListModels::new(link())),

@@ -123,7 +123,10 @@ impl Tool for ExternalTool {
             Ok(workspace) => workspace,
             Err(why) => return Outcome::error(why.to_string()),
         };
-        let mut words = self.definition.command.fill(&args).into_iter();
+        let mut words = match self.definition.command.fill(&args, &self.definition.options) {
+            Ok(words) => words.into_iter(),
+            Err(refused) => return Outcome::error(refused),
+        };
         let launch = Launch {
             program: self.program(words.next().unwrap_or_default()),
             args: words.map(Into::into).collect(),

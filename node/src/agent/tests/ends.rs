@@ -60,7 +60,7 @@ fn what_the_provider_asks_to_wait_is_waited() {
     for (asked, waited) in [(30, 30), (600, 60)] {
         let ticket = world.model.take().unwrap();
         let retry_after = Some(Duration::from_secs(asked));
-        let failure = Failure { kind: FailureKind::Transient, message: "slow down".into(), retry_after };
+        let failure = Failure { kind: FailureKind::Transient, message: "slow down".into(), public: None, retry_after };
         let now = planck_common::Timestamp::from_millis(0);
         let effects = world.agent.step(Input::Answered { ticket, result: Err(failure), jitter: 0.5 }, now);
         let wait =

@@ -205,7 +205,7 @@ impl Player {
 
     fn fail(&mut self, kind: FailureKind) {
         if let Some(ticket) = self.world.model.take() {
-            let failure = Failure { kind, message: "no".into(), retry_after: None };
+            let failure = Failure { kind, message: "no".into(), public: None, retry_after: None };
             self.world.step(Input::Answered { ticket, result: Err(failure), jitter: 0.5 });
         }
     }

@@ -56,7 +56,7 @@ impl World {
 
     pub fn fail(&mut self, kind: FailureKind) {
         let ticket = self.model.take().expect("no request runs");
-        let failure = Failure { kind, message: "overloaded".into(), retry_after: None };
+        let failure = Failure { kind, message: "overloaded".into(), public: None, retry_after: None };
         self.step(Input::Answered { ticket, result: Err(failure), jitter: 1.0 });
     }
 

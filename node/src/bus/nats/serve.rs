@@ -144,14 +144,15 @@ impl Worker {
         }
     }
 
-    fn take(&self, answering: &Answering, endpoint: usize, message: Message) {
+    fn take(&self, answering: &Answering, endpoint: usize, mut message: Message) {
         if !self.link.replies.admits(&message) {
             let refusal = Refusal::bad_request("the reply subject is no inbox");
             return self.service.count(endpoint, Duration::ZERO, Some(&refusal));
         }
         let (worker, began) = (self.clone(), Instant::now());
         let subject = self.prefix.off(&message.subject).unwrap_or(&message.subject).to_owned();
-        let body = message.payload.clone();
+        // The message lives until it is answered; its body only as long as the command needs it.
+        let body = std::mem::take(&mut message.payload);
         let span = span(&subject, &message);
         answering.take(&subject, body, span, move |reply| async move {
             let reply = reply.within(room(&worker.link));

@@ -9,6 +9,9 @@ section! {
         default: Option<String> = None;
         /// A model under a name of your choice; what is unset comes from the catalogue.
         entries: Named<ModelEntry> = Named::default();
+        /// Origins, or addresses with the beginning of a path, that agents, templates and clients may name as `base_url`, beside
+        /// those of providers and entries. No key goes there.
+        allowed_base_urls: Vec<Address> = Vec::new(), guarded;
     }
 }
 

@@ -32,8 +32,11 @@ section! {
         base_url: Option<Address> = None, guarded;
         /// How long an answer may take to begin; a local server may load the model first.
         first_byte_timeout: Period = Period::seconds(300);
-        /// How long a stream may be silent.
+        /// How long a stream may bring nothing new; pings, comments and empty pieces do not count. Before the first piece it is
+        /// `first_byte_timeout`, where that is longer.
         idle_timeout: Period = Period::seconds(120);
+        /// How long one request may take as a whole.
+        request_timeout: Period = Period::seconds(1_800);
         /// Tries of one request, the first counted.
         max_attempts: u32 = 5;
         /// The longest wait between two tries.

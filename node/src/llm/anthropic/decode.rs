@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 use super::NAME;
 use crate::{
     llm::{
+        allowance::{MOST_BYTES, over},
         complaint::Complaint,
         decode::{Events, Kind, Parts, broken, parse, stop_of},
         seal,
@@ -40,7 +41,7 @@ impl Events for Reply {
     fn event(&mut self, data: &[u8], chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
         let event: Event<'_> = parse(data)?;
         match &*event.kind {
-            "content_block_delta" => self.delta(event.delta.unwrap_or_default(), chunks),
+            "content_block_delta" => return self.delta(event.delta.unwrap_or_default(), chunks),
             "content_block_start" => self.start(event.content_block.unwrap_or_default(), chunks),
             "content_block_stop" => self.end_block(chunks),
             "message_start" => self.count(event.message.unwrap_or_default().usage.unwrap_or_default()),
@@ -91,7 +92,7 @@ impl Reply {
         }
     }
 
-    fn delta(&mut self, delta: Delta<'_>, chunks: &mut Vec<Chunk>) {
+    fn delta(&mut self, delta: Delta<'_>, chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
         match &*delta.kind {
             "text_delta" => self.text(delta.text, chunks),
             "input_json_delta" => self.args(delta.partial_json, chunks),
@@ -100,9 +101,14 @@ impl Reply {
                     chunks.push(Chunk::Thinking { part, text: delta.thinking });
                 }
             }
+            // It becomes a chunk only at the block's end, so nothing else bounds it.
+            "signature_delta" if self.block.signature.len() + delta.signature.len() > MOST_BYTES => {
+                return Err(over("has a signature of many MiB"));
+            }
             "signature_delta" => self.block.signature.push_str(&delta.signature),
             _ => {}
         }
+        Ok(())
     }
 
     /// A text block without text is no part: there is nothing to keep.

@@ -10,7 +10,7 @@ use super::NAME;
 use crate::{
     llm::{
         complaint::Complaint,
-        decode::{self, Events, Kind, Parts, broken, parse, stop_of},
+        decode::{self, Events, Kind, Parts, broken, garbled, parse, stop_of},
         seal,
     },
     model::{Chunk, Failure, Finish},
@@ -98,7 +98,7 @@ fn stop_reason(word: &str) -> Result<StopReason, Failure> {
             StopReason::Refusal
         }
         "MALFORMED_FUNCTION_CALL" | "UNEXPECTED_TOOL_CALL" | "MISSING_THOUGHT_SIGNATURE" | "TOO_MANY_TOOL_CALLS" => {
-            return Err(broken(format!("the model made a call that could not be read ({word})")));
+            return Err(garbled("the model made a call that could not be read", word));
         }
         _ => StopReason::End,
     })

@@ -8,7 +8,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::refusal;
 use crate::{
-    llm::{decode::broken, options::Times},
+    llm::{allowance::over, decode::broken, options::Times},
     model::Failure,
 };
 
@@ -21,16 +21,23 @@ pub struct Reader {
     alarm: Pin<Box<Sleep>>,
     deadline: Instant,
     between: Duration,
-    last: Instant,
+    /// Until when content must come: bytes alone, such as pings, comments and empty pieces, do not count.
+    due: Instant,
     drained: Option<Instant>,
 }
 
 impl Reader {
     pub fn new(response: Response, times: Times, sent: Instant) -> Self {
-        let last = Instant::now();
+        // Servers that queue a request or read a long prompt keep the connection alive until they begin.
+        let due = (Instant::now() + times.between_content).max(sent + times.first_byte);
         let deadline = sent + times.whole;
-        let alarm = Box::pin(sleep_until(deadline.min(last + times.between_bytes)));
-        Self { response, alarm, deadline, between: times.between_bytes, last, drained: None }
+        let alarm = Box::pin(sleep_until(deadline.min(due)));
+        Self { response, alarm, deadline, between: times.between_content, due, drained: None }
+    }
+
+    /// Content came, so the server may be silent again for a while.
+    pub fn progressed(&mut self) {
+        self.due = Instant::now() + self.between;
     }
 
     /// The next bytes. Of a reply that `is_whole` only the end of its body is awaited.
@@ -41,11 +48,8 @@ impl Reader {
         loop {
             tokio::select! {
                 biased;
-                read = self.response.chunk() => {
-                    self.last = Instant::now();
-                    return read.map_err(refusal::cut);
-                }
                 () = self.alarm.as_mut() => self.rung()?,
+                read = self.response.chunk() => return read.map_err(refusal::cut),
             }
         }
     }
@@ -53,13 +57,12 @@ impl Reader {
     fn rung(&mut self) -> Result<(), Failure> {
         let now = Instant::now();
         if now >= self.deadline {
-            return Err(broken("the reply took too long as a whole"));
+            return Err(over("took too long as a whole"));
         }
-        let due = self.last + self.between;
-        if now >= due {
-            return Err(broken(format!("the stream fell silent for {} s", self.between.as_secs_f64())));
+        if now >= self.due {
+            return Err(broken(format!("the stream brought nothing for {} s", self.between.as_secs_f64())));
         }
-        self.alarm.as_mut().reset(due.min(self.deadline));
+        self.alarm.as_mut().reset(self.due.min(self.deadline));
         Ok(())
     }
 

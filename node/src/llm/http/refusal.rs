@@ -9,7 +9,7 @@ use super::retry_after::retry_after;
 use crate::{
     llm::{
         complaint::{Complaint, kind_of_status},
-        decode::broken,
+        decode::{broken, garbled},
     },
     model::{Failure, FailureKind},
 };
@@ -37,7 +37,8 @@ pub async fn of(response: Response, within: Duration, address: &str) -> Refusal 
     let location = response.headers().get(LOCATION).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let body = body(response, within).await;
     if let Some(location) = location.filter(|_| status.is_redirection()) {
-        return refused(format!("{address} redirects to {location}; set that as base_url if it is right")).into();
+        let message = format!("{address} redirects to {location}; set that as base_url if it is right");
+        return Failure { public: Some(format!("{address} redirects elsewhere")), ..refused(message) }.into();
     }
     if status.is_success() {
         return no_stream(&body);
@@ -54,14 +55,16 @@ fn by_status(status: StatusCode, body: &[u8], asked: Option<Duration>, address: 
     let within_body = complaint.as_ref().and_then(|said| said.retry_after);
     let said = complaint.map_or_else(|| excerpt(body), |said| shorten(&said.text()));
     let retry_after = asked.or(within_body).filter(|_| kind == FailureKind::Transient);
-    Failure { kind, message: format!("{}{said}{}", words(status), hint(kind, status, address)), retry_after }
+    let hint = hint(kind, status, address);
+    let public = Some(format!("{}{hint}", words(status)));
+    Failure { kind, message: format!("{}: {said}{hint}", words(status)), public, retry_after }
 }
 
 /// The request could not be sent.
 pub fn unsent(error: reqwest::Error, address: &str) -> Failure {
     let kind = if error.is_builder() { FailureKind::Refused } else { FailureKind::Transient };
     let what = if error.is_connect() { "cannot connect to" } else { "no answer from" };
-    Failure { kind, message: format!("{what} {address}: {}", causes(error)), retry_after: None }
+    Failure { kind, message: format!("{what} {address}: {}", causes(error)), public: None, retry_after: None }
 }
 
 /// The connection broke while the stream was read.
@@ -72,24 +75,24 @@ pub fn cut(error: reqwest::Error) -> Failure {
 fn no_stream(body: &[u8]) -> Refusal {
     match Complaint::read(body) {
         Some(complaint) => Refusal { overload: complaint.is_overload(), failure: complaint.midway() },
-        None => broken(format!("the answer is no stream of events: {}", excerpt(body))).into(),
+        None => garbled("the answer is no stream of events", excerpt(body)).into(),
     }
 }
 
 fn refused(message: String) -> Failure {
-    Failure { kind: FailureKind::Refused, message, retry_after: None }
+    Failure { kind: FailureKind::Refused, message, public: None, retry_after: None }
 }
 
 fn words(status: StatusCode) -> String {
     let reason = status.canonical_reason().unwrap_or("unknown status");
-    format!("status {} {reason}: ", status.as_u16())
+    format!("status {} {reason}", status.as_u16())
 }
 
 fn hint(kind: FailureKind, status: StatusCode, address: &str) -> String {
     match kind {
         FailureKind::Auth => "; check the provider's key".to_owned(),
         FailureKind::Refused if status == StatusCode::NOT_FOUND => format!("; check the model's name and base_url ({address})"),
-        FailureKind::Refused | FailureKind::Transient | FailureKind::ContextFull => String::new(),
+        FailureKind::Refused | FailureKind::Transient | FailureKind::ContextFull | FailureKind::AnswerLimit => String::new(),
     }
 }
 

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use crate::{
     llm::{
         complaint::Complaint,
-        decode::{self, Events, Kind, Parts, broken, parse, stop_of},
+        decode::{self, Events, Kind, Parts, broken, garbled, parse, stop_of},
     },
     model::{Chunk, Failure, Finish},
 };
@@ -136,7 +136,7 @@ fn stop_reason(word: &str) -> Result<StopReason, Failure> {
         "tool_calls" | "function_call" => StopReason::ToolUse,
         "length" => StopReason::Length,
         "content_filter" => StopReason::Refusal,
-        "error" | "insufficient_system_resource" => return Err(broken(format!("the provider broke the reply off ({word})"))),
+        "error" | "insufficient_system_resource" => return Err(garbled("the provider broke the reply off", word)),
         _ => StopReason::End,
     })
 }

@@ -1,12 +1,12 @@
 use super::*;
-use crate::{llm::ModelOptions, model::RetryRules};
+use crate::{llm::ModelOptions, model::RetryRules, secret::Secret};
 
 fn model(provider: &str, base_url: Option<&str>) -> ModelRef {
     ModelRef { provider: provider.into(), id: "m".into(), base_url: base_url.map(str::to_owned) }
 }
 
 fn llm(provider: &str, options: ProviderOptions) -> Llm {
-    Llm::new(LlmOptions { providers: [(provider.to_owned(), options)].into(), models: Vec::new() })
+    Llm::new(LlmOptions { providers: [(provider.to_owned(), options)].into(), ..LlmOptions::default() })
 }
 
 fn with_key() -> ProviderOptions {
@@ -45,7 +45,7 @@ fn a_key_goes_only_where_it_was_given_for() {
         (moved.clone(), "http://127.0.0.1:9/v1", true),
         (moved, "https://api.openai.com/v1", false),
     ] {
-        assert_eq!(key_for(kind, &options, base).is_some(), expected, "{base} {options:?}");
+        assert_eq!(is_configured(kind, &options, base), expected, "{base} {options:?}");
     }
 }
 

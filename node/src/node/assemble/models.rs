@@ -3,8 +3,8 @@
 use planck_common::{command, spec::ModelRef};
 
 use crate::{
-    config::{Config, ModelEntry, PROVIDER_NAMES, Prices, Provider},
-    llm::{Llm, LlmOptions, ModelOptions, ProviderOptions, Times},
+    config::{Address, Config, ModelEntry, PROVIDER_NAMES, Prices, Provider},
+    llm::{Addresses, Llm, LlmOptions, ModelOptions, ProviderOptions, Times},
     model::RetryRules,
 };
 
@@ -13,7 +13,11 @@ pub(super) fn options(config: &Config) -> LlmOptions {
         let section = config.providers.find(name)?;
         Some(((*name).to_owned(), provider(section, trusted(config, name))))
     });
-    LlmOptions { providers: providers.collect(), models: config.models.entries.0.iter().filter_map(entry).collect() }
+    LlmOptions {
+        providers: providers.collect(),
+        models: config.models.entries.0.iter().filter_map(entry).collect(),
+        addresses: addresses(config),
+    }
 }
 
 fn provider(section: &Provider, trusted_urls: Vec<String>) -> ProviderOptions {
@@ -22,10 +26,26 @@ fn provider(section: &Provider, trusted_urls: Vec<String>) -> ProviderOptions {
         base_url: section.base_url.as_ref().map(|url| url.reveal().to_owned()),
         trusted_urls,
         headers: Vec::new(),
-        times: Times { first_byte: section.first_byte_timeout.0, between_bytes: section.idle_timeout.0, ..Times::default() },
+        times: Times {
+            first_byte: section.first_byte_timeout.0,
+            between_content: section.idle_timeout.0,
+            whole: section.request_timeout.0,
+        },
         max_concurrent: Some(section.max_concurrent as usize),
         retry: RetryRules { tries: section.max_attempts, cap: section.max_retry_delay.0, ..RetryRules::default() },
     }
+}
+
+/// The addresses that agents and clients may name for a model.
+pub(super) fn addresses(config: &Config) -> Addresses {
+    let own = PROVIDER_NAMES.iter().filter_map(|name| config.providers.find(name)?.base_url.as_ref());
+    let of_models = config.models.entries.0.values().filter_map(|entry| entry.base_url.as_ref());
+    Addresses::new(own.chain(of_models).chain(&config.models.allowed_base_urls).map(Address::reveal))
+}
+
+/// Whether there are addresses to name that naming a provider or a model does not lead to.
+pub(super) fn offers_addresses(config: &Config) -> bool {
+    !config.models.allowed_base_urls.is_empty()
 }
 
 /// Addresses of configured models: whoever configured them meant the provider's key to go there.

@@ -27,6 +27,25 @@ pub async fn a_put_is_idempotent(world: &dyn World) {
     assert!(matches!(nowhere, Err(StoreError::NotFound(_))), "{nowhere:?}");
 }
 
+pub async fn an_inbox_is_bounded_by_bytes(world: &dyn World) {
+    let team = Team::start(world, 2).await;
+    let content = format!("[{{\"type\":\"text\",\"text\":\"{}\"}}]", "x".repeat(8_000_000));
+    let large = || NewInput { content: content.clone(), ..team.prompt(0) };
+    let mut put = Vec::new();
+    for _ in 0..8 {
+        put.push(large());
+        team.put(put.last().unwrap()).await;
+    }
+    let refused = team.store.put(&team.session, large()).await;
+    assert!(matches!(&refused, Err(StoreError::Limit(why)) if why.contains("64 MiB")), "{refused:?}");
+    let again = team.store.put(&team.session, put[0].clone()).await.unwrap();
+    assert!(matches!(again, PutResult::Known(_)), "what was accepted stays accepted");
+    team.put(&team.prompt(0)).await;
+    team.put(&team.prompt(1)).await;
+    team.write(Batch { marks: vec![consumed(&put[0], 1)], ..team.batch(0, 0, vec![turn_start(1)]) }).await;
+    team.put(&large()).await;
+}
+
 pub async fn inputs_keep_their_fields_and_order(world: &dyn World) {
     let team = Team::start(world, 2).await;
     let task = team.said_by(1, 0, InputKind::Task);

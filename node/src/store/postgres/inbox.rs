@@ -8,6 +8,7 @@ use super::{
     database::Database,
     rows::{self, Columns},
 };
+use crate::store::unread::Unread;
 
 /// The agent's row is held, so nothing slips in beside a stop.
 const PUT: &str = "
@@ -16,6 +17,12 @@ n AS (INSERT INTO inputs (session_id, id, agent_id, kind, mode, sender, sender_n
   SELECT $1, $2, t.id, $4, $5, $6, $7, $8, $9, $10, $11, (SELECT next_seq - 1 FROM sessions WHERE id = $1) FROM t
   ON CONFLICT DO NOTHING RETURNING head)
 SELECT t.node_id, t.epoch, n.head FROM t LEFT JOIN n ON true";
+
+/// What waits for an agent and in its session.
+const UNREAD: &str = "
+SELECT coalesce(sum(octet_length(content)) FILTER (WHERE agent_id = $2), 0)::bigint AS agent_bytes,
+  count(*) FILTER (WHERE agent_id = $2) AS agent_inputs, coalesce(sum(octet_length(content)), 0)::bigint AS session_bytes
+FROM inputs WHERE session_id = $1 AND outcome IS NULL AND turn IS NULL";
 
 /// Columns are named one by one: a statement that was prepared with `*` fails when a newer node adds one.
 macro_rules! inputs {
@@ -44,6 +51,12 @@ FROM inputs t WHERE t.session_id = $1 AND t.agent_id = $2 AND t.kind = 'task'
   AND (t.outcome IS NULL OR t.outcome NOT IN ('withdrawn', 'rewound')) ORDER BY t.accepted";
 
 pub async fn put(database: &Database, session: &SessionId, input: NewInput) -> Result<PutResult, StoreError> {
+    if let Err(full) = unread(database, session, &input.agent).await?.check(input.content.len()) {
+        return match known(database, session, &input).await? {
+            PutResult::NotFound => Err(full),
+            known @ (PutResult::Known(_) | PutResult::Put { .. }) => Ok(known),
+        };
+    }
     let statement = sqlx::query(PUT)
         .bind(session.as_str())
         .bind(input.id.as_str())
@@ -64,6 +77,14 @@ pub async fn put(database: &Database, session: &SessionId, input: NewInput) -> R
         }
         (Some(_), None) | (None, _) => known(database, session, &input).await,
     }
+}
+
+async fn unread(database: &Database, session: &SessionId, agent: &AgentId) -> Result<Unread, StoreError> {
+    let row = database.optional(sqlx::query(UNREAD).bind(session.as_str()).bind(agent.as_str())).await?;
+    let Some(row) = row else { return Ok(Unread::default()) };
+    let row = Columns(&row);
+    let (agent_bytes, agent_inputs) = (row.get("agent_bytes")?, row.get("agent_inputs")?);
+    Ok(Unread { agent_bytes, agent_inputs, session_bytes: row.get("session_bytes")? })
 }
 
 /// What was put under that id before; to a stopped agent too.

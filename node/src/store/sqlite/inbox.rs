@@ -4,7 +4,7 @@ use planck_common::{AgentId, InputId, NodeId, SessionId, Timestamp};
 use sqlx::query;
 
 use super::{SqliteStore, db::Statement, decode::Reader, files::InUse};
-use crate::store::{Asked, InputRecord, NewInput, PutResult, StoreError, Task};
+use crate::store::{Asked, InputRecord, NewInput, PutResult, StoreError, Task, unread::Unread};
 
 /// Unless the agent is unknown or stopped, or the id is taken.
 const PUT: &str = "INSERT INTO inputs (id, agent_id, kind, mode, sender, sender_name, reply_to, content, fresh, at, head)
@@ -37,6 +37,11 @@ const WHY_NOT: &str = "SELECT
         SELECT ?2, 1 UNION SELECT i.sender, u.n + 1 FROM u JOIN inputs i ON i.agent_id = u.a AND i.waiting AND u.n <= ?3)
       SELECT max(n) FROM u) AS depth";
 
+/// What waits for an agent and in its session. The index holds open inputs only, however long the session's history is.
+const UNREAD: &str = "SELECT coalesce(sum(octet_length(content)) FILTER (WHERE agent_id = ?1), 0) AS agent_bytes,
+    count(*) FILTER (WHERE agent_id = ?1) AS agent_inputs, coalesce(sum(octet_length(content)), 0) AS session_bytes
+    FROM inputs INDEXED BY inputs_open WHERE outcome IS NULL AND turn IS NULL";
+
 /// How often a question is tried whose obstacle was gone when it was looked for.
 const TRIES: u32 = 5;
 
@@ -44,6 +49,10 @@ impl SqliteStore {
     pub(super) async fn put_input(&self, session: &SessionId, input: NewInput) -> Result<PutResult, StoreError> {
         let file = self.file(session).await?;
         check_text(&input)?;
+        if let Err(full) = self.unread(&file, &input.agent).await?.check(input.content.len()) {
+            let known = self.known(&file, &input).await?;
+            return known.map(|known| PutResult::Known(Box::new(known))).ok_or(full);
+        }
         if let Some(row) = file.db.row(bind(PUT, &input)).await? {
             let row = Reader { row: &row, path: file.db.path() };
             let node = row.node()?;
@@ -55,6 +64,13 @@ impl SqliteStore {
             self.announce(session, &input, None).await?;
         }
         Ok(PutResult::Known(Box::new(known)))
+    }
+
+    async fn unread(&self, file: &InUse, agent: &AgentId) -> Result<Unread, StoreError> {
+        let Some(row) = file.db.row(query(UNREAD).bind(agent.to_string())).await? else { return Ok(Unread::default()) };
+        let row = Reader { row: &row, path: file.db.path() };
+        let (agent_bytes, agent_inputs) = (row.get("agent_bytes")?, row.get("agent_inputs")?);
+        Ok(Unread { agent_bytes, agent_inputs, session_bytes: row.get("session_bytes")? })
     }
 
     /// Tells the index of an unread input before it is acknowledged, unless this node holds the agent: what is waiting for

@@ -25,6 +25,31 @@ pub(super) struct SpawnAgent {
     spec: ToolSpec,
 }
 
+/// The arguments' schema; a text literal stands for what is between the model and the tools.
+macro_rules! parameters {
+    ($address:literal) => {
+        concat!(
+            r#"{"type":"object","properties":{
+                "type":{"type":"string","minLength":1,"maxLength":64,"description":"What kind of worker it is"},
+                "name":{"type":"string","minLength":1,"maxLength":64},
+                "description":{"type":"string"},
+                "system_prompt":{"type":"string"},
+                "provider":{"type":"string"},
+                "model_id":{"type":"string"},"#,
+            $address,
+            r#""tools":{"type":"array","items":{"type":"string"}},
+                "skills":{"type":"array","items":{"type":"string"}},
+                "labels":{"type":"object","description":"Labels its node must have"},
+                "near":{"type":"string","enum":["orchestrator"],"description":"Start it on your own node"},
+                "task":{"type":"string","minLength":1,"description":"Delegated to it at once"}},
+                "required":["type"],"additionalProperties":false}"#
+        )
+    };
+}
+
+const WITHOUT_ADDRESS: &str = parameters!("");
+const WITH_ADDRESS: &str = parameters!(r#""base_url":{"type":"string","description":"One that is configured"},"#);
+
 #[derive(Deserialize)]
 struct Args {
     r#type: String,
@@ -66,25 +91,14 @@ impl Scene {
 }
 
 impl SpawnAgent {
-    pub(super) fn new(link: Link) -> Self {
+    /// `base_url` is among the arguments where the configuration has addresses to choose from.
+    pub(super) fn new(link: Link, offers_addresses: bool) -> Self {
+        let parameters = if offers_addresses { WITH_ADDRESS } else { WITHOUT_ADDRESS };
         let spec = spec(
             "spawn_agent",
             "Start a new agent in the team. It inherits your model and limits unless named; `tools` and `skills` are those you may grant.",
             Effect::Idempotent,
-            r#"{"type":"object","properties":{
-                "type":{"type":"string","minLength":1,"maxLength":64,"description":"What kind of worker it is"},
-                "name":{"type":"string","minLength":1,"maxLength":64},
-                "description":{"type":"string"},
-                "system_prompt":{"type":"string"},
-                "provider":{"type":"string"},
-                "model_id":{"type":"string"},
-                "base_url":{"type":"string"},
-                "tools":{"type":"array","items":{"type":"string"}},
-                "skills":{"type":"array","items":{"type":"string"}},
-                "labels":{"type":"object","description":"Labels its node must have"},
-                "near":{"type":"string","enum":["orchestrator"],"description":"Start it on your own node"},
-                "task":{"type":"string","minLength":1,"description":"Delegated to it at once"}},
-              "required":["type"],"additionalProperties":false}"#,
+            parameters,
         );
         Self { link, spec }
     }

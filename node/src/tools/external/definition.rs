@@ -11,7 +11,7 @@ use crate::{
     tools::{catalogue::nearest, schema::Schema},
 };
 
-const FIELDS: &[&str] = &["name", "description", "command", "parameters", "effect", "timeout_ms"];
+const FIELDS: &[&str] = &["name", "description", "command", "parameters", "effect", "timeout_ms", "options"];
 
 /// Unless the file says otherwise.
 const TIMEOUT_MS: u64 = 60_000;
@@ -34,6 +34,8 @@ pub(super) struct Definition {
     pub spec: ToolSpec,
     pub command: Template,
     pub timeout: Duration,
+    /// Arguments that may begin with `-`.
+    pub options: Vec<String>,
 }
 
 impl Definition {
@@ -78,12 +80,13 @@ impl Reader<'_> {
         let description = self.text("description", "what the tool does and when to use it");
         let parameters = self.parameters();
         let command = self.command(parameters.as_ref().map(|(_, schema)| schema.properties()));
+        let options = self.options(command.as_ref());
         let effect = self.effect();
         let timeout = self.timeout();
         let (parameters, _) = parameters?;
         let parameters = to_raw_value(&parameters).ok()?.into();
         let spec = ToolSpec { name: name?, description: description?, parameters, effect: effect? };
-        Some(Definition { spec, command: command?, timeout: timeout? })
+        Some(Definition { spec, command: command?, timeout: timeout?, options: options? })
     }
 
     fn wrong<T>(&mut self, field: &'static str, what: impl Into<String>) -> Option<T> {
@@ -132,6 +135,19 @@ impl Reader<'_> {
                 Ok(effect) => Some(effect),
                 Err(_) => self.wrong("effect", format!("it must be \"pure\", \"idempotent\" or \"mutating\", but is {effect}")),
             },
+        }
+    }
+
+    /// They are named one by one, so that a reader of the file sees which argument can change what the program does.
+    fn options(&mut self, command: Option<&Template>) -> Option<Vec<String>> {
+        let Some(value) = self.fields.get("options") else { return Some(Vec::new()) };
+        let Ok(names) = serde_json::from_value::<Vec<String>>(value.clone()) else {
+            return self
+                .wrong("options", format!("it must be a list of names of arguments that may begin with `-`, but is {value}"));
+        };
+        match names.iter().find(|name| command.is_some_and(|command| !command.arguments().any(|known| known == *name))) {
+            Some(stray) => self.wrong("options", format!("`{stray}` is not an argument of `command`")),
+            None => Some(names),
         }
     }
 

@@ -40,11 +40,28 @@ impl Template {
     }
 
     /// The words of a call. An argument that was not given is empty.
-    pub fn fill(&self, args: &Map<String, Value>) -> Vec<String> {
-        self.words.iter().map(|word| word.iter().map(|piece| piece.fill(args)).collect()).collect()
+    ///
+    /// A text at the beginning of a word that would be an option to the program is refused: the model, or whoever wrote what
+    /// it read, chose it, and an option can name a file to write or a program to run. Numbers are no texts, and after `--`
+    /// programs know no options. `may_be_options` names the arguments for which the tool's author wants them.
+    pub fn fill(&self, args: &Map<String, Value>, may_be_options: &[String]) -> Result<Vec<String>, String> {
+        let mut after_dashes = false;
+        let mut filled = Vec::with_capacity(self.words.len());
+        for word in &self.words {
+            let text: String = word.iter().map(|piece| piece.fill(args)).collect();
+            if let Some(name) = option_in(word, args).filter(|name| !after_dashes && !may_be_options.contains(name)) {
+                return Err(format!(
+                    "not run: `{name}` begins with `-`, which the program would take for an option; write it otherwise \
+                     (a path as `./-name`), or the tool's author allows it by \"options\": [\"{name}\"] in its TOOL.json"
+                ));
+            }
+            after_dashes |= matches!(word.as_slice(), [Piece::Text(text)] if text == "--");
+            filled.push(text);
+        }
+        Ok(filled)
     }
 
-    fn arguments(&self) -> impl Iterator<Item = &str> {
+    pub fn arguments(&self) -> impl Iterator<Item = &str> {
         self.words.iter().flatten().filter_map(|piece| match piece {
             Piece::Argument(name) => Some(name.as_str()),
             Piece::Text(_) => None,
@@ -64,6 +81,26 @@ impl Piece {
             },
         }
     }
+}
+
+/// The argument that makes an option of this word. A lone `-` is none: it means standard input.
+fn option_in<'a>(word: &'a [Piece], args: &Map<String, Value>) -> Option<&'a String> {
+    let mut pieces = word.iter();
+    let (name, first) = loop {
+        match pieces.next()? {
+            Piece::Text(text) if text.is_empty() => {}
+            Piece::Text(_) => return None,
+            piece @ Piece::Argument(name) => {
+                let text = piece.fill(args);
+                if !text.is_empty() {
+                    break (name, text);
+                }
+            }
+        }
+    };
+    let is_text = !args.get(name).is_some_and(Value::is_number);
+    let goes_on = first.len() > 1 || pieces.next().is_some();
+    (is_text && first.starts_with('-') && goes_on).then_some(name)
 }
 
 fn is_operator(word: &str) -> bool {
@@ -100,7 +137,22 @@ mod tests {
 
     fn filled(command: &str) -> Vec<String> {
         let args = json!({"path": "a b'; rm -rf ~ #", "n": 3, "deep": {"x": [1]}, "none": null});
-        Template::parse(command, None).unwrap().fill(args.as_object().unwrap())
+        Template::parse(command, None).unwrap().fill(args.as_object().unwrap(), &[]).unwrap()
+    }
+
+    #[test]
+    fn an_argument_is_no_option() {
+        let args = json!({"ref": "--output=/tmp/x", "n": -5, "in": "-", "none": ""});
+        let fill =
+            |command: &str, options: &[String]| Template::parse(command, None).unwrap().fill(args.as_object().unwrap(), options);
+        for command in ["git log -1 {{ref}}", "git log {{ref}}/{{n}}", "git log {{none}}{{ref}}", "x {{ref}} -- {{ref}}"] {
+            let refused = fill(command, &[]).unwrap_err();
+            assert!(refused.contains("`ref` begins with `-`") && refused.contains("options"), "{command}: {refused}");
+        }
+        assert_eq!(fill("git log {{ref}}", &["ref".into()]).unwrap()[2], "--output=/tmp/x");
+        for command in ["git log --ref={{ref}}", "git log -- {{ref}}", "head {{n}}", "cat {{in}}", "x ./{{ref}}", "x {{none}}"] {
+            assert!(fill(command, &[]).is_ok(), "{command}");
+        }
     }
 
     #[test]

@@ -1,0 +1,110 @@
+//! Which addresses agents and clients may name for a model. Pure.
+//!
+//! A `base_url` in `spawn_agent`, `change_model` or `sessions.start` makes this node send a request to an address of somebody
+//! else's choice, with text of somebody else's choice: to an internal service, or out of the house. So it must be configured.
+
+use reqwest::Url;
+
+/// The addresses of a configuration.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Addresses(Vec<Url>);
+
+impl Addresses {
+    /// Addresses that cannot be read allow nothing.
+    pub fn new<'a>(urls: impl IntoIterator<Item = &'a str>) -> Self {
+        Self(urls.into_iter().filter_map(parse).collect())
+    }
+
+    /// Whether an address is one of them, or below the path of one of them on the same origin.
+    pub fn allow(&self, url: &str) -> bool {
+        parse(url).filter(is_plain).is_some_and(|url| self.0.iter().any(|known| is_within(&url, known)))
+    }
+}
+
+/// As [`super::registry`] reads an address: without a scheme it is plain HTTP.
+fn parse(url: &str) -> Option<Url> {
+    let url = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
+    Url::parse(&url).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
+}
+
+/// Without parts that hide where a request goes: the provider's own path is appended to the text, so a query or a fragment
+/// would swallow it, and an encoded separator is a path to some servers and a name to others. `..` is resolved by the parser.
+fn is_plain(url: &Url) -> bool {
+    let path = url.path().to_ascii_lowercase();
+    let hides = ["%2f", "%5c", "%2e", "%00", "//", ";"].iter().any(|part| path.contains(part));
+    url.username().is_empty() && url.password().is_none() && url.query().is_none() && url.fragment().is_none() && !hides
+}
+
+fn is_within(url: &Url, known: &Url) -> bool {
+    let folder = known.path().trim_end_matches('/');
+    let below = url.path().strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    url.origin() == known.origin() && below
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn addresses() -> Addresses {
+        Addresses::new(["https://proxy.example/v1/", "http://127.0.0.1:8080", "10.0.0.7:11434/llm", "no url at all", "ftp://x"])
+    }
+
+    #[test]
+    fn configured_origins_and_paths_are_allowed() {
+        for url in [
+            "https://proxy.example/v1",
+            "https://PROXY.example:443/v1/team",
+            "http://127.0.0.1:8080/any/path",
+            "127.0.0.1:8080",
+            "http://10.0.0.7:11434/llm",
+        ] {
+            assert!(addresses().allow(url), "{url}");
+        }
+    }
+
+    #[test]
+    fn look_alikes_are_refused() {
+        for url in [
+            "http://proxy.example/v1",
+            "https://proxy.example/v10",
+            "https://proxy.example/",
+            "https://proxy.example/v1/../admin",
+            "https://proxy.example/v1/%2e%2e/admin",
+            "https://proxy.example/v1/..%2fadmin",
+            "https://proxy.example/v1\\..\\admin",
+            "https://proxy.example/v1?x=",
+            "https://proxy.example/v1#",
+            "https://proxy.example@evil.example/v1",
+            "https://user@proxy.example/v1",
+            "https://user:pass@proxy.example/v1",
+            "https://proxy.example.evil.example/v1",
+            "https://proxy.example:444/v1",
+            "http://127.0.0.1:8081",
+            "http://127.0.0.1",
+            "http://169.254.169.254/latest",
+            "file:///etc/passwd",
+            "https://proxy.example//v1/x",
+            "",
+        ] {
+            assert!(!addresses().allow(url), "{url}");
+        }
+        assert!(!Addresses::default().allow("http://127.0.0.1:8080"));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_allowed_goes_to_a_configured_origin(tail in "[a-zA-Z0-9/.:@?#%\\\\_ -]{0,40}", wire in "/v1/[a-z]{1,8}") {
+            for start in ["https://proxy.example/v1", "https://proxy.example", "http://127.0.0.1:8080", ""] {
+                let url = format!("{start}{tail}");
+                if addresses().allow(&url) {
+                    let base = if url.contains("://") { url.clone() } else { format!("http://{url}") };
+                    let sent = Url::parse(&format!("{}{wire}", base.trim_end_matches('/'))).unwrap();
+                    prop_assert!(sent.path().ends_with(&wire), "{url} -> {sent}");
+                    prop_assert!(addresses().0.iter().any(|known| is_within(&sent, known)), "{url} -> {sent}");
+                }
+            }
+        }
+    }
+}

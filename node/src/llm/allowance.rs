@@ -1,0 +1,90 @@
+//! How much one answer may hold: a provider, or whoever stands in its place, must not fill the memory of a node.
+
+use crate::model::{Chunk, Failure, FailureKind};
+
+/// Text, thoughts, signatures and arguments of one answer, in bytes. The longest answers of today's models have about 0.5 MiB.
+pub const MOST_BYTES: usize = 8 << 20;
+
+/// Tool calls of one answer.
+pub const MOST_CALLS: usize = 128;
+
+/// Parts of one answer; each costs memory though it is empty.
+const MOST_PARTS: usize = 4_096;
+
+/// What an answer has taken up so far.
+#[derive(Debug, Default)]
+pub struct Allowance {
+    bytes: usize,
+    calls: usize,
+}
+
+impl Allowance {
+    /// Counts what came, and says whether any of it is content: a stream of empty pieces is no progress.
+    pub fn take(&mut self, chunks: &[Chunk]) -> Result<bool, Failure> {
+        let (bytes, calls) = (self.bytes, self.calls);
+        for chunk in chunks {
+            self.add(chunk)?;
+        }
+        Ok((self.bytes, self.calls) != (bytes, calls))
+    }
+
+    fn add(&mut self, chunk: &Chunk) -> Result<(), Failure> {
+        let (part, bytes) = match chunk {
+            Chunk::Text { part, text } | Chunk::Thinking { part, text } => (*part, text.len()),
+            Chunk::Signature { part, signature } => (*part, signature.len()),
+            Chunk::Redacted { part, data } => (*part, data.len()),
+            Chunk::Args { part, json } => (*part, json.len()),
+            Chunk::Call { part, id, name } => {
+                self.calls += 1;
+                (*part, id.len() + name.len())
+            }
+        };
+        self.bytes = self.bytes.saturating_add(bytes);
+        if self.bytes > MOST_BYTES {
+            return Err(over(&format!("is longer than {} MiB", MOST_BYTES >> 20)));
+        }
+        if self.calls > MOST_CALLS {
+            return Err(over(&format!("has more than {MOST_CALLS} tool calls")));
+        }
+        if part >= MOST_PARTS {
+            return Err(over(&format!("has more than {MOST_PARTS} parts")));
+        }
+        Ok(())
+    }
+}
+
+/// An answer that was cut. Nothing of it is kept, and it is not asked for again.
+pub fn over(how: &str) -> Failure {
+    let message = format!("the answer {how} and was cut; none of it is kept");
+    Failure { kind: FailureKind::AnswerLimit, message, public: None, retry_after: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(length: usize) -> Chunk {
+        Chunk::Text { part: 0, text: "x".repeat(length) }
+    }
+
+    #[test]
+    fn an_answer_ends_at_its_bounds() {
+        let mut allowance = Allowance::default();
+        assert_eq!(allowance.take(&[text(MOST_BYTES)]), Ok(true));
+        assert!(allowance.take(&[text(1)]).unwrap_err().message.contains("8 MiB"));
+        let call = |part| Chunk::Call { part, id: "i".into(), name: "n".into() };
+        let calls: Vec<Chunk> = (0..MOST_CALLS).map(call).collect();
+        let mut allowance = Allowance::default();
+        assert_eq!(allowance.take(&calls), Ok(true));
+        assert_eq!(allowance.take(&[call(0)]).unwrap_err().kind, FailureKind::AnswerLimit);
+        let empty = Chunk::Thinking { part: MOST_PARTS, text: String::new() };
+        assert!(Allowance::default().take(&[empty]).unwrap_err().message.contains("parts"));
+    }
+
+    #[test]
+    fn empty_pieces_are_no_content() {
+        let empty = [text(0), Chunk::Args { part: 1, json: String::new() }];
+        assert_eq!(Allowance::default().take(&empty), Ok(false));
+        assert_eq!(Allowance::default().take(&[]), Ok(false));
+    }
+}
