@@ -27,7 +27,7 @@ pub use section::{
     Cluster, Compaction, Config, Dirs, Limits, ModelEntry, Models, Nats, Node, PROVIDER_NAMES, PlainTool, Prices, Provider,
     Providers, SessionLimits, Sidecars, Store, Telemetry, ToolLimits, Tools,
 };
-pub use setting::{Address, Choice, LogFormat, Named, Period, Sandbox, Size, StoreKind, Synchronous};
+pub use setting::{Address, Choice, LogFormat, Named, Network, Period, Sandbox, Size, StoreKind, Synchronous};
 
 #[cfg(test)]
 mod tests;

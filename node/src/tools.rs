@@ -23,6 +23,8 @@ pub mod sandbox;
 
 pub mod reap;
 
+pub mod protect;
+
 mod files;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -45,6 +45,7 @@ fn launch(command: &str, mark: &Mark) -> Launch {
         args: vec!["-c".into(), command.into()],
         dir: env::temp_dir(),
         env: vec![("PATH".into(), env::var_os("PATH").unwrap()), mark.variable()],
+        wall: None,
         input: Vec::new(),
         keep: 1000,
     }

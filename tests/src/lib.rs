@@ -1,6 +1,7 @@
 //! The private worlds that tests run in: a nats-server, a database, a scripted model, node processes.
 
 pub mod attached;
+pub mod bubblewrap;
 pub mod caller;
 pub mod chaos;
 pub mod desk;

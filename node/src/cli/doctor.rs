@@ -72,7 +72,7 @@ pub async fn perform(place: &Place) -> anyhow::Result<Exit> {
     findings.push(reach::nats(config).await);
     findings.extend(models(config));
     findings.extend(described(config));
-    findings.push(machine::sandbox(config).await);
+    findings.extend(machine::sandbox(config).await);
     findings.extend(machine::all(config));
     let style = Style::of_stdout();
     draw(&findings.iter().map(|finding| finding.line(style)).collect())?;

@@ -8,7 +8,7 @@ mod size;
 
 use std::{collections::BTreeMap, fmt};
 
-pub use choice::{Choice, LogFormat, Sandbox, StoreKind, Synchronous};
+pub use choice::{Choice, LogFormat, Network, Sandbox, StoreKind, Synchronous};
 pub use period::Period;
 pub use references::Address;
 pub use size::Size;

@@ -73,7 +73,7 @@ async fn assemble(config: &Config, bus: Arc<dyn Bus>, registry: Option<Registry>
     let id = NodeId::mint();
     let store = store::open(config, &id).await?;
     let models = Arc::new(Llm::new(models::options(config)));
-    let Workshop { catalogue, skills, heart } = tools::build(config, &bus)?;
+    let Workshop { catalogue, skills, heart } = tools::build(config, &bus).await?;
     let sidecars = Sidecars::new(Arc::clone(&bus), catalogue.clone(), tools::sidecars(config)?);
     let joining = joining(config, heart, registry)?;
     let foundations = Foundations {

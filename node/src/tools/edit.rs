@@ -60,7 +60,7 @@ impl Tool for EditFile {
 }
 
 fn edit(files: &Files, call: &Invocation, args: Args) -> Result<String, FileError> {
-    let place = files.workspace(&call.dir)?.place(&args.path)?;
+    let place = files.workspace(&call.dir)?.place_to_change(&args.path)?;
     let failed = |why| FileError::Io { what: "edit", path: args.path.clone(), why };
     files.locked(&place, || {
         let folder = Folder::open(&place).map_err(failed)?;

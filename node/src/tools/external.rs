@@ -132,6 +132,7 @@ impl Tool for ExternalTool {
             args: words.map(Into::into).collect(),
             dir: workspace.dir().to_owned(),
             env: self.shell.env(),
+            wall: None,
             input: call.args.get().as_bytes().to_vec(),
             keep: self.shell.caps().bytes,
         };

@@ -17,6 +17,7 @@ pub use reaped::Reaped;
 use super::{
     output::Captured,
     reap::{Limits, THIS_BINARY},
+    sandbox::Policy,
 };
 
 /// How processes are started on this node.
@@ -75,6 +76,8 @@ pub struct Launch {
     pub args: Vec<OsString>,
     pub dir: PathBuf,
     pub env: Vec<(OsString, OsString)>,
+    /// The rules that the command is put under by its reaper; `None` where it needs none, or is bubblewrap.
+    pub wall: Option<Policy>,
     /// Its stdin; empty for `/dev/null`.
     pub input: Vec<u8>,
     /// How many bytes of stdout, and of stderr, are kept.

@@ -35,6 +35,8 @@ pub use limits::Limits;
 use options::{Mode, Options};
 use watch::{Excess, Watch};
 
+use super::sandbox::{self, Policy};
+
 /// The exit code where the command could not be started, as shells have it.
 const CANNOT_START: u8 = 127;
 
@@ -72,38 +74,49 @@ enum End {
 
 fn run(options: Options) -> Result<End, String> {
     match options.mode {
-        Mode::Reap { watch, input } => reap(watch, input, options.limits, &options.command),
-        Mode::Under { parent } => Err(become_command(parent, options.limits, &options.command)),
+        Mode::Reap { watch, input } => reap(watch, input, &options),
+        Mode::Under { parent } => Err(prepare_command(parent, &options).map_or_else(|why| why, |()| become_command(&options))),
+        Mode::Inside => Err(become_command(&options)),
+        Mode::Check { file, port } => sandbox::check(options.wall.as_ref(), file.as_ref(), port).map(End::Command),
     }
 }
 
-/// The last step before the command: it dies with its reaper, and has a session of its own, so that a signal it sends to
-/// its own group stays there and its load is scheduled apart from the reaper's.
-fn become_command(parent: Pid, limits: Option<Limits>, command: &[OsString]) -> String {
+/// The command dies with its reaper, and has a session of its own, so that a signal it sends to its own group stays there and
+/// its load is scheduled apart from the reaper's.
+fn prepare_command(parent: Pid, options: &Options) -> Result<(), String> {
     let ready = prctl::set_pdeathsig(Signal::SIGKILL).and_then(|()| SigSet::empty().thread_set_mask());
-    if let Err(why) = ready.and_then(|()| unistd::setsid()) {
-        return format!("cannot prepare the command: {why}");
-    }
+    ready.and_then(|()| unistd::setsid()).map_err(|why| format!("cannot prepare the command: {why}"))?;
     if unistd::getppid() != parent {
-        return "the reaper is gone".into();
+        return Err("the reaper is gone".into());
     }
-    if let Some(Err(why)) = limits.map(|limits| limits.bind()) {
-        return format!("cannot limit the command: {why}");
+    match options.limits.map(|limits| limits.bind()) {
+        Some(Err(why)) => Err(format!("cannot limit the command: {why}")),
+        Some(Ok(())) | None => Ok(()),
     }
-    let [program, args @ ..] = command else { return "no command".into() };
+}
+
+/// The last step: from here on this process is under the wall's rules, and then it is the command.
+fn become_command(options: &Options) -> String {
+    if let Some(why) = options.wall.as_ref().and_then(|wall| sandbox::enter(wall).err()) {
+        return format!("cannot confine the command: {why}");
+    }
+    let [program, args @ ..] = options.command.as_slice() else { return "no command".into() };
     let why = Command::new(program).args(args).exec();
     format!("cannot start {}: {why}", program.display())
 }
 
-fn reap(silence: Option<Duration>, input: usize, limits: Option<Limits>, command: &[OsString]) -> Result<End, String> {
+fn reap(silence: Option<Duration>, input: usize, options: &Options) -> Result<End, String> {
     let signals = prepare().map_err(|why| format!("cannot prepare: {why}"))?;
     let mut lifeline = Lifeline::new(silence);
     let Some(input) = lifeline.read_input(input) else { return Ok(End::Told) };
-    let child = start(command, limits, input)?;
-    let end = wait(&mut lifeline, &signals, limits.and_then(Watch::new), child);
+    let child = start(options, input)?;
+    let end = wait(&mut lifeline, &signals, options.limits.and_then(Watch::new), child);
     Descendants::of_this_process().end();
     if let Ok(End::Over(excess)) = &end {
         let _ = writeln!(std::io::stderr(), "planck: {excess}");
+    }
+    if let (Ok(End::Told), Some(wall)) = (&end, &options.wall) {
+        wall.clean();
     }
     end
 }
@@ -126,13 +139,14 @@ fn prepare() -> nix::Result<SignalFd> {
     SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
 }
 
-fn start(command: &[OsString], limits: Option<Limits>, input: Vec<u8>) -> Result<Pid, String> {
+fn start(options: &Options, input: Vec<u8>) -> Result<Pid, String> {
     let mut child = Command::new(THIS_BINARY)
         .arg0("planck")
         .args(["reap", "--under", &unistd::getpid().to_string()])
-        .args(limits.iter().flat_map(|limits| ["--limits".into(), limits.to_string()]))
+        .args(options.limits.iter().flat_map(|limits| ["--limits".into(), limits.to_string()]))
+        .args(options.wall.iter().flat_map(Policy::to_option))
         .arg("--")
-        .args(command)
+        .args(&options.command)
         .stdin(if input.is_empty() { Stdio::null() } else { Stdio::piped() })
         .spawn()
         .map_err(|why| format!("cannot start: {why}"))?;

@@ -1,189 +1,264 @@
-//! Walls around tool processes: bubblewrap where it works. What a node has is found by trying it.
+//! The wall around tool processes: what they may read, write and connect to. The node decides the rules, finds by trying
+//! which means this machine has for them, and the last process before a command applies them to itself.
+
+mod bubblewrap;
+mod enter;
+mod landlock;
+mod policy;
+mod probe;
+mod scratch;
+mod seccomp;
+mod system;
 
 use std::{
     ffi::OsString,
-    fmt,
+    fmt, io,
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
-    process::Stdio,
-    time::Duration,
+    sync::Arc,
 };
 
-use tokio::{process::Command, time::timeout};
+pub(super) use enter::{check, enter};
+pub use landlock::Level;
+pub use policy::Policy;
+use scratch::Scratch;
 
 use super::{process::Launch, workspace::Workspace};
+use bubblewrap::Bubblewrap;
 
 /// What is asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Demand {
-    /// No walls.
+    /// No wall.
     Off,
-    /// Bubblewrap where it works.
+    /// The best wall that this machine has, which may be none.
     #[default]
     Available,
-    /// Bubblewrap, else no process is started.
+    /// A whole wall, else no process is started.
     Required,
 }
 
-/// What is in force.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What a node's configuration says about the wall.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    pub demand: Demand,
+    /// Whether processes may open IP sockets.
+    pub network: bool,
+    /// Files and folders that processes may read besides the system and their workspace.
+    pub readable: Vec<PathBuf>,
+    /// The user's own choice of a `bwrap`.
+    pub bubblewrap: Option<PathBuf>,
+    /// Size in bytes of the `/tmp` that bubblewrap makes in memory.
+    pub tmp: u64,
+    /// The `planck` that applies the rules; this program itself where none is named.
+    pub planck: Option<PathBuf>,
+}
+
+impl Settings {
+    fn planck(&self) -> io::Result<PathBuf> {
+        self.planck.clone().map_or_else(std::env::current_exe, Ok)
+    }
+}
+
+#[derive(Debug, Clone)]
 enum Tier {
     Open,
-    Bubblewrap { program: PathBuf },
+    Landlock(Level),
+    Bubblewrap(Bubblewrap),
     Refused,
 }
 
-/// The walls of a node.
+/// The wall of a node. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Sandbox {
+pub struct Sandbox(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
     tier: Tier,
+    /// Why it is no better one.
     reason: String,
-    network: bool,
+    settings: Settings,
+    /// Folders of the node's `PATH` that processes do not see.
+    hidden: Vec<PathBuf>,
+    /// Keeps the entries of `/proc` that rules name: the kernel makes others in their place once nothing uses them.
+    _pinned: Vec<OwnedFd>,
 }
 
-/// Policy demands walls that this node does not have.
-#[derive(Debug, Clone, thiserror::Error)]
-#[error("this node may start processes only in a sandbox, and has none: {0}")]
-pub struct Refused(String);
+/// The configuration demands a wall that this node does not have.
+#[derive(Debug, thiserror::Error)]
+pub enum Refused {
+    #[error("this node may start processes only in a sandbox, and has none: {0}")]
+    NoWall(String),
+    #[error("cannot make a folder for temporary files: {0}")]
+    NoScratch(io::Error),
+}
 
-/// A no-op in a sandbox is over by then.
-const PROBE: Duration = Duration::from_secs(5);
-
-/// What a sandboxed process sees of the system, read-only, where it exists.
-const SYSTEM: &[&str] = &[
-    "/usr",
-    "/bin",
-    "/sbin",
-    "/lib",
-    "/lib32",
-    "/lib64",
-    "/etc/alternatives",
-    "/etc/group",
-    "/etc/hosts",
-    "/etc/ld.so.cache",
-    "/etc/ld.so.conf",
-    "/etc/ld.so.conf.d",
-    "/etc/localtime",
-    "/etc/nsswitch.conf",
-    "/etc/passwd",
-    "/etc/resolv.conf",
-    "/etc/ssl",
-    "/etc/ca-certificates",
-    "/nix",
-    "/opt",
-];
+/// A command inside its wall.
+pub(super) struct Walled {
+    pub launch: Launch,
+    /// Its temporary files, which are removed with this.
+    pub _scratch: Option<Scratch>,
+}
 
 impl Sandbox {
-    /// No walls, as told.
+    /// No wall, as told.
     pub fn off() -> Self {
-        Self { tier: Tier::Open, reason: "not asked for".into(), network: true }
+        Self::new(Tier::Open, "`tools.sandbox` is off", Settings { demand: Demand::Off, network: true, ..Settings::default() })
     }
 
     /// No process at all.
     pub fn refused(reason: impl Into<String>) -> Self {
-        Self { tier: Tier::Refused, reason: reason.into(), network: false }
+        Self::new(Tier::Refused, reason, Settings::default())
     }
 
-    /// Tries a real no-op. `network`: whether processes may reach it.
-    pub async fn probe(demand: Demand, network: bool) -> Self {
-        let tried = match demand {
-            Demand::Off => return Self::off(),
-            Demand::Available | Demand::Required => try_bubblewrap(network).await,
-        };
-        match (tried, demand) {
-            (Ok(program), _) => {
-                Self { reason: format!("{} works", program.display()), tier: Tier::Bubblewrap { program }, network }
-            }
-            (Err(reason), Demand::Required) => Self::refused(reason),
-            (Err(reason), Demand::Available | Demand::Off) => Self { tier: Tier::Open, reason, network },
+    /// Finds the best wall that works here, by trying to get through it.
+    pub async fn probe(settings: Settings) -> Self {
+        if settings.demand == Demand::Off {
+            return Self::off();
         }
+        let level = Level::of_kernel();
+        let without_bubblewrap = match Bubblewrap::find(&settings, level) {
+            Ok(found) => match probe::try_out(&Tier::Bubblewrap(found.clone()), &settings).await {
+                Ok(()) => return Self::new(Tier::Bubblewrap(found), "", settings),
+                Err(why) => format!("bubblewrap does not work here: {why}"),
+            },
+            Err(why) => why,
+        };
+        let tried = probe::try_out(&Tier::Landlock(level), &settings).await;
+        match (tried, settings.demand) {
+            (Ok(()), Demand::Required) if level < Level::FULL => {
+                let reason = format!("{without_bubblewrap}; Landlock of this kernel is too old: {}", level.gaps().join(", "));
+                Self::new(Tier::Refused, reason, settings)
+            }
+            (Ok(()), _) => Self::new(Tier::Landlock(level), without_bubblewrap, settings),
+            (Err(why), demand) => {
+                let tier = if demand == Demand::Required { Tier::Refused } else { Tier::Open };
+                Self::new(tier, format!("{without_bubblewrap}; {why}"), settings)
+            }
+        }
+    }
+
+    fn new(tier: Tier, reason: impl Into<String>, settings: Settings) -> Self {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let hidden = match tier {
+            Tier::Open | Tier::Refused => Vec::new(),
+            Tier::Landlock(_) | Tier::Bubblewrap(_) => {
+                std::env::split_paths(&path).filter(|folder| !is_visible(folder, &settings.readable)).collect()
+            }
+        };
+        let pinned = system::MACHINE.iter().filter_map(|path| landlock::pin(Path::new(path))).collect();
+        Self(Arc::new(Inner { tier, reason: reason.into(), settings, hidden, _pinned: pinned }))
     }
 
     /// For people: the tier in force.
     pub fn tier(&self) -> &'static str {
-        match self.tier {
+        match self.0.tier {
             Tier::Open => "none",
-            Tier::Bubblewrap { .. } => "bwrap",
+            Tier::Landlock(_) => "landlock",
+            Tier::Bubblewrap(_) => "bubblewrap",
             Tier::Refused => "refused",
         }
     }
 
-    /// Why it is in force.
+    /// Why no better tier is in force; empty for the best.
     pub fn reason(&self) -> &str {
-        &self.reason
+        &self.0.reason
     }
 
-    /// Puts the walls around a command, which sees the workspace, and the folders `readable` without writing to them.
-    pub fn wrap(&self, launch: Launch, workspace: &Workspace, readable: &[PathBuf]) -> Result<Launch, Refused> {
-        match &self.tier {
-            Tier::Open => Ok(launch),
-            Tier::Refused => Err(Refused(self.reason.clone())),
-            Tier::Bubblewrap { program } => Ok(bubblewrapped(program, self.network, launch, workspace.roots(), readable)),
+    /// Whether no process can be started here.
+    pub fn refuses(&self) -> bool {
+        matches!(self.0.tier, Tier::Refused)
+    }
+
+    /// Whether processes run without any wall.
+    pub fn is_open(&self) -> bool {
+        matches!(self.0.tier, Tier::Open)
+    }
+
+    /// Whether the user wants no wall.
+    pub fn is_off(&self) -> bool {
+        self.0.settings.demand == Demand::Off
+    }
+
+    /// What processes can do because this kernel is too old to refuse it.
+    pub fn gaps(&self) -> Vec<&'static str> {
+        match self.0.tier {
+            Tier::Landlock(level) => level.gaps(),
+            Tier::Open | Tier::Bubblewrap(_) | Tier::Refused => Vec::new(),
         }
     }
+
+    /// Folders of `PATH` that processes do not see.
+    pub fn hidden(&self) -> &[PathBuf] {
+        &self.0.hidden
+    }
+
+    /// Puts the wall around a command, which may read the files `readable` besides what all may.
+    pub(super) fn wrap(&self, launch: Launch, workspace: &Workspace, readable: &[PathBuf]) -> Result<Walled, Refused> {
+        let Inner { settings, reason, .. } = self.0.as_ref();
+        let level = match &self.0.tier {
+            Tier::Open => return Ok(Walled { launch, _scratch: None }),
+            Tier::Refused => return Err(Refused::NoWall(reason.clone())),
+            Tier::Landlock(level) => *level,
+            Tier::Bubblewrap(bubblewrap) => bubblewrap.level(),
+        };
+        let readable = settings.readable.iter().chain(workspace.readable()).chain(readable).cloned().collect();
+        let policy =
+            Policy { level, network: settings.network, writable: workspace.roots().to_vec(), readable, ..Policy::default() };
+        let launch = self.without_hidden_programs(launch, workspace);
+        match &self.0.tier {
+            Tier::Bubblewrap(bubblewrap) if bubblewrap.is_current() => {
+                Ok(Walled { launch: bubblewrap.wrap(launch, policy, settings.tmp), _scratch: None })
+            }
+            Tier::Open | Tier::Refused | Tier::Landlock(_) | Tier::Bubblewrap(_) => confined(launch, policy),
+        }
+    }
+
+    /// A shell that finds a program in a folder that it cannot read does not look further.
+    fn without_hidden_programs(&self, mut launch: Launch, workspace: &Workspace) -> Launch {
+        let is_hidden =
+            |folder: &PathBuf| self.0.hidden.contains(folder) && !workspace.roots().iter().any(|root| folder.starts_with(root));
+        for (_, value) in launch.env.iter_mut().filter(|(name, _)| name == "PATH") {
+            let seen = std::env::split_paths(value).filter(|folder| !is_hidden(folder)).collect::<Vec<_>>();
+            if let Ok(seen) = std::env::join_paths(seen) {
+                *value = seen;
+            }
+        }
+        launch
+    }
+}
+
+/// With Landlock alone: the command has a folder of its own in place of `/tmp`, and its home is there.
+fn confined(launch: Launch, mut policy: Policy) -> Result<Walled, Refused> {
+    let scratch = Scratch::create().map_err(Refused::NoScratch)?;
+    policy.writable.push(scratch.path().to_owned());
+    policy.scratch = Some(scratch.path().to_owned());
+    let env = with_home(launch.env, scratch.path());
+    Ok(Walled { launch: Launch { env, wall: Some(policy), ..launch }, _scratch: Some(scratch) })
+}
+
+fn with_home(env: Vec<(OsString, OsString)>, folder: &Path) -> Vec<(OsString, OsString)> {
+    let own = ["HOME", "TMPDIR"].map(|name| (name.into(), folder.into()));
+    env.into_iter().filter(|(name, _)| name != "HOME" && name != "TMPDIR").chain(own).collect()
+}
+
+/// Whether all processes may read this folder of programs.
+fn is_visible(folder: &Path, readable: &[PathBuf]) -> bool {
+    let real = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+    let is_below = |known: &Path| folder.starts_with(known) || real.starts_with(known);
+    let known = readable.iter().map(|path| path.canonicalize().unwrap_or_else(|_| path.clone()));
+    folder.is_absolute()
+        && (system::PROGRAMS.iter().any(|path| is_below(Path::new(path))) || known.into_iter().any(|path| is_below(&path)))
 }
 
 impl fmt::Display for Sandbox {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", self.tier(), self.reason)
+        let network = if self.0.settings.network { "and have the network" } else { "and have no network" };
+        let sees = format!("processes see the system and their workspace, {network}");
+        match (&self.0.tier, self.reason()) {
+            (Tier::Open | Tier::Refused, why) => write!(f, "{}: {why}", self.tier()),
+            (Tier::Landlock(_), why) => write!(f, "landlock with seccomp: {sees} ({why})"),
+            (Tier::Bubblewrap(found), _) => write!(f, "bubblewrap ({}) with seccomp: {sees}", found.program().display()),
+        }
     }
-}
-
-/// The environment is set inside: bubblewrap itself gets it too, and the dynamic loader's variables are not in it.
-fn bubblewrapped(program: &Path, network: bool, launch: Launch, roots: &[PathBuf], readable: &[PathBuf]) -> Launch {
-    // A mount hides what was mounted below it before.
-    let (whole, parts): (Vec<_>, Vec<_>) = roots.iter().partition(|root| root.parent().is_none());
-    let mut args = isolation(network);
-    let whole = whole.into_iter().flat_map(bound).collect::<Vec<_>>();
-    let partial = whole.is_empty();
-    args.extend(whole);
-    args.extend(system());
-    args.extend(readable.iter().flat_map(|path| ["--ro-bind".into(), path.into(), path.into()]));
-    args.extend(parts.into_iter().flat_map(bound));
-    if partial {
-        args.extend(["--remount-ro", "/"].map(OsString::from));
-    }
-    for (name, value) in &launch.env {
-        let value = if name == "HOME" || name == "TMPDIR" { "/tmp".into() } else { value.clone() };
-        args.extend(["--setenv".into(), name.clone(), value]);
-    }
-    args.extend(["--chdir".into(), launch.dir.clone().into(), "--".into(), launch.program]);
-    args.extend(launch.args);
-    Launch { program: program.into(), args, ..launch }
-}
-
-fn bound(root: &PathBuf) -> [OsString; 3] {
-    ["--bind".into(), root.into(), root.into()]
-}
-
-fn isolation(network: bool) -> Vec<OsString> {
-    let mut args = vec!["--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv"];
-    if network {
-        args.push("--share-net");
-    }
-    args.into_iter().map(OsString::from).collect()
-}
-
-fn system() -> Vec<OsString> {
-    let read_only = SYSTEM.iter().flat_map(|path| ["--ro-bind-try", path, path]);
-    let own = ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"];
-    read_only.chain(own).map(OsString::from).collect()
-}
-
-async fn try_bubblewrap(network: bool) -> Result<PathBuf, String> {
-    let program = find("bwrap").ok_or("bubblewrap (bwrap) is not installed")?;
-    let mut no_op = Command::new(&program);
-    no_op.args(isolation(network)).args(system()).args(["--", "true"]).env_clear().env("PATH", "/usr/bin:/bin");
-    no_op.stdin(Stdio::null()).kill_on_drop(true);
-    let output = timeout(PROBE, no_op.output()).await.map_err(|_| format!("bwrap does not end within {PROBE:?}"))?;
-    let output = output.map_err(|why| format!("cannot start {}: {why}", program.display()))?;
-    match output.status.success() {
-        true => Ok(program),
-        false => Err(format!("bwrap does not work here: {}", String::from_utf8_lossy(&output.stderr).trim())),
-    }
-}
-
-fn find(program: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|dir| dir.join(program)).find(|file| file.is_file())
 }

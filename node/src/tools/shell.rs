@@ -3,15 +3,15 @@
 use std::{ffi::OsString, os::unix::process::ExitStatusExt, path::PathBuf, process::ExitStatus, sync::Arc, time::Duration};
 
 use nix::{sys::signal::Signal, unistd::Pid};
-use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
 use super::{
     Outcome, environment,
     output::{Caps, Captured, cut},
     process::{End, Finished, Launch, Launcher},
+    protect::{Guard, Guards, Report},
     runner::ABORTED,
-    sandbox::{Demand, Sandbox},
+    sandbox::{Refused, Sandbox, Walled},
     workspace::Workspace,
 };
 
@@ -25,9 +25,8 @@ pub struct Shell(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     launcher: Launcher,
-    /// Found by the first process that is started: trying it costs one.
-    sandbox: OnceCell<Sandbox>,
-    demand: Demand,
+    sandbox: Sandbox,
+    guards: Guards,
     env: Vec<(OsString, OsString)>,
     caps: Caps,
 }
@@ -35,20 +34,8 @@ struct Inner {
 impl Shell {
     /// `pass_on`: variables of the node that processes get besides the usual ones.
     pub fn new(launcher: Launcher, sandbox: Sandbox, pass_on: &[String], caps: Caps) -> Self {
-        Self::over(launcher, OnceCell::from(sandbox), Demand::default(), pass_on, caps)
-    }
-
-    /// The same in the sandbox this node turns out to have.
-    pub fn probing(launcher: Launcher, demand: Demand, pass_on: &[String], caps: Caps) -> Self {
-        Self::over(launcher, OnceCell::new(), demand, pass_on, caps)
-    }
-
-    fn over(launcher: Launcher, sandbox: OnceCell<Sandbox>, demand: Demand, pass_on: &[String], caps: Caps) -> Self {
-        Self(Arc::new(Inner { launcher, sandbox, demand, env: environment::minimal(pass_on), caps }))
-    }
-
-    async fn sandbox(&self) -> &Sandbox {
-        self.0.sandbox.get_or_init(|| Sandbox::probe(self.0.demand, true)).await
+        let env = environment::minimal(pass_on);
+        Self(Arc::new(Inner { launcher, sandbox, guards: Guards::default(), env, caps }))
     }
 
     /// How much of an output is returned.
@@ -60,7 +47,7 @@ impl Shell {
         self.0.env.clone()
     }
 
-    /// Runs a command in its sandbox to its end. `readable`: folders it sees besides the workspace.
+    /// Runs a command behind the wall to its end. `readable`: folders it sees besides the workspace.
     pub(super) async fn run(
         &self,
         launch: Launch,
@@ -69,16 +56,53 @@ impl Shell {
         limit: Duration,
         cancel: &CancellationToken,
     ) -> Outcome {
-        let dir = launch.dir.clone();
-        let launch = match self.sandbox().await.wrap(launch, workspace, readable) {
-            Ok(launch) => launch,
-            Err(refused) => return Outcome::error(refused.to_string()),
+        let (shell, workspace, readable) = (self.clone(), workspace.clone(), readable.to_vec());
+        let (walled, guard) = match blocking(move || shell.prepare(launch, &workspace, &readable)).await {
+            Ok(Ok(prepared)) => prepared,
+            Ok(Err(refused)) => return Outcome::error(refused.to_string()),
+            Err(failed) => return failed,
         };
-        match self.0.launcher.run(&launch, limit, cancel).await {
+        let dir = walled.launch.dir.display().to_string();
+        let outcome = match self.0.launcher.run(&walled.launch, limit, cancel).await {
             Ok(finished) => outcome(finished, limit, self.0.caps),
-            Err(why) => Outcome::error(format!("cannot start a process in {}: {why}", dir.display())),
+            Err(why) => Outcome::error(format!("cannot start a process in {dir}: {why}")),
+        };
+        let caps = self.0.caps;
+        let undone = blocking(move || {
+            let reports = guard.map(Guard::end).unwrap_or_default();
+            drop(walled);
+            reports
+        });
+        match undone.await {
+            Ok(reports) => noted(outcome, &reports, caps),
+            Err(failed) => failed,
         }
     }
+
+    /// Looks at files, so it may block.
+    fn prepare(&self, launch: Launch, workspace: &Workspace, readable: &[PathBuf]) -> Result<(Walled, Option<Guard>), Refused> {
+        // Before the wall is built: what bubblewrap mounts is what was recorded.
+        let guard = (!self.0.sandbox.is_off()).then(|| self.0.guards.begin(workspace.roots()));
+        Ok((self.0.sandbox.wrap(launch, workspace, readable)?, guard))
+    }
+}
+
+/// Does it on a thread that may block.
+async fn blocking<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> Result<T, Outcome> {
+    tokio::task::spawn_blocking(act).await.map_err(|panic| Outcome::error(format!("failed: {panic}")))
+}
+
+/// The result with a line for what was undone, within the caps.
+fn noted(mut outcome: Outcome, reports: &[Report], caps: Caps) -> Outcome {
+    let notes = reports.iter().map(|report| format!("{report}\n")).collect::<String>();
+    if notes.is_empty() {
+        return outcome;
+    }
+    let room =
+        Caps { lines: caps.lines.saturating_sub(notes.lines().count()), bytes: caps.bytes.saturating_sub(notes.len() + 1) };
+    limit(&mut outcome.text, room);
+    section(&mut outcome.text, notes.trim_end());
+    outcome
 }
 
 fn outcome(finished: Finished, limit: Duration, caps: Caps) -> Outcome {

@@ -10,6 +10,8 @@ use std::{
 
 pub use folder::Folder;
 
+use super::protect;
+
 /// The roots of a node's agents.
 #[derive(Debug, Clone)]
 pub struct Roots {
@@ -17,35 +19,59 @@ pub struct Roots {
     workspaces: Arc<[PathBuf]>,
     /// Roots for every agent.
     shared: Arc<[PathBuf]>,
+    /// Folders that every agent may read and none may change.
+    readable: Arc<[PathBuf]>,
     confined: bool,
 }
 
 impl Roots {
     pub fn confined(workspaces: Vec<PathBuf>, shared: Vec<PathBuf>) -> Self {
-        Self { workspaces: workspaces.into(), shared: shared.into(), confined: true }
+        Self { workspaces: workspaces.into(), shared: shared.into(), readable: Arc::default(), confined: true }
+    }
+
+    /// The same with folders that may be read.
+    pub fn with_readable(self, readable: Vec<PathBuf>) -> Self {
+        Self { readable: readable.into(), ..self }
     }
 
     /// Every file of the machine.
     pub fn unconfined() -> Self {
-        Self { workspaces: Arc::default(), shared: Arc::default(), confined: false }
+        Self { workspaces: Arc::default(), shared: Arc::default(), readable: Arc::default(), confined: false }
     }
 
     /// What an agent that works in `dir` may touch.
     pub fn of(&self, dir: &Path) -> io::Result<Workspace> {
-        let dir = dir.canonicalize()?;
-        let roots = match self.confined {
-            true => self.roots_of(&dir),
-            false => vec![PathBuf::from("/")],
-        };
-        Ok(Workspace { dir, roots })
+        let real = dir.canonicalize()?;
+        if !self.confined {
+            return Ok(Workspace { dir: real, roots: vec![PathBuf::from("/")], readable: Vec::new() });
+        }
+        if let Some(root) = self.left(dir, &real) {
+            let (dir, root) = (dir.display(), root.display());
+            return Err(io::Error::other(format!("{dir} is in the workspace {root}, but a link in it leads out of there")));
+        }
+        let readable = self.readable.iter().filter_map(known).collect();
+        Ok(Workspace { roots: self.roots_of(&real), dir: real, readable })
+    }
+
+    /// The root that holds this path by its name and not in truth: a tool may have put a link in the place of its own working
+    /// directory.
+    fn left(&self, dir: &Path, real: &Path) -> Option<PathBuf> {
+        let roots = self.workspaces.iter().chain(self.shared.iter());
+        let holding =
+            roots.filter_map(|root| Some((root, known(root)?))).filter(|(root, of)| dir.starts_with(root) || dir.starts_with(of));
+        let innermost = holding.max_by_key(|(root, _)| root.as_os_str().len());
+        innermost.map(|(_, of)| of).filter(|of| !real.starts_with(of))
     }
 
     fn roots_of(&self, dir: &Path) -> Vec<PathBuf> {
-        let known = |path: &PathBuf| path.canonicalize().ok();
         let workspaces = self.workspaces.iter().filter_map(known).filter(|root| dir.starts_with(root));
         let own = workspaces.max_by_key(|root| root.as_os_str().len()).unwrap_or_else(|| dir.to_owned());
         std::iter::once(own).chain(self.shared.iter().filter_map(known)).collect()
     }
+}
+
+fn known(path: impl AsRef<Path>) -> Option<PathBuf> {
+    path.as_ref().canonicalize().ok()
 }
 
 /// One agent's view of the disk.
@@ -53,6 +79,7 @@ impl Roots {
 pub struct Workspace {
     dir: PathBuf,
     roots: Vec<PathBuf>,
+    readable: Vec<PathBuf>,
 }
 
 /// Why a path cannot be used.
@@ -60,6 +87,10 @@ pub struct Workspace {
 pub enum PathError {
     #[error("{path} is outside of the workspace; paths must stay inside {roots}")]
     Outside { path: String, roots: String },
+    #[error("{path} may be read but not changed: {root} is readable only")]
+    ReadOnly { path: String, root: String },
+    #[error("{path} may not be changed by tools: what is in `{part}` can make other programs run code later")]
+    Protected { path: String, part: String },
     #[error("{path} goes through a link to {target}, which does not exist")]
     Dangling { path: String, target: String },
     #[error("cannot reach {path}: {why}")]
@@ -90,10 +121,28 @@ impl Workspace {
         &self.roots
     }
 
+    /// Folders that may be read and not changed.
+    pub fn readable(&self) -> &[PathBuf] {
+        &self.readable
+    }
+
+    /// Where a path given by a model really leads, to change the file. It, and folders before it, need not exist.
+    pub fn place_to_change(&self, path: &str) -> Result<Place, PathError> {
+        let place = self.place(path)?;
+        if !self.roots.contains(&place.root) {
+            return Err(PathError::ReadOnly { path: path.into(), root: place.root.display().to_string() });
+        }
+        match protect::refused(&place) {
+            Some(part) => Err(PathError::Protected { path: path.into(), part: part.display().to_string() }),
+            None => Ok(place),
+        }
+    }
+
     /// Where a path given by a model really leads. The file, and folders before it, need not exist.
     pub fn place(&self, path: &str) -> Result<Place, PathError> {
         let real = self.resolve(path)?;
-        let root = self.roots.iter().find(|root| real.starts_with(root)).ok_or_else(|| self.outside(path))?;
+        let mut roots = self.roots.iter().chain(&self.readable);
+        let root = roots.find(|root| real.starts_with(root)).ok_or_else(|| self.outside(path))?;
         let below = real.strip_prefix(root).map_err(|_| self.outside(path))?.to_owned();
         Ok(Place { root: root.clone(), below })
     }

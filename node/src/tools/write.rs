@@ -51,7 +51,7 @@ impl Tool for WriteFile {
 }
 
 fn write(files: &Files, call: &Invocation, args: Args) -> Result<String, FileError> {
-    let place = files.workspace(&call.dir)?.place(&args.path)?;
+    let place = files.workspace(&call.dir)?.place_to_change(&args.path)?;
     let written = files.locked(&place, || Folder::create(&place)?.write(args.content.as_bytes()));
     written.map_err(|why| FileError::Io { what: "write", path: args.path.clone(), why })?;
     Ok(format!("wrote {} bytes to {}", args.content.len(), args.path))

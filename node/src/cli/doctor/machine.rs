@@ -8,10 +8,7 @@ use nix::{
 };
 
 use super::Finding;
-use crate::{
-    config::{self, Config},
-    node,
-};
+use crate::{config::Config, node, tools::Sandbox};
 
 /// Files a node with many agents has open.
 const FILES: u64 = 4096;
@@ -27,17 +24,31 @@ pub fn is_writable(path: &Path) -> bool {
     access(path, AccessFlags::W_OK).is_ok()
 }
 
-/// What tool processes are confined by.
-pub async fn sandbox(config: &Config) -> Finding {
+/// What tool processes are confined by, and what of this machine they miss for it.
+pub async fn sandbox(config: &Config) -> Vec<Finding> {
     let sandbox = node::sandbox(config).await;
-    let remedy = "install bubblewrap, and allow unprivileged user namespaces";
-    match (config.tools.sandbox, sandbox.tier()) {
-        (config::Sandbox::Required, "refused") => Finding::bad("sandbox", sandbox.to_string(), remedy),
-        (config::Sandbox::Auto, "none") => Finding::note("sandbox", sandbox.to_string(), remedy),
-        (config::Sandbox::Auto | config::Sandbox::Required | config::Sandbox::Off, _) => {
-            Finding::good("sandbox", sandbox.to_string())
+    let remedy = "use Linux 6.12 or later with Landlock, or install bubblewrap (`apt-get install bubblewrap`) and allow \
+                  unprivileged user namespaces (`sysctl kernel.unprivileged_userns_clone=1`)";
+    let whole = match (sandbox.refuses(), sandbox.is_off(), sandbox.is_open()) {
+        (true, ..) => Finding::bad("sandbox", sandbox.to_string(), remedy),
+        (_, true, _) => Finding::note("sandbox", sandbox.to_string(), "tools can do all that you can; take the setting out"),
+        (.., true) => Finding::note("sandbox", sandbox.to_string(), remedy),
+        _ if !sandbox.gaps().is_empty() => {
+            let gaps = sandbox.gaps().join(", ");
+            Finding::note("sandbox", format!("{sandbox}; this kernel's Landlock is old: {gaps}"), remedy)
         }
-    }
+        _ => Finding::good("sandbox", sandbox.to_string()),
+    };
+    let hidden = hidden(&sandbox);
+    std::iter::once(whole).chain(hidden).collect()
+}
+
+/// Programs that a person can run and a tool cannot.
+fn hidden(sandbox: &Sandbox) -> Option<Finding> {
+    let folders: Vec<String> = sandbox.hidden().iter().map(|folder| folder.display().to_string()).collect();
+    let remedy =
+        "name the toolchains that tools need in `tools.readable`, and variables that lead to them in `tools.pass_environment`";
+    (!folders.is_empty()).then(|| Finding::note("programs", format!("tools do not see {} of PATH", folders.join(", ")), remedy))
 }
 
 fn folder() -> Finding {

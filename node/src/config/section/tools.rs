@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::config::setting::{Period, Sandbox, Size};
+use crate::config::setting::{Network, Period, Sandbox, Size};
 
 section! {
     /// What tools may touch, and how long they may take.
@@ -13,6 +13,12 @@ section! {
         dirs: Vec<PathBuf> = vec![".planck/tools".into(), "~/.planck/tools".into()], guarded;
         /// Whether the kernel confines tool processes: as far as it can, strictly, or not at all.
         sandbox: Sandbox = Sandbox::Auto, guarded;
+        /// Whether tool processes may open IP sockets. `on` reaches every address, those of this machine included.
+        network: Network = Network::Off, guarded;
+        /// Files and folders that tool processes may read besides the system and their workspace, such as toolchains in the home.
+        readable: Vec<PathBuf> = Vec::new(), guarded;
+        /// The `bwrap` to use in place of the machine's own.
+        bubblewrap: Option<PathBuf> = None, guarded;
         /// Variables that tool processes see beside the few they always see.
         pass_environment: Vec<String> = Vec::new(), guarded;
         /// Calls of one answer that run at once.

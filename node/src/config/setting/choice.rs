@@ -55,6 +55,12 @@ choices! {
         Required = "required",
         Off = "off",
     }
+    /// Whether tool processes may open sockets.
+    Network {
+        Off = "off",
+        /// Sockets of IP, to any address.
+        On = "on",
+    }
     LogFormat {
         /// Text on a terminal, JSON elsewhere.
         Auto = "auto",

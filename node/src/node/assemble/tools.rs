@@ -5,12 +5,13 @@ use std::sync::Arc;
 use super::{AssemblyError, folders};
 use crate::{
     bus::Bus,
-    config::{Config, Sandbox as Wanted},
+    config::{Config, Network, Sandbox as Wanted},
     sidecar::{self, Patience, plain},
     skill::Skills,
     tools::{
-        Bounds, Caps, Catalogue, Files, Heart, Launcher, Roots, Sandbox, Shell, Tool, built_in, external, reap::Limits,
-        sandbox::Demand,
+        Bounds, Caps, Catalogue, Files, Heart, Launcher, Roots, Sandbox, Shell, Tool, built_in, external,
+        reap::Limits,
+        sandbox::{self, Demand},
     },
 };
 
@@ -22,7 +23,7 @@ pub(super) struct Workshop {
     pub(super) heart: Option<Heart>,
 }
 
-pub(super) fn build(config: &Config, bus: &Arc<dyn Bus>) -> Result<Workshop, AssemblyError> {
+pub(super) async fn build(config: &Config, bus: &Arc<dyn Bus>) -> Result<Workshop, AssemblyError> {
     let (skills, problems) = Skills::load(&folders(&config.skills.dirs));
     for problem in problems {
         tracing::warn!("{problem}");
@@ -31,7 +32,9 @@ pub(super) fn build(config: &Config, bus: &Arc<dyn Bus>) -> Result<Workshop, Ass
     // In a cluster a process also ends when its node was stopped: another one may have taken its session up.
     let heart = config.nats.url.is_some().then(|| Heart::new(config.cluster.reap_after.0));
     let launcher = Launcher::of_this_binary(heart.clone()).limited(limits(config));
-    let shell = Shell::probing(launcher, demand(config), &config.tools.pass_environment, caps(config));
+    let sandbox = sandbox(config).await;
+    check(&sandbox)?;
+    let shell = Shell::new(launcher, sandbox, &config.tools.pass_environment, caps(config));
     let catalogue = Catalogue::default();
     let built_in = built_in(&files, &shell, config.tools.bash_timeout.0);
     for tool in built_in.into_iter().chain(external(config, &files, &shell)).chain(plain::tools(config, bus)) {
@@ -61,21 +64,36 @@ fn external(config: &Config, files: &Files, shell: &Shell) -> Vec<Arc<dyn Tool>>
 
 fn roots(config: &Config) -> Roots {
     let workspaces = config.workspaces.0.values().cloned().collect();
-    let shared = config.tools.workspace_roots.iter().chain(&config.skills.dirs).cloned().collect::<Vec<_>>();
-    Roots::confined(workspaces, folders(&shared))
+    Roots::confined(workspaces, folders(&config.tools.workspace_roots)).with_readable(folders(&config.skills.dirs))
 }
 
-/// What tool processes are confined by, for `doctor`.
+/// The wall around this node's tool processes, found by trying it.
 pub(crate) async fn sandbox(config: &Config) -> Sandbox {
-    Sandbox::probe(demand(config), true).await
-}
-
-fn demand(config: &Config) -> Demand {
-    match config.tools.sandbox {
+    let section = &config.tools;
+    let demand = match section.sandbox {
         Wanted::Auto => Demand::Available,
         Wanted::Required => Demand::Required,
         Wanted::Off => Demand::Off,
+    };
+    let network = section.network == Network::On;
+    let (readable, bubblewrap) = (folders(&section.readable), section.bubblewrap.clone());
+    Sandbox::probe(sandbox::Settings { demand, network, readable, bubblewrap, tmp: section.limits.tmp.0, planck: None }).await
+}
+
+/// A node that must have a wall and has none does not start; one that lacks a part of it says so.
+fn check(sandbox: &Sandbox) -> Result<(), AssemblyError> {
+    if sandbox.refuses() {
+        let why = sandbox.reason();
+        return Err(AssemblyError::Config(format!("`tools.sandbox` is required, and this machine offers no whole wall: {why}")));
     }
+    if sandbox.is_open() && nix::unistd::geteuid().is_root() {
+        tracing::warn!(reason = sandbox.reason(), "tool processes run as root without a sandbox, and can do anything here");
+    } else if !sandbox.gaps().is_empty() {
+        tracing::warn!(gaps = ?sandbox.gaps(), "this kernel's Landlock is old: tool processes are confined in part");
+    } else {
+        tracing::info!(sandbox = sandbox.tier(), "tool processes are confined");
+    }
+    Ok(())
 }
 
 /// What the processes of one call may use.

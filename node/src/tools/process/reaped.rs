@@ -206,6 +206,9 @@ fn command(launcher: &Launcher, launch: &Launch, lifeline: PipeReader) -> Comman
         command.args(["--input", &launch.input.len().to_string()]);
     }
     command.args(["--limits", &launcher.limits.to_string()]);
+    if let Some(wall) = &launch.wall {
+        command.args(wall.to_option());
+    }
     command.arg("--").arg(&launch.program).args(&launch.args);
     command.current_dir(&launch.dir).env_clear().envs(launch.env.iter().map(|(name, value)| (name, value)));
     command.stdin(Stdio::from(lifeline)).stdout(Stdio::piped()).stderr(Stdio::piped());

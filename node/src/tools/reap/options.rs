@@ -5,6 +5,7 @@ use std::{ffi::OsString, time::Duration};
 use nix::unistd::Pid;
 
 use super::limits::Limits;
+use crate::tools::sandbox::Policy;
 
 /// What one process of this mode does.
 #[derive(Debug, PartialEq, Eq)]
@@ -14,6 +15,10 @@ pub(super) enum Mode {
     Reap { watch: Option<Duration>, input: usize },
     /// Becomes the command, bound to the reaper `parent`.
     Under { parent: Pid },
+    /// Becomes the command inside bubblewrap, which binds it to the reaper.
+    Inside,
+    /// Tries in place of a command what the wall must refuse: to read this file, and to connect to this local port.
+    Check { file: OsString, port: u16 },
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -21,31 +26,40 @@ pub(super) struct Options {
     pub mode: Mode,
     /// `None` for a command that is not a tool's.
     pub limits: Option<Limits>,
+    /// The rules that the command runs under.
+    pub wall: Option<Policy>,
     pub command: Vec<OsString>,
 }
 
 impl Options {
     pub fn parse(mut args: impl Iterator<Item = OsString>) -> Result<Self, String> {
-        let (mut watch, mut input, mut under, mut limits) = (None, 0, None, None);
+        let (mut watch, mut input, mut limits, mut wall) = (None, 0, None, None);
+        let mut last = None;
         while let Some(arg) = args.next() {
             match arg.to_str() {
                 Some("--watch") => watch = Some(Duration::from_millis(number(args.next())?)),
                 Some("--input") => input = number(args.next())?,
                 Some("--limits") => limits = Some(number(args.next())?),
-                Some("--under") => under = Some(number(args.next())?),
+                Some("--under") => last = Some(Mode::Under { parent: Pid::from_raw(number(args.next())?) }),
+                Some("--inside") => last = Some(Mode::Inside),
+                Some("--check") => {
+                    last = Some(Mode::Check { file: args.next().unwrap_or_default(), port: number(args.next())? });
+                }
+                Some("--wall") => {
+                    let length = number(args.next())?;
+                    wall = Some(Policy::from_words(args.by_ref().take(length))?);
+                }
                 Some("--") => break,
                 Some(_) | None => return Err(format!("unknown option {}", arg.display())),
             }
         }
         let command: Vec<OsString> = args.collect();
-        if command.is_empty() {
-            return Err("usage: planck reap [--watch MILLISECONDS] [--input BYTES] [--limits P,M,F,O] -- COMMAND [ARG…]".into());
+        let mode = last.unwrap_or(Mode::Reap { watch, input });
+        if command.is_empty() && !matches!(mode, Mode::Check { .. }) {
+            let usage = "[--watch MILLISECONDS] [--input BYTES] [--limits P,M,F,O] [--wall COUNT RULE…] -- COMMAND [ARG…]";
+            return Err(format!("usage: planck reap {usage}"));
         }
-        let mode = match under {
-            Some(parent) => Mode::Under { parent: Pid::from_raw(parent) },
-            None => Mode::Reap { watch, input },
-        };
-        Ok(Self { mode, limits, command })
+        Ok(Self { mode, limits, wall, command })
     }
 }
 
@@ -66,12 +80,15 @@ mod tests {
     fn options_stand_before_the_command() {
         let reap = |watch: Option<u64>, input, command: &[&str]| {
             let watch = watch.map(Duration::from_millis);
-            Ok(Options { mode: Mode::Reap { watch, input }, limits: None, command: command.iter().map(OsString::from).collect() })
+            let command = command.iter().map(OsString::from).collect();
+            Ok(Options { mode: Mode::Reap { watch, input }, limits: None, wall: None, command })
         };
         assert_eq!(parse(&["--", "ls", "--watch"]), reap(None, 0, &["ls", "--watch"]));
         assert_eq!(parse(&["--watch", "900", "--input", "12", "--", "cat"]), reap(Some(900), 12, &["cat"]));
         assert_eq!(parse(&["--under", "7", "--", "cat"]).unwrap().mode, Mode::Under { parent: Pid::from_raw(7) });
         assert_eq!(parse(&["--limits", "1,2,3,4", "--", "cat"]).unwrap().limits.unwrap().to_string(), "1,2,3,4");
+        let walled = parse(&["--wall", "3", "level", "0", "network", "--inside", "--", "cat"]).unwrap();
+        assert_eq!((walled.mode, walled.wall.unwrap().network), (Mode::Inside, true));
         for wrong in [
             &[][..],
             &["--limits", "1,2", "--", "ls"],
@@ -80,6 +97,7 @@ mod tests {
             &["--input", "many", "--", "ls"],
             &["--input"],
             &["--watch", "--", "ls"],
+            &["--wall", "1", "--", "ls"],
         ] {
             assert!(parse(wrong).is_err(), "{wrong:?}");
         }

@@ -72,10 +72,11 @@ impl Folder {
         Ok(file)
     }
 
-    /// Replaces the file as a whole or not at all, and keeps its mode.
+    /// Replaces the file as a whole or not at all, and keeps its mode, but not the bits that lend its owner's or group's rights:
+    /// they were given to another content.
     pub fn write(&self, content: &[u8]) -> io::Result<()> {
         let mode = match self.read() {
-            Ok(old) => Some(old.metadata()?.permissions().mode() & 0o7777),
+            Ok(old) => Some(old.metadata()?.permissions().mode() & 0o777),
             Err(why) if why.kind() == io::ErrorKind::NotFound => None,
             // A file that cannot be read may still be replaced by whoever may write to its folder.
             Err(why) if why.kind() == io::ErrorKind::PermissionDenied => None,

@@ -1,0 +1,117 @@
+//! Files of a workspace that make other programs run code later, outside of the wall: no tool may change them.
+
+mod guard;
+mod record;
+mod restore;
+mod tree;
+
+use std::{
+    ffi::OsStr,
+    fs,
+    path::{Path, PathBuf},
+};
+
+pub use guard::{Guard, Guards};
+pub use restore::Report;
+
+use super::workspace::Place;
+
+/// Of a workspace's root: settings of Planck, of editors and of other agents, and what shells and git read when they start.
+pub(super) const NAMES: &[&str] = &[
+    ".bash_aliases",
+    ".bash_login",
+    ".bash_logout",
+    ".bash_profile",
+    ".bashrc",
+    ".claude",
+    ".codex",
+    ".cursor",
+    ".devcontainer",
+    ".envrc",
+    ".gitconfig",
+    ".gitmodules",
+    ".idea",
+    ".mcp.json",
+    ".planck",
+    ".profile",
+    ".ssh",
+    ".vscode",
+    ".zed",
+    ".zlogin",
+    ".zlogout",
+    ".zprofile",
+    ".zshenv",
+    ".zshrc",
+];
+
+/// Of a repository: its hooks, the settings that name programs, and the file that says where these are instead.
+pub(super) const IN_GIT: &[&str] = &["commondir", "config", "config.worktree", "hooks"];
+
+/// What belongs to nobody's settings below a protected folder: sessions of versions that kept them in the project.
+const SESSIONS: &[&str] = &[".planck/sessions"];
+
+pub(super) const GIT: &str = ".git";
+
+/// Whether a path below a root is left out though it is below a protected folder. Git never runs samples of hooks.
+fn is_exempt(below: &Path) -> bool {
+    let is_sample = below.starts_with(".git/hooks") && below.extension() == Some(OsStr::new("sample"));
+    is_sample || SESSIONS.iter().any(|exempt| below.starts_with(exempt))
+}
+
+/// The part of a place that tools may not change, in a nested folder too. The file tools go further than the wall: nothing in
+/// `.git` is written by them.
+pub fn refused(place: &Place) -> Option<&OsStr> {
+    place.below.iter().find(|part| {
+        let is = |name: &str| part.eq_ignore_ascii_case(name);
+        is(GIT) || NAMES.iter().any(|name| is(name))
+    })
+}
+
+/// The mounts that protect what is there below a root, in their order. A mount needs a file to be put on, and a link would be
+/// followed, so both are left to the comparison after the call.
+pub(super) fn mounts(root: &Path) -> Vec<(&'static str, PathBuf)> {
+    let git = root.join(GIT);
+    let read_only = |path: PathBuf| is_itself(&path).then_some(("--ro-bind", path));
+    let mut mounts: Vec<_> = NAMES.iter().filter_map(|name| read_only(root.join(name))).collect();
+    match fs::symlink_metadata(&git).map(|found| found.file_type()) {
+        // A mount point cannot be renamed, so the repository stays where it is.
+        Ok(kind) if kind.is_dir() => {
+            mounts.push(("--bind", git.clone()));
+            mounts.extend(IN_GIT.iter().filter_map(|name| read_only(git.join(name))));
+        }
+        Ok(kind) if kind.is_file() => mounts.push(("--ro-bind", git)),
+        Ok(_) | Err(_) => {}
+    }
+    mounts
+}
+
+fn is_itself(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|found| found.is_file() || found.is_dir())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused_part(below: &str) -> Option<String> {
+        let place = Place { root: "/ws".into(), below: below.into() };
+        refused(&place).map(|part| part.to_string_lossy().into_owned())
+    }
+
+    #[test]
+    fn file_tools_may_not_touch_what_runs_later() {
+        for (below, part) in [
+            (".git/hooks/post-checkout", Some(".git")),
+            ("deep/er/.GIT/config", Some(".GIT")),
+            (".planck/config.toml", Some(".planck")),
+            ("a/.vscode/tasks.json", Some(".vscode")),
+            (".envrc", Some(".envrc")),
+            (".gitignore", None),
+            ("src/git/config", None),
+            (".github/workflows/ci.yml", None),
+            ("profile", None),
+        ] {
+            assert_eq!(refused_part(below).as_deref(), part, "{below}");
+        }
+    }
+}

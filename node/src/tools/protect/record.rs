@@ -1,0 +1,169 @@
+//! What the protected files of a root were at one time.
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    io,
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use nix::{
+    libc,
+    sys::stat::{FileStat, SFlag},
+};
+
+use super::{GIT, IN_GIT, NAMES, is_exempt, tree::Tree};
+
+/// Of more files than this, or bytes, the rest is recorded without content: a change is seen, but cannot be undone.
+const MOST_FILES: usize = 4096;
+const MOST_BYTES: u64 = 8 * 1024 * 1024;
+
+/// A change leaves a file's time of change alone only within one tick of the clock; an older time proves that there was none.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Paths are relative to the root. What is not in the record was not there.
+#[derive(Debug, Default)]
+pub(super) struct Record {
+    pub found: BTreeMap<PathBuf, Found>,
+    /// The repository's own folder, held open to find it again.
+    pub git: Option<Repository>,
+    taken: Duration,
+    bytes: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Repository {
+    pub folder: OwnedFd,
+    pub identity: (u64, u64),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Found {
+    Folder {
+        mode: u32,
+    },
+    File(RecordedFile),
+    Link {
+        target: OsString,
+    },
+    /// A pipe, a socket, a device.
+    Other,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct RecordedFile {
+    pub mode: u32,
+    /// `None` beyond the bounds.
+    pub content: Option<Vec<u8>>,
+    stamp: Stamp,
+}
+
+/// What differs after nearly every change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    inode: u64,
+    size: i64,
+    changed: Duration,
+}
+
+/// Which contents are read.
+#[derive(Debug, Clone, Copy)]
+enum Contents<'a> {
+    All,
+    /// Those that may differ from this record's.
+    DifferentFrom(&'a Record),
+}
+
+impl Record {
+    pub fn take(tree: &Tree) -> io::Result<Self> {
+        Self::walk(tree, Contents::All)
+    }
+
+    /// The state of now, to be compared with this one.
+    pub fn again(&self, tree: &Tree) -> io::Result<Self> {
+        Self::walk(tree, Contents::DifferentFrom(self))
+    }
+
+    fn walk(tree: &Tree, contents: Contents) -> io::Result<Self> {
+        let taken = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let mut record = Self { taken, ..Self::default() };
+        for name in NAMES {
+            record.add(tree, PathBuf::from(name), contents)?;
+        }
+        let git = Path::new(GIT);
+        match tree.stat(git)? {
+            Some(found) if is(&found, SFlag::S_IFDIR) => {
+                record.git = Some(Repository { folder: tree.hold(git)?, identity: (found.st_dev, found.st_ino) });
+                for name in IN_GIT {
+                    record.add(tree, git.join(name), contents)?;
+                }
+            }
+            Some(_) => record.add(tree, git.to_owned(), contents)?,
+            None => {}
+        }
+        Ok(record)
+    }
+
+    /// Adds a path with all that is below it. A file that vanishes meanwhile is not there.
+    fn add(&mut self, tree: &Tree, top: PathBuf, contents: Contents) -> io::Result<()> {
+        let mut next = vec![top];
+        while let Some(path) = next.pop() {
+            if is_exempt(&path) || self.found.len() >= MOST_FILES {
+                continue;
+            }
+            let Some(stat) = tree.stat(&path)? else { continue };
+            let found = if is(&stat, SFlag::S_IFDIR) {
+                next.extend(tree.list(&path).unwrap_or_default().into_iter().map(|name| path.join(name)));
+                Found::Folder { mode: stat.st_mode & 0o777 }
+            } else if is(&stat, SFlag::S_IFLNK) {
+                Found::Link { target: tree.link_target(&path).unwrap_or_default() }
+            } else if is(&stat, SFlag::S_IFREG) {
+                Found::File(self.file(tree, &path, &stat, contents))
+            } else {
+                Found::Other
+            };
+            self.found.insert(path, found);
+        }
+        Ok(())
+    }
+
+    fn file(&mut self, tree: &Tree, path: &Path, stat: &FileStat, contents: Contents) -> RecordedFile {
+        let stamp = Stamp { inode: stat.st_ino, size: stat.st_size, changed: time(stat.st_ctime, stat.st_ctime_nsec) };
+        let mode = stat.st_mode & 0o7777;
+        if let Contents::DifferentFrom(before) = contents
+            && let Some(Found::File(old)) = before.found.get(path)
+            && old.stamp == stamp
+            && old.mode == mode
+            && stamp.changed + TICK < before.taken
+        {
+            return old.clone();
+        }
+        let content = tree.read(path, MOST_BYTES.saturating_sub(self.bytes)).ok();
+        self.bytes += content.as_ref().map_or(0, |content| content.len() as u64);
+        RecordedFile { mode, content, stamp }
+    }
+}
+
+impl Found {
+    /// Whether nothing that matters differs. A file whose content one of the records lacks is compared by its stamp.
+    pub fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::File(one), Self::File(two)) if one.content.is_some() && two.content.is_some() => {
+                one.mode == two.mode && one.content == two.content
+            }
+            (Self::File(one), Self::File(two)) => one.mode == two.mode && one.stamp == two.stamp,
+            (Self::Folder { .. }, Self::Folder { .. }) => true,
+            (Self::Link { .. } | Self::Other | Self::Folder { .. } | Self::File(_), _) => self == other,
+        }
+    }
+}
+
+fn is(stat: &FileStat, kind: SFlag) -> bool {
+    SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == kind
+}
+
+fn time(seconds: libc::time_t, nanoseconds: i64) -> Duration {
+    Duration::new(u64::try_from(seconds).unwrap_or_default(), u32::try_from(nanoseconds).unwrap_or_default())
+}

@@ -1,0 +1,193 @@
+//! Puts protected files back as a record has them, and says what it did.
+
+use std::{
+    collections::BTreeSet,
+    fmt, fs, io,
+    os::fd::AsRawFd,
+    path::{Path, PathBuf},
+};
+
+use nix::{
+    fcntl::readlink,
+    libc::{S_IFDIR, S_IFMT},
+    sys::stat::fstat,
+};
+
+use super::{
+    GIT,
+    record::{Found, Record, Repository},
+    tree::Tree,
+};
+
+/// Files that a report names.
+const NAMED: usize = 8;
+
+/// What differed from the record.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Report {
+    undone: Vec<PathBuf>,
+    /// With the reason.
+    lasting: Vec<(PathBuf, String)>,
+    /// Where the changed versions are kept.
+    kept: Option<PathBuf>,
+}
+
+impl Report {
+    pub fn is_empty(&self) -> bool {
+        self.undone.is_empty() && self.lasting.is_empty()
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.undone.is_empty() {
+            let names: Vec<String> = self.undone.iter().take(NAMED).map(|path| path.display().to_string()).collect();
+            write!(f, "[protected files were changed while this ran, and put back: {}", names.join(", "))?;
+            match self.undone.len().saturating_sub(NAMED) {
+                0 => {}
+                more => write!(f, " and {more} more")?,
+            }
+            if let Some(kept) = &self.kept {
+                write!(f, "; the changed versions are in {}", kept.display())?;
+            }
+            f.write_str("]")?;
+        }
+        for (path, why) in self.lasting.iter().take(NAMED) {
+            let gap = if self.undone.is_empty() { "" } else { "\n" };
+            write!(
+                f,
+                "{gap}[the protected file {} was changed while this ran, and could not be put back: {why}]",
+                path.display()
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// Compares a root with its record, and undoes every difference that can be undone.
+pub(super) fn restore(tree: &Tree, record: &Record) -> io::Result<Report> {
+    let mut work = Work { tree, record, report: Report::default() };
+    work.bring_back_repository();
+    let now = record.again(tree)?;
+    let differs = |path: &&PathBuf| match (record.found.get(*path), now.found.get(*path)) {
+        (Some(then), Some(now)) => !then.is_same(now),
+        (Some(_), None) | (None, Some(_)) => true,
+        (None, None) => false,
+    };
+    let paths: BTreeSet<&PathBuf> = record.found.keys().chain(now.found.keys()).collect();
+    let changed: Vec<&PathBuf> = paths.into_iter().filter(differs).collect();
+    work.keep(&changed, &now);
+    // A folder comes before what is in it.
+    for path in changed {
+        work.undo(path);
+    }
+    Ok(work.report)
+}
+
+struct Work<'a> {
+    tree: &'a Tree,
+    record: &'a Record,
+    report: Report,
+}
+
+impl Work<'_> {
+    /// A repository that was renamed comes back; what stands in its place is set aside.
+    fn bring_back_repository(&mut self) {
+        let Some(repository) = &self.record.git else { return };
+        let git = Path::new(GIT);
+        if self.is_in_place(repository) {
+            return;
+        }
+        let brought = match whereabouts(repository) {
+            Some(place) => self.set_aside(git).and_then(|()| self.tree.bring(&place, git)),
+            None => Err(io::Error::other("it was deleted")),
+        };
+        match brought {
+            Ok(()) if self.is_in_place(repository) => self.report.undone.push(git.into()),
+            Ok(()) => self.report.lasting.push((git.into(), "another call moved it meanwhile".into())),
+            Err(why) => self.report.lasting.push((git.into(), why.to_string())),
+        }
+    }
+
+    fn is_in_place(&self, repository: &Repository) -> bool {
+        let now = self.tree.stat(Path::new(GIT)).ok().flatten();
+        now.is_some_and(|now| (now.st_dev, now.st_ino) == repository.identity)
+    }
+
+    /// Saves the changed versions of files: a person may have edited them meanwhile, and that work is not thrown away.
+    fn keep(&mut self, changed: &[&PathBuf], now: &Record) {
+        let contents = changed.iter().filter_map(|path| match now.found.get(*path) {
+            Some(Found::File(file)) => Some((*path, file.content.as_ref()?)),
+            Some(Found::Folder { .. } | Found::Link { .. } | Found::Other) | None => None,
+        });
+        let contents: Vec<_> = contents.collect();
+        if contents.is_empty() {
+            return;
+        }
+        let Ok(folder) = tempfile::Builder::new().prefix("planck-undone-").tempdir() else { return };
+        for (path, content) in contents {
+            let copy = folder.path().join(path);
+            let written = copy.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&copy, content));
+            if let Err(why) = written {
+                tracing::warn!(path = %path.display(), %why, "cannot keep the changed version of a protected file");
+            }
+        }
+        self.report.kept = Some(folder.keep());
+    }
+
+    fn undo(&mut self, path: &Path) {
+        let done = match self.record.found.get(path) {
+            None => self.tree.remove(path),
+            Some(then) => self.put_back(path, then),
+        };
+        match done {
+            Ok(()) => self.report.undone.push(path.into()),
+            Err(why) => self.report.lasting.push((path.into(), why.to_string())),
+        }
+    }
+
+    fn put_back(&mut self, path: &Path, then: &Found) -> io::Result<()> {
+        let is_folder = self.tree.stat(path)?.is_some_and(|now| now.st_mode & S_IFMT == S_IFDIR);
+        match then {
+            Found::File(file) => {
+                let content = file.content.as_ref().ok_or_else(|| io::Error::other("it is too large to be kept"))?;
+                self.clear(path, is_folder)?;
+                self.tree.write(path, content, file.mode & 0o777)
+            }
+            Found::Link { target } => {
+                self.clear(path, true)?;
+                self.tree.make_link(path, target)
+            }
+            Found::Folder { mode } => {
+                self.clear(path, !is_folder)?;
+                self.tree.make_folder(path, *mode)
+            }
+            Found::Other => Err(io::Error::other("it was no regular file")),
+        }
+    }
+
+    /// Makes room: what stands in the place of a protected file goes, but a repository is set aside.
+    fn clear(&self, path: &Path, needed: bool) -> io::Result<()> {
+        match needed {
+            true if path == Path::new(GIT) => self.set_aside(path),
+            true => self.tree.remove(path),
+            false => Ok(()),
+        }
+    }
+
+    fn set_aside(&self, path: &Path) -> io::Result<()> {
+        match self.tree.stat(path)? {
+            Some(_) => self.tree.rename(path, Path::new(&format!("{}.replaced-{:08x}", path.display(), fastrand::u32(..)))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Where a repository is now; `None` once it is deleted.
+fn whereabouts(repository: &Repository) -> Option<PathBuf> {
+    if fstat(&repository.folder).ok()?.st_nlink == 0 {
+        return None;
+    }
+    let place = readlink(format!("/proc/self/fd/{}", repository.folder.as_raw_fd()).as_str()).ok()?;
+    Some(PathBuf::from(place)).filter(|place| place.is_absolute())
+}

@@ -1,0 +1,149 @@
+//! Files below a root that is held open. No step follows a link, so that a concurrent call which swaps a folder for a link
+//! does not lead the node out of the workspace.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fs::File,
+    io::{self, Read, Write},
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
+    path::Path,
+};
+
+use nix::{
+    dir::Dir,
+    errno::Errno,
+    fcntl::{AT_FDCWD, AtFlags, OFlag, openat, readlinkat, renameat},
+    sys::stat::{FileStat, Mode, fchmod, fstatat, mkdirat},
+    unistd::{UnlinkatFlags, symlinkat, unlinkat},
+};
+
+const FOLDER: OFlag = OFlag::O_PATH.union(OFlag::O_DIRECTORY).union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
+const QUIET: OFlag = OFlag::O_NOFOLLOW.union(OFlag::O_NONBLOCK).union(OFlag::O_CLOEXEC);
+
+/// Folders deeper than this are not removed.
+const DEEPEST: usize = 128;
+
+#[derive(Debug)]
+pub(super) struct Tree(OwnedFd);
+
+impl Tree {
+    pub fn open(root: &Path) -> io::Result<Self> {
+        Ok(Self(nix::fcntl::open(root, FOLDER, Mode::empty())?))
+    }
+
+    /// What is there, a link as itself; `None` for nothing.
+    pub fn stat(&self, path: &Path) -> io::Result<Option<FileStat>> {
+        match self.at(path, |folder, name| fstatat(folder, name, AtFlags::AT_SYMLINK_NOFOLLOW)) {
+            Ok(found) => Ok(Some(found)),
+            Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => Ok(None),
+            Err(why) => Err(why.into()),
+        }
+    }
+
+    /// Refers to a folder wherever it is moved.
+    pub fn hold(&self, path: &Path) -> io::Result<OwnedFd> {
+        Ok(self.at(path, |folder, name| openat(folder, name, FOLDER, Mode::empty()))?)
+    }
+
+    /// The content of a regular file of at most `most` bytes.
+    pub fn read(&self, path: &Path, most: u64) -> io::Result<Vec<u8>> {
+        let file = File::from(self.at(path, |folder, name| openat(folder, name, OFlag::O_RDONLY | QUIET, Mode::empty()))?);
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::other("not a regular file"));
+        }
+        let mut content = Vec::new();
+        file.take(most + 1).read_to_end(&mut content)?;
+        match content.len() as u64 > most {
+            true => Err(io::Error::other("too large")),
+            false => Ok(content),
+        }
+    }
+
+    pub fn link_target(&self, path: &Path) -> io::Result<OsString> {
+        Ok(self.at(path, |folder, name| readlinkat(folder, name))?)
+    }
+
+    /// The names in a folder, in any order.
+    pub fn list(&self, path: &Path) -> io::Result<Vec<OsString>> {
+        Ok(self.at(path, |folder, name| names(&mut open_to_list(folder, name)?))?)
+    }
+
+    /// Removes what is there with all that is in it.
+    pub fn remove(&self, path: &Path) -> io::Result<()> {
+        Ok(self.at(path, |folder, name| remove(folder, name, DEEPEST))?)
+    }
+
+    pub fn rename(&self, path: &Path, to: &Path) -> io::Result<()> {
+        Ok(self.at(path, |from, old| self.at(to, |folder, new| renameat(from, old, folder, new)))?)
+    }
+
+    /// Moves a file of this machine here by its path.
+    pub fn bring(&self, from: &Path, to: &Path) -> io::Result<()> {
+        Ok(self.at(to, |folder, name| renameat(AT_FDCWD, from, folder, name))?)
+    }
+
+    pub fn make_folder(&self, path: &Path, mode: u32) -> io::Result<()> {
+        Ok(self.at(path, |folder, name| mkdirat(folder, name, Mode::from_bits_truncate(mode)))?)
+    }
+
+    pub fn make_link(&self, path: &Path, target: &OsStr) -> io::Result<()> {
+        Ok(self.at(path, |folder, name| symlinkat(target, folder, name))?)
+    }
+
+    /// Replaces a file as a whole: another name of the old one keeps the old content.
+    pub fn write(&self, path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+        let draft = path.with_file_name(format!(".planck-{:016x}.tmp", fastrand::u64(..)));
+        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | QUIET;
+        let owner = Mode::S_IRUSR | Mode::S_IWUSR;
+        let mut file = File::from(self.at(&draft, |folder, name| openat(folder, name, flags, owner))?);
+        let written = file.write_all(content).and_then(|()| Ok(fchmod(&file, Mode::from_bits_truncate(mode))?));
+        let placed = written.and_then(|()| self.rename(&draft, path));
+        if placed.is_err() {
+            let _ = self.remove(&draft);
+        }
+        placed
+    }
+
+    /// Does it in the folder of a path, with the last name.
+    fn at<T>(&self, path: &Path, act: impl FnOnce(BorrowedFd, &OsStr) -> nix::Result<T>) -> nix::Result<T> {
+        let mut steps: Vec<&OsStr> = path.iter().collect();
+        let name = steps.pop().ok_or(Errno::EINVAL)?;
+        let mut folder: Option<OwnedFd> = None;
+        for step in steps {
+            let from = folder.as_ref().unwrap_or(&self.0);
+            folder = Some(openat(from, step, FOLDER, Mode::empty())?);
+        }
+        act(folder.as_ref().unwrap_or(&self.0).as_fd(), name)
+    }
+}
+
+fn open_to_list(folder: BorrowedFd, name: &OsStr) -> nix::Result<Dir> {
+    Dir::openat(folder, name, OFlag::O_RDONLY | OFlag::O_DIRECTORY | QUIET, Mode::empty())
+}
+
+fn names(dir: &mut Dir) -> nix::Result<Vec<OsString>> {
+    let mut names = Vec::new();
+    for entry in dir.iter() {
+        let name = OsStr::from_bytes(entry?.file_name().to_bytes()).to_owned();
+        if name != "." && name != ".." {
+            names.push(name);
+        }
+    }
+    Ok(names)
+}
+
+fn remove(folder: BorrowedFd, name: &OsStr, depth: usize) -> nix::Result<()> {
+    match unlinkat(folder, name, UnlinkatFlags::NoRemoveDir) {
+        Ok(()) | Err(Errno::ENOENT) => return Ok(()),
+        Err(Errno::EISDIR | Errno::EPERM) if depth > 0 => {}
+        Err(why) => return Err(why),
+    }
+    let mut dir = open_to_list(folder, name)?;
+    for inner in names(&mut dir)? {
+        remove(dir.as_fd(), &inner, depth - 1)?;
+    }
+    unlinkat(folder, name, UnlinkatFlags::RemoveDir)
+}

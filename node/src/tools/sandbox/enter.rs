@@ -1,0 +1,81 @@
+//! What the last process before a command does to itself, and the trial that finds out whether it worked.
+
+use std::{
+    fs::{self, File},
+    io::{ErrorKind, Write},
+    net::{Ipv4Addr, SocketAddr, TcpStream},
+    os::unix::{fs::MetadataExt, process::ExitStatusExt},
+    path::Path,
+    process::ExitStatus,
+    time::Duration,
+};
+
+use super::{
+    landlock,
+    policy::{Mounted, Policy},
+    scratch, seccomp,
+};
+
+/// What a trial says that got nowhere: an exit status of 0 could come from a program that tried nothing.
+pub(super) const HOLDS: &str = "the wall holds";
+
+/// How long a connection that must fail is tried.
+const CONNECTING: Duration = Duration::from_secs(1);
+
+/// Why the rules are not in force; the command is not started then.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    #[error("{0} is not the file that was chosen: another call has changed it meanwhile; call again")]
+    Replaced(String),
+    #[error(transparent)]
+    Landlock(#[from] landlock::Failure),
+    #[error(transparent)]
+    Seccomp(#[from] seccomp::Failure),
+}
+
+/// Applies the rules to this thread, which must be the only one, and to all that it starts.
+pub(in crate::tools) fn enter(policy: &Policy) -> Result<(), Failure> {
+    if let Some(replaced) = policy.mounted.iter().find(|mounted| !is_there(mounted)) {
+        return Err(Failure::Replaced(replaced.path.display().to_string()));
+    }
+    if !policy.level.is_none() {
+        landlock::restrict(policy)?;
+    }
+    Ok(seccomp::restrict(policy.network)?)
+}
+
+fn is_there(mounted: &Mounted) -> bool {
+    let found = fs::symlink_metadata(&mounted.path);
+    found.is_ok_and(|found| found.dev() == mounted.device && found.ino() == mounted.inode)
+}
+
+impl Policy {
+    /// Removes the call's temporary files; for a reaper whose node is gone.
+    pub(in crate::tools) fn clean(&self) {
+        if let Some(folder) = &self.scratch {
+            scratch::remove(folder);
+        }
+    }
+}
+
+/// Enters the wall and tries to get through it: to read this file and write beside it, and to connect to this port, where the
+/// network is closed.
+pub(in crate::tools) fn check(wall: Option<&Policy>, file: &Path, port: u16) -> Result<ExitStatus, String> {
+    let policy = wall.ok_or("there is no wall to check")?;
+    enter(policy).map_err(|why| why.to_string())?;
+    match File::open(file) {
+        Ok(_) => return Err("a file outside can be read".into()),
+        Err(why) if matches!(why.kind(), ErrorKind::PermissionDenied | ErrorKind::NotFound) => {}
+        Err(why) => return Err(format!("a file outside is not refused as it should be: {why}")),
+    }
+    if !policy.inside && File::create(file.with_extension("written")).is_ok() {
+        return Err("a file outside can be written".into());
+    }
+    let node = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    if !policy.network && TcpStream::connect_timeout(&node, CONNECTING).is_ok() {
+        return Err("a port of the node can be connected to".into());
+    }
+    File::open("/bin/sh").map_err(|why| format!("programs of the system cannot be read: {why}"))?;
+    writeln!(std::io::stdout(), "{HOLDS}").map_err(|why| why.to_string())?;
+    Ok(ExitStatus::from_raw(0))
+}

@@ -1,0 +1,185 @@
+//! Landlock: the files that a process may open, its TCP ports, and the processes that it may signal.
+
+use std::{fmt, fs::File, io, os::fd::OwnedFd, path::Path};
+
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, Ruleset, RulesetAttr, RulesetCreated,
+    RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
+};
+use nix::{
+    errno::Errno,
+    fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2},
+};
+
+use super::{policy::Policy, system};
+
+/// How much of Landlock a kernel has, as the number of its interface; 0 for none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Level(i32);
+
+impl Level {
+    /// All that Planck uses: the levels after it add nothing that is needed here.
+    pub const FULL: Self = Self(6);
+
+    /// Finds the highest level of this kernel by creating rules, without applying them.
+    pub fn of_kernel() -> Self {
+        (1..=Self::FULL.0).rev().map(Self).find(|level| unconnected(*level, false).is_ok()).unwrap_or_default()
+    }
+
+    pub fn of(number: i32) -> Result<Self, String> {
+        let level = Self(number);
+        if (Self::default()..=Self::FULL).contains(&level) { Ok(level) } else { Err(format!("no Landlock level {number}")) }
+    }
+
+    pub fn number(self) -> i32 {
+        self.0
+    }
+
+    pub fn is_none(self) -> bool {
+        self.0 == 0
+    }
+
+    /// What a process can do on a kernel of this level that the full level would refuse.
+    pub fn gaps(self) -> Vec<&'static str> {
+        let all = [
+            (3, "files outside can be truncated"),
+            (5, "devices that it can open take any command"),
+            (6, "processes outside can be signalled"),
+        ];
+        all.into_iter().filter(|(since, _)| self.0 < *since).map(|(_, gap)| gap).collect()
+    }
+
+    fn abi(self) -> ABI {
+        ABI::from(self.0)
+    }
+}
+
+/// Why the rules are not in force.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    #[error("this kernel's Landlock refuses the rules: {0}")]
+    Rules(#[from] RulesetError),
+    #[error("cannot open {path} for a Landlock rule: {why}")]
+    Path { path: String, why: io::Error },
+    #[error("Landlock is in force only {0}")]
+    Incomplete(Incomplete),
+}
+
+#[derive(Debug)]
+pub struct Incomplete(RulesetStatus);
+
+impl fmt::Display for Incomplete {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            RulesetStatus::FullyEnforced => "without `no_new_privs`",
+            RulesetStatus::PartiallyEnforced => "in part",
+            RulesetStatus::NotEnforced => "in name",
+        })
+    }
+}
+
+/// Applies the policy's rules to this thread and all that it starts, and takes from it the way to new privileges.
+pub(super) fn restrict(policy: &Policy) -> Result<(), Failure> {
+    let mut rules = unconnected(policy.level, policy.network)?;
+    let read = reading(policy.level);
+    let (own_readable, own_writable, own) = match policy.inside {
+        true => (system::OWN_READABLE, system::OWN_WRITABLE, read | writing(policy.level)),
+        false => (system::MACHINE, system::DEVICES, AccessFs::ReadFile | AccessFs::WriteFile),
+    };
+    for path in [system::PROGRAMS, system::SETTINGS, own_readable].concat() {
+        rules = allow_known(rules, Path::new(path), read)?;
+    }
+    for path in own_writable {
+        rules = allow_known(rules, Path::new(path), own)?;
+    }
+    for path in &policy.readable {
+        rules = allow_known(rules, path, read)?;
+    }
+    let change = read | (writing(policy.level) & !(AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev));
+    for path in &policy.writable {
+        let folder =
+            open_without_links(path).map_err(|why| Failure::Path { path: path.display().to_string(), why: why.into() })?;
+        rules = rules.add_rule(PathBeneath::new(folder, change))?;
+    }
+    let status = rules.restrict_self()?;
+    match status.ruleset {
+        RulesetStatus::FullyEnforced if status.no_new_privs => Ok(()),
+        RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced | RulesetStatus::NotEnforced => {
+            Err(Failure::Incomplete(Incomplete(status.ruleset)))
+        }
+    }
+}
+
+/// Rules that allow nothing yet. Everything asked for is required: a kernel that lacks a part refuses all.
+fn unconnected(level: Level, network: bool) -> Result<RulesetCreated, RulesetError> {
+    let abi = level.abi();
+    let mut rules = Ruleset::default().set_compatibility(CompatLevel::HardRequirement).handle_access(AccessFs::from_all(abi))?;
+    if abi >= ABI::V4 && !network {
+        rules = rules.handle_access(AccessNet::from_all(ABI::V4))?;
+    }
+    if abi >= ABI::V6 {
+        rules = rules.scope(Scope::from_all(ABI::V6))?;
+    }
+    rules.create()
+}
+
+fn reading(level: Level) -> BitFlags<AccessFs> {
+    AccessFs::from_read(level.abi())
+}
+
+fn writing(level: Level) -> BitFlags<AccessFs> {
+    AccessFs::from_write(level.abi())
+}
+
+/// A path of the machine's own or of the configuration, which may be a link and need not exist.
+fn allow_known(rules: RulesetCreated, path: &Path, access: BitFlags<AccessFs>) -> Result<RulesetCreated, RulesetError> {
+    let Ok(file) = open(path, ResolveFlag::empty()) else { return Ok(rules) };
+    let is_folder = file.metadata().is_ok_and(|found| found.is_dir());
+    rules.add_rule(PathBeneath::new(file, if is_folder { access } else { access & AccessFs::from_file(ABI::V6) }))
+}
+
+/// The path was resolved by the node; a link in it now was put there since, and leads elsewhere.
+fn open_without_links(path: &Path) -> nix::Result<File> {
+    open(path, ResolveFlag::RESOLVE_NO_SYMLINKS)
+}
+
+/// Holds a path open without access to it.
+pub(super) fn pin(path: &Path) -> Option<OwnedFd> {
+    open(path, ResolveFlag::empty()).ok().map(OwnedFd::from)
+}
+
+fn open(path: &Path, resolve: ResolveFlag) -> nix::Result<File> {
+    let how = OpenHow::new().flags(OFlag::O_PATH | OFlag::O_CLOEXEC).resolve(resolve);
+    loop {
+        match openat2(AT_FDCWD, path, how) {
+            Err(Errno::EINTR | Errno::EAGAIN) => {}
+            other => return other.map(File::from),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_level_names_what_it_leaves_open() {
+        assert_eq!(Level::FULL.gaps(), Vec::<&str>::new());
+        assert_eq!(Level(4).gaps().len(), 2);
+        assert_eq!(Level(1).gaps().len(), 3);
+        assert!(Level::of(7).is_err() && Level::of(-1).is_err());
+    }
+
+    #[test]
+    fn the_paths_of_the_machine_take_rules() {
+        let level = Level::of_kernel();
+        if level.is_none() {
+            eprintln!("skipped: this kernel has no Landlock");
+            return;
+        }
+        let mut rules = unconnected(level, false).unwrap();
+        for path in system::PROGRAMS.iter().chain(system::SETTINGS).chain(system::MACHINE).chain(system::DEVICES) {
+            rules = allow_known(rules, Path::new(path), reading(level)).unwrap_or_else(|why| panic!("{path}: {why}"));
+        }
+    }
+}

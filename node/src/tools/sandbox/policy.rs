@@ -1,0 +1,120 @@
+//! What one process may read, write and connect to, and how the node tells it to `planck reap`.
+
+use std::{ffi::OsString, path::PathBuf};
+
+use super::landlock::Level;
+
+/// The rules of one call. The node decides them; the last process before the command applies them to itself.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Policy {
+    /// What the kernel's Landlock was found to support; all of that is required of it, and nothing less is accepted.
+    pub level: Level,
+    /// Whether the command may open IP sockets.
+    pub network: bool,
+    /// Whether the command runs inside bubblewrap, where `/proc`, `/dev` and `/tmp` are its own.
+    pub inside: bool,
+    /// Folders without links in their paths, which the command may change.
+    pub writable: Vec<PathBuf>,
+    /// Files and folders that the command may read and run.
+    pub readable: Vec<PathBuf>,
+    /// The folder in `writable` that goes with the call.
+    pub scratch: Option<PathBuf>,
+    /// Mounts of bubblewrap that must show these very files.
+    pub mounted: Vec<Mounted>,
+}
+
+/// A mount inside bubblewrap, with the file that the node chose. A mount is made by path, so a concurrent call could have
+/// put a link there meanwhile.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mounted {
+    pub path: PathBuf,
+    pub device: u64,
+    pub inode: u64,
+}
+
+impl Policy {
+    /// The option of `planck reap` that says it.
+    pub fn to_option(&self) -> Vec<OsString> {
+        let words = self.to_words();
+        ["--wall".into(), words.len().to_string().into()].into_iter().chain(words).collect()
+    }
+
+    fn to_words(&self) -> Vec<OsString> {
+        let mut words: Vec<OsString> = vec!["level".into(), self.level.number().to_string().into()];
+        words.extend(self.network.then(|| "network".into()));
+        words.extend(self.inside.then(|| "inside".into()));
+        words.extend(self.writable.iter().flat_map(|path| ["write".into(), path.into()]));
+        words.extend(self.readable.iter().flat_map(|path| ["read".into(), path.into()]));
+        words.extend(self.scratch.iter().flat_map(|path| ["scratch".into(), path.into()]));
+        for Mounted { path, device, inode } in &self.mounted {
+            words.extend(["mounted".into(), path.into(), device.to_string().into(), inode.to_string().into()]);
+        }
+        words
+    }
+
+    /// The reverse of [`to_words`](Self::to_words). An unknown word is an error: it may be a rule.
+    pub fn from_words(words: impl IntoIterator<Item = OsString>) -> Result<Self, String> {
+        let mut words = words.into_iter();
+        let mut policy = Self::default();
+        while let Some(word) = words.next() {
+            match word.to_str() {
+                Some("level") => policy.level = Level::of(number(words.next())?)?,
+                Some("network") => policy.network = true,
+                Some("inside") => policy.inside = true,
+                Some("write") => policy.writable.push(path(words.next())?),
+                Some("read") => policy.readable.push(path(words.next())?),
+                Some("scratch") => policy.scratch = Some(path(words.next())?),
+                Some("mounted") => policy.mounted.push(Mounted {
+                    path: path(words.next())?,
+                    device: number(words.next())?,
+                    inode: number(words.next())?,
+                }),
+                Some(_) | None => return Err(format!("unknown rule {}", word.display())),
+            }
+        }
+        Ok(policy)
+    }
+}
+
+fn path(word: Option<OsString>) -> Result<PathBuf, String> {
+    word.map(PathBuf::from).filter(|path| path.is_absolute()).ok_or_else(|| "a rule lacks its absolute path".into())
+}
+
+fn number<T: std::str::FromStr>(word: Option<OsString>) -> Result<T, String> {
+    let text = word.unwrap_or_default();
+    text.to_str().and_then(|text| text.parse().ok()).ok_or_else(|| format!("{} is not a number", text.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_say_the_whole_policy() {
+        let policy = Policy {
+            level: Level::of(3).unwrap(),
+            network: true,
+            inside: true,
+            writable: vec!["/ws".into(), "/read".into()],
+            readable: vec!["/a b".into()],
+            scratch: Some("/tmp/x".into()),
+            mounted: vec![Mounted { path: "/ws/.git".into(), device: 7, inode: u64::MAX }],
+        };
+        assert_eq!(Policy::from_words(policy.to_words()), Ok(policy));
+        assert_eq!(Policy::from_words(Policy::default().to_words()), Ok(Policy::default()));
+    }
+
+    #[test]
+    fn a_rule_that_is_not_understood_is_refused() {
+        for wrong in [
+            &["deny", "/x"][..],
+            &["write"],
+            &["write", "relative"],
+            &["level", "many"],
+            &["level", "99"],
+            &["mounted", "/x", "1"],
+        ] {
+            assert!(Policy::from_words(wrong.iter().map(OsString::from)).is_err(), "{wrong:?}");
+        }
+    }
+}

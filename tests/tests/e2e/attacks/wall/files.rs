@@ -1,0 +1,156 @@
+//! Files outside of the workspace, and the node's own process.
+
+use std::{fs, os::unix::fs::PermissionsExt};
+
+use anyhow::Result;
+use planck_tests::world::Backend;
+
+use super::{Walled, put, tiers};
+
+fn wanted(kind: char, name: &'static str, attempt: impl Into<String>) -> (char, &'static str, String) {
+    (kind, name, attempt.into())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tool_reads_no_file_of_the_user_or_of_the_node() -> Result<()> {
+    for tier in tiers() {
+        let walled = Walled::start(&tier, Backend::Sqlite, &[]).await?;
+        put(walled.outside(".ssh/id_ed25519"), "key")?;
+        put(walled.outside(".planck/config.toml"), "")?;
+        put(walled.outside("other/project/file"), "theirs")?;
+        put(walled.world.dir().join("own"), "mine")?;
+        let home = walled.world.folder().display().to_string();
+        let node = walled.node.pid();
+        walled
+            .attempts(
+                &format!("H={home}; N=/proc/{node}; R=/proc/$PPID"),
+                &[
+                    wanted('+', "its own file", "grep -q mine own"),
+                    wanted('+', "the system", "cat /etc/passwd && ls /usr/bin"),
+                    wanted('-', "a key", "cat $H/.ssh/id_ed25519"),
+                    wanted('-', "a folder of keys", "ls $H/.ssh"),
+                    wanted('-', "the home", "ls $H | grep -v work"),
+                    wanted('-', "the configuration", "cat $H/.planck/config.toml"),
+                    wanted('-', "the sessions", "ls $H/sessions || cat $H/sessions/*"),
+                    wanted('-', "the node's log", "cat $H/node-0.log"),
+                    wanted('-', "another project", "cat $H/other/project/file"),
+                    wanted('-', "another project by a way around", "cat ../work/../other/project/file"),
+                    wanted('-', "a link out", "ln -s $H/.ssh/id_ed25519 way && cat way"),
+                    wanted('-', "a hard link out", "ln $H/.ssh/id_ed25519 hard && cat hard"),
+                    wanted('-', "a file moved in", "mv $H/.ssh/id_ed25519 moved && cat moved"),
+                    wanted('-', "the node's environment", "grep -qa SECRET $N/environ"),
+                    wanted('-', "the node's command line", "grep -qa node $N/cmdline"),
+                    wanted('-', "the node's memory", "head -c 1 $N/mem || head -c 1 $N/maps"),
+                    wanted('-', "the node's descriptors", "ls $N/fd/ | grep -q . || cat $N/fd/3"),
+                    wanted('-', "the node's root", "cat $N/root$H/.ssh/id_ed25519 || cat $N/cwd/.ssh/id_ed25519"),
+                    wanted('-', "the reaper", "test $PPID != 1 && cat $R/environ && cat $R/cmdline | grep -qa wall"),
+                    wanted('-', "passwords", "cat /etc/shadow"),
+                    wanted('-', "the root's home", "ls /root"),
+                    wanted('-', "what others mount", "cat /run/secrets/* || ls /var/lib"),
+                ],
+            )
+            .await?;
+        assert_eq!(fs::read_to_string(walled.outside(".ssh/id_ed25519"))?, "key");
+        walled.end(&[]).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tool_writes_in_its_workspace_and_a_private_tmp_only() -> Result<()> {
+    for tier in tiers() {
+        let walled = Walled::start(&tier, Backend::Sqlite, &[]).await?;
+        put(walled.outside("kept"), "kept")?;
+        let home = walled.world.folder().display().to_string();
+        let mark = format!("planck-mark-{}", std::process::id());
+        walled
+            .attempts(
+                &format!("H={home}"),
+                &[
+                    wanted('+', "its workspace", "mkdir -p a/b && echo x > a/b/c && mv a/b/c a/d && ln -s d a/l && rm -r a"),
+                    wanted('+', "its tmp", "test -d $TMPDIR && test $HOME = $TMPDIR && f=$(mktemp) && echo x > $f"),
+                    wanted('+', "devices that are none", "echo x > /dev/null && head -c 8 /dev/urandom"),
+                    wanted('?', "beside the workspace", "touch $H/new"),
+                    wanted('?', "the user's shell", "echo evil >> $H/.bashrc"),
+                    wanted('?', "a file's content", "echo evil > $H/kept"),
+                    wanted('?', "a file's length", "truncate -s 0 $H/kept"),
+                    wanted('?', "a file's place", "mv $H/kept $H/gone"),
+                    wanted('?', "a file", "rm -f $H/kept && ! test -e $H/kept"),
+                    wanted('?', "a folder", "mkdir $H/folder"),
+                    wanted('-', "the system", "touch /usr/evil || touch /etc/evil || touch /evil"),
+                    wanted('-', "bits that lend rights", "cp /bin/true own && chmod u+s own"),
+                    wanted('-', "the kernel", "echo 1 > /proc/sys/vm/drop_caches || echo x > /proc/sys/kernel/core_pattern"),
+                    wanted('-', "a device", "mknod disk b 8 0 && cat disk || cat /dev/sda || cat /dev/vda || cat /dev/mem"),
+                ],
+            )
+            .await?;
+        assert_eq!(fs::read_to_string(walled.outside("kept"))?, "kept", "{tier:?}");
+        for made in ["new", ".bashrc", "gone", "folder"] {
+            assert!(!walled.outside(made).exists(), "{tier:?}: {made} was made");
+        }
+        let tmp = walled.bash(&format!("echo x > $TMPDIR/{mark}; echo $TMPDIR")).await?;
+        assert!(!std::path::Path::new(tmp.trim()).join(&mark).exists(), "{tier:?}: {tmp} stays");
+        assert!(walled.bash(&format!("ls $TMPDIR/{mark}")).await?.contains("No such file"), "{tier:?}");
+        walled.end(&[]).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tool_reaches_no_other_process() -> Result<()> {
+    for tier in tiers() {
+        let walled = Walled::start(&tier, Backend::Sqlite, &[]).await?;
+        let node = walled.node.pid();
+        let mut attempts = vec![
+            wanted('+', "its own children", "sleep 100 & kill $! && ! wait $!"),
+            wanted('-', "signals to the node", format!("kill -0 {node} || kill -STOP {node}")),
+            wanted('-', "signals to the reaper", "test $PPID != 1 && kill -0 $PPID"),
+            wanted('-', "signals to all", "for p in /proc/[0-9]*; do test $p != /proc/$$ && kill -0 ${p#/proc/} && break; done"),
+            wanted('-', "namespaces", "unshare -Ur true || unshare -m true || unshare -n true"),
+            wanted('-', "mounts", "mount -t tmpfs x . || mount --bind / ."),
+        ];
+        // Inside bubblewrap the processes that it sees are its own.
+        attempts.retain(|(_, name, _)| tier.name == "landlock" || !["signals to all", "signals to the node"].contains(name));
+        walled.attempts("", &attempts).await?;
+        if super::has("python3") {
+            let said = walled.bash(&format!("python3 - <<'E'\n{CALLS}\nE")).await?;
+            assert!(said.contains("tried") && !said.contains("OPEN"), "{tier:?}: {said}");
+        }
+        walled.end(&[]).await?;
+    }
+    Ok(())
+}
+
+/// System calls by their number on x86-64 and aarch64; each must fail.
+const CALLS: &str = r"
+import ctypes, os, platform
+libc = ctypes.CDLL(None, use_errno=True)
+own = os.getpid()
+intel = platform.machine() == 'x86_64'
+calls = {
+    'ptrace': (101, 117, 0, 0, 0, 0), 'process_vm_readv': (310, 270, own, 0, 0, 0, 0, 0), 'pidfd_getfd': (438, 438, 0, 0, 0),
+    'unshare user': (272, 97, 0x10000000), 'unshare time': (272, 97, 0x80), 'clone user': (56, 220, 0x10000011, 0, 0, 0, 0),
+    'clone3': (435, 435, 0, 0), 'setns': (308, 268, 0, 0), 'keyctl': (250, 219, 0, -3, 1), 'add_key': (248, 217, 0, 0, 0, 0, 0),
+    'bpf': (321, 280, 0, 0, 0), 'perf': (298, 241, 0, 0, -1, -1, 0), 'userfaultfd': (323, 282, 1), 'fanotify': (300, 262, 0, 0),
+    'open_by_handle': (304, 265, -100, 0, 0), 'mount': (165, 40, 0, 0, 0, 0, 0), 'fsopen': (430, 430, 0, 0), 'chroot': (161, 51, b'.'),
+    'io_uring': (425, 425, 1, 0), 'reboot': (169, 142, 0, 0, 0, 0), 'x32 getpid': (0x40000000 + 39, 0x40000000 + 39),
+}
+for name, (on_intel, on_arm, *args) in calls.items():
+    ctypes.set_errno(0)
+    if libc.syscall(on_intel if intel else on_arm, *args) == 0 and name.startswith('clone'):
+        os._exit(0)
+    if ctypes.get_errno() not in (1, 38):
+        print('OPEN', name, ctypes.get_errno())
+print('tried', len(calls))
+";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replaced_file_keeps_no_bit_that_lends_rights() -> Result<()> {
+    let walled = Walled::start(&super::landlock(), Backend::Sqlite, &[]).await?;
+    let file = walled.world.dir().join("tool");
+    fs::write(&file, "old")?;
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o6755))?;
+    walled.calls(&[("write", serde_json::json!({ "path": "tool", "content": "new" }))]).await?;
+    assert_eq!((fs::read_to_string(&file)?.as_str(), fs::metadata(&file)?.permissions().mode() & 0o7777), ("new", 0o755));
+    walled.end(&[]).await
+}

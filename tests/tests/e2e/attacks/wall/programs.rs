@@ -1,0 +1,64 @@
+//! The wall is of use only where ordinary programs work behind it.
+
+use anyhow::Result;
+use planck_tests::world::Backend;
+
+use super::{Walled, has, tiers};
+
+const WORK: &[(&str, &str)] = &[
+    (
+        "bash",
+        "diff <(echo a) <(echo a) && cat <<< x && [ \"$(echo $BASHPID)\" -gt 0 ] && (sleep 0.1 & wait) && f=$(mktemp) && echo y > $f && rm $f",
+    ),
+    (
+        "sort",
+        "seq 2000 | sort -R | sort -n | tail -n 1 | grep 2000 && ls -la /usr && date && nproc && id -u && stat . && mkdir from && touch from/x && cp -a from to && ls to/x",
+    ),
+    (
+        "git",
+        "git init -q r && cd r && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m x && git log --oneline && git status -s",
+    ),
+    (
+        "python3",
+        "python3 -c 'import subprocess, tempfile, json, ssl, sqlite3, threading, asyncio\nprint(subprocess.run([\"echo\", \"x\"], capture_output=True))\nasyncio.run(asyncio.sleep(0))\nsqlite3.connect(\"d\").execute(\"create table t(x)\")'",
+    ),
+    (
+        "node",
+        "node -e 'require(\"child_process\").execFileSync(\"echo\"); require(\"fs\").writeFileSync(\"n\", \"x\"); setTimeout(() => {}, 10)'",
+    ),
+    ("gcc", "printf '#include <stdio.h>\\nint main(){puts(\"x\");}' > m.c && gcc m.c -o m && ./m"),
+    ("make", "printf 'all:\\n\\t@echo made\\n' > Makefile && make -j2"),
+    ("perl", "perl -e 'print `echo x`'"),
+    ("tar", "mkdir -p t && echo x > t/x && tar czf t.tgz t && tar xzf t.tgz -C t"),
+    ("find", "find . -name '*.c' | xargs -r grep -l main; true"),
+    ("awk", "awk 'BEGIN { \"date\" | getline d; print d }'"),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ordinary_programs_work() -> Result<()> {
+    for tier in tiers() {
+        let walled = Walled::start(&tier, Backend::Sqlite, &[]).await?;
+        let work: Vec<_> = WORK.iter().filter(|(program, _)| has(program)).collect();
+        let attempts: Vec<_> = work.iter().map(|(program, command)| ('+', *program, format!("set -e; {command}"))).collect();
+        walled.attempts("", &attempts).await?;
+        walled.end(&[]).await?;
+    }
+    Ok(())
+}
+
+/// `git init` in a workspace without a repository is ordinary work, and what it makes is a repository.
+#[tokio::test(flavor = "multi_thread")]
+async fn new_repository_works_though_its_settings_are_not_kept() -> Result<()> {
+    if !has("git") {
+        return Ok(());
+    }
+    for tier in tiers() {
+        let walled = Walled::start(&tier, Backend::Sqlite, &[]).await?;
+        walled.bash("git init -q -b main .").await?;
+        let said =
+            walled.bash("git -c user.name=a -c user.email=a@b commit -q --allow-empty -m x && git log --oneline | wc -l").await?;
+        assert_eq!(said.lines().next().map(str::trim), Some("1"), "{tier:?}: {said}");
+        walled.end(&["changed protected files"]).await?;
+    }
+    Ok(())
+}

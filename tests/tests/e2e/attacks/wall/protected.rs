@@ -1,0 +1,128 @@
+//! Files in the workspace that run code later: hooks, settings, start-up files.
+
+use std::{fs, os::unix::fs::symlink, path::Path};
+
+use anyhow::Result;
+use planck_tests::world::Backend;
+use serde_json::json;
+
+use super::{Walled, put, tiers};
+
+/// What a node logs about such a tool.
+const SAID: &str = "changed protected files";
+
+/// A repository with the least that a repository has.
+fn repository(dir: &Path) -> Result<()> {
+    put(dir.join(".git/HEAD"), "ref: refs/heads/main\n")?;
+    put(dir.join(".git/config"), "[core]\n\trepositoryformatversion = 0\n")?;
+    fs::create_dir_all(dir.join(".git/objects"))?;
+    fs::create_dir_all(dir.join(".git/refs"))?;
+    put(dir.join(".git/hooks/pre-commit.sample"), "sample")?;
+    put(dir.join(".planck/config.toml"), "")?;
+    put(dir.join(".vscode/settings.json"), "{}")
+}
+
+/// Nothing that runs later is there, or has changed.
+fn assert_unharmed(dir: &Path, after: &str) {
+    let text = |path: &str| fs::read_to_string(dir.join(path)).unwrap_or_else(|why| panic!("{after}: {path}: {why}"));
+    assert_eq!(text(".git/HEAD"), "ref: refs/heads/main\n", "{after}");
+    assert_eq!(text(".git/config"), "[core]\n\trepositoryformatversion = 0\n", "{after}");
+    assert_eq!((text(".planck/config.toml"), text(".vscode/settings.json")), (String::new(), "{}".into()), "{after}");
+    for gone in [".git/hooks/post-checkout", ".git/commondir", ".envrc", ".bashrc", ".mcp.json", ".idea", ".planck/tools"] {
+        assert!(fs::symlink_metadata(dir.join(gone)).is_err(), "{after}: {gone} is there");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bash_leaves_nothing_that_runs_later() -> Result<()> {
+    for tier in tiers() {
+        let walled = Walled::start(&tier, Backend::Sqlite, &[]).await?;
+        let dir = walled.world.dir();
+        repository(&dir)?;
+        for attack in [
+            "printf evil > .git/hooks/post-checkout; chmod +x .git/hooks/post-checkout",
+            "printf '[core]\\nfsmonitor = evil\\n' >> .git/config",
+            "git config core.hooksPath /tmp/evil",
+            "mv .git/config .git/c; printf evil > .git/config",
+            "mv .git/hooks .git/h; mkdir .git/hooks; printf evil > .git/hooks/post-checkout",
+            "mv .git moved; cp -r moved .git; printf evil > .git/hooks/post-checkout",
+            "mv .git moved; printf 'gitdir: moved' > .git; printf evil > moved/hooks/post-checkout",
+            "mv .git moved; ln -s moved .git; printf evil > moved/hooks/post-checkout",
+            "printf /tmp > .git/commondir",
+            "ln .git/config alias; printf evil >> alias; printf evil >> alias",
+            "printf evil > .planck/config.toml; mkdir -p .planck/tools/x; printf evil > .planck/tools/x/TOOL.json",
+            "mv .planck gone; mkdir .planck; printf evil > .planck/config.toml",
+            "rm -r .vscode; mkdir .vscode; printf evil > .vscode/settings.json",
+            "printf evil > .envrc; printf evil > .bashrc; printf evil > .mcp.json; mkdir .idea; printf evil > .idea/x",
+            "ln -s /etc .idea; ln -s .git/config .envrc",
+            "(setsid sh -c 'sleep 0.2; printf evil > .git/hooks/post-checkout' &) ; sleep 0.1",
+        ] {
+            walled.bash(attack).await?;
+            assert_unharmed(&dir, &format!("{tier:?}: {attack}"));
+        }
+        walled.end(&[SAID]).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn model_is_told_what_was_undone() -> Result<()> {
+    for tier in tiers() {
+        let walled = Walled::start(&tier, Backend::Sqlite, &[]).await?;
+        repository(&walled.world.dir())?;
+        let said = walled.bash("printf evil > .envrc; echo done").await?;
+        assert!(said.starts_with("done\n[protected files were changed while this ran, and put back: .envrc"), "{tier:?}: {said}");
+        let log = walled.node.log();
+        assert!(log.contains(SAID) && log.contains(".envrc"), "{log}");
+        let said = walled.bash("echo x > ordinary; echo y > .git/description; echo done").await?;
+        assert_eq!(said, "done\n", "{tier:?}");
+        assert!(walled.world.dir().join("ordinary").exists() && walled.world.dir().join(".git/description").exists());
+        walled.end(&[SAID]).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_link_among_protected_files_shows_nothing_outside() -> Result<()> {
+    for tier in tiers() {
+        let walled = Walled::start(&tier, Backend::Sqlite, &[]).await?;
+        put(walled.outside("keys/id"), "key")?;
+        symlink(walled.outside("keys"), walled.world.dir().join(".vscode"))?;
+        let said = walled.bash("cat .vscode/id; printf evil > .vscode/new").await?;
+        assert!(!said.contains("key\n") && !walled.outside("keys/new").exists(), "{tier:?}: {said}");
+        walled.end(&[]).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn write_and_edit_refuse_what_runs_later() -> Result<()> {
+    let tier = super::landlock();
+    let walled = Walled::start(&tier, Backend::Sqlite, &[]).await?;
+    let dir = walled.world.dir();
+    repository(&dir)?;
+    symlink(".git/hooks", dir.join("way"))?;
+    let write = |path: &str| ("write", json!({ "path": path, "content": "evil" }));
+    let edit = |path: &str, old: &str| ("edit", json!({ "path": path, "old_string": old, "new_string": "evil" }));
+    let said = walled
+        .calls(&[
+            write(".git/hooks/post-checkout"),
+            write("way/post-checkout"),
+            write("./.vscode/../.git/config"),
+            write(".planck/tools/x/TOOL.json"),
+            write("nested/.git/config"),
+            write(".envrc"),
+            write("sub/.vscode/tasks.json"),
+            edit(".git/config", "[core]"),
+            edit(".vscode/settings.json", "{}"),
+            write("x/ordinary"),
+        ])
+        .await?;
+    let (last, refused) = said.split_last().unwrap();
+    assert_eq!(last, "wrote 4 bytes to x/ordinary");
+    for told in refused {
+        assert!(told.contains("may not be changed by tools"), "{told}");
+    }
+    assert_unharmed(&dir, "write and edit");
+    walled.end(&[]).await
+}
