@@ -1,0 +1,95 @@
+//! What the wall adds to the start of a tool process: calls of `true` in each tier by turns, so that what else the machine does
+//! falls on all of them alike.
+//!
+//! `cargo bench -p planck-node --bench walls -- 300` plays that many rounds.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement ends by a panic, and prints")]
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use planck_common::{AgentId, CallId, SessionId, TeamId};
+use planck_node::tools::{
+    Caps, Catalogue, Files, Invocation, Launcher, Roots, Runner, Sandbox, Shell, Toolbox, built_in, sandbox::Settings,
+};
+use serde_json::{json, value::to_raw_value};
+use tokio_util::sync::CancellationToken;
+
+struct Measured {
+    tier: &'static str,
+    toolbox: Toolbox,
+    times: Vec<Duration>,
+}
+
+impl Measured {
+    fn new(sandbox: Sandbox, dir: &Path) -> Self {
+        let (tier, planck) = (sandbox.tier(), env!("CARGO_BIN_EXE_planck").into());
+        let files = Files::new(Roots::confined(vec![dir.to_owned()], Vec::new()), Caps::default());
+        let shell = Shell::new(Launcher::alone(planck), sandbox, &[], Caps::default());
+        let catalogue = Catalogue::default();
+        built_in(&files, &shell, Duration::from_secs(30)).into_iter().for_each(|tool| catalogue.add(tool).unwrap());
+        Self { tier, toolbox: catalogue.toolbox(["bash"]).0, times: Vec::new() }
+    }
+
+    async fn call(&mut self, dir: &Path) {
+        let call = Invocation {
+            session_id: SessionId::parse("s").unwrap(),
+            team_id: TeamId::parse("t").unwrap(),
+            agent_id: AgentId::parse("a").unwrap(),
+            epoch: 1,
+            call_id: CallId::parse("c").unwrap(),
+            args: to_raw_value(&json!({ "command": "true" })).unwrap().into(),
+            dir: dir.to_owned(),
+            cancel: CancellationToken::new(),
+            progress: Arc::new(|_| {}),
+        };
+        let begun = Instant::now();
+        let outcome = Runner::default().run(&self.toolbox, "bash", call).await;
+        assert!(!outcome.error, "{}: {}", self.tier, outcome.text);
+        self.times.push(begun.elapsed());
+    }
+
+    fn at(&self, percent: usize) -> f64 {
+        let mut times = self.times.clone();
+        times.sort();
+        times.get((times.len() * percent / 100).min(times.len() - 1)).map_or(0.0, |time| time.as_secs_f64() * 1e3)
+    }
+}
+
+async fn walls() -> Vec<Sandbox> {
+    let mut walls = vec![Sandbox::off()];
+    let unpacked = concat!(env!("CARGO_MANIFEST_DIR"), "/../.tools/bubblewrap/usr/bin/bwrap");
+    for bubblewrap in ["/nonexistent/bwrap", "/usr/bin/bwrap", unpacked].map(PathBuf::from) {
+        let planck = Some(env!("CARGO_BIN_EXE_planck").into());
+        let settings = Settings { bubblewrap: Some(bubblewrap), planck, tmp: 1 << 30, ..Settings::default() };
+        let wall = Sandbox::probe(settings).await;
+        if walls.iter().all(|known| known.tier() != wall.tier()) {
+            walls.push(wall);
+        }
+    }
+    walls
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() {
+    let rounds = std::env::args().find_map(|arg| arg.parse().ok()).unwrap_or(200);
+    let folder = tempfile::tempdir().unwrap();
+    let mut measured: Vec<Measured> = walls().await.into_iter().map(|wall| Measured::new(wall, folder.path())).collect();
+    for round in 0..rounds {
+        for tier in &mut measured {
+            tier.call(folder.path()).await;
+            // The first rounds warm the caches.
+            if round < 5 {
+                tier.times.clear();
+            }
+        }
+    }
+    println!("{rounds} rounds of `bash -c true`, ms: p50, p90, and what each adds to none at p50");
+    let none = measured.first().map_or(0.0, |tier| tier.at(50));
+    for tier in &measured {
+        println!("{:<12} {:>7.2} {:>7.2} {:>+7.2}", tier.tier, tier.at(50), tier.at(90), tier.at(50) - none);
+    }
+}
