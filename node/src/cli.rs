@@ -7,6 +7,7 @@ pub mod render;
 pub mod link;
 pub mod log;
 pub mod place;
+pub mod project;
 pub mod watch;
 
 mod agent;
@@ -89,7 +90,7 @@ enum Command {
     Schema(schema::Schema),
     /// A completion script for your shell
     Completion(completion::Completion),
-    /// Let a project's own configuration set keys, addresses, commands and the sandbox
+    /// Let a project's own `.planck/` have an effect: its configuration, tools, teams and skills
     Trust(trust::Trust),
 }
 

@@ -14,7 +14,8 @@ mod section;
 pub mod load;
 pub mod project;
 mod rules;
-pub mod trust;
+
+mod written;
 
 pub mod show;
 
@@ -24,10 +25,11 @@ pub use load::{Loaded, Sources, keys};
 pub use origin::{Origin, Problem, Problems};
 pub use project::ProjectPlace;
 pub use section::{
-    Cluster, Compaction, Config, Dirs, Limits, ModelEntry, Models, Nats, Node, PROVIDER_NAMES, PlainTool, Prices, Provider,
-    Providers, SessionLimits, Sidecars, Store, Telemetry, ToolLimits, Tools,
+    Cluster, Compaction, Config, Dirs, Limits, ModelEntry, Models, Nats, Node, PROVIDER_NAMES, PlainTool, Prices, ProjectPart,
+    Provider, Providers, SessionLimits, Sidecars, Store, Telemetry, ToolLimits, Tools,
 };
 pub use setting::{Address, Choice, LogFormat, Named, Network, Period, Sandbox, Size, StoreKind, Synchronous};
+pub use written::{Written, written};
 
 #[cfg(test)]
 mod tests;

@@ -7,6 +7,9 @@ pub mod permit;
 pub mod secret;
 pub mod terminal;
 
+pub mod project;
+pub mod regular_file;
+
 pub mod agent;
 pub mod compact;
 

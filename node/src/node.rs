@@ -22,7 +22,7 @@ use serde_json::{Map, Value};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use assemble::{AssemblyError, nats, open, open_on};
-pub(crate) use assemble::{Inventory, folders, inspect_store, look, prefix, sandbox, sqlite_options};
+pub(crate) use assemble::{Inventory, inspect_store, look, prefix, sandbox, sqlite_options};
 pub use belonging::Joining;
 
 use self::belonging::Belonging;
@@ -32,6 +32,7 @@ use crate::{
     bus::{Bus, Serving},
     gateway,
     llm::Llm,
+    project::Source,
     session::{births::Births, chores::Chores, door::Door, workspace::Workspaces},
     sidecar::Sidecars,
     skill::Skills,
@@ -65,7 +66,7 @@ pub struct Teams {
     /// What they are resolved against, but for the place they start in.
     pub context: team::Context,
     /// Folders of templates.
-    pub dirs: Vec<PathBuf>,
+    pub sources: Vec<Source>,
     /// The user's own folder: he consents to the addresses in its templates.
     pub own: PathBuf,
     /// Whether `spawn_agent` takes a `base_url`.
@@ -246,8 +247,8 @@ impl Node {
         &self.notes.births
     }
 
-    pub(crate) fn team_dirs(&self) -> &[PathBuf] {
-        &self.teams.dirs
+    pub(crate) fn team_sources(&self) -> &[Source] {
+        &self.teams.sources
     }
 
     pub(crate) fn settings(&self) -> &NodeSettings {
@@ -275,15 +276,18 @@ impl Node {
         }
     }
 
-    /// Whether a template lies in the user's own folder.
+    /// Whether a template lies in the user's own folder, or is a project's, whose content he trusts.
     pub(crate) fn is_own_template(&self, file: &Path) -> bool {
+        if self.team_sources().iter().any(|source| source.project().is_some() && file.starts_with(source.dir())) {
+            return true;
+        }
         let whole = |path: &Path| path.canonicalize().ok();
         whole(file).zip(whole(&self.teams.own)).is_some_and(|(file, own)| file.starts_with(own.join("teams")))
     }
 
     /// The team templates of this node; broken ones are left out.
     pub(crate) fn team_rows(&self) -> Vec<TeamRow> {
-        let templates = team::list(&self.teams.dirs).into_iter().filter_map(|(_, template)| template.ok());
+        let templates = team::list(&self.teams.sources).into_iter().filter_map(|(_, template)| template.ok());
         templates.map(|template| template.row()).collect()
     }
 

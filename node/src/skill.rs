@@ -5,7 +5,6 @@ mod tools;
 
 use std::{
     collections::BTreeMap,
-    fs, io,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -13,7 +12,11 @@ use std::{
 pub use header::BadHeader;
 pub use tools::tools;
 
-use crate::tools::{Unknown, external::subfolders};
+use crate::{
+    project::{Clash, NotRead, Source},
+    regular_file::Refused,
+    tools::Unknown,
+};
 
 /// The file that is a skill.
 pub const FILE: &str = "SKILL.md";
@@ -25,12 +28,15 @@ const RESOURCES: &str = "resources";
 const LARGEST: u64 = 1024 * 1024;
 
 /// A skill by its header; its text is read when it is loaded.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Skill {
     pub name: String,
     pub description: String,
     pub file: PathBuf,
     pub resources: Option<PathBuf>,
+    source: Source,
+    /// Of its file, in the source.
+    below: PathBuf,
 }
 
 /// A folder that holds no skill.
@@ -39,11 +45,21 @@ pub enum Problem {
     #[error("{folder} holds no {FILE}; add one, or move the folder out of the skills folder")]
     Missing { folder: PathBuf },
     #[error("cannot read {file}: {why}")]
-    Unreadable { file: PathBuf, why: io::Error },
+    Unreadable { file: PathBuf, why: NotRead },
     #[error("{file}, line {line}: {bad}", line = .bad.line())]
     Header { file: PathBuf, bad: BadHeader },
     #[error("{file}: there is a skill `{name}` already, in {first}; rename one of them")]
     Taken { file: PathBuf, name: String, first: PathBuf },
+    #[error("{0}; rename one of them")]
+    Clash(Clash),
+}
+
+/// The names that are described twice.
+pub fn clashes(problems: &[Problem]) -> impl Iterator<Item = &Clash> {
+    problems.iter().filter_map(|problem| match problem {
+        Problem::Clash(clash) => Some(clash),
+        Problem::Missing { .. } | Problem::Unreadable { .. } | Problem::Header { .. } | Problem::Taken { .. } => None,
+    })
 }
 
 /// Skills by name. Cheap to clone.
@@ -51,19 +67,32 @@ pub enum Problem {
 pub struct Skills(Arc<BTreeMap<String, Skill>>);
 
 impl Skills {
-    /// Every skill below the folders, and every problem; of two of one name the first is kept.
-    pub fn load(dirs: &[PathBuf]) -> (Self, Vec<Problem>) {
+    /// Every skill below the folders, and every problem. Of two of one name the first is kept, unless one of them is the
+    /// project's: then neither is.
+    pub fn load(sources: &[Source]) -> (Self, Vec<Problem>) {
         let (mut skills, mut problems) = (BTreeMap::<String, Skill>::new(), Vec::new());
-        for folder in dirs.iter().flat_map(|dir| subfolders(dir)) {
-            match load_one(&folder) {
-                Err(problem) => problems.push(problem),
-                Ok(skill) => match skills.get(&skill.name) {
-                    Some(first) => {
-                        problems.push(Problem::Taken { file: skill.file, name: skill.name, first: first.file.clone() })
-                    }
-                    None => drop(skills.insert(skill.name.clone(), skill)),
-                },
+        let mut clashing = Vec::new();
+        for found in sources.iter().flat_map(found) {
+            let skill = match found {
+                Ok(skill) => skill,
+                Err(problem) => {
+                    problems.push(problem);
+                    continue;
+                }
+            };
+            match skills.get(&skill.name) {
+                None => drop(skills.insert(skill.name.clone(), skill)),
+                Some(first) if first.source.project().is_some() == skill.source.project().is_some() => {
+                    problems.push(Problem::Taken { file: skill.file, name: skill.name, first: first.file.clone() });
+                }
+                Some(first) => {
+                    clashing.push(Clash { kind: "skill", own: first.file.clone(), project: skill.file, name: skill.name });
+                }
             }
+        }
+        for clash in clashing {
+            skills.remove(&clash.name);
+            problems.push(Problem::Clash(clash));
         }
         (Self(skills.into()), problems)
     }
@@ -106,23 +135,39 @@ impl Skill {
     }
 }
 
-fn load_one(folder: &Path) -> Result<Skill, Problem> {
-    let file = folder.join(FILE);
-    let text = match read(&file) {
-        Ok(text) => text,
-        Err(why) if why.kind() == io::ErrorKind::NotFound => return Err(Problem::Missing { folder: folder.into() }),
+fn found(source: &Source) -> Vec<Result<Skill, Problem>> {
+    let unreadable = |below: &Path, why: Refused| Problem::Unreadable { file: source.path(below), why: why.into() };
+    let folders = match source.folders() {
+        Ok(folders) => folders,
+        Err(why) => return vec![Err(unreadable(Path::new(""), why))],
+    };
+    let skills = folders.into_iter().map(|(name, refused)| match refused {
+        Some(why) => Err(unreadable(name.as_ref(), why)),
+        None => load_one(source, name.as_ref()),
+    });
+    skills.collect()
+}
+
+fn load_one(source: &Source, folder: &Path) -> Result<Skill, Problem> {
+    let below = folder.join(FILE);
+    let file = source.path(&below);
+    let text = match source.read(&below, LARGEST) {
+        Ok(Some(text)) => text,
+        Ok(None) => return Err(Problem::Missing { folder: source.path(folder) }),
         Err(why) => return Err(Problem::Unreadable { file, why }),
     };
     let header = header::parse(&text).map_err(|bad| Problem::Header { file: file.clone(), bad })?;
-    let resources = Some(folder.join(RESOURCES)).filter(|path| path.is_dir());
-    Ok(Skill { name: header.name, description: header.description, file, resources })
+    let resources = folder.join(RESOURCES);
+    let resources = source.has_folder(&resources).then(|| source.path(&resources));
+    Ok(Skill { name: header.name, description: header.description, file, resources, source: source.clone(), below })
 }
 
-fn read(file: &Path) -> io::Result<String> {
-    if fs::metadata(file)?.len() > LARGEST {
-        return Err(io::Error::other(format!("it is larger than {LARGEST} bytes")));
+impl Skill {
+    /// Its text as it is now.
+    fn read(&self) -> Result<String, NotRead> {
+        let text = self.source.read(&self.below, LARGEST)?;
+        text.ok_or_else(|| NotRead::Refused(Refused::Io(std::io::ErrorKind::NotFound.into())))
     }
-    fs::read_to_string(file)
 }
 
 #[cfg(test)]

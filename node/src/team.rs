@@ -19,7 +19,7 @@ pub use context::{Context, KnownModels};
 pub use mistake::{TemplateError, TemplateErrors};
 pub use resolve::resolve;
 pub use spawn::{Spawned, spawn};
-pub use template::{Template, find, inspect, list, load};
+pub use template::{Template, TemplateFile, find, inspect, list, load};
 
 #[cfg(test)]
 mod tests;

@@ -11,6 +11,7 @@ use std::{
 };
 
 use planck_common::{AgentId, CallId, SessionId, TeamId};
+use planck_node::project::Source;
 use planck_node::tools::{
     Caps, Catalogue, Files, Invocation, Launcher, Outcome, Roots, Runner, Sandbox, Shell, built_in, external, sandbox::Settings,
 };
@@ -85,7 +86,7 @@ impl World {
         let definition =
             json!({"name": name, "description": "x", "command": command, "parameters": parameters, "timeout_ms": 3000});
         fs::write(home.join("TOOL.json"), definition.to_string()).unwrap();
-        let (tools, problems) = external::load(&[self.at("tools")], &self.files, &self.shell);
+        let (tools, problems) = external::load(&[Source::named(&self.at("tools"))], &self.files, &self.shell);
         assert!(problems.is_empty(), "{problems:?}");
         tools.into_iter().for_each(|tool| self.catalogue.add(tool).unwrap());
     }

@@ -66,6 +66,11 @@ impl Desk {
         Ok(std::fs::write(path, text)?)
     }
 
+    /// Writes the user's own configuration.
+    pub fn configure(&self, text: &str) -> Result<()> {
+        self.write("../home/.planck/config.toml", text)
+    }
+
     pub fn read(&self, path: &str) -> Result<String> {
         std::fs::read_to_string(self.work().join(path)).with_context(|| format!("no {path}"))
     }

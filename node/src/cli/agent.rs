@@ -43,8 +43,9 @@ pub enum Agent {
 
 impl Agent {
     pub async fn perform(self, place: &Place) -> anyhow::Result<Exit> {
-        let config = place.config()?;
-        let link = if self.only_looks() { Link::look(&config).await? } else { Link::open(&config).await? };
+        let looks = self.only_looks();
+        let config = if looks { place.config()? } else { place.config_to_act(None)? };
+        let link = if looks { Link::look(&config).await? } else { Link::open(&config).await? };
         let done = Box::pin(self.ask(&link.client)).await;
         link.close().await;
         done

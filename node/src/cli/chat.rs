@@ -10,7 +10,6 @@ use tokio::{
 
 use super::{
     exit::Exit,
-    link::Link,
     log::Logs,
     output::{draw, say},
     place::Place,
@@ -28,9 +27,9 @@ pub struct Chat {
 
 impl Chat {
     pub async fn perform(self, place: &Place) -> anyhow::Result<Exit> {
-        let config = self.which.admit(place.config_with_model(self.which.model.as_ref())?);
+        let config = self.which.admit(place.config_to_act(self.which.model.as_ref())?);
         let logs = Logs::start_if_asked(&config)?;
-        let link = Link::open(&config).await?;
+        let link = self.which.link(&config).await?;
         let done = talk(&link.client, &self.which).await;
         link.close().await;
         logs.end().await;

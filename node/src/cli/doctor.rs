@@ -3,15 +3,19 @@
 mod machine;
 mod reach;
 
+use std::path::PathBuf;
+
 use super::{
     exit::Exit,
     output::draw,
     place::Place,
+    project::{Met, lines, told},
     render::{Style, style::Paint},
 };
 use crate::{
     config::Config,
-    node::{Inventory, folders},
+    node::Inventory,
+    project::{Part, Standing},
     team,
     terminal::Drawing,
 };
@@ -60,13 +64,15 @@ impl Finding {
 
 /// Looks at everything, and fails where something must be done.
 pub async fn perform(place: &Place) -> anyhow::Result<Exit> {
-    let loaded = place.load()?;
-    let files: Vec<String> = loaded.files.iter().map(|file| file.display().to_string()).collect();
+    let (loaded, met) = place.inspect()?;
+    let named = |file: &PathBuf| if place.named_file() == Some(file) { " (named by --config)" } else { "" };
+    let files: Vec<String> = loaded.files.iter().map(|file| format!("{}{}", file.display(), named(file))).collect();
     let config = &loaded.config;
     let mut findings = vec![match files.is_empty() {
         true => Finding::good("config", "no file; the defaults and the environment"),
         false => Finding::good("config", files.join(", ")),
     }];
+    findings.extend(met.as_ref().map(project));
     findings.push(reach::store(config).await);
     findings.extend(reach::strays(config));
     findings.push(reach::nats(config).await);
@@ -80,13 +86,24 @@ pub async fn perform(place: &Place) -> anyhow::Result<Exit> {
     Ok(if bad == 0 { Exit::Done } else { Exit::Failed })
 }
 
+/// What the project of this folder is to the user, and what trusting it would admit.
+fn project(met: &Met) -> Finding {
+    match &met.standing {
+        Standing::Nothing | Standing::Trusted(_) => Finding::good("project", told(met)),
+        Standing::Unknown(_) | Standing::Changed(_) | Standing::Untrustable(_) => {
+            let lines: String = lines(&met.standing).lines().map(|line| format!("\n             {line}")).collect();
+            Finding::note("project", format!("{} and has no effect{lines}", told(met)), met.remedy())
+        }
+    }
+}
+
 /// Tools, skills and teams that are described in files.
 fn described(config: &Config) -> Vec<Finding> {
     let here = Inventory::of(config);
     let remedy = "correct the file; agents go without until then";
     let mut findings: Vec<Finding> =
         here.problems.iter().map(|problem| Finding::bad("files", problem.as_str(), remedy)).collect();
-    let teams = team::list(&folders(&config.teams.dirs));
+    let teams = team::list(&config.sources(Part::Teams));
     let broken = teams.iter().filter_map(|(name, template)| template.as_ref().err().map(|errors| (name, errors)));
     findings.extend(broken.map(|(name, errors)| {
         Finding::bad("team", format!("{name} has {} errors", errors.0.len()), "`planck team validate` shows them")

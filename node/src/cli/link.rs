@@ -60,6 +60,11 @@ impl Link {
         matches!(self.to, To::Store(_))
     }
 
+    /// Whether the node is in this process, and reaches no other.
+    pub fn is_alone(&self) -> bool {
+        matches!(self.to, To::Node(_))
+    }
+
     /// Stops the node in this process, if there is one.
     pub async fn close(self) {
         match self.to {

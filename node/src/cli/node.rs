@@ -38,7 +38,7 @@ impl Signals {
 
 impl Node {
     pub async fn perform(self, place: &Place) -> anyhow::Result<Exit> {
-        let config = place.config()?;
+        let config = place.config_of_node()?;
         if config.nats.url.is_none() && !self.alone {
             return Err(Usage("a node without NATS serves nobody; set NATS_URL, or say --alone".into()).into());
         }

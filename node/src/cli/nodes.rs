@@ -38,7 +38,10 @@ pub enum Nodes {
 
 impl Nodes {
     pub async fn perform(self, place: &Place) -> anyhow::Result<Exit> {
-        let config = place.config()?;
+        let config = match self {
+            Self::Ls { .. } | Self::Show { .. } => place.config()?,
+            Self::Drain { .. } => place.config_to_act(None)?,
+        };
         if config.nats.url.is_none() {
             return Err(Usage("there is no cluster without NATS; set NATS_URL".into()).into());
         }

@@ -68,6 +68,11 @@ pub fn warn(text: &str) {
     let _nobody_reads = write(io::stderr().lock(), &format!("{}\n", clean(text)));
 }
 
+/// Writes a question to standard error, cleaned, and stays on its line.
+pub fn question(text: &str) -> io::Result<()> {
+    write(io::stderr().lock(), &clean(text))
+}
+
 fn write(mut to: impl Write, text: &str) -> io::Result<()> {
     to.write_all(text.as_bytes())?;
     to.flush()

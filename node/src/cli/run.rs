@@ -18,13 +18,16 @@ use super::{
     exit::{Exit, Usage},
     link::Link,
     log::Logs,
+    output::warn,
     place::Place,
     watch::{Sink, Until, interrupts, watch},
 };
 use crate::{
     client::{Client, ClientError},
     config::{Address, Config},
-    team::{self, context::parse_model},
+    project::Part,
+    team::{self, TemplateFile, context::parse_model},
+    terminal::clean_line,
 };
 
 #[derive(Debug, Clone, Args)]
@@ -67,9 +70,9 @@ pub struct Sent {
 impl Run {
     pub async fn perform(self, place: &Place) -> anyhow::Result<Exit> {
         let prompt = words(self.prompt)?;
-        let config = self.which.admit(place.config_with_model(self.which.model.as_ref())?);
+        let config = self.which.admit(place.config_to_act(self.which.model.as_ref())?);
         let logs = Logs::start_if_asked(&config)?;
-        let link = Link::open(&config).await?;
+        let link = self.which.link(&config).await?;
         let done = follow(&link.client, &self.which, prompt, self.json).await;
         link.close().await;
         logs.end().await;
@@ -106,7 +109,10 @@ impl Which {
     /// they are configured for. Nodes behind NATS have a configuration of their own.
     pub fn admit(&self, mut config: Config) -> Config {
         let typed = self.team.as_deref().map(Path::new).filter(|path| path.exists());
-        let members = typed.and_then(|path| team::load(path).ok()).map(|template| template.members).unwrap_or_default();
+        let members = typed
+            .and_then(|path| team::load(&TemplateFile::typed(path)).ok())
+            .map(|template| template.members)
+            .unwrap_or_default();
         let addresses = members.into_iter().filter_map(|member| member.base_url).map(Address::new);
         config.models.allowed_base_urls.extend(addresses);
         config
@@ -145,6 +151,38 @@ impl Which {
         Ok(Sent { session: started.session_id, prompt: started.prompt_id.unwrap_or(prompt_id), from: started.seq + 1 })
     }
 
+    /// Opens the way to a node, and says what agents here go without where the node is in this process.
+    pub async fn link(&self, config: &Config) -> anyhow::Result<Link> {
+        let link = Link::open(config).await?;
+        let dir = self.dir.as_deref().unwrap_or(Path::new("."));
+        let instructions = || team::agents_file::load(dir).warning;
+        if let Some(warning) = (link.is_alone() && self.workspace.is_none()).then(instructions).flatten() {
+            warn(&format!("planck: warning: {}", clean_line(&warning)));
+        }
+        match self.check_team(&link.client, config).await {
+            Ok(()) => Ok(link),
+            Err(why) => {
+                link.close().await;
+                Err(why)
+            }
+        }
+    }
+
+    /// A word alone may be the name of a template. A folder of that name, which a repository may bring, must not take its
+    /// place.
+    async fn check_team(&self, client: &Client, config: &Config) -> anyhow::Result<()> {
+        let word = self.team.as_ref().filter(|team| !team.contains('/') && Path::new(team).exists());
+        let Some(team) = word else { return Ok(()) };
+        let is_here = !matches!(team::find(&config.sources(Part::Teams), team), Ok(None));
+        if is_here || client.teams().await?.teams.iter().any(|row| row.name == *team) {
+            let both = format!("`{team}` is a template, and a file or folder here");
+            return Err(
+                Usage(format!("{both}; write ./{team} for the one here, or go to another folder for the template")).into()
+            );
+        }
+        Ok(())
+    }
+
     /// The request for a session of this kind, without a prompt.
     pub fn request(&self) -> anyhow::Result<Start> {
         let name = self.session.as_deref().map(SessionName::parse).transpose().map_err(|error| Usage(error.to_string()))?;
@@ -168,7 +206,7 @@ impl Which {
     fn team(&self) -> anyhow::Result<(Option<String>, Option<Vec<Member>>)> {
         let model = self.model.as_deref().and_then(parse_model);
         let mut members = match &self.team {
-            Some(team) if std::path::Path::new(team).exists() => team::load(team.as_ref())?.members,
+            Some(team) if Path::new(team).exists() => team::load(&TemplateFile::typed(team.as_ref()))?.members,
             Some(team) => return Ok((Some(team.clone()), None)),
             None if model.is_some() => vec![Member::default()],
             None => return Ok((None, None)),

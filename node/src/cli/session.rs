@@ -81,11 +81,12 @@ pub enum Session {
 
 impl Session {
     pub async fn perform(self, place: &Place) -> anyhow::Result<Exit> {
-        let config = place.config()?;
+        let looks = self.only_looks();
+        let config = if looks { place.config()? } else { place.config_to_act(None)? };
         if let Self::Adopt(adopt) = self {
             return Box::pin(adopt.perform(&config)).await;
         }
-        let link = if self.only_looks() { Link::look(&config).await? } else { Link::open(&config).await? };
+        let link = if looks { Link::look(&config).await? } else { Link::open(&config).await? };
         let done = Box::pin(self.ask(&link)).await;
         link.close().await;
         done

@@ -107,7 +107,7 @@ impl Conform {
     }
 
     fn plan(self, place: &Place) -> anyhow::Result<Plan> {
-        let nats = node::nats(&place.config()?)?.ok_or_else(|| Usage("sidecars are on NATS; set NATS_URL".into()))?;
+        let nats = node::nats(&place.config_to_act(None)?)?.ok_or_else(|| Usage("sidecars are on NATS; set NATS_URL".into()))?;
         let connection = Connection {
             url: Some(nats.url),
             creds: nats.creds,

@@ -7,15 +7,15 @@ use planck_common::command::Start;
 
 use super::{
     exit::{Exit, NotFound},
-    link::Link,
     output::{Output, say},
     place::Place,
     run::Which,
 };
 use crate::{
     config::Config,
-    node::{Inventory, folders},
-    team::{self, Context, KnownModels, Template, TemplateErrors, resolve},
+    node::Inventory,
+    project::Part,
+    team::{self, Context, KnownModels, Template, TemplateErrors, TemplateFile, resolve},
 };
 
 #[derive(Debug, Subcommand)]
@@ -58,15 +58,15 @@ pub struct StartWhich {
 impl Team {
     pub async fn perform(self, place: &Place) -> anyhow::Result<Exit> {
         match self {
-            Self::Ls { output } => list(&place.config()?, output),
-            Self::Validate { teams } => validate(&place.config()?, teams),
+            Self::Ls { output } => list(&place.whole()?.config, output),
+            Self::Validate { teams } => validate(&place.whole()?.config, teams),
             Self::Start { team, which } => start(place, team, which).await,
         }
     }
 }
 
 fn list(config: &Config, output: Output) -> anyhow::Result<Exit> {
-    let templates = team::list(&folders(&config.teams.dirs));
+    let templates = team::list(&config.sources(Part::Teams));
     let row = |(name, template): &(String, Result<Template, TemplateErrors>)| match template {
         Ok(template) => vec![name.clone(), template.members.len().to_string(), template.description.clone()],
         Err(errors) => vec![name.clone(), "–".into(), format!("broken: {} errors, see `planck team validate`", errors.0.len())],
@@ -77,19 +77,21 @@ fn list(config: &Config, output: Output) -> anyhow::Result<Exit> {
 }
 
 fn validate(config: &Config, teams: Vec<String>) -> anyhow::Result<Exit> {
-    let files = match teams.is_empty() {
+    let files: Vec<Result<TemplateFile, TemplateErrors>> = match teams.is_empty() {
         true => {
-            let dirs = folders(&config.teams.dirs);
-            team::list(&dirs).into_iter().filter_map(|(name, _)| team::find(&dirs, &name)).collect()
+            let sources = config.sources(Part::Teams);
+            let names = team::list(&sources).into_iter().map(|(name, _)| name);
+            let found = names.filter_map(|name| team::find(&sources, &name).map_err(TemplateErrors::from).transpose());
+            found.collect()
         }
-        false => teams.iter().map(|team| file(config, team)).collect::<anyhow::Result<Vec<PathBuf>>>()?,
+        false => teams.iter().map(|team| file(config, team)).collect::<anyhow::Result<_>>()?,
     };
     let here = Inventory::of(config);
     let mut exit = if here.problems.is_empty() { Exit::Done } else { Exit::Failed };
     here.problems.iter().try_for_each(|problem| say(&format!("{problem}\n")))?;
     for file in &files {
-        match check(config, &here, file) {
-            Ok(template) => say(&format!("{}: {} members, no errors\n", file.display(), template.members.len()))?,
+        match file.as_ref().map_err(Clone::clone).and_then(|file| check(config, &here, file)) {
+            Ok(template) => say(&format!("{}: {} members, no errors\n", template.file.display(), template.members.len()))?,
             Err(errors) => {
                 exit = Exit::Failed;
                 say(&format!("{errors}\n"))?;
@@ -102,14 +104,18 @@ fn validate(config: &Config, teams: Vec<String>) -> anyhow::Result<Exit> {
     Ok(exit)
 }
 
-fn file(config: &Config, team: &str) -> anyhow::Result<PathBuf> {
+fn file(config: &Config, team: &str) -> anyhow::Result<Result<TemplateFile, TemplateErrors>> {
     let path = Path::new(team);
-    let found = if path.exists() { Some(path.to_path_buf()) } else { team::find(&folders(&config.teams.dirs), team) };
-    Ok(found.ok_or_else(|| NotFound(format!("no template {team}; `planck team ls` lists them")))?)
+    let found = match path.exists() {
+        true => Ok(Some(TemplateFile::typed(path))),
+        false => team::find(&config.sources(Part::Teams), team).map_err(TemplateErrors::from),
+    };
+    let missing = || NotFound(format!("no template {team}; `planck team ls` lists them"));
+    Ok(found.transpose().ok_or_else(missing)?)
 }
 
 /// Loads a template and resolves its members as a start on this machine would. Models are left out where none is configured.
-pub fn check(config: &Config, here: &Inventory, file: &Path) -> Result<Template, TemplateErrors> {
+pub fn check(config: &Config, here: &Inventory, file: &TemplateFile) -> Result<Template, TemplateErrors> {
     let (template, mut found) = team::inspect(file);
     let Some(template) = template else { return Err(TemplateErrors(found)) };
     let mut models = KnownModels::of(config);
@@ -125,6 +131,7 @@ pub fn check(config: &Config, here: &Inventory, file: &Path) -> Result<Template,
         agents_md: None,
         skills: here.skills.iter().map(|skill| (skill.name.clone(), skill.entry())).collect(),
         tools: Some(here.tools.clone()),
+        clashes: here.clashes.clone().into(),
     };
     found.extend(resolve(&template.members, &context).err().unwrap_or_default());
     if found.is_empty() { Ok(template) } else { Err(TemplateErrors(found)) }
@@ -132,11 +139,11 @@ pub fn check(config: &Config, here: &Inventory, file: &Path) -> Result<Template,
 
 async fn start(place: &Place, team: String, which: StartWhich) -> anyhow::Result<Exit> {
     let StartWhich { session, model, workspace, dir } = which;
-    let config = place.config_with_model(model.as_ref())?;
+    let config = place.config_to_act(model.as_ref())?;
     let which = Which { team: Some(team), model, session, workspace, dir };
     let config = which.admit(config);
     let start = which.request()?;
-    let link = Link::open(&config).await?;
+    let link = which.link(&config).await?;
     let started = link.client.start(Start { prompt: None, ..start }).await;
     link.close().await;
     let started = started?;

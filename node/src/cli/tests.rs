@@ -2,7 +2,7 @@ use clap::{CommandFactory as _, Parser as _};
 use planck_common::reply::{Code, Refusal};
 
 use super::*;
-use crate::client::ClientError;
+use crate::{client::ClientError, project::Source, team::TemplateFile};
 
 #[test]
 fn the_arguments_are_sound() {
@@ -29,7 +29,11 @@ fn what_people_write_is_understood() {
         "planck schema message.member",
         "planck node --nats nats://x",
         "planck completion bash",
-        "planck trust . --remove",
+        "planck trust . --revoke",
+        "planck trust --list",
+        "planck trust some/where --yes",
+        "planck run --no-project hello",
+        "planck --no-project node",
         "planck bench --workload start,crowd --bare --with-nats",
         "planck bench --nats nats://x",
         "planck doctor --nats nats://x --store sqlite:x",
@@ -79,10 +83,11 @@ fn every_schema_is_an_object_with_a_name_of_its_own() {
 #[test]
 fn the_example_teams_are_valid() {
     let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/teams");
-    assert!(!crate::team::list(std::slice::from_ref(&dir)).is_empty());
-    for (name, _) in crate::team::list(std::slice::from_ref(&dir)) {
+    let examples = crate::team::list(&[Source::named(&dir)]);
+    assert!(!examples.is_empty());
+    for (name, _) in examples {
         let config = crate::config::Config::default();
-        let checked = team::check(&config, &crate::node::Inventory::of(&config), &dir.join(&name).join("TEAM.json"));
+        let checked = team::check(&config, &crate::node::Inventory::of(&config), &TemplateFile::typed(&dir.join(&name)));
         assert!(checked.is_ok(), "{name}: {}", checked.unwrap_err());
     }
 }

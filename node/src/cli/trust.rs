@@ -1,41 +1,121 @@
 //! `planck trust`
 
-use std::path::PathBuf;
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 use anyhow::Context as _;
 use clap::Args;
 
-use super::{exit::Exit, output::say, place::Place};
-use crate::config::trust::Trusted;
+use super::{
+    exit::Exit,
+    output::{say, table},
+    place::Place,
+    project::{Met, line, lines, met, told},
+};
+use crate::{
+    config::Sources,
+    project::{Ledger, Line, Project, Snapshot, Standing, Uses},
+    terminal::clean_line,
+};
 
+/// Nothing in a project's `.planck/` has an effect before its user trusts it. This shows what it holds, or what changed since
+/// it was trusted, and asks; without a terminal the answer is read from standard input. Configuration, tools and teams are
+/// trusted as they are now, so a change of them asks again; prompts and skills are trusted by their folder. The exit code is
+/// 0 when the project is trusted, 1 when not.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  planck trust               # show this folder's .planck/, and ask\n  \
+                        planck trust ~/src/tool --yes\n  planck trust --list")]
 pub struct Trust {
     /// The project's folder
-    #[arg(default_value = ".")]
+    #[arg(value_name = "DIR", default_value = ".")]
     folder: PathBuf,
-    /// Trust it no longer
+    /// Trust it without being asked
     #[arg(long)]
-    remove: bool,
-    /// List the trusted folders
-    #[arg(long, conflicts_with = "remove")]
+    yes: bool,
+    /// Trust it no longer
+    #[arg(long, alias = "remove", conflicts_with = "yes")]
+    revoke: bool,
+    /// List the trusted projects, and whether they are still what was trusted
+    #[arg(long, conflicts_with_all = ["revoke", "yes"])]
     list: bool,
 }
 
 impl Trust {
     pub fn perform(self, place: &Place) -> anyhow::Result<Exit> {
-        let user_folder =
-            place.sources(Vec::new())?.user_folder().context("HOME is not set, so there is no ~/.planck to record it in")?;
-        let trusted = Trusted::at(&user_folder);
-        let name = self.folder.display();
+        let sources = place.sources(Vec::new())?;
+        let user_folder = sources.user_folder().context("HOME is not set, so there is no ~/.planck to record it in")?;
+        let ledger = Ledger::at(&user_folder);
         if self.list {
-            say(&trusted.list().iter().map(|folder| format!("{}\n", folder.display())).collect::<String>())?;
-        } else if self.remove {
-            let was = trusted.remove(&self.folder).with_context(|| format!("cannot take {name} out"))?;
-            say(if was { "it is trusted no longer\n" } else { "it was not trusted\n" })?;
-        } else {
-            let folder = trusted.add(&self.folder).with_context(|| format!("cannot trust {name}"))?;
-            say(&format!("{} is trusted: its .planck/config.toml may set everything\n", folder.display()))?;
+            return list(&ledger);
         }
+        if self.revoke {
+            return revoke(&ledger, &self.folder);
+        }
+        let folder = self.folder.canonicalize().with_context(|| format!("cannot trust {}", self.folder.display()))?;
+        match met(&Sources { folder: folder.clone(), ..sources }, Uses::Everything)? {
+            Some(met) => self.trust(&met),
+            None => {
+                say(&format!(
+                    "{} has no .planck/ of its own; there is nothing to trust\n",
+                    clean_line(&folder.display().to_string())
+                ))?;
+                Ok(Exit::Failed)
+            }
+        }
+    }
+
+    fn trust(&self, met: &Met) -> anyhow::Result<Exit> {
+        say(&format!("{}\n{}", told(met), lines(&met.standing)))?;
+        let snapshot: &Snapshot = match &met.standing {
+            Standing::Nothing | Standing::Untrustable(_) => return Ok(Exit::Failed),
+            Standing::Trusted(_) => return Ok(Exit::Done),
+            Standing::Unknown(snapshot) => snapshot,
+            Standing::Changed(both) => &both.0,
+        };
+        if !self.yes && !is_agreed()? {
+            say("it is not trusted\n")?;
+            return Ok(Exit::Failed);
+        }
+        // What is recorded is what was shown, whatever the files hold by now.
+        met.trust(snapshot.clone())?;
+        say("it is trusted\n")?;
         Ok(Exit::Done)
     }
+}
+
+fn is_agreed() -> io::Result<bool> {
+    say("Trust it? [y/N] ")?;
+    let answer = line()?.unwrap_or_default();
+    Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes" | "t" | "trust"))
+}
+
+fn revoke(ledger: &Ledger, folder: &Path) -> anyhow::Result<Exit> {
+    let known = folder.canonicalize().or_else(|_| std::path::absolute(folder)).unwrap_or_else(|_| folder.into());
+    let was = ledger.remove(&known).with_context(|| format!("cannot take {} out", folder.display()))?;
+    say(if was { "it is trusted no longer\n" } else { "it was not trusted\n" })?;
+    Ok(Exit::Done)
+}
+
+fn list(ledger: &Ledger) -> anyhow::Result<Exit> {
+    let rows = ledger.lines()?.into_iter().map(|line| match line {
+        Line::Record(record) => {
+            let project = Project { folder: record.folder.clone() };
+            let now = match project.standing(Some(ledger), Uses::Everything)? {
+                Standing::Trusted(_) => "as it was trusted".into(),
+                Standing::Nothing => "nothing is there any more".into(),
+                Standing::Unknown(_) | Standing::Changed(_) => "changed; it has no effect until it is trusted again".into(),
+                Standing::Untrustable(why) => format!("cannot be trusted: {why}"),
+            };
+            Ok(vec![record.folder.display().to_string(), record.at.to_string(), now])
+        }
+        Line::PathOnly(folder) => {
+            Ok(vec![folder.display().to_string(), "–".into(), "trusted whatever it held; trust it again".into()])
+        }
+        Line::Unknown(_) => Ok(vec!["–".into(), "–".into(), "a line of another version; it trusts nothing".into()]),
+    });
+    let rows = rows.collect::<io::Result<Vec<Vec<String>>>>()?;
+    say(&table(&["folder", "trusted", "now"], &rows))?;
+    Ok(Exit::Done)
 }

@@ -83,15 +83,6 @@ pub struct Key {
     /// `None`: unset.
     pub default: Option<String>,
     pub about: String,
-    /// A project's own file may set it only in a trusted folder.
-    pub guarded: bool,
-}
-
-/// What a section says of one of its fields.
-#[derive(Debug, Clone, Copy)]
-pub struct About {
-    pub text: &'static str,
-    pub guarded: bool,
 }
 
 /// The known key a mistaken one most likely means.

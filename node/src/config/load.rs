@@ -8,13 +8,14 @@ use std::{
 
 use super::{
     Config, document, environment,
-    key::{About, Key, KeyPath, nearest},
+    key::{Key, KeyPath, nearest},
     origin::{Origin, Problem, Problems},
     rules,
+    section::ProjectPart,
     setting::Field,
-    trust::Trusted,
     values::{Given, Raw, Values, World},
 };
+use crate::project::Admitted;
 
 /// Where values are looked for. Nothing else is read.
 #[derive(Clone, Default)]
@@ -22,6 +23,8 @@ pub struct Sources {
     pub home: Option<PathBuf>,
     /// The folder planck was started in.
     pub folder: PathBuf,
+    /// The project there, if its user trusts it.
+    pub project: Option<Admitted>,
     /// `--config FILE`.
     pub file: Option<PathBuf>,
     pub environment: BTreeMap<String, String>,
@@ -36,7 +39,7 @@ impl Sources {
             |(name, text): (std::ffi::OsString, std::ffi::OsString)| Some((name.into_string().ok()?, text.into_string().ok()?));
         let environment: BTreeMap<_, _> = crate::environment::variables().filter_map(utf8).collect();
         let home = environment.get("HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
-        Ok(Self { home, folder: std::env::current_dir()?, file, environment, flags })
+        Ok(Self { home, folder: std::env::current_dir()?, project: None, file, environment, flags })
     }
 
     /// `~/.planck`.
@@ -46,10 +49,6 @@ impl Sources {
 
     fn user_file(&self) -> Option<PathBuf> {
         Some(self.user_folder()?.join("config.toml"))
-    }
-
-    fn project_file(&self) -> Option<PathBuf> {
-        Some(self.folder.join(".planck/config.toml")).filter(|path| Some(path) != self.user_file().as_ref())
     }
 }
 
@@ -75,7 +74,7 @@ impl Loaded {
 
 /// Every key there is.
 pub fn keys() -> Vec<Key> {
-    Config::default().keys(&KeyPath::default(), About { text: "", guarded: false })
+    Config::default().keys(&KeyPath::default(), "")
 }
 
 /// Reads all sources.
@@ -87,7 +86,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, Problems> {
     loader.named_file(sources);
     loader.environment(sources);
     loader.flags(sources);
-    loader.finish()
+    loader.finish(sources)
 }
 
 struct Loader {
@@ -99,42 +98,36 @@ struct Loader {
 impl Loader {
     fn user_file(&mut self, sources: &Sources) {
         if let Some(path) = sources.user_file() {
-            self.file(&path, false, None);
+            self.file(&path, false);
         }
     }
 
+    /// The text that was hashed when the project was compared with what is trusted; the file is not read again.
     fn project_file(&mut self, sources: &Sources) {
-        if let Some(path) = sources.project_file() {
-            let trusted = sources.user_folder().is_some_and(|user| Trusted::at(&user).holds(&sources.folder));
-            self.file(&path, false, (!trusted).then_some(sources.folder.as_path()));
+        if let Some((path, text)) = sources.project.as_ref().and_then(Admitted::config) {
+            self.text(&path, text);
         }
     }
 
     fn named_file(&mut self, sources: &Sources) {
         if let Some(path) = &sources.file {
-            self.file(path, true, None);
+            self.file(path, true);
         }
     }
 
-    fn file(&mut self, path: &Path, must_exist: bool, untrusted: Option<&Path>) {
-        let text = match fs::read_to_string(path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound && !must_exist => return,
-            Err(error) => return self.values.problems.push(unreadable(path, &error)),
-        };
-        let (values, problems) = document::parse(path.into(), &text);
+    fn file(&mut self, path: &Path, must_exist: bool) {
+        match fs::read_to_string(path) {
+            Ok(text) => self.text(path, &text),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !must_exist => {}
+            Err(error) => self.values.problems.push(unreadable(path, &error)),
+        }
+    }
+
+    fn text(&mut self, path: &Path, text: &str) {
+        let (values, problems) = document::parse(path.into(), text);
         self.values.problems.extend(problems);
         self.files.push(path.into());
-        for (key, given) in values {
-            match untrusted.filter(|_| self.is_guarded(&key)) {
-                Some(folder) => self.values.problems.push(guarded(key, given, folder)),
-                None => self.take(key, given),
-            }
-        }
-    }
-
-    fn is_guarded(&self, path: &KeyPath) -> bool {
-        self.keys.iter().any(|key| key.guarded && key.pattern.matches(path))
+        values.into_iter().for_each(|(key, given)| self.take(key, given));
     }
 
     fn environment(&mut self, sources: &Sources) {
@@ -161,8 +154,9 @@ impl Loader {
         }
     }
 
-    fn finish(mut self) -> Result<Loaded, Problems> {
-        let config = Config::default().read(&KeyPath::default(), &mut self.values);
+    fn finish(mut self, sources: &Sources) -> Result<Loaded, Problems> {
+        let mut config = Config::default().read(&KeyPath::default(), &mut self.values);
+        config.project = ProjectPart(sources.project.clone());
         let broken = rules::check(&config);
         let origins = broken.into_iter().map(|broken| broken.at(&self.values)).collect::<Vec<_>>();
         self.values.problems.extend(origins);
@@ -179,15 +173,6 @@ fn unreadable(path: &Path, error: &io::Error) -> Problem {
         key: None,
         what: format!("cannot read it: {error}"),
         remedy: "name a file that you can read".into(),
-    }
-}
-
-fn guarded(key: KeyPath, given: Given, folder: &Path) -> Problem {
-    Problem {
-        origin: given.origin,
-        key: Some(key),
-        what: "a project's own file may not set this until its folder is trusted".into(),
-        remedy: format!("read the file, then run `planck trust {}`", folder.display()),
     }
 }
 

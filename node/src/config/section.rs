@@ -1,10 +1,9 @@
 //! The sections of the configuration, a file each, and the form they are written in.
 
-/// A struct whose fields are keys: their text is the documentation, their value the default; a `guarded` key may be set by a
-/// project's own file only in a trusted folder.
+/// A struct whose fields are keys: their text is the documentation, their value the default.
 macro_rules! section {
     ($(#[doc = $doc:literal])* $name:ident {
-        $($(#[doc = $about:literal])+ $field:ident: $type:ty = $default:expr $(, $mark:ident)?;)*
+        $($(#[doc = $about:literal])+ $field:ident: $type:ty = $default:expr;)*
     }) => {
         $(#[doc = $doc])*
         #[derive(Debug, Clone, PartialEq)]
@@ -20,15 +19,10 @@ macro_rules! section {
             fn keys(
                 &self,
                 at: &$crate::config::key::KeyPath,
-                above: $crate::config::key::About,
+                _: &'static str,
             ) -> Vec<$crate::config::key::Key> {
-                use $crate::config::key::About;
                 let mut keys = Vec::new();
-                $(
-                    let guarded = above.guarded || section!(@ $($mark)?);
-                    let about = About { text: concat!($($about),+), guarded };
-                    keys.extend(self.$field.keys(&at.then(stringify!($field)), about));
-                )*
+                $(keys.extend(self.$field.keys(&at.then(stringify!($field)), concat!($($about),+)));)*
                 keys
             }
 
@@ -45,8 +39,6 @@ macro_rules! section {
             }
         }
     };
-    (@) => { false };
-    (@ guarded) => { true };
 }
 
 mod cluster;
@@ -60,7 +52,7 @@ mod store;
 mod telemetry;
 mod tools;
 
-use std::path::PathBuf;
+use std::{collections::BTreeSet, path::PathBuf};
 
 pub use cluster::Cluster;
 pub use limits::{Compaction, Limits, SessionLimits};
@@ -73,7 +65,12 @@ pub use store::Store;
 pub use telemetry::Telemetry;
 pub use tools::{ToolLimits, Tools};
 
-use super::setting::Named;
+use super::{
+    key::{Key, KeyPath},
+    setting::{Field, Named},
+    values::Values,
+};
+use crate::project::{Admitted, Part, Source};
 
 section! {
     /// Everything that can be configured.
@@ -81,9 +78,9 @@ section! {
         /// This node.
         node: Node = Node::default();
         /// A named root of working directories: the path at which this node sees it.
-        workspaces: Named<PathBuf> = Named::default(), guarded;
+        workspaces: Named<PathBuf> = Named::default();
         /// The link to NATS.
-        nats: Nats = Nats::default(), guarded;
+        nats: Nats = Nats::default();
         /// Where sessions are kept.
         store: Store = Store::default();
         /// Models.
@@ -106,19 +103,53 @@ section! {
         cluster: Cluster = Cluster::default();
         /// Logs, traces, metrics.
         telemetry: Telemetry = Telemetry::default();
+        /// The project whose folders of tools, teams and skills count beside the configured ones; no key sets it.
+        project: ProjectPart = ProjectPart::default();
     }
 }
 
 section! {
     /// Folders that are searched in order.
     Dirs {
-        /// Folders searched in order; the first that has a name wins.
+        /// Folders searched in order; the first that has a name wins. A trusted project's own folder is searched too, and a
+        /// name that both have is an error.
         dirs: Vec<PathBuf> = Vec::new();
     }
 }
 
 impl Dirs {
     fn planck(kind: &str) -> Self {
-        Self { dirs: vec![format!(".planck/{kind}").into(), format!("~/.planck/{kind}").into()] }
+        Self { dirs: vec![format!("~/.planck/{kind}").into()] }
+    }
+}
+
+/// The project that the user trusts, if planck was started in one.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ProjectPart(pub Option<Admitted>);
+
+impl Field for ProjectPart {
+    fn keys(&self, _: &KeyPath, _: &'static str) -> Vec<Key> {
+        Vec::new()
+    }
+
+    fn read(self, _: &KeyPath, _: &mut Values) -> Self {
+        self
+    }
+
+    fn show(&self, _: &KeyPath, _: &mut Vec<(KeyPath, Option<String>)>) {}
+}
+
+impl Config {
+    /// The folders in which a part is described: the configured ones, then the project's. One that is named twice is one.
+    pub fn sources(&self, part: Part) -> Vec<Source> {
+        let dirs = match part {
+            Part::Tools => &self.tools.dirs,
+            Part::Teams => &self.teams.dirs,
+            Part::Skills => &self.skills.dirs,
+        };
+        let project =
+            self.project.0.iter().filter(|admitted| admitted.has_folders()).map(|admitted| Source::of_project(admitted, part));
+        let mut known = BTreeSet::new();
+        dirs.iter().map(|dir| Source::named(dir)).chain(project).filter(|source| known.insert(source.dir())).collect()
     }
 }

@@ -14,7 +14,7 @@ pub use references::Address;
 pub use size::Size;
 
 use super::{
-    key::{About, Key, KeyPath},
+    key::{Key, KeyPath},
     values::{Raw, Values, World},
 };
 
@@ -50,8 +50,8 @@ pub trait Setting: Sized + Clone {
 
 /// What a section is made of: single values, sections, and sections by name.
 pub trait Field: Sized + Clone {
-    /// The keys at and below `at`, this being the default.
-    fn keys(&self, at: &KeyPath, about: About) -> Vec<Key>;
+    /// The keys at and below `at`, this being the default; `about` is the section's text on this field.
+    fn keys(&self, at: &KeyPath, about: &'static str) -> Vec<Key>;
     /// What was given, and this where nothing was.
     fn read(self, at: &KeyPath, values: &mut Values) -> Self;
     /// Each value at and below `at` as text.
@@ -59,10 +59,10 @@ pub trait Field: Sized + Clone {
 }
 
 impl<T: Setting> Field for T {
-    fn keys(&self, at: &KeyPath, about: About) -> Vec<Key> {
-        let about_text = about.text.split_whitespace().collect::<Vec<_>>().join(" ");
+    fn keys(&self, at: &KeyPath, about: &'static str) -> Vec<Key> {
+        let about = about.split_whitespace().collect::<Vec<_>>().join(" ");
         let default = Setting::show(self).filter(|text| !text.is_empty());
-        vec![Key { pattern: at.clone(), kind: T::kind(), default, about: about_text, guarded: about.guarded }]
+        vec![Key { pattern: at.clone(), kind: T::kind(), default, about }]
     }
 
     fn read(self, at: &KeyPath, values: &mut Values) -> Self {
@@ -91,7 +91,7 @@ impl<T: fmt::Debug> fmt::Debug for Named<T> {
 }
 
 impl<T: Field + Default> Field for Named<T> {
-    fn keys(&self, at: &KeyPath, about: About) -> Vec<Key> {
+    fn keys(&self, at: &KeyPath, about: &'static str) -> Vec<Key> {
         T::default().keys(&at.then("*"), about)
     }
 

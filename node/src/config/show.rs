@@ -43,9 +43,8 @@ pub fn page() -> String {
 fn row(key: &Key) -> String {
     let default = key.default.as_ref().map_or("–".into(), |text| format!("`{text}`"));
     let variable = honoured_name(&key.pattern).map_or(String::new(), |name| format!(" Also `{name}`."));
-    let guarded = if key.guarded { " ⚿" } else { "" };
     let later = if is_for_later(&key.pattern) { " †" } else { "" };
-    format!("| `{}`{guarded}{later} | {} | {default} | {}{variable} |\n", key.pattern, key.kind, key.about)
+    format!("| `{}`{later} | {} | {default} | {}{variable} |\n", key.pattern, key.kind, key.about)
 }
 
 /// Sections and keys that are read and checked, and that no part of this version acts on.
@@ -57,13 +56,13 @@ fn is_for_later(key: &KeyPath) -> bool {
 
 const PREFACE: &str = "# Configuration
 
-Defaults < `~/.planck/config.toml` < `.planck/config.toml` < `--config FILE` < environment < flags. `planck config show --origin` prints each value
-with where it came from. Every key has an environment name, `PLANCK_<SECTION>_<KEY>`: `PLANCK_NODE_CAPACITY` is `node.capacity`,
+Defaults < `~/.planck/config.toml` < a trusted project's `.planck/config.toml` < `--config FILE` < environment < flags. `planck config show --origin`
+prints each value with where it came from. Every key has an environment name, `PLANCK_<SECTION>_<KEY>`: `PLANCK_NODE_CAPACITY` is `node.capacity`,
 `PLANCK_PROVIDERS_OPENAI_MAX_ATTEMPTS` is `providers.openai.max_attempts`, `PLANCK_WORKSPACES_SRC` is `workspaces.src`; lists are written with commas.
 `*` is a name of your choice. Relative paths start where planck was started; `~/` is your home.
 
-Keys marked ⚿ are taken from a project's own `.planck/config.toml` only after `planck trust` of its folder. Secrets never stand in a file: write
-`env:NAME` or `file:PATH`.
+A project's own `.planck/config.toml` sets any key, and none of them before `planck trust` ([behaviour](behaviour.md#projects)). Secrets never stand in
+a file: write `env:NAME` or `file:PATH`.
 
 Keys marked † are read and checked, and have no effect in this version.
 

@@ -2,10 +2,9 @@ use std::{fs, path::Path};
 
 use super::{
     load::{keys, load},
-    show,
-    trust::Trusted,
-    *,
+    show, *,
 };
+use crate::project::{Admitted, Ledger, Part, Project, Source};
 
 struct Place {
     folder: tempfile::TempDir,
@@ -33,10 +32,18 @@ impl Place {
         Sources {
             home: Some(self.path("home")),
             folder: self.path("project"),
+            project: None,
             file: None,
             environment: environment.iter().map(|(name, text)| ((*name).into(), (*text).into())).collect(),
             flags: Vec::new(),
         }
+    }
+
+    /// The project, as it is now.
+    fn trusted(&self) -> Admitted {
+        let user_folder = self.path("home/.planck");
+        let project = Project::find(&self.path("project"), Some(&user_folder)).unwrap().unwrap();
+        project.trust(&Ledger::at(&user_folder), project.read().unwrap()).unwrap()
     }
 
     fn load(&self, environment: &[(&str, &str)]) -> Result<Loaded, Problems> {
@@ -62,7 +69,9 @@ fn later_sources_win() {
         (loaded.config.node.capacity, loaded.origin(&key::KeyPath::of("node.capacity")).to_string())
     };
     let mut sources = place.sources(&[]);
-    let file = place.path(PROJECT);
+    assert_eq!(capacity(&sources).0, 1, "a project that nobody trusts");
+    sources.project = Some(place.trusted());
+    let file = place.path("project").canonicalize().unwrap().join(".planck/config.toml");
     assert_eq!(capacity(&sources), (2, format!("{}:2", file.display())));
     assert_eq!(load(&sources).unwrap().config.node.name.as_deref(), Some("user"));
     sources.file = Some(place.path("named.toml"));
@@ -143,24 +152,20 @@ fn secrets_are_referred_to_and_never_shown() {
 }
 
 #[test]
-fn a_project_sets_what_is_guarded_only_in_a_trusted_folder() {
-    let text =
-        "[providers.openai]\nbase_url = 'http://evil'\nmax_attempts = 2\n[tools]\nsandbox = 'off'\n[workspaces]\nall = '/'\n";
-    let place = Place::new().with(PROJECT, text);
-    let problems = place.problems(&[]);
-    for key in ["providers.openai.base_url", "tools.sandbox", "workspaces.all"] {
-        assert!(problems.contains(&format!("`{key}`: a project's own file may not set this")), "{problems}");
+fn a_trusted_project_brings_its_folders_after_the_users() {
+    let place = Place::new();
+    for folder in ["project/.planck/tools/x", "home/.planck/tools"] {
+        fs::create_dir_all(place.path(folder)).unwrap();
     }
-    assert!(problems.starts_with("the configuration has 3 problems"), "{problems}");
-
-    let trusted = Trusted::at(&place.path("home/.planck"));
-    trusted.add(&place.path("project")).unwrap();
-    let config = place.load(&[]).unwrap().config;
-    assert_eq!(config.tools.sandbox, Sandbox::Off);
-    assert_eq!(config.workspaces.0.get("all").map(|path| path.as_path()), Some(Path::new("/")));
-
-    assert!(trusted.remove(&place.path("project")).unwrap());
-    assert!(place.load(&[]).is_err());
+    let place = place.with("project/.planck/tools/x/TOOL.json", "{}");
+    let dirs = |project: Option<Admitted>| {
+        let config = load(&Sources { project, ..place.sources(&[]) }).unwrap().config;
+        config.sources(Part::Tools).iter().map(Source::dir).collect::<Vec<_>>()
+    };
+    let (user, project) = (place.path("home/.planck/tools"), place.path("project/.planck/tools"));
+    let [user, project] = [user, project].map(|dir| dir.canonicalize().unwrap());
+    assert_eq!(dirs(None), std::slice::from_ref(&user));
+    assert_eq!(dirs(Some(place.trusted())), [user, project]);
 }
 
 #[test]

@@ -25,6 +25,7 @@ use crate::{
     config::Config,
     gateway,
     llm::{self, Llm},
+    project::{Clash, Part},
     session::workspace::Workspaces,
     sidecar::Sidecars,
     skill::Skills,
@@ -73,14 +74,14 @@ async fn assemble(config: &Config, bus: Arc<dyn Bus>, registry: Option<Registry>
     let id = NodeId::mint();
     let store = store::open(config, &id).await?;
     let models = Arc::new(Llm::new(models::options(config)));
-    let Workshop { catalogue, skills, heart } = tools::build(config, &bus).await?;
+    let Workshop { catalogue, skills, heart, clashes } = tools::build(config, &bus).await?;
     let sidecars = Sidecars::new(Arc::clone(&bus), catalogue.clone(), tools::sidecars(config)?);
     let joining = joining(config, heart, registry)?;
     let foundations = Foundations {
         workspaces: workspaces(config),
         teams: Teams {
-            context: teams(config, &skills, &models),
-            dirs: folders(&config.teams.dirs),
+            context: teams(config, &skills, &models, clashes),
+            sources: config.sources(Part::Teams),
             own: config.node.data_dir.clone(),
             offers_addresses: models::offers_addresses(config),
         },
@@ -159,13 +160,13 @@ fn inbox(prefix: &str) -> Result<InboxPrefix, AssemblyError> {
 
 /// The folders of a setting. One that is named twice, as the project's and the user's are in the home
 /// folder, is one.
-pub(crate) fn folders(dirs: &[PathBuf]) -> Vec<PathBuf> {
+fn folders(dirs: &[PathBuf]) -> Vec<PathBuf> {
     let mut known = BTreeSet::new();
     let is_new = |dir: &&PathBuf| known.insert(std::path::absolute(dir).unwrap_or_else(|_| dir.to_path_buf()));
     dirs.iter().filter(is_new).cloned().collect()
 }
 
-fn teams(config: &Config, skills: &Skills, models: &Llm) -> Context {
+fn teams(config: &Config, skills: &Skills, models: &Llm, clashes: Vec<Clash>) -> Context {
     let mut known = KnownModels::of(config);
     known.default = known.default.or_else(|| models::default(config, models));
     known.addresses = Some(models::addresses(config));
@@ -175,6 +176,7 @@ fn teams(config: &Config, skills: &Skills, models: &Llm) -> Context {
         limits: config.limits.of_agent(),
         agents_md: None,
         tools: None,
+        clashes: clashes.into(),
         skills: skills.iter().map(|skill| (skill.name.clone(), skill.entry())).collect(),
     }
 }

@@ -147,9 +147,10 @@ impl Node {
     }
 
     fn template(&self, name: &str) -> Result<team::Template, Refusal> {
-        let dirs = self.team_dirs();
-        let Some(file) = team::find(dirs, name) else {
-            let known: Vec<String> = team::list(dirs).into_iter().map(|(name, _)| name).collect();
+        let sources = self.team_sources();
+        let found = team::find(sources, name).map_err(|clash| Refusal::bad_request(format!("{clash}; rename one of them")))?;
+        let Some(file) = found else {
+            let known: Vec<String> = team::list(sources).into_iter().map(|(name, _)| name).collect();
             let known = if known.is_empty() { "there are none".into() } else { format!("there are {}", known.join(", ")) };
             return Err(Refusal::not_found(format!("no team `{}` on this node; {known}", excerpt(name))));
         };

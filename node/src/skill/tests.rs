@@ -21,7 +21,7 @@ fn plain(world: &World, text: &str) -> String {
 #[test]
 fn bad_ones_are_skipped_with_file_line_and_remedy() {
     let world = world();
-    let (skills, problems) = Skills::load(&[world.at("one"), world.at("two"), world.at("none")]);
+    let (skills, problems) = Skills::load(&["one", "two", "none"].map(|dir| Source::named(&world.at(dir))));
     assert_eq!(skills.names().collect::<Vec<_>>(), ["plan", "review"]);
     assert_eq!(skills.find("review").unwrap().description, "Reviews code.");
     let told: Vec<String> = problems.iter().map(|problem| plain(&world, &problem.to_string())).collect();
@@ -35,7 +35,7 @@ fn bad_ones_are_skipped_with_file_line_and_remedy() {
 #[test]
 fn a_prompt_lists_skills() {
     let world = world();
-    let (all, _) = Skills::load(&[world.at("one"), world.at("two")]);
+    let (all, _) = Skills::load(&["one", "two"].map(|dir| Source::named(&world.at(dir))));
     let (skills, unknown) = all.only(["review", "plan", "reviw"]);
     let entries: Vec<String> = skills.iter().map(Skill::entry).collect();
     insta::assert_snapshot!(plain(&world, &entries.join("\n")), @r"
@@ -54,7 +54,7 @@ fn a_prompt_lists_skills() {
 #[tokio::test]
 async fn an_agent_loads_and_lists_its_own_skills() {
     let world = world();
-    let (all, _) = Skills::load(&[world.at("one"), world.at("two")]);
+    let (all, _) = Skills::load(&["one", "two"].map(|dir| Source::named(&world.at(dir))));
     let (skills, _) = all.only(["review"]);
     let [load, list] = tools(&skills);
     let run = async |tool: &Arc<dyn crate::tools::Tool>, args| {
@@ -69,10 +69,10 @@ async fn an_agent_loads_and_lists_its_own_skills() {
         "file": "/one/review/SKILL.md", "resources": "/one/review/resources",
     });
     assert_eq!(listed, json!([review]));
-    fs::remove_file(world.at("one/review/SKILL.md")).unwrap();
+    std::fs::remove_file(world.at("one/review/SKILL.md")).unwrap();
     assert!(
         run(&load, json!({"name": "review"}))
             .await
-            .starts_with("error: cannot read skill `review` from /one/review/SKILL.md: No such file")
+            .starts_with("error: cannot read skill `review` from /one/review/SKILL.md: entity not found")
     );
 }

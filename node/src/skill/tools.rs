@@ -7,7 +7,7 @@ use planck_common::event::Effect;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Skills, header, read};
+use super::{Skills, header};
 use crate::{
     model::ToolSpec,
     tools::{Invocation, Outcome, Tool, Unknown, args, spec},
@@ -54,11 +54,11 @@ impl Tool for LoadSkill {
         let Some(skill) = self.skills.find(&name) else {
             return Outcome::error(Unknown::of("skill", &name, self.skills.names()).to_string());
         };
-        let file = skill.file.clone();
-        let text = tokio::task::spawn_blocking(move || read(&file)).await.map_err(std::io::Error::other).flatten();
-        match text {
-            Ok(text) => Outcome::ok(header::body(&text)),
-            Err(why) => Outcome::error(format!("cannot read skill `{name}` from {}: {why}", skill.file.display())),
+        let wanted = skill.clone();
+        match tokio::task::spawn_blocking(move || wanted.read()).await {
+            Err(panic) => Outcome::error(format!("failed: {panic}")),
+            Ok(Ok(text)) => Outcome::ok(header::body(&text)),
+            Ok(Err(why)) => Outcome::error(format!("cannot read skill `{name}` from {}: {why}", skill.file.display())),
         }
     }
 }

@@ -1,36 +1,61 @@
 //! `AGENTS.md`: what a project tells every agent that works in it.
+//!
+//! Whoever wrote the repository decides what stands there and at that name, so it is read as a stranger's: a regular file
+//! inside the repository, of which no link is followed. A link to another file of the repository is refused too, because the
+//! folder also holds what is not of the repository, such as `.env` and `.git/config`.
 
-use std::{
-    fs::File,
-    io::{self, Read as _},
-    path::{Path, PathBuf},
-};
+use std::{ffi::OsStr, path::Path};
+
+use crate::regular_file::{Folder, Refused};
+
+const FILE: &str = "AGENTS.md";
 
 /// What of it agents are shown, in bytes.
-const LIMIT: u64 = 256 * 1024;
+const LIMIT: u64 = 64 * 1024;
 
-/// The nearest one upward from a directory to the repository's root; outside a repository, in the directory alone.
-pub fn find(dir: &Path) -> Option<PathBuf> {
-    let root = dir.ancestors().find(|folder| folder.join(".git").exists()).unwrap_or(dir);
-    let upward = dir.ancestors().take_while(|folder| folder.starts_with(root));
-    upward.map(|folder| folder.join("AGENTS.md")).find(|path| path.is_file())
+/// The text for agents, and what is to be said of the file.
+#[derive(Debug, Default)]
+pub struct Instructions {
+    pub text: Option<String>,
+    /// Why the file, or the end of it, is left out.
+    pub warning: Option<String>,
 }
 
-/// Its text, cut at the limit.
-pub fn load(path: &Path) -> io::Result<String> {
-    let mut bytes = Vec::new();
-    File::open(path)?.take(LIMIT).read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
-}
-
-/// The text for agents that work in `dir`; `None` where there is none, or none that can be read.
-pub fn of(dir: &Path) -> Option<String> {
-    let path = find(dir)?;
-    match load(&path) {
-        Ok(text) => Some(text).filter(|text| !text.is_empty()),
-        Err(error) => {
-            tracing::warn!(path = %path.display(), %error, "cannot read AGENTS.md");
-            None
+/// The nearest file upward from a directory to the repository's root; outside a repository, in the directory alone.
+pub fn load(dir: &Path) -> Instructions {
+    let Ok(dir) = dir.canonicalize() else { return Instructions::default() };
+    let root = dir.ancestors().find(|folder| folder.join(".git").symlink_metadata().is_ok()).unwrap_or(&dir).to_owned();
+    for folder in dir.ancestors().take_while(|folder| folder.starts_with(&root)) {
+        match read(folder) {
+            Ok(Some((text, is_whole))) => return Instructions::of(&folder.join(FILE), &text, is_whole),
+            Ok(None) => {}
+            Err(why) => return Instructions { text: None, warning: Some(left_out(&folder.join(FILE), &why)) },
         }
+    }
+    Instructions::default()
+}
+
+/// The text for agents that work in a directory. What is left out is logged.
+pub fn of(dir: &Path) -> Option<String> {
+    let Instructions { text, warning } = load(dir);
+    if let Some(warning) = warning {
+        tracing::warn!("{warning}");
+    }
+    text
+}
+
+fn read(folder: &Path) -> Result<Option<(String, bool)>, Refused> {
+    let content = Folder::open(folder)?.head(OsStr::new(FILE), LIMIT)?;
+    Ok(content.map(|content| (String::from_utf8_lossy(&content.bytes).trim().to_owned(), content.is_whole)))
+}
+
+fn left_out(path: &Path, why: &Refused) -> String {
+    format!("agents go without {}: {why}", path.display())
+}
+
+impl Instructions {
+    fn of(path: &Path, text: &str, is_whole: bool) -> Self {
+        let cut = || format!("agents are shown the first {} KiB of {}; make it shorter", LIMIT / 1024, path.display());
+        Self { text: Some(text.to_owned()).filter(|text| !text.is_empty()), warning: (!is_whole).then(cut) }
     }
 }

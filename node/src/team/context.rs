@@ -1,6 +1,9 @@
 //! What members are resolved against: models, limits, instructions and skills of the place they start in.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use planck_common::spec::{AgentLimits, Member, ModelRef};
 
@@ -8,6 +11,7 @@ use super::mistake::{Mistakes, did_you_mean};
 use crate::{
     config::{Address, Config, PROVIDER_NAMES},
     llm::Addresses,
+    project::Clash,
 };
 
 /// What members inherit and may name.
@@ -22,6 +26,8 @@ pub struct Context {
     pub skills: BTreeMap<String, String>,
     /// The tools there are, where a name that is none of them is a mistake; elsewhere it is left to whoever starts the agent.
     pub tools: Option<BTreeSet<String>>,
+    /// Tools and skills that both the user and the project describe; no agent gets either.
+    pub clashes: Arc<[Clash]>,
 }
 
 /// Models by the names members may use.
@@ -110,6 +116,11 @@ pub fn limits(own: Option<AgentLimits>, inherited: AgentLimits) -> AgentLimits {
 }
 
 impl Context {
+    /// The two descriptions of a tool or skill of this name, if there are two.
+    pub fn clash(&self, kind: &str, name: &str) -> Option<&Clash> {
+        self.clashes.iter().find(|clash| clash.kind == kind && clash.name == name)
+    }
+
     /// AGENTS.md, the member's own prompt, and what it is told of its skills.
     pub fn prompt(&self, own: Option<&str>, skills: &[String]) -> String {
         let listed: Vec<&str> = skills.iter().filter_map(|name| self.skills.get(name)).map(String::as_str).collect();

@@ -158,10 +158,14 @@ pub(super) fn check_compactor(member: &Member, mistakes: &mut Mistakes<'_>) {
 }
 
 fn check_tools(member: &Member, context: &Context, mistakes: &mut Mistakes<'_>) {
-    let Some(known) = &context.tools else { return };
     let granted = member.grant.iter().flat_map(|grant| &grant.tools).map(|name| ("grant.tools", name));
     let named = member.tools.iter().flatten().map(|name| ("tools", name));
-    for (field, name) in named.chain(granted).filter(|(_, name)| !known.contains(canonical(name))) {
+    for (field, name) in named.chain(granted) {
+        if let Some(clash) = context.clash("tool", canonical(name)) {
+            mistakes.field(field, clash.to_string(), "rename one of them");
+            continue;
+        }
+        let Some(known) = context.tools.as_ref().filter(|known| !known.contains(canonical(name))) else { continue };
         mistakes.field(field, format!("unknown tool `{name}`"), did_you_mean(name, known.iter().map(String::as_str)));
     }
 }
@@ -169,6 +173,10 @@ fn check_tools(member: &Member, context: &Context, mistakes: &mut Mistakes<'_>) 
 fn known_skills<'a>(wanted: impl Iterator<Item = &'a String>, context: &Context, mistakes: &mut Mistakes<'_>) -> Vec<String> {
     let (known, unknown): (Vec<_>, Vec<_>) = wanted.partition(|name| context.skills.contains_key(*name));
     for name in unknown {
+        if let Some(clash) = context.clash("skill", name) {
+            mistakes.field("skills", clash.to_string(), "rename one of them");
+            continue;
+        }
         let remedy = match context.skills.is_empty() {
             true => "no skill is installed; see `skills.dirs` in the configuration".into(),
             false => did_you_mean(name, context.skills.keys().map(String::as_str)),

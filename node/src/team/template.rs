@@ -1,9 +1,6 @@
 //! TEAM.json: an array of members, or an object with a name, a description and members.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::path::{Component, Path, PathBuf};
 
 use planck_common::{
     command::{TeamMember, TeamRow},
@@ -13,6 +10,10 @@ use serde_json::{Map, Value};
 
 use super::mistake::{Mistakes, TemplateError, TemplateErrors, did_you_mean};
 use super::resolve;
+use crate::project::{Clash, Source};
+
+/// The file that is a team.
+const FILE: &str = "TEAM.json";
 
 /// A team as it was written, with its prompts loaded.
 #[derive(Debug, Clone, PartialEq)]
@@ -59,22 +60,87 @@ const MEMBER_FIELDS: [&str; 14] = [
     "labels",
 ];
 
-/// Loads a template from a TEAM.json, or from the folder it is in.
-pub fn load(path: &Path) -> Result<Template, TemplateErrors> {
-    let (template, found) = inspect(path);
+/// A TEAM.json, and the folder below which it and its prompts are read.
+#[derive(Debug, Clone)]
+pub struct TemplateFile {
+    source: Source,
+    /// Below the source.
+    below: PathBuf,
+}
+
+impl TemplateFile {
+    /// The one at a path that somebody typed: a TEAM.json, or the folder it is in.
+    pub fn typed(path: &Path) -> Self {
+        match (path.is_dir(), path.parent(), path.file_name()) {
+            (false, Some(folder), Some(name)) => {
+                let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+                Self { source: Source::named(folder), below: name.into() }
+            }
+            _ => Self { source: Source::named(path), below: FILE.into() },
+        }
+    }
+
+    pub fn path(&self) -> PathBuf {
+        self.source.path(&self.below)
+    }
+
+    fn read(&self, below: &Path) -> Result<String, String> {
+        match self.source.read(below, LIMIT) {
+            Ok(Some(text)) => Ok(text),
+            Ok(None) => Err("cannot read it: there is no such file".into()),
+            Err(why) => Err(format!("cannot read it: {why}")),
+        }
+    }
+
+    /// The prompt itself, or the text of the file inside the team's folder that it names.
+    fn prompt(&self, text: String, mistakes: &mut Mistakes<'_>) -> Option<String> {
+        if !is_path(&text) {
+            return Some(text);
+        }
+        let prompt = match stays_inside(Path::new(&text)) {
+            true => self.read(&self.below.parent().unwrap_or(Path::new("")).join(&text)),
+            false => Err("it is outside the team's folder".into()),
+        };
+        match prompt {
+            Ok(prompt) => Some(prompt),
+            Err(what) => {
+                mistakes.field("system_prompt", format!("`{text}`: {what}"), "name a file inside the team's folder");
+                None
+            }
+        }
+    }
+}
+
+/// Whether a relative path never leaves where it begins.
+fn stays_inside(path: &Path) -> bool {
+    let mut depth = 0_i32;
+    path.components().all(|component| {
+        match component {
+            Component::Normal(_) => depth += 1,
+            Component::CurDir => {}
+            Component::ParentDir => depth -= 1,
+            Component::RootDir | Component::Prefix(_) => return false,
+        }
+        depth >= 0
+    })
+}
+
+/// Loads a template.
+pub fn load(file: &TemplateFile) -> Result<Template, TemplateErrors> {
+    let (template, found) = inspect(file);
     template.filter(|_| found.is_empty()).ok_or(TemplateErrors(found))
 }
 
 /// Everything that is wrong with a template's text, and the template if each of its members could be read.
-pub fn inspect(path: &Path) -> (Option<Template>, Vec<TemplateError>) {
-    let file = if path.is_dir() { path.join("TEAM.json") } else { path.to_path_buf() };
-    let label = file.display().to_string();
+pub fn inspect(file: &TemplateFile) -> (Option<Template>, Vec<TemplateError>) {
+    let label = file.path().display().to_string();
     let mut found = Vec::new();
-    let template = read(&file)
+    let template = file
+        .read(&file.below)
         .map_err(|what| (what, "name a TEAM.json or its folder"))
         .and_then(|text| serde_json::from_str(&text).map_err(|error| (format!("not JSON: {error}"), "correct the file")));
     let template = match template {
-        Ok(value) => parse(&file, &label, value, &mut found),
+        Ok(value) => parse(file, &label, value, &mut found),
         Err((what, remedy)) => {
             Mistakes::in_file(&label, &mut found).add(None, what, remedy);
             None
@@ -83,31 +149,44 @@ pub fn inspect(path: &Path) -> (Option<Template>, Vec<TemplateError>) {
     (template, found)
 }
 
-/// The template of a name in the first folder that has it.
-pub fn find(dirs: &[PathBuf], name: &str) -> Option<PathBuf> {
-    let plain = !name.is_empty() && !name.contains(['/', '\\']) && name != "..";
-    dirs.iter().map(|dir| dir.join(name).join("TEAM.json")).find(|file| plain && file.is_file())
+/// The template of a name in the first folder that has it. One that the project has too is neither's.
+pub fn find(sources: &[Source], name: &str) -> Result<Option<TemplateFile>, Clash> {
+    let plain = !name.is_empty() && !name.contains(['/', '\\']) && name != "." && name != "..";
+    let below = Path::new(name).join(FILE);
+    let found = sources.iter().filter(|source| plain && source.has(&below));
+    let (projects, own): (Vec<&Source>, Vec<&Source>) = found.partition(|source| source.project().is_some());
+    match (own.first(), projects.first()) {
+        (Some(own), Some(project)) => {
+            Err(Clash { kind: "team", name: name.into(), own: own.path(&below), project: project.path(&below) })
+        }
+        (Some(source), None) | (None, Some(source)) => Ok(Some(TemplateFile { source: (*source).clone(), below })),
+        (None, None) => Ok(None),
+    }
 }
 
 /// Every template in these folders by name, the broken ones with what is wrong.
-pub fn list(dirs: &[PathBuf]) -> Vec<(String, Result<Template, TemplateErrors>)> {
-    let names = dirs.iter().filter_map(|dir| fs::read_dir(dir).ok()).flatten().flatten();
-    let names: std::collections::BTreeSet<String> = names.filter_map(|entry| entry.file_name().into_string().ok()).collect();
-    let found = names.into_iter().filter_map(|name| find(dirs, &name).map(|file| (name, file)));
-    found.map(|(name, file)| (name, load(&file))).collect()
+pub fn list(sources: &[Source]) -> Vec<(String, Result<Template, TemplateErrors>)> {
+    let folders = sources.iter().filter_map(|source| source.folders().ok()).flatten();
+    let names: std::collections::BTreeSet<String> = folders.map(|(name, _)| name).collect();
+    let template = |name: &String| match find(sources, name) {
+        Ok(file) => file.map(|file| load(&file)),
+        Err(clash) => Some(Err(clash.into())),
+    };
+    names.into_iter().filter_map(|name| template(&name).map(|template| (name, template))).collect()
 }
 
-fn read(path: &Path) -> Result<String, String> {
-    let describe = |error| format!("cannot read it: {error}");
-    if fs::metadata(path).map_err(describe)?.len() > LIMIT {
-        return Err("it is larger than 1 MiB".into());
+impl From<Clash> for TemplateErrors {
+    fn from(clash: Clash) -> Self {
+        let mut found = Vec::new();
+        let (file, remedy) = (clash.project.display().to_string(), "rename one of them");
+        let what = format!("there is a team `{}` already, in {}", clash.name, clash.own.display());
+        Mistakes::in_file(&file, &mut found).add(None, what, remedy);
+        Self(found)
     }
-    fs::read_to_string(path).map_err(describe)
 }
 
-fn parse(file: &Path, label: &str, value: Value, found: &mut Vec<TemplateError>) -> Option<Template> {
-    let folder = file.parent().unwrap_or(Path::new("."));
-    let folder_name = folder.canonicalize().ok().and_then(|path| Some(path.file_name()?.to_str()?.to_owned()));
+fn parse(file: &TemplateFile, label: &str, value: Value, found: &mut Vec<TemplateError>) -> Option<Template> {
+    let folder_name = file.path().parent().and_then(|path| Some(path.file_name()?.to_str()?.to_owned()));
     let mut head = match value {
         Value::Array(members) => Map::from_iter([("members".to_owned(), Value::Array(members))]),
         Value::Object(head) => head,
@@ -132,9 +211,9 @@ fn parse(file: &Path, label: &str, value: Value, found: &mut Vec<TemplateError>)
         mistakes.field("members", "no member", "write at least one, `[{\"type\": …}]`");
     }
     let members = members.into_iter().enumerate();
-    let members: Vec<Option<Member>> = members.map(|(at, value)| member(folder, label, at, value, found)).collect();
+    let members: Vec<Option<Member>> = members.map(|(at, value)| member(file, label, at, value, found)).collect();
     let members = members.into_iter().collect::<Option<Vec<Member>>>()?;
-    Some(Template { name, description, members, file: file.to_path_buf() })
+    Some(Template { name, description, members, file: file.path() })
 }
 
 fn text_field(head: &mut Map<String, Value>, field: &str, mistakes: &mut Mistakes<'_>) -> Option<String> {
@@ -147,7 +226,7 @@ fn text_field(head: &mut Map<String, Value>, field: &str, mistakes: &mut Mistake
     }
 }
 
-fn member(folder: &Path, label: &str, at: usize, value: Value, found: &mut Vec<TemplateError>) -> Option<Member> {
+fn member(file: &TemplateFile, label: &str, at: usize, value: Value, found: &mut Vec<TemplateError>) -> Option<Member> {
     let who = ["name", "type"].iter().find_map(|field| value.get(field)?.as_str()).map(Into::into);
     let mut mistakes = Mistakes::of_member(label, who.unwrap_or_else(|| format!("#{}", at + 1)), found);
     let Value::Object(fields) = value else {
@@ -158,7 +237,7 @@ fn member(folder: &Path, label: &str, at: usize, value: Value, found: &mut Vec<T
         check_field(field, value, &mut mistakes);
     }
     let mut member: Member = serde_json::from_value(Value::Object(fields)).ok()?;
-    member.system_prompt = member.system_prompt.and_then(|text| prompt(folder, text, &mut mistakes));
+    member.system_prompt = member.system_prompt.and_then(|text| file.prompt(text, &mut mistakes));
     Some(member)
 }
 
@@ -176,25 +255,4 @@ fn check_field(field: &str, value: &Value, mistakes: &mut Mistakes<'_>) {
 fn is_path(text: &str) -> bool {
     let named = [".md", ".txt"].iter().any(|end| text.ends_with(end));
     named && !text.contains(char::is_whitespace)
-}
-
-/// The prompt itself, or the text of the file inside the team's folder that it names.
-fn prompt(folder: &Path, text: String, mistakes: &mut Mistakes<'_>) -> Option<String> {
-    if !is_path(&text) {
-        return Some(text);
-    }
-    match inside(folder, &text).and_then(|path| read(&path)) {
-        Ok(prompt) => Some(prompt),
-        Err(what) => {
-            mistakes.field("system_prompt", format!("`{text}`: {what}"), "name a file inside the team's folder");
-            None
-        }
-    }
-}
-
-fn inside(folder: &Path, path: &str) -> Result<PathBuf, String> {
-    let describe = |error: std::io::Error| format!("cannot read it: {error}");
-    let folder = folder.canonicalize().map_err(describe)?;
-    let path = folder.join(path).canonicalize().map_err(describe)?;
-    if path.starts_with(&folder) { Ok(path) } else { Err("it is outside the team's folder".into()) }
 }

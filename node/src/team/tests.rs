@@ -7,6 +7,7 @@ use planck_common::{
 use serde_json::json;
 
 use super::*;
+use crate::project::{Clash, Source};
 
 fn context() -> Context {
     Context {
@@ -19,6 +20,7 @@ fn context() -> Context {
         limits: AgentLimits { max_requests_per_turn: Some(200), max_tokens: Some(9), ..AgentLimits::default() },
         agents_md: Some("Be kind.".into()),
         tools: None,
+        clashes: Default::default(),
         skills: BTreeMap::from([("pdf".into(), "- pdf: reads PDFs".into()), ("sql".into(), "- sql: asks databases".into())]),
     }
 }
@@ -161,14 +163,15 @@ fn a_template_is_an_array_or_an_object_with_prompts_beside_it() {
         "other/TEAM.json",
         r#"{"name": "others", "description": "d", "members": [{"type": "a", "system_prompt": "Ends in coder.md and is text.md"}]}"#,
     );
-    let file = find(std::slice::from_ref(&teams), "build").unwrap();
+    let sources = [Source::named(&teams)];
+    let file = find(&sources, "build").unwrap().unwrap();
     let build = load(&file).unwrap();
     assert_eq!((build.name.as_str(), build.members[0].system_prompt.as_deref()), ("build", Some("Write code.")));
-    let other = load(&teams.join("other")).unwrap();
+    let other = load(&TemplateFile::typed(&teams.join("other"))).unwrap();
     assert_eq!((other.name.as_str(), other.description.as_str()), ("others", "d"));
     assert_eq!(other.members[0].system_prompt.as_deref(), Some("Ends in coder.md and is text.md"));
-    assert_eq!(list(std::slice::from_ref(&teams)).into_iter().map(|(name, _)| name).collect::<Vec<_>>(), ["build", "other"]);
-    assert_eq!(find(&[teams], "../build"), None);
+    assert_eq!(list(&sources).into_iter().map(|(name, _)| name).collect::<Vec<_>>(), ["build", "other"]);
+    assert!(find(&sources, "../build").unwrap().is_none());
 }
 
 #[test]
@@ -178,9 +181,9 @@ fn a_prompt_does_not_leave_the_teams_folder() {
     let text = r#"[{"type": "a", "system_prompt": "../secret.md"}, {"type": "b", "system_prompt": "link.md"}, {"type": "c", "system_prompt": "none.txt"}]"#;
     write(folder.path(), "team/TEAM.json", text);
     std::os::unix::fs::symlink(folder.path().join("secret.md"), folder.path().join("team/link.md")).unwrap();
-    let errors = load(&folder.path().join("team")).unwrap_err();
+    let errors = load(&TemplateFile::typed(&folder.path().join("team"))).unwrap_err();
     assert_eq!(errors.0.len(), 3, "{errors}");
-    assert!(errors.0[0].what.contains("outside the team's folder") && errors.0[1].what.contains("outside"), "{errors}");
+    assert!(errors.0[0].what.contains("outside the team's folder") && errors.0[1].what.contains("a link"), "{errors}");
 }
 
 #[test]
@@ -188,7 +191,7 @@ fn every_mistake_of_a_file_is_told() {
     let folder = tempfile::tempdir().unwrap();
     let text = r#"{"nam": "x", "members": [{"type": 3, "tolls": []}, 7, {"type": "ok", "limits": {"max_token": 1}}]}"#;
     let file = write(folder.path(), "TEAM.json", text);
-    let errors = load(&file).unwrap_err();
+    let errors = load(&TemplateFile::typed(&file)).unwrap_err();
     let fields: Vec<_> = errors.0.iter().map(|error| (error.member.as_deref(), error.field.as_deref())).collect();
     assert_eq!(
         fields,
@@ -201,7 +204,35 @@ fn every_mistake_of_a_file_is_told() {
         ]
     );
     assert!(errors.to_string().contains("did you mean `tools`?"), "{errors}");
-    assert!(load(&folder.path().join("none")).unwrap_err().to_string().contains("cannot read it"));
+    assert!(load(&TemplateFile::typed(&folder.path().join("none"))).unwrap_err().to_string().contains("cannot read it"));
+}
+
+#[test]
+fn a_clash_is_a_mistake_of_the_member_that_names_it() {
+    let clash = |kind, name: &str| Clash { kind, name: name.into(), own: "/home/x".into(), project: "/repo/x".into() };
+    let context = Context { clashes: [clash("tool", "lint"), clash("skill", "review")].into(), ..context() };
+    let team = members(json!([{"type": "a", "tools": ["lint", "read"], "skills": ["review"]}]));
+    let told = TemplateErrors(resolve(&team, &context).unwrap_err()).to_string();
+    for words in ["two tools `lint`, /home/x and the project's /repo/x; rename", "two skills `review`"] {
+        assert!(told.contains(words), "{told}");
+    }
+}
+
+#[test]
+fn an_agents_file_is_a_regular_file_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    write(root, ".git/HEAD", "");
+    write(root, ".env", "KEY=secret");
+    for target in ["/proc/self/environ", ".env", "nowhere"] {
+        std::os::unix::fs::symlink(target, root.join("AGENTS.md")).unwrap();
+        let agents_file::Instructions { text, warning } = agents_file::load(root);
+        assert!(text.is_none() && warning.unwrap().contains("AGENTS.md: it is a link"), "{target}");
+        fs::remove_file(root.join("AGENTS.md")).unwrap();
+    }
+    write(root, "AGENTS.md", &"x".repeat(70_000));
+    let agents_file::Instructions { text, warning } = agents_file::load(root);
+    assert!(text.unwrap().len() == 65_536 && warning.unwrap().contains("first 64 KiB"));
 }
 
 #[test]

@@ -4,7 +4,8 @@ mod definition;
 mod template;
 
 use std::{
-    fmt, fs, io,
+    collections::BTreeMap,
+    fmt,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -19,7 +20,10 @@ use super::{
     process::Launch,
     shell::Shell,
 };
-use crate::model::ToolSpec;
+use crate::{
+    model::ToolSpec,
+    project::{Admitted, Clash, NotRead, Source},
+};
 use definition::Definition;
 pub use definition::Fault;
 
@@ -33,9 +37,13 @@ const LARGEST: u64 = 1024 * 1024;
 #[derive(Debug, thiserror::Error)]
 pub enum Problem {
     #[error("cannot read {file}: {why}")]
-    Unreadable { file: PathBuf, why: io::Error },
+    Unreadable { file: PathBuf, why: NotRead },
     #[error("{file} describes no tool: {}", told(faults))]
     Faulty { file: PathBuf, faults: Vec<Fault> },
+    #[error("{file}: there is a tool `{name}` already, in {first}; rename one of them")]
+    Taken { file: PathBuf, name: String, first: PathBuf },
+    #[error("{0}; rename one of them")]
+    Clash(Clash),
 }
 
 fn told(faults: &[impl fmt::Display]) -> String {
@@ -47,60 +55,94 @@ pub struct ExternalTool {
     definition: Definition,
     /// Where its file is; the command may name programs beside it.
     home: PathBuf,
+    /// Of a project's tool: who knows how it was trusted, and its folder's name there.
+    trusted: Option<(Admitted, String)>,
     files: Files,
     shell: Shell,
 }
 
-/// Every tool below the folders, in their order, and every problem. A folder that does not exist holds none.
-pub fn load(dirs: &[PathBuf], files: &Files, shell: &Shell) -> (Vec<Arc<dyn Tool>>, Vec<Problem>) {
-    let (mut tools, mut problems): (Vec<Arc<dyn Tool>>, _) = (Vec::new(), Vec::new());
-    for home in dirs.iter().flat_map(|dir| subfolders(dir)) {
-        match load_one(&home) {
-            Ok(Some(definition)) => {
-                tools.push(Arc::new(ExternalTool { definition, home, files: files.clone(), shell: shell.clone() }));
+/// A tool's description, and where it was found.
+struct Described {
+    definition: Definition,
+    home: PathBuf,
+    trusted: Option<(Admitted, String)>,
+}
+
+/// Every tool below the folders, and every problem. A folder that does not exist holds none.
+pub fn load(sources: &[Source], files: &Files, shell: &Shell) -> (Vec<Arc<dyn Tool>>, Vec<Problem>) {
+    let (described, problems) = describe(sources);
+    let tool = |Described { definition, home, trusted }| -> Arc<dyn Tool> {
+        Arc::new(ExternalTool { definition, home, trusted, files: files.clone(), shell: shell.clone() })
+    };
+    (described.into_values().map(tool).collect(), problems)
+}
+
+/// The names that [`load`] would find, with their files, and every problem.
+pub fn names(sources: &[Source]) -> (Vec<(String, PathBuf)>, Vec<Problem>) {
+    let (described, problems) = describe(sources);
+    (described.into_iter().map(|(name, tool)| (name, tool.home.join(FILE))).collect(), problems)
+}
+
+/// The names that are described twice.
+pub fn clashes(problems: &[Problem]) -> impl Iterator<Item = &Clash> {
+    problems.iter().filter_map(|problem| match problem {
+        Problem::Clash(clash) => Some(clash),
+        Problem::Unreadable { .. } | Problem::Faulty { .. } | Problem::Taken { .. } => None,
+    })
+}
+
+/// Tools by name. Of two of one name the first is kept, unless one of them is the project's: then neither is.
+fn describe(sources: &[Source]) -> (BTreeMap<String, Described>, Vec<Problem>) {
+    let (mut tools, mut problems) = (BTreeMap::<String, Described>::new(), Vec::new());
+    let mut clashing = Vec::new();
+    for found in sources.iter().flat_map(found) {
+        let tool = match found {
+            Ok(tool) => tool,
+            Err(problem) => {
+                problems.push(problem);
+                continue;
             }
-            Ok(None) => {}
-            Err(problem) => problems.push(problem),
+        };
+        let (name, file) = (tool.definition.spec.name.clone(), tool.home.join(FILE));
+        match tools.get(&name) {
+            None => drop(tools.insert(name, tool)),
+            Some(first) if first.trusted.is_some() == tool.trusted.is_some() => {
+                problems.push(Problem::Taken { file, name, first: first.home.join(FILE) });
+            }
+            Some(first) => clashing.push(Clash { kind: "tool", name, own: first.home.join(FILE), project: file }),
         }
+    }
+    for clash in clashing {
+        tools.remove(&clash.name);
+        problems.push(Problem::Clash(clash));
     }
     (tools, problems)
 }
 
-/// The names that [`load`] would find, with their files, and every problem.
-pub fn names(dirs: &[PathBuf]) -> (Vec<(String, PathBuf)>, Vec<Problem>) {
-    let (mut names, mut problems) = (Vec::new(), Vec::new());
-    for home in dirs.iter().flat_map(|dir| subfolders(dir)) {
-        match load_one(&home) {
-            Ok(Some(definition)) => names.push((definition.spec.name, home.join(FILE))),
-            Ok(None) => {}
-            Err(problem) => problems.push(problem),
-        }
-    }
-    (names, problems)
-}
-
-/// The folders in a folder by absolute path, sorted by name.
-pub(crate) fn subfolders(dir: &Path) -> Vec<PathBuf> {
-    let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
-    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    let mut folders: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
-    folders.sort();
-    folders
-}
-
-fn load_one(home: &Path) -> Result<Option<Definition>, Problem> {
-    let file = home.join(FILE);
-    let unreadable = |why| Problem::Unreadable { file: file.clone(), why };
-    let size = match fs::metadata(&file) {
-        Ok(found) => found.len(),
-        Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(why) => return Err(unreadable(why)),
+fn found(source: &Source) -> Vec<Result<Described, Problem>> {
+    let unreadable = |below: &Path, why| Problem::Unreadable { file: source.path(below), why };
+    let folders = match source.folders() {
+        Ok(folders) => folders,
+        Err(why) => return vec![Err(unreadable(Path::new(""), why.into()))],
     };
-    if size > LARGEST {
-        return Err(unreadable(io::Error::other(format!("it is larger than {LARGEST} bytes"))));
-    }
-    let text = fs::read_to_string(&file).map_err(unreadable)?;
-    Definition::parse(&text).map(Some).map_err(|faults| Problem::Faulty { file, faults })
+    let tools = folders.into_iter().filter_map(|(name, refused)| match refused {
+        Some(why) => Some(Err(unreadable(name.as_ref(), why.into()))),
+        None => load_one(source, &name).transpose(),
+    });
+    tools.collect()
+}
+
+fn load_one(source: &Source, name: &str) -> Result<Option<Described>, Problem> {
+    let below = Path::new(name).join(FILE);
+    let file = source.path(&below);
+    let text = match source.read(&below, LARGEST) {
+        Ok(Some(text)) => text,
+        Ok(None) => return Ok(None),
+        Err(why) => return Err(Problem::Unreadable { file, why }),
+    };
+    let definition = Definition::parse(&text).map_err(|faults| Problem::Faulty { file, faults })?;
+    let trusted = source.project().map(|admitted| (admitted.clone(), name.to_owned()));
+    Ok(Some(Described { definition, home: source.path(name.as_ref()), trusted }))
 }
 
 #[async_trait]
@@ -123,6 +165,9 @@ impl Tool for ExternalTool {
             Ok(workspace) => workspace,
             Err(why) => return Outcome::error(why.to_string()),
         };
+        if let Err(why) = self.check().await {
+            return Outcome::error(why);
+        }
         let mut words = match self.definition.command.fill(&args, &self.definition.options) {
             Ok(words) => words.into_iter(),
             Err(refused) => return Outcome::error(refused),
@@ -142,6 +187,13 @@ impl Tool for ExternalTool {
 }
 
 impl ExternalTool {
+    /// A project's tool runs only as it was trusted, its programs included.
+    async fn check(&self) -> Result<(), String> {
+        let Some((admitted, tool)) = self.trusted.clone() else { return Ok(()) };
+        let checked = tokio::task::spawn_blocking(move || admitted.check_tool(&tool)).await;
+        checked.map_err(|panic| format!("failed: {panic}"))?.map_err(|why| format!("the tool was not run: {why}"))
+    }
+
     /// `./run.sh` is beside the tool's file, whatever the working directory.
     fn program(&self, word: String) -> std::ffi::OsString {
         match word.contains('/') {

@@ -46,6 +46,7 @@ async fn everything_wrong_with_tools_and_skills_is_told_everywhere() -> Result<(
     desk.write(".planck/tools/broken/TOOL.json", r#"{"name": "a b", "comand": "x"}"#)?;
     desk.write(".planck/tools/torn/TOOL.json", "{\n  \"name\": ")?;
     desk.write(".planck/skills/plain/SKILL.md", "---\nname: plain\n---\n")?;
+    assert_eq!(desk.run(&["trust", "--yes"]).await?.code, 0);
     let validate = desk.run(&["team", "validate"]).await?;
     let doctor = desk.run(&["doctor"]).await?;
     let ran = desk.run(&["run", "--model", "openai:m", "go"]).await?;
@@ -62,7 +63,7 @@ async fn everything_wrong_with_tools_and_skills_is_told_everywhere() -> Result<(
 #[tokio::test(flavor = "multi_thread")]
 async fn everything_wrong_with_the_configuration_is_told_at_once() -> Result<()> {
     let desk = desk().await?;
-    desk.write(".planck/config.toml", "[limits]\nmax_tokns = 3\nmax_requests_per_turn = 0\n\n[tools]\ntimeout = \"soon\"\n")?;
+    desk.configure("[limits]\nmax_tokns = 3\nmax_requests_per_turn = 0\n\n[tools]\ntimeout = \"soon\"\n")?;
     for command in [&["run", "go"][..], &["doctor"], &["config", "show"], &["node"]] {
         let ran = desk.run(command).await?;
         assert_eq!(ran.code, 2, "{ran:?}");

@@ -182,7 +182,7 @@ async fn limits_end_the_turn_and_say_which() -> Result<()> {
         let desk = Desk::start(script).await?;
         let (section, key) = key.split_once('.').map_or(("limits".into(), key), |(part, key)| (format!("limits.{part}"), key));
         let prices = "[models.entries.m]\nprovider = \"anthropic\"\nprices = {input = 1.0, output = 1.0}\n";
-        desk.write(".planck/config.toml", &format!("[{section}]\n{key} = {value}\n{prices}"))?;
+        desk.configure(&format!("[{section}]\n{key} = {value}\n{prices}"))?;
         let (ran, events) = desk.prompt("anthropic:m", "go").await?;
         let end = of_kind(&events, EventKind::TurnEnd);
         assert_eq!((&end[0]["outcome"], ran.code), (&json!("limit"), 1), "{section}.{key}: {ran:?}");
@@ -200,10 +200,7 @@ async fn a_small_context_is_summarised_in_the_middle_of_work() -> Result<()> {
         .always("Summary: long.txt was read several times; go on.");
     let desk = Desk::start(script).await?;
     desk.write("long.txt", &"one line of many words that say little\n".repeat(60))?;
-    desk.write(
-        ".planck/config.toml",
-        "[models.entries.m]\nprovider = \"anthropic\"\ncontext_window = 6000\n[tools]\nrepeat_refuse = 100\n",
-    )?;
+    desk.configure("[models.entries.m]\nprovider = \"anthropic\"\ncontext_window = 6000\n[tools]\nrepeat_refuse = 100\n")?;
     let (ran, events) = desk.prompt("anthropic:m", "read it many times").await?;
     assert!(!of_kind(&events, EventKind::Compacting).is_empty(), "{ran:?}");
     let compacted = of_kind(&events, EventKind::Compacted);

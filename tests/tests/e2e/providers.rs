@@ -84,7 +84,7 @@ async fn what_may_pass_is_tried_again_with_an_event() -> Result<()> {
 async fn a_silent_stream_is_given_up_and_tried_again() -> Result<()> {
     let script = Script::new().limited(1, When::any(), Reply::text("a b c d").with_fault(Fault::Hang { after: 2 }));
     let desk = Desk::start(script.always("At last.")).await?;
-    desk.write(".planck/config.toml", "[providers.openai]\nidle_timeout = \"300ms\"\n")?;
+    desk.configure("[providers.openai]\nidle_timeout = \"300ms\"\n")?;
     let (ran, events) = desk.prompt("openai:m", "go").await?;
     assert_eq!(ran.code, 0, "{ran:?}");
     assert!(of_kind(&events, EventKind::Retry)[0]["reason"].as_str().unwrap().contains("silent for 0.3 s"), "{ran:?}");
@@ -115,7 +115,7 @@ async fn what_will_not_pass_ends_the_turn_and_the_command_fails() -> Result<()> 
 #[tokio::test(flavor = "multi_thread")]
 async fn tries_have_an_end_that_the_configuration_sets() -> Result<()> {
     let desk = Desk::start(Script::new().always(Reply::fault(Fault::status(500)))).await?;
-    desk.write(".planck/config.toml", "[providers.openai]\nmax_attempts = 3\nmax_retry_delay = \"20ms\"\n")?;
+    desk.configure("[providers.openai]\nmax_attempts = 3\nmax_retry_delay = \"20ms\"\n")?;
     let (ran, events) = desk.prompt("openai:m", "go").await?;
     assert_eq!(ran.code, 1, "{ran:?}");
     let retries = of_kind(&events, EventKind::Retry);
@@ -131,7 +131,7 @@ async fn a_provider_that_never_begins_is_given_up() -> Result<()> {
     for provider in ["anthropic", "openai"] {
         let desk = Desk::start(Script::new().always(Reply::fault(Fault::HangBeforeHead))).await?;
         let times = "first_byte_timeout = \"300ms\"\nmax_attempts = 3\nmax_retry_delay = \"20ms\"\n";
-        desk.write(".planck/config.toml", &format!("[providers.{provider}]\n{times}"))?;
+        desk.configure(&format!("[providers.{provider}]\n{times}"))?;
         let (ran, events) = desk.prompt(&format!("{provider}:m"), "go").await?;
         assert_eq!(ran.code, 1, "{provider}: {ran:?}");
         let retries = of_kind(&events, EventKind::Retry);
@@ -167,7 +167,7 @@ impl Full {
 async fn an_address_where_nobody_opens_is_given_up() -> Result<()> {
     let (desk, full) = (Desk::start(Script::new()).await?, Full::new()?);
     let config = "[providers]\nconnect_timeout = \"200ms\"\n[providers.openai]\nmax_attempts = 2\nmax_retry_delay = \"20ms\"\n";
-    desk.write(".planck/config.toml", config)?;
+    desk.configure(config)?;
     let mut command = desk.planck(&["run", "--json", "--model", "openai:m", "go"])?;
     command.env("OPENAI_BASE_URL", format!("http://{}/v1", full.listener.local_addr()?));
     let ran = run(command).await?;

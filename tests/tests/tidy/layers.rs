@@ -34,6 +34,8 @@ const NEVER_SEES: &[(&str, &[&str])] = &[
         ],
     ),
     ("actor", &["crate::cluster"]),
+    ("regular_file", &["crate::project", "crate::config"]),
+    ("project", &["crate::config", "crate::cli", "crate::team", "crate::skill", "crate::tools", "crate::node"]),
     ("llm", &["crate::agent"]),
     ("tools", &["crate::actor"]),
     ("store", &["crate::bus"]),

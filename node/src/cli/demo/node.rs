@@ -22,7 +22,7 @@ impl Node {
     pub async fn start(name: &'static str, folder: &Path, client: &Client, settings: &str) -> anyhow::Result<Self> {
         let config = folder.join(name).with_extension("toml");
         fs::write(&config, settings).with_context(|| format!("cannot write {}", config.display()))?;
-        let args = ["node".as_ref(), "--config".as_ref(), config.as_os_str()];
+        let args = ["node".as_ref(), "--no-project".as_ref(), "--config".as_ref(), config.as_os_str()];
         let mut child = Child::start(name, reap::THIS_BINARY.as_ref(), &args, folder)?;
         let id = answering(name, client, &mut child).await?;
         Ok(Self { id, name, child })

@@ -37,7 +37,7 @@ pub struct Call {
 
 impl Call {
     pub async fn perform(self, place: &Place) -> anyhow::Result<Exit> {
-        let config = place.config()?;
+        let config = place.config_to_act(None)?;
         let usage = |error: &dyn std::fmt::Display| Usage(error.to_string());
         let sidecar = SidecarId::parse(&self.name).map_err(|error| usage(&error))?;
         if !planck_common::id::is_id(&self.tool) {

@@ -11,7 +11,7 @@ section! {
         entries: Named<ModelEntry> = Named::default();
         /// Origins, or addresses with the beginning of a path, that agents, templates and clients may name as `base_url`, beside
         /// those of providers and entries. No key goes there.
-        allowed_base_urls: Vec<Address> = Vec::new(), guarded;
+        allowed_base_urls: Vec<Address> = Vec::new();
     }
 }
 
@@ -23,7 +23,7 @@ section! {
         /// The provider's name of it; the entry's own name unless said.
         model: Option<String> = None;
         /// Where it is served, if not where the provider is.
-        base_url: Option<Address> = None, guarded;
+        base_url: Option<Address> = None;
         /// Tokens of prompt and answer together.
         context_window: Option<u64> = None;
         /// Tokens of an answer.

@@ -25,7 +25,7 @@ section! {
         /// What the subjects of replies begin with; one of its own for each user, where users must not read each other's replies.
         inbox_prefix: String = "_INBOX".into();
         /// Where replies may go besides subjects that begin with `_INBOX`: the `inbox_prefix` of others.
-        reply_prefixes: Vec<String> = Vec::new(), guarded;
+        reply_prefixes: Vec<String> = Vec::new();
         /// Copies of the registry: 1 alone, 3 in a cluster.
         replicas: u32 = 1;
         /// How long a first connection may take.

@@ -19,9 +19,9 @@ section! {
         park_after: Period = Period::seconds(60);
         /// Whether a session over NATS may work in any directory of this machine, named by an absolute path, rather than in the
         /// workspaces alone. Unset: only where NATS is on this machine.
-        absolute_dirs: Option<bool> = None, guarded;
+        absolute_dirs: Option<bool> = None;
         /// What this node keeps for itself.
-        data_dir: PathBuf = "~/.planck".into(), guarded;
+        data_dir: PathBuf = "~/.planck".into();
         /// How long a drain waits for running turns before it hands them over as they are.
         drain_timeout: Period = Period::seconds(120);
     }

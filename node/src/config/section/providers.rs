@@ -27,9 +27,9 @@ section! {
     /// One provider.
     Provider {
         /// `env:NAME` or `file:PATH`.
-        api_key: Option<Secret> = None, guarded;
+        api_key: Option<Secret> = None;
         /// Where it is, if not at its usual address.
-        base_url: Option<Address> = None, guarded;
+        base_url: Option<Address> = None;
         /// How long an answer may take to begin; a local server may load the model first.
         first_byte_timeout: Period = Period::seconds(300);
         /// How long a stream may bring nothing new; pings, comments and empty pieces do not count. Before the first piece it is

@@ -6,11 +6,11 @@ section! {
     /// Who may offer tools and compactors over NATS.
     Sidecars {
         /// Names that may; all may unless said.
-        allow: Option<Vec<String>> = None, guarded;
+        allow: Option<Vec<String>> = None;
         /// How long a sidecar's tool may be silent.
         tool_timeout: Period = Period::seconds(300);
         /// A plain NATS subject as a tool, by the tool's name.
-        tools: Named<PlainTool> = Named::default(), guarded;
+        tools: Named<PlainTool> = Named::default();
     }
 }
 

@@ -12,7 +12,7 @@ section! {
     Store {
         /// `sqlite:DIR`, a folder of session files for one host, or `postgres://…` for any number of hosts. By default each
         /// folder that planck is started in has a place of its own in the user's data directory.
-        url: Address = Address::of_project(), guarded;
+        url: Address = Address::of_project();
         /// What SQLite's commits survive: the death of every process (`normal`), the loss of power too (`full`).
         synchronous: Synchronous = Synchronous::Normal;
         /// Connections to Postgres, or open session files of SQLite.

@@ -8,19 +8,20 @@ section! {
     /// What tools may touch, and how long they may take.
     Tools {
         /// Folders tools may touch beside the session's workspace.
-        workspace_roots: Vec<PathBuf> = Vec::new(), guarded;
-        /// Folders of external tools, each `<name>/TOOL.json`.
-        dirs: Vec<PathBuf> = vec![".planck/tools".into(), "~/.planck/tools".into()], guarded;
+        workspace_roots: Vec<PathBuf> = Vec::new();
+        /// Folders of external tools, each `<name>/TOOL.json`, searched in order. A trusted project's own folder is searched
+        /// too, and a name that both have is an error.
+        dirs: Vec<PathBuf> = vec!["~/.planck/tools".into()];
         /// Whether the kernel confines tool processes: as far as it can, strictly, or not at all.
-        sandbox: Sandbox = Sandbox::Auto, guarded;
+        sandbox: Sandbox = Sandbox::Auto;
         /// Whether tool processes may open IP sockets. `on` reaches every address, those of this machine included.
-        network: Network = Network::Off, guarded;
+        network: Network = Network::Off;
         /// Files and folders that tool processes may read besides the system and their workspace, such as toolchains in the home.
-        readable: Vec<PathBuf> = Vec::new(), guarded;
+        readable: Vec<PathBuf> = Vec::new();
         /// The `bwrap` to use in place of the machine's own.
-        bubblewrap: Option<PathBuf> = None, guarded;
+        bubblewrap: Option<PathBuf> = None;
         /// Variables that tool processes see beside the few they always see.
-        pass_environment: Vec<String> = Vec::new(), guarded;
+        pass_environment: Vec<String> = Vec::new();
         /// Calls of one answer that run at once.
         concurrency: u32 = 16;
         /// How long a call may take that does not bound itself.
@@ -32,7 +33,7 @@ section! {
         /// Bytes of a result that reach the model.
         max_bytes: usize = 50_000;
         /// What one call's processes may use; 0 stands for no bound.
-        limits: ToolLimits = ToolLimits::default(), guarded;
+        limits: ToolLimits = ToolLimits::default();
         /// From which same call in a row on the model is told so.
         repeat_note: u32 = 3;
         /// From which same call in a row on it is not run.

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::folders;
 use crate::{
     config::Config,
-    skill::Skills,
+    project::{Clash, Part},
+    skill::{self, Skills},
     team::tool_names,
     tools::{built_in_names, external},
 };
@@ -16,20 +16,22 @@ pub(crate) struct Inventory {
     pub(crate) skills: Skills,
     /// A line each: file, place, and the way out.
     pub(crate) problems: Vec<String>,
+    pub(crate) clashes: Vec<Clash>,
 }
 
 impl Inventory {
     pub(crate) fn of(config: &Config) -> Self {
-        let (skills, of_skills) = Skills::load(&folders(&config.skills.dirs));
-        let (found, of_tools) = external::names(&folders(&config.tools.dirs));
+        let (skills, of_skills) = Skills::load(&config.sources(Part::Skills));
+        let (found, of_tools) = external::names(&config.sources(Part::Tools));
         let mut problems: Vec<String> = of_tools.iter().map(ToString::to_string).collect();
         problems.extend(of_skills.iter().map(ToString::to_string));
+        let clashes = external::clashes(&of_tools).chain(skill::clashes(&of_skills)).cloned().collect();
         let mut tools: BTreeSet<String> = built_in_names().into_iter().chain(tool_names::ALL).map(Into::into).collect();
         for (name, file) in found {
             if !tools.insert(name.clone()) {
                 problems.push(format!("{}: there is a tool `{name}` already; rename this one", file.display()));
             }
         }
-        Self { tools, skills, problems }
+        Self { tools, skills, problems, clashes }
     }
 }

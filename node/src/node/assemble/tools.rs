@@ -6,8 +6,10 @@ use super::{AssemblyError, folders};
 use crate::{
     bus::Bus,
     config::{Config, Network, Sandbox as Wanted},
+    project::{Clash, Part, Source},
     sidecar::{self, Patience, plain},
-    skill::Skills,
+    skill::{self, Skills},
+    team::tool_names,
     tools::{
         Bounds, Caps, Catalogue, Files, Heart, Launcher, Roots, Sandbox, Shell, Tool, built_in, external,
         reap::Limits,
@@ -21,11 +23,13 @@ pub(super) struct Workshop {
     pub(super) skills: Skills,
     /// Tells the reapers that this node lives; of a node in a cluster.
     pub(super) heart: Option<Heart>,
+    /// Tools and skills that both the user and the project describe.
+    pub(super) clashes: Vec<Clash>,
 }
 
 pub(super) async fn build(config: &Config, bus: &Arc<dyn Bus>) -> Result<Workshop, AssemblyError> {
-    let (skills, problems) = Skills::load(&folders(&config.skills.dirs));
-    for problem in problems {
+    let (skills, of_skills) = Skills::load(&config.sources(Part::Skills));
+    for problem in &of_skills {
         tracing::warn!("{problem}");
     }
     let files = Files::new(roots(config), caps(config));
@@ -37,12 +41,14 @@ pub(super) async fn build(config: &Config, bus: &Arc<dyn Bus>) -> Result<Worksho
     let shell = Shell::new(launcher, sandbox, &config.tools.pass_environment, caps(config));
     let catalogue = Catalogue::default();
     let built_in = built_in(&files, &shell, config.tools.bash_timeout.0);
-    for tool in built_in.into_iter().chain(external(config, &files, &shell)).chain(plain::tools(config, bus)) {
+    let (external, of_tools) = external(config, &files, &shell);
+    let clashes = external::clashes(&of_tools).chain(skill::clashes(&of_skills)).cloned().collect();
+    for tool in built_in.into_iter().chain(external).chain(plain::tools(config, bus)) {
         if let Err(error) = catalogue.add(tool) {
             tracing::warn!(%error, "a tool is left out");
         }
     }
-    Ok(Workshop { catalogue, skills, heart })
+    Ok(Workshop { catalogue, skills, heart, clashes })
 }
 
 /// How sidecars are found and waited for.
@@ -54,17 +60,23 @@ pub(super) fn sidecars(config: &Config) -> Result<sidecar::Settings, AssemblyErr
     })
 }
 
-fn external(config: &Config, files: &Files, shell: &Shell) -> Vec<Arc<dyn Tool>> {
-    let (tools, problems) = external::load(&folders(&config.tools.dirs), files, shell);
-    for problem in problems {
+/// External tools, without those that have the name of a tool between agents.
+fn external(config: &Config, files: &Files, shell: &Shell) -> (Vec<Arc<dyn Tool>>, Vec<external::Problem>) {
+    let (tools, problems) = external::load(&config.sources(Part::Tools), files, shell);
+    for problem in &problems {
         tracing::warn!("{problem}");
     }
-    tools
+    let (taken, tools): (Vec<_>, Vec<_>) = tools.into_iter().partition(|tool| tool_names::ALL.contains(&&*tool.spec().name));
+    for tool in taken {
+        tracing::warn!("an external tool is left out: agents have a tool `{}` already", tool.spec().name);
+    }
+    (tools, problems)
 }
 
 fn roots(config: &Config) -> Roots {
     let workspaces = config.workspaces.0.values().cloned().collect();
-    Roots::confined(workspaces, folders(&config.tools.workspace_roots)).with_readable(folders(&config.skills.dirs))
+    let skills = config.sources(Part::Skills).iter().map(Source::dir).collect::<Vec<_>>();
+    Roots::confined(workspaces, folders(&config.tools.workspace_roots)).with_readable(skills)
 }
 
 /// The wall around this node's tool processes, found by trying it.

@@ -63,12 +63,12 @@ fn bad_ones_are_skipped() {
     world.write("tools/no-tool/README.md", "");
     world.write("tools/file", "");
     let shell = Shell::new(Launcher::alone("planck".into()), Sandbox::off(), &[], crate::tools::Caps::default());
-    let (tools, problems) = load(&[world.at("tools"), world.at("none")], &world.files(), &shell);
+    let (tools, problems) = load(&["tools", "none"].map(|dir| Source::named(&world.at(dir))), &world.files(), &shell);
     assert_eq!(tools.iter().map(|tool| tool.spec().name.as_str()).collect::<Vec<_>>(), ["good"]);
     let told: Vec<String> =
         problems.iter().map(|problem| problem.to_string().replace(&*world.at("").to_string_lossy(), "/")).collect();
     insta::assert_snapshot!(told.join("\n"), @r"
         /tools/a-bad/TOOL.json describes no tool: line 1, column 1: EOF while parsing an object; it must be one JSON object
-        cannot read /tools/c-binary/TOOL.json: stream did not contain valid UTF-8
+        cannot read /tools/c-binary/TOOL.json: it is not UTF-8 text
         ");
 }

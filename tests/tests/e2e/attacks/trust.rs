@@ -1,1 +1,66 @@
 //! A cloned repository before and after its `.planck/` is trusted.
+
+mod asking;
+mod files;
+mod shadows;
+
+use std::{
+    fs,
+    net::{SocketAddr, TcpListener},
+    os::unix::fs::PermissionsExt as _,
+};
+
+use anyhow::Result;
+use planck_tests::desk::{Desk, Ran};
+
+/// A description of a tool that runs the script beside it.
+const LINT: &str = r#"{"name": "lint", "description": "Lints.", "command": "./run.sh", "parameters": {"type": "object"}}"#;
+
+/// A team of one agent that has the tool.
+const LINTER: &str = r#"[{"type": "linter", "tools": ["lint"], "system_prompt": "prompt.md"}]"#;
+
+/// An address that a repository would like to have what the user sends to a model.
+struct Trap(TcpListener);
+
+impl Trap {
+    fn set() -> Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        listener.set_nonblocking(true)?;
+        Ok(Self(listener))
+    }
+
+    fn address(&self) -> Result<SocketAddr> {
+        Ok(self.0.local_addr()?)
+    }
+
+    /// Whether anybody has connected since the last look.
+    fn snapped(&self) -> bool {
+        self.0.accept().is_ok()
+    }
+}
+
+/// Writes a tool into a folder that is named from the working folder, with a script that can be run.
+fn write_tool(desk: &Desk, folder: &str, script: &str) -> Result<()> {
+    desk.write(&format!("{folder}/TOOL.json"), LINT)?;
+    desk.write(&format!("{folder}/run.sh"), &format!("#!/bin/sh\n{script}\n"))?;
+    Ok(fs::set_permissions(desk.work().join(folder).join("run.sh"), fs::Permissions::from_mode(0o755))?)
+}
+
+/// Writes a team of one agent that has the tool.
+fn write_team(desk: &Desk, folder: &str) -> Result<()> {
+    desk.write(&format!("{folder}/TEAM.json"), LINTER)?;
+    desk.write(&format!("{folder}/prompt.md"), "You lint.")
+}
+
+async fn trust(desk: &Desk) -> Result<()> {
+    let ran = desk.run(&["trust", "--yes"]).await?;
+    anyhow::ensure!(ran.code == 0, "{ran:?}");
+    Ok(())
+}
+
+/// Fails unless the command refused for want of trust, and nothing was asked of any model.
+fn refused(desk: &Desk, ran: &Ran) -> Result<()> {
+    anyhow::ensure!(ran.code == 2 && ran.err.contains("planck trust "), "{ran:?}");
+    anyhow::ensure!(desk.model.request_count() == 0, "a model was asked: {ran:?}");
+    Ok(())
+}

@@ -1,0 +1,29 @@
+//! A project's `.planck/` folder: what it holds, what of it the user trusts, and how the trusted part is read.
+//!
+//! Nothing in it has an effect before `planck trust`. What executes or redirects (`config.toml`, everything below `tools/`,
+//! every `TEAM.json`) is trusted by its content; prompts and skills, which are texts for a model, by their folder.
+
+mod scan;
+mod snapshot;
+
+mod ledger;
+mod standing;
+
+mod admitted;
+mod source;
+
+pub use admitted::{Admitted, Altered};
+pub use ledger::{Ledger, Line, Record};
+pub use scan::Untrustable;
+pub use snapshot::{Print, Snapshot};
+pub use source::{Clash, NotRead, Part, Source};
+pub use standing::{Difference, Project, Standing, Uses};
+
+/// The folder's name.
+pub const FOLDER: &str = ".planck";
+
+/// The configuration in it.
+pub const CONFIG: &str = "config.toml";
+
+#[cfg(test)]
+mod tests;

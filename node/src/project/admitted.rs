@@ -1,0 +1,87 @@
+//! The part of a project that its user trusts, as it was when it was hashed.
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsStr,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use super::{
+    CONFIG, FOLDER,
+    scan::{Untrustable, scan_tool},
+    snapshot::{Print, Snapshot},
+};
+use crate::regular_file::{Content, Folder, Refused};
+
+/// A file of a trusted project that is not what was trusted.
+#[derive(Debug, thiserror::Error)]
+pub enum Altered {
+    #[error("{name} changed since the project was trusted; run `planck trust {}`, then start planck again", folder.display())]
+    Changed { name: String, folder: PathBuf },
+    #[error(transparent)]
+    Untrustable(#[from] Untrustable),
+}
+
+/// Cheap to clone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Admitted(Arc<Inner>);
+
+#[derive(Debug, PartialEq, Eq)]
+struct Inner {
+    folder: PathBuf,
+    config: Option<String>,
+    has_folders: bool,
+    prints: BTreeMap<String, Print>,
+}
+
+impl Admitted {
+    pub(super) fn new(folder: &Path, snapshot: Snapshot, has_folders: bool) -> Self {
+        let Snapshot { config, prints, .. } = snapshot;
+        Self(Arc::new(Inner { folder: folder.into(), config, has_folders, prints }))
+    }
+
+    /// Whether its tools, teams and skills count, and not its configuration alone.
+    pub fn has_folders(&self) -> bool {
+        self.0.has_folders
+    }
+
+    /// The project's folder.
+    pub fn folder(&self) -> &Path {
+        &self.0.folder
+    }
+
+    /// Its configuration: the text that was hashed.
+    pub fn config(&self) -> Option<(PathBuf, &str)> {
+        let file = self.0.folder.join(FOLDER).join(CONFIG);
+        self.0.config.as_deref().map(|text| (file, text))
+    }
+
+    /// Fails unless a file, named below `.planck/`, was read as it was trusted.
+    pub(super) fn check(&self, name: &str, content: &Content) -> Result<(), Altered> {
+        match self.0.prints.get(name) {
+            Some(print) if *print == Print::of(content) => Ok(()),
+            Some(_) | None => Err(self.changed(name)),
+        }
+    }
+
+    /// Fails unless everything in a folder of `tools/` is as it was trusted. It reads the files; call it where blocking is
+    /// allowed.
+    ///
+    /// A program is started by its path afterwards. What can write into the folder between the two, that is, another program
+    /// of this user outside of the sandbox, can still put something else there.
+    pub fn check_tool(&self, tool: &str) -> Result<(), Altered> {
+        let name = format!("tools/{tool}");
+        let refused = |why: Refused| Untrustable::new(FOLDER, why);
+        let folder = Folder::open(&self.0.folder).map_err(refused)?;
+        let planck = folder.folder(OsStr::new(FOLDER)).map_err(refused)?.ok_or_else(|| self.changed(&name))?;
+        let found = scan_tool(&planck, &name)?;
+        let below = format!("{name}/");
+        let trusted = self.0.prints.iter().filter(|(known, _)| known.starts_with(&below));
+        if trusted.eq(found.iter()) { Ok(()) } else { Err(self.changed(&name)) }
+    }
+
+    fn changed(&self, name: &str) -> Altered {
+        Altered::Changed { name: format!("{FOLDER}/{name}"), folder: self.0.folder.clone() }
+    }
+}

@@ -1,0 +1,149 @@
+//! Reads all of a project's `.planck/` that matters, within bounds, and refuses what cannot be trusted by its content.
+
+use std::{collections::BTreeMap, ffi::OsStr};
+
+use super::{
+    CONFIG,
+    snapshot::{Print, Snapshot},
+};
+use crate::regular_file::{Folder, Kind, Refused};
+
+/// Bytes of the configuration.
+const MOST_CONFIG: u64 = 256 * 1024;
+/// Bytes of any other file.
+const MOST_FILE: u64 = 8 * 1024 * 1024;
+/// Bytes of all files.
+const MOST_BYTES: u64 = 32 * 1024 * 1024;
+/// Files and folders.
+const MOST_ENTRIES: usize = 4096;
+/// Folders in folders.
+const MOST_DEPTH: usize = 16;
+
+/// Something in the folder that no reading can vouch for.
+#[derive(Debug, thiserror::Error)]
+#[error("{name}: {why}")]
+pub struct Untrustable {
+    /// Below the project's folder.
+    pub name: String,
+    pub why: Refused,
+}
+
+impl Untrustable {
+    pub(super) fn new(name: impl Into<String>, why: Refused) -> Self {
+        Self { name: name.into(), why }
+    }
+}
+
+/// Reads the folder.
+pub(super) fn scan(planck: &Folder) -> Result<Snapshot, Untrustable> {
+    let mut walk = Walk::default();
+    walk.config(planck)?;
+    for name in ["tools", "teams"] {
+        if let Some(folder) = walk.folder(planck, name, name)? {
+            walk.all(&folder, name, 1)?;
+        }
+    }
+    let Walk { mut snapshot, .. } = walk;
+    if let Some(skills) = open(planck, "skills", "skills")? {
+        let entries = skills.entries(MOST_ENTRIES).map_err(|why| Untrustable::new("skills", why))?;
+        snapshot.skills = entries.into_iter().filter(|(_, kind)| *kind != Kind::File).map(|(name, _)| name).collect();
+    }
+    Ok(snapshot)
+}
+
+/// Reads one folder of `tools/`, as it is named below `.planck/`.
+pub(super) fn scan_tool(planck: &Folder, name: &str) -> Result<BTreeMap<String, Print>, Untrustable> {
+    let mut walk = Walk::default();
+    let opened = planck.folder_below(name.as_ref()).map_err(|why| Untrustable::new(name, why))?;
+    if let Some(folder) = opened {
+        walk.put_folder(name)?;
+        walk.all(&folder, name, 2)?;
+    }
+    Ok(walk.snapshot.prints)
+}
+
+fn open(above: &Folder, name: &str, at: &str) -> Result<Option<Folder>, Untrustable> {
+    above.folder(OsStr::new(name)).map_err(|why| Untrustable::new(at, why))
+}
+
+#[derive(Default)]
+struct Walk {
+    snapshot: Snapshot,
+    bytes: u64,
+}
+
+impl Walk {
+    fn config(&mut self, planck: &Folder) -> Result<(), Untrustable> {
+        let refused = |why| Untrustable::new(CONFIG, why);
+        if let Some(content) = planck.file(OsStr::new(CONFIG), MOST_CONFIG).map_err(refused)? {
+            self.put(CONFIG.into(), Print::of(&content))?;
+            self.snapshot.config = Some(content.text().map_err(refused)?);
+        }
+        Ok(())
+    }
+
+    fn folder(&mut self, above: &Folder, name: &str, at: &str) -> Result<Option<Folder>, Untrustable> {
+        let folder = open(above, name, at)?;
+        if folder.is_some() {
+            self.put_folder(at)?;
+        }
+        Ok(folder)
+    }
+
+    fn put_folder(&mut self, at: &str) -> Result<(), Untrustable> {
+        self.put(format!("{at}/"), Print::of_folder())
+    }
+
+    fn put(&mut self, name: String, print: Print) -> Result<(), Untrustable> {
+        if self.snapshot.prints.len() >= MOST_ENTRIES {
+            return Err(Untrustable::new(name, Refused::TooMany(MOST_ENTRIES)));
+        }
+        self.snapshot.prints.insert(name, print);
+        Ok(())
+    }
+
+    /// Everything below `tools/`, and the teams below `teams/`.
+    fn all(&mut self, folder: &Folder, at: &str, depth: usize) -> Result<(), Untrustable> {
+        if depth > MOST_DEPTH {
+            return Err(Untrustable::new(at, Refused::TooMany(MOST_DEPTH)));
+        }
+        let entries = folder.entries(MOST_ENTRIES).map_err(|why| Untrustable::new(at, why))?;
+        for (name, kind) in entries {
+            let below = format!("{at}/{name}");
+            match kind {
+                Kind::Folder => {
+                    if let Some(folder) = self.folder(folder, &name, &below)? {
+                        self.all(&folder, &below, depth + 1)?;
+                    }
+                }
+                Kind::File if at.starts_with("tools") || name == "TEAM.json" => self.file(folder, &name, below)?,
+                Kind::File => self.prompt(&name, below)?,
+                Kind::Link | Kind::Other(_) => return Err(Untrustable::new(below, kind.refused())),
+            }
+        }
+        Ok(())
+    }
+
+    fn file(&mut self, folder: &Folder, name: &str, below: String) -> Result<(), Untrustable> {
+        let most = MOST_FILE.min(MOST_BYTES - self.bytes);
+        let content = folder.file(OsStr::new(name), most).map_err(|why| Untrustable::new(below.clone(), why))?;
+        let Some(content) = content else { return Ok(()) };
+        self.bytes += content.bytes.len() as u64;
+        self.put(below.clone(), Print::of(&content))?;
+        if matches!(name, "TOOL.json" | "TEAM.json") {
+            let text = content.text().map_err(|why| Untrustable::new(below.clone(), why))?;
+            self.snapshot.texts.insert(below, text);
+        }
+        Ok(())
+    }
+
+    fn prompt(&mut self, name: &str, below: String) -> Result<(), Untrustable> {
+        if self.snapshot.prompts.len() >= MOST_ENTRIES {
+            return Err(Untrustable::new(below, Refused::TooMany(MOST_ENTRIES)));
+        }
+        if [".md", ".txt"].iter().any(|end| name.ends_with(end)) {
+            self.snapshot.prompts.push(below);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,85 @@
+//! What a project's `.planck/` held at one reading.
+
+use std::{collections::BTreeMap, fmt};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use super::CONFIG;
+use crate::regular_file::Content;
+
+/// What a file or folder is: its kind, whether it can be executed, and the SHA-256 of its content.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Print(String);
+
+impl Print {
+    pub(super) fn of(content: &Content) -> Self {
+        let kind = if content.is_executable { "program" } else { "file" };
+        let digest = Sha256::digest(&content.bytes);
+        Self(digest.iter().fold(format!("{kind} "), |text, byte| text + &format!("{byte:02x}")))
+    }
+
+    pub(super) fn of_folder() -> Self {
+        Self("folder".into())
+    }
+
+    pub fn is_folder(&self) -> bool {
+        self.0 == "folder"
+    }
+}
+
+impl fmt::Debug for Print {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// One reading. What a person is shown, what is recorded as trusted and what is used afterwards all come from it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Everything that is trusted by its content, by its name below `.planck/`.
+    pub prints: BTreeMap<String, Print>,
+    /// The text of `config.toml`.
+    pub config: Option<String>,
+    /// The texts of every TOOL.json and TEAM.json, to be shown.
+    pub texts: BTreeMap<String, String>,
+    /// The names of the folders below `skills/`.
+    pub skills: Vec<String>,
+    /// The names of the prompts below `teams/`.
+    pub prompts: Vec<String>,
+}
+
+impl Snapshot {
+    /// Whether there is nothing that could have an effect.
+    pub fn is_empty(&self) -> bool {
+        self.skills.is_empty() && self.prompts.is_empty() && self.files().next().is_none()
+    }
+
+    /// The names of the files that are trusted by their content.
+    pub fn files(&self) -> impl Iterator<Item = &str> {
+        self.prints.iter().filter(|(_, print)| !print.is_folder()).map(|(name, _)| name.as_str())
+    }
+
+    /// What is there in a few words: `config.toml, 2 tools, 1 skill`.
+    pub fn summary(&self) -> String {
+        let count = |file: &str| self.texts.keys().filter(|name| name.ends_with(&format!("/{file}"))).count();
+        let counted = |number: usize, what: &str| match number {
+            0 => None,
+            1 => Some(format!("1 {what}")),
+            number => Some(format!("{number} {what}s")),
+        };
+        let config = self.config.as_ref().map(|_| CONFIG.to_owned());
+        let known = [
+            config,
+            counted(count("TOOL.json"), "tool"),
+            counted(count("TEAM.json"), "team"),
+            counted(self.skills.len(), "skill"),
+        ];
+        let known: Vec<String> = known.into_iter().flatten().collect();
+        match known.is_empty() {
+            true => counted(self.files().count() + self.prompts.len(), "file").unwrap_or_default(),
+            false => known.join(", "),
+        }
+    }
+}

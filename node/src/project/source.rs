@@ -1,0 +1,140 @@
+//! Folders in which tools, teams and skills are described: the user's, and those of a project that he trusts.
+
+use std::path::{Path, PathBuf};
+
+use super::{
+    FOLDER,
+    admitted::{Admitted, Altered},
+};
+use crate::regular_file::{Folder, Kind, Refused};
+
+/// Names in one folder; more are refused.
+const MOST: usize = 4096;
+
+/// What a folder describes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    Tools,
+    Teams,
+    Skills,
+}
+
+impl Part {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tools => "tools",
+            Self::Teams => "teams",
+            Self::Skills => "skills",
+        }
+    }
+}
+
+/// Why a file of a source is not read.
+#[derive(Debug, thiserror::Error)]
+pub enum NotRead {
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    #[error(transparent)]
+    Altered(#[from] Altered),
+}
+
+/// Two descriptions of one name, one of them the project's: neither wins.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there are two {kind}s `{name}`, {} and the project's {}", own.display(), project.display())]
+pub struct Clash {
+    pub kind: &'static str,
+    pub name: String,
+    pub own: PathBuf,
+    pub project: PathBuf,
+}
+
+/// One folder. Its files are read without following a link below it, and in a project as they were trusted.
+#[derive(Debug, Clone)]
+pub struct Source {
+    /// Whoever named it vouches for the way to it.
+    base: PathBuf,
+    /// Below the base, without links.
+    below: PathBuf,
+    project: Option<(Admitted, Part)>,
+}
+
+impl Source {
+    /// A folder that the user, or whoever set up the node, has named.
+    pub fn named(dir: &Path) -> Self {
+        let base = dir.canonicalize().or_else(|_| std::path::absolute(dir)).unwrap_or_else(|_| dir.into());
+        Self { base, below: PathBuf::new(), project: None }
+    }
+
+    /// A trusted project's.
+    pub fn of_project(admitted: &Admitted, part: Part) -> Self {
+        Self {
+            base: admitted.folder().into(),
+            below: Path::new(FOLDER).join(part.name()),
+            project: Some((admitted.clone(), part)),
+        }
+    }
+
+    pub fn project(&self) -> Option<&Admitted> {
+        self.project.as_ref().map(|(admitted, _)| admitted)
+    }
+
+    /// Where a file of it is.
+    pub fn path(&self, below: &Path) -> PathBuf {
+        self.dir().join(below)
+    }
+
+    /// The folder itself.
+    pub fn dir(&self) -> PathBuf {
+        if self.below.as_os_str().is_empty() { self.base.clone() } else { self.base.join(&self.below) }
+    }
+
+    fn open(&self) -> Result<Option<Folder>, Refused> {
+        let base = match Folder::open(&self.base) {
+            Err(Refused::Io(why)) if why.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            base => base?,
+        };
+        base.folder_below(&self.below)
+    }
+
+    /// The names of its folders, sorted, and of what might be taken for one, with why it is not. A folder that does not
+    /// exist holds none.
+    pub fn folders(&self) -> Result<Vec<(String, Option<Refused>)>, Refused> {
+        let Some(folder) = self.open()? else { return Ok(Vec::new()) };
+        let entries = folder.entries(MOST)?.into_iter().filter(|(_, kind)| *kind != Kind::File);
+        Ok(entries.map(|(name, kind)| (name, (kind != Kind::Folder).then(|| kind.refused()))).collect())
+    }
+
+    /// Whether anything has this name, be it a file that will be refused.
+    pub fn has(&self, below: &Path) -> bool {
+        let above = below.parent().unwrap_or(Path::new(""));
+        let found = self.open().and_then(|folder| folder.map_or(Ok(None), |folder| folder.folder_below(above)));
+        let kind = |folder: Folder| below.file_name().and_then(|name| folder.kind(name).ok().flatten());
+        match found {
+            Ok(folder) => folder.and_then(kind).is_some(),
+            Err(_) => true,
+        }
+    }
+
+    /// Whether a folder has this name, and is one without links.
+    pub fn has_folder(&self, below: &Path) -> bool {
+        matches!(self.open().map(|folder| folder.map(|folder| folder.folder_below(below))), Ok(Some(Ok(Some(_)))))
+    }
+
+    /// The text of a file; `None` where nothing has the name. What a project's user trusts by content is refused when it is
+    /// not what was trusted.
+    pub fn read(&self, below: &Path, most: u64) -> Result<Option<String>, NotRead> {
+        let Some(folder) = self.open()? else { return Ok(None) };
+        let Some(content) = folder.file_below(below, most)? else { return Ok(None) };
+        if let Some((admitted, part)) = &self.project {
+            let by_content = match part {
+                Part::Tools => true,
+                Part::Teams => below.file_name().is_some_and(|name| name == "TEAM.json"),
+                Part::Skills => false,
+            };
+            if by_content {
+                admitted.check(&format!("{}/{}", part.name(), below.display()), &content)?;
+            }
+        }
+        Ok(Some(content.text()?))
+    }
+}

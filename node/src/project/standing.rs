@@ -1,0 +1,154 @@
+//! Whether a project is trusted as it is now.
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsStr,
+    io,
+    path::{Path, PathBuf},
+};
+
+use super::{
+    CONFIG, FOLDER,
+    admitted::Admitted,
+    ledger::{Ledger, Line, Record},
+    scan::{Untrustable, scan},
+    snapshot::{Print, Snapshot},
+};
+use crate::regular_file::{Folder, Kind};
+
+/// A folder that brings a `.planck/` which is not the user's own.
+#[derive(Debug, Clone)]
+pub struct Project {
+    /// Absolute, without links.
+    pub folder: PathBuf,
+}
+
+/// What of a project a command would use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Uses {
+    /// A node: all of it.
+    Everything,
+    /// A client of nodes elsewhere: the configuration. Tools, teams and skills are those of the nodes.
+    Config,
+}
+
+/// What a project is to its user.
+#[derive(Debug)]
+pub enum Standing {
+    /// It holds nothing that could have an effect.
+    Nothing,
+    Trusted(Admitted),
+    /// Nobody was asked yet; or a planck was that knew paths only.
+    Unknown(Snapshot),
+    /// It is not what was trusted.
+    Changed(Box<(Snapshot, Record)>),
+    /// It holds what cannot be trusted.
+    Untrustable(Untrustable),
+}
+
+/// The names of files that are not as they were trusted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Difference {
+    pub added: Vec<String>,
+    pub changed: Vec<String>,
+    pub gone: Vec<String>,
+}
+
+impl Difference {
+    pub fn between(before: &BTreeMap<String, Print>, now: &BTreeMap<String, Print>) -> Self {
+        let missing_in = |these: &BTreeMap<String, Print>, those: &BTreeMap<String, Print>| {
+            these.keys().filter(|name| !those.contains_key(*name)).cloned().collect()
+        };
+        let differs = |(name, print): &(&String, &Print)| before.get(*name).is_some_and(|known| known != *print);
+        Self {
+            added: missing_in(now, before),
+            changed: now.iter().filter(differs).map(|(name, _)| name.clone()).collect(),
+            gone: missing_in(before, now),
+        }
+    }
+}
+
+impl Project {
+    /// The project of the folder that planck was started in; `None` where there is no `.planck/`, or it is the user's own.
+    pub fn find(folder: &Path, user_folder: Option<&Path>) -> io::Result<Option<Self>> {
+        let planck = folder.join(FOLDER);
+        if planck.symlink_metadata().is_err() {
+            return Ok(None);
+        }
+        let own = user_folder.and_then(|own| own.canonicalize().ok());
+        if own.is_some() && planck.canonicalize().ok() == own {
+            return Ok(None);
+        }
+        Ok(Some(Self { folder: folder.canonicalize()? }))
+    }
+
+    pub fn path(&self) -> PathBuf {
+        self.folder.join(FOLDER)
+    }
+
+    /// Reads it.
+    pub fn read(&self) -> Result<Snapshot, Untrustable> {
+        let refused = |why| Untrustable::new(FOLDER, why);
+        let folder = Folder::open(&self.folder).map_err(refused)?;
+        match folder.kind(OsStr::new(FOLDER)).map_err(refused)? {
+            None | Some(Kind::File) => Ok(Snapshot::default()),
+            Some(Kind::Folder | Kind::Link | Kind::Other(_)) => {
+                let planck = folder.folder(OsStr::new(FOLDER)).map_err(refused)?;
+                planck.map_or(Ok(Snapshot::default()), |planck| scan(&planck)).map_err(Untrustable::below_planck)
+            }
+        }
+    }
+
+    /// Reads it, and compares it with what was trusted.
+    pub fn standing(&self, ledger: Option<&Ledger>, uses: Uses) -> io::Result<Standing> {
+        let snapshot = match self.read() {
+            Ok(snapshot) => snapshot,
+            Err(why) => return Ok(Standing::Untrustable(why)),
+        };
+        let record = ledger.map(|ledger| ledger.find(&self.folder)).transpose()?.flatten();
+        let record = match record {
+            Some(Line::Record(record)) => Some(record),
+            Some(Line::PathOnly(_) | Line::Unknown(_)) | None => None,
+        };
+        Ok(self.judge(snapshot, record, uses))
+    }
+
+    fn judge(&self, snapshot: Snapshot, record: Option<Record>, uses: Uses) -> Standing {
+        let needless = match uses {
+            Uses::Everything => snapshot.is_empty(),
+            Uses::Config => snapshot.config.is_none(),
+        };
+        match record {
+            _ if needless => Standing::Nothing,
+            None => Standing::Unknown(snapshot),
+            Some(record) => {
+                let holds = match uses {
+                    Uses::Everything => record.files == snapshot.prints,
+                    Uses::Config => record.files.get(CONFIG) == snapshot.prints.get(CONFIG),
+                };
+                if holds {
+                    Standing::Trusted(self.admit(snapshot, uses))
+                } else {
+                    Standing::Changed(Box::new((snapshot, record)))
+                }
+            }
+        }
+    }
+
+    /// What the user trusts from now on, in this process.
+    fn admit(&self, snapshot: Snapshot, uses: Uses) -> Admitted {
+        Admitted::new(&self.folder, snapshot, uses == Uses::Everything)
+    }
+
+    /// Records that the user trusts what was read.
+    pub fn trust(&self, ledger: &Ledger, snapshot: Snapshot) -> io::Result<Admitted> {
+        ledger.put(Record::of(&self.folder, &snapshot))?;
+        Ok(self.admit(snapshot, Uses::Everything))
+    }
+}
+
+impl Untrustable {
+    fn below_planck(self) -> Self {
+        Self { name: format!("{FOLDER}/{}", self.name), why: self.why }
+    }
+}

@@ -1,0 +1,309 @@
+//! Reads files that a stranger may have put there: regular files with one name and of a bounded size, found from an open
+//! folder without following a link. Nothing here waits for a pipe or opens a device.
+
+use std::{
+    ffi::{CStr, OsStr, OsString},
+    fs::File,
+    io::{self, Read as _},
+    os::{fd::OwnedFd, unix::ffi::OsStrExt as _},
+    path::{Component, Path, PathBuf},
+};
+
+use nix::{
+    dir::Dir,
+    errno::Errno,
+    fcntl::{AtFlags, OFlag, openat},
+    sys::{
+        stat::{FileStat, Mode, SFlag, fstat, fstatat},
+        statfs::{PROC_SUPER_MAGIC, SYSFS_MAGIC, fstatfs},
+    },
+};
+
+const FOLDER: OFlag = OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_NONBLOCK).union(OFlag::O_CLOEXEC);
+const FILE: OFlag =
+    OFlag::O_RDONLY.union(OFlag::O_NOFOLLOW).union(OFlag::O_NONBLOCK).union(OFlag::O_NOCTTY).union(OFlag::O_CLOEXEC);
+
+/// Why a file is not read.
+#[derive(Debug, thiserror::Error)]
+pub enum Refused {
+    #[error("it is a link, and links are not followed; put the file itself there")]
+    Link,
+    #[error("it is {0}, not a regular file")]
+    Kind(&'static str),
+    #[error("it has {0} names (hard links), so others may change it; put a copy there")]
+    HardLinks(u64),
+    #[error("it is larger than {0} bytes")]
+    TooLarge(u64),
+    #[error("the folder holds more than {0} entries")]
+    TooMany(usize),
+    #[error("it belongs to the kernel (/proc, /sys)")]
+    Kernel,
+    #[error("it is outside the folder")]
+    Outside,
+    #[error("its name is not plain text")]
+    Name,
+    #[error("it is not UTF-8 text")]
+    Text,
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+impl From<Errno> for Refused {
+    fn from(errno: Errno) -> Self {
+        Self::Io(errno.into())
+    }
+}
+
+/// What a name stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Folder,
+    File,
+    Link,
+    Other(&'static str),
+}
+
+impl Kind {
+    fn of(status: &FileStat) -> Self {
+        match SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT {
+            SFlag::S_IFDIR => Self::Folder,
+            SFlag::S_IFREG => Self::File,
+            SFlag::S_IFLNK => Self::Link,
+            SFlag::S_IFIFO => Self::Other("a pipe"),
+            SFlag::S_IFSOCK => Self::Other("a socket"),
+            SFlag::S_IFCHR | SFlag::S_IFBLK => Self::Other("a device"),
+            _ => Self::Other("of an unknown kind"),
+        }
+    }
+
+    /// The reason why a name of this kind is refused where another one is wanted.
+    pub fn refused(self) -> Refused {
+        match self {
+            Self::Folder => Refused::Kind("a folder"),
+            Self::File => Refused::Io(io::ErrorKind::NotADirectory.into()),
+            Self::Link => Refused::Link,
+            Self::Other(what) => Refused::Kind(what),
+        }
+    }
+}
+
+/// The content of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Content {
+    pub bytes: Vec<u8>,
+    pub is_executable: bool,
+    /// False where the file is longer than what was asked for.
+    pub is_whole: bool,
+}
+
+impl Content {
+    pub fn text(self) -> Result<String, Refused> {
+        String::from_utf8(self.bytes).map_err(|_| Refused::Text)
+    }
+}
+
+/// A folder held open.
+#[derive(Debug)]
+pub struct Folder(OwnedFd);
+
+impl Folder {
+    /// Opens the folder at a path that the caller vouches for: links on the way to it are followed.
+    pub fn open(path: &Path) -> Result<Self, Refused> {
+        Ok(Self(nix::fcntl::open(path, FOLDER, Mode::empty())?))
+    }
+
+    /// What a name in this folder stands for; `None` where nothing has the name.
+    pub fn kind(&self, name: &OsStr) -> Result<Option<Kind>, Refused> {
+        match fstatat(&self.0, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
+            Ok(status) => Ok(Some(Kind::of(&status))),
+            Err(Errno::ENOENT) => Ok(None),
+            Err(why) => Err(why.into()),
+        }
+    }
+
+    /// Opens a folder in this one; `None` where nothing has the name.
+    pub fn folder(&self, name: &OsStr) -> Result<Option<Self>, Refused> {
+        match self.kind(name)? {
+            None => Ok(None),
+            Some(Kind::Folder) => match openat(&self.0, name, FOLDER | OFlag::O_NOFOLLOW, Mode::empty()) {
+                Ok(fd) => Ok(Some(Self(fd))),
+                Err(Errno::ENOENT) => Ok(None),
+                Err(why) => Err(why.into()),
+            },
+            Some(other @ (Kind::File | Kind::Link | Kind::Other(_))) => Err(other.refused()),
+        }
+    }
+
+    /// Opens a folder below this one.
+    pub fn folder_below(&self, path: &Path) -> Result<Option<Self>, Refused> {
+        let mut folder = self.folder(OsStr::new("."))?;
+        for name in names(path)? {
+            folder = match folder {
+                Some(folder) => folder.folder(name)?,
+                None => return Ok(None),
+            };
+        }
+        Ok(folder)
+    }
+
+    /// Reads a file in this folder; `None` where nothing has the name.
+    pub fn file(&self, name: &OsStr, most: u64) -> Result<Option<Content>, Refused> {
+        match self.head(name, most)? {
+            Some(content) if !content.is_whole => Err(Refused::TooLarge(most)),
+            content => Ok(content),
+        }
+    }
+
+    /// Reads a file below this folder.
+    pub fn file_below(&self, path: &Path, most: u64) -> Result<Option<Content>, Refused> {
+        let mut above = names(path)?;
+        let name = above.pop().ok_or(Refused::Kind("a folder"))?;
+        match self.folder_below(&above.into_iter().collect::<PathBuf>())? {
+            Some(folder) => folder.file(name, most),
+            None => Ok(None),
+        }
+    }
+
+    /// Reads at most so many bytes of a file in this folder.
+    pub fn head(&self, name: &OsStr, most: u64) -> Result<Option<Content>, Refused> {
+        // The kind is looked at first, because opening a device may do something.
+        match self.kind(name)? {
+            None => return Ok(None),
+            Some(Kind::File) => {}
+            Some(other @ (Kind::Folder | Kind::Link | Kind::Other(_))) => return Err(other.refused()),
+        }
+        let file = match openat(&self.0, name, FILE, Mode::empty()) {
+            Ok(fd) => File::from(fd),
+            Err(Errno::ENOENT) => return Ok(None),
+            Err(Errno::ELOOP) => return Err(Refused::Link),
+            Err(why) => return Err(why.into()),
+        };
+        let status = fstat(&file)?;
+        check(&file, &status)?;
+        let mut bytes = Vec::new();
+        file.take(most + 1).read_to_end(&mut bytes)?;
+        let is_whole = bytes.len() as u64 <= most;
+        bytes.truncate(usize::try_from(most).unwrap_or(usize::MAX));
+        Ok(Some(Content { bytes, is_executable: status.st_mode & 0o111 != 0, is_whole }))
+    }
+
+    /// The names in this folder with their kinds, sorted.
+    pub fn entries(&self, most: usize) -> Result<Vec<(String, Kind)>, Refused> {
+        let mut listing = Dir::openat(&self.0, ".", FOLDER, Mode::empty())?;
+        let mut entries = Vec::new();
+        for entry in listing.iter() {
+            let name = own(entry?.file_name());
+            if name == "." || name == ".." {
+                continue;
+            }
+            if entries.len() >= most {
+                return Err(Refused::TooMany(most));
+            }
+            let kind = self.kind(&name)?;
+            let name = name.into_string().map_err(|_| Refused::Name)?;
+            entries.extend(kind.map(|kind| (name, kind)));
+        }
+        entries.sort_by(|(one, _), (other, _)| one.cmp(other));
+        Ok(entries)
+    }
+}
+
+fn own(name: &CStr) -> OsString {
+    OsStr::from_bytes(name.to_bytes()).to_owned()
+}
+
+fn check(file: &File, status: &FileStat) -> Result<(), Refused> {
+    match Kind::of(status) {
+        Kind::File => {}
+        other @ (Kind::Folder | Kind::Link | Kind::Other(_)) => return Err(other.refused()),
+    }
+    if status.st_nlink > 1 {
+        return Err(Refused::HardLinks(status.st_nlink));
+    }
+    let system = fstatfs(file)?.filesystem_type();
+    if system == PROC_SUPER_MAGIC || system == SYSFS_MAGIC { Err(Refused::Kernel) } else { Ok(()) }
+}
+
+/// The names of a relative path. As no link is followed, `..` goes back by one name.
+fn names(path: &Path) -> Result<Vec<&OsStr>, Refused> {
+    let mut names = Vec::new();
+    for component in path.components() {
+        match component {
+            Component::Normal(name) => names.push(name),
+            Component::CurDir => {}
+            Component::ParentDir => drop(names.pop().ok_or(Refused::Outside)?),
+            Component::RootDir | Component::Prefix(_) => return Err(Refused::Outside),
+        }
+    }
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::symlink};
+
+    use nix::{sys::stat::Mode, unistd::mkfifo};
+
+    use super::*;
+
+    fn told(folder: &Folder, path: &str) -> String {
+        match folder.file_below(Path::new(path), 8) {
+            Ok(Some(content)) => content.text().unwrap(),
+            Ok(None) => "nothing".into(),
+            Err(why) => why.to_string(),
+        }
+    }
+
+    #[test]
+    fn only_regular_files_with_one_name_are_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::create_dir_all(at("in/deep")).unwrap();
+        fs::write(at("in/deep/a"), "a").unwrap();
+        fs::write(at("outside"), "secret").unwrap();
+        fs::write(at("in/long"), "123456789").unwrap();
+        fs::write(at("in/binary"), [0xff]).unwrap();
+        fs::hard_link(at("outside"), at("in/hard")).unwrap();
+        symlink(at("outside"), at("in/link")).unwrap();
+        symlink("deep/a", at("in/inner")).unwrap();
+        symlink(dir.path(), at("in/up")).unwrap();
+        symlink("/proc/self", at("in/proc")).unwrap();
+        mkfifo(&at("in/pipe"), Mode::S_IRUSR).unwrap();
+        let folder = Folder::open(&at("in")).unwrap();
+        for (path, what) in [
+            ("deep/a", "a"),
+            ("./deep/../deep/a", "a"),
+            ("none", "nothing"),
+            ("none/a", "nothing"),
+            ("../outside", "outside the folder"),
+            ("deep/../../outside", "outside the folder"),
+            ("/etc/hostname", "outside the folder"),
+            ("link", "a link"),
+            ("inner", "a link"),
+            ("up/outside", "a link"),
+            ("proc/environ", "a link"),
+            ("hard", "2 names"),
+            ("pipe", "a pipe"),
+            ("deep", "a folder"),
+            ("deep/a/b", "not a directory"),
+            ("long", "larger than 8 bytes"),
+        ] {
+            assert!(told(&folder, path).contains(what), "{path}: {}", told(&folder, path));
+        }
+        assert!(matches!(folder.file(OsStr::new("binary"), 8).unwrap().unwrap().text(), Err(Refused::Text)));
+        let kernel = Folder::open(Path::new("/proc/self")).unwrap();
+        assert!(matches!(kernel.file(OsStr::new("environ"), 1 << 20), Err(Refused::Kernel)));
+    }
+
+    #[test]
+    fn a_folder_tells_its_names_and_kinds() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("b")).unwrap();
+        fs::write(dir.path().join("a"), "").unwrap();
+        symlink("a", dir.path().join("c")).unwrap();
+        let folder = Folder::open(dir.path()).unwrap();
+        let entries = folder.entries(3).unwrap();
+        assert_eq!(entries, [("a".into(), Kind::File), ("b".into(), Kind::Folder), ("c".into(), Kind::Link)]);
+        assert!(matches!(folder.entries(2), Err(Refused::TooMany(2))));
+    }
+}
