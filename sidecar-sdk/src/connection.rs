@@ -89,7 +89,7 @@ impl Connection {
                 Err(error) if may_pass(&error) && Instant::now() + PAUSE < until => sleep(PAUSE).await,
                 Err(error) => {
                     let text = format!(
-                        "cannot connect to NATS at {shown}: {error}; set NATS_URL, and start a server with `nats-server -js`"
+                        "cannot connect to NATS at {shown}: {error}; set NATS_URL, and start a server with `nats-server -js -a 127.0.0.1`"
                     );
                     return Err(Error::Connection(text));
                 }

@@ -188,7 +188,7 @@ fn reconnect_delay(attempts: usize) -> Duration {
 }
 
 fn absent(url: &str, why: &str) -> BusError {
-    BusError::Away(format!("no server answers at {url} ({why}); start one with `nats-server -js`, or set NATS_URL"))
+    BusError::Away(format!("no server answers at {url} ({why}); start one with `nats-server -js -a 127.0.0.1`, or set NATS_URL"))
 }
 
 fn refusal(url: &str, error: &async_nats::ConnectError) -> BusError {
