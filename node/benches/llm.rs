@@ -19,7 +19,7 @@ const READ: usize = 16 << 10;
 fn llm() -> Llm {
     let options = || ProviderOptions { key: Some(Secret::new("key")), ..ProviderOptions::default() };
     let providers = ["anthropic", "openai", "google"].map(|name| (name.to_owned(), options()));
-    Llm::new(LlmOptions { providers: providers.into(), models: Vec::new() })
+    Llm::new(LlmOptions { providers: providers.into(), ..LlmOptions::default() })
 }
 
 /// A reply of many short deltas on a provider's wire.

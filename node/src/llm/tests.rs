@@ -39,7 +39,7 @@ fn llm(server: &Server, times: Times) -> Llm {
         let options = ProviderOptions { key: Some(Secret::new(KEY)), base_url, times, ..ProviderOptions::default() };
         ((*name).to_owned(), options)
     };
-    Llm::new(LlmOptions { providers: PROVIDERS.iter().map(options).collect(), models: Vec::new() })
+    Llm::new(LlmOptions { providers: PROVIDERS.iter().map(options).collect(), ..LlmOptions::default() })
 }
 
 fn http() -> Clients {
@@ -281,7 +281,7 @@ async fn no_more_requests_at_once_than_asked() {
         key: Some(Secret::new(KEY)),
         ..ProviderOptions::default()
     };
-    let llm = Llm::new(LlmOptions { providers: [("openai".to_owned(), options)].into(), models: Vec::new() });
+    let llm = Llm::new(LlmOptions { providers: [("openai".to_owned(), options)].into(), ..LlmOptions::default() });
     let (provider, client, messages) = (llm.provider(&model).unwrap(), http(), [user("go")]);
     let asked = (0..12).map(|_| ask(&client, &*provider, head("m", json!({})), &messages));
     assert!(futures_util::future::join_all(asked).await.iter().all(Result::is_ok));
