@@ -151,10 +151,10 @@ impl Player {
                 world.step(Input::Command(Command::Record(Event::Warning(warning))));
             }
             Move::Refuse => {
+                let open = open_turn(world);
                 world.refuse();
-                let state = self.world.agent.state();
-                let is_open = !matches!(state, AgentState::Idle | AgentState::Stopped);
-                assert!(!is_open || !self.world.inputs.is_empty(), "a refused turn goes on");
+                let ends = |turn| world.rows.iter().any(|row| row.kind.is_terminal() && row.place.turn == turn);
+                assert!(world.stopped || open.is_none_or(ends), "a refused turn goes on");
             }
             Move::Crash { after: 0 } => world.crash(),
             Move::Crash { after } => world.fuse = Some(after),
@@ -278,6 +278,12 @@ impl Player {
             check_rest(world);
         }
     }
+}
+
+/// The turn that the committed rows leave open.
+fn open_turn(world: &World) -> Option<u32> {
+    let last = world.rows.iter().rev().find(|row| row.kind == EventKind::TurnStart || row.kind.is_terminal())?;
+    (last.kind == EventKind::TurnStart).then_some(last.place.turn)
 }
 
 /// Turns are numbered densely, each has one start and one end, requests only rise.
