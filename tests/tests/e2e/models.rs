@@ -101,14 +101,14 @@ async fn five_megabytes_of_arguments_are_written() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_thousand_calls_at_once_have_a_thousand_results_in_order() -> Result<()> {
-    let mut many: Vec<Call> = (0..1000).map(|n| read(if n % 2 == 0 { "a.txt" } else { "b.txt" })).collect();
-    many[500] = Call::new("read", json!({"path": "c.txt"}));
+async fn as_many_calls_as_an_answer_may_have_are_all_answered_in_order() -> Result<()> {
+    let mut many: Vec<Call> = (0..128).map(|n| read(if n % 2 == 0 { "a.txt" } else { "b.txt" })).collect();
+    many[100] = Call::new("read", json!({"path": "c.txt"}));
     let came = answers("anthropic", calls(many)).await?;
     let results = came.results();
-    assert_eq!(results.len(), 1000);
+    assert_eq!(results.len(), 128);
     assert_eq!(results.iter().map(|(error, _)| *error).take(4).collect::<Vec<_>>(), [false, true, false, true]);
-    assert!(results[500].1.contains("c.txt"), "{:?}", results[500]);
+    assert!(results[100].1.contains("c.txt"), "{:?}", results[100]);
     Ok(())
 }
 

@@ -84,10 +84,15 @@ async fn what_may_pass_is_tried_again_with_an_event() -> Result<()> {
 async fn a_silent_stream_is_given_up_and_tried_again() -> Result<()> {
     let script = Script::new().limited(1, When::any(), Reply::text("a b c d").with_fault(Fault::Hang { after: 2 }));
     let desk = Desk::start(script.always("At last.")).await?;
-    desk.configure("[providers.openai]\nidle_timeout = \"300ms\"\n")?;
+    desk.configure(
+        "[providers.openai]
+idle_timeout = \"300ms\"
+first_byte_timeout = \"5s\"
+",
+    )?;
     let (ran, events) = desk.prompt("openai:m", "go").await?;
     assert_eq!(ran.code, 0, "{ran:?}");
-    assert!(of_kind(&events, EventKind::Retry)[0]["reason"].as_str().unwrap().contains("silent for 0.3 s"), "{ran:?}");
+    assert!(of_kind(&events, EventKind::Retry)[0]["reason"].as_str().unwrap().contains("brought nothing for 0.3 s"), "{ran:?}");
     desk.check_model()
 }
 
