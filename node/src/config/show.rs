@@ -48,7 +48,7 @@ fn row(key: &Key) -> String {
 }
 
 /// Sections and keys that are read and checked, and that no part of this version acts on.
-const LATER: [&str; 3] = ["cluster.tool_grace", "node.data_dir", "telemetry.metrics_address"];
+const LATER: [&str; 1] = ["telemetry.metrics_address"];
 
 fn is_for_later(key: &KeyPath) -> bool {
     LATER.iter().any(|later| key.starts_with(&KeyPath::of(later)))

@@ -15,7 +15,10 @@ use std::{
     fmt, io,
     os::fd::OwnedFd,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 pub(super) use enter::{check, enter};
@@ -82,6 +85,8 @@ struct Inner {
     hidden: Vec<PathBuf>,
     /// Keeps the entries of `/proc` that rules name: the kernel makes others in their place once nothing uses them.
     _pinned: Vec<OwnedFd>,
+    /// Whether the log says that bubblewrap cannot be used any more.
+    told_replaced: AtomicBool,
 }
 
 /// The configuration demands a wall that this node does not have.
@@ -147,7 +152,14 @@ impl Sandbox {
             }
         };
         let pinned = system::MACHINE.iter().filter_map(|path| landlock::pin(Path::new(path))).collect();
-        Self(Arc::new(Inner { tier, reason: reason.into(), settings, hidden, _pinned: pinned }))
+        Self(Arc::new(Inner {
+            tier,
+            reason: reason.into(),
+            settings,
+            hidden,
+            _pinned: pinned,
+            told_replaced: AtomicBool::new(false),
+        }))
     }
 
     /// For people: the tier in force.
@@ -210,8 +222,21 @@ impl Sandbox {
             Tier::Bubblewrap(bubblewrap) if bubblewrap.is_current() => {
                 Ok(Walled { launch: bubblewrap.wrap(launch, policy, settings.tmp), _scratch: None })
             }
-            Tier::Open | Tier::Refused | Tier::Landlock(_) | Tier::Bubblewrap(_) => confined(launch, policy),
+            Tier::Bubblewrap(_) => self.without_bubblewrap(launch, policy),
+            Tier::Open | Tier::Refused | Tier::Landlock(_) => confined(launch, policy),
         }
+    }
+
+    /// After an upgrade replaced this program's file, bubblewrap cannot show the running one inside.
+    fn without_bubblewrap(&self, launch: Launch, policy: Policy) -> Result<Walled, Refused> {
+        let enough = if self.0.settings.demand == Demand::Required { Level::FULL } else { Level::LEAST };
+        if policy.level < enough {
+            return Err(Refused::NoWall("this program's file was replaced, and bubblewrap needs it; restart the node".into()));
+        }
+        if !self.0.told_replaced.swap(true, Ordering::Relaxed) {
+            tracing::warn!("this program's file was replaced: tools run behind Landlock instead of bubblewrap until a restart");
+        }
+        confined(launch, policy)
     }
 
     /// A shell that finds a program in a folder that it cannot read does not look further.

@@ -5,6 +5,7 @@ use std::{
     fmt, fs, io,
     os::fd::AsRawFd,
     path::{Path, PathBuf},
+    sync::atomic::{AtomicUsize, Ordering},
 };
 
 use nix::{
@@ -21,6 +22,12 @@ use super::{
 
 /// Files that a report names.
 const NAMED: usize = 8;
+
+/// Bytes of changed versions that one process keeps: a tool can change protected files in every call.
+const MOST_KEPT: usize = 64 * 1024 * 1024;
+
+/// Bytes that this process has kept.
+static KEPT: AtomicUsize = AtomicUsize::new(0);
 
 /// What differed from the record.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -121,7 +128,12 @@ impl Work<'_> {
             Some(Found::Folder { .. } | Found::Link { .. } | Found::Other) | None => None,
         });
         let contents: Vec<_> = contents.collect();
+        let size: usize = contents.iter().map(|(_, content)| content.len()).sum();
         if contents.is_empty() {
+            return;
+        }
+        if KEPT.fetch_add(size, Ordering::Relaxed) > MOST_KEPT {
+            tracing::warn!(bytes = size, "changed versions of protected files are not kept: this process has kept too many");
             return;
         }
         let Ok(folder) = tempfile::Builder::new().prefix("planck-undone-").tempdir() else { return };

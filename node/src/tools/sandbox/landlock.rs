@@ -20,6 +20,8 @@ pub struct Level(i32);
 impl Level {
     /// All that Planck uses: the levels after it add nothing that is needed here.
     pub const FULL: Self = Self(6);
+    /// Less confines no file.
+    pub const LEAST: Self = Self(1);
 
     /// Finds the highest level of this kernel by creating rules, without applying them.
     pub fn of_kernel() -> Self {
