@@ -18,6 +18,8 @@ use crate::{caller::session_at, eventually::within, node::count};
 
 /// Of a team's workers, how many run a process for ever; the others have a model talk for ever.
 const RUNNERS: usize = 12;
+/// Workers that one answer spawns: as many calls as an answer may hold.
+const OF_ONE_ANSWER: usize = 128;
 /// How long anything may take that is waited for.
 const LONG: Duration = Duration::from_secs(240);
 const LOOK: Duration = Duration::from_millis(5);
@@ -35,10 +37,12 @@ pub struct Round {
 
 pub fn script(workers: usize) -> Script {
     let worker = |n: usize| json!({ "type": "worker", "name": format!("w{n}"), "system_prompt": kind(n), "tools": ["bash"], "task": "{{last_user}}" });
-    let all = (0..workers).fold(Reply::new(), |reply, n| reply.and_call("spawn_agent", worker(n)));
+    let numbers: Vec<usize> = (0..workers).collect();
+    let spawned = |some: &[usize]| some.iter().fold(Reply::new(), |reply, n| reply.and_call("spawn_agent", worker(*n)));
+    let answers: Vec<Reply> = numbers.chunks(OF_ONE_ANSWER).map(spawned).chain([Reply::text("All are made.")]).collect();
     let hold = json!({ "command": "export HELD={{word_after:hold }}; sleep 1000; true", "timeout": 600_000 });
     Script::new()
-        .rounds(When::any().tool("spawn_agent"), [all, Reply::text("All are made.")])
+        .rounds(When::any().tool("spawn_agent"), answers)
         .rule(When::any().system("You hold."), Reply::call("bash", hold))
         .always(Reply::text("word ".repeat(100)).pace(Pace::per_second(0.2)))
         .keep(10)

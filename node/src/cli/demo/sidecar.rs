@@ -36,10 +36,11 @@ const LOOK: Duration = Duration::from_millis(100);
 
 const PROGRAM: &str = include_str!("../../../../examples/sidecars/python/words.py");
 
-const SDK: [(&str, &str); 5] = [
+const SDK: [(&str, &str); 6] = [
     ("__init__.py", include_str!("../../../../sidecar-sdk/python/planck_sidecar/__init__.py")),
     ("desk.py", include_str!("../../../../sidecar-sdk/python/planck_sidecar/desk.py")),
     ("harness.py", include_str!("../../../../sidecar-sdk/python/planck_sidecar/harness.py")),
+    ("replies.py", include_str!("../../../../sidecar-sdk/python/planck_sidecar/replies.py")),
     ("schema.py", include_str!("../../../../sidecar-sdk/python/planck_sidecar/schema.py")),
     ("sidecar.py", include_str!("../../../../sidecar-sdk/python/planck_sidecar/sidecar.py")),
 ];

@@ -23,12 +23,17 @@ use crate::teams::scene::by;
 
 const WORKERS: usize = 300;
 
+/// Workers that one answer spawns. It may hold 128 calls.
+const OF_ONE_ANSWER: usize = 100;
+
 #[tokio::test(flavor = "multi_thread")]
 async fn three_hundred_workers_are_spawned_over_three_nodes() -> Result<()> {
     let worker = |n| json!({ "type": "worker", "name": format!("w{n}"), "system_prompt": "You are worker.", "tools": [], "task": "be there" });
-    let all = (0..WORKERS).fold(Reply::new(), |reply, n| reply.and_call("spawn_agent", worker(n)));
+    let numbers: Vec<usize> = (0..WORKERS).collect();
+    let spawned = |some: &[usize]| some.iter().fold(Reply::new(), |reply, n| reply.and_call("spawn_agent", worker(*n)));
+    let answers: Vec<Reply> = numbers.chunks(OF_ONE_ANSWER).map(spawned).chain([Reply::text("made")]).collect();
     let script = Script::new()
-        .rounds(by("lead").user("go"), [all, Reply::text("made")])
+        .rounds(by("lead").user("go"), answers)
         .rounds(by("worker"), [Reply::call("send_response", json!({ "response": "here" })), Reply::text("done")])
         .always(Reply::text("thanks"))
         .keep(10);
@@ -110,7 +115,7 @@ async fn close(team: &Team) -> Result<()> {
 /// A team whose lead's reply spawns many that talk for ever; it comes back when some of them do and most are yet to be born.
 async fn half_made(more: Value) -> Result<Team> {
     let script = Script::new()
-        .rounds(by("lead"), [spawning(WORKERS), Reply::text("made")])
+        .rounds(by("lead"), [spawning(OF_ONE_ANSWER), Reply::text("made")])
         .always(Reply::text("word ".repeat(600)).pace(Pace::per_second(1.0)));
     let field = Field::start(Backend::Postgres, script).await?;
     let mut body = json!({ "dir": field.world.dir(), "members": [lead_at("a", &[])], "prompt": "go" });
