@@ -20,8 +20,11 @@ const LATER: Duration = Duration::from_millis(250);
 /// A call is young for so long.
 const YOUNG: Duration = Duration::from_secs(1);
 
-/// Looking takes at most one part in so many of the time.
+/// Looking takes at most one part in so many of the time, as long as looks are short.
 const SHARE: u32 = 20;
+
+/// The next look comes within this time, also after one that the machine held up.
+const LONGEST: Duration = Duration::from_secs(2);
 
 pub(super) struct Watch {
     limits: Limits,
@@ -82,7 +85,7 @@ impl Watch {
         let excess = excess(usage, self.limits, self.page, || shared_fairly(&processes));
         let relaxed = begun.duration_since(self.started) > YOUNG && self.is_far(usage);
         let now = Instant::now();
-        self.next = now + now.duration_since(begun).saturating_mul(SHARE).max(if relaxed { LATER } else { SOON });
+        self.next = now + until_next(now.duration_since(begun), relaxed);
         excess
     }
 
@@ -91,6 +94,11 @@ impl Watch {
         let far = |used: u64, limit: u64| limit == 0 || used.saturating_mul(4) < limit;
         far(usage.processes, self.limits.processes) && far(usage.pages.saturating_mul(self.page), self.limits.memory)
     }
+}
+
+/// How long to wait after a look that took so long.
+fn until_next(took: Duration, relaxed: bool) -> Duration {
+    took.saturating_mul(SHARE).clamp(if relaxed { LATER } else { SOON }, LONGEST)
 }
 
 /// `fairly` gives the bytes with each shared page counted in shares. It is asked only where the simple count is over the
@@ -154,6 +162,15 @@ mod tests {
     fn a_stat_line_gives_threads_and_pages() {
         assert_eq!(Usage::parse(STAT), Some(Usage { processes: 1, threads: 3, pages: 250 }));
         assert_eq!(Usage::parse("7 (a) Z"), None);
+    }
+
+    #[test]
+    fn a_look_that_was_held_up_does_not_put_off_the_next_one_for_long() {
+        let millis = Duration::from_millis;
+        assert_eq!(until_next(millis(1), false), SOON);
+        assert_eq!(until_next(millis(1), true), LATER);
+        assert_eq!(until_next(millis(20), false), millis(400));
+        assert_eq!(until_next(millis(12_000), true), LONGEST);
     }
 
     #[test]
