@@ -203,10 +203,14 @@ impl Node {
     }
 }
 
-/// That a statement took long says something about the machine only, and so does a test that takes the wall down as root.
+/// Says whether a line of the log is a warning or worse that the node itself is to blame for.
+///
+/// A statement or a wait for a connection that took long says something about the machine only, and so does a test that
+/// takes the wall down as root.
 fn is_complaint(line: &str) -> bool {
     let Ok(entry) = serde_json::from_str::<Value>(line) else { return !line.trim().is_empty() };
-    let of_machine = ["slow statement", "tool processes run as root without a sandbox"];
+    let of_machine =
+        ["slow statement", "acquired connection, but time to acquire exceeded", "tool processes run as root without a sandbox"];
     let said = entry.get("message").and_then(Value::as_str).unwrap_or_default();
     !of_machine.iter().any(|start| said.starts_with(start))
         && matches!(entry.get("level").and_then(Value::as_str), Some("WARN" | "ERROR"))
