@@ -70,16 +70,31 @@ pub(super) fn session_file(bytes: &[u8]) {
     }
 }
 
-/// Reads all that can be read; what is damaged is an error.
+/// Reads all that can be read, as a node and as a command that only looks; what is damaged is an error.
 async fn look(folder: &Path) {
-    let Ok(store) = SqliteStore::open(SqliteOptions::new(folder), &NodeId::mint()).await else { return };
+    if let Ok(store) = SqliteStore::open(SqliteOptions::new(folder), &NodeId::mint()).await {
+        read_all(&store).await;
+    }
+    if let Ok(store) = SqliteStore::look(SqliteOptions::new(folder)).await {
+        read_all(&store).await;
+    }
+}
+
+async fn read_all(store: &SqliteStore) {
     let every = ListSessions { state: None, limit: None, after: None };
     let Ok(page) = store.sessions(every).await else { return };
     for session in page.sessions {
         let _record = store.session(session.id.as_str()).await;
         let _events = store.events(&session.id, 1, 1_000, None).await;
         let _messages = store.messages(&session.id, None, None, None).await;
+        let _exits = store.untold_exits(&session.id).await;
+        for agent in store.agents(&session.id).await.unwrap_or_default() {
+            let _rows = store.load(&session.id, &agent.id).await;
+            let _inputs = store.open_inputs(&session.id, &agent.id).await;
+            let _tasks = store.tasks(&session.id, &agent.id).await;
+        }
     }
+    let _strays = store.sweep(&[]).await;
 }
 
 fn served() -> &'static Served {

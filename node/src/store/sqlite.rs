@@ -15,6 +15,7 @@ mod lock;
 mod log;
 mod own_place;
 mod rewind;
+mod schema;
 mod sweep;
 mod view;
 

@@ -185,7 +185,7 @@ async fn in_the_log(file: &InUse, batch: &Batch) -> Result<Option<Vec<Seq>>, Sto
         if !same {
             return Ok(None);
         }
-        prev = row.get("seq")?;
+        prev = row.number("seq")?;
         seqs.push(prev);
     }
     Ok((seqs.len() == batch.entries.len()).then_some(seqs))

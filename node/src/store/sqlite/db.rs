@@ -4,6 +4,7 @@ use std::{
     fs,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
 
@@ -22,6 +23,7 @@ use tokio::{
 use super::{
     fault::{self, Fault},
     folder,
+    schema::Found,
     view::{self, View},
 };
 use crate::store::StoreError;
@@ -59,6 +61,7 @@ impl Opening {
             .foreign_keys(false)
             .pragma("cache_size", CACHE)
             .pragma("trusted_schema", "OFF")
+            .pragma("cell_size_check", "ON")
             .disable_statement_logging()
     }
 }
@@ -70,6 +73,8 @@ pub struct Db {
     /// The file itself, which another process may have replaced or removed since; `None` for one in memory.
     inode: Option<u64>,
     in_memory: bool,
+    /// Whether the connection's thread ended: it answers nothing any more.
+    is_dead: AtomicBool,
     opening: Opening,
     connection: Mutex<SqliteConnection>,
     /// What is open in the file's place.
@@ -93,7 +98,9 @@ impl Db {
         let connect = SqliteConnectOptions::new().filename(":memory:").foreign_keys(false).disable_statement_logging();
         let db = Self::connect(path, View { connect, copy: None }, opening).await?;
         let db = Self { in_memory: true, ..db };
-        db.migrate(schema).await?;
+        for migration in schema {
+            db.step(migration).await?;
+        }
         Ok(db)
     }
 
@@ -101,7 +108,15 @@ impl Db {
         let opened = timeout_at(opening.deadline(), view.connect.connect()).await;
         let connection = opened.map_err(|_elapsed| slow(path))?.map_err(|error| fault::sort(&error, path))?;
         let connection = Mutex::new(connection);
-        Ok(Self { path: path.to_owned(), inode: inode(path), in_memory: false, opening, connection, _copy: view.copy })
+        Ok(Self {
+            path: path.to_owned(),
+            inode: inode(path),
+            in_memory: false,
+            is_dead: AtomicBool::new(false),
+            opening,
+            connection,
+            _copy: view.copy,
+        })
     }
 
     /// Opens a file without changing anything beside it; one whose schema is older than this version's is refused.
@@ -126,15 +141,24 @@ impl Db {
 
     async fn is_of(&self, schema: &[Migration]) -> Result<(), Fault> {
         let known = schema.last().map_or(0, |migration| migration.version);
-        match self.schema_version().await? {
+        match self.checked_version(schema).await? {
             0 => Err(Fault::Missing(format!("{} holds nothing yet", self.path.display()))),
-            found if found > known => Err(self.newer(found, known)),
             found if found < known => {
                 let what = format!("its schema {found} is older than {known}, and looking changes nothing");
                 Err(fault::broken(&self.path, what, "the next node on this store brings it up to date").into())
             }
             _known => Ok(()),
         }
+    }
+
+    /// The version of the file's schema, which is one that this version knows and has the tables of it.
+    async fn checked_version(&self, schema: &[Migration]) -> Result<u32, Fault> {
+        let known = schema.last().map_or(0, |migration| migration.version);
+        let found = Found::read(self).await?;
+        if found.version > known {
+            return Err(self.newer(found.version, known));
+        }
+        found.check(&self.path, self.opening, schema).await.map(|()| found.version)
     }
 
     fn newer(&self, found: u32, known: u32) -> Fault {
@@ -146,8 +170,12 @@ impl Db {
         &self.path
     }
 
-    /// Whether the file that is open is still the one at its path.
+    /// Whether the file that is open is still the one at its path, and answers.
     pub fn is_current(&self) -> bool {
+        !self.is_dead.load(Ordering::Relaxed) && self.is_in_place()
+    }
+
+    fn is_in_place(&self) -> bool {
         self.in_memory || self.inode.is_some() && inode(&self.path) == self.inode
     }
 
@@ -186,16 +214,15 @@ impl Db {
     }
 
     async fn bounded<T>(&self, run: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, Fault> {
-        let done = timeout_at(self.opening.deadline(), run).await;
-        done.map_err(|_elapsed| slow(&self.path))?.map_err(|error| fault::sort(&error, &self.path))
+        let done = timeout_at(self.opening.deadline(), run).await.map_err(|_elapsed| slow(&self.path))?;
+        if matches!(done, Err(sqlx::Error::WorkerCrashed)) {
+            self.is_dead.store(true, Ordering::Relaxed);
+        }
+        done.map_err(|error| fault::sort(&error, &self.path))
     }
 
     async fn migrate(&self, schema: &[Migration]) -> Result<(), Fault> {
-        let known = schema.last().map_or(0, |migration| migration.version);
-        let found = self.schema_version().await?;
-        if found > known {
-            return Err(self.newer(found, known));
-        }
+        let found = self.checked_version(schema).await?;
         for migration in schema.iter().filter(|migration| migration.version > found) {
             self.step(migration).await?;
         }
@@ -217,11 +244,6 @@ impl Db {
             transaction.commit().await
         };
         self.bounded(run).await
-    }
-
-    async fn schema_version(&self) -> Result<u32, Fault> {
-        let row = self.row(sqlx::query("PRAGMA user_version")).await?;
-        row.map_or(Ok(0), |row| row.try_get(0)).map_err(|error| fault::sort(&error, &self.path))
     }
 }
 

@@ -53,22 +53,40 @@ impl<'a> Reader<'a> {
     }
 
     fn broken(&self, column: &str, error: impl std::fmt::Display) -> StoreError {
-        fault::broken(self.path, format!("malformed {column}: {error}"), "put it aside, or restore it")
+        fault::damaged(self.path, format!("malformed {column}: {error}")).into()
+    }
+
+    /// A count or a place in the log: JSON carries it exactly, and arithmetic on it does not overflow.
+    pub fn number(&self, column: &str) -> Result<i64, StoreError> {
+        const LARGEST: i64 = 1 << 53;
+        let number = self.get(column)?;
+        if (0..=LARGEST).contains(&number) { Ok(number) } else { Err(self.broken(column, format!("{number} is no count"))) }
     }
 
     pub fn usage(&self) -> Result<Usage, StoreError> {
-        let tokens = |column| Ok::<_, StoreError>(self.get::<i64>(column)?.unsigned_abs());
+        let tokens = |column| Ok::<_, StoreError>(self.number(column)?.unsigned_abs());
+        let cost_usd: f64 = self.get("cost_usd")?;
+        if !cost_usd.is_finite() {
+            return Err(self.broken("cost_usd", "it is no number"));
+        }
         Ok(Usage {
             input_tokens: tokens("input_tokens")?,
             output_tokens: tokens("output_tokens")?,
             cache_read_tokens: tokens("cache_read_tokens")?,
             cache_write_tokens: tokens("cache_write_tokens")?,
-            cost_usd: self.get("cost_usd")?,
+            cost_usd,
         })
     }
 
     pub fn timestamp(&self, column: &str) -> Result<Timestamp, StoreError> {
-        Ok(Timestamp::from_millis(self.get(column)?))
+        // 9999-12-31T23:59:59.999Z: a later one has no text form.
+        const LATEST: i64 = 253_402_300_799_999;
+        let millis = self.number(column)?;
+        if millis <= LATEST {
+            Ok(Timestamp::from_millis(millis))
+        } else {
+            Err(self.broken(column, format!("{millis} is no time")))
+        }
     }
 
     pub fn node(&self) -> Result<Option<NodeId>, StoreError> {
@@ -93,7 +111,7 @@ impl<'a> Reader<'a> {
             name: self.parse("name", SessionName::parse)?,
             state: self.session_state()?,
             spec: self.json::<SessionSpec>("spec")?,
-            head: self.get::<i64>("next_seq")? - 1,
+            head: self.number("next_seq")?.max(1) - 1,
             agents: self.get("agents")?,
             totals: self.usage()?,
             metadata: self.json("metadata")?,
@@ -114,9 +132,9 @@ impl<'a> Reader<'a> {
             state: self.find("state", agent_state)?,
             totals: self.usage()?,
             node: self.node()?,
-            epoch: self.get("epoch")?,
-            last_seq: self.get("last_seq")?,
-            incarnation: self.get("incarnation")?,
+            epoch: self.number("epoch")?,
+            last_seq: self.number("last_seq")?,
+            incarnation: self.number("incarnation")?,
         })
     }
 
@@ -130,7 +148,7 @@ impl<'a> Reader<'a> {
             reply_to: self.parse_optional("reply_to", InputId::parse)?,
             content: self.get("content")?,
             fresh: self.get("fresh")?,
-            head: self.get("head")?,
+            head: self.number("head")?,
             at: self.timestamp("at")?,
             turn: self.get("turn")?,
             outcome: self.get("outcome")?,
@@ -151,7 +169,7 @@ impl<'a> Reader<'a> {
     /// `None` for a kind that only a newer version knows.
     pub fn log_row(&self) -> Result<Option<LogRow>, StoreError> {
         let Some(kind) = EventKind::find(self.get("kind")?) else { return Ok(None) };
-        Ok(Some(LogRow { seq: self.get("seq")?, kind, place: self.place()?, body: self.get("body")? }))
+        Ok(Some(LogRow { seq: self.number("seq")?, kind, place: self.place()?, body: self.get("body")? }))
     }
 }
 

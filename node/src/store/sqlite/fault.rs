@@ -37,6 +37,7 @@ impl From<StoreError> for Fault {
 
 /// Result codes by sqlite.org/rescode.html.
 mod code {
+    pub const ERROR: i32 = 1;
     pub const PERM: i32 = 3;
     pub const BUSY: i32 = 5;
     pub const LOCKED: i32 = 6;
@@ -49,6 +50,7 @@ mod code {
     pub const PROTOCOL: i32 = 15;
     pub const TOOBIG: i32 = 18;
     pub const CONSTRAINT: i32 = 19;
+    pub const MISMATCH: i32 = 20;
     pub const NOTADB: i32 = 26;
     pub const CONSTRAINT_TRIGGER: i32 = 1811;
 }
@@ -56,7 +58,7 @@ mod code {
 /// Sorts an error of a statement or an opening of the file at `path`.
 pub fn sort(error: &sqlx::Error, path: &Path) -> Fault {
     let Some(database) = error.as_database_error() else {
-        return away(path, error);
+        return sort_own(error, path);
     };
     let extended: i32 = database.code().and_then(|code| code.parse().ok()).unwrap_or(0);
     if extended == code::CONSTRAINT_TRIGGER {
@@ -74,9 +76,24 @@ pub fn sort(error: &sqlx::Error, path: &Path) -> Fault {
         code::CANTOPEN => {
             broken("it cannot be opened", "check the permissions of the file and its folder, and the limit of open files")
         }
-        code::CORRUPT | code::NOTADB => damaged(path, database.message()),
+        code::CORRUPT | code::NOTADB | code::MISMATCH => damaged(path, database.message()),
+        // Of a stored value: the statements and what they are given are ours.
+        code::ERROR if ["JSON", "integer overflow"].iter().any(|of| database.message().contains(of)) => {
+            damaged(path, database.message())
+        }
         code::IOERR => broken("the disk gives an error", "check the disk and the system's log"),
         _other => broken(database.message(), "report this"),
+    }
+}
+
+/// Sorts an error that is not SQLite's own.
+#[allow(clippy::wildcard_enum_match_arm, reason = "sqlx may add errors")]
+fn sort_own(error: &sqlx::Error, path: &Path) -> Fault {
+    match error {
+        sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_) => damaged(path, error),
+        // sqlx answers so for every statement after a panic of its thread; the next call opens the file again.
+        sqlx::Error::WorkerCrashed => broken(path, "the thread that reads it failed", "report this with the node's log").into(),
+        _ => away(path, error),
     }
 }
 

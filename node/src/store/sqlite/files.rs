@@ -16,7 +16,7 @@ use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 use super::{
     db::{Db, Opening},
     decode::Reader,
-    fault::Fault,
+    fault::{self, Fault},
 };
 use crate::store::StoreError;
 
@@ -87,7 +87,7 @@ impl Files {
         let permit = self.permit().await?;
         let cell = self.pool().take(id, self.capacity);
         let opened =
-            cell.get_or_try_init(async || SessionFile::open(self.path(id, name), self.opening).await.map(Arc::new)).await;
+            cell.get_or_try_init(async || SessionFile::open(id, self.path(id, name), self.opening).await.map(Arc::new)).await;
         match opened {
             Ok(file) => Ok(InUse { file: file.clone(), _permit: permit }),
             Err(fault) => {
@@ -157,12 +157,15 @@ fn is_unused(cell: &Cell) -> bool {
 }
 
 impl SessionFile {
-    async fn open(path: PathBuf, opening: Opening) -> Result<Self, Fault> {
+    async fn open(named: &SessionId, path: PathBuf, opening: Opening) -> Result<Self, Fault> {
         let db = Db::open(&path, opening, false, SQLITE_SESSION).await?;
         let row = db.row(query("SELECT id, lead, spec->>'team_id' AS team_id FROM sessions")).await?;
         let Some(row) = row else { return Err(Fault::Missing(format!("{} holds no session", path.display()))) };
         let row = Reader { row: &row, path: &path };
         let (id, lead) = (row.parse("id", SessionId::parse)?, row.agent_id("lead")?);
+        if id != *named {
+            return Err(fault::damaged(&path, format!("it holds session {id}")));
+        }
         let team = row.parse("team_id", TeamId::parse)?;
         Ok(Self { db, id, team, lead })
     }

@@ -131,7 +131,11 @@ impl SqliteStore {
         let Some(row) = file.db.row(statement).await? else { return self.mine(&file, agent, seen, node).await };
         self.index.leased(session, node).await?;
         let row = Reader { row: &row, path: file.db.path() };
-        Ok(Some(Lease { epoch: row.get("epoch")?, last_seq: row.get("last_seq")?, incarnation: row.get("incarnation")? }))
+        Ok(Some(Lease {
+            epoch: row.number("epoch")?,
+            last_seq: row.number("last_seq")?,
+            incarnation: row.number("incarnation")?,
+        }))
     }
 
     /// A claim whose answer was lost may have been carried out.

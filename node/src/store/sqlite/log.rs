@@ -61,7 +61,7 @@ impl SqliteStore {
             let rows = file.db.rows(statement).await?;
             for row in &rows {
                 let row = Reader { row, path: file.db.path() };
-                let (seq, event) = (row.get("seq")?, envelope(&file, row)?);
+                let (seq, event) = (row.number("seq")?, envelope(&file, row)?);
                 bytes += event.get().len();
                 if bytes > PAGE_BYTES && !page.events.is_empty() {
                     page.next = seq;
@@ -109,13 +109,13 @@ fn chunk(left: u32) -> u32 {
 async fn last_seq_in(file: &InUse) -> Result<Seq, StoreError> {
     let row = file.db.row(query("SELECT next_seq - 1 AS head FROM sessions")).await?;
     let row = row.ok_or_else(|| StoreError::NotFound(format!("there is no session {}", file.id)))?;
-    Reader { row: &row, path: file.db.path() }.get("head")
+    Reader { row: &row, path: file.db.path() }.number("head")
 }
 
 fn envelope(file: &InUse, row: Reader<'_>) -> Result<Box<RawValue>, StoreError> {
     let writer = writer(file, row)?;
     let (place, body) = (row.place()?, row.get::<&str>("body")?);
-    let at = Row { seq: row.get("seq")?, prev: row.get("prev")?, hidden_by: row.get("hidden_by")? };
+    let at = Row { seq: row.number("seq")?, prev: row.number("prev")?, hidden_by: row.get("hidden_by")? };
     raw(file, writer.stored(row.get("kind")?, place, at, body))
 }
 
@@ -125,12 +125,12 @@ fn writer(file: &InUse, row: Reader<'_>) -> Result<Writer, StoreError> {
         session_id: file.id.clone(),
         team_id: file.team.clone(),
         node_id: row.parse("node_id", NodeId::parse)?,
-        epoch: row.get("epoch")?,
+        epoch: row.number("epoch")?,
     })
 }
 
 fn raw(file: &InUse, text: String) -> Result<Box<RawValue>, StoreError> {
-    RawValue::from_string(text).map_err(|error| fault::broken(file.db.path(), error, "put it aside, or restore it"))
+    RawValue::from_string(text).map_err(|error| fault::damaged(file.db.path(), format!("malformed body: {error}")).into())
 }
 
 type Found = Vec<(Seq, Box<RawValue>)>;
@@ -140,7 +140,7 @@ async fn covers_before(file: &InUse, agent: Option<&AgentId>, before: Seq) -> Re
     const COVERS: &str = "SELECT coalesce(max(covers), 0) AS covers FROM log
         WHERE covers IS NOT NULL AND covers < ?1 - 1 AND (?2 IS NULL OR agent_id = ?2) AND hidden_by IS NULL";
     let row = file.db.row(query(COVERS).bind(before).bind(agent.map(ToString::to_string))).await?;
-    row.map_or(Ok(0), |row| Reader { row: &row, path: file.db.path() }.get("covers"))
+    row.map_or(Ok(0), |row| Reader { row: &row, path: file.db.path() }.number("covers"))
 }
 
 /// The messages of a segment, newest first, and whether all of it is there.
@@ -181,7 +181,7 @@ async fn newest(
 }
 
 fn message(file: &InUse, row: Reader<'_>) -> Result<(Seq, Box<RawValue>), StoreError> {
-    let seq = row.get("seq")?;
+    let seq = row.number("seq")?;
     let text = writer(file, row)?.message(seq, row.timestamp("at")?, row.get("body")?);
     Ok((seq, raw(file, text)?))
 }

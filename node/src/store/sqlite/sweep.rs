@@ -86,18 +86,26 @@ impl SqliteStore {
     pub(super) async fn held_by(&self, node: &NodeId) -> Result<Vec<Stray>, StoreError> {
         let mut held = vec![];
         for (session, _) in self.index.leases(&[], Some(node)).await? {
-            let Some(file) = self.file_if_any(&session).await? else { continue };
-            let statement = query("SELECT id, node_id, epoch FROM agents WHERE node_id = ?1 ORDER BY n").bind(node.as_str());
-            for row in &file.db.rows(statement).await? {
-                held.push(stray(&file, Reader { row, path: file.db.path() })?);
+            match self.held_in(&session, node).await {
+                Ok(found) => held.extend(found),
+                // One file that makes no sense keeps nobody from what is held in the others.
+                Err(StoreError::Broken(error)) => tracing::warn!(%session, error, "a session is left out of what the node holds"),
+                Err(error) => return Err(error),
             }
         }
         Ok(held)
     }
+
+    async fn held_in(&self, session: &SessionId, node: &NodeId) -> Result<Vec<Stray>, StoreError> {
+        const HELD: &str = "SELECT id, node_id, epoch FROM agents WHERE node_id = ?1 ORDER BY n";
+        let Some(file) = self.file_if_any(session).await? else { return Ok(vec![]) };
+        let rows = file.db.rows(query(HELD).bind(node.as_str())).await?;
+        rows.iter().map(|row| stray(&file, Reader { row, path: file.db.path() })).collect()
+    }
 }
 
 fn stray(file: &InUse, row: Reader<'_>) -> Result<Stray, StoreError> {
-    Ok(Stray { session: file.id.clone(), agent: row.agent_id("id")?, node: row.node()?, epoch: row.get("epoch")? })
+    Ok(Stray { session: file.id.clone(), agent: row.agent_id("id")?, node: row.node()?, epoch: row.number("epoch")? })
 }
 
 /// The announced inputs that were consumed or ended, or never came.

@@ -1,5 +1,6 @@
 //! What SQLite keeps beyond the conformance suite: locks, processes, files, disks.
 
+mod damage;
 mod disk;
 mod files;
 mod processes;

@@ -41,7 +41,11 @@ pub fn ways(path: &Path) -> Vec<Way> {
 
 fn options() -> SqliteConnectOptions {
     // What a stranger wrote into the schema calls no function with an effect.
-    SqliteConnectOptions::new().foreign_keys(false).pragma("trusted_schema", "OFF").disable_statement_logging()
+    SqliteConnectOptions::new()
+        .foreign_keys(false)
+        .pragma("trusted_schema", "OFF")
+        .pragma("cell_size_check", "ON")
+        .disable_statement_logging()
 }
 
 fn alone(path: &Path) -> Result<View, Fault> {

@@ -3,7 +3,7 @@
 use std::{fs, sync::Arc};
 
 use planck_common::{NodeId, SessionId, command::ListSessions, event::InputKind};
-use planck_migrations::{Migration, SQLITE_SESSION};
+use planck_migrations::{Migration, SQLITE_INDEX, SQLITE_SESSION};
 use tokio::task::JoinSet;
 
 use super::{
@@ -126,14 +126,19 @@ async fn a_newer_schema_is_refused() {
     let folder = Folder::new();
     let team = Team::start(&folder, 1).await;
     let record = team.store.session(&team.session).await.unwrap().unwrap();
-    for (file, sessions) in [(format!("{}_{}.db", record.id, record.name), true), ("index.db".into(), false)] {
+    let session_file = format!("{}_{}.db", record.id, record.name);
+    for (file, schema) in [(session_file, SQLITE_SESSION), ("index.db".into(), SQLITE_INDEX)] {
         let path = folder.path().join(&file);
         let db = Db::open(&path, opening(), false, &[]).await;
         assert!(matches!(db, Err(Fault::Store(StoreError::Broken(_)))), "1 is newer than nothing");
-        let newer = [Migration { version: 1, sql: "" }, Migration { version: 99, sql: "" }];
+        let newer = [schema, &[Migration { version: 99, sql: "" }]].concat();
         Db::open(&path, opening(), false, &newer).await.unwrap();
         let opened = SqliteStore::open(folder.options(), &NodeId::mint()).await;
-        let refused = if sessions { opened.unwrap().session(&team.session).await.map(drop) } else { opened.map(drop) };
+        let refused = if schema.as_ptr() == SQLITE_SESSION.as_ptr() {
+            opened.unwrap().session(&team.session).await.map(drop)
+        } else {
+            opened.map(drop)
+        };
         let Err(StoreError::Broken(why)) = refused else { panic!("{refused:?}") };
         assert!(why.contains(&file) && why.contains("newer") && why.contains("run a newer planck"), "{why}");
     }
