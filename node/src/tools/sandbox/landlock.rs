@@ -9,6 +9,8 @@ use landlock::{
 use nix::{
     errno::Errno,
     fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2},
+    libc::{S_IFDIR, S_IFMT},
+    sys::stat::fstat,
 };
 
 use super::{policy::Policy, system};
@@ -136,7 +138,7 @@ fn writing(level: Level) -> BitFlags<AccessFs> {
 /// A path of the machine's own or of the configuration, which may be a link and need not exist.
 fn allow_known(rules: RulesetCreated, path: &Path, access: BitFlags<AccessFs>) -> Result<RulesetCreated, RulesetError> {
     let Ok(file) = open(path, ResolveFlag::empty()) else { return Ok(rules) };
-    let is_folder = file.metadata().is_ok_and(|found| found.is_dir());
+    let is_folder = fstat(&file).is_ok_and(|found| found.st_mode & S_IFMT == S_IFDIR);
     rules.add_rule(PathBeneath::new(file, if is_folder { access } else { access & AccessFs::from_file(ABI::V6) }))
 }
 
