@@ -13,7 +13,8 @@ use std::{
 
 use planck_common::{AgentId, CallId, SessionId, TeamId};
 use planck_node::tools::{
-    Caps, Catalogue, Files, Invocation, Launcher, Roots, Runner, Sandbox, Shell, Toolbox, built_in, sandbox::Settings,
+    Caps, Catalogue, Files, Guards, Invocation, Launcher, Roots, Runner, Sandbox, Shell, Toolbox, Undone, built_in,
+    sandbox::Settings,
 };
 use serde_json::{json, value::to_raw_value};
 use tokio_util::sync::CancellationToken;
@@ -28,7 +29,8 @@ impl Measured {
     fn new(sandbox: Sandbox, dir: &Path) -> Self {
         let (tier, planck) = (sandbox.tier(), env!("CARGO_BIN_EXE_planck").into());
         let files = Files::new(Roots::confined(vec![dir.to_owned()], Vec::new()), Caps::default());
-        let shell = Shell::new(Launcher::alone(planck), sandbox, &[], Caps::default());
+        let guards = Guards::new(Undone::in_folder(dir.join("undone")));
+        let shell = Shell::new(Launcher::alone(planck), sandbox, guards, &[], Caps::default());
         let catalogue = Catalogue::default();
         built_in(&files, &shell, Duration::from_secs(30)).into_iter().for_each(|tool| catalogue.add(tool).unwrap());
         Self { tier, toolbox: catalogue.toolbox(["bash"]).0, times: Vec::new() }

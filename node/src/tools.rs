@@ -41,6 +41,7 @@ pub use files::Files;
 pub(crate) use files::{args, spec};
 pub use output::Caps;
 pub use process::{Heart, Launcher};
+pub use protect::{Guards, Undone};
 pub use runner::{Bounds, Runner};
 pub use sandbox::Sandbox;
 pub use shell::Shell;

@@ -13,7 +13,8 @@ use std::{
 use planck_common::{AgentId, CallId, SessionId, TeamId};
 use planck_node::project::Source;
 use planck_node::tools::{
-    Caps, Catalogue, Files, Invocation, Launcher, Outcome, Roots, Runner, Sandbox, Shell, built_in, external, sandbox::Settings,
+    Caps, Catalogue, Files, Guards, Invocation, Launcher, Outcome, Roots, Runner, Sandbox, Shell, Undone, built_in, external,
+    sandbox::Settings,
 };
 use serde_json::{Value, json, value::to_raw_value};
 use tempfile::TempDir;
@@ -35,7 +36,8 @@ impl World {
         }
         fs::write(top.path().join("out/secret"), "secret").unwrap();
         let files = Files::new(Roots::confined(vec![top.path().join("ws")], Vec::new()), Caps::default());
-        let shell = Shell::new(Launcher::alone(env!("CARGO_BIN_EXE_planck").into()), sandbox, &[], Caps::default());
+        let guards = Guards::new(Undone::in_folder(top.path().join("undone")));
+        let shell = Shell::new(Launcher::alone(env!("CARGO_BIN_EXE_planck").into()), sandbox, guards, &[], Caps::default());
         let catalogue = Catalogue::default();
         built_in(&files, &shell, std::time::Duration::from_secs(30)).into_iter().for_each(|tool| catalogue.add(tool).unwrap());
         Self { top, catalogue, files, shell }

@@ -4,6 +4,7 @@ mod guard;
 mod record;
 mod restore;
 mod tree;
+mod undone;
 
 use std::{
     ffi::OsStr,
@@ -13,6 +14,7 @@ use std::{
 
 pub use guard::{Guard, Guards};
 pub use restore::Report;
+pub use undone::Undone;
 
 use super::workspace::Place;
 

@@ -33,9 +33,9 @@ struct Inner {
 
 impl Shell {
     /// `pass_on`: variables of the node that processes get besides the usual ones.
-    pub fn new(launcher: Launcher, sandbox: Sandbox, pass_on: &[String], caps: Caps) -> Self {
+    pub fn new(launcher: Launcher, sandbox: Sandbox, guards: Guards, pass_on: &[String], caps: Caps) -> Self {
         let env = environment::minimal(pass_on);
-        Self(Arc::new(Inner { launcher, sandbox, guards: Guards::default(), env, caps }))
+        Self(Arc::new(Inner { launcher, sandbox, guards, env, caps }))
     }
 
     /// How much of an output is returned.

@@ -11,11 +11,14 @@ use crate::{
     skill::{self, Skills},
     team::tool_names,
     tools::{
-        Bounds, Caps, Catalogue, Files, Heart, Launcher, Roots, Sandbox, Shell, Tool, built_in, external,
+        Bounds, Caps, Catalogue, Files, Guards, Heart, Launcher, Roots, Sandbox, Shell, Tool, Undone, built_in, external,
         reap::Limits,
         sandbox::{self, Demand},
     },
 };
+
+/// Where the data directory holds versions of protected files that tools made.
+const UNDONE: &str = "undone";
 
 /// What agents of this node can be given.
 pub(super) struct Workshop {
@@ -38,7 +41,9 @@ pub(super) async fn build(config: &Config, bus: &Arc<dyn Bus>) -> Result<Worksho
     let launcher = Launcher::of_this_binary(heart.clone()).limited(limits(config));
     let sandbox = sandbox(config).await;
     check(&sandbox)?;
-    let shell = Shell::new(launcher, sandbox, &config.tools.pass_environment, caps(config));
+    let undone = Undone::in_folder(config.node.data_dir.join(UNDONE));
+    undone.prune();
+    let shell = Shell::new(launcher, sandbox, Guards::new(undone), &config.tools.pass_environment, caps(config));
     let catalogue = Catalogue::default();
     let built_in = built_in(&files, &shell, config.tools.bash_timeout.0);
     let (external, of_tools) = external(config, &files, &shell);

@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::tools::{Launcher, Sandbox, testing::World};
+use crate::tools::{Caps, Guards, Launcher, Sandbox, Undone, testing::World};
 
 fn faults(text: &str) -> String {
     let faults = Definition::parse(text).unwrap_err();
@@ -62,7 +62,8 @@ fn bad_ones_are_skipped() {
     world.write("tools/c-binary/TOOL.json", b"\xff\xfe");
     world.write("tools/no-tool/README.md", "");
     world.write("tools/file", "");
-    let shell = Shell::new(Launcher::alone("planck".into()), Sandbox::off(), &[], crate::tools::Caps::default());
+    let guards = Guards::new(Undone::in_folder(world.at("undone")));
+    let shell = Shell::new(Launcher::alone("planck".into()), Sandbox::off(), guards, &[], Caps::default());
     let (tools, problems) = load(&["tools", "none"].map(|dir| Source::named(&world.at(dir))), &world.files(), &shell);
     assert_eq!(tools.iter().map(|tool| tool.spec().name.as_str()).collect::<Vec<_>>(), ["good"]);
     let told: Vec<String> =

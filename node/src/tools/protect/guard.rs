@@ -11,11 +11,15 @@ use super::{
     record::Record,
     restore::{Report, restore},
     tree::Tree,
+    undone::Undone,
 };
 
 /// Those of a process. Cheap to clone. Two nodes in one folder do not know of each other's calls.
-#[derive(Debug, Clone, Default)]
-pub struct Guards(Arc<Mutex<HashMap<PathBuf, Arc<Mutex<Watch>>>>>);
+#[derive(Debug, Clone)]
+pub struct Guards {
+    roots: Arc<Mutex<HashMap<PathBuf, Arc<Mutex<Watch>>>>>,
+    undone: Undone,
+}
 
 /// One root while calls run in it.
 #[derive(Debug, Default)]
@@ -32,11 +36,15 @@ pub struct Guard {
 }
 
 impl Guards {
+    pub fn new(undone: Undone) -> Self {
+        Self { roots: Arc::default(), undone }
+    }
+
     /// Records what is protected in the roots. Reads files, so it may block.
     pub fn begin(&self, roots: &[PathBuf]) -> Guard {
         for root in roots {
             // Taken while the map is locked, so that the last call of the root does not forget it meanwhile.
-            let watch = Arc::clone(lock(&self.0).entry(root.clone()).or_default());
+            let watch = Arc::clone(lock(&self.roots).entry(root.clone()).or_default());
             let mut watch = lock(&watch);
             if watch.calls == 0 {
                 watch.record = record(root);
@@ -47,9 +55,9 @@ impl Guards {
     }
 
     fn leave(&self, root: &Path) -> Report {
-        let Some(watch) = lock(&self.0).get(root).cloned() else { return Report::default() };
-        let report = compare(&mut lock(&watch), root);
-        let mut all = lock(&self.0);
+        let Some(watch) = lock(&self.roots).get(root).cloned() else { return Report::default() };
+        let report = compare(&mut lock(&watch), root, &self.undone);
+        let mut all = lock(&self.roots);
         // The map's and this one: no call has begun meanwhile.
         if Arc::strong_count(&watch) == 2 && lock(&watch).calls == 0 {
             all.remove(root);
@@ -68,8 +76,8 @@ fn record(root: &Path) -> Option<(Tree, Record)> {
     }
 }
 
-fn compare(watch: &mut Watch, root: &Path) -> Report {
-    let compared = watch.record.as_ref().map_or_else(|| Ok(Report::default()), |(tree, record)| restore(tree, record));
+fn compare(watch: &mut Watch, root: &Path, undone: &Undone) -> Report {
+    let compared = watch.record.as_ref().map_or_else(|| Ok(Report::default()), |(tree, record)| restore(tree, record, undone));
     watch.calls -= 1;
     if watch.calls == 0 {
         watch.record = None;

@@ -2,10 +2,9 @@
 
 use std::{
     collections::BTreeSet,
-    fmt, fs, io,
+    fmt, io,
     os::fd::AsRawFd,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicUsize, Ordering},
 };
 
 use nix::{
@@ -18,16 +17,11 @@ use super::{
     GIT,
     record::{Found, Record, Repository},
     tree::Tree,
+    undone::Undone,
 };
 
 /// Files that a report names.
 const NAMED: usize = 8;
-
-/// Bytes of changed versions that one process keeps: a tool can change protected files in every call.
-const MOST_KEPT: usize = 64 * 1024 * 1024;
-
-/// Bytes that this process has kept.
-static KEPT: AtomicUsize = AtomicUsize::new(0);
 
 /// What differed from the record.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -72,7 +66,7 @@ impl fmt::Display for Report {
 }
 
 /// Compares a root with its record, and undoes every difference that can be undone.
-pub(super) fn restore(tree: &Tree, record: &Record) -> io::Result<Report> {
+pub(super) fn restore(tree: &Tree, record: &Record, undone: &Undone) -> io::Result<Report> {
     let mut work = Work { tree, record, report: Report::default() };
     work.bring_back_repository();
     let now = record.again(tree)?;
@@ -83,7 +77,7 @@ pub(super) fn restore(tree: &Tree, record: &Record) -> io::Result<Report> {
     };
     let paths: BTreeSet<&PathBuf> = record.found.keys().chain(now.found.keys()).collect();
     let changed: Vec<&PathBuf> = paths.into_iter().filter(differs).collect();
-    work.keep(&changed, &now);
+    work.keep(&changed, &now, undone);
     // A folder comes before what is in it.
     for path in changed {
         work.undo(path);
@@ -121,30 +115,19 @@ impl Work<'_> {
         now.is_some_and(|now| (now.st_dev, now.st_ino) == repository.identity)
     }
 
-    /// Saves the changed versions of files: a person may have edited them meanwhile, and that work is not thrown away.
-    fn keep(&mut self, changed: &[&PathBuf], now: &Record) {
+    fn keep(&mut self, changed: &[&PathBuf], now: &Record, undone: &Undone) {
         let contents = changed.iter().filter_map(|path| match now.found.get(*path) {
-            Some(Found::File(file)) => Some((*path, file.content.as_ref()?)),
+            Some(Found::File(file)) => Some((path.as_path(), file.content.as_deref()?)),
             Some(Found::Folder { .. } | Found::Link { .. } | Found::Other) | None => None,
         });
         let contents: Vec<_> = contents.collect();
-        let size: usize = contents.iter().map(|(_, content)| content.len()).sum();
         if contents.is_empty() {
             return;
         }
-        if KEPT.fetch_add(size, Ordering::Relaxed) > MOST_KEPT {
-            tracing::warn!(bytes = size, "changed versions of protected files are not kept: this process has kept too many");
-            return;
+        match undone.keep(&contents) {
+            Ok(kept) => self.report.kept = Some(kept),
+            Err(why) => tracing::warn!(%why, "cannot keep the changed versions of protected files"),
         }
-        let Ok(folder) = tempfile::Builder::new().prefix("planck-undone-").tempdir() else { return };
-        for (path, content) in contents {
-            let copy = folder.path().join(path);
-            let written = copy.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&copy, content));
-            if let Err(why) = written {
-                tracing::warn!(path = %path.display(), %why, "cannot keep the changed version of a protected file");
-            }
-        }
-        self.report.kept = Some(folder.keep());
     }
 
     fn undo(&mut self, path: &Path) {

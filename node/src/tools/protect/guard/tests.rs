@@ -9,13 +9,17 @@ use super::*;
 
 struct World {
     root: TempDir,
+    /// Holds the changed versions.
+    data: TempDir,
     guards: Guards,
 }
 
 impl World {
     fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
-        let world = Self { root, guards: Guards::default() };
+        let data = tempfile::tempdir().unwrap();
+        let guards = Guards::new(Undone::in_folder(data.path().join("undone")));
+        let world = Self { root, data, guards };
         world.write(".git/config", "[core]\n");
         world.write(".git/HEAD", "ref: refs/heads/main\n");
         world.write(".git/hooks/pre-commit.sample", "sample");
@@ -45,7 +49,7 @@ impl World {
         let guard = self.begin();
         deed();
         let said = guard.end().iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
-        assert!(self.guards.0.lock().unwrap().is_empty(), "a root is forgotten when no call runs in it");
+        assert!(self.guards.roots.lock().unwrap().is_empty(), "a root is forgotten when no call runs in it");
         said
     }
 }
@@ -93,7 +97,7 @@ fn every_kind_of_change_is_put_back() {
     assert!(Path::new("/etc/passwd").exists());
     let kept = said.split("the changed versions are in ").nth(1).unwrap().split(']').next().unwrap();
     assert_eq!(fs::read_to_string(Path::new(kept).join(".git/config")).unwrap(), "[core]\nfsmonitor = evil\n");
-    fs::remove_dir_all(kept).unwrap();
+    assert!(Path::new(kept).starts_with(world.data.path()), "{kept}");
 }
 
 #[test]
