@@ -1,4 +1,6 @@
-//! Inboxes: the subjects that replies come in on, and the rule which reply subjects a responder may publish to.
+//! Inboxes: the subjects on which replies arrive, and the rule that says to which reply subjects a responder may publish.
+
+use std::time::{Duration, Instant};
 
 use crate::subject::Prefix;
 
@@ -10,10 +12,12 @@ const SERVICE_IMPORT: &str = "_R_";
 const GATEWAY: &str = "_GR_";
 /// First words of the cluster's own subjects.
 const OWN: [&str; 9] = ["agent", "session", "node", "cluster", "sidecar", "cancel", "tool", "compact", "cmd"];
+/// A flood of refused requests is logged once in this time.
+const QUIET: Duration = Duration::from_secs(60);
 /// A longer reply subject is refused.
 const LONGEST: usize = 1_024;
 
-/// What the inboxes of a connection begin with, without the last dot.
+/// The prefix of a connection's inboxes, without the last dot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InboxPrefix(String);
 
@@ -50,9 +54,9 @@ impl Default for InboxPrefix {
     }
 }
 
-/// Which reply subjects a responder publishes to. The responder has more rights than the requester, and its reply is a valid
-/// command, as readers ignore keys that they do not know: without this rule a user who may only list sessions could make a
-/// node delete one, or overwrite a record of the registry.
+/// Decides to which reply subjects a responder may publish. The responder has more rights than the requester, and its reply is
+/// a valid command, as readers ignore keys that they do not know: without this rule a user who may only list sessions could
+/// make a node delete one, or overwrite a record of the registry.
 #[derive(Debug, Clone, Default)]
 pub struct ReplyRule {
     cluster: Prefix,
@@ -86,6 +90,25 @@ impl ReplyRule {
     fn is_own(&self, subject: &str) -> bool {
         let own = self.cluster.off(subject).and_then(|rest| rest.split('.').next());
         own.is_some_and(|first| OWN.contains(&first))
+    }
+}
+
+/// Counts the requests that a responder refused, and paces what it logs of them: anybody can send a flood.
+#[derive(Debug, Default)]
+pub struct Refusals {
+    count: u64,
+    logged: Option<Instant>,
+}
+
+impl Refusals {
+    /// Counts one more. Returns the number so far when it is to be logged, at most once a minute.
+    pub fn add(&mut self, now: Instant) -> Option<u64> {
+        self.count += 1;
+        if self.logged.is_some_and(|last| now.duration_since(last) < QUIET) {
+            return None;
+        }
+        self.logged = Some(now);
+        Some(self.count)
     }
 }
 
@@ -141,6 +164,13 @@ mod tests {
             assert_eq!(rule.admits(subject), admitted, "{subject:?} with {rule:?}");
         }
         assert!(!plain.admits(&format!("_INBOX.{}", "a".repeat(LONGEST))));
+    }
+
+    #[test]
+    fn a_flood_of_refusals_is_logged_once_a_minute() {
+        let (mut refusals, start) = (Refusals::default(), Instant::now());
+        let told = [0, 1, 59, 60, 61, 119, 120].map(|second| refusals.add(start + Duration::from_secs(second)));
+        assert_eq!(told, [Some(1), None, None, Some(4), None, None, Some(7)]);
     }
 
     #[test]

@@ -5,7 +5,10 @@ use std::{
     ffi::{CStr, OsStr, OsString},
     fs::File,
     io::{self, Read as _},
-    os::{fd::OwnedFd, unix::ffi::OsStrExt as _},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::ffi::OsStrExt as _,
+    },
     path::{Component, Path, PathBuf},
 };
 
@@ -20,8 +23,7 @@ use nix::{
 };
 
 const FOLDER: OFlag = OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_NONBLOCK).union(OFlag::O_CLOEXEC);
-const FILE: OFlag =
-    OFlag::O_RDONLY.union(OFlag::O_NOFOLLOW).union(OFlag::O_NONBLOCK).union(OFlag::O_NOCTTY).union(OFlag::O_CLOEXEC);
+const FILE: OFlag = OFlag::O_NOFOLLOW.union(OFlag::O_NONBLOCK).union(OFlag::O_NOCTTY).union(OFlag::O_CLOEXEC);
 
 /// Why a file is not read.
 #[derive(Debug, thiserror::Error)]
@@ -84,6 +86,37 @@ impl Kind {
             Self::Link => Refused::Link,
             Self::Other(what) => Refused::Kind(what),
         }
+    }
+}
+
+/// Why a file is not opened.
+#[derive(Debug)]
+pub enum NotOpened {
+    Missing,
+    /// The name stands for something else.
+    Kind(Kind),
+    Io(io::Error),
+}
+
+/// Opens a regular file by its name in an open folder; `flags` say whether to read or write, `mode` is that of a file which
+/// they create. No link is followed and no pipe waited for. Opening a device can already act on it, so the kind is looked at
+/// before; the look after the opening is the one that nobody can race.
+pub fn open(folder: impl AsFd, name: &OsStr, flags: OFlag, mode: Mode) -> Result<(File, FileStat), NotOpened> {
+    match fstatat(&folder, name, AtFlags::AT_SYMLINK_NOFOLLOW).map(|status| Kind::of(&status)) {
+        Ok(Kind::File) | Err(_) => {}
+        Ok(other @ (Kind::Folder | Kind::Link | Kind::Other(_))) => return Err(NotOpened::Kind(other)),
+    }
+    let file = match openat(folder, name, flags | FILE, mode) {
+        Ok(fd) => File::from(fd),
+        Err(Errno::ENOENT) => return Err(NotOpened::Missing),
+        Err(Errno::ELOOP) => return Err(NotOpened::Kind(Kind::Link)),
+        Err(Errno::ENXIO) => return Err(NotOpened::Kind(Kind::Other("a pipe or a socket"))),
+        Err(why) => return Err(NotOpened::Io(why.into())),
+    };
+    let status = fstat(&file).map_err(|why| NotOpened::Io(why.into()))?;
+    match Kind::of(&status) {
+        Kind::File => Ok((file, status)),
+        other @ (Kind::Folder | Kind::Link | Kind::Other(_)) => Err(NotOpened::Kind(other)),
     }
 }
 
@@ -166,19 +199,12 @@ impl Folder {
 
     /// Reads at most so many bytes of a file in this folder.
     pub fn head(&self, name: &OsStr, most: u64) -> Result<Option<Content>, Refused> {
-        // The kind is looked at first, because opening a device may do something.
-        match self.kind(name)? {
-            None => return Ok(None),
-            Some(Kind::File) => {}
-            Some(other @ (Kind::Folder | Kind::Link | Kind::Other(_))) => return Err(other.refused()),
-        }
-        let file = match openat(&self.0, name, FILE, Mode::empty()) {
-            Ok(fd) => File::from(fd),
-            Err(Errno::ENOENT) => return Ok(None),
-            Err(Errno::ELOOP) => return Err(Refused::Link),
-            Err(why) => return Err(why.into()),
+        let (file, status) = match open(&self.0, name, OFlag::O_RDONLY, Mode::empty()) {
+            Ok(opened) => opened,
+            Err(NotOpened::Missing) => return Ok(None),
+            Err(NotOpened::Kind(other)) => return Err(other.refused()),
+            Err(NotOpened::Io(why)) => return Err(why.into()),
         };
-        let status = fstat(&file)?;
         check(&file, &status)?;
         let mut bytes = Vec::new();
         file.take(most + 1).read_to_end(&mut bytes)?;
@@ -213,10 +239,6 @@ fn own(name: &CStr) -> OsString {
 }
 
 fn check(file: &File, status: &FileStat) -> Result<(), Refused> {
-    match Kind::of(status) {
-        Kind::File => {}
-        other @ (Kind::Folder | Kind::Link | Kind::Other(_)) => return Err(other.refused()),
-    }
     if status.st_nlink > 1 {
         return Err(Refused::HardLinks(status.st_nlink));
     }

@@ -13,5 +13,6 @@ pub mod postgres;
 pub mod proxy;
 pub mod recorder;
 pub mod registry;
+pub mod terminal;
 pub mod watch;
 pub mod world;

@@ -1,38 +1,30 @@
 //! Which requests are answered: those whose reply goes to an inbox.
 
 use std::{
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
+    sync::{Mutex, PoisonError},
+    time::Instant,
 };
 
 use async_nats::Message;
-use planck_common::inbox::ReplyRule;
-use tokio::time::Instant;
-
-/// A flood of refused requests is logged once in this time.
-const QUIET: Duration = Duration::from_secs(60);
+use planck_common::inbox::{Refusals, ReplyRule};
 
 /// Refuses requests whose reply would go elsewhere, counts them, and logs some of them.
 #[derive(Debug)]
 pub struct ReplyGuard {
     rule: ReplyRule,
-    refused: AtomicU64,
-    logged: Mutex<Option<Instant>>,
+    refusals: Mutex<Refusals>,
 }
 
 impl ReplyGuard {
     pub fn new(rule: ReplyRule) -> Self {
-        Self { rule, refused: AtomicU64::new(0), logged: Mutex::new(None) }
+        Self { rule, refusals: Mutex::default() }
     }
 
     /// Whether a request may be done and answered. One without a reply subject is done in silence.
     pub fn admits(&self, request: &Message) -> bool {
         let Some(to) = request.reply.as_deref().filter(|to| !self.rule.admits(to)) else { return true };
-        let refused = self.refused.fetch_add(1, Ordering::Relaxed) + 1;
-        if self.may_log() {
+        let to_log = self.refusals.lock().unwrap_or_else(PoisonError::into_inner).add(Instant::now());
+        if let Some(refused) = to_log {
             let (subject, to) = (shown(&request.subject), shown(to));
             tracing::warn!(
                 subject,
@@ -42,16 +34,6 @@ impl ReplyGuard {
             );
         }
         false
-    }
-
-    fn may_log(&self) -> bool {
-        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = Instant::now();
-        let due = logged.is_none_or(|last| now.duration_since(last) >= QUIET);
-        if due {
-            *logged = Some(now);
-        }
-        due
     }
 }
 

@@ -20,7 +20,10 @@ use nix::{
 };
 
 use super::{fault, view};
-use crate::store::StoreError;
+use crate::{
+    regular_file::{self, NotOpened},
+    store::StoreError,
+};
 
 /// No other user reads what agents did.
 const PRIVATE_FOLDER: u32 = 0o700;
@@ -132,20 +135,12 @@ impl Folder {
 
     fn open_file(&self, name: &str, flags: OFlag) -> Result<File, Refused> {
         let path = self.path.join(name);
-        // Opening a device can already act on it, so the kind is looked at before; the look after the opening is the one
-        // that nobody can race.
-        if let Ok(stat) = fstatat(self.fd.as_fd(), name, AtFlags::AT_SYMLINK_NOFOLLOW)
-            && SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT != SFlag::S_IFREG
-        {
-            return Err(Refused::Store(refuse(&path)));
-        }
-        let flags = flags | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-        let opened = openat(self.fd.as_fd(), name, flags, Mode::from_bits_truncate(mode(PRIVATE_FILE)));
-        let file = match opened {
-            Ok(fd) => File::from(fd),
-            Err(Errno::ENOENT) => return Err(Refused::Missing),
-            Err(Errno::ELOOP | Errno::ENXIO) => return Err(Refused::Store(refuse(&path))),
-            Err(errno) => return Err(Refused::Store(fault::refused(&path, &errno.into(), WRITABLE))),
+        let private = Mode::from_bits_truncate(mode(PRIVATE_FILE));
+        let file = match regular_file::open(&self.fd, name.as_ref(), flags, private) {
+            Ok((file, _)) => file,
+            Err(NotOpened::Missing) => return Err(Refused::Missing),
+            Err(NotOpened::Kind(_)) => return Err(Refused::Store(refuse(&path))),
+            Err(NotOpened::Io(error)) => return Err(Refused::Store(fault::refused(&path, &error, WRITABLE))),
         };
         let there = file.metadata().map_err(|error| Refused::Store(fault::refused(&path, &error, WRITABLE)))?;
         let wrong = if flags.contains(OFlag::O_RDWR) { complaint(&there) } else { kind_complaint(&there) };

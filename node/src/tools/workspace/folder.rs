@@ -17,6 +17,7 @@ use nix::{
 };
 
 use super::Place;
+use crate::regular_file::{self, Kind, NotOpened};
 
 const FOLDER: OFlag = OFlag::O_PATH.union(OFlag::O_DIRECTORY).union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
 
@@ -60,16 +61,14 @@ impl Folder {
 
     /// A regular file; anything else that could be opened (a pipe, a device) is refused before it can block.
     pub fn read(&self) -> io::Result<File> {
-        let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-        let file = File::from(openat(&self.fd, self.name.as_os_str(), flags, Mode::empty())?);
-        let kind = file.metadata()?.file_type();
-        if kind.is_dir() {
-            return Err(io::ErrorKind::IsADirectory.into());
+        match regular_file::open(&self.fd, &self.name, OFlag::O_RDONLY, Mode::empty()) {
+            Ok((file, _)) => Ok(file),
+            Err(NotOpened::Missing) => Err(Errno::ENOENT.into()),
+            Err(NotOpened::Kind(Kind::Folder)) => Err(io::ErrorKind::IsADirectory.into()),
+            Err(NotOpened::Kind(Kind::Link)) => Err(Errno::ELOOP.into()),
+            Err(NotOpened::Kind(Kind::File | Kind::Other(_))) => Err(io::Error::other("not a regular file")),
+            Err(NotOpened::Io(why)) => Err(why),
         }
-        if !kind.is_file() {
-            return Err(io::Error::other("not a regular file"));
-        }
-        Ok(file)
     }
 
     /// Replaces the file as a whole or not at all, and keeps its mode, but not the bits that lend its owner's or group's rights:

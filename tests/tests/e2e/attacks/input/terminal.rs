@@ -1,15 +1,15 @@
 //! Text of strangers on the way to a person's terminal: escape sequences, C1 controls, bidirectional and invisible characters.
 
-use std::{fs::File, io::Read as _, os::fd::OwnedFd, process::Stdio};
+use std::{fs::File, process::Stdio};
 
 use anyhow::{Context as _, Result};
 use futures_util::StreamExt as _;
-use nix::pty::openpty;
 use planck_common::event::EventKind;
 use planck_scripted_model::{Reply, Script, When};
 use planck_tests::{
     desk::{Desk, of_kind, run},
     eventually::eventually,
+    terminal::Terminal,
     world::{Backend, World},
 };
 use serde_json::json;
@@ -90,30 +90,18 @@ async fn model_and_tools_write_no_escapes_in_any_form_of_output() -> Result<()> 
 #[tokio::test(flavor = "multi_thread")]
 async fn only_plancks_own_colours_reach_a_terminal() -> Result<()> {
     let desk = Desk::start(script()).await?;
-    let pty = openpty(None, None)?;
     let mut command = desk.planck(&["run", "--model", "openai:m", "go"])?;
-    command.stdin(Stdio::null()).stdout(pty.slave.try_clone()?).stderr(pty.slave).env_remove("NO_COLOR");
-    let screen = tokio::task::spawn_blocking(move || screen(pty.master));
+    command.stdin(Stdio::null()).env_remove("NO_COLOR");
+    let terminal = Terminal::attach(&mut command, false)?;
     let mut child = command.spawn()?;
-    // The command keeps the terminal's other end open until it is dropped.
     drop(command);
     let ended = tokio::time::timeout(std::time::Duration::from_secs(60), child.wait()).await??;
-    let drawn = screen.await??;
+    let drawn = terminal.screen().await?;
     assert!(ended.success() && drawn.contains("\x1b[2m") && drawn.contains("the end"), "{drawn:?}");
     let ours = ["\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[32m", "\x1b[33m", "\r\x1b[2K", "\r\n"];
     let foreign = ours.iter().fold(drawn.clone(), |text, own| text.replace(own, "\n"));
     assert_eq!(hostile(&foreign), Vec::<char>::new(), "{drawn:?}");
     Ok(())
-}
-
-/// All that is written to a terminal until its other end is closed.
-fn screen(master: OwnedFd) -> Result<String> {
-    let (mut master, mut drawn, mut buffer) = (File::from(master), Vec::new(), [0; 4096]);
-    // Reading fails with EIO when the last writer is gone.
-    while let Ok(read @ 1..) = master.read(&mut buffer) {
-        drawn.extend(buffer.get(..read).unwrap_or_default());
-    }
-    Ok(String::from_utf8(drawn)?)
 }
 
 #[tokio::test(flavor = "multi_thread")]

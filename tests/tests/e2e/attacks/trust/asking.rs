@@ -1,12 +1,12 @@
 //! How a person is asked, and what commands do where nobody can be.
 
-use std::{fs::File, io::Read as _, os::fd::OwnedFd, process::Stdio, time::Duration};
+use std::{process::Stdio, time::Duration};
 
 use anyhow::Result;
-use nix::pty::openpty;
 use planck_scripted_model::{Reply, Script, When};
 use planck_tests::{
     desk::{Desk, Ran, run},
+    terminal::Terminal,
     world::{Backend, World},
 };
 use tokio::io::AsyncWriteExt as _;
@@ -115,26 +115,13 @@ async fn terminal_is_asked_in_place() -> Result<()> {
 
 /// Runs a command on a terminal of its own; its exit code and all that was on the screen.
 async fn on_a_terminal(desk: &Desk, arguments: &[&str], typed: &str) -> Result<(i32, String)> {
-    let pty = openpty(None, None)?;
     let mut command = desk.planck(arguments)?;
-    command.stdin(pty.slave.try_clone()?).stdout(pty.slave.try_clone()?).stderr(pty.slave);
-    std::io::Write::write_all(&mut File::from(pty.master.try_clone()?), typed.as_bytes())?;
-    let screen = tokio::task::spawn_blocking(move || screen(pty.master));
+    let mut terminal = Terminal::attach(&mut command, true)?;
+    terminal.type_in(typed)?;
     let mut child = command.spawn()?;
-    // The command keeps the terminal's other end open until it is dropped.
     drop(command);
     let ended = tokio::time::timeout(Duration::from_secs(60), child.wait()).await??;
-    Ok((ended.code().unwrap_or(-1), screen.await??))
-}
-
-/// All that is written to a terminal until its other end is closed.
-fn screen(master: OwnedFd) -> Result<String> {
-    let (mut master, mut drawn, mut buffer) = (File::from(master), Vec::new(), [0; 4096]);
-    // Reading fails with EIO when the last writer is gone.
-    while let Ok(read @ 1..) = master.read(&mut buffer) {
-        drawn.extend(buffer.get(..read).unwrap_or_default());
-    }
-    Ok(String::from_utf8(drawn)?)
+    Ok((ended.code().unwrap_or(-1), terminal.screen().await?))
 }
 
 #[tokio::test(flavor = "multi_thread")]
