@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::symlink, path::Path};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use planck_tests::world::Backend;
 use serde_json::json;
 
@@ -72,6 +72,10 @@ async fn model_is_told_what_was_undone() -> Result<()> {
         repository(&walled.world.dir())?;
         let said = walled.bash("printf evil > .envrc; echo done").await?;
         assert!(said.starts_with("done\n[protected files were changed while this ran, and put back: .envrc"), "{tier:?}: {said}");
+        let kept =
+            said.split("the changed versions are in ").nth(1).and_then(|rest| rest.split(']').next()).context("no folder")?;
+        assert!(Path::new(kept).starts_with(walled.world.folder()) && kept.contains("/undone/"), "{tier:?}: {kept}");
+        assert_eq!(fs::read_to_string(Path::new(kept).join(".envrc"))?, "evil", "{tier:?}");
         let log = walled.node.log();
         assert!(log.contains(SAID) && log.contains(".envrc"), "{log}");
         let said = walled.bash("echo x > ordinary; echo y > .git/description; echo done").await?;
