@@ -1,5 +1,5 @@
 //! The SQL schema in two dialects that change together. A change is a new file in both folders; files that were released
-//! stay as they are.
+//! stay as they are. A function that only Postgres needs is in its folder alone, so the two number their own steps.
 
 /// One step forward of a schema.
 #[derive(Debug, Clone, Copy)]
@@ -12,8 +12,9 @@ pub struct Migration {
 /// Of the shared Postgres database.
 pub const POSTGRES: &[Migration] = &[
     Migration { version: 1, sql: include_str!("../postgres/0001_base.sql") },
+    Migration { version: 2, sql: include_str!("../postgres/0002_put.sql") },
     #[cfg(feature = "next")]
-    Migration { version: 2, sql: NEXT },
+    Migration { version: 3, sql: NEXT },
 ];
 
 /// Of each session's SQLite file.

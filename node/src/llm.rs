@@ -39,6 +39,7 @@ use planck_common::message::Body;
 use serde_json::{Map, Value};
 
 pub use addresses::Addresses;
+pub use allowance::AnswerBounds;
 pub use client::{ClientError, ClientOptions, Clients, client};
 pub use decode::Decoder;
 pub use options::{LlmOptions, ModelOptions, ProviderOptions, Times};

@@ -85,6 +85,8 @@ pub struct NodeSettings {
     pub agents: Settings,
     /// For sessions that name none.
     pub session_limits: SessionLimits,
+    /// The largest prompt, as JSON in bytes.
+    pub max_prompt: u64,
     /// What bounds each agent's calls.
     pub calls: Bounds,
     pub park_after: Duration,

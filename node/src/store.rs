@@ -22,6 +22,7 @@ use planck_common::{
 };
 
 pub use row::*;
+pub use unread::InboxBounds;
 
 /// Everything that must be true. Each method is one statement or one function in SQL; none holds a lock across a round trip.
 #[async_trait]

@@ -3,11 +3,19 @@
 use planck_common::{inbox::InboxPrefix, subject::Prefix};
 
 use super::{
-    Cluster, Config, ModelEntry, key::KeyPath, origin::Problem, section::PROVIDER_NAMES, setting::Period, values::Values,
+    Cluster, Config, ModelEntry,
+    key::KeyPath,
+    origin::Problem,
+    section::{Limits, PROVIDER_NAMES},
+    setting::{Period, Size},
+    values::Values,
 };
 
 /// The most agents that a session's record can allow.
 const LARGEST_TEAM: u32 = i32::MAX.unsigned_abs();
+
+/// The largest prompt or answer that can be allowed: a node takes no more in at once.
+const LARGEST_TEXT: Size = Size::mebibytes(64);
 
 /// A rule that does not hold, and the key to turn.
 #[derive(Debug)]
@@ -29,7 +37,8 @@ impl Broken {
 
 /// Every rule that does not hold.
 pub fn check(config: &Config) -> Vec<Broken> {
-    let groups = [numbers(config), addresses(config), models(config), sidecars(config), times(&config.cluster)];
+    let groups =
+        [numbers(config), sizes(&config.limits), addresses(config), models(config), sidecars(config), times(&config.cluster)];
     groups.into_iter().flatten().collect()
 }
 
@@ -43,6 +52,8 @@ fn numbers(config: &Config) -> Vec<Broken> {
         ("store.pool", config.store.pool.unwrap_or(1)),
         ("limits.max_requests_per_turn", config.limits.max_requests_per_turn),
         ("limits.session.max_agents", config.limits.session.max_agents),
+        ("limits.inbox.max_inputs", config.limits.inbox.max_inputs),
+        ("limits.answer.max_calls", config.limits.answer.max_calls),
         ("tools.concurrency", config.tools.concurrency),
         ("tools.repeat_note", config.tools.repeat_note),
     ] {
@@ -64,6 +75,26 @@ fn numbers(config: &Config) -> Vec<Broken> {
     }
     if config.tools.repeat_refuse <= config.tools.repeat_note {
         broken.push(Broken::new("tools.repeat_refuse", "not above `tools.repeat_note`", "the note must come first"));
+    }
+    broken
+}
+
+/// Every prompt that is allowed fits an empty inbox, and every full inbox fits an empty session.
+fn sizes(limits: &Limits) -> Vec<Broken> {
+    let mut broken = Vec::new();
+    for (key, size) in [("limits.max_prompt", limits.max_prompt), ("limits.answer.max_bytes", limits.answer.max_bytes)] {
+        if size.0 == 0 || size > LARGEST_TEXT {
+            broken.push(Broken::new(key, "out of range", format!("write at least 1 and at most {LARGEST_TEXT}")));
+        }
+    }
+    let inbox = &limits.inbox;
+    for (key, size, other, least) in [
+        ("limits.inbox.max_bytes", inbox.max_bytes, "limits.max_prompt", limits.max_prompt),
+        ("limits.inbox.max_session_bytes", inbox.max_session_bytes, "limits.inbox.max_bytes", inbox.max_bytes),
+    ] {
+        if size < least {
+            broken.push(Broken::new(key, format!("{size} is less than `{other}`"), format!("write {least} or more")));
+        }
     }
     broken
 }

@@ -55,7 +55,7 @@ mod tools;
 use std::{collections::BTreeSet, path::PathBuf};
 
 pub use cluster::Cluster;
-pub use limits::{Compaction, Limits, SessionLimits};
+pub use limits::{AnswerLimits, Compaction, InboxLimits, Limits, SessionLimits};
 pub use models::{ModelEntry, Models, Prices};
 pub use nats::Nats;
 pub use node::Node;

@@ -102,6 +102,21 @@ fn every_mistake_is_told_at_once_with_its_place_and_the_way_out() {
 }
 
 #[test]
+fn sizes_of_limits_fit_each_other() {
+    let text = "[limits]\nmax_prompt = '65MiB'\n[limits.inbox]\nmax_session_bytes = '1KiB'\nmax_inputs = 0\n[limits.answer]\nmax_bytes = 0\n";
+    insta::assert_snapshot!(Place::new().with(USER, text).problems(&[]), @r"
+    the configuration has 5 problems
+      /home/.planck/config.toml:5: `limits.inbox.max_inputs`: 0 would let nothing happen; write 1 or more
+      /home/.planck/config.toml:2: `limits.max_prompt`: out of range; write at least 1 and at most 64MiB
+      /home/.planck/config.toml:7: `limits.answer.max_bytes`: out of range; write at least 1 and at most 64MiB
+      default: `limits.inbox.max_bytes`: 64MiB is less than `limits.max_prompt`; write 65MiB or more
+      /home/.planck/config.toml:4: `limits.inbox.max_session_bytes`: 1KiB is less than `limits.inbox.max_bytes`; write 64MiB or more
+    ");
+    let text = "[limits]\nmax_prompt = '64MiB'\n[limits.answer]\nmax_bytes = 1\nmax_calls = 1\n";
+    assert_eq!(Place::new().with(USER, text).load(&[]).unwrap().config.limits.answer.max_calls, 1);
+}
+
+#[test]
 fn a_file_that_is_no_toml_says_where() {
     let place = Place::new().with(USER, "[node]\nname = \n");
     assert!(place.problems(&[]).contains("config.toml:2: not TOML"), "{}", place.problems(&[]));

@@ -2,11 +2,20 @@
 
 use crate::model::{Chunk, Failure, FailureKind};
 
-/// Text, thoughts, signatures and arguments of one answer, in bytes. The longest answers of today's models have about 0.5 MiB.
-pub const MOST_BYTES: usize = 8 << 20;
+/// What one answer may hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AnswerBounds {
+    /// Text, thoughts, signatures and arguments, in bytes.
+    pub bytes: usize,
+    pub calls: usize,
+}
 
-/// Tool calls of one answer.
-pub const MOST_CALLS: usize = 128;
+impl Default for AnswerBounds {
+    /// The longest answers of today's models have about 0.5 MiB.
+    fn default() -> Self {
+        Self { bytes: 8 << 20, calls: 128 }
+    }
+}
 
 /// Parts of one answer; each costs memory though it is empty.
 const MOST_PARTS: usize = 4_096;
@@ -14,11 +23,16 @@ const MOST_PARTS: usize = 4_096;
 /// What an answer has taken up so far.
 #[derive(Debug, Default)]
 pub struct Allowance {
+    bounds: AnswerBounds,
     bytes: usize,
     calls: usize,
 }
 
 impl Allowance {
+    pub fn new(bounds: AnswerBounds) -> Self {
+        Self { bounds, bytes: 0, calls: 0 }
+    }
+
     /// Counts what came, and says whether any of it is content: a stream of empty pieces is no progress.
     pub fn take(&mut self, chunks: &[Chunk]) -> Result<bool, Failure> {
         let (bytes, calls) = (self.bytes, self.calls);
@@ -40,11 +54,13 @@ impl Allowance {
             }
         };
         self.bytes = self.bytes.saturating_add(bytes);
-        if self.bytes > MOST_BYTES {
-            return Err(over(&format!("is longer than {} MiB", MOST_BYTES >> 20)));
+        let AnswerBounds { bytes, calls } = self.bounds;
+        if self.bytes > bytes {
+            let most = if bytes & 0xf_ffff == 0 { format!("{} MiB", bytes >> 20) } else { format!("{bytes} bytes") };
+            return Err(over(&format!("is longer than {most}")));
         }
-        if self.calls > MOST_CALLS {
-            return Err(over(&format!("has more than {MOST_CALLS} tool calls")));
+        if self.calls > calls {
+            return Err(over(&format!("has more than {calls} tool calls")));
         }
         if part >= MOST_PARTS {
             return Err(over(&format!("has more than {MOST_PARTS} parts")));
@@ -69,16 +85,20 @@ mod tests {
 
     #[test]
     fn an_answer_ends_at_its_bounds() {
-        let mut allowance = Allowance::default();
-        assert_eq!(allowance.take(&[text(MOST_BYTES)]), Ok(true));
+        let bounds = AnswerBounds::default();
+        let mut allowance = Allowance::new(bounds);
+        assert_eq!(allowance.take(&[text(bounds.bytes)]), Ok(true));
         assert!(allowance.take(&[text(1)]).unwrap_err().message.contains("8 MiB"));
         let call = |part| Chunk::Call { part, id: "i".into(), name: "n".into() };
-        let calls: Vec<Chunk> = (0..MOST_CALLS).map(call).collect();
+        let calls: Vec<Chunk> = (0..bounds.calls).map(call).collect();
         let mut allowance = Allowance::default();
         assert_eq!(allowance.take(&calls), Ok(true));
         assert_eq!(allowance.take(&[call(0)]).unwrap_err().kind, FailureKind::AnswerLimit);
         let empty = Chunk::Thinking { part: MOST_PARTS, text: String::new() };
         assert!(Allowance::default().take(&[empty]).unwrap_err().message.contains("parts"));
+        let mut small = Allowance::new(AnswerBounds { bytes: 100, calls: 1 });
+        assert_eq!(small.take(&[text(98), call(0)]), Ok(true));
+        assert!(small.take(&[text(1)]).unwrap_err().message.contains("longer than 100 bytes"));
     }
 
     #[test]

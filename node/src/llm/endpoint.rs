@@ -8,6 +8,7 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 
 use super::{
     Encoder, Head, Progress, Provider,
+    allowance::AnswerBounds,
     catalogue::{Catalogue, UNKNOWN},
     client::{Clients, Lent},
     gate::Gate,
@@ -29,6 +30,7 @@ pub struct Endpoint {
     /// Whether the configuration, or the provider itself, names this address.
     pub(super) configured: bool,
     pub(super) times: Times,
+    pub(super) answer: AnswerBounds,
     pub(super) gate: Arc<Gate>,
     pub(super) catalogue: Arc<Catalogue>,
 }
@@ -56,6 +58,7 @@ impl Provider for Endpoint {
             wire: Arc::clone(&self.wire),
             key: self.key.clone(),
             times: self.times,
+            answer: self.answer,
             gate: Arc::clone(&self.gate),
             entry: self.catalogue.find(self.name, model).unwrap_or(UNKNOWN),
         })

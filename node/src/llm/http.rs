@@ -16,7 +16,7 @@ use tokio::{
 use self::{reader::Reader, refusal::Refusal};
 use super::{
     Progress,
-    allowance::Allowance,
+    allowance::{Allowance, AnswerBounds},
     catalogue::Entry,
     decode::{Decoder, broken},
     gate::Gate,
@@ -42,6 +42,7 @@ pub struct Call {
     pub wire: Arc<dyn Wire>,
     pub key: Option<Secret>,
     pub times: Times,
+    pub answer: AnswerBounds,
     pub gate: Arc<Gate>,
     pub entry: Entry,
 }
@@ -93,7 +94,7 @@ async fn next(mut state: State) -> Option<(Result<Progress, Failure>, State)> {
 
 /// Sends the request and looks at the head of its answer.
 async fn begin(call: Call) -> Result<Box<Reading>, Failure> {
-    let Call { name, request, place: kept, address, configured, wire, key, times, gate, entry } = call;
+    let Call { name, request, place: kept, address, configured, wire, key, times, answer: bounds, gate, entry } = call;
     let voice = Voice { name, key, configured };
     let place = gate.enter().await;
     let sent = Instant::now();
@@ -107,7 +108,7 @@ async fn begin(call: Call) -> Result<Box<Reading>, Failure> {
         Ok(response) => {
             gate.went_well();
             let reader = Reader::new(response, times, sent);
-            let (decoder, allowance) = (wire.decoder(), Allowance::default());
+            let (decoder, allowance) = (wire.decoder(), Allowance::new(bounds));
             Ok(Box::new(Reading { voice, entry, gate, decoder, reader, allowance, _places: [place, kept] }))
         }
         Err(refused) => Err(voice.tell(refused, &gate)),

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use planck_common::command::Prices;
 
-use super::addresses::Addresses;
+use super::{addresses::Addresses, allowance::AnswerBounds};
 use crate::{model::RetryRules, secret::Secret};
 
 /// All providers and additions to the catalogue.
@@ -16,6 +16,8 @@ pub struct LlmOptions {
     pub models: Vec<ModelOptions>,
     /// What servers at these addresses say in errors may be shown to people. A key goes there only if a provider has the address.
     pub addresses: Addresses,
+    /// Of every provider's answers.
+    pub answer: AnswerBounds,
 }
 
 /// One provider.

@@ -161,7 +161,8 @@ impl Llm {
         let headers = endpoint::headers(&*wire, key.as_ref(), &options.headers).map_err(|reason| invalid(kind, reason))?;
         let gate = Arc::new(Gate::new(options.max_concurrent.unwrap_or(MAX_CONCURRENT)));
         let catalogue = Arc::clone(&self.catalogue);
-        Ok(Endpoint { name: kind.name, wire, base, headers, key, configured, times: options.times, gate, catalogue })
+        let (times, answer) = (options.times, self.options.answer);
+        Ok(Endpoint { name: kind.name, wire, base, headers, key, configured, times, answer, gate, catalogue })
     }
 }
 

@@ -200,6 +200,7 @@ fn settings(config: &Config) -> NodeSettings {
             max_requests_per_turn: config.limits.max_requests_per_turn,
         },
         session_limits: config.limits.of_session(),
+        max_prompt: config.limits.max_prompt.0,
         calls: tools::bounds(config),
         park_after: config.node.park_after.0,
         retention: config.store.retention.as_ref().map(|period| period.0),

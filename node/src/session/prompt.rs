@@ -14,9 +14,6 @@ use crate::{
     store::{AgentRecord, InputRecord, NewInput, PutResult},
 };
 
-/// The largest prompt, as JSON: more than any model takes, and little enough to be read, saved and sent many times.
-const MOST_BYTES: usize = 8 << 20;
-
 impl Node {
     /// Without NATS nobody reaches an agent that another living process holds.
     pub(crate) async fn check_reach(&self, holder: Option<&NodeId>) -> Result<(), Refusal> {
@@ -43,7 +40,7 @@ impl Node {
             mode,
             sender: None,
             reply_to: None,
-            content: bounded(json(&content(prompt)?))?,
+            content: bounded(json(&content(prompt)?), self.settings().max_prompt)?,
             fresh: false,
             at: Timestamp::now(),
         };
@@ -62,14 +59,13 @@ impl Node {
 }
 
 /// Refuses a prompt that is too large.
-pub(super) fn bounded(content: String) -> Result<String, Refusal> {
-    match content.len() {
-        0..=MOST_BYTES => Ok(content),
-        bytes => Err(Refusal::new(
-            Code::TooLarge,
-            format!("the prompt has {bytes} bytes as JSON, over the limit of {MOST_BYTES}; put it into a file of the workspace"),
-        )),
+pub(super) fn bounded(content: String, most: u64) -> Result<String, Refusal> {
+    let bytes = content.len();
+    if u64::try_from(bytes).is_ok_and(|bytes| bytes <= most) {
+        return Ok(content);
     }
+    let way_out = "put it into a file of the workspace, or raise `limits.max_prompt`";
+    Err(Refusal::new(Code::TooLarge, format!("the prompt has {bytes} bytes as JSON, over the limit of {most}; {way_out}")))
 }
 
 fn content(prompt: Prompt) -> Result<Vec<Part>, Refusal> {

@@ -26,7 +26,7 @@ use super::{
 use crate::{
     actor::{Hosting, Opening, parts::Facts},
     cluster::placement::{self, Wanted},
-    node::Node,
+    node::{Node, NodeSettings},
     store::{AgentRecord, Created, NewAgent, NewInput, NewSession, SessionRecord},
     team,
 };
@@ -57,7 +57,7 @@ impl Node {
         let place = self.workspaces().choose(Some(&workspace), request.dir.as_deref())?;
         let dir = self.workspaces().place(&place.workspace, &place.dir)?.dir;
         let specs = self.team(&request, &dir)?;
-        let session = plan(request, place, specs, self.settings().session_limits)?;
+        let session = plan(request, place, specs, self.settings())?;
         let homes = self.homes(&workspace, &session.agents)?;
         let prompt = session.prompt.as_ref().map(|prompt| prompt.id.clone());
         let _alone = self.host().alone(&session.id).await?;
@@ -214,13 +214,13 @@ fn first_prompt(request: &Start) -> Option<InputId> {
     Some(named.unwrap_or_else(InputId::mint))
 }
 
-fn plan(request: Start, place: Chosen, specs: Vec<AgentSpec>, limits: SessionLimits) -> Result<NewSession, Refusal> {
+fn plan(request: Start, place: Chosen, specs: Vec<AgentSpec>, settings: &NodeSettings) -> Result<NewSession, Refusal> {
     let id = request.session_id.unwrap_or_else(SessionId::mint);
     let agents: Vec<NewAgent> =
         specs.into_iter().map(|spec| NewAgent { session: id.clone(), id: AgentId::mint(), spec }).collect();
     let lead = agents.first().map(|lead| lead.id.clone()).ok_or_else(|| Refusal::bad_request("a team has a member"))?;
     let at = Timestamp::now();
-    let content = request.prompt.map(|text| bounded(json(&[Part::text(text)]))).transpose()?;
+    let content = request.prompt.map(|text| bounded(json(&[Part::text(text)]), settings.max_prompt)).transpose()?;
     let prompt = content.map(|content| NewInput {
         id: request.prompt_id.unwrap_or_else(InputId::mint),
         agent: lead.clone(),
@@ -238,7 +238,7 @@ fn plan(request: Start, place: Chosen, specs: Vec<AgentSpec>, limits: SessionLim
         workspace: place.workspace,
         dir: place.dir,
         team: request.team,
-        limits: settle(request.limits, limits),
+        limits: settle(request.limits, settings.session_limits),
         on_node_death: request.on_node_death.unwrap_or_default(),
     };
     Ok(NewSession { id, name: request.name, spec, metadata: request.metadata, agents, at, prompt })

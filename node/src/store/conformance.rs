@@ -85,6 +85,7 @@ cases! {
     inboxes:
         a_put_is_idempotent
         an_inbox_is_bounded_by_bytes
+        inputs_put_at_once_fit_the_bounds_together
         inputs_keep_their_fields_and_order
         an_input_may_wait_for_an_agent_nobody_holds
         tasks_are_known_until_answered

@@ -41,6 +41,7 @@ pub struct PostgresOptions {
     pub application_name: String,
     /// Whether the server refuses every change.
     pub read_only: bool,
+    pub inbox: InboxBounds,
 }
 
 impl PostgresOptions {
@@ -52,6 +53,7 @@ impl PostgresOptions {
             statement_timeout: Duration::from_secs(5),
             application_name: "planck".into(),
             read_only: false,
+            inbox: InboxBounds::default(),
         }
     }
 }
@@ -60,6 +62,7 @@ impl PostgresOptions {
 #[derive(Debug, Clone)]
 pub struct PostgresStore {
     database: Database,
+    inbox: InboxBounds,
 }
 
 impl PostgresStore {
@@ -67,7 +70,7 @@ impl PostgresStore {
     pub async fn connect(options: PostgresOptions) -> Result<Self, StoreError> {
         let database = Database::connect(&options)?;
         migrate::run(&database, planck_migrations::POSTGRES).await?;
-        Ok(Self { database })
+        Ok(Self { database, inbox: options.inbox })
     }
 
     /// Connects only to look: the schema stays as it is, and the server refuses every change. `None`: there are no tables yet.
@@ -83,7 +86,7 @@ impl PostgresStore {
                 "the database has schema version {found}, this planck needs version {known} to look at it: {way_out}"
             )));
         }
-        Ok(Some(Self { database: Database::connect(&options)? }))
+        Ok(Some(Self { database: Database::connect(&options)?, inbox: options.inbox }))
     }
 
     /// The schema's version in a database (0: none yet), and the newest one this node knows. Nothing is changed.
@@ -172,7 +175,7 @@ impl SessionStore for PostgresStore {
     }
 
     async fn put(&self, session: &SessionId, input: NewInput) -> Result<PutResult, StoreError> {
-        inbox::put(&self.database, session, input).await
+        inbox::put(&self.database, session, input, &self.inbox).await
     }
 
     async fn ask(&self, session: &SessionId, question: NewInput, asker_epoch: i64, max_depth: u32) -> Result<Asked, StoreError> {

@@ -37,8 +37,8 @@ pub use own_place::OwnPlace;
 
 use self::{db::Opening, files::Files, folder::Folder, index::Index, lock::NodeLock};
 use super::{
-    AgentRecord, Appended, Asked, Batch, Birth, Claim, Created, InputRecord, Lease, LogRow, NewInput, NewSession, Newborn,
-    PutResult, Rewound, SessionRecord, SessionStore, StoreError, Stray, Task, Under,
+    AgentRecord, Appended, Asked, Batch, Birth, Claim, Created, InboxBounds, InputRecord, Lease, LogRow, NewInput, NewSession,
+    Newborn, PutResult, Rewound, SessionRecord, SessionStore, StoreError, Stray, Task, Under,
 };
 
 /// Where the files are, and how they are opened.
@@ -53,11 +53,13 @@ pub struct SqliteOptions {
     pub open_files: usize,
     /// How long to wait for another process's write. A call ends after twice as long.
     pub busy: Duration,
+    pub inbox: InboxBounds,
 }
 
 impl SqliteOptions {
     pub fn new(folder: impl Into<PathBuf>) -> Self {
-        Self { folder: folder.into(), own_place: None, full_sync: false, open_files: 256, busy: Duration::from_secs(3) }
+        let busy = Duration::from_secs(3);
+        Self { folder: folder.into(), own_place: None, full_sync: false, open_files: 256, busy, inbox: InboxBounds::default() }
     }
 }
 
@@ -67,6 +69,7 @@ pub struct SqliteStore {
     node: NodeId,
     folder: PathBuf,
     opening: Opening,
+    inbox: InboxBounds,
     index: Index,
     files: Files,
     /// None where the store is only looked at.
@@ -76,7 +79,7 @@ pub struct SqliteStore {
 impl SqliteStore {
     /// Takes the node's lock, and makes sure that the folder can be used.
     pub async fn open(options: SqliteOptions, node: &NodeId) -> Result<Self, StoreError> {
-        let SqliteOptions { folder, own_place, full_sync, open_files, busy } = options;
+        let SqliteOptions { folder, own_place, full_sync, open_files, busy, inbox } = options;
         let place = match own_place {
             Some(own_place) => own_place.make(&folder)?,
             None => Folder::create(&folder)?,
@@ -87,7 +90,7 @@ impl SqliteStore {
         let index = Index::new(folder.clone(), opening);
         index.store_id().await?;
         let files = Files::new(folder.clone(), opening, open_files);
-        Ok(Self { node: node.clone(), folder, opening, index, files, _lock: Some(lock) })
+        Ok(Self { node: node.clone(), folder, opening, inbox, index, files, _lock: Some(lock) })
     }
 
     /// A store without sessions, for a database that has no tables yet.
@@ -98,7 +101,7 @@ impl SqliteStore {
     /// Opens the folder only to look at it: takes no lock, creates, migrates, repairs and removes nothing, and refuses every
     /// change. A folder that is missing holds no sessions.
     pub async fn look(options: SqliteOptions) -> Result<Self, StoreError> {
-        let SqliteOptions { folder, own_place, full_sync, open_files, busy } = options;
+        let SqliteOptions { folder, own_place, full_sync, open_files, busy, inbox } = options;
         let place = match own_place {
             Some(own_place) => own_place.find(&folder)?,
             None if folder.symlink_metadata().is_ok() => Some(Folder::open(&folder)?),
@@ -112,7 +115,7 @@ impl SqliteStore {
         let index = Index::new(folder.clone(), opening);
         index.store_id().await?;
         let files = Files::new(folder.clone(), opening, open_files);
-        Ok(Self { node: NodeId::mint(), folder, opening, index, files, _lock: None })
+        Ok(Self { node: NodeId::mint(), folder, opening, inbox, index, files, _lock: None })
     }
 }
 

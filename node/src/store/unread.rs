@@ -2,15 +2,29 @@
 
 use super::StoreError;
 
-/// Unread bytes of one agent.
-const AGENT_BYTES: i64 = 64 << 20;
-/// Unread inputs of one agent.
-const AGENT_INPUTS: i64 = 10_000;
-/// Unread bytes of all agents of a session.
-const SESSION_BYTES: i64 = 256 << 20;
+/// How much may wait in the inboxes of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InboxBounds {
+    /// Unread bytes of one agent.
+    pub agent_bytes: i64,
+    /// Unread inputs of one agent.
+    pub agent_inputs: i64,
+    /// Unread bytes of all agents of a session.
+    pub session_bytes: i64,
+}
 
-/// What waits before an input is put. Inputs that are put at the same moment do not see each other, so the bounds may be
-/// exceeded by what a node takes in at once.
+impl InboxBounds {
+    /// For what a session is created with.
+    pub(super) const NONE: Self = Self { agent_bytes: i64::MAX, agent_inputs: i64::MAX, session_bytes: i64::MAX };
+}
+
+impl Default for InboxBounds {
+    fn default() -> Self {
+        Self { agent_bytes: 64 << 20, agent_inputs: 10_000, session_bytes: 256 << 20 }
+    }
+}
+
+/// What waits before an input is put. It words a refusal; the statement that puts the input counts by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Unread {
     pub agent_bytes: i64,
@@ -20,22 +34,26 @@ pub struct Unread {
 
 impl Unread {
     /// Whether an input of so many bytes may be put beside it.
-    pub fn check(self, bytes: usize) -> Result<(), StoreError> {
+    pub fn check(self, bytes: usize, bounds: &InboxBounds) -> Result<(), StoreError> {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
         let full = |what: String| Err(StoreError::Limit(format!("{what}; try again when they were read")));
-        if self.agent_inputs >= AGENT_INPUTS {
+        if self.agent_inputs >= bounds.agent_inputs {
             return full(format!("the agent has {} unread inputs, as many as may wait", self.agent_inputs));
         }
-        if self.agent_bytes.saturating_add(bytes) > AGENT_BYTES {
-            let most = AGENT_BYTES >> 20;
-            return full(format!("the agent has unread inputs of {} bytes, and {most} MiB may wait", self.agent_bytes));
+        if self.agent_bytes.saturating_add(bytes) > bounds.agent_bytes {
+            let most = size(bounds.agent_bytes);
+            return full(format!("the agent has unread inputs of {} bytes, and {most} may wait", self.agent_bytes));
         }
-        if self.session_bytes.saturating_add(bytes) > SESSION_BYTES {
-            let most = SESSION_BYTES >> 20;
-            return full(format!("the session has unread inputs of {} bytes, and {most} MiB may wait", self.session_bytes));
+        if self.session_bytes.saturating_add(bytes) > bounds.session_bytes {
+            let most = size(bounds.session_bytes);
+            return full(format!("the session has unread inputs of {} bytes, and {most} may wait", self.session_bytes));
         }
         Ok(())
     }
+}
+
+fn size(bytes: i64) -> String {
+    if bytes & 0xf_ffff == 0 { format!("{} MiB", bytes >> 20) } else { format!("{bytes} bytes") }
 }
 
 #[cfg(test)]
@@ -44,16 +62,20 @@ mod tests {
 
     #[test]
     fn each_bound_is_told() {
+        let bounds = InboxBounds::default();
+        let InboxBounds { agent_bytes, agent_inputs, session_bytes } = bounds;
         let unread = |agent_bytes, agent_inputs, session_bytes| Unread { agent_bytes, agent_inputs, session_bytes };
-        assert!(unread(AGENT_BYTES - 10, AGENT_INPUTS - 1, SESSION_BYTES - 10).check(10).is_ok());
+        assert!(unread(agent_bytes - 10, agent_inputs - 1, session_bytes - 10).check(10, &bounds).is_ok());
         for (unread, told) in [
-            (unread(AGENT_BYTES - 9, 0, 0), "the agent has unread inputs of"),
-            (unread(0, AGENT_INPUTS, 0), "10000 unread inputs"),
-            (unread(0, 0, SESSION_BYTES - 9), "the session has unread inputs"),
+            (unread(agent_bytes - 9, 0, 0), "the agent has unread inputs of"),
+            (unread(0, agent_inputs, 0), "10000 unread inputs"),
+            (unread(0, 0, session_bytes - 9), "the session has unread inputs"),
             (unread(i64::MAX, 0, 0), "64 MiB may wait"),
         ] {
-            let refused = unread.check(10).unwrap_err();
+            let refused = unread.check(10, &bounds).unwrap_err();
             assert!(matches!(&refused, StoreError::Limit(text) if text.contains(told)), "{refused}");
         }
+        let odd = InboxBounds { agent_bytes: 1_000, ..bounds };
+        assert!(unread(991, 0, 0).check(10, &odd).unwrap_err().to_string().contains("1000 bytes may wait"));
     }
 }

@@ -2,6 +2,8 @@
 
 use planck_common::spec;
 
+use crate::config::setting::Size;
+
 section! {
     /// What ends a turn early, and what bounds a session.
     Limits {
@@ -15,6 +17,34 @@ section! {
         max_turn_seconds: Option<u64> = None;
         /// Over all agents of a session.
         session: SessionLimits = SessionLimits::default();
+        /// The largest prompt, as JSON; more than NATS' `max_payload` never arrives.
+        max_prompt: Size = Size::mebibytes(8);
+        /// Inboxes.
+        inbox: InboxLimits = InboxLimits::default();
+        /// Answers.
+        answer: AnswerLimits = AnswerLimits::default();
+    }
+}
+
+section! {
+    /// What may wait unread; what is over is refused.
+    InboxLimits {
+        /// Unread inputs of one agent, all together.
+        max_bytes: Size = Size::mebibytes(64);
+        /// Unread inputs of one agent.
+        max_inputs: u32 = 10_000;
+        /// Unread inputs of all agents of a session, all together.
+        max_session_bytes: Size = Size::mebibytes(256);
+    }
+}
+
+section! {
+    /// What one answer of a model may hold; what is over is cut, none of it is kept, and the turn ends with an error.
+    AnswerLimits {
+        /// Text, thoughts and arguments of one answer.
+        max_bytes: Size = Size::mebibytes(8);
+        /// Tool calls of one answer.
+        max_calls: u32 = 128;
     }
 }
 

@@ -9,13 +9,16 @@ use serde_json::value::RawValue;
 use super::NAME;
 use crate::{
     llm::{
-        allowance::{MOST_BYTES, over},
+        allowance::over,
         complaint::Complaint,
         decode::{Events, Kind, Parts, broken, parse, stop_of},
         seal,
     },
     model::{Chunk, Failure, Finish},
 };
+
+/// The longest signature of a thought, in bytes. It is held back until its block ends, where the answer's bounds count it.
+const LONGEST_SIGNATURE: usize = 8 << 20;
 
 /// A reply as far as it has come.
 #[derive(Debug, Default)]
@@ -102,7 +105,7 @@ impl Reply {
                 }
             }
             // It becomes a chunk only at the block's end, so nothing else bounds it.
-            "signature_delta" if self.block.signature.len() + delta.signature.len() > MOST_BYTES => {
+            "signature_delta" if self.block.signature.len() + delta.signature.len() > LONGEST_SIGNATURE => {
                 return Err(over("has a signature of many MiB"));
             }
             "signature_delta" => self.block.signature.push_str(&delta.signature),

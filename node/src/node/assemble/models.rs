@@ -3,8 +3,8 @@
 use planck_common::{command, spec::ModelRef};
 
 use crate::{
-    config::{Address, Config, ModelEntry, PROVIDER_NAMES, Prices, Provider},
-    llm::{Addresses, Llm, LlmOptions, ModelOptions, ProviderOptions, Times},
+    config::{Address, AnswerLimits, Config, ModelEntry, PROVIDER_NAMES, Prices, Provider},
+    llm::{Addresses, AnswerBounds, Llm, LlmOptions, ModelOptions, ProviderOptions, Times},
     model::RetryRules,
 };
 
@@ -17,7 +17,13 @@ pub(super) fn options(config: &Config) -> LlmOptions {
         providers: providers.collect(),
         models: config.models.entries.0.iter().filter_map(entry).collect(),
         addresses: addresses(config),
+        answer: answer(&config.limits.answer),
     }
+}
+
+fn answer(limits: &AnswerLimits) -> AnswerBounds {
+    let bytes = usize::try_from(limits.max_bytes.0).unwrap_or(usize::MAX);
+    AnswerBounds { bytes, calls: usize::try_from(limits.max_calls).unwrap_or(usize::MAX) }
 }
 
 fn provider(section: &Provider, trusted_urls: Vec<String>) -> ProviderOptions {

@@ -6,9 +6,9 @@ use planck_common::{NodeId, command::ListSessions};
 
 use super::AssemblyError;
 use crate::{
-    config::{Config, StoreKind, Synchronous},
+    config::{Config, InboxLimits, Size, StoreKind, Synchronous},
     store::{
-        SessionStore, StoreError,
+        InboxBounds, SessionStore, StoreError,
         postgres::{PostgresOptions, PostgresStore},
         sqlite::{OwnPlace, SqliteOptions, SqliteStore},
     },
@@ -43,10 +43,20 @@ fn neither() -> AssemblyError {
 fn postgres(config: &Config) -> PostgresOptions {
     let mut options = PostgresOptions::new(config.store.url.reveal());
     options.statement_timeout = config.store.statement_timeout.0;
+    options.inbox = inbox(&config.limits.inbox);
     if let Some(pool) = config.store.pool {
         options.connections = pool;
     }
     options
+}
+
+fn inbox(limits: &InboxLimits) -> InboxBounds {
+    let bytes = |size: Size| i64::try_from(size.0).unwrap_or(i64::MAX);
+    InboxBounds {
+        agent_bytes: bytes(limits.max_bytes),
+        agent_inputs: limits.max_inputs.into(),
+        session_bytes: bytes(limits.max_session_bytes),
+    }
 }
 
 pub(crate) fn sqlite(config: &Config) -> Result<SqliteOptions, StoreError> {
@@ -57,6 +67,7 @@ pub(crate) fn sqlite(config: &Config) -> Result<SqliteOptions, StoreError> {
     };
     let mut options = SqliteOptions::new(config.store.folder().ok_or_else(homeless)?);
     options.own_place = config.store.project().map(|place| OwnPlace { data: place.data.clone(), project: place.project.clone() });
+    options.inbox = inbox(&config.limits.inbox);
     options.full_sync = config.store.synchronous == Synchronous::Full;
     if let Some(pool) = config.store.pool {
         options.open_files = pool as usize;

@@ -1,6 +1,7 @@
 //! Inboxes: anyone puts, once; only the holder reads.
 
 use planck_common::{NodeId, command::Mode, event::InputKind};
+use tokio::task::JoinSet;
 
 use super::{
     World,
@@ -44,6 +45,37 @@ pub async fn an_inbox_is_bounded_by_bytes(world: &dyn World) {
     team.put(&team.prompt(1)).await;
     team.write(Batch { marks: vec![consumed(&put[0], 1)], ..team.batch(0, 0, vec![turn_start(1)]) }).await;
     team.put(&large()).await;
+}
+
+/// Twelve at once, over handles of two nodes: as many are taken as fit, and each of the others hears why not.
+pub async fn inputs_put_at_once_fit_the_bounds_together(world: &dyn World) {
+    let team = Team::start(world, 2).await;
+    let stores = [team.store.clone(), world.open(&NodeId::mint()).await];
+    let content = format!("[{{\"type\":\"text\",\"text\":\"{}\"}}]", "x".repeat(7_900_000));
+    let mut puts = JoinSet::new();
+    for (_, store) in (0..12).zip(stores.iter().cycle().cloned()) {
+        let (session, input) = (team.session.clone(), NewInput { content: content.clone(), ..team.prompt(0) });
+        puts.spawn(async move {
+            loop {
+                match store.put(&session, input.clone()).await {
+                    // A disk that is slow to take so much says so; the same input is put again.
+                    Err(StoreError::Away(_)) => {}
+                    put => return put,
+                }
+            }
+        });
+    }
+    let (mut taken, mut refused) = (0, 0);
+    for put in puts.join_all().await {
+        match put {
+            Ok(PutResult::Put { .. } | PutResult::Known(_)) => taken += 1,
+            Err(StoreError::Limit(why)) if why.contains("64 MiB may wait") => refused += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!((taken, refused), (8, 4));
+    assert_eq!(team.store.open_inputs(&team.session, team.lead()).await.unwrap().len(), 8);
+    team.put(&team.prompt(1)).await;
 }
 
 pub async fn inputs_keep_their_fields_and_order(world: &dyn World) {

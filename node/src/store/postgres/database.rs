@@ -137,6 +137,12 @@ impl Failed {
         }
     }
 
+    /// Whether the schema is older than the function that was called.
+    pub fn is_unknown_function(&self) -> bool {
+        let Self::Sql(sqlx::Error::Database(error)) = self else { return false };
+        error.code().is_some_and(|code| code == "42883")
+    }
+
     /// What is wrong with the data, where the server refused the data itself.
     pub fn refused_data(&self) -> Option<String> {
         let Self::Sql(sqlx::Error::Database(error)) = self else { return None };

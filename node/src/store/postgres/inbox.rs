@@ -4,14 +4,17 @@ use planck_common::{AgentId, InputId, Seq, SessionId};
 use sqlx::postgres::PgRow;
 
 use super::{
-    Asked, InputRecord, NewInput, PutResult, StoreError, Task,
-    database::Database,
+    Asked, InboxBounds, InputRecord, NewInput, PutResult, StoreError, Task,
+    database::{Database, Failed, Statement},
     rows::{self, Columns},
 };
 use crate::store::unread::Unread;
 
-/// The agent's row is held, so nothing slips in beside a stop.
-const PUT: &str = "
+const PUT: &str = "SELECT * FROM planck_put($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)";
+
+/// The same in a schema before version 2, which a node uses that may not change it. The agent's row is held, so nothing slips in
+/// beside a stop; inputs that come at once do not count each other.
+const PUT_BEFORE: &str = "
 WITH t AS MATERIALIZED (SELECT id, node_id, epoch FROM agents WHERE session_id = $1 AND id = $3 AND state <> 'stopped' FOR SHARE),
 n AS (INSERT INTO inputs (session_id, id, agent_id, kind, mode, sender, sender_name, reply_to, content, fresh, at, head)
   SELECT $1, $2, t.id, $4, $5, $6, $7, $8, $9, $10, $11, (SELECT next_seq - 1 FROM sessions WHERE id = $1) FROM t
@@ -50,14 +53,61 @@ SELECT t.id, t.sender, t.sender_name, t.turn IS NOT NULL AS consumed,
 FROM inputs t WHERE t.session_id = $1 AND t.agent_id = $2 AND t.kind = 'task'
   AND (t.outcome IS NULL OR t.outcome NOT IN ('withdrawn', 'rewound')) ORDER BY t.accepted";
 
-pub async fn put(database: &Database, session: &SessionId, input: NewInput) -> Result<PutResult, StoreError> {
-    if let Err(full) = unread(database, session, &input.agent).await?.check(input.content.len()) {
+pub async fn put(
+    database: &Database,
+    session: &SessionId,
+    input: NewInput,
+    bounds: &InboxBounds,
+) -> Result<PutResult, StoreError> {
+    let statement = bind(PUT, session, &input).bind(bounds.agent_bytes).bind(bounds.agent_inputs).bind(bounds.session_bytes);
+    let rows = match database.try_all(statement).await {
+        Err(failed) if failed.is_unknown_function() => return put_before(database, session, input, bounds).await,
+        rows => rows.map_err(Failed::into_error)?,
+    };
+    let Some(row) = rows.first() else { return Err(StoreError::Broken("a put has no verdict".into())) };
+    let row = Columns(row);
+    match row.get::<&str>("verdict")? {
+        "put" => Ok(PutResult::Put { head: row.get("head")?, node: row.parse_optional("node_id")?, epoch: row.get("epoch")? }),
+        "full" => match known(database, session, &input).await? {
+            PutResult::NotFound => Err(full(of_row(&row)?, &input, bounds)),
+            known @ (PutResult::Known(_) | PutResult::Put { .. }) => Ok(known),
+        },
+        "known" | "gone" => known(database, session, &input).await,
+        other => Err(StoreError::Broken(format!("unknown verdict `{other}` of the database"))),
+    }
+}
+
+fn full(unread: Unread, input: &NewInput, bounds: &InboxBounds) -> StoreError {
+    match unread.check(input.content.len(), bounds) {
+        Err(full) => full,
+        Ok(()) => StoreError::Broken("the database calls an inbox full that is not".into()),
+    }
+}
+
+async fn put_before(
+    database: &Database,
+    session: &SessionId,
+    input: NewInput,
+    bounds: &InboxBounds,
+) -> Result<PutResult, StoreError> {
+    if let Err(full) = unread(database, session, &input.agent).await?.check(input.content.len(), bounds) {
         return match known(database, session, &input).await? {
             PutResult::NotFound => Err(full),
             known @ (PutResult::Known(_) | PutResult::Put { .. }) => Ok(known),
         };
     }
-    let statement = sqlx::query(PUT)
+    let row = database.optional(bind(PUT_BEFORE, session, &input)).await?;
+    let head = row.as_ref().map(|row| Columns(row).get::<Option<Seq>>("head")).transpose()?.flatten();
+    match (row, head) {
+        (Some(row), Some(head)) => {
+            Ok(PutResult::Put { head, node: Columns(&row).parse_optional("node_id")?, epoch: Columns(&row).get("epoch")? })
+        }
+        (Some(_), None) | (None, _) => known(database, session, &input).await,
+    }
+}
+
+fn bind<'q>(sql: &'static str, session: &'q SessionId, input: &'q NewInput) -> Statement<'q> {
+    sqlx::query(sql)
         .bind(session.as_str())
         .bind(input.id.as_str())
         .bind(input.agent.as_str())
@@ -68,21 +118,16 @@ pub async fn put(database: &Database, session: &SessionId, input: NewInput) -> R
         .bind(input.reply_to.as_ref().map(|to| to.as_str()))
         .bind(input.content.as_str())
         .bind(input.fresh)
-        .bind(input.at.millis());
-    let row = database.optional(statement).await?;
-    let head = row.as_ref().map(|row| Columns(row).get::<Option<Seq>>("head")).transpose()?.flatten();
-    match (row, head) {
-        (Some(row), Some(head)) => {
-            Ok(PutResult::Put { head, node: Columns(&row).parse_optional("node_id")?, epoch: Columns(&row).get("epoch")? })
-        }
-        (Some(_), None) | (None, _) => known(database, session, &input).await,
-    }
+        .bind(input.at.millis())
 }
 
 async fn unread(database: &Database, session: &SessionId, agent: &AgentId) -> Result<Unread, StoreError> {
     let row = database.optional(sqlx::query(UNREAD).bind(session.as_str()).bind(agent.as_str())).await?;
     let Some(row) = row else { return Ok(Unread::default()) };
-    let row = Columns(&row);
+    of_row(&Columns(&row))
+}
+
+fn of_row(row: &Columns<'_>) -> Result<Unread, StoreError> {
     let (agent_bytes, agent_inputs) = (row.get("agent_bytes")?, row.get("agent_inputs")?);
     Ok(Unread { agent_bytes, agent_inputs, session_bytes: row.get("session_bytes")? })
 }

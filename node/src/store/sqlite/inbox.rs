@@ -4,13 +4,34 @@ use planck_common::{AgentId, InputId, NodeId, SessionId, Timestamp};
 use sqlx::query;
 
 use super::{SqliteStore, db::Statement, decode::Reader, files::InUse};
-use crate::store::{Asked, InputRecord, NewInput, PutResult, StoreError, Task, unread::Unread};
+use crate::store::{Asked, InboxBounds, InputRecord, NewInput, PutResult, StoreError, Task, unread::Unread};
 
-/// Unless the agent is unknown or stopped, or the id is taken.
-const PUT: &str = "INSERT INTO inputs (id, agent_id, kind, mode, sender, sender_name, reply_to, content, fresh, at, head)
-    SELECT ?1, t.id, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, s.next_seq - 1 FROM agents t, sessions s
-    WHERE t.id = ?2 AND t.state <> 'stopped' ON CONFLICT DO NOTHING
-    RETURNING head, (SELECT node_id FROM agents WHERE id = ?2) AS node_id, (SELECT epoch FROM agents WHERE id = ?2) AS epoch";
+/// What waits for an agent and in its session. The index holds open inputs only, however long the session's history is.
+macro_rules! unread {
+    ($agent:literal) => {
+        concat!(
+            "SELECT coalesce(sum(octet_length(content)) FILTER (WHERE agent_id = ",
+            $agent,
+            "), 0) AS agent_bytes, count(*) FILTER (WHERE agent_id = ",
+            $agent,
+            ") AS agent_inputs, coalesce(sum(octet_length(content)), 0) AS session_bytes
+            FROM inputs INDEXED BY inputs_open WHERE outcome IS NULL AND turn IS NULL"
+        )
+    };
+}
+
+const UNREAD: &str = unread!("?1");
+
+/// Unless the agent is unknown or stopped, an inbox is full, or the id is taken. One statement counts and puts, and a file has
+/// one writer, so inputs that come at once count each other.
+const PUT: &str = concat!(
+    "INSERT INTO inputs (id, agent_id, kind, mode, sender, sender_name, reply_to, content, fresh, at, head)
+    SELECT ?1, t.id, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, s.next_seq - 1 FROM agents t, sessions s, (",
+    unread!("?2"),
+    ") u WHERE t.id = ?2 AND t.state <> 'stopped' AND u.agent_bytes + octet_length(?8) <= ?11 AND u.agent_inputs < ?12
+      AND u.session_bytes + octet_length(?8) <= ?13 ON CONFLICT DO NOTHING
+    RETURNING head, (SELECT node_id FROM agents WHERE id = ?2) AS node_id, (SELECT epoch FROM agents WHERE id = ?2) AS epoch"
+);
 
 /// The same, unless waits lead from the target back to the asker, or too many wait for it already.
 const ASK: &str =
@@ -37,33 +58,33 @@ const WHY_NOT: &str = "SELECT
         SELECT ?2, 1 UNION SELECT i.sender, u.n + 1 FROM u JOIN inputs i ON i.agent_id = u.a AND i.waiting AND u.n <= ?3)
       SELECT max(n) FROM u) AS depth";
 
-/// What waits for an agent and in its session. The index holds open inputs only, however long the session's history is.
-const UNREAD: &str = "SELECT coalesce(sum(octet_length(content)) FILTER (WHERE agent_id = ?1), 0) AS agent_bytes,
-    count(*) FILTER (WHERE agent_id = ?1) AS agent_inputs, coalesce(sum(octet_length(content)), 0) AS session_bytes
-    FROM inputs INDEXED BY inputs_open WHERE outcome IS NULL AND turn IS NULL";
-
-/// How often a question is tried whose obstacle was gone when it was looked for.
+/// How often an input is tried whose obstacle was gone when it was looked for.
 const TRIES: u32 = 5;
 
 impl SqliteStore {
     pub(super) async fn put_input(&self, session: &SessionId, input: NewInput) -> Result<PutResult, StoreError> {
         let file = self.file(session).await?;
         check_text(&input)?;
-        if let Err(full) = self.unread(&file, &input.agent).await?.check(input.content.len()) {
-            let known = self.known(&file, &input).await?;
-            return known.map(|known| PutResult::Known(Box::new(known))).ok_or(full);
+        for _ in 0..TRIES {
+            if let Some(row) = file.db.row(put(&input, &self.inbox)).await? {
+                let row = Reader { row: &row, path: file.db.path() };
+                let node = row.node()?;
+                self.announce(session, &input, node.as_ref()).await?;
+                return Ok(PutResult::Put { head: row.get("head")?, node, epoch: row.get("epoch")? });
+            }
+            if let Some(known) = self.known(&file, &input).await? {
+                if known.turn.is_none() && known.outcome.is_none() {
+                    self.announce(session, &input, None).await?;
+                }
+                return Ok(PutResult::Known(Box::new(known)));
+            }
+            let target = self.agent_in(&file, &input.agent).await?;
+            if target.is_none_or(|target| !target.is_there()) {
+                return Ok(PutResult::NotFound);
+            }
+            self.unread(&file, &input.agent).await?.check(input.content.len(), &self.inbox)?;
         }
-        if let Some(row) = file.db.row(bind(PUT, &input)).await? {
-            let row = Reader { row: &row, path: file.db.path() };
-            let node = row.node()?;
-            self.announce(session, &input, node.as_ref()).await?;
-            return Ok(PutResult::Put { head: row.get("head")?, node, epoch: row.get("epoch")? });
-        }
-        let Some(known) = self.known(&file, &input).await? else { return Ok(PutResult::NotFound) };
-        if known.turn.is_none() && known.outcome.is_none() {
-            self.announce(session, &input, None).await?;
-        }
-        Ok(PutResult::Known(Box::new(known)))
+        Err(StoreError::Away(format!("input {} was refused for reasons that went away", input.id)))
     }
 
     async fn unread(&self, file: &InUse, agent: &AgentId) -> Result<Unread, StoreError> {
@@ -215,7 +236,11 @@ impl SqliteStore {
 
 /// The statement that puts an input which nothing stands against.
 pub fn insert(input: &NewInput) -> Statement<'static> {
-    bind(PUT, input)
+    put(input, &InboxBounds::NONE)
+}
+
+fn put(input: &NewInput, bounds: &InboxBounds) -> Statement<'static> {
+    bind(PUT, input).bind(bounds.agent_bytes).bind(bounds.agent_inputs).bind(bounds.session_bytes)
 }
 
 fn bind(sql: &'static str, input: &NewInput) -> Statement<'static> {

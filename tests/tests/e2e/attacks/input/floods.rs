@@ -78,6 +78,47 @@ async fn flood_of_large_prompts_is_bounded_on_postgres() -> Result<()> {
     is_bounded(Backend::Postgres).await
 }
 
+/// Two nodes with small bounds are given 24 prompts at once, of which eight fit.
+async fn fits_exactly(backend: Backend) -> Result<()> {
+    let script = Script::new().always(Reply::text("a b c").with_fault(Fault::Hang { after: 1 }));
+    let world = World::start(backend, script).await?;
+    let bounds = [("PLANCK_LIMITS_MAX_PROMPT", "128KiB"), ("PLANCK_LIMITS_INBOX_MAX_BYTES", "1MiB")];
+    let nodes = [world.node_with(&bounds).await?, world.node_with(&bounds).await?];
+    let mut start = world.solo();
+    start["prompt"] = "go".into();
+    let started = world.caller.start(&start).await?;
+    let to = session_at(&started.session_id, SessionVerb::Prompt);
+    let asked = || world.model.request_count() > 0;
+    within(LONG, "the first prompt is read", async || asked().then_some(())).await?;
+    let prompt = json!({ "text": "x".repeat(120_000) });
+    let answers = join_all((0..24).map(|_| world.caller.try_ask::<Value>(&to, &prompt))).await;
+    let (mut taken, mut refused) = (0, 0);
+    for answer in answers {
+        match answer? {
+            Ok(_) => taken += 1,
+            Err(refusal) => {
+                assert!(refusal.code == Code::Limit && refusal.message.contains("1 MiB may wait"), "{refusal:?}");
+                refused += 1;
+            }
+        }
+    }
+    assert_eq!((taken, refused), (8, 16));
+    let large = world.caller.refusal(&to, &json!({ "text": "x".repeat(140_000) })).await?;
+    assert!(large.code == Code::TooLarge && large.message.contains("over the limit of 131072"), "{large}");
+    drop(nodes);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn prompts_at_once_fit_the_inbox_on_sqlite() -> Result<()> {
+    fits_exactly(Backend::Sqlite).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn prompts_at_once_fit_the_inbox_on_postgres() -> Result<()> {
+    fits_exactly(Backend::Postgres).await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn prompt_over_the_limit_is_refused_whatever_nats_carries() -> Result<()> {
     let nats = NatsServer::start_with("max_payload: 16MB\n")?;
