@@ -31,7 +31,7 @@ use planck_common::{AgentId, InputId, SessionId, Timestamp, envelope::Place, eve
 pub use effect::{Effect, Entry, Mark, Put, Save};
 pub use input::{Arrival, Command, Input};
 pub use restore::Unreadable;
-pub use setup::{Memory, OpenInput, OpenTurn, Settings, Setup};
+pub use setup::{Memory, OpenInput, OpenTurn, Settings, Setup, Unstorable};
 
 use inbox::Inbox;
 use phase::{Phase, Stopping};

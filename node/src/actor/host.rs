@@ -324,10 +324,10 @@ impl Host {
                 self.settle(agent, number, |slot| slot.stage = Stage::Resting { actor, until });
                 self.hand_on(agent, unread).await;
             }
-            Ended::Refused { unread, why } => {
+            Ended::Refused { unread, unstorable } => {
                 self.settle(agent, number, |slot| {
                     slot.stage = Stage::Parked;
-                    slot.hosting.opening = Opening { open_turn: OpenTurn::Refused(why), ..Opening::default() };
+                    slot.hosting.opening = Opening { open_turn: OpenTurn::Refused(unstorable), ..Opening::default() };
                 });
                 self.wake(agent);
                 self.hand_on(agent, unread).await;

@@ -27,7 +27,6 @@ use super::{
 use crate::{
     agent::{Agent, Arrival, Command, Effect, Input},
     llm::Clients,
-    store::queue::AppendError,
     tools::{Runner, Toolbox},
 };
 
@@ -290,13 +289,15 @@ impl Actor {
                 tracing::info!(%agent, epoch, "the agent is another node's by now");
                 Ended::Gone(Farewell::to_nobody())
             }
-            Err(Lost::Unsaved(AppendError::Refused(why))) => {
+            Err(Lost::Unstorable(unstorable)) => {
                 self.work.wind_up().await;
-                match was_refused {
-                    true => Ended::Gone(self.give_up(&why).await),
+                // Without an input to refuse, an agent that is loaded again could come here for ever.
+                match was_refused && unstorable.inputs.is_empty() {
+                    true => Ended::Gone(self.give_up(&unstorable.why).await),
                     false => {
+                        let why = &*unstorable.why;
                         tracing::warn!(agent = %self.identity.agent, why, "ended a turn: the store refuses its data");
-                        Ended::Refused { unread: unread(&mut mailbox), why: why.into() }
+                        Ended::Refused { unread: unread(&mut mailbox), unstorable }
                     }
                 }
             }

@@ -9,7 +9,7 @@ use planck_common::{
 
 use super::queues::Hold;
 use crate::{
-    agent::{Entry, Input, Save, Ticket, input::Saved},
+    agent::{Entry, Input, Mark, Save, Ticket, Unstorable, input::Saved},
     bus::{Bus, Published},
     store::queue::{AppendError, Pending, Receipt, Written},
 };
@@ -25,6 +25,7 @@ pub struct Saves {
 struct Attempt {
     ticket: Ticket,
     entries: Vec<Entry>,
+    marks: Vec<Mark>,
     result: Result<Written, AppendError>,
 }
 
@@ -37,16 +38,18 @@ pub enum Lost {
     Dropped,
     #[error("what the agent decided cannot be saved: {0}")]
     Unsaved(AppendError),
+    #[error("the store refuses the agent's data: {}", .0.why)]
+    Unstorable(Unstorable),
     #[error("what it remembered while it rested cannot be read: {0}")]
     Unreadable(serde_json::Error),
 }
 
-async fn settle(ticket: Ticket, entries: Vec<Entry>, receipt: Result<Receipt, AppendError>) -> Attempt {
+async fn settle(ticket: Ticket, entries: Vec<Entry>, marks: Vec<Mark>, receipt: Result<Receipt, AppendError>) -> Attempt {
     let result = match receipt {
         Ok(receipt) => receipt.outcome().await,
         Err(error) => Err(error),
     };
-    Attempt { ticket, entries, result }
+    Attempt { ticket, entries, marks, result }
 }
 
 impl Saves {
@@ -67,13 +70,13 @@ impl Saves {
             agent: self.writer.agent_id.clone(),
             epoch: self.writer.epoch,
             entries: entries.clone(),
-            marks,
+            marks: marks.clone(),
             puts,
             usage,
             state,
         };
         let receipt = self.hold.queue.submit(pending).await;
-        self.under_way.push_back(Box::pin(settle(ticket, entries, receipt)));
+        self.under_way.push_back(Box::pin(settle(ticket, entries, marks, receipt)));
     }
 
     /// Forgets the task that waited here, where nothing is under way.
@@ -87,7 +90,7 @@ impl Saves {
 
     /// The next save to be settled, in order; published if it is committed. Waits for ever when none is under way.
     pub async fn next(&mut self, bus: &dyn Bus) -> Result<Input, Lost> {
-        let Some(Attempt { ticket, entries, result }) = self.under_way.next().await else {
+        let Some(Attempt { ticket, entries, marks, result }) = self.under_way.next().await else {
             return std::future::pending().await;
         };
         match result {
@@ -97,9 +100,10 @@ impl Saves {
             }
             Err(AppendError::InputsGone(inputs)) => Ok(Input::Gone { save: ticket, inputs }),
             Err(AppendError::StaleEpoch) => Err(Lost::StaleEpoch),
-            Err(
-                error @ (AppendError::Refused(_) | AppendError::Broken(_) | AppendError::NotEnrolled(_) | AppendError::Closed),
-            ) => Err(Lost::Unsaved(error)),
+            Err(AppendError::Refused(why)) => Err(Lost::Unstorable(Unstorable::new(&why, &marks))),
+            Err(error @ (AppendError::Broken(_) | AppendError::NotEnrolled(_) | AppendError::Closed)) => {
+                Err(Lost::Unsaved(error))
+            }
         }
     }
 

@@ -9,6 +9,8 @@ use super::Arrival;
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     waiting: VecDeque<Arrival>,
+    /// Inputs of which one may hold what cannot be stored: each has a turn to itself.
+    suspects: Vec<InputId>,
 }
 
 impl Inbox {
@@ -29,6 +31,16 @@ impl Inbox {
         self.waiting.push_back(arrival);
     }
 
+    pub(super) fn suspect(&mut self, ids: &[InputId]) {
+        self.suspects.extend_from_slice(ids);
+    }
+
+    /// Takes one out.
+    pub(super) fn take(&mut self, id: &InputId) -> Option<Arrival> {
+        let at = self.waiting.iter().position(|arrival| arrival.id == *id)?;
+        self.waiting.remove(at)
+    }
+
     pub(super) fn remove(&mut self, ids: &[InputId]) {
         self.waiting.retain(|arrival| !ids.contains(&arrival.id));
     }
@@ -37,20 +49,34 @@ impl Inbox {
         self.waiting.drain(..).collect()
     }
 
-    /// Those that make the next turn: all that wait, but a fresh one has a turn to itself.
+    /// Those that make the next turn: all that wait, but a fresh one and a suspect have a turn to themselves.
     pub(super) fn take_next(&mut self) -> Vec<Arrival> {
-        let fresh = self.waiting.iter().position(|arrival| arrival.fresh);
-        let count = fresh.map_or(self.waiting.len(), |at| at.max(1));
-        self.waiting.drain(..count).collect()
+        let suspects = std::mem::take(&mut self.suspects);
+        let is_suspect = |arrival: &Arrival| suspects.contains(&arrival.id);
+        let count = match self.waiting.front() {
+            Some(first) if is_suspect(first) => 1,
+            _ => {
+                let alone = self.waiting.iter().position(|arrival| arrival.fresh || is_suspect(arrival));
+                alone.map_or(self.waiting.len(), |at| at.max(1))
+            }
+        };
+        let next = self.waiting.drain(..count).collect();
+        self.suspects = suspects.into_iter().filter(|id| self.holds(id)).collect();
+        next
     }
 
     pub(super) fn steers(&self) -> bool {
-        self.waiting.iter().any(joins)
+        self.waiting.iter().any(|arrival| self.joins(arrival))
+    }
+
+    fn joins(&self, arrival: &Arrival) -> bool {
+        arrival.mode == Mode::Steer && !arrival.fresh && !self.suspects.contains(&arrival.id)
     }
 
     /// Those that join the running turn.
     pub(super) fn take_steered(&mut self) -> Vec<Arrival> {
-        let (steered, rest): (VecDeque<_>, VecDeque<_>) = self.waiting.drain(..).partition(joins);
+        let waiting = std::mem::take(&mut self.waiting);
+        let (steered, rest): (VecDeque<_>, VecDeque<_>) = waiting.into_iter().partition(|arrival| self.joins(arrival));
         self.waiting = rest;
         steered.into()
     }
@@ -61,8 +87,4 @@ impl Inbox {
             self.waiting.push_front(arrival);
         }
     }
-}
-
-fn joins(arrival: &Arrival) -> bool {
-    arrival.mode == Mode::Steer && !arrival.fresh
 }

@@ -9,8 +9,8 @@ use planck_common::{
 };
 
 use super::{
-    Agent, Effect, Memory, Moment, OpenInput, OpenTurn, Setup, Totals, answer::is_cut, calls::Wanted, guard::Verdict,
-    phase::Turn, round::Round, saves::Rows, speech, turn::Ending,
+    Agent, Arrival, Effect, Memory, Moment, OpenInput, OpenTurn, Setup, Totals, answer::is_cut, calls::Wanted, effect::Change,
+    guard::Verdict, phase::Turn, round::Round, saves::Rows, setup::Unstorable, speech, turn::Ending,
 };
 use crate::store::LogRow;
 
@@ -135,6 +135,9 @@ impl Agent {
     }
 
     fn resume(&mut self, open: Open, memory: &Memory, moment: &mut Moment) {
+        if let OpenTurn::Refused(unstorable) = &memory.open_turn {
+            return self.go_on_without(open, unstorable, memory, moment);
+        }
         let Some(mut turn) = open.turn else { return self.settle_down(moment) };
         let is_open = |id: &InputId| memory.inputs.iter().any(|input| input.arrival.id == *id);
         let was_rewound = !turn.inputs.is_empty() && !turn.inputs.iter().any(|input| is_open(&input.id));
@@ -151,17 +154,40 @@ impl Agent {
                 let for_agents = reason.clone();
                 self.shut(&turn, open.calls, Ending::Failed { reason, for_agents, code: "node_lost", retryable: true }, moment);
             }
-            OpenTurn::Refused(why) => {
-                turn.inputs.retain(|input| is_open(&input.id));
-                let reason = format!("what this turn had to save cannot be stored: {why}");
-                self.shut(
-                    &turn,
-                    open.calls,
-                    Ending::Failed { for_agents: reason.clone(), reason, code: "not_storable", retryable: false },
-                    moment,
-                );
+            OpenTurn::Refused(unstorable) => self.shut(&turn, open.calls, unstorable.ending(), moment),
+        }
+    }
+
+    /// After a save that the store refused: a turn that the log holds open ends. Inputs that were to open one, or to join it,
+    /// are taken one by one from now on; a single one is what cannot be stored, and is refused.
+    fn go_on_without(&mut self, open: Open, unstorable: &Unstorable, memory: &Memory, moment: &mut Moment) {
+        if let Some(mut turn) = open.turn {
+            turn.inputs.retain(|input| memory.inputs.iter().any(|open| open.arrival.id == input.id));
+            self.inbox.suspect(&unstorable.inputs);
+            return self.shut(&turn, open.calls, unstorable.ending(), moment);
+        }
+        match unstorable.inputs.as_slice() {
+            [input] => match self.inbox.take(input) {
+                Some(arrival) => self.turn_away(&arrival, unstorable, moment),
+                None => self.settle_down(moment),
+            },
+            several => {
+                self.inbox.suspect(several);
+                self.settle_down(moment);
             }
         }
+    }
+
+    /// Ends an input in a turn of its own, which holds nothing of what the input says.
+    fn turn_away(&mut self, arrival: &Arrival, unstorable: &Unstorable, moment: &mut Moment) {
+        self.counters.turn += 1;
+        self.counters.request = 0;
+        let (index, input) = (self.counters.turn, speech::turn_input(arrival));
+        let mut rows = Rows::at(self.place(moment.now));
+        rows.event(&Event::TurnStart(TurnStart { index, inputs: vec![input.clone()] }));
+        rows.mark(&arrival.id, Change::Consumed { turn: index });
+        moment.act(Effect::Turn { open: true });
+        self.end_turn(&Turn::new(vec![input], moment.now), rows, unstorable.ending(), moment);
     }
 
     /// Goes on with the turn: with the calls that are still to be answered, else with the next request.

@@ -9,7 +9,11 @@ use planck_common::{
     usage::Usage,
 };
 
-use super::Arrival;
+use super::{
+    Arrival,
+    effect::{Change, Mark},
+    turn::Ending,
+};
 use crate::{
     compact,
     model::{ModelCard, ToolSpec},
@@ -105,8 +109,30 @@ pub enum OpenTurn {
     Close,
     /// Its node died and nobody is to go on: it ends with `node_lost`.
     Lost,
-    /// The store refused for its data what it had to save, for this reason: it ends with `not_storable`.
-    Refused(Arc<str>),
+    /// The store refused for its data what it had to save: it ends with `not_storable`.
+    Refused(Unstorable),
+}
+
+/// A save that the store refused for its data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unstorable {
+    pub why: Arc<str>,
+    /// Inputs that the save consumed and did not end: one of them may hold what cannot be stored.
+    pub inputs: Vec<InputId>,
+}
+
+impl Unstorable {
+    /// Of a save with these marks.
+    pub fn new(why: &str, marks: &[Mark]) -> Self {
+        let ends = |id: &InputId| marks.iter().any(|mark| mark.input == *id && matches!(mark.change, Change::Ended { .. }));
+        let consumed = marks.iter().filter(|mark| matches!(mark.change, Change::Consumed { .. }) && !ends(&mark.input));
+        Self { why: why.into(), inputs: consumed.map(|mark| mark.input.clone()).collect() }
+    }
+
+    pub(super) fn ending(&self) -> Ending {
+        let reason = format!("what this turn had to save cannot be stored: {}", self.why);
+        Ending::Failed { for_agents: reason.clone(), reason, code: "not_storable", retryable: false }
+    }
 }
 
 /// What stands before the messages of every request, and what the model can do.

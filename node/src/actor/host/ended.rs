@@ -9,6 +9,7 @@ use crate::{
         life::Actor,
         mail::{Answer, Mail},
     },
+    agent::Unstorable,
     tools::Toolbox,
 };
 
@@ -20,7 +21,7 @@ pub(in crate::actor) enum Ended {
     Parked { unread: Vec<Mail>, had: Option<Arc<Toolbox>> },
     /// The store refused its data: its turn is to be ended as failed, by the agent that is loaded again; what came while it
     /// was leaving.
-    Refused { unread: Vec<Mail>, why: Arc<str> },
+    Refused { unread: Vec<Mail>, unstorable: Unstorable },
     /// It was stopped, or another node holds the lease. Who waits for the end is told when the agent's place is free, so
     /// that what comes next finds it so.
     Gone(Farewell),

@@ -6,9 +6,9 @@ use planck_common::{
 };
 
 use super::{
-    super::{Agent, OpenTurn},
+    super::{Agent, Mark, OpenTurn, Unstorable, effect::Change},
     script::*,
-    world::setup,
+    world::{Row, World, setup},
 };
 use crate::tools::Outcome;
 
@@ -33,6 +33,37 @@ fn interrupted_calls_are_taken_up_by_what_they_do() {
     assert_eq!(world.kinds().iter().filter(|kind| **kind == "turn_start").count(), 1);
 }
 
+/// An agent whose three prompts wait when it is loaded after the store refused a batch that consumed some of them.
+fn loaded_without(consumed: &[&str]) -> World {
+    let mut world = world();
+    let row = |id| Row { arrival: prompt(id), turn: None, outcome: None, answer: None };
+    world.inputs = ["p1", "p2", "p3"].map(row).into();
+    let mark = |id: &&str| Mark { input: prompt(id).id, change: Change::Consumed { turn: 1 } };
+    let marks: Vec<Mark> = consumed.iter().map(mark).collect();
+    let memory = super::super::Memory { open_turn: OpenTurn::Refused(Unstorable::new("a test", &marks)), ..world.memory() };
+    let (agent, effects) = Agent::restore(setup(), memory, planck_common::Timestamp::from_millis(0)).unwrap();
+    world.agent = agent;
+    world.perform(effects);
+    world
+}
+
+#[test]
+fn inputs_of_a_refused_batch_are_taken_one_by_one() {
+    let world = loaded_without(&["p1", "p2"]);
+    assert_eq!(world.inputs.iter().map(|input| input.turn).collect::<Vec<_>>(), [Some(1), None, None]);
+    assert!(world.inputs.iter().all(|input| input.outcome.is_none()));
+}
+
+#[test]
+fn single_input_of_a_refused_batch_is_refused_and_the_agent_goes_on() {
+    let world = loaded_without(&["p1"]);
+    let fates = world.inputs.iter().map(|input| (input.turn, input.outcome.as_deref())).collect::<Vec<_>>();
+    assert_eq!(fates, [(Some(1), Some("error")), (Some(2), None), (Some(2), None)]);
+    let kinds: Vec<EventKind> = world.rows.iter().map(|row| row.kind).take(3).collect();
+    assert_eq!(kinds, [EventKind::TurnStart, EventKind::Error, EventKind::TurnStart]);
+    assert!(world.rows[1].body.contains("not_storable") && world.rows[1].body.contains("p1"), "{}", world.rows[1].body);
+}
+
 #[test]
 fn a_turn_that_was_rewound_or_lost_is_closed() {
     let mut before = world();
@@ -40,7 +71,7 @@ fn a_turn_that_was_rewound_or_lost_is_closed() {
     before.call_tool("write", "{}");
     for (open_turn, rewound, kind) in [
         (OpenTurn::Lost, false, EventKind::Error),
-        (OpenTurn::Refused("a test".into()), false, EventKind::Error),
+        (OpenTurn::Refused(Unstorable::new("a test", &[])), false, EventKind::Error),
         (OpenTurn::Close, false, EventKind::TurnEnd),
         (OpenTurn::Resume, true, EventKind::TurnEnd),
     ] {

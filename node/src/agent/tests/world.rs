@@ -15,7 +15,7 @@ use planck_common::{
 use serde_json::value::RawValue;
 
 use super::super::{
-    Agent, Arrival, Effect, Input, Memory, OpenInput, OpenTurn, Save, Settings, Setup, Ticket,
+    Agent, Arrival, Effect, Input, Memory, OpenInput, OpenTurn, Save, Settings, Setup, Ticket, Unstorable,
     effect::{Change, ToolRun},
     input::Saved,
 };
@@ -309,7 +309,7 @@ impl World {
 
     /// The store refuses what is under way for its data, and the agent is loaded again to end its turn.
     pub fn refuse(&mut self) {
-        self.open_turn = OpenTurn::Refused("for a test".into());
+        self.open_turn = OpenTurn::Refused(Unstorable::new("for a test", &[]));
         self.crash();
         self.open_turn = OpenTurn::Resume;
     }

@@ -1,6 +1,7 @@
 //! Text that a database cannot hold, and batches that it refuses for their data: nothing is lost for ever over them.
 
 use anyhow::{Context as _, Result};
+use futures_util::future::join_all;
 use planck_common::{
     command::{AgentState, SessionVerb, SessionsVerb},
     event::Event,
@@ -112,6 +113,37 @@ async fn a_batch_that_is_refused_for_its_data_ends_its_turn_with_an_error() -> R
         let end = recorder.answered(&again.prompt_id).await?;
         assert!(matches!(end.event(), Some(Ok(Event::TurnEnd(_)))), "the agent goes on on {backend:?}: {end:?}");
         assert_eq!(world.model.request_count(), 2, "on {backend:?}");
+        node.leave_despite(&["the store refuses its data"]).await?;
+    }
+    Ok(())
+}
+
+/// Three prompts come at once, and the text of one of them cannot be stored.
+#[tokio::test(flavor = "multi_thread")]
+async fn prompt_that_cannot_be_stored_is_refused_alone() -> Result<()> {
+    for backend in BACKENDS {
+        let world = World::start(backend, Script::new().always("Fine.")).await?;
+        let (node, recorder) = (world.node().await?, world.record().await?);
+        let started = world.caller.start(&world.solo()).await?;
+        poison(&world, backend, (started.session_id.as_str(), started.name.as_str()), false).await?;
+        let mut ends = Vec::new();
+        for prompt in join_all(["first", "POISON", "after"].map(|text| world.caller.prompt(&started.session_id, text))).await {
+            let end = recorder.answered(&prompt?.prompt_id).await.with_context(|| format!("on {backend:?}:\n{}", node.log()))?;
+            ends.push(match end.event() {
+                Some(Ok(Event::Error(error))) => error.code,
+                other => {
+                    assert!(matches!(other, Some(Ok(Event::TurnEnd(_)))), "{other:?}");
+                    "done".into()
+                }
+            });
+        }
+        assert_eq!(ends, ["done", "not_storable", "done"], "on {backend:?}");
+        let again = world.caller.prompt(&started.session_id, "POISON").await?;
+        let end = recorder.answered(&again.prompt_id).await?;
+        assert!(matches!(end.event(), Some(Ok(Event::Error(_)))), "a second one on {backend:?}: {end:?}");
+        let good = world.caller.prompt(&started.session_id, "good").await?;
+        let end = recorder.answered(&good.prompt_id).await?;
+        assert!(matches!(end.event(), Some(Ok(Event::TurnEnd(_)))), "the agent goes on on {backend:?}: {end:?}");
         node.leave_despite(&["the store refuses its data"]).await?;
     }
     Ok(())
