@@ -261,9 +261,9 @@ impl Node {
         &self.tasks
     }
 
-    /// What a team is resolved against in this directory.
-    pub(crate) fn context(&self, source: String, dir: &Path) -> team::Context {
-        team::Context { source, agents_md: team::agents_file::of(dir), ..self.teams.context.clone() }
+    /// What a team is resolved against, with the instructions of its directory.
+    pub(crate) fn context(&self, source: String, instructions: Option<String>) -> team::Context {
+        team::Context { source, agents_md: instructions, ..self.teams.context.clone() }
     }
 
     /// Refuses an address that the configuration does not have.

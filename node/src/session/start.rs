@@ -1,12 +1,12 @@
 //! Starting a session: its team resolved, recorded with its first prompt in one transaction, and taken to work.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use futures_util::future;
 use planck_common::{
     AgentId, InputId, SessionId, TeamId, Timestamp,
     command::{HostAgent, Mode, SessionsVerb, Start, Started},
-    event::{Event, InputKind, SessionStarted, json},
+    event::{Event, InputKind, SessionStarted, Warning, json},
     message::Part,
     reply::Refusal,
     spec::{AgentSpec, SessionLimits, SessionSpec},
@@ -28,7 +28,10 @@ use crate::{
     cluster::placement::{self, Wanted},
     node::{Node, NodeSettings},
     store::{AgentRecord, Created, NewAgent, NewInput, NewSession, SessionRecord},
-    team,
+    team::{
+        self,
+        agents_file::{self, Instructions},
+    },
 };
 
 /// How long another node has to start a session.
@@ -56,7 +59,8 @@ impl Node {
         }
         let place = self.workspaces().choose(Some(&workspace), request.dir.as_deref())?;
         let dir = self.workspaces().place(&place.workspace, &place.dir)?.dir;
-        let specs = self.team(&request, &dir)?;
+        let Instructions { text, warning } = agents_file::load(&dir).logged();
+        let specs = self.team(&request, text)?;
         let session = plan(request, place, specs, self.settings())?;
         let homes = self.homes(&workspace, &session.agents)?;
         let prompt = session.prompt.as_ref().map(|prompt| prompt.id.clone());
@@ -67,7 +71,7 @@ impl Node {
             Created::Known(record) => (record, false),
         };
         if new {
-            self.host_all(&record, &homes).await.inspect_err(|_| self.host().may_miss_agents())?;
+            self.host_all(&record, &homes, warning).await.inspect_err(|_| self.host().may_miss_agents())?;
         }
         Ok(started(&record, self, 0, prompt))
     }
@@ -83,7 +87,7 @@ impl Node {
 
     /// What the lead needs; which instructions its directory has does not matter for that.
     fn wants(&self, workspace: &str, request: &Start) -> Result<Wanted, Refusal> {
-        let specs = self.team(request, Path::new("/"))?;
+        let specs = self.team(request, None)?;
         let lead = specs.first().ok_or_else(|| Refusal::bad_request("a team has a member"))?;
         Ok(wanted(workspace, lead))
     }
@@ -127,8 +131,9 @@ impl Node {
         Ok(started(&session, self, before, None))
     }
 
-    fn team(&self, request: &Start, dir: &Path) -> Result<Vec<AgentSpec>, Refusal> {
-        let mut context = self.context(request.team.clone().unwrap_or_else(|| "members".into()), dir);
+    fn team(&self, request: &Start, instructions: Option<String>) -> Result<Vec<AgentSpec>, Refusal> {
+        let source = request.team.clone().unwrap_or_else(|| "members".into());
+        let mut context = self.context(source, instructions);
         let members = match (&request.team, &request.members) {
             (Some(_), Some(_)) => return Err(Refusal::bad_request("name a `team` or give `members`, not both")),
             (Some(name), None) => {
@@ -158,7 +163,8 @@ impl Node {
     }
 
     /// Starts the agents of a new session, whose leases this node has: the lead here, the others where they are to be.
-    async fn host_all(&self, session: &SessionRecord, homes: &Homes) -> Result<(), Refusal> {
+    /// The lead's log says what is left out of the directory's instructions, for whoever started the session.
+    async fn host_all(&self, session: &SessionRecord, homes: &Homes, left_out: Option<String>) -> Result<(), Refusal> {
         let facts = Arc::new(self.facts(session, FIRST)?);
         self.raise_team(&facts).await?;
         let (lead, members): (Vec<_>, Vec<_>) =
@@ -166,7 +172,9 @@ impl Node {
         for lead in lead {
             let (name, workspace) = (session.name.to_string(), session.spec.workspace.clone());
             let started = Event::SessionStarted(SessionStarted { name, workspace });
-            self.start_member(&facts, lead, Opening::with(started)).await?;
+            let warning = left_out.clone().map(|message| Warning { code: "instructions_left_out".into(), message });
+            let events = std::iter::once(started).chain(warning.map(Event::Warning)).collect();
+            self.start_member(&facts, lead, Opening { events, ..Opening::default() }).await?;
         }
         for some in members.chunks(AT_ONCE) {
             future::try_join_all(some.iter().map(|member| self.start_at_home(&facts, member, homes))).await?;

@@ -37,11 +37,7 @@ pub fn load(dir: &Path) -> Instructions {
 
 /// The text for agents that work in a directory. What is left out is logged.
 pub fn of(dir: &Path) -> Option<String> {
-    let Instructions { text, warning } = load(dir);
-    if let Some(warning) = warning {
-        tracing::warn!("{warning}");
-    }
-    text
+    load(dir).logged().text
 }
 
 fn read(folder: &Path) -> Result<Option<(String, bool)>, Refused> {
@@ -54,6 +50,15 @@ fn left_out(path: &Path, why: &Refused) -> String {
 }
 
 impl Instructions {
+    /// Logs what is left out.
+    #[must_use]
+    pub fn logged(self) -> Self {
+        if let Some(warning) = &self.warning {
+            tracing::warn!("{warning}");
+        }
+        self
+    }
+
     fn of(path: &Path, text: &str, is_whole: bool) -> Self {
         let cut = || format!("agents are shown the first {} KiB of {}; make it shorter", LIMIT / 1024, path.display());
         Self { text: Some(text.to_owned()).filter(|text| !text.is_empty()), warning: (!is_whole).then(cut) }

@@ -16,7 +16,7 @@ use crate::{
     model::ToolSpec,
     session::wanted,
     store::PutResult,
-    team::{self, Spawned},
+    team::{self, Spawned, agents_file},
     tools::{Invocation, Outcome, Tool},
 };
 
@@ -130,7 +130,7 @@ impl SpawnAgent {
             labels: args.labels,
             ..Member::default()
         };
-        let context = scene.node.context("spawn_agent".into(), &scene.session.dir);
+        let context = scene.node.context("spawn_agent".into(), agents_file::of(&scene.session.dir));
         team::spawn(&member, &scene.caller, &scene.spec, &context).map_err(|errors| {
             let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
             Refusal::bad_request(errors.join("\n"))

@@ -1,6 +1,6 @@
 //! Who comes into a team and who leaves it: `spawn_agent`, `destroy_agent`, `interrupt_agent`, `list_team`, `list_models`.
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use planck_common::{command::AgentVerb, event::Event};
 use planck_scripted_model::{Fault, Reply, Script};
 use planck_tests::world::{Backend, World};
@@ -59,6 +59,28 @@ async fn a_worker_gets_what_may_be_granted_and_its_task_at_once() -> Result<()> 
     let left_out = "not_granted: worker was started without bash, fly, spawn_agent: unknown, or not yours to grant";
     assert_eq!(told, ["spawned worker", left_out]);
     scene.end().await
+}
+
+/// Whoever starts a session behind NATS does not see the node's log.
+#[tokio::test(flavor = "multi_thread")]
+async fn sessions_log_says_which_instructions_are_left_out() -> Result<()> {
+    let world = World::start(Backend::Sqlite, Script::new().always("Yes.")).await?;
+    std::fs::write(world.dir().join("secret"), "of somebody else")?;
+    std::os::unix::fs::symlink(world.dir().join("secret"), world.dir().join("AGENTS.md"))?;
+    let mut scene = Scene::start_on(world, &[lead(&["read"])], "go").await?;
+    assert_eq!(scene.answer().await?, "Yes.");
+    let warnings: Vec<_> = scene
+        .log_of("lead")
+        .await?
+        .into_iter()
+        .filter_map(|event| match event {
+            Event::Warning(warning) => Some(warning),
+            _ => None,
+        })
+        .collect();
+    let [warning] = warnings.as_slice() else { panic!("{warnings:?}") };
+    assert!(warning.code == "instructions_left_out" && warning.message.contains("AGENTS.md"), "{warning:?}");
+    scene.node.take().context("the node is gone")?.leave_despite(&["agents go without"]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
