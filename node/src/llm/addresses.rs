@@ -22,7 +22,11 @@ impl Addresses {
 }
 
 /// As [`super::registry`] reads an address: without a scheme it is plain HTTP.
+/// The parser takes white space off its ends and out of its middle; the request is made of the text, which still has it.
 fn parse(url: &str) -> Option<Url> {
+    if url.contains(|c: char| c.is_whitespace() || c.is_control()) {
+        return None;
+    }
     let url = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
     Url::parse(&url).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
 }
@@ -76,6 +80,8 @@ mod tests {
             "https://proxy.example/v1\\..\\admin",
             "https://proxy.example/v1?x=",
             "https://proxy.example/v1#",
+            "https://proxy.example/v1 ",
+            "https://proxy.example/v1\t/x",
             "https://proxy.example@evil.example/v1",
             "https://user@proxy.example/v1",
             "https://user:pass@proxy.example/v1",
