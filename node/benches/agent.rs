@@ -107,7 +107,7 @@ impl Loop {
         let call = Chunk::Call { part: 0, id: format!("call_{}", self.round), name: "read".into() };
         self.step(Input::Chunks { ticket, chunks: vec![call, Chunk::Args { part: 0, json: args }] });
         let usage = Usage { input_tokens: 100, output_tokens: 20, ..Usage::default() };
-        self.step(Input::Answered { ticket, result: Ok(Finish { stop: StopReason::ToolUse, usage }), jitter: 0.0 });
+        self.step(Input::Answered { ticket, result: Ok(Finish::new(StopReason::ToolUse, usage)), jitter: 0.0 });
         let ticket = self.tool.take().unwrap();
         self.step(Input::ToolDone { ticket, outcome: Outcome::ok("a line of text"), elapsed: Duration::from_millis(1) });
     }

@@ -63,7 +63,7 @@ fn decode(criterion: &mut Criterion) {
         group.throughput(Throughput::Elements(DELTAS as u64));
         group.bench_function("ours", |bencher| {
             bencher.iter(|| {
-                let (mut decoder, mut chunks) = (llm.decoder(provider).unwrap(), Vec::new());
+                let (mut decoder, mut chunks) = (llm.decoder(provider, None).unwrap(), Vec::new());
                 for read in stream.chunks(READ) {
                     decoder.feed(read, &mut chunks).unwrap();
                     black_box(std::mem::take(&mut chunks));
@@ -107,7 +107,7 @@ fn encode(criterion: &mut Criterion) {
             }
             let bytes = encoder.request();
             group.bench_function(format!("request of {messages}"), |bencher| bencher.iter(|| encoder.request()));
-            group.bench_function(format!("copy of {messages}"), |bencher| bencher.iter(|| black_box(bytes.to_vec())));
+            group.bench_function(format!("copy of {messages}"), |bencher| bencher.iter(|| black_box(bytes.body.to_vec())));
         }
         group.finish();
     }

@@ -24,7 +24,7 @@ mod restore;
 mod turn;
 mod view;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use planck_common::{AgentId, InputId, SessionId, Timestamp, envelope::Place, event::Event, spec::SessionLimits, usage::Usage};
 
@@ -91,6 +91,8 @@ struct Plans {
     checkpoint: Option<String>,
     /// How much had been said when a compaction came to nothing.
     futile: Option<u64>,
+    /// Deviations of the model's server that were told.
+    deviations: BTreeSet<String>,
 }
 
 impl Agent {

@@ -25,8 +25,8 @@ pub use load::{Loaded, Sources, keys};
 pub use origin::{Origin, Problem, Problems};
 pub use project::ProjectPlace;
 pub use section::{
-    AnswerLimits, Cluster, Compaction, Config, Dirs, InboxLimits, Limits, ModelEntry, Models, Nats, Node, PROVIDER_NAMES,
-    PlainTool, Prices, ProjectPart, Provider, Providers, SessionLimits, Sidecars, Store, Telemetry, ToolLimits, Tools,
+    AnswerLimits, Cluster, Compaction, Config, Dirs, InboxLimits, Limits, ModelEntry, Models, Nats, Node, PlainTool, Prices,
+    ProjectPart, Provider, Providers, SessionLimits, Sidecars, Store, Telemetry, ToolLimits, Tools,
 };
 pub use setting::{Address, Choice, LogFormat, Named, Network, Period, Sandbox, Size, StoreKind, Synchronous};
 pub use written::{Written, written};

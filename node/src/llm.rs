@@ -8,11 +8,13 @@ mod testing;
 
 mod addresses;
 mod allowance;
+mod call_ids;
 mod catalogue;
 mod client;
 mod endpoint;
 mod gate;
 mod http;
+mod loose;
 
 mod complaint;
 mod decode;
@@ -20,6 +22,8 @@ mod encode;
 mod frames;
 mod function;
 mod opts;
+mod preset;
+mod quirks;
 mod seal;
 mod wire;
 
@@ -27,6 +31,7 @@ mod anthropic;
 mod google;
 mod ollama;
 mod openai;
+mod responses;
 
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
@@ -36,14 +41,17 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use planck_common::message::Body;
+use reqwest::header::HeaderMap;
 use serde_json::{Map, Value};
 
 pub use addresses::Addresses;
 pub use allowance::AnswerBounds;
-pub use client::{ClientError, ClientOptions, Clients, client};
+pub use client::{ClientError, ClientOptions, Clients, Proxy, Route, check_authorities, client};
 pub use decode::Decoder;
 pub use options::{LlmOptions, ModelOptions, ProviderOptions, Times};
+pub use preset::{PRESETS, Preset};
 pub use registry::{Llm, LlmError};
+pub use wire::WireKind;
 
 use crate::model::{Chunk, Failure, Finish, ToolSpec};
 
@@ -63,8 +71,22 @@ pub struct Head {
 pub trait Encoder: Send {
     /// Adds the next message of the model's view.
     fn push(&mut self, message: &Body);
-    /// The body of a request for all that was pushed.
-    fn request(&self) -> Bytes;
+    /// A request for all that was pushed.
+    fn request(&self) -> Request;
+}
+
+/// A request as its wire format wants it.
+#[derive(Debug, Clone, Default)]
+pub struct Request {
+    pub body: Bytes,
+    /// Headers without which the server would refuse the body.
+    pub headers: HeaderMap,
+}
+
+impl From<Vec<u8>> for Request {
+    fn from(body: Vec<u8>) -> Self {
+        Self { body: body.into(), headers: HeaderMap::new() }
+    }
 }
 
 /// What a stream yields. The last item is `Finished` or an error, and nothing follows it.
@@ -77,10 +99,10 @@ pub enum Progress {
 
 /// One configured provider: a wire format and an address, with its limits. Dropping a stream closes its request.
 pub trait Provider: Send + Sync {
-    fn name(&self) -> &'static str;
+    fn name(&self) -> &str;
     fn encoder(&self, head: Head) -> Box<dyn Encoder>;
     /// Sends a request. `clients` belong to the runtime that polls the stream.
-    fn stream(&self, clients: &Clients, model: &str, body: Bytes) -> BoxStream<'static, Result<Progress, Failure>>;
+    fn stream(&self, clients: &Clients, model: &str, request: Request) -> BoxStream<'static, Result<Progress, Failure>>;
 }
 
 #[cfg(test)]

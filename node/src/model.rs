@@ -65,6 +65,14 @@ pub enum Chunk {
 pub struct Finish {
     pub stop: StopReason,
     pub usage: Usage,
+    /// How the server deviated from its wire format where the answer could be read all the same. For people.
+    pub salvaged: Vec<&'static str>,
+}
+
+impl Finish {
+    pub fn new(stop: StopReason, usage: Usage) -> Self {
+        Self { stop, usage, salvaged: Vec::new() }
+    }
 }
 
 /// Why there is no whole reply.

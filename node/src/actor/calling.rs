@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use futures_util::StreamExt;
 use tracing::{Instrument, Span};
 
 use super::{spans::record_answer, work::Answers};
 use crate::{
     agent::{Input, Ticket},
-    llm::{Clients, Progress, Provider},
+    llm::{Clients, Progress, Provider, Request},
     model::{Failure, FailureKind, Finish},
 };
 
@@ -19,7 +18,7 @@ pub struct Call {
     pub provider: Arc<dyn Provider>,
     pub clients: Clients,
     pub model: String,
-    pub body: Bytes,
+    pub request: Request,
     pub span: Span,
 }
 
@@ -33,8 +32,8 @@ impl Call {
     }
 
     async fn read(self, pieces: Answers) -> Result<Finish, Failure> {
-        let Self { ticket, provider, clients, model, body, span: _ } = self;
-        let mut stream = provider.stream(&clients, &model, body);
+        let Self { ticket, provider, clients, model, request, span: _ } = self;
+        let mut stream = provider.stream(&clients, &model, request);
         while let Some(progress) = stream.next().await {
             match progress? {
                 Progress::Chunks(chunks) => {

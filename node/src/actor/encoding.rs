@@ -2,11 +2,9 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-
 use crate::{
     agent::Agent,
-    llm::{Encoder, Head, Provider},
+    llm::{Encoder, Head, Provider, Request},
 };
 
 #[derive(Default)]
@@ -22,8 +20,8 @@ struct Held {
 }
 
 impl Encoding {
-    /// The body of a request for all the agent's model should see.
-    pub fn request(&mut self, agent: &Agent, provider: &Arc<dyn Provider>) -> Bytes {
+    /// A request for all the agent's model should see.
+    pub fn request(&mut self, agent: &Agent, provider: &Arc<dyn Provider>) -> Request {
         let version = agent.version();
         let mut held = match self.held.take().filter(|held| held.version == version) {
             Some(held) => held,

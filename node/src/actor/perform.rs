@@ -132,10 +132,10 @@ impl Actor {
         let cancel = CancellationToken::new();
         match self.parts.models.provider(&self.agent.spec().model) {
             Ok(provider) => {
-                let body = self.encoding.request(&self.agent, &provider);
+                let request = self.encoding.request(&self.agent, &provider);
                 let model = &self.agent.spec().model;
                 let span = self.spans.model_call(model);
-                let call = Call { ticket, provider, clients: self.clients.clone(), model: model.id.clone(), body, span };
+                let call = Call { ticket, provider, clients: self.clients.clone(), model: model.id.clone(), request, span };
                 let (pieces, start) = (self.work.answers(), self.start());
                 self.work.start(ticket, Kind::Model, cancel, async move {
                     let bound = start.of_model().await;

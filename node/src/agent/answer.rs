@@ -3,7 +3,7 @@
 use planck_common::{
     CallId,
     command::Prices,
-    event::{Event, EventKind, UsageDelta},
+    event::{Event, EventKind, UsageDelta, Warning},
     message::{Body, Metadata, Part, Role, StopReason},
     usage::Usage,
 };
@@ -16,6 +16,9 @@ use super::{
     turn::Ending,
 };
 use crate::model::{Chunk, Failure, Finish};
+
+/// The code of a warning about a server that deviates from its wire format.
+pub(super) const DEVIATING: &str = "deviating_server";
 
 impl Agent {
     pub(super) fn heard(&mut self, asked: Ticket, chunks: Vec<Chunk>, moment: &mut Moment) {
@@ -48,11 +51,24 @@ impl Agent {
             self.transcript.correct(counted);
         }
         let mut rows = Rows::at(self.place(moment.now));
+        self.warn_of_deviations(&finish, &mut rows);
         let body = (!content.is_empty()).then(|| rows.message(reply(content, finish.stop)));
         let context_tokens = self.transcript.tokens() + rows.tokens();
         self.account(&mut turn, self.priced(finish.usage), &mut rows, context_tokens);
         let content = body.as_ref().map(|body| body.content.as_slice()).unwrap_or_default();
         self.follow(turn, content, finish.stop, rows, moment);
+    }
+
+    /// Says once how a server deviates from its wire format, though its answers can be read.
+    fn warn_of_deviations(&mut self, finish: &Finish, rows: &mut Rows) {
+        for what in &finish.salvaged {
+            let provider = &self.charter.spec.model.provider;
+            let message =
+                format!("the server of `{provider}` deviates from its wire format: {what}; its answers are read as meant");
+            if self.plans.deviations.insert(message.clone()) {
+                rows.event(&Event::Warning(Warning { code: DEVIATING.into(), message }));
+            }
+        }
     }
 
     fn follow(&mut self, turn: Box<Turn>, content: &[Part], stop: StopReason, rows: Rows, moment: &mut Moment) {

@@ -4,13 +4,22 @@ use std::{collections::HashMap, sync::Arc};
 
 use planck_common::{
     CallId, InputId, Seq, Timestamp,
-    event::{Effect as ToolEffect, Event, EventKind, InputKind, ToolEnd, TurnInput, TurnStart},
+    event::{Effect as ToolEffect, Event, EventKind, InputKind, ToolEnd, TurnInput, TurnStart, Warning},
     message::{Body, Custom, Metadata, Role},
 };
 
 use super::{
-    Agent, Arrival, Effect, Memory, Moment, OpenInput, OpenTurn, Setup, Totals, answer::is_cut, calls::Wanted, effect::Change,
-    guard::Verdict, phase::Turn, round::Round, saves::Rows, setup::Unstorable, speech, turn::Ending,
+    Agent, Arrival, Effect, Memory, Moment, OpenInput, OpenTurn, Setup, Totals,
+    answer::{DEVIATING, is_cut},
+    calls::Wanted,
+    effect::Change,
+    guard::Verdict,
+    phase::Turn,
+    round::Round,
+    saves::Rows,
+    setup::Unstorable,
+    speech,
+    turn::Ending,
 };
 use crate::store::LogRow;
 
@@ -85,6 +94,9 @@ impl Agent {
                 open.calls.iter_mut().for_each(|calls| calls.ended.extend([(call_id.clone(), (result.clone(), error))]));
             }
             Event::Checkpoint(checkpoint) => self.transcript.forget(checkpoint.covers),
+            Event::Warning(Warning { code, message }) if code == DEVIATING => {
+                self.plans.deviations.insert(message);
+            }
             Event::Message(_)
             | Event::Retry(_)
             | Event::Compacted(_)

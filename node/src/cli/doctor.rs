@@ -116,16 +116,12 @@ fn described(config: &Config) -> Vec<Finding> {
 }
 
 fn models(config: &Config) -> Vec<Finding> {
-    let (ready, without): (Vec<&str>, Vec<&str>) =
-        ["anthropic", "openai", "google"].into_iter().partition(|name| config.providers.is_ready(name));
-    let keys = match (ready.is_empty(), without.is_empty()) {
-        (true, _) => Finding::note(
-            "keys",
-            "no provider has a key",
-            "set ANTHROPIC_API_KEY, OPENAI_API_KEY or GOOGLE_API_KEY, or use ollama",
-        ),
-        (false, true) => Finding::good("keys", ready.join(", ")),
-        (false, false) => Finding::good("keys", format!("{}; none for {}", ready.join(", "), without.join(", "))),
+    let keyed = config.providers.keyed();
+    let keys = if keyed.is_empty() {
+        let remedy = "set ANTHROPIC_API_KEY, OPENAI_API_KEY, GOOGLE_API_KEY or that of another provider, or use ollama";
+        Finding::note("keys", "no provider has a key", remedy)
+    } else {
+        Finding::good("keys", keyed.join(", "))
     };
     let known = crate::team::KnownModels::of(config).default;
     let model = match (known, &config.models.default) {

@@ -26,7 +26,7 @@ use crate::{
     client::{Client, ClientError},
     config::{Address, Config},
     project::Part,
-    team::{self, TemplateFile, context::parse_model},
+    team::{self, TemplateFile},
     terminal::clean_line,
 };
 
@@ -204,7 +204,11 @@ impl Which {
 
     /// A template's name, or the members of one that is here, with the model where they name none.
     fn team(&self) -> anyhow::Result<(Option<String>, Option<Vec<Member>>)> {
-        let model = self.model.as_deref().and_then(parse_model);
+        // A name without a provider is an entry of the node's configuration, or a model of its default's provider.
+        let model = self.model.as_deref().map(|model| match model.split_once(':') {
+            Some((provider, id)) => (Some(provider.to_owned()), id.to_owned()),
+            None => (None, model.to_owned()),
+        });
         let mut members = match &self.team {
             Some(team) if Path::new(team).exists() => team::load(&TemplateFile::typed(team.as_ref()))?.members,
             Some(team) => return Ok((Some(team.clone()), None)),
@@ -212,8 +216,8 @@ impl Which {
             None => return Ok((None, None)),
         };
         for member in members.iter_mut().filter(|member| member.model_id.is_none() && member.provider.is_none()) {
-            member.provider = model.as_ref().map(|model| model.provider.clone());
-            member.model_id = model.as_ref().map(|model| model.id.clone());
+            member.provider = model.as_ref().and_then(|(provider, _)| provider.clone());
+            member.model_id = model.as_ref().map(|(_, id)| id.clone());
         }
         Ok((None, Some(members)))
     }

@@ -54,9 +54,9 @@ async fn ask(
         content: vec![Part::text(request.user)],
         metadata: Metadata::default(),
     });
-    let body = encoder.request();
+    let request = encoder.request();
     drop(encoder);
-    let mut stream = provider.stream(clients, &model.id, body);
+    let mut stream = provider.stream(clients, &model.id, request);
     let (mut text, mut usage) = (String::new(), Usage::default());
     while let Some(progress) = stream.next().await {
         match progress? {

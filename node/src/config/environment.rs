@@ -11,7 +11,7 @@ use super::{
 };
 
 /// Names of other programs that mean a key of ours.
-pub const HONOURED: [(&str, &str); 14] = [
+pub const HONOURED: [(&str, &str); 24] = [
     ("NATS_URL", "nats.url"),
     ("NATS_CREDS", "nats.creds"),
     ("NATS_NKEY", "nats.nkey"),
@@ -19,6 +19,16 @@ pub const HONOURED: [(&str, &str); 14] = [
     ("ANTHROPIC_API_KEY", "providers.anthropic.api_key"),
     ("OPENAI_API_KEY", "providers.openai.api_key"),
     ("GOOGLE_API_KEY", "providers.google.api_key"),
+    ("AZURE_API_KEY", "providers.azure.api_key"),
+    ("DEEPSEEK_API_KEY", "providers.deepseek.api_key"),
+    ("FIREWORKS_API_KEY", "providers.fireworks.api_key"),
+    ("GROQ_API_KEY", "providers.groq.api_key"),
+    ("MISTRAL_API_KEY", "providers.mistral.api_key"),
+    ("MOONSHOT_API_KEY", "providers.moonshot.api_key"),
+    ("OPENROUTER_API_KEY", "providers.openrouter.api_key"),
+    ("TOGETHER_API_KEY", "providers.together.api_key"),
+    ("XAI_API_KEY", "providers.xai.api_key"),
+    ("ZAI_API_KEY", "providers.zai.api_key"),
     ("ANTHROPIC_BASE_URL", "providers.anthropic.base_url"),
     ("OPENAI_BASE_URL", "providers.openai.base_url"),
     ("GOOGLE_BASE_URL", "providers.google.base_url"),

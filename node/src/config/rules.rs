@@ -3,13 +3,14 @@
 use planck_common::{inbox::InboxPrefix, subject::Prefix};
 
 use super::{
-    Cluster, Config, ModelEntry,
+    Cluster, Config, ModelEntry, Provider,
     key::KeyPath,
     origin::Problem,
-    section::{Limits, PROVIDER_NAMES},
+    section::Limits,
     setting::{Period, Size},
     values::Values,
 };
+use crate::llm::{PRESETS, Preset};
 
 /// The most agents that a session's record can allow.
 const LARGEST_TEAM: u32 = i32::MAX.unsigned_abs();
@@ -37,14 +38,19 @@ impl Broken {
 
 /// Every rule that does not hold.
 pub fn check(config: &Config) -> Vec<Broken> {
-    let groups =
-        [numbers(config), sizes(&config.limits), addresses(config), models(config), sidecars(config), times(&config.cluster)];
+    let groups = [
+        numbers(config),
+        sizes(&config.limits),
+        addresses(config),
+        providers(config),
+        models(config),
+        sidecars(config),
+        times(&config.cluster),
+    ];
     groups.into_iter().flatten().collect()
 }
 
 fn numbers(config: &Config) -> Vec<Broken> {
-    let provider =
-        |name: &str| config.providers.find(name).map_or(1, |provider| provider.max_attempts.min(provider.max_concurrent));
     let mut broken = Vec::new();
     for (key, value) in [
         ("node.capacity", config.node.capacity),
@@ -63,12 +69,6 @@ fn numbers(config: &Config) -> Vec<Broken> {
     }
     if config.limits.session.max_agents > LARGEST_TEAM {
         broken.push(Broken::new("limits.session.max_agents", "out of range", format!("write at most {LARGEST_TEAM}")));
-    }
-    for name in PROVIDER_NAMES {
-        if provider(name) == 0 {
-            let key = format!("providers.{name}");
-            broken.push(Broken::new(&key, "`max_attempts` and `max_concurrent` must be 1 or more", "raise the one that is 0"));
-        }
     }
     if !(0.1..=0.95).contains(&config.compaction.ratio) {
         broken.push(Broken::new("compaction.ratio", "out of range", "write a share between 0.1 and 0.95"));
@@ -131,28 +131,67 @@ fn addresses(config: &Config) -> Vec<Broken> {
     broken
 }
 
+fn providers(config: &Config) -> Vec<Broken> {
+    config.providers.by_name.iter().flat_map(|(name, provider)| provider_problems(name, provider)).collect()
+}
+
+fn provider_problems(name: &str, provider: &Provider) -> Vec<Broken> {
+    let at = |word: &str| KeyPath::of("providers").then(name).then(word);
+    let presets = || PRESETS.iter().map(|preset| preset.name).collect::<Vec<_>>().join(", ");
+    let mut broken = Vec::new();
+    let mut wrong = |word: &str, what: String, remedy: String| broken.push(Broken { key: at(word), what, remedy });
+    if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte)) {
+        wrong(
+            "wire",
+            format!("`{name}` cannot stand before a colon in `provider:model`"),
+            "use letters, digits, `_`, `-` and `.`".into(),
+        );
+    }
+    if provider.max_attempts == 0 || provider.max_concurrent == 0 {
+        wrong("max_attempts", "`max_attempts` and `max_concurrent` must be 1 or more".into(), "raise the one that is 0".into());
+    }
+    let preset = provider.preset.as_deref().unwrap_or(name);
+    match (Preset::find(preset), &provider.preset) {
+        (Some(preset), _) if preset.base_url.is_none() && provider.base_url.is_none() && provider.api_key.is_some() => {
+            wrong("base_url", format!("`{}` has no usual address", preset.name), "set `base_url`".into());
+        }
+        (Some(_), _) => {}
+        (None, Some(unknown)) => wrong("preset", format!("unknown preset `{unknown}`"), format!("write one of {}", presets())),
+        (None, None) if provider.wire.is_none() || provider.base_url.is_none() => {
+            let what = format!("`{name}` is no preset, so nothing is assumed");
+            wrong("wire", what, format!("set `wire` and `base_url`, or `preset` to one of {}", presets()));
+        }
+        (None, None) => {}
+    }
+    broken
+}
+
 fn models(config: &Config) -> Vec<Broken> {
     let entries = &config.models.entries.0;
-    let mut broken: Vec<Broken> = entries.iter().filter_map(|(name, entry)| unserved(name, entry)).collect();
+    let mut broken: Vec<Broken> = entries.iter().filter_map(|(name, entry)| unserved(config, name, entry)).collect();
     if let Some(default) = &config.models.default {
         let provider = default.split_once(':').map(|(provider, _)| provider);
-        let known = entries.contains_key(default) || provider.is_some_and(|name| PROVIDER_NAMES.contains(&name));
+        let known = entries.contains_key(default) || provider.is_some_and(|name| config.providers.has(name));
         if !known {
-            let remedy = format!("write `provider:model` with one of {}, or the name of an entry", PROVIDER_NAMES.join(", "));
+            let remedy = format!("write `provider:model` with one of {}, or the name of an entry", names(config));
             broken.push(Broken::new("models.default", format!("`{default}` names no model"), remedy));
         }
     }
     broken
 }
 
-fn unserved(name: &str, entry: &ModelEntry) -> Option<Broken> {
+fn names(config: &Config) -> String {
+    config.providers.names().into_iter().collect::<Vec<_>>().join(", ")
+}
+
+fn unserved(config: &Config, name: &str, entry: &ModelEntry) -> Option<Broken> {
     let what = match &entry.provider {
         None => "no provider".to_owned(),
-        Some(provider) if !PROVIDER_NAMES.contains(&provider.as_str()) => format!("unknown provider `{provider}`"),
+        Some(provider) if !config.providers.has(provider) => format!("unknown provider `{provider}`"),
         Some(_) => return None,
     };
     let key = KeyPath::of("models.entries").then(name).then("provider");
-    Some(Broken { key, what, remedy: format!("write one of {}", PROVIDER_NAMES.join(", ")) })
+    Some(Broken { key, what, remedy: format!("write one of {}", names(config)) })
 }
 
 fn sidecars(config: &Config) -> Vec<Broken> {

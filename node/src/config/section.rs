@@ -59,7 +59,7 @@ pub use limits::{AnswerLimits, Compaction, InboxLimits, Limits, SessionLimits};
 pub use models::{ModelEntry, Models, Prices};
 pub use nats::Nats;
 pub use node::Node;
-pub use providers::{NAMES as PROVIDER_NAMES, Provider, Providers};
+pub use providers::{Provider, Providers};
 pub use sidecars::{PlainTool, Sidecars};
 pub use store::Store;
 pub use telemetry::Telemetry;

@@ -1,6 +1,7 @@
 //! Kinds of values: how each is written in a file, in the environment, and how it is shown.
 
 mod choice;
+mod outside;
 mod period;
 mod plain;
 mod references;
@@ -9,6 +10,7 @@ mod size;
 use std::{collections::BTreeMap, fmt};
 
 pub use choice::{Choice, LogFormat, Network, Sandbox, StoreKind, Synchronous};
+pub use outside::{Authorities, HeaderText, ProxyRule};
 pub use period::Period;
 pub use references::Address;
 pub use size::Size;

@@ -142,8 +142,8 @@ fn the_names_people_have_set_are_honoured() {
     let config = Place::new().load(&environment).unwrap().config;
     assert_eq!(config.nats.url.as_ref().map(Address::reveal), Some("nats://n:4222"));
     assert_eq!(config.store.kind(), Some(StoreKind::Postgres));
-    assert_eq!(config.providers.anthropic.api_key.as_ref().map(Secret::reveal), Some("sk-secret"));
-    assert_eq!(config.providers.ollama.base_url.as_ref().map(Address::reveal), Some("http://127.0.0.1:11434"));
+    assert_eq!(config.providers.by_name["anthropic"].api_key.as_ref().map(Secret::reveal), Some("sk-secret"));
+    assert_eq!(config.providers.by_name["ollama"].base_url.as_ref().map(Address::reveal), Some("http://127.0.0.1:11434"));
     assert_eq!(config.telemetry.log, "debug");
     assert!(config.providers.is_ready("anthropic") && !config.providers.is_ready("openai"));
 
@@ -157,8 +157,8 @@ fn secrets_are_referred_to_and_never_shown() {
     let place = place.with(USER, "[providers.openai]\napi_key = 'env:MY_KEY'\n[providers.google]\napi_key = 'file:~/key'\n");
     let environment = [("MY_KEY", "from-env"), ("DATABASE_URL", "postgres://me:from-url@db/x")];
     let loaded = place.load(&environment).unwrap();
-    assert_eq!(loaded.config.providers.openai.api_key.as_ref().unwrap().reveal(), "from-env");
-    assert_eq!(loaded.config.providers.google.api_key.as_ref().unwrap().reveal(), "from-file");
+    assert_eq!(loaded.config.providers.by_name["openai"].api_key.as_ref().unwrap().reveal(), "from-env");
+    assert_eq!(loaded.config.providers.by_name["google"].api_key.as_ref().unwrap().reveal(), "from-file");
     let shown = format!("{:?}\n{:?}", loaded, show::values(&loaded));
     for secret in ["from-env", "from-file", "from-url"] {
         assert!(!shown.contains(secret), "{secret} is shown");
@@ -229,7 +229,7 @@ fn every_key_has_a_text_and_a_name_of_its_own() {
         assert!(key.about.ends_with('.'), "{} says {:?}", key.pattern, key.about);
     }
     for (_, key) in environment::HONOURED {
-        assert!(keys.iter().any(|known| known.pattern.to_string() == key), "{key}");
+        assert!(keys.iter().any(|known| known.pattern.matches(&super::key::KeyPath::of(key))), "{key}");
     }
 }
 
@@ -241,4 +241,50 @@ fn the_page_of_keys_is_current() {
     }
     let written = fs::read_to_string(&path).unwrap_or_default();
     assert!(written == show::page(), "docs/configuration.md is not current; run this test with PLANCK_BLESS=1");
+}
+
+#[test]
+fn the_key_of_every_preset_has_the_variable_that_people_have_set() {
+    for preset in crate::llm::PRESETS.iter().filter(|preset| preset.needs_key) {
+        let variable = format!("{}_API_KEY", preset.name.to_uppercase());
+        let key = format!("providers.{}.api_key", preset.name);
+        assert!(environment::HONOURED.contains(&(variable.as_str(), key.as_str())), "{variable}");
+    }
+}
+
+#[test]
+fn endpoints_of_any_name() {
+    let place = Place::new().with("home/ca.pem", "no certificate").with(
+        USER,
+        "[providers.house]\nwire = 'openai'\nbase_url = 'https://llm.example/v1?a=b'\nproxy = 'env'\n\
+         headers.x-team = 'blue'\nheaders.authorization = 'env:TOKEN'\n\
+         [models]\ndefault = 'house:m'\n[models.entries.mine]\nprovider = 'house'\n",
+    );
+    let environment = [("TOKEN", "t-0123456789"), ("HTTPS_PROXY", "proxy:3128"), ("NO_PROXY", ".example")];
+    let config = place.load(&environment).unwrap().config;
+    let house = &config.providers.by_name["house"];
+    assert_eq!(house.wire, Some(crate::llm::WireKind::Chat));
+    let headers: Vec<_> = house.headers.0.iter().map(|(name, text)| (name.as_str(), text.0.reveal())).collect();
+    assert_eq!(headers, [("authorization", "t-0123456789"), ("x-team", "blue")]);
+    let proxy = &house.proxy.as_ref().unwrap().proxy;
+    assert_eq!(
+        (proxy.https.as_ref().unwrap().reveal(), proxy.http.as_ref(), proxy.except.as_str()),
+        ("http://proxy:3128", None, ".example")
+    );
+    assert!(config.providers.has("house") && config.providers.is_ready("house"));
+    for (text, problem) in [
+        ("[providers.house]\nbase_url = 'http://x'\n", "`house` is no preset, so nothing is assumed; set `wire` and `base_url`"),
+        ("[providers.house]\nwire = 'chat'\n", "set `wire` and `base_url`, or `preset` to one of anthropic, openai"),
+        ("[providers.house]\npreset = 'gpt'\n", "unknown preset `gpt`; write one of anthropic"),
+        ("[providers.house]\nwire = 'soap'\n", "is not chat, responses, anthropic, google or ollama"),
+        ("[providers.openai]\nproxy = 'no address'\n", "is not an address like http://host:port, or `env`"),
+        ("[providers.openai]\nca = '~/ca.pem'\n", "holds no certificate in PEM; name a file with certificates"),
+        ("[providers.openai]\nheaders.x = \"a\\nb\"\n", "a header cannot hold control characters"),
+        ("[providers.azure]\napi_key = 'env:TOKEN'\n", "`azure` has no usual address; set `base_url`"),
+        ("[providers.\"a b\"]\npreset = 'openai'\n", "`a b` cannot stand before a colon"),
+    ] {
+        let place = Place::new().with("home/ca.pem", "no certificate").with(USER, text);
+        let problems = place.problems(&[("TOKEN", "t-0123456789")]);
+        assert!(problems.contains(problem), "{text}: {problems}");
+    }
 }

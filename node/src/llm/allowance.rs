@@ -18,7 +18,7 @@ impl Default for AnswerBounds {
 }
 
 /// Parts of one answer; each costs memory though it is empty.
-const MOST_PARTS: usize = 4_096;
+pub const MOST_PARTS: usize = 4_096;
 
 /// What an answer has taken up so far.
 #[derive(Debug, Default)]

@@ -3,29 +3,29 @@
 mod decode;
 mod encode;
 
-use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use reqwest::{
+    Url,
+    header::{HeaderMap, HeaderName, HeaderValue},
+};
 
 use super::{
     Encoder, Head,
     catalogue::Entry,
     decode::{Decoder, Decoding},
     frames::Sse,
-    wire::Wire,
+    wire::{Target, Wire, below},
 };
-
-/// The name under which its opaque tokens are kept.
-const NAME: &str = "anthropic";
 
 #[derive(Debug)]
 pub struct Anthropic;
 
 impl Wire for Anthropic {
     /// The base may end in `/v1` or not; both are in use.
-    fn url(&self, base: &str, _model: &str) -> String {
-        format!("{}/v1/messages", base.strip_suffix("/v1").unwrap_or(base))
+    fn url(&self, base: &Url, _: &str, _: &Target) -> Url {
+        below(base, "/v1", "/messages")
     }
 
-    fn key_header(&self) -> (HeaderName, &'static str) {
+    fn key_header(&self, _: &Target) -> (HeaderName, &'static str) {
         (HeaderName::from_static("x-api-key"), "")
     }
 
@@ -33,12 +33,12 @@ impl Wire for Anthropic {
         HeaderMap::from_iter([(HeaderName::from_static("anthropic-version"), HeaderValue::from_static("2023-06-01"))])
     }
 
-    fn encoder(&self, head: Head, entry: &Entry) -> Box<dyn Encoder> {
-        Box::new(encode::Messages::new(head, entry))
+    fn encoder(&self, head: Head, entry: &Entry, target: &Target) -> Box<dyn Encoder> {
+        Box::new(encode::Messages::new(head, entry, target))
     }
 
-    fn decoder(&self) -> Box<dyn Decoder> {
-        Box::new(Decoding::<Sse, decode::Reply>::default())
+    fn decoder(&self, target: &Target) -> Box<dyn Decoder> {
+        Box::new(Decoding::<Sse, decode::Reply>::new(decode::Reply::of(target)))
     }
 }
 

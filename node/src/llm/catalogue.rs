@@ -6,10 +6,15 @@ use std::collections::BTreeMap;
 
 use planck_common::{
     command::{ModelRow, Prices},
+    spec::ModelRef,
     usage::Usage,
 };
 
-use super::options::ModelOptions;
+use super::{
+    options::ModelOptions,
+    preset::{Preset, Serves},
+    wire::WireKind,
+};
 use crate::model::{ModelCard, RetryRules};
 
 /// A model's limits, prices and abilities.
@@ -20,6 +25,8 @@ pub struct Entry {
     pub prices: Option<Prices>,
     pub images: bool,
     pub thinking: Thinking,
+    /// Whether the vendor takes tools for it on the Responses API only.
+    pub responses: bool,
 }
 
 /// How a model is asked to think.
@@ -36,7 +43,41 @@ pub enum Thinking {
 
 /// What is assumed of a model nobody described: small limits hurt less than an overrun.
 pub const UNKNOWN: Entry =
-    Entry { context_window: 32_768, max_output: 4_096, prices: None, images: true, thinking: Thinking::Budget };
+    Entry { context_window: 32_768, max_output: 4_096, prices: None, images: true, thinking: Thinking::Budget, responses: false };
+
+/// What the catalogue says of a model.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Found {
+    pub entry: Entry,
+    /// From what the facts are, if the model itself is not described.
+    pub assumed: Option<Assumed>,
+}
+
+/// Whose facts are taken for a model that is not described.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Assumed {
+    /// Those of the model whose name it extends.
+    Of(String),
+    /// Those that models whose names begin like this have in common; their prices differ.
+    Family(&'static str),
+    Nothing,
+}
+
+impl Assumed {
+    /// The warning for a user of the model.
+    pub fn told(&self, model: &ModelRef) -> String {
+        let ModelRef { provider, id, .. } = model;
+        let taken = match self {
+            Self::Of(name) => format!("it is taken to be like `{name}`, prices included"),
+            Self::Family(start) => format!("it is taken to be like other models named `{start}…`, and no prices are assumed"),
+            Self::Nothing => {
+                let Entry { context_window, max_output, .. } = UNKNOWN;
+                format!("a context of {context_window} tokens and replies of {max_output} are assumed, and no prices")
+            }
+        };
+        format!("model `{provider}:{id}` is not in the catalogue: {taken}; describe it under `models.entries`")
+    }
+}
 
 impl Entry {
     pub fn card(&self, retry: RetryRules) -> ModelCard {
@@ -65,17 +106,50 @@ impl Catalogue {
         let built_in = table::ROWS.iter().map(|row| ((row.provider.to_owned(), row.model.to_owned()), row.entry));
         let mut catalogue = Self { entries: built_in.collect() };
         for model in models {
-            let entry = catalogue.find(&model.provider, &model.model).unwrap_or(UNKNOWN);
+            let preset = model.preset.as_deref().and_then(Preset::find).copied();
+            let preset = preset.unwrap_or_else(|| Preset::unnamed(WireKind::Chat));
+            let Found { entry, .. } = catalogue.find(&model.provider, &preset, &model.model);
             catalogue.entries.insert((model.provider.clone(), model.model.clone()), overridden(entry, model));
         }
         catalogue
     }
 
+    /// What is known of a model: what stands under its provider's name, or under its vendor's where the provider serves the
+    /// models of others; else what a model of a similar name has.
+    pub fn find(&self, provider: &str, preset: &Preset, model: &str) -> Found {
+        let own = [provider, preset.name].into_iter().find_map(|provider| self.described(provider, model));
+        if let Some(entry) = own {
+            return Found { entry, assumed: None };
+        }
+        let (vendors, name): (Vec<&str>, &str) = match preset.serves {
+            Serves::Weights => return Found { entry: UNKNOWN, assumed: Some(Assumed::Nothing) },
+            Serves::Own => (vec![provider, preset.name], model),
+            Serves::Any => (table::VENDORS.to_vec(), model.rsplit_once('/').map_or(model, |(_, name)| name)),
+        };
+        if let Some(entry) = vendors.iter().find_map(|vendor| self.described(vendor, name)) {
+            return Found { entry, assumed: None };
+        }
+        self.similar(&vendors, name)
+    }
+
     /// The entry of a model. A dated or tagged name (`claude-haiku-4-5-20251001`, `qwen3:8b`) has that of the longest name it extends.
-    pub fn find(&self, provider: &str, model: &str) -> Option<Entry> {
-        let of_provider = self.entries.iter().filter(|((of, _), _)| of == provider);
-        let extended = of_provider.filter(|((_, name), _)| extends(model, name));
-        extended.max_by_key(|((_, name), _)| name.len()).map(|(_, entry)| *entry)
+    fn described(&self, provider: &str, model: &str) -> Option<Entry> {
+        self.longest(&[provider], |name| extends(model, name)).map(|(_, entry)| entry)
+    }
+
+    fn similar(&self, vendors: &[&str], model: &str) -> Found {
+        if let Some((name, entry)) = self.longest(vendors, |name| model.starts_with(name)) {
+            return Found { entry, assumed: Some(Assumed::Of(name.to_owned())) };
+        }
+        match table::FAMILIES.iter().find(|family| family.has(vendors, model)) {
+            Some(family) => Found { entry: family.entry(), assumed: Some(Assumed::Family(family.start)) },
+            None => Found { entry: UNKNOWN, assumed: Some(Assumed::Nothing) },
+        }
+    }
+
+    fn longest(&self, providers: &[&str], fits: impl Fn(&str) -> bool) -> Option<(&str, Entry)> {
+        let fitting = self.entries.iter().filter(|((of, name), _)| providers.contains(&of.as_str()) && fits(name));
+        fitting.max_by_key(|((_, name), _)| name.len()).map(|((_, name), entry)| (name.as_str(), *entry))
     }
 
     pub fn rows(&self) -> Vec<ModelRow> {
@@ -90,6 +164,7 @@ fn overridden(entry: Entry, model: &ModelOptions) -> Entry {
         prices: model.prices.or(entry.prices),
         images: model.images.unwrap_or(entry.images),
         thinking: entry.thinking,
+        responses: entry.responses,
     }
 }
 
@@ -138,11 +213,37 @@ mod tests {
             ModelOptions { context_window: Some(7), ..named(first.model) },
             ModelOptions { max_output: Some(9), ..named("mine") },
         ]);
-        let changed = catalogue.find("openai", first.model).unwrap();
+        let found = |model: &str| catalogue.find("openai", Preset::find("openai").unwrap(), model);
+        let changed = found(first.model).entry;
         assert_eq!((changed.context_window, changed.max_output), (7, first.entry.max_output));
-        let added = catalogue.find("openai", "mine").unwrap();
-        assert_eq!((added.context_window, added.max_output), (UNKNOWN.context_window, 9));
-        assert_eq!(catalogue.find("openai", "nobody"), None);
+        let added = found("mine");
+        assert_eq!((added.entry.context_window, added.entry.max_output), (UNKNOWN.context_window, 9));
+        assert_eq!(added.assumed, None);
+    }
+
+    #[test]
+    fn a_model_that_is_not_described_is_like_those_with_a_similar_name() {
+        let catalogue = Catalogue::new(&[]);
+        let assumed = |provider: &str, model: &str| {
+            let preset = Preset::find(provider).copied().unwrap_or_else(|| Preset::unnamed(WireKind::Chat));
+            catalogue.find(provider, &preset, model).assumed
+        };
+        let like = |name: &str| Some(Assumed::Of(name.into()));
+        for (provider, model, expected) in [
+            ("openai", "gpt-5", None),
+            ("openai", "gpt-5-nano-turbo", like("gpt-5-nano")),
+            ("openai", "gpt-9-vega", Some(Assumed::Family("gpt-"))),
+            ("openai", "davinci", Some(Assumed::Nothing)),
+            ("anthropic", "claude-epic-7", Some(Assumed::Family("claude-"))),
+            ("anthropic", "gpt-5", Some(Assumed::Nothing)),
+            ("openrouter", "anthropic/claude-sonnet-5-5", None),
+            ("openrouter", "openai/gpt-oss-999b", Some(Assumed::Nothing)),
+            ("azure", "gpt-5", None),
+            ("gateway", "google/gemini-3.8-flash-lite", like("gemini-3.8-flash")),
+            ("llama_cpp", "gpt-5", Some(Assumed::Nothing)),
+        ] {
+            assert_eq!(assumed(provider, model), expected, "{provider}:{model}");
+        }
     }
 
     #[test]

@@ -1,10 +1,18 @@
 //! The HTTP clients of a runtime. A pool's connections live on the runtime that opened them, so each runtime has its own.
 
+mod dial;
 mod tls;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+pub use self::dial::watched;
+use crate::secret::Secret;
 
 /// Requests at once whose connections are kept for the whole idle time. Those beyond are many agents at once, who use a
 /// connection again soon or not at all: each that is kept is 18 KiB, and more with TLS.
@@ -13,6 +21,9 @@ const STEADY: usize = 8;
 /// How long connections beyond those are kept for reuse.
 const CROWD_IDLE_FOR: Duration = Duration::from_secs(4);
 
+/// Hosts that are never reached by way of a proxy.
+const LOOPBACK: &str = "localhost,127.0.0.0/8,::1";
+
 /// How a client connects.
 #[derive(Debug, Clone)]
 pub struct ClientOptions {
@@ -20,15 +31,30 @@ pub struct ClientOptions {
     /// Connections kept for reuse, for each server.
     pub idle: usize,
     pub idle_for: Duration,
-    /// A proxy for all but loopback addresses. `HTTPS_PROXY` and its like are never read here: whoever builds the options
-    /// decides that, and a local model is never reached by way of a proxy.
-    pub proxy: Option<String>,
+    pub route: Route,
 }
 
 impl Default for ClientOptions {
     fn default() -> Self {
-        Self { connect: Duration::from_secs(10), idle: 256, idle_for: Duration::from_secs(45), proxy: None }
+        Self { connect: Duration::from_secs(10), idle: 256, idle_for: Duration::from_secs(45), route: Route::default() }
     }
+}
+
+/// The way to a server. `HTTPS_PROXY` and its like are read by the configuration where it is asked to, never here.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Route {
+    pub proxy: Option<Proxy>,
+    /// A file with certificates of authorities that are trusted beside the system's.
+    pub ca: Option<PathBuf>,
+}
+
+/// The proxies for requests to servers beyond loopback. Their addresses may hold passwords.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Proxy {
+    pub https: Option<Secret>,
+    pub http: Option<Secret>,
+    /// Hosts that are reached without a proxy, as `NO_PROXY` lists them.
+    pub except: String,
 }
 
 /// Why there is no client.
@@ -38,14 +64,24 @@ pub enum ClientError {
     Tls(#[from] rustls::Error),
     #[error("cannot build an HTTP client: {0}")]
     Http(#[from] reqwest::Error),
+    #[error("cannot read the authorities in {path}: {what}")]
+    Authorities { path: PathBuf, what: String },
 }
 
 /// The clients of one runtime; clones share them.
 #[derive(Debug, Clone)]
 pub struct Clients {
+    options: ClientOptions,
+    direct: Pair,
+    /// Those of endpoints with a route of their own, made when the first request goes there.
+    routed: Arc<Mutex<Vec<(Route, Pair)>>>,
+    places: Arc<Semaphore>,
+}
+
+#[derive(Debug, Clone)]
+struct Pair {
     steady: reqwest::Client,
     crowd: reqwest::Client,
-    places: Arc<Semaphore>,
 }
 
 /// A client for one request.
@@ -57,22 +93,50 @@ pub struct Lent {
 
 impl Clients {
     pub fn new(options: &ClientOptions) -> Result<Self, ClientError> {
-        let steady = client(&ClientOptions { idle: STEADY, ..options.clone() })?;
-        let crowd = client(&ClientOptions { idle_for: CROWD_IDLE_FOR, ..options.clone() })?;
-        Ok(Self { steady, crowd, places: Arc::new(Semaphore::new(STEADY)) })
+        let places = Arc::new(Semaphore::new(STEADY));
+        Ok(Self { options: options.clone(), direct: Pair::new(options)?, routed: Arc::default(), places })
     }
 
-    pub fn lend(&self) -> Lent {
+    pub fn lend(&self, route: &Route) -> Result<Lent, ClientError> {
         let place = Arc::clone(&self.places).try_acquire_owned().ok();
-        let client = if place.is_some() { &self.steady } else { &self.crowd };
-        Lent { client: client.clone(), place }
+        let pair = if *route == self.options.route { self.direct.clone() } else { self.routed(route)? };
+        let client = if place.is_some() { pair.steady } else { pair.crowd };
+        Ok(Lent { client, place })
+    }
+
+    fn routed(&self, route: &Route) -> Result<Pair, ClientError> {
+        let mut routed = self.routed.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, pair)) = routed.iter().find(|(known, _)| known == route) {
+            return Ok(pair.clone());
+        }
+        let pair = Pair::new(&ClientOptions { route: route.clone(), ..self.options.clone() })?;
+        routed.push((route.clone(), pair.clone()));
+        Ok(pair)
+    }
+}
+
+/// Whether a file of certificates can be read.
+pub fn check_authorities(path: &Path) -> Result<(), ClientError> {
+    tls::config_with(path).map(|_| ())
+}
+
+impl Pair {
+    fn new(options: &ClientOptions) -> Result<Self, ClientError> {
+        let steady = client(&ClientOptions { idle: STEADY, ..options.clone() })?;
+        let crowd = client(&ClientOptions { idle_for: CROWD_IDLE_FOR, ..options.clone() })?;
+        Ok(Self { steady, crowd })
     }
 }
 
 /// Builds a client. It follows no redirects: a key must not travel to where somebody points. It speaks HTTP/1.1 only: over
 /// HTTP/2 all streams to a server share one connection, and those beyond the server's limit (often 100) would wait unseen.
 pub fn client(options: &ClientOptions) -> Result<reqwest::Client, ClientError> {
-    let builder = reqwest::Client::builder()
+    let Route { proxy, ca } = &options.route;
+    let tls = match ca {
+        None => tls::config()?,
+        Some(path) => tls::config_with(path)?,
+    };
+    let mut builder = reqwest::Client::builder()
         .user_agent(concat!("planck/", env!("CARGO_PKG_VERSION")))
         .connect_timeout(options.connect)
         .pool_max_idle_per_host(options.idle)
@@ -80,14 +144,18 @@ pub fn client(options: &ClientOptions) -> Result<reqwest::Client, ClientError> {
         .tcp_keepalive(Duration::from_secs(30))
         .tcp_nodelay(true)
         .http1_only()
-        .tls_backend_preconfigured(tls::config()?)
+        .tls_backend_preconfigured(tls)
         .redirect(reqwest::redirect::Policy::none())
+        .connector_layer(dial::Watch)
         .no_proxy();
-    Ok(match &options.proxy {
-        None => builder.build()?,
-        Some(proxy) => {
-            let loopback = reqwest::NoProxy::from_string("localhost,127.0.0.0/8,::1");
-            builder.proxy(reqwest::Proxy::all(proxy)?.no_proxy(loopback)).build()?
+    if let Some(proxy) = proxy {
+        let except = || reqwest::NoProxy::from_string(&format!("{LOOPBACK},{}", proxy.except));
+        if let Some(url) = &proxy.https {
+            builder = builder.proxy(reqwest::Proxy::https(url.reveal())?.no_proxy(except()));
         }
-    })
+        if let Some(url) = &proxy.http {
+            builder = builder.proxy(reqwest::Proxy::http(url.reveal())?.no_proxy(except()));
+        }
+    }
+    Ok(builder.build()?)
 }

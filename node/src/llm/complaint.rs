@@ -102,7 +102,11 @@ impl Complaint {
             "api_error" | "server_error" | "INTERNAL" => Some(500),
             "UNAVAILABLE" => Some(503),
             "timeout_error" | "DEADLINE_EXCEEDED" => Some(504),
+            "vector_store_timeout" => Some(504),
+            "server_is_overloaded" | "slow_down" => Some(503),
             "overloaded_error" => Some(529),
+            // `invalid_prompt`, `invalid_image_url`, `image_too_large`, `unsupported_image_media_type`, …
+            _ if ["invalid_", "image_", "unsupported_"].iter().any(|start| word.starts_with(start)) => Some(400),
             _ => None,
         })
     }

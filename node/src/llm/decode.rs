@@ -22,13 +22,23 @@ pub trait Events: Send {
     fn end(&self) -> Option<Finish>;
     /// Whether nothing of interest follows.
     fn is_whole(&self) -> bool;
+    /// Reads a document that a server sent in place of a stream.
+    fn document(&mut self, data: &[u8], chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
+        self.event(data, chunks)
+    }
 }
 
 /// A decoder made of a framing and of a provider's events.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Decoding<F, E> {
     frames: F,
     events: E,
+}
+
+impl<F: Frames + Default, E: Events> Decoding<F, E> {
+    pub fn new(events: E) -> Self {
+        Self { frames: F::default(), events }
+    }
 }
 
 impl<F: Frames, E: Events> Decoder for Decoding<F, E> {
@@ -39,8 +49,18 @@ impl<F: Frames, E: Events> Decoder for Decoding<F, E> {
 
     fn finish(&mut self, chunks: &mut Vec<Chunk>) -> Result<Finish, Failure> {
         let Self { frames, events } = self;
-        frames.finish(|data| events.event(data, chunks))?;
-        events.end().ok_or_else(|| broken("the stream ended before the reply did"))
+        if !frames.is_document() {
+            frames.finish(|data| events.event(data, chunks))?;
+            return events.end().ok_or_else(|| broken("the stream ended before the reply did"));
+        }
+        let mut shown = String::new();
+        frames.finish(|data| {
+            shown = excerpt(data).into_owned();
+            events.document(data, chunks)
+        })?;
+        let mut finish = events.end().ok_or_else(|| unreadable("the server sent a document that is no reply", &shown))?;
+        finish.salvaged.push("it sent a whole document where a stream was asked for");
+        Ok(finish)
     }
 
     fn is_whole(&self) -> bool {
@@ -58,12 +78,25 @@ pub fn garbled(what: &str, words: impl std::fmt::Display) -> Failure {
     Failure { public: Some(what.to_owned()), ..broken(format!("{what}: {words}")) }
 }
 
+/// How much of what cannot be read is shown.
+const SHOWN: usize = 200;
+
 /// Reads an event.
 pub fn parse<'a, T: serde::Deserialize<'a>>(data: &'a [u8]) -> Result<T, Failure> {
-    serde_json::from_slice(data).map_err(|error| {
-        let shown = String::from_utf8_lossy(data.get(..200).unwrap_or(data));
-        garbled("an event of the stream cannot be read", format!("{error}: {shown}"))
+    serde_json::from_slice(data).map_err(|error| match error.is_eof() {
+        true => garbled("an event of the stream was cut", error),
+        false => unreadable("an event of the stream cannot be read", &format!("{error}: {}", excerpt(data))),
     })
+}
+
+/// What came whole and is not what it should be: asked again, the server would say the same.
+fn unreadable(what: &str, words: &str) -> Failure {
+    let message = format!("{what} ({words}); check `base_url`, and `wire`, which says how the server is spoken to");
+    Failure { kind: FailureKind::Refused, public: Some(what.to_owned()), message, retry_after: None }
+}
+
+fn excerpt(data: &[u8]) -> std::borrow::Cow<'_, str> {
+    String::from_utf8_lossy(data.get(..SHOWN).unwrap_or(data))
 }
 
 /// The stop reason of a reply: calls are to be answered, whatever word the provider chose for a natural end.
@@ -104,6 +137,11 @@ impl Parts {
             Some((last, part)) if last == kind => part,
             Some(_) | None => self.begin(kind),
         }
+    }
+
+    /// Whether the last part, if it goes on, is of this kind.
+    pub fn is_last(&self, kind: Kind) -> bool {
+        self.last.is_some_and(|(last, _)| last == kind)
     }
 
     /// What comes next begins a part, whatever its kind.

@@ -2,29 +2,38 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use futures_util::{StreamExt, stream::BoxStream};
-use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use futures_util::{StreamExt, stream, stream::BoxStream};
+use reqwest::{
+    Url,
+    header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue},
+};
 
 use super::{
-    Encoder, Head, Progress, Provider,
+    Encoder, Head, Progress, Provider, Request,
     allowance::AnswerBounds,
-    catalogue::{Catalogue, UNKNOWN},
-    client::{Clients, Lent},
+    catalogue::{Catalogue, Entry},
+    client::{Clients, Lent, Route},
     gate::Gate,
     http::{self, Call},
     options::Times,
-    wire::Wire,
+    preset::Preset,
+    wire::{Target, Wire, WireKind},
 };
-use crate::{model::Failure, secret::Secret};
+use crate::{
+    model::{Failure, FailureKind},
+    secret::Secret,
+};
+
+/// The header in which Anthropic's clients list the features that they use.
+const FEATURES: &str = "anthropic-beta";
 
 /// One configured provider.
 pub struct Endpoint {
-    pub(super) name: &'static str,
-    pub(super) wire: Arc<dyn Wire>,
-    /// Without a trailing slash.
-    pub(super) base: String,
-    /// The key among them.
+    pub(super) name: Arc<str>,
+    pub(super) speaks: Speaks,
+    pub(super) base: Url,
+    pub(super) target: Target,
+    /// Without the key; those of the configuration among them.
     pub(super) headers: HeaderMap,
     pub(super) key: Option<Secret>,
     /// Whether the configuration, or the provider itself, names this address.
@@ -33,56 +42,114 @@ pub struct Endpoint {
     pub(super) answer: AnswerBounds,
     pub(super) gate: Arc<Gate>,
     pub(super) catalogue: Arc<Catalogue>,
+    pub(super) route: Route,
+}
+
+/// Which wire format an endpoint speaks.
+pub struct Speaks {
+    pub preset: Preset,
+    /// The one that the configuration names; else it is the preset's, or the one that the catalogue has for a model.
+    pub wire: Option<WireKind>,
+}
+
+impl Endpoint {
+    fn entry(&self, model: &str) -> Entry {
+        self.catalogue.find(&self.name, &self.speaks.preset, model).entry
+    }
+
+    fn wire(&self, entry: &Entry) -> &'static dyn Wire {
+        let Speaks { preset, wire } = &self.speaks;
+        let by_catalogue = preset.responses && self.target.is_vendor && entry.responses;
+        let usual = if by_catalogue { WireKind::Responses } else { preset.wire };
+        wire.unwrap_or(usual).wire()
+    }
+
+    /// The headers of a request: those of the wire and of the request, the key, and what the configuration adds.
+    fn headers(&self, wire: &dyn Wire, of_request: HeaderMap) -> Result<HeaderMap, String> {
+        let mut headers = wire.headers();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.extend(of_request);
+        if let Some(key) = &self.key {
+            let (name, before) = wire.key_header(&self.target);
+            headers
+                .insert(name, value(&format!("{before}{}", key.reveal()), "the key holds characters that no header can carry")?);
+        }
+        for (name, value) in &self.headers {
+            let listed = headers.get(name).filter(|_| *name == FEATURES).and_then(|ours| joined(ours, value));
+            headers.insert(name, listed.unwrap_or_else(|| value.clone()));
+        }
+        Ok(headers)
+    }
 }
 
 impl Provider for Endpoint {
-    fn name(&self) -> &'static str {
-        self.name
+    fn name(&self) -> &str {
+        &self.name
     }
 
     fn encoder(&self, head: Head) -> Box<dyn Encoder> {
-        let entry = self.catalogue.find(self.name, &head.model).unwrap_or(UNKNOWN);
-        self.wire.encoder(head, &entry)
+        let entry = self.entry(&head.model);
+        self.wire(&entry).encoder(head, &entry, &self.target)
     }
 
-    fn stream(&self, clients: &Clients, model: &str, body: Bytes) -> BoxStream<'static, Result<Progress, Failure>> {
-        let url = self.wire.url(&self.base, model);
-        let Lent { client, place } = clients.lend();
-        let request = client.post(&url).headers(self.headers.clone()).body(body);
+    fn stream(&self, clients: &Clients, model: &str, request: Request) -> BoxStream<'static, Result<Progress, Failure>> {
+        let entry = self.entry(model);
+        let wire = self.wire(&entry);
+        let url = wire.url(&self.base, model, &self.target);
+        let lent = clients.lend(&self.route).map_err(|error| error.to_string());
+        let headers = self.headers(wire, request.headers);
+        let (Lent { client, place }, headers) = match (lent, headers) {
+            (Ok(lent), Ok(headers)) => (lent, headers),
+            (Err(what), _) | (_, Err(what)) => return stream::iter([Err(self.cannot_send(&what))]).boxed(),
+        };
         http::stream(Call {
-            name: self.name,
-            request,
+            name: Arc::clone(&self.name),
+            request: client.post(url.clone()).headers(headers).body(request.body),
             place,
-            address: url,
+            address: shown(&url),
             configured: self.configured,
-            wire: Arc::clone(&self.wire),
+            wire,
+            target: self.target.clone(),
             key: self.key.clone(),
             times: self.times,
             answer: self.answer,
             gate: Arc::clone(&self.gate),
-            entry: self.catalogue.find(self.name, model).unwrap_or(UNKNOWN),
+            entry,
         })
         .boxed()
     }
 }
 
-/// The headers of every request: ours, the wire's, the key, and those of the configuration.
-pub fn headers(wire: &dyn Wire, key: Option<&Secret>, extra: &[(String, String)]) -> Result<HeaderMap, String> {
-    let mut headers = wire.headers();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    if let Some(key) = key {
-        let (name, before) = wire.key_header();
-        let value = HeaderValue::from_str(&format!("{before}{}", key.reveal()));
-        let mut value = value.map_err(|_| "the key holds characters that no header can carry".to_owned())?;
-        value.set_sensitive(true);
-        headers.insert(name, value);
+impl Endpoint {
+    fn cannot_send(&self, what: &str) -> Failure {
+        let message = format!("{}: {what}", self.name);
+        Failure { kind: FailureKind::Refused, message, public: None, retry_after: None }
     }
-    for (name, value) in extra {
-        let bad = || format!("`{name}` is no header that can be sent");
-        let header = reqwest::header::HeaderName::from_bytes(name.as_bytes()).map_err(|_| bad())?;
-        let mut value = HeaderValue::from_str(value).map_err(|_| bad())?;
-        value.set_sensitive(true);
-        headers.insert(header, value);
-    }
-    Ok(headers)
+}
+
+/// An address for people: queries and users may hold secrets.
+fn shown(url: &Url) -> String {
+    format!("{}{}", url.origin().ascii_serialization(), url.path())
+}
+
+/// The headers that the configuration adds.
+pub fn configured(headers: &[(String, Secret)]) -> Result<HeaderMap, String> {
+    let read = headers.iter().map(|(name, text)| {
+        let bad = format!("`{name}` is no header that can be sent");
+        let header = HeaderName::from_bytes(name.as_bytes()).map_err(|_| bad.clone())?;
+        Ok((header, value(text.reveal(), &bad)?))
+    });
+    read.collect()
+}
+
+fn value(text: &str, otherwise: &str) -> Result<HeaderValue, String> {
+    let mut value = HeaderValue::from_str(text).map_err(|_| otherwise.to_owned())?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+/// One list of ours and of theirs.
+fn joined(ours: &HeaderValue, theirs: &HeaderValue) -> Option<HeaderValue> {
+    let list = [ours.as_bytes(), b",", theirs.as_bytes()].concat();
+    HeaderValue::from_bytes(&list).ok()
 }

@@ -1,8 +1,9 @@
 //! Cuts the bytes of a stream into events, wherever the network cut them: server-sent events and lines of JSON.
 
 use memchr::memchr;
+use serde_json::value::RawValue;
 
-use super::decode::broken;
+use super::decode::{broken, parse};
 use crate::model::Failure;
 
 /// The longest event that is read, unless said otherwise.
@@ -13,6 +14,35 @@ pub trait Frames: Send {
     fn feed(&mut self, bytes: &[u8], each: impl FnMut(&[u8]) -> Result<(), Failure>) -> Result<(), Failure>;
     /// The stream ended: an event that lacks only its terminator still counts.
     fn finish(&mut self, each: impl FnMut(&[u8]) -> Result<(), Failure>) -> Result<(), Failure>;
+    /// Whether what came is no stream but a document, whose parts are given at its end.
+    fn is_document(&self) -> bool {
+        false
+    }
+}
+
+/// The beginning of a body: a byte order mark, which is passed over, and blanks.
+#[derive(Debug, Default)]
+struct Beginning {
+    seen: Vec<u8>,
+    over: bool,
+}
+
+impl Beginning {
+    const MARK: &[u8] = b"\xef\xbb\xbf";
+
+    /// What follows the mark, once it is known that there is none or all of it came.
+    fn pass<'a>(&mut self, bytes: &'a [u8]) -> Option<std::borrow::Cow<'a, [u8]>> {
+        if self.over {
+            return Some(bytes.into());
+        }
+        self.seen.extend_from_slice(bytes);
+        if self.seen.len() < Self::MARK.len() && Self::MARK.starts_with(&self.seen) {
+            return None;
+        }
+        self.over = true;
+        let seen = std::mem::take(&mut self.seen);
+        Some(seen.strip_prefix(Self::MARK).unwrap_or(&seen).to_vec().into())
+    }
 }
 
 /// Lines, ended by `\n` or `\r\n`, with what is left of the last read.
@@ -66,10 +96,23 @@ fn too_long(limit: usize) -> Failure {
 }
 
 /// Server-sent events. Only `data` is read: every provider repeats in it what `event` says.
+///
+/// Some servers send one JSON document though a stream was asked for. It is told by its first byte, and given whole at its
+/// end; of an array each item is given.
 #[derive(Debug)]
 pub struct Sse {
+    beginning: Beginning,
+    body: Body,
     lines: Lines,
     data: Data,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Body {
+    /// Only blanks came.
+    Unknown,
+    Events,
+    Document(Vec<u8>),
 }
 
 impl Default for Sse {
@@ -80,20 +123,55 @@ impl Default for Sse {
 
 impl Sse {
     pub fn with_limit(limit: usize) -> Self {
-        Self { lines: Lines { carry: Vec::new(), limit }, data: Data { bytes: Vec::new(), any: false, limit } }
+        let lines = Lines { carry: Vec::new(), limit };
+        let data = Data { bytes: Vec::new(), any: false, limit };
+        Self { beginning: Beginning::default(), body: Body::Unknown, lines, data }
+    }
+
+    fn recognise(&mut self, bytes: &[u8]) {
+        if self.body == Body::Unknown {
+            self.body = match bytes.iter().find(|byte| !byte.is_ascii_whitespace()) {
+                None => return,
+                Some(b'{' | b'[') => Body::Document(Vec::new()),
+                Some(_) => Body::Events,
+            };
+        }
     }
 }
 
 impl Frames for Sse {
     fn feed(&mut self, bytes: &[u8], mut each: impl FnMut(&[u8]) -> Result<(), Failure>) -> Result<(), Failure> {
-        let Self { lines, data } = self;
-        lines.feed(bytes, |line| data.line(line, &mut each))
+        let Some(bytes) = self.beginning.pass(bytes) else { return Ok(()) };
+        self.recognise(&bytes);
+        let Self { body, lines, data, .. } = self;
+        match body {
+            Body::Unknown => Ok(()),
+            Body::Events => lines.feed(&bytes, |line| data.line(line, &mut each)),
+            Body::Document(document) if document.len() + bytes.len() > lines.limit => Err(too_long(lines.limit)),
+            Body::Document(document) => {
+                document.extend_from_slice(&bytes);
+                Ok(())
+            }
+        }
     }
 
     fn finish(&mut self, mut each: impl FnMut(&[u8]) -> Result<(), Failure>) -> Result<(), Failure> {
-        let Self { lines, data } = self;
-        lines.finish(|line| data.line(line, &mut each))?;
-        data.line(b"", &mut each)
+        let Self { body, lines, data, .. } = self;
+        match body {
+            Body::Unknown => Ok(()),
+            Body::Events => {
+                lines.finish(|line| data.line(line, &mut each))?;
+                data.line(b"", &mut each)
+            }
+            Body::Document(document) => match document.trim_ascii() {
+                array @ [b'[', ..] => parse::<Vec<&RawValue>>(array)?.iter().try_for_each(|item| each(item.get().as_bytes())),
+                document => each(document),
+            },
+        }
+    }
+
+    fn is_document(&self) -> bool {
+        matches!(self.body, Body::Document(_))
     }
 }
 
@@ -132,7 +210,8 @@ impl Data {
         if !self.any {
             return Ok(());
         }
-        let result = each(&self.bytes);
+        // Some servers send events without data while they have nothing to say.
+        let result = if self.bytes.trim_ascii().is_empty() { Ok(()) } else { each(&self.bytes) };
         self.bytes.clear();
         self.any = false;
         result
@@ -141,7 +220,10 @@ impl Data {
 
 /// One JSON value a line; empty lines are passed over.
 #[derive(Debug)]
-pub struct Ndjson(Lines);
+pub struct Ndjson {
+    beginning: Beginning,
+    lines: Lines,
+}
 
 impl Default for Ndjson {
     fn default() -> Self {
@@ -151,17 +233,18 @@ impl Default for Ndjson {
 
 impl Ndjson {
     pub fn with_limit(limit: usize) -> Self {
-        Self(Lines { carry: Vec::new(), limit })
+        Self { beginning: Beginning::default(), lines: Lines { carry: Vec::new(), limit } }
     }
 }
 
 impl Frames for Ndjson {
     fn feed(&mut self, bytes: &[u8], mut each: impl FnMut(&[u8]) -> Result<(), Failure>) -> Result<(), Failure> {
-        self.0.feed(bytes, |line| if line.is_empty() { Ok(()) } else { each(line) })
+        let Some(bytes) = self.beginning.pass(bytes) else { return Ok(()) };
+        self.lines.feed(&bytes, |line| if line.trim_ascii().is_empty() { Ok(()) } else { each(line) })
     }
 
     fn finish(&mut self, each: impl FnMut(&[u8]) -> Result<(), Failure>) -> Result<(), Failure> {
-        self.0.finish(each)
+        self.lines.finish(each)
     }
 }
 

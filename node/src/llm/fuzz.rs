@@ -1,25 +1,22 @@
 //! Streams of providers as a fuzz target: a stream decodes to the same answer however the network cuts it.
 
 use super::{
-    anthropic::Anthropic,
     decode::Decoder,
-    google::Google,
-    ollama::Ollama,
-    openai::{ChatCompletions, Dialect},
-    wire::Wire,
+    wire::{Target, WireKind},
 };
 use crate::model::{Chunk, Failure, Finish};
 
 /// The first byte chooses the wire, the second where the rest is cut in two.
 pub fn stream(bytes: &[u8]) {
     let [wire, cut, stream @ ..] = bytes else { return };
-    let decoder = || match wire % 5 {
-        0 => Anthropic.decoder(),
-        1 => Google.decoder(),
-        2 => Ollama.decoder(),
-        3 => ChatCompletions(Dialect::LlamaCpp).decoder(),
-        _ => ChatCompletions(Dialect::OpenAi).decoder(),
+    let kind = match wire % 5 {
+        0 => WireKind::Anthropic,
+        1 => WireKind::Google,
+        2 => WireKind::Ollama,
+        3 => WireKind::Responses,
+        _ => WireKind::Chat,
     };
+    let decoder = || kind.wire().decoder(&Target::default());
     let whole = decoded(decoder(), &[stream]);
     let (one, two) = stream.split_at(stream.len() * usize::from(*cut) / 255);
     assert_eq!(decoded(decoder(), &[one, two]), whole, "the answer depends on where the network cuts the stream");

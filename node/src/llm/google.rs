@@ -4,42 +4,41 @@ mod decode;
 mod encode;
 mod schema;
 
-use reqwest::header::HeaderName;
+use reqwest::{Url, header::HeaderName};
 
 use super::{
     Encoder, Head,
     catalogue::Entry,
     decode::{Decoder, Decoding},
     frames::Sse,
-    wire::Wire,
+    wire::{Target, Wire, below},
 };
-
-/// The name under which its opaque tokens are kept.
-const NAME: &str = "google";
 
 #[derive(Debug)]
 pub struct Google;
 
 impl Wire for Google {
     /// The base may name the API's version or not; both are in use.
-    fn url(&self, base: &str, model: &str) -> String {
-        let version = if base.ends_with("/v1beta") || base.ends_with("/v1") { "" } else { "/v1beta" };
+    fn url(&self, base: &Url, model: &str, _: &Target) -> Url {
+        let version = if base.path().ends_with("/v1") { "/v1" } else { "/v1beta" };
         let model = model.strip_prefix("models/").unwrap_or(model);
         // An agent names its model: what it writes stays within this one word of the path.
         let model: String = model.bytes().map(word).collect();
-        format!("{base}{version}/models/{model}:streamGenerateContent?alt=sse")
+        let mut url = below(base, version, &format!("/models/{model}:streamGenerateContent"));
+        url.query_pairs_mut().append_pair("alt", "sse");
+        url
     }
 
-    fn key_header(&self) -> (HeaderName, &'static str) {
+    fn key_header(&self, _: &Target) -> (HeaderName, &'static str) {
         (HeaderName::from_static("x-goog-api-key"), "")
     }
 
-    fn encoder(&self, head: Head, entry: &Entry) -> Box<dyn Encoder> {
-        Box::new(encode::Contents::new(head, entry))
+    fn encoder(&self, head: Head, entry: &Entry, target: &Target) -> Box<dyn Encoder> {
+        Box::new(encode::Contents::new(head, entry, target))
     }
 
-    fn decoder(&self) -> Box<dyn Decoder> {
-        Box::new(Decoding::<Sse, decode::Reply>::default())
+    fn decoder(&self, target: &Target) -> Box<dyn Decoder> {
+        Box::new(Decoding::<Sse, decode::Reply>::new(decode::Reply::of(target)))
     }
 }
 

@@ -4,10 +4,10 @@ mod reader;
 mod refusal;
 mod retry_after;
 
-use std::sync::Arc;
+use std::{error::Error as _, io, sync::Arc};
 
 use futures_util::{Stream, stream};
-use reqwest::{Response, header::CONTENT_TYPE};
+use reqwest::{RequestBuilder, Response, header::CONTENT_TYPE};
 use tokio::{
     sync::OwnedSemaphorePermit,
     time::{Instant, timeout_at},
@@ -18,10 +18,11 @@ use super::{
     Progress,
     allowance::{Allowance, AnswerBounds},
     catalogue::Entry,
+    client::watched,
     decode::{Decoder, broken},
     gate::Gate,
     options::Times,
-    wire::{Framing, Wire},
+    wire::{Target, Wire},
 };
 use crate::{
     model::{Chunk, Failure, Finish},
@@ -29,9 +30,12 @@ use crate::{
     terminal::clean_line,
 };
 
+/// Kept connections that may turn out to be closed, one after the other, before a request is sent for the last time.
+const MOST_CLOSED: usize = 8;
+
 /// A request that is ready to be sent, and what reading its answer takes.
 pub struct Call {
-    pub name: &'static str,
+    pub name: Arc<str>,
     pub request: reqwest::RequestBuilder,
     /// Of its connection among those that are kept.
     pub place: Option<OwnedSemaphorePermit>,
@@ -39,7 +43,8 @@ pub struct Call {
     pub address: String,
     /// Whether the configuration names the server, so that its words may be shown to people.
     pub configured: bool,
-    pub wire: Arc<dyn Wire>,
+    pub wire: &'static dyn Wire,
+    pub target: Target,
     pub key: Option<Secret>,
     pub times: Times,
     pub answer: AnswerBounds,
@@ -94,48 +99,76 @@ async fn next(mut state: State) -> Option<(Result<Progress, Failure>, State)> {
 
 /// Sends the request and looks at the head of its answer.
 async fn begin(call: Call) -> Result<Box<Reading>, Failure> {
-    let Call { name, request, place: kept, address, configured, wire, key, times, answer: bounds, gate, entry } = call;
+    let Call { name, request, place: kept, address, configured, wire, target, key, times, answer: bounds, gate, entry } = call;
     let voice = Voice { name, key, configured };
     let place = gate.enter().await;
     let sent = Instant::now();
-    let answer = timeout_at(sent + times.first_byte, request.send()).await;
+    let answer = timeout_at(sent + times.first_byte, send(request)).await;
     let response = match answer {
         Err(_) => Err(broken(format!("no answer from {address} within {} s", times.first_byte.as_secs_f64())).into()),
         Ok(Err(error)) => Err(refusal::unsent(error, &address).into()),
-        Ok(Ok(response)) => accepted(response, wire.framing(), times, &address).await,
+        Ok(Ok(response)) => accepted(response, times, &address).await,
     };
     match response {
         Ok(response) => {
             gate.went_well();
             let reader = Reader::new(response, times, sent);
-            let (decoder, allowance) = (wire.decoder(), Allowance::new(bounds));
+            let (decoder, allowance) = (wire.decoder(&target), Allowance::new(bounds));
             Ok(Box::new(Reading { voice, entry, gate, decoder, reader, allowance, _places: [place, kept] }))
         }
         Err(refused) => Err(voice.tell(refused, &gate)),
     }
 }
 
+/// Sends a request, once more where a connection that was used again had been closed by then: the server saw nothing of it, or
+/// has told nobody what it saw.
+async fn send(request: RequestBuilder) -> reqwest::Result<Response> {
+    for _ in 0..MOST_CLOSED {
+        let Some(copy) = request.try_clone() else { break };
+        match watched(copy.send()).await {
+            (Err(error), false) if is_closed(&error) => {}
+            (answer, _) => return answer,
+        }
+    }
+    request.send().await
+}
+
+/// Whether the connection ended before a byte of the answer came.
+fn is_closed(error: &reqwest::Error) -> bool {
+    if error.is_connect() || error.is_timeout() || error.is_body() || !error.is_request() {
+        return false;
+    }
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let by_hyper =
+            inner.downcast_ref::<hyper::Error>().is_some_and(|error| error.is_incomplete_message() || error.is_closed());
+        let reset = |error: &io::Error| matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe);
+        if by_hyper || inner.downcast_ref::<io::Error>().is_some_and(reset) {
+            return true;
+        }
+        cause = inner.source();
+    }
+    false
+}
+
 /// The response if it is a stream; else what its body says.
-async fn accepted(response: Response, framing: Framing, times: Times, address: &str) -> Result<Response, Refusal> {
+async fn accepted(response: Response, times: Times, address: &str) -> Result<Response, Refusal> {
     let status = response.status();
-    if status.is_success() && is_stream(&response, framing) {
+    if status.is_success() && is_stream(&response) {
         return Ok(response);
     }
     Err(refusal::of(response, times.between_content, address).await)
 }
 
-/// What says it is a page or a single JSON document is no stream of events; many servers say nothing at all.
-fn is_stream(response: &Response, framing: Framing) -> bool {
+/// A page is no answer. What a body is besides that is told by its bytes: types are often wrong.
+fn is_stream(response: &Response) -> bool {
     let kind = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    match framing {
-        Framing::Sse => !kind.starts_with("text/html") && !kind.starts_with("application/json"),
-        Framing::Ndjson => !kind.starts_with("text/html"),
-    }
+    !kind.starts_with("text/html")
 }
 
 /// How failures of one provider are worded.
 struct Voice {
-    name: &'static str,
+    name: Arc<str>,
     key: Option<Secret>,
     configured: bool,
 }

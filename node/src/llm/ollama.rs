@@ -3,39 +3,38 @@
 mod decode;
 mod encode;
 
-use reqwest::header::{AUTHORIZATION, HeaderName};
+use reqwest::{
+    Url,
+    header::{AUTHORIZATION, HeaderName},
+};
 
 use super::{
     Encoder, Head,
     catalogue::Entry,
     decode::{Decoder, Decoding},
     frames::Ndjson,
-    wire::{Framing, Wire},
+    wire::{Target, Wire, below},
 };
 
 #[derive(Debug)]
 pub struct Ollama;
 
 impl Wire for Ollama {
-    fn framing(&self) -> Framing {
-        Framing::Ndjson
-    }
-
-    fn url(&self, base: &str, _model: &str) -> String {
-        format!("{}/api/chat", base.strip_suffix("/api").unwrap_or(base))
+    fn url(&self, base: &Url, _: &str, _: &Target) -> Url {
+        below(base, "/api", "/chat")
     }
 
     /// For a server behind a proxy that wants one, and for the hosted service.
-    fn key_header(&self) -> (HeaderName, &'static str) {
+    fn key_header(&self, _: &Target) -> (HeaderName, &'static str) {
         (AUTHORIZATION, "Bearer ")
     }
 
-    fn encoder(&self, head: Head, entry: &Entry) -> Box<dyn Encoder> {
+    fn encoder(&self, head: Head, entry: &Entry, _: &Target) -> Box<dyn Encoder> {
         Box::new(encode::Messages::new(head, entry))
     }
 
-    fn decoder(&self) -> Box<dyn Decoder> {
-        Box::new(Decoding::<Ndjson, decode::Reply>::default())
+    fn decoder(&self, _: &Target) -> Box<dyn Decoder> {
+        Box::new(Decoding::<Ndjson, decode::Reply>::new(decode::Reply::default()))
     }
 }
 

@@ -1,46 +1,68 @@
-//! OpenAI's chat completions, and the servers that speak the same: llama.cpp, scripted models, and others under a base URL.
+//! OpenAI's chat completions, which most other vendors and servers speak too, each with its quirks.
 
 mod decode;
 mod encode;
+mod heard;
+mod reasoning;
+mod settings;
 
-use reqwest::header::{AUTHORIZATION, HeaderName};
+use reqwest::{
+    Url,
+    header::{AUTHORIZATION, HeaderName},
+};
 
 use super::{
     Encoder, Head,
     catalogue::Entry,
     decode::{Decoder, Decoding},
     frames::Sse,
-    wire::Wire,
+    quirks::Addresses,
+    wire::{Target, Wire, below},
 };
 
-/// Whose chat completions these are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Dialect {
-    OpenAi,
-    LlamaCpp,
+pub use settings::effort;
+
+/// An address of OpenAI's API. A base without a path is a server's address; the API is below `/v1` then, at Azure below
+/// `/openai/v1`. Azure's older addresses name a version of the API, and the deployment in the path.
+pub fn completions(base: &Url, model: &str, target: &Target, path: &str) -> Url {
+    let is_bare = base.path().trim_matches('/').is_empty();
+    let names_version = base.query_pairs().any(|(name, _)| name == "api-version");
+    match target.quirks.addresses {
+        Addresses::Azure if is_bare && names_version => {
+            let mut url = base.clone();
+            // An agent names its model: it stays one segment of the path.
+            if let Ok(mut segments) = url.path_segments_mut() {
+                segments.clear().extend(["openai", "deployments", model]);
+            }
+            below(&url, "", path)
+        }
+        Addresses::Azure if is_bare => below(base, "/openai/v1", path),
+        Addresses::Plain if is_bare => below(base, "/v1", path),
+        Addresses::Plain | Addresses::Azure => below(base, "", path),
+    }
 }
 
 #[derive(Debug)]
-pub struct ChatCompletions(pub Dialect);
+pub struct ChatCompletions;
 
 impl Wire for ChatCompletions {
-    /// A base without a path is a server's address; completions are under `/v1` then.
-    fn url(&self, base: &str, _model: &str) -> String {
-        let host = base.split_once("://").map_or(base, |(_, rest)| rest);
-        let version = if host.contains('/') { "" } else { "/v1" };
-        format!("{base}{version}/chat/completions")
+    fn url(&self, base: &Url, model: &str, target: &Target) -> Url {
+        completions(base, model, target, "/chat/completions")
     }
 
-    fn key_header(&self) -> (HeaderName, &'static str) {
-        (AUTHORIZATION, "Bearer ")
+    fn key_header(&self, target: &Target) -> (HeaderName, &'static str) {
+        match target.quirks.addresses {
+            Addresses::Plain => (AUTHORIZATION, "Bearer "),
+            Addresses::Azure => (HeaderName::from_static("api-key"), ""),
+        }
     }
 
-    fn encoder(&self, head: Head, entry: &Entry) -> Box<dyn Encoder> {
-        Box::new(encode::Messages::new(head, entry, self.0))
+    fn encoder(&self, head: Head, entry: &Entry, target: &Target) -> Box<dyn Encoder> {
+        Box::new(encode::Messages::new(head, entry, target))
     }
 
-    fn decoder(&self) -> Box<dyn Decoder> {
-        Box::new(Decoding::<Sse, decode::Reply>::default())
+    fn decoder(&self, target: &Target) -> Box<dyn Decoder> {
+        Box::new(Decoding::<Sse, decode::Reply>::new(decode::Reply::of(target)))
     }
 }
 

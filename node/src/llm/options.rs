@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use planck_common::command::Prices;
 
-use super::{addresses::Addresses, allowance::AnswerBounds};
+use super::{addresses::Addresses, allowance::AnswerBounds, client::Route, wire::WireKind};
 use crate::{model::RetryRules, secret::Secret};
 
 /// All providers and additions to the catalogue.
@@ -23,13 +23,20 @@ pub struct LlmOptions {
 /// One provider.
 #[derive(Debug, Clone, Default)]
 pub struct ProviderOptions {
+    /// The preset whose address and quirks it has, if it does not bear the preset's name.
+    pub preset: Option<String>,
+    /// The wire format, if not the preset's.
+    pub wire: Option<WireKind>,
     pub key: Option<Secret>,
     /// The provider's own address unless said.
     pub base_url: Option<String>,
     /// Further addresses that may be given the key. A base URL that stands in neither is called without it: an agent can name one.
     pub trusted_urls: Vec<String>,
-    /// Sent with every request, after ours.
-    pub headers: Vec<(String, String)>,
+    /// Sent with every request, after ours, to addresses that may have the key.
+    pub headers: Vec<(String, Secret)>,
+    /// Azure's version of the API, for its addresses with deployments.
+    pub api_version: Option<String>,
+    pub route: Route,
     pub times: Times,
     /// How many requests may be under way at once, on this node; 256 unless said.
     pub max_concurrent: Option<usize>,
@@ -57,6 +64,8 @@ impl Default for Times {
 #[derive(Debug, Clone, Default)]
 pub struct ModelOptions {
     pub provider: String,
+    /// The provider's preset, whose models' facts it starts from.
+    pub preset: Option<String>,
     pub model: String,
     pub context_window: Option<u64>,
     pub max_output: Option<u64>,

@@ -10,12 +10,38 @@ pub struct Opts {
     pub max_output_tokens: Option<u64>,
     pub thinking_budget: Option<u64>,
     pub stop: Vec<String>,
+    /// How long a provider that is told so keeps what it read.
+    pub cache: Cache,
     /// What the provider may know.
     pub rest: Map<String, Value>,
 }
 
+/// How long what was read is kept for the next request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Cache {
+    #[default]
+    FiveMinutes,
+    OneHour,
+    Off,
+}
+
 /// Members of a request that are not a member's to set.
-const OURS: &[&str] = &["model", "messages", "contents", "system", "systemInstruction", "tools", "stream", "stream_options"];
+const OURS: &[&str] = &[
+    "model",
+    "messages",
+    "contents",
+    "input",
+    "system",
+    "systemInstruction",
+    "instructions",
+    "tools",
+    "stream",
+    "stream_options",
+    "store",
+    "include",
+    "conversation",
+    "previous_response_id",
+];
 
 impl Opts {
     /// Reads the known ones. One of a wrong type, or one that would overwrite the conversation, is left out with a warning.
@@ -27,6 +53,7 @@ impl Opts {
             max_output_tokens: number(take("max_output_tokens"), "max_output_tokens", Value::as_u64),
             thinking_budget: number(take("thinking_budget"), "thinking_budget", Value::as_u64),
             stop: take("stop").map(strings).unwrap_or_default(),
+            cache: take("cache").map(cache).unwrap_or_default(),
             rest: Map::new(),
         };
         opts.retain(|name, _| {
@@ -47,6 +74,18 @@ fn number<T>(value: Option<Value>, name: &str, read: impl Fn(&Value) -> Option<T
         tracing::warn!(opt = name, %value, "an option of an agent is not a number that fits; left out");
     }
     number
+}
+
+fn cache(value: Value) -> Cache {
+    match value.as_str() {
+        Some("5m") => Cache::FiveMinutes,
+        Some("1h") => Cache::OneHour,
+        Some("off") => Cache::Off,
+        Some(_) | None => {
+            tracing::warn!(opt = "cache", %value, "an option of an agent is none of 5m, 1h and off; 5m is taken");
+            Cache::FiveMinutes
+        }
+    }
 }
 
 fn strings(value: Value) -> Vec<String> {
@@ -71,8 +110,7 @@ mod tests {
 
     #[test]
     fn known_options_are_read_and_others_kept() {
-        let Value::Object(opts) =
-            json!({"temperature": 0, "max_output_tokens": 10, "stop": "x", "seed": 3, "messages": [], "top_p": "no"})
+        let Value::Object(opts) = json!({"temperature": 0, "max_output_tokens": 10, "stop": "x", "cache": "1h", "seed": 3, "messages": [], "top_p": "no"})
         else {
             unreachable!()
         };
@@ -80,7 +118,7 @@ mod tests {
         assert_eq!(read.temperature, Some(0.0));
         assert_eq!(read.max_output_tokens, Some(10));
         assert_eq!(read.top_p, None);
-        assert_eq!(read.stop, ["x"]);
+        assert_eq!((read.stop, read.cache), (vec!["x".to_owned()], Cache::OneHour));
         assert_eq!(Value::Object(read.rest), json!({"seed": 3}));
     }
 }

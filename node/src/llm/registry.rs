@@ -1,7 +1,7 @@
 //! All providers of a node by name, and the models they are known for.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -10,52 +10,15 @@ use reqwest::Url;
 
 use super::{
     Provider,
-    anthropic::Anthropic,
-    catalogue::{Catalogue, Entry, UNKNOWN},
+    catalogue::Catalogue,
     decode::Decoder,
-    endpoint::{self, Endpoint},
+    endpoint::{self, Endpoint, Speaks},
     gate::Gate,
-    google::Google,
-    ollama::Ollama,
-    openai::{ChatCompletions, Dialect},
     options::{LlmOptions, ProviderOptions},
-    wire::Wire,
+    preset::{PRESETS, Preset},
+    wire::{Target, WireKind},
 };
 use crate::model::ModelCard;
-
-/// A provider there is.
-struct Kind {
-    name: &'static str,
-    /// Where it is unless said; `None` where somebody must say.
-    base_url: Option<&'static str>,
-    /// Whether it is no use without a key at its own address.
-    needs_key: bool,
-    wire: fn() -> Arc<dyn Wire>,
-}
-
-const KINDS: &[Kind] = &[
-    Kind { name: "anthropic", base_url: Some("https://api.anthropic.com"), needs_key: true, wire: || Arc::new(Anthropic) },
-    Kind {
-        name: "openai",
-        base_url: Some("https://api.openai.com/v1"),
-        needs_key: true,
-        wire: || Arc::new(ChatCompletions(Dialect::OpenAi)),
-    },
-    Kind {
-        name: "google",
-        base_url: Some("https://generativelanguage.googleapis.com"),
-        needs_key: true,
-        wire: || Arc::new(Google),
-    },
-    Kind { name: "ollama", base_url: Some("http://127.0.0.1:11434"), needs_key: false, wire: || Arc::new(Ollama) },
-    Kind {
-        name: "llama_cpp",
-        base_url: Some("http://127.0.0.1:8080"),
-        needs_key: false,
-        wire: || Arc::new(ChatCompletions(Dialect::LlamaCpp)),
-    },
-    Kind { name: "scripted", base_url: None, needs_key: false, wire: || Arc::new(ChatCompletions(Dialect::OpenAi)) },
-];
 
 /// Endpoints that are remembered; agents can name addresses, so there must be an end.
 const MOST_ENDPOINTS: usize = 1024;
@@ -66,7 +29,7 @@ const MAX_CONCURRENT: usize = 256;
 pub enum LlmError {
     #[error("unknown provider `{name}`; known are {known}")]
     UnknownProvider { name: String, known: String },
-    #[error("provider `{name}` has no key; set {}_API_KEY or `providers.{name}.key`", name.to_uppercase())]
+    #[error("provider `{name}` has no key; set {}_API_KEY or `providers.{name}.api_key`", name.to_uppercase())]
     NoKey { name: String },
     #[error("provider `{name}` needs a base_url: nothing is assumed")]
     NoAddress { name: String },
@@ -78,7 +41,14 @@ pub enum LlmError {
 pub struct Llm {
     options: LlmOptions,
     catalogue: Arc<Catalogue>,
-    endpoints: Mutex<HashMap<(&'static str, String), Arc<Endpoint>>>,
+    endpoints: Mutex<HashMap<(String, Url), Arc<Endpoint>>>,
+}
+
+/// A provider there is: what its preset says, and what the configuration does.
+struct Known<'a> {
+    name: &'a str,
+    preset: Preset,
+    options: ProviderOptions,
 }
 
 impl Llm {
@@ -89,43 +59,41 @@ impl Llm {
 
     /// The provider of a model, at the model's own address if it has one. Requests to one address share their limits.
     pub fn provider(&self, model: &ModelRef) -> Result<Arc<dyn Provider>, LlmError> {
-        let kind = find(&model.provider)?;
-        let options = self.options_of(kind);
-        let base = base_url(kind, &options, model.base_url.as_deref())?;
+        let known = self.known(&model.provider)?;
+        let base = known.base_url(model.base_url.as_deref())?;
         let mut endpoints = self.endpoints.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = endpoints.get(&(kind.name, base.clone())) {
-            return Ok(Arc::clone(known) as Arc<dyn Provider>);
+        let key = (model.provider.clone(), base.clone());
+        if let Some(endpoint) = endpoints.get(&key) {
+            return Ok(Arc::clone(endpoint) as Arc<dyn Provider>);
         }
-        let endpoint = Arc::new(self.endpoint(kind, options, base.clone())?);
+        let endpoint = Arc::new(self.endpoint(&known, base)?);
         if endpoints.len() >= MOST_ENDPOINTS {
             endpoints.clear();
         }
-        endpoints.insert((kind.name, base), Arc::clone(&endpoint));
+        endpoints.insert(key, Arc::clone(&endpoint));
         Ok(endpoint)
     }
 
     /// Decodes a recorded reply of a provider.
-    pub fn decoder(&self, provider: &str) -> Result<Box<dyn Decoder>, LlmError> {
-        Ok((find(provider)?.wire)().decoder())
+    pub fn decoder(&self, provider: &str, wire: Option<WireKind>) -> Result<Box<dyn Decoder>, LlmError> {
+        let known = self.known(provider)?;
+        let wire = wire.or(known.options.wire).unwrap_or(known.preset.wire);
+        Ok(wire.wire().decoder(&Target { label: provider.to_owned(), ..Target::default() }))
     }
 
     /// What is known of a model; of an unknown one something cautious, and [`Self::warning`] says so.
     pub fn card(&self, model: &ModelRef) -> ModelCard {
-        let retry = self.options.providers.get(&model.provider).map(|options| options.retry).unwrap_or_default();
-        self.entry(model).card(retry)
+        let known = self.known(&model.provider);
+        let retry = known.as_ref().map(|known| known.options.retry).unwrap_or_default();
+        let preset = known.map_or_else(|_| Preset::unnamed(WireKind::Chat), |known| known.preset);
+        self.catalogue.find(&model.provider, &preset, &model.id).entry.card(retry)
     }
 
-    /// What to tell whoever uses a model that nobody described.
+    /// What to tell the user of a model that the catalogue does not describe.
     pub fn warning(&self, model: &ModelRef) -> Option<String> {
-        let known = model.provider == "scripted" || self.catalogue.find(&model.provider, &model.id).is_some();
-        (!known).then(|| {
-            let ModelRef { provider, id, .. } = model;
-            let Entry { context_window, max_output, .. } = UNKNOWN;
-            format!(
-                "model `{provider}:{id}` is not in the catalogue: a context of {context_window} tokens and replies of {max_output} \
-                 are assumed, and no prices; describe it under `models`"
-            )
-        })
+        let preset = self.known(&model.provider).ok()?.preset;
+        let assumed = self.catalogue.find(&model.provider, &preset, &model.id).assumed?;
+        (model.provider != "scripted").then(|| assumed.told(model))
     }
 
     /// The models there are, sorted.
@@ -135,77 +103,100 @@ impl Llm {
 
     /// The providers that can be used: those with a key, and those that need none.
     pub fn available(&self) -> Vec<String> {
-        let usable = |kind: &&Kind| {
-            let options = self.options_of(kind);
-            base_url(kind, &options, None).is_ok_and(|base| !lacks_key(kind, &options, &base))
+        let assumed = PRESETS.iter().filter(|preset| preset.assumed).map(|preset| preset.name);
+        let named = assumed.chain(self.options.providers.keys().map(String::as_str));
+        let names: BTreeSet<&str> = named.collect();
+        let usable =
+            |name: &&str| self.known(name).is_ok_and(|known| known.base_url(None).is_ok_and(|base| !known.lacks_key(&base)));
+        names.into_iter().filter(usable).map(str::to_owned).collect()
+    }
+
+    fn known<'a>(&self, name: &'a str) -> Result<Known<'a>, LlmError> {
+        let options = self.options.providers.get(name).cloned().unwrap_or_default();
+        let preset = match (Preset::find(options.preset.as_deref().unwrap_or(name)), options.wire) {
+            (Some(preset), _) => *preset,
+            (None, Some(wire)) => Preset::unnamed(wire),
+            (None, None) => return Err(self.unknown(name)),
         };
-        KINDS.iter().filter(usable).map(|kind| kind.name.to_owned()).collect()
+        Ok(Known { name, preset, options })
     }
 
-    fn entry(&self, model: &ModelRef) -> Entry {
-        self.catalogue.find(&model.provider, &model.id).unwrap_or(UNKNOWN)
+    fn unknown(&self, name: &str) -> LlmError {
+        let configured = self.options.providers.keys().map(String::as_str);
+        let known: BTreeSet<&str> = PRESETS.iter().map(|preset| preset.name).chain(configured).collect();
+        LlmError::UnknownProvider { name: name.to_owned(), known: known.into_iter().collect::<Vec<_>>().join(", ") }
     }
 
-    fn options_of(&self, kind: &Kind) -> ProviderOptions {
-        self.options.providers.get(kind.name).cloned().unwrap_or_default()
-    }
-
-    fn endpoint(&self, kind: &Kind, options: ProviderOptions, base: String) -> Result<Endpoint, LlmError> {
-        if lacks_key(kind, &options, &base) {
-            return Err(LlmError::NoKey { name: kind.name.to_owned() });
+    fn endpoint(&self, known: &Known<'_>, base: Url) -> Result<Endpoint, LlmError> {
+        let Known { name, preset, options } = known;
+        if known.lacks_key(&base) {
+            return Err(LlmError::NoKey { name: (*name).to_owned() });
         }
-        let wire = (kind.wire)();
-        let is_its_own = is_configured(kind, &options, &base);
-        let configured = is_its_own || self.options.addresses.allow(&base);
-        let key = options.key.clone().filter(|_| is_its_own);
-        let headers = endpoint::headers(&*wire, key.as_ref(), &options.headers).map_err(|reason| invalid(kind, reason))?;
-        let gate = Arc::new(Gate::new(options.max_concurrent.unwrap_or(MAX_CONCURRENT)));
-        let catalogue = Arc::clone(&self.catalogue);
-        let (times, answer) = (options.times, self.options.answer);
-        Ok(Endpoint { name: kind.name, wire, base, headers, key, configured, times, answer, gate, catalogue })
+        let is_its_own = known.is_configured(&base);
+        let headers = if is_its_own { endpoint::configured(&options.headers) } else { Ok(Default::default()) };
+        Ok(Endpoint {
+            name: (*name).into(),
+            speaks: Speaks { preset: *preset, wire: options.wire },
+            target: known.target(&base),
+            headers: headers.map_err(|reason| known.invalid(reason))?,
+            key: options.key.clone().filter(|_| is_its_own),
+            configured: is_its_own || self.options.addresses.allow(base.as_str()),
+            times: options.times,
+            answer: self.options.answer,
+            gate: Arc::new(Gate::new(options.max_concurrent.unwrap_or(MAX_CONCURRENT))),
+            catalogue: Arc::clone(&self.catalogue),
+            route: options.route.clone(),
+            base,
+        })
     }
 }
 
-fn find(name: &str) -> Result<&'static Kind, LlmError> {
-    KINDS.iter().find(|kind| kind.name == name).ok_or_else(|| {
-        let known: Vec<&str> = KINDS.iter().map(|kind| kind.name).collect();
-        LlmError::UnknownProvider { name: name.to_owned(), known: known.join(", ") }
-    })
-}
-
-fn invalid(kind: &Kind, reason: String) -> LlmError {
-    LlmError::Invalid { name: kind.name.to_owned(), reason }
-}
-
-/// The address of a provider: the model's, else the configuration's, else its own.
-fn base_url(kind: &Kind, options: &ProviderOptions, own: Option<&str>) -> Result<String, LlmError> {
-    let given = own.or(options.base_url.as_deref()).or(kind.base_url);
-    let given = given.ok_or_else(|| LlmError::NoAddress { name: kind.name.to_owned() })?;
-    let url = if given.contains("://") { given.to_owned() } else { format!("http://{given}") };
-    let parsed = Url::parse(&url).map_err(|error| invalid(kind, format!("base_url `{given}`: {error}")))?;
-    if !matches!(parsed.scheme(), "http" | "https") || !parsed.has_host() {
-        return Err(invalid(kind, format!("base_url `{given}` is no http address")));
+impl Known<'_> {
+    fn invalid(&self, reason: String) -> LlmError {
+        LlmError::Invalid { name: self.name.to_owned(), reason }
     }
-    Ok(url.trim_end_matches('/').to_owned())
-}
 
-/// Whether this address is of an origin that the configuration names for this provider: it may have the key.
-fn is_configured(kind: &Kind, options: &ProviderOptions, base: &str) -> bool {
-    let configured = base_url(kind, options, None).ok();
-    let trusted = options.trusted_urls.iter().filter_map(|url| base_url(kind, options, Some(url)).ok());
-    configured.into_iter().chain(trusted).any(|url| same_origin(&url, base))
-}
-
-fn same_origin(one: &str, other: &str) -> bool {
-    match (Url::parse(one), Url::parse(other)) {
-        (Ok(one), Ok(other)) => one.origin() == other.origin(),
-        (Ok(_) | Err(_), _) => false,
+    /// The address of the provider: the model's, else the configuration's, else its own.
+    fn base_url(&self, own: Option<&str>) -> Result<Url, LlmError> {
+        let given = own.or(self.options.base_url.as_deref()).or(self.preset.base_url);
+        let given = given.ok_or_else(|| LlmError::NoAddress { name: self.name.to_owned() })?;
+        let url = if given.contains("://") { given.to_owned() } else { format!("http://{given}") };
+        let mut url = Url::parse(&url).map_err(|error| self.invalid(format!("base_url `{given}`: {error}")))?;
+        if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
+            return Err(self.invalid(format!("base_url `{given}` is no http address")));
+        }
+        let folder = url.path().trim_end_matches('/').to_owned();
+        url.set_path(&folder);
+        url.set_fragment(None);
+        if let Some(version) = &self.options.api_version {
+            url.query_pairs_mut().append_pair("api-version", version);
+        }
+        Ok(url)
     }
-}
 
-/// Whether a provider that takes nobody without a key has none.
-fn lacks_key(kind: &Kind, options: &ProviderOptions, base: &str) -> bool {
-    kind.needs_key && options.key.is_none() && kind.base_url.is_some_and(|own| same_origin(own, base))
+    /// Whether this address is of an origin that the configuration names for this provider: it may have the key.
+    fn is_configured(&self, base: &Url) -> bool {
+        let configured = self.base_url(None).ok();
+        let trusted = self.options.trusted_urls.iter().filter_map(|url| self.base_url(Some(url)).ok());
+        configured.into_iter().chain(trusted).any(|url| url.origin() == base.origin())
+    }
+
+    fn is_vendor(&self, base: &Url) -> bool {
+        let own = self.preset.base_url.and_then(|url| Url::parse(url).ok());
+        own.is_some_and(|own| own.origin() == base.origin())
+    }
+
+    /// Whether a provider that takes nobody without a key has none.
+    fn lacks_key(&self, base: &Url) -> bool {
+        self.preset.needs_key && self.options.key.is_none() && self.is_vendor(base)
+    }
+
+    /// Tokens of the configured address bear the provider's name, those of another address the address as well.
+    fn target(&self, base: &Url) -> Target {
+        let is_usual = self.base_url(None).is_ok_and(|usual| usual.origin() == base.origin());
+        let label = if is_usual { self.name.to_owned() } else { format!("{}@{}", self.name, base.authority()) };
+        Target { label, is_vendor: self.is_vendor(base), quirks: self.preset.quirks }
+    }
 }
 
 #[cfg(test)]

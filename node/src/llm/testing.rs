@@ -9,55 +9,105 @@ use planck_common::{
 };
 use serde_json::{Value, json, value::to_raw_value};
 
-use super::{Head, catalogue::UNKNOWN, wire::Wire};
+use super::{
+    Encoder, Head,
+    catalogue::{Entry, UNKNOWN},
+    preset::Preset,
+    wire::{Target, Wire, WireKind},
+};
 use crate::model::{Chunk, Failure, Finish, ToolSpec};
 
 type Decoded = (Vec<Chunk>, Result<Finish, Failure>);
 
-fn decode<'a>(wire: &dyn Wire, pieces: impl IntoIterator<Item = &'a [u8]>) -> Decoded {
-    let (mut decoder, mut chunks) = (wire.decoder(), Vec::new());
-    for piece in pieces {
-        if let Err(failure) = decoder.feed(piece, &mut chunks) {
-            return (chunks, Err(failure));
+/// A wire format as an endpoint speaks it.
+pub struct Spoken {
+    pub wire: &'static dyn Wire,
+    pub entry: Entry,
+    pub target: Target,
+}
+
+impl Spoken {
+    /// By a server of which nothing is known.
+    pub fn new(kind: WireKind, label: &str) -> Self {
+        let target = Target { label: label.to_owned(), ..Target::default() };
+        Self { wire: kind.wire(), entry: UNKNOWN, target }
+    }
+
+    /// By the server of a preset, at the vendor's own address.
+    pub fn by(preset: &str) -> Self {
+        let preset = Preset::find(preset).unwrap();
+        let target = Target { label: preset.name.to_owned(), is_vendor: true, quirks: preset.quirks };
+        Self { wire: preset.wire.wire(), entry: UNKNOWN, target }
+    }
+
+    fn decode<'a>(&self, pieces: impl IntoIterator<Item = &'a [u8]>) -> Decoded {
+        let (mut decoder, mut chunks) = (self.wire.decoder(&self.target), Vec::new());
+        for piece in pieces {
+            if let Err(failure) = decoder.feed(piece, &mut chunks) {
+                return (chunks, Err(failure));
+            }
+        }
+        let end = decoder.finish(&mut chunks);
+        (chunks, end)
+    }
+
+    /// Decodes a stream whole, byte by byte and cut in two at every byte; the result is the same.
+    pub fn decoded(&self, stream: &[u8]) -> Decoded {
+        let whole = self.decode([stream]);
+        assert_eq!(self.decode(stream.chunks(1)), whole, "byte by byte");
+        for cut in 0..=stream.len() {
+            let (one, two) = stream.split_at(cut);
+            assert_eq!(self.decode([one, two]), whole, "cut at {cut}");
+        }
+        whole
+    }
+
+    fn told(&self, stream: &[u8]) -> String {
+        let (chunks, end) = self.decoded(stream);
+        let mut text = String::new();
+        for chunk in &chunks {
+            writeln!(text, "{chunk:?}").unwrap();
+        }
+        writeln!(text, "{end:?}").unwrap();
+        text
+    }
+
+    /// Compares every recorded stream in a wire's folder with its snapshot.
+    pub fn check_streams(&self, wire: &str) {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/llm").join(wire).join("streams");
+        let mut files: Vec<_> = std::fs::read_dir(&folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.extension().is_some_and(|kind| kind != "snap"))
+            .collect();
+        files.sort();
+        assert!(files.len() >= 7, "{files:?}");
+        for file in files {
+            let name = file.file_stem().unwrap().to_str().unwrap().to_owned();
+            let told = self.told(&std::fs::read(&file).unwrap());
+            insta::with_settings!({ snapshot_path => &folder, prepend_module_to_snapshot => false }, {
+                insta::assert_snapshot!(name, told);
+            });
         }
     }
-    let end = decoder.finish(&mut chunks);
-    (chunks, end)
-}
 
-/// Decodes a stream whole, byte by byte and cut in two at every byte; the result is the same, and is told as text.
-pub fn told(wire: &dyn Wire, stream: &[u8]) -> String {
-    let whole = decode(wire, [stream]);
-    assert_eq!(decode(wire, stream.chunks(1)), whole, "byte by byte");
-    for cut in 0..=stream.len() {
-        let (one, two) = stream.split_at(cut);
-        assert_eq!(decode(wire, [one, two]), whole, "cut at {cut}");
+    pub fn encoder(&self, head: Head) -> Box<dyn Encoder> {
+        self.wire.encoder(head, &self.entry, &self.target)
     }
-    let (chunks, end) = whole;
-    let mut text = String::new();
-    for chunk in &chunks {
-        writeln!(text, "{chunk:?}").unwrap();
-    }
-    writeln!(text, "{end:?}").unwrap();
-    text
-}
 
-/// Compares every recorded stream of a provider with its snapshot.
-pub fn check_streams(wire: &dyn Wire, provider: &str) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/llm").join(provider).join("streams");
-    let mut files: Vec<_> = std::fs::read_dir(&folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|kind| kind != "snap"))
-        .collect();
-    files.sort();
-    assert!(files.len() >= 7, "{files:?}");
-    for file in files {
-        let name = file.file_stem().unwrap().to_str().unwrap().to_owned();
-        let told = told(wire, &std::fs::read(&file).unwrap());
-        insta::with_settings!({ snapshot_path => &folder, prepend_module_to_snapshot => false }, {
-            insta::assert_snapshot!(name, told);
-        });
+    /// The request after each message, as JSON: whatever the step, it is whole.
+    pub fn requests(&self, head: Head, messages: &[Body]) -> Vec<Value> {
+        let mut encoder = self.encoder(head);
+        let mut request = |message| {
+            encoder.push(message);
+            serde_json::from_slice(&encoder.request().body).unwrap()
+        };
+        messages.iter().map(&mut request).collect()
+    }
+
+    /// The last of [`requests`](Self::requests).
+    pub fn request(&self, head: Head, messages: &[Body]) -> Value {
+        self.requests(head, messages).pop().unwrap()
     }
 }
 
@@ -94,23 +144,6 @@ pub fn result(id: &str, text: &str, error: bool) -> Part {
 fn call_id(id: &str) -> CallId {
     let legal: String = id.chars().filter(char::is_ascii_alphanumeric).collect();
     CallId::parse(&format!("c-{legal}")).unwrap()
-}
-
-/// The request after each message, as JSON: whatever the step, it is whole.
-pub fn requests(wire: &dyn Wire, head: Head, messages: &[Body]) -> Vec<Value> {
-    let mut encoder = wire.encoder(head, &UNKNOWN);
-    messages
-        .iter()
-        .map(|message| {
-            encoder.push(message);
-            serde_json::from_slice(&encoder.request()).unwrap()
-        })
-        .collect()
-}
-
-/// The last of [`requests`].
-pub fn request(wire: &dyn Wire, head: Head, messages: &[Body]) -> Value {
-    requests(wire, head, messages).pop().unwrap()
 }
 
 /// The parts of a reply, put together as the agent does it.

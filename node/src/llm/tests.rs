@@ -1,5 +1,7 @@
 //! Every provider against the scripted model server, which refuses what the real one would.
 
+mod routes;
+
 use std::time::Duration;
 
 use futures_util::StreamExt;

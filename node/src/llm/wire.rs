@@ -1,33 +1,74 @@
-//! A provider's wire format: where a request goes, how it is written, how the reply is read.
+//! A wire format: where a request goes, how it is written, and how its answer is read.
 
-use reqwest::header::{HeaderMap, HeaderName};
+use reqwest::{
+    Url,
+    header::{HeaderMap, HeaderName},
+};
 
-use super::{Encoder, Head, catalogue::Entry, decode::Decoder};
+use super::{
+    Encoder, Head, anthropic::Anthropic, catalogue::Entry, decode::Decoder, google::Google, ollama::Ollama,
+    openai::ChatCompletions, quirks::Quirks, responses::Responses,
+};
 
-/// How a reply is framed, by which a body that is no stream is told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Framing {
-    Sse,
-    Ndjson,
+/// What a wire format must know of the endpoint that it speaks to.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Target {
+    /// The endpoint's opaque tokens are kept under this name, so that they go back to no other.
+    pub label: String,
+    /// Whether this is the vendor's own address: only the vendor takes the newest members.
+    pub is_vendor: bool,
+    pub quirks: Quirks,
 }
 
 /// One wire format.
 pub trait Wire: Send + Sync {
-    fn framing(&self) -> Framing {
-        Framing::Sse
-    }
-
-    /// The address of a request, under a base URL without a trailing slash.
-    fn url(&self, base: &str, model: &str) -> String;
+    /// The address of a request below a base URL, whose query is kept.
+    fn url(&self, base: &Url, model: &str, target: &Target) -> Url;
 
     /// The header that carries the key, and what stands before the key in it.
-    fn key_header(&self) -> (HeaderName, &'static str);
+    fn key_header(&self, target: &Target) -> (HeaderName, &'static str);
 
     /// Headers of every request.
     fn headers(&self) -> HeaderMap {
         HeaderMap::new()
     }
 
-    fn encoder(&self, head: Head, entry: &Entry) -> Box<dyn Encoder>;
-    fn decoder(&self) -> Box<dyn Decoder>;
+    fn encoder(&self, head: Head, entry: &Entry, target: &Target) -> Box<dyn Encoder>;
+    fn decoder(&self, target: &Target) -> Box<dyn Decoder>;
+}
+
+/// The wire formats by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WireKind {
+    /// OpenAI's chat completions, which most servers speak.
+    Chat,
+    /// OpenAI's Responses API.
+    Responses,
+    /// Anthropic's Messages API.
+    Anthropic,
+    /// Google's Gemini API.
+    Google,
+    /// Ollama's own chat API.
+    Ollama,
+}
+
+impl WireKind {
+    pub fn wire(self) -> &'static dyn Wire {
+        match self {
+            Self::Chat => &ChatCompletions,
+            Self::Responses => &Responses,
+            Self::Anthropic => &Anthropic,
+            Self::Google => &Google,
+            Self::Ollama => &Ollama,
+        }
+    }
+}
+
+/// `path` below the path of `base`. A base that ends in `version` already names the version of the API; others get it.
+pub fn below(base: &Url, version: &str, path: &str) -> Url {
+    let mut url = base.clone();
+    let folder = url.path().trim_end_matches('/').to_owned();
+    let missing = if folder.ends_with(version) { "" } else { version };
+    url.set_path(&format!("{folder}{missing}{path}"));
+    url
 }

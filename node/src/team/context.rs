@@ -9,8 +9,8 @@ use planck_common::spec::{AgentLimits, Member, ModelRef};
 
 use super::mistake::{Mistakes, did_you_mean};
 use crate::{
-    config::{Address, Config, PROVIDER_NAMES},
-    llm::Addresses,
+    config::{Address, Config},
+    llm::{Addresses, PRESETS},
     project::Clash,
 };
 
@@ -35,6 +35,8 @@ pub struct Context {
 pub struct KnownModels {
     pub default: Option<ModelRef>,
     pub entries: BTreeMap<String, ModelRef>,
+    /// The names of providers that the configuration adds to the presets.
+    pub providers: BTreeSet<String>,
     /// Which addresses members may name; `None`: any, because a person named the file that they stand in.
     pub addresses: Option<Addresses>,
 }
@@ -53,9 +55,25 @@ impl KnownModels {
                 Some((name.clone(), ModelRef { provider: entry.provider.clone()?, id, base_url }))
             })
             .collect();
-        let default = config.models.default.as_ref();
-        let default = default.and_then(|name| entries.get(name).cloned().or_else(|| parse_model(name)));
-        Self { default, entries, addresses: None }
+        let providers = config.providers.by_name.keys().cloned().collect();
+        let known = Self { default: None, entries, providers, addresses: None };
+        let default = config.models.default.as_ref().and_then(|name| known.by_name(name));
+        Self { default, ..known }
+    }
+
+    /// A configured entry, or `provider:model` of a known provider.
+    pub fn by_name(&self, name: &str) -> Option<ModelRef> {
+        self.entries.get(name).cloned().or_else(|| self.parse(name))
+    }
+
+    fn parse(&self, text: &str) -> Option<ModelRef> {
+        let (provider, id) = text.split_once(':')?;
+        let known = self.names().any(|name| name == provider) && !id.is_empty();
+        known.then(|| ModelRef { provider: provider.into(), id: id.into(), base_url: None })
+    }
+
+    fn names(&self) -> impl Iterator<Item = &str> + Clone {
+        PRESETS.iter().map(|preset| preset.name).chain(self.providers.iter().map(String::as_str))
     }
 
     /// The model a member names, over the one it inherits.
@@ -82,8 +100,8 @@ impl KnownModels {
             }
             model.base_url = Some(url.clone());
         }
-        if !PROVIDER_NAMES.contains(&model.provider.as_str()) {
-            let remedy = did_you_mean(&model.provider, PROVIDER_NAMES);
+        if !self.names().any(|name| name == model.provider) {
+            let remedy = did_you_mean(&model.provider, self.names());
             mistakes.field("provider", format!("unknown provider `{}`", model.provider), remedy);
             return None;
         }
@@ -92,16 +110,8 @@ impl KnownModels {
 
     /// A configured entry, `provider:model`, or a model of the inherited provider.
     fn by_id(&self, id: &str, inherited: Option<&ModelRef>) -> Option<ModelRef> {
-        let entry = self.entries.get(id).cloned().or_else(|| parse_model(id));
-        entry.or_else(|| inherited.map(|model| ModelRef { id: id.into(), ..model.clone() }))
+        self.by_name(id).or_else(|| inherited.map(|model| ModelRef { id: id.into(), ..model.clone() }))
     }
-}
-
-/// `provider:model` of a known provider.
-pub fn parse_model(text: &str) -> Option<ModelRef> {
-    let (provider, id) = text.split_once(':')?;
-    let known = PROVIDER_NAMES.contains(&provider) && !id.is_empty();
-    known.then(|| ModelRef { provider: provider.into(), id: id.into(), base_url: None })
 }
 
 /// Limits that a member names, over those it inherits.

@@ -1,4 +1,8 @@
-use std::{collections::BTreeMap, fs, path::PathBuf};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::PathBuf,
+};
 
 use planck_common::{
     AgentId,
@@ -13,6 +17,7 @@ fn context() -> Context {
     Context {
         source: "TEAM.json".into(),
         models: KnownModels {
+            providers: BTreeSet::new(),
             default: Some(model("anthropic", "sonnet")),
             entries: BTreeMap::from([("fast".into(), model("openai", "mini"))]),
             addresses: None,

@@ -54,7 +54,7 @@ fn long_talk(world: &mut World) {
         let ticket = world.model.take().unwrap();
         let n = world.rows.len();
         world.step(Input::Chunks { ticket, chunks: call(0, "read", &format!(r#"{{"n":{n}}}"#)).into() });
-        let finish = Finish { stop: StopReason::ToolUse, usage: Usage::default() };
+        let finish = Finish::new(StopReason::ToolUse, Usage::default());
         world.step(Input::Answered { ticket, result: Ok(finish), jitter: 0.0 });
         world.tool_done(Outcome::ok("hay ".repeat(100)));
     }

@@ -22,7 +22,7 @@ fn round_after(rounds: usize) -> Duration {
         world.spent = Duration::ZERO;
         let ticket = world.model.take().unwrap();
         world.step(Input::Chunks { ticket, chunks: call(0, "read", &format!(r#"{{"n":{n}}}"#)).into() });
-        let finish = Finish { stop: StopReason::ToolUse, usage: Usage { input_tokens: 100, ..Usage::default() } };
+        let finish = Finish::new(StopReason::ToolUse, Usage { input_tokens: 100, ..Usage::default() });
         world.step(Input::Answered { ticket, result: Ok(finish), jitter: 0.0 });
         world.tool_done(Outcome::ok("text"));
         if n >= rounds {

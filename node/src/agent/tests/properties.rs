@@ -350,7 +350,7 @@ fn pick<T>(from: &[T], which: usize) -> Option<&T> {
 }
 
 fn finish(stop: StopReason) -> Finish {
-    Finish { stop, usage: Usage { input_tokens: 50, output_tokens: 5, ..Usage::default() } }
+    Finish::new(stop, Usage { input_tokens: 50, output_tokens: 5, ..Usage::default() })
 }
 
 fn calls(tools: &str) -> Vec<Chunk> {

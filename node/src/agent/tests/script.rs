@@ -43,7 +43,7 @@ impl World {
         self.step(Input::Chunks { ticket, chunks });
         self.model = None;
         let usage = Usage { input_tokens: 100, output_tokens: 10, ..Usage::default() };
-        self.step(Input::Answered { ticket, result: Ok(Finish { stop, usage }), jitter: 0.0 });
+        self.step(Input::Answered { ticket, result: Ok(Finish::new(stop, usage)), jitter: 0.0 });
     }
 
     pub fn say(&mut self, words: &str) {

@@ -148,8 +148,8 @@ impl Once {
         config.nats.url = self.server.as_deref().map(Address::new);
         config.store.url = Address::new(format!("sqlite:{}", folder.path().join("sessions").display()));
         config.models.default = Some("scripted:bench".into());
-        config.providers.scripted.base_url = Some(Address::new(&self.model));
-        config.providers.scripted.max_concurrent = 1_024;
+        let scripted = config.providers.entry("scripted");
+        (scripted.base_url, scripted.max_concurrent) = (Some(Address::new(&self.model)), 1_024);
         let roomy = ModelEntry { provider: Some("scripted".into()), context_window: Some(1 << 30), ..ModelEntry::default() };
         config.models.entries.0.insert("bench".into(), roomy);
         config

@@ -18,7 +18,7 @@ section! {
 section! {
     /// One model.
     ModelEntry {
-        /// Who serves it: anthropic, openai, google, ollama, llama_cpp or scripted.
+        /// Who serves it: the name of a provider.
         provider: Option<String> = None;
         /// The provider's name of it; the entry's own name unless said.
         model: Option<String> = None;

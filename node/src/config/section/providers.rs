@@ -1,35 +1,47 @@
 //! `[providers]`
 
-use crate::config::Secret;
-use crate::config::setting::{Address, Period};
+use std::collections::{BTreeMap, BTreeSet};
 
-section! {
-    /// Who serves models.
-    Providers {
-        /// Anthropic.
-        anthropic: Provider = Provider::default();
-        /// OpenAI, and whatever speaks its chat completions.
-        openai: Provider = Provider::default();
-        /// Google.
-        google: Provider = Provider::default();
-        /// Ollama.
-        ollama: Provider = Provider::at("http://127.0.0.1:11434");
-        /// A llama.cpp server.
-        llama_cpp: Provider = Provider::at("http://127.0.0.1:8080");
-        /// A script instead of a model, for demos and tests; `base_url` names the script.
-        scripted: Provider = Provider::default();
-        /// How long a connection to any of them may take.
-        connect_timeout: Period = Period::seconds(10);
-    }
+use crate::{
+    config::{
+        Secret,
+        key::{Key, KeyPath},
+        setting::{Address, Authorities, Field, HeaderText, Named, Period, ProxyRule},
+        values::Values,
+    },
+    llm::{PRESETS, Preset, WireKind},
+};
+
+/// Who serves models, by name: a preset's, or one of the reader's choice.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Providers {
+    pub by_name: BTreeMap<String, Provider>,
+    pub connect_timeout: Period,
 }
+
+/// The key that stands beside the names of providers.
+const CONNECT_TIMEOUT: &str = "connect_timeout";
 
 section! {
     /// One provider.
     Provider {
+        /// The preset whose address and quirks it has, where its own name is no preset's.
+        preset: Option<String> = None;
+        /// The wire format, if not the preset's: `chat` is OpenAI's chat completions, `responses` its Responses API.
+        wire: Option<WireKind> = None;
         /// `env:NAME` or `file:PATH`.
         api_key: Option<Secret> = None;
-        /// Where it is, if not at its usual address.
+        /// Where it is, if not at its preset's usual address. A query in it is sent with every request.
         base_url: Option<Address> = None;
+        /// A header for every request: text, `env:NAME` or `file:PATH`.
+        headers: Named<HeaderText> = Named::default();
+        /// The proxy for requests to it: an address, or `env` for what `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` say. Loopback
+        /// addresses are reached without one.
+        proxy: Option<ProxyRule> = None;
+        /// A PEM file with certificates of authorities that are trusted beside the system's.
+        ca: Option<Authorities> = None;
+        /// Azure's version of the API, for addresses that name a deployment.
+        api_version: Option<String> = None;
         /// How long an answer may take to begin; a local server may load the model first.
         first_byte_timeout: Period = Period::seconds(300);
         /// How long a stream may bring nothing new; pings, comments and empty pieces do not count. Before the first piece it is
@@ -46,31 +58,71 @@ section! {
     }
 }
 
-impl Provider {
-    fn at(url: &str) -> Self {
-        Self { base_url: Some(Address::new(url)), ..Self::default() }
+impl Default for Providers {
+    fn default() -> Self {
+        Self { by_name: BTreeMap::new(), connect_timeout: Period::seconds(10) }
     }
 }
 
-/// Every provider's name.
-pub const NAMES: [&str; 6] = ["anthropic", "openai", "google", "ollama", "llama_cpp", "scripted"];
+impl Field for Providers {
+    fn keys(&self, at: &KeyPath, _: &'static str) -> Vec<Key> {
+        let mut keys = Provider::default().keys(&at.then("*"), "");
+        keys.extend(self.connect_timeout.keys(&at.then(CONNECT_TIMEOUT), "How long a connection to any of them may take."));
+        keys
+    }
+
+    fn read(self, at: &KeyPath, values: &mut Values) -> Self {
+        let names = values.children(at).into_iter().filter(|name| name != CONNECT_TIMEOUT);
+        let by_name = names.map(|name| (name.clone(), Provider::default().read(&at.then(&name), values))).collect();
+        Self { by_name, connect_timeout: Field::read(self.connect_timeout, &at.then(CONNECT_TIMEOUT), values) }
+    }
+
+    fn show(&self, at: &KeyPath, into: &mut Vec<(KeyPath, Option<String>)>) {
+        self.by_name.iter().for_each(|(name, provider)| provider.show(&at.then(name), into));
+        Field::show(&self.connect_timeout, &at.then(CONNECT_TIMEOUT), into);
+    }
+}
 
 impl Providers {
     pub fn find(&self, name: &str) -> Option<&Provider> {
-        match name {
-            "anthropic" => Some(&self.anthropic),
-            "openai" => Some(&self.openai),
-            "google" => Some(&self.google),
-            "ollama" => Some(&self.ollama),
-            "llama_cpp" => Some(&self.llama_cpp),
-            "scripted" => Some(&self.scripted),
-            _ => None,
-        }
+        self.by_name.get(name)
+    }
+
+    /// The provider of this name, as it stands or by default, to be changed.
+    pub fn entry(&mut self, name: &str) -> &mut Provider {
+        self.by_name.entry(name.to_owned()).or_default()
+    }
+
+    /// Whether there is a provider of this name.
+    pub fn has(&self, name: &str) -> bool {
+        self.by_name.contains_key(name) || Preset::find(name).is_some()
+    }
+
+    /// Whether the configuration says where it is.
+    pub fn has_address(&self, name: &str) -> bool {
+        self.find(name).is_some_and(|provider| provider.base_url.is_some())
+    }
+
+    /// The names of all providers there are.
+    pub fn names(&self) -> BTreeSet<&str> {
+        let configured = self.by_name.keys().map(String::as_str);
+        PRESETS.iter().map(|preset| preset.name).chain(configured).collect()
     }
 
     /// Whether a request to it can be made: it has its key, or needs none.
     pub fn is_ready(&self, name: &str) -> bool {
-        let needs_key = matches!(name, "anthropic" | "openai" | "google");
-        self.find(name).is_some_and(|provider| !needs_key || provider.api_key.is_some())
+        let provider = self.find(name);
+        let has_key = provider.is_some_and(|provider| provider.api_key.is_some());
+        let preset = Preset::find(provider.and_then(|provider| provider.preset.as_deref()).unwrap_or(name));
+        let needs_key = preset.is_some_and(|preset| preset.needs_key) && provider.is_none_or(|it| it.base_url.is_none());
+        self.has(name) && (has_key || !needs_key)
+    }
+
+    /// Those that have a key, in the order of the presets and then by name.
+    pub fn keyed(&self) -> Vec<&str> {
+        let has_key = |name: &&str| self.find(name).is_some_and(|provider| provider.api_key.is_some());
+        let presets = PRESETS.iter().map(|preset| preset.name);
+        let others = self.by_name.keys().map(String::as_str).filter(|name| Preset::find(name).is_none());
+        presets.chain(others).filter(has_key).collect()
     }
 }

@@ -4,15 +4,16 @@ use std::borrow::Cow;
 
 use planck_common::{message::StopReason, usage::Usage};
 use serde::Deserialize;
-use serde_json::value::RawValue;
+use serde_json::{Value, value::RawValue};
 
-use super::NAME;
 use crate::{
     llm::{
         allowance::over,
         complaint::Complaint,
         decode::{Events, Kind, Parts, broken, parse, stop_of},
+        loose::{self, count},
         seal,
+        wire::Target,
     },
     model::{Chunk, Failure, Finish},
 };
@@ -23,36 +24,45 @@ const LONGEST_SIGNATURE: usize = 8 << 20;
 /// A reply as far as it has come.
 #[derive(Debug, Default)]
 pub struct Reply {
+    /// Under which its opaque tokens are kept.
+    label: String,
+    is_vendor: bool,
     parts: Parts,
-    block: Block,
+    /// The blocks that are being read, by their index. The vendor sends one after the other, other servers do not.
+    blocks: Vec<(usize, Block)>,
     calls: bool,
     usage: Usage,
     stop: Option<StopReason>,
     stopped: bool,
 }
 
-/// The block that is being read; blocks come one after the other.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Block {
+    kind: Kind,
+    /// `None` for text that has not come yet: a block without text is no part.
     part: Option<usize>,
     signature: String,
-    /// A call whose arguments have not come yet.
-    bare_call: bool,
+    /// Nothing of its text or arguments has come yet.
+    is_bare: bool,
 }
 
 impl Events for Reply {
     fn event(&mut self, data: &[u8], chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
         let event: Event<'_> = parse(data)?;
+        let index = event.index.number().unwrap_or_default();
         match &*event.kind {
-            "content_block_delta" => return self.delta(event.delta.unwrap_or_default(), chunks),
-            "content_block_start" => self.start(event.content_block.unwrap_or_default(), chunks),
-            "content_block_stop" => self.end_block(chunks),
-            "message_start" => self.count(event.message.unwrap_or_default().usage.unwrap_or_default()),
+            "content_block_delta" => return self.delta(index, event.delta.unwrap_or_default(), chunks),
+            "content_block_start" => self.start(index, event.content_block.unwrap_or_default(), chunks),
+            "content_block_stop" => self.end_block(index, chunks),
+            "message_start" => self.count(event.message.as_ref()),
             "message_delta" => {
                 self.stop = event.delta.and_then(|delta| delta.stop_reason).map(|reason| stop_reason(&reason.0)).or(self.stop);
-                self.count(event.usage.unwrap_or_default());
+                self.count_usage(event.usage);
             }
-            "message_stop" => self.stopped = true,
+            "message_stop" => {
+                self.end_blocks(chunks);
+                self.stopped = true;
+            }
             "error" => return Err(Complaint::read(data).map_or_else(|| broken("an error without words"), Complaint::midway)),
             // `ping`, and what a later version of the API may send.
             _ => {}
@@ -60,8 +70,23 @@ impl Events for Reply {
         Ok(())
     }
 
+    fn document(&mut self, data: &[u8], chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
+        let document: Document<'_> = parse(data)?;
+        if document.kind != "message" {
+            return self.event(data, chunks);
+        }
+        for (index, block) in document.content.into_iter().enumerate() {
+            self.start(index, block, chunks);
+            self.end_block(index, chunks);
+        }
+        self.stop = document.stop_reason.map(|reason| stop_reason(&reason.0));
+        self.count_usage(document.usage);
+        self.stopped = true;
+        Ok(())
+    }
+
     fn end(&self) -> Option<Finish> {
-        self.stopped.then(|| Finish { stop: stop_of(self.stop.unwrap_or(StopReason::End), self.calls), usage: self.usage })
+        self.stopped.then(|| Finish::new(stop_of(self.stop.unwrap_or(StopReason::End), self.calls), self.usage))
     }
 
     fn is_whole(&self) -> bool {
@@ -70,82 +95,127 @@ impl Events for Reply {
 }
 
 impl Reply {
-    fn start(&mut self, start: Start<'_>, chunks: &mut Vec<Chunk>) {
-        self.block = Block::default();
+    pub fn of(target: &Target) -> Self {
+        Self { label: target.label.clone(), is_vendor: target.is_vendor, ..Self::default() }
+    }
+
+    fn start(&mut self, index: usize, start: Start<'_>, chunks: &mut Vec<Chunk>) {
+        self.end_block(index, chunks);
         self.parts.close();
+        let block = |kind, part| Block { kind, part, signature: String::new(), is_bare: true };
         match &*start.kind {
-            "text" => self.text(start.text, chunks),
+            "text" => {
+                self.blocks.push((index, block(Kind::Text, None)));
+                self.text(index, start.text, chunks);
+            }
             "thinking" => {
                 let part = self.parts.begin(Kind::Thinking);
-                self.block = Block { part: Some(part), signature: start.signature, bare_call: false };
+                let (signature, is_bare) = (start.signature.unwrap_or_default(), start.thinking.is_empty());
+                let block = Block { signature, is_bare, ..block(Kind::Thinking, Some(part)) };
+                self.blocks.push((index, block));
                 chunks.push(Chunk::Thinking { part, text: start.thinking });
             }
             "redacted_thinking" => {
                 let part = self.parts.begin(Kind::Thinking);
-                chunks.push(Chunk::Redacted { part, data: seal::seal(NAME, &start.data) });
+                chunks.push(Chunk::Redacted { part, data: seal::seal(&self.label, &start.data) });
             }
             "tool_use" => {
                 let part = self.parts.begin(Kind::Call);
                 self.calls = true;
-                self.block = Block { part: Some(part), signature: String::new(), bare_call: true };
+                self.blocks.push((index, block(Kind::Call, Some(part))));
                 chunks.push(Chunk::Call { part, id: start.id, name: start.name });
-                self.args(start.input.map(RawValue::get).filter(|input| *input != "{}").unwrap_or_default().to_owned(), chunks);
+                let args = start.input.map(RawValue::get).filter(|input| *input != "{}").unwrap_or_default();
+                self.args(index, args.to_owned(), chunks);
             }
             _ => {}
         }
     }
 
-    fn delta(&mut self, delta: Delta<'_>, chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
+    fn delta(&mut self, index: usize, delta: Delta<'_>, chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
         match &*delta.kind {
-            "text_delta" => self.text(delta.text, chunks),
-            "input_json_delta" => self.args(delta.partial_json, chunks),
+            "text_delta" => self.text(index, delta.text, chunks),
+            "input_json_delta" => self.args(index, delta.partial_json, chunks),
             "thinking_delta" => {
-                if let Some(part) = self.block.part.filter(|_| !delta.thinking.is_empty()) {
+                let block = self.block(index).filter(|block| block.kind == Kind::Thinking && !delta.thinking.is_empty());
+                if let Some((block, part)) = block.and_then(|block| block.part.map(|part| (block, part))) {
+                    block.is_bare = false;
                     chunks.push(Chunk::Thinking { part, text: delta.thinking });
                 }
             }
-            // It becomes a chunk only at the block's end, so nothing else bounds it.
-            "signature_delta" if self.block.signature.len() + delta.signature.len() > LONGEST_SIGNATURE => {
-                return Err(over("has a signature of many MiB"));
+            "signature_delta" => {
+                let signature = delta.signature.unwrap_or_default();
+                let Some(block) = self.block(index) else { return Ok(()) };
+                // It becomes a chunk only at the block's end, so nothing else bounds it.
+                if block.signature.len() + signature.len() > LONGEST_SIGNATURE {
+                    return Err(over("has a signature of many MiB"));
+                }
+                block.signature.push_str(&signature);
             }
-            "signature_delta" => self.block.signature.push_str(&delta.signature),
             _ => {}
         }
         Ok(())
     }
 
-    /// A text block without text is no part: there is nothing to keep.
-    fn text(&mut self, text: String, chunks: &mut Vec<Chunk>) {
-        if !text.is_empty() {
-            chunks.push(Chunk::Text { part: self.parts.of(Kind::Text), text });
-        }
+    fn block(&mut self, index: usize) -> Option<&mut Block> {
+        self.blocks.iter_mut().find(|(at, _)| *at == index).map(|(_, block)| block)
     }
 
-    fn args(&mut self, json: String, chunks: &mut Vec<Chunk>) {
-        if let Some(part) = self.block.part.filter(|_| !json.is_empty()) {
-            self.block.bare_call = false;
+    fn text(&mut self, index: usize, text: String, chunks: &mut Vec<Chunk>) {
+        if text.is_empty() {
+            return;
+        }
+        let known = self.block(index).and_then(|block| block.part);
+        let part = known.unwrap_or_else(|| self.parts.of(Kind::Text));
+        if let Some(block) = self.block(index) {
+            block.part = Some(part);
+        }
+        chunks.push(Chunk::Text { part, text });
+    }
+
+    fn args(&mut self, index: usize, json: String, chunks: &mut Vec<Chunk>) {
+        let call = self.block(index).filter(|block| block.kind == Kind::Call && !json.is_empty());
+        if let Some((call, part)) = call.and_then(|call| call.part.map(|part| (call, part))) {
+            call.is_bare = false;
             chunks.push(Chunk::Args { part, json });
         }
     }
 
-    fn end_block(&mut self, chunks: &mut Vec<Chunk>) {
-        let block = std::mem::take(&mut self.block);
-        let Some(part) = block.part else { return };
-        if block.bare_call {
-            chunks.push(Chunk::Args { part, json: "{}".to_owned() });
-        }
-        if !block.signature.is_empty() {
-            chunks.push(Chunk::Signature { part, signature: seal::seal(NAME, &block.signature) });
+    fn end_blocks(&mut self, chunks: &mut Vec<Chunk>) {
+        while let Some(index) = self.blocks.first().map(|(index, _)| *index) {
+            self.end_block(index, chunks);
         }
     }
 
+    fn end_block(&mut self, index: usize, chunks: &mut Vec<Chunk>) {
+        let Some(at) = self.blocks.iter().position(|(known, _)| *known == index) else { return };
+        let (_, block) = self.blocks.remove(at);
+        let Some(part) = block.part else { return };
+        if block.kind == Kind::Call && block.is_bare {
+            chunks.push(Chunk::Args { part, json: "{}".to_owned() });
+        }
+        // Servers that only speak the wire format may sign nothing, and want their thinking back all the same.
+        let goes_back_unsigned = !self.is_vendor && !block.is_bare;
+        if block.kind == Kind::Thinking && (goes_back_unsigned || !block.signature.is_empty()) {
+            chunks.push(Chunk::Signature { part, signature: seal::seal(&self.label, &block.signature) });
+        }
+    }
+
+    fn count(&mut self, message: Option<&Message>) {
+        self.count_usage(message.and_then(|message| message.usage.clone()));
+    }
+
     /// Counts are cumulative, and later ones may leave out what they do not change.
-    fn count(&mut self, counts: Counts) {
-        let set = |total: &mut u64, count: Option<u64>| *total = count.unwrap_or(*total);
-        set(&mut self.usage.input_tokens, counts.input_tokens);
-        set(&mut self.usage.output_tokens, counts.output_tokens);
-        set(&mut self.usage.cache_read_tokens, counts.cache_read_input_tokens);
-        set(&mut self.usage.cache_write_tokens, counts.cache_creation_input_tokens);
+    fn count_usage(&mut self, usage: Option<Value>) {
+        let Some(usage) = usage else { return };
+        let set = |total: &mut u64, name: &str| {
+            if usage.get(name).is_some_and(Value::is_number) {
+                *total = count(&usage, &[name]);
+            }
+        };
+        set(&mut self.usage.input_tokens, "input_tokens");
+        set(&mut self.usage.output_tokens, "output_tokens");
+        set(&mut self.usage.cache_read_tokens, "cache_read_input_tokens");
+        set(&mut self.usage.cache_write_tokens, "cache_creation_input_tokens");
     }
 }
 
@@ -162,12 +232,14 @@ fn stop_reason(word: &str) -> StopReason {
 struct Event<'a> {
     #[serde(borrow, rename = "type")]
     kind: Cow<'a, str>,
+    #[serde(default)]
+    index: loose::Word,
     #[serde(borrow)]
     delta: Option<Delta<'a>>,
     #[serde(borrow)]
     content_block: Option<Start<'a>>,
     message: Option<Message>,
-    usage: Option<Counts>,
+    usage: Option<Value>,
 }
 
 #[derive(Deserialize, Default)]
@@ -177,7 +249,7 @@ struct Delta<'a> {
     kind: Cow<'a, str>,
     text: String,
     thinking: String,
-    signature: String,
+    signature: Option<String>,
     partial_json: String,
     #[serde(borrow)]
     stop_reason: Option<Word<'a>>,
@@ -194,7 +266,7 @@ struct Start<'a> {
     kind: Cow<'a, str>,
     text: String,
     thinking: String,
-    signature: String,
+    signature: Option<String>,
     data: String,
     id: String,
     name: String,
@@ -205,14 +277,18 @@ struct Start<'a> {
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct Message {
-    usage: Option<Counts>,
+    usage: Option<Value>,
 }
 
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct Counts {
-    input_tokens: Option<u64>,
-    output_tokens: Option<u64>,
-    cache_read_input_tokens: Option<u64>,
-    cache_creation_input_tokens: Option<u64>,
+/// A message that was sent whole.
+#[derive(Deserialize)]
+struct Document<'a> {
+    #[serde(borrow, default, rename = "type")]
+    kind: Cow<'a, str>,
+    #[serde(borrow, default)]
+    content: Vec<Start<'a>>,
+    #[serde(borrow, default)]
+    stop_reason: Option<Word<'a>>,
+    #[serde(default)]
+    usage: Option<Value>,
 }

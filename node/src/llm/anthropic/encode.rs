@@ -2,25 +2,34 @@
 
 use std::borrow::Cow;
 
-use bytes::Bytes;
 use planck_common::message::{Body, Part, Source};
+use reqwest::header::{HeaderName, HeaderValue};
 use serde::Serialize;
 use serde_json::{Map, Value, json, value::RawValue};
 
-use super::NAME;
 use crate::{
     llm::{
-        Encoder, Head,
+        Encoder, Head, Request,
+        call_ids::{CallIds, Form},
         catalogue::{Entry, Thinking},
         encode::{NOTHING, Side, cannot_show, file_text, is_blank, named_text, put, put_open, side_of},
-        opts::{Opts, set},
+        opts::{Cache, Opts, set},
         seal,
+        wire::Target,
     },
     model::ToolSpec,
 };
 
 /// Put before a block's closing brace: the provider keeps what it read up to here. Four are allowed in a request.
-const MARK: &[u8] = br#","cache_control":{"type":"ephemeral"}"#;
+const FIVE_MINUTES: &[u8] = br#","cache_control":{"type":"ephemeral"}"#;
+const ONE_HOUR: &[u8] = br#","cache_control":{"type":"ephemeral","ttl":"1h"}"#;
+
+/// The header that lists the features without which a body would be refused or read otherwise.
+const FEATURES: HeaderName = HeaderName::from_static("anthropic-beta");
+/// For `thinking.block_binding`.
+const BINDING: &str = "thinking-binding-controls-2026-08-01";
+/// For models that think between their calls only when it is named.
+const INTERLEAVED: &str = "interleaved-thinking-2025-05-14";
 
 /// Ends a request whose last word is the assistant's; the user must have it.
 const GO_ON: &[u8] = br#"]},{"role":"user","content":[{"type":"text","text":"(go on)"}]}]}"#;
@@ -37,13 +46,31 @@ pub struct Messages {
     open: Option<Side>,
     /// The closing brace of the last block of the user's turn before the last: there the request before ended, and its cache.
     earlier: Option<usize>,
+    mark: &'static [u8],
+    features: Option<&'static str>,
+    ids: CallIds,
     /// Whether images can be shown.
     images: bool,
+    label: String,
 }
 
 impl Messages {
-    pub fn new(head: Head, entry: &Entry) -> Self {
-        Self { prefix: prefix(head, entry), turns: Vec::new(), open: None, earlier: None, images: entry.images }
+    pub fn new(head: Head, entry: &Entry, target: &Target) -> Self {
+        let opts = Opts::read(head.opts);
+        let mark = mark(opts.cache);
+        let settings = settings(head.model, opts, head.max_output, entry, target);
+        let features = features(&settings, entry, target);
+        Self {
+            prefix: prefix(&settings, &head.system_prompt, &head.tools, mark),
+            turns: Vec::new(),
+            open: None,
+            earlier: None,
+            mark,
+            features,
+            ids: CallIds::new(Form::Words { most: 64 }),
+            images: entry.images,
+            label: target.label.clone(),
+        }
     }
 
     fn begin(&mut self, side: Side) {
@@ -71,8 +98,8 @@ impl Messages {
 impl Encoder for Messages {
     fn push(&mut self, message: &Body) {
         let Some(side) = side_of(message) else { return };
-        let images = self.images;
-        let mut blocks: Vec<Block<'_>> = message.content.iter().filter_map(|part| block(part, images)).collect();
+        let Self { ids, label, images, .. } = self;
+        let mut blocks: Vec<Block<'_>> = message.content.iter().filter_map(|part| block(part, *images, label, ids)).collect();
         match side {
             Side::Assistant => {
                 // A turn may not end in thinking; only one that was cut short does.
@@ -92,19 +119,19 @@ impl Encoder for Messages {
         }
     }
 
-    fn request(&self) -> Bytes {
-        let mut out = Vec::with_capacity(self.prefix.len() + self.turns.len() + 2 * MARK.len() + 8);
+    fn request(&self) -> Request {
+        let mut out = Vec::with_capacity(self.prefix.len() + self.turns.len() + 2 * self.mark.len() + 8);
         out.extend_from_slice(&self.prefix);
         let mut rest = self.turns.as_slice();
         if let Some((before, after)) = self.earlier.and_then(|brace| rest.split_at_checked(brace)) {
             out.extend_from_slice(before);
-            out.extend_from_slice(MARK);
+            out.extend_from_slice(self.mark);
             rest = after;
         }
         match (self.open, rest.split_last()) {
             (Some(Side::User), Some((brace, before))) => {
                 out.extend_from_slice(before);
-                out.extend_from_slice(MARK);
+                out.extend_from_slice(self.mark);
                 out.push(*brace);
             }
             (Some(_) | None, _) => out.extend_from_slice(rest),
@@ -114,7 +141,8 @@ impl Encoder for Messages {
             Some(Side::User | Side::Results) => b"]}]}",
             None => b"]}",
         });
-        Bytes::from(out)
+        let features = self.features.map(|features| (FEATURES, HeaderValue::from_static(features)));
+        Request { body: out.into(), headers: features.into_iter().collect() }
     }
 }
 
@@ -127,36 +155,53 @@ fn put_items<T: Serialize>(out: &mut Vec<u8>, items: &[T]) {
     }
 }
 
-fn prefix(head: Head, entry: &Entry) -> Vec<u8> {
-    let opts = Opts::read(head.opts);
+fn prefix(settings: &Map<String, Value>, system_prompt: &str, tools: &[ToolSpec], mark: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
-    put_open(&mut out, &settings(head.model, opts, head.max_output, entry));
-    if !head.system_prompt.trim().is_empty() {
+    put_open(&mut out, settings);
+    if !system_prompt.trim().is_empty() {
         out.extend_from_slice(br#","system":["#);
-        put(&mut out, &Block::Text { text: (&*head.system_prompt).into() });
-        mark_last(&mut out);
+        put(&mut out, &Block::Text { text: system_prompt.into() });
+        mark_last(&mut out, mark);
         out.push(b']');
     }
-    if !head.tools.is_empty() {
+    if !tools.is_empty() {
         out.extend_from_slice(br#","tools":["#);
-        put_items(&mut out, &head.tools.iter().map(Tool::from).collect::<Vec<_>>());
-        mark_last(&mut out);
+        put_items(&mut out, &tools.iter().map(Tool::from).collect::<Vec<_>>());
+        mark_last(&mut out, mark);
         out.push(b']');
     }
     out.extend_from_slice(br#","messages":["#);
     out
 }
 
-fn mark_last(out: &mut Vec<u8>) {
+fn mark_last(out: &mut Vec<u8>, mark: &[u8]) {
     out.pop();
-    out.extend_from_slice(MARK);
+    out.extend_from_slice(mark);
     out.push(b'}');
 }
 
-fn settings(model: String, opts: Opts, max_output: u64, entry: &Entry) -> Map<String, Value> {
+fn mark(cache: Cache) -> &'static [u8] {
+    match cache {
+        Cache::FiveMinutes => FIVE_MINUTES,
+        Cache::OneHour => ONE_HOUR,
+        Cache::Off => b"",
+    }
+}
+
+/// The features that a body uses. Servers that only speak the same wire format do not know them.
+fn features(settings: &Map<String, Value>, entry: &Entry, target: &Target) -> Option<&'static str> {
+    let thinking = settings.get("thinking")?;
+    if thinking.get("block_binding").is_some() {
+        return Some(BINDING);
+    }
+    let asked = thinking.get("type") == Some(&json!("enabled"));
+    (asked && entry.thinking == Thinking::Budget && target.is_vendor).then_some(INTERLEAVED)
+}
+
+fn settings(model: String, opts: Opts, max_output: u64, entry: &Entry, target: &Target) -> Map<String, Value> {
     let max_tokens = opts.max_output_tokens.unwrap_or(max_output).max(1);
     let mut members = opts.rest;
-    if let Some(thinking) = thinking(opts.thinking_budget, max_tokens, entry.thinking) {
+    if let Some(thinking) = thinking(opts.thinking_budget, max_tokens, entry.thinking, target) {
         members.entry("thinking").or_insert(thinking);
     }
     let thinks = members.get("thinking").is_some_and(|thinking| thinking.get("type") != Some(&json!("disabled")));
@@ -175,17 +220,17 @@ fn settings(model: String, opts: Opts, max_output: u64, entry: &Entry) -> Map<St
 }
 
 /// What asks for thinking. A budget must leave room for the reply. Where thinking is bound to what was said before, the
-/// provider is to drop what a compaction or a change of tools made invalid, not to refuse it.
-fn thinking(budget: Option<u64>, max_tokens: u64, ability: Thinking) -> Option<Value> {
+/// vendor is to drop what a compaction or a change of tools made invalid, not to refuse it; other servers refuse that wish.
+fn thinking(budget: Option<u64>, max_tokens: u64, ability: Thinking, target: &Target) -> Option<Value> {
     let budget = budget.unwrap_or(0);
     let display = if budget > 0 { "summarized" } else { "omitted" };
     match ability {
         Thinking::None => None,
-        Thinking::Adaptive => (budget > 0).then(|| json!({"type": "adaptive", "display": display})),
-        Thinking::Bound => {
+        Thinking::Bound if target.is_vendor => {
             let block_binding = json!({"prefix_mismatch_behavior": "drop_block"});
             Some(json!({"type": "adaptive", "display": display, "block_binding": block_binding}))
         }
+        Thinking::Adaptive | Thinking::Bound => (budget > 0).then(|| json!({"type": "adaptive", "display": display})),
         Thinking::Budget if budget == 0 || max_tokens <= LEAST_THINKING => None,
         Thinking::Budget => Some(json!({"type": "enabled", "budget_tokens": budget.clamp(LEAST_THINKING, max_tokens - 1)})),
     }
@@ -213,6 +258,7 @@ enum Block<'a> {
     },
     Thinking {
         thinking: &'a str,
+        /// Empty where a server that speaks the same wire format gave none.
         signature: &'a str,
     },
     RedactedThinking {
@@ -251,21 +297,24 @@ impl Block<'_> {
     }
 }
 
-fn block(part: &Part, images: bool) -> Option<Block<'_>> {
+fn block<'a>(part: &'a Part, images: bool, label: &str, ids: &mut CallIds) -> Option<Block<'a>> {
     match part {
         Part::Text { .. } if is_blank(part) => None,
         Part::Text { text, .. } => Some(Block::Text { text: text.into() }),
         Part::Thinking { text, signature, redacted } => {
-            let signature = seal::open(NAME, signature.as_deref()?)?;
+            let signature = seal::open(label, signature.as_deref()?)?;
             Some(if *redacted {
                 Block::RedactedThinking { data: signature }
             } else {
                 Block::Thinking { thinking: text, signature }
             })
         }
-        Part::ToolCall { id, name, args, .. } => Some(Block::ToolUse { id: legal_id(id), name, input: args }),
-        Part::ToolResult { id, text, error, .. } => {
-            Some(Block::ToolResult { tool_use_id: legal_id(id), content: text, is_error: *error })
+        Part::ToolCall { id, call_id, name, args, .. } => {
+            Some(Block::ToolUse { id: ids.of_call(id, call_id), name, input: args })
+        }
+        Part::ToolResult { id, call_id, text, error } => {
+            let tool_use_id = ids.of_result(id, call_id).to_owned().into();
+            Some(Block::ToolResult { tool_use_id, content: text, is_error: *error })
         }
         Part::Image { mime, source } if images => Some(Block::Image { source: origin(mime, source) }),
         Part::Image { mime, source } => Some(Block::Text { text: cannot_show("image", None, mime, source).into() }),
@@ -286,14 +335,4 @@ fn origin<'a>(mime: &'a str, source: &'a Source) -> Origin<'a> {
         Source::Data(data) => Origin::Base64 { media_type: mime, data },
         Source::Url(url) => Origin::Url { url },
     }
-}
-
-/// Ids are `[a-zA-Z0-9_-]+` here; those of another provider, from before a change of model, may not be.
-fn legal_id(id: &str) -> Cow<'_, str> {
-    let legal = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    if !id.is_empty() && id.chars().all(legal) {
-        return id.into();
-    }
-    let made: String = id.chars().map(|c| if legal(c) { c } else { '_' }).collect();
-    if made.is_empty() { "_".into() } else { made.into() }
 }

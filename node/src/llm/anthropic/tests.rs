@@ -1,16 +1,19 @@
 use planck_common::message::{Part, Role, Source};
 use serde_json::{Value, json};
 
-use super::Anthropic;
 use crate::llm::{
     catalogue::Catalogue,
-    testing::{call, check_streams, head, message, request, requests, result, user},
-    wire::Wire,
+    preset::Preset,
+    testing::{Spoken, call, folded, head, message, result, user},
 };
+
+fn spoken() -> Spoken {
+    Spoken::by("anthropic")
+}
 
 #[test]
 fn recorded_streams() {
-    check_streams(&Anthropic, "anthropic");
+    spoken().check_streams("anthropic");
 }
 
 fn marked(mut block: Value) -> Value {
@@ -27,7 +30,7 @@ fn a_whole_request() {
         message(Role::ToolResult, vec![result("t1", "text", false), result("t2", "no such folder", true)]),
         user("and now?"),
     ];
-    let request = request(&Anthropic, head("claude-x", json!({"temperature": 0.5, "stop": ["X"], "top_k": 3})), &messages);
+    let request = spoken().request(head("claude-x", json!({"temperature": 0.5, "stop": ["X"], "top_k": 3})), &messages);
     insta::assert_json_snapshot!(request);
 }
 
@@ -42,7 +45,8 @@ fn the_cache_is_marked_at_the_last_two_ends_of_the_user() {
         user("f"),
     ];
     let text = |text: &str| json!({"type": "text", "text": text});
-    let marks: Vec<Value> = requests(&Anthropic, head("claude-x", json!({})), &messages)
+    let marks: Vec<Value> = spoken()
+        .requests(head("claude-x", json!({})), &messages)
         .iter()
         .map(|request| {
             request["messages"].as_array().unwrap().iter().flat_map(|turn| turn["content"].as_array().unwrap()).cloned().collect()
@@ -75,7 +79,7 @@ fn what_cannot_be_sent_is_left_out() {
         ),
     ] {
         let messages = [user("go"), message(Role::Assistant, content)];
-        assert_eq!(request(&Anthropic, head("claude-x", json!({})), &messages)["messages"][1]["content"], expected);
+        assert_eq!(spoken().request(head("claude-x", json!({})), &messages)["messages"][1]["content"], expected);
     }
 }
 
@@ -89,7 +93,7 @@ fn thinking_has_room_and_no_temperature() {
         (json!({"thinking_budget": 9000, "max_output_tokens": 500}), Value::Null, Value::Null),
         (json!({"thinking": {"type": "disabled"}, "thinking_budget": 9000, "temperature": 1}), Value::Null, json!(1.0)),
     ] {
-        let request = request(&Anthropic, head("claude-x", opts.clone()), &[user("go")]);
+        let request = spoken().request(head("claude-x", opts.clone()), &[user("go")]);
         assert_eq!(request["thinking"]["budget_tokens"], budget, "{opts}");
         assert_eq!(request["temperature"], temperature, "{opts}");
     }
@@ -98,8 +102,9 @@ fn thinking_has_room_and_no_temperature() {
 #[test]
 fn a_model_that_thinks_by_itself_is_not_given_a_budget() {
     let settings = |model: &str, opts: Value| {
-        let entry = Catalogue::new(&[]).find("anthropic", model).unwrap();
-        let request: Value = serde_json::from_slice(&Anthropic.encoder(head(model, opts), &entry).request()).unwrap();
+        let Spoken { wire, target, .. } = spoken();
+        let entry = Catalogue::new(&[]).find("anthropic", Preset::find("anthropic").unwrap(), model).entry;
+        let request: Value = serde_json::from_slice(&wire.encoder(head(model, opts), &entry, &target).request().body).unwrap();
         (request["thinking"].clone(), request["temperature"].clone())
     };
     let bound = |display: &str| json!({"type": "adaptive", "display": display, "block_binding": {"prefix_mismatch_behavior": "drop_block"}});
@@ -122,5 +127,62 @@ fn attachments() {
         Part::File { mime: "text/plain".into(), name: Some("n.txt".into()), source: data("aGk=") },
         Part::File { mime: "application/zip".into(), name: None, source: data("AAAA") },
     ];
-    insta::assert_json_snapshot!(request(&Anthropic, head("claude-x", json!({})), &[message(Role::User, parts)])["messages"]);
+    insta::assert_json_snapshot!(spoken().request(head("claude-x", json!({})), &[message(Role::User, parts)])["messages"]);
+}
+
+#[test]
+fn features_are_named_where_a_member_needs_them() {
+    let asked = |spoken: Spoken, model: &str, opts: Value| {
+        let Spoken { wire, target, .. } = spoken;
+        let entry = Catalogue::new(&[]).find("anthropic", Preset::find("anthropic").unwrap(), model).entry;
+        let request = wire.encoder(head(model, opts), &entry, &target).request();
+        let body: Value = serde_json::from_slice(&request.body).unwrap();
+        let features = request.headers.get("anthropic-beta").map(|value| value.to_str().unwrap().to_owned());
+        (body["thinking"].get("block_binding").is_some(), features)
+    };
+    let elsewhere = || Spoken::new(crate::llm::WireKind::Anthropic, "gateway");
+    let binding = || Some("thinking-binding-controls-2026-08-01".to_owned());
+    let interleaved = || Some("interleaved-thinking-2025-05-14".to_owned());
+    let own = json!({"thinking": {"type": "adaptive", "block_binding": {"prefix_mismatch_behavior": "error"}}});
+    let budget = || json!({"thinking_budget": 2000});
+    assert_eq!(asked(spoken(), "claude-sonnet-5-5", json!({})), (true, binding()));
+    assert_eq!(asked(elsewhere(), "claude-sonnet-5-5", budget()), (false, None));
+    assert_eq!(asked(elsewhere(), "claude-sonnet-5-5", own), (true, binding()));
+    assert_eq!(asked(spoken(), "claude-sonnet-4-5", budget()), (false, interleaved()));
+    assert_eq!(asked(spoken(), "claude-sonnet-4-5", json!({})), (false, None));
+    assert_eq!(asked(elsewhere(), "claude-sonnet-4-5", budget()), (false, None));
+    assert_eq!(asked(spoken(), "claude-opus-5", budget()), (false, None));
+}
+
+#[test]
+fn the_cache_may_be_kept_for_an_hour_or_not_at_all() {
+    let marks = |cache: &str| {
+        let request = spoken().request(head("claude-x", json!({"cache": cache})), &[user("go")]);
+        assert_eq!(request.get("cache"), None);
+        let mark = |value: &Value| value.get("cache_control").cloned();
+        (mark(&request["system"][0]), mark(&request["messages"][0]["content"][0]))
+    };
+    let hour = || Some(json!({"type": "ephemeral", "ttl": "1h"}));
+    assert_eq!(marks("1h"), (hour(), hour()));
+    assert_eq!(marks("5m").0, Some(json!({"type": "ephemeral"})));
+    assert_eq!(marks("off"), (None, None));
+}
+
+#[test]
+fn thinking_without_a_signature_goes_back_to_a_server_that_signs_nothing() {
+    let stream = concat!(
+        "data: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"thinking\",\"thinking\":\"\"}}\n\n",
+        "data: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"thinking_delta\",\"thinking\":\"hm\"}}\n\n",
+        "data: {\"type\":\"content_block_stop\",\"index\":0}\n\n",
+        "data: {\"type\":\"content_block_start\",\"index\":1,\"content_block\":{\"type\":\"text\",\"text\":\"Hi\"}}\n\n",
+        "data: {\"type\":\"message_stop\"}\n\n",
+    );
+    let elsewhere = || Spoken::new(crate::llm::WireKind::Anthropic, "gateway");
+    let said = |spoken: &Spoken| message(Role::Assistant, folded(&spoken.decoded(stream.as_bytes()).0));
+    let sent = |spoken: Spoken, body| spoken.request(head("m", json!({})), &[user("go"), body])["messages"][1]["content"].clone();
+    let text = json!({"type": "text", "text": "Hi"});
+    let thinking = json!({"type": "thinking", "thinking": "hm", "signature": ""});
+    assert_eq!(sent(elsewhere(), said(&elsewhere())), json!([thinking, text]));
+    assert_eq!(sent(spoken(), said(&elsewhere())), json!([text]), "it came from elsewhere");
+    assert_eq!(sent(spoken(), said(&spoken())), json!([text]), "the vendor signs");
 }

@@ -13,13 +13,35 @@ pub struct Row {
     pub entry: Entry,
 }
 
-const CLAUDE: Family = Family { provider: "anthropic", window: 1_000_000, output: 128_000, thinking: Thinking::Bound };
+/// The vendors whose models other providers serve too.
+pub const VENDORS: &[&str] = &["anthropic", "openai", "google", "deepseek", "mistral", "moonshot", "xai", "zai"];
+
+const CLAUDE: Family = Family {
+    vendor: "anthropic",
+    start: "claude-",
+    window: 1_000_000,
+    output: 128_000,
+    thinking: Thinking::Bound,
+    responses: false,
+};
 const CLAUDE_5: Family = Family { thinking: Thinking::Adaptive, ..CLAUDE };
 const CLAUDE_4: Family = Family { window: 200_000, output: 64_000, thinking: Thinking::Budget, ..CLAUDE };
-const GPT: Family = Family { provider: "openai", window: 1_050_000, output: 128_000, thinking: Thinking::Adaptive };
-const GPT_5: Family = Family { window: 400_000, ..GPT };
-const GPT_4: Family = Family { window: 1_047_576, output: 32_768, thinking: Thinking::None, ..GPT };
-const GEMINI: Family = Family { provider: "google", window: 1_048_576, output: 65_536, thinking: Thinking::Budget };
+const GPT: Family =
+    Family { vendor: "openai", start: "gpt-", window: 1_050_000, output: 128_000, thinking: Thinking::Adaptive, responses: true };
+const GPT_5: Family = Family { window: 400_000, responses: false, ..GPT };
+const GPT_4: Family = Family { window: 1_047_576, output: 32_768, thinking: Thinking::None, responses: false, ..GPT };
+const GEMINI: Family = Family {
+    vendor: "google",
+    start: "gemini-",
+    window: 1_048_576,
+    output: 65_536,
+    thinking: Thinking::Budget,
+    responses: false,
+};
+
+/// What models whose names begin alike have in common, as cautious as the newest of them allow.
+pub const FAMILIES: &[Family] =
+    &[Family { window: 200_000, output: 64_000, ..CLAUDE_5 }, Family { window: 400_000, ..GPT }, GEMINI];
 
 /// Prices are input, output, cache read and cache write (kept five minutes, where writing has a price of its own). Where a
 /// vendor asks more for a very long prompt, or less for a time, the usual price stands.
@@ -43,6 +65,7 @@ pub const ROWS: &[Row] = &[
     GPT.row("gpt-6-luna", [0.1, 0.5, 0.01, 0.125]),
     GPT_5.row("gpt-5", [1.25, 10.0, 0.125, 1.25]),
     GPT_5.row("gpt-5-mini", [0.25, 2.0, 0.025, 0.25]),
+    GPT_5.row("gpt-5-nano", [0.05, 0.4, 0.005, 0.05]),
     GPT_4.row("gpt-4.1", [2.0, 8.0, 0.5, 2.0]),
     GPT_4.row("gpt-4.1-mini", [0.4, 1.6, 0.1, 0.4]),
     GEMINI.row("gemini-3.8-flash", [1.5, 7.5, 0.15, 1.5]),
@@ -53,18 +76,30 @@ pub const ROWS: &[Row] = &[
 ];
 
 /// Models that differ in their prices only.
-struct Family {
-    provider: &'static str,
+pub struct Family {
+    vendor: &'static str,
+    /// How the names of models that are not in the table begin, if they belong to it.
+    pub start: &'static str,
     window: u64,
     output: u64,
     thinking: Thinking,
+    responses: bool,
 }
 
 impl Family {
+    /// Whether a model of one of these vendors belongs to it. OpenAI's open weights are served by others, within other limits.
+    pub fn has(&self, vendors: &[&str], model: &str) -> bool {
+        vendors.contains(&self.vendor) && model.starts_with(self.start) && !model.starts_with("gpt-oss")
+    }
+
+    pub const fn entry(&self) -> Entry {
+        let Self { window, output, thinking, responses, .. } = *self;
+        Entry { context_window: window, max_output: output, prices: None, images: true, thinking, responses }
+    }
+
     const fn row(&self, model: &'static str, prices: [f64; 4]) -> Row {
         let [input, output, cache_read, cache_write] = prices;
         let prices = Some(Prices { input, output, cache_read, cache_write });
-        let Self { provider, window, output: max_output, thinking } = *self;
-        Row { provider, model, entry: Entry { context_window: window, max_output, prices, images: true, thinking } }
+        Row { provider: self.vendor, model, entry: Entry { prices, ..self.entry() } }
     }
 }

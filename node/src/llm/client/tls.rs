@@ -1,39 +1,59 @@
 //! TLS for all clients of the process. The system's root certificates are read when the first server shows its certificate:
 //! reading them takes milliseconds, and where models are local there may be none.
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    fs,
+    path::Path,
+    sync::{Arc, OnceLock},
+};
 
 use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, Error, SignatureScheme,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature},
-    pki_types::{CertificateDer, ServerName, UnixTime},
+    pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject},
 };
 use rustls_platform_verifier::Verifier;
+
+use super::ClientError;
 
 /// The configuration, one for the process.
 pub fn config() -> Result<ClientConfig, Error> {
     static CONFIG: OnceLock<Result<ClientConfig, Error>> = OnceLock::new();
-    CONFIG.get_or_init(build).clone()
+    CONFIG.get_or_init(|| build(Vec::new())).clone()
 }
 
-fn build() -> Result<ClientConfig, Error> {
+/// One that trusts the authorities of a PEM file too.
+pub fn config_with(path: &Path) -> Result<ClientConfig, ClientError> {
+    let wrong = |what: String| ClientError::Authorities { path: path.to_owned(), what };
+    let text = fs::read(path).map_err(|error| wrong(error.to_string()))?;
+    let authorities: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
+    let authorities = authorities.map_err(|error| wrong(error.to_string()))?;
+    if authorities.is_empty() {
+        return Err(wrong("it holds no certificate in PEM".to_owned()));
+    }
+    Ok(build(authorities)?)
+}
+
+fn build(authorities: Vec<CertificateDer<'static>>) -> Result<ClientConfig, Error> {
     let provider = Arc::new(ring::default_provider());
-    let verifier = Arc::new(SystemRoots { provider: Arc::clone(&provider), verifier: OnceLock::new() });
+    let verifier = Arc::new(SystemRoots { provider: Arc::clone(&provider), authorities, verifier: OnceLock::new() });
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
     Ok(builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth())
 }
 
-/// Trusts what the system trusts.
+/// Trusts what the system trusts, and the authorities of the configuration.
 #[derive(Debug)]
 struct SystemRoots {
     provider: Arc<CryptoProvider>,
+    authorities: Vec<CertificateDer<'static>>,
     verifier: OnceLock<Option<Verifier>>,
 }
 
 impl SystemRoots {
     fn verifier(&self) -> Result<&Verifier, Error> {
-        let verifier = self.verifier.get_or_init(|| Verifier::new(Arc::clone(&self.provider)).inspect_err(told).ok());
+        let make = || Verifier::new_with_extra_roots(self.authorities.clone(), Arc::clone(&self.provider));
+        let verifier = self.verifier.get_or_init(|| make().inspect_err(told).ok());
         verifier.as_ref().ok_or(Error::InvalidCertificate(CertificateError::UnknownIssuer))
     }
 }

@@ -3,14 +3,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::llm::{
-    anthropic::Anthropic,
-    google::Google,
-    ollama::Ollama,
-    openai::{ChatCompletions, Dialect},
-    testing::{call, head, message, requests, result},
-    wire::Wire,
-};
+use crate::llm::testing::{Spoken, call, head, message, result};
 
 fn said() -> impl Strategy<Value = Part> {
     let token = || proptest::option::of(prop_oneof![Just("anthropic:t".to_owned()), Just("google:t".to_owned())]);
@@ -51,19 +44,18 @@ proptest! {
     /// Whatever was said, every request on the way is whole, and where turns must alternate they do and end with the user's.
     #[test]
     fn requests_are_legal(messages in conversation()) {
-        let alternating: [(&dyn Wire, &str); 2] = [(&Anthropic, "messages"), (&Google, "contents")];
-        for (wire, list) in alternating {
-            for request in requests(wire, head("m", json!({})), &messages) {
+        for (preset, list) in [("anthropic", "messages"), ("google", "contents"), ("openai", "messages"), ("mistral", "messages")] {
+            for request in Spoken::by(preset).requests(head("m", json!({})), &messages) {
                 let roles = roles(&request, list);
-                prop_assert!(roles.windows(2).all(|pair| pair[0] != pair[1]), "{roles:?}");
-                prop_assert!(roles.last().is_none_or(|role| role == "user"), "{roles:?}");
+                let neighbours = |pair: &[String]| pair[0] == pair[1] && pair[0] != "tool";
+                prop_assert!(!roles.windows(2).any(neighbours), "{preset}: {roles:?}");
+                prop_assert!(!roles.windows(2).any(|pair| pair[0] == "tool" && pair[1] == "user"), "{preset}: {roles:?}");
+                let ends_well = |role: &String| ["user", "tool", "system"].contains(&role.as_str());
+                prop_assert!(roles.last().is_none_or(ends_well), "{preset}: {roles:?}");
             }
         }
-        let others: [&dyn Wire; 3] = [&ChatCompletions(Dialect::OpenAi), &ChatCompletions(Dialect::LlamaCpp), &Ollama];
-        for wire in others {
-            for request in requests(wire, head("m", json!({})), &messages) {
-                prop_assert!(!roles(&request, "messages").is_empty());
-            }
+        for request in Spoken::by("ollama").requests(head("m", json!({})), &messages) {
+            prop_assert!(!roles(&request, "messages").is_empty());
         }
     }
 }

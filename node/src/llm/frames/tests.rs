@@ -21,7 +21,10 @@ fn server_sent_events() {
         ("data: a\r\n\r\n", vec!["a"]),
         ("data:a\ndata: b\ndata:  c\n\n", vec!["a\nb\n c"]),
         (": hello\n\nevent: x\nid: 1\ndata: a\nretry: 3\n\n", vec!["a"]),
-        ("\n\n\ndata\ndata: \n\ndatax: a\n\n", vec![""]),
+        ("\n\n\ndata\ndata: \n\ndatax: a\n\n", vec![]),
+        ("\u{feff}data: a\n\n", vec!["a"]),
+        (" \n{\"a\":\n\n1}\n", vec!["{\"a\":\n\n1}"]),
+        ("\u{feff}[{\"a\":1},\n{}]", vec!["{\"a\":1}", "{}"]),
         ("data: no end", vec!["no end"]),
         ("garbage\n\n<html>\n", vec![]),
     ] {

@@ -6,12 +6,12 @@ use planck_common::{message::StopReason, usage::Usage};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::NAME;
 use crate::{
     llm::{
         complaint::Complaint,
         decode::{self, Events, Kind, Parts, broken, garbled, parse, stop_of},
         seal,
+        wire::Target,
     },
     model::{Chunk, Failure, Finish},
 };
@@ -19,6 +19,8 @@ use crate::{
 /// A reply as far as it has come.
 #[derive(Debug, Default)]
 pub struct Reply {
+    /// Under which its opaque tokens are kept.
+    label: String,
     parts: Parts,
     calls: bool,
     usage: Usage,
@@ -48,7 +50,7 @@ impl Events for Reply {
     }
 
     fn end(&self) -> Option<Finish> {
-        Some(Finish { stop: stop_of(self.stop?, self.calls), usage: self.usage })
+        Some(Finish::new(stop_of(self.stop?, self.calls), self.usage))
     }
 
     /// There is no end marker: what counts may follow the finish.
@@ -58,6 +60,10 @@ impl Events for Reply {
 }
 
 impl Reply {
+    pub fn of(target: &Target) -> Self {
+        Self { label: target.label.clone(), ..Self::default() }
+    }
+
     fn item(&mut self, item: Item<'_>, chunks: &mut Vec<Chunk>) {
         let part = if let Some(call) = item.function_call {
             Some(self.call(call, chunks))
@@ -65,7 +71,7 @@ impl Reply {
             self.text(item.text.unwrap_or_default(), item.thought, item.thought_signature.is_some(), chunks)
         };
         if let (Some(part), Some(token)) = (part, item.thought_signature) {
-            chunks.push(Chunk::Signature { part, signature: seal::seal(NAME, &token) });
+            chunks.push(Chunk::Signature { part, signature: seal::seal(&self.label, &token) });
             // What follows a signed part is another one, or its token would stand for both.
             self.parts.close();
         }

@@ -2,18 +2,18 @@
 
 use std::{borrow::Cow, collections::HashMap};
 
-use bytes::Bytes;
 use planck_common::message::{Body, Part, Source};
 use serde::Serialize;
 use serde_json::{Map, Value, json, value::RawValue};
 
-use super::{NAME, schema};
+use super::schema;
 use crate::llm::{
-    Encoder, Head,
+    Encoder, Head, Request,
     catalogue::{Entry, Thinking},
     encode::{NOTHING, Side, cannot_show, file_text, is_blank, named_text, put, put_open, side_of},
     opts::{Opts, set},
     seal,
+    wire::Target,
 };
 
 /// Stands for the signature of a call that another model made; without one Gemini 3 refuses the call.
@@ -34,14 +34,23 @@ pub struct Contents {
     calls: HashMap<String, String>,
     images: bool,
     needs_signatures: bool,
+    label: String,
 }
 
 impl Contents {
-    pub fn new(head: Head, entry: &Entry) -> Self {
+    pub fn new(head: Head, entry: &Entry, target: &Target) -> Self {
         let needs_signatures = !["gemini-1", "gemini-2"].iter().any(|old| head.model.contains(old));
         let images = entry.images;
         let prefix = prefix(head, entry);
-        Self { prefix, contents: Vec::new(), open: None, calls: HashMap::new(), images, needs_signatures }
+        Self {
+            prefix,
+            contents: Vec::new(),
+            open: None,
+            calls: HashMap::new(),
+            images,
+            needs_signatures,
+            label: target.label.clone(),
+        }
     }
 
     fn begin(&mut self, side: Side) {
@@ -65,7 +74,7 @@ impl Contents {
     }
 
     fn push_model(&mut self, parts: &[Part]) {
-        let mut items: Vec<Item<'_>> = parts.iter().filter_map(said).collect();
+        let mut items: Vec<Item<'_>> = parts.iter().filter_map(|part| said(part, &self.label)).collect();
         let first_call = items.iter_mut().find(|item| item.function_call.is_some());
         if let Some(call) = first_call.filter(|call| self.needs_signatures && call.thought_signature.is_none()) {
             call.thought_signature = Some(NO_SIGNATURE);
@@ -98,13 +107,13 @@ impl Encoder for Contents {
         }
     }
 
-    fn request(&self) -> Bytes {
+    fn request(&self) -> Request {
         let end: &[u8] = match self.open {
             Some(Side::Assistant) => GO_ON,
             Some(Side::User | Side::Results) => b"]}]}",
             None => b"]}",
         };
-        Bytes::from([&self.prefix, &self.contents, end].concat())
+        [&self.prefix, &self.contents, end].concat().into()
     }
 }
 
@@ -206,13 +215,12 @@ impl<'a> Item<'a> {
 }
 
 /// What the model said. Its thoughts are summaries for us and go back only if they carry a token.
-fn said(part: &Part) -> Option<Item<'_>> {
-    let token =
-        |signature: &'_ Option<String>| -> bool { signature.as_deref().is_some_and(|sealed| seal::open(NAME, sealed).is_some()) };
+fn said<'a>(part: &'a Part, label: &str) -> Option<Item<'a>> {
+    let opened = |signature: &'a Option<String>| signature.as_deref().and_then(|sealed| seal::open(label, sealed));
     match part {
-        Part::Text { signature, .. } if is_blank(part) && !token(signature) => None,
+        Part::Text { signature, .. } if is_blank(part) && opened(signature).is_none() => None,
         Part::Text { text, signature } => Some(Item { thought_signature: opened(signature), ..Item::text(text.into()) }),
-        Part::Thinking { text, signature, redacted: false } if token(signature) => {
+        Part::Thinking { text, signature, redacted: false } if opened(signature).is_some() => {
             Some(Item { thought: true, thought_signature: opened(signature), ..Item::text(text.into()) })
         }
         Part::ToolCall { name, args, signature, .. } => {
@@ -220,10 +228,6 @@ fn said(part: &Part) -> Option<Item<'_>> {
         }
         Part::Thinking { .. } | Part::ToolResult { .. } | Part::Image { .. } | Part::File { .. } => None,
     }
-}
-
-fn opened(signature: &Option<String>) -> Option<&str> {
-    seal::open(NAME, signature.as_deref()?)
 }
 
 /// What the model is told.

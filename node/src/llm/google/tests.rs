@@ -1,15 +1,15 @@
 use planck_common::message::{Part, Role, Source};
 use serde_json::{Value, json};
 
-use super::Google;
-use crate::llm::{
-    testing::{call, check_streams, head, message, request, requests, result, user},
-    wire::Wire,
-};
+use crate::llm::testing::{Spoken, call, head, message, result, user};
+
+fn spoken() -> Spoken {
+    Spoken::by("google")
+}
 
 #[test]
 fn recorded_streams() {
-    check_streams(&Google, "google");
+    spoken().check_streams("google");
 }
 
 fn signed(part: Part, token: &str) -> Part {
@@ -36,7 +36,7 @@ fn a_whole_request() {
     ];
     let opts =
         json!({"temperature": 0.5, "topK": 3, "max_output_tokens": 9, "thinking_budget": 100, "stop": "X", "safetySettings": []});
-    insta::assert_json_snapshot!("google_request", request(&Google, head("gemini-3.8-flash", opts), &messages));
+    insta::assert_json_snapshot!("google_request", spoken().request(head("gemini-3.8-flash", opts), &messages));
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn a_call_of_another_model_has_a_stand_in_for_its_signature() {
     let calls = || vec![signed(call("a", "read", json!({})), "anthropic:x"), call("b", "read", json!({}))];
     let messages = || [user("go"), message(Role::Assistant, calls())];
     let signatures = |model: &str| -> Vec<Value> {
-        let parts = request(&Google, head(model, json!({})), &messages())["contents"][1]["parts"].clone();
+        let parts = spoken().request(head(model, json!({})), &messages())["contents"][1]["parts"].clone();
         parts.as_array().unwrap().iter().map(|part| part["thoughtSignature"].clone()).collect()
     };
     assert_eq!(signatures("gemini-3.8-flash"), [json!("skip_thought_signature_validator"), Value::Null]);
@@ -56,7 +56,7 @@ fn without_options_tools_or_prompt_a_request_is_still_whole() {
     let mut bare = head("gemini-2.5-pro", json!({}));
     (bare.system_prompt, bare.tools) = ("".into(), [].into());
     assert_eq!(
-        requests(&Google, bare, &[user("a"), user("b")])[1],
+        spoken().requests(bare, &[user("a"), user("b")])[1],
         json!({"contents": [{"role": "user", "parts": [{"text": "a"}, {"text": "b"}]}]})
     );
 }
@@ -69,7 +69,7 @@ fn attachments() {
         Part::File { mime: "text/plain".into(), name: Some("n.txt".into()), source: Source::Data("aGk=".into()) },
     ];
     assert_eq!(
-        request(&Google, head("gemini-2.5-pro", json!({})), &[message(Role::User, parts)])["contents"][0]["parts"],
+        spoken().request(head("gemini-2.5-pro", json!({})), &[message(Role::User, parts)])["contents"][0]["parts"],
         json!([{"inlineData": {"mimeType": "image/png", "data": "AAAA"}},
                {"fileData": {"mimeType": "application/pdf", "fileUri": "https://x/y.pdf"}},
                {"text": "File n.txt:\nhi"}])
@@ -79,6 +79,8 @@ fn attachments() {
 #[test]
 fn addresses() {
     for base in ["https://g", "https://g/v1beta"] {
-        assert_eq!(Google.url(base, "models/m"), "https://g/v1beta/models/m:streamGenerateContent?alt=sse");
+        let Spoken { wire, target, .. } = spoken();
+        let url = wire.url(&base.parse().unwrap(), "models/m", &target);
+        assert_eq!(url.as_str(), "https://g/v1beta/models/m:streamGenerateContent?alt=sse");
     }
 }

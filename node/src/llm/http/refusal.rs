@@ -55,7 +55,7 @@ fn by_status(status: StatusCode, body: &[u8], asked: Option<Duration>, address: 
     let within_body = complaint.as_ref().and_then(|said| said.retry_after);
     let said = complaint.map_or_else(|| excerpt(body), |said| shorten(&said.text()));
     let retry_after = asked.or(within_body).filter(|_| kind == FailureKind::Transient);
-    let hint = hint(kind, status, address);
+    let hint = if said.contains("/v1/responses") { OTHER_WIRE.to_owned() } else { hint(kind, status, address) };
     let public = Some(format!("{}{hint}", words(status)));
     Failure { kind, message: format!("{}: {said}{hint}", words(status)), public, retry_after }
 }
@@ -79,6 +79,9 @@ fn no_stream(body: &[u8]) -> Refusal {
     }
 }
 
+/// A server that takes a request on another wire format only.
+const OTHER_WIRE: &str = "; set the provider's `wire` to \"responses\"";
+
 fn refused(message: String) -> Failure {
     Failure { kind: FailureKind::Refused, message, public: None, retry_after: None }
 }
@@ -91,6 +94,9 @@ fn words(status: StatusCode) -> String {
 fn hint(kind: FailureKind, status: StatusCode, address: &str) -> String {
     match kind {
         FailureKind::Auth => "; check the provider's key".to_owned(),
+        FailureKind::Refused if status == StatusCode::NOT_FOUND && address.ends_with("/responses") => {
+            format!("; check the model's name and base_url ({address}), or set the provider's `wire` to \"chat\"")
+        }
         FailureKind::Refused if status == StatusCode::NOT_FOUND => format!("; check the model's name and base_url ({address})"),
         FailureKind::Refused | FailureKind::Transient | FailureKind::ContextFull | FailureKind::AnswerLimit => String::new(),
     }

@@ -35,7 +35,7 @@ impl Events for Reply {
             let stop = line.done_reason.map_or(StopReason::End, |reason| stop_reason(&reason.0));
             // `prompt_eval_count` is absent where the whole prompt was cached.
             let usage = usage(line.prompt_eval_count.unwrap_or(0), 0, line.eval_count.unwrap_or(0));
-            self.end = Some(Finish { stop: stop_of(stop, self.calls), usage });
+            self.end = Some(Finish::new(stop_of(stop, self.calls), usage));
         }
         Ok(())
     }

@@ -2,13 +2,12 @@
 
 use std::collections::HashMap;
 
-use bytes::Bytes;
 use planck_common::message::{Body, Part, Source, text_of};
 use serde::Serialize;
 use serde_json::{Map, Value, json, value::RawValue};
 
 use crate::llm::{
-    Encoder, Head,
+    Encoder, Head, Request,
     catalogue::{Entry, Thinking},
     encode::{NOTHING, Side, cannot_show, file_text, named_text, put, put_open, result_text, side_of},
     function::Tool,
@@ -83,8 +82,8 @@ impl Encoder for Messages {
         }
     }
 
-    fn request(&self) -> Bytes {
-        Bytes::from([&self.prefix, &self.messages, b"]}".as_slice()].concat())
+    fn request(&self) -> Request {
+        [&self.prefix, &self.messages, b"]}".as_slice()].concat().into()
     }
 }
 

@@ -1,12 +1,15 @@
 use planck_common::message::{Part, Role, Source};
 use serde_json::json;
 
-use super::Ollama;
-use crate::llm::testing::{call, check_streams, head, message, request, result, user};
+use crate::llm::testing::{Spoken, call, head, message, result, user};
+
+fn spoken() -> Spoken {
+    Spoken::by("ollama")
+}
 
 #[test]
 fn recorded_streams() {
-    check_streams(&Ollama, "ollama");
+    spoken().check_streams("ollama");
 }
 
 #[test]
@@ -28,5 +31,5 @@ fn a_whole_request() {
         user(""),
     ];
     let opts = json!({"temperature": 0.5, "seed": 3, "keep_alive": "5m", "max_output_tokens": 9, "thinking_budget": 0});
-    insta::assert_json_snapshot!("ollama_request", request(&Ollama, head("qwen3:8b", opts), &messages));
+    insta::assert_json_snapshot!("ollama_request", spoken().request(head("qwen3:8b", opts), &messages));
 }

@@ -1,15 +1,17 @@
-//! Chunks of a chat completion, read into borrowed structures.
-
-use std::borrow::Cow;
+//! Chunks of a chat completion, read as leniently as costs nothing.
 
 use planck_common::{message::StopReason, usage::Usage};
 use serde::Deserialize;
-use serde_json::value::RawValue;
+use serde_json::{Value, value::RawValue};
 
+use super::reasoning::{Carried, Details};
 use crate::{
     llm::{
         complaint::Complaint,
         decode::{self, Events, Kind, Parts, broken, garbled, parse, stop_of},
+        loose::{Arguments, Balance, Content, Said, Word, arguments, count},
+        seal,
+        wire::Target,
     },
     model::{Chunk, Failure, Finish},
 };
@@ -17,28 +19,38 @@ use crate::{
 /// A reply as far as it has come.
 #[derive(Debug, Default)]
 pub struct Reply {
+    /// Under which its opaque tokens are kept.
+    label: String,
     parts: Parts,
     calls: Vec<Call>,
+    /// How the reasoning of the latest thinking part came.
+    carried: Option<(usize, Carried)>,
     usage: Option<Usage>,
     /// What llama.cpp counted, where it sends no usage.
     timings: Usage,
     stop: Option<StopReason>,
     refused: bool,
+    said: bool,
     done: bool,
+    is_document: bool,
+    salvaged: Vec<&'static str>,
 }
 
 /// A call that began. Calls are interleaved by the provider's index.
 #[derive(Debug)]
 struct Call {
-    index: usize,
+    index: Option<usize>,
     id: String,
+    name: String,
     part: usize,
+    args: Balance,
     has_args: bool,
 }
 
 impl Events for Reply {
     fn event(&mut self, data: &[u8], chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
-        if data == b"[DONE]" {
+        if data.trim_ascii() == b"[DONE]" {
+            self.finish_parts(chunks);
             self.done = true;
             return Ok(());
         }
@@ -46,19 +58,34 @@ impl Events for Reply {
         if event.error.is_some_and(|error| error.get() != "null") {
             return Err(Complaint::read(data).map_or_else(|| broken("an error without words"), Complaint::midway));
         }
-        self.usage = event.usage.map(Counts::usage).or(self.usage);
-        if let Some(timings) = event.timings {
-            self.timings = timings.usage();
-        }
+        self.count(event.usage, event.timings);
         match event.choices.into_iter().flatten().next() {
             Some(choice) => self.choice(choice, chunks),
             None => Ok(()),
         }
     }
 
+    fn document(&mut self, data: &[u8], chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
+        self.is_document = true;
+        self.event(data, chunks)?;
+        self.finish_parts(chunks);
+        self.done = true;
+        Ok(())
+    }
+
     fn end(&self) -> Option<Finish> {
-        let stop = if self.refused { StopReason::Refusal } else { stop_of(self.stop?, !self.calls.is_empty()) };
-        Some(Finish { stop, usage: self.usage.unwrap_or(self.timings) })
+        let mut salvaged = self.salvaged.clone();
+        let stop = match self.stop {
+            Some(stop) => stop,
+            // Its end came and says that nothing is missing.
+            None if self.done && self.said && self.calls.iter().all(Call::is_whole) => {
+                salvaged.push("it sent no finish_reason");
+                StopReason::End
+            }
+            None => return None,
+        };
+        let stop = if self.refused { StopReason::Refusal } else { stop_of(stop, !self.calls.is_empty()) };
+        Some(Finish { stop, usage: self.usage.unwrap_or(self.timings), salvaged })
     }
 
     fn is_whole(&self) -> bool {
@@ -66,66 +93,186 @@ impl Events for Reply {
     }
 }
 
+impl Call {
+    fn is_whole(&self) -> bool {
+        !self.has_args || self.args.is_complete()
+    }
+
+    /// Whether a delta that names its function begins another call: some servers give all calls of an answer one index and no
+    /// ids, others repeat the name in every piece of one call.
+    fn is_over(&self, id: &str, name: &str) -> bool {
+        let is_other = !id.is_empty() && !self.id.is_empty() && id != self.id;
+        let has_no_id = id.is_empty() || self.id.is_empty();
+        !name.is_empty() && (is_other || (has_no_id && (self.args.is_complete() || (!self.has_args && self.name != name))))
+    }
+}
+
 impl Reply {
+    pub fn of(target: &Target) -> Self {
+        Self { label: target.label.clone(), ..Self::default() }
+    }
+
+    fn salvage(&mut self, what: &'static str) {
+        if !self.salvaged.contains(&what) {
+            self.salvaged.push(what);
+        }
+    }
+
+    fn count(&mut self, usage: Option<&RawValue>, timings: Option<&RawValue>) {
+        let read = |raw: Option<&RawValue>| raw.and_then(|raw| serde_json::from_str::<Value>(raw.get()).ok());
+        if let Some(usage) = read(usage).filter(|usage| !usage.is_null()) {
+            if !usage.is_object() {
+                self.salvage("its usage cannot be read");
+            }
+            let cached = count(&usage, &["prompt_tokens_details", "cached_tokens"]);
+            let cached = cached.max(count(&usage, &["prompt_cache_hit_tokens"]));
+            self.usage = Some(decode::usage(count(&usage, &["prompt_tokens"]), cached, count(&usage, &["completion_tokens"])));
+        }
+        // `prompt_n` are the tokens that llama.cpp read, `cache_n` those it had.
+        if let Some(timings) = read(timings) {
+            let cached = count(&timings, &["cache_n"]);
+            self.timings = decode::usage(count(&timings, &["prompt_n"]) + cached, cached, count(&timings, &["predicted_n"]));
+        }
+    }
+
     fn choice(&mut self, choice: Choice<'_>, chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
         if let Some(delta) = choice.delta {
             self.delta(delta, chunks);
         }
-        if let Some(reason) = choice.finish_reason {
-            self.stop = Some(stop_reason(&reason.0)?);
-            self.complete_calls(chunks);
+        if let Some(message) = choice.message {
+            if !self.is_document {
+                self.salvage("it sent `message` in place of `delta`");
+            }
+            self.delta(message, chunks);
+        }
+        if let Some(reason) = choice.finish_reason.0 {
+            self.stop = Some(stop_reason(&reason)?);
+            self.finish_parts(chunks);
         }
         Ok(())
     }
 
     fn delta(&mut self, delta: Delta<'_>, chunks: &mut Vec<Chunk>) {
-        if let Some(text) = delta.reasoning_content.or(delta.reasoning).filter(|text| !text.is_empty()) {
-            chunks.push(Chunk::Thinking { part: self.parts.of(Kind::Thinking), text });
+        let details = delta.reasoning_details.and_then(Details::read);
+        let text = match (delta.reasoning_content.0, delta.reasoning.0) {
+            (Some(text), _) => Some((text, Carried::ReasoningContent)),
+            (None, Some(text)) => Some((text, Carried::Reasoning)),
+            (None, None) => None,
+        };
+        match (text, details) {
+            (Some((text, _)), Some(details)) => self.think(text, Carried::Details(details), chunks),
+            (None, Some(details)) => self.think(details.text(), Carried::Details(details), chunks),
+            (Some((text, carried)), None) => self.think(text, carried, chunks),
+            (None, None) => {}
         }
-        if let Some(text) = delta.content.filter(|text| !text.is_empty()) {
-            chunks.push(Chunk::Text { part: self.parts.of(Kind::Text), text });
+        for said in delta.content.0 {
+            match said {
+                Said::Text(text) => self.say(text, chunks),
+                Said::Thought(text) => self.think(text, Carried::List, chunks),
+            }
         }
-        if let Some(text) = delta.refusal.filter(|text| !text.is_empty()) {
+        if let Some(text) = delta.refusal.0 {
             self.refused = true;
-            chunks.push(Chunk::Text { part: self.parts.of(Kind::Text), text });
+            self.say(text, chunks);
         }
         for call in delta.tool_calls.into_iter().flatten() {
             self.call(call, chunks);
         }
+        if let Some(token) = delta.extra_content.and_then(thought_signature) {
+            self.sign(Kind::Text, &token, chunks);
+        }
+    }
+
+    fn say(&mut self, text: String, chunks: &mut Vec<Chunk>) {
+        self.said = true;
+        self.end_thinking(chunks);
+        chunks.push(Chunk::Text { part: self.parts.of(Kind::Text), text });
+    }
+
+    /// Reasoning goes back under the name and in the form in which it came, so that is kept with it: a name at once, so that
+    /// an interrupted reply has it too, and details when they are whole.
+    fn think(&mut self, text: String, carried: Carried, chunks: &mut Vec<Chunk>) {
+        let begins = !self.parts.is_last(Kind::Thinking);
+        let part = self.parts.of(Kind::Thinking);
+        chunks.push(Chunk::Thinking { part, text });
+        match &mut self.carried {
+            Some((_, known)) if !begins => known.add(carried),
+            Some(_) | None => {
+                if !carried.grows() {
+                    let signature = seal::seal(&self.label, &carried.token());
+                    chunks.push(Chunk::Signature { part, signature });
+                }
+                self.carried = Some((part, carried));
+            }
+        }
+    }
+
+    fn end_thinking(&mut self, chunks: &mut Vec<Chunk>) {
+        if let Some((part, carried)) = self.carried.take().filter(|(_, carried)| carried.grows()) {
+            chunks.push(Chunk::Signature { part, signature: seal::seal(&self.label, &carried.token()) });
+        }
+    }
+
+    /// Gemini's token for what it just said.
+    fn sign(&mut self, kind: Kind, token: &str, chunks: &mut Vec<Chunk>) {
+        let is_new = !self.parts.is_last(kind);
+        let part = self.parts.of(kind);
+        if is_new {
+            chunks.push(Chunk::Text { part, text: String::new() });
+        }
+        chunks.push(Chunk::Signature { part, signature: seal::seal(&self.label, token) });
     }
 
     fn call(&mut self, delta: CallDelta<'_>, chunks: &mut Vec<Chunk>) {
+        self.said = true;
         let function = delta.function.unwrap_or_default();
-        let id = delta.id.map(|id| id.0).unwrap_or_default();
-        let at = self.find_or_begin(delta.index, &id, function.name.unwrap_or_default(), chunks);
+        let id = delta.id.text();
+        let at = self.find_or_begin(delta.index.number(), &id, function.name.text(), chunks);
+        let json = match function.arguments.map(arguments) {
+            Some(Arguments::Json(json)) => {
+                self.salvage("it sent arguments as JSON where text that holds JSON was due");
+                json
+            }
+            Some(Arguments::Text(text)) => text,
+            None => String::new(),
+        };
+        let token = delta.extra_content.and_then(thought_signature);
         let Some(call) = self.calls.get_mut(at) else { return };
-        if let Some(json) = function.arguments.filter(|json| !json.is_empty()) {
+        if !json.is_empty() {
             call.has_args = true;
+            call.args.feed(&json);
             chunks.push(Chunk::Args { part: call.part, json });
+        }
+        if let Some(token) = token {
+            chunks.push(Chunk::Signature { part: call.part, signature: seal::seal(&self.label, &token) });
         }
     }
 
-    /// The call a delta belongs to. Some servers number all calls 0 or not at all; then a new id begins a new call.
+    /// The call that a delta belongs to.
     fn find_or_begin(&mut self, index: Option<usize>, id: &str, name: String, chunks: &mut Vec<Chunk>) -> usize {
+        let by_index = |call: &Call| call.index == index;
+        let by_id = |call: &Call| !id.is_empty() && call.id == id;
         let known = match index {
-            Some(index) => self.calls.iter().rposition(|call| call.index == index),
-            None => self.calls.len().checked_sub(1),
+            Some(_) => self.calls.iter().rposition(by_index),
+            None => self.calls.iter().rposition(by_id).or(self.calls.len().checked_sub(1)),
         };
-        let same = |at: &usize| self.calls.get(*at).is_some_and(|call| id.is_empty() || call.id == id || name.is_empty());
-        if let Some(at) = known.filter(same) {
+        let goes_on = |at: &usize| self.calls.get(*at).is_some_and(|call| !call.is_over(id, &name));
+        if let Some(at) = known.filter(goes_on) {
             return at;
         }
+        self.end_thinking(chunks);
         let part = self.parts.begin(Kind::Call);
-        let index = index.unwrap_or(self.calls.len());
-        chunks.push(Chunk::Call { part, id: id.to_owned(), name });
-        self.calls.push(Call { index, id: id.to_owned(), part, has_args: false });
+        chunks.push(Chunk::Call { part, id: id.to_owned(), name: name.clone() });
+        self.calls.push(Call { index, id: id.to_owned(), name, part, args: Balance::default(), has_args: false });
         self.calls.len() - 1
     }
 
-    /// A call without arguments has empty ones.
-    fn complete_calls(&mut self, chunks: &mut Vec<Chunk>) {
+    /// A call without arguments has empty ones, and reasoning that grew is whole.
+    fn finish_parts(&mut self, chunks: &mut Vec<Chunk>) {
+        self.end_thinking(chunks);
         for call in self.calls.iter_mut().filter(|call| !call.has_args) {
             call.has_args = true;
+            call.args.feed("{}");
             chunks.push(Chunk::Args { part: call.part, json: "{}".to_owned() });
         }
     }
@@ -141,14 +288,20 @@ fn stop_reason(word: &str) -> Result<StopReason, Failure> {
     })
 }
 
+/// `{"google":{"thought_signature":…}}`
+fn thought_signature(extra: &RawValue) -> Option<String> {
+    let extra: Value = serde_json::from_str(extra.get()).ok()?;
+    Some(extra.get("google")?.get("thought_signature")?.as_str()?.to_owned())
+}
+
 #[derive(Deserialize)]
 struct Event<'a> {
     #[serde(borrow, default)]
     choices: Option<Vec<Choice<'a>>>,
-    #[serde(default)]
-    usage: Option<Counts>,
-    #[serde(default)]
-    timings: Option<Timings>,
+    #[serde(borrow, default)]
+    usage: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    timings: Option<&'a RawValue>,
     #[serde(borrow, default)]
     error: Option<&'a RawValue>,
 }
@@ -158,73 +311,48 @@ struct Choice<'a> {
     #[serde(borrow, default)]
     delta: Option<Delta<'a>>,
     #[serde(borrow, default)]
-    finish_reason: Option<Word<'a>>,
+    message: Option<Delta<'a>>,
+    #[serde(default)]
+    finish_reason: Word,
 }
-
-/// serde borrows a `Cow` only where it stands by itself.
-#[derive(Deserialize)]
-struct Word<'a>(#[serde(borrow)] Cow<'a, str>);
 
 #[derive(Deserialize)]
 struct Delta<'a> {
-    content: Option<String>,
-    refusal: Option<String>,
-    /// DeepSeek, llama.cpp, vLLM.
-    reasoning_content: Option<String>,
-    /// OpenRouter, newer vLLM.
-    reasoning: Option<String>,
+    #[serde(default)]
+    content: Content,
+    #[serde(default)]
+    refusal: Word,
+    /// DeepSeek, Kimi, GLM, llama.cpp, vLLM.
+    #[serde(default)]
+    reasoning_content: Word,
+    /// OpenRouter, Groq, newer vLLM.
+    #[serde(default)]
+    reasoning: Word,
+    /// OpenRouter.
+    #[serde(borrow, default)]
+    reasoning_details: Option<&'a RawValue>,
     #[serde(borrow, default)]
     tool_calls: Option<Vec<CallDelta<'a>>>,
+    #[serde(borrow, default)]
+    extra_content: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
 struct CallDelta<'a> {
-    index: Option<usize>,
+    #[serde(default)]
+    index: Word,
+    #[serde(default)]
+    id: Word,
     #[serde(borrow, default)]
-    id: Option<Word<'a>>,
-    function: Option<FunctionDelta>,
+    function: Option<FunctionDelta<'a>>,
+    #[serde(borrow, default)]
+    extra_content: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize, Default)]
-struct FunctionDelta {
-    name: Option<String>,
-    arguments: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Counts {
+struct FunctionDelta<'a> {
     #[serde(default)]
-    prompt_tokens: u64,
-    #[serde(default)]
-    completion_tokens: u64,
-    prompt_tokens_details: Option<PromptDetails>,
-}
-
-#[derive(Deserialize)]
-struct PromptDetails {
-    cached_tokens: Option<u64>,
-}
-
-impl Counts {
-    fn usage(self) -> Usage {
-        let cached = self.prompt_tokens_details.and_then(|details| details.cached_tokens).unwrap_or(0);
-        decode::usage(self.prompt_tokens, cached, self.completion_tokens)
-    }
-}
-
-/// llama.cpp: `prompt_n` are the tokens it read anew, `cache_n` those it had.
-#[derive(Deserialize)]
-struct Timings {
-    #[serde(default)]
-    prompt_n: u64,
-    #[serde(default)]
-    predicted_n: u64,
-    #[serde(default)]
-    cache_n: u64,
-}
-
-impl Timings {
-    fn usage(self) -> Usage {
-        decode::usage(self.prompt_n + self.cache_n, self.cache_n, self.predicted_n)
-    }
+    name: Word,
+    #[serde(borrow, default)]
+    arguments: Option<&'a RawValue>,
 }

@@ -1,36 +1,63 @@
 //! A conversation as chat completions take it.
 
-use bytes::Bytes;
-use planck_common::message::{Body, Part, Source};
+use planck_common::message::{Body, Part};
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
-use super::Dialect;
+use super::{heard::Heard, reasoning, settings::settings};
 use crate::llm::{
-    Encoder, Head,
-    catalogue::{Entry, Thinking},
-    encode::{NOTHING, Side, cannot_show, data_url, file_text, is_blank, named_text, put, put_open, result_text, side_of},
+    Encoder, Head, Request,
+    call_ids::{CallIds, Form},
+    catalogue::Entry,
+    encode::{Side, put, put_open, result_text, side_of},
     function::Tool,
-    opts::{Opts, set},
+    opts::Opts,
+    quirks::{self, Quirks, Reasoning},
+    seal,
+    wire::Target,
 };
 
+/// Stands between results and the user's next words: many templates want the assistant to speak after its tools.
+const INTERRUPTED: &str = "(interrupted by the user)";
+/// Asks for more where the assistant had the last word.
+const GO_ON: &str = "(go on)";
+
+/// Messages in an order that every template takes: the user and the assistant alternate, results stand between two of the
+/// assistant's. Neighbours of the user are one message, so the last one is held open.
 #[derive(Debug)]
 pub struct Messages {
     /// Up to and with `"messages":[` and the system prompt.
     prefix: Vec<u8>,
-    /// The messages, each with a comma before it but for a first one.
+    /// The messages that are whole, each with a comma before it but for a first one.
     messages: Vec<u8>,
     comma: bool,
+    last: Option<Side>,
+    /// The user's message that may go on.
+    user: Option<Heard>,
+    ids: CallIds,
     images: bool,
-    /// Whether the model is shown its own thinking; a template of llama.cpp may want it, OpenAI refuses it.
-    shows_thinking: bool,
+    reasons: bool,
+    label: String,
 }
 
 impl Messages {
-    pub fn new(head: Head, entry: &Entry, dialect: Dialect) -> Self {
-        let comma = !head.system_prompt.trim().is_empty();
-        let shows_thinking = dialect == Dialect::LlamaCpp;
-        Self { prefix: prefix(head, entry, dialect), messages: Vec::new(), comma, images: entry.images, shows_thinking }
+    pub fn new(head: Head, entry: &Entry, target: &Target) -> Self {
+        let form = match target.quirks.call_ids {
+            quirks::CallIds::Any if target.is_vendor => Form::Words { most: 40 },
+            quirks::CallIds::Any => Form::Any,
+            quirks::CallIds::Nine => Form::Nine,
+        };
+        Self {
+            comma: !head.system_prompt.trim().is_empty(),
+            prefix: prefix(head, entry, target.quirks),
+            messages: Vec::new(),
+            last: None,
+            user: None,
+            ids: CallIds::new(form),
+            images: entry.images,
+            reasons: target.quirks.reasoning == Reasoning::AsItCame,
+            label: target.label.clone(),
+        }
     }
 
     fn put(&mut self, message: &Message<'_>) {
@@ -41,20 +68,70 @@ impl Messages {
         put(&mut self.messages, message);
     }
 
+    fn push_user(&mut self, parts: &[Part]) {
+        if self.last == Some(Side::Results) {
+            self.put(&Message::assistant(INTERRUPTED));
+        }
+        let heard = Heard::of(parts, self.images);
+        self.user = Some(match self.user.take() {
+            Some(before) => before.joined(heard),
+            None => heard,
+        });
+        self.last = Some(Side::User);
+    }
+
+    fn close_user(&mut self) {
+        if let Some(user) = self.user.take() {
+            if self.comma {
+                self.messages.push(b',');
+            }
+            self.comma = true;
+            user.put(&mut self.messages);
+        }
+    }
+
     fn push_assistant(&mut self, parts: &[Part]) {
-        let content = text(parts);
-        let tool_calls: Vec<Call<'_>> = parts.iter().filter_map(call).collect();
-        if content.is_empty() && tool_calls.is_empty() {
+        let content = planck_common::message::text_of(parts);
+        let signed = parts.iter().find_map(|part| match part {
+            Part::Text { signature: Some(sealed), .. } => seal::open(&self.label, sealed),
+            Part::Text { .. } | Part::Thinking { .. } | Part::ToolCall { .. } => None,
+            Part::ToolResult { .. } | Part::Image { .. } | Part::File { .. } => None,
+        });
+        let Self { ids, label, .. } = self;
+        let tool_calls: Vec<Call<'_>> = parts.iter().filter_map(|part| call(part, ids, label)).collect();
+        if content.trim().is_empty() && tool_calls.is_empty() && signed.is_none() {
             return;
         }
-        let reasoning_content = if self.shows_thinking { thinking(parts) } else { String::new() };
-        self.put(&Message::Assistant { content: (!content.is_empty()).then_some(content), reasoning_content, tool_calls });
+        let carried = if self.reasons { reasoning::Reasoning::of(parts, &self.label) } else { reasoning::Reasoning::default() };
+        let reasoning::Reasoning { reasoning_content, reasoning, list, details } = carried;
+        let content = match (list.is_empty(), content.is_empty()) {
+            (false, _) => Some(Said::Items(said(&list, &content))),
+            (true, false) => Some(Said::Text(content)),
+            (true, true) => None,
+        };
+        let extra_content = signed.map(Extra::of);
+        self.close_user();
+        if self.last == Some(Side::Assistant) {
+            self.put(&Message::User { content: GO_ON });
+        }
+        self.put(&Message::Assistant {
+            content,
+            reasoning_content,
+            reasoning,
+            reasoning_details: details,
+            tool_calls,
+            extra_content,
+        });
+        self.last = Some(Side::Assistant);
     }
 
     fn push_results(&mut self, parts: &[Part]) {
+        self.close_user();
         for part in parts {
-            if let Part::ToolResult { id, text, error, .. } = part {
-                self.put(&Message::Tool { tool_call_id: id, content: &result_text(text, *error) });
+            if let Part::ToolResult { id, call_id, text, error } = part {
+                let id = self.ids.of_result(id, call_id).to_owned();
+                self.put(&Message::Tool { tool_call_id: &id, content: &result_text(text, *error) });
+                self.last = Some(Side::Results);
             }
         }
     }
@@ -63,25 +140,36 @@ impl Messages {
 impl Encoder for Messages {
     fn push(&mut self, message: &Body) {
         match side_of(message) {
-            Some(Side::User) => self.put(&Message::User { content: content(&message.content, self.images) }),
+            Some(Side::User) => self.push_user(&message.content),
             Some(Side::Assistant) => self.push_assistant(&message.content),
             Some(Side::Results) => self.push_results(&message.content),
             None => {}
         }
     }
 
-    fn request(&self) -> Bytes {
-        let mut out = Vec::with_capacity(self.prefix.len() + self.messages.len() + 2);
+    fn request(&self) -> Request {
+        let mut out = Vec::with_capacity(self.prefix.len() + self.messages.len() + 64);
         out.extend_from_slice(&self.prefix);
         out.extend_from_slice(&self.messages);
+        let last = match (&self.user, self.last) {
+            (Some(user), _) => Some(user.clone()),
+            (None, Some(Side::Assistant)) => Some(Heard::Text(GO_ON.to_owned())),
+            (None, Some(Side::User | Side::Results) | None) => None,
+        };
+        if let Some(user) = last {
+            if self.comma {
+                out.push(b',');
+            }
+            user.put(&mut out);
+        }
         out.extend_from_slice(b"]}");
-        Bytes::from(out)
+        out.into()
     }
 }
 
-fn prefix(head: Head, entry: &Entry, dialect: Dialect) -> Vec<u8> {
+fn prefix(head: Head, entry: &Entry, quirks: Quirks) -> Vec<u8> {
     let mut out = Vec::new();
-    put_open(&mut out, &settings(head.model, Opts::read(head.opts), entry, dialect));
+    put_open(&mut out, &settings(head.model, Opts::read(head.opts), entry, quirks));
     if !head.tools.is_empty() {
         out.extend_from_slice(br#","tools":"#);
         put(&mut out, &head.tools.iter().map(Tool::from).collect::<Vec<_>>());
@@ -93,55 +181,6 @@ fn prefix(head: Head, entry: &Entry, dialect: Dialect) -> Vec<u8> {
     out
 }
 
-fn settings(model: String, opts: Opts, entry: &Entry, dialect: Dialect) -> Map<String, Value> {
-    let mut members = opts.rest;
-    if let Some(budget) = opts.thinking_budget {
-        ask_to_think(&mut members, budget, entry, dialect);
-    }
-    let limit = if has_new_limit(&model, dialect) { "max_completion_tokens" } else { "max_tokens" };
-    set(&mut members, limit, opts.max_output_tokens);
-    if !matches!(entry.thinking, Thinking::Adaptive | Thinking::Bound) {
-        set(&mut members, "temperature", opts.temperature);
-        set(&mut members, "top_p", opts.top_p);
-    } else if opts.temperature.is_some() || opts.top_p.is_some() {
-        tracing::warn!(%model, "temperature and top_p cannot be set for a model that thinks; left out");
-    }
-    set(&mut members, "stop", (!opts.stop.is_empty()).then_some(opts.stop));
-    members.insert("model".into(), model.into());
-    members.insert("stream".into(), true.into());
-    members.insert("stream_options".into(), json!({"include_usage": true}));
-    members
-}
-
-/// OpenAI's own models know `max_completion_tokens` (the reasoning ones nothing else); other servers often know only `max_tokens`.
-fn has_new_limit(model: &str, dialect: Dialect) -> bool {
-    let name = model.strip_prefix("openai/").unwrap_or(model);
-    let reasoning = name.strip_prefix('o').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
-    let own = reasoning || (name.starts_with("gpt-") && !name.starts_with("gpt-oss")) || name.starts_with("chatgpt-");
-    own && dialect == Dialect::OpenAi
-}
-
-fn ask_to_think(members: &mut Map<String, Value>, budget: u64, entry: &Entry, dialect: Dialect) {
-    match dialect {
-        Dialect::LlamaCpp => {
-            members.entry("chat_template_kwargs").or_insert(json!({"enable_thinking": budget > 0}));
-        }
-        Dialect::OpenAi if entry.thinking == Thinking::None => {}
-        Dialect::OpenAi => {
-            members.entry("reasoning_effort").or_insert(effort(budget).into());
-        }
-    }
-}
-
-/// Chat completions take a word instead of a number of tokens.
-fn effort(budget: u64) -> &'static str {
-    match budget {
-        0..=2_048 => "low",
-        2_049..=8_192 => "medium",
-        8_193.. => "high",
-    }
-}
-
 #[derive(Serialize)]
 #[serde(tag = "role", rename_all = "snake_case")]
 enum Message<'a> {
@@ -149,15 +188,21 @@ enum Message<'a> {
         content: &'a str,
     },
     User {
-        content: Content<'a>,
+        content: &'a str,
     },
     Assistant {
         /// Null beside calls: an empty text is refused by some servers.
-        content: Option<String>,
+        content: Option<Said<'a>>,
         #[serde(skip_serializing_if = "String::is_empty")]
         reasoning_content: String,
+        #[serde(skip_serializing_if = "String::is_empty")]
+        reasoning: String,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        reasoning_details: Vec<Value>,
         #[serde(skip_serializing_if = "Vec::is_empty")]
         tool_calls: Vec<Call<'a>>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        extra_content: Option<Extra<'a>>,
     },
     Tool {
         tool_call_id: &'a str,
@@ -165,37 +210,70 @@ enum Message<'a> {
     },
 }
 
+impl Message<'_> {
+    fn assistant(text: &str) -> Self {
+        Self::Assistant {
+            content: Some(Said::Text(text.to_owned())),
+            reasoning_content: String::new(),
+            reasoning: String::new(),
+            reasoning_details: Vec::new(),
+            tool_calls: Vec::new(),
+            extra_content: None,
+        }
+    }
+}
+
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Content<'a> {
-    Text(&'a str),
-    Items(Vec<Item<'a>>),
+enum Said<'a> {
+    Text(String),
+    Items(Vec<SaidItem<'a>>),
 }
 
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Item<'a> {
-    Text { text: std::borrow::Cow<'a, str> },
-    ImageUrl { image_url: Url<'a> },
-    File { file: FileData<'a> },
+enum SaidItem<'a> {
+    Thinking { thinking: [Thought<'a>; 1] },
+    Text { text: String },
 }
 
 #[derive(Serialize)]
-struct Url<'a> {
-    url: std::borrow::Cow<'a, str>,
+struct Thought<'a> {
+    r#type: &'static str,
+    text: &'a str,
+}
+
+/// Mistral's list of content.
+fn said<'a>(thoughts: &[&'a str], text: &str) -> Vec<SaidItem<'a>> {
+    let thoughts = thoughts.iter().map(|text| SaidItem::Thinking { thinking: [Thought { r#type: "text", text }] });
+    let text = (!text.is_empty()).then(|| SaidItem::Text { text: text.to_owned() });
+    thoughts.chain(text).collect()
+}
+
+/// What Gemini wants back beside what it said.
+#[derive(Serialize)]
+struct Extra<'a> {
+    google: Google<'a>,
 }
 
 #[derive(Serialize)]
-struct FileData<'a> {
-    filename: &'a str,
-    file_data: String,
+struct Google<'a> {
+    thought_signature: &'a str,
+}
+
+impl<'a> Extra<'a> {
+    fn of(thought_signature: &'a str) -> Self {
+        Self { google: Google { thought_signature } }
+    }
 }
 
 #[derive(Serialize)]
 struct Call<'a> {
-    id: &'a str,
+    id: std::borrow::Cow<'a, str>,
     r#type: &'static str,
     function: Called<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    extra_content: Option<Extra<'a>>,
 }
 
 #[derive(Serialize)]
@@ -205,57 +283,9 @@ struct Called<'a> {
     arguments: &'a str,
 }
 
-fn content(parts: &[Part], images: bool) -> Content<'_> {
-    let shown: Vec<&Part> = parts.iter().filter(|part| !is_blank(part)).collect();
-    match shown.as_slice() {
-        [] => Content::Text(NOTHING),
-        [Part::Text { text, .. }] => Content::Text(text),
-        many => Content::Items(many.iter().filter_map(|part| item(part, images)).collect()),
-    }
-}
-
-fn item(part: &Part, images: bool) -> Option<Item<'_>> {
-    match part {
-        Part::Text { text, .. } => Some(Item::Text { text: text.into() }),
-        Part::Image { mime, source } if images => Some(Item::ImageUrl { image_url: Url { url: url(mime, source) } }),
-        Part::Image { mime, source } => Some(Item::Text { text: cannot_show("image", None, mime, source).into() }),
-        Part::File { mime, name, source } => Some(file(mime, name.as_deref(), source)),
-        Part::Thinking { .. } | Part::ToolCall { .. } | Part::ToolResult { .. } => None,
-    }
-}
-
-fn url<'a>(mime: &str, source: &'a Source) -> std::borrow::Cow<'a, str> {
-    match source {
-        Source::Url(url) => url.into(),
-        Source::Data(data) => data_url(mime, data).into(),
-    }
-}
-
-fn file<'a>(mime: &'a str, name: Option<&'a str>, source: &'a Source) -> Item<'a> {
-    if let Some(text) = file_text(mime, source) {
-        return Item::Text { text: named_text(name, &text).into() };
-    }
-    match source {
-        Source::Data(data) if mime == "application/pdf" => {
-            Item::File { file: FileData { filename: name.unwrap_or("file.pdf"), file_data: data_url(mime, data) } }
-        }
-        Source::Data(_) | Source::Url(_) => Item::Text { text: cannot_show("file", name, mime, source).into() },
-    }
-}
-
-fn call(part: &Part) -> Option<Call<'_>> {
-    let Part::ToolCall { id, name, args, .. } = part else { return None };
-    Some(Call { id, r#type: "function", function: Called { name, arguments: args.get() } })
-}
-
-fn text(parts: &[Part]) -> String {
-    planck_common::message::text_of(parts)
-}
-
-fn thinking(parts: &[Part]) -> String {
-    let texts = parts.iter().filter_map(|part| match part {
-        Part::Thinking { text, .. } => Some(text.as_str()),
-        Part::Text { .. } | Part::ToolCall { .. } | Part::ToolResult { .. } | Part::Image { .. } | Part::File { .. } => None,
-    });
-    texts.collect()
+fn call<'a>(part: &'a Part, ids: &mut CallIds, label: &str) -> Option<Call<'a>> {
+    let Part::ToolCall { id, call_id, name, args, signature, .. } = part else { return None };
+    let extra_content = signature.as_deref().and_then(|sealed| seal::open(label, sealed)).map(Extra::of);
+    let function = Called { name, arguments: args.get() };
+    Some(Call { id: ids.of_call(id, call_id), r#type: "function", function, extra_content })
 }

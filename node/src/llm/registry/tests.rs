@@ -20,9 +20,12 @@ fn error(llm: &Llm, model: &ModelRef) -> String {
 #[test]
 fn what_is_missing_is_named() {
     let llm = Llm::new(LlmOptions::default());
-    let unknown = "unknown provider `gpt`; known are anthropic, openai, google, ollama, llama_cpp, scripted";
-    assert_eq!(error(&llm, &model("gpt", None)), unknown);
-    assert_eq!(error(&llm, &model("openai", None)), "provider `openai` has no key; set OPENAI_API_KEY or `providers.openai.key`");
+    let unknown = error(&llm, &model("gpt", None));
+    assert!(unknown.starts_with("unknown provider `gpt`; known are anthropic, azure, deepseek,"), "{unknown}");
+    assert_eq!(
+        error(&llm, &model("openai", None)),
+        "provider `openai` has no key; set OPENAI_API_KEY or `providers.openai.api_key`"
+    );
     assert_eq!(error(&llm, &model("scripted", None)), "provider `scripted` needs a base_url: nothing is assumed");
     assert!(error(&llm, &model("ollama", Some("ftp://x"))).contains("`ftp://x` is no http address"));
     assert!(error(&llm, &model("ollama", Some("http://"))).contains("base_url"));
@@ -34,7 +37,6 @@ fn what_is_missing_is_named() {
 
 #[test]
 fn a_key_goes_only_where_it_was_given_for() {
-    let kind = find("openai").unwrap();
     let trusted = ProviderOptions { trusted_urls: vec!["https://proxy.example/v1".into()], ..with_key() };
     let moved = ProviderOptions { base_url: Some("http://127.0.0.1:9/v1".into()), ..with_key() };
     for (options, base, expected) in [
@@ -45,7 +47,9 @@ fn a_key_goes_only_where_it_was_given_for() {
         (moved.clone(), "http://127.0.0.1:9/v1", true),
         (moved, "https://api.openai.com/v1", false),
     ] {
-        assert_eq!(is_configured(kind, &options, base), expected, "{base} {options:?}");
+        let llm = llm("openai", options);
+        let known = llm.known("openai").unwrap();
+        assert_eq!(known.is_configured(&base.parse().unwrap()), expected, "{base}");
     }
 }
 
@@ -59,10 +63,10 @@ fn requests_to_one_address_share_their_limits() {
 
 #[test]
 fn what_can_be_used() {
-    assert_eq!(Llm::new(LlmOptions::default()).available(), ["ollama", "llama_cpp"]);
-    assert_eq!(llm("google", with_key()).available(), ["google", "ollama", "llama_cpp"]);
+    assert_eq!(Llm::new(LlmOptions::default()).available(), ["llama_cpp", "ollama"]);
+    assert_eq!(llm("google", with_key()).available(), ["google", "llama_cpp", "ollama"]);
     let scripted = ProviderOptions { base_url: Some("http://127.0.0.1:1".into()), ..ProviderOptions::default() };
-    assert_eq!(llm("scripted", scripted).available(), ["ollama", "llama_cpp", "scripted"]);
+    assert_eq!(llm("scripted", scripted).available(), ["llama_cpp", "ollama", "scripted"]);
 }
 
 #[test]
@@ -72,7 +76,7 @@ fn an_unknown_model_has_a_cautious_card_and_a_warning() {
     let llm = Llm::new(LlmOptions { models: vec![mine], ..LlmOptions::default() });
     let of = |id: &str| ModelRef { provider: "ollama".into(), id: id.into(), base_url: None };
     assert_eq!((llm.card(&of("mine:8b")).context_window, llm.warning(&of("mine:8b"))), (9, None));
-    assert_eq!(llm.card(&of("other")), UNKNOWN.card(RetryRules::default()));
+    assert_eq!(llm.card(&of("other")), crate::llm::catalogue::UNKNOWN.card(RetryRules::default()));
     assert!(llm.warning(&of("other")).unwrap().contains("`ollama:other` is not in the catalogue"));
     assert!(llm.list().iter().any(|row| row.id == "ollama:mine"));
     assert!(llm.list().is_sorted_by_key(|row| (row.provider.clone(), row.model.clone())));
@@ -80,8 +84,29 @@ fn an_unknown_model_has_a_cautious_card_and_a_warning() {
 
 #[test]
 fn headers_that_cannot_be_sent_are_named() {
-    let bad = ProviderOptions { headers: vec![("a b".into(), "c".into())], ..with_key() };
+    let bad = ProviderOptions { headers: vec![("a b".into(), Secret::new("c"))], ..with_key() };
     assert!(error(&llm("openai", bad), &model("openai", None)).contains("`a b` is no header"));
-    let key = ProviderOptions { key: Some(Secret::new("a\nb")), ..ProviderOptions::default() };
-    assert!(!error(&llm("openai", key), &model("openai", None)).contains("a\nb"));
+}
+
+#[test]
+fn an_endpoint_of_any_name_has_a_wire_or_a_preset() {
+    let named = |options: ProviderOptions| llm("mine", options);
+    let at = |options: ProviderOptions| ProviderOptions { base_url: Some("https://gateway.example/x".into()), ..options };
+    let by_wire = named(at(ProviderOptions { wire: Some(WireKind::Anthropic), ..ProviderOptions::default() }));
+    assert_eq!(by_wire.provider(&model("mine", None)).unwrap().name(), "mine");
+    assert!(by_wire.available().contains(&"mine".to_owned()));
+    let by_preset = named(at(ProviderOptions { preset: Some("openrouter".into()), ..ProviderOptions::default() }));
+    let known = by_preset.known("mine").unwrap();
+    assert_eq!((known.preset.name, known.options.base_url.as_deref()), ("openrouter", Some("https://gateway.example/x")));
+    assert!(error(&named(at(ProviderOptions::default())), &model("mine", None)).contains("unknown provider `mine`"));
+    let nowhere = named(ProviderOptions { wire: Some(WireKind::Chat), ..ProviderOptions::default() });
+    assert_eq!(error(&nowhere, &model("mine", None)), "provider `mine` needs a base_url: nothing is assumed");
+}
+
+#[test]
+fn tokens_of_another_address_bear_its_name() {
+    let llm = llm("openai", with_key());
+    let label = |base: &str| llm.known("openai").unwrap().target(&base.parse().unwrap()).label;
+    assert_eq!(label("https://api.openai.com/v1"), "openai");
+    assert_eq!(label("http://127.0.0.1:8080/v1"), "openai@127.0.0.1:8080");
 }

@@ -3,19 +3,16 @@
 use planck_common::{command, spec::ModelRef};
 
 use crate::{
-    config::{Address, AnswerLimits, Config, ModelEntry, PROVIDER_NAMES, Prices, Provider},
-    llm::{Addresses, AnswerBounds, Llm, LlmOptions, ModelOptions, ProviderOptions, Times},
+    config::{Address, AnswerLimits, Config, ModelEntry, Prices, Provider},
+    llm::{Addresses, AnswerBounds, Llm, LlmOptions, ModelOptions, PRESETS, ProviderOptions, Route, Times},
     model::RetryRules,
 };
 
 pub(super) fn options(config: &Config) -> LlmOptions {
-    let providers = PROVIDER_NAMES.iter().filter_map(|name| {
-        let section = config.providers.find(name)?;
-        Some(((*name).to_owned(), provider(section, trusted(config, name))))
-    });
+    let providers = &config.providers.by_name;
     LlmOptions {
-        providers: providers.collect(),
-        models: config.models.entries.0.iter().filter_map(entry).collect(),
+        providers: providers.iter().map(|(name, section)| (name.clone(), provider(section, trusted(config, name)))).collect(),
+        models: config.models.entries.0.iter().filter_map(|named| entry(config, named)).collect(),
         addresses: addresses(config),
         answer: answer(&config.limits.answer),
     }
@@ -28,10 +25,17 @@ fn answer(limits: &AnswerLimits) -> AnswerBounds {
 
 fn provider(section: &Provider, trusted_urls: Vec<String>) -> ProviderOptions {
     ProviderOptions {
+        preset: section.preset.clone(),
+        wire: section.wire,
         key: section.api_key.clone(),
         base_url: section.base_url.as_ref().map(|url| url.reveal().to_owned()),
         trusted_urls,
-        headers: Vec::new(),
+        headers: section.headers.0.iter().map(|(name, text)| (name.clone(), text.0.clone())).collect(),
+        api_version: section.api_version.clone(),
+        route: Route {
+            proxy: section.proxy.as_ref().map(|rule| rule.proxy.clone()),
+            ca: section.ca.as_ref().map(|authorities| authorities.0.clone()),
+        },
         times: Times {
             first_byte: section.first_byte_timeout.0,
             between_content: section.idle_timeout.0,
@@ -44,9 +48,12 @@ fn provider(section: &Provider, trusted_urls: Vec<String>) -> ProviderOptions {
 
 /// The addresses that agents and clients may name for a model.
 pub(super) fn addresses(config: &Config) -> Addresses {
-    let own = PROVIDER_NAMES.iter().filter_map(|name| config.providers.find(name)?.base_url.as_ref());
+    let usual = PRESETS.iter().filter(|preset| preset.assumed && !config.providers.has_address(preset.name));
+    let usual = usual.filter_map(|preset| preset.base_url);
+    let own = config.providers.by_name.values().filter_map(|provider| provider.base_url.as_ref());
     let of_models = config.models.entries.0.values().filter_map(|entry| entry.base_url.as_ref());
-    Addresses::new(own.chain(of_models).chain(&config.models.allowed_base_urls).map(Address::reveal))
+    let configured = own.chain(of_models).chain(&config.models.allowed_base_urls).map(Address::reveal);
+    Addresses::new(usual.chain(configured))
 }
 
 /// Whether there are addresses to name that naming a provider or a model does not lead to.
@@ -60,9 +67,12 @@ fn trusted(config: &Config, provider: &str) -> Vec<String> {
     entries.filter_map(|entry| entry.base_url.as_ref()).map(|url| url.reveal().to_owned()).collect()
 }
 
-fn entry((name, entry): (&String, &ModelEntry)) -> Option<ModelOptions> {
+fn entry(config: &Config, (name, entry): (&String, &ModelEntry)) -> Option<ModelOptions> {
+    let provider = entry.provider.clone()?;
+    let preset = config.providers.find(&provider).and_then(|section| section.preset.clone());
     Some(ModelOptions {
-        provider: entry.provider.clone()?,
+        preset: Some(preset.unwrap_or_else(|| provider.clone())),
+        provider,
         model: entry.model.clone().unwrap_or_else(|| name.clone()),
         context_window: entry.context_window,
         max_output: entry.max_output,
@@ -79,8 +89,6 @@ fn prices(section: &Prices) -> Option<command::Prices> {
 
 /// For agents that name no model: the first one of the first provider that has a key.
 pub(super) fn default(config: &Config, models: &Llm) -> Option<ModelRef> {
-    let keyed = |name: &&&str| config.providers.find(name).is_some_and(|section| section.api_key.is_some());
-    let provider = PROVIDER_NAMES.iter().find(keyed)?;
-    let row = models.list().into_iter().find(|row| row.provider == **provider)?;
+    let row = config.providers.keyed().into_iter().find_map(|name| models.list().into_iter().find(|row| row.provider == name))?;
     Some(ModelRef { provider: row.provider, id: row.model, base_url: None })
 }

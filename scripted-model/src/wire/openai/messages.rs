@@ -8,8 +8,19 @@ use crate::{
     wire::tool_schema::good_name,
 };
 
-const FIELDS: &[&str] =
-    &["role", "content", "name", "tool_calls", "tool_call_id", "refusal", "audio", "annotations", "function_call"];
+/// OpenAI's own, and the member in which its imitators send thoughts and want them back.
+const FIELDS: &[&str] = &[
+    "role",
+    "content",
+    "name",
+    "tool_calls",
+    "tool_call_id",
+    "refusal",
+    "audio",
+    "annotations",
+    "function_call",
+    "reasoning_content",
+];
 
 pub fn read(messages: &[Value], asked: &mut Asked) -> Result<(), Refusal> {
     if messages.is_empty() {

@@ -1,0 +1,145 @@
+//! Ids of calls as a provider takes them: unique over the whole history, and of the form that it wants.
+//!
+//! Servers that number the calls of each answer anew give one id to several calls of a conversation, and after a change of
+//! model the ids are another provider's. A call and its result are given the same id.
+
+use std::{borrow::Cow, collections::HashMap};
+
+use planck_common::CallId;
+use sha2::{Digest, Sha256};
+
+/// Which ids a provider takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    Any,
+    /// Letters, digits, `_` and `-`, at most so many.
+    Words {
+        most: usize,
+    },
+    /// Nine letters and digits.
+    Nine,
+}
+
+/// The ids of one conversation.
+#[derive(Debug)]
+pub struct CallIds {
+    form: Form,
+    /// Each id that was given out, and how often it was wanted.
+    wanted: HashMap<Box<str>, u32>,
+    /// Ids that differ from the one in the message.
+    given: HashMap<CallId, Box<str>>,
+}
+
+impl CallIds {
+    pub fn new(form: Form) -> Self {
+        Self { form, wanted: HashMap::new(), given: HashMap::new() }
+    }
+
+    /// The id of the next call.
+    pub fn of_call<'a>(&mut self, id: &'a str, call_id: &CallId) -> Cow<'a, str> {
+        let made = self.unique(self.form.fitted(id));
+        if made != id {
+            self.given.insert(call_id.clone(), made.as_ref().into());
+        }
+        made
+    }
+
+    /// The id of a call that was pushed before, for its result.
+    pub fn of_result<'a>(&'a self, id: &'a str, call_id: &CallId) -> &'a str {
+        self.given.get(call_id).map_or(id, |given| given)
+    }
+
+    fn unique<'a>(&mut self, id: Cow<'a, str>) -> Cow<'a, str> {
+        let Some(times) = self.wanted.get_mut(id.as_ref()) else {
+            self.wanted.insert(id.as_ref().into(), 1);
+            return id;
+        };
+        let mut number = *times;
+        let made = loop {
+            number = number.saturating_add(1);
+            let made = self.form.numbered(&id, number);
+            if !self.wanted.contains_key(made.as_str()) {
+                break made;
+            }
+        };
+        self.wanted.insert(id.as_ref().into(), number);
+        self.wanted.insert(made.as_str().into(), 1);
+        made.into()
+    }
+}
+
+impl Form {
+    fn fitted(self, id: &str) -> Cow<'_, str> {
+        let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+        match self {
+            Self::Any if id.is_empty() => "_".into(),
+            Self::Any => id.into(),
+            Self::Words { most } if !id.is_empty() && id.len() <= most && id.chars().all(is_word) => id.into(),
+            Self::Words { most } => {
+                let made: String = id.chars().take(most).map(|c| if is_word(c) { c } else { '_' }).collect();
+                if made.is_empty() { "_".into() } else { made.into() }
+            }
+            Self::Nine if id.len() == 9 && id.bytes().all(|byte| byte.is_ascii_alphanumeric()) => id.into(),
+            Self::Nine => nine(id).into(),
+        }
+    }
+
+    /// The id for the call after `number - 1` others that wanted this one.
+    fn numbered(self, id: &str, number: u32) -> String {
+        let end = format!("_{number}");
+        match self {
+            Self::Any => format!("{id}{end}"),
+            Self::Words { most } => {
+                let kept: String = id.chars().take(most.saturating_sub(end.len())).collect();
+                kept + &end
+            }
+            Self::Nine => nine(&format!("{id}{end}")),
+        }
+    }
+}
+
+/// Nine letters and digits that stand for a text.
+fn nine(text: &str) -> String {
+    const LETTERS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    let digest = Sha256::digest(text.as_bytes());
+    let letter = |byte: &u8| LETTERS.get(usize::from(*byte) % LETTERS.len()).copied().map_or('0', char::from);
+    digest.iter().take(9).map(letter).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    fn call(number: usize) -> CallId {
+        CallId::parse(&format!("c-{number}")).unwrap()
+    }
+
+    #[test]
+    fn each_call_has_an_id_of_its_own_and_its_result_the_same() {
+        for form in [Form::Any, Form::Words { most: 12 }, Form::Nine] {
+            let mut ids = CallIds::new(form);
+            let wanted = ["functions.read:0", "functions.read:0", "functions_read_0", "functions.read:0_2", "", "", "abcdefghi"];
+            let made: Vec<String> = wanted.iter().enumerate().map(|(at, id)| ids.of_call(id, &call(at)).into_owned()).collect();
+            assert_eq!(made.iter().collect::<HashSet<_>>().len(), wanted.len(), "{form:?}: {made:?}");
+            assert_eq!(made[6], "abcdefghi", "{form:?}");
+            for (at, id) in wanted.iter().enumerate() {
+                assert_eq!(ids.of_result(id, &call(at)), made[at], "{form:?}");
+            }
+            let fits = |id: &String| match form {
+                Form::Any => !id.is_empty(),
+                Form::Words { most } => id.len() <= most && !id.contains([':', '.']),
+                Form::Nine => id.len() == 9 && id.bytes().all(|byte| byte.is_ascii_alphanumeric()),
+            };
+            assert!(made.iter().all(fits), "{form:?}: {made:?}");
+        }
+    }
+
+    #[test]
+    fn an_id_that_fits_stays() {
+        let mut ids = CallIds::new(Form::Any);
+        assert_eq!(ids.of_call("functions.read:0", &call(0)), "functions.read:0");
+        assert_eq!(ids.of_call("functions.read:0", &call(1)), "functions.read:0_2");
+    }
+}

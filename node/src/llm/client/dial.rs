@@ -1,0 +1,52 @@
+//! Tells whether a request opened a connection or used one again.
+//!
+//! A server may close a kept connection just when the next request is written to it. Such a request was not refused: it is
+//! sent again on another connection. A request that opened its connection failed for a reason of its own.
+
+use std::{
+    cell::Cell,
+    task::{Context, Poll},
+};
+
+use tower_layer::Layer;
+use tower_service::Service;
+
+tokio::task_local! {
+    static DIALLED: Cell<bool>;
+}
+
+/// Runs a request, and says whether a connection was opened for it.
+pub async fn watched<T>(request: impl Future<Output = T>) -> (T, bool) {
+    DIALLED.scope(Cell::new(false), async { (request.await, DIALLED.with(Cell::get)) }).await
+}
+
+/// A layer around the connector: the pool calls it where it has no connection to lend.
+#[derive(Debug, Clone, Copy)]
+pub struct Watch;
+
+impl<S> Layer<S> for Watch {
+    type Service = Watched<S>;
+
+    fn layer(&self, connector: S) -> Self::Service {
+        Watched(connector)
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct Watched<S>(S);
+
+impl<R, S: Service<R>> Service<R> for Watched<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.0.poll_ready(context)
+    }
+
+    fn call(&mut self, request: R) -> Self::Future {
+        // A connection that the pool opens in a task of its own is for whoever comes next.
+        let _ = DIALLED.try_with(|dialled| dialled.set(true));
+        self.0.call(request)
+    }
+}

@@ -1,0 +1,280 @@
+//! Members of replies read leniently: servers that speak another vendor's wire format deviate in what costs nothing to read.
+
+use std::fmt;
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor},
+};
+use serde_json::{Value, value::RawValue};
+
+/// A word: a text, or a number as text. Everything else, an empty text too, says nothing.
+#[derive(Debug, Default)]
+pub struct Word(pub Option<String>);
+
+impl Word {
+    pub fn text(self) -> String {
+        self.0.unwrap_or_default()
+    }
+
+    pub fn number(&self) -> Option<usize> {
+        self.0.as_deref()?.trim().parse().ok()
+    }
+}
+
+impl<'de> Deserialize<'de> for Word {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(WordVisitor).map(|text| Self(text.filter(|text| !text.is_empty())))
+    }
+}
+
+struct WordVisitor;
+
+impl<'de> Visitor<'de> for WordVisitor {
+    type Value = Option<String>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a word")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+        Ok(Some(text.to_owned()))
+    }
+
+    fn visit_string<E: Error>(self, text: String) -> Result<Self::Value, E> {
+        Ok(Some(text))
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Self::Value, E> {
+        Ok(Some(number.to_string()))
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Self::Value, E> {
+        Ok(Some(number.to_string()))
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<Self::Value, E> {
+        Ok(Some(number.to_string()))
+    }
+
+    fn visit_bool<E: Error>(self, _: bool) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
+        while items.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(None)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self::Value, A::Error> {
+        while members.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(None)
+    }
+}
+
+/// Content: a text, or a list of items that hold texts and thoughts.
+#[derive(Debug, Default)]
+pub struct Content(pub Vec<Said>);
+
+/// One piece of content.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Said {
+    Text(String),
+    Thought(String),
+}
+
+impl<'de> Deserialize<'de> for Content {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ContentVisitor)
+    }
+}
+
+struct ContentVisitor;
+
+impl ContentVisitor {
+    fn text(text: String) -> Content {
+        Content(if text.is_empty() { Vec::new() } else { vec![Said::Text(text)] })
+    }
+}
+
+impl<'de> Visitor<'de> for ContentVisitor {
+    type Value = Content;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("content")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Content, E> {
+        Ok(Self::text(text.to_owned()))
+    }
+
+    fn visit_string<E: Error>(self, text: String) -> Result<Content, E> {
+        Ok(Self::text(text))
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Content, E> {
+        Ok(Content::default())
+    }
+
+    fn visit_bool<E: Error>(self, _: bool) -> Result<Content, E> {
+        Ok(Content::default())
+    }
+
+    fn visit_u64<E: Error>(self, _: u64) -> Result<Content, E> {
+        Ok(Content::default())
+    }
+
+    fn visit_i64<E: Error>(self, _: i64) -> Result<Content, E> {
+        Ok(Content::default())
+    }
+
+    fn visit_f64<E: Error>(self, _: f64) -> Result<Content, E> {
+        Ok(Content::default())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Content, A::Error> {
+        let mut said = Vec::new();
+        while let Some(item) = items.next_element::<Value>()? {
+            said.extend(piece(&item));
+        }
+        Ok(Content(said))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<Content, A::Error> {
+        let item = Value::deserialize(serde::de::value::MapAccessDeserializer::new(members))?;
+        Ok(Content(piece(&item).into_iter().collect()))
+    }
+}
+
+/// `{"type":"text","text":…}`, `{"type":"thinking","thinking":[…]}`, or a bare text.
+fn piece(item: &Value) -> Option<Said> {
+    let thought = item.get("thinking").map(joined).filter(|text| !text.is_empty());
+    let text = || Some(joined(item)).filter(|text| !text.is_empty());
+    thought.map(Said::Thought).or_else(|| text().map(Said::Text))
+}
+
+/// The texts of a value, joined.
+fn joined(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Array(items) => items.iter().map(joined).collect(),
+        Value::Object(members) => members.get("text").map(joined).unwrap_or_default(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => String::new(),
+    }
+}
+
+/// The arguments of a call: JSON as a text, or the JSON itself.
+pub fn arguments(raw: &RawValue) -> Arguments {
+    match (raw.get(), serde_json::from_str::<String>(raw.get())) {
+        (_, Ok(text)) => Arguments::Text(text),
+        ("null", _) => Arguments::Text(String::new()),
+        (json, _) => Arguments::Json(json.to_owned()),
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum Arguments {
+    Text(String),
+    Json(String),
+}
+
+/// A count at a path below a value: a whole number, or one that is written with a fraction. What is missing counts nothing.
+pub fn count(value: &Value, path: &[&str]) -> u64 {
+    let found = path.iter().try_fold(value, |value, name| value.get(name));
+    let rounded = |number: f64| if number.is_finite() && number > 0.0 { number.round() as u64 } else { 0 };
+    found.and_then(|number| number.as_u64().or_else(|| number.as_f64().map(rounded))).unwrap_or(0)
+}
+
+/// Whether JSON that comes in pieces has come whole.
+#[derive(Debug, Default)]
+pub struct Balance {
+    depth: usize,
+    begun: bool,
+    in_text: bool,
+    escaped: bool,
+}
+
+impl Balance {
+    pub fn feed(&mut self, json: &str) {
+        for byte in json.bytes() {
+            match byte {
+                _ if self.escaped => self.escaped = false,
+                b'\\' if self.in_text => self.escaped = true,
+                b'"' => self.in_text = !self.in_text,
+                _ if self.in_text => {}
+                b'{' | b'[' => (self.depth, self.begun) = (self.depth.saturating_add(1), true),
+                b'}' | b']' => self.depth = self.depth.saturating_sub(1),
+                _ => {}
+            }
+        }
+    }
+
+    pub fn is_complete(&self) -> bool {
+        self.begun && self.depth == 0 && !self.in_text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn words() {
+        for (json, expected) in [
+            (r#""a""#, Some("a")),
+            ("7", Some("7")),
+            (r#""""#, None),
+            ("null", None),
+            ("[1]", None),
+            (r#"{"a":{}}"#, None),
+            ("true", None),
+        ] {
+            assert_eq!(serde_json::from_str::<Word>(json).unwrap().0.as_deref(), expected, "{json}");
+        }
+    }
+
+    #[test]
+    fn contents() {
+        let read = |value: Value| serde_json::from_value::<Content>(value).unwrap().0;
+        assert_eq!(read(json!("a")), [Said::Text("a".into())]);
+        let thinking = json!({"type": "thinking", "thinking": [{"type": "text", "text": "h"}, {"type": "text", "text": "m"}]});
+        assert_eq!(
+            read(json!([thinking, {"type": "text", "text": "a"}, "b"])),
+            [Said::Thought("hm".into()), Said::Text("a".into()), Said::Text("b".into())]
+        );
+        assert_eq!(read(json!({"type": "text", "text": "a"})), [Said::Text("a".into())]);
+        for nothing in [json!(null), json!(""), json!(3), json!([]), json!([{"type": "audio"}]), json!(true)] {
+            assert_eq!(read(nothing), []);
+        }
+    }
+
+    #[test]
+    fn counts() {
+        let usage = json!({"a": 3, "b": 4.0, "c": null, "d": {"e": "x", "f": -1, "g": 2.6}});
+        let counts =
+            [&["a"][..], &["b"], &["c"], &["d", "e"], &["d", "f"], &["d", "g"], &["none"]].map(|path| count(&usage, path));
+        assert_eq!(counts, [3, 4, 0, 0, 0, 3, 0]);
+    }
+
+    #[test]
+    fn whole_json_is_told_wherever_it_is_cut() {
+        for (pieces, whole) in [
+            (vec!["{", "}"], true),
+            (vec!["{\"a\":\"}", "\"}"], true),
+            (vec!["{\"a\":\"}"], false),
+            (vec!["{\"a\\", "\"}\":1"], false),
+            (vec!["{\"a\\", "\"}\":1}"], true),
+            (vec![""], false),
+        ] {
+            let mut balance = Balance::default();
+            pieces.iter().for_each(|piece| balance.feed(piece));
+            assert_eq!(balance.is_complete(), whole, "{pieces:?}");
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! What the user says, as chat completions take it.
+
+use std::borrow::Cow;
+
+use planck_common::message::{Part, Source};
+use serde::Serialize;
+
+use crate::llm::encode::{NOTHING, cannot_show, data_url, file_text, is_blank, named_text, put};
+
+/// What the user said: text alone, or items. Some servers know text only, so items are used where there is no other way.
+#[derive(Debug, Clone)]
+pub enum Heard {
+    Text(String),
+    /// Items as JSON, with commas between them.
+    Items(Vec<u8>),
+}
+
+impl Heard {
+    pub fn of(parts: &[Part], images: bool) -> Self {
+        let shown: Vec<&Part> = parts.iter().filter(|part| !is_blank(part)).collect();
+        match shown.as_slice() {
+            [] => Self::Text(NOTHING.to_owned()),
+            [Part::Text { text, .. }] => Self::Text(text.clone()),
+            many => {
+                let mut items = Vec::new();
+                for item in many.iter().filter_map(|part| item(part, images)) {
+                    put_item(&mut items, &item);
+                }
+                Self::Items(items)
+            }
+        }
+    }
+
+    pub fn joined(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Text(one), Self::Text(two)) => Self::Text(format!("{one}\n\n{two}")),
+            (one, two) => Self::Items([one.items(), two.items()].join(&b',')),
+        }
+    }
+
+    fn items(self) -> Vec<u8> {
+        match self {
+            Self::Items(items) => items,
+            Self::Text(text) => {
+                let mut items = Vec::new();
+                put_item(&mut items, &Item::Text { text: text.into() });
+                items
+            }
+        }
+    }
+
+    pub fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Text(text) => put(out, &Plain { role: "user", content: text }),
+            Self::Items(items) => {
+                out.extend_from_slice(br#"{"role":"user","content":["#);
+                out.extend_from_slice(items);
+                out.extend_from_slice(b"]}");
+            }
+        }
+    }
+}
+
+fn put_item(items: &mut Vec<u8>, item: &Item<'_>) {
+    if !items.is_empty() {
+        items.push(b',');
+    }
+    put(items, item);
+}
+
+/// A message of text alone.
+#[derive(Serialize)]
+struct Plain<'a> {
+    role: &'static str,
+    content: &'a str,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Item<'a> {
+    Text { text: Cow<'a, str> },
+    ImageUrl { image_url: Url<'a> },
+    File { file: FileData<'a> },
+}
+
+#[derive(Serialize)]
+struct Url<'a> {
+    url: Cow<'a, str>,
+}
+
+#[derive(Serialize)]
+struct FileData<'a> {
+    filename: &'a str,
+    file_data: String,
+}
+
+fn item(part: &Part, images: bool) -> Option<Item<'_>> {
+    match part {
+        Part::Text { text, .. } => Some(Item::Text { text: text.into() }),
+        Part::Image { mime, source } if images => Some(Item::ImageUrl { image_url: Url { url: url(mime, source) } }),
+        Part::Image { mime, source } => Some(Item::Text { text: cannot_show("image", None, mime, source).into() }),
+        Part::File { mime, name, source } => Some(file(mime, name.as_deref(), source)),
+        Part::Thinking { .. } | Part::ToolCall { .. } | Part::ToolResult { .. } => None,
+    }
+}
+
+fn url<'a>(mime: &str, source: &'a Source) -> Cow<'a, str> {
+    match source {
+        Source::Url(url) => url.into(),
+        Source::Data(data) => data_url(mime, data).into(),
+    }
+}
+
+fn file<'a>(mime: &'a str, name: Option<&'a str>, source: &'a Source) -> Item<'a> {
+    if let Some(text) = file_text(mime, source) {
+        return Item::Text { text: named_text(name, &text).into() };
+    }
+    match source {
+        Source::Data(data) if mime == "application/pdf" => {
+            Item::File { file: FileData { filename: name.unwrap_or("file.pdf"), file_data: data_url(mime, data) } }
+        }
+        Source::Data(_) | Source::Url(_) => Item::Text { text: cannot_show("file", name, mime, source).into() },
+    }
+}

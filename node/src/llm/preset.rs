@@ -1,0 +1,177 @@
+//! The providers that are known by name: which wire format each speaks, where it is, and how it deviates from that format.
+//!
+//! What is said of a vendor here is from its documentation and from threads in which its answers are quoted.
+
+use super::{
+    quirks::{Addresses, AskToThink, CallIds, Limit, Quirks, Reasoning},
+    wire::WireKind,
+};
+
+/// A provider that is known by name.
+#[derive(Debug, Clone, Copy)]
+pub struct Preset {
+    pub name: &'static str,
+    pub wire: WireKind,
+    /// Whether the catalogue may choose the Responses API for a model at the vendor's own address.
+    pub responses: bool,
+    /// Where it is; `None` where the configuration must say.
+    pub base_url: Option<&'static str>,
+    /// Whether its own address refuses requests without a key.
+    pub needs_key: bool,
+    /// Whether a server at its usual address counts as a provider though nothing is configured.
+    pub assumed: bool,
+    pub serves: Serves,
+    pub quirks: Quirks,
+}
+
+/// Whose models a provider serves, by which the catalogue looks for their facts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Serves {
+    /// Its own.
+    Own,
+    /// Those of several vendors, under the vendors' names.
+    Any,
+    /// Files that somebody downloaded; their names say little.
+    Weights,
+}
+
+const PLAIN: Quirks = Quirks {
+    reasoning: Reasoning::AsItCame,
+    thinking: AskToThink::Effort,
+    limit: Limit::ByModel,
+    call_ids: CallIds::Any,
+    addresses: Addresses::Plain,
+};
+const SERVER: Quirks = Quirks { thinking: AskToThink::Template, limit: Limit::MaxTokens, ..PLAIN };
+
+/// A vendor in the net that speaks chat completions.
+const CLOUD: Preset = Preset {
+    name: "",
+    wire: WireKind::Chat,
+    responses: false,
+    base_url: None,
+    needs_key: true,
+    assumed: false,
+    serves: Serves::Own,
+    quirks: Quirks { limit: Limit::MaxTokens, ..PLAIN },
+};
+
+/// A server that people run themselves.
+const LOCAL: Preset = Preset { needs_key: false, serves: Serves::Weights, quirks: SERVER, ..CLOUD };
+
+/// Every preset. The first that has a key serves agents that name no model.
+pub const PRESETS: &[Preset] = &[
+    Preset { name: "anthropic", wire: WireKind::Anthropic, base_url: Some("https://api.anthropic.com"), quirks: PLAIN, ..CLOUD },
+    Preset { name: "openai", responses: true, base_url: Some("https://api.openai.com/v1"), quirks: PLAIN, ..CLOUD },
+    Preset {
+        name: "google",
+        wire: WireKind::Google,
+        base_url: Some("https://generativelanguage.googleapis.com"),
+        quirks: PLAIN,
+        ..CLOUD
+    },
+    Preset {
+        name: "ollama",
+        wire: WireKind::Ollama,
+        base_url: Some("http://127.0.0.1:11434"),
+        assumed: true,
+        quirks: PLAIN,
+        ..LOCAL
+    },
+    Preset { name: "llama_cpp", base_url: Some("http://127.0.0.1:8080"), assumed: true, ..LOCAL },
+    Preset { name: "scripted", quirks: PLAIN, ..LOCAL },
+    Preset {
+        name: "azure",
+        serves: Serves::Any,
+        quirks: Quirks { reasoning: Reasoning::Never, limit: Limit::MaxCompletionTokens, addresses: Addresses::Azure, ..PLAIN },
+        ..CLOUD
+    },
+    Preset {
+        name: "deepseek",
+        base_url: Some("https://api.deepseek.com/v1"),
+        quirks: Quirks { thinking: AskToThink::Switch, ..CLOUD.quirks },
+        ..CLOUD
+    },
+    Preset { name: "fireworks", serves: Serves::Any, base_url: Some("https://api.fireworks.ai/inference/v1"), ..CLOUD },
+    Preset {
+        name: "groq",
+        serves: Serves::Any,
+        base_url: Some("https://api.groq.com/openai/v1"),
+        quirks: Quirks { reasoning: Reasoning::Never, limit: Limit::MaxCompletionTokens, ..PLAIN },
+        ..CLOUD
+    },
+    Preset { name: "lm_studio", base_url: Some("http://127.0.0.1:1234/v1"), quirks: CLOUD.quirks, ..LOCAL },
+    Preset {
+        name: "mistral",
+        base_url: Some("https://api.mistral.ai/v1"),
+        quirks: Quirks { call_ids: CallIds::Nine, ..CLOUD.quirks },
+        ..CLOUD
+    },
+    Preset {
+        name: "moonshot",
+        base_url: Some("https://api.moonshot.ai/v1"),
+        quirks: Quirks { thinking: AskToThink::Switch, ..CLOUD.quirks },
+        ..CLOUD
+    },
+    Preset {
+        name: "openrouter",
+        base_url: Some("https://openrouter.ai/api/v1"),
+        serves: Serves::Any,
+        quirks: Quirks { thinking: AskToThink::Budget, ..CLOUD.quirks },
+        ..CLOUD
+    },
+    Preset { name: "sglang", base_url: Some("http://127.0.0.1:30000/v1"), ..LOCAL },
+    Preset { name: "together", serves: Serves::Any, base_url: Some("https://api.together.xyz/v1"), ..CLOUD },
+    Preset { name: "vllm", base_url: Some("http://127.0.0.1:8000/v1"), ..LOCAL },
+    Preset { name: "xai", base_url: Some("https://api.x.ai/v1"), ..CLOUD },
+    Preset {
+        name: "zai",
+        base_url: Some("https://api.z.ai/api/paas/v4"),
+        quirks: Quirks { thinking: AskToThink::Switch, ..CLOUD.quirks },
+        ..CLOUD
+    },
+];
+
+impl Preset {
+    pub fn find(name: &str) -> Option<&'static Self> {
+        PRESETS.iter().find(|preset| preset.name == name)
+    }
+
+    /// An endpoint of which the configuration says everything.
+    pub fn unnamed(wire: WireKind) -> Self {
+        Self { wire, needs_key: false, serves: Serves::Any, quirks: PLAIN, ..CLOUD }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_lists_every_preset() {
+        let page = include_str!("../../../docs/models.md");
+        for preset in PRESETS {
+            let wire = match preset.wire {
+                WireKind::Chat if preset.responses => "`chat`, `responses` by the catalogue",
+                WireKind::Chat => "`chat`",
+                WireKind::Responses => "`responses`",
+                WireKind::Anthropic => "`anthropic`",
+                WireKind::Google => "`google`",
+                WireKind::Ollama => "`ollama`",
+            };
+            let address = preset.base_url.map_or_else(|| "–".to_owned(), |url| format!("`{url}`"));
+            let models = match preset.serves {
+                Serves::Own => "its own",
+                Serves::Any => "of several vendors",
+                Serves::Weights => "downloaded weights",
+            };
+            let row = format!("| `{}` | {wire} | {address} | {models} |", preset.name);
+            assert!(page.contains(&row), "docs/models.md has no row {row}");
+        }
+        assert_eq!(
+            page.matches("\n| `").count(),
+            PRESETS.len() + 5 + 5,
+            "rows of presets, of wires, and of options with their head"
+        );
+    }
+}

@@ -1,0 +1,354 @@
+//! Events of a response. What belongs together bears the index of its item: ids may change from event to event.
+
+use planck_common::{message::StopReason, usage::Usage};
+use serde_json::{Value, value::RawValue};
+
+use super::{
+    event::{Content, Event, OutputItem, Response},
+    sealed::{self, Spoken, Thought},
+};
+use crate::{
+    llm::{
+        allowance::{MOST_PARTS, over},
+        complaint::Complaint,
+        decode::{Events, Kind, Parts, broken, parse, stop_of},
+        loose::{Arguments, Word, arguments, count},
+        wire::Target,
+    },
+    model::{Chunk, Failure, Finish},
+};
+
+/// A reply as far as it has come.
+#[derive(Debug, Default)]
+pub struct Reply {
+    /// Under which its opaque tokens are kept.
+    label: String,
+    parts: Parts,
+    items: Vec<Item>,
+    usage: Usage,
+    stop: Option<StopReason>,
+    refused: bool,
+    salvaged: Vec<&'static str>,
+}
+
+/// An item that began.
+#[derive(Debug)]
+struct Item {
+    index: Option<usize>,
+    place: Place,
+    /// Whether all of it came.
+    settled: bool,
+}
+
+/// Where the parts of an item are.
+#[derive(Debug)]
+enum Place {
+    /// The part of each piece of content that has a text.
+    Message {
+        pieces: Vec<(usize, usize)>,
+    },
+    /// `is_shown`: what came is the reasoning itself, not a summary.
+    Reasoning {
+        part: usize,
+        said: bool,
+        is_shown: bool,
+    },
+    Call {
+        part: usize,
+        has_args: bool,
+    },
+}
+
+impl Place {
+    fn kind(&self) -> Kind {
+        match self {
+            Self::Message { .. } => Kind::Text,
+            Self::Reasoning { .. } => Kind::Thinking,
+            Self::Call { .. } => Kind::Call,
+        }
+    }
+}
+
+impl Events for Reply {
+    fn event(&mut self, data: &[u8], chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
+        // Servers that also speak chat completions end both in this way.
+        if data.trim_ascii() == b"[DONE]" || self.stop.is_some() {
+            return Ok(());
+        }
+        let event: Event<'_> = parse(data)?;
+        match event.kind.0.as_deref().unwrap_or_default() {
+            "response.output_text.delta" => self.said(&event, chunks),
+            "response.refusal.delta" => {
+                self.refused = true;
+                self.said(&event, chunks)
+            }
+            "response.function_call_arguments.delta" => {
+                self.args(&event, chunks);
+                Ok(())
+            }
+            "response.reasoning_summary_text.delta" => self.thought(&event, false, chunks),
+            "response.reasoning_text.delta" => self.thought(&event, true, chunks),
+            "response.reasoning_summary_part.added" => {
+                self.end_paragraph(&event, chunks);
+                Ok(())
+            }
+            "response.output_item.added" => match event.item.map(read_item).transpose()? {
+                Some(item) => self.added(event.output_index.number(), &item, chunks),
+                None => Ok(()),
+            },
+            "response.output_item.done" => match event.item.map(read_item).transpose()? {
+                Some(item) => self.done(event.output_index.number(), item, chunks),
+                None => Ok(()),
+            },
+            "response.completed" => self.close(event.response()?, StopReason::End, chunks),
+            "response.incomplete" => self.close(event.response()?, StopReason::Length, chunks),
+            "response.failed" => Err(failure(event.response()?.error)),
+            "error" => Err(failure(event.error.filter(says_something).or(serde_json::from_slice(data).ok()))),
+            "" if event.error.filter(says_something).is_some() => Err(failure(event.error)),
+            // What hosted tools and later versions of the API send.
+            _ => Ok(()),
+        }
+    }
+
+    fn document(&mut self, data: &[u8], chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
+        let response: Response<'_> = parse(data)?;
+        if response.output.is_none() && response.error.filter(says_something).is_none() {
+            return Ok(());
+        }
+        let usual = if response.status.0.as_deref() == Some("incomplete") { StopReason::Length } else { StopReason::End };
+        self.close(response, usual, chunks)
+    }
+
+    fn end(&self) -> Option<Finish> {
+        let calls = self.items.iter().any(|item| item.place.kind() == Kind::Call);
+        let stop = if self.refused { StopReason::Refusal } else { stop_of(self.stop?, calls) };
+        self.stop.map(|_| Finish { stop, usage: self.usage, salvaged: self.salvaged.clone() })
+    }
+
+    fn is_whole(&self) -> bool {
+        self.stop.is_some()
+    }
+}
+
+impl Reply {
+    pub fn of(target: &Target) -> Self {
+        Self { label: sealed::label(target), ..Self::default() }
+    }
+
+    fn said(&mut self, event: &Event<'_>, chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
+        let Some(text) = text_of(event.delta) else { return Ok(()) };
+        let at = self.find_or_begin(event.output_index.number(), Kind::Text, chunks)?;
+        self.say(at, event.content_index.number().unwrap_or(0), text, chunks);
+        Ok(())
+    }
+
+    fn say(&mut self, at: usize, piece: usize, text: String, chunks: &mut Vec<Chunk>) {
+        let Some(Item { place: Place::Message { pieces }, .. }) = self.items.get_mut(at) else { return };
+        let part = match pieces.iter().find(|(known, _)| *known == piece) {
+            Some((_, part)) => *part,
+            None => {
+                let part = self.parts.begin(Kind::Text);
+                pieces.push((piece, part));
+                part
+            }
+        };
+        chunks.push(Chunk::Text { part, text });
+    }
+
+    fn thought(&mut self, event: &Event<'_>, shown: bool, chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
+        let Some(text) = text_of(event.delta) else { return Ok(()) };
+        let at = self.find_or_begin(event.output_index.number(), Kind::Thinking, chunks)?;
+        if let Some(Item { place: Place::Reasoning { part, said, is_shown }, .. }) = self.items.get_mut(at) {
+            (*said, *is_shown) = (true, *is_shown || shown);
+            chunks.push(Chunk::Thinking { part: *part, text });
+        }
+        Ok(())
+    }
+
+    /// A further part of a summary is a paragraph of its own.
+    fn end_paragraph(&mut self, event: &Event<'_>, chunks: &mut Vec<Chunk>) {
+        let at = self.find(event.output_index.number(), Kind::Thinking);
+        if let Some(Item { place: Place::Reasoning { part, said: true, .. }, .. }) = at.and_then(|at| self.items.get(at)) {
+            chunks.push(Chunk::Thinking { part: *part, text: "\n\n".to_owned() });
+        }
+    }
+
+    fn args(&mut self, event: &Event<'_>, chunks: &mut Vec<Chunk>) {
+        let Some(json) = text_of(event.delta) else { return };
+        let at = self.find(event.output_index.number(), Kind::Call);
+        if let Some(Item { place: Place::Call { part, has_args }, .. }) = at.and_then(|at| self.items.get_mut(at)) {
+            *has_args = true;
+            chunks.push(Chunk::Args { part: *part, json });
+        }
+    }
+
+    /// The open item of this kind and index, or the latest one where the server gives no index.
+    fn find(&self, index: Option<usize>, kind: Kind) -> Option<usize> {
+        let fits = |item: &Item| !item.settled && item.place.kind() == kind && (index.is_none() || item.index == index);
+        self.items.iter().rposition(fits)
+    }
+
+    fn find_or_begin(&mut self, index: Option<usize>, kind: Kind, chunks: &mut Vec<Chunk>) -> Result<usize, Failure> {
+        match self.find(index, kind) {
+            Some(at) => Ok(at),
+            None => self.begin(index, kind, &OutputItem::default(), chunks),
+        }
+    }
+
+    fn begin(&mut self, index: Option<usize>, kind: Kind, item: &OutputItem, chunks: &mut Vec<Chunk>) -> Result<usize, Failure> {
+        if self.items.len() >= MOST_PARTS {
+            return Err(over(&format!("has more than {MOST_PARTS} items")));
+        }
+        let place = match kind {
+            Kind::Text => Place::Message { pieces: Vec::new() },
+            Kind::Thinking => {
+                let part = self.parts.begin(Kind::Thinking);
+                chunks.push(Chunk::Thinking { part, text: String::new() });
+                Place::Reasoning { part, said: false, is_shown: false }
+            }
+            Kind::Call => {
+                let part = self.parts.begin(Kind::Call);
+                let id = item.call_id.0.clone().or(item.id.0.clone()).unwrap_or_default();
+                chunks.push(Chunk::Call { part, id, name: item.name.0.clone().unwrap_or_default() });
+                Place::Call { part, has_args: false }
+            }
+        };
+        self.items.push(Item { index, place, settled: false });
+        Ok(self.items.len() - 1)
+    }
+
+    fn added(&mut self, index: Option<usize>, item: &OutputItem, chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
+        match item.kind() {
+            Some(kind) => self.begin(index, kind, item, chunks).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// An item is whole. What no delta brought is taken from it.
+    fn done(&mut self, index: Option<usize>, item: OutputItem, chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
+        let Some(kind) = item.kind() else { return Ok(()) };
+        let at = match self.find(index, kind) {
+            Some(at) => at,
+            None => self.begin(index, kind, &item, chunks)?,
+        };
+        match kind {
+            Kind::Text => self.end_message(at, item, chunks),
+            Kind::Thinking => self.end_reasoning(at, item, chunks),
+            Kind::Call => self.end_call(at, &item, chunks),
+        }
+        if let Some(item) = self.items.get_mut(at) {
+            item.settled = true;
+        }
+        Ok(())
+    }
+
+    fn end_message(&mut self, at: usize, item: OutputItem, chunks: &mut Vec<Chunk>) {
+        for (piece, content) in item.content.into_iter().flatten().enumerate() {
+            self.refused |= content.refusal.0.is_some();
+            let has_come = match self.items.get(at).map(|item| &item.place) {
+                Some(Place::Message { pieces }) => pieces.iter().any(|(known, _)| *known == piece),
+                Some(Place::Reasoning { .. } | Place::Call { .. }) | None => true,
+            };
+            if let Some(text) = content.text.0.or(content.refusal.0).filter(|_| !has_come) {
+                self.say(at, piece, text, chunks);
+            }
+        }
+        let token = item.phase.0.and_then(|phase| sealed::sealed(&self.label, &Spoken { phase }));
+        if let (Some(signature), Some(Item { place: Place::Message { pieces }, .. })) = (token, self.items.get(at)) {
+            chunks.extend(pieces.iter().map(|(_, part)| Chunk::Signature { part: *part, signature: signature.clone() }));
+        }
+    }
+
+    fn end_reasoning(&mut self, at: usize, item: OutputItem, chunks: &mut Vec<Chunk>) {
+        let Some(Item { place: Place::Reasoning { part, said, is_shown }, .. }) = self.items.get_mut(at) else { return };
+        let part = *part;
+        if !*said {
+            let (summary, content) = (paragraphs(item.summary), paragraphs(item.content));
+            let text = if summary.is_empty() { &content } else { &summary };
+            *is_shown = summary.is_empty() && !content.is_empty();
+            if !text.is_empty() {
+                chunks.push(Chunk::Thinking { part, text: text.clone() });
+            }
+        }
+        let encrypted_content = item.encrypted_content.0;
+        let goes_back = encrypted_content.is_some() || *is_shown;
+        let thought = item.id.0.filter(|_| goes_back).map(|id| Thought { id, encrypted_content });
+        if let Some(signature) = thought.and_then(|thought| sealed::sealed(&self.label, &thought)) {
+            chunks.push(Chunk::Signature { part, signature });
+        }
+    }
+
+    fn end_call(&mut self, at: usize, item: &OutputItem, chunks: &mut Vec<Chunk>) {
+        let Some(Item { place: Place::Call { part, has_args }, .. }) = self.items.get_mut(at) else { return };
+        if !std::mem::replace(has_args, true) {
+            let json = match item.arguments.as_deref().map(arguments) {
+                Some(Arguments::Text(text)) => text,
+                Some(Arguments::Json(json)) => {
+                    self.salvaged.push("it sent arguments as JSON where text that holds JSON was due");
+                    json
+                }
+                None => String::new(),
+            };
+            let json = if json.is_empty() { "{}".to_owned() } else { json };
+            chunks.push(Chunk::Args { part: *part, json });
+        }
+    }
+
+    fn close(&mut self, response: Response<'_>, usual: StopReason, chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
+        if response.error.filter(says_something).is_some() {
+            return Err(failure(response.error));
+        }
+        if self.items.is_empty() {
+            for item in response.output.into_iter().flatten() {
+                self.done(None, read_item(item)?, chunks)?;
+            }
+        }
+        for at in 0..self.items.len() {
+            self.end_call(at, &OutputItem::default(), chunks);
+        }
+        let reason = response.incomplete_details.and_then(|details| details.reason.0);
+        self.stop = Some(match reason.as_deref() {
+            Some("content_filter") => StopReason::Refusal,
+            Some(_) => StopReason::Length,
+            None => usual,
+        });
+        self.usage = response.usage.map(usage).unwrap_or_default();
+        Ok(())
+    }
+}
+
+fn says_something(raw: &&RawValue) -> bool {
+    raw.get() != "null"
+}
+
+/// The text of a delta; an empty one says nothing.
+fn text_of(delta: Option<&RawValue>) -> Option<String> {
+    serde_json::from_str::<Word>(delta?.get()).ok()?.0
+}
+
+fn read_item(raw: &RawValue) -> Result<OutputItem, Failure> {
+    parse(raw.get().as_bytes())
+}
+
+fn paragraphs(texts: Option<Vec<Content>>) -> String {
+    texts.into_iter().flatten().filter_map(|one| one.text.0).collect::<Vec<_>>().join("\n\n")
+}
+
+fn failure(error: Option<&RawValue>) -> Failure {
+    let complaint = error.and_then(|error| Complaint::read(error.get().as_bytes()));
+    complaint.map_or_else(|| broken("an error without words"), Complaint::midway)
+}
+
+/// Tokens that were read from the cache, and those that were written to it, are among the prompt's.
+fn usage(raw: &RawValue) -> Usage {
+    let counts: Value = serde_json::from_str(raw.get()).unwrap_or_default();
+    let of_input = |name: &str| count(&counts, &["input_tokens_details", name]);
+    let (read, write) = (of_input("cached_tokens"), of_input("cache_write_tokens"));
+    Usage {
+        input_tokens: count(&counts, &["input_tokens"]).saturating_sub(read.saturating_add(write)),
+        output_tokens: count(&counts, &["output_tokens"]),
+        cache_read_tokens: read,
+        cache_write_tokens: write,
+        ..Usage::default()
+    }
+}

@@ -1,0 +1,337 @@
+//! A conversation as items of input.
+
+use std::borrow::Cow;
+
+use planck_common::message::{Body, Part, Source};
+use serde::Serialize;
+use serde_json::{Map, Value, json, value::RawValue};
+
+use super::{
+    sealed::{self, opened},
+    strict,
+};
+use crate::{
+    llm::{
+        Encoder, Head, Request,
+        call_ids::{CallIds, Form},
+        catalogue::{Entry, Thinking},
+        encode::{NOTHING, Side, cannot_show, data_url, file_text, is_blank, named_text, put, put_open, result_text, side_of},
+        openai::effort,
+        opts::{Opts, set},
+        wire::Target,
+    },
+    model::ToolSpec,
+};
+
+/// Ends a request whose last word is the assistant's; the user must have it.
+const GO_ON: &[u8] = br#"{"type":"message","role":"user","content":[{"type":"input_text","text":"(go on)"}]}"#;
+
+/// The least that `max_output_tokens` may say.
+const LEAST_OUTPUT: u64 = 16;
+
+/// The longest name of a function.
+const LONGEST_NAME: usize = 64;
+
+#[derive(Debug)]
+pub struct Items {
+    /// Up to and with `"input":[`.
+    prefix: Vec<u8>,
+    /// The items with commas between them.
+    items: Vec<u8>,
+    last: Option<Side>,
+    ids: CallIds,
+    images: bool,
+    /// Whether the model reasons; one that does not takes no reasoning of another's.
+    reasons: bool,
+    label: String,
+}
+
+impl Items {
+    pub fn new(head: Head, entry: &Entry, target: &Target) -> Self {
+        Self {
+            prefix: prefix(head, entry),
+            items: Vec::new(),
+            last: None,
+            ids: CallIds::new(Form::Words { most: 64 }),
+            images: entry.images,
+            reasons: reasons(entry),
+            label: sealed::label(target),
+        }
+    }
+
+    fn put(&mut self, side: Side, item: &Item<'_>) {
+        if self.last.is_some() {
+            self.items.push(b',');
+        }
+        self.last = Some(side);
+        put(&mut self.items, item);
+    }
+
+    fn push_user(&mut self, parts: &[Part]) {
+        let shown = parts.iter().filter(|part| !is_blank(part));
+        let mut content: Vec<Content<'_>> = shown.filter_map(|part| heard(part, self.images)).collect();
+        if content.is_empty() {
+            content.push(Content::InputText { text: NOTHING.into() });
+        }
+        self.put(Side::User, &Item::Message { role: "user", content, phase: None });
+    }
+
+    fn push_assistant(&mut self, message: &Body) {
+        let Self { ids, label, reasons, .. } = self;
+        let said = message.content.iter().filter_map(|part| said(part, ids, label, *reasons));
+        let mut items: Vec<Item<'_>> = said.collect();
+        // What followed a reasoning item must follow it again. Of a reply that was cut short the calls are not kept.
+        let has_gaps = message.metadata.interrupted || message.content.iter().any(is_blank);
+        let follows: Vec<bool> = items.iter().skip(1).map(|item| !(has_gaps && item.is_reasoning())).chain([true]).collect();
+        let mut follows = follows.into_iter();
+        items.retain(|item| follows.next().unwrap_or(true) || !item.is_reasoning());
+        while items.last().is_some_and(Item::is_reasoning) {
+            items.pop();
+        }
+        for item in &items {
+            self.put(Side::Assistant, item);
+        }
+    }
+
+    fn push_results(&mut self, parts: &[Part]) {
+        for part in parts {
+            if let Part::ToolResult { id, call_id, text, error } = part {
+                let call_id = self.ids.of_result(id, call_id).to_owned();
+                self.put(Side::Results, &Item::FunctionCallOutput { call_id, output: result_text(text, *error) });
+            }
+        }
+    }
+}
+
+impl Encoder for Items {
+    fn push(&mut self, message: &Body) {
+        match side_of(message) {
+            Some(Side::User) => self.push_user(&message.content),
+            Some(Side::Assistant) => self.push_assistant(message),
+            Some(Side::Results) => self.push_results(&message.content),
+            None => {}
+        }
+    }
+
+    fn request(&self) -> Request {
+        let mut out = Vec::with_capacity(self.prefix.len() + self.items.len() + GO_ON.len() + 3);
+        out.extend_from_slice(&self.prefix);
+        out.extend_from_slice(&self.items);
+        if self.last == Some(Side::Assistant) {
+            out.push(b',');
+            out.extend_from_slice(GO_ON);
+        }
+        out.extend_from_slice(b"]}");
+        out.into()
+    }
+}
+
+fn reasons(entry: &Entry) -> bool {
+    entry.thinking != Thinking::None
+}
+
+fn prefix(head: Head, entry: &Entry) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_open(&mut out, &settings(head.model, Opts::read(head.opts), entry));
+    if !head.system_prompt.trim().is_empty() {
+        out.extend_from_slice(br#","instructions":"#);
+        put(&mut out, &*head.system_prompt);
+    }
+    if !head.tools.is_empty() {
+        out.extend_from_slice(br#","tools":"#);
+        put(&mut out, &head.tools.iter().map(Tool::from).collect::<Vec<_>>());
+    }
+    out.extend_from_slice(br#","input":["#);
+    out
+}
+
+fn settings(model: String, opts: Opts, entry: &Entry) -> Map<String, Value> {
+    let mut members = opts.rest;
+    ask_to_think(&mut members, opts.thinking_budget, entry);
+    let is_off = members.get("reasoning").and_then(|reasoning| reasoning.get("effort")) == Some(&json!("none"));
+    if !reasons(entry) || is_off {
+        set(&mut members, "temperature", opts.temperature);
+        set(&mut members, "top_p", opts.top_p);
+    } else if opts.temperature.is_some() || opts.top_p.is_some() {
+        tracing::warn!(%model, "temperature and top_p cannot be set for a model that thinks; left out");
+    }
+    if !opts.stop.is_empty() {
+        tracing::warn!(%model, "the Responses API has no `stop`; left out");
+    }
+    set(&mut members, "max_output_tokens", opts.max_output_tokens.map(|most| most.max(LEAST_OUTPUT)));
+    members.insert("model".into(), model.into());
+    members.insert("stream".into(), true.into());
+    members.insert("store".into(), false.into());
+    if reasons(entry) {
+        members.insert("include".into(), json!(["reasoning.encrypted_content"]));
+    }
+    members
+}
+
+/// `reasoning` is passed through; what it does not say of the effort is taken from `reasoning_effort`, else from the budget.
+fn ask_to_think(members: &mut Map<String, Value>, budget: Option<u64>, entry: &Entry) {
+    let by_budget = budget.filter(|_| reasons(entry)).map(|budget| effort(budget).into());
+    let Some(effort) = members.remove("reasoning_effort").filter(|word| !word.is_null()).or(by_budget) else { return };
+    match members.get_mut("reasoning") {
+        Some(Value::Object(reasoning)) => {
+            reasoning.entry("effort").or_insert(effort);
+        }
+        Some(_) => {}
+        None => {
+            let is_off = effort == json!("none");
+            let reasoning = if is_off { json!({"effort": effort}) } else { json!({"effort": effort, "summary": "auto"}) };
+            members.insert("reasoning".into(), reasoning);
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Tool<'a> {
+    r#type: &'static str,
+    name: &'a str,
+    description: &'a str,
+    parameters: Cow<'a, RawValue>,
+    strict: bool,
+}
+
+impl<'a> From<&'a ToolSpec> for Tool<'a> {
+    fn from(tool: &'a ToolSpec) -> Self {
+        let (parameters, strict) = strict::parameters(&tool.parameters);
+        Self { r#type: "function", name: &tool.name, description: &tool.description, parameters, strict }
+    }
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Item<'a> {
+    Message {
+        role: &'static str,
+        content: Vec<Content<'a>>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        phase: Option<String>,
+    },
+    Reasoning {
+        id: String,
+        summary: Vec<Thought<'a>>,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        content: Vec<Thought<'a>>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        encrypted_content: Option<String>,
+    },
+    FunctionCall {
+        call_id: Cow<'a, str>,
+        name: Cow<'a, str>,
+        arguments: &'a str,
+    },
+    FunctionCallOutput {
+        call_id: String,
+        output: Cow<'a, str>,
+    },
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Thought<'a> {
+    SummaryText { text: &'a str },
+    ReasoningText { text: &'a str },
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Content<'a> {
+    InputText {
+        text: Cow<'a, str>,
+    },
+    InputImage {
+        image_url: Cow<'a, str>,
+        detail: &'static str,
+    },
+    InputFile {
+        #[serde(flatten)]
+        file: File<'a>,
+    },
+    OutputText {
+        text: &'a str,
+        annotations: [(); 0],
+    },
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum File<'a> {
+    Data { filename: &'a str, file_data: String },
+    Url { file_url: &'a str },
+}
+
+impl Item<'_> {
+    fn is_reasoning(&self) -> bool {
+        matches!(self, Self::Reasoning { .. })
+    }
+}
+
+/// A part of the assistant's.
+fn said<'a>(part: &'a Part, ids: &mut CallIds, label: &str, reasons: bool) -> Option<Item<'a>> {
+    match part {
+        Part::Text { .. } if is_blank(part) => None,
+        Part::Text { text, signature } => {
+            let phase = opened::<sealed::Spoken>(label, signature.as_deref()).map(|spoken| spoken.phase);
+            Some(Item::Message { role: "assistant", content: vec![Content::OutputText { text, annotations: [] }], phase })
+        }
+        Part::Thinking { text, signature, .. } if reasons => {
+            let sealed::Thought { id, encrypted_content } = opened(label, signature.as_deref())?;
+            let thought = Some(text.as_str()).filter(|text| !text.trim().is_empty());
+            let (summary, content) = match &encrypted_content {
+                Some(_) => (thought.map(|text| Thought::SummaryText { text }), None),
+                None => (None, Some(Thought::ReasoningText { text: thought? })),
+            };
+            let (summary, content) = (summary.into_iter().collect(), content.into_iter().collect());
+            Some(Item::Reasoning { id, summary, content, encrypted_content })
+        }
+        Part::ToolCall { id, call_id, name, args, .. } => {
+            Some(Item::FunctionCall { call_id: ids.of_call(id, call_id), name: legal_name(name), arguments: args.get() })
+        }
+        Part::Thinking { .. } | Part::ToolResult { .. } | Part::Image { .. } | Part::File { .. } => None,
+    }
+}
+
+/// A model may call what there is not, and by a name that is none; such a call must not make the rest unsendable.
+fn legal_name(name: &str) -> Cow<'_, str> {
+    let is_legal = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    if name.len() <= LONGEST_NAME && !name.is_empty() && name.chars().all(is_legal) {
+        return name.into();
+    }
+    let made: String = name.chars().take(LONGEST_NAME).map(|c| if is_legal(c) { c } else { '_' }).collect();
+    if made.is_empty() { "_".into() } else { made.into() }
+}
+
+/// A part of the user's.
+fn heard(part: &Part, images: bool) -> Option<Content<'_>> {
+    match part {
+        Part::Text { text, .. } => Some(Content::InputText { text: text.into() }),
+        Part::Image { mime, source } if images => Some(Content::InputImage { image_url: url(mime, source), detail: "auto" }),
+        Part::Image { mime, source } => Some(Content::InputText { text: cannot_show("image", None, mime, source).into() }),
+        Part::File { mime, name, source } => Some(file(mime, name.as_deref(), source)),
+        Part::Thinking { .. } | Part::ToolCall { .. } | Part::ToolResult { .. } => None,
+    }
+}
+
+fn url<'a>(mime: &str, source: &'a Source) -> Cow<'a, str> {
+    match source {
+        Source::Url(url) => url.into(),
+        Source::Data(data) => data_url(mime, data).into(),
+    }
+}
+
+fn file<'a>(mime: &'a str, name: Option<&'a str>, source: &'a Source) -> Content<'a> {
+    if let Some(text) = file_text(mime, source) {
+        return Content::InputText { text: named_text(name, &text).into() };
+    }
+    match source {
+        Source::Data(data) if mime == "application/pdf" => {
+            let file_data = data_url(mime, data);
+            Content::InputFile { file: File::Data { filename: name.unwrap_or("file.pdf"), file_data } }
+        }
+        Source::Url(file_url) if mime == "application/pdf" => Content::InputFile { file: File::Url { file_url } },
+        Source::Data(_) | Source::Url(_) => Content::InputText { text: cannot_show("file", name, mime, source).into() },
+    }
+}
