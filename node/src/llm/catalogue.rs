@@ -232,6 +232,10 @@ mod tests {
         for (provider, model, expected) in [
             ("openai", "gpt-5", None),
             ("openai", "gpt-5-nano-turbo", like("gpt-5-nano")),
+            ("openai", "gpt-5.6-sol-2026-08-01", None),
+            ("mistral", "mistral-large-latest", None),
+            ("moonshot", "kimi-k9", Some(Assumed::Family("kimi-"))),
+            ("gateway", "moonshotai/kimi-k3", None),
             ("openai", "gpt-9-vega", Some(Assumed::Family("gpt-"))),
             ("openai", "davinci", Some(Assumed::Nothing)),
             ("anthropic", "claude-epic-7", Some(Assumed::Family("claude-"))),

@@ -81,6 +81,20 @@ pub fn data_url(mime: &str, data: &str) -> String {
     format!("data:{mime};base64,{data}")
 }
 
+/// The longest name of a function that every provider takes.
+const LONGEST_NAME: usize = 64;
+
+/// The name of a call as every provider takes it. A model may have called what no tool is named; its next request must not be
+/// refused for that.
+pub fn legal_name(name: &str) -> std::borrow::Cow<'_, str> {
+    let is_legal = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    if (1..=LONGEST_NAME).contains(&name.len()) && name.chars().all(is_legal) {
+        return name.into();
+    }
+    let made: String = name.chars().take(LONGEST_NAME).map(|c| if is_legal(c) { c } else { '_' }).collect();
+    if made.is_empty() { "_".into() } else { made.into() }
+}
+
 /// Whether a part is text with nothing in it.
 pub fn is_blank(part: &Part) -> bool {
     matches!(part, Part::Text { text, .. } if text.trim().is_empty())

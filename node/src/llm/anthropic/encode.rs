@@ -12,7 +12,7 @@ use crate::{
         Encoder, Head, Request,
         call_ids::{CallIds, Form},
         catalogue::{Entry, Thinking},
-        encode::{NOTHING, Side, cannot_show, file_text, is_blank, named_text, put, put_open, side_of},
+        encode::{NOTHING, Side, cannot_show, file_text, is_blank, legal_name, named_text, put, put_open, side_of},
         opts::{Cache, Opts, set},
         seal,
         wire::Target,
@@ -266,7 +266,7 @@ enum Block<'a> {
     },
     ToolUse {
         id: Cow<'a, str>,
-        name: &'a str,
+        name: Cow<'a, str>,
         input: &'a RawValue,
     },
     ToolResult {
@@ -310,7 +310,7 @@ fn block<'a>(part: &'a Part, images: bool, label: &str, ids: &mut CallIds) -> Op
             })
         }
         Part::ToolCall { id, call_id, name, args, .. } => {
-            Some(Block::ToolUse { id: ids.of_call(id, call_id), name, input: args })
+            Some(Block::ToolUse { id: ids.of_call(id, call_id), name: legal_name(name), input: args })
         }
         Part::ToolResult { id, call_id, text, error } => {
             let tool_use_id = ids.of_result(id, call_id).to_owned().into();

@@ -82,3 +82,18 @@ fn only_text_is_read_as_text() {
     assert_eq!(file_text("text/plain", &data("?")), None);
     assert_eq!(file_text("text/plain", &Source::Url("https://x".into())), None);
 }
+
+#[test]
+fn a_call_of_what_no_tool_is_named_can_be_repeated() {
+    for (name, expected) in [("read", "read"), ("functions.read", "functions_read"), ("", "_"), ("lésen!", "l_sen_")] {
+        assert_eq!(legal_name(name), expected);
+    }
+    assert_eq!(legal_name(&"x".repeat(99)).len(), 64);
+    let messages = [message(Role::User, vec![Part::text("go")]), message(Role::Assistant, vec![call("a", "do it!", json!({}))])];
+    for preset in ["anthropic", "openai", "google", "ollama"] {
+        let request = Spoken::by(preset).request(head("m", json!({})), &messages).to_string();
+        assert!(request.contains("do_it_") && !request.contains("do it!"), "{preset}: {request}");
+    }
+    let responses = Spoken::new(crate::llm::WireKind::Responses, "openai").request(head("m", json!({})), &messages).to_string();
+    assert!(responses.contains("do_it_") && !responses.contains("do it!"), "{responses}");
+}

@@ -10,7 +10,7 @@ use super::schema;
 use crate::llm::{
     Encoder, Head, Request,
     catalogue::{Entry, Thinking},
-    encode::{NOTHING, Side, cannot_show, file_text, is_blank, named_text, put, put_open, side_of},
+    encode::{NOTHING, Side, cannot_show, file_text, is_blank, legal_name, named_text, put, put_open, side_of},
     opts::{Opts, set},
     seal,
     wire::Target,
@@ -80,7 +80,7 @@ impl Contents {
             call.thought_signature = Some(NO_SIGNATURE);
         }
         let calls = parts.iter().filter_map(|part| match part {
-            Part::ToolCall { id, name, .. } => Some((id.clone(), name.clone())),
+            Part::ToolCall { id, name, .. } => Some((id.clone(), legal_name(name).into_owned())),
             Part::Text { .. } | Part::Thinking { .. } | Part::ToolResult { .. } | Part::Image { .. } | Part::File { .. } => None,
         });
         self.calls = calls.collect();
@@ -177,7 +177,7 @@ struct Item<'a> {
 
 #[derive(Serialize)]
 struct Called<'a> {
-    name: &'a str,
+    name: Cow<'a, str>,
     args: &'a RawValue,
 }
 
@@ -223,9 +223,11 @@ fn said<'a>(part: &'a Part, label: &str) -> Option<Item<'a>> {
         Part::Thinking { text, signature, redacted: false } if opened(signature).is_some() => {
             Some(Item { thought: true, thought_signature: opened(signature), ..Item::text(text.into()) })
         }
-        Part::ToolCall { name, args, signature, .. } => {
-            Some(Item { function_call: Some(Called { name, args }), thought_signature: opened(signature), ..Item::default() })
-        }
+        Part::ToolCall { name, args, signature, .. } => Some(Item {
+            function_call: Some(Called { name: legal_name(name), args }),
+            thought_signature: opened(signature),
+            ..Item::default()
+        }),
         Part::Thinking { .. } | Part::ToolResult { .. } | Part::Image { .. } | Part::File { .. } => None,
     }
 }

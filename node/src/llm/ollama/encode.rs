@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json, value::RawValue};
 use crate::llm::{
     Encoder, Head, Request,
     catalogue::{Entry, Thinking},
-    encode::{NOTHING, Side, cannot_show, file_text, named_text, put, put_open, result_text, side_of},
+    encode::{NOTHING, Side, cannot_show, file_text, legal_name, named_text, put, put_open, result_text, side_of},
     function::Tool,
     opts::{Opts, set},
 };
@@ -150,7 +150,7 @@ struct Call<'a> {
 
 #[derive(Serialize)]
 struct Called<'a> {
-    name: &'a str,
+    name: std::borrow::Cow<'a, str>,
     arguments: &'a RawValue,
 }
 
@@ -175,12 +175,12 @@ fn image(part: &Part) -> Option<&str> {
 
 fn call(part: &Part) -> Option<Call<'_>> {
     let Part::ToolCall { name, args, .. } = part else { return None };
-    Some(Call { function: Called { name, arguments: args } })
+    Some(Call { function: Called { name: legal_name(name), arguments: args } })
 }
 
 fn named(part: &Part) -> Option<(String, String)> {
     let Part::ToolCall { id, name, .. } = part else { return None };
-    Some((id.clone(), name.clone()))
+    Some((id.clone(), legal_name(name).into_owned()))
 }
 
 fn thinking(parts: &[Part]) -> String {

@@ -9,7 +9,7 @@ use crate::llm::{
     Encoder, Head, Request,
     call_ids::{CallIds, Form},
     catalogue::Entry,
-    encode::{Side, put, put_open, result_text, side_of},
+    encode::{Side, legal_name, put, put_open, result_text, side_of},
     function::Tool,
     opts::Opts,
     quirks::{self, Quirks, Reasoning},
@@ -278,7 +278,7 @@ struct Call<'a> {
 
 #[derive(Serialize)]
 struct Called<'a> {
-    name: &'a str,
+    name: std::borrow::Cow<'a, str>,
     /// JSON as text.
     arguments: &'a str,
 }
@@ -286,6 +286,6 @@ struct Called<'a> {
 fn call<'a>(part: &'a Part, ids: &mut CallIds, label: &str) -> Option<Call<'a>> {
     let Part::ToolCall { id, call_id, name, args, signature, .. } = part else { return None };
     let extra_content = signature.as_deref().and_then(|sealed| seal::open(label, sealed)).map(Extra::of);
-    let function = Called { name, arguments: args.get() };
+    let function = Called { name: legal_name(name), arguments: args.get() };
     Some(Call { id: ids.of_call(id, call_id), r#type: "function", function, extra_content })
 }

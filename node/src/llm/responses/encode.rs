@@ -15,7 +15,10 @@ use crate::{
         Encoder, Head, Request,
         call_ids::{CallIds, Form},
         catalogue::{Entry, Thinking},
-        encode::{NOTHING, Side, cannot_show, data_url, file_text, is_blank, named_text, put, put_open, result_text, side_of},
+        encode::{
+            NOTHING, Side, cannot_show, data_url, file_text, is_blank, legal_name, named_text, put, put_open, result_text,
+            side_of,
+        },
         openai::effort,
         opts::{Opts, set},
         wire::Target,
@@ -28,9 +31,6 @@ const GO_ON: &[u8] = br#"{"type":"message","role":"user","content":[{"type":"inp
 
 /// The least that `max_output_tokens` may say.
 const LEAST_OUTPUT: u64 = 16;
-
-/// The longest name of a function.
-const LONGEST_NAME: usize = 64;
 
 #[derive(Debug)]
 pub struct Items {
@@ -292,16 +292,6 @@ fn said<'a>(part: &'a Part, ids: &mut CallIds, label: &str, reasons: bool) -> Op
         }
         Part::Thinking { .. } | Part::ToolResult { .. } | Part::Image { .. } | Part::File { .. } => None,
     }
-}
-
-/// A model may call what there is not, and by a name that is none; such a call must not make the rest unsendable.
-fn legal_name(name: &str) -> Cow<'_, str> {
-    let is_legal = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    if name.len() <= LONGEST_NAME && !name.is_empty() && name.chars().all(is_legal) {
-        return name.into();
-    }
-    let made: String = name.chars().take(LONGEST_NAME).map(|c| if is_legal(c) { c } else { '_' }).collect();
-    if made.is_empty() { "_".into() } else { made.into() }
 }
 
 /// A part of the user's.
