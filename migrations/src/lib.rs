@@ -13,15 +13,17 @@ pub struct Migration {
 pub const POSTGRES: &[Migration] = &[
     Migration { version: 1, sql: include_str!("../postgres/0001_base.sql") },
     Migration { version: 2, sql: include_str!("../postgres/0002_put.sql") },
+    Migration { version: 3, sql: include_str!("../postgres/0003_rewind.sql") },
     #[cfg(feature = "next")]
-    Migration { version: 3, sql: NEXT },
+    Migration { version: 4, sql: NEXT },
 ];
 
 /// Of each session's SQLite file.
 pub const SQLITE_SESSION: &[Migration] = &[
     Migration { version: 1, sql: include_str!("../sqlite/0001_session.sql") },
+    Migration { version: 2, sql: include_str!("../sqlite/0002_rewind.sql") },
     #[cfg(feature = "next")]
-    Migration { version: 2, sql: NEXT },
+    Migration { version: 3, sql: NEXT },
 ];
 
 /// What a next version may do while nodes of this one still run: add what they need not know.

@@ -120,8 +120,10 @@ pub trait SessionStore: Send + Sync {
         limit: Option<u32>,
     ) -> Result<Messages, StoreError>;
     /// Hides a message and all after it, raises every agent's epoch and leaves its holder, adds `rewound` to the lead's log.
-    /// Inputs of turns that began after it, ended or not, and unread messages between agents get the outcome `rewound`;
-    /// unread prompts stay; nobody waits any more. `to` is no visible message: `BadRequest`. Sent again it does no harm.
+    /// Calls and turns that are open get their end before that; an end stays visible where its beginning does.
+    /// Inputs of turns that began after it, ended or not, and unread messages between agents get the outcome `rewound`, those
+    /// of other open turns `aborted`; unread prompts stay; nobody waits any more. Agents whose birth is hidden are stopped.
+    /// `to` is no visible message: `BadRequest`. Sent again it does no harm.
     async fn rewind(&self, session: &SessionId, lead_epoch: i64, to: Seq, by: &str) -> Result<Rewound, StoreError>;
 
     /// Workers that are stopped and of whose end the lead's log does not tell; those whose birth was rewound are left out.

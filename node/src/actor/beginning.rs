@@ -39,6 +39,8 @@ pub(super) struct Beginning {
     pub(super) identity: Identity,
     pub(super) clients: Clients,
     pub(super) opening: Opening,
+    /// The end of the agent's task under an earlier epoch.
+    pub(super) predecessor: Option<CancellationToken>,
     pub(super) dropped: CancellationToken,
 }
 
@@ -79,6 +81,9 @@ impl Beginning {
     }
 
     async fn load(mut self) -> Result<Begun, StoreError> {
+        if let Some(predecessor) = self.predecessor.take() {
+            predecessor.cancelled().await;
+        }
         let mut known = self.opening.known.take();
         loop {
             let recalled = match known.take() {
@@ -125,7 +130,7 @@ impl Beginning {
     }
 
     fn begin(self, record: AgentRecord, memory: Memory, hold: Hold) -> Result<Begun, StoreError> {
-        let Self { parts, identity, clients, opening, dropped } = self;
+        let Self { parts, identity, clients, opening, predecessor: _, dropped } = self;
         let Opening { events: mut opening, had, .. } = opening;
         let (toolbox, unknown) = parts.tools.toolbox(&record.spec);
         if !unknown.is_empty() {

@@ -123,16 +123,18 @@ impl Host {
     }
 
     /// Takes an agent in and lets it take up whatever waits for it. One that is here under this epoch already stays as it is.
+    /// One that is here under an earlier epoch is dropped, and its successor begins when nothing of it runs any more.
     pub fn start(&self, mut hosting: Hosting) {
         let mut slots = self.slots();
         if self.is_closed() {
             return;
         }
-        let known = slots.get(&hosting.agent).map(|slot| slot.hosting.epoch);
-        if known.is_some_and(|epoch| epoch >= hosting.epoch) {
+        let known = slots.get(&hosting.agent);
+        if known.is_some_and(|slot| slot.hosting.epoch >= hosting.epoch) {
             return;
         }
-        let stage = Stage::Live(self.spawn(&mut hosting, None));
+        let predecessor = known.and_then(|slot| slot.stage.live()).map(|live| live.gone.clone());
+        let stage = Stage::Live(self.spawn(&mut hosting, None, predecessor));
         let (links, incarnation) = (&self.0.parts.links, hosting.session.incarnation);
         links.arrived(&hosting);
         let Some(old) = slots.insert(hosting.agent.clone(), Slot { hosting, stage }) else { return };
@@ -267,12 +269,12 @@ impl Host {
             return None;
         }
         let rested = slot.stage.take_rested();
-        let live = self.spawn(&mut slot.hosting, rested);
+        let live = self.spawn(&mut slot.hosting, rested, None);
         slot.stage = Stage::Live(live.clone());
         Some(live)
     }
 
-    fn spawn(&self, hosting: &mut Hosting, rested: Option<Box<Actor>>) -> Live {
+    fn spawn(&self, hosting: &mut Hosting, rested: Option<Box<Actor>>, predecessor: Option<CancellationToken>) -> Live {
         let (sender, mailbox) = mpsc::channel(MAILBOX);
         if rested.is_some() {
             // There is room: it is the first.
@@ -290,7 +292,7 @@ impl Host {
             };
             let opening = std::mem::take(&mut hosting.opening);
             let (parts, clients) = (Arc::clone(&self.0.parts), lane.clients.clone());
-            let beginning = Beginning { parts, identity, clients, opening, dropped: live.dropped.clone() };
+            let beginning = Beginning { parts, identity, clients, opening, predecessor, dropped: live.dropped.clone() };
             // Boxed, or the task would have room for it three times over.
             let life = Box::pin(beginning.live(rested, mailbox));
             let (host, dropped, gone) = (self.clone(), live.dropped.clone(), live.gone.clone().drop_guard());

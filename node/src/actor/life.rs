@@ -17,7 +17,7 @@ use super::{
     deltas::Deltas,
     encoding::Encoding,
     host::{Ended, Farewell},
-    mail::{Answer, Mail, Verdict},
+    mail::{Answer, Hold, Mail, Verdict},
     parts::{Identity, Parts},
     perform::Then,
     saving::{Lost, Saves},
@@ -184,6 +184,7 @@ impl Actor {
                 }
                 Ok(Then::GoOn)
             }
+            Mail::Hold(hold) => self.hold(hold).await,
             Mail::Info(answer) => {
                 let _ = answer.send(self.info());
                 Ok(Then::GoOn)
@@ -196,6 +197,17 @@ impl Actor {
                 let _ = answer.send((self.info(), self.agent.snapshot(Timestamp::now())));
                 Ok(Then::GoOn)
             }
+        }
+    }
+
+    /// What it decides meanwhile is performed if it is to go on after all.
+    async fn hold(&mut self, hold: Hold) -> Result<Then, Lost> {
+        let decided = self.settle_saves().await?;
+        let _ = hold.held.send(());
+        tokio::select! {
+            biased;
+            () = self.ends.dropped.cancelled() => Err(Lost::Dropped),
+            _ = hold.released => self.perform(decided).await,
         }
     }
 

@@ -1,6 +1,9 @@
 //! What is sent to an actor. Each asks for an answer where the sender waits for one.
 
-use std::sync::{Arc, atomic::AtomicBool};
+use std::{
+    convert::Infallible,
+    sync::{Arc, atomic::AtomicBool},
+};
 
 use planck_common::{
     InputId,
@@ -40,10 +43,20 @@ pub enum Mail {
     ToolsMayDiffer,
     /// It is to go on elsewhere, if nothing would be lost or done twice: whether it waits to be dropped.
     Leave(Answer<bool>),
+    /// Its history is about to change: it pauses once what it decided is committed and published.
+    Hold(Hold),
     Info(Answer<AgentInfo>),
     /// What it is, as it is now.
     Spec(Answer<AgentSpec>),
     Snapshot(Answer<(AgentInfo, Option<Running>)>),
+}
+
+/// A pause of an actor.
+pub struct Hold {
+    /// Says that it has begun.
+    pub held: Answer<()>,
+    /// Ends it when the other end is dropped.
+    pub released: oneshot::Receiver<Infallible>,
 }
 
 /// What became of an arrival at once.

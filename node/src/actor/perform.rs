@@ -88,7 +88,7 @@ impl Actor {
     }
 
     /// Waits until everything handed to the queue is committed; gives what the agent decides on hearing it.
-    async fn settle_saves(&mut self) -> Result<Vec<Effect>, Lost> {
+    pub(super) async fn settle_saves(&mut self) -> Result<Vec<Effect>, Lost> {
         let mut decided = Vec::new();
         while !self.saves.is_idle() {
             let settled = tokio::select! {

@@ -82,7 +82,8 @@ impl Agent {
             Event::TurnStart(TurnStart { inputs, .. }) => {
                 *open = Open { turn: Some(Box::new(Turn::new(inputs, row.place.at))), calls: None };
             }
-            Event::TurnEnd(_) | Event::Error(_) => *open = Open::default(),
+            // Calls whose results were rewound stay behind.
+            Event::TurnEnd(_) | Event::Error(_) => open.turn = None,
             Event::UsageDelta(usage) => {
                 self.transcript.correct(usage.context_tokens);
                 open.turn.iter_mut().for_each(|turn| turn.usage += usage.delta);
@@ -150,7 +151,12 @@ impl Agent {
         if let OpenTurn::Refused(unstorable) = &memory.open_turn {
             return self.go_on_without(open, unstorable, memory, moment);
         }
-        let Some(mut turn) = open.turn else { return self.settle_down(moment) };
+        let Some(mut turn) = open.turn else {
+            return match open.calls {
+                Some(calls) => self.answer_rewound(&calls, moment),
+                None => self.settle_down(moment),
+            };
+        };
         let is_open = |id: &InputId| memory.inputs.iter().any(|input| input.arrival.id == *id);
         let was_rewound = !turn.inputs.is_empty() && !turn.inputs.iter().any(|input| is_open(&input.id));
         turn.responded =
@@ -223,6 +229,18 @@ impl Agent {
             }
         }
         self.run(turn, round, runs, rows, moment);
+    }
+
+    /// Answers the calls of a turn that is over, whose results were rewound: no provider takes a history with open calls.
+    fn answer_rewound(&mut self, calls: &Calls, moment: &mut Moment) {
+        let mut round = Round::new(false);
+        for wanted in calls.answer.content.iter().filter_map(Wanted::read) {
+            let (text, error) = calls.ended.get(&wanted.call.call_id).cloned().unwrap_or_else(|| (INTERRUPTED.into(), true));
+            round.settle(wanted.call, text, error);
+        }
+        let mut rows = Rows::at(self.place(moment.now));
+        rows.message(round.results());
+        self.save_close(rows, moment);
     }
 
     /// Closes a turn that does not go on, every call answered.

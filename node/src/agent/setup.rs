@@ -105,7 +105,7 @@ pub enum OpenTurn {
     /// It goes on where it was.
     #[default]
     Resume,
-    /// Its end was rewound: it is closed as `aborted`.
+    /// It ends as `aborted`: its session is being closed.
     Close,
     /// Its node died and nobody is to go on: it ends with `node_lost`.
     Lost,

@@ -1,17 +1,34 @@
 //! Rewind: hides a message and all after it, and starts every agent of the session from what is left.
+//!
+//! The store does it in one step: what was accepted before has its outcome then, what is accepted after it runs. The agents here
+//! pause for that step, so that what they wrote before it is published before it.
+
+use std::{collections::HashMap, time::Duration};
 
 use bytes::Bytes;
 use futures_util::future;
-use planck_common::{Seq, envelope::Envelope, event::EventKind, reply::Refusal};
+use planck_common::{
+    AgentId, Seq,
+    envelope::Envelope,
+    event::{EventKind, json},
+    reply::Refusal,
+};
 
-use super::{claim::Purpose, close::AT_ONCE, deliver::wake, elsewhere::Hop};
+use super::{claim::Purpose, close::AT_ONCE, deliver::wake};
 use crate::{
     actor::{Hosting, Opening},
     agent::OpenTurn,
     bus::Published,
     node::Node,
-    store::{AgentRecord, SessionRecord},
+    store::{AgentRecord, Rewound, SessionRecord, StoreError},
 };
+
+/// How often a rewind is sent whose outcome is unknown, and how long to wait before it is sent again.
+const TRIES: u32 = 3;
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Events read at once.
+const PAGE: u32 = 500;
 
 impl Node {
     /// The log's head after the rewind, which is the `rewound` event.
@@ -19,22 +36,35 @@ impl Node {
         self.check_message(session, to).await?;
         let alone = self.host().alone(&session.id).await?;
         let lead = self.take_up_here(session, Purpose::Work("to be rewound"), &alone).await?;
-        self.abort_session(session, Hop::First).await?;
-        let rewound = self.store().rewind(&session.id, lead.epoch, to, by).await?;
-        let there: Vec<AgentRecord> =
-            self.members(&session.id).await?.into_iter().filter(|agent| self.elsewhere(agent).is_some()).collect();
+        let mut there = self.members(&session.id).await?;
+        there.retain(|agent| self.elsewhere(agent).is_some());
+        let held = self.host().hold(&self.host().agents(Some(&session.id))).await;
+        let before = self.store().head(&session.id).await?;
+        let rewound = self.rewind_stored(session, lead.epoch, to, by).await?;
+        self.publish_rewound(session, before, &rewound).await;
         for (agent, epoch) in &rewound.agents {
             if rewound.unborn.contains(agent) {
                 self.host().drop_agent(agent);
-                self.store().release(&session.id, agent, *epoch, true).await?;
             } else if let Some(hosting) = self.host().hosting(agent) {
                 let opening = Opening { open_turn: OpenTurn::Close, ..Opening::default() };
                 self.host().start(Hosting { epoch: *epoch, opening, ..hosting });
             }
         }
+        drop(held);
         self.reload_there(&there).await;
-        self.tell_rewound(session, rewound.head).await?;
         Ok(rewound.head)
+    }
+
+    /// Of a rewind whose answer is lost nobody knows whether it was carried out; it is sent again, which does no harm.
+    async fn rewind_stored(&self, session: &SessionRecord, epoch: i64, to: Seq, by: &str) -> Result<Rewound, StoreError> {
+        for _ in 1..TRIES {
+            match self.store().rewind(&session.id, epoch, to, by).await {
+                Err(StoreError::Away(reason)) => tracing::debug!(session = %session.id, reason, "the rewind is sent again"),
+                settled => return settled,
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        self.store().rewind(&session.id, epoch, to, by).await
     }
 
     /// Agents on other nodes are fenced by now; a word lets their nodes load them anew at once.
@@ -61,16 +91,35 @@ impl Node {
         }
     }
 
-    async fn tell_rewound(&self, session: &SessionRecord, seq: Seq) -> Result<(), Refusal> {
-        let page = self.store().events(&session.id, seq, 1, None).await?;
-        for event in page.events {
-            self.bus().publish_event(Published {
-                session_id: session.id.clone(),
-                agent_id: session.spec.lead.clone(),
-                seq: Some(seq),
-                payload: Bytes::from(event.get().to_owned()),
-            });
+    /// Publishes what the rewind wrote, in the order of the log: the ends of what was open, and `rewound`. A reader that misses
+    /// one reads the log, so nothing else depends on it.
+    async fn publish_rewound(&self, session: &SessionRecord, before: Seq, rewound: &Rewound) {
+        let epochs: HashMap<&AgentId, i64> = rewound.agents.iter().map(|(agent, epoch)| (agent, *epoch)).collect();
+        let mut from = before + 1;
+        while from <= rewound.head {
+            let page = match self.store().events(&session.id, from, PAGE, None).await {
+                Ok(page) => page,
+                Err(error) => {
+                    return tracing::warn!(session = %session.id, %error, "the rewind is not published; readers find it");
+                }
+            };
+            for event in page.events.iter().filter_map(|event| serde_json::from_str::<Envelope>(event.get()).ok()) {
+                // Others may have written meanwhile, under the epochs that they had.
+                if event.seq <= Some(rewound.head) && epochs.get(&event.agent_id) == Some(&event.epoch) {
+                    self.publish_as_written(event);
+                }
+            }
+            from = page.next;
         }
-        Ok(())
+    }
+
+    /// Who listens sees an end like that of any other turn: whether it is hidden only the log tells.
+    fn publish_as_written(&self, event: Envelope) {
+        self.bus().publish_event(Published {
+            session_id: event.session_id.clone(),
+            agent_id: event.agent_id.clone(),
+            seq: event.seq,
+            payload: Bytes::from(json(&Envelope { hidden_by: None, ..event })),
+        });
     }
 }

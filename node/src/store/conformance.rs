@@ -103,12 +103,15 @@ cases! {
         an_envelope_is_that_of_its_writer;
     messages:
         a_page_begins_at_the_latest_checkpoint
+        every_summary_is_on_a_page
         long_segments_come_in_parts
         all_agents_messages_come_once
         an_agent_loads_what_it_needs;
     rewinds:
         a_rewind_hides_and_fences
         a_rewind_ends_inputs_of_what_it_hides
+        a_rewind_ends_what_is_open
+        a_rewind_leaves_one_end_to_a_turn_that_is_over
         a_rewind_names_the_unborn
         a_rewind_needs_a_visible_message
         a_rewind_sent_again_is_the_same;
@@ -117,7 +120,9 @@ cases! {
         racing_writers_with_lost_answers
         crossing_questions_never_make_a_cycle
         no_input_slips_in_beside_a_stop
-        no_member_is_born_beside_a_claim_of_the_lead;
+        no_member_is_born_beside_a_claim_of_the_lead
+        a_session_that_many_create_is_created_once
+        what_comes_beside_a_removal_finds_the_session_or_nothing;
 }
 
 pub(crate) use each_case as suite;

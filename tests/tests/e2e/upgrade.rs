@@ -74,7 +74,7 @@ async fn a_node_refuses_a_schema_that_is_newer_than_its_own() -> Result<()> {
     let world = World::start(Backend::Postgres, Script::new()).await?;
     let next = world.node_of(Build::Next).await?;
     let refused = world.node().await.err().context("it was not refused")?.to_string();
-    assert!(refused.contains("schema version 3") && refused.contains("run a newer planck"), "{refused}");
+    assert!(refused.contains("schema version 4") && refused.contains("run a newer planck"), "{refused}");
     next.leave().await
 }
 

@@ -1,14 +1,28 @@
 //! How agents leave the host by the word of others: dropped with their work, or let go where nothing of them would be lost.
 
-use std::sync::atomic::Ordering;
+use std::{convert::Infallible, sync::atomic::Ordering, time::Duration};
 
+use futures_util::future;
 use planck_common::AgentId;
+use tokio::{sync::oneshot, time::timeout};
 
 use super::{
     Host, NotHere,
     slot::{Live, Slot},
 };
-use crate::actor::mail::Mail;
+use crate::actor::mail::{Hold, Mail};
+
+/// How long an agent may take to pause.
+const HOLD: Duration = Duration::from_secs(2);
+
+/// Keeps an agent paused until it is dropped.
+pub type Held = oneshot::Sender<Infallible>;
+
+async fn hold(live: Live) -> Option<Held> {
+    let ((held, is_held), (release, released)) = (oneshot::channel(), oneshot::channel());
+    live.mail.send(Box::new(Mail::Hold(Hold { held, released }))).await.ok()?;
+    is_held.await.ok().map(|()| release)
+}
 
 impl Host {
     /// Drops an agent with its work. Nothing is written: somebody else holds the lease, or will.
@@ -34,6 +48,17 @@ impl Host {
             self.drop_agents(std::slice::from_ref(agent)).await;
         }
         Ok(may_leave)
+    }
+
+    /// Has agents of which something runs pause once what they decided is committed and published, until what this gives is
+    /// dropped. One that does not pause in time goes on: its writes are refused once its lease is taken.
+    pub async fn hold(&self, agents: &[AgentId]) -> Vec<Held> {
+        let running: Vec<Live> = {
+            let slots = self.slots();
+            agents.iter().filter_map(|agent| slots.get(agent)?.stage.live().cloned()).collect()
+        };
+        let held = future::join_all(running.into_iter().map(|live| timeout(HOLD, hold(live)))).await;
+        held.into_iter().filter_map(|held| held.ok().flatten()).collect()
     }
 
     /// From now on nobody is taken in: what comes would never be waited for.

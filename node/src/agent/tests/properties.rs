@@ -158,11 +158,7 @@ impl Player {
             }
             Move::Crash { after: 0 } => world.crash(),
             Move::Crash { after } => world.fuse = Some(after),
-            Move::Rewind(which) => {
-                world.step(Input::Command(Command::Abort { reason: None }));
-                self.wind_down();
-                self.world.rewind(which);
-            }
+            Move::Rewind(which) => world.rewind(which),
             Move::Stop => world.step(Input::Command(Command::Stop { reason: "test".into(), for_good: true, last: vec![] })),
         }
     }
@@ -216,13 +212,6 @@ impl Player {
         for _ in 0..=usize::from(twice) {
             let outcome = Outcome::ok("result ".repeat(30));
             self.world.step(Input::ToolDone { ticket, outcome, elapsed: Duration::from_millis(5) });
-        }
-    }
-
-    /// A rewind comes after the end of what runs.
-    fn wind_down(&mut self) {
-        while self.world.agent.is_winding_down() {
-            self.tool_done(0, false);
         }
     }
 

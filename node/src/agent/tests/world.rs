@@ -7,7 +7,8 @@ use std::{
 
 use planck_common::{
     AgentId, CallId, Seq, SessionId, Timestamp,
-    event::{Effect as ToolEffect, Event, EventKind},
+    envelope::Place,
+    event::{Effect as ToolEffect, Event, EventKind, ToolEnd, ToolStart, TurnEnd, TurnOutcome},
     message::{Body, Part, Role, Sender},
     spec::{AgentLimits, AgentSpec, Grant, ModelRef, SessionLimits},
     usage::Usage,
@@ -277,19 +278,51 @@ impl World {
         self.rows.iter().any(|row| row.kind == EventKind::ToolStart && row.body.contains(call.as_str()))
     }
 
-    /// Everything from the `which`-th message on is hidden, and the agent is loaded again under the next epoch.
+    /// Everything from the `which`-th message on is hidden, and the agent is loaded again under the next epoch. What is open is
+    /// ended by that, and an end stays where its beginning does.
     pub fn rewind(&mut self, which: usize) {
         let messages: Vec<usize> = (0..self.rows.len()).filter(|at| self.rows[*at].kind == EventKind::Message).collect();
         let Some(at) = which.checked_rem(messages.len()).map(|which| messages[which]) else { return };
         if self.stopped {
             return;
         }
-        self.rows.truncate(at);
-        for row in self.inputs.iter_mut().filter(|row| row.turn.is_some() && row.outcome.is_none()) {
+        self.end_what_is_open();
+        let hidden = self.rows.split_off(at);
+        let has = |kind: EventKind, turn: u32| hidden.iter().any(|row| row.kind == kind && row.place.turn == turn);
+        for row in self.inputs.iter_mut().filter(|row| row.turn.is_some_and(|turn| has(EventKind::TurnStart, turn))) {
             row.outcome = Some("rewound".into());
+        }
+        for row in self.inputs.iter_mut().filter(|row| row.turn.is_some() && row.outcome.is_none()) {
+            row.outcome = Some("aborted".into());
+        }
+        for row in hidden {
+            let is_start = |of: &LogRow| of.kind == EventKind::TurnStart && of.place.turn == row.place.turn;
+            let ends_turn = row.kind.is_terminal() && self.rows.iter().any(is_start);
+            if ends_turn || row.kind == EventKind::ToolEnd && self.started(&call_of(&row)) {
+                self.rows.push(row);
+            }
         }
         self.setup.epoch += 1;
         self.crash();
+    }
+
+    /// As the store does: calls without an end are interrupted, a turn without one is aborted.
+    fn end_what_is_open(&mut self) {
+        let last = self.rows.iter().rposition(|row| row.kind == EventKind::TurnStart || row.kind.is_terminal());
+        let Some(start) = last.filter(|at| self.rows[*at].kind == EventKind::TurnStart) else { return };
+        let place = Place { at: self.now(), ..self.rows.last().unwrap().place };
+        let ended: Vec<CallId> = self.rows.iter().filter(|row| row.kind == EventKind::ToolEnd).map(call_of).collect();
+        let open = self.rows[start..].iter().filter(|row| row.kind == EventKind::ToolStart).filter_map(|row| {
+            let Ok(Event::ToolStart(ToolStart { call_id, id, name, .. })) = Event::parse(row.kind, &row.body) else { panic!() };
+            let end = ToolEnd { call_id, id, name, result: "interrupted".into(), error: true, duration_ms: 0 };
+            (!ended.contains(&end.call_id)).then_some(Event::ToolEnd(end))
+        });
+        let mut ends: Vec<Event> = open.collect();
+        let end = TurnEnd { outcome: TurnOutcome::Aborted, message: None, usage: Usage::default(), limit: None, inputs: vec![] };
+        ends.push(Event::TurnEnd(end));
+        for event in ends {
+            self.append(&super::super::Entry { kind: event.kind(), place, body: event.data() });
+        }
     }
 
     /// The process dies and another takes the agent up from what was committed.
@@ -354,6 +387,11 @@ impl World {
     pub fn kinds(&self) -> Vec<&'static str> {
         self.rows.iter().map(|row| row.kind.name()).collect()
     }
+}
+
+fn call_of(end: &LogRow) -> CallId {
+    let Ok(Event::ToolEnd(end)) = Event::parse(end.kind, &end.body) else { panic!() };
+    end.call_id
 }
 
 fn ids(body: &Body) -> (Vec<&CallId>, Vec<&CallId>) {

@@ -39,6 +39,25 @@ pub async fn a_page_begins_at_the_latest_checkpoint(world: &dyn World) {
     assert_eq!(pages(&team, None, None).await, [vec![], vec![11, 10], vec![6, 5, 8], vec![1, 2, 4]]);
 }
 
+pub async fn every_summary_is_on_a_page(world: &dyn World) {
+    let team = Team::start(world, 1).await;
+    team.log(0, warnings(1)).await;
+    team.log(0, checkpoint(0)).await;
+    for agent in [None, Some(0)] {
+        assert_eq!(pages(&team, agent, None).await, [vec![2]]);
+    }
+    team.log(0, checkpoint(2)).await;
+    for agent in [None, Some(0)] {
+        assert_eq!(pages(&team, agent, None).await, [vec![4], vec![2]]);
+    }
+    team.log(0, vec![message("6")]).await;
+    team.log(0, checkpoint(6)).await;
+    for agent in [None, Some(0)] {
+        assert_eq!(pages(&team, agent, None).await, [vec![7], vec![4, 6], vec![2]]);
+        assert_eq!(pages(&team, agent, Some(1)).await, [vec![7], vec![4, 6], vec![2]]);
+    }
+}
+
 pub async fn long_segments_come_in_parts(world: &dyn World) {
     let team = Team::start(world, 1).await;
     team.log(0, (1..=5).map(|n| message(&n.to_string())).collect()).await;

@@ -2,14 +2,16 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use planck_common::{AgentId, NodeId, Seq, SessionId, envelope::Envelope, event::InputKind};
+use planck_common::{AgentId, NodeId, Seq, SessionId, command::SessionState, envelope::Envelope, event::InputKind};
 use tokio::task::JoinSet;
 
 use super::{
     World, events,
-    team::{Team, new_agent, warnings},
+    team::{Team, message, new_agent, new_session, warnings},
 };
-use crate::store::{Appended, Asked, Batch, BatchOutcome, Birth, Claim, PutResult, SessionStore, StoreError};
+use crate::store::{
+    Appended, Asked, Batch, BatchOutcome, Birth, Claim, Created, NewSession, PutResult, SessionStore, StoreError,
+};
 
 const ROUNDS: usize = 30;
 
@@ -169,5 +171,74 @@ pub async fn no_member_is_born_beside_a_claim_of_the_lead(world: &dyn World) {
         }
         let late = team.birth(new_agent(&team.session, "late"), incarnation).await;
         assert!(matches!(late, Birth::TeamDead));
+    }
+}
+
+pub async fn a_session_that_many_create_is_created_once(world: &dyn World) {
+    for _ in 0..20 {
+        let (id, mut tries, mut readers) = (SessionId::mint(), JoinSet::new(), JoinSet::new());
+        for _ in 0..3 {
+            // Each node makes up the agents, and would make up a name.
+            let (node, mut session) = (NodeId::mint(), NewSession { id: id.clone(), ..new_session(2) });
+            session.agents.iter_mut().for_each(|agent| agent.session = id.clone());
+            let store = world.open(&node).await;
+            tries.spawn(async move {
+                store.session(&session.id).await?;
+                store.create(session, &node).await
+            });
+            let (reader, id) = (world.open(&NodeId::mint()).await, id.clone());
+            readers.spawn(async move { while reader.session(&id).await.unwrap().is_none() {} });
+        }
+        let mut new = 0;
+        while let Some(created) = tries.join_next().await {
+            match created.unwrap().unwrap() {
+                Created::New(record) => new += u32::from(record.id == id),
+                Created::Known(record) => assert_eq!(record.id, id),
+            }
+        }
+        assert_eq!(new, 1);
+        while let Some(read) = readers.join_next().await {
+            read.unwrap();
+        }
+    }
+}
+
+/// What comes beside the removal of a session is done before it, or finds nothing.
+pub async fn what_comes_beside_a_removal_finds_the_session_or_nothing(world: &dyn World) {
+    for _ in 0..20 {
+        let team = Team::start(world, 1).await;
+        team.log(0, vec![message("1")]).await;
+        team.store.set_state(&team.session, 1, SessionState::Closed).await.unwrap();
+        let mut others = JoinSet::new();
+        for _ in 0..3 {
+            let (store, session) = (world.open(&NodeId::mint()).await, team.session.clone());
+            let (lead, input) = (team.lead().clone(), team.prompt(0));
+            others.spawn(async move {
+                loop {
+                    let seen = [
+                        store.session(&session).await.map(|found| found.is_some()),
+                        store.events(&session, 1, 10, None).await.map(|_| true),
+                        store.messages(&session, None, None, None).await.map(|_| true),
+                        store.put(&session, input.clone()).await.map(|put| !matches!(put, PutResult::NotFound)),
+                        store.find_agent(&lead).await.map(|found| found.is_some()),
+                        store.open_inputs(&session, &lead).await.map(|_| true),
+                        store.release(&session, &lead, 9, false).await.map(|()| true),
+                    ];
+                    for error in seen.iter().filter_map(|seen| seen.as_ref().err()) {
+                        let is_true = matches!(error, StoreError::NotFound(_) | StoreError::StaleEpoch(_) | StoreError::Away(_));
+                        assert!(is_true, "{error:?}");
+                    }
+                    if !matches!(seen[0], Ok(true)) {
+                        return;
+                    }
+                }
+            });
+        }
+        tokio::task::yield_now().await;
+        team.store.delete(&team.session).await.unwrap();
+        while let Some(done) = others.join_next().await {
+            done.unwrap();
+        }
+        assert!(team.store.session(&team.session).await.unwrap().is_none());
     }
 }

@@ -88,9 +88,16 @@ impl Db {
         if opening.look {
             return Self::look(path, opening, schema).await;
         }
-        let db = Self::connect(path, View { connect: opening.connect(path, create), copy: None }, opening).await?;
-        db.migrate(schema).await?;
-        Ok(db)
+        let was_there = inode(path).is_some();
+        let opened = async {
+            let db = Self::connect(path, View { connect: opening.connect(path, create), copy: None }, opening).await?;
+            db.migrate(schema).await.map(|()| db)
+        };
+        match opened.await {
+            // Whatever is said of a file that another process creates or removes meanwhile: it was not there.
+            Err(_) if !was_there || inode(path).is_none() => Err(missing(path)),
+            opened => opened,
+        }
     }
 
     /// A database of this process alone, which is gone with it.
@@ -122,7 +129,7 @@ impl Db {
     /// Opens a file without changing anything beside it; one whose schema is older than this version's is refused.
     async fn look(path: &Path, opening: Opening, schema: &[Migration]) -> Result<Self, Fault> {
         if inode(path).is_none() {
-            return Err(Fault::Missing(format!("there is no {}", path.display())));
+            return Err(missing(path));
         }
         let mut tried = Err(Fault::Missing(format!("{} cannot be looked at", path.display())));
         for way in view::ways(path) {
@@ -218,7 +225,8 @@ impl Db {
         if matches!(done, Err(sqlx::Error::WorkerCrashed)) {
             self.is_dead.store(true, Ordering::Relaxed);
         }
-        done.map_err(|error| fault::sort(&error, &self.path))
+        // Of a file that was removed SQLite says many things.
+        done.map_err(|error| if self.is_in_place() { fault::sort(&error, &self.path) } else { missing(&self.path) })
     }
 
     async fn migrate(&self, schema: &[Migration]) -> Result<(), Fault> {
@@ -245,6 +253,10 @@ impl Db {
         };
         self.bounded(run).await
     }
+}
+
+fn missing(path: &Path) -> Fault {
+    Fault::Missing(format!("there is no {}", path.display()))
 }
 
 fn inode(path: &Path) -> Option<u64> {

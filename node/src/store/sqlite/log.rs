@@ -96,7 +96,7 @@ impl SqliteStore {
             return Ok(Messages { messages: messages.into_iter().rev().map(|(_, text)| text).collect(), before });
         }
         messages.extend(summaries(&file, agent, covers).await?.into_iter().rev());
-        let before = is_any_up_to(&file, agent, covers).await?.then_some(covers + 1);
+        let before = is_any_before(&file, agent, covers).await?.then_some(covers + 1);
         Ok(Messages { messages: messages.into_iter().rev().map(|(_, text)| text).collect(), before })
     }
 }
@@ -194,9 +194,10 @@ async fn summaries(file: &InUse, agent: Option<&AgentId>, covers: Seq) -> Result
     rows.iter().map(|row| message(file, Reader { row, path: file.db.path() })).collect()
 }
 
-async fn is_any_up_to(file: &InUse, agent: Option<&AgentId>, covers: Seq) -> Result<bool, StoreError> {
-    const ANY: &str = "SELECT 1 FROM log WHERE seq <= ?1 AND (?2 IS NULL OR agent_id = ?2) AND kind = 'message'
-        AND covers IS NULL AND hidden_by IS NULL LIMIT 1";
+/// Whether a message, or the summary of an earlier checkpoint, comes before the segment that begins after `covers`.
+async fn is_any_before(file: &InUse, agent: Option<&AgentId>, covers: Seq) -> Result<bool, StoreError> {
+    const ANY: &str = "SELECT 1 FROM log WHERE kind = 'message' AND hidden_by IS NULL AND (?2 IS NULL OR agent_id = ?2)
+        AND (covers IS NULL AND seq <= ?1 OR covers < ?1) LIMIT 1";
     let statement = query(ANY).bind(covers).bind(agent.map(ToString::to_string));
     Ok(covers > 0 && file.db.row(statement).await?.is_some())
 }

@@ -1,0 +1,131 @@
+//! A node's process, played by a runtime of its own: what runs on it ends where it is when the process is killed.
+
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result};
+use futures_util::StreamExt as _;
+use planck_common::{
+    NodeId,
+    envelope::Envelope,
+    reply::{self, Refusal, ReplyError},
+    subject::Address,
+};
+use planck_node::{
+    bus::{Bus, MemoryBus, MemoryHub},
+    config::{Config, Sources, load},
+    node::{self, Running},
+};
+use serde_json::Value;
+use tokio::{
+    runtime::{Builder, Runtime},
+    task::JoinHandle,
+};
+
+/// How long a node may take to answer.
+const ANSWER: Duration = Duration::from_secs(20);
+
+/// What a request came to; `None`: the node was killed with it.
+pub type Answered = Option<Result<Value, Refusal>>;
+
+pub struct Life {
+    process: Process,
+    running: Running,
+    bus: Arc<dyn Bus>,
+    heard: Arc<Mutex<Vec<Envelope>>>,
+}
+
+/// Ends with what runs on it, wherever it is dropped.
+struct Process(Option<Runtime>);
+
+impl Process {
+    fn spawn<T: Send + 'static>(&self, task: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
+        self.0.as_ref().expect("it is there until it is dropped").spawn(task)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.0.take().into_iter().for_each(Runtime::shutdown_background);
+    }
+}
+
+impl Life {
+    /// A node on the store and in the directory below this folder.
+    pub async fn begin(folder: &Path, model: &str) -> Result<Self> {
+        let config = config(folder, model)?;
+        let process = Process(Some(Builder::new_multi_thread().worker_threads(2).enable_all().build()?));
+        let heard = Arc::<Mutex<Vec<Envelope>>>::default();
+        let into = Arc::clone(&heard);
+        let begun = process.spawn(async move {
+            let bus: Arc<dyn Bus> = Arc::new(MemoryBus::new(Arc::new(MemoryHub::default())));
+            let mut events = bus.subscribe("agent.>").await?;
+            tokio::spawn(async move {
+                while let Some(delivery) = events.next().await {
+                    let event = serde_json::from_slice(&delivery.payload).expect("what is published is an event");
+                    into.lock().unwrap_or_else(PoisonError::into_inner).push(event);
+                }
+            });
+            let running = Box::pin(node::open_on(&config, bus.clone())).await?;
+            anyhow::Ok((running, bus))
+        });
+        let (running, bus) = begun.await??;
+        Ok(Self { process, running, bus, heard })
+    }
+
+    /// Asks on the node's own runtime, so that a kill takes the request along.
+    pub fn ask(&self, to: Address, body: Value) -> JoinHandle<Result<Value, Refusal>> {
+        let bus = Arc::clone(&self.bus);
+        self.process.spawn(async move {
+            let answer = bus.request(&to, body.to_string().into(), ANSWER).await;
+            let answer = answer.unwrap_or_else(|error| panic!("{to} {body}: {error}"));
+            reply::decode(&answer).map_err(|error| match error {
+                ReplyError::Refused(refusal) => refusal,
+                ReplyError::Foreign | ReplyError::Malformed(_) => panic!("{to} {body}: {error}"),
+            })
+        })
+    }
+
+    pub fn id(&self) -> &NodeId {
+        self.running.node().id()
+    }
+
+    /// Everything that was published, in order.
+    pub fn heard(&self) -> Vec<Envelope> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Ends the process where it is: nothing more is written, nobody is told.
+    pub async fn kill(self) {
+        self.running.node().host().shut_down().await;
+    }
+
+    pub async fn leave(self) -> Result<()> {
+        let Self { process, running, .. } = self;
+        process.spawn(async move { running.shut_down(Duration::ZERO).await }).await.context("the node does not leave")
+    }
+}
+
+/// What a request came to.
+pub async fn answered(asked: JoinHandle<Result<Value, Refusal>>) -> Answered {
+    match asked.await {
+        Ok(answer) => Some(answer),
+        Err(error) if error.is_cancelled() => None,
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
+    }
+}
+
+fn config(folder: &Path, model: &str) -> Result<Config> {
+    let environment = [
+        ("PLANCK_STORE_URL", format!("sqlite:{}", folder.join("sessions").display())),
+        ("PLANCK_MODELS_DEFAULT", "scripted:test".into()),
+        ("PLANCK_PROVIDERS_SCRIPTED_BASE_URL", model.to_owned()),
+    ];
+    let environment = BTreeMap::from_iter(environment.map(|(name, value): (&str, String)| (name.to_owned(), value)));
+    let sources = Sources { home: Some(folder.into()), folder: folder.join("work"), environment, ..Sources::default() };
+    Ok(load::load(&sources)?.config)
+}
