@@ -56,11 +56,17 @@ fn describe(asked: &Asked) -> String {
 
 /// Makes a reply ready for one request.
 pub fn speech(reply: &Reply, asked: &Asked, wire: Wire, serial: u64, chunk: usize, asked_bytes: usize) -> Result<Speech, String> {
-    let parts = reply.parts.iter().enumerate().map(|(index, part)| spoken(part, asked, || wire.call_id(serial, index)));
+    let thought = |index: usize| {
+        let is_thinking = |part: &Part| matches!(part, Part::Thinking(_) | Part::Redacted(_));
+        reply.parts.iter().take(index).rposition(is_thinking)
+    };
+    let fresh_id = |index: usize| wire.call_id(serial, index, thought(index));
+    let parts = reply.parts.iter().enumerate().map(|(index, part)| spoken(part, asked, || fresh_id(index)));
     let parts: Vec<Spoken> = parts.collect::<Result<_, _>>()?;
     let usage = reply.usage.unwrap_or_else(|| estimate(&parts, asked_bytes));
     let (stop, model) = (reply.ending(), asked.model.clone());
-    Ok(Speech { serial, model, parts, stop, usage, chunk, include_usage: asked.include_usage })
+    let Asked { include_usage, wants_ciphertext, .. } = *asked;
+    Ok(Speech { serial, model, parts, stop, usage, chunk, include_usage, wants_ciphertext })
 }
 
 fn spoken(part: &Part, asked: &Asked, fresh_id: impl FnOnce() -> String) -> Result<Spoken, String> {

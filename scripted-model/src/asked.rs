@@ -13,6 +13,8 @@ pub struct Asked {
     pub stream: bool,
     /// The stream is to say what it cost (OpenAI; others always do).
     pub include_usage: bool,
+    /// Reasoning is to come with its ciphertext (Responses).
+    pub wants_ciphertext: bool,
 }
 
 /// A message.

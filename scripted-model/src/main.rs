@@ -5,13 +5,22 @@ use std::{io, process::ExitCode};
 use planck_scripted_model::{Script, Server};
 use tokio::net::TcpListener;
 
+const USAGE: &str = "usage: scripted-model SCRIPT.json [PORT]
+
+It is at once
+  Anthropic             /v1/messages
+  OpenAI                /v1/chat/completions, and the Responses API at /v1/responses
+  Google                /v1beta/models/MODEL:streamGenerateContent
+  Ollama                /api/chat
+  llama.cpp's server    /llama_cpp/v1/chat/completions";
+
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let (path, port) = match arguments.as_slice() {
         [path] => (path, "0"),
         [path, port] => (path, port.as_str()),
-        _ => return complain("usage: scripted-model SCRIPT.json [PORT]", 2),
+        _ => return complain(USAGE, 2),
     };
     match serve(path, port).await {
         Ok(()) => ExitCode::SUCCESS,

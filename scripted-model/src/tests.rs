@@ -7,6 +7,7 @@ mod google;
 mod http;
 mod ollama;
 mod openai;
+mod responses;
 mod scripts;
 
 use serde_json::Value;

@@ -5,6 +5,7 @@ mod google;
 mod llama_cpp;
 mod ollama;
 mod openai;
+mod responses;
 mod tool_schema;
 
 use serde_json::Value;
@@ -21,6 +22,7 @@ use crate::{
 pub enum Wire {
     Anthropic,
     OpenAi,
+    Responses,
     Google,
     Ollama,
     LlamaCpp,
@@ -45,6 +47,8 @@ pub struct Speech {
     pub chunk: usize,
     /// Whether the client asked for usage in the stream (OpenAI).
     pub include_usage: bool,
+    /// Whether reasoning comes with its ciphertext (Responses).
+    pub wants_ciphertext: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -67,6 +71,7 @@ impl Wire {
         match path {
             "/v1/messages" => Some(Self::Anthropic),
             "/v1/chat/completions" => Some(Self::OpenAi),
+            "/v1/responses" => Some(Self::Responses),
             "/api/chat" => Some(Self::Ollama),
             "/llama_cpp/v1/chat/completions" | "/llama_cpp/chat/completions" => Some(Self::LlamaCpp),
             _ => google::model_of(path).map(|_| Self::Google),
@@ -76,6 +81,7 @@ impl Wire {
     pub fn authorise(self, auth: &Auth, heading: &Heading<'_>) -> Result<(), Refusal> {
         match self {
             Self::Anthropic => anthropic::authorise(auth, heading),
+            Self::Responses => responses::authorise(auth, heading),
             Self::OpenAi => openai::authorise(auth, heading),
             Self::Google => google::authorise(auth, heading),
             Self::Ollama => ollama::authorise(auth, heading),
@@ -86,7 +92,8 @@ impl Wire {
     /// Reads a request as strictly as the real one does.
     pub fn read(self, body: &Value, heading: &Heading<'_>) -> Result<Asked, Refusal> {
         match self {
-            Self::Anthropic => anthropic::read(body),
+            Self::Anthropic => anthropic::read(body, heading),
+            Self::Responses => responses::read(body),
             Self::OpenAi => openai::read(body),
             Self::Google => google::read(body, heading),
             Self::Ollama => ollama::read(body),
@@ -98,6 +105,7 @@ impl Wire {
     pub fn refuse(self, refusal: &Refusal) -> String {
         match self {
             Self::Anthropic => anthropic::refuse(refusal),
+            Self::Responses => responses::refuse(refusal),
             Self::OpenAi => openai::refuse(refusal),
             Self::Google => google::refuse(refusal),
             Self::Ollama => ollama::refuse(refusal),
@@ -109,6 +117,7 @@ impl Wire {
         let mut out = FrameWriter::default();
         match self {
             Self::Anthropic => anthropic::write(speech, &mut out),
+            Self::Responses => responses::write(speech, &mut out),
             Self::OpenAi => openai::write(speech, &mut out),
             Self::Google => google::write(speech, &mut out),
             Self::Ollama => ollama::write(speech, &mut out),
@@ -122,6 +131,7 @@ impl Wire {
         let mut out = FrameWriter::default();
         match self {
             Self::Anthropic => anthropic::error_event(message, &mut out),
+            Self::Responses => responses::error_event(message, &mut out),
             Self::OpenAi => openai::error_event(message, &mut out),
             Self::Google => google::error_event(message, &mut out),
             Self::Ollama => ollama::error_event(message, &mut out),
@@ -132,16 +142,17 @@ impl Wire {
 
     pub fn content_type(self) -> &'static str {
         match self {
-            Self::Anthropic => "text/event-stream; charset=utf-8",
+            Self::Anthropic | Self::Responses => "text/event-stream; charset=utf-8",
             Self::OpenAi | Self::Google | Self::LlamaCpp => "text/event-stream",
             Self::Ollama => "application/x-ndjson",
         }
     }
 
-    /// A call id as this provider gives them.
-    pub fn call_id(self, serial: u64, index: usize) -> String {
+    /// A call id as this provider gives them. `thought` is the index of the thinking that stands before the call.
+    pub fn call_id(self, serial: u64, index: usize, thought: Option<usize>) -> String {
         match self {
             Self::Anthropic => format!("toolu_{serial:08x}{index:02x}"),
+            Self::Responses => responses::call_id(serial, index, thought),
             Self::OpenAi | Self::Ollama => format!("call_{serial:08x}{index:02x}"),
             Self::Google => String::new(), // it tells calls apart by name and order
             Self::LlamaCpp => format!("{serial:030x}{index:02x}"),

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
 use super::{
-    ClientOptions, Clients, Head, Llm, LlmOptions, Progress, Provider, ProviderOptions, Times,
+    ClientOptions, Clients, Head, Llm, LlmOptions, Progress, Provider, ProviderOptions, Times, WireKind,
     testing::{folded, head, message, result, user},
 };
 use crate::{
@@ -22,12 +22,12 @@ use crate::{
     secret::Secret,
 };
 
-const PROVIDERS: &[&str] = &["anthropic", "openai", "google", "ollama", "llama_cpp", "scripted"];
+const PROVIDERS: &[&str] = &["anthropic", "openai", "responses", "google", "ollama", "llama_cpp", "scripted"];
 const KEY: &str = "key-0123456789";
 
 fn model(server: &Server, provider: &str) -> ModelRef {
     let base_url = match provider {
-        "openai" | "scripted" => server.openai_url(),
+        "openai" | "responses" | "scripted" => server.openai_url(),
         "llama_cpp" => server.llama_cpp_url(),
         _ => server.url(),
     };
@@ -38,7 +38,8 @@ fn model(server: &Server, provider: &str) -> ModelRef {
 fn llm(server: &Server, times: Times) -> Llm {
     let options = |name: &&str| {
         let base_url = model(server, name).base_url;
-        let options = ProviderOptions { key: Some(Secret::new(KEY)), base_url, times, ..ProviderOptions::default() };
+        let wire = (*name == "responses").then_some(WireKind::Responses);
+        let options = ProviderOptions { wire, key: Some(Secret::new(KEY)), base_url, times, ..ProviderOptions::default() };
         ((*name).to_owned(), options)
     };
     Llm::new(LlmOptions { providers: PROVIDERS.iter().map(options).collect(), ..LlmOptions::default() })
@@ -163,6 +164,22 @@ async fn options_and_attachments_are_taken() {
         let messages = [user("go"), partial, message(Role::Assistant, vec![]), user("go on"), user("")];
         let asked = ask(&http(), &*provider, head("test-model", thinking), &messages).await;
         assert!(asked.is_ok(), "{name}: {asked:?}");
+        assert_eq!(server.violations(), [], "{name}");
+    }
+}
+
+#[tokio::test]
+async fn an_interrupted_reply_is_taken_back() {
+    let reply = Reply::new().think("a").and_call("list", json!({})).think("b").say("Half").think("c");
+    for name in PROVIDERS {
+        let server = Server::start(Script::new().always(reply.clone())).await.unwrap();
+        let (provider, client) = (llm(&server, Times::default()).provider(&model(&server, name)).unwrap(), http());
+        let (mut cut, _) = ask(&client, &*provider, head("test-model", json!({})), &[user("go")]).await.unwrap();
+        // As the agent keeps it: without its calls.
+        cut.content.retain(|part| !matches!(part, Part::ToolCall { .. }));
+        cut.metadata.interrupted = true;
+        let again = ask(&client, &*provider, head("test-model", json!({})), &[user("go"), cut, user("on")]).await;
+        assert!(again.is_ok(), "{name}: {again:?}");
         assert_eq!(server.violations(), [], "{name}");
     }
 }
@@ -316,7 +333,7 @@ async fn what_a_model_gets_wrong_comes_through() {
     let wrong = Reply::new()
         .part(planck_scripted_model::Part::Call(Call::new("read", json!({})).id("same").raw("{\"path\": ")))
         .part(planck_scripted_model::Part::Call(Call::new("read", json!({})).id("same").raw("")));
-    for name in ["anthropic", "openai"] {
+    for name in ["anthropic", "openai", "responses"] {
         let server = Server::start(Script::new().always(wrong.clone())).await.unwrap();
         let provider = llm(&server, Times::default()).provider(&model(&server, name)).unwrap();
         let mut encoder = provider.encoder(head("m", json!({})));

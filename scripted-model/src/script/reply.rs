@@ -51,7 +51,7 @@ impl From<Written> for Reply {
 pub enum Part {
     Text(Arc<str>),
     Thinking(Arc<str>),
-    /// Thinking whose text is withheld (Anthropic only).
+    /// Thinking whose text is withheld (Anthropic, Responses).
     Redacted(Arc<str>),
     Call(Call),
 }

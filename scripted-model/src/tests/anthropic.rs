@@ -28,6 +28,7 @@ async fn refuses_what_the_real_one_does() {
     let case = |wrong, at, put, says| Case { wrong, at, put, says };
     let call = json!({"type": "tool_use", "id": "a", "name": "read", "input": {}});
     let thinking = json!({"type": "thinking", "thinking": "hm", "signature": "forged"});
+    let bound = json!({"type": "adaptive", "block_binding": {"prefix_mismatch_behavior": "drop_block"}});
     let cases = [
         case("no max_tokens", "/max_tokens", Value::Null, "max_tokens: Field required"),
         case("max_tokens of 0", "/max_tokens", json!(0), "max_tokens"),
@@ -49,9 +50,18 @@ async fn refuses_what_the_real_one_does() {
         case("a bad tool name", "/tools/0/name", json!("read file"), "should match pattern"),
         case("a schema of a string", "/tools/0/input_schema", json!({"type": "string"}), "input_schema"),
         case("a tool twice", "/tools/-", sound()["tools"][0].clone(), "unique"),
+        case("a binding", "/thinking", bound.clone(), "thinking.adaptive.block_binding: Extra inputs are not permitted"),
         case("a thin budget", "/thinking", json!({"type": "enabled", "budget_tokens": 5}), "1024"),
     ];
     judge("/v1/messages", HEADERS, &sound(), &cases).await;
+    let mut named = sound();
+    named["thinking"] = bound;
+    let headers = [HEADERS, &[("anthropic-beta", "a,thinking-binding-controls-2026-08-01")]].concat();
+    let again = sound()["messages"].as_array().unwrap()[1..].to_vec();
+    let mut doubled = named.clone();
+    doubled["messages"].as_array_mut().unwrap().extend(again);
+    let case = case("an id of an earlier round", "/messages", doubled["messages"].clone(), "`tool_use` ids must be unique");
+    judge("/v1/messages", &headers, &named, &[case]).await;
 }
 
 #[tokio::test]

@@ -42,9 +42,21 @@ async fn refuses_what_the_real_one_does() {
         case("no calls in a list", "/messages/2/tool_calls", json!([]), "minimum length 1"),
         case("no tools in a list", "/tools", json!([]), "minimum length 1"),
         case("a bad tool name", "/tools/0/function/name", json!("a.b"), "does not match pattern"),
+        case("tools for a new model", "/model", json!("gpt-6-astra"), "not supported for gpt-6-astra in /v1/chat/completions"),
         case("a schema of a list", "/tools/0/function/parameters", json!({"type": "array"}), "Invalid schema for function"),
     ];
     judge("/v1/chat/completions", HEADERS, &sound(), &cases).await;
+}
+
+#[tokio::test]
+async fn tools_of_a_new_model_that_does_not_reason_are_taken() {
+    let server = Server::start(Script::new()).await.unwrap();
+    let mut body = sound();
+    (body["model"], body["reasoning_effort"]) = (json!("gpt-5.6-luna"), json!("none"));
+    assert_eq!(post(&server, "/v1/chat/completions", HEADERS, &body).await.status, 200);
+    body["reasoning_effort"] = json!("low");
+    let refused = post(&server, "/v1/chat/completions", HEADERS, &body).await;
+    assert!(refused.body.contains("use /v1/responses or set reasoning_effort to 'none'"), "{}", refused.body);
 }
 
 #[tokio::test]

@@ -1,11 +1,14 @@
 use planck_common::message::{Body, Part, Role, Source};
 use serde_json::{Value, json};
 
-use crate::llm::{
-    WireKind,
-    catalogue::Catalogue,
-    preset::Preset,
-    testing::{Spoken, call, folded, head, message, result, user},
+use crate::{
+    llm::{
+        WireKind,
+        catalogue::Catalogue,
+        preset::Preset,
+        testing::{Spoken, call, folded, head, message, result, user},
+    },
+    model::FailureKind,
 };
 
 fn spoken() -> Spoken {
@@ -42,6 +45,16 @@ fn kinds(messages: &[Body]) -> Vec<String> {
 #[test]
 fn recorded_streams() {
     spoken().check_streams("responses");
+}
+
+#[test]
+fn items_without_content_have_an_end() {
+    for item in ["reasoning", "message"] {
+        let added = |at: usize| json!({"type": "response.output_item.added", "output_index": at, "item": {"type": item}});
+        let mut decoder = spoken().wire.decoder(&spoken().target);
+        let fed = (0..5_000).try_for_each(|at| decoder.feed(format!("data: {}\n\n", added(at)).as_bytes(), &mut Vec::new()));
+        assert_eq!(fed.unwrap_err().kind, FailureKind::AnswerLimit, "{item}");
+    }
 }
 
 #[test]

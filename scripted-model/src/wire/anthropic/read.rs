@@ -8,7 +8,11 @@ use serde_json::{Map, Value};
 use crate::{
     asked::Asked,
     refusal::{Refusal, only_fields},
+    wire::Heading,
 };
+
+/// The feature that `thinking.block_binding` belongs to.
+const BINDING: &str = "thinking-binding-controls-2026-08-01";
 
 const FIELDS: &[&str] = &[
     "model",
@@ -33,7 +37,7 @@ const FIELDS: &[&str] = &[
     "inference_geo",
 ];
 
-pub fn read(body: &Value) -> Result<Asked, Refusal> {
+pub fn read(body: &Value, heading: &Heading<'_>) -> Result<Asked, Refusal> {
     let body = body.as_object().ok_or_else(|| Refusal::invalid("The request body is not valid JSON: expected an object"))?;
     only_fields(body, FIELDS).map_err(|field| Refusal::at(field, "Extra inputs are not permitted"))?;
     let model = required(body, "model")?.as_str().filter(|model| !model.is_empty());
@@ -45,6 +49,7 @@ pub fn read(body: &Value) -> Result<Asked, Refusal> {
         ..Asked::default()
     };
     budget(body)?;
+    binding(body, heading)?;
     messages::read(required(body, "messages")?, &mut asked)?;
     cache_marks(body)?;
     Ok(asked)
@@ -103,6 +108,18 @@ fn budget(body: &Map<String, Value>) -> Result<(), Refusal> {
         return Err(Refusal::invalid("`temperature` may only be set to 1 when thinking is enabled"));
     }
     Ok(())
+}
+
+/// Members of a feature are unknown to those who do not name it in the header.
+fn binding(body: &Map<String, Value>, heading: &Heading<'_>) -> Result<(), Refusal> {
+    let Some(thinking) = body.get("thinking").filter(|thinking| thinking.get("block_binding").is_some()) else { return Ok(()) };
+    let features = heading.header("anthropic-beta").unwrap_or_default();
+    let is_adaptive = thinking.get("type").and_then(Value::as_str) == Some("adaptive");
+    if is_adaptive && features.split(',').any(|feature| feature.trim() == BINDING) {
+        return Ok(());
+    }
+    let kind = thinking.get("type").and_then(Value::as_str).unwrap_or("adaptive");
+    Err(Refusal::at(format!("thinking.{kind}.block_binding"), "Extra inputs are not permitted"))
 }
 
 fn cache_marks(body: &Map<String, Value>) -> Result<(), Refusal> {

@@ -54,7 +54,17 @@ pub fn read(body: &Value) -> Result<Asked, Refusal> {
     only_fields(fields, FIELDS)
         .map_err(|field| Refusal::at(field, format!("Unrecognized request argument supplied: {field}")))?;
     messages::known_fields(fields.get("messages"))?;
-    read_lenient(body)
+    let asked = read_lenient(body)?;
+    let is_new = ["gpt-6", "gpt-5.6"].iter().any(|start| asked.model.starts_with(start));
+    if is_new && !asked.tools.is_empty() && fields.get("reasoning_effort").and_then(Value::as_str) != Some("none") {
+        let message = format!(
+            "Function tools with reasoning_effort are not supported for {} in /v1/chat/completions. To use function tools, use \
+             /v1/responses or set reasoning_effort to 'none'.",
+            asked.model
+        );
+        return Err(Refusal::at("reasoning_effort", message));
+    }
+    Ok(asked)
 }
 
 fn object(body: &Value) -> Result<&Map<String, Value>, Refusal> {
