@@ -15,6 +15,8 @@ pub struct Refusal {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Invalid,
+    /// Messages in an order that the model's template has no words for.
+    Order,
     Auth,
     NotFound,
     RateLimit,

@@ -153,7 +153,8 @@ impl Wire {
         match self {
             Self::Anthropic => format!("toolu_{serial:08x}{index:02x}"),
             Self::Responses => responses::call_id(serial, index, thought),
-            Self::OpenAi | Self::Ollama => format!("call_{serial:08x}{index:02x}"),
+            Self::OpenAi => openai::call_id(serial, index, thought),
+            Self::Ollama => format!("call_{serial:08x}{index:02x}"),
             Self::Google => String::new(), // it tells calls apart by name and order
             Self::LlamaCpp => format!("{serial:030x}{index:02x}"),
         }

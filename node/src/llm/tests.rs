@@ -27,7 +27,7 @@ const KEY: &str = "key-0123456789";
 
 fn model(server: &Server, provider: &str) -> ModelRef {
     let base_url = match provider {
-        "openai" | "responses" | "scripted" => server.openai_url(),
+        "openai" | "responses" | "scripted" | "deepseek" | "moonshot" => server.openai_url(),
         "llama_cpp" => server.llama_cpp_url(),
         _ => server.url(),
     };
@@ -164,6 +164,27 @@ async fn options_and_attachments_are_taken() {
         let messages = [user("go"), partial, message(Role::Assistant, vec![]), user("go on"), user("")];
         let asked = ask(&http(), &*provider, head("test-model", thinking), &messages).await;
         assert!(asked.is_ok(), "{name}: {asked:?}");
+        assert_eq!(server.violations(), [], "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_user_may_speak_after_results_and_a_call_has_its_reasoning() {
+    let reply = Reply::new().think("hm").and_call("list", json!({})).and_call("read", json!({"path": "a"}));
+    let cases = PROVIDERS.iter().map(|name| (*name, "test-model"));
+    for (name, id) in cases.chain([("deepseek", "deepseek-v4-pro"), ("moonshot", "kimi-k3")]) {
+        let server = Server::start(Script::new().always(reply.clone())).await.unwrap();
+        let (base_url, wire) = (model(&server, name).base_url, (name == "responses").then_some(WireKind::Responses));
+        let options = ProviderOptions { wire, base_url, key: Some(Secret::new(KEY)), ..ProviderOptions::default() };
+        let llm = Llm::new(LlmOptions { providers: [(name.to_owned(), options)].into(), ..LlmOptions::default() });
+        let provider = llm.provider(&ModelRef { id: id.into(), ..model(&server, name) }).unwrap();
+        let (client, mut messages) = (http(), vec![user("go")]);
+        for round in 0..3 {
+            let asked = ask(&client, &*provider, head(id, json!({})), &messages).await;
+            let (mut reply, _) = asked.unwrap_or_else(|failure| panic!("{name}: {failure}: {:?}", server.violations()));
+            let results = answered(&mut reply, round);
+            messages.extend([reply, results, user("and now?")]);
+        }
         assert_eq!(server.violations(), [], "{name}");
     }
 }

@@ -16,6 +16,7 @@ fn sound() -> Value {
             {"role": "assistant", "content": null, "tool_calls": [call("a"), call("b")]},
             {"role": "tool", "tool_call_id": "a", "content": "one"},
             {"role": "tool", "tool_call_id": "b", "content": "two"},
+            {"role": "assistant", "content": "read"},
             {"role": "user", "content": "go on"}
         ]
     })
@@ -42,6 +43,10 @@ async fn refuses_what_the_real_one_does() {
         case("no calls in a list", "/messages/2/tool_calls", json!([]), "minimum length 1"),
         case("no tools in a list", "/tools", json!([]), "minimum length 1"),
         case("a bad tool name", "/tools/0/function/name", json!("a.b"), "does not match pattern"),
+        case("a user twice", "/messages/0/role", json!("user"), "Unexpected role 'user' after role 'user'"),
+        case("a user after results", "/messages/5", Value::Null, "Unexpected role 'user' after role 'tool'"),
+        case("an answer twice", "/messages/6/role", json!("assistant"), "\"code\":\"3230\""),
+        case("an answer at the end", "/messages/6", Value::Null, "Expected last role User or Tool"),
         case("tools for a new model", "/model", json!("gpt-6-astra"), "not supported for gpt-6-astra in /v1/chat/completions"),
         case("a schema of a list", "/tools/0/function/parameters", json!({"type": "array"}), "Invalid schema for function"),
     ];
@@ -94,8 +99,37 @@ async fn llama_cpp_asks_less_and_adds_timings() {
     assert_eq!(answer.status, 200, "{}", answer.body);
     assert!(events(&answer).iter().any(|event| event.pointer("/timings/predicted_n").is_some()));
     assert!(answer.body.contains(r#""finish_reason":"length""#));
-    body["messages"][4]["role"] = json!("user");
+    body["messages"][1]["role"] = json!("tool");
     let refused = post(&server, "/llama_cpp/v1/chat/completions", &[], &body).await;
     let error: Value = serde_json::from_str(&refused.body).unwrap();
     assert_eq!((&error["error"]["code"], &error["error"]["type"]), (&json!(400), &json!("invalid_request_error")));
+}
+
+#[tokio::test]
+async fn the_reasoning_of_calls_is_wanted_back_by_models_that_give_it() {
+    let reply = Reply::new().think("hm").and_call("read", json!({"path": "a"}));
+    let server = Server::start(Script::new().always(reply)).await.unwrap();
+    for (model, reasoning, says) in [
+        ("deepseek-v4-pro", Value::Null, Some("must be passed back to the API")),
+        ("kimi-k3", json!(""), Some("must be passed back to the API")),
+        ("kimi-k3", json!("hm"), None),
+        ("gpt", Value::Null, None),
+    ] {
+        let mut body = sound();
+        body["model"] = json!(model);
+        let answer = post(&server, "/v1/chat/completions", HEADERS, &body).await;
+        let id = events(&answer).iter().find_map(|event| event.pointer("/choices/0/delta/tool_calls/0/id").cloned()).unwrap();
+        let calls = json!([{"id": id, "type": "function", "function": {"name": "read", "arguments": "{}"}}]);
+        let mut said = json!({"role": "assistant", "content": null, "tool_calls": calls});
+        if !reasoning.is_null() {
+            said["reasoning_content"] = reasoning;
+        }
+        body["messages"] =
+            json!([{"role": "user", "content": "x"}, said, {"role": "tool", "tool_call_id": id, "content": "text"}]);
+        let again = post(&server, "/v1/chat/completions", HEADERS, &body).await;
+        match says {
+            Some(says) => assert!(again.status == 400 && again.body.contains(says), "{model}: {}", again.body),
+            None => assert_eq!(again.status, 200, "{model}: {}", again.body),
+        }
+    }
 }

@@ -31,7 +31,7 @@ pub fn refuse(refusal: &Refusal) -> String {
         (Kind::Auth, 403) => "permission_error",
         (Kind::Auth, _) => "authentication_error",
         (Kind::Invalid, 413) => "request_too_large",
-        (Kind::Invalid, _) => "invalid_request_error",
+        (Kind::Invalid | Kind::Order, _) => "invalid_request_error",
         (Kind::NotFound, _) => "not_found_error",
         (Kind::RateLimit, _) => "rate_limit_error",
         (Kind::Overloaded, _) => "overloaded_error",

@@ -44,7 +44,7 @@ pub fn refuse(refusal: &Refusal) -> String {
     let status = match (refusal.kind, refusal.status) {
         (Kind::Auth, 401) => "UNAUTHENTICATED",
         (Kind::Auth, 403) => "PERMISSION_DENIED",
-        (Kind::Invalid | Kind::Auth, _) => "INVALID_ARGUMENT",
+        (Kind::Invalid | Kind::Order | Kind::Auth, _) => "INVALID_ARGUMENT",
         (Kind::NotFound, _) => "NOT_FOUND",
         (Kind::RateLimit, _) => "RESOURCE_EXHAUSTED",
         (Kind::Overloaded, _) => "UNAVAILABLE",

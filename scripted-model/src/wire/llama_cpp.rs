@@ -31,7 +31,7 @@ pub fn refuse(refusal: &Refusal) -> String {
         (Kind::Auth, 403) => "permission_error",
         (Kind::Auth, _) => "authentication_error",
         (Kind::NotFound, _) => "not_found_error",
-        (Kind::Invalid | Kind::RateLimit, _) => "invalid_request_error",
+        (Kind::Invalid | Kind::Order | Kind::RateLimit, _) => "invalid_request_error",
         (Kind::Overloaded, _) => "unavailable_error",
         (Kind::Internal, _) => "server_error",
     };

@@ -2,9 +2,10 @@
 
 use serde_json::Value;
 
+use super::{has_thought, wants_reasoning};
 use crate::{
     asked::{Asked, Called, Returned, Said},
-    refusal::{Refusal, only_fields},
+    refusal::{Kind, Refusal, only_fields},
     wire::tool_schema::good_name,
 };
 
@@ -26,11 +27,17 @@ pub fn read(messages: &[Value], asked: &mut Asked) -> Result<(), Refusal> {
     if messages.is_empty() {
         return Err(Refusal::at("messages", "Invalid 'messages': empty array. Expected an array with minimum length 1."));
     }
-    let mut reader = Reader { asked, waiting: Vec::new() };
+    let mut reader = Reader { asked, waiting: Vec::new(), last: None };
     for (index, message) in messages.iter().enumerate() {
         reader.message(&format!("messages[{index}]"), message)?;
     }
-    reader.all_answered(&format!("messages[{}]", messages.len()))
+    reader.all_answered(&format!("messages[{}]", messages.len()))?;
+    match reader.last {
+        Some("assistant") => {
+            Err(order("Expected last role User or Tool (or Assistant with prefix True) for serving but got assistant"))
+        }
+        Some(_) | None => Ok(()),
+    }
 }
 
 /// Refuses a message with a field that no message has.
@@ -48,6 +55,8 @@ struct Reader<'a> {
     asked: &'a mut Asked,
     /// Calls of the latest assistant message that no tool message has answered.
     waiting: Vec<String>,
+    /// Who spoke last, the system aside.
+    last: Option<&'static str>,
 }
 
 impl Reader<'_> {
@@ -65,13 +74,30 @@ impl Reader<'_> {
                 Ok(())
             }
             "user" => {
+                self.speaks("user")?;
                 let text = content(place, message)?;
                 self.asked.said.push(Said::User(text));
                 Ok(())
             }
-            "assistant" => self.assistant(place, message),
-            "tool" => self.result(place, message),
+            "assistant" => {
+                self.speaks("assistant")?;
+                self.assistant(place, message)
+            }
+            "tool" => {
+                self.speaks("tool")?;
+                self.result(place, message)
+            }
             other => Err(invalid(&format!("{place}.role"), &format!("'{other}' is not one of the supported roles"))),
+        }
+    }
+
+    /// Refuses who may not speak now: the user never twice, nor after a tool, and the assistant never twice.
+    fn speaks(&mut self, role: &'static str) -> Result<(), Refusal> {
+        match (self.last.replace(role), role) {
+            (Some(last @ ("user" | "tool")), "user") | (Some(last @ "assistant"), "assistant") => {
+                Err(order(&format!("Unexpected role '{role}' after role '{last}'")))
+            }
+            (Some(_) | None, _) => Ok(()),
         }
     }
 
@@ -87,6 +113,10 @@ impl Reader<'_> {
                 return Err(invalid(&format!("{place}.tool_calls"), "expected an array with minimum length 1"));
             }
         };
+        let is_silent = message.get("reasoning_content").and_then(Value::as_str).is_none_or(str::is_empty);
+        if wants_reasoning(&self.asked.model) && is_silent && calls.iter().any(|call| has_thought(&call.id)) {
+            return Err(Refusal::invalid("The `reasoning_content` in the thinking mode must be passed back to the API."));
+        }
         let text = match message.get("content") {
             None | Some(Value::Null) if !calls.is_empty() || message.get("refusal").is_some() => String::new(),
             _ => content(place, message)?,
@@ -129,6 +159,10 @@ impl Reader<'_> {
         );
         Err(Refusal::at(format!("{place}.role"), message))
     }
+}
+
+fn order(message: &str) -> Refusal {
+    Refusal { kind: Kind::Order, ..Refusal::invalid(message) }
 }
 
 fn read_call(place: &str, call: &Value) -> Result<Called, Refusal> {
