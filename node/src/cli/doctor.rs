@@ -116,12 +116,13 @@ fn described(config: &Config) -> Vec<Finding> {
 }
 
 fn models(config: &Config) -> Vec<Finding> {
-    let keyed = config.providers.keyed();
-    let keys = if keyed.is_empty() {
+    let ready: Vec<&str> =
+        config.providers.by_name.keys().map(String::as_str).filter(|name| config.providers.is_ready(name)).collect();
+    let keys = if ready.is_empty() {
         let remedy = "set ANTHROPIC_API_KEY, OPENAI_API_KEY, GOOGLE_API_KEY or that of another provider, or use ollama";
-        Finding::note("keys", "no provider has a key", remedy)
+        Finding::note("providers", "no provider has a key", remedy)
     } else {
-        Finding::good("keys", keyed.join(", "))
+        Finding::good("providers", ready.join(", "))
     };
     let known = crate::team::KnownModels::of(config).default;
     let model = match (known, &config.models.default) {
