@@ -1,7 +1,7 @@
 //! What nodes and sidecars say to each other: requests on `tool.<sidecar>.<tool>` and `compact.<sidecar>.<compactor>`.
 
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
+use serde_json::{Value, value::RawValue};
 
 use crate::{AgentId, CallId, Seq, SessionId, SidecarId, TeamId, message::Message};
 
@@ -30,6 +30,19 @@ pub const TOOL_TIMEOUT_MS: u64 = 300_000;
 
 /// How long a compactor may be silent, unless it says otherwise.
 pub const COMPACTOR_TIMEOUT_MS: u64 = 120_000;
+
+/// The largest schema of a tool's parameters in bytes: every request of every agent that has the tool carries it.
+pub const MOST_PARAMETER_BYTES: usize = 64 * 1024;
+
+/// A name that a schema, or one of its properties or items, requires and does not describe. Model servers refuse every request
+/// with such a tool.
+pub fn unknown_required(schema: &Value) -> Option<&str> {
+    let properties = schema.get("properties").and_then(Value::as_object);
+    let mut required = schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+    let unknown = required.find(|name| !properties.is_some_and(|properties| properties.contains_key(*name)));
+    let mut within = properties.into_iter().flat_map(|properties| properties.values()).chain(schema.get("items"));
+    unknown.or_else(|| within.find_map(unknown_required))
+}
 
 /// The error of an instance that is asked for a call it is already running.
 pub const IN_PROGRESS: &str = "in progress";

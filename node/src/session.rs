@@ -89,9 +89,24 @@ pub(crate) async fn found_member(
     agent: Option<&str>,
 ) -> Result<AgentRecord, Refusal> {
     let wanted = agent.unwrap_or(&session.spec.lead);
-    let mut meant = store.meant(&session.id, wanted).await?.into_iter();
-    let found = meant.find(|one| one.is_there() && (*one.id == *wanted || one.spec.name == wanted));
-    found.ok_or_else(|| Refusal::not_found(format!("session {} has no agent `{}`", session.name, excerpt(wanted))))
+    let found = named(store, session, wanted).await?.filter(AgentRecord::is_there);
+    found.ok_or_else(|| no_agent(session, wanted))
+}
+
+/// The same of an agent that is only read about, which may be stopped.
+pub(crate) async fn found_in_log(store: &dyn SessionStore, session: &SessionRecord, agent: &str) -> Result<AgentRecord, Refusal> {
+    named(store, session, agent).await?.ok_or_else(|| no_agent(session, agent))
+}
+
+/// The agent of that id or name, one that is there before one that is stopped.
+async fn named(store: &dyn SessionStore, session: &SessionRecord, wanted: &str) -> Result<Option<AgentRecord>, Refusal> {
+    let meant = store.meant(&session.id, wanted).await?.into_iter();
+    let named = meant.filter(|one| *one.id == *wanted || one.spec.name == wanted);
+    Ok(named.min_by_key(|one| !one.is_there()))
+}
+
+fn no_agent(session: &SessionRecord, wanted: &str) -> Refusal {
+    Refusal::not_found(format!("session {} has no agent `{}`", session.name, excerpt(wanted)))
 }
 
 /// The beginning of a text that somebody sent, for a message about it.

@@ -38,6 +38,8 @@ pub struct Plan {
     pub command: Vec<String>,
     /// How long something due may take.
     pub patience: Duration,
+    /// How long the sidecar that the command starts may take until it answers on `$SRV.INFO`.
+    pub start_within: Duration,
     /// The cases to run; all if none are named.
     pub only: Vec<String>,
 }

@@ -50,6 +50,9 @@ pub struct Conform {
     /// How long an answer that is due may take
     #[arg(long, value_name = "TIME", default_value = "5s")]
     patience: Period,
+    /// How long the command may take until the sidecar answers on `$SRV.INFO`
+    #[arg(long, value_name = "TIME", default_value = "10s")]
+    start_within: Period,
     /// Run this case only; may be said several times
     #[arg(long, value_name = "CASE", value_parser = case)]
     only: Vec<String>,
@@ -119,8 +122,9 @@ impl Conform {
             reply_prefixes: nats.reply_prefixes,
         };
         let name = SidecarId::parse(&self.name).map_err(|error| Usage(error.to_string()))?;
-        let Self { args, slow, large, command, only, patience, .. } = self;
-        Ok(Plan { name, connection, args, slow, large, command, patience: patience.0, only })
+        let Self { args, slow, large, command, only, patience, start_within, .. } = self;
+        let (patience, start_within) = (patience.0, start_within.0);
+        Ok(Plan { name, connection, args, slow, large, command, patience, start_within, only })
     }
 }
 

@@ -77,14 +77,14 @@ pub(super) async fn messages(store: &dyn SessionStore, session: &SessionRecord, 
     ok(store.messages(&session.id, agent, request.before, request.limit).await?)
 }
 
-/// The agent a reader wants to see alone.
+/// The agent a reader wants to see alone; what a stopped one said stays in the log.
 async fn of(
     store: &dyn SessionStore,
     session: &SessionRecord,
     agent: Option<&str>,
 ) -> Result<Option<AgentRecord>, planck_common::reply::Refusal> {
     match agent {
-        Some(agent) => crate::session::found_member(store, session, Some(agent)).await.map(Some),
+        Some(agent) => crate::session::found_in_log(store, session, agent).await.map(Some),
         None => Ok(None),
     }
 }

@@ -6,10 +6,10 @@ use planck_common::{
     SidecarId,
     event::Effect,
     service::{Endpoint, Info},
-    sidecar::{COMPACTOR_TIMEOUT_MS, TOOL_TIMEOUT_MS, metadata},
+    sidecar::{COMPACTOR_TIMEOUT_MS, MOST_PARAMETER_BYTES, TOOL_TIMEOUT_MS, metadata, unknown_required},
     subject::{self, NODE_SERVICE, Prefix},
 };
-use serde_json::value::RawValue;
+use serde_json::{Value, value::RawValue};
 
 use crate::{model::ToolSpec, tools::schema::Schema};
 
@@ -100,6 +100,21 @@ impl Reader<'_> {
     }
 }
 
+fn check_parameters(text: &str) -> Result<(), String> {
+    let (bytes, most) = (text.len(), MOST_PARAMETER_BYTES);
+    if bytes > most {
+        return Err(format!("its `parameters` have {bytes} bytes, over the limit of {most}; describe less, or split the tool"));
+    }
+    Schema::compile(text).map_err(|why| format!("its `parameters` are wrong: {why}"))?;
+    let schema: Value = serde_json::from_str(text).map_err(|why| format!("its `parameters` are not JSON: {why}"))?;
+    match unknown_required(&schema) {
+        Some(name) => Err(format!(
+            "its `parameters` require `{name}`, which is none of their `properties`; describe it there, or take it out of `required`"
+        )),
+        None => Ok(()),
+    }
+}
+
 fn timeout(text: &str) -> Result<Duration, String> {
     let millis = text.parse().ok().filter(|millis| *millis > 0);
     millis.map(Duration::from_millis).ok_or_else(|| format!("its `timeout_ms` is `{text}`, not a number of milliseconds"))
@@ -108,7 +123,7 @@ fn timeout(text: &str) -> Result<Duration, String> {
 fn tool<'a>(name: &str, get: impl Fn(&str) -> Option<&'a str>) -> Result<ToolSpec, String> {
     let description = get(metadata::DESCRIPTION).filter(|text| !text.trim().is_empty()).ok_or("it has no `description`")?;
     let parameters = get(metadata::PARAMETERS).ok_or("it has no `parameters`")?;
-    Schema::compile(parameters).map_err(|why| format!("its `parameters` are wrong: {why}"))?;
+    check_parameters(parameters)?;
     let effect = get(metadata::EFFECT).map_or(Ok(Effect::default()), |text| {
         Effect::find(text).ok_or_else(|| format!("its `effect` is `{text}`, not `pure`, `idempotent` or `mutating`"))
     })?;

@@ -17,7 +17,7 @@ use play::Play;
 use tokio::task::JoinSet;
 
 /// How long new seeds are begun.
-const BUDGET: Duration = Duration::from_secs(12);
+const BUDGET: Duration = Duration::from_secs(9);
 /// Most of a play is waiting, so some are played at once.
 const AT_ONCE: u64 = 8;
 

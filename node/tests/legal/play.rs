@@ -218,7 +218,10 @@ impl Play {
         }
         let worker = &workers[self.dice.usize(..workers.len())];
         let asked = self.life.ask(Address::agent(worker, AgentVerb::Stop.name()), json!({}));
-        self.settled(answered(asked).await, &[Code::NotFound])
+        self.settled(answered(asked).await, &[Code::NotFound])?;
+        // What it said can still be read.
+        let read = self.life.ask(self.at(SessionVerb::Messages), json!({ "agent": worker }));
+        self.settled(answered(read).await, &[])
     }
 
     /// Commands beside a removal are done before it, or find nothing.

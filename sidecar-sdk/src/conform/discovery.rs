@@ -4,7 +4,7 @@ use planck_common::{
     event::Effect,
     id::is_id,
     service::{Endpoint, Info},
-    sidecar::metadata,
+    sidecar::{MOST_PARAMETER_BYTES, metadata, unknown_required},
     subject::{compactor, tool},
 };
 use serde_json::{Value, json};
@@ -114,11 +114,18 @@ fn readable(endpoint: &Endpoint) -> Result<(), String> {
         return Err(format!("`effect` must be `pure`, `idempotent` or `mutating`; it is `{text}`"));
     }
     let Some(text) = said(metadata::PARAMETERS) else { return Err("`parameters`, a JSON Schema as text, is missing".into()) };
+    if text.len() > MOST_PARAMETER_BYTES {
+        return Err(format!("`parameters` has {} bytes, over the limit of {MOST_PARAMETER_BYTES}; describe less", text.len()));
+    }
     let schema: Value = serde_json::from_str(text).map_err(|error| format!("`parameters` is not JSON: {error}"))?;
     if schema.get("type").and_then(Value::as_str) != Some("object") {
         return Err("the schema in `parameters` must have \"type\":\"object\"".into());
     }
-    jsonschema::validator_for(&schema).map(|_| ()).map_err(|error| format!("`parameters` is no JSON Schema: {error}"))
+    jsonschema::validator_for(&schema).map_err(|error| format!("`parameters` is no JSON Schema: {error}"))?;
+    match unknown_required(&schema) {
+        Some(name) => Err(format!("`parameters` requires `{name}`, which is none of its `properties`")),
+        None => Ok(()),
+    }
 }
 
 fn or_missing(text: Option<&str>) -> String {

@@ -21,9 +21,6 @@ use super::{
     running::cancel_call,
 };
 
-/// How long a command may take until its sidecar answers; it may have to be compiled first.
-const START: Duration = Duration::from_secs(120);
-
 /// How long an instance may take to end after SIGTERM.
 const LEAVE: Duration = Duration::from_secs(40);
 
@@ -52,7 +49,7 @@ pub async fn begin<T: FnMut(&Finding)>(plan: Plan, report: &mut Report<T>) -> Re
     }
     let mut news = listen(&client, plan.connection.prefix.on(Topic::Sidecar(&plan.name))).await?;
     let mut child = Instance::start(&plan)?;
-    let instances = appear(&client, &plan.name, 1, &mut child).await?;
+    let instances = appear(&client, &plan, 1, &mut child).await?;
     let said = told(&mut news, PresenceKind::Hello, &plan.name, &instances, plan.patience).await;
     report.add(vec![Finding::of("hello", "", said)]);
     Ok((Bench::new(client, plan, instances), Some(child)))
@@ -63,8 +60,9 @@ async fn find(client: &Client, name: &SidecarId) -> Result<Vec<Info>, Error> {
     Ok(answers.into_iter().filter_map(|answer| serde_json::from_value(answer).ok()).collect())
 }
 
-async fn appear(client: &Client, name: &SidecarId, count: usize, child: &mut Instance) -> Result<Vec<Info>, Error> {
-    let until = Instant::now() + START;
+async fn appear(client: &Client, plan: &Plan, count: usize, child: &mut Instance) -> Result<Vec<Info>, Error> {
+    let Plan { name, start_within, .. } = plan;
+    let until = Instant::now() + *start_within;
     while Instant::now() < until {
         let instances = find(client, name).await?;
         if instances.len() == count && instances.iter().all(|info| !info.endpoints.is_empty()) {
@@ -75,7 +73,11 @@ async fn appear(client: &Client, name: &SidecarId, count: usize, child: &mut Ins
         }
         sleep(BETWEEN).await;
     }
-    Err(Error::Command(format!("the command runs, and still no sidecar `{name}` answers on $SRV.INFO.{name} after {START:?}")))
+    let silence =
+        format!("the command runs, and no sidecar `{name}` with an endpoint answers on $SRV.INFO.{name} after {start_within:?}");
+    Err(Error::Command(format!(
+        "{silence}; have it answer there as a NATS service does, or, if it has to be compiled first, build it before or give it longer with --start-within"
+    )))
 }
 
 /// Waits for a hello or bye of one of these instances.
@@ -114,7 +116,7 @@ pub async fn look(bench: &mut Bench, child: &mut Option<Instance>, case: &'stati
     if child.is_some() {
         *child = None;
         let mut fresh = Instance::start(&bench.plan)?;
-        bench.instances = appear(&bench.client, &bench.plan.name, 1, &mut fresh).await?;
+        bench.instances = appear(&bench.client, &bench.plan, 1, &mut fresh).await?;
         *child = Some(fresh);
     }
     Ok(vec![Finding::failed(case, "", "an instance is gone after this: it died of it, or stopped its service")])
@@ -139,7 +141,7 @@ pub async fn check<T: FnMut(&Finding)>(bench: &mut Bench, child: Instance, repor
     if report.wants("instances") || report.wants("drain") {
         let mut second = Instance::start(&bench.plan)?;
         let one = bench.instances.clone();
-        bench.instances = appear(&bench.client, &bench.plan.name, 2, &mut second).await?;
+        bench.instances = appear(&bench.client, &bench.plan, 2, &mut second).await?;
         report.add(vec![Finding::of("instances", "", share(bench).await)]);
         lost = lose_none(bench, &mut second).await;
         bench.instances = one;
@@ -163,7 +165,7 @@ async fn crash(bench: &mut Bench, child: Instance) -> Result<(Finding, Instance)
     child.kill().await;
     let mut again = Instance::start(&bench.plan)?;
     let before = std::mem::take(&mut bench.instances);
-    bench.instances = appear(&bench.client, &bench.plan.name, 1, &mut again).await?;
+    bench.instances = appear(&bench.client, &bench.plan, 1, &mut again).await?;
     let checked = as_before(bench, &before).await;
     Ok((Finding::of("crash", "", checked), again))
 }

@@ -19,6 +19,7 @@ pub fn plan(url: &str, name: &str, command: &[&str]) -> Plan {
         command: command.iter().map(|word| (*word).to_owned()).collect(),
         // A machine shared with many is slow at times.
         patience: Duration::from_secs(6),
+        start_within: Duration::from_secs(60),
         only: Vec::new(),
     }
 }

@@ -32,10 +32,11 @@ async fn it_says_what_failed_and_ends_with_1() {
 #[tokio::test(flavor = "multi_thread")]
 async fn it_says_what_it_cannot_check() {
     let nats = NatsServer::start().unwrap();
-    let cases: [(&[&str], i32, &str); 4] = [
+    let cases: [(&[&str], i32, &str); 5] = [
         (&["nobody"], 3, "no sidecar `nobody` answers"),
         (&["odd", "--", "/does/not/exist"], 2, "cannot run `/does/not/exist`"),
         (&["odd", "--", "true"], 2, "the command ended with exit status: 0 before `odd` answered"),
+        (&["odd", "--start-within", "1s", "--", "sleep", "60"], 2, "answers on $SRV.INFO.odd after 1s"),
         (&["odd", "--only", "luck"], 2, "the cases are hello, discovery"),
     ];
     for (args, expected, words) in cases {

@@ -75,6 +75,9 @@ fn what_is_broken_is_left_out_and_told() {
         metadata[extra.0] = extra.1.into();
         metadata
     };
+    let within =
+        r#"{"type":"object","properties":{"x":{"type":"array","items":{"type":"object","properties":{},"required":["y"]}}}}"#;
+    let large = format!(r#"{{"type":"object","description":"{}"}}"#, "x".repeat(1 << 16));
     let info = json!({"name": "s", "id": "a", "version": "1.0.0", "metadata": {"planck": "1"}, "endpoints": [
         endpoint("a", "tool.s.a", whole(("kind", "tol"))),
         endpoint("b", "tool.other.b", whole(("kind", "tool"))),
@@ -85,6 +88,9 @@ fn what_is_broken_is_left_out_and_told() {
         endpoint("g", "compact.s.g", json!({"kind": "compactor", "timeout_ms": "5"})),
         endpoint("h", "tool.s.h", json!(null)),
         endpoint("i", "tool.s.i", whole(("effect", "pure"))),
+        endpoint("j", "tool.s.j", whole(("parameters", r#"{"type":"object","required":["x"]}"#))),
+        endpoint("k", "tool.s.k", whole(("parameters", within))),
+        endpoint("l", "tool.s.l", whole(("parameters", &large))),
     ]});
     let read = |prefix: &str| Instance::read(info.to_string().as_bytes(), &Prefix::parse(prefix).unwrap(), Patience::default());
     let instance = read("").unwrap();
@@ -97,6 +103,9 @@ fn what_is_broken_is_left_out_and_told() {
     sidecar `s`: `e` is left out: its `timeout_ms` is `soon`, not a number of milliseconds
     sidecar `s`: `f` is left out: it has no `description`
     sidecar `s`: `h` is left out: its `kind` is ``, not `tool` or `compactor`
+    sidecar `s`: `j` is left out: its `parameters` require `x`, which is none of their `properties`; describe it there, or take it out of `required`
+    sidecar `s`: `k` is left out: its `parameters` require `y`, which is none of their `properties`; describe it there, or take it out of `required`
+    sidecar `s`: `l` is left out: its `parameters` have 65570 bytes, over the limit of 65536; describe less, or split the tool
     "#);
     assert!(read("eu").is_none(), "it is another cluster's");
 }

@@ -23,6 +23,9 @@ const OFTEN: usize = 8;
 
 async fn team(backend: Backend) -> Result<Team> {
     let script = Script::new()
+        // An aborted prompt without an answer goes to the model together with the next one.
+        .rule(by("one").user("forget"), Reply::text("ready"))
+        .rule(by("one").user("hello"), Reply::text("ready"))
         .rule(by("one").user("hang"), Reply::fault(Fault::HangBeforeHead))
         .rule(by("two").user("hang"), Reply::fault(Fault::HangBeforeHead))
         .always(Reply::text("ready"));

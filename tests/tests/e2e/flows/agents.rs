@@ -138,6 +138,8 @@ async fn a_stopped_member_is_gone() -> Result<()> {
         world.caller.ask(&agent_at(&hand, AgentVerb::Prompt), &json!({ "text": "unread" })).await?;
     let stopped: AgentStateNow = world.caller.ask(&agent_at(&hand, AgentVerb::Stop), &json!({})).await?;
     assert_eq!(stopped.state, AgentState::Stopped);
+    let said = world.caller.messages(&started.session_id, Some(&hand)).await?;
+    assert!(!said.is_empty() && said.iter().all(|message| message.agent_id == hand), "what it said stays: {said:?}");
     recorder.answered(&slow.prompt_id).await?;
     recorder.until("the lead hears of it", |event| event.kind == "worker_exit" && event.agent_id == started.orchestrator).await?;
     assert_eq!(world.caller.refusal(&agent_at(&hand, AgentVerb::Info), &json!({})).await?.code, Code::NotFound);
