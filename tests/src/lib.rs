@@ -7,6 +7,7 @@ pub mod chaos;
 pub mod desk;
 pub mod eventually;
 pub mod example;
+pub mod judges;
 pub mod nats;
 pub mod node;
 pub mod postgres;

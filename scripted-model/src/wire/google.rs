@@ -60,5 +60,5 @@ pub fn refuse(refusal: &Refusal) -> String {
 /// The signature of a call, the same for the same tool, so that none need be remembered.
 fn signature(tool: &str) -> String {
     let hash = tool.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)); // FNV-1a
-    format!("CgQ{hash:08x}Eg==")
+    format!("CgQA{hash:08x}Eg==")
 }

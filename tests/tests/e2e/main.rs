@@ -9,6 +9,7 @@ mod cli;
 mod cluster;
 mod files;
 mod flows;
+mod judges;
 mod models;
 mod processes;
 mod providers;

@@ -1,0 +1,62 @@
+//! The types of the vendors' own SDKs, which `tools/install` fetches, as judges of the requests that a model was sent.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use planck_scripted_model::Request;
+use serde_json::{Map, Value, json};
+
+/// Set where the SDKs must be there, as in CI: then their tests fail instead of being left out.
+const NEEDED: &str = "PLANCK_TESTS_NEED_JUDGES";
+
+/// The program that asks them.
+pub struct Judges(PathBuf);
+
+impl Judges {
+    /// `None`, loudly, where this machine's Python cannot import the SDKs' types.
+    pub fn summon() -> Option<Self> {
+        let judges = Self(Path::new(env!("CARGO_MANIFEST_DIR")).join("judges/judge.py"));
+        let said = judges.ask(&["--can"]);
+        let can = said.as_ref().is_ok_and(|output| output.status.success());
+        assert!(can || env::var_os(NEEDED).is_none(), "{NEEDED} is set, and the SDKs are not there: run tools/install; {said:?}");
+        if !can {
+            eprintln!("SKIPPED: no request is judged by the vendors' SDKs, which are not there; tools/install says why");
+        }
+        can.then_some(judges)
+    }
+
+    /// Shows them bodies of which each has a fault, or none, and fails if they see less or more.
+    pub fn test(&self, bodies: &Path) -> Result<String> {
+        self.verdict(&["--self-test", &bodies.to_string_lossy()])
+    }
+
+    /// Fails with every complaint about requests over a wire.
+    pub fn judge(&self, wire: &str, requests: &[Request], folder: &Path) -> Result<String> {
+        let lines = requests.iter().map(|request| {
+            let headers: Map<String, Value> =
+                request.headers.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect();
+            format!("{}\n", json!({ "wire": wire, "path": request.path, "headers": headers, "body": request.body }))
+        });
+        fs::create_dir_all(folder)?;
+        fs::write(folder.join(format!("{wire}.jsonl")), lines.collect::<String>())?;
+        self.verdict(&[&folder.to_string_lossy()])
+    }
+
+    fn verdict(&self, arguments: &[&str]) -> Result<String> {
+        let Output { status, stdout, stderr } = self.ask(arguments)?;
+        let said = String::from_utf8_lossy(&stdout).into_owned();
+        ensure!(status.success(), "the SDKs complain:\n{said}{}", String::from_utf8_lossy(&stderr));
+        Ok(said)
+    }
+
+    fn ask(&self, arguments: &[&str]) -> Result<Output> {
+        // Modules that Python compiles would lie beside the sources.
+        let mut command = Command::new("python3");
+        command.env("PYTHONDONTWRITEBYTECODE", "1").arg(&self.0).args(arguments);
+        command.output().context("cannot run python3")
+    }
+}
