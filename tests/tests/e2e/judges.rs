@@ -1,4 +1,4 @@
-//! Bodies of every kind over every wire but the Responses API, judged by the types of the vendors' own SDKs: strangers to this project.
+//! Bodies of every kind over every wire, judged by the types of the vendors' own SDKs: strangers to this project.
 
 use std::path::Path;
 
@@ -41,6 +41,7 @@ struct Wire {
 }
 
 const SAMPLED: &str = r#"{"temperature": 0.5, "top_p": 0.9, "stop": ["END"], "max_output_tokens": 500, "seed": 7}"#;
+const SHORT: &str = r#"{"max_output_tokens": 500}"#;
 const CLAUDE_SAMPLED: &str = r#"{"stop": ["END"], "max_output_tokens": 500, "cache": "1h"}"#;
 const GEMINI_SAMPLED: &str = r#"{"temperature": 0.5, "stop": ["END"], "thinking_budget": 0, "seed": 7}"#;
 const THOUGHTFUL: &str = r#"{"thinking_budget": 4096}"#;
@@ -64,6 +65,13 @@ const WIRES: &[Wire] = &[
         others: &[("gpt-4.1", SAMPLED), ("gpt-5-mini", THOUGHTFUL)],
     },
     Wire { name: "chat", provider: "scripted", model: "test", has_text_arguments: true, others: &[("other", SAMPLED)] },
+    Wire {
+        name: "responses",
+        provider: "answering",
+        model: "gpt-6-sol",
+        has_text_arguments: true,
+        others: &[("gpt-6-luna", SHORT), ("gpt-6.1-sol", THOUGHTFUL)],
+    },
     Wire {
         name: "google",
         provider: "google",
@@ -203,7 +211,9 @@ fn attachments() -> Value {
 fn configure(world: &World, wire: &Wire) -> Result<()> {
     let (url, openai) = (world.model.url(), world.model.openai_url());
     let keyed = |name: &str, url: &str| format!("[providers.{name}]\nbase_url = \"{url}\"\napi_key = \"env:KEY\"\n");
-    let config = [keyed("anthropic", &url), keyed("openai", &openai), keyed("google", &url), keyed("ollama", &url)].concat();
+    let answering = keyed("answering", &openai) + "wire = \"responses\"\n";
+    let others = [keyed("anthropic", &url), keyed("openai", &openai), keyed("google", &url), keyed("ollama", &url)].concat();
+    let config = others + &answering;
     let Wire { provider, model, .. } = wire;
     let facts = format!("provider = \"{provider}\"\ncontext_window = {WINDOW}\nmax_output = 2000\n");
     let entries = format!("[models.entries.\"{model}\"]\n{facts}");
@@ -268,7 +278,7 @@ macro_rules! over {
 
 mod strangers_accept_what_is_sent_over {
     use super::*;
-    over! { anthropic openai chat google ollama }
+    over! { anthropic openai chat responses google ollama }
 }
 
 #[test]

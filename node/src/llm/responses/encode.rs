@@ -73,7 +73,7 @@ impl Items {
         if content.is_empty() {
             content.push(Content::InputText { text: NOTHING.into() });
         }
-        self.put(Side::User, &Item::Message { role: "user", content, phase: None });
+        self.put(Side::User, &Item::Message { role: "user", content: Words::Items(content), phase: None });
     }
 
     fn push_assistant(&mut self, message: &Body) {
@@ -206,7 +206,7 @@ impl<'a> From<&'a ToolSpec> for Tool<'a> {
 enum Item<'a> {
     Message {
         role: &'static str,
-        content: Vec<Content<'a>>,
+        content: Words<'a>,
         #[serde(skip_serializing_if = "Option::is_none")]
         phase: Option<String>,
     },
@@ -250,10 +250,6 @@ enum Content<'a> {
         #[serde(flatten)]
         file: File<'a>,
     },
-    OutputText {
-        text: &'a str,
-        annotations: [(); 0],
-    },
 }
 
 #[derive(Serialize)]
@@ -261,6 +257,14 @@ enum Content<'a> {
 enum File<'a> {
     Data { filename: &'a str, file_data: String },
     Url { file_url: &'a str },
+}
+
+/// What the assistant said goes back as text: as items it would need the ids that it had on the server, which keeps none.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Words<'a> {
+    Text(&'a str),
+    Items(Vec<Content<'a>>),
 }
 
 impl Item<'_> {
@@ -275,7 +279,7 @@ fn said<'a>(part: &'a Part, ids: &mut CallIds, label: &str, reasons: bool) -> Op
         Part::Text { .. } if is_blank(part) => None,
         Part::Text { text, signature } => {
             let phase = opened::<sealed::Spoken>(label, signature.as_deref()).map(|spoken| spoken.phase);
-            Some(Item::Message { role: "assistant", content: vec![Content::OutputText { text, annotations: [] }], phase })
+            Some(Item::Message { role: "assistant", content: Words::Text(text), phase })
         }
         Part::Thinking { text, signature, .. } if reasons => {
             let sealed::Thought { id, encrypted_content } = opened(label, signature.as_deref())?;

@@ -191,20 +191,20 @@ fn what_was_decoded_goes_back_as_it_came() {
                 {"type": "function_call", "call_id": "call_reason1", "name": "read", "arguments": "{\"path\":\"b\"}"},
                 {"type": "reasoning", "id": "rs_00000002", "encrypted_content": "gAAAAABsecret==", "summary": []},
                 {"type": "message", "role": "assistant", "phase": "final_answer",
-                    "content": [{"type": "output_text", "text": "Done.", "annotations": []}]}
+                    "content": "Done."}
             ]),
         ),
         (
             include_bytes!("streams/open_weights.sse"),
             json!([
                 {"type": "reasoning", "id": "rs_o", "summary": [], "content": [{"type": "reasoning_text", "text": "The user greets."}]},
-                {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Hello.", "annotations": []}]}
+                {"type": "message", "role": "assistant", "content": "Hello."}
             ]),
         ),
         (
             include_bytes!("streams/no_ciphertext.sse"),
             json!([
-                {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "3", "annotations": []}]}
+                {"type": "message", "role": "assistant", "content": "3"}
             ]),
         ),
     ] {
