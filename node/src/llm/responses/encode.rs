@@ -71,7 +71,7 @@ impl Items {
         let shown = parts.iter().filter(|part| !is_blank(part));
         let mut content: Vec<Content<'_>> = shown.filter_map(|part| heard(part, self.images)).collect();
         if content.is_empty() {
-            content.push(Content::InputText { text: NOTHING.into() });
+            content.push(Content::Text { text: NOTHING.into() });
         }
         self.put(Side::User, &Item::Message { role: "user", content: Words::Items(content), phase: None });
     }
@@ -237,16 +237,14 @@ enum Thought<'a> {
 }
 
 #[derive(Serialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
+#[serde(tag = "type")]
 enum Content<'a> {
-    InputText {
-        text: Cow<'a, str>,
-    },
-    InputImage {
-        image_url: Cow<'a, str>,
-        detail: &'static str,
-    },
-    InputFile {
+    #[serde(rename = "input_text")]
+    Text { text: Cow<'a, str> },
+    #[serde(rename = "input_image")]
+    Image { image_url: Cow<'a, str>, detail: &'static str },
+    #[serde(rename = "input_file")]
+    File {
         #[serde(flatten)]
         file: File<'a>,
     },
@@ -301,9 +299,9 @@ fn said<'a>(part: &'a Part, ids: &mut CallIds, label: &str, reasons: bool) -> Op
 /// A part of the user's.
 fn heard(part: &Part, images: bool) -> Option<Content<'_>> {
     match part {
-        Part::Text { text, .. } => Some(Content::InputText { text: text.into() }),
-        Part::Image { mime, source } if images => Some(Content::InputImage { image_url: url(mime, source), detail: "auto" }),
-        Part::Image { mime, source } => Some(Content::InputText { text: cannot_show("image", None, mime, source).into() }),
+        Part::Text { text, .. } => Some(Content::Text { text: text.into() }),
+        Part::Image { mime, source } if images => Some(Content::Image { image_url: url(mime, source), detail: "auto" }),
+        Part::Image { mime, source } => Some(Content::Text { text: cannot_show("image", None, mime, source).into() }),
         Part::File { mime, name, source } => Some(file(mime, name.as_deref(), source)),
         Part::Thinking { .. } | Part::ToolCall { .. } | Part::ToolResult { .. } => None,
     }
@@ -318,14 +316,14 @@ fn url<'a>(mime: &str, source: &'a Source) -> Cow<'a, str> {
 
 fn file<'a>(mime: &'a str, name: Option<&'a str>, source: &'a Source) -> Content<'a> {
     if let Some(text) = file_text(mime, source) {
-        return Content::InputText { text: named_text(name, &text).into() };
+        return Content::Text { text: named_text(name, &text).into() };
     }
     match source {
         Source::Data(data) if mime == "application/pdf" => {
             let file_data = data_url(mime, data);
-            Content::InputFile { file: File::Data { filename: name.unwrap_or("file.pdf"), file_data } }
+            Content::File { file: File::Data { filename: name.unwrap_or("file.pdf"), file_data } }
         }
-        Source::Url(file_url) if mime == "application/pdf" => Content::InputFile { file: File::Url { file_url } },
-        Source::Data(_) | Source::Url(_) => Content::InputText { text: cannot_show("file", name, mime, source).into() },
+        Source::Url(file_url) if mime == "application/pdf" => Content::File { file: File::Url { file_url } },
+        Source::Data(_) | Source::Url(_) => Content::Text { text: cannot_show("file", name, mime, source).into() },
     }
 }
