@@ -116,7 +116,7 @@ async fn the_doctor_reaches_postgres_and_nats() -> Result<()> {
     let mut command = world.planck()?;
     command.arg("doctor");
     let after = run(command).await?;
-    assert!(after.code == 0 && after.out.contains("reached, schema 2"), "{after:?}");
+    assert!(after.code == 0 && after.out.contains("reached, schema "), "{after:?}");
     node.leave().await
 }
 
