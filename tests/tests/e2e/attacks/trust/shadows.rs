@@ -122,9 +122,14 @@ async fn untrusted_project_deletes_no_session_and_chooses_no_model() -> Result<(
     assert!(run(&["session", "ls"]).await?.out.contains("precious"));
 
     trust(&desk).await?;
-    assert_eq!(run(&["run", "--model", "openai:m", "--session", "other", "go"]).await?.code, 0);
-    assert!(!run(&["session", "ls"]).await?.out.contains("precious"), "what was tried above does delete it");
-    Ok(())
+    // A sweep of a busy machine may come after the turn; then the next turn's does it.
+    for _ in 0..5 {
+        assert_eq!(run(&["run", "--model", "openai:m", "--session", "other", "go"]).await?.code, 0);
+        if !run(&["session", "ls"]).await?.out.contains("precious") {
+            return Ok(());
+        }
+    }
+    anyhow::bail!("what was tried above does not delete it")
 }
 
 #[tokio::test(flavor = "multi_thread")]
