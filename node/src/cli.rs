@@ -9,6 +9,7 @@ pub mod log;
 pub mod place;
 pub mod project;
 pub mod watch;
+pub mod which;
 
 mod agent;
 mod bench;

@@ -1,4 +1,4 @@
-//! `planck session attach --json`: a client that keeps nothing but the last seq it has told.
+//! `planck session attach -o jsonl`: a client that keeps nothing but the last seq it has told.
 
 use anyhow::{Context as _, Result};
 use planck_common::envelope::Envelope;
@@ -11,7 +11,7 @@ impl Attached {
     pub fn start(world: &World, session: &str) -> Result<Self> {
         let file = world.folder().join(format!("attached-{session}.jsonl"));
         let mut command = world.planck()?;
-        command.args(["session", "attach", session, "--from", "1", "--json"]);
+        command.args(["session", "attach", session, "--from", "1", "-o", "jsonl"]);
         Watch::start(command, file).map(Self)
     }
 

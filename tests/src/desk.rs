@@ -97,7 +97,7 @@ impl Desk {
 
     /// A prompt to one agent, and every event of it.
     pub async fn prompt(&self, model: &str, prompt: &str) -> Result<(Ran, Vec<Envelope>)> {
-        let ran = self.run(&["run", "--json", "--model", model, prompt]).await?;
+        let ran = self.run(&["run", "-o", "jsonl", "--model", model, prompt]).await?;
         let events = ran.events()?;
         Ok((ran, events))
     }
@@ -123,7 +123,7 @@ pub async fn run(mut command: Command) -> Result<Ran> {
 }
 
 impl Ran {
-    /// The events that `--json` writes.
+    /// The events that `-o jsonl` writes.
     pub fn events(&self) -> Result<Vec<Envelope>> {
         self.out.lines().map(|line| serde_json::from_str(line).with_context(|| format!("no event: {line}"))).collect()
     }

@@ -11,12 +11,14 @@ use tokio::{
 use super::{
     exit::Exit,
     log::Logs,
-    output::{draw, say},
+    output::{Stream, draw, say},
     place::Place,
-    render::{Style, style::Paint},
-    run::{Sent, Which, go_on},
-    watch::{Sink, Until, interrupts, watch},
+    render::{Style, consumed, style::Paint},
+    watch::{Sink, interrupts, watch},
+    which::{Talk, Which},
 };
+use planck_common::message::Part;
+
 use crate::client::Client;
 
 #[derive(Debug, Args)]
@@ -40,19 +42,25 @@ impl Chat {
 /// A prompt, its turn, and the next prompt, until the input ends.
 async fn talk(client: &Client, which: &Which) -> anyhow::Result<Exit> {
     let mut lines = typed()?;
-    let (mut interrupted, mut sink) = (interrupts()?, Sink::new(false));
-    let mut session: Option<String> = None;
+    let (mut interrupted, mut sink) = (interrupts()?, Sink::screen(Some(Stream::Out)));
+    let mut talk: Option<Talk> = None;
     while let Some(text) = next(&mut lines, &mut interrupted).await? {
-        let Sent { session: id, prompt, from } = match &session {
-            None => which.send(client, text).await?,
-            Some(session) => go_on(client, session, text).await?,
+        let sent = match &talk {
+            Some(talk) => talk.prompt(client, vec![Part::text(text)]).await?,
+            None => {
+                let (begun, sent) = which.send(client, text).await?;
+                say(&format!("{}\n", begun.title()))?;
+                talk = Some(begun);
+                sent
+            }
         };
-        watch(client, &id, from, &Until::Answered(prompt), &mut interrupted, &mut sink).await?;
-        session = Some(id.to_string());
+        let watched = watch(client, &sent, &mut interrupted, &mut sink).await?;
+        if watched.was_left() {
+            return Ok(Exit::Interrupted);
+        }
     }
-    sink.sum_up()?;
-    if let Some(session) = session {
-        let name = client.session(&session).await?.name;
+    if let Some(Talk { name, .. }) = talk {
+        say(&format!("{}\n", consumed(&sink.usage())))?;
         say(&format!("go on with `planck chat --session {name}`\n"))?;
     }
     Ok(Exit::Done)

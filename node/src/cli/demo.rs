@@ -22,9 +22,10 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::{
     exit::Exit,
-    output::{draw, say},
+    output::{Stream, draw, say},
     render::{Style, style::Paint},
-    watch::{Sink, Until, interrupts, watch},
+    watch::{Sink, interrupts, watch},
+    which::Sent,
 };
 use proof::Proof;
 use stage::Stage;
@@ -80,16 +81,16 @@ async fn play(stage: &mut Stage) -> anyhow::Result<(Exit, Started)> {
     say(&stage.describe())?;
     let prompt = InputId::mint();
     let started = stage.client()?.start(request(&prompt)).await.context("cannot start the session")?;
-    let (mut interrupted, mut sink) = (interrupts()?, Sink::new(false));
-    let until = Until::Answered(prompt);
+    let (mut interrupted, mut sink) = (interrupts()?, Sink::screen(Some(Stream::Out)));
+    let sent = Sent { session: started.session_id.clone(), prompt, from: 1 };
     let client = stage.client()?.clone();
-    let watching = Box::pin(watch(&client, &started.session_id, 1, &until, &mut interrupted, &mut sink));
+    let watching = Box::pin(watch(&client, &sent, &mut interrupted, &mut sink));
     let both = futures_util::future::try_join(watching, Box::pin(blow::strike(&client, &started, stage)));
     let done = tokio::time::timeout(PATIENCE, both).await;
-    let (exit, blow) = done.with_context(|| format!("the team was not done after {} s", PATIENCE.as_secs()))??;
+    let (watched, blow) = done.with_context(|| format!("the team was not done after {} s", PATIENCE.as_secs()))??;
     let proof = Proof::gather(stage, &started.session_id, blow).await?;
     draw(&proof.tell(Style::of_stdout()))?;
-    let worked = exit == Exit::Done && proof.holds();
+    let worked = watched.exit() == Exit::Done && proof.holds();
     Ok((if worked { Exit::Done } else { Exit::Failed }, started))
 }
 

@@ -8,7 +8,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::{
     exit::{Exit, Usage},
     link,
-    output::{json_text, say},
+    output::{EventFormat, EventOutput, json_text, say},
     place::Place,
     render::{Style, style::one_line},
 };
@@ -18,9 +18,8 @@ use crate::bus::Delivery;
 pub struct Watch {
     /// A subject, wildcards allowed; the events of all sessions unless said
     subject: Option<String>,
-    /// Write what is published as it is, a line each
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: EventOutput,
 }
 
 impl Watch {
@@ -41,9 +40,9 @@ impl Watch {
             };
             let Some(delivery) = delivery else { return Ok(Exit::Done) };
             let delivery = delivery?;
-            match self.json {
-                true => json_text(&json_line(&delivery))?,
-                false => say(&line(&delivery, Style::of_stdout().width))?,
+            match self.output.output {
+                EventFormat::Jsonl => json_text(&json_line(&delivery))?,
+                EventFormat::Text => say(&line(&delivery, Style::of_stdout().width))?,
             }
         }
     }

@@ -1,4 +1,5 @@
-//! How a command ended: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 cannot reach NATS or the database.
+//! How a command ended: 0 done, 1 failed, 2 wrong usage or a broken file, 3 not found, 4 cannot reach NATS or the database, 130
+//! interrupted.
 
 use std::{io, process::ExitCode};
 
@@ -8,6 +9,7 @@ use planck_sidecar::conform;
 use super::output;
 use crate::{
     bus::BusError, client::ClientError, cluster::thread::JoinError, config::Problems, node::AssemblyError, store::StoreError,
+    team::TemplateErrors,
 };
 
 /// A command that came to its end.
@@ -16,6 +18,10 @@ pub enum Exit {
     Done,
     /// It has said itself what failed.
     Failed,
+    /// It has shown how it is used.
+    Misused,
+    /// An interrupt ended the work.
+    Interrupted,
 }
 
 /// What the person has to write differently.
@@ -33,6 +39,9 @@ pub fn code(done: anyhow::Result<Exit>) -> ExitCode {
     match done {
         Ok(Exit::Done) => ExitCode::SUCCESS,
         Ok(Exit::Failed) => ExitCode::from(1),
+        Ok(Exit::Misused) => ExitCode::from(2),
+        // 128 and the number of SIGINT, as a shell reports a command that the signal ended.
+        Ok(Exit::Interrupted) => ExitCode::from(130),
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             output::warn(&format!("planck: {error:#}"));
@@ -47,7 +56,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 }
 
 fn number(error: &anyhow::Error) -> u8 {
-    if error.is::<Usage>() || error.is::<Problems>() {
+    if error.is::<Usage>() || error.is::<Problems>() || error.is::<TemplateErrors>() {
         return 2;
     }
     if error.is::<NotFound>() {
@@ -97,6 +106,7 @@ fn of_store(error: &StoreError) -> u8 {
 
 fn of_client(error: &ClientError) -> u8 {
     match error {
+        ClientError::Refused(refusal) if refusal.code == Code::BadRequest => 2,
         ClientError::Refused(refusal) if refusal.code == Code::NotFound => 3,
         ClientError::Refused(refusal) if refusal.code == Code::Unavailable => 4,
         ClientError::Refused(_) | ClientError::Malformed { .. } => 1,

@@ -43,7 +43,7 @@ fn options(config: &Config) -> TelemetryOptions {
     TelemetryOptions {
         log: section.log.clone(),
         json: match section.log_format {
-            LogFormat::Auto => !output::is_error_terminal(),
+            LogFormat::Auto => !output::Stream::Err.is_terminal(),
             LogFormat::Text => false,
             LogFormat::Json => true,
         },

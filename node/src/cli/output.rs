@@ -4,10 +4,44 @@
 
 use std::io::{self, IsTerminal as _, Write};
 
+use anstream::{AutoStream, ColorChoice};
 use clap::ValueEnum;
 use serde::Serialize;
 
 use crate::terminal::{Drawing, clean, clean_json, clean_line};
+
+/// Which of the process's two outputs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stream {
+    Out,
+    Err,
+}
+
+impl Stream {
+    pub fn is_terminal(self) -> bool {
+        match self {
+            Self::Out => io::stdout().is_terminal(),
+            Self::Err => io::stderr().is_terminal(),
+        }
+    }
+
+    /// Whether it may have colours, after `NO_COLOR`, `CLICOLOR`, `CLICOLOR_FORCE` and `TERM`.
+    pub fn has_colours(self) -> bool {
+        let choice = match self {
+            Self::Out => AutoStream::choice(&io::stdout()),
+            Self::Err => AutoStream::choice(&io::stderr()),
+        };
+        choice != ColorChoice::Never
+    }
+
+    /// Writes text with Planck's own colours and movements.
+    pub fn draw(self, drawing: &Drawing) -> io::Result<()> {
+        match self {
+            Self::Out => write(io::stdout().lock(), drawing.as_str()),
+            Self::Err => write(io::stderr().lock(), drawing.as_str()),
+        }
+    }
+}
 
 /// How a list is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -15,6 +49,23 @@ pub enum Format {
     #[default]
     Table,
     Json,
+}
+
+/// How events are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum EventFormat {
+    #[default]
+    Text,
+    /// As they are published, a line each
+    Jsonl,
+}
+
+/// `-o text|jsonl`
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub struct EventOutput {
+    /// How to write them
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: EventFormat,
 }
 
 /// `-o table|json`
@@ -25,16 +76,6 @@ pub struct Output {
     pub output: Format,
 }
 
-/// Whether standard output is a terminal.
-pub fn is_terminal() -> bool {
-    io::stdout().is_terminal()
-}
-
-/// Whether standard error is a terminal.
-pub fn is_error_terminal() -> bool {
-    io::stderr().is_terminal()
-}
-
 /// Writes text, cleaned, at once.
 pub fn say(text: &str) -> io::Result<()> {
     write(io::stdout().lock(), &clean(text))
@@ -42,12 +83,12 @@ pub fn say(text: &str) -> io::Result<()> {
 
 /// Writes text with Planck's own colours and movements.
 pub fn draw(drawing: &Drawing) -> io::Result<()> {
-    write(io::stdout().lock(), drawing.as_str())
+    Stream::Out.draw(drawing)
 }
 
 /// Writes data that another program may read: as it is into a file or a pipe, cleaned on a terminal.
 pub fn data(text: &str) -> io::Result<()> {
-    match is_terminal() {
+    match Stream::Out.is_terminal() {
         true => say(text),
         false => write(io::stdout().lock(), text),
     }

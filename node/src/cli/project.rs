@@ -8,7 +8,7 @@ use anyhow::Context as _;
 
 use super::{
     exit::Usage,
-    output::{is_error_terminal, question, warn},
+    output::{Stream, question, warn},
 };
 use crate::{
     config::Sources,
@@ -61,7 +61,7 @@ impl Met {
 
     /// What the user trusts, who is asked where he can be; without a terminal a project that is not trusted is an error.
     pub fn or_ask(self) -> anyhow::Result<Option<Admitted>> {
-        let may_ask = io::stdin().is_terminal() && is_error_terminal();
+        let may_ask = io::stdin().is_terminal() && Stream::Err.is_terminal();
         let snapshot = match &self.standing {
             Standing::Nothing => return Ok(None),
             Standing::Trusted(admitted) => return Ok(Some(admitted.clone())),

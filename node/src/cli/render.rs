@@ -84,7 +84,7 @@ impl Screen {
     }
 
     fn aside(&mut self, text: &str) -> Drawing {
-        let line = self.style.paint(style::Paint::Warning, &style::one_line(text, self.style.width));
+        let line = self.style.paint(style::Paint::Warning, &style::one_line(text, usize::MAX));
         self.floor.close() + line + "\n"
     }
 

@@ -12,9 +12,9 @@ use planck_common::Seq;
 use super::{
     exit::Exit,
     link::Link,
-    output::{Output, warn},
+    output::{EventFormat, EventOutput, Output, warn},
     place::Place,
-    watch::{Sink, Until, interrupts, show_log, watch},
+    watch::{self, Sink, show_log},
 };
 use crate::config::Period;
 
@@ -45,9 +45,8 @@ pub enum Session {
         /// The first seq to show; without it what happens from now on, or, without NATS, the whole log
         #[arg(long, value_name = "SEQ")]
         from: Option<Seq>,
-        /// Write raw events, a line each
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        output: EventOutput,
     },
     /// Abort the running turns of all its agents
     Abort { session: String },
@@ -112,7 +111,7 @@ impl Session {
             Self::Ls { open, output } => look::list(client, open, output).await,
             Self::Show { session, output } => look::show(client, &session, output).await,
             Self::Prompt(prompt) => prompt.perform(client).await,
-            Self::Attach { session, from, json } => attach(link, &session, from, json).await,
+            Self::Attach { session, from, output } => attach(link, &session, from, output.output).await,
             Self::Abort { session } => change::abort(client, &session).await,
             Self::Rewind { session, to } => change::rewind(client, &session, to).await,
             Self::Resume { session } => change::resume(client, &session).await,
@@ -126,13 +125,16 @@ impl Session {
     }
 }
 
-async fn attach(link: &Link, session: &str, from: Option<Seq>, json: bool) -> anyhow::Result<Exit> {
+async fn attach(link: &Link, session: &str, from: Option<Seq>, format: EventFormat) -> anyhow::Result<Exit> {
     let client = &link.client;
     let info = client.session(session).await?;
-    let mut sink = Sink::new(json);
+    let mut sink = Sink::of(format);
     if !link.is_of_store() {
         let from = from.unwrap_or(info.head + 1);
-        return watch(client, &info.id, from, &Until::Interrupted, &mut interrupts()?, &mut sink).await;
+        if format == EventFormat::Text {
+            warn(&format!("following {} from event {from} on; an interrupt ends it", info.name));
+        }
+        return watch::attach(client, &info.id, from, &mut sink).await;
     }
     show_log(client, &info.id, from.unwrap_or(1), &mut sink).await?;
     let name = &info.name;

@@ -9,7 +9,7 @@ use super::{
     exit::{Exit, NotFound},
     output::{Output, say},
     place::Place,
-    run::Which,
+    which::Which,
 };
 use crate::{
     config::Config,
@@ -140,7 +140,7 @@ pub fn check(config: &Config, here: &Inventory, file: &TemplateFile) -> Result<T
 async fn start(place: &Place, team: String, which: StartWhich) -> anyhow::Result<Exit> {
     let StartWhich { session, model, workspace, dir } = which;
     let config = place.config_to_act(model.as_ref())?;
-    let which = Which { team: Some(team), model, session, workspace, dir };
+    let which = Which { team: Some(team), model, session, workspace, dir, go_on: false };
     let config = which.admit(config);
     let start = which.request()?;
     let link = which.link(&config).await?;

@@ -14,17 +14,20 @@ fn what_people_write_is_understood() {
     for line in [
         "planck demo --keep",
         "planck run hello",
+        "planck run -p -q -o json --continue hello",
+        "planck run -c -o jsonl hello",
+        "planck chat --continue",
         "planck run --team examples/teams/x --model anthropic:sonnet --session bold-oak hello",
         "planck chat --session bold-oak",
         "planck session ls --open -o json",
-        "planck session attach bold-oak --from 1 --json",
+        "planck session attach bold-oak --from 1 -o jsonl",
         "planck session prune --older-than 30d --dry-run",
         "planck session rewind bold-oak --to 7",
         "planck session prompt bold-oak hi --mode steer --agent coder",
         "planck agent stop a1",
         "planck team validate",
         "planck nodes drain n1 --timeout 2m",
-        "planck events agent.> --json",
+        "planck events agent.> -o jsonl",
         "planck config show --origin",
         "planck schema message.member",
         "planck node --nats nats://x",
@@ -40,7 +43,13 @@ fn what_people_write_is_understood() {
     ] {
         Planck::try_parse_from(line.split(' ')).unwrap_or_else(|error| panic!("{line}: {error}"));
     }
-    for line in ["planck", "planck session prune --older-than soon", "planck run a b", "planck nodes drain"] {
+    for line in [
+        "planck",
+        "planck session prune --older-than soon",
+        "planck run a b",
+        "planck nodes drain",
+        "planck run -c --session x y",
+    ] {
         assert!(Planck::try_parse_from(line.split(' ')).is_err(), "{line}");
     }
 }
@@ -54,6 +63,8 @@ fn exit_codes() {
         (exit::Usage("how".into()).into(), 2),
         (exit::NotFound("who".into()).into(), 3),
         (crate::config::Problems(Vec::new()).into(), 2),
+        (refused(Code::BadRequest), 2),
+        (crate::team::TemplateErrors(Vec::new()).into(), 2),
         (refused(Code::NotFound), 3),
         (refused(Code::Unavailable), 4),
         (ClientError::Unreachable(crate::bus::BusError::NoResponders("x".into())).into(), 4),

@@ -5,55 +5,63 @@ mod turns;
 use std::time::Duration;
 
 use planck_common::{
-    InputId, Seq, SessionId,
-    command::{AgentState, ReadEvents},
+    Seq, SessionId,
+    command::{AgentState, ReadEvents, SessionInfo},
     event::json,
+    usage::Usage,
 };
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use turns::Turns;
+pub use turns::{Ended, Outcome};
 
 use super::{
     exit::Exit,
-    output::{draw, json_text, warn},
+    output::{EventFormat, Stream, json_text, warn},
     render::{Screen, Style, retraction},
+    which::Sent,
 };
 use crate::client::{Client, Follow, Told};
 
 /// Between the end of one turn and the beginning of the next that comes of it less time passes.
 const QUIET: Duration = Duration::from_millis(200);
 
-/// When to stop.
-#[derive(Debug, Clone)]
-pub enum Until {
-    /// The turn that consumed this prompt has ended, and so has all work that came of it. An interrupt aborts what runs; a
-    /// second one leaves.
-    Answered(InputId),
-    /// An interrupt.
-    Interrupted,
-}
-
 /// Where news goes.
 pub enum Sink {
-    Screen(Box<Screen>),
+    /// As a person likes to read it; to no output, where only the sum is wanted.
+    Screen(Box<Screen>, Option<Stream>),
     /// Raw envelopes, a line each.
-    Json,
+    Jsonl,
 }
 
 impl Sink {
-    pub fn new(json: bool) -> Self {
-        if json { Self::Json } else { Self::Screen(Box::new(Screen::new(Style::of_stdout()))) }
+    pub fn of(format: EventFormat) -> Self {
+        match format {
+            EventFormat::Text => {
+                let mut screen = Screen::new(Style::of_stdout());
+                screen.summary.each_turn = true;
+                Self::Screen(Box::new(screen), Some(Stream::Out))
+            }
+            EventFormat::Jsonl => Self::Jsonl,
+        }
+    }
+
+    pub fn screen(to: Option<Stream>) -> Self {
+        Self::Screen(Box::new(Screen::new(to.map_or(Style::plain(100), Style::of))), to)
     }
 
     fn tell(&mut self, told: &Told) -> std::io::Result<()> {
         match (self, told) {
-            (Self::Screen(screen), told) => draw(&screen.told(told)),
-            (Self::Json, Told::Event(event) | Told::Live(event)) => json_text(&(json(event) + "\n")),
-            (Self::Json, Told::Retracted(retracted)) => {
+            (Self::Screen(screen, to), told) => {
+                let drawing = screen.told(told);
+                to.map_or(Ok(()), |to| to.draw(&drawing))
+            }
+            (Self::Jsonl, Told::Event(event) | Told::Live(event)) => json_text(&(json(event) + "\n")),
+            (Self::Jsonl, Told::Retracted(retracted)) => {
                 warn(&format!("planck: {}", retraction(retracted)));
                 Ok(())
             }
-            (Self::Json, Told::CaughtUp) => Ok(()),
-            (Self::Json, Told::Trouble(error) | Told::Lost(error)) => {
+            (Self::Jsonl, Told::CaughtUp) => Ok(()),
+            (Self::Jsonl, Told::Trouble(error) | Told::Lost(error)) => {
                 warn(&format!("planck: {error}"));
                 Ok(())
             }
@@ -63,16 +71,42 @@ impl Sink {
     /// Ends what is open on the screen.
     pub fn rest(&mut self) -> std::io::Result<()> {
         match self {
-            Self::Screen(screen) => draw(&screen.rest()),
-            Self::Json => Ok(()),
+            Self::Screen(screen, Some(to)) => to.draw(&screen.rest()),
+            Self::Screen(_, None) | Self::Jsonl => Ok(()),
         }
     }
 
-    /// Time, tokens and cost of all that was seen.
-    pub fn sum_up(&mut self) -> std::io::Result<()> {
-        self.rest()?;
-        let Self::Screen(screen) = self else { return Ok(()) };
-        screen.summary.line(Style::of_stdout()).map_or(Ok(()), |line| draw(&(line + "\n")))
+    fn know(&mut self, info: &SessionInfo) {
+        if let Self::Screen(screen, _) = self {
+            info.agents.iter().for_each(|agent| screen.know(&agent.id, &agent.name));
+        }
+    }
+
+    /// The tokens and the cost of all that was told.
+    pub fn usage(&self) -> Usage {
+        match self {
+            Self::Screen(screen, _) => screen.summary.usage(),
+            Self::Jsonl => Usage::default(),
+        }
+    }
+}
+
+/// What was seen.
+pub struct Watched {
+    pub ended: Ended,
+    /// How often the person interrupted. The second time leaves while work goes on.
+    pub interrupts: u32,
+}
+
+impl Watched {
+    /// Whether the person left while the prompt was being worked on.
+    pub fn was_left(&self) -> bool {
+        self.interrupts > 1
+    }
+
+    pub fn exit(&self) -> Exit {
+        let exit = self.ended.outcome.exit();
+        if exit == Exit::Failed && self.interrupts > 0 { Exit::Interrupted } else { exit }
     }
 }
 
@@ -81,61 +115,67 @@ pub fn interrupts() -> std::io::Result<Signal> {
     signal(SignalKind::interrupt())
 }
 
-/// Follows a session from a place in its log on.
-pub async fn watch(
-    client: &Client,
-    session: &SessionId,
-    from: Seq,
-    until: &Until,
-    interrupted: &mut Signal,
-    sink: &mut Sink,
-) -> anyhow::Result<Exit> {
+/// Follows a session until the person interrupts.
+pub async fn attach(client: &Client, session: &SessionId, from: Seq, sink: &mut Sink) -> anyhow::Result<Exit> {
+    let mut interrupted = interrupts()?;
     let mut follow = Follow::start(client.clone(), session.clone(), from).await?;
-    if let Sink::Screen(screen) = sink {
-        client.session(session).await?.agents.iter().for_each(|agent| screen.know(&agent.id, &agent.name));
-    }
-    let mut interrupts = 0;
-    let mut turns = match until {
-        Until::Answered(prompt) => Some(Turns::of(prompt.clone())),
-        Until::Interrupted => None,
-    };
+    sink.know(&client.session(session).await?);
     loop {
-        let resting = turns.as_ref().and_then(Turns::at_rest);
+        tokio::select! {
+            told = follow.next() => match told {
+                Some(told) => sink.tell(&told)?,
+                None => return Ok(Exit::Failed),
+            },
+            _ = interrupted.recv() => {
+                sink.rest()?;
+                return Ok(Exit::Done);
+            }
+        }
+    }
+}
+
+/// Follows a session until the turn that consumed a prompt has ended, and so has all work that came of it. An interrupt aborts
+/// what runs; a second one leaves.
+pub async fn watch(client: &Client, sent: &Sent, interrupted: &mut Signal, sink: &mut Sink) -> anyhow::Result<Watched> {
+    let session = &sent.session;
+    let mut follow = Follow::start(client.clone(), session.clone(), sent.from).await?;
+    sink.know(&client.session(session).await?);
+    let (mut turns, mut interrupts) = (Turns::of(sent.prompt.clone()), 0);
+    loop {
+        let is_at_rest = turns.at_rest().is_some();
         tokio::select! {
             told = follow.next() => {
-                let Some(told) = told else { return Ok(Exit::Failed) };
+                let Some(told) = told else { break };
                 sink.tell(&told)?;
-                match (&mut turns, &told) {
-                    (Some(turns), Told::Event(envelope)) => turns.hear(envelope),
-                    (Some(turns), Told::Retracted(retracted)) => turns.forget(&retracted.agent_id),
-                    _ => {}
+                match &told {
+                    Told::Event(envelope) => turns.hear(envelope),
+                    Told::Retracted(retracted) => turns.forget(retracted),
+                    Told::Live(_) | Told::CaughtUp | Told::Trouble(_) | Told::Lost(_) => {}
                 }
             }
-            () = tokio::time::sleep(QUIET), if resting.is_some() => {
+            () = tokio::time::sleep(QUIET), if is_at_rest => {
                 if rests(client, session).await? {
-                    sink.rest()?;
-                    return Ok(resting.unwrap_or(Exit::Done));
+                    break;
                 }
             }
             _ = interrupted.recv() => {
                 interrupts += 1;
-                if interrupts > 1 || matches!(until, Until::Interrupted) {
-                    sink.rest()?;
-                    return Ok(if matches!(until, Until::Interrupted) { Exit::Done } else { Exit::Failed });
+                if interrupts > 1 {
+                    break;
                 }
                 warn("aborting the turn; interrupt again to leave");
                 client.abort_session(session).await?;
             }
         }
     }
+    sink.rest()?;
+    Ok(Watched { ended: turns.into_ended(), interrupts })
 }
 
 /// Shows a session's log from a place on to where it ends now.
 pub async fn show_log(client: &Client, session: &SessionId, from: Seq, sink: &mut Sink) -> anyhow::Result<()> {
     let info = client.session(session.as_str()).await?;
-    if let Sink::Screen(screen) = sink {
-        info.agents.iter().for_each(|agent| screen.know(&agent.id, &agent.name));
-    }
+    sink.know(&info);
     let mut from = from.max(1);
     while from <= info.head {
         let page = client.events(session.as_str(), &ReadEvents { from: Some(from), limit: None, agent: None }).await?;

@@ -1,5 +1,6 @@
 //! Commands about what is there, and what they end with.
 
+mod answers;
 mod served;
 
 use anyhow::Result;
@@ -22,8 +23,9 @@ async fn a_session_from_its_first_prompt_to_its_end() -> Result<()> {
     let ran = desk.run(&["run", "--model", "openai:gpt-5", "--session", "bold-oak", "look"]).await?;
     assert_eq!(ran.code, 0, "{ran:?}");
     for told in ["› look", "I look.", "✓ bash echo seen", "There it is.", "tokens in", " out"] {
-        assert!(ran.out.contains(told), "{told}: {}", ran.out);
+        assert!(ran.err.contains(told), "{told}: {}", ran.err);
     }
+    assert_eq!(ran.out, "There it is.\n");
     for (command, told) in [
         (&["session", "ls"][..], "bold-oak"),
         (&["session", "show", "bold-oak"], "bold-oak"),
@@ -75,7 +77,7 @@ async fn without_a_model_the_ways_out_are_named() -> Result<()> {
         command.env_remove(format!("{name}_API_KEY"));
     }
     let ran = run(command).await?;
-    assert_ne!(ran.code, 0);
+    assert_eq!(ran.code, 2, "{ran:?}");
     for way in ["--model", "models.default", "ANTHROPIC_API_KEY", "ollama"] {
         assert!(ran.err.contains(way), "{way}: {}", ran.err);
     }

@@ -43,9 +43,9 @@ async fn answers(provider: &str, first: Reply) -> Result<Came> {
     let desk = Desk::start(script).await?;
     desk.write("a.txt", "alpha")?;
     let model = format!("{provider}:m");
-    let ran = desk.run(&["run", "--json", "--model", &model, "--session", "one", "go"]).await?;
+    let ran = desk.run(&["run", "-o", "jsonl", "--model", &model, "--session", "one", "go"]).await?;
     let events = ran.events()?;
-    let again = desk.run(&["run", "--json", "--session", "one", "again"]).await?;
+    let again = desk.run(&["run", "-o", "jsonl", "--session", "one", "again"]).await?;
     desk.check_model()?;
     assert_eq!(again.code, 0, "{provider}: {again:?}");
     assert_eq!(of_kind(&again.events()?, EventKind::TurnEnd)[0]["message"], "Again.", "{provider}");

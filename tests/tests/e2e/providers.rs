@@ -32,7 +32,7 @@ async fn a_team_works_over_every_wire_in_one_process() -> Result<()> {
         assert_eq!(ran.code, 0, "{provider}: {ran:?}");
         assert!(desk.read("count.sh")?.contains("wc -w"), "{provider}: the coder edited it: {}", ran.out);
         assert!(ran.out.contains("the test passes now"), "{provider}: {}", ran.out);
-        assert!(ran.out.contains("● tester") && ran.out.contains("ok: 3 words"), "{provider}: {}", ran.out);
+        assert!(ran.err.contains("● tester") && ran.err.contains("ok: 3 words"), "{provider}: {}", ran.err);
     }
     Ok(())
 }
@@ -173,7 +173,7 @@ async fn an_address_where_nobody_opens_is_given_up() -> Result<()> {
     let (desk, full) = (Desk::start(Script::new()).await?, Full::new()?);
     let config = "[providers]\nconnect_timeout = \"200ms\"\n[providers.openai]\nmax_attempts = 2\nmax_retry_delay = \"20ms\"\n";
     desk.configure(config)?;
-    let mut command = desk.planck(&["run", "--json", "--model", "openai:m", "go"])?;
+    let mut command = desk.planck(&["run", "-o", "jsonl", "--model", "openai:m", "go"])?;
     command.env("OPENAI_BASE_URL", format!("http://{}/v1", full.listener.local_addr()?));
     let ran = run(command).await?;
     assert_eq!(ran.code, 1, "{ran:?}");

@@ -49,7 +49,10 @@ pub fn of(event: &Event, style: Style, names: &Names) -> Option<Drawing> {
         | Event::AgentStopped(_)
         | Event::SessionStarted(_) => return None,
     };
-    Some(style.paint(paint, &format!("  {}", one_line(&text, style.width.saturating_sub(2)))))
+    // What went wrong is never cut: its cause stands at the end.
+    let is_trouble = matches!(event, Event::Error(_) | Event::Retry(_) | Event::Warning(_));
+    let width = if is_trouble { usize::MAX } else { style.width.saturating_sub(2) };
+    Some(style.paint(paint, &format!("  {}", one_line(&text, width))))
 }
 
 fn ended(outcome: TurnOutcome, limit: Option<&str>) -> Option<(Paint, String)> {

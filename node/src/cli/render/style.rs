@@ -1,7 +1,7 @@
 //! Colours, widths and numbers.
 
 use crate::{
-    cli::output,
+    cli::output::Stream,
     terminal::{Drawing, clean},
 };
 
@@ -17,10 +17,14 @@ pub struct Style {
 impl Style {
     /// For what standard output is now.
     pub fn of_stdout() -> Self {
-        let terminal = output::is_terminal();
-        let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        Self::of(Stream::Out)
+    }
+
+    /// For what one of the outputs is now. A terminal that calls itself `dumb` obeys no movements.
+    pub fn of(stream: Stream) -> Self {
+        let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         let width = terminal_size::terminal_size().map_or(100, |(terminal_size::Width(width), _)| usize::from(width));
-        Self { colour: terminal && !plain, in_place: terminal, width: width.clamp(40, 200) }
+        Self { colour: stream.has_colours(), in_place: stream.is_terminal() && !is_dumb, width: width.clamp(40, 200) }
     }
 
     /// Without colours or movements.

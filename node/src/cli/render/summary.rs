@@ -14,6 +14,8 @@ pub struct Summary {
     first: Option<Timestamp>,
     last: Option<Timestamp>,
     usage: Usage,
+    /// Whether each turn has a line of its own.
+    pub each_turn: bool,
 }
 
 impl Summary {
@@ -32,14 +34,16 @@ impl Summary {
     pub(super) fn turn_line(&mut self, envelope: &Envelope, event: &Event, style: Style) -> Option<Drawing> {
         let Event::TurnEnd(end) = event else { return None };
         let began = self.began.remove(&envelope.agent_id).unwrap_or(envelope.at);
+        if !self.each_turn {
+            return None;
+        }
         let took = duration(envelope.at.millis_since(began));
         Some(style.paint(Paint::Dim, &format!("  {took} · {}", consumed(&end.usage))))
     }
 
-    /// What all turns that were seen took together.
-    pub fn line(&self, style: Style) -> Option<Drawing> {
-        let took = self.last?.millis_since(self.first?);
-        Some(style.paint(Paint::Dim, &format!("{} · {}", duration(took), consumed(&self.usage))))
+    /// The tokens and the cost of all that was seen.
+    pub fn usage(&self) -> Usage {
+        self.usage
     }
 }
 

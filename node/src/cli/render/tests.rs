@@ -20,6 +20,7 @@ struct Stage {
 impl Stage {
     fn new(style: Style, agents: &[&str]) -> Self {
         let mut screen = Screen::new(style);
+        screen.summary.each_turn = true;
         agents.iter().for_each(|name| screen.know(&AgentId::parse(name).unwrap(), name));
         Self { screen, seq: 0, at: 0, request: 1, drawn: String::new() }
     }
@@ -97,7 +98,6 @@ fn a_turn_of_one_agent() {
     stage.request = 2;
     stage.says("lead", json!([{"type": "thinking", "text": "Hm."}, {"type": "text", "text": "A program."}]));
     stage.ends("lead", "completed");
-    stage.drawn += stage.screen.summary.line(plain()).unwrap().as_str();
     insta::assert_snapshot!(stage.end(), @r"
       › What is in here?
     I will look. Now.
@@ -106,7 +106,6 @@ fn a_turn_of_one_agent() {
     Hm.
     A program.
       5.5 s · 4,000 tokens in (75 % cached) · 330 out · $0.0123
-    5.5 s · 4,000 tokens in (75 % cached) · 330 out · $0.0123
     ");
 }
 
@@ -171,6 +170,16 @@ fn what_happens_besides() {
       ! write is not yours to grant
       ✗ no key (auth)
     ");
+}
+
+#[test]
+fn what_went_wrong_is_never_cut() {
+    let mut stage = Stage::new(plain(), &["lead"]);
+    let reason = format!("{}: its cause", "connection refused ".repeat(20));
+    stage.tell("lead", EventKind::Retry, json!({"attempt": 2, "delay_ms": 1500, "reason": reason}));
+    stage.tell("lead", EventKind::Error, json!({"reason": reason, "code": "x", "retryable": false, "inputs": []}));
+    stage.tell("lead", EventKind::Warning, json!({"code": "x", "message": reason}));
+    assert_eq!(stage.end().matches("its cause").count(), 3);
 }
 
 #[test]

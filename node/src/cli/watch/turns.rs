@@ -3,12 +3,75 @@
 use std::collections::BTreeSet;
 
 use planck_common::{
-    AgentId, InputId,
+    AgentId, InputId, Seq,
     envelope::Envelope,
-    event::{Event, TurnOutcome},
+    event::{Event, TurnError, TurnOutcome},
 };
+use serde::Serialize;
 
-use crate::cli::exit::Exit;
+use crate::{cli::exit::Exit, client::Retracted};
+
+/// How a prompt's work ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    Completed,
+    Aborted,
+    Truncated,
+    Limit,
+    Error,
+    /// The session was closed, or cannot be followed any more.
+    Lost,
+}
+
+impl Outcome {
+    pub fn exit(self) -> Exit {
+        match self {
+            Self::Completed => Exit::Done,
+            Self::Aborted | Self::Truncated | Self::Limit | Self::Error | Self::Lost => Exit::Failed,
+        }
+    }
+
+    fn of(outcome: TurnOutcome) -> Self {
+        match outcome {
+            TurnOutcome::Completed => Self::Completed,
+            TurnOutcome::Aborted => Self::Aborted,
+            TurnOutcome::Truncated => Self::Truncated,
+            TurnOutcome::Limit => Self::Limit,
+        }
+    }
+}
+
+/// The end of the lead's latest turn that came of the prompt.
+#[derive(Debug, Clone)]
+pub struct Ended {
+    /// Its place in the log; none where no event of the lead ended the work.
+    pub seq: Option<Seq>,
+    pub outcome: Outcome,
+    /// What the turn answers, or one before it.
+    pub answer: Option<String>,
+    /// The place in the log of the turn that answers.
+    pub answered_at: Option<Seq>,
+    pub error: Option<TurnError>,
+}
+
+impl Ended {
+    pub fn lost() -> Self {
+        Self { seq: None, outcome: Outcome::Lost, answer: None, answered_at: None, error: None }
+    }
+
+    /// What an event says about the end of a turn, and the inputs that the turn consumed.
+    pub fn of(envelope: &Envelope) -> Option<(Self, Vec<InputId>)> {
+        let (seq, event) = (envelope.seq, envelope.event().and_then(Result::ok)?);
+        if let Event::TurnEnd(end) = event {
+            let (outcome, answered_at) = (Outcome::of(end.outcome), seq.filter(|_| end.message.is_some()));
+            return Some((Self { seq, outcome, answer: end.message, answered_at, error: None }, end.inputs));
+        }
+        let Event::Error(error) = event else { return None };
+        let inputs = error.inputs.clone();
+        Some((Self { seq, outcome: Outcome::Error, answer: None, answered_at: None, error: Some(error) }, inputs))
+    }
+}
 
 /// The open turns of a session, as its events tell.
 #[derive(Debug)]
@@ -17,8 +80,7 @@ pub struct Turns {
     /// The agent the prompt went to.
     lead: Option<AgentId>,
     open: BTreeSet<AgentId>,
-    /// How the lead's latest turn ended, once the prompt's has.
-    ended: Option<Exit>,
+    ended: Option<Ended>,
 }
 
 impl Turns {
@@ -28,6 +90,10 @@ impl Turns {
 
     pub fn hear(&mut self, envelope: &Envelope) {
         let agent = &envelope.agent_id;
+        if let Some((ended, inputs)) = Ended::of(envelope) {
+            self.close(agent, &inputs, ended);
+            return;
+        }
         match envelope.event().and_then(Result::ok) {
             Some(Event::TurnStart(start)) => {
                 if start.inputs.iter().any(|input| input.id == self.prompt) {
@@ -35,37 +101,47 @@ impl Turns {
                 }
                 self.open.insert(agent.clone());
             }
-            Some(Event::TurnEnd(end)) => {
-                let exit = if end.outcome == TurnOutcome::Completed { Exit::Done } else { Exit::Failed };
-                self.close(agent, &end.inputs, exit);
-            }
-            Some(Event::Error(error)) => self.close(agent, &error.inputs, Exit::Failed),
             Some(Event::AgentStopped(_)) => {
                 self.open.remove(agent);
             }
             Some(Event::SessionClosed(_)) => {
                 self.open.clear();
-                self.ended.get_or_insert(Exit::Failed);
+                self.ended.get_or_insert_with(Ended::lost);
             }
             Some(_) | None => {}
         }
     }
 
     /// What was heard of an agent was not the log's, which is heard next.
-    pub fn forget(&mut self, agent: &AgentId) {
-        self.open.remove(agent);
+    pub fn forget(&mut self, retracted: &Retracted) {
+        self.open.remove(&retracted.agent_id);
+        if self.ended.as_ref().is_some_and(|ended| ended.seq == Some(retracted.seq)) {
+            self.ended = None;
+        }
     }
 
-    fn close(&mut self, agent: &AgentId, inputs: &[InputId], exit: Exit) {
+    fn close(&mut self, agent: &AgentId, inputs: &[InputId], mut ended: Ended) {
         self.open.remove(agent);
         if inputs.contains(&self.prompt) || (self.ended.is_some() && self.lead.as_ref() == Some(agent)) {
-            self.ended = Some(exit);
+            // A later turn without words, which only took note of a worker's end, leaves the answer as it was.
+            if let Some(before) = self.ended.take()
+                && ended.outcome == Outcome::Completed
+                && ended.answer.is_none()
+            {
+                (ended.answer, ended.answered_at) = (before.answer, before.answered_at);
+            }
+            self.ended = Some(ended);
         }
     }
 
     /// How it went, when nothing more is known to run.
-    pub fn at_rest(&self) -> Option<Exit> {
-        self.ended.filter(|_| self.open.is_empty())
+    pub fn at_rest(&self) -> Option<&Ended> {
+        self.ended.as_ref().filter(|_| self.open.is_empty())
+    }
+
+    /// How far it went, whether or not more runs.
+    pub fn into_ended(self) -> Ended {
+        self.ended.unwrap_or_else(Ended::lost)
     }
 }
 
@@ -103,14 +179,21 @@ mod tests {
     }
 
     fn end(agent: &str, outcome: TurnOutcome, inputs: &[&str]) -> Envelope {
-        let inputs = inputs.iter().map(|id| InputId::parse(id).unwrap()).collect();
-        event(agent, &Event::TurnEnd(TurnEnd { outcome, message: None, usage: Usage::default(), limit: None, inputs }))
+        says(agent, outcome, None, inputs)
     }
 
-    fn heard(events: &[Envelope]) -> Option<Exit> {
+    fn says(agent: &str, outcome: TurnOutcome, message: Option<&str>, inputs: &[&str]) -> Envelope {
+        let inputs = inputs.iter().map(|id| InputId::parse(id).unwrap()).collect();
+        event(
+            agent,
+            &Event::TurnEnd(TurnEnd { outcome, message: message.map(Into::into), usage: Usage::default(), limit: None, inputs }),
+        )
+    }
+
+    fn heard(events: &[Envelope]) -> Option<Ended> {
         let mut turns = Turns::of(InputId::parse("p").unwrap());
         events.iter().for_each(|event| turns.hear(event));
-        turns.at_rest()
+        turns.at_rest().cloned()
     }
 
     #[test]
@@ -130,8 +213,31 @@ mod tests {
             ),
         ];
         for (events, expected) in table {
-            assert_eq!(heard(events), expected, "{events:?}");
+            assert_eq!(heard(events).map(|ended| ended.outcome.exit()), expected, "{events:?}");
         }
         assert_eq!(EventKind::TurnEnd.name(), "turn_end");
+    }
+
+    #[test]
+    fn answer_is_the_last_words_of_the_leads_turns() {
+        let (done, cut) = (TurnOutcome::Completed, TurnOutcome::Truncated);
+        let delegates = || says("lead", done, Some("I asked the coder."), &["p"]);
+        let table: [(&[Envelope], Option<&str>); 4] = [
+            (&[start("lead", &["p"]), delegates()], Some("I asked the coder.")),
+            (&[delegates(), says("coder", done, Some("Built."), &["t"])], Some("I asked the coder.")),
+            (&[start("lead", &["p"]), delegates(), says("lead", done, Some("It is built."), &["r"])], Some("It is built.")),
+            (&[start("lead", &["p"]), delegates(), says("lead", cut, None, &["r"])], None),
+        ];
+        for (events, expected) in table {
+            assert_eq!(heard(events).and_then(|ended| ended.answer).as_deref(), expected, "{events:?}");
+        }
+    }
+
+    #[test]
+    fn retracted_end_of_a_turn_is_no_end() {
+        let mut turns = Turns::of(InputId::parse("p").unwrap());
+        turns.hear(&says("lead", TurnOutcome::Completed, Some("forged"), &["p"]));
+        turns.forget(&Retracted { seq: 1, kind: "turn_end".into(), agent_id: AgentId::parse("lead").unwrap() });
+        assert!(turns.at_rest().is_none());
     }
 }

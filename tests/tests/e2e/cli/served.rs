@@ -147,7 +147,7 @@ async fn a_finished_session_is_told_from_its_beginning() -> Result<()> {
     assert_eq!(told.matches("There it is.").count(), 1, "{told}");
     screen.leave().await?;
     let log = world.caller.log(&started.session_id, 1).await?;
-    let raw = attach(&["--json"], "raw.jsonl")?;
+    let raw = attach(&["-o", "jsonl"], "raw.jsonl")?;
     let told = eventually("the whole log is told", async || {
         let text = raw.text();
         (text.lines().count() >= log.len() && text.ends_with('\n')).then_some(text)
@@ -178,7 +178,7 @@ async fn what_is_published_is_watched() -> Result<()> {
     };
     let own = format!("agent.{}", started.orchestrator);
     let (all, agent, other) =
-        (watch(&[], "all.txt")?, watch(&[&own, "--json"], "agent.jsonl")?, watch(&["agent.nobody"], "other.txt")?);
+        (watch(&[], "all.txt")?, watch(&[&own, "-o", "jsonl"], "agent.jsonl")?, watch(&["agent.nobody"], "other.txt")?);
     eventually("all three are subscribed", async || {
         let connections = world.nats.monitor("/connz?subs=true").ok()?;
         let connections = connections["connections"].as_array()?.clone();
@@ -219,7 +219,7 @@ async fn exit_codes_are_the_same_as_in_one_process() -> Result<()> {
     for (command, code, told) in [
         (&["session", "ls"][..], 0, ""),
         (&["session", "close", "bold-oak"], 0, ""),
-        (&["session", "rewind", "bold-oak", "--to", "1"], 1, "1"),
+        (&["session", "rewind", "bold-oak", "--to", "1"], 2, "1"),
         (&["run", "--session", "bold-oak", " "], 2, "no prompt"),
         (&["agent", "prompt", "a.b", "go"], 2, "planck agent ls"),
         (&["events", "a..b"], 2, "a..b"),

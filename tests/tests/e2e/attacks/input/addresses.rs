@@ -110,7 +110,7 @@ async fn typed_team_may_name_an_address_in_one_process_and_not_for_the_nodes_of_
     let mut over_nats = world.planck()?;
     over_nats.args(["run", "--team", "team", "--dir", "work", "go"]);
     let ran = run(over_nats).await?;
-    assert!(ran.code == 1 && ran.err.contains("models.allowed_base_urls"), "{ran:?}");
+    assert!(ran.code == 2 && ran.err.contains("models.allowed_base_urls"), "{ran:?}");
     assert_eq!(internal.asked(), 0);
     node.leave().await
 }

@@ -16,7 +16,7 @@ const NDJSON: &str = "application/x-ndjson";
 
 /// A command of one prompt whose model of this provider is the server.
 fn prompt(desk: &Desk, provider: &str, server: &Hostile, settings: &[(&str, &str)]) -> Result<Command> {
-    let mut command = desk.planck(&["run", "--json", "--model", &format!("{provider}:m"), "go"])?;
+    let mut command = desk.planck(&["run", "-o", "jsonl", "--model", &format!("{provider}:m"), "go"])?;
     let name = provider.to_uppercase();
     let base = if provider == "openai" { format!("{}/v1", server.url) } else { server.url.clone() };
     command.env_remove("OPENAI_BASE_URL").env(format!("PLANCK_PROVIDERS_{name}_BASE_URL"), base);

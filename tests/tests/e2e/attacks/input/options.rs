@@ -24,7 +24,7 @@ async fn called(tool: &str, argument: &str) -> Result<(Desk, Value)> {
     std::fs::write(folder.join("TOOL.json"), tool)?;
     desk.write("team/TEAM.json", &json!([{"type": "a", "tools": ["history"]}]).to_string())?;
     desk.write("a.txt", "b\na\n")?;
-    let ran = desk.run(&["run", "--json", "--team", "team", "--model", "openai:m", "go"]).await?;
+    let ran = desk.run(&["run", "-o", "jsonl", "--team", "team", "--model", "openai:m", "go"]).await?;
     let end = of_kind(&ran.events()?, EventKind::ToolEnd).pop().unwrap_or_default();
     Ok((desk, end))
 }

@@ -71,7 +71,7 @@ async fn model_and_tools_write_no_escapes_in_any_form_of_output() -> Result<()> 
         vec!["session", "export", "one"],
         vec!["session", "show", "one", "-o", "json"],
         vec!["agent", "ls", "one"],
-        vec!["run", "--json", "--session", "one", "again"],
+        vec!["run", "-o", "jsonl", "--session", "one", "again"],
     ];
     commands.push(vec!["session", "show", HOSTILE]);
     let mut seen = vec![ran];
@@ -91,7 +91,7 @@ async fn model_and_tools_write_no_escapes_in_any_form_of_output() -> Result<()> 
 async fn only_plancks_own_colours_reach_a_terminal() -> Result<()> {
     let desk = Desk::start(script()).await?;
     let mut command = desk.planck(&["run", "--model", "openai:m", "go"])?;
-    command.stdin(Stdio::null()).env_remove("NO_COLOR");
+    command.stdin(Stdio::null()).env_remove("NO_COLOR").env("TERM", "xterm-256color");
     let terminal = Terminal::attach(&mut command, false)?;
     let mut child = command.spawn()?;
     drop(command);
@@ -149,7 +149,7 @@ async fn published_text_writes_no_escapes_into_events() -> Result<()> {
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
         }
     });
-    for arguments in [&["events", "agent.>"][..], &["events", "agent.>", "--json"]] {
+    for arguments in [&["events", "agent.>"][..], &["events", "agent.>", "-o", "jsonl"]] {
         let log = world.folder().join("events.log");
         let mut command = world.planck()?;
         let mut child = command.args(arguments).stdout(File::create(&log)?).stderr(Stdio::null()).kill_on_drop(true).spawn()?;

@@ -97,7 +97,7 @@ async fn roles_work(form: Form) -> Result<()> {
     let team = folder.join("team.json");
     let member = json!({ "type": "talker", "tools": ["echo", "repeat"] });
     fs::write(&team, json!({ "name": "talkers", "members": [member] }).to_string())?;
-    let observer = Watch::start(cluster.gate.planck("observer", &["events", "--json"])?, folder.join("events.jsonl"))?;
+    let observer = Watch::start(cluster.gate.planck("observer", &["events", "-o", "jsonl"])?, folder.join("events.jsonl"))?;
     let (team, work) = (team.to_str().context("a path")?, folder.join("work"));
     let start = ["run", "--session", "bold-oak", "--team", team, "--dir", work.to_str().context("a path")?, "go"];
     let answer = cluster.succeeds("client", &start).await?;

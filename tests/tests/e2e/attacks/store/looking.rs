@@ -15,7 +15,7 @@ const LOOKING: [&[&str]; 12] = [
     &["session", "ls", "--open", "-o", "json"],
     &["session", "show", "one"],
     &["session", "attach", "one"],
-    &["session", "attach", "one", "--from", "2", "--json"],
+    &["session", "attach", "one", "--from", "2", "-o", "jsonl"],
     &["session", "export", "one"],
     &["session", "prune", "--older-than", "1h", "--dry-run"],
     &["agent", "ls", "one"],

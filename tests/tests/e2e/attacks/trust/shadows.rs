@@ -29,7 +29,7 @@ async fn cloned_repository_cannot_shadow_the_users_tool() -> Result<()> {
 
     trust(&desk).await?;
     let ran = desk.run(&run).await?;
-    assert_eq!(ran.code, 1, "neither of the two wins: {ran:?}");
+    assert_eq!(ran.code, 2, "neither of the two wins: {ran:?}");
     for named in ["work/.planck/tools/lint/TOOL.json", "home/.planck/tools/lint/TOOL.json", "rename one"] {
         assert!(ran.err.contains(named), "{named}: {ran:?}");
     }
@@ -55,7 +55,7 @@ async fn cloned_repository_cannot_shadow_the_users_team_or_skill() -> Result<()>
     trust(&desk).await?;
     let ran = desk.run(&run).await?;
     assert!(
-        ran.code == 1 && ran.err.contains("work/.planck/teams/review") && ran.err.contains("home/.planck/teams/review"),
+        ran.code == 2 && ran.err.contains("work/.planck/teams/review") && ran.err.contains("home/.planck/teams/review"),
         "{ran:?}"
     );
     assert!(ran.err.contains("two skills `plan`"), "{ran:?}");

@@ -1,0 +1,276 @@
+//! Which session a prompt goes to, and what a new one is made of.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use clap::Args;
+use futures_util::StreamExt as _;
+use planck_common::{
+    AgentId, InputId, Seq, SessionId, SessionName,
+    command::{ListSessions, Prompt, SessionInfo, SessionRow, Start},
+    message::Part,
+    reply::Code,
+    spec::{Member, Role},
+};
+
+use super::{
+    exit::{NotFound, Usage},
+    link::Link,
+    output::warn,
+};
+use crate::{
+    client::{Client, ClientError},
+    config::{Address, Config},
+    project::Part as ConfigPart,
+    team::{self, TemplateFile},
+    terminal::clean_line,
+};
+
+/// How many of the latest sessions are looked at for one of this directory.
+const LATEST: usize = 200;
+
+#[derive(Debug, Clone, Default, Args)]
+pub struct Which {
+    /// A team: a folder or file with a TEAM.json, or the name of a template
+    #[arg(long, value_name = "DIR|FILE|NAME")]
+    pub team: Option<String>,
+    /// The model of agents that name none, as provider:model
+    #[arg(long, value_name = "P:ID")]
+    pub model: Option<String>,
+    /// The session to go on with, or the name of a new one
+    #[arg(long, value_name = "NAME")]
+    pub session: Option<String>,
+    /// Go on with the session of this directory that was used last
+    #[arg(short = 'c', long = "continue", conflicts_with_all = ["session", "team"])]
+    pub go_on: bool,
+    /// The workspace to work in
+    #[arg(long, value_name = "NAME")]
+    pub workspace: Option<String>,
+    /// The directory to work in: in the workspace, or of this machine
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+}
+
+/// A session that takes prompts, and who answers them.
+#[derive(Debug, Clone)]
+pub struct Talk {
+    pub id: SessionId,
+    pub name: SessionName,
+    pub lead: AgentId,
+    /// `provider:model` of the lead.
+    pub model: String,
+    /// The names of its agents, the lead's first.
+    pub agents: Vec<String>,
+}
+
+/// A prompt on its way: where to read on.
+#[derive(Debug, Clone)]
+pub struct Sent {
+    pub session: SessionId,
+    pub prompt: InputId,
+    pub from: Seq,
+}
+
+impl Talk {
+    pub async fn with(client: &Client, session: &str) -> anyhow::Result<Self> {
+        let info = client.session(session).await?;
+        let lead = info.agents.iter().find(|agent| agent.role == Role::Orchestrator).or(info.agents.first());
+        let lead = lead.with_context(|| format!("session {} has no agent", info.name))?.clone();
+        let model = client.agent(&lead.id).await?.model;
+        let others = info.agents.iter().filter(|agent| agent.id != lead.id).map(|agent| agent.name.clone());
+        Ok(Self {
+            model: format!("{}:{}", model.provider, model.id),
+            agents: std::iter::once(lead.name.clone()).chain(others).collect(),
+            lead: lead.id,
+            id: info.id,
+            name: info.name,
+        })
+    }
+
+    /// `session bold-oak · model anthropic:claude-…`
+    pub fn title(&self) -> String {
+        let team = match self.agents.as_slice() {
+            [] | [_] => String::new(),
+            agents => format!(" · team {}", agents.join(", ")),
+        };
+        format!("session {} · model {}{team}", self.name, self.model)
+    }
+
+    /// A further prompt.
+    pub async fn prompt(&self, client: &Client, content: Vec<Part>) -> anyhow::Result<Sent> {
+        let prompt = Prompt { text: None, content: Some(content), prompt_id: None, mode: Default::default(), agent: None };
+        let accepted = client.prompt(&self.id, prompt).await?;
+        Ok(Sent { session: accepted.session_id, prompt: accepted.prompt_id, from: accepted.seq + 1 })
+    }
+}
+
+impl Which {
+    /// Whoever types the path of a team consents to its addresses, for the node in this process. Keys still go to the origins
+    /// they are configured for. Nodes behind NATS have a configuration of their own.
+    pub fn admit(&self, mut config: Config) -> Config {
+        let typed = self.team.as_deref().map(Path::new).filter(|path| path.exists());
+        let members = typed
+            .and_then(|path| team::load(&TemplateFile::typed(path)).ok())
+            .map(|template| template.members)
+            .unwrap_or_default();
+        let addresses = members.into_iter().filter_map(|member| member.base_url).map(Address::new);
+        config.models.allowed_base_urls.extend(addresses);
+        config
+    }
+
+    /// Prompts the session that this means, or starts one with the prompt.
+    pub async fn send(&self, client: &Client, text: String) -> anyhow::Result<(Talk, Sent)> {
+        if let Some(session) = self.there(client).await? {
+            let talk = Talk::with(client, &session).await?;
+            let sent = talk.prompt(client, vec![Part::text(text)]).await?;
+            return Ok((talk, sent));
+        }
+        let prompt_id = InputId::mint();
+        let start = Start { prompt: Some(text), prompt_id: Some(prompt_id.clone()), ..self.request()? };
+        let started = client.start(start).await?;
+        let sent =
+            Sent { session: started.session_id.clone(), prompt: started.prompt_id.unwrap_or(prompt_id), from: started.seq + 1 };
+        Ok((Talk::with(client, &started.session_id).await?, sent))
+    }
+
+    /// The session to go on with, if this means one that is there.
+    pub async fn there(&self, client: &Client) -> anyhow::Result<Option<String>> {
+        if self.go_on {
+            return self.last_here(client).await.map(Some);
+        }
+        let Some(name) = &self.session else { return Ok(None) };
+        match client.session(name).await {
+            Ok(_) => {
+                self.check_known(name)?;
+                Ok(Some(name.clone()))
+            }
+            Err(ClientError::Refused(refusal)) if refusal.code == Code::NotFound => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The session of this directory that was used last.
+    async fn last_here(&self, client: &Client) -> anyhow::Result<String> {
+        let dir = self.directory()?;
+        let mut rows = every_session(client, &ListSessions { state: None, limit: None, after: None }).await?;
+        rows.sort_by_key(|row| std::cmp::Reverse(row.updated_at));
+        let is_here =
+            |info: &SessionInfo| info.dir == dir && self.workspace.as_ref().is_none_or(|workspace| *workspace == info.workspace);
+        let infos = rows.into_iter().take(LATEST).map(|row| async move { client.session(&row.id).await.ok() });
+        let mut infos = std::pin::pin!(futures_util::stream::iter(infos).buffered(8));
+        while let Some(info) = infos.next().await {
+            if let Some(info) = info.filter(is_here) {
+                return Ok(info.id.to_string());
+            }
+        }
+        let way_out = "start one with `planck run \"…\"`, or name one with --session; `planck session ls` lists them";
+        Err(NotFound(format!("no session was started in {dir}; {way_out}")).into())
+    }
+
+    /// A session that is there goes on as what it was started.
+    fn check_known(&self, session: &str) -> Result<(), Usage> {
+        let flags = [("--team", self.team.is_some()), ("--workspace", self.workspace.is_some()), ("--dir", self.dir.is_some())];
+        match flags.into_iter().find(|(_, is_given)| *is_given) {
+            None => Ok(()),
+            Some((flag, _)) => Err(Usage(format!(
+                "session {session} is there and goes on as it was started; leave out {flag}, or name another session"
+            ))),
+        }
+    }
+
+    /// Opens the way to a node, and says what agents here go without where the node is in this process.
+    pub async fn link(&self, config: &Config) -> anyhow::Result<Link> {
+        let link = Link::open(config).await?;
+        let dir = self.dir.as_deref().unwrap_or(Path::new("."));
+        let instructions = || team::agents_file::load(dir).warning;
+        if let Some(warning) = (link.is_alone() && self.workspace.is_none()).then(instructions).flatten() {
+            warn(&format!("planck: warning: {}", clean_line(&warning)));
+        }
+        match self.check_team(&link.client, config).await {
+            Ok(()) => Ok(link),
+            Err(why) => {
+                link.close().await;
+                Err(why)
+            }
+        }
+    }
+
+    /// A word alone may be the name of a template. A folder of that name, which a repository may bring, must not take its
+    /// place.
+    async fn check_team(&self, client: &Client, config: &Config) -> anyhow::Result<()> {
+        let word = self.team.as_ref().filter(|team| !team.contains('/') && Path::new(team).exists());
+        let Some(team) = word else { return Ok(()) };
+        let is_here = !matches!(team::find(&config.sources(ConfigPart::Teams), team), Ok(None));
+        if is_here || client.teams().await?.teams.iter().any(|row| row.name == *team) {
+            let both = format!("`{team}` is a template, and a file or folder here");
+            return Err(
+                Usage(format!("{both}; write ./{team} for the one here, or go to another folder for the template")).into()
+            );
+        }
+        Ok(())
+    }
+
+    /// The request for a session of this kind, without a prompt.
+    pub fn request(&self) -> anyhow::Result<Start> {
+        let name = self.session.as_deref().map(SessionName::parse).transpose().map_err(|error| Usage(error.to_string()))?;
+        let (team, members) = self.team()?;
+        Ok(Start {
+            session_id: None,
+            name,
+            team,
+            members,
+            workspace: self.workspace.clone(),
+            dir: Some(self.directory()?),
+            prompt: None,
+            prompt_id: None,
+            limits: None,
+            on_node_death: None,
+            metadata: serde_json::Map::new(),
+        })
+    }
+
+    /// A template's name, or the members of one that is here, with the model where they name none.
+    fn team(&self) -> anyhow::Result<(Option<String>, Option<Vec<Member>>)> {
+        // A name without a provider is an entry of the node's configuration, or a model of its default's provider.
+        let model = self.model.as_deref().map(|model| match model.split_once(':') {
+            Some((provider, id)) => (Some(provider.to_owned()), id.to_owned()),
+            None => (None, model.to_owned()),
+        });
+        let mut members = match &self.team {
+            Some(team) if Path::new(team).exists() => team::load(&TemplateFile::typed(team.as_ref()))?.members,
+            Some(team) => return Ok((Some(team.clone()), None)),
+            None if model.is_some() => vec![Member::default()],
+            None => return Ok((None, None)),
+        };
+        for member in members.iter_mut().filter(|member| member.model_id.is_none() && member.provider.is_none()) {
+            member.provider = model.as_ref().and_then(|(provider, _)| provider.clone());
+            member.model_id = model.as_ref().map(|(_, id)| id.clone());
+        }
+        Ok((None, Some(members)))
+    }
+
+    /// In a workspace as it is named; else a path of this machine.
+    fn directory(&self) -> anyhow::Result<String> {
+        let dir = match (&self.workspace, &self.dir) {
+            (Some(_), dir) => dir.clone().unwrap_or_else(|| ".".into()),
+            (None, dir) => {
+                let dir = dir.clone().unwrap_or_else(|| ".".into());
+                dir.canonicalize().with_context(|| format!("cannot work in {}", dir.display()))?
+            }
+        };
+        dir.into_os_string().into_string().map_err(|_| anyhow::anyhow!("the directory's name is not plain text"))
+    }
+}
+
+/// Every session that a filter lets through, page by page.
+pub async fn every_session(client: &Client, filter: &ListSessions) -> anyhow::Result<Vec<SessionRow>> {
+    let (mut rows, mut filter) = (Vec::new(), filter.clone());
+    loop {
+        let page = client.sessions(&filter).await?;
+        rows.extend(page.sessions);
+        filter.after = page.next;
+        if filter.after.is_none() {
+            return Ok(rows);
+        }
+    }
+}
