@@ -1,5 +1,5 @@
-//! What the wall adds to the start of a tool process: calls of `true` in each tier by turns, so that what else the machine does
-//! falls on all of them alike.
+//! What the wall adds to the start of a tool process, and a control group without one: calls of `true` in each tier by turns, so
+//! that what else the machine does falls on all of them alike.
 //!
 //! `cargo bench -p planck-node --bench walls -- 300` plays that many rounds.
 
@@ -14,7 +14,7 @@ use std::{
 use planck_common::{AgentId, CallId, SessionId, TeamId};
 use planck_node::tools::{
     Caps, Catalogue, Files, Guards, Invocation, Launcher, Roots, Runner, Sandbox, Shell, Toolbox, Undone, built_in,
-    sandbox::Settings,
+    cgroup::Groups, reap::Limits, sandbox::Settings,
 };
 use serde_json::{json, value::to_raw_value};
 use tokio_util::sync::CancellationToken;
@@ -26,11 +26,12 @@ struct Measured {
 }
 
 impl Measured {
-    fn new(sandbox: Sandbox, dir: &Path) -> Self {
-        let (tier, planck) = (sandbox.tier(), env!("CARGO_BIN_EXE_planck").into());
+    fn new(sandbox: Sandbox, groups: Option<Groups>, dir: &Path) -> Self {
+        let tier = if groups.is_some() { "in groups" } else { sandbox.tier() };
+        let launcher = Launcher::alone(env!("CARGO_BIN_EXE_planck").into()).grouped(groups);
         let files = Files::new(Roots::confined(vec![dir.to_owned()], Vec::new()), Caps::default());
         let guards = Guards::new(Undone::in_folder(dir.join("undone")));
-        let shell = Shell::new(Launcher::alone(planck), sandbox, guards, &[], Caps::default());
+        let shell = Shell::new(launcher, sandbox, guards, &[], Caps::default());
         let catalogue = Catalogue::default();
         built_in(&files, &shell, Duration::from_secs(30)).into_iter().for_each(|tool| catalogue.add(tool).unwrap());
         Self { tier, toolbox: catalogue.toolbox(["bash"]).0, times: Vec::new() }
@@ -79,7 +80,10 @@ async fn walls() -> Vec<Sandbox> {
 async fn main() {
     let rounds = std::env::args().find_map(|arg| arg.parse().ok()).unwrap_or(200);
     let folder = tempfile::tempdir().unwrap();
-    let mut measured: Vec<Measured> = walls().await.into_iter().map(|wall| Measured::new(wall, folder.path())).collect();
+    let mut measured: Vec<Measured> = walls().await.into_iter().map(|wall| Measured::new(wall, None, folder.path())).collect();
+    if let Ok(groups) = Groups::prepare(Limits::default()) {
+        measured.push(Measured::new(Sandbox::off(), Some(groups), folder.path()));
+    }
     for round in 0..rounds {
         for tier in &mut measured {
             tier.call(folder.path()).await;

@@ -17,6 +17,7 @@ pub mod bash;
 pub mod external;
 mod shell;
 
+pub mod cgroup;
 pub mod environment;
 pub mod process;
 pub mod sandbox;

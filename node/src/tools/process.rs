@@ -15,6 +15,7 @@ pub use heart::Heart;
 pub use reaped::Reaped;
 
 use super::{
+    cgroup::Groups,
     output::Captured,
     reap::{Limits, THIS_BINARY},
     sandbox::Policy,
@@ -28,6 +29,8 @@ pub struct Launcher {
     /// In a cluster: who tells the reapers that this node lives.
     heart: Option<Heart>,
     limits: Limits,
+    /// Where each command has a control group of its own.
+    groups: Option<Groups>,
 }
 
 impl Launcher {
@@ -48,12 +51,17 @@ impl Launcher {
 
     fn new(planck: PathBuf, heart: Option<Heart>) -> Self {
         strangers::adopt();
-        Self { planck, heart, limits: Limits::default() }
+        Self { planck, heart, limits: Limits::default(), groups: None }
     }
 
     /// What each command may use from now on.
     pub fn limited(self, limits: Limits) -> Self {
         Self { limits, ..self }
+    }
+
+    /// Puts each command into a control group of its own from now on.
+    pub fn grouped(self, groups: Option<Groups>) -> Self {
+        Self { groups, ..self }
     }
 
     /// Starts a command, runs it to its end, its time-out or its abort, and leaves no process of it.

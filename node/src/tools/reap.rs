@@ -31,11 +31,14 @@ use nix::{
 
 use descendants::Descendants;
 use lifeline::{Lifeline, News};
-pub use limits::Limits;
+pub use limits::{Limits, THREADS};
 use options::{Mode, Options};
 use watch::{Excess, Watch};
 
-use super::sandbox::{self, Policy};
+use super::{
+    cgroup::Group,
+    sandbox::{self, Policy},
+};
 
 /// The exit code where the command could not be started, as shells have it.
 const CANNOT_START: u8 = 127;
@@ -89,6 +92,10 @@ fn prepare_command(parent: Pid, options: &Options) -> Result<(), String> {
     if unistd::getppid() != parent {
         return Err("the reaper is gone".into());
     }
+    if let Some(group) = &options.group {
+        // A call without its group runs as calls do on machines that have none.
+        let _ = group.enter();
+    }
     match options.limits.map(|limits| limits.bind()) {
         Some(Err(why)) => Err(format!("cannot limit the command: {why}")),
         Some(Ok(())) | None => Ok(()),
@@ -111,12 +118,17 @@ fn reap(silence: Option<Duration>, input: usize, options: &Options) -> Result<En
     let Some(input) = lifeline.read_input(input) else { return Ok(End::Told) };
     let child = start(options, input)?;
     let end = wait(&mut lifeline, &signals, options.limits.and_then(Watch::new), child);
+    if let Some(group) = &options.group {
+        group.kill();
+    }
     Descendants::of_this_process().end();
     if let Ok(End::Over(excess)) = &end {
         let _ = writeln!(std::io::stderr(), "planck: {excess}");
     }
-    if let (Ok(End::Told), Some(wall)) = (&end, &options.wall) {
-        wall.clean();
+    // A node that lives does it itself.
+    if let Ok(End::Told) = &end {
+        options.wall.iter().for_each(Policy::clean);
+        options.group.iter().for_each(Group::remove);
     }
     end
 }
@@ -145,6 +157,7 @@ fn start(options: &Options, input: Vec<u8>) -> Result<Pid, String> {
         .args(["reap", "--under", &unistd::getpid().to_string()])
         .args(options.limits.iter().flat_map(|limits| ["--limits".into(), limits.to_string()]))
         .args(options.wall.iter().flat_map(Policy::to_option))
+        .args(options.group.iter().flat_map(|group| ["--group".as_ref(), group.folder().as_os_str()]))
         .arg("--")
         .args(&options.command)
         .stdin(if input.is_empty() { Stdio::null() } else { Stdio::piped() })

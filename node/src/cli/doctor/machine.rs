@@ -8,7 +8,11 @@ use nix::{
 };
 
 use super::Finding;
-use crate::{config::Config, node, tools::Sandbox};
+use crate::{
+    config::Config,
+    node,
+    tools::{Sandbox, cgroup::Delegated},
+};
 
 /// Files a node with many agents has open.
 const FILES: u64 = 4096;
@@ -16,7 +20,7 @@ const FILES: u64 = 4096;
 pub fn all(config: &Config) -> Vec<Finding> {
     let mut findings = vec![folder()];
     findings.extend(config.workspaces.0.iter().map(|(name, path)| workspace(name, path)));
-    findings.extend([files(), limits(config), nats_cli()]);
+    findings.extend([groups(), files(), limits(config), nats_cli()]);
     findings
 }
 
@@ -93,6 +97,20 @@ fn limits(config: &Config) -> Finding {
     match limits.processes > 0 && limits.memory.0 > 0 {
         true => Finding::good("limits", what),
         false => Finding::note("limits", what, "set `tools.limits.processes` and `tools.limits.memory`"),
+    }
+}
+
+/// Whether a node that is started here can put each call into a control group.
+fn groups() -> Finding {
+    let remedy = "calls run without; a service has it with `Delegate=yes`, a shell with \
+                  `systemd-run --user --scope -p Delegate=yes`, a container of Docker with `security_opt: \
+                  [writable-cgroups=true]` where it is root";
+    match Delegated::look() {
+        Ok(Delegated { folder, bounds_tasks }) => {
+            let tasks = if bounds_tasks { "bounds its tasks" } else { "has no `pids` to bound its tasks" };
+            Finding::good("cgroups", format!("a call has a group below {}, which {tasks}", folder.display()))
+        }
+        Err(why) => Finding::note("cgroups", why.to_string(), remedy),
     }
 }
 

@@ -11,7 +11,9 @@ use crate::{
     skill::{self, Skills},
     team::tool_names,
     tools::{
-        Bounds, Caps, Catalogue, Files, Guards, Heart, Launcher, Roots, Sandbox, Shell, Tool, Undone, built_in, external,
+        Bounds, Caps, Catalogue, Files, Guards, Heart, Launcher, Roots, Sandbox, Shell, Tool, Undone, built_in,
+        cgroup::Groups,
+        external,
         reap::Limits,
         sandbox::{self, Demand},
     },
@@ -38,7 +40,7 @@ pub(super) async fn build(config: &Config, bus: &Arc<dyn Bus>) -> Result<Worksho
     let files = Files::new(roots(config), caps(config));
     // In a cluster a process also ends when its node was stopped: another one may have taken its session up.
     let heart = config.nats.url.is_some().then(|| Heart::new(config.cluster.reap_after.0));
-    let launcher = Launcher::of_this_binary(heart.clone()).limited(limits(config));
+    let launcher = Launcher::of_this_binary(heart.clone()).limited(limits(config)).grouped(groups(config).await);
     let sandbox = sandbox(config).await;
     check(&sandbox)?;
     let undone = Undone::in_folder(config.node.data_dir.join(UNDONE));
@@ -111,6 +113,25 @@ fn check(sandbox: &Sandbox) -> Result<(), AssemblyError> {
         tracing::info!(sandbox = sandbox.tier(), "tool processes are confined");
     }
     Ok(())
+}
+
+/// The control groups of calls, where this machine has them; calls run without as well.
+async fn groups(config: &Config) -> Option<Groups> {
+    let limits = limits(config);
+    match tokio::task::spawn_blocking(move || Groups::prepare(limits)).await {
+        Ok(Ok(groups)) => {
+            tracing::info!(folder = %groups.folder().display(), tasks = ?groups.tasks(), "each tool call has a control group");
+            Some(groups)
+        }
+        Ok(Err(why)) => {
+            tracing::info!(%why, "tool calls have no control groups");
+            None
+        }
+        Err(why) => {
+            tracing::warn!(%why, "tool calls have no control groups");
+            None
+        }
+    }
 }
 
 /// What the processes of one call may use.

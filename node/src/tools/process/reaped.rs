@@ -27,7 +27,10 @@ use super::{
     heart::{Heart, Registered},
     strangers,
 };
-use crate::tools::output::{Capture, capture};
+use crate::tools::{
+    cgroup::{Group, Groups},
+    output::{Capture, capture},
+};
 
 /// A reaper that has not ended all by then was stopped, or waits for what cannot be killed; it is killed, and what it leaves
 /// comes to this process.
@@ -62,13 +65,20 @@ enum Lifeline {
 struct Reaper {
     /// `None` once it was waited for, or was left to the background.
     child: Option<Child>,
+    /// Where its command is, and all that came from it.
+    group: Option<Group>,
 }
 
 impl Reaped {
     /// Starts a command and hands it its input.
     pub async fn spawn(launcher: &Launcher, launch: &Launch) -> io::Result<Self> {
         let (ours, theirs) = connection()?;
-        let reaper = Reaper { child: Some(strangers::spawn(command(launcher, launch, theirs))?) };
+        let group = launcher.groups.as_ref().and_then(Groups::of_call);
+        let child = strangers::spawn(command(launcher, launch, group.as_ref(), theirs));
+        if let (Err(_), Some(group)) = (&child, &group) {
+            group.remove();
+        }
+        let reaper = Reaper { child: Some(child?), group };
         let pipe = hand_over(ours, &launch.input).await?;
         Ok(Self { reaper, lifeline: Some(Lifeline::new(launcher.heart.as_ref(), pipe)) })
     }
@@ -142,23 +152,38 @@ impl Reaper {
 /// Without its lifeline the reaper ends everything; one that was stopped or killed by its command is followed up.
 impl Drop for Reaper {
     fn drop(&mut self) {
-        let (pid, mut child) = (self.pid(), self.child.take());
+        let (pid, mut child, group) = (self.pid(), self.child.take(), self.group.take());
         if let (true, Ok(runtime)) = (child.is_some(), tokio::runtime::Handle::try_current()) {
             // A runtime that shuts down drops the task at once; the task holds the child itself, so that ends there.
-            runtime.spawn(async move { all_ended(pin!(exit(&mut child)), pid).await });
+            runtime.spawn(async move { all_ended(pin!(exit(&mut child, group.as_ref())), pid).await });
         }
     }
 }
 
 /// The status of a reaper, once it and all that came from it are dead; and what could not be ended.
-async fn exit(reaper: &mut Option<Child>) -> (ExitStatus, Vec<Pid>) {
+async fn exit(reaper: &mut Option<Child>, group: Option<&Group>) -> (ExitStatus, Vec<Pid>) {
     let killed = ExitStatus::from_raw(Signal::SIGKILL as i32);
-    let Some(child) = reaper else { return (killed, strangers::end().await) };
+    let Some(child) = reaper else { return (killed, end_leftovers(group).await) };
     let pid = strangers::pid_of(child);
     let status = child.wait().await.unwrap_or(killed);
     *reaper = None;
     pid.into_iter().for_each(strangers::forget);
-    (status, strangers::end().await)
+    (status, end_leftovers(group).await)
+}
+
+/// Ends what a reaper left when it ended, and gives what does not die. Those that are in the call's group are killed first: they
+/// cannot start others meanwhile.
+async fn end_leftovers(group: Option<&Group>) -> Vec<Pid> {
+    let Some(group) = group else { return strangers::end().await };
+    let outlived = group.kill();
+    if !outlived.is_empty() {
+        tracing::warn!(processes = ?outlived, "ending processes that outlived the reaper of their call");
+    }
+    let mut left = strangers::end().await;
+    left.extend(group.end().await);
+    left.sort_unstable();
+    left.dedup();
+    left
 }
 
 /// To the reaper's exit, the end of what outlived it, and the end of all output.
@@ -166,7 +191,7 @@ async fn run_out(reaper: &mut Reaper, out: &mut Capture, err: &mut Capture) -> (
     let (stdout, stderr) = reaper.child.as_mut().map(|child| (child.stdout.take(), child.stderr.take())).unwrap_or_default();
     let gone = CancellationToken::new();
     let ended = async {
-        let ended = exit(&mut reaper.child).await;
+        let ended = exit(&mut reaper.child, reaper.group.as_ref()).await;
         gone.cancel();
         ended
     };
@@ -196,7 +221,7 @@ fn connection() -> io::Result<(OwnedFd, PipeReader)> {
     Ok((ours.into(), theirs))
 }
 
-fn command(launcher: &Launcher, launch: &Launch, lifeline: PipeReader) -> Command {
+fn command(launcher: &Launcher, launch: &Launch, group: Option<&Group>, lifeline: PipeReader) -> Command {
     let mut command = Command::new(&launcher.planck);
     command.arg0("planck").arg("reap");
     if let Some(heart) = &launcher.heart {
@@ -208,6 +233,9 @@ fn command(launcher: &Launcher, launch: &Launch, lifeline: PipeReader) -> Comman
     command.args(["--limits", &launcher.limits.to_string()]);
     if let Some(wall) = &launch.wall {
         command.args(wall.to_option());
+    }
+    if let Some(group) = group {
+        command.arg("--group").arg(group.folder());
     }
     command.arg("--").arg(&launch.program).args(&launch.args);
     command.current_dir(&launch.dir).env_clear().envs(launch.env.iter().map(|(name, value)| (name, value)));

@@ -19,7 +19,7 @@ pub struct Limits {
 }
 
 /// Threads for each allowed process: runtimes such as Go's and Java's start dozens.
-pub(super) const THREADS: u64 = 16;
+pub const THREADS: u64 = 16;
 
 impl Default for Limits {
     fn default() -> Self {

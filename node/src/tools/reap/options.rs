@@ -5,7 +5,7 @@ use std::{ffi::OsString, time::Duration};
 use nix::unistd::Pid;
 
 use super::limits::Limits;
-use crate::tools::sandbox::Policy;
+use crate::tools::{cgroup::Group, sandbox::Policy};
 
 /// What one process of this mode does.
 #[derive(Debug, PartialEq, Eq)]
@@ -28,18 +28,21 @@ pub(super) struct Options {
     pub limits: Option<Limits>,
     /// The rules that the command runs under.
     pub wall: Option<Policy>,
+    /// The control group that the command enters.
+    pub group: Option<Group>,
     pub command: Vec<OsString>,
 }
 
 impl Options {
     pub fn parse(mut args: impl Iterator<Item = OsString>) -> Result<Self, String> {
-        let (mut watch, mut input, mut limits, mut wall) = (None, 0, None, None);
+        let (mut watch, mut input, mut limits, mut wall, mut group) = (None, 0, None, None, None);
         let mut last = None;
         while let Some(arg) = args.next() {
             match arg.to_str() {
                 Some("--watch") => watch = Some(Duration::from_millis(number(args.next())?)),
                 Some("--input") => input = number(args.next())?,
                 Some("--limits") => limits = Some(number(args.next())?),
+                Some("--group") => group = Some(Group::at(args.next().unwrap_or_default().into())),
                 Some("--under") => last = Some(Mode::Under { parent: Pid::from_raw(number(args.next())?) }),
                 Some("--inside") => last = Some(Mode::Inside),
                 Some("--check") => {
@@ -56,10 +59,11 @@ impl Options {
         let command: Vec<OsString> = args.collect();
         let mode = last.unwrap_or(Mode::Reap { watch, input });
         if command.is_empty() && !matches!(mode, Mode::Check { .. }) {
-            let usage = "[--watch MILLISECONDS] [--input BYTES] [--limits P,M,F,O] [--wall COUNT RULE…] -- COMMAND [ARG…]";
+            let usage = "[--watch MILLISECONDS] [--input BYTES] [--limits P,M,F,O] [--wall COUNT RULE…] [--group FOLDER] \
+                         -- COMMAND [ARG…]";
             return Err(format!("usage: planck reap {usage}"));
         }
-        Ok(Self { mode, limits, wall, command })
+        Ok(Self { mode, limits, wall, group, command })
     }
 }
 
@@ -81,12 +85,14 @@ mod tests {
         let reap = |watch: Option<u64>, input, command: &[&str]| {
             let watch = watch.map(Duration::from_millis);
             let command = command.iter().map(OsString::from).collect();
-            Ok(Options { mode: Mode::Reap { watch, input }, limits: None, wall: None, command })
+            Ok(Options { mode: Mode::Reap { watch, input }, limits: None, wall: None, group: None, command })
         };
         assert_eq!(parse(&["--", "ls", "--watch"]), reap(None, 0, &["ls", "--watch"]));
         assert_eq!(parse(&["--watch", "900", "--input", "12", "--", "cat"]), reap(Some(900), 12, &["cat"]));
         assert_eq!(parse(&["--under", "7", "--", "cat"]).unwrap().mode, Mode::Under { parent: Pid::from_raw(7) });
         assert_eq!(parse(&["--limits", "1,2,3,4", "--", "cat"]).unwrap().limits.unwrap().to_string(), "1,2,3,4");
+        let grouped = parse(&["--group", "/sys/fs/cgroup/a b", "--", "cat"]).unwrap();
+        assert_eq!(grouped.group, Some(Group::at("/sys/fs/cgroup/a b".into())));
         let walled = parse(&["--wall", "3", "level", "0", "network", "--inside", "--", "cat"]).unwrap();
         assert_eq!((walled.mode, walled.wall.unwrap().network), (Mode::Inside, true));
         for wrong in [

@@ -1,5 +1,6 @@
 //! Tool processes that want to outlive their call, use up the machine, or read the node's secrets.
 
 mod escapes;
+mod groups;
 mod limits;
 mod secrets;

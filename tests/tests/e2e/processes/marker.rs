@@ -21,12 +21,18 @@ impl Marker {
 
     /// How many live. The dead have no environment.
     pub fn count(&self) -> usize {
+        self.pids().len()
+    }
+
+    /// Those that live.
+    pub fn pids(&self) -> Vec<u32> {
         let wanted = format!("MARK={}", self.0);
         let marked = |folder: &fs::DirEntry| {
             let environment = fs::read(folder.path().join("environ")).unwrap_or_default();
             environment.split(|byte| *byte == 0).any(|variable| variable == wanted.as_bytes())
         };
-        fs::read_dir("/proc").into_iter().flatten().flatten().filter(marked).count()
+        let marked = fs::read_dir("/proc").into_iter().flatten().flatten().filter(marked);
+        marked.filter_map(|folder| folder.file_name().to_str()?.parse().ok()).collect()
     }
 }
 

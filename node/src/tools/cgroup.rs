@@ -1,0 +1,322 @@
+//! Control groups of tool calls, where this process may make them: version 2, in a subtree that was delegated to it.
+//!
+//! Each call has a group of its own, which its command enters before it runs anything. Whatever the command starts is in it,
+//! however often it forks and whoever its parent is, and cannot leave it where the wall hides the control groups. So the node
+//! knows what a call has left even when the reaper is dead, and the kernel bounds the call's tasks with `pids.max`.
+//!
+//! The groups are *threaded*. To enter an ordinary group a process waits until every CPU has passed a quiescent state, which
+//! takes 7 to 30 ms; a single thread enters a threaded one in 0.1 ms. Threaded groups have neither `cgroup.kill` nor
+//! `memory.max`: they are frozen, and what is in them is killed one by one, and the reaper watches memory.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Write},
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use nix::{
+    errno::Errno,
+    sys::signal::{Signal, kill},
+    unistd::{AccessFlags, Pid, access, getpid},
+};
+
+use super::reap::{Limits, THREADS};
+
+/// Begins the name of a call's group. The namespace of the node's process id, that id, and what tells the calls apart follow.
+const PREFIX: &str = "planck-call-";
+
+/// The controller that bounds tasks, and may be enabled above threaded groups.
+const PIDS: &str = "pids";
+
+/// What was killed is gone by then, unless it sits in a system call that does not end.
+const DYING: Duration = Duration::from_secs(1);
+
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// Groups that a tool without a wall made in its own are looked for this deep.
+const DEEPEST: usize = 16;
+
+/// Why calls have no groups of their own.
+#[derive(Debug, thiserror::Error)]
+pub enum Missing {
+    #[error("this process is in no control group of version 2")]
+    NoHierarchy,
+    #[error("the control group {group} is mounted nowhere that this process can see")]
+    NotMounted { group: String },
+    #[error("{folder} is not delegated: {why}")]
+    NotDelegated { folder: PathBuf, why: Errno },
+    #[error("{folder} takes no groups of calls: {why}")]
+    Unusable { folder: PathBuf, why: io::Error },
+}
+
+/// The group of this process, in which it may make others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Delegated {
+    pub folder: PathBuf,
+    /// Whether the kernel can bound the tasks of a call here.
+    pub bounds_tasks: bool,
+}
+
+impl Delegated {
+    /// Looks, and changes nothing.
+    pub fn look() -> Result<Self, Missing> {
+        let read = |file| fs::read_to_string(file).unwrap_or_default();
+        let folder = own_folder(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"))?;
+        for needed in [folder.clone(), folder.join("cgroup.procs")] {
+            access(&needed, AccessFlags::W_OK).map_err(|why| Missing::NotDelegated { folder: folder.clone(), why })?;
+        }
+        let controllers = fs::read_to_string(folder.join("cgroup.controllers")).unwrap_or_default();
+        let bounds_tasks = controllers.split_whitespace().any(|controller| controller == PIDS);
+        Ok(Self { folder, bounds_tasks })
+    }
+}
+
+/// The groups of this node's calls. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Groups(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    folder: PathBuf,
+    /// `pids.max` of a call, where the kernel bounds it.
+    tasks: Option<u64>,
+    /// Whether the log says that a call has no group.
+    told: AtomicBool,
+}
+
+impl Groups {
+    /// Finds out whether calls can have groups by making one and entering it with a thread. Ends what the calls of dead nodes
+    /// have left. Other nodes may do the same in the same folder at the same time. This may block.
+    pub fn prepare(limits: Limits) -> Result<Self, Missing> {
+        let Delegated { folder, bounds_tasks } = Delegated::look()?;
+        end_leftovers(&folder);
+        let tasks = Some(limits.processes.saturating_mul(THREADS)).filter(|tasks| *tasks > 0 && bounds_tasks);
+        let tasks = tasks.filter(|_| enable_pids(&folder).is_ok());
+        let groups = Self(Arc::new(Inner { folder, tasks, told: AtomicBool::new(false) }));
+        match groups.try_out() {
+            Ok(()) => Ok(groups),
+            Err(why) => Err(Missing::Unusable { folder: groups.0.folder.clone(), why }),
+        }
+    }
+
+    /// Where the groups are.
+    pub fn folder(&self) -> &Path {
+        &self.0.folder
+    }
+
+    /// How many tasks the kernel allows a call.
+    pub fn tasks(&self) -> Option<u64> {
+        self.0.tasks
+    }
+
+    /// Makes the group of a call. Without one the call runs all the same.
+    pub(super) fn of_call(&self) -> Option<Group> {
+        match self.make() {
+            Ok(group) => Some(group),
+            Err(why) => {
+                if !self.0.told.swap(true, Ordering::Relaxed) {
+                    tracing::debug!(folder = %self.0.folder.display(), %why, "a call has no control group");
+                }
+                None
+            }
+        }
+    }
+
+    fn make(&self) -> io::Result<Group> {
+        let name = format!("{}{:016x}", prefix(own_namespace(), getpid()), fastrand::u64(..));
+        let group = Group(self.0.folder.join(name));
+        fs::create_dir(&group.0)?;
+        let made = write(&group.0, "cgroup.type", "threaded")
+            .and_then(|()| self.0.tasks.map_or(Ok(()), |tasks| write(&group.0, "pids.max", &tasks.to_string())));
+        if let Err(why) = made {
+            group.remove();
+            return Err(why);
+        }
+        Ok(group)
+    }
+
+    fn try_out(&self) -> io::Result<()> {
+        let group = self.make()?;
+        let entered = thread::scope(|scope| scope.spawn(|| group.enter()).join());
+        // The thread is in the group until the kernel has put it away.
+        group.wait_until_empty();
+        group.remove();
+        entered.unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))
+    }
+}
+
+/// The group of one call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group(PathBuf);
+
+impl Group {
+    pub(super) fn at(folder: PathBuf) -> Self {
+        Self(folder)
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        &self.0
+    }
+
+    /// Puts this thread, which must be the only one of a process, and all that it starts from now on into the group.
+    pub(super) fn enter(&self) -> io::Result<()> {
+        write(&self.0, "cgroup.threads", "0")
+    }
+
+    /// Whether nothing lives in it. The dead that nobody has waited for do not count.
+    pub(super) fn is_empty(&self) -> bool {
+        let events = fs::read_to_string(self.0.join("cgroup.events")).unwrap_or_default();
+        !events.lines().any(|line| line == "populated 1")
+    }
+
+    /// Freezes what is in the group, so that nothing is started meanwhile, and kills it. Gives what it found.
+    pub(super) fn kill(&self) -> Vec<Pid> {
+        if self.is_empty() {
+            return Vec::new();
+        }
+        let _ = write(&self.0, "cgroup.freeze", "1");
+        let members = self.members();
+        for member in &members {
+            let _ = kill(*member, Signal::SIGKILL);
+        }
+        members
+    }
+
+    /// The threads in the group and in groups below it, by the ids of their own.
+    pub(super) fn members(&self) -> Vec<Pid> {
+        let mut members = Vec::new();
+        for folder in below(&self.0, DEEPEST) {
+            let threads = fs::read_to_string(folder.join("cgroup.threads")).unwrap_or_default();
+            // A process that has no id here is listed as 0, which would be this process's own group of processes.
+            members.extend(threads.lines().filter_map(|line| line.parse().ok()).filter(|id| *id > 0).map(Pid::from_raw));
+        }
+        members.retain(|member| *member != getpid());
+        members
+    }
+
+    /// Removes the group; the kernel refuses that while something lives in it.
+    pub(super) fn remove(&self) {
+        if fs::remove_dir(&self.0).is_err() {
+            for folder in below(&self.0, DEEPEST).into_iter().rev() {
+                let _ = fs::remove_dir(folder);
+            }
+        }
+    }
+
+    fn wait_until_empty(&self) {
+        let deadline = Instant::now() + DYING;
+        while !self.is_empty() && Instant::now() < deadline {
+            thread::sleep(PAUSE);
+        }
+    }
+
+    /// Kills what is in the group until nothing is, and gives what does not die.
+    pub(super) async fn end(&self) -> Vec<Pid> {
+        let deadline = Instant::now() + DYING;
+        while !self.is_empty() && Instant::now() < deadline {
+            self.kill();
+            tokio::time::sleep(PAUSE).await;
+        }
+        let left = if self.is_empty() { Vec::new() } else { self.members() };
+        self.remove();
+        left
+    }
+}
+
+/// A group and those below it, each before its own.
+fn below(folder: &Path, depth: usize) -> Vec<PathBuf> {
+    let mut found = vec![folder.to_owned()];
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten().filter(|_| depth > 0);
+    for inner in entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+        found.extend(below(&inner.path(), depth - 1));
+    }
+    found
+}
+
+/// Without `O_CREAT`: what is not there is not made.
+fn write(folder: &Path, file: &str, text: &str) -> io::Result<()> {
+    OpenOptions::new().write(true).open(folder.join(file)).and_then(|mut file: File| file.write_all(text.as_bytes()))
+}
+
+/// Lets the groups in this one bound their tasks. Other nodes of this group use it too, so nobody takes it back.
+fn enable_pids(folder: &Path) -> io::Result<()> {
+    let enabled = fs::read_to_string(folder.join("cgroup.subtree_control"))?;
+    if enabled.split_whitespace().any(|controller| controller == PIDS) {
+        return Ok(());
+    }
+    // Of the whole machine's group this is up to the administrator.
+    if !folder.join("cgroup.events").exists() {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    write(folder, "cgroup.subtree_control", &format!("+{PIDS}"))
+}
+
+/// Ends what lives in the groups of nodes that are dead, and removes these groups.
+fn end_leftovers(folder: &Path) {
+    let namespace = own_namespace();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let is_left = entry.file_name().to_str().and_then(|name| node_of(name, namespace)).is_some_and(is_dead);
+        if is_left {
+            let group = Group(entry.path());
+            let killed = group.kill();
+            if !killed.is_empty() {
+                tracing::warn!(processes = ?killed, "ending processes that outlived the reaper of their call and its node");
+            }
+            group.wait_until_empty();
+            group.remove();
+        }
+    }
+}
+
+/// Begins the names of a node's groups.
+fn prefix(namespace: u64, node: Pid) -> String {
+    format!("{PREFIX}{namespace}-{node}-")
+}
+
+/// The node whose call a group with this name is for, where its process id means something in this namespace.
+fn node_of(name: &str, namespace: u64) -> Option<Pid> {
+    let call = name.get(name.len().checked_sub(16)?..)?;
+    let node = name.strip_prefix(PREFIX)?.split('-').nth(1)?.parse().ok().filter(|node| *node > 0).map(Pid::from_raw)?;
+    let is_ours = call.bytes().all(|byte| byte.is_ascii_hexdigit()) && name == prefix(namespace, node) + call;
+    is_ours.then_some(node)
+}
+
+/// Tells the containers apart that may share a control group: the number in `pid:[4026531836]`.
+fn own_namespace() -> u64 {
+    let link = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    let number = link.to_str().and_then(|link| link.strip_prefix("pid:[")?.strip_suffix(']')?.parse().ok());
+    number.unwrap_or_default()
+}
+
+fn is_dead(pid: Pid) -> bool {
+    kill(pid, None) == Err(Errno::ESRCH)
+}
+
+/// The folder of a process's own group, from its `/proc/self/cgroup` and `/proc/self/mountinfo`. The hierarchy may be mounted at
+/// `/sys/fs/cgroup`, or beside those of version 1.
+fn own_folder(groups: &str, mounts: &str) -> Result<PathBuf, Missing> {
+    let group = groups.lines().find_map(|line| line.strip_prefix("0::")).ok_or(Missing::NoHierarchy)?;
+    let is_outside = Path::new(group).components().any(|part| part.as_os_str() == "..");
+    let folder = mounts.lines().filter_map(cgroup2).find_map(|(root, point)| {
+        let rest = Path::new(group).strip_prefix(root).ok().filter(|_| !is_outside)?;
+        Some(point.join(rest).components().collect())
+    });
+    folder.ok_or_else(|| Missing::NotMounted { group: group.into() })
+}
+
+/// The group that is mounted and where, of a line about this file system: `41 31 0:38 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw`.
+/// A path with an escaped character is none that control groups are mounted at.
+fn cgroup2(line: &str) -> Option<(&Path, &Path)> {
+    let (mount, system) = line.split_once(" - ")?;
+    let mut fields = mount.split(' ').skip(3).map(Path::new);
+    system.starts_with("cgroup2 ").then_some((fields.next()?, fields.next()?))
+}
+
+#[cfg(test)]
+mod tests;
