@@ -20,6 +20,7 @@ mod demo;
 mod doctor;
 mod earlier;
 mod events;
+mod init;
 mod model;
 mod node;
 mod nodes;
@@ -80,6 +81,8 @@ enum Command {
     /// Models that can be used
     #[command(subcommand)]
     Model(model::Model),
+    /// Write a first configuration, with a default model
+    Init(init::Init),
     /// The configuration in force
     #[command(subcommand)]
     Config(config::Show),
@@ -121,6 +124,7 @@ impl Planck {
             Command::Sidecar(sidecar) => Box::pin(sidecar.perform(&place)).await,
             Command::Events(watch) => Box::pin(watch.perform(&place)).await,
             Command::Model(model) => Box::pin(model.perform(&place)).await,
+            Command::Init(init) => init.perform(&place),
             Command::Config(show) => show.perform(&place),
             Command::Doctor => Box::pin(doctor::perform(&place)).await,
             Command::Bench(bench) => Box::pin(bench.perform()).await,

@@ -46,6 +46,7 @@ use serde_json::{Map, Value};
 
 pub use addresses::Addresses;
 pub use allowance::AnswerBounds;
+pub use catalogue::{BadTable, ModelTable};
 pub use client::{ClientError, ClientOptions, Clients, Proxy, Route, check_authorities, client};
 pub use decode::Decoder;
 pub use options::{LlmOptions, ModelOptions, ProviderOptions, Times};

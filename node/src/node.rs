@@ -22,7 +22,7 @@ use serde_json::{Map, Value};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use assemble::{AssemblyError, nats, open, open_on};
-pub(crate) use assemble::{Inventory, inspect_store, look, prefix, sandbox, sqlite_options};
+pub(crate) use assemble::{Inventory, default_model, inspect_store, look, prefix, sandbox, sqlite_options};
 pub use belonging::Joining;
 
 use self::belonging::Belonging;

@@ -6,6 +6,11 @@ use serde_json::{Map, Value};
 use super::{NodeState, Prices};
 use crate::{NodeId, Timestamp, spec::Role};
 
+/// Whether a flag is left out.
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
 bodies! {
     Nodes {
         nodes: Vec<NodeInfo>,
@@ -49,6 +54,9 @@ bodies! {
     }
     Models {
         models: Vec<ModelRow>,
+        /// When limits and prices were looked up, `YYYY-MM-DD`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        date: Option<String>,
     }
     ModelRow {
         /// `provider:model`.
@@ -58,6 +66,9 @@ bodies! {
         context_window: u64,
         max_output: u64,
         prices: Option<Prices>,
+        /// Whether agents use it where its vendor is chosen and no model is named.
+        #[serde(default, skip_serializing_if = "is_false")]
+        standard: bool,
     }
     Sidecars {
         sidecars: Vec<SidecarRow>,

@@ -124,15 +124,19 @@ fn models(config: &Config) -> Vec<Finding> {
     } else {
         Finding::good("providers", ready.join(", "))
     };
-    let known = crate::team::KnownModels::of(config).default;
+    let known = crate::node::default_model(config);
     let model = match (known, &config.models.default) {
         (Some(model), _) if !config.providers.is_ready(&model.provider) => Finding::bad(
             "model",
             format!("the default is {}:{}, and {} has no key", model.provider, model.id, model.provider),
             "set its key, or another `models.default`",
         ),
-        (Some(model), _) => Finding::good("model", format!("{}:{}", model.provider, model.id)),
-        (None, _) => Finding::note("model", "no default", "set `models.default`, or name one with --model"),
+        (Some(model), Some(_)) => Finding::good("model", format!("{}:{}", model.provider, model.id)),
+        (Some(model), None) => {
+            let what = format!("{}:{}, the standard one of {}", model.provider, model.id, model.provider);
+            Finding::good("model", what)
+        }
+        (None, _) => Finding::note("model", "no default", "`planck init` writes one, or name one with --model"),
     };
     vec![keys, model]
 }

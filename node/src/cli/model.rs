@@ -1,9 +1,15 @@
 //! `planck model ls`
 
 use clap::Subcommand;
-use planck_common::command::ModelRow;
+use planck_common::command::{ModelRow, Models};
 
-use super::{exit::Exit, link::Link, output::Output, place::Place, render::style::count};
+use super::{
+    exit::Exit,
+    link::Link,
+    output::{Format, Output, say},
+    place::Place,
+    render::style::count,
+};
 
 #[derive(Debug, Subcommand)]
 pub enum Model {
@@ -21,9 +27,12 @@ impl Model {
         let link = Link::look(&config).await?;
         let models = link.client.models().await;
         link.close().await;
-        let models = models?.models;
+        let Models { models, date } = models?;
         let rows = models.iter().map(row).collect();
-        output.list(&models, &["id", "context", "answer", "$ in", "$ out"], rows)?;
+        output.list(&models, &["id", "context", "answer", "$ in", "$ out", ""], rows)?;
+        if let (Some(date), Format::Table) = (date, output.output) {
+            say(&format!("\nUS dollars per million tokens, looked up {date}. `standard`: used where no model is named.\n"))?;
+        }
         Ok(Exit::Done)
     }
 }
@@ -38,5 +47,6 @@ fn row(model: &ModelRow) -> Vec<String> {
         count(model.max_output),
         price(|prices| prices.input),
         price(|prices| prices.output),
+        if model.standard { "standard".into() } else { String::new() },
     ]
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use planck_common::{
     AgentId,
-    command::{AgentVerb, Empty, ModelRow, Models, Nodes, SessionVerb, SessionsVerb, Snapshot},
+    command::{AgentVerb, Empty, Models, Nodes, SessionVerb, SessionsVerb, Snapshot},
     reply::Refusal,
     spec::ModelRef,
     subject::{Address, Target},
@@ -22,7 +22,7 @@ pub struct Looking {
     pub store: Arc<dyn SessionStore>,
     /// How many tokens a model's context holds.
     pub context_window: Arc<dyn Fn(&ModelRef) -> u64 + Send + Sync>,
-    pub models: Arc<dyn Fn() -> Vec<ModelRow> + Send + Sync>,
+    pub models: Arc<dyn Fn() -> Models + Send + Sync>,
 }
 
 /// Answers commands that look.
@@ -51,7 +51,7 @@ async fn dispatch(looking: &Looking, address: &Address, body: &Bytes) -> Reply {
             looking.one_agent(agent, verb, body).await
         }
         Target::Nodes => list(verb, body).and_then(|()| ok(Nodes { nodes: Vec::new() })),
-        Target::Models => list(verb, body).and_then(|()| ok(Models { models: (looking.models)() })),
+        Target::Models => list(verb, body).and_then(|()| ok((looking.models)())),
         Target::Node(_) | Target::Teams | Target::Sidecars => Err(acts(verb)),
     }
 }

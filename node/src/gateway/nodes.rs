@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use planck_common::{
-    command::{Drain, Draining, Empty, ModelRow, Models, NodeState, NodeVerb, Nodes, Relay, Sidecars, Teams},
+    command::{Drain, Draining, Empty, NodeState, NodeVerb, Nodes, Relay, Sidecars, Teams},
     event::json,
     reply::Refusal,
     subject::{Address, Target},
@@ -52,8 +52,7 @@ pub(super) fn teams(node: &Node) -> String {
 }
 
 pub(super) fn models(node: &Node) -> String {
-    let models: Vec<ModelRow> = node.models().list();
-    json(&Models { models })
+    json(&node.models().list())
 }
 
 pub(super) fn sidecars(node: &Node) -> String {

@@ -1,4 +1,5 @@
-//! What is known of models: a small built-in table, and what the configuration adds or overrides.
+//! What is known of models: a table that comes with the binary or that a user names, and what the configuration adds or
+//! overrides.
 
 mod table;
 
@@ -9,6 +10,7 @@ use planck_common::{
     spec::ModelRef,
     usage::Usage,
 };
+use serde::Deserialize;
 
 use super::{
     options::ModelOptions,
@@ -16,6 +18,8 @@ use super::{
     wire::WireKind,
 };
 use crate::model::{ModelCard, RetryRules};
+
+pub use table::{BadTable, ModelTable};
 
 /// A model's limits, prices and abilities.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -30,7 +34,8 @@ pub struct Entry {
 }
 
 /// How a model is asked to think.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Thinking {
     None,
     /// With a number of tokens.
@@ -59,7 +64,7 @@ pub enum Assumed {
     /// Those of the model whose name it extends.
     Of(String),
     /// Those that models whose names begin like this have in common; their prices differ.
-    Family(&'static str),
+    Family(String),
     Nothing,
 }
 
@@ -95,16 +100,17 @@ impl Entry {
     }
 }
 
-/// The built-in table with the configuration's entries over it.
+/// A table with the configuration's entries over it.
 #[derive(Debug, Clone)]
 pub struct Catalogue {
     entries: BTreeMap<(String, String), Entry>,
+    table: ModelTable,
 }
 
 impl Catalogue {
-    pub fn new(models: &[ModelOptions]) -> Self {
-        let built_in = table::ROWS.iter().map(|row| ((row.provider.to_owned(), row.model.to_owned()), row.entry));
-        let mut catalogue = Self { entries: built_in.collect() };
+    pub fn new(table: ModelTable, models: &[ModelOptions]) -> Self {
+        let listed = table.models.iter().map(|row| ((row.vendor.clone(), row.model.clone()), row.entry));
+        let mut catalogue = Self { entries: listed.collect(), table };
         for model in models {
             let preset = model.preset.as_deref().and_then(Preset::find).copied();
             let preset = preset.unwrap_or_else(|| Preset::unnamed(WireKind::Chat));
@@ -124,7 +130,9 @@ impl Catalogue {
         let (vendors, name): (Vec<&str>, &str) = match preset.serves {
             Serves::Weights => return Found { entry: UNKNOWN, assumed: Some(Assumed::Nothing) },
             Serves::Own => (vec![provider, preset.name], model),
-            Serves::Any => (table::VENDORS.to_vec(), model.rsplit_once('/').map_or(model, |(_, name)| name)),
+            Serves::Any => {
+                (self.table.vendors.iter().map(String::as_str).collect(), model.rsplit_once('/').map_or(model, |(_, name)| name))
+            }
         };
         if let Some(entry) = vendors.iter().find_map(|vendor| self.described(vendor, name)) {
             return Found { entry, assumed: None };
@@ -141,8 +149,8 @@ impl Catalogue {
         if let Some((name, entry)) = self.longest(vendors, |name| model.starts_with(name)) {
             return Found { entry, assumed: Some(Assumed::Of(name.to_owned())) };
         }
-        match table::FAMILIES.iter().find(|family| family.has(vendors, model)) {
-            Some(family) => Found { entry: family.entry(), assumed: Some(Assumed::Family(family.start)) },
+        match self.table.families.iter().find(|family| family.has(vendors, model)) {
+            Some(family) => Found { entry: family.entry, assumed: Some(Assumed::Family(family.begins.clone())) },
             None => Found { entry: UNKNOWN, assumed: Some(Assumed::Nothing) },
         }
     }
@@ -152,8 +160,30 @@ impl Catalogue {
         fitting.max_by_key(|((_, name), _)| name.len()).map(|((_, name), entry)| (name.as_str(), *entry))
     }
 
+    /// The model of a provider that is used where none is named: its vendor's standard one, else the first that is described.
+    pub fn standard(&self, provider: &str, preset: &str) -> Option<&str> {
+        let listed = [provider, preset].into_iter().find_map(|vendor| self.table.standard.get(vendor));
+        let described = || self.entries.keys().find(|(of, _)| of == provider).map(|(_, model)| model);
+        listed.or_else(described).map(String::as_str)
+    }
+
     pub fn rows(&self) -> Vec<ModelRow> {
-        self.entries.iter().map(|((provider, model), entry)| row(provider, model, entry)).collect()
+        let is_standard = |provider: &str, model: &str| self.table.standard.get(provider).is_some_and(|name| name == model);
+        let row = |((provider, model), entry): (&(String, String), &Entry)| ModelRow {
+            id: format!("{provider}:{model}"),
+            provider: provider.clone(),
+            model: model.clone(),
+            context_window: entry.context_window,
+            max_output: entry.max_output,
+            prices: entry.prices,
+            standard: is_standard(provider, model),
+        };
+        self.entries.iter().map(row).collect()
+    }
+
+    /// When the facts of the table were looked up.
+    pub fn date(&self) -> &str {
+        &self.table.date
     }
 }
 
@@ -173,17 +203,6 @@ fn extends(model: &str, name: &str) -> bool {
     let Some(rest) = model.strip_prefix(name) else { return false };
     let dated = |rest: &str| rest.starts_with("20") || rest == "latest";
     rest.is_empty() || rest.starts_with(':') || rest.strip_prefix(['-', '@']).is_some_and(dated)
-}
-
-fn row(provider: &str, model: &str, entry: &Entry) -> ModelRow {
-    ModelRow {
-        id: format!("{provider}:{model}"),
-        provider: provider.to_owned(),
-        model: model.to_owned(),
-        context_window: entry.context_window,
-        max_output: entry.max_output,
-        prices: entry.prices,
-    }
 }
 
 #[cfg(test)]
@@ -208,13 +227,17 @@ mod tests {
     #[test]
     fn the_configuration_adds_and_overrides() {
         let named = |model: &str| ModelOptions { provider: "openai".into(), model: model.into(), ..ModelOptions::default() };
-        let first = table::ROWS.iter().find(|row| row.provider == "openai").unwrap();
-        let catalogue = Catalogue::new(&[
-            ModelOptions { context_window: Some(7), ..named(first.model) },
-            ModelOptions { max_output: Some(9), ..named("mine") },
-        ]);
+        let table = ModelTable::built_in();
+        let first = table.models.iter().find(|row| row.vendor == "openai").unwrap().clone();
+        let catalogue = Catalogue::new(
+            table,
+            &[
+                ModelOptions { context_window: Some(7), ..named(&first.model) },
+                ModelOptions { max_output: Some(9), ..named("mine") },
+            ],
+        );
         let found = |model: &str| catalogue.find("openai", Preset::find("openai").unwrap(), model);
-        let changed = found(first.model).entry;
+        let changed = found(&first.model).entry;
         assert_eq!((changed.context_window, changed.max_output), (7, first.entry.max_output));
         let added = found("mine");
         assert_eq!((added.entry.context_window, added.entry.max_output), (UNKNOWN.context_window, 9));
@@ -223,7 +246,7 @@ mod tests {
 
     #[test]
     fn a_model_that_is_not_described_is_like_those_with_a_similar_name() {
-        let catalogue = Catalogue::new(&[]);
+        let catalogue = Catalogue::new(ModelTable::built_in(), &[]);
         let assumed = |provider: &str, model: &str| {
             let preset = Preset::find(provider).copied().unwrap_or_else(|| Preset::unnamed(WireKind::Chat));
             catalogue.find(provider, &preset, model).assumed
@@ -234,11 +257,11 @@ mod tests {
             ("openai", "gpt-5-nano-turbo", like("gpt-5-nano")),
             ("openai", "gpt-5.6-sol-2026-08-01", None),
             ("mistral", "mistral-large-latest", None),
-            ("moonshot", "kimi-k9", Some(Assumed::Family("kimi-"))),
+            ("moonshot", "kimi-k9", Some(Assumed::Family("kimi-".into()))),
             ("gateway", "moonshotai/kimi-k3", None),
-            ("openai", "gpt-9-vega", Some(Assumed::Family("gpt-"))),
+            ("openai", "gpt-9-vega", Some(Assumed::Family("gpt-".into()))),
             ("openai", "davinci", Some(Assumed::Nothing)),
-            ("anthropic", "claude-epic-7", Some(Assumed::Family("claude-"))),
+            ("anthropic", "claude-epic-7", Some(Assumed::Family("claude-".into()))),
             ("anthropic", "gpt-5", Some(Assumed::Nothing)),
             ("openrouter", "anthropic/claude-sonnet-5-5", None),
             ("openrouter", "openai/gpt-oss-999b", Some(Assumed::Nothing)),

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use planck_common::command::Prices;
 
-use super::{addresses::Addresses, allowance::AnswerBounds, client::Route, wire::WireKind};
+use super::{addresses::Addresses, allowance::AnswerBounds, catalogue::ModelTable, client::Route, wire::WireKind};
 use crate::{model::RetryRules, secret::Secret};
 
 /// All providers and additions to the catalogue.
@@ -12,7 +12,9 @@ use crate::{model::RetryRules, secret::Secret};
 pub struct LlmOptions {
     /// By provider name; one that is not named has its defaults and no key.
     pub providers: BTreeMap<String, ProviderOptions>,
-    /// They add to the built-in catalogue and override it.
+    /// In place of the table of models that comes with the binary.
+    pub table: Option<ModelTable>,
+    /// They add to the table and override it.
     pub models: Vec<ModelOptions>,
     /// What servers at these addresses say in errors may be shown to people. A key goes there only if a provider has the address.
     pub addresses: Addresses,

@@ -5,12 +5,12 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use planck_common::{command::ModelRow, spec::ModelRef};
+use planck_common::{command::Models, spec::ModelRef};
 use reqwest::Url;
 
 use super::{
     Provider,
-    catalogue::Catalogue,
+    catalogue::{Catalogue, ModelTable},
     decode::Decoder,
     endpoint::{self, Endpoint, Speaks},
     gate::Gate,
@@ -53,7 +53,8 @@ struct Known<'a> {
 
 impl Llm {
     pub fn new(options: LlmOptions) -> Self {
-        let catalogue = Arc::new(Catalogue::new(&options.models));
+        let table = options.table.clone().unwrap_or_else(ModelTable::built_in);
+        let catalogue = Arc::new(Catalogue::new(table, &options.models));
         Self { options, catalogue, endpoints: Mutex::default() }
     }
 
@@ -96,9 +97,16 @@ impl Llm {
         (model.provider != "scripted").then(|| assumed.told(model))
     }
 
-    /// The models there are, sorted.
-    pub fn list(&self) -> Vec<ModelRow> {
-        self.catalogue.rows()
+    /// The models there are, sorted, and when their facts were looked up.
+    pub fn list(&self) -> Models {
+        Models { models: self.catalogue.rows(), date: Some(self.catalogue.date().to_owned()) }
+    }
+
+    /// The model of a provider that is used where none is named.
+    pub fn standard(&self, provider: &str) -> Option<ModelRef> {
+        let preset = self.known(provider).ok()?.preset;
+        let id = self.catalogue.standard(provider, preset.name)?.to_owned();
+        Some(ModelRef { provider: provider.to_owned(), id, base_url: None })
     }
 
     /// The providers that can be used: those with a key, and those that need none.

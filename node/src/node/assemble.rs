@@ -13,7 +13,7 @@ pub(crate) use inventory::Inventory;
 pub(crate) use store::{inspect as inspect_store, sqlite as sqlite_options};
 pub(crate) use tools::sandbox;
 
-use planck_common::{NodeId, inbox::InboxPrefix, subject::Prefix};
+use planck_common::{NodeId, inbox::InboxPrefix, spec::ModelRef, subject::Prefix};
 
 use super::{Foundations, Joining, Node, NodeSettings, Running, Teams};
 use crate::{
@@ -164,6 +164,11 @@ fn folders(dirs: &[PathBuf]) -> Vec<PathBuf> {
     let mut known = BTreeSet::new();
     let is_new = |dir: &&PathBuf| known.insert(std::path::absolute(dir).unwrap_or_else(|_| dir.to_path_buf()));
     dirs.iter().filter(is_new).cloned().collect()
+}
+
+/// The model of agents that name none: the configured one, else the standard one of the first provider that has a key.
+pub(crate) fn default_model(config: &Config) -> Option<ModelRef> {
+    KnownModels::of(config).default.or_else(|| models::default(config, &Llm::new(models::options(config))))
 }
 
 fn teams(config: &Config, skills: &Skills, models: &Llm, clashes: Vec<Clash>) -> Context {

@@ -56,6 +56,11 @@ impl Snapshot {
         self.skills.is_empty() && self.prompts.is_empty() && self.files().next().is_none()
     }
 
+    /// Whether there is this configuration and nothing else.
+    pub fn is_only(&self, config: &str) -> bool {
+        self.config.as_deref() == Some(config) && self.files().eq([CONFIG]) && self.skills.is_empty() && self.prompts.is_empty()
+    }
+
     /// The names of the files that are trusted by their content.
     pub fn files(&self) -> impl Iterator<Item = &str> {
         self.prints.iter().filter(|(_, print)| !print.is_folder()).map(|(name, _)| name.as_str())

@@ -2,7 +2,7 @@ use planck_common::message::{Part, Role, Source};
 use serde_json::{Value, json};
 
 use crate::llm::{
-    catalogue::Catalogue,
+    catalogue::{Catalogue, ModelTable},
     preset::Preset,
     testing::{Spoken, call, folded, head, message, result, user},
 };
@@ -103,7 +103,8 @@ fn thinking_has_room_and_no_temperature() {
 fn a_model_that_thinks_by_itself_is_not_given_a_budget() {
     let settings = |model: &str, opts: Value| {
         let Spoken { wire, target, .. } = spoken();
-        let entry = Catalogue::new(&[]).find("anthropic", Preset::find("anthropic").unwrap(), model).entry;
+        let entry =
+            Catalogue::new(ModelTable::built_in(), &[]).find("anthropic", Preset::find("anthropic").unwrap(), model).entry;
         let request: Value = serde_json::from_slice(&wire.encoder(head(model, opts), &entry, &target).request().body).unwrap();
         (request["thinking"].clone(), request["temperature"].clone())
     };
@@ -134,7 +135,8 @@ fn attachments() {
 fn features_are_named_where_a_member_needs_them() {
     let asked = |spoken: Spoken, model: &str, opts: Value| {
         let Spoken { wire, target, .. } = spoken;
-        let entry = Catalogue::new(&[]).find("anthropic", Preset::find("anthropic").unwrap(), model).entry;
+        let entry =
+            Catalogue::new(ModelTable::built_in(), &[]).find("anthropic", Preset::find("anthropic").unwrap(), model).entry;
         let request = wire.encoder(head(model, opts), &entry, &target).request();
         let body: Value = serde_json::from_slice(&request.body).unwrap();
         let features = request.headers.get("anthropic-beta").map(|value| value.to_str().unwrap().to_owned());

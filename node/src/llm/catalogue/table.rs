@@ -1,149 +1,189 @@
-//! The built-in table: limits and list prices as far as public pages and price lists told them in October 2026. Vendors change
-//! both; what the configuration says of a model goes before it. Where a vendor's prices vary by the hour the dearest stands,
-//! and limits of answers are cut to what leaves room for a prompt.
+//! The file of models: limits, abilities and list prices by vendor, with the date on which they were looked up. The binary
+//! holds one, and a user may name a newer one of the same form.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    str::FromStr,
+};
 
 use planck_common::command::Prices;
+use serde::Deserialize;
 
 use super::{Entry, Thinking};
 
+/// What a file of models says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelTable {
+    /// When the facts were looked up, `YYYY-MM-DD`.
+    pub date: String,
+    /// By vendor the model that is used where none is named.
+    pub standard: BTreeMap<String, String>,
+    pub models: Vec<Row>,
+    pub families: Vec<Family>,
+    /// The vendors whose models other providers serve too.
+    pub vendors: BTreeSet<String>,
+}
+
 /// A model of the table.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Row {
-    pub provider: &'static str,
-    pub model: &'static str,
+    pub vendor: String,
+    pub model: String,
     pub entry: Entry,
 }
 
-/// The vendors whose models other providers serve too.
-pub const VENDORS: &[&str] = &["anthropic", "openai", "google", "deepseek", "mistral", "moonshot", "xai", "zai"];
-
-const CLAUDE: Family = Family {
-    vendor: "anthropic",
-    start: "claude-",
-    window: 1_000_000,
-    output: 128_000,
-    thinking: Thinking::Bound,
-    responses: false,
-};
-const CLAUDE_5: Family = Family { thinking: Thinking::Adaptive, ..CLAUDE };
-const CLAUDE_4: Family = Family { window: 200_000, output: 64_000, thinking: Thinking::Budget, ..CLAUDE };
-const GPT: Family =
-    Family { vendor: "openai", start: "gpt-", window: 1_050_000, output: 128_000, thinking: Thinking::Adaptive, responses: true };
-const GPT_5: Family = Family { window: 400_000, responses: false, ..GPT };
-const GPT_5_4: Family = Family { responses: true, ..GPT_5 };
-const O: Family = Family { start: "o", window: 200_000, output: 100_000, ..GPT_5 };
-const GPT_4: Family = Family { window: 1_047_576, output: 32_768, thinking: Thinking::None, responses: false, ..GPT };
-const GEMINI: Family = Family {
-    vendor: "google",
-    start: "gemini-",
-    window: 1_048_576,
-    output: 65_536,
-    thinking: Thinking::Budget,
-    responses: false,
-};
-
-const GPT_4O: Family = Family { window: 128_000, output: 16_384, ..GPT_4 };
-const CLAUDE_OPUS_4: Family = Family { output: 32_000, ..CLAUDE_4 };
-const DEEPSEEK: Family = Family { vendor: "deepseek", start: "deepseek-", window: 1_000_000, output: 131_072, ..GEMINI };
-const KIMI: Family = Family { vendor: "moonshot", start: "kimi-", window: 262_144, output: 65_536, ..GEMINI };
-const MISTRAL: Family = Family { vendor: "mistral", start: "mistral-", window: 262_144, output: 32_768, ..GEMINI };
-
-/// What models whose names begin alike have in common, as cautious as the newest of them allow.
-pub const FAMILIES: &[Family] = &[
-    Family { window: 200_000, output: 64_000, ..CLAUDE_5 },
-    Family { window: 400_000, ..GPT },
-    GEMINI,
-    Family { window: 131_072, output: 32_768, ..DEEPSEEK },
-    KIMI,
-    Family { window: 131_072, ..MISTRAL },
-    Family { vendor: "xai", start: "grok-", window: 131_072, output: 32_768, ..GEMINI },
-    Family { vendor: "zai", start: "glm-", window: 131_072, output: 32_768, ..GEMINI },
-];
-
-/// Prices are input, output, cache read and cache write (kept five minutes, where writing has a price of its own). Where a
-/// vendor asks more for a very long prompt, or less for a time, the usual price stands.
-pub const ROWS: &[Row] = &[
-    CLAUDE.row("claude-fable-5-1", [10.0, 50.0, 0.25, 12.5]),
-    CLAUDE.row("claude-opus-5-5", [4.0, 20.0, 0.2, 5.0]),
-    CLAUDE.row("claude-sonnet-5-5", [2.0, 10.0, 0.1, 2.5]),
-    CLAUDE.row("claude-haiku-5-5", [0.1, 0.5, 0.01, 0.125]),
-    CLAUDE_5.row("claude-fable-5", [10.0, 50.0, 1.0, 12.5]),
-    CLAUDE_5.row("claude-opus-5", [5.0, 25.0, 0.5, 6.25]),
-    CLAUDE_5.row("claude-sonnet-5", [2.0, 10.0, 0.2, 2.5]),
-    CLAUDE_5.row("claude-opus-4-8", [5.0, 25.0, 0.5, 6.25]),
-    CLAUDE_5.row("claude-opus-4-7", [5.0, 25.0, 0.5, 6.25]),
-    CLAUDE_5.row("claude-opus-4-6", [5.0, 25.0, 0.5, 6.25]),
-    CLAUDE_5.row("claude-sonnet-4-6", [3.0, 15.0, 0.3, 3.75]),
-    CLAUDE_4.row("claude-opus-4-5", [5.0, 25.0, 0.5, 6.25]),
-    CLAUDE_OPUS_4.row("claude-opus-4-1", [15.0, 75.0, 1.5, 18.75]),
-    CLAUDE_4.row("claude-sonnet-4-5", [3.0, 15.0, 0.3, 3.75]),
-    CLAUDE_4.row("claude-haiku-4-5", [1.0, 5.0, 0.1, 1.25]),
-    GPT.row("gpt-6-astra", [10.0, 50.0, 1.0, 12.5]),
-    GPT.row("gpt-6.1-sol", [2.0, 10.0, 0.1, 2.5]),
-    GPT.row("gpt-6-sol", [2.0, 10.0, 0.2, 2.5]),
-    GPT.row("gpt-6-luna", [0.1, 0.5, 0.01, 0.125]),
-    GPT.row("gpt-5.6-sol", [4.0, 20.0, 0.4, 5.0]),
-    GPT.row("gpt-5.6-terra", [2.0, 12.0, 0.2, 2.5]),
-    GPT.row("gpt-5.6-luna", [0.2, 1.2, 0.02, 0.25]),
-    GPT.row("gpt-5.5", [5.0, 30.0, 0.5, 5.0]),
-    GPT.row("gpt-5.4", [2.5, 15.0, 0.25, 2.5]),
-    GPT_5_4.row("gpt-5.4-mini", [0.75, 4.5, 0.075, 0.75]),
-    GPT_5_4.row("gpt-5.4-nano", [0.2, 1.25, 0.02, 0.2]),
-    GPT_5.row("gpt-5.2", [1.75, 14.0, 0.175, 1.75]),
-    GPT_5.row("gpt-5.1", [1.25, 10.0, 0.125, 1.25]),
-    GPT_5.row("gpt-5", [1.25, 10.0, 0.125, 1.25]),
-    GPT_5.row("gpt-5-mini", [0.25, 2.0, 0.025, 0.25]),
-    GPT_5.row("gpt-5-nano", [0.05, 0.4, 0.005, 0.05]),
-    GPT_4.row("gpt-4.1", [2.0, 8.0, 0.5, 2.0]),
-    GPT_4.row("gpt-4.1-mini", [0.4, 1.6, 0.1, 0.4]),
-    GPT_4.row("gpt-4.1-nano", [0.1, 0.4, 0.025, 0.1]),
-    GPT_4O.row("gpt-4o", [2.5, 10.0, 1.25, 2.5]),
-    GPT_4O.row("gpt-4o-mini", [0.15, 0.6, 0.075, 0.15]),
-    O.row("o3", [2.0, 8.0, 0.5, 2.0]),
-    O.row("o4-mini", [1.1, 4.4, 0.275, 1.1]),
-    GEMINI.row("gemini-3.8-flash", [1.5, 7.5, 0.15, 1.5]),
-    GEMINI.row("gemini-3.5-flash", [1.5, 9.0, 0.15, 1.5]),
-    GEMINI.row("gemini-3.1-pro-preview", [2.0, 12.0, 0.2, 2.0]),
-    GEMINI.row("gemini-2.5-pro", [1.25, 10.0, 0.125, 1.25]),
-    GEMINI.row("gemini-2.5-flash", [0.3, 2.5, 0.03, 0.3]),
-    DEEPSEEK.row("deepseek-v4-pro", [1.32, 3.96, 0.044, 1.32]),
-    DEEPSEEK.row("deepseek-v4-flash", [0.3, 1.2, 0.006, 0.3]),
-    DEEPSEEK.row("deepseek-flash", [0.3, 1.2, 0.006, 0.3]),
-    KIMI.row("kimi-k3", [3.0, 15.0, 0.3, 3.0]),
-    KIMI.row("kimi-k2.7-code", [0.95, 4.0, 0.19, 0.95]),
-    KIMI.row("kimi-k2.6", [0.95, 4.0, 0.16, 0.95]),
-    MISTRAL.row("mistral-large", [0.5, 1.5, 0.05, 0.5]),
-    MISTRAL.row("mistral-medium-3.5", [1.5, 7.5, 0.15, 1.5]),
-    MISTRAL.row("mistral-medium", [1.5, 7.5, 0.15, 1.5]),
-    MISTRAL.row("mistral-small", [0.15, 0.6, 0.015, 0.15]),
-    MISTRAL.row("devstral", [0.4, 2.0, 0.04, 0.4]),
-];
-
-/// Models that differ in their prices only.
+/// What is assumed of a vendor's models that are not in the table.
+#[derive(Debug, Clone, PartialEq)]
 pub struct Family {
-    vendor: &'static str,
-    /// How the names of models that are not in the table begin, if they belong to it.
-    pub start: &'static str,
-    window: u64,
-    output: u64,
-    thinking: Thinking,
-    responses: bool,
+    vendor: String,
+    /// How their names begin.
+    pub begins: String,
+    pub entry: Entry,
 }
 
 impl Family {
     /// Whether a model of one of these vendors belongs to it. OpenAI's open weights are served by others, within other limits.
     pub fn has(&self, vendors: &[&str], model: &str) -> bool {
-        vendors.contains(&self.vendor) && model.starts_with(self.start) && !model.starts_with("gpt-oss")
+        vendors.contains(&self.vendor.as_str()) && model.starts_with(&self.begins) && !model.starts_with("gpt-oss")
+    }
+}
+
+/// Why a text is no table of models.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum BadTable {
+    #[error("line {line}: {what}")]
+    Form { line: usize, what: String },
+    #[error("`standard.{vendor}` names `{model}`, which is no model of {vendor} in the file")]
+    Standard { vendor: String, model: String },
+    #[error("the price {price} of `{model}` is no amount of dollars")]
+    Price { model: String, price: f64 },
+}
+
+impl ModelTable {
+    /// The table of this version of Planck.
+    pub fn built_in() -> Self {
+        #[expect(clippy::expect_used, reason = "a test reads the file, which is a part of the binary")]
+        include_str!("models.toml").parse().expect("the built-in table can be read")
+    }
+}
+
+impl FromStr for ModelTable {
+    type Err = BadTable;
+
+    fn from_str(text: &str) -> Result<Self, BadTable> {
+        let File { date, standard, models, families } = toml::from_str(text).map_err(|error| {
+            let before = text.get(..error.span().map_or(0, |span| span.start)).unwrap_or_default();
+            BadTable::Form { line: before.matches('\n').count() + 1, what: error.message().to_owned() }
+        })?;
+        let rows = models.into_iter().flat_map(Group::rows).collect::<Result<Vec<Row>, BadTable>>()?;
+        let unlisted =
+            standard.iter().find(|(vendor, model)| !rows.iter().any(|row| row.vendor == **vendor && row.model == **model));
+        if let Some((vendor, model)) = unlisted {
+            return Err(BadTable::Standard { vendor: vendor.clone(), model: model.clone() });
+        }
+        let families: Vec<Family> = families.into_iter().map(Assumed::family).collect();
+        let vendors = rows.iter().map(|row| &row.vendor).chain(families.iter().map(|family| &family.vendor)).cloned().collect();
+        Ok(Self { date, standard, models: rows, families, vendors })
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    date: String,
+    #[serde(default)]
+    standard: BTreeMap<String, String>,
+    models: Vec<Group>,
+    #[serde(default)]
+    families: Vec<Assumed>,
+}
+
+/// Models of a vendor that differ in their prices only.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Group {
+    vendor: String,
+    context_window: u64,
+    max_output: u64,
+    thinking: Thinking,
+    #[serde(default)]
+    responses: bool,
+    #[serde(default = "yes")]
+    images: bool,
+    prices: BTreeMap<String, [f64; 4]>,
+}
+
+impl Group {
+    fn rows(self) -> Vec<Result<Row, BadTable>> {
+        let Self { vendor, context_window, max_output, thinking, responses, images, prices } = self;
+        let row = |(model, prices): (String, [f64; 4])| {
+            if let Some(price) = prices.into_iter().find(|price| !price.is_finite() || *price < 0.0) {
+                return Err(BadTable::Price { model, price });
+            }
+            let [input, output, cache_read, cache_write] = prices;
+            let prices = Some(Prices { input, output, cache_read, cache_write });
+            let entry = Entry { context_window, max_output, prices, images, thinking, responses };
+            Ok(Row { vendor: vendor.clone(), model, entry })
+        };
+        prices.into_iter().map(row).collect()
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Assumed {
+    vendor: String,
+    begins: String,
+    context_window: u64,
+    max_output: u64,
+    thinking: Thinking,
+    #[serde(default)]
+    responses: bool,
+    #[serde(default = "yes")]
+    images: bool,
+}
+
+impl Assumed {
+    fn family(self) -> Family {
+        let Self { vendor, begins, context_window, max_output, thinking, responses, images } = self;
+        Family { vendor, begins, entry: Entry { context_window, max_output, prices: None, images, thinking, responses } }
+    }
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn standard_models_are_neither_the_dearest_nor_the_smallest() {
+        let table = ModelTable::built_in();
+        for (vendor, standard) in &table.standard {
+            let output = |row: &Row| row.entry.prices.unwrap().output;
+            let of_vendor = table.models.iter().filter(|row| row.vendor == *vendor);
+            let prices: Vec<f64> = of_vendor.clone().map(output).collect();
+            let price = of_vendor.clone().find(|row| row.model == *standard).map(output).unwrap();
+            let (least, most) = (prices.iter().copied().fold(f64::MAX, f64::min), prices.iter().copied().fold(0.0, f64::max));
+            let has_a_middle = prices.iter().any(|price| *price > least && *price < most);
+            assert!(!has_a_middle || price > least && price < most, "{vendor}: {standard} at {price} of {least} to {most}");
+        }
     }
 
-    pub const fn entry(&self) -> Entry {
-        let Self { window, output, thinking, responses, .. } = *self;
-        Entry { context_window: window, max_output: output, prices: None, images: true, thinking, responses }
-    }
-
-    const fn row(&self, model: &'static str, prices: [f64; 4]) -> Row {
-        let [input, output, cache_read, cache_write] = prices;
-        let prices = Some(Prices { input, output, cache_read, cache_write });
-        Row { provider: self.vendor, model, entry: Entry { prices, ..self.entry() } }
+    #[test]
+    fn what_is_wrong_with_a_file_is_named() {
+        let models = "date = \"2026-01-01\"\n[[models]]\nvendor = \"mine\"\ncontext_window = 9\nmax_output = 3\n";
+        for (text, expected) in [
+            ("models = []\n".to_owned(), "missing field `date`"),
+            (format!("{models}thinking = \"loud\"\n"), "line 6: unknown variant `loud`"),
+            (format!("{models}thinking = \"none\"\n[models.prices]\nm = [1.0]\n"), "line 8: invalid length 1"),
+            (format!("{models}thinking = \"none\"\n[models.prices]\nm = [1.0, -2.0, 0.0, 0.0]\n"), "the price -2 of `m`"),
+            (format!("{models}thinking = \"none\"\nprices.m = [1.0, 1.0, 1.0, 1.0]\n[standard]\nmine = \"n\"\n"), "names `n`"),
+        ] {
+            let said = text.parse::<ModelTable>().unwrap_err().to_string();
+            assert!(said.contains(expected), "{said}: {text}");
+        }
     }
 }

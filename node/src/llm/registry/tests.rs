@@ -78,8 +78,8 @@ fn an_unknown_model_has_a_cautious_card_and_a_warning() {
     assert_eq!((llm.card(&of("mine:8b")).context_window, llm.warning(&of("mine:8b"))), (9, None));
     assert_eq!(llm.card(&of("other")), crate::llm::catalogue::UNKNOWN.card(RetryRules::default()));
     assert!(llm.warning(&of("other")).unwrap().contains("`ollama:other` is not in the catalogue"));
-    assert!(llm.list().iter().any(|row| row.id == "ollama:mine"));
-    assert!(llm.list().is_sorted_by_key(|row| (row.provider.clone(), row.model.clone())));
+    assert!(llm.list().models.iter().any(|row| row.id == "ollama:mine"));
+    assert!(llm.list().models.is_sorted_by_key(|row| (row.provider.clone(), row.model.clone())));
 }
 
 #[test]

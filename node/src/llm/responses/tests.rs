@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use crate::{
     llm::{
         WireKind,
-        catalogue::Catalogue,
+        catalogue::{Catalogue, ModelTable},
         preset::Preset,
         testing::{Spoken, call, folded, head, message, result, user},
     },
@@ -17,7 +17,7 @@ fn spoken() -> Spoken {
 
 /// As the catalogue has a model of OpenAI's.
 fn of_model(model: &str) -> Spoken {
-    let entry = Catalogue::new(&[]).find("openai", Preset::find("openai").unwrap(), model).entry;
+    let entry = Catalogue::new(ModelTable::built_in(), &[]).find("openai", Preset::find("openai").unwrap(), model).entry;
     Spoken { entry, ..spoken() }
 }
 

@@ -12,6 +12,7 @@ pub(super) fn options(config: &Config) -> LlmOptions {
     let providers = &config.providers.by_name;
     LlmOptions {
         providers: providers.iter().map(|(name, section)| (name.clone(), provider(section, trusted(config, name)))).collect(),
+        table: config.models.catalogue.as_ref().map(|file| file.table.clone()),
         models: config.models.entries.0.iter().filter_map(|named| entry(config, named)).collect(),
         addresses: addresses(config),
         answer: answer(&config.limits.answer),
@@ -87,8 +88,7 @@ fn prices(section: &Prices) -> Option<command::Prices> {
     Some(command::Prices { input, output, cache_read, cache_write })
 }
 
-/// For agents that name no model: the first one of the first provider that has a key.
+/// For agents that name no model: the standard one of the first provider that has a key.
 pub(super) fn default(config: &Config, models: &Llm) -> Option<ModelRef> {
-    let row = config.providers.keyed().into_iter().find_map(|name| models.list().into_iter().find(|row| row.provider == name))?;
-    Some(ModelRef { provider: row.provider, id: row.model, base_url: None })
+    config.providers.keyed().into_iter().find_map(|name| models.standard(name))
 }

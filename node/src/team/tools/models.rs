@@ -26,7 +26,7 @@ impl ListModels {
     }
 
     fn list(&self) -> Result<Outcome, Refusal> {
-        Ok(Outcome::ok(planck_common::event::json(&self.link.node()?.models().list())))
+        Ok(Outcome::ok(planck_common::event::json(&self.link.node()?.models().list().models)))
     }
 }
 

@@ -1,0 +1,44 @@
+//! A user's own table of models.
+
+use std::{fs, path::PathBuf};
+
+use super::{Setting, Wrong};
+use crate::{
+    config::values::{Raw, World},
+    llm::ModelTable,
+};
+
+/// The table of the binary has 7 KB.
+const MOST_BYTES: u64 = 1 << 20;
+
+/// A file of models that can be read, with what it says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelsFile {
+    path: PathBuf,
+    pub table: ModelTable,
+}
+
+impl Setting for ModelsFile {
+    fn kind() -> String {
+        "the path of a file of models".into()
+    }
+
+    fn parse(raw: &Raw, world: &World) -> Result<Self, Wrong> {
+        let path = PathBuf::parse(raw, world)?;
+        let refused = |what: String| Wrong {
+            what: format!("{}: {what}", path.display()),
+            remedy: "name a file of the form that docs/models.md describes, or take the key out".into(),
+        };
+        let status = fs::metadata(&path).map_err(|error| refused(error.to_string()))?;
+        if !status.is_file() || status.len() > MOST_BYTES {
+            return Err(refused(format!("it is no regular file of at most {MOST_BYTES} bytes")));
+        }
+        let text = fs::read_to_string(&path).map_err(|error| refused(error.to_string()))?;
+        let table = text.parse().map_err(|error: crate::llm::BadTable| refused(error.to_string()))?;
+        Ok(Self { path, table })
+    }
+
+    fn show(&self) -> Option<String> {
+        Some(self.path.display().to_string())
+    }
+}
