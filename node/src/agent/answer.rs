@@ -37,7 +37,7 @@ impl Agent {
         let Some((turn, activity)) = self.phase.take_if(|activity| activity.is_streaming(ticket)) else { return };
         match result {
             Ok(finish) => self.replied(turn, activity.into_draft(), finish, moment),
-            Err(failure) => self.failed(turn, failure, jitter, moment),
+            Err(failure) => self.failed(turn, activity.into_draft(), failure, jitter, moment),
         }
     }
 

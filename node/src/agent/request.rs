@@ -88,21 +88,34 @@ impl Agent {
         moment.act(Effect::CallModel { ticket });
     }
 
-    pub(super) fn failed(&mut self, mut turn: Box<Turn>, failure: Failure, jitter: f64, moment: &mut Moment) {
+    /// `draft` is what could be read of the answer before it failed.
+    pub(super) fn failed(&mut self, mut turn: Box<Turn>, draft: Draft, failure: Failure, jitter: f64, moment: &mut Moment) {
         turn.failures += 1;
         match failure.kind {
             FailureKind::Transient if turn.failures < self.charter.card.retry.tries => self.retry(turn, &failure, jitter, moment),
-            FailureKind::ContextFull if !turn.overflowed => self.overflow(turn, failure, moment),
-            FailureKind::Transient => self.give_up(&turn, failure, "provider", true, moment),
-            FailureKind::ContextFull => self.give_up(&turn, failure, "context_full", false, moment),
-            FailureKind::Auth => self.give_up(&turn, failure, "auth", false, moment),
-            FailureKind::Refused => self.give_up(&turn, failure, "provider", false, moment),
-            FailureKind::AnswerLimit => self.give_up(&turn, failure, "answer_limit", false, moment),
+            FailureKind::ContextFull if !turn.overflowed => self.overflow(turn, draft, failure, moment),
+            FailureKind::Transient
+            | FailureKind::ContextFull
+            | FailureKind::Auth
+            | FailureKind::Refused
+            | FailureKind::AnswerLimit => self.give_up(&turn, draft, failure, moment),
         }
     }
 
-    fn give_up(&mut self, turn: &Turn, failure: Failure, code: &'static str, retryable: bool, moment: &mut Moment) {
-        let rows = Rows::at(self.place(moment.now));
+    /// Ends the turn with an error. The text that was shown stays in the log, as after an abort; of an answer over its bounds
+    /// nothing does.
+    fn give_up(&mut self, turn: &Turn, draft: Draft, failure: Failure, moment: &mut Moment) {
+        let (code, retryable) = match failure.kind {
+            FailureKind::Transient => ("provider", true),
+            FailureKind::Refused => ("provider", false),
+            FailureKind::ContextFull => ("context_full", false),
+            FailureKind::Auth => ("auth", false),
+            FailureKind::AnswerLimit => ("answer_limit", false),
+        };
+        let mut rows = Rows::at(self.place(moment.now));
+        if let Some(partial) = draft.partial().filter(|_| failure.kind != FailureKind::AnswerLimit) {
+            rows.message(partial);
+        }
         let for_agents = failure.for_agents().to_owned();
         self.end_turn(turn, rows, Ending::Failed { reason: failure.message, for_agents, code, retryable }, moment);
     }
@@ -127,9 +140,9 @@ impl Agent {
     }
 
     /// The prompt does not fit: it is compacted once, whatever the estimate says, and the request made again.
-    fn overflow(&mut self, mut turn: Box<Turn>, failure: Failure, moment: &mut Moment) {
+    fn overflow(&mut self, mut turn: Box<Turn>, draft: Draft, failure: Failure, moment: &mut Moment) {
         let Some(material) = self.compaction_if(!self.is_futile()) else {
-            return self.give_up(&turn, failure, "context_full", false, moment);
+            return self.give_up(&turn, draft, failure, moment);
         };
         turn.overflowed = true;
         let mut rows = Rows::at(self.place(moment.now));

@@ -54,6 +54,26 @@ fn failures_are_retried_and_then_end_the_turn() {
 }
 
 #[test]
+fn what_was_read_before_an_error_is_kept_unless_it_is_asked_for_again() {
+    for (kind, kept) in [(FailureKind::Refused, true), (FailureKind::Transient, false), (FailureKind::AnswerLimit, false)] {
+        let mut world = world();
+        world.put(prompt("p1"));
+        let ticket = world.model.unwrap();
+        world.step(Input::Chunks { ticket, chunks: [vec![text("half a")], call(1, "write", "{}").into()].concat() });
+        world.fail(kind);
+        let answers: Vec<_> = world.messages().into_iter().skip(1).collect();
+        assert_eq!(answers.iter().map(|answer| text_of(&answer.content)).collect::<Vec<_>>(), vec!["half a"; usize::from(kept)]);
+        assert!(answers.iter().all(|answer| answer.metadata.interrupted && answer.content.len() == 1), "{kind:?}");
+        assert_eq!(world.outcome("p1"), (kind != FailureKind::Transient).then_some("error"), "{kind:?}");
+        assert!(world.tools.is_empty(), "{kind:?}: its calls are not run");
+        if kept {
+            world.put(prompt("p2"));
+            assert_eq!(world.messages().len(), 3, "the next turn follows what was kept");
+        }
+    }
+}
+
+#[test]
 fn what_the_provider_asks_to_wait_is_waited() {
     let mut world = world();
     world.put(prompt("p1"));

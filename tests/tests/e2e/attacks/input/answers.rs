@@ -14,8 +14,11 @@ use super::hostile::{Behaviour, Hostile};
 const SSE: &str = "text/event-stream";
 const NDJSON: &str = "application/x-ndjson";
 
-/// A command of one prompt whose model of this provider is the server.
+/// A command of one prompt whose model of this provider is the server. `responses` is OpenAI's other wire.
 fn prompt(desk: &Desk, provider: &str, server: &Hostile, settings: &[(&str, &str)]) -> Result<Command> {
+    if provider == "responses" {
+        return prompt(desk, "openai", server, &[settings, &[("WIRE", "responses")]].concat());
+    }
     let mut command = desk.planck(&["run", "-o", "jsonl", "--model", &format!("{provider}:m"), "go"])?;
     let name = provider.to_uppercase();
     let base = if provider == "openai" { format!("{}/v1", server.url) } else { server.url.clone() };
@@ -35,6 +38,9 @@ fn errors(ran: &Ran) -> Result<Vec<(String, String)>> {
 /// Nothing of each of these is content.
 fn signs_of_life() -> Vec<(&'static str, &'static str, String)> {
     let empty = json!({"choices": [{"index": 0, "delta": {"content": ""}, "finish_reason": null}]});
+    let responses = json!({"type": "response.in_progress", "response": {"id": "resp_1", "status": "in_progress", "output": []}});
+    let nothing =
+        json!({"type": "response.output_text.delta", "item_id": "msg_1", "output_index": 0, "content_index": 0, "delta": ""});
     let google = json!({"candidates": [{"content": {"parts": [{"text": ""}]}}]});
     let ollama = json!({"message": {"role": "assistant", "content": ""}, "done": false});
     let thinking = json!({"type": "content_block_start", "index": 0, "content_block": {"type": "thinking", "thinking": ""}});
@@ -43,6 +49,8 @@ fn signs_of_life() -> Vec<(&'static str, &'static str, String)> {
         ("anthropic", SSE, format!("event: content_block_start\ndata: {thinking}\n\n")),
         ("openai", SSE, ": OPENROUTER PROCESSING\n\n".into()),
         ("openai", SSE, format!("data: {empty}\n\n")),
+        ("responses", SSE, format!("event: response.in_progress\ndata: {responses}\n\n")),
+        ("responses", SSE, format!("event: response.output_text.delta\ndata: {nothing}\n\n")),
         ("google", SSE, format!("data: {google}\n\n")),
         ("ollama", NDJSON, format!("{ollama}\n")),
         ("ollama", NDJSON, "\n".into()),
@@ -63,6 +71,24 @@ async fn signs_of_life_without_content_do_not_keep_a_turn_open() -> Result<()> {
         assert_eq!(server.asked(), 2, "{provider} {then}: it is tried again");
         assert!(began.elapsed() < Duration::from_secs(30), "{provider} {then}: {:?}", began.elapsed());
     }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_came_before_an_unreadable_event_is_kept() -> Result<()> {
+    let desk = Desk::start(Script::new()).await?;
+    let text = json!({"choices": [{"index": 0, "delta": {"content": "half a word"}}]});
+    let body = format!("data: {text}\n\ndata: {{\"choices\": 7}}\n\ndata: {text}\n\ndata: [DONE]\n\n");
+    let server = Hostile::start(Behaviour::Whole { status: 200, kind: SSE, body }).await?;
+    let ran = run(prompt(&desk, "openai", &server, &[])?).await?;
+    let errors = errors(&ran)?;
+    assert_eq!((ran.code, server.asked(), errors.len()), (1, 1, 1), "{errors:?} {}", ran.err);
+    let reason = &errors[0].1;
+    assert!(reason.contains("an event of the stream cannot be read") && reason.contains("{\"choices\": 7}"), "{reason}");
+    let messages = of_kind(&ran.events()?, EventKind::Message);
+    let answer = &messages.last().context("it is kept")?["message"];
+    assert_eq!((&answer["role"], &answer["content"][0]["text"]), (&json!("assistant"), &json!("half a word")), "{answer}");
+    assert_eq!(answer["metadata"]["interrupted"], true, "{answer}");
     Ok(())
 }
 
