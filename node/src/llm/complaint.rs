@@ -1,4 +1,4 @@
-//! What a provider says when it refuses: error bodies of every shape, and what they mean for the agent.
+//! Reads a provider's error bodies, which have many shapes, and tells what they mean for the agent.
 
 use std::time::Duration;
 
@@ -54,10 +54,11 @@ impl Complaint {
         let message = detail.as_str().or_else(|| detail.get("message")?.as_str())?.to_owned();
         let words = ["type", "code", "status"].iter().filter_map(|key| detail.get(key)?.as_str()).map(str::to_owned).collect();
         let status = detail.get("code").and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok());
-        Some(Self { message, words, status, retry_after: retry_info(detail) })
+        let retry_after = retry_info(detail).or_else(|| wait_in_words(&message));
+        Some(Self { message, words, status, retry_after })
     }
 
-    /// What it means. `status` is the reply's, if it was not 200.
+    /// The kind of failure. `status` is the reply's, if it was not 200.
     pub fn kind(&self, status: Option<u16>) -> FailureKind {
         let text = format!("{} {}", self.words.join(" "), self.message).to_lowercase();
         let says = |phrases: &[&str]| phrases.iter().any(|phrase| text.contains(phrase));
@@ -112,7 +113,7 @@ impl Complaint {
     }
 }
 
-/// What a status means; none is an error midway without one, which may not come again.
+/// The kind of failure that a status means. An error midway has no status, and may not occur again.
 pub fn kind_of_status(status: Option<u16>) -> FailureKind {
     match status {
         None | Some(408 | 409 | 425 | 429 | 500..) => FailureKind::Transient,
@@ -127,6 +128,41 @@ fn retry_info(error: &Value) -> Option<Duration> {
     let details = error.get("details")?.as_array()?;
     let delay = details.iter().find_map(|detail| detail.get("retryDelay")?.as_str())?;
     Duration::try_from_secs_f64(delay.strip_suffix('s')?.parse().ok()?).ok()
+}
+
+/// Phrases before a wait that is part of the message, in lower case.
+const WAITS: &[&str] = &["try again in ", "retry after ", "retry in "];
+
+/// OpenAI, Groq and Azure say it in words: `Please try again in 1m2.5s.`, `Please retry after 10 seconds.`
+fn wait_in_words(message: &str) -> Option<Duration> {
+    let text = message.to_ascii_lowercase();
+    let (_, wait) = WAITS.iter().find_map(|phrase| text.split_once(phrase))?;
+    let (mut seconds, mut rest) = (None, wait);
+    while let Some((number, after)) = leading_number(rest) {
+        let after = after.trim_start();
+        let unit_end = after.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(after.len());
+        let (unit, left) = after.split_at(unit_end);
+        let Some(factor) = seconds_of(unit) else { break };
+        seconds = Some(seconds.unwrap_or(0.0) + number * factor);
+        rest = left;
+    }
+    Duration::try_from_secs_f64(seconds?).ok()
+}
+
+fn leading_number(text: &str) -> Option<(f64, &str)> {
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, rest) = text.split_at(end);
+    Some((number.parse().ok()?, rest))
+}
+
+fn seconds_of(unit: &str) -> Option<f64> {
+    Some(match unit {
+        "ms" | "millisecond" | "milliseconds" => 0.001,
+        "s" | "sec" | "second" | "seconds" => 1.0,
+        "m" | "min" | "minute" | "minutes" => 60.0,
+        "h" | "hour" | "hours" => 3_600.0,
+        _ => return None,
+    })
 }
 
 #[cfg(test)]

@@ -128,6 +128,29 @@ fn google_names_the_wait_in_the_body() {
 }
 
 #[test]
+fn a_wait_is_read_from_the_words_of_a_message() {
+    for (words, millis) in [
+        (
+            "Rate limit reached for gpt-6 on tokens per min: Limit 30000, Used 29000. Please try again in 2.5s. Visit …",
+            Some(2_500),
+        ),
+        ("Please try again in 345ms.", Some(345)),
+        ("Please try again in 6m0s.", Some(360_000)),
+        ("Please try again in 1h2m59.56s. Need more tokens?", Some(3_779_560)),
+        ("Requests have exceeded the rate limit of your tier. Please retry after 10 seconds.", Some(10_000)),
+        ("Please retry in 17.25s.", Some(17_250)),
+        ("Please try again in 2 days", None),
+        ("Please try again in 99999999999999999999999999s", None),
+        ("Please try again in ..s", None),
+        ("Please try again in a moment.", None),
+        ("Please try again later.", None),
+    ] {
+        let midway = Complaint::read(json!({"error": {"message": words}}).to_string().as_bytes()).unwrap().midway();
+        assert_eq!(midway.retry_after.map(|wait| wait.as_millis()), millis, "{words}");
+    }
+}
+
+#[test]
 fn what_is_no_error_is_none() {
     for body in ["", "<html>", "{}", "[]", "3", r#"{"error":{}}"#] {
         assert_eq!(Complaint::read(body.as_bytes()), None, "{body}");
