@@ -10,6 +10,7 @@ const USAGE: &str = "usage: scripted-model SCRIPT.json [PORT]
 It is at once
   Anthropic             /v1/messages
   OpenAI                /v1/chat/completions, and the Responses API at /v1/responses
+  Azure                 /openai/v1/chat/completions and /openai/deployments/NAME/chat/completions
   Google                /v1beta/models/MODEL:streamGenerateContent
   Ollama                /api/chat
   llama.cpp's server    /llama_cpp/v1/chat/completions";

@@ -1,6 +1,7 @@
 //! The server over raw HTTP: what each provider takes and refuses, how scripts are played, what goes wrong on demand.
 
 mod anthropic;
+mod azure;
 mod examples;
 mod faults;
 mod google;

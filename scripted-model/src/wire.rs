@@ -1,6 +1,7 @@
 //! The wire formats: how each provider reads a request, refuses one and streams an answer.
 
 mod anthropic;
+mod azure;
 mod google;
 mod llama_cpp;
 mod ollama;
@@ -22,6 +23,7 @@ use crate::{
 pub enum Wire {
     Anthropic,
     OpenAi,
+    Azure,
     Responses,
     Google,
     Ollama,
@@ -74,6 +76,7 @@ impl Wire {
             "/v1/responses" => Some(Self::Responses),
             "/api/chat" => Some(Self::Ollama),
             "/llama_cpp/v1/chat/completions" | "/llama_cpp/chat/completions" => Some(Self::LlamaCpp),
+            _ if azure::is_served(path) => Some(Self::Azure),
             _ => google::model_of(path).map(|_| Self::Google),
         }
     }
@@ -83,6 +86,7 @@ impl Wire {
             Self::Anthropic => anthropic::authorise(auth, heading),
             Self::Responses => responses::authorise(auth, heading),
             Self::OpenAi => openai::authorise(auth, heading),
+            Self::Azure => azure::authorise(auth, heading),
             Self::Google => google::authorise(auth, heading),
             Self::Ollama => ollama::authorise(auth, heading),
             Self::LlamaCpp => llama_cpp::authorise(auth, heading),
@@ -95,6 +99,7 @@ impl Wire {
             Self::Anthropic => anthropic::read(body, heading),
             Self::Responses => responses::read(body),
             Self::OpenAi => openai::read(body),
+            Self::Azure => azure::read(body, heading),
             Self::Google => google::read(body, heading),
             Self::Ollama => ollama::read(body),
             Self::LlamaCpp => llama_cpp::read(body),
@@ -107,6 +112,7 @@ impl Wire {
             Self::Anthropic => anthropic::refuse(refusal),
             Self::Responses => responses::refuse(refusal),
             Self::OpenAi => openai::refuse(refusal),
+            Self::Azure => azure::refuse(refusal),
             Self::Google => google::refuse(refusal),
             Self::Ollama => ollama::refuse(refusal),
             Self::LlamaCpp => llama_cpp::refuse(refusal),
@@ -119,6 +125,7 @@ impl Wire {
             Self::Anthropic => anthropic::write(speech, &mut out),
             Self::Responses => responses::write(speech, &mut out),
             Self::OpenAi => openai::write(speech, &mut out),
+            Self::Azure => azure::write(speech, &mut out),
             Self::Google => google::write(speech, &mut out),
             Self::Ollama => ollama::write(speech, &mut out),
             Self::LlamaCpp => llama_cpp::write(speech, &mut out),
@@ -132,7 +139,7 @@ impl Wire {
         match self {
             Self::Anthropic => anthropic::error_event(message, &mut out),
             Self::Responses => responses::error_event(message, &mut out),
-            Self::OpenAi => openai::error_event(message, &mut out),
+            Self::OpenAi | Self::Azure => openai::error_event(message, &mut out),
             Self::Google => google::error_event(message, &mut out),
             Self::Ollama => ollama::error_event(message, &mut out),
             Self::LlamaCpp => llama_cpp::error_event(message, &mut out),
@@ -143,7 +150,7 @@ impl Wire {
     pub fn content_type(self) -> &'static str {
         match self {
             Self::Anthropic | Self::Responses => "text/event-stream; charset=utf-8",
-            Self::OpenAi | Self::Google | Self::LlamaCpp => "text/event-stream",
+            Self::OpenAi | Self::Azure | Self::Google | Self::LlamaCpp => "text/event-stream",
             Self::Ollama => "application/x-ndjson",
         }
     }
@@ -153,7 +160,7 @@ impl Wire {
         match self {
             Self::Anthropic => format!("toolu_{serial:08x}{index:02x}"),
             Self::Responses => responses::call_id(serial, index, thought),
-            Self::OpenAi => openai::call_id(serial, index, thought),
+            Self::OpenAi | Self::Azure => openai::call_id(serial, index, thought),
             Self::Ollama => format!("call_{serial:08x}{index:02x}"),
             Self::Google => String::new(), // it tells calls apart by name and order
             Self::LlamaCpp => format!("{serial:030x}{index:02x}"),

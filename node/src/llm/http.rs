@@ -39,8 +39,7 @@ pub struct Call {
     pub request: reqwest::RequestBuilder,
     /// Of its connection among those that are kept.
     pub place: Option<OwnedSemaphorePermit>,
-    /// For messages.
-    pub address: String,
+    pub destination: Destination,
     /// Whether the configuration names the server, so that its words may be shown to people.
     pub configured: bool,
     pub wire: &'static dyn Wire,
@@ -50,6 +49,12 @@ pub struct Call {
     pub answer: AnswerBounds,
     pub gate: Arc<Gate>,
     pub entry: Entry,
+}
+
+/// Where a request goes, for messages.
+pub struct Destination {
+    pub address: String,
+    pub model: String,
 }
 
 /// Where a stream stands between two of its items.
@@ -99,15 +104,18 @@ async fn next(mut state: State) -> Option<(Result<Progress, Failure>, State)> {
 
 /// Sends the request and looks at the head of its answer.
 async fn begin(call: Call) -> Result<Box<Reading>, Failure> {
-    let Call { name, request, place: kept, address, configured, wire, target, key, times, answer: bounds, gate, entry } = call;
+    let Call { name, request, place: kept, destination, configured, wire, target, key, times, answer: bounds, gate, entry } =
+        call;
     let voice = Voice { name, key, configured };
     let place = gate.enter().await;
     let sent = Instant::now();
     let answer = timeout_at(sent + times.first_byte, send(request)).await;
     let response = match answer {
-        Err(_) => Err(broken(format!("no answer from {address} within {} s", times.first_byte.as_secs_f64())).into()),
-        Ok(Err(error)) => Err(refusal::unsent(error, &address).into()),
-        Ok(Ok(response)) => accepted(response, times, &address).await,
+        Err(_) => {
+            Err(broken(format!("no answer from {} within {} s", destination.address, times.first_byte.as_secs_f64())).into())
+        }
+        Ok(Err(error)) => Err(refusal::unsent(error, &destination.address).into()),
+        Ok(Ok(response)) => accepted(response, times, &destination).await,
     };
     match response {
         Ok(response) => {
@@ -152,15 +160,15 @@ fn is_closed(error: &reqwest::Error) -> bool {
 }
 
 /// The response if it is a stream; else what its body says.
-async fn accepted(response: Response, times: Times, address: &str) -> Result<Response, Refusal> {
+async fn accepted(response: Response, times: Times, destination: &Destination) -> Result<Response, Refusal> {
     let status = response.status();
     if status.is_success() && is_stream(&response) {
         return Ok(response);
     }
-    Err(refusal::of(response, times.between_content, address).await)
+    Err(refusal::of(response, times.between_content, destination).await)
 }
 
-/// A page is no answer. What a body is besides that is told by its bytes: types are often wrong.
+/// An HTML page is no answer. Any other body is recognised by its bytes, because content types are often wrong.
 fn is_stream(response: &Response) -> bool {
     let kind = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     !kind.starts_with("text/html")
@@ -196,7 +204,7 @@ impl Voice {
 }
 
 impl Reading {
-    /// What the next read brings, and the end if it came.
+    /// Reads once. Returns the chunks, and the result if the stream ended.
     async fn read(&mut self) -> (Vec<Chunk>, Option<Result<Finish, Failure>>) {
         let mut chunks = Vec::new();
         let end = match self.reader.next(self.decoder.is_whole()).await {

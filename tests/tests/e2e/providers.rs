@@ -117,6 +117,49 @@ async fn what_will_not_pass_ends_the_turn_and_the_command_fails() -> Result<()> 
     Ok(())
 }
 
+/// Azure's current addresses, the older ones with a deployment in the path, and an endpoint that is named by the configuration.
+#[tokio::test(flavor = "multi_thread")]
+async fn azure_takes_a_round_of_tools_at_both_of_its_addresses() -> Result<()> {
+    let older = "/openai/deployments/our-gpt/chat/completions";
+    for (version, path) in [("", "/openai/v1/chat/completions"), ("api_version = \"2025-04-01-preview\"\n", older)] {
+        let read = Reply::new().say("Let me look.").and_call("read", json!({"path": "a.txt"}));
+        let script = Script::new().key("key-0123456789").rule(When::any().result("alpha"), "It says alpha.").always(read);
+        let desk = Desk::start(script).await?;
+        desk.write("a.txt", "alpha")?;
+        let endpoint = format!("base_url = \"{}\"\napi_key = \"env:OPENAI_API_KEY\"\n{version}", desk.model.url());
+        desk.configure(&format!("[providers.azure]\n{endpoint}\n[providers.company]\npreset = \"azure\"\n{endpoint}"))?;
+        for provider in ["azure", "company"] {
+            let (ran, events) = desk.prompt(&format!("{provider}:our-gpt"), "go").await?;
+            assert_eq!(ran.code, 0, "{provider} {path}: {ran:?}");
+            assert_eq!(of_kind(&events, EventKind::TurnEnd)[0]["message"], "It says alpha.", "{provider} {path}");
+            let warnings = of_kind(&events, EventKind::Warning);
+            assert!(warnings.iter().all(|warning| warning["code"] == "unknown_model"), "{provider} {path}: {warnings:?}");
+        }
+        desk.check_model()?;
+        let requests = desk.model.requests();
+        assert_eq!(requests.len(), 4, "{path}");
+        assert!(requests.iter().all(|request| request.path == path), "{requests:?}");
+        assert!(requests.iter().all(|request| request.headers.iter().all(|(name, _)| name != "authorization")), "{requests:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deployment_that_azure_does_not_have_is_named_after_one_request() -> Result<()> {
+    for version in ["", "api_version = \"2025-04-01-preview\"\n"] {
+        let desk = Desk::start(Script::new()).await?;
+        let url = desk.model.url();
+        desk.configure(&format!("[providers.azure]\nbase_url = \"{url}\"\napi_key = \"env:OPENAI_API_KEY\"\n{version}"))?;
+        let (ran, events) = desk.prompt("azure:absent-gpt", "go").await?;
+        assert_eq!((ran.code, desk.model.request_count()), (1, 1), "{ran:?}");
+        let reason = of_kind(&events, EventKind::Error)[0]["reason"].as_str().unwrap().to_owned();
+        for part in ["azure: ", "404", "DeploymentNotFound", "check the model's name (`absent-gpt`) and base_url", &url] {
+            assert!(reason.contains(part), "{part}: {reason}");
+        }
+    }
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn tries_have_an_end_that_the_configuration_sets() -> Result<()> {
     let desk = Desk::start(Script::new().always(Reply::fault(Fault::status(500)))).await?;

@@ -1,11 +1,11 @@
-//! What an answer that is no stream means: statuses, error bodies, pages of proxies, and connections that failed.
+//! Interprets an answer that is no stream: statuses, error bodies, pages of proxies, and connections that failed.
 
 use std::{error::Error, time::Duration};
 
 use reqwest::{Response, StatusCode, header::LOCATION};
 use tokio::time::{Instant, timeout_at};
 
-use super::retry_after::retry_after;
+use super::{Destination, retry_after::retry_after};
 use crate::{
     llm::{
         complaint::{Complaint, kind_of_status},
@@ -30,8 +30,9 @@ impl From<Failure> for Refusal {
     }
 }
 
-/// What a response says that is no stream.
-pub async fn of(response: Response, within: Duration, address: &str) -> Refusal {
+/// Reads a response that is no stream.
+pub async fn of(response: Response, within: Duration, destination: &Destination) -> Refusal {
+    let address = &destination.address;
     let status = response.status();
     let asked = retry_after(response.headers(), time::OffsetDateTime::now_utc());
     let location = response.headers().get(LOCATION).and_then(|value| value.to_str().ok()).map(str::to_owned);
@@ -43,19 +44,19 @@ pub async fn of(response: Response, within: Duration, address: &str) -> Refusal 
     if status.is_success() {
         return no_stream(&body);
     }
-    let failure = by_status(status, &body, asked, address);
+    let failure = by_status(status, &body, asked, destination);
     let overload =
         failure.kind == FailureKind::Transient && (matches!(status.as_u16(), 429 | 529) || failure.retry_after.is_some());
     Refusal { failure, overload }
 }
 
-fn by_status(status: StatusCode, body: &[u8], asked: Option<Duration>, address: &str) -> Failure {
+fn by_status(status: StatusCode, body: &[u8], asked: Option<Duration>, destination: &Destination) -> Failure {
     let complaint = Complaint::read(body);
     let kind = complaint.as_ref().map_or_else(|| kind_of_status(Some(status.as_u16())), |said| said.kind(Some(status.as_u16())));
     let within_body = complaint.as_ref().and_then(|said| said.retry_after);
     let said = complaint.map_or_else(|| excerpt(body), |said| shorten(&said.text()));
     let retry_after = asked.or(within_body).filter(|_| kind == FailureKind::Transient);
-    let hint = if said.contains("/v1/responses") { OTHER_WIRE.to_owned() } else { hint(kind, status, address) };
+    let hint = if said.contains("/v1/responses") { OTHER_WIRE.to_owned() } else { hint(kind, status, destination) };
     let public = Some(format!("{}{hint}", words(status)));
     Failure { kind, message: format!("{}: {said}{hint}", words(status)), public, retry_after }
 }
@@ -91,13 +92,14 @@ fn words(status: StatusCode) -> String {
     format!("status {} {reason}", status.as_u16())
 }
 
-fn hint(kind: FailureKind, status: StatusCode, address: &str) -> String {
+fn hint(kind: FailureKind, status: StatusCode, Destination { address, model }: &Destination) -> String {
+    let check = format!("; check the model's name (`{model}`) and base_url ({address})");
     match kind {
         FailureKind::Auth => "; check the provider's key".to_owned(),
         FailureKind::Refused if status == StatusCode::NOT_FOUND && address.ends_with("/responses") => {
-            format!("; check the model's name and base_url ({address}), or set the provider's `wire` to \"chat\"")
+            format!("{check}, or set the provider's `wire` to \"chat\"")
         }
-        FailureKind::Refused if status == StatusCode::NOT_FOUND => format!("; check the model's name and base_url ({address})"),
+        FailureKind::Refused if status == StatusCode::NOT_FOUND => check,
         FailureKind::Refused | FailureKind::Transient | FailureKind::ContextFull | FailureKind::AnswerLimit => String::new(),
     }
 }
@@ -117,7 +119,7 @@ fn causes(error: reqwest::Error) -> String {
     shorten(&text)
 }
 
-/// The beginning of a body. What is cut off or never comes is not needed to say what happened.
+/// The beginning of a body. The message does not need the rest, so nothing waits for it.
 async fn body(mut response: Response, within: Duration) -> Vec<u8> {
     let until = Instant::now() + within.min(Duration::from_secs(10));
     let mut body = Vec::new();
@@ -130,7 +132,7 @@ async fn body(mut response: Response, within: Duration) -> Vec<u8> {
     body
 }
 
-/// What there is to see of a body that is no error we know: a page without its tags, or garbage, in one line.
+/// The visible text of a body that is no known error, in one line: a page without its tags, or garbage.
 fn excerpt(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     let page = text.trim_start().starts_with('<');

@@ -1,0 +1,91 @@
+//! Azure's addresses of OpenAI's chat completions: below `/openai/v1`, and the older ones that name a deployment.
+
+use serde_json::{Value, json};
+
+use super::{Heading, Speech, openai};
+use crate::{
+    asked::Asked,
+    frames::{FrameWriter, Piece::Raw},
+    refusal::{Kind, Refusal},
+    script::Auth,
+};
+
+const CURRENT: &str = "/openai/v1/chat/completions";
+
+/// Deployments whose names begin so were never made.
+const ABSENT: &str = "absent";
+
+pub fn is_served(path: &str) -> bool {
+    path == CURRENT || deployment(path).is_some()
+}
+
+/// The deployment that an older address names.
+fn deployment(path: &str) -> Option<&str> {
+    let name = path.strip_prefix("/openai/deployments/")?.strip_suffix("/chat/completions")?;
+    (!name.is_empty() && !name.contains('/')).then_some(name)
+}
+
+/// A key stands in a header of its own.
+pub fn authorise(auth: &Auth, heading: &Heading<'_>) -> Result<(), Refusal> {
+    let key = heading.header("api-key").filter(|key| !key.is_empty());
+    let is_wrong = match auth {
+        Auth::Off => false,
+        Auth::Present => key.is_none(),
+        Auth::Key(expected) => key != Some(expected),
+    };
+    match is_wrong {
+        true => Err(Refusal::auth(401, "Access denied due to invalid subscription key or wrong API endpoint.")),
+        false => Ok(()),
+    }
+}
+
+pub fn read(body: &Value, heading: &Heading<'_>) -> Result<Asked, Refusal> {
+    let version = heading.query.split('&').find_map(|pair| pair.strip_prefix("api-version="));
+    let named = deployment(heading.path);
+    if named.is_some() && version.is_none_or(|version| !is_dated(version)) {
+        return Err(Refusal { status: 404, kind: Kind::NotFound, ..Refusal::invalid("Resource not found") });
+    }
+    if named.is_none() && version.is_some_and(|version| !matches!(version, "v1" | "preview")) {
+        return Err(Refusal::invalid("API version not supported"));
+    }
+    let asked = openai::read(body)?;
+    if named.unwrap_or(&asked.model).starts_with(ABSENT) {
+        let message = "The API deployment for this resource does not exist. If you created the deployment within the last 5 \
+                       minutes, please wait a moment and try again.";
+        return Err(Refusal { status: 404, kind: Kind::NotFound, ..Refusal::invalid(message) });
+    }
+    if body.get("max_tokens").is_some() {
+        let message =
+            "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.";
+        return Err(Refusal::at("max_tokens", message));
+    }
+    Ok(asked)
+}
+
+/// A version is a day, and may be a preview.
+fn is_dated(version: &str) -> bool {
+    let day = version.strip_suffix("-preview").unwrap_or(version);
+    day.len() == 10
+        && day.bytes().enumerate().all(|(at, byte)| if matches!(at, 4 | 7) { byte == b'-' } else { byte.is_ascii_digit() })
+}
+
+pub fn refuse(refusal: &Refusal) -> String {
+    let code = match refusal.kind {
+        Kind::NotFound if refusal.message.starts_with("Resource") => "404",
+        Kind::NotFound => "DeploymentNotFound",
+        Kind::Auth => "401",
+        Kind::RateLimit => "429",
+        Kind::Invalid | Kind::Order | Kind::Overloaded | Kind::Internal => return openai::refuse(refusal),
+    };
+    json!({"error": {"code": code, "message": refusal.message}}).to_string()
+}
+
+/// OpenAI's chunks, after one without choices that says what the filters found in the prompt.
+pub fn write(speech: &Speech, out: &mut FrameWriter) {
+    out.frame(&[Raw(
+        "data: {\"choices\":[],\"created\":0,\"id\":\"\",\"model\":\"\",\"object\":\"\",\"prompt_filter_results\":[{\"prompt_index\":0,\
+         \"content_filter_results\":{\"hate\":{\"filtered\":false,\"severity\":\"safe\"},\"jailbreak\":{\"filtered\":false,\
+         \"detected\":false}}}]}\n\n",
+    )]);
+    openai::write(speech, out);
+}
