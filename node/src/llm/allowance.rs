@@ -1,8 +1,8 @@
-//! How much one answer may hold: a provider, or whoever stands in its place, must not fill the memory of a node.
+//! How much one answer may hold: a provider, or a server that poses as one, must not fill the memory of a node.
 
 use crate::model::{Chunk, Failure, FailureKind};
 
-/// What one answer may hold.
+/// The bounds of one answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AnswerBounds {
     /// Text, thoughts, signatures and arguments, in bytes.
@@ -20,7 +20,7 @@ impl Default for AnswerBounds {
 /// Parts of one answer; each costs memory though it is empty.
 pub const MOST_PARTS: usize = 4_096;
 
-/// What an answer has taken up so far.
+/// The size of an answer so far.
 #[derive(Debug, Default)]
 pub struct Allowance {
     bounds: AnswerBounds,

@@ -1,6 +1,6 @@
 //! Ids of calls as a provider takes them: unique over the whole history, and of the form that it wants.
 //!
-//! Servers that number the calls of each answer anew give one id to several calls of a conversation, and after a change of
+//! Some servers restart their numbering in each answer, so several calls of a conversation share one id. After a change of
 //! model the ids are another provider's. A call and its result are given the same id.
 
 use std::{borrow::Cow, collections::HashMap};
@@ -8,7 +8,7 @@ use std::{borrow::Cow, collections::HashMap};
 use planck_common::CallId;
 use sha2::{Digest, Sha256};
 
-/// Which ids a provider takes.
+/// The form of the ids that a provider accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     Any,

@@ -21,7 +21,7 @@ const STEADY: usize = 8;
 /// How long connections beyond those are kept for reuse.
 const CROWD_IDLE_FOR: Duration = Duration::from_secs(4);
 
-/// Hosts that are never reached by way of a proxy.
+/// Hosts that are never reached through a proxy.
 const LOOPBACK: &str = "localhost,127.0.0.0/8,::1";
 
 /// How a client connects.

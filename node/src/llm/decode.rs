@@ -1,4 +1,4 @@
-//! What the decoders of all providers share: bytes in, chunks out, and no I/O.
+//! Shared by the decoders of all providers. They take bytes, return chunks and do no I/O.
 
 use planck_common::{message::StopReason, usage::Usage};
 
@@ -68,7 +68,7 @@ impl<F: Frames, E: Events> Decoder for Decoding<F, E> {
     }
 }
 
-/// A stream that is not what it should be: the same request may succeed later.
+/// A broken stream. The same request may succeed later.
 pub fn broken(message: impl Into<String>) -> Failure {
     Failure { kind: FailureKind::Transient, message: message.into(), public: None, retry_after: None }
 }
@@ -89,7 +89,7 @@ pub fn parse<'a, T: serde::Deserialize<'a>>(data: &'a [u8]) -> Result<T, Failure
     })
 }
 
-/// What came whole and is not what it should be: asked again, the server would say the same.
+/// A complete answer that cannot be read. The server would send the same again.
 fn unreadable(what: &str, words: &str) -> Failure {
     let message = format!("{what} ({words}); check `base_url`, and `wire`, which says how the server is spoken to");
     Failure { kind: FailureKind::Refused, public: Some(what.to_owned()), message, retry_after: None }
@@ -99,7 +99,7 @@ fn excerpt(data: &[u8]) -> std::borrow::Cow<'_, str> {
     String::from_utf8_lossy(data.get(..SHOWN).unwrap_or(data))
 }
 
-/// The stop reason of a reply: calls are to be answered, whatever word the provider chose for a natural end.
+/// The stop reason of a reply: calls must be answered, even where the provider reports a natural end.
 pub fn stop_of(stop: StopReason, calls: bool) -> StopReason {
     match (stop, calls) {
         (StopReason::End | StopReason::ToolUse, true) => StopReason::ToolUse,
@@ -144,7 +144,7 @@ impl Parts {
         self.last.is_some_and(|(last, _)| last == kind)
     }
 
-    /// What comes next begins a part, whatever its kind.
+    /// Ends the last part: the next delta begins a new one, even of the same kind.
     pub fn close(&mut self) {
         self.last = None;
     }

@@ -1,4 +1,4 @@
-//! What the encoders of all providers share: writing JSON into bytes, and what of a message a model is shown.
+//! Shared by the encoders of all providers: writes JSON into bytes, and selects the parts of a message that a model is shown.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use planck_common::message::{Body, Custom, Part, Role, Source};
@@ -42,7 +42,7 @@ pub fn side_of(message: &Body) -> Option<Side> {
     }
 }
 
-/// What stands for a message of the user that has nothing to show: an empty one is refused, a missing one breaks the order.
+/// Replaces a message of the user that has nothing to show: providers refuse an empty one, and a missing one breaks the order.
 pub const NOTHING: &str = "(empty message)";
 
 /// The text of a tool's result for a provider that has no flag for errors.
@@ -66,7 +66,7 @@ pub fn named_text(name: Option<&str>, text: &str) -> String {
     name.map_or_else(|| text.to_owned(), |name| format!("File {name}:\n{text}"))
 }
 
-/// What stands for something the provider cannot be shown.
+/// Replaces something the provider cannot be shown.
 pub fn cannot_show(what: &str, name: Option<&str>, mime: &str, source: &Source) -> String {
     let place = match source {
         Source::Url(url) => format!(" at {url}"),

@@ -1,4 +1,4 @@
-//! What all requests to one server share on this node: how many may be under way, and how long to hold back after an overload.
+//! Shared by all requests of this node to one server: limits how many run at once, and holds them back after an overload.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -38,7 +38,7 @@ impl Gate {
     pub async fn enter(&self) -> Option<OwnedSemaphorePermit> {
         let permit = Arc::clone(&self.places).acquire_owned().await.ok();
         while let Some(until) = self.held_until() {
-            // Whoever waited is spread over the time after, or all would come at once.
+            // Waiting requests are spread over time, because otherwise all would arrive at once.
             let spread = (until - Instant::now()) / 4;
             sleep_until(until + spread.mul_f64(fastrand::f64())).await;
         }

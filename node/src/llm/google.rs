@@ -22,7 +22,7 @@ impl Wire for Google {
     fn url(&self, base: &Url, model: &str, _: &Target) -> Url {
         let version = if base.path().ends_with("/v1") { "/v1" } else { "/v1beta" };
         let model = model.strip_prefix("models/").unwrap_or(model);
-        // An agent names its model: what it writes stays within this one word of the path.
+        // The model's name comes from an agent, so it must stay within this one segment of the path.
         let model: String = model.bytes().map(word).collect();
         let mut url = below(base, version, &format!("/models/{model}:streamGenerateContent"));
         url.query_pairs_mut().append_pair("alt", "sse");

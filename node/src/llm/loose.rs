@@ -182,7 +182,7 @@ pub enum Arguments {
     Json(String),
 }
 
-/// A count at a path below a value: a whole number, or one that is written with a fraction. What is missing counts nothing.
+/// A count at a path below a value: a whole number, or one that is written with a fraction. A missing one counts as zero.
 pub fn count(value: &Value, path: &[&str]) -> u64 {
     let found = path.iter().try_fold(value, |value, name| value.get(name));
     let rounded = |number: f64| if number.is_finite() && number > 0.0 { number.round() as u64 } else { 0 };

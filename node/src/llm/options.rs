@@ -1,4 +1,4 @@
-//! What the configuration says about providers. Plain data; reading files and the environment is not done here.
+//! The configuration of providers. Plain data; other modules read files and the environment.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -16,7 +16,7 @@ pub struct LlmOptions {
     pub table: Option<ModelTable>,
     /// They add to the table and override it.
     pub models: Vec<ModelOptions>,
-    /// What servers at these addresses say in errors may be shown to people. A key goes there only if a provider has the address.
+    /// Error messages of servers at these addresses may be shown to people. A key goes there only if a provider has the address.
     pub addresses: Addresses,
     /// Of every provider's answers.
     pub answer: AnswerBounds,
@@ -40,7 +40,7 @@ pub struct ProviderOptions {
     pub api_version: Option<String>,
     pub route: Route,
     pub times: Times,
-    /// How many requests may be under way at once, on this node; 256 unless said.
+    /// How many requests of this node may run at once; 256 by default.
     pub max_concurrent: Option<usize>,
     pub retry: RetryRules,
 }

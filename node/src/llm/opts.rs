@@ -10,13 +10,13 @@ pub struct Opts {
     pub max_output_tokens: Option<u64>,
     pub thinking_budget: Option<u64>,
     pub stop: Vec<String>,
-    /// How long a provider that is told so keeps what it read.
+    /// How long the provider caches the prompt, if it takes such a setting.
     pub cache: Cache,
-    /// What the provider may know.
+    /// All other options, which are sent as they are.
     pub rest: Map<String, Value>,
 }
 
-/// How long what was read is kept for the next request.
+/// How long the provider caches a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Cache {
     #[default]

@@ -1,6 +1,6 @@
 //! The providers that are known by name: which wire format each speaks, where it is, and how it deviates from that format.
 //!
-//! What is said of a vendor here is from its documentation and from threads in which its answers are quoted.
+//! The facts about a vendor come from its documentation and from threads that quote its answers.
 
 use super::{
     quirks::{Addresses, AskToThink, CallIds, Limit, Quirks, Reasoning},

@@ -82,7 +82,7 @@ impl Llm {
         Ok(wire.wire().decoder(&Target { label: provider.to_owned(), ..Target::default() }))
     }
 
-    /// What is known of a model; of an unknown one something cautious, and [`Self::warning`] says so.
+    /// The facts about a model. An unknown model gets cautious ones, and [`Self::warning`] says so.
     pub fn card(&self, model: &ModelRef) -> ModelCard {
         let known = self.known(&model.provider);
         let retry = known.as_ref().map(|known| known.options.retry).unwrap_or_default();
@@ -90,7 +90,7 @@ impl Llm {
         self.catalogue.find(&model.provider, &preset, &model.id).entry.card(retry)
     }
 
-    /// What to tell the user of a model that the catalogue does not describe.
+    /// The warning to the user about a model that the catalogue does not describe.
     pub fn warning(&self, model: &ModelRef) -> Option<String> {
         let preset = self.known(&model.provider).ok()?.preset;
         let assumed = self.catalogue.find(&model.provider, &preset, &model.id).assumed?;

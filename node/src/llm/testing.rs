@@ -1,4 +1,4 @@
-//! What the tests of all wires share: recorded streams decoded however they are cut, and conversations to encode.
+//! Shared by the tests of all wires: recorded streams, decoded with cuts at every place, and conversations to encode.
 
 use std::{fmt::Write as _, path::Path, sync::Arc};
 
@@ -95,7 +95,7 @@ impl Spoken {
         self.wire.encoder(head, &self.entry, &self.target)
     }
 
-    /// The request after each message, as JSON: whatever the step, it is whole.
+    /// The request after each message, as JSON. It is complete after every step.
     pub fn requests(&self, head: Head, messages: &[Body]) -> Vec<Value> {
         let mut encoder = self.encoder(head);
         let mut request = |message| {

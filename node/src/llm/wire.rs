@@ -10,7 +10,7 @@ use super::{
     openai::ChatCompletions, quirks::Quirks, responses::Responses,
 };
 
-/// What a wire format must know of the endpoint that it speaks to.
+/// The facts about an endpoint that a wire format needs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Target {
     /// The endpoint's opaque tokens are kept under this name, so that they go back to no other.

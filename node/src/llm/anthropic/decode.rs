@@ -42,7 +42,7 @@ struct Block {
     /// `None` for text that has not come yet: a block without text is no part.
     part: Option<usize>,
     signature: String,
-    /// Nothing of its text or arguments has come yet.
+    /// No text or arguments have arrived yet.
     is_bare: bool,
 }
 

@@ -20,7 +20,7 @@ use crate::{
     model::ToolSpec,
 };
 
-/// Put before a block's closing brace: the provider keeps what it read up to here. Four are allowed in a request.
+/// Put before a block's closing brace: the provider caches the prompt up to here. Four are allowed in a request.
 const FIVE_MINUTES: &[u8] = br#","cache_control":{"type":"ephemeral"}"#;
 const ONE_HOUR: &[u8] = br#","cache_control":{"type":"ephemeral","ttl":"1h"}"#;
 

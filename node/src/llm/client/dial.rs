@@ -45,7 +45,7 @@ impl<R, S: Service<R>> Service<R> for Watched<S> {
     }
 
     fn call(&mut self, request: R) -> Self::Future {
-        // A connection that the pool opens in a task of its own is for whoever comes next.
+        // The pool also opens connections in tasks of its own, outside of any request. Those have no cell to set.
         let _ = DIALLED.try_with(|dialled| dialled.set(true));
         self.0.call(request)
     }

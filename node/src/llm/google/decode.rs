@@ -72,7 +72,7 @@ impl Reply {
         };
         if let (Some(part), Some(token)) = (part, item.thought_signature) {
             chunks.push(Chunk::Signature { part, signature: seal::seal(&self.label, &token) });
-            // What follows a signed part is another one, or its token would stand for both.
+            // The text after a signed part begins a new part, because otherwise the token would cover both.
             self.parts.close();
         }
     }

@@ -214,7 +214,7 @@ impl<'a> Item<'a> {
     }
 }
 
-/// What the model said. Its thoughts are summaries for us and go back only if they carry a token.
+/// A message of the model. Its thoughts are summaries for us and go back only if they carry a token.
 fn said<'a>(part: &'a Part, label: &str) -> Option<Item<'a>> {
     let opened = |signature: &'a Option<String>| signature.as_deref().and_then(|sealed| seal::open(label, sealed));
     match part {
@@ -232,7 +232,7 @@ fn said<'a>(part: &'a Part, label: &str) -> Option<Item<'a>> {
     }
 }
 
-/// What the model is told.
+/// A message to the model.
 fn heard<'a>(part: &'a Part, calls: &'a HashMap<String, String>, images: bool) -> Option<Item<'a>> {
     match part {
         Part::Text { .. } if is_blank(part) => None,

@@ -61,7 +61,7 @@ fn simplified(schema: &Value, root: &Value, depth: usize) -> Value {
     Value::Object(plain)
 }
 
-/// What a `$ref` points to within the schema, with what stands beside it.
+/// The schema that a `$ref` points to, merged with the keys beside the `$ref`.
 fn followed(target: &str, object: &Map<String, Value>, root: &Value, depth: usize) -> Value {
     let found = target.strip_prefix('#').and_then(|pointer| root.pointer(pointer));
     let mut plain = simplified(found.unwrap_or(&Value::Null), root, depth + 1);

@@ -17,7 +17,7 @@ const DRAIN: Duration = Duration::from_millis(500);
 
 pub struct Reader {
     response: Response,
-    /// One timer for the whole body. It is set anew when it rings too early, not at each read.
+    /// One timer for the whole body. It is reset when it rings too early, not at each read.
     alarm: Pin<Box<Sleep>>,
     deadline: Instant,
     between: Duration,

@@ -154,7 +154,7 @@ struct Called<'a> {
     arguments: &'a RawValue,
 }
 
-/// What of a user's part is text here.
+/// The text of a user's part, if it has any here.
 fn shown(part: &Part, images: bool) -> Option<String> {
     match part {
         Part::Text { text, .. } => Some(text.clone()),

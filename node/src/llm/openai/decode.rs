@@ -26,7 +26,7 @@ pub struct Reply {
     /// How the reasoning of the latest thinking part came.
     carried: Option<(usize, Carried)>,
     usage: Option<Usage>,
-    /// What llama.cpp counted, where it sends no usage.
+    /// Counts of llama.cpp, used where it sends no usage.
     timings: Usage,
     stop: Option<StopReason>,
     refused: bool,
@@ -213,7 +213,7 @@ impl Reply {
         }
     }
 
-    /// Gemini's token for what it just said.
+    /// Gemini's token for the part before it.
     fn sign(&mut self, kind: Kind, token: &str, chunks: &mut Vec<Chunk>) {
         let is_new = !self.parts.is_last(kind);
         let part = self.parts.of(kind);

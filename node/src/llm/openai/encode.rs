@@ -250,7 +250,7 @@ fn said<'a>(thoughts: &[&'a str], text: &str) -> Vec<SaidItem<'a>> {
     thoughts.chain(text).collect()
 }
 
-/// What Gemini wants back beside what it said.
+/// The extra content that Gemini wants back with its message.
 #[derive(Serialize)]
 struct Extra<'a> {
     google: Google<'a>,

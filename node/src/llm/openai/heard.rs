@@ -1,4 +1,4 @@
-//! What the user says, as chat completions take it.
+//! The user's messages, as chat completions take them.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::llm::encode::{NOTHING, cannot_show, data_url, file_text, is_blank, named_text, put};
 
-/// What the user said: text alone, or items. Some servers know text only, so items are used where there is no other way.
+/// A user's message: text alone, or items. Some servers know text only, so items are used only where text is not enough.
 #[derive(Debug, Clone)]
 pub enum Heard {
     Text(String),

@@ -59,7 +59,7 @@ impl Details {
         (!items.is_empty()).then_some(Self(items))
     }
 
-    /// What a person may read of it.
+    /// Its readable text.
     pub fn text(&self) -> String {
         let texts = self.0.iter().flat_map(|item| ["text", "summary"].map(|name| item.get(name).and_then(Value::as_str)));
         texts.flatten().collect()

@@ -1,4 +1,4 @@
-//! What a request for a chat completion says beside its messages and tools.
+//! The members of a chat completion request other than messages and tools.
 
 use serde_json::{Map, Value, json};
 

@@ -1,4 +1,4 @@
-//! Events of a response. What belongs together bears the index of its item: ids may change from event to event.
+//! Events of a response. Events of one item carry its index: ids may change from event to event.
 
 use planck_common::{message::StopReason, usage::Usage};
 use serde_json::{Value, value::RawValue};
@@ -105,7 +105,7 @@ impl Events for Reply {
             "response.failed" => Err(failure(event.response()?.error)),
             "error" => Err(failure(event.error.filter(says_something).or(serde_json::from_slice(data).ok()))),
             "" if event.error.filter(says_something).is_some() => Err(failure(event.error)),
-            // What hosted tools and later versions of the API send.
+            // Hosted tools and later versions of the API send these.
             _ => Ok(()),
         }
     }
@@ -224,7 +224,7 @@ impl Reply {
         }
     }
 
-    /// An item is whole. What no delta brought is taken from it.
+    /// An item is complete. Its contents are taken where no delta brought them.
     fn done(&mut self, index: Option<usize>, item: OutputItem, chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
         let Some(kind) = item.kind() else { return Ok(()) };
         let at = match self.find(index, kind) {

@@ -80,7 +80,7 @@ impl Items {
         let Self { ids, label, reasons, .. } = self;
         let said = message.content.iter().filter_map(|part| said(part, ids, label, *reasons));
         let mut items: Vec<Item<'_>> = said.collect();
-        // What followed a reasoning item must follow it again. Of a reply that was cut short the calls are not kept.
+        // The item that followed a reasoning item must follow it again, and the log has no calls of a reply that was cut short.
         let has_gaps = message.metadata.interrupted || message.content.iter().any(is_blank);
         let follows: Vec<bool> = items.iter().skip(1).map(|item| !(has_gaps && item.is_reasoning())).chain([true]).collect();
         let mut follows = follows.into_iter();
@@ -168,7 +168,7 @@ fn settings(model: String, opts: Opts, entry: &Entry) -> Map<String, Value> {
     members
 }
 
-/// `reasoning` is passed through; what it does not say of the effort is taken from `reasoning_effort`, else from the budget.
+/// `reasoning` is passed through. If it has no effort, that comes from `reasoning_effort`, else from the budget.
 fn ask_to_think(members: &mut Map<String, Value>, budget: Option<u64>, entry: &Entry) {
     let by_budget = budget.filter(|_| reasons(entry)).map(|budget| effort(budget).into());
     let Some(effort) = members.remove("reasoning_effort").filter(|word| !word.is_null()).or(by_budget) else { return };
@@ -257,7 +257,7 @@ enum File<'a> {
     Url { file_url: &'a str },
 }
 
-/// What the assistant said goes back as text: as items it would need the ids that it had on the server, which keeps none.
+/// The assistant's messages go back as text. As items they would need their ids on the server, which stores none.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Words<'a> {

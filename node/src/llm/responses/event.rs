@@ -1,4 +1,4 @@
-//! What the events of a response hold.
+//! The contents of a response's events.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;

@@ -1,4 +1,4 @@
-//! What of an item goes back with it, and is no text: kept as JSON in the signature of the item's part.
+//! The members of an item that go back with it and are not text. The signature of the item's part holds them as JSON.
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
