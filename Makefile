@@ -4,7 +4,7 @@ CARGO ?= cargo
 
 BENCH_CALL = repeat '{"text":"a","times":3}'
 
-.PHONY: demo test lint bench chaos fuzz tools
+.PHONY: demo test lint bench chaos fuzz judges tools
 
 demo: tools
 	PATH="$(CURDIR)/.tools/bin:$$PATH" $(CARGO) run --locked --release --bin planck -- demo
@@ -34,6 +34,11 @@ tools:
 chaos: tools
 	$(CARGO) build --locked --release -p planck-node -p planck-tests
 	PATH="$(CURDIR)/.tools/bin:$$PATH" target/release/chaos $(WITH)
+
+# Agents against llama.cpp's server and LiteLLM's proxy; the first run builds and fetches them (tests/judges/README.md).
+judges:
+	$(CARGO) build --locked -p planck-node -p planck-scripted-model --bins
+	python3 tests/judges/servers/judge.py target/debug/planck target/debug/scripted-model
 
 # libFuzzer over every decoder of outside bytes: `make fuzz SECONDS=600`.
 fuzz:
