@@ -98,6 +98,18 @@ pub enum NotOpened {
     Io(io::Error),
 }
 
+impl From<NotOpened> for io::Error {
+    fn from(why: NotOpened) -> Self {
+        match why {
+            NotOpened::Missing => Errno::ENOENT.into(),
+            NotOpened::Kind(Kind::Folder) => io::ErrorKind::IsADirectory.into(),
+            NotOpened::Kind(Kind::Link) => Errno::ELOOP.into(),
+            NotOpened::Kind(Kind::File | Kind::Other(_)) => Self::other("not a regular file"),
+            NotOpened::Io(why) => why,
+        }
+    }
+}
+
 /// Opens a regular file by its name in an open folder; `flags` say whether to read or write, `mode` is that of a file which
 /// they create. No link is followed and no pipe waited for. Opening a device can already act on it, so the kind is looked at
 /// before; the look after the opening is the one that nobody can race.

@@ -20,6 +20,8 @@ use nix::{
     unistd::{UnlinkatFlags, symlinkat, unlinkat},
 };
 
+use crate::regular_file;
+
 const FOLDER: OFlag = OFlag::O_PATH.union(OFlag::O_DIRECTORY).union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
 const QUIET: OFlag = OFlag::O_NOFOLLOW.union(OFlag::O_NONBLOCK).union(OFlag::O_CLOEXEC);
 
@@ -50,10 +52,8 @@ impl Tree {
 
     /// The content of a regular file of at most `most` bytes.
     pub fn read(&self, path: &Path, most: u64) -> io::Result<Vec<u8>> {
-        let file = File::from(self.at(path, |folder, name| openat(folder, name, OFlag::O_RDONLY | QUIET, Mode::empty()))?);
-        if !file.metadata()?.is_file() {
-            return Err(io::Error::other("not a regular file"));
-        }
+        let opened = self.at(path, |folder, name| Ok(regular_file::open(folder, name, OFlag::O_RDONLY, Mode::empty())))?;
+        let (file, _) = opened?;
         let mut content = Vec::new();
         file.take(most + 1).read_to_end(&mut content)?;
         match content.len() as u64 > most {
@@ -146,4 +146,34 @@ fn remove(folder: BorrowedFd, name: &OsStr, depth: usize) -> nix::Result<()> {
         remove(dir.as_fd(), &inner, depth - 1)?;
     }
     unlinkat(folder, name, UnlinkatFlags::RemoveDir)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::symlink};
+
+    use nix::unistd::mkfifo;
+
+    use super::*;
+
+    #[test]
+    fn only_regular_files_of_a_bounded_size_are_read() {
+        let root = tempfile::tempdir().unwrap();
+        let at = |name: &str| root.path().join(name);
+        fs::create_dir(at("in")).unwrap();
+        fs::write(at("in/file"), "content").unwrap();
+        symlink("file", at("in/link")).unwrap();
+        mkfifo(&at("in/pipe"), Mode::S_IRUSR).unwrap();
+        let tree = Tree::open(root.path()).unwrap();
+        let read = |path: &str, most| tree.read(Path::new(path), most).map_err(|why| why.to_string());
+        assert_eq!(read("in/file", 7), Ok(b"content".to_vec()));
+        for (path, most, why) in [
+            ("in/file", 6, "too large"),
+            ("in/link", 9, "symbolic links"),
+            ("in/pipe", 9, "not a regular file"),
+            ("in", 9, "directory"),
+        ] {
+            assert!(read(path, most).is_err_and(|told| told.contains(why)), "{path}: {:?}", read(path, most));
+        }
+    }
 }

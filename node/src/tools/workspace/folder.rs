@@ -17,7 +17,7 @@ use nix::{
 };
 
 use super::Place;
-use crate::regular_file::{self, Kind, NotOpened};
+use crate::regular_file;
 
 const FOLDER: OFlag = OFlag::O_PATH.union(OFlag::O_DIRECTORY).union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
 
@@ -61,14 +61,7 @@ impl Folder {
 
     /// A regular file; anything else that could be opened (a pipe, a device) is refused before it can block.
     pub fn read(&self) -> io::Result<File> {
-        match regular_file::open(&self.fd, &self.name, OFlag::O_RDONLY, Mode::empty()) {
-            Ok((file, _)) => Ok(file),
-            Err(NotOpened::Missing) => Err(Errno::ENOENT.into()),
-            Err(NotOpened::Kind(Kind::Folder)) => Err(io::ErrorKind::IsADirectory.into()),
-            Err(NotOpened::Kind(Kind::Link)) => Err(Errno::ELOOP.into()),
-            Err(NotOpened::Kind(Kind::File | Kind::Other(_))) => Err(io::Error::other("not a regular file")),
-            Err(NotOpened::Io(why)) => Err(why),
-        }
+        Ok(regular_file::open(&self.fd, &self.name, OFlag::O_RDONLY, Mode::empty())?.0)
     }
 
     /// Replaces the file as a whole or not at all, and keeps its mode, but not the bits that lend its owner's or group's rights:
