@@ -200,13 +200,10 @@ impl Group {
         members
     }
 
-    /// Removes the group; the kernel refuses that while something lives in it.
-    pub(super) fn remove(&self) {
-        if fs::remove_dir(&self.0).is_err() {
-            for folder in below(&self.0, DEEPEST).into_iter().rev() {
-                let _ = fs::remove_dir(folder);
-            }
-        }
+    /// Removes the group, with those below it, and gives whether it is gone. The kernel refuses while something lives in it.
+    pub(super) fn remove(&self) -> bool {
+        // The group itself comes last.
+        is_removed(&self.0) || below(&self.0, DEEPEST).iter().rev().fold(false, |_, folder| is_removed(folder))
     }
 
     fn wait_until_empty(&self) {
@@ -237,6 +234,11 @@ fn below(folder: &Path, depth: usize) -> Vec<PathBuf> {
         found.extend(below(&inner.path(), depth - 1));
     }
     found
+}
+
+/// Whether there is no such group any more, because it is removed now or was before.
+fn is_removed(group: &Path) -> bool {
+    fs::remove_dir(group).map_or_else(|why| why.kind() == io::ErrorKind::NotFound, |()| true)
 }
 
 /// Without `O_CREAT`: what is not there is not made.

@@ -35,10 +35,7 @@ pub use limits::{Limits, THREADS};
 use options::{Mode, Options};
 use watch::{Excess, Watch};
 
-use super::{
-    cgroup::Group,
-    sandbox::{self, Policy},
-};
+use super::sandbox::{self, Policy};
 
 /// The exit code where the command could not be started, as shells have it.
 const CANNOT_START: u8 = 127;
@@ -128,7 +125,9 @@ fn reap(silence: Option<Duration>, input: usize, options: &Options) -> Result<En
     // A node that lives does it itself.
     if let Ok(End::Told) = &end {
         options.wall.iter().for_each(Policy::clean);
-        options.group.iter().for_each(Group::remove);
+        if let Some(group) = &options.group {
+            group.remove();
+        }
     }
     end
 }

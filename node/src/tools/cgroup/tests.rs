@@ -91,8 +91,7 @@ async fn a_group_holds_what_its_process_starts_until_all_of_it_is_dead() {
     let group = groups.of_call().unwrap();
     assert!(group.is_empty() && group.kill().is_empty());
     let mut child = populate(&group);
-    group.remove();
-    assert!(group.folder().exists() && !group.is_empty(), "what is in use stays");
+    assert!(!group.remove() && !group.is_empty(), "what is in use stays");
     assert_eq!(group.end().await, []);
     assert!(!group.folder().exists());
     assert!(!child.wait().unwrap().success());
@@ -111,8 +110,7 @@ fn a_group_that_was_made_inside_goes_with_its_call() {
     assert_eq!(group.kill().len(), 3);
     child.wait().unwrap();
     group.wait_until_empty();
-    group.remove();
-    assert!(!group.folder().exists());
+    assert!(group.remove() && !group.folder().exists());
 }
 
 /// A process id is out of use once its process was waited for.

@@ -174,7 +174,8 @@ async fn exit(reaper: &mut Option<Child>, group: Option<&Group>) -> (ExitStatus,
 /// Ends what a reaper left when it ended, and gives what does not die. Those that are in the call's group are killed first: they
 /// cannot start others meanwhile.
 async fn end_leftovers(group: Option<&Group>) -> Vec<Pid> {
-    let Some(group) = group else { return strangers::end().await };
+    // A group that the kernel lets go of was empty.
+    let Some(group) = group.filter(|group| !group.remove()) else { return strangers::end().await };
     let outlived = group.kill();
     if !outlived.is_empty() {
         tracing::warn!(processes = ?outlived, "ending processes that outlived the reaper of their call");
