@@ -34,9 +34,9 @@ mod trust;
 #[cfg(test)]
 mod tests;
 
-use std::process::ExitCode;
+use std::{io::IsTerminal as _, process::ExitCode};
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 use exit::Exit;
 use place::Place;
@@ -44,11 +44,20 @@ use place::Place;
 /// A distributed runtime for teams of LLM agents.
 #[derive(Debug, Parser)]
 #[command(name = "planck", version, propagate_version = true, max_term_width = 100)]
+#[command(after_help = "\
+Without a command this opens `planck chat`, on a terminal.
+
+Examples:
+  planck                                     # a conversation
+  planck run \"What is in this folder?\"       # one prompt
+  planck run --continue \"And sort it\"        # goes on with the last session here
+  planck demo                                # a team at work, without a key
+  planck doctor                              # what is missing on this machine")]
 pub struct Planck {
     #[command(flatten)]
     place: Place,
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -59,7 +68,7 @@ enum Command {
     Demo(demo::Demo),
     /// Start or go on with a session, and stream it here until its turn ends
     Run(run::Run),
-    /// The same, line by line
+    /// Talk with a session: prompts, files and commands, until you leave
     Chat(chat::Chat),
     /// Sessions: list, show, prompt, attach, abort, rewind, resume, close, remove, prune, export
     #[command(subcommand)]
@@ -112,7 +121,8 @@ pub fn main() -> ExitCode {
 impl Planck {
     async fn perform(self) -> anyhow::Result<Exit> {
         let place = self.place;
-        match self.command {
+        let Some(command) = self.command else { return bare(&place).await };
+        match command {
             Command::Node(node) => Box::pin(node.perform(&place)).await,
             Command::Demo(demo) => Box::pin(demo.perform()).await,
             Command::Run(run) => Box::pin(run.perform(&place)).await,
@@ -133,4 +143,13 @@ impl Planck {
             Command::Trust(trust) => trust.perform(&place),
         }
     }
+}
+
+/// A person at a terminal who names no command wants to talk; others get the help.
+async fn bare(place: &Place) -> anyhow::Result<Exit> {
+    if std::io::stdin().is_terminal() && output::Stream::Out.is_terminal() {
+        return Box::pin(chat::Chat::default().perform(place)).await;
+    }
+    output::warn(Planck::command().render_help().to_string().trim_end());
+    Ok(Exit::Misused)
 }

@@ -1,97 +1,170 @@
 //! `planck chat`
 
-use std::io::{self, BufRead as _};
+mod attachment;
+mod complete;
+mod keyboard;
+mod slash;
+
+use std::{path::PathBuf, time::Instant};
 
 use clap::Args;
-use tokio::{
-    signal::unix::Signal,
-    sync::mpsc::{self, Receiver},
-};
+use planck_common::{command::Start, message::Part, usage::Usage};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use self::{
+    keyboard::{Aids, Keyboard},
+    slash::Slash,
+};
 use super::{
     exit::Exit,
     log::Logs,
-    output::{Stream, draw, say},
+    output::{Stream, draw, say, warn},
     place::Place,
-    render::{Style, consumed, style::Paint},
+    render::{Style, consumed, style, style::Paint},
     watch::{Sink, interrupts, watch},
     which::{Talk, Which},
 };
-use planck_common::message::Part;
-
 use crate::client::Client;
 
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
+#[command(after_help = "\
+Tab completes commands after / and files after @, Up brings earlier prompts back, /help lists the commands.
+
+Examples:
+  planck chat
+  planck chat --continue
+  planck chat --team examples/teams/build-a-cli --session word-tool")]
 pub struct Chat {
     #[command(flatten)]
     which: Which,
+}
+
+/// A person and a session.
+struct Conversation<'a> {
+    client: &'a Client,
+    talk: Talk,
+    /// It was begun here, and nothing was said in it yet.
+    is_blank: bool,
+    keyboard: Keyboard,
+    interrupted: Signal,
+    /// Where `@` names files.
+    dir: PathBuf,
+    usage: Usage,
+}
+
+/// Whether the conversation goes on.
+enum Next {
+    Prompt,
+    Leave(Exit),
 }
 
 impl Chat {
     pub async fn perform(self, place: &Place) -> anyhow::Result<Exit> {
         let config = self.which.admit(place.config_to_act(self.which.model.as_ref())?);
         let logs = Logs::start_if_asked(&config)?;
+        let history = place.history()?;
         let link = self.which.link(&config).await?;
-        let done = talk(&link.client, &self.which).await;
+        let mut terminated = signal(SignalKind::terminate())?;
+        // Not left to the signal itself: the terminal has to be set back.
+        let done = tokio::select! {
+            done = Box::pin(talk(&link.client, &self.which, history)) => done,
+            _ = terminated.recv() => Err(anyhow::anyhow!("terminated")),
+        };
         link.close().await;
         logs.end().await;
         done
     }
 }
 
-/// A prompt, its turn, and the next prompt, until the input ends.
-async fn talk(client: &Client, which: &Which) -> anyhow::Result<Exit> {
-    let mut lines = typed()?;
-    let (mut interrupted, mut sink) = (interrupts()?, Sink::screen(Some(Stream::Out)));
-    let mut talk: Option<Talk> = None;
-    while let Some(text) = next(&mut lines, &mut interrupted).await? {
-        let sent = match &talk {
-            Some(talk) => talk.prompt(client, vec![Part::text(text)]).await?,
-            None => {
-                let (begun, sent) = which.send(client, text).await?;
-                say(&format!("{}\n", begun.title()))?;
-                talk = Some(begun);
-                sent
-            }
-        };
-        let watched = watch(client, &sent, &mut interrupted, &mut sink).await?;
-        if watched.was_left() {
-            return Ok(Exit::Interrupted);
+/// A prompt, its turn, and the next prompt, until the person leaves.
+async fn talk(client: &Client, which: &Which, history: Option<PathBuf>) -> anyhow::Result<Exit> {
+    let interrupted = interrupts()?;
+    let (talk, is_blank) = begin(client, which).await?;
+    // A directory of a workspace may be on another machine; what is attached is on this one.
+    let dir = which.dir.clone().filter(|_| which.workspace.is_none()).unwrap_or_else(|| ".".into());
+    let keyboard = Keyboard::start(Aids { history, dir: dir.clone() })?;
+    let help = if keyboard.has_editor { " · /help" } else { "" };
+    dim(&format!("{}{help}", talk.title()))?;
+    let mut chat = Conversation { client, talk, is_blank, keyboard, interrupted, dir, usage: Usage::default() };
+    let done = loop {
+        match Box::pin(chat.turn()).await {
+            Ok(Next::Prompt) => {}
+            Ok(Next::Leave(exit)) => break Ok(exit),
+            Err(error) => break Err(error),
         }
-    }
-    if let Some(Talk { name, .. }) = talk {
-        say(&format!("{}\n", consumed(&sink.usage())))?;
-        say(&format!("go on with `planck chat --session {name}`\n"))?;
-    }
-    Ok(Exit::Done)
-}
-
-/// Lines as they are typed. A read from a terminal cannot be cancelled, so its thread ends with the process.
-fn typed() -> io::Result<Receiver<String>> {
-    let (send, lines) = mpsc::channel(1);
-    let read = move || {
-        let lines = io::stdin().lock().lines().map_while(Result::ok);
-        lines.map(|line| send.blocking_send(line)).take_while(Result::is_ok).for_each(drop);
     };
-    std::thread::Builder::new().name("keyboard".into()).spawn(read)?;
-    Ok(lines)
+    chat.leave().await?;
+    done
 }
 
-/// The next line that says something; `None` at the end, or where the person is done.
-async fn next(lines: &mut Receiver<String>, interrupted: &mut Signal) -> anyhow::Result<Option<String>> {
-    let style = Style::of_stdout();
-    loop {
-        if style.in_place {
-            draw(&style.paint(Paint::Strong, "› "))?;
-        }
-        let line = tokio::select! {
-            line = lines.recv() => line,
-            _ = interrupted.recv() => None,
+/// The session to talk to. A new one is started before the first prompt, so that it can be asked about.
+async fn begin(client: &Client, which: &Which) -> anyhow::Result<(Talk, bool)> {
+    if let Some(session) = which.there(client).await? {
+        return Ok((Talk::with(client, &session).await?, false));
+    }
+    let started = client.start(Start { prompt: None, ..which.request()? }).await?;
+    Ok((Talk::with(client, &started.session_id).await?, true))
+}
+
+fn dim(text: &str) -> std::io::Result<()> {
+    draw(&(Style::of_stdout().paint(Paint::Dim, text) + "\n"))
+}
+
+impl Conversation<'_> {
+    /// One line of the person, and what comes of it.
+    async fn turn(&mut self) -> anyhow::Result<Next> {
+        let typed = tokio::select! {
+            typed = self.keyboard.next() => typed?,
+            _ = self.interrupted.recv() => None,
         };
-        match line.as_deref().map(str::trim) {
-            None | Some("/quit" | "/exit") => return Ok(None),
-            Some("") => {}
-            Some(text) => return Ok(Some(text.into())),
+        let Some(text) = typed else { return Ok(Next::Leave(Exit::Done)) };
+        if text.trim().is_empty() {
+            return Ok(Next::Prompt);
         }
+        let done = match Slash::of(&text) {
+            Some(slash) => slash.perform(self.client, &mut self.talk).await.map(|is_over| match is_over {
+                true => Next::Leave(Exit::Done),
+                false => Next::Prompt,
+            }),
+            None => self.prompt(text.trim()).await,
+        };
+        match done {
+            // What one line asked for in vain does not end a conversation, but a script that speaks has to know.
+            Err(error) if self.keyboard.has_editor => {
+                warn(&format!("planck: {error:#}"));
+                Ok(Next::Prompt)
+            }
+            done => done,
+        }
+    }
+
+    async fn prompt(&mut self, text: &str) -> anyhow::Result<Next> {
+        let content: Vec<Part> = attachment::content(&self.dir, text)?;
+        let (_hush, began) = (self.keyboard.hush()?, Instant::now());
+        let mut sink = Sink::screen(Some(Stream::Out));
+        let sent = self.talk.prompt(self.client, content).await?;
+        self.is_blank = false;
+        if self.keyboard.has_editor {
+            sink.hide_echo(&sent.prompt);
+        }
+        let watched = watch(self.client, &sent, &mut self.interrupted, &mut sink).await?;
+        self.usage += sink.usage();
+        let took = style::duration(u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX));
+        dim(&format!("{took} · {}", consumed(&sink.usage())))?;
+        Ok(if watched.was_left() { Next::Leave(Exit::Interrupted) } else { Next::Prompt })
+    }
+
+    /// Says how to go on. A session in which nothing was said is not kept.
+    async fn leave(self) -> anyhow::Result<()> {
+        drop(self.keyboard);
+        if self.is_blank {
+            if let Err(error) = self.client.delete(&self.talk.id, None).await {
+                warn(&format!("planck: the empty session {} stays: {error}", self.talk.name));
+            }
+            return Ok(());
+        }
+        let Talk { name, model, .. } = &self.talk;
+        dim(&format!("session {name} · model {model} · {}", consumed(&self.usage)))?;
+        Ok(say(&format!("go on with `planck chat --session {name}`\n"))?)
     }
 }

@@ -41,6 +41,11 @@ impl Place {
         Sources::of_process(self.config.clone(), flags).context("cannot find the working directory")
     }
 
+    /// Where the prompts that are typed in this folder's chats are kept; `None` where the user has no home.
+    pub fn history(&self) -> anyhow::Result<Option<PathBuf>> {
+        Ok(self.sources(Vec::new())?.place().map(|place| place.history()))
+    }
+
     /// The file that the user named.
     pub fn named_file(&self) -> Option<&PathBuf> {
         self.config.as_ref()

@@ -3,6 +3,7 @@
 mod floor;
 mod heard;
 mod line;
+mod markdown;
 mod names;
 mod speech;
 pub mod style;
@@ -14,7 +15,7 @@ mod tests;
 
 use std::collections::HashMap;
 
-use planck_common::{AgentId, envelope::Envelope, event::Event};
+use planck_common::{AgentId, InputId, envelope::Envelope, event::Event};
 
 use crate::{
     client::{Retracted, Told},
@@ -64,6 +65,11 @@ impl Screen {
     pub fn know(&mut self, agent: &AgentId, name: &str) {
         self.names.learn(agent, name);
         self.floor.many = self.names.count() > 1;
+    }
+
+    /// Leaves a prompt out that the person has just typed.
+    pub fn hide_echo(&mut self, prompt: &InputId) {
+        self.heard.own = Some(prompt.clone());
     }
 
     /// The text to write for a piece of news.

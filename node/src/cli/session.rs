@@ -3,8 +3,10 @@
 mod adopt;
 mod change;
 mod export;
+mod list;
 mod look;
 mod prune;
+pub mod rewind;
 
 use clap::Subcommand;
 use planck_common::Seq;
@@ -19,18 +21,12 @@ use super::{
 use crate::config::Period;
 
 pub use change::When;
-pub use look::{AGENT_COLUMNS, agent_row};
+pub use look::{AGENT_COLUMNS, agent_row, agents};
 
 #[derive(Debug, Subcommand)]
 pub enum Session {
-    /// List sessions
-    Ls {
-        /// Only open ones
-        #[arg(long)]
-        open: bool,
-        #[command(flatten)]
-        output: Output,
-    },
+    /// List sessions, those used last first
+    Ls(list::Ls),
     /// Show a session with its agents
     Show {
         session: String,
@@ -38,8 +34,14 @@ pub enum Session {
         output: Output,
     },
     /// Send a prompt and come back at once
+    #[command(after_help = "Examples:\n  planck session prompt bold-oak \"And the tests?\"\n  \
+                            planck session prompt bold-oak --mode steer \"Leave the docs alone\"\n  \
+                            planck session prompt bold-oak --agent coder \"Use no regex\"")]
     Prompt(change::SendPrompt),
-    /// Follow a session
+    /// Follow a session until an interrupt
+    #[command(after_help = "Examples:\n  planck session attach bold-oak               # from now on\n  \
+                            planck session attach bold-oak --from 1      # from its beginning on\n  \
+                            planck session attach bold-oak -o jsonl | jq -r .type")]
     Attach {
         session: String,
         /// The first seq to show; without it what happens from now on, or, without NATS, the whole log
@@ -50,12 +52,14 @@ pub enum Session {
     },
     /// Abort the running turns of all its agents
     Abort { session: String },
-    /// Hide a message and all after it
+    /// Hide a message and all after it, or list the messages to go back to
+    #[command(after_help = "Examples:\n  planck session rewind bold-oak            # the messages to go back to\n  \
+                            planck session rewind bold-oak --to 17    # hide message 17 and all after it")]
     Rewind {
         session: String,
-        /// The id of the message
+        /// The number of the message; without it they are listed
         #[arg(long, value_name = "MESSAGE")]
-        to: Seq,
+        to: Option<Seq>,
     },
     /// Take a session up where it was left
     Resume { session: String },
@@ -93,11 +97,11 @@ impl Session {
 
     fn only_looks(&self) -> bool {
         match self {
-            Self::Ls { .. } | Self::Show { .. } | Self::Attach { .. } | Self::Export { .. } => true,
+            Self::Ls(_) | Self::Show { .. } | Self::Attach { .. } | Self::Export { .. } | Self::Rewind { to: None, .. } => true,
             Self::Prune { dry_run, .. } => *dry_run,
             Self::Prompt(_)
             | Self::Abort { .. }
-            | Self::Rewind { .. }
+            | Self::Rewind { to: Some(_), .. }
             | Self::Resume { .. }
             | Self::Close { .. }
             | Self::Rm { .. }
@@ -108,12 +112,12 @@ impl Session {
     async fn ask(self, link: &Link) -> anyhow::Result<Exit> {
         let client = &link.client;
         match self {
-            Self::Ls { open, output } => look::list(client, open, output).await,
+            Self::Ls(ls) => Box::pin(ls.perform(client)).await,
             Self::Show { session, output } => look::show(client, &session, output).await,
             Self::Prompt(prompt) => prompt.perform(client).await,
             Self::Attach { session, from, output } => attach(link, &session, from, output.output).await,
             Self::Abort { session } => change::abort(client, &session).await,
-            Self::Rewind { session, to } => change::rewind(client, &session, to).await,
+            Self::Rewind { session, to } => rewind::perform(client, &session, to).await,
             Self::Resume { session } => change::resume(client, &session).await,
             Self::Close { session } => change::close(client, &session).await,
             Self::Rm { sessions } => change::remove(client, &sessions).await,

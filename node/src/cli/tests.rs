@@ -19,7 +19,9 @@ fn what_people_write_is_understood() {
         "planck chat --continue",
         "planck run --team examples/teams/x --model anthropic:sonnet --session bold-oak hello",
         "planck chat --session bold-oak",
-        "planck session ls --open -o json",
+        "planck",
+        "planck session ls --state failed --since 2h --name b* --limit 5 -o json",
+        "planck session rewind bold-oak",
         "planck session attach bold-oak --from 1 -o jsonl",
         "planck session prune --older-than 30d --dry-run",
         "planck session rewind bold-oak --to 7",
@@ -44,7 +46,7 @@ fn what_people_write_is_understood() {
         Planck::try_parse_from(line.split(' ')).unwrap_or_else(|error| panic!("{line}: {error}"));
     }
     for line in [
-        "planck",
+        "planck session ls --since soon",
         "planck session prune --older-than soon",
         "planck run a b",
         "planck nodes drain",

@@ -5,7 +5,7 @@ mod turns;
 use std::time::Duration;
 
 use planck_common::{
-    Seq, SessionId,
+    InputId, Seq, SessionId,
     command::{AgentState, ReadEvents, SessionInfo},
     event::json,
     usage::Usage,
@@ -73,6 +73,13 @@ impl Sink {
         match self {
             Self::Screen(screen, Some(to)) => to.draw(&screen.rest()),
             Self::Screen(_, None) | Self::Jsonl => Ok(()),
+        }
+    }
+
+    /// Leaves a prompt out that the person has just typed.
+    pub fn hide_echo(&mut self, prompt: &InputId) {
+        if let Self::Screen(screen, _) = self {
+            screen.hide_echo(prompt);
         }
     }
 

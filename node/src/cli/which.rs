@@ -7,7 +7,7 @@ use clap::Args;
 use futures_util::StreamExt as _;
 use planck_common::{
     AgentId, InputId, Seq, SessionId, SessionName,
-    command::{ListSessions, Prompt, SessionInfo, SessionRow, Start},
+    command::{AgentRow, ListSessions, Prompt, SessionInfo, SessionRow, Start},
     message::Part,
     reply::Code,
     spec::{Member, Role},
@@ -74,8 +74,7 @@ pub struct Sent {
 impl Talk {
     pub async fn with(client: &Client, session: &str) -> anyhow::Result<Self> {
         let info = client.session(session).await?;
-        let lead = info.agents.iter().find(|agent| agent.role == Role::Orchestrator).or(info.agents.first());
-        let lead = lead.with_context(|| format!("session {} has no agent", info.name))?.clone();
+        let lead = lead(&info).with_context(|| format!("session {} has no agent", info.name))?.clone();
         let model = client.agent(&lead.id).await?.model;
         let others = info.agents.iter().filter(|agent| agent.id != lead.id).map(|agent| agent.name.clone());
         Ok(Self {
@@ -260,6 +259,11 @@ impl Which {
         };
         dir.into_os_string().into_string().map_err(|_| anyhow::anyhow!("the directory's name is not plain text"))
     }
+}
+
+/// Who answers a session's prompts: the orchestrator, or the one agent there is.
+pub fn lead(info: &SessionInfo) -> Option<&AgentRow> {
+    info.agents.iter().find(|agent| agent.role == Role::Orchestrator).or(info.agents.first())
 }
 
 /// Every session that a filter lets through, page by page.

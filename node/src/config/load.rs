@@ -10,6 +10,7 @@ use super::{
     Config, document, environment,
     key::{Key, KeyPath, nearest},
     origin::{Origin, Problem, Problems},
+    project::ProjectPlace,
     rules,
     section::ProjectPart,
     setting::Field,
@@ -47,6 +48,15 @@ impl Sources {
         self.home.as_ref().map(|home| home.join(".planck"))
     }
 
+    /// What Planck keeps for the folder it was started in.
+    pub fn place(&self) -> Option<ProjectPlace> {
+        ProjectPlace::of(&self.world())
+    }
+
+    fn world(&self) -> World {
+        World { environment: self.environment.clone(), home: self.home.clone(), folder: self.folder.clone() }
+    }
+
     fn user_file(&self) -> Option<PathBuf> {
         Some(self.user_folder()?.join("config.toml"))
     }
@@ -79,7 +89,7 @@ pub fn keys() -> Vec<Key> {
 
 /// Reads all sources.
 pub fn load(sources: &Sources) -> Result<Loaded, Problems> {
-    let world = World { environment: sources.environment.clone(), home: sources.home.clone(), folder: sources.folder.clone() };
+    let world = sources.world();
     let mut loader = Loader { keys: keys(), values: Values::new(world), files: Vec::new() };
     loader.user_file(sources);
     loader.project_file(sources);

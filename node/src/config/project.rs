@@ -41,6 +41,11 @@ impl ProjectPlace {
         let hash = hash.get(..16).unwrap_or(&hash);
         self.data.join("planck/projects").join(format!("{name}-{hash}")).join("sessions")
     }
+
+    /// The file of the prompts that were typed in its chats.
+    pub fn history(&self) -> PathBuf {
+        self.folder().with_file_name("history")
+    }
 }
 
 /// `$XDG_DATA_HOME`, or `~/.local/share`; an empty or relative value counts as unset, as the XDG Base Directory

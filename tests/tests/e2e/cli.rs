@@ -1,7 +1,9 @@
 //! Commands about what is there, and what they end with.
 
 mod answers;
+mod chat;
 mod first;
+mod lists;
 mod served;
 
 use anyhow::Result;

@@ -4,7 +4,10 @@ use std::collections::VecDeque;
 
 use planck_common::{AgentId, CallId};
 
-use super::style::{ERASE_LINE, Paint, RESET, Style};
+use super::{
+    markdown::Markdown,
+    style::{ERASE_LINE, Paint, RESET, Style},
+};
 use crate::terminal::Drawing;
 
 /// What an agent brings to the screen.
@@ -31,6 +34,13 @@ pub enum Piece {
 /// How much may wait, in bytes; beyond, the speaker is interrupted.
 const WAITING: usize = 64 * 1024;
 
+/// What agents bring while another one speaks.
+#[derive(Debug, Default)]
+struct Waiting {
+    pieces: VecDeque<(AgentId, String, Piece)>,
+    bytes: usize,
+}
+
 #[derive(Debug)]
 pub struct Floor {
     style: Style,
@@ -40,8 +50,9 @@ pub struct Floor {
     agents: Vec<AgentId>,
     speaker: Option<AgentId>,
     holder: Option<AgentId>,
-    waiting: VecDeque<(AgentId, String, Piece)>,
-    waiting_bytes: usize,
+    waiting: Waiting,
+    /// What draws the speaker's text, where colours can be drawn.
+    markdown: Option<Markdown>,
     mid_line: bool,
     /// Line ends that are written when the text goes on after them.
     held_back: usize,
@@ -57,8 +68,8 @@ impl Floor {
             agents: Vec::new(),
             speaker: None,
             holder: None,
-            waiting: VecDeque::new(),
-            waiting_bytes: 0,
+            waiting: Waiting::default(),
+            markdown: (style.colour && style.in_place).then(|| Markdown::new(style)),
             mid_line: false,
             held_back: 0,
             thinking: false,
@@ -69,9 +80,9 @@ impl Floor {
     /// Writes a piece, or keeps it until the speaker has finished.
     pub fn take(&mut self, agent: &AgentId, name: &str, piece: Piece, out: &mut Drawing) {
         if self.holder.as_ref().is_some_and(|holder| holder != agent) {
-            self.waiting_bytes += piece.weight();
-            self.waiting.push_back((agent.clone(), name.into(), piece));
-            if self.waiting_bytes > WAITING {
+            self.waiting.bytes += piece.weight();
+            self.waiting.pieces.push_back((agent.clone(), name.into(), piece));
+            if self.waiting.bytes > WAITING {
                 self.hand_over(out);
             }
             return;
@@ -82,7 +93,7 @@ impl Floor {
     /// Ends what is open and writes what waits.
     pub fn close(&mut self) -> Drawing {
         let mut out = Drawing::default();
-        while self.holder.is_some() || !self.waiting.is_empty() {
+        while self.holder.is_some() || !self.waiting.pieces.is_empty() {
             self.hand_over(&mut out);
         }
         self.end_line(&mut out);
@@ -92,8 +103,7 @@ impl Floor {
     fn hand_over(&mut self, out: &mut Drawing) {
         self.end_line(out);
         self.holder = None;
-        self.waiting_bytes = 0;
-        for (agent, name, piece) in std::mem::take(&mut self.waiting) {
+        for (agent, name, piece) in std::mem::take(&mut self.waiting).pieces {
             self.take(&agent, &name, piece, out);
         }
     }
@@ -113,6 +123,9 @@ impl Floor {
         if self.holder.is_none() || self.thinking != thinking {
             self.end_line(out);
         }
+        if !thinking && self.markdown.is_some() {
+            return self.draw_markdown(agent, name, text, out);
+        }
         // A speech neither begins nor ends with the empty lines that models like.
         let text = if self.mid_line { text } else { text.trim_start_matches('\n') };
         let shown = text.trim_end_matches('\n');
@@ -130,6 +143,14 @@ impl Floor {
         self.mid_line = true;
         self.thinking = thinking;
         self.holder = Some(agent.clone());
+    }
+
+    fn draw_markdown(&mut self, agent: &AgentId, name: &str, text: &str, out: &mut Drawing) {
+        if !text.trim().is_empty() {
+            self.header(agent, name, out);
+        }
+        (self.thinking, self.holder) = (false, Some(agent.clone()));
+        *out += &self.markdown.as_mut().map(|markdown| markdown.push(text)).unwrap_or_default();
     }
 
     fn line(&mut self, agent: &AgentId, name: &str, line: &Drawing, out: &mut Drawing) {
@@ -160,6 +181,7 @@ impl Floor {
     }
 
     fn end_line(&mut self, out: &mut Drawing) {
+        *out += &self.markdown.as_mut().map(Markdown::finish).unwrap_or_default();
         if self.mid_line {
             if self.thinking && self.style.colour {
                 *out += &Drawing::control(RESET);

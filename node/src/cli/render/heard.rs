@@ -11,14 +11,18 @@ use planck_common::{
 use super::style::{Paint, Style, one_line};
 use crate::terminal::Drawing;
 
-/// Which kind the inputs were that open turns are made of.
 #[derive(Debug, Default)]
-pub struct Heard(HashMap<InputId, InputKind>);
+pub struct Heard {
+    /// Which kind the inputs were that open turns are made of.
+    kinds: HashMap<InputId, InputKind>,
+    /// A prompt that the person has just typed and need not see again.
+    pub own: Option<InputId>,
+}
 
 impl Heard {
     pub fn line(&mut self, event: &Event, style: Style) -> Option<Drawing> {
         if let Event::TurnStart(start) = event {
-            self.0.extend(start.inputs.iter().map(|input| (input.id.clone(), input.kind)));
+            self.kinds.extend(start.inputs.iter().map(|input| (input.id.clone(), input.kind)));
         }
         let Event::Message(saved) = event else { return None };
         let (paint, text) = self.message(&saved.message)?;
@@ -26,10 +30,14 @@ impl Heard {
     }
 
     fn message(&mut self, message: &Message) -> Option<(Paint, String)> {
+        let inputs = &message.metadata.inputs;
+        if self.own.as_ref().is_some_and(|own| inputs.as_slice() == std::slice::from_ref(own)) {
+            return None;
+        }
         match (message.role, &message.custom) {
             (Role::User, _) => Some((Paint::Strong, format!("› {}", text_of(&message.content)))),
             (Role::Custom, Some(Custom::AgentMessage)) => {
-                let kind = message.metadata.inputs.iter().find_map(|input| self.0.remove(input));
+                let kind = message.metadata.inputs.iter().find_map(|input| self.kinds.remove(input));
                 let who = message.metadata.from.as_ref().map_or("the runtime", |from| from.name.as_str());
                 let text = text_of(spoken(&message.content));
                 Some((Paint::Dim, format!("← {}: {text}", introduced(kind, who))))

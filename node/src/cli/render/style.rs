@@ -51,6 +51,9 @@ pub enum Paint {
     Bad,
     Warning,
     Strong,
+    /// Emphasis.
+    Soft,
+    Code,
     /// One of the agents' colours.
     Agent(usize),
 }
@@ -65,6 +68,8 @@ impl Paint {
             Self::Bad => "\x1b[31m",
             Self::Warning => "\x1b[33m",
             Self::Strong => "\x1b[1m",
+            Self::Soft => "\x1b[3m",
+            Self::Code => "\x1b[36m",
             Self::Agent(number) => AGENTS.get(number % AGENTS.len()).copied().unwrap_or_default(),
         }
     }

@@ -191,7 +191,7 @@ fn on_a_terminal_a_tools_line_is_drawn_over_and_thinking_is_dim() {
     stage.tool_ends("lead", "c1", "a\nb", false);
     insta::assert_snapshot!(stage.end(), @r"
     ␛[2mHm␛[0m
-    Well
+    ␛[2mWell␛[0m␍␛[2KWell
     ␛[2m  ▸ bash ls␛[0m␍␛[2K  ␛[32m✓␛[0m bash ls  ␛[2m1.2 s  2 lines: a␛[0m
     ");
 }

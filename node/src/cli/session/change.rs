@@ -1,10 +1,7 @@
-//! `planck session prompt`, `abort`, `rewind`, `resume`, `close`, `rm`
+//! `planck session prompt`, `abort`, `resume`, `close`, `rm`
 
 use clap::{Args, ValueEnum};
-use planck_common::{
-    Seq,
-    command::{Mode, Prompt},
-};
+use planck_common::command::{Mode, Prompt};
 
 use super::look::state;
 use crate::{
@@ -58,13 +55,7 @@ impl SendPrompt {
 
 pub async fn abort(client: &Client, session: &str) -> anyhow::Result<Exit> {
     let aborted = client.abort_session(session).await?.aborted;
-    say(&format!("aborted {} agents\n", aborted.len()))?;
-    Ok(Exit::Done)
-}
-
-pub async fn rewind(client: &Client, session: &str, to: Seq) -> anyhow::Result<Exit> {
-    let head = client.rewind(session, to).await?.head;
-    say(&format!("message {to} and all after it are hidden; the log ends at {head}\n"))?;
+    say(&format!("aborted {} {}\n", aborted.len(), if aborted.len() == 1 { "agent" } else { "agents" }))?;
     Ok(Exit::Done)
 }
 

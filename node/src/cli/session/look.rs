@@ -1,6 +1,6 @@
-//! `planck session ls` and `show`
+//! `planck session show`
 
-use planck_common::command::{ListSessions, SessionRow, SessionState};
+use planck_common::command::SessionState;
 
 use crate::{
     cli::{
@@ -15,37 +15,6 @@ pub fn state(state: SessionState) -> &'static str {
         SessionState::Open => "open",
         SessionState::Closed => "closed",
     }
-}
-
-/// Every session of a kind, page by page.
-pub async fn all(client: &Client, state: Option<SessionState>) -> anyhow::Result<Vec<SessionRow>> {
-    let (mut rows, mut after) = (Vec::new(), None);
-    loop {
-        let page = client.sessions(&ListSessions { state, limit: None, after }).await?;
-        rows.extend(page.sessions);
-        after = page.next;
-        if after.is_none() {
-            return Ok(rows);
-        }
-    }
-}
-
-pub async fn list(client: &Client, open: bool, output: Output) -> anyhow::Result<Exit> {
-    let sessions = all(client, open.then_some(SessionState::Open)).await?;
-    let row = |session: &SessionRow| {
-        vec![
-            session.name.to_string(),
-            state(session.state).into(),
-            session.agents.to_string(),
-            session.workspace.clone(),
-            or_dash(session.owner.as_ref()),
-            session.updated_at.to_string(),
-            session.id.to_string(),
-        ]
-    };
-    let rows = sessions.iter().map(row).collect();
-    output.list(&sessions, &["name", "state", "agents", "workspace", "node", "updated", "id"], rows)?;
-    Ok(Exit::Done)
 }
 
 pub async fn show(client: &Client, session: &str, output: Output) -> anyhow::Result<Exit> {

@@ -1,10 +1,13 @@
 //! `planck session prune`
 
-use planck_common::{Timestamp, command::SessionState};
+use planck_common::{
+    Timestamp,
+    command::{ListSessions, SessionState},
+};
 
-use super::{change, look};
+use super::change;
 use crate::{
-    cli::{exit::Exit, output::say},
+    cli::{exit::Exit, output::say, which::every_session},
     client::Client,
     config::Period,
 };
@@ -13,7 +16,8 @@ use crate::{
 pub async fn perform(client: &Client, older_than: Period, dry_run: bool) -> anyhow::Result<Exit> {
     let age = u64::try_from(older_than.0.as_millis()).unwrap_or(u64::MAX);
     let now = Timestamp::now();
-    let closed = look::all(client, Some(SessionState::Closed)).await?;
+    let filter = ListSessions { state: Some(SessionState::Closed), limit: None, after: None };
+    let closed = every_session(client, &filter).await?;
     let old: Vec<_> = closed.into_iter().filter(|session| now.millis_since(session.updated_at) > age).collect();
     if old.is_empty() {
         say(&format!("no closed session is older than {older_than}\n"))?;

@@ -76,7 +76,7 @@ async fn agents_are_listed_prompted_aborted_and_stopped() -> Result<()> {
     state(&world, agent, "idle").await?;
     said(&world, &["session", "prompt", "bold-oak", "slow"]).await?;
     state(&world, agent, "streaming").await?;
-    assert!(said(&world, &["session", "abort", "bold-oak"]).await?.contains("aborted 1 agents"));
+    assert!(said(&world, &["session", "abort", "bold-oak"]).await?.contains("aborted 1 agent\n"));
     state(&world, agent, "idle").await?;
 
     let stopped = said(&world, &["agent", "stop", agent]).await?;

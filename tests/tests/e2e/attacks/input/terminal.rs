@@ -98,7 +98,7 @@ async fn only_plancks_own_colours_reach_a_terminal() -> Result<()> {
     let ended = tokio::time::timeout(std::time::Duration::from_secs(60), child.wait()).await??;
     let drawn = terminal.screen().await?;
     assert!(ended.success() && drawn.contains("\x1b[2m") && drawn.contains("the end"), "{drawn:?}");
-    let ours = ["\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[32m", "\x1b[33m", "\r\x1b[2K", "\r\n"];
+    let ours = ["\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[3m", "\x1b[36m", "\x1b[31m", "\x1b[32m", "\x1b[33m", "\r\x1b[2K", "\r\n"];
     let foreign = ours.iter().fold(drawn.clone(), |text, own| text.replace(own, "\n"));
     assert_eq!(hostile(&foreign), Vec::<char>::new(), "{drawn:?}");
     Ok(())

@@ -8,11 +8,12 @@ use planck_tests::desk::Desk;
 
 use super::{interrupted, listing};
 
-const LOOKING: [&[&str]; 12] = [
+const LOOKING: [&[&str]; 13] = [
     &["doctor"],
     &["config", "show", "--origin"],
     &["session", "ls"],
-    &["session", "ls", "--open", "-o", "json"],
+    &["session", "ls", "--state", "failed", "-o", "json"],
+    &["session", "rewind", "one"],
     &["session", "show", "one"],
     &["session", "attach", "one"],
     &["session", "attach", "one", "--from", "2", "-o", "jsonl"],

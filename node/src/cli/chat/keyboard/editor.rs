@@ -1,0 +1,117 @@
+//! The line editor: `rustyline`, told what may be completed, and kept from drawing what a terminal would obey.
+
+use std::{borrow::Cow, path::PathBuf};
+
+use rustyline::{
+    Config, Context, Helper,
+    completion::{Completer, Pair},
+    error::ReadlineError,
+    highlight::{CmdKind, Highlighter},
+    hint::Hinter,
+    history::DefaultHistory,
+    validate::{ValidationContext, ValidationResult, Validator},
+};
+
+use super::history::{History, LINES};
+use crate::cli::{
+    chat::{complete, slash::Slash},
+    output::warn,
+};
+use crate::terminal::clean;
+
+pub struct Editor {
+    editor: rustyline::Result<rustyline::Editor<Aid, DefaultHistory>>,
+    history: History,
+}
+
+impl Editor {
+    pub fn new(dir: PathBuf, history: History) -> Self {
+        Self { editor: editor(dir, &history), history }
+    }
+
+    /// A prompt, which may have several lines; `None` where the person is done.
+    pub fn line(&mut self, prompt: &str) -> Option<String> {
+        let editor = match &mut self.editor {
+            Ok(editor) => editor,
+            Err(error) => {
+                warn(&format!("planck: cannot edit lines on this terminal: {error}; try TERM=dumb"));
+                return None;
+            }
+        };
+        match editor.readline(prompt) {
+            Ok(text) => {
+                if !text.trim().is_empty() && editor.add_history_entry(text.as_str()).unwrap_or(false) {
+                    self.history.add(&text);
+                }
+                Some(text)
+            }
+            Err(ReadlineError::Interrupted | ReadlineError::Eof) => None,
+            Err(error) => {
+                warn(&format!("planck: cannot read from the terminal: {error}"));
+                None
+            }
+        }
+    }
+}
+
+fn editor(dir: PathBuf, history: &History) -> rustyline::Result<rustyline::Editor<Aid, DefaultHistory>> {
+    let config =
+        Config::builder().completion_type(rustyline::CompletionType::List).max_history_size(LINES)?.bracketed_paste(true).build();
+    let mut editor = rustyline::Editor::with_history(config.clone(), DefaultHistory::with_config(&config))?;
+    editor.set_helper(Some(Aid { dir }));
+    for entry in history.entries() {
+        editor.add_history_entry(entry.as_str())?;
+    }
+    Ok(editor)
+}
+
+struct Aid {
+    /// The directory that `@` names files of.
+    dir: PathBuf,
+}
+
+impl Helper for Aid {}
+
+impl Hinter for Aid {
+    type Hint = String;
+}
+
+impl Completer for Aid {
+    type Candidate = Pair;
+
+    fn complete(&self, line: &str, pos: usize, _: &Context<'_>) -> rustyline::Result<(usize, Vec<Pair>)> {
+        let typed = line.get(..pos).unwrap_or(line);
+        if let Some(word) = typed.strip_prefix('/').filter(|word| !word.contains(char::is_whitespace)) {
+            let names = Slash::NAMES.iter().filter(|name| name.starts_with(word));
+            return Ok((0, names.map(|name| pair(format!("/{name}"))).collect()));
+        }
+        let (start, names) = complete::files(&self.dir, typed);
+        Ok((start, names.into_iter().map(pair).collect()))
+    }
+}
+
+fn pair(text: String) -> Pair {
+    Pair { display: text.clone(), replacement: text }
+}
+
+impl Highlighter for Aid {
+    /// The editor writes the line as it is, and pasted text or a line of the history may hold what a terminal obeys.
+    fn highlight<'l>(&self, line: &'l str, _: usize) -> Cow<'l, str> {
+        clean(line)
+    }
+
+    /// Without this a typed character would be written alone, unseen by [`Self::highlight`].
+    fn highlight_char(&self, _: &str, _: usize, _: CmdKind) -> bool {
+        true
+    }
+}
+
+impl Validator for Aid {
+    /// A line that ends with a backslash goes on in the next.
+    fn validate(&self, context: &mut ValidationContext) -> rustyline::Result<ValidationResult> {
+        Ok(match context.input().ends_with('\\') {
+            true => ValidationResult::Incomplete,
+            false => ValidationResult::Valid(None),
+        })
+    }
+}

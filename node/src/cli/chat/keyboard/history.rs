@@ -1,0 +1,126 @@
+//! The lines of earlier chats in a project: a file of JSON strings, one a line, that only its user can read.
+
+use std::{
+    fs::{self, DirBuilder, File, OpenOptions},
+    io::{self, Read as _, Write as _},
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    path::{Path, PathBuf},
+};
+
+use crate::cli::output::warn;
+
+/// How many entries are kept.
+pub const LINES: usize = 1_000;
+/// How large the file may grow before it is cut to its newest half, in bytes.
+const MOST: u64 = 1024 * 1024;
+/// Longer entries are not kept.
+const LONGEST: usize = 16 * 1024;
+
+pub struct History {
+    /// `None` where nothing is kept.
+    file: Option<PathBuf>,
+    entries: Vec<String>,
+}
+
+impl History {
+    /// Reads what is kept, and cuts it where it is too long. A history that cannot be read is told and left alone.
+    pub fn open(file: Option<PathBuf>) -> Self {
+        let Some(path) = file else { return Self { file: None, entries: Vec::new() } };
+        match load(&path) {
+            Ok(entries) => Self { file: Some(path), entries },
+            Err(why) => {
+                warn(&format!("planck: warning: cannot read the history {}: {why}; this chat keeps none", path.display()));
+                Self { file: None, entries: Vec::new() }
+            }
+        }
+    }
+
+    /// The oldest first.
+    pub fn entries(&self) -> &[String] {
+        &self.entries
+    }
+
+    /// Keeps an entry.
+    pub fn add(&mut self, entry: &str) {
+        let Some(path) = self.file.as_ref().filter(|_| entry.len() <= LONGEST) else { return };
+        if let Err(why) = append(path, entry) {
+            warn(&format!("planck: warning: cannot write the history {}: {why}; this chat keeps none", path.display()));
+            self.file = None;
+        }
+    }
+}
+
+fn load(path: &Path) -> io::Result<Vec<String>> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(why) => return Err(why),
+    };
+    // Two chats may each have written a little more since the file was last cut.
+    let mut text = Vec::new();
+    file.take(2 * MOST).read_to_end(&mut text)?;
+    let parsed = text.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok());
+    let mut entries: Vec<String> = parsed.collect();
+    entries.drain(..entries.len().saturating_sub(LINES));
+    if text.len() as u64 > MOST {
+        let mut left = usize::try_from(MOST / 2).unwrap_or(usize::MAX);
+        let fit = entries.iter().rev().take_while(|entry| {
+            left = left.saturating_sub(entry.len());
+            left > 0
+        });
+        let fit = fit.count();
+        entries.drain(..entries.len() - fit);
+        replace(path, &entries)?;
+    }
+    Ok(entries)
+}
+
+fn replace(path: &Path, entries: &[String]) -> io::Result<()> {
+    let next = path.with_extension(format!("{}", std::process::id()));
+    let lines = entries.iter().map(|entry| line(entry)).collect::<io::Result<String>>()?;
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(&next)?.write_all(lines.as_bytes())?;
+    fs::rename(next, path)
+}
+
+fn append(path: &Path, entry: &str) -> io::Result<()> {
+    if let Some(folder) = path.parent() {
+        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    }
+    OpenOptions::new().append(true).create(true).mode(0o600).open(path)?.write_all(line(entry)?.as_bytes())
+}
+
+fn line(entry: &str) -> io::Result<String> {
+    Ok(serde_json::to_string(entry)? + "\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
+    use super::*;
+
+    #[test]
+    fn entries_of_several_lines_come_back_and_only_the_user_reads_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("project/history");
+        let mut history = History::open(Some(path.clone()));
+        for entry in ["one", "two\nlines \\ \"quoted\"", &"long".repeat(LONGEST)] {
+            history.add(entry);
+        }
+        assert_eq!(History::open(Some(path.clone())).entries(), ["one", "two\nlines \\ \"quoted\""]);
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn history_that_grew_too_long_is_cut_to_its_newest_entries() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("history");
+        let mut history = History::open(Some(path.clone()));
+        for number in 0..150 {
+            history.add(&format!("{number} {}", "x".repeat(10_000)));
+        }
+        let entries = History::open(Some(path.clone())).entries;
+        assert!(entries.last().is_some_and(|entry| entry.starts_with("149 ")) && entries.len() < 60, "{}", entries.len());
+        assert!(fs::metadata(&path).unwrap().len() < MOST, "the file is cut too");
+    }
+}

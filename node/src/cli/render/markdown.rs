@@ -1,0 +1,349 @@
+//! Markdown as a terminal shows it, block by block while it is still being written. The block that is being written is
+//! previewed on one line, which is drawn over.
+//!
+//! Blocks are told apart here, line by line, because a parser needs all of a document; what stands within a block is parsed by
+//! `pulldown_cmark`. All text goes through [`Drawing`], so nothing of it moves the cursor.
+
+mod inline;
+
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+
+use super::style::{ERASE_LINE, Paint, Style};
+use crate::terminal::Drawing;
+use inline::Inline;
+
+/// A block that grows over this, in bytes, is drawn as far as it came.
+const LONGEST_BLOCK: usize = 64 * 1024;
+/// How long a rule is.
+const RULE: usize = 40;
+
+#[derive(Debug)]
+pub struct Markdown {
+    style: Style,
+    /// The line that is being written.
+    line: String,
+    /// The complete lines of the block that is being written.
+    block: String,
+    fence: Option<Fence>,
+    /// An empty line stands before the next block.
+    has_gap: bool,
+    has_begun: bool,
+    is_previewed: bool,
+}
+
+/// What a block of code was opened with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Fence {
+    mark: char,
+    length: usize,
+    indent: usize,
+}
+
+impl Fence {
+    fn of(line: &str) -> Option<Self> {
+        let text = line.trim_start();
+        let mark = text.chars().next().filter(|mark| matches!(mark, '`' | '~'))?;
+        let length = text.chars().take_while(|c| *c == mark).count();
+        // Inline code on a line of its own is no fence.
+        let is_fence = length >= 3 && !(mark == '`' && text.get(length..)?.contains('`'));
+        is_fence.then(|| Self { mark, length, indent: line.len() - text.len() })
+    }
+
+    fn is_closed_by(self, line: &str) -> bool {
+        let text = line.trim();
+        text.chars().all(|c| c == self.mark) && text.chars().count() >= self.length
+    }
+}
+
+impl Markdown {
+    pub fn new(style: Style) -> Self {
+        Self {
+            style,
+            line: String::new(),
+            block: String::new(),
+            fence: None,
+            has_gap: false,
+            has_begun: false,
+            is_previewed: false,
+        }
+    }
+
+    /// Takes text on, and draws the blocks that are complete.
+    pub fn push(&mut self, text: &str) -> Drawing {
+        let mut out = self.erase();
+        for piece in text.split_inclusive('\n') {
+            self.line.push_str(piece);
+            if piece.ends_with('\n') || self.line.len() > LONGEST_BLOCK {
+                let line = std::mem::take(&mut self.line);
+                self.take(line.trim_end_matches(['\n', '\r']), &mut out);
+            }
+        }
+        self.preview(&mut out);
+        out
+    }
+
+    /// Draws what is left, and is ready for another text.
+    pub fn finish(&mut self) -> Drawing {
+        let mut out = self.erase();
+        let line = std::mem::take(&mut self.line);
+        if !line.trim().is_empty() {
+            self.take(&line, &mut out);
+        }
+        self.flush(&mut out);
+        (self.fence, self.has_gap, self.has_begun) = (None, false, false);
+        out
+    }
+
+    fn erase(&mut self) -> Drawing {
+        match std::mem::take(&mut self.is_previewed) {
+            true => Drawing::control(ERASE_LINE),
+            false => Drawing::default(),
+        }
+    }
+
+    /// The end of what is being written, as much of it as fits on a line.
+    fn preview(&mut self, out: &mut Drawing) {
+        let text = if self.line.trim().is_empty() { self.block.lines().last().unwrap_or_default() } else { &self.line };
+        let mut room = self.style.width.saturating_sub(2);
+        let tail: Vec<char> = text
+            .chars()
+            .rev()
+            .take_while(|c| {
+                let width = c.width().unwrap_or(8);
+                let fits = width <= room;
+                room = room.saturating_sub(width);
+                fits
+            })
+            .collect();
+        if tail.is_empty() {
+            return;
+        }
+        let tail: String = tail.into_iter().rev().map(|c| if c == '\t' { ' ' } else { c }).collect();
+        *out += &self.style.paint(Paint::Dim, &tail);
+        self.is_previewed = true;
+    }
+
+    /// A complete line.
+    fn take(&mut self, line: &str, out: &mut Drawing) {
+        if let Some(fence) = self.fence {
+            match fence.is_closed_by(line) {
+                true => self.fence = None,
+                false => self.code(line, fence.indent, out),
+            }
+            return;
+        }
+        if let Some(fence) = Fence::of(line) {
+            self.flush(out);
+            self.fence = Some(fence);
+        } else if line.trim().is_empty() {
+            self.flush(out);
+            self.has_gap = true;
+        } else {
+            let is_one_line = is_heading(line) || is_rule(line);
+            if is_one_line || Item::of(line).is_some() || self.block.len() + line.len() > LONGEST_BLOCK {
+                self.flush(out);
+            }
+            self.block.push_str(line);
+            self.block.push('\n');
+            if is_one_line {
+                self.flush(out);
+            }
+        }
+    }
+
+    fn code(&mut self, line: &str, indent: usize, out: &mut Drawing) {
+        let own = line.len() - line.trim_start_matches(' ').len();
+        let line = line.get(own.min(indent)..).unwrap_or(line);
+        self.begin(out);
+        *out += &(self.style.paint(Paint::Code, line) + "\n");
+    }
+
+    fn begin(&mut self, out: &mut Drawing) {
+        if self.has_gap && self.has_begun {
+            *out += "\n";
+        }
+        (self.has_gap, self.has_begun) = (false, true);
+    }
+
+    /// Draws the block that is being written.
+    fn flush(&mut self, out: &mut Drawing) {
+        let block = std::mem::take(&mut self.block);
+        if block.is_empty() {
+            return;
+        }
+        self.begin(out);
+        if hides_text(&block) {
+            *out += block.as_str();
+        } else if is_rule(&block) {
+            *out += &(self.style.paint(Paint::Dim, &"─".repeat(RULE.min(self.style.width))) + "\n");
+        } else if let Some(item) = Item::of(&block) {
+            let mark = self.style.paint(Paint::Dim, &item.mark);
+            *out += &(Drawing::text(&" ".repeat(item.indent)) + mark + " ");
+            *out += &self.paragraph(item.text, &" ".repeat(item.indent + item.mark.width() + 1));
+        } else if block.lines().all(|line| line.trim_start().starts_with('>')) {
+            let inner: String =
+                block.lines().map(|line| line.trim_start().trim_start_matches('>').trim_start().to_owned() + "\n").collect();
+            let mark = self.style.paint(Paint::Dim, "│ ");
+            for line in inner.lines() {
+                *out += &(mark.clone() + self.paragraph(line, ""));
+            }
+        } else if block.trim_start().starts_with('|') && block.lines().count() > 1 {
+            *out += &inline::table(&block, self.style);
+        } else {
+            let indent = block.len() - block.trim_start_matches(' ').len();
+            *out += " ".repeat(indent).as_str();
+            *out += &self.paragraph(&block, &" ".repeat(indent));
+        }
+    }
+
+    /// Text of a block, its further lines indented.
+    fn paragraph(&self, text: &str, indent: &str) -> Drawing {
+        // An indent would make a parser take the text for code.
+        let text: String = text.lines().map(|line| line.trim_start().to_owned() + "\n").collect();
+        Inline::of(&text, self.style, indent).drawing + "\n"
+    }
+}
+
+/// Whether a parser would leave something of a block out, or run its lines together: HTML, where links lead, and cells that a
+/// table has no column for.
+fn hides_text(block: &str) -> bool {
+    let mut lines = block.lines().map(str::trim_start);
+    let cells = |line: &str| line.matches('|').count();
+    let columns = block.lines().next().map_or(0, cells);
+    lines.any(|line| {
+        line.starts_with('<')
+            || (line.starts_with('[') && line.contains("]:"))
+            || (line.starts_with('|') && cells(line) > columns)
+    })
+}
+
+fn is_heading(line: &str) -> bool {
+    let level = line.chars().take_while(|c| *c == '#').count();
+    (1..=6).contains(&level) && line.chars().nth(level) == Some(' ')
+}
+
+fn is_rule(line: &str) -> bool {
+    let text: Vec<char> = line.chars().filter(|c| !c.is_whitespace()).collect();
+    text.len() >= 3 && text.first().is_some_and(|first| matches!(first, '-' | '*' | '_') && text.iter().all(|c| c == first))
+}
+
+/// An entry of a list.
+struct Item<'a> {
+    indent: usize,
+    mark: String,
+    text: &'a str,
+}
+
+impl<'a> Item<'a> {
+    fn of(block: &'a str) -> Option<Self> {
+        let text = block.trim_start_matches(' ');
+        let indent = block.len() - text.len();
+        let (mark, rest) = text.split_once(' ')?;
+        let digits = mark.trim_end_matches(['.', ')']);
+        let is_number = digits.len() + 1 == mark.len() && digits.len() <= 9 && !digits.is_empty();
+        match mark {
+            "-" | "*" | "+" => Some(Self { indent, mark: "•".into(), text: rest }),
+            _ if is_number && digits.bytes().all(|byte| byte.is_ascii_digit()) => {
+                Some(Self { indent, mark: mark.into(), text: rest })
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STYLE: Style = Style { colour: true, in_place: true, width: 60 };
+
+    /// What is written when the text comes in pieces of a size.
+    fn written(text: &str, piece: usize) -> String {
+        let mut markdown = Markdown::new(STYLE);
+        let chars: Vec<char> = text.chars().collect();
+        let mut out = Drawing::default();
+        for piece in chars.chunks(piece) {
+            out += &markdown.push(&piece.iter().collect::<String>());
+        }
+        out += &markdown.finish();
+        out.as_str().to_owned()
+    }
+
+    /// What of it stays on the screen.
+    fn drawn(text: &str, piece: usize) -> String {
+        let text = written(text, piece);
+        // Previews are drawn over: on each line only what follows the last of them stays.
+        let lines = text.split('\n').map(|line| line.rsplit(ERASE_LINE).next().unwrap_or(line));
+        lines.collect::<Vec<_>>().join("\n").replace('\x1b', "␛")
+    }
+
+    const TEXT: &str = "\
+\n# A title\n\nSome **bold** and *soft* words with `code`,\nand a [link](https://x.y).\n\n\n- one\n- two **b**\n  more\n  - below\n
+3. three\n\n```rust\nfn main() {\n\n    **no**\n}\n```\n> quoted\n> twice\n\n| a | long |\n|---|---|\n| `x` | 1 |\n\n---\nlast <b>raw</b>";
+
+    #[test]
+    fn blocks_are_drawn_as_what_they_are() {
+        let rule = "─".repeat(RULE);
+        let expected = [
+            "␛[1mA title␛[0m",
+            "",
+            "Some ␛[1mbold␛[0m and ␛[3msoft␛[0m words with ␛[36mcode␛[0m,",
+            "and a link␛[2m (https://x.y)␛[0m.",
+            "",
+            "␛[2m•␛[0m one",
+            "␛[2m•␛[0m two ␛[1mb␛[0m",
+            "  more",
+            "  ␛[2m•␛[0m below",
+            "",
+            "␛[2m3.␛[0m three",
+            "",
+            "␛[36mfn main() {␛[0m",
+            "␛[36m␛[0m",
+            "␛[36m    **no**␛[0m",
+            "␛[36m}␛[0m",
+            "␛[2m│ ␛[0mquoted",
+            "␛[2m│ ␛[0mtwice",
+            "",
+            "␛[1ma␛[0m  ␛[1mlong␛[0m",
+            "␛[36mx␛[0m  1",
+            "",
+            &format!("␛[2m{rule}␛[0m"),
+            "last <b>raw</b>",
+            "",
+        ];
+        assert_eq!(drawn(TEXT, 1000), expected.join("\n"));
+    }
+
+    #[test]
+    fn nothing_that_a_parser_leaves_out_is_lost() {
+        for text in ["<!-- one\ntwo -->", "[1]: http://x.y", "| a |\n|---|\n| b | c |", "<p>one</p>\ntwo"] {
+            assert_eq!(drawn(text, 1000).trim_end(), text);
+        }
+    }
+
+    #[test]
+    fn pieces_of_any_size_draw_the_same() {
+        for piece in [1, 2, 7, 40] {
+            assert_eq!(drawn(TEXT, piece), drawn(TEXT, 1000), "in pieces of {piece}");
+        }
+    }
+
+    #[test]
+    fn text_that_is_being_written_is_seen() {
+        let mut markdown = Markdown::new(STYLE);
+        assert_eq!(markdown.push("A sentence that is").as_str(), "\x1b[2mA sentence that is\x1b[0m");
+        assert_eq!(markdown.push(" done.\n\n").as_str(), "\r\x1b[2KA sentence that is done.\n");
+        let long = markdown.push(&"wörd ".repeat(100));
+        assert!(long.as_str().chars().count() < 60 + 8, "a preview is one line: {long:?}");
+    }
+
+    #[test]
+    fn nothing_in_markdown_moves_the_cursor() {
+        let hostile = "# \x1b[2J\n\n**\x1b]0;t\x07** `\u{9b}2J` [a](http://\x1b[1m) \u{202e} &#27;[2J\n\n| \x1b[2J | b |\n|-|-|\n| \x07 | c |\n\n```\n\x1b[2J\n```\n- \x1b[H";
+        let written = written(hostile, 3);
+        let ours = [ERASE_LINE, "\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[3m", "\x1b[36m"];
+        let foreign = ours.iter().fold(written.clone(), |text, own| text.replace(own, ""));
+        assert!(!foreign.contains(|c: char| (c.is_control() && c != '\n') || c == '\u{202e}'), "{written:?}");
+        assert!(foreign.contains("␛[2J"), "it is shown that somebody tried: {written:?}");
+    }
+}

@@ -1,0 +1,288 @@
+//! `planck session ls`
+
+use std::cmp::Reverse;
+
+use clap::{Args, ValueEnum};
+use futures_util::StreamExt as _;
+use planck_common::{
+    Timestamp,
+    command::{AgentState, ListSessions, ReadEvents, SessionInfo, SessionRow, SessionState},
+    envelope::Envelope,
+    event::Event,
+    reply::Code,
+};
+use serde::Serialize;
+
+use super::look::state;
+use crate::{
+    cli::{
+        exit::{Exit, Usage},
+        output::{Output, or_dash, warn},
+        watch::{Ended, Outcome},
+        which::{every_session, lead},
+    },
+    client::{Client, ClientError},
+    config::Period,
+};
+
+/// How many sessions are asked about at once.
+const AT_ONCE: usize = 16;
+/// How many events of a log's end are looked through for the end of a turn.
+const TAIL: i64 = 200;
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  planck session ls                        # those used last
+  planck session ls --state failed --since 2d
+  planck session ls --name 'review-*' --limit 500 -o json")]
+pub struct Ls {
+    /// Only those in this state
+    #[arg(long, value_enum)]
+    state: Option<Wanted>,
+    /// Only those used since: 2h, 30d, 2026-11-22
+    #[arg(long, value_name = "TIME")]
+    since: Option<Since>,
+    /// Only those whose name fits; `*` stands for anything, `?` for one character
+    #[arg(long, value_name = "GLOB")]
+    name: Option<String>,
+    /// How many at most, those used last first
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    limit: usize,
+    #[command(flatten)]
+    output: Output,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Wanted {
+    Open,
+    Closed,
+    /// An agent is at work
+    Working,
+    /// The lead's last turn ended with an error or at a limit
+    Failed,
+    /// Something waits for an agent, and none is at work
+    Waiting,
+}
+
+/// What a session is doing, besides being open or closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Activity {
+    Idle,
+    Working,
+    Failed,
+    Waiting,
+}
+
+/// A point of time that a person names.
+#[derive(Debug, Clone, Copy)]
+struct Since(Timestamp);
+
+impl std::str::FromStr for Since {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Ok(Period(ago)) = text.parse() {
+            let millis = i64::try_from(ago.as_millis()).unwrap_or(i64::MAX);
+            return Ok(Self(Timestamp::from_millis(Timestamp::now().millis().saturating_sub(millis))));
+        }
+        let midnight = format!("{text}T00:00:00Z");
+        let time = Timestamp::parse(text).or_else(|_| Timestamp::parse(&midnight)).ok();
+        time.map(Self)
+            .ok_or_else(|| "write how long ago (2h, 30d), a day in UTC (2026-11-22), or a time (2026-11-22T10:00:00Z)".into())
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Listed {
+    #[serde(flatten)]
+    row: SessionRow,
+    activity: Activity,
+}
+
+impl Ls {
+    pub async fn perform(self, client: &Client) -> anyhow::Result<Exit> {
+        if self.limit == 0 {
+            return Err(Usage("--limit is at least 1".into()).into());
+        }
+        let state = match self.state {
+            Some(Wanted::Open) => Some(SessionState::Open),
+            Some(Wanted::Closed) => Some(SessionState::Closed),
+            Some(Wanted::Working | Wanted::Failed | Wanted::Waiting) | None => None,
+        };
+        let mut rows = every_session(client, &ListSessions { state, limit: None, after: None }).await?;
+        rows.retain(|row| self.since.is_none_or(|since| row.updated_at >= since.0));
+        rows.retain(|row| self.name.as_deref().is_none_or(|glob| fits(glob.as_bytes(), row.name.as_bytes())));
+        rows.sort_by_key(|row| Reverse(row.updated_at));
+        let total = rows.len();
+        let (listed, looked) = self.looked_at(client, rows).await?;
+        let cells = listed.iter().map(cells).collect();
+        self.output.list(&listed, &["name", "state", "agents", "workspace", "node", "updated", "id"], cells)?;
+        if looked < total {
+            warn(&format!("planck: {} older ones are not listed; raise --limit, or say --since or --name", total - looked));
+        }
+        Ok(Exit::Done)
+    }
+
+    /// As many of the wanted ones as may be listed, and how many rows were looked at for them.
+    async fn looked_at(&self, client: &Client, rows: Vec<SessionRow>) -> anyhow::Result<(Vec<Listed>, usize)> {
+        let asked = rows.into_iter().map(|row| async move {
+            let activity = activity(client, &row).await?;
+            Ok::<_, ClientError>(activity.map(|activity| Listed { row, activity }))
+        });
+        let mut answers = std::pin::pin!(futures_util::stream::iter(asked).buffered(AT_ONCE));
+        let (mut listed, mut looked) = (Vec::new(), 0);
+        while listed.len() < self.limit
+            && let Some(answer) = answers.next().await
+        {
+            looked += 1;
+            listed.extend(answer?.filter(|listed| self.wants(listed.activity)));
+        }
+        Ok((listed, looked))
+    }
+
+    fn wants(&self, activity: Activity) -> bool {
+        match self.state {
+            None | Some(Wanted::Open | Wanted::Closed) => true,
+            Some(Wanted::Working) => activity == Activity::Working,
+            Some(Wanted::Failed) => activity == Activity::Failed,
+            Some(Wanted::Waiting) => activity == Activity::Waiting,
+        }
+    }
+}
+
+/// `None` where the session was removed meanwhile.
+async fn activity(client: &Client, row: &SessionRow) -> Result<Option<Activity>, ClientError> {
+    let gone = |error: ClientError| {
+        let is_gone = matches!(&error, ClientError::Refused(refusal) if refusal.code == Code::NotFound);
+        if is_gone { Ok(None) } else { Err(error) }
+    };
+    let info = match client.session(&row.id).await {
+        Ok(info) => info,
+        Err(error) => return gone(error),
+    };
+    let is_busy = |state| matches!(state, AgentState::Streaming | AgentState::ExecutingTools | AgentState::Compacting);
+    if info.agents.iter().any(|agent| is_busy(agent.state)) {
+        return Ok(Some(Activity::Working));
+    }
+    let mut waits = false;
+    for agent in info.agents.iter().filter(|agent| agent.state != AgentState::Stopped) {
+        waits |= match client.agent(&agent.id).await {
+            Ok(agent) => agent.queued > 0,
+            Err(error) => return gone(error),
+        };
+        if waits {
+            break;
+        }
+    }
+    if waits {
+        return Ok(Some(Activity::Waiting));
+    }
+    match has_failed(client, &info).await {
+        Ok(true) => Ok(Some(Activity::Failed)),
+        Ok(false) => Ok(Some(Activity::Idle)),
+        Err(error) => gone(error),
+    }
+}
+
+/// Whether the lead's last turn ended otherwise than it should have. One that a person aborted did not fail.
+async fn has_failed(client: &Client, info: &SessionInfo) -> Result<bool, ClientError> {
+    let Some(lead) = lead(info) else { return Ok(false) };
+    let mut last = None;
+    let mut from = (info.head - TAIL + 1).max(1);
+    while from <= info.head {
+        let read = ReadEvents { from: Some(from), limit: None, agent: Some(lead.id.to_string()) };
+        let page = client.events(&info.id, &read).await?;
+        for event in page.events.iter().filter_map(|event| serde_json::from_str::<Envelope>(event.get()).ok()) {
+            if event.hidden_by.is_some() {
+                continue;
+            }
+            match event.event() {
+                Some(Ok(Event::TurnStart(_))) => last = None,
+                Some(_) | None => last = Ended::of(&event).map(|(ended, _)| ended.outcome).or(last),
+            }
+        }
+        if page.next <= from {
+            break;
+        }
+        from = page.next;
+    }
+    Ok(matches!(last, Some(Outcome::Error | Outcome::Limit | Outcome::Truncated)))
+}
+
+fn cells(listed: &Listed) -> Vec<String> {
+    let Listed { row, activity } = listed;
+    let state = match activity {
+        Activity::Idle => state(row.state).into(),
+        Activity::Working => "working".into(),
+        Activity::Waiting => "waiting".into(),
+        Activity::Failed => format!("{}, failed", state(row.state)),
+    };
+    vec![
+        row.name.to_string(),
+        state,
+        row.agents.to_string(),
+        row.workspace.clone(),
+        or_dash(row.owner.as_ref()),
+        row.updated_at.to_string(),
+        row.id.to_string(),
+    ]
+}
+
+/// Whether a name fits a pattern of `*` and `?`.
+fn fits(glob: &[u8], name: &[u8]) -> bool {
+    // Where to go on when the rest does not fit: after the last star, which then stands for one character more.
+    let (mut at, mut of, mut star) = (0, 0, None);
+    while at < name.len() {
+        match glob.get(of) {
+            Some(b'*') => {
+                star = Some((of + 1, at));
+                of += 1;
+            }
+            Some(b'?') => (at, of) = (at + 1, of + 1),
+            Some(wanted) if name.get(at) == Some(wanted) => (at, of) = (at + 1, of + 1),
+            Some(_) | None => match star {
+                Some((after, taken)) => {
+                    star = Some((after, taken + 1));
+                    (of, at) = (after, taken + 1);
+                }
+                None => return false,
+            },
+        }
+    }
+    glob.get(of..).unwrap_or_default().iter().all(|rest| *rest == b'*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_fit_patterns() {
+        for (glob, name, expected) in [
+            ("bold-oak", "bold-oak", true),
+            ("bold-*", "bold-oak", true),
+            ("*oak*", "bold-oak", true),
+            ("*-o?k", "bold-oak", true),
+            ("b*d*k", "bold-oak", true),
+            ("*", "x", true),
+            ("bold", "bold-oak", false),
+            ("*elm", "bold-oak", false),
+            ("b?ld", "bld", false),
+            ("", "x", false),
+        ] {
+            assert_eq!(fits(glob.as_bytes(), name.as_bytes()), expected, "{glob} {name}");
+        }
+    }
+
+    #[test]
+    fn times_as_people_name_them() {
+        let since = |text: &str| text.parse::<Since>().map(|since| since.0);
+        let ago = Timestamp::now().millis() - since("2h").unwrap().millis();
+        assert!((7_199_000..7_201_000).contains(&ago), "{ago}");
+        assert_eq!(since("2026-11-22").unwrap().to_string(), "2026-11-22T00:00:00.000Z");
+        assert_eq!(since("2026-11-22T10:00:00Z").unwrap().to_string(), "2026-11-22T10:00:00.000Z");
+        assert!(since("yesterday").unwrap_err().contains("2h, 30d"));
+    }
+}
