@@ -43,7 +43,7 @@ use place::Place;
 
 /// A distributed runtime for teams of LLM agents.
 #[derive(Debug, Parser)]
-#[command(name = "planck", version, propagate_version = true, max_term_width = 100)]
+#[command(name = "planck", version = env!("PLANCK_VERSION"), propagate_version = true, max_term_width = 100)]
 #[command(after_help = "\
 Without a command this opens `planck chat`, on a terminal.
 

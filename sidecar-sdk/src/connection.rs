@@ -1,6 +1,6 @@
 //! The way to NATS.
 
-use std::{env, path::PathBuf, sync::Arc, time::Duration};
+use std::{env, fs, path::PathBuf, sync::Arc, time::Duration};
 
 use async_nats::{Client, ConnectError, ConnectErrorKind, ConnectOptions, Event, ServerAddr};
 use planck_common::{inbox::InboxPrefix, subject::Prefix};
@@ -35,6 +35,14 @@ pub struct Connection {
     pub reply_prefixes: Vec<InboxPrefix>,
 }
 
+/// An nkey's seed, which holds letters and digits only, or what stands in the file that is named in its place.
+fn seed(said: String) -> Result<String, Error> {
+    match said.contains(['/', '.']) {
+        true => fs::read_to_string(&said).map_err(|error| Error::Connection(format!("cannot read NATS_NKEY={said}: {error}"))),
+        false => Ok(said),
+    }
+}
+
 impl Connection {
     /// To one address, as a test needs it.
     pub fn to(url: impl Into<String>) -> Self {
@@ -59,7 +67,7 @@ impl Connection {
         Ok(Self {
             url: said("NATS_URL"),
             creds: said("NATS_CREDS").map(PathBuf::from),
-            nkey: said("NATS_NKEY"),
+            nkey: said("NATS_NKEY").map(seed).transpose()?,
             tls_ca: own("TLS_CA").map(PathBuf::from),
             tls_certificate,
             prefix: Prefix::parse(&prefix).map_err(|error| Error::Connection(error.to_string()))?,
@@ -70,12 +78,8 @@ impl Connection {
 
     /// Connects; `on_event` is told what becomes of the connection.
     pub(crate) async fn open(&self, name: &str, on_event: impl Fn(Event) + Send + Sync + 'static) -> Result<Client, Error> {
-        let url = self.url.as_deref().unwrap_or("nats://127.0.0.1:4222");
-        let servers: Result<Vec<ServerAddr>, _> = url.split(',').map(|url| url.trim().parse()).collect();
-        let servers =
-            servers.map_err(|error| Error::Connection(format!("cannot read NATS_URL ({error}); expected nats://host:port")))?;
-        let shown: Vec<String> = servers.iter().map(|server| format!("{}:{}", server.host(), server.port())).collect();
-        let shown = shown.join(", ");
+        let servers = self.servers()?;
+        let shown = shown(&servers);
         let on_event = Arc::new(on_event);
         let until = Instant::now() + FIRST;
         loop {
@@ -95,6 +99,17 @@ impl Connection {
                 }
             }
         }
+    }
+
+    fn servers(&self) -> Result<Vec<ServerAddr>, Error> {
+        let url = self.url.as_deref().unwrap_or("nats://127.0.0.1:4222");
+        let servers: Result<Vec<ServerAddr>, _> = url.split(',').map(|url| url.trim().parse()).collect();
+        servers.map_err(|error| Error::Connection(format!("cannot read NATS_URL ({error}); expected nats://host:port")))
+    }
+
+    /// The servers as people may see them, without users and passwords.
+    pub(crate) fn shown(&self) -> String {
+        self.servers().map(|servers| shown(&servers)).unwrap_or_default()
     }
 
     async fn options(&self, name: &str) -> Result<ConnectOptions, Error> {
@@ -121,6 +136,10 @@ impl Connection {
         }
         Ok(options)
     }
+}
+
+fn shown(servers: &[ServerAddr]) -> String {
+    servers.iter().map(|server| format!("{}:{}", server.host(), server.port())).collect::<Vec<_>>().join(", ")
 }
 
 /// Whether trying again may help: the server may still be starting.

@@ -67,7 +67,14 @@ pub async fn told_to_stop() {
     }
 }
 
-pub async fn serve(sidecar: Sidecar, connection: Connection, stop: impl Future<Output = ()> + Send) -> Result<(), Error> {
+/// Serves until `stop` is ready, also while no server answers yet. `serving` is told the address once calls are taken.
+pub async fn serve(
+    sidecar: Sidecar,
+    connection: Connection,
+    stop: impl Future<Output = ()> + Send,
+    serving: impl FnOnce(&str) + Send,
+) -> Result<(), Error> {
+    let mut stop = pin!(stop);
     let connected = Arc::new(Notify::new());
     let on_event = {
         let connected = connected.clone();
@@ -79,7 +86,12 @@ pub async fn serve(sidecar: Sidecar, connection: Connection, stop: impl Future<O
         }
     };
     let name = sidecar.name.clone();
-    let client = connection.open(&format!("sidecar {name}"), on_event).await?;
+    let title = format!("sidecar {name}");
+    let client = tokio::select! {
+        client = connection.open(&title, on_event) => client?,
+        () = &mut stop => return Ok(()),
+    };
+    let server = connection.shown();
     let drain = sidecar.bounds.drain;
     let id = Uuid::now_v7().simple().to_string();
     let mut service = Service::new(identity(&sidecar, &id, &connection.prefix), &sidecar.description, Timestamp::now());
@@ -87,7 +99,7 @@ pub async fn serve(sidecar: Sidecar, connection: Connection, stop: impl Future<O
     let (tasks, readers) = (TaskTracker::new(), TaskTracker::new());
     let inboxes = connection.reply_prefixes.into_iter().chain([connection.inbox_prefix]).collect();
     let replies = ReplyGuard::new(ReplyRule::new(connection.prefix.clone(), inboxes));
-    let serving = Serving {
+    let instance = Serving {
         client,
         name,
         prefix: connection.prefix,
@@ -98,7 +110,7 @@ pub async fn serve(sidecar: Sidecar, connection: Connection, stop: impl Future<O
         readers,
         replies,
     };
-    Arc::new(serving).until(stop, offers, &connected, drain).await
+    Arc::new(instance).until(stop, offers, &connected, drain, || serving(&server)).await
 }
 
 fn identity(sidecar: &Sidecar, id: &str, prefix: &Prefix) -> Identity {
@@ -134,6 +146,7 @@ impl Serving {
         offers: Vec<(usize, String, Offer)>,
         connected: &Notify,
         drain: Duration,
+        serving: impl FnOnce() + Send,
     ) -> Result<(), Error> {
         let stopping = CancellationToken::new();
         let cancels = self.subscribe(self.prefix.on(Topic::Cancel(&self.name)), None).await?;
@@ -141,11 +154,12 @@ impl Serving {
         let cancelling = tokio::spawn(canceller.read_cancels(cancels));
         for (endpoint, subject, offer) in offers {
             let requests = self.subscribe(subject, Some(self.name.to_string())).await?;
-            let (serving, stopping) = (self.clone(), stopping.clone());
-            self.readers.spawn(serving.read_requests(requests, endpoint, Arc::new(offer), stopping));
+            let (reader, stopping) = (self.clone(), stopping.clone());
+            self.readers.spawn(reader.read_requests(requests, endpoint, Arc::new(offer), stopping));
         }
         let discovery = self.clone().start_discovery(stopping.clone()).await?;
         self.confirm().await;
+        serving();
         let hellos = async {
             loop {
                 self.tell(PresenceKind::Hello).await;

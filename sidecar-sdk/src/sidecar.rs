@@ -1,6 +1,6 @@
 //! A sidecar: its name, what it offers, and within which bounds it works.
 
-use std::{collections::BTreeMap, future::Future, time::Duration};
+use std::{collections::BTreeMap, fmt, future::Future, time::Duration};
 
 use planck_common::{
     SidecarId,
@@ -10,7 +10,7 @@ use planck_common::{
 use crate::{Compactor, Connection, Tool, serve};
 
 /// Why a sidecar cannot be, or cannot serve.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
     Name(#[from] MalformedId),
@@ -29,6 +29,13 @@ pub enum Error {
     /// The connection's settings, or the way to the server.
     #[error("{0}")]
     Connection(String),
+}
+
+/// A `main` that returns the error prints this form, so it is the one for people.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
 }
 
 /// What a program offers to agents. Everything has a bound.
@@ -102,8 +109,8 @@ impl Sidecar {
         self
     }
 
-    /// Connects as the environment says and serves until SIGTERM or ctrl-c; see [`Connection::from_environment`]. A second
-    /// signal ends it at once.
+    /// Connects as the environment says and serves until SIGTERM or ctrl-c; see [`Connection::from_environment`]. Says on
+    /// standard error when it serves. A second signal ends it at once.
     ///
     /// # Errors
     /// No server answers, it refuses this user, or the sidecar has nothing to offer.
@@ -113,7 +120,7 @@ impl Sidecar {
             serve::told_to_stop().await;
         };
         tokio::select! {
-            done = self.run_until(Connection::from_environment()?, serve::told_to_stop()) => done,
+            done = self.run_and_say(Connection::from_environment()?) => done,
             () = told_twice => Ok(()),
         }
     }
@@ -124,7 +131,14 @@ impl Sidecar {
     /// As of [`Self::run`].
     pub async fn run_until(self, connection: Connection, stop: impl Future<Output = ()> + Send) -> Result<(), Error> {
         self.check()?;
-        serve::serve(self, connection, stop).await
+        serve::serve(self, connection, stop, |_| ()).await
+    }
+
+    async fn run_and_say(self, connection: Connection) -> Result<(), Error> {
+        self.check()?;
+        let (name, version) = (self.name.clone(), self.version.clone());
+        let say = move |server: &str| eprintln!("serving {name} {version} at {server}");
+        serve::serve(self, connection, serve::told_to_stop(), say).await
     }
 
     fn check(&self) -> Result<(), Error> {

@@ -108,13 +108,15 @@ fn given(name: &str, text: &str) -> Given {
     Given { raw: Raw::Text(text.into()), origin: Origin::Environment(name.into()) }
 }
 
-/// `OLLAMA_HOST` is often no more than host and port, and often the address the server listens on.
+/// `OLLAMA_HOST` is often no more than host and port, and often the address the server listens on. In `NATS_NKEY` the `nats` command
+/// line takes a file, others a seed, which holds letters and digits only.
 fn adapted(name: &str, text: &str) -> String {
     match name {
         "OLLAMA_HOST" => {
             let url = if text.contains("://") { text.into() } else { format!("http://{text}") };
             url.replace("//0.0.0.0", "//127.0.0.1")
         }
+        "NATS_NKEY" if text.contains(['/', '.']) && !text.starts_with("file:") => format!("file:{text}"),
         _ => text.into(),
     }
 }

@@ -12,7 +12,8 @@ import ssl
 import time
 import uuid
 from datetime import datetime, timezone
-from typing import Any, Callable, Mapping
+from pathlib import Path
+from typing import Any, Callable, Coroutine, Mapping, TypeVar
 
 import nats
 from nats.aio.client import Client
@@ -23,6 +24,8 @@ from .desk import Compactor, Desk, Tool
 from .replies import ReplyGuard
 
 log = logging.getLogger("planck_sidecar")
+
+T = TypeVar("T")
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 # How long the server may take to confirm something.
@@ -79,7 +82,9 @@ class Sidecar:
     def run(self) -> None:
         """Connects as the environment says (`NATS_URL`, `NATS_CREDS`, `NATS_NKEY`, and with `PLANCK_NATS_` before them `TLS_CA`,
         `TLS_CERT`, `TLS_KEY`, `SUBJECT_PREFIX`, `INBOX_PREFIX`, `REPLY_PREFIXES`) and serves until SIGTERM or ctrl-c. A second
-        signal ends it at once."""
+        signal ends it at once. Where the program has set up no logging of its own, what the sidecar says goes to standard
+        error."""
+        logging.basicConfig(level=logging.INFO, format="%(message)s")
         asyncio.run(self._run())
 
     async def _run(self) -> None:
@@ -104,7 +109,9 @@ class Sidecar:
             for each in serving:
                 await each.tell("hello")
 
-        client = await _connect(self.name, url, reconnected)
+        client = await _unless(stop, _connect(self.name, url, reconnected))
+        if client is None:
+            return
         try:
             serving.append(_Serving(self, client, os.environ.get("PLANCK_NATS_SUBJECT_PREFIX", "")))
             await serving[0].until(stop)
@@ -112,9 +119,31 @@ class Sidecar:
             await client.close()
 
 
+async def _unless(stop: asyncio.Event, wanted: Coroutine[Any, Any, T]) -> T | None:
+    """What comes of it, or nothing once the event is set."""
+    work, stopped = asyncio.ensure_future(wanted), asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait((work, stopped), return_when=asyncio.FIRST_COMPLETED)
+        return await work if work.done() else None
+    finally:
+        work.cancel()
+        stopped.cancel()
+
+
 async def _connect(name: str, url: str | None, reconnected: Callable[[], Any]) -> Client:
+    servers = url or os.environ.get("NATS_URL") or "nats://127.0.0.1:4222"
+    said = ""
+
+    async def troubled(error: Exception) -> None:
+        nonlocal said
+        text = f"NATS at {_shown(servers)}: {error or type(error).__name__}; trying again"
+        if text != said:
+            log.warning("%s", text)
+        said = text
+
     options: dict[str, Any] = {
-        "servers": (url or os.environ.get("NATS_URL") or "nats://127.0.0.1:4222").split(","),
+        "servers": servers.split(","),
+        "error_cb": troubled,
         "name": f"sidecar {name}",
         "max_reconnect_attempts": -1,
         "reconnect_time_wait": 0.25,
@@ -126,9 +155,15 @@ async def _connect(name: str, url: str | None, reconnected: Callable[[], Any]) -
     options |= _tls(os.environ)
     if os.environ.get("NATS_CREDS"):
         options["user_credentials"] = os.environ["NATS_CREDS"]
-    if os.environ.get("NATS_NKEY"):
-        options["nkeys_seed_str"] = os.environ["NATS_NKEY"]
+    if nkey := os.environ.get("NATS_NKEY"):
+        # A seed holds letters and digits only; whatever else stands there is the path of a file that holds one.
+        options["nkeys_seed_str"] = Path(nkey).read_text().strip() if "/" in nkey or "." in nkey else nkey
     return await nats.connect(**options)
+
+
+def _shown(servers: str) -> str:
+    """The addresses without users and passwords."""
+    return re.sub(r"//[^@/]*@", "//", servers)
 
 
 def _tls(environment: Mapping[str, str]) -> dict[str, Any]:
@@ -164,6 +199,8 @@ class _Serving:
         discovery = [await self.client.subscribe(subject, cb=self._discover) for subject in subjects]
         await self.client.flush()
         await self.tell("hello")
+        server = self.client.connected_url
+        log.info("serving %s %s at %s", name, self.sidecar.version, _shown(server.geturl()) if server else "NATS")
         await stop.wait()
         await self._leave(requests, discovery)
 

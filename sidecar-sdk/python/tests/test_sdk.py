@@ -148,6 +148,18 @@ class Desk(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(await self.harness.compact("head", messages[:2]), {"skip": True})
 
 
+class Waiting(unittest.IsolatedAsyncioTestCase):
+    async def test_it_stops_at_once_where_no_server_answers(self) -> None:
+        stop = asyncio.Event()
+        with self.assertLogs("planck_sidecar", "WARNING") as logs:
+            serving = asyncio.create_task(make().serve(stop, "nats://user:secret@127.0.0.1:1"))
+            await asyncio.sleep(1.5)
+            stop.set()
+            await asyncio.wait_for(serving, 1)
+        self.assertEqual(len(logs.output), 1, logs.output)
+        self.assertIn("nats://127.0.0.1:1", logs.output[0])
+
+
 @unittest.skipUnless(os.environ.get("NATS_URL"), "NATS_URL names no server")
 class OverNats(unittest.IsolatedAsyncioTestCase):
     async def test_it_serves_and_leaves_in_order(self) -> None:

@@ -1,6 +1,7 @@
 //! Commands about what is there, and what they end with.
 
 mod answers;
+mod binary;
 mod chat;
 mod first;
 mod lists;

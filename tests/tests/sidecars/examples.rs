@@ -1,7 +1,11 @@
 //! The examples, each run as its README says, and short. Rust and Python always; TypeScript and Go where the machine has them.
 
-use std::process::Command;
+use std::{process::Command, time::Duration};
 
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 use planck_sidecar::conform::Verdict;
 use planck_tests::{
     example::{Example, python_path},
@@ -12,6 +16,9 @@ use crate::checking::{check, plan, with};
 
 /// Lines of an example that shows all there is to do.
 const LONGEST: usize = 59;
+
+/// How long an interpreter may take to load an example and to hear signals.
+const STARTS_WITHIN: Duration = Duration::from_secs(4);
 
 /// Runs every case; none may fail, and only these may be skipped.
 async fn conforms(example: Example, skipped: &[&str]) {
@@ -53,6 +60,19 @@ async fn go() {
     let of_slow_tools = ["overlap", "progress", "cancel", "deadline", "in_progress"];
     if let Some(example) = Example::go().unwrap() {
         conforms(example, &[&["large_answer"], &of_slow_tools[..], &["compaction", "compaction_short"]].concat()).await;
+    }
+}
+
+/// An instance that starts before its server is stopped at once, as one is that a scheduler takes back.
+#[tokio::test(flavor = "multi_thread")]
+async fn those_on_an_sdk_stop_while_they_wait_for_a_server() {
+    for example in [Example::rust().unwrap(), Example::python().unwrap()] {
+        let mut instance = example.start("nats://127.0.0.1:1").unwrap();
+        tokio::time::sleep(STARTS_WITHIN).await;
+        let pid = Pid::from_raw(instance.id().unwrap().try_into().unwrap());
+        kill(pid, Signal::SIGTERM).unwrap();
+        let ended = tokio::time::timeout(Duration::from_secs(3), instance.wait()).await;
+        assert!(ended.expect("it runs on").unwrap().success(), "{}", example.name);
     }
 }
 

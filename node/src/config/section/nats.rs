@@ -12,7 +12,7 @@ section! {
         url: Option<Address> = None;
         /// A credentials file.
         creds: Option<PathBuf> = None;
-        /// A seed.
+        /// A seed. In `NATS_NKEY` also the path of its file, as for the `nats` command line.
         nkey: Option<Secret> = None;
         /// Certificate authorities to trust beside the system's.
         tls_ca: Option<PathBuf> = None;

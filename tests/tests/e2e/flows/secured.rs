@@ -79,6 +79,7 @@ async fn by_nkey() -> Result<()> {
     let file = gate.folder.path().join("seed");
     fs::write(&file, format!("{own}\n"))?;
     gate.admits(&[("PLANCK_NATS_NKEY", &format!("file:{}", file.display()))]).await?;
+    gate.admits(&[("NATS_NKEY", &file.display().to_string())]).await?;
     gate.refuses(&[], &DENIED).await?;
     gate.refuses(&[("NATS_NKEY", &other)], &DENIED).await
 }

@@ -1,0 +1,36 @@
+//! What the binary is, however it was built.
+
+use std::{fs, path::Path};
+
+use anyhow::{Context, Result};
+use planck_scripted_model::Script;
+use planck_tests::desk::{Desk, run};
+
+fn of_repository(path: &str) -> Result<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path);
+    fs::read_to_string(&path).with_context(|| format!("no {}", path.display()))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_allocator_has_the_options_of_the_code() -> Result<()> {
+    let desk = Desk::start(Script::new()).await?;
+    let mut command = desk.planck(&["--version"])?;
+    command.env("MALLOC_CONF", "stats_print:true");
+    let ran = run(command).await?;
+    for option in ["dirty_decay_ms: 1000", "muzzy_decay_ms: 0", "tcache_max: 256", "background_thread: true"] {
+        assert!(ran.err.contains(&format!("opt.{option}")), "{option}: {}", ran.err);
+    }
+    assert!(ran.out.starts_with(concat!("planck ", env!("CARGO_PKG_VERSION"))), "{}", ran.out);
+    Ok(())
+}
+
+/// SQLite's flags are given to its compiler, so whatever builds Planck has to see the file that holds them.
+#[test]
+fn an_image_is_built_with_the_flags_of_the_checkout() -> Result<()> {
+    assert!(of_repository(".cargo/config.toml")?.contains("LIBSQLITE3_FLAGS"));
+    let ignored = of_repository(".dockerignore")?;
+    assert!(ignored.lines().any(|line| line == "!.cargo"), "{ignored}");
+    let last = ignored.lines().rfind(|line| line.contains(".cargo"));
+    assert_eq!(last, Some("!.cargo"));
+    Ok(())
+}
