@@ -64,7 +64,7 @@ def llama_cpp():
 def build_llama_cpp(folder, sources):
     log = folder / "build.log"
     with tempfile.TemporaryDirectory() as work:
-        options = ["--quiet", "--require-hashes", "--no-deps", "--no-binary=:all:", "--dest", work, "--requirement", str(sources)]
+        options = ["--quiet", "--require-hashes", "--no-deps", "--dest", work, "--requirement", str(sources)]
         run([sys.executable, "-m", "pip", "download", *options], FETCH_SECONDS, log)
         (archive,) = Path(work).glob("*.tar.gz")
         with tarfile.open(archive) as packed:
