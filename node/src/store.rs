@@ -175,6 +175,11 @@ pub enum StoreError {
     Broken(String),
 }
 
+impl StoreError {
+    /// What to do about a database that is not reached.
+    pub const UNREACHED: &str = "start the database, or correct `store.url` (DATABASE_URL)";
+}
+
 impl From<StoreError> for Refusal {
     fn from(error: StoreError) -> Self {
         let code = match &error {

@@ -87,13 +87,13 @@ fn validate(config: &Config, teams: Vec<String>) -> anyhow::Result<Exit> {
         false => teams.iter().map(|team| file(config, team)).collect::<anyhow::Result<_>>()?,
     };
     let here = Inventory::of(config);
-    let mut exit = if here.problems.is_empty() { Exit::Done } else { Exit::Failed };
+    let mut exit = if here.problems.is_empty() { Exit::Done } else { Exit::Misused };
     here.problems.iter().try_for_each(|problem| say(&format!("{problem}\n")))?;
     for file in &files {
         match file.as_ref().map_err(Clone::clone).and_then(|file| check(config, &here, file)) {
             Ok(template) => say(&format!("{}: {} members, no errors\n", template.file.display(), template.members.len()))?,
             Err(errors) => {
-                exit = Exit::Failed;
+                exit = Exit::Misused;
                 say(&format!("{errors}\n"))?;
             }
         }

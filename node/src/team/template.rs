@@ -131,7 +131,7 @@ pub fn load(file: &TemplateFile) -> Result<Template, TemplateErrors> {
     template.filter(|_| found.is_empty()).ok_or(TemplateErrors(found))
 }
 
-/// Everything that is wrong with a template's text, and the template if each of its members could be read.
+/// Everything that is wrong with a template's text, and the template with what could be read of its members.
 pub fn inspect(file: &TemplateFile) -> (Option<Template>, Vec<TemplateError>) {
     let label = file.path().display().to_string();
     let mut found = Vec::new();
@@ -233,22 +233,27 @@ fn member(file: &TemplateFile, label: &str, at: usize, value: Value, found: &mut
         mistakes.add(None, "not an object", "write `{\"type\": …}`");
         return None;
     };
-    for (field, value) in &fields {
-        check_field(field, value, &mut mistakes);
-    }
-    let mut member: Member = serde_json::from_value(Value::Object(fields)).ok()?;
+    // What is left is read on, so that a mistake does not hide those that show later.
+    let readable: Map<String, Value> =
+        fields.into_iter().filter(|(field, value)| check_field(field, value, &mut mistakes)).collect();
+    let mut member: Member = serde_json::from_value(Value::Object(readable)).ok()?;
     member.system_prompt = member.system_prompt.and_then(|text| file.prompt(text, &mut mistakes));
     Some(member)
 }
 
-/// A field is read alone, so that each mistake of a member is found.
-fn check_field(field: &str, value: &Value, mistakes: &mut Mistakes<'_>) {
+/// Whether a field can be read. It is read alone, so that each mistake of a member is found.
+fn check_field(field: &str, value: &Value, mistakes: &mut Mistakes<'_>) -> bool {
     if !MEMBER_FIELDS.contains(&field) {
-        return mistakes.field(field, "unknown field", did_you_mean(field, MEMBER_FIELDS));
+        mistakes.field(field, "unknown field", did_you_mean(field, MEMBER_FIELDS));
+        return false;
     }
     let alone = Map::from_iter([(field.to_owned(), value.clone())]);
-    if let Err(error) = serde_json::from_value::<Member>(Value::Object(alone)) {
-        mistakes.field(field, error.to_string(), "see `planck schema message.member`");
+    match serde_json::from_value::<Member>(Value::Object(alone)) {
+        Ok(_) => true,
+        Err(error) => {
+            mistakes.field(field, error.to_string(), "see `planck schema message.member`");
+            false
+        }
     }
 }
 

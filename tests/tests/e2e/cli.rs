@@ -64,7 +64,8 @@ async fn exit_codes_tell_what_kind_of_trouble_it_was() -> Result<()> {
         (&["agent", "show", "nobody"], 3, "nobody"),
         (&["session", "ls", "--nats", "nats://127.0.0.1:1"], 4, "nats-server -js"),
         (&["node", "--nats", "nats://127.0.0.1:1"], 4, "nats-server -js"),
-        (&["session", "ls", "--store", "postgres://127.0.0.1:1/x"], 4, "store"),
+        (&["session", "ls", "--store", "postgres://127.0.0.1:1/x"], 4, "postgres://127.0.0.1:1/x"),
+        (&["run", "--model", "openai:gpt-5", "--store", "postgres://u:hidden@127.0.0.1:1/x", "go"], 4, "DATABASE_URL"),
         (&["session", "ls", "--store", "mysql://x"], 2, "sqlite:DIR"),
     ] {
         let ran = desk.run(command).await?;

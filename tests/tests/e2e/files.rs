@@ -21,7 +21,7 @@ async fn everything_wrong_with_a_team_is_told_at_once() -> Result<()> {
                    {"type": "coder", "skills": ["pdf"], "provider": "antropic", "model_id": "x", "tools": ["spawn_agent"]}]"#;
     desk.write("team/TEAM.json", team)?;
     let told = desk.run(&["team", "validate", "team"]).await?;
-    assert_eq!(told.code, 1, "{told:?}");
+    assert_eq!(told.code, 2, "{told:?}");
     for wrong in ["raed", "did you mean `read`?", "gone.md", "max_tokens", "pdf", "antropic", "several members are orchestrators"]
     {
         assert!(told.out.contains(wrong), "{wrong}: {}", told.out);
@@ -35,7 +35,7 @@ async fn everything_wrong_with_a_team_is_told_at_once() -> Result<()> {
     for (text, wrong) in [("{", "line 1"), ("[]", "no member"), (r#"[{"type": "a", "tols": []}]"#, "tols"), ("3", "array")] {
         desk.write("team/TEAM.json", text)?;
         let told = desk.run(&["team", "validate", "team"]).await?;
-        assert!(told.code == 1 && told.out.contains("TEAM.json") && told.out.contains(wrong), "{text}: {told:?}");
+        assert!(told.code == 2 && told.out.contains("TEAM.json") && told.out.contains(wrong), "{text}: {told:?}");
     }
     Ok(())
 }
@@ -50,7 +50,7 @@ async fn everything_wrong_with_tools_and_skills_is_told_everywhere() -> Result<(
     let validate = desk.run(&["team", "validate"]).await?;
     let doctor = desk.run(&["doctor"]).await?;
     let ran = desk.run(&["run", "--model", "openai:m", "go"]).await?;
-    assert_eq!((validate.code, doctor.code, ran.code), (1, 1, 0), "{validate:?}\n{doctor:?}\n{ran:?}");
+    assert_eq!((validate.code, doctor.code, ran.code), (2, 1, 0), "{validate:?}\n{doctor:?}\n{ran:?}");
     for told in [&validate.out, &doctor.out, &ran.err] {
         for wrong in ["broken/TOOL.json", "comand", "description", "torn/TOOL.json", "line 2", "plain/SKILL.md", "description: "]
         {

@@ -16,9 +16,7 @@ pub async fn store(config: &Config) -> Finding {
     match node::inspect_store(config).await {
         Ok(Some(told)) => Finding::good("store", format!("{url}: {told}")),
         Ok(None) => new_folder(config),
-        Err(error @ StoreError::Away(_)) => {
-            Finding::bad("store", format!("{url}: {error}"), "start the database, or correct `store.url` (DATABASE_URL)")
-        }
+        Err(error @ StoreError::Away(_)) => Finding::bad("store", format!("{url}: {error}"), StoreError::UNREACHED),
         Err(error) => Finding::bad("store", format!("{url}: {error}"), "see above, or name another one in `store.url`"),
     }
 }

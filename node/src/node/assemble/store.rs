@@ -16,7 +16,10 @@ use crate::{
 
 pub(super) async fn open(config: &Config, node: &NodeId) -> Result<Arc<dyn SessionStore>, AssemblyError> {
     match config.store.kind() {
-        Some(StoreKind::Postgres) => Ok(Arc::new(PostgresStore::connect(postgres(config)).await?)),
+        Some(StoreKind::Postgres) => {
+            let connected = PostgresStore::connect(postgres(config)).await;
+            Ok(Arc::new(connected.map_err(|error| unreached(config, error))?))
+        }
         Some(StoreKind::Sqlite) => Ok(Arc::new(SqliteStore::open(sqlite(config)?, node).await?)),
         None => Err(neither()),
     }
@@ -25,12 +28,30 @@ pub(super) async fn open(config: &Config, node: &NodeId) -> Result<Arc<dyn Sessi
 /// The store, opened so that nothing in it can change.
 pub(super) async fn look(config: &Config) -> Result<Arc<dyn SessionStore>, AssemblyError> {
     match config.store.kind() {
-        Some(StoreKind::Postgres) => match PostgresStore::look(postgres(config)).await? {
-            Some(store) => Ok(Arc::new(store)),
-            None => Ok(Arc::new(SqliteStore::nothing().await?)),
-        },
+        Some(StoreKind::Postgres) => {
+            match PostgresStore::look(postgres(config)).await.map_err(|error| unreached(config, error))? {
+                Some(store) => Ok(Arc::new(store)),
+                None => Ok(Arc::new(SqliteStore::nothing().await?)),
+            }
+        }
         Some(StoreKind::Sqlite) => Ok(Arc::new(SqliteStore::look(sqlite(config)?).await?)),
         None => Err(neither()),
+    }
+}
+
+/// Names the database that was not reached, without its password, and the way out.
+fn unreached(config: &Config, error: StoreError) -> StoreError {
+    let url = &config.store.url;
+    match error {
+        StoreError::Away(why) => StoreError::Away(format!("{url}: {why}; {}", StoreError::UNREACHED)),
+        StoreError::Broken(why) => StoreError::Broken(format!("{url}: {why}")),
+        other @ (StoreError::NotFound(_)
+        | StoreError::Exists(_)
+        | StoreError::StaleEpoch(_)
+        | StoreError::BadRequest(_)
+        | StoreError::Limit(_)
+        | StoreError::Busy(_)
+        | StoreError::Full(_)) => other,
     }
 }
 

@@ -115,17 +115,17 @@ async fn teams_are_listed_checked_and_started() -> Result<()> {
 
     let bad = |lead: Value, hand: Value| json!({ "name": "bad", "description": "x", "members": [lead, hand] });
     let lead = json!({ "type": "lead", "tools": ["spawn_agent"] });
-    write("odd", &bad(json!({ "type": "lead", "colour": 1 }), json!({ "type": "hand", "tools": "read" })))?;
+    write("odd", &bad(json!({ "type": "lead", "colour": 1 }), json!({ "type": "hand", "tools": "read", "skills": ["sing"] })))?;
     write("bad", &bad(lead, json!({ "type": "hand", "tools": ["fly"], "skills": ["sing"] })))?;
-    for (name, words) in [("odd", ["colour", "`tools`"]), ("bad", ["fly", "sing"])] {
+    for (name, words) in [("odd", ["colour", "`tools`", "sing"]), ("bad", ["fly", "sing", "skills"])] {
         let found = planck(&world, &["team", "validate", name]).await?;
-        assert_eq!(found.code, 1, "{found:?}");
+        assert_eq!(found.code, 2, "{found:?}");
         for word in words.iter().chain(&["TEAM.json", "hand"]) {
             assert!(found.out.contains(word), "{word}: {found:?}");
         }
     }
     let every = planck(&world, &["team", "validate"]).await?;
-    assert!(every.code == 1 && every.out.contains("2 members, no errors") && every.out.contains("fly"), "{every:?}");
+    assert!(every.code == 2 && every.out.contains("2 members, no errors") && every.out.contains("fly"), "{every:?}");
     let none = planck(&world, &["team", "validate", "trio"]).await?;
     assert!(none.code == 3 && none.err.contains("planck team ls"), "{none:?}");
     world.check_model()?;
