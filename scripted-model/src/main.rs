@@ -19,6 +19,10 @@ It is at once
 async fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let (path, port) = match arguments.as_slice() {
+        [help] if help == "--help" || help == "-h" => {
+            println!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
         [path] => (path, "0"),
         [path, port] => (path, port.as_str()),
         _ => return complain(USAGE, 2),

@@ -200,7 +200,7 @@ impl Actor {
         }
     }
 
-    /// What it decides meanwhile is performed if it is to go on after all.
+    /// Its decisions until then are performed only if it goes on after all.
     async fn hold(&mut self, hold: Hold) -> Result<Then, Lost> {
         let decided = self.settle_saves().await?;
         let _ = hold.held.send(());

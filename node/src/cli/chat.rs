@@ -129,7 +129,7 @@ impl Conversation<'_> {
             None => self.prompt(text.trim()).await,
         };
         match done {
-            // What one line asked for in vain does not end a conversation, but a script that speaks has to know.
+            // A line that fails does not end a conversation, but the exit code tells a script about it.
             Err(error) if self.keyboard.has_editor => {
                 warn(&format!("planck: {error:#}"));
                 Ok(Next::Prompt)

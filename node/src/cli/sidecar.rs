@@ -74,7 +74,11 @@ impl Sidecar {
 }
 
 async fn list(output: Output, place: &Place) -> anyhow::Result<Exit> {
-    let link = Link::open(&place.config()?).await?;
+    let config = place.config()?;
+    if config.nats.url.is_none() {
+        return Err(Usage("there are no sidecars without NATS; set NATS_URL".into()).into());
+    }
+    let link = Link::open(&config).await?;
     let sidecars = link.client.sidecars().await;
     link.close().await;
     let sidecars = sidecars?.sidecars;

@@ -11,11 +11,11 @@ use crate::{
     terminal::clean_line,
 };
 
-/// What a prompt may attach.
+/// The most files that a prompt may attach.
 const MOST_FILES: usize = 16;
-/// What an attached text may hold, in bytes.
+/// The most bytes of an attached text.
 const MOST_TEXT: u64 = 256 * 1024;
-/// What an attached image or PDF may hold, in bytes; as base64 it fits into a prompt of 8 MiB.
+/// The most bytes of an attached image or PDF; as base64 it fits into a prompt of 8 MiB.
 const MOST_DATA: u64 = 5 * 1024 * 1024;
 
 /// A prompt with the files it names.

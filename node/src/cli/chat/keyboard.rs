@@ -1,4 +1,4 @@
-//! What a person types: with an editor on a terminal, line by line elsewhere.
+//! Reads the prompts of a person: with an editor on a terminal, line by line elsewhere.
 
 mod editor;
 mod history;
@@ -35,7 +35,7 @@ pub struct Keyboard {
     before: Option<Termios>,
 }
 
-/// What helps a person to type.
+/// What the line editor completes and remembers.
 pub struct Aids {
     /// Where the lines of earlier chats are kept.
     pub history: Option<PathBuf>,
