@@ -125,7 +125,8 @@ impl Sidecar {
         }
     }
 
-    /// Serves until `stop` is ready, then takes no more calls and finishes those that run.
+    /// Serves until `stop` is ready, then takes no more calls and finishes those that run. Where no server has answered yet, there is
+    /// nothing to finish.
     ///
     /// # Errors
     /// As of [`Self::run`].

@@ -72,7 +72,7 @@ async fn it_serves_under_a_prefix_and_through_an_outage_and_ends_what_does_not()
 #[tokio::test]
 async fn what_cannot_serve_says_why() {
     let nats = NatsServer::start_with("authorization { user: u, password: p }").unwrap();
-    let refused = sidecar().run_until(Connection::to(nats.url()), async {}).await.unwrap_err();
+    let refused = sidecar().run_until(Connection::to(nats.url()), std::future::pending()).await.unwrap_err();
     assert!(matches!(&refused, Error::Connection(text) if text.contains("authorization violation")), "{refused}");
     let empty = Sidecar::new("empty", "1.0.0").unwrap().run_until(Connection::to(nats.url()), async {}).await.unwrap_err();
     assert!(matches!(empty, Error::Nothing));

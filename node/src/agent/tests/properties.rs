@@ -209,7 +209,12 @@ impl Player {
     fn tool_done(&mut self, which: usize, twice: bool) {
         let Some(at) = which.checked_rem(self.world.tools.len()) else { return };
         let ticket = self.world.tools.swap_remove(at).ticket;
+        let deaths = self.world.deaths;
         for _ in 0..=usize::from(twice) {
+            // The tools of a dead process tell nobody, and the next one counts its tickets from the start.
+            if self.world.deaths != deaths {
+                return;
+            }
             let outcome = Outcome::ok("result ".repeat(30));
             self.world.step(Input::ToolDone { ticket, outcome, elapsed: Duration::from_millis(5) });
         }

@@ -52,6 +52,8 @@ pub struct World {
     pub fuse: Option<usize>,
     /// What the agent does with an open turn when it is loaded again.
     open_turn: OpenTurn,
+    /// How often the process has died.
+    pub deaths: usize,
 }
 
 /// An input as the store has it.
@@ -124,6 +126,7 @@ impl World {
             spent: Duration::ZERO,
             fuse: None,
             open_turn: OpenTurn::Resume,
+            deaths: 0,
         }
     }
 
@@ -330,6 +333,7 @@ impl World {
         if self.stopped {
             return;
         }
+        self.deaths += 1;
         self.fuse = None;
         self.beside.clear();
         (self.model, self.compactor) = (None, None);

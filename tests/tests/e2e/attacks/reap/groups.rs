@@ -100,13 +100,12 @@ async fn the_next_node_ends_what_a_node_and_its_reaper_left() -> Result<()> {
     let reaper = fs::read_to_string(world.dir().join("reaper"))?.trim().parse()?;
     node.pause()?;
     kill(Pid::from_raw(reaper), Signal::SIGKILL)?;
-    node.kill().await?;
-    // The command dies with its reaper. What it had put into the background goes on.
+    // The command dies with its reaper. What it had put into the background goes on, and a node that is paused ends nothing.
     assert!(groups(&folder, node.pid()).len() == 1 && marker.count() >= 2, "nobody is there to end them");
-    let next = world.node_with(&[NO_WALL]).await?;
-    assert_eq!((groups(&folder, node.pid()).len(), marker.count()), (0, 0));
-    assert!(next.log().contains("outlived the reaper of their call and its node"), "{}", next.log());
-    Ok(())
+    node.kill().await?;
+    // Every node that starts on this machine ends what dead ones left; those of tests beside this one may be the first.
+    let _next = world.node_with(&[NO_WALL]).await?;
+    within(SOON, "all are dead", async || (marker.count() == 0 && groups(&folder, node.pid()).is_empty()).then_some(())).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
