@@ -79,7 +79,8 @@ def build_llama_cpp(folder, sources):
 
 
 def litellm():
-    """The path of LiteLLM's proxy."""
+    """The command of LiteLLM's proxy. Its script names the interpreter by the path at which it was installed, which is another
+    one once the checkout has moved."""
     folder, wheels = PLACE / "litellm", HERE / "requirements.txt"
     pinned = wheels.read_text() + sys.implementation.cache_tag
     if not is_current(folder, pinned):
@@ -90,4 +91,4 @@ def litellm():
         options = ["--quiet", "--require-hashes", "--no-deps", "--only-binary=:all:", "--requirement", str(wheels)]
         run([str(folder / "venv/bin/python"), "-m", "pip", "install", *options], FETCH_SECONDS, log)
         (folder / "pinned").write_text(pinned)
-    return folder / "venv/bin/litellm"
+    return [str(folder / "venv/bin/python"), str(folder / "venv/bin/litellm")]

@@ -103,7 +103,7 @@ def start_llama_cpp(folder):
 
 
 def start_litellm(folder, upstream):
-    program = have.litellm()
+    proxy = have.litellm()
     served = [
         {"model_name": name, "litellm_params": {"model": "openai/judge", "api_base": f"{upstream}/v1", "api_key": "none"}}
         for name in ("through-chat", "through-messages", "through-google", "through-responses")
@@ -113,7 +113,7 @@ def start_litellm(folder, upstream):
     config.write_text(json.dumps(settings))  # JSON is YAML
     port = free_port()
     env = {"PATH": os.environ["PATH"], "HOME": str(folder), "LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_TELEMETRY": "False"}
-    command = [str(program), "--config", str(config), "--host", "127.0.0.1", "--port", str(port)]
+    command = [*proxy, "--config", str(config), "--host", "127.0.0.1", "--port", str(port)]
     return Server("LiteLLM", command, port, "/health/liveliness", folder / "litellm.log", env)
 
 
