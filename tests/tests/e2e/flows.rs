@@ -13,5 +13,6 @@ mod prompts;
 mod pruned;
 mod readme;
 pub mod secured;
+mod service;
 mod sessions;
 mod starts;

@@ -1,15 +1,20 @@
 //! What must be reached: the store, and NATS.
 
-use std::path::Path;
+use std::{path::Path, time::Duration};
+
+use planck_common::subject::{self, LIST, Target};
 
 use super::{Finding, machine::is_writable};
 use crate::{
-    bus::{BusError, NatsBus, NatsOptions},
+    bus::{Bus as _, BusError, NatsBus, NatsOptions},
     cli::earlier,
-    config::Config,
+    config::{Address, Config},
     node,
     store::StoreError,
 };
+
+/// How long nodes may take to answer, if there are any.
+const ANSWER: Duration = Duration::from_secs(2);
 
 pub async fn store(config: &Config) -> Finding {
     let url = &config.store.url;
@@ -62,11 +67,25 @@ pub async fn nats(config: &Config) -> Finding {
     }
     match bus.check_jetstream().await {
         Ok(()) => Finding::good("nats", format!("{url}, with all that is needed")),
+        Err(BusError::Denied(why)) => without_jetstream(&bus, url, &why).await,
+        Err(error) => Finding::bad("nats", format!("{url}: {error}"), "start nats-server 2.12 or later with JetStream (-js)"),
+    }
+}
+
+/// A user whom JetStream refuses runs no node, but may command those there are.
+async fn without_jetstream(bus: &NatsBus, url: &Address, why: &str) -> Finding {
+    let nodes = subject::Address::new(Target::Nodes, LIST);
+    match bus.request(&nodes, "{}".into(), ANSWER).await {
         Err(BusError::Denied(why)) => Finding::note(
+            "nats",
+            format!("{url}: enough to watch at most, neither for a client nor for a node: {why}"),
+            "use the clients' user to command nodes, or the nodes' user to run one here",
+        ),
+        // Whether nodes answer is not asked here.
+        Ok(_) | Err(_) => Finding::note(
             "nats",
             format!("{url}: enough for a client, not for a node: {why}"),
             "use the nodes' user to run a node here",
         ),
-        Err(error) => Finding::bad("nats", format!("{url}: {error}"), "start nats-server 2.12 or later with JetStream (-js)"),
     }
 }

@@ -76,6 +76,11 @@ async fn doctor_says_nothing_against_a_server_on_loopback_or_with_users() -> Res
         client.out.contains("enough for a client, not for a node: permission denied for publish to `$JS.API.INFO`"),
         "{client:?}"
     );
+    let observer = run(gate.planck("observer", &["doctor"])?).await?;
+    assert!(
+        observer.out.contains("enough to watch at most, neither for a client nor for a node: permission denied"),
+        "{observer:?}"
+    );
     Ok(())
 }
 
