@@ -11,6 +11,7 @@ pub mod judges;
 pub mod nats;
 pub mod node;
 pub mod postgres;
+pub mod process;
 pub mod proxy;
 pub mod recorder;
 pub mod registry;

@@ -26,6 +26,8 @@ use tempfile::TempDir;
 
 pub use cluster::NatsCluster;
 
+use crate::process::{freeze, is_alive};
+
 /// How long the server may take to start or stop.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -116,15 +118,7 @@ impl NatsServer {
 
     /// Freezes it, so that connections stay open and nothing answers; it has stopped when this returns.
     pub fn pause(&self) -> Result<()> {
-        self.signal(Signal::SIGSTOP)?;
-        let until = Instant::now() + PATIENCE;
-        while self.running.as_ref().is_some_and(|running| !running.has_stopped()) {
-            if Instant::now() > until {
-                bail!("nats-server goes on after SIGSTOP for {PATIENCE:?}");
-            }
-            sleep(Duration::from_millis(1));
-        }
-        Ok(())
+        freeze(self.running.as_ref().context("the server is not running")?.pid)
     }
 
     pub fn resume(&self) -> Result<()> {
@@ -241,20 +235,8 @@ impl Running {
 
     /// Its guard reaps it only at the end, so the id stays its own until then.
     fn is_alive(&self) -> bool {
-        !matches!(state(Path::new(&format!("/proc/{}", self.pid))), None | Some('Z' | 'X'))
+        is_alive(self.pid)
     }
-
-    /// Each of its threads stops when it comes to look at the signal.
-    fn has_stopped(&self) -> bool {
-        let threads = fs::read_dir(format!("/proc/{}/task", self.pid)).into_iter().flatten().flatten();
-        threads.map(|thread| state(&thread.path())).all(|state| state == Some('T'))
-    }
-}
-
-/// Of a process or a thread, as the kernel names it.
-fn state(folder: &Path) -> Option<char> {
-    let stat = fs::read_to_string(folder.join("stat")).ok()?;
-    stat.rsplit(')').next()?.trim_start().chars().next()
 }
 
 impl Drop for Running {

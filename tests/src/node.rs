@@ -20,7 +20,10 @@ use tokio::{
     time::timeout,
 };
 
-use crate::eventually::{PATIENCE, within};
+use crate::{
+    eventually::{PATIENCE, within},
+    process::freeze,
+};
 
 /// How long a node may take to leave.
 const LEAVE: Duration = Duration::from_secs(30);
@@ -159,7 +162,7 @@ impl Node {
 
     /// Freezes it: its connections stay open, and it does nothing.
     pub fn pause(&self) -> Result<()> {
-        Ok(kill(self.pid, Signal::SIGSTOP)?)
+        freeze(self.pid)
     }
 
     pub fn resume(&self) -> Result<()> {

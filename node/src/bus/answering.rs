@@ -111,7 +111,9 @@ impl Answering {
     /// Waits until what runs has been answered, `grace` at most.
     pub async fn finish(&self, grace: Duration) {
         self.tasks.close();
-        let _late = tokio::time::timeout(grace, self.tasks.wait()).await;
+        if tokio::time::timeout(grace, self.tasks.wait()).await.is_err() {
+            tracing::warn!(requests = self.tasks.len(), "stopped before all requests were answered; who asked should ask again");
+        }
     }
 }
 

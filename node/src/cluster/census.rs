@@ -25,6 +25,7 @@ pub struct Census {
     entries: Mutex<BTreeMap<NodeId, Entry>>,
     asked: Mutex<BTreeSet<NodeId>>,
     was_asked: Notify,
+    one_is_gone: Notify,
 }
 
 /// A node of the cluster.
@@ -115,6 +116,17 @@ impl Census {
         self.entries().get(node)?.standing().map(NodeStanding::is_final)
     }
 
+    /// Returns once the registry says that a node left or died.
+    pub async fn until_gone(&self, node: &NodeId) {
+        loop {
+            let next = self.one_is_gone.notified();
+            if self.is_gone(node) == Some(true) {
+                return;
+            }
+            next.await;
+        }
+    }
+
     /// Somebody must find out about this node: it holds leases, and the registry says nothing of it.
     pub fn ask_about(&self, node: &NodeId) {
         let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
@@ -147,6 +159,11 @@ impl Census {
         let is_back = entry.is_gone() && !record.state.is_final();
         if !is_back {
             entry.record = Some((revision, record));
+        }
+        let is_gone = entry.is_gone();
+        drop(entries);
+        if is_gone {
+            self.one_is_gone.notify_waiters();
         }
     }
 

@@ -1,6 +1,6 @@
 //! Which nodes are alive: in a cluster a node is gone when the registry says so, or when the store knows that its process ended.
 
-use std::{sync::Arc, time::Duration};
+use std::{future, sync::Arc, time::Duration};
 
 use planck_common::NodeId;
 use tokio::time::Instant;
@@ -40,6 +40,14 @@ impl Liveness {
                 tracing::debug!(%node, %error, "cannot judge the node; it is taken for alive");
                 true
             }
+        }
+    }
+
+    /// Returns once the registry says that a node left or died; never where no registry is.
+    pub async fn until_gone(&self, node: &NodeId) {
+        match &self.census {
+            Some(census) => census.until_gone(node).await,
+            None => future::pending().await,
         }
     }
 

@@ -25,6 +25,9 @@ const RELAY: Duration = Duration::from_secs(20);
 /// How long it has to say how an agent is doing.
 const LOOK: Duration = Duration::from_secs(2);
 
+/// How long an answer may be on its way after the node that sent it is known to be gone.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
 /// How a command came here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hop {
@@ -100,7 +103,13 @@ impl Node {
         body: String,
         patience: Duration,
     ) -> Result<T, Refusal> {
-        let answer = self.bus().request(&Address::node(node, verb.name()), body.into(), patience).await;
+        let address = Address::node(node, verb.name());
+        let answer = tokio::select! {
+            answer = self.bus().request(&address, body.into(), patience) => answer,
+            () = async { self.liveness().until_gone(node).await; tokio::time::sleep(LAST_WORDS).await } => {
+                return Err(Refusal::unavailable(format!("node {node} was gone before it answered; it may have done what it was asked")));
+            }
+        };
         let answer = answer.map_err(|error| match error {
             BusError::TooLarge { .. } => Refusal::new(Code::TooLarge, error.to_string()),
             BusError::NoResponders(_)

@@ -16,6 +16,7 @@ use nix::{
 use sqlx::{Connection as _, PgConnection, postgres::PgConnectOptions};
 
 use super::programs;
+use crate::process::freeze;
 
 /// Reading ends when the test process does, for its end of the pipe is closed by the kernel then.
 const WATCHDOG: &str = r#"
@@ -81,7 +82,7 @@ impl Server {
         while let Some(parent) = parents.pop() {
             for child in children(parent)? {
                 let pid = Pid::from_raw(i32::try_from(child)?);
-                kill(pid, Signal::SIGSTOP)?;
+                freeze(pid)?;
                 frozen.0.push(pid);
                 parents.push(child);
             }

@@ -29,7 +29,7 @@ use crate::{
 
 /// How long leaving a subscription may take, and what runs may go on when the service stops.
 const LEAVE: Duration = Duration::from_secs(2);
-const GRACE: Duration = Duration::from_secs(10);
+const GRACE: Duration = Duration::from_secs(7);
 
 /// Room for the headers of a refusal beside its body.
 const HEADER_ROOM: usize = 1024;

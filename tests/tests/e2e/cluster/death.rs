@@ -1,17 +1,22 @@
 //! A node is killed: who was on it goes on elsewhere, or ends as its session's policy says, and nobody else is harmed.
 
-use std::time::Duration;
+use std::{
+    future::ready,
+    time::{Duration, Instant},
+};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use futures_util::{StreamExt, stream::FuturesUnordered};
 use planck_common::{
     AgentId, Timestamp,
-    command::{AgentVerb, SessionState},
+    command::{AgentVerb, SessionState, Snapshot},
     event::{Event, TurnOutcome},
     registry::Key,
 };
 use planck_scripted_model::{Pace, Reply, Script};
 use planck_tests::{
     attached::Attached,
+    caller::agent_at,
     eventually::{eventually, within},
     world::{Backend, World},
 };
@@ -208,6 +213,30 @@ async fn a_lead_whose_node_dies_comes_back_with_its_team_on_postgres() -> Result
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lead_whose_node_dies_comes_back_with_its_team_on_sqlite() -> Result<()> {
     lead_dies(Backend::Sqlite).await
+}
+
+/// What a frozen node was asked is over when that node is dead, not when the patience for an answer ends. A request that waited
+/// for the store until then is answered by the node that took the agent over.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_dead_node_was_asked_is_over_with_it() -> Result<()> {
+    let members = [far(lead(&[]))];
+    let mut team = team(Backend::Sqlite, Script::new().always(Reply::text("all well")), &members, json!({})).await?;
+    until_the_lead_said(&team).await?;
+    assert_eq!(team.place_of("lead").await?, "b");
+    team.nodes[1].pause()?;
+    let (began, snapshot) = (Instant::now(), agent_at(&team.scene.id("lead").await?, AgentVerb::Snapshot));
+    // What reaches the frozen node itself is not answered; the others ask it.
+    let (caller, body) = (&team.scene.world.caller, json!({}));
+    let asked: FuturesUnordered<_> = (0..10).map(|_| caller.try_ask::<Snapshot>(&snapshot, &body)).collect();
+    let mut answered = asked.filter_map(|answer| ready(answer.ok()));
+    if let Err(refusal) = answered.next().await.context("nobody answered")? {
+        assert!(refusal.message.contains("was gone before it answered"), "{refusal}");
+    }
+    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+    drop(answered);
+    team.nodes[1].kill().await?;
+    team.nodes.remove(1);
+    team.end_despite(EXCUSED).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
