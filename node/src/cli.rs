@@ -25,6 +25,7 @@ mod model;
 mod node;
 mod nodes;
 mod run;
+mod scaffold;
 mod schema;
 mod session;
 mod sidecar;

@@ -97,7 +97,8 @@ fn built() -> Result<PathBuf> {
     Ok(test.ancestors().nth(2).context("no folder")?.join("examples"))
 }
 
-fn root() -> &'static Path {
+/// The checkout.
+pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
 }
 

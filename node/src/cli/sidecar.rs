@@ -1,6 +1,7 @@
 //! `planck sidecar …`
 
 mod call;
+mod new;
 
 use clap::{Args, Subcommand};
 use planck_common::{SidecarId, command::SidecarRow};
@@ -20,6 +21,8 @@ use crate::{config::Period, node};
 
 #[derive(Debug, Subcommand)]
 pub enum Sidecar {
+    /// Write a project to begin a sidecar with
+    New(new::New),
     /// List the sidecars that nodes have found
     Ls {
         #[command(flatten)]
@@ -66,6 +69,7 @@ pub struct Conform {
 impl Sidecar {
     pub async fn perform(self, place: &Place) -> anyhow::Result<Exit> {
         match self {
+            Self::New(new) => new.perform(),
             Self::Ls { output } => list(output, place).await,
             Self::Call(call) => call.perform(place).await,
             Self::Conform(conform) => conform.perform(place).await,

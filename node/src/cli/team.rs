@@ -1,5 +1,7 @@
 //! `planck team …`
 
+mod new;
+
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
@@ -20,6 +22,8 @@ use crate::{
 
 #[derive(Debug, Subcommand)]
 pub enum Team {
+    /// Write a template to begin a team with
+    New(new::New),
     /// List the templates of this machine
     Ls {
         #[command(flatten)]
@@ -58,6 +62,7 @@ pub struct StartWhich {
 impl Team {
     pub async fn perform(self, place: &Place) -> anyhow::Result<Exit> {
         match self {
+            Self::New(new) => new.perform(),
             Self::Ls { output } => list(&place.whole()?.config, output),
             Self::Validate { teams } => validate(&place.whole()?.config, teams),
             Self::Start { team, which } => start(place, team, which).await,

@@ -28,6 +28,8 @@ fn what_people_write_is_understood() {
         "planck session prompt bold-oak hi --mode steer --agent coder",
         "planck agent stop a1",
         "planck team validate",
+        "planck team new reviewers --dir x",
+        "planck sidecar new --lang python weather --sdk 1.0.0",
         "planck nodes drain n1 --timeout 2m",
         "planck events agent.> -o jsonl",
         "planck config show --origin",
@@ -50,6 +52,7 @@ fn what_people_write_is_understood() {
         "planck session prune --older-than soon",
         "planck run a b",
         "planck nodes drain",
+        "planck sidecar new weather",
         "planck run -c --session x y",
     ] {
         assert!(Planck::try_parse_from(line.split(' ')).is_err(), "{line}");

@@ -7,3 +7,4 @@ mod checking;
 mod command;
 mod examples;
 mod mutants;
+mod scaffolds;

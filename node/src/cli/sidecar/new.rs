@@ -1,0 +1,132 @@
+//! `planck sidecar new`: a project to begin a sidecar with.
+
+use std::{fs, path::PathBuf};
+
+use clap::{Args, ValueEnum};
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use planck_common::SidecarId;
+
+use crate::cli::{
+    exit::{Exit, Usage},
+    output::say,
+    scaffold::{Scaffold, TemplateFile},
+};
+
+/// Writes a project with one tool, its tests and a README with the commands to run it.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  planck sidecar new --lang python weather\n  \
+                        planck sidecar new --lang rust weather --sdk ~/planck   # with the SDK of a checkout")]
+pub struct New {
+    /// The sidecar's name
+    name: String,
+    /// The language to write it in; Go has no SDK, so there the project speaks the protocol itself
+    #[arg(long, value_enum)]
+    lang: Language,
+    /// The SDK to depend on: a version as in 1.0.0, or the folder of a checkout; this binary's version unless said
+    #[arg(long, value_name = "VERSION|DIR")]
+    sdk: Option<String>,
+    /// The folder to write, which must be empty or missing; ./NAME unless said
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Language {
+    Python,
+}
+
+/// What a project in one language is made of.
+struct Template {
+    files: &'static [TemplateFile],
+    sdk: Option<&'static SdkPackage>,
+}
+
+/// How projects in one language depend on the SDK.
+struct SdkPackage {
+    /// Where the package is below `sidecar-sdk/`.
+    below: &'static str,
+    /// The file that makes a folder a package.
+    manifest: &'static str,
+    of_version: fn(&str) -> String,
+    /// Of an absolute path.
+    of_folder: fn(&str) -> String,
+}
+
+macro_rules! files {
+    ($lang:literal: $($path:literal from $template:literal),+ $(,)?) => {
+        &[$(($path, include_str!(concat!("../scaffold/", $lang, "/", $template)))),+]
+    };
+}
+
+const PYTHON: Template = Template {
+    files: files!("python":
+        "README.md" from "README.md",
+        "sidecar.py" from "sidecar.py",
+        "test_sidecar.py" from "test_sidecar.py",
+        "requirements.txt" from "requirements.txt",
+        ".gitignore" from "gitignore",
+    ),
+    sdk: Some(&SdkPackage {
+        below: "python",
+        manifest: "pyproject.toml",
+        of_version: |version| format!("planck-sidecar=={version}"),
+        of_folder: |folder| format!("planck-sidecar @ file://{}", utf8_percent_encode(folder, IN_URL)),
+    }),
+};
+
+/// What a path in a URL cannot hold as it is.
+const IN_URL: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'%').add(b'<').add(b'>').add(b'?').add(b'`');
+
+impl Language {
+    const fn template(self) -> Template {
+        match self {
+            Self::Python => PYTHON,
+        }
+    }
+}
+
+impl New {
+    pub fn perform(self) -> anyhow::Result<Exit> {
+        let name = SidecarId::parse(&self.name).map_err(|error| Usage(error.to_string()))?.to_string();
+        let Template { files, sdk } = self.lang.template();
+        let dependency = match (sdk, &self.sdk) {
+            (Some(sdk), said) => sdk.dependency(said.as_deref().unwrap_or(env!("CARGO_PKG_VERSION")))?,
+            (None, None) => String::new(),
+            (None, Some(_)) => return Err(Usage("there is no SDK for Go; leave out --sdk".into()).into()),
+        };
+        let folder = self.dir.unwrap_or_else(|| name.clone().into());
+        let replacements = vec![("SIDECAR_NAME", name), ("SDK_DEPENDENCY", dependency)];
+        let scaffold = Scaffold { folder, files, replacements };
+        scaffold.write()?;
+        let readme = scaffold.text("README.md");
+        let commands = readme.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap_or_default();
+        say(&format!("in that folder:\n\n{commands}\nREADME.md has the rest\n"))?;
+        Ok(Exit::Done)
+    }
+}
+
+impl SdkPackage {
+    /// The text of the dependency in the project's manifest.
+    fn dependency(&self, said: &str) -> Result<String, Usage> {
+        let numbers: Vec<&str> = said.split('.').collect();
+        if numbers.len() == 3 && numbers.iter().all(|number| number.parse::<u32>().is_ok()) {
+            return Ok((self.of_version)(said));
+        }
+        let folder = self.folder(said).ok_or_else(|| {
+            let wanted = PathBuf::from("sidecar-sdk").join(self.below).join(self.manifest);
+            Usage(format!("--sdk {said}: it is neither a version as in 1.0.0 nor a checkout with {}", wanted.display()))
+        })?;
+        let text = folder.to_str().ok_or_else(|| Usage(format!("--sdk {said}: its path is not UTF-8")))?;
+        Ok((self.of_folder)(text))
+    }
+
+    /// The package's folder in a checkout, in its `sidecar-sdk/`, or named itself.
+    fn folder(&self, said: &str) -> Option<PathBuf> {
+        let said = fs::canonicalize(said).ok()?;
+        let candidates = [said.join("sidecar-sdk").join(self.below), said.join(self.below), said];
+        let is_package = |folder: &PathBuf| {
+            fs::read_to_string(folder.join(self.manifest)).is_ok_and(|manifest| manifest.contains("\"planck-sidecar\""))
+        };
+        candidates.into_iter().find(is_package)
+    }
+}

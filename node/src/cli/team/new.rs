@@ -1,0 +1,44 @@
+//! `planck team new`: a template to begin a team with.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use planck_common::id::is_id;
+
+use crate::cli::{
+    exit::{Exit, Usage},
+    output::say,
+    scaffold::{Scaffold, TemplateFile},
+};
+
+/// Writes a TEAM.json with a lead and a worker, and a file with the prompt of each.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  planck team new reviewers\n  \
+                        planck team new reviewers --dir ~/.planck/teams/reviewers   # to start it by its name")]
+pub struct New {
+    /// The team's name
+    name: String,
+    /// The folder to write, which must be empty or missing; ./teams/NAME unless said
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+const FILES: &[TemplateFile] = &[
+    ("TEAM.json", include_str!("../scaffold/team/TEAM.json")),
+    ("lead.md", include_str!("../scaffold/team/lead.md")),
+    ("worker.md", include_str!("../scaffold/team/worker.md")),
+];
+
+impl New {
+    pub fn perform(self) -> anyhow::Result<Exit> {
+        let Self { name, dir } = self;
+        if !is_id(&name) {
+            return Err(Usage(format!("malformed team name `{name}`: expected 1 to 64 of A-Z a-z 0-9 _ -")).into());
+        }
+        let folder = dir.unwrap_or_else(|| Path::new("teams").join(&name));
+        let shown = shlex::try_quote(&folder.to_string_lossy()).map_or_else(|_| name.clone(), |quoted| quoted.into_owned());
+        Scaffold { folder, files: FILES, replacements: vec![("TEAM_NAME", name)] }.write()?;
+        say(&format!("planck team validate {shown}\nplanck run --team {shown} \"What is in this folder?\"\n"))?;
+        Ok(Exit::Done)
+    }
+}

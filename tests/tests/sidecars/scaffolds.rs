@@ -1,0 +1,111 @@
+//! `planck sidecar new` and `planck team new`: what they write passes its own tests, without a network, and the checker.
+
+use std::{path::Path, process::Command};
+
+use planck_sidecar::conform::Verdict;
+use planck_tests::{
+    example::{python_path, root},
+    nats::NatsServer,
+    node::planck_in,
+};
+use tempfile::TempDir;
+
+use crate::checking::{check, plan, with};
+
+/// Exit code, standard output and standard error of `planck`.
+async fn planck(folder: &Path, args: &[&str]) -> (Option<i32>, String, String) {
+    let output = planck_in(folder).unwrap().args(args).output().await.unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+/// A folder with a new project `weather` on the SDK of this checkout.
+async fn scaffold(lang: &str) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let sdk = root().to_str().unwrap();
+    let mut args = vec!["sidecar", "new", "--lang", lang, "weather"];
+    if lang != "go" {
+        args.extend(["--sdk", sdk]);
+    }
+    let (code, out, err) = planck(folder.path(), &args).await;
+    assert_eq!(code, Some(0), "{out}{err}");
+    assert!(out.starts_with("wrote weather: README.md, "), "{out}");
+    folder
+}
+
+/// Runs a command to its end, which has to be good.
+fn succeeds(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{command:?}: {said}");
+    said
+}
+
+/// Runs every case of the checker; none may fail, and only these may be skipped.
+async fn conforms(name: &str, command: &[&str], skipped: &[&str]) {
+    let nats = NatsServer::start().unwrap();
+    let findings = check(plan(&nats.url(), name, command)).await.unwrap();
+    assert_eq!(with(&findings, Verdict::Failed), Vec::<String>::new());
+    let left_out: Vec<&str> =
+        findings.iter().filter(|finding| finding.verdict == Verdict::Skipped).map(|finding| finding.case).collect();
+    assert_eq!(left_out, skipped);
+}
+
+/// There is no answer that grows with its arguments, and no compactor.
+const SKIPPED: [&str; 3] = ["large_answer", "compaction", "compaction_short"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn python() {
+    let folder = scaffold("python").await;
+    let project = folder.path().join("weather");
+    let path = python_path().unwrap();
+    let said = succeeds(Command::new("python3").args(["-m", "unittest"]).env("PYTHONPATH", &path).current_dir(&project));
+    assert!(said.contains("Ran 3 tests"), "{said}");
+    let requirement = std::fs::read_to_string(project.join("requirements.txt")).unwrap();
+    assert_eq!(requirement, format!("planck-sidecar @ file://{}\n", root().join("sidecar-sdk/python").display()));
+
+    let (path, program) = (format!("PYTHONPATH={path}"), project.join("sidecar.py"));
+    conforms("weather", &["env", &path, "python3", program.to_str().unwrap()], &SKIPPED).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_wrong_with_the_arguments_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("taken")).unwrap();
+    std::fs::write(folder.path().join("taken/mine.txt"), "mine").unwrap();
+    let cases: [(&[&str], &str); 7] = [
+        (&["sidecar", "new", "--lang", "python", "taken"], "taken exists and is not empty; name another folder with --dir"),
+        (&["sidecar", "new", "--lang", "python", "x", "--dir", "taken/mine.txt"], "taken/mine.txt exists and is no folder"),
+        (&["sidecar", "new", "--lang", "python", "a b"], "a b"),
+        (&["sidecar", "new", "--lang", "cobol", "x"], "possible values: python"),
+        (&["sidecar", "new", "--lang", "python", "x", "--sdk", "taken"], "with sidecar-sdk/python/pyproject.toml"),
+        (&["team", "new", "taken", "--dir", "taken"], "taken exists and is not empty"),
+        (&["team", "new", "a/b"], "malformed team name `a/b`"),
+    ];
+    for (args, words) in cases {
+        let (code, _, told) = planck(folder.path(), args).await;
+        assert!(code == Some(2) && told.contains(words), "{args:?}: {code:?} {told}");
+    }
+    let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["taken"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_project_depends_on_the_version_of_the_binary_unless_another_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, more, version) in [("one", &[][..], env!("CARGO_PKG_VERSION")), ("two", &["--sdk", "9.8.7"][..], "9.8.7")] {
+        let (code, _, told) = planck(folder.path(), &[&["sidecar", "new", "--lang", "python", name], more].concat()).await;
+        assert_eq!(code, Some(0), "{told}");
+        let requirement = std::fs::read_to_string(folder.path().join(name).join("requirements.txt")).unwrap();
+        assert_eq!(requirement, format!("planck-sidecar=={version}\n"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_team_is_valid() {
+    let folder = tempfile::tempdir().unwrap();
+    let (code, out, err) = planck(folder.path(), &["team", "new", "reviewers"]).await;
+    assert_eq!((code, out.lines().nth(1)), (Some(0), Some("planck team validate teams/reviewers")), "{out}{err}");
+    let (code, out, err) = planck(folder.path(), &["team", "validate", "teams/reviewers"]).await;
+    assert!(code == Some(0) && out.ends_with(": 2 members, no errors\n"), "{out}{err}");
+}
