@@ -1,5 +1,6 @@
 //! Performs what agents decide: one task per agent, one mailbox, a `JoinSet` of model and tool work. `host` owns them all.
 
+pub mod activity;
 pub mod host;
 pub mod mail;
 pub mod parts;

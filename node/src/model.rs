@@ -111,6 +111,19 @@ pub enum FailureKind {
     AnswerLimit,
 }
 
+impl FailureKind {
+    /// For traces and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Transient => "transient",
+            Self::ContextFull => "context_full",
+            Self::Auth => "auth",
+            Self::Refused => "refused",
+            Self::AnswerLimit => "answer_limit",
+        }
+    }
+}
+
 /// What the catalogue knows of a model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelCard {

@@ -5,10 +5,11 @@ mod belonging;
 mod links;
 mod teams;
 mod toolsmith;
+mod vitals;
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, Weak, atomic::AtomicUsize},
+    sync::{Arc, Weak},
     time::Duration,
 };
 
@@ -27,7 +28,7 @@ pub use belonging::Joining;
 
 use self::belonging::Belonging;
 use crate::{
-    actor::{Host, Parts, queues::Queues, runtimes::Runtimes, waiters::Waiters},
+    actor::{Host, Parts, activity::Activity, queues::Queues, runtimes::Runtimes, waiters::Waiters},
     agent::Settings,
     bus::{Bus, Serving},
     gateway,
@@ -38,6 +39,7 @@ use crate::{
     skill::Skills,
     store::SessionStore,
     team::{self, context::NO_ADDRESS},
+    telemetry,
     tools::{Bounds, Catalogue},
 };
 
@@ -154,7 +156,7 @@ impl Node {
                 settings: settings.agents.clone(),
                 calls: settings.calls,
                 park_after: settings.park_after,
-                running: AtomicUsize::new(0),
+                activity: Activity::default(),
                 permit: belonging.permit.clone(),
                 bus: Arc::clone(&bus),
                 store,
@@ -184,6 +186,8 @@ impl Node {
         if !self.settings.alone {
             self.tasks.spawn(Arc::clone(&self).keep_looking_for_sidecars());
         }
+        let own: Weak<Self> = Arc::downgrade(&self);
+        telemetry::vitals::register(own);
         tracing::info!(node = %self.id, name = self.settings.name, "the node is in service");
         Ok(Running { node: self, service })
     }

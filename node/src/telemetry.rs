@@ -1,19 +1,34 @@
-//! What a node tells of itself besides its events: logs on standard error, and traces when a collector is configured.
+//! What a node tells of itself besides its events: logs on standard error; traces and metrics when a collector is configured;
+//! metrics and probes over HTTP where it is to listen.
 
 pub mod genai;
+pub mod instance;
+pub mod metrics;
 pub mod propagation;
+pub mod vitals;
 
+mod collector;
+mod listener;
 mod traces;
 
 use std::{
-    io::{IsTerminal, stderr},
+    io::{self, IsTerminal, stderr},
+    net::SocketAddr,
+    sync::Arc,
     time::Duration,
 };
 
+use opentelemetry_sdk::Resource;
+use tokio::runtime::Handle;
 use tracing::Subscriber;
 use tracing_subscriber::{EnvFilter, Layer, layer::SubscriberExt, registry::LookupSpan, util::SubscriberInitExt};
 
-use self::traces::Traces;
+use self::{
+    collector::Collector,
+    listener::Listener,
+    metrics::{Metrics, Push},
+    traces::Traces,
+};
 use crate::terminal::LogWriter;
 
 /// What is told, and where.
@@ -26,6 +41,8 @@ pub struct TelemetryOptions {
     /// The base address of an OTLP collector over HTTP.
     pub otlp_endpoint: Option<String>,
     pub service_name: String,
+    /// Where probes and metrics are read over HTTP.
+    pub listen: Option<SocketAddr>,
 }
 
 /// Why telemetry could not start.
@@ -33,8 +50,10 @@ pub struct TelemetryOptions {
 pub enum TelemetryError {
     #[error("cannot read the log filter `{filter}`: {reason}")]
     Filter { filter: String, reason: String },
-    #[error("cannot send traces to {endpoint}: {reason}")]
+    #[error("cannot send traces and metrics to {endpoint}: {reason}")]
     Collector { endpoint: String, reason: String },
+    #[error("cannot listen on {address} (telemetry.listen): {reason}")]
+    Listener { address: SocketAddr, reason: io::Error },
     #[error("logging was set up before")]
     Twice,
 }
@@ -43,34 +62,78 @@ pub enum TelemetryError {
 #[derive(Debug)]
 pub struct Telemetry {
     traces: Option<Traces>,
+    metrics: Option<Arc<Metrics>>,
+    listener: Option<Listener>,
 }
 
 impl Telemetry {
-    /// Takes over the process's logs and spans; spans are sent on the current runtime.
+    /// Takes over the process's logs, spans and metrics; they are sent on the current runtime.
     pub fn start(options: &TelemetryOptions) -> Result<Self, TelemetryError> {
-        let (subscriber, telemetry) = subscriber(options)?;
+        let (subscriber, mut telemetry) = subscriber(options)?;
         subscriber.try_init().map_err(|_| TelemetryError::Twice)?;
+        if options.otlp_endpoint.is_some() || options.listen.is_some() {
+            let metrics = Arc::new(metrics(options)?);
+            metrics.install();
+            telemetry.listener = listener(options, &metrics)?;
+            telemetry.metrics = Some(metrics);
+        }
         Ok(telemetry)
     }
 
     /// Sends what is left, within `deadline`.
     pub async fn shutdown(self, deadline: Duration) {
-        if let Some(traces) = self.traces {
-            traces.shutdown(deadline).await;
-        }
+        let Self { traces, metrics, listener } = self;
+        let traces = async {
+            if let Some(traces) = traces {
+                traces.shutdown(deadline).await;
+            }
+        };
+        let metrics = async {
+            let Some(metrics) = metrics else { return };
+            let shutdown = tokio::task::spawn_blocking(move || metrics.shutdown(deadline));
+            if !matches!(tokio::time::timeout(deadline, shutdown).await, Ok(Ok(Ok(())))) {
+                tracing::warn!("the last metrics were not sent");
+            }
+        };
+        tokio::join!(traces, metrics);
+        drop(listener);
     }
+}
+
+fn metrics(options: &TelemetryOptions) -> Result<Metrics, TelemetryError> {
+    let push = match &options.otlp_endpoint {
+        Some(endpoint) => {
+            let collector = Collector(endpoint);
+            let runtime = Handle::try_current().map_err(|error| collector.unfit(&error))?;
+            Some(Push::new(collector.metrics()?, runtime))
+        }
+        None => None,
+    };
+    Ok(Metrics::new(resource(options), push))
+}
+
+fn listener(options: &TelemetryOptions, metrics: &Arc<Metrics>) -> Result<Option<Listener>, TelemetryError> {
+    let Some(address) = options.listen else { return Ok(None) };
+    let started =
+        Handle::try_current().map_err(io::Error::other).and_then(|main| Listener::start(address, Arc::clone(metrics), main));
+    started.map(Some).map_err(|reason| TelemetryError::Listener { address, reason })
+}
+
+fn resource(options: &TelemetryOptions) -> Resource {
+    let host = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok()).unwrap_or_default();
+    collector::resource(&options.service_name, instance::id().as_str(), &host)
 }
 
 fn subscriber(options: &TelemetryOptions) -> Result<(impl Subscriber + Send + Sync + use<>, Telemetry), TelemetryError> {
     let filter = EnvFilter::try_new(&options.log)
         .map_err(|error| TelemetryError::Filter { filter: options.log.clone(), reason: error.to_string() })?;
     let traces = match &options.otlp_endpoint {
-        Some(endpoint) => Some(Traces::start(endpoint, &options.service_name)?),
+        Some(endpoint) => Some(Traces::start(Collector(endpoint), resource(options))?),
         None => None,
     };
     let spans = traces.as_ref().map(Traces::layer);
     let subscriber = tracing_subscriber::registry().with(lines(options.json).with_filter(filter)).with(spans);
-    Ok((subscriber, Telemetry { traces }))
+    Ok((subscriber, Telemetry { traces, metrics: None, listener: None }))
 }
 
 fn lines<S: Subscriber + for<'a> LookupSpan<'a>>(json: bool) -> Box<dyn Layer<S> + Send + Sync> {

@@ -10,6 +10,7 @@ use crate::{
     agent::{Input, Ticket},
     llm::{Clients, Progress, Provider, Request},
     model::{Failure, FailureKind, Finish},
+    telemetry::metrics::Watch,
 };
 
 /// A request ready to be sent.
@@ -33,18 +34,29 @@ impl Call {
 
     async fn read(self, pieces: Answers) -> Result<Finish, Failure> {
         let Self { ticket, provider, clients, model, request, span: _ } = self;
+        let mut watch = Watch::begin(provider.name(), &model);
         let mut stream = provider.stream(&clients, &model, request);
         while let Some(progress) = stream.next().await {
-            match progress? {
-                Progress::Chunks(chunks) => {
+            match progress {
+                Ok(Progress::Chunks(chunks)) => {
+                    watch.piece();
                     if pieces.send(Box::new(Input::Chunks { ticket, chunks })).await.is_err() {
                         break;
                     }
                 }
-                Progress::Finished(finish) => return Ok(finish),
+                Ok(Progress::Finished(finish)) => {
+                    watch.end(Ok(&finish));
+                    return Ok(finish);
+                }
+                Err(failure) => {
+                    watch.end(Err(&failure));
+                    return Err(failure);
+                }
             }
         }
         let message = format!("{}: the stream ended without its end", provider.name());
-        Err(Failure { kind: FailureKind::Transient, message, public: None, retry_after: None })
+        let failure = Failure { kind: FailureKind::Transient, message, public: None, retry_after: None };
+        watch.end(Err(&failure));
+        Err(failure)
     }
 }

@@ -4,6 +4,7 @@
 mod ended;
 mod leaving;
 mod slot;
+mod standing;
 
 use std::{
     collections::HashMap,
@@ -186,7 +187,7 @@ impl Host {
 
     /// How many agents are here, and how many of them have an open turn.
     pub fn load(&self) -> (usize, usize) {
-        (self.slots().len(), self.0.parts.running.load(Ordering::Relaxed))
+        (self.slots().len(), self.0.parts.activity.running())
     }
 
     pub async fn arrive(&self, agent: &AgentId, arrival: Arrival) -> Result<Verdict, NotHere> {

@@ -1,10 +1,6 @@
 //! What every actor of a node shares.
 
-use std::{
-    path::PathBuf,
-    sync::{Arc, atomic::AtomicUsize},
-    time::Duration,
-};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use planck_common::{
@@ -14,7 +10,7 @@ use planck_common::{
 
 use tokio::time::Instant;
 
-use super::{host::Hosting, queues::Queues};
+use super::{activity::Activity, host::Hosting, queues::Queues};
 use crate::{
     agent::Settings,
     bus::Bus,
@@ -39,8 +35,7 @@ pub struct Parts {
     pub settings: Settings,
     /// An agent idle for so long leaves memory but for its place in the host.
     pub park_after: Duration,
-    /// Agents with an open turn.
-    pub running: AtomicUsize,
+    pub activity: Activity,
     /// Asked before anything new is begun.
     pub permit: Permit,
 }

@@ -2,7 +2,7 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Weak, atomic::Ordering},
+    sync::{Arc, Weak},
     time::{Duration, Instant},
 };
 
@@ -29,6 +29,7 @@ use crate::{
     compact,
     model::{Failure, FailureKind},
     permit::Permit,
+    telemetry::metrics,
     tools::{self, Invocation},
 };
 
@@ -49,7 +50,9 @@ impl Actor {
     /// What the agent decides, which may have been resting.
     pub(super) fn decide(&mut self, input: Input) -> Result<Vec<Effect>, Lost> {
         self.agent.wake().map_err(Lost::Unreadable)?;
-        Ok(self.agent.step(input, Timestamp::now()))
+        let effects = self.agent.step(input, Timestamp::now());
+        self.note_queue(self.agent.queued());
+        Ok(effects)
     }
 
     pub(super) async fn perform(&mut self, effects: Vec<Effect>) -> Result<Then, Lost> {
@@ -83,6 +86,7 @@ impl Actor {
     /// decides on hearing of it.
     async fn save(&mut self, save: Save, beside: bool) -> Result<Vec<Effect>, Lost> {
         self.tell_deltas();
+        self.spans.saved(&save.entries);
         self.saves.begin(save).await;
         if beside { Ok(Vec::new()) } else { self.settle_saves().await }
     }
@@ -98,6 +102,13 @@ impl Actor {
             decided.extend(self.decide(settled)?);
         }
         Ok(decided)
+    }
+
+    fn note_queue(&mut self, now: usize) {
+        let before = std::mem::replace(&mut self.spans.queued, now);
+        if now != before {
+            self.parts.activity.queue(before, now);
+        }
     }
 
     fn tell(&mut self, place: Place, event: Event) {
@@ -187,7 +198,9 @@ impl Actor {
             cancel.run_until_cancelled(start.of_tool()).await;
             let outcome = runner.run(&toolbox, &name, invocation).instrument(span.clone()).await;
             record_outcome(&span, &outcome);
-            Done::of(Input::ToolDone { ticket, outcome, elapsed: since.elapsed() }, bound)
+            let elapsed = since.elapsed();
+            metrics::meters().tool_called(toolbox.has(&name).then_some(&*name), outcome.error, elapsed);
+            Done::of(Input::ToolDone { ticket, outcome, elapsed }, bound)
         });
     }
 
@@ -235,12 +248,10 @@ impl Actor {
 
     fn turn(&mut self, open: bool) {
         if open != self.spans.turn_is_open() {
-            let running = &self.parts.running;
+            self.parts.activity.turn(&self.identity.session.id, open);
             if open {
-                running.fetch_add(1, Ordering::Relaxed);
                 self.spans.open(&self.identity, &self.agent.spec().name, self.agent.totals());
             } else {
-                running.fetch_sub(1, Ordering::Relaxed);
                 self.spans.close(self.agent.totals());
             }
             self.parts.bus.turn_open(&self.identity.session.id, &self.identity.agent, open);
@@ -250,7 +261,9 @@ impl Actor {
 
 impl Drop for Actor {
     fn drop(&mut self) {
+        self.spans.leave_open();
         self.turn(false);
+        self.note_queue(0);
     }
 }
 

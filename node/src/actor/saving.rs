@@ -1,5 +1,7 @@
 //! Saves what an agent decided, and publishes it once it is committed.
 
+use std::time::Instant;
+
 use bytes::Bytes;
 use futures_util::{StreamExt, future::BoxFuture, stream::FuturesOrdered};
 use planck_common::{
@@ -12,6 +14,7 @@ use crate::{
     agent::{Entry, Input, Mark, Save, Ticket, Unstorable, input::Saved},
     bus::{Bus, Published},
     store::queue::{AppendError, Pending, Receipt, Written},
+    telemetry::metrics,
 };
 
 /// An agent's way into its session's log.
@@ -75,8 +78,16 @@ impl Saves {
             usage,
             state,
         };
+        let since = Instant::now();
         let receipt = self.hold.queue.submit(pending).await;
-        self.under_way.push_back(Box::pin(settle(ticket, entries, marks, receipt)));
+        let attempt = async move {
+            let attempt = settle(ticket, entries, marks, receipt).await;
+            if attempt.result.is_ok() {
+                metrics::meters().saved(since.elapsed());
+            }
+            attempt
+        };
+        self.under_way.push_back(Box::pin(attempt));
     }
 
     /// Forgets the task that waited here, where nothing is under way.
@@ -99,7 +110,10 @@ impl Saves {
                 Ok(Input::Saved(Saved { save: ticket, seqs: written.seqs, session: written.session_totals }))
             }
             Err(AppendError::InputsGone(inputs)) => Ok(Input::Gone { save: ticket, inputs }),
-            Err(AppendError::StaleEpoch) => Err(Lost::StaleEpoch),
+            Err(AppendError::StaleEpoch) => {
+                metrics::meters().write_was_fenced();
+                Err(Lost::StaleEpoch)
+            }
             Err(AppendError::Refused(why)) => Err(Lost::Unstorable(Unstorable::new(&why, &marks))),
             Err(error @ (AppendError::Broken(_) | AppendError::NotEnrolled(_) | AppendError::Closed)) => {
                 Err(Lost::Unsaved(error))

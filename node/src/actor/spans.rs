@@ -1,26 +1,50 @@
-//! The spans of an agent's work: one for each turn, its model and tool calls as children.
+//! The spans of an agent's work, one for each turn, its model and tool calls as children; and the numbers of the same.
 
-use planck_common::{CallId, message::StopReason, spec::ModelRef, usage::Usage};
+use std::time::Instant;
+
+use planck_common::{
+    CallId,
+    event::{EventKind, TurnOutcome},
+    message::StopReason,
+    spec::ModelRef,
+    usage::Usage,
+};
+use serde::Deserialize;
 use tracing::Span;
 
 use super::parts::Identity;
 use crate::{
-    model::{Failure, FailureKind, Finish},
-    telemetry::genai,
+    agent::Entry,
+    model::{Failure, Finish},
+    telemetry::{genai, metrics},
     tools::Outcome,
 };
+
+/// The outcome of a turn that ended with an `error`.
+const FAILED: &str = "error";
 
 #[derive(Default)]
 pub(super) struct Spans {
     /// What brought the input that is being read.
     pub(super) cause: Option<Span>,
     turn: Option<Turn>,
+    /// The inputs that wait, as the node was told last.
+    pub(super) queued: usize,
 }
 
 struct Turn {
     span: Span,
     /// What the agent had consumed before.
     before: Usage,
+    since: Instant,
+    /// How it ended, once that is decided.
+    outcome: Option<&'static str>,
+}
+
+/// What is read of a `turn_end`.
+#[derive(Deserialize)]
+struct Ended {
+    outcome: TurnOutcome,
 }
 
 impl Spans {
@@ -32,12 +56,39 @@ impl Spans {
     pub(super) fn open(&mut self, identity: &Identity, name: &str, before: Usage) {
         let span = || genai::invoke_agent(&identity.session.id, &identity.agent, name);
         let span = self.cause.as_ref().map_or_else(span, |cause| cause.in_scope(span));
-        self.turn = Some(Turn { span, before });
+        self.turn = Some(Turn { span, before, since: Instant::now(), outcome: None });
     }
 
     pub(super) fn close(&mut self, now: Usage) {
-        if let Some(Turn { span, before }) = self.turn.take() {
+        if let Some(Turn { span, before, since, outcome }) = self.turn.take() {
             genai::record_usage(&span, &between(before, now));
+            if outcome == Some(FAILED) {
+                genai::record_error(&span, "turn_failed");
+            }
+            if let Some(outcome) = outcome {
+                metrics::meters().turn_ended(outcome, since.elapsed());
+            }
+        }
+    }
+
+    /// The agent leaves in the middle of its turn, which goes on elsewhere or later.
+    pub(super) fn leave_open(&mut self) {
+        if let Some(turn) = &mut self.turn {
+            turn.outcome = None;
+        }
+    }
+
+    /// Notes what the agent decided to save.
+    pub(super) fn saved(&mut self, entries: &[Entry]) {
+        for entry in entries {
+            if entry.kind == EventKind::Retry {
+                metrics::meters().model_retried();
+            }
+            let Some(turn) = self.turn.as_mut().filter(|_| entry.kind.is_terminal()) else { continue };
+            turn.outcome = match entry.kind == EventKind::TurnEnd {
+                true => serde_json::from_str(&entry.body).ok().map(|Ended { outcome }| outcome.name()),
+                false => Some(FAILED),
+            };
         }
     }
 
@@ -61,19 +112,17 @@ impl Spans {
 pub(super) fn record_answer(span: &Span, result: &Result<Finish, Failure>) {
     match result {
         Ok(finish) => {
-            span.record(genai::FINISH_REASONS, reason(finish.stop));
+            genai::record_finish(span, reason(finish.stop));
             genai::record_usage(span, &finish.usage);
         }
-        Err(failure) => {
-            span.record(genai::ERROR_TYPE, kind(failure.kind));
-        }
+        Err(failure) => genai::record_error(span, failure.kind.name()),
     }
 }
 
 /// Notes how a tool call ended.
 pub(super) fn record_outcome(span: &Span, outcome: &Outcome) {
     if outcome.error {
-        span.record(genai::ERROR_TYPE, "tool_error");
+        genai::record_error(span, "tool_error");
     }
 }
 
@@ -84,16 +133,6 @@ fn reason(stop: StopReason) -> &'static str {
         StopReason::ToolUse => "tool_call",
         StopReason::Length => "length",
         StopReason::Refusal => "content_filter",
-    }
-}
-
-fn kind(kind: FailureKind) -> &'static str {
-    match kind {
-        FailureKind::Transient => "transient",
-        FailureKind::ContextFull => "context_full",
-        FailureKind::Auth => "auth",
-        FailureKind::Refused => "refused",
-        FailureKind::AnswerLimit => "answer_limit",
     }
 }
 

@@ -164,6 +164,11 @@ impl Outbox {
         self.forgotten
     }
 
+    /// Since when the oldest publication waits.
+    pub fn since(&self) -> Option<Instant> {
+        self.since
+    }
+
     fn has_lost_patience(&self, now: Instant) -> bool {
         self.away.is_some_and(|away| away + self.limits.patience <= now)
     }

@@ -19,6 +19,7 @@ use super::{
     outbox::{Item, Limits, Outbox},
     truncate,
 };
+use crate::telemetry::metrics;
 
 /// A link as it is now. `connects` counts how often it was made, so that a reconnect nobody told of is seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -158,15 +159,21 @@ impl<O: Outlet> Task<O> {
 
     async fn write_ripe(&mut self, link: Link) {
         let flushes = std::mem::take(&mut *self.shared.flushes());
-        let batch = {
+        let (batch, since) = {
             let (mut outbox, now) = (self.shared.outbox(), Instant::now());
             if link.connects != self.connects {
                 self.connects = link.connects;
                 outbox.link_renewed(now);
             }
-            outbox.take(now)
+            let since = outbox.since();
+            let batch = outbox.take(now);
+            (batch, since.filter(|_| outbox.since().is_none()))
         };
-        self.write(batch).await;
+        if self.write(batch).await
+            && let Some(since) = since
+        {
+            metrics::meters().published(since.elapsed());
+        }
         if !flushes.is_empty() {
             let result = self.outlet.flush().await;
             for flush in flushes {
@@ -175,7 +182,8 @@ impl<O: Outlet> Task<O> {
         }
     }
 
-    async fn write(&self, batch: Vec<Item>) {
+    /// Whether all of it was written.
+    async fn write(&self, batch: Vec<Item>) -> bool {
         let mut items = batch.into_iter();
         while let Some(item) = items.next() {
             let copy = item.clone();
@@ -183,10 +191,11 @@ impl<O: Outlet> Task<O> {
                 if self.outlet.send(subject, payload).await.is_err() {
                     let rest = std::iter::once(copy).chain(items);
                     self.shared.outbox().unwritten(rest, Instant::now());
-                    return;
+                    return false;
                 }
             }
         }
+        true
     }
 
     fn answer_flushes(&self, result: &Result<(), BusError>) {

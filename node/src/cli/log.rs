@@ -15,20 +15,21 @@ const LAST_SPANS: Duration = Duration::from_secs(3);
 pub struct Logs(Option<Telemetry>);
 
 impl Logs {
-    /// For a node: always.
+    /// For a node: always, and with the listener that it is to have.
     pub fn start(config: &Config) -> Result<Self, TelemetryError> {
-        Telemetry::start(&options(config)).map(|telemetry| Self(Some(telemetry)))
+        Telemetry::start(&TelemetryOptions { listen: config.telemetry.listener(), ..options(config) })
+            .map(|telemetry| Self(Some(telemetry)))
     }
 
     /// For a command that a person watches: what a person must do something about, and more where it was asked for.
     pub fn start_if_asked(config: &Config) -> Result<Self, TelemetryError> {
         let section = &config.telemetry;
         let asked = section.log != config::Telemetry::default().log || section.otlp_endpoint.is_some();
-        if asked {
-            return Self::start(config);
-        }
-        let grave = TelemetryOptions { log: "error".into(), json: false, ..options(config) };
-        Telemetry::start(&grave).map(|telemetry| Self(Some(telemetry)))
+        let asked = match asked {
+            true => options(config),
+            false => TelemetryOptions { log: "error".into(), json: false, ..options(config) },
+        };
+        Telemetry::start(&asked).map(|telemetry| Self(Some(telemetry)))
     }
 
     pub async fn end(self) {
@@ -49,5 +50,6 @@ fn options(config: &Config) -> TelemetryOptions {
         },
         otlp_endpoint: section.otlp_endpoint.as_ref().map(|url| url.reveal().to_owned()),
         service_name: section.service_name.clone(),
+        listen: None,
     }
 }

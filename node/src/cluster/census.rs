@@ -97,6 +97,11 @@ impl Census {
         self.entries().iter().map(known).collect()
     }
 
+    /// Since when a node was not heard, if it ever was.
+    pub fn silence(&self, node: &NodeId) -> Option<Duration> {
+        self.entries().get(node).filter(|entry| entry.heartbeat.is_some()).map(|entry| entry.heard.elapsed())
+    }
+
     /// An agent is placed there: it counts before the node says so.
     pub fn placed(&self, node: &NodeId) {
         if let Some(entry) = self.entries().get_mut(node) {

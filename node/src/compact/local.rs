@@ -14,6 +14,7 @@ use crate::{
     agent::input::CompactionResult,
     llm::{Clients, Head, Llm, Progress, Provider},
     model::{Chunk, Failure},
+    telemetry::metrics::Watch,
 };
 
 /// The longest summary asked for, in tokens.
@@ -56,15 +57,26 @@ async fn ask(
     });
     let request = encoder.request();
     drop(encoder);
+    let mut watch = Watch::begin(provider.name(), &model.id);
     let mut stream = provider.stream(clients, &model.id, request);
-    let (mut text, mut usage) = (String::new(), Usage::default());
+    let mut text = String::new();
     while let Some(progress) = stream.next().await {
-        match progress? {
-            Progress::Chunks(chunks) => chunks.iter().for_each(|chunk| take(&mut text, chunk)),
-            Progress::Finished(finish) => usage = finish.usage,
+        match progress {
+            Ok(Progress::Chunks(chunks)) => {
+                watch.piece();
+                chunks.iter().for_each(|chunk| take(&mut text, chunk));
+            }
+            Ok(Progress::Finished(finish)) => {
+                watch.end(Ok(&finish));
+                return Ok((text, finish.usage));
+            }
+            Err(failure) => {
+                watch.end(Err(&failure));
+                return Err(failure);
+            }
         }
     }
-    Ok((text, usage))
+    Ok((text, Usage::default()))
 }
 
 fn take(text: &mut String, chunk: &Chunk) {

@@ -1,6 +1,7 @@
 //! Kinds of values: how each is written in a file, in the environment, and how it is shown.
 
 mod choice;
+mod listen;
 mod models_file;
 mod outside;
 mod period;
@@ -11,6 +12,7 @@ mod size;
 use std::{collections::BTreeMap, fmt};
 
 pub use choice::{Choice, LogFormat, Network, Sandbox, StoreKind, Synchronous};
+pub use listen::Listen;
 pub use models_file::ModelsFile;
 pub use outside::{Authorities, HeaderText, ProxyRule};
 pub use period::Period;

@@ -43,15 +43,7 @@ pub fn page() -> String {
 fn row(key: &Key) -> String {
     let default = key.default.as_ref().map_or("–".into(), |text| format!("`{text}`"));
     let variable = honoured_name(&key.pattern).map_or(String::new(), |name| format!(" Also `{name}`."));
-    let later = if is_for_later(&key.pattern) { " †" } else { "" };
-    format!("| `{}`{later} | {} | {default} | {}{variable} |\n", key.pattern, key.kind, key.about)
-}
-
-/// Sections and keys that are read and checked, and that no part of this version acts on.
-const LATER: [&str; 1] = ["telemetry.metrics_address"];
-
-fn is_for_later(key: &KeyPath) -> bool {
-    LATER.iter().any(|later| key.starts_with(&KeyPath::of(later)))
+    format!("| `{}` | {} | {default} | {}{variable} |\n", key.pattern, key.kind, key.about)
 }
 
 const PREFACE: &str = "# Configuration
@@ -63,8 +55,6 @@ prints each value with where it came from. Every key has an environment name, `P
 
 A project's own `.planck/config.toml` sets any key, and none of them before `planck trust` ([behaviour](behaviour.md#projects)). Secrets never stand in
 a file: write `env:NAME` or `file:PATH`.
-
-Keys marked † are read and checked, and have no effect in this version.
 
 This page is generated from the code by the test `the_page_of_keys_is_current`; set `PLANCK_BLESS=1` to write it anew.
 ";

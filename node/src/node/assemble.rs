@@ -31,6 +31,7 @@ use crate::{
     skill::Skills,
     store::StoreError,
     team::{Context, KnownModels},
+    telemetry::instance,
     tools::Heart,
 };
 
@@ -71,7 +72,7 @@ pub async fn open_on(config: &Config, bus: Arc<dyn Bus>) -> Result<Running, Asse
 }
 
 async fn assemble(config: &Config, bus: Arc<dyn Bus>, registry: Option<Registry>) -> Result<Running, AssemblyError> {
-    let id = NodeId::mint();
+    let id = instance::take();
     let store = store::open(config, &id).await?;
     let models = Arc::new(Llm::new(models::options(config)));
     let Workshop { catalogue, skills, heart, clashes } = tools::build(config, &bus).await?;

@@ -19,6 +19,7 @@ use crate::{
     agent::OpenTurn,
     node::Node,
     store::{AgentRecord, Claim, Lease, SessionRecord, StoreError, Under},
+    telemetry::metrics,
 };
 
 /// What a session is taken up for.
@@ -178,6 +179,9 @@ impl Node {
             && led.is_here
             && self.rehome(led, member, tools_from).await
         {
+            if after_death {
+                metrics::meters().taken_over();
+            }
             return Ok(());
         }
         self.claim_member_here(led, member, purpose, tools_from).await
@@ -226,7 +230,11 @@ impl Node {
         claim: Claim,
     ) -> Result<Option<Lease>, StoreError> {
         self.host().may_miss_agents();
-        self.store().claim(session, &agent.id, agent.epoch, claim, self.id()).await
+        let lease = self.store().claim(session, &agent.id, agent.epoch, claim, self.id()).await?;
+        if lease.is_some() && agent.node.as_ref().is_some_and(|node| node != self.id()) {
+            metrics::meters().taken_over();
+        }
+        Ok(lease)
     }
 
     /// Whether the agent's lease is to be had, and if so whether its holder died.

@@ -17,7 +17,10 @@ use super::{
     info::{Kind, Offer},
     lock,
 };
-use crate::bus::{BusError, Said};
+use crate::{
+    bus::{BusError, Said},
+    telemetry::metrics,
+};
 
 /// One that did not answer in time is left alone for so long.
 const REST: Duration = Duration::from_secs(300);
@@ -70,7 +73,10 @@ impl RemoteCompactor {
             return Err("it did not answer in time lately".into());
         }
         let withdrawal = Withdrawal { bus: &*self.sidecars.0.bus, sidecar: Some(&self.sidecar), call_id: &request.call_id };
+        let since = Instant::now();
         let answer = timeout(self.offer.timeout, self.converse(json(request).into())).await;
+        let is_error = !matches!(answer, Ok(Ok(_)));
+        metrics::meters().sidecar_called(self.sidecar.as_str(), is_error, since.elapsed());
         let Ok(answer) = answer else {
             self.rest();
             return Err(format!("it timed out: no answer within {} ms", self.offer.timeout.as_millis()));

@@ -1,6 +1,9 @@
 //! A sidecar's tool, or a plain subject, as a tool of an agent.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -20,6 +23,7 @@ use super::{
 use crate::{
     bus::Bus,
     model::ToolSpec,
+    telemetry::metrics,
     tools::{Invocation, Outcome, Tool},
 };
 
@@ -117,7 +121,12 @@ impl Tool for RemoteTool {
             may_run_again: self.spec.effect != Effect::Mutating,
         };
         let caller = Caller { bus: &*self.bus, cancel: &call.cancel, progress: &*call.progress };
-        match request.run(&caller).await {
+        let since = Instant::now();
+        let answer = request.run(&caller).await;
+        if let Some(sidecar) = self.manner.sidecar() {
+            metrics::meters().sidecar_called(sidecar.as_str(), answer.is_err(), since.elapsed());
+        }
+        match answer {
             Ok(text) => Outcome::ok(text),
             Err(why) => Outcome::error(why),
         }

@@ -1,8 +1,10 @@
 //! Spans of turns, model calls and tool calls by the OpenTelemetry conventions for generative AI. Those are still in
 //! development, hence names of our own. Spans hold ids, names and counts, never what was said.
 
+use opentelemetry::{Array, Value, trace::Status};
 use planck_common::{AgentId, CallId, SessionId, usage::Usage};
 use tracing::{Span, field::Empty, info_span};
+use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 pub const OPERATION_NAME: &str = "gen_ai.operation.name";
 pub const PROVIDER_NAME: &str = "gen_ai.provider.name";
@@ -18,7 +20,12 @@ pub const CACHE_READ_TOKENS: &str = "gen_ai.usage.cache_read.input_tokens";
 pub const CACHE_WRITE_TOKENS: &str = "gen_ai.usage.cache_creation.input_tokens";
 pub const TOOL_NAME: &str = "gen_ai.tool.name";
 pub const TOOL_CALL_ID: &str = "gen_ai.tool.call.id";
+pub const TOKEN_TYPE: &str = "gen_ai.token.type";
 pub const ERROR_TYPE: &str = "error.type";
+
+/// Metrics of the same conventions.
+pub const OPERATION_DURATION: &str = "gen_ai.client.operation.duration";
+pub const TOKEN_USAGE: &str = "gen_ai.client.token.usage";
 
 /// A turn of an agent; the spans of its calls are its children.
 pub fn invoke_agent(session: &SessionId, agent: &AgentId, name: &str) -> Span {
@@ -46,7 +53,6 @@ pub fn chat(provider: &str, model: &str) -> Span {
         { OPERATION_NAME } = "chat",
         { PROVIDER_NAME } = provider,
         { REQUEST_MODEL } = model,
-        { FINISH_REASONS } = Empty,
         { INPUT_TOKENS } = Empty,
         { OUTPUT_TOKENS } = Empty,
         { CACHE_READ_TOKENS } = Empty,
@@ -69,8 +75,24 @@ pub fn execute_tool(tool: &str, call: &CallId) -> Span {
 
 /// Notes what a turn or a model call consumed.
 pub fn record_usage(span: &Span, usage: &Usage) {
-    span.record(INPUT_TOKENS, usage.context_tokens());
-    span.record(OUTPUT_TOKENS, usage.output_tokens);
-    span.record(CACHE_READ_TOKENS, usage.cache_read_tokens);
-    span.record(CACHE_WRITE_TOKENS, usage.cache_write_tokens);
+    span.record(INPUT_TOKENS, whole(usage.context_tokens()));
+    span.record(OUTPUT_TOKENS, whole(usage.output_tokens));
+    span.record(CACHE_READ_TOKENS, whole(usage.cache_read_tokens));
+    span.record(CACHE_WRITE_TOKENS, whole(usage.cache_write_tokens));
+}
+
+/// Notes why a model stopped; the conventions want a list.
+pub fn record_finish(span: &Span, reason: &'static str) {
+    span.set_attribute(FINISH_REASONS, Value::Array(Array::String(vec![reason.into()])));
+}
+
+/// Notes that it failed, by a word of few.
+pub fn record_error(span: &Span, kind: &'static str) {
+    span.record(ERROR_TYPE, kind);
+    span.set_status(Status::error(kind));
+}
+
+/// OpenTelemetry has signed integers only, and unsigned ones would be sent as text.
+fn whole(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }

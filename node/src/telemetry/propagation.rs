@@ -10,6 +10,9 @@ use tracing_opentelemetry::OpenTelemetrySpanExt;
 /// The header, as W3C Trace Context names it.
 pub const TRACEPARENT: &str = "traceparent";
 
+/// The target of spans that are for logs only.
+pub const UNTRACED: &str = "planck_node::untraced";
+
 /// The current span as a header's value; `None` when nothing is traced.
 pub fn traceparent() -> Option<String> {
     let span = Span::current();

@@ -10,7 +10,7 @@ use tokio::{
 use super::*;
 
 fn options(otlp_endpoint: Option<String>) -> TelemetryOptions {
-    TelemetryOptions { log: "off".into(), json: true, otlp_endpoint, service_name: "planck-test".into() }
+    TelemetryOptions { log: "off".into(), json: true, otlp_endpoint, service_name: "planck-test".into(), listen: None }
 }
 
 /// Takes one request and gives its head and body.

@@ -3,19 +3,16 @@
 use std::{sync::Arc, time::Duration};
 
 use opentelemetry::trace::TracerProvider;
-use opentelemetry_otlp::{WithExportConfig, WithHttpConfig};
 use opentelemetry_sdk::{
     Resource,
     error::{OTelSdkError, OTelSdkResult},
     trace::{SdkTracerProvider, SpanData, SpanExporter},
 };
 use tokio::runtime::Handle;
-use tracing::{Level, Subscriber};
+use tracing::{Level, Subscriber, level_filters::LevelFilter};
 use tracing_subscriber::{Layer, filter::Targets, registry::LookupSpan};
 
-use super::TelemetryError;
-
-const SEND_TIMEOUT: Duration = Duration::from_secs(5);
+use super::{TelemetryError, collector::Collector, propagation};
 
 /// Our own spans; a library's are noise, and may hold what must not leave.
 const TARGETS: [&str; 2] = ["planck_node", "planck"];
@@ -26,17 +23,20 @@ pub struct Traces {
 }
 
 impl Traces {
-    pub fn start(endpoint: &str, service: &str) -> Result<Self, TelemetryError> {
-        let exporter = exporter(endpoint)
-            .map_err(|reason| TelemetryError::Collector { endpoint: endpoint.to_owned(), reason: reason.to_string() })?;
-        let resource = Resource::builder().with_service_name(service.to_owned()).build();
+    pub fn start(collector: Collector<'_>, resource: Resource) -> Result<Self, TelemetryError> {
+        let runtime = Handle::try_current().map_err(|error| collector.unfit(&error))?;
+        let exporter = OnRuntime { exporter: Arc::new(collector.spans()?), runtime };
         let provider = SdkTracerProvider::builder().with_resource(resource).with_batch_exporter(exporter).build();
         Ok(Self { provider })
     }
 
     pub fn layer<S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync>(&self) -> impl Layer<S> + Send + Sync + use<S> {
         let ours = Targets::new().with_targets(TARGETS.map(|target| (target, Level::INFO)));
-        tracing_opentelemetry::layer().with_tracer(self.provider.tracer("planck")).with_filter(ours)
+        let ours = ours.with_target(propagation::UNTRACED, LevelFilter::OFF);
+        let layer = tracing_opentelemetry::layer().with_tracer(self.provider.tracer("planck"));
+        // Where in the code, on which thread and how busy: noise to who looks at an agent's work.
+        let layer = layer.with_location(false).with_threads(false).with_tracked_inactivity(false).with_target(false);
+        layer.with_filter(ours)
     }
 
     /// The provider waits for its own thread, so it is shut down on one that may block.
@@ -48,17 +48,6 @@ impl Traces {
             Ok(Err(_)) | Err(_) => tracing::warn!("the last traces were not sent in time"),
         }
     }
-}
-
-fn exporter(endpoint: &str) -> anyhow::Result<OnRuntime> {
-    let _installed_before = rustls::crypto::ring::default_provider().install_default();
-    let exporter = opentelemetry_otlp::SpanExporter::builder()
-        .with_http()
-        .with_http_client(reqwest::Client::builder().timeout(SEND_TIMEOUT).build()?)
-        .with_endpoint(format!("{}/v1/traces", endpoint.trim_end_matches('/')))
-        .with_timeout(SEND_TIMEOUT)
-        .build()?;
-    Ok(OnRuntime { exporter: Arc::new(exporter), runtime: Handle::try_current()? })
 }
 
 /// The provider exports from a thread of its own, where there is no runtime for the HTTP client.

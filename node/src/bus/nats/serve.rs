@@ -182,13 +182,16 @@ fn closed(error: async_nats::SubscribeError) -> BusError {
     BusError::Away(error.to_string())
 }
 
+/// A command is part of its caller's trace. One without a trace has none of its own: whoever looks around would fill a collector.
 fn span(subject: &str, message: &Message) -> Span {
-    let span = tracing::info_span!("command", subject);
-    let parent = message.headers.as_ref().and_then(|headers| headers.get(propagation::TRACEPARENT));
-    if let Some(parent) = parent {
-        propagation::set_parent(&span, parent.as_str());
+    match message.headers.as_ref().and_then(|headers| headers.get(propagation::TRACEPARENT)) {
+        Some(parent) => {
+            let span = tracing::info_span!("command", subject);
+            propagation::set_parent(&span, parent.as_str());
+            span
+        }
+        None => tracing::info_span!(target: propagation::UNTRACED, "command", subject),
     }
-    span
 }
 
 /// A header's value is one line.

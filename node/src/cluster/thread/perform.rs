@@ -9,10 +9,13 @@ use planck_common::{
 use tokio::time::Instant;
 
 use super::open;
-use crate::cluster::{
-    membership::{Input, Revision},
-    moment::Moment,
-    registry::{Found, Registry, RegistryError, Sentence},
+use crate::{
+    cluster::{
+        membership::{Input, Revision},
+        moment::Moment,
+        registry::{Found, Registry, RegistryError, Sentence},
+    },
+    telemetry::metrics,
 };
 
 /// How long it is tried to open the registry anew.
@@ -126,7 +129,10 @@ impl Performer {
         let record = NodeRecord { state: NodeStanding::Dead, verdict: Some(verdict), ..record };
         let sentence = Sentence { judge: &self.node, own, convict: &convict, expects, record: &record };
         match self.registry.convict(sentence).await {
-            Ok(_) => Done::Convicted(convict, silent),
+            Ok(_) => {
+                metrics::meters().judged();
+                Done::Convicted(convict, silent)
+            }
             Err(error) => failed(&error, Some(Input::NotConvicted { node: convict })),
         }
     }

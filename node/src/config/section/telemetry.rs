@@ -1,6 +1,8 @@
 //! `[telemetry]`
 
-use crate::config::setting::{Address, LogFormat};
+use std::net::SocketAddr;
+
+use crate::config::setting::{Address, Listen, LogFormat};
 
 section! {
     /// Logs, traces and metrics.
@@ -13,7 +15,16 @@ section! {
         otlp_endpoint: Option<Address> = None;
         /// What this service is called there.
         service_name: String = "planck".into();
-        /// Where metrics and readiness can be read, as `host:port`; nowhere unless said.
-        metrics_address: Option<String> = None;
+        /// Where `planck node` serves `/livez`, `/readyz` and `/metrics` over HTTP, without authentication; port 0 is off.
+        listen: Listen = Listen::OFF;
+        /// The older name of `telemetry.listen`, which goes before it.
+        metrics_address: Option<Listen> = None;
+    }
+}
+
+impl Telemetry {
+    /// Where a node listens, if it is to.
+    pub fn listener(&self) -> Option<SocketAddr> {
+        self.listen.address().or_else(|| self.metrics_address.and_then(Listen::address))
     }
 }

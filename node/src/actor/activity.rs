@@ -1,0 +1,82 @@
+//! How much is going on among the agents of this node: what its heartbeats and its metrics tell.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use planck_common::SessionId;
+
+/// Kept by the actors, read by whoever asks.
+#[derive(Debug, Default)]
+pub struct Activity {
+    /// Agents with an open turn.
+    running: AtomicUsize,
+    /// Inputs that wait for agents in memory.
+    queued: AtomicUsize,
+    /// Open turns of each session that has any.
+    sessions: Mutex<HashMap<SessionId, usize>>,
+}
+
+impl Activity {
+    pub fn running(&self) -> usize {
+        self.running.load(Ordering::Relaxed)
+    }
+
+    pub fn queued(&self) -> usize {
+        self.queued.load(Ordering::Relaxed)
+    }
+
+    /// Sessions in which a turn is open.
+    pub fn sessions(&self) -> usize {
+        self.sessions_by_turns().len()
+    }
+
+    pub(super) fn turn(&self, session: &SessionId, open: bool) {
+        let mut sessions = self.sessions_by_turns();
+        if open {
+            self.running.fetch_add(1, Ordering::Relaxed);
+            *sessions.entry(session.clone()).or_default() += 1;
+        } else {
+            self.running.fetch_sub(1, Ordering::Relaxed);
+            if let Some(turns) = sessions.get_mut(session) {
+                *turns -= 1;
+                if *turns == 0 {
+                    sessions.remove(session);
+                }
+            }
+        }
+    }
+
+    /// An agent has another number of inputs before it than it had.
+    pub(super) fn queue(&self, before: usize, now: usize) {
+        if now > before {
+            self.queued.fetch_add(now - before, Ordering::Relaxed);
+        } else {
+            self.queued.fetch_sub(before - now, Ordering::Relaxed);
+        }
+    }
+
+    fn sessions_by_turns(&self) -> MutexGuard<'_, HashMap<SessionId, usize>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_is_active_while_any_of_its_turns_is_open() {
+        let (activity, session) = (Activity::default(), SessionId::parse("s").unwrap());
+        activity.turn(&session, true);
+        activity.turn(&session, true);
+        activity.turn(&session, false);
+        assert_eq!((activity.running(), activity.sessions()), (1, 1));
+        activity.turn(&session, false);
+        assert_eq!((activity.running(), activity.sessions()), (0, 0));
+    }
+}

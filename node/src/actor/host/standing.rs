@@ -1,0 +1,51 @@
+//! What a host tells of itself: how many agents it has in which state, and whether their threads turn.
+
+use std::{collections::HashSet, time::Duration};
+
+use super::{Host, slot::Stage};
+
+/// How many of what are on this node.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Standing {
+    pub sessions: usize,
+    /// Sessions with an open turn.
+    pub active: usize,
+    /// Agents with an open turn.
+    pub running: usize,
+    /// Agents with a task.
+    pub live: usize,
+    pub resting: usize,
+    pub parked: usize,
+    /// Inputs that wait for agents in memory.
+    pub queued: usize,
+}
+
+impl Host {
+    /// What there is to tell of the agents here.
+    pub fn standing(&self) -> Standing {
+        let activity = &self.0.parts.activity;
+        let mut standing = Standing {
+            running: activity.running(),
+            queued: activity.queued(),
+            active: activity.sessions(),
+            ..Standing::default()
+        };
+        let slots = self.slots();
+        let mut sessions = HashSet::new();
+        for slot in slots.values() {
+            sessions.insert(&slot.hosting.session.id);
+            match slot.stage {
+                Stage::Live(_) => standing.live += 1,
+                Stage::Resting { .. } => standing.resting += 1,
+                Stage::Parked => standing.parked += 1,
+            }
+        }
+        standing.sessions = sessions.len();
+        standing
+    }
+
+    /// Whether every thread of agents still turns.
+    pub async fn turns(&self, within: Duration) -> bool {
+        self.0.runtimes.turn(within).await
+    }
+}

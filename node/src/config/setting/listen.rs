@@ -1,0 +1,36 @@
+//! A place to listen at.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use super::{Setting, Wrong, plain::text};
+use crate::config::values::{Raw, World};
+
+/// An address of this machine with a port; port 0 is nowhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Listen(SocketAddr);
+
+impl Listen {
+    pub const OFF: Self = Self(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0));
+
+    pub fn address(self) -> Option<SocketAddr> {
+        (self.0.port() != 0).then_some(self.0)
+    }
+}
+
+impl Setting for Listen {
+    fn kind() -> String {
+        "an IP address with a port, like 127.0.0.1:9464".into()
+    }
+
+    fn parse(raw: &Raw, _: &World) -> Result<Self, Wrong> {
+        let said = text(raw).map(|said| match said.strip_prefix("localhost:") {
+            Some(port) => format!("{}:{port}", Ipv4Addr::LOCALHOST),
+            None => said.to_owned(),
+        });
+        said.and_then(|said| said.parse().ok()).map(Self).ok_or_else(|| Wrong::kind::<Self>(raw))
+    }
+
+    fn show(&self) -> Option<String> {
+        Some(self.0.to_string())
+    }
+}

@@ -1,0 +1,52 @@
+//! What a node says of itself to its probes and to whoever reads its metrics.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::time::timeout;
+
+use super::Node;
+use crate::telemetry::vitals::{Gauges, Vitals};
+
+#[async_trait]
+impl Vitals for Node {
+    fn gauges(&self) -> Gauges {
+        let here = self.host.standing();
+        Gauges {
+            sessions: [here.active, here.sessions.saturating_sub(here.active)].map(count),
+            agents: [here.running, here.live.saturating_sub(here.running), here.resting, here.parked].map(count),
+            inbox: count(here.queued),
+            heartbeat_age: self.belonging.census.as_ref().and_then(|census| census.silence(&self.id)).unwrap_or_default(),
+        }
+    }
+
+    async fn unready(&self, patience: Duration) -> Vec<String> {
+        let mut causes = Vec::new();
+        if !self.bus().is_connected() {
+            causes.push("NATS is away".to_owned());
+        }
+        if self.is_suspended() {
+            causes.push("the node is suspended: it does not hear itself, or cannot write to the registry".into());
+        }
+        if self.draining().is_cancelled() || self.stop.is_cancelled() {
+            causes.push("the node is draining".into());
+        }
+        match timeout(patience, self.store().id()).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "the store is not ready");
+                causes.push("the session store is away".into());
+            }
+            Err(_) => causes.push(format!("the session store does not answer within {} ms", patience.as_millis())),
+        }
+        causes
+    }
+
+    async fn turns(&self, within: Duration) -> bool {
+        self.host.turns(within).await
+    }
+}
+
+fn count(of: usize) -> u64 {
+    u64::try_from(of).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,129 @@
+//! `/livez`, `/readyz` and `/metrics` over HTTP, on a thread and a runtime of their own: they answer however busy the node is.
+
+mod pulse;
+
+use std::{convert::Infallible, io, net::SocketAddr, sync::Arc, thread, time::Duration};
+
+use hyper::{
+    Method, Request, Response, StatusCode,
+    body::Incoming,
+    header::{ALLOW, CONTENT_TYPE, HeaderValue},
+    server::conn::http1,
+    service::service_fn,
+};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    runtime::{self, Handle},
+    sync::{Semaphore, oneshot},
+    time::timeout,
+};
+
+use self::pulse::Pulse;
+use super::metrics::Metrics;
+
+/// Connections at once; further ones wait to be accepted.
+const CONNECTIONS: usize = 64;
+/// How long a connection may be silent between its requests, or take for the head of one.
+const SILENCE: Duration = Duration::from_secs(30);
+/// How long a connection may last in all.
+const LONGEST: Duration = Duration::from_secs(600);
+/// The largest head of a request.
+const HEAD: usize = 16 << 10;
+
+const PLAIN: &str = "text/plain; charset=utf-8";
+const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// A listener at work; it ends with this.
+#[derive(Debug)]
+pub struct Listener {
+    _stop: oneshot::Sender<()>,
+}
+
+impl Listener {
+    /// Listens from now on. `main` is the runtime whose turning it watches.
+    pub fn start(address: SocketAddr, metrics: Arc<Metrics>, main: Handle) -> io::Result<Self> {
+        let socket = std::net::TcpListener::bind(address)?;
+        socket.set_nonblocking(true)?;
+        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+        let (stop, stopped) = oneshot::channel::<()>();
+        thread::Builder::new().name("telemetry".into()).spawn(move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    Err(error) = serve(socket, metrics, main) => tracing::error!(%error, "the telemetry listener has ended"),
+                    _ = stopped => {}
+                }
+            });
+        })?;
+        tracing::info!(%address, "/livez, /readyz and /metrics are served");
+        Ok(Self { _stop: stop })
+    }
+}
+
+async fn serve(socket: std::net::TcpListener, metrics: Arc<Metrics>, main: Handle) -> io::Result<()> {
+    let socket = TcpListener::from_std(socket)?;
+    let pulse = Arc::new(Pulse::new());
+    tokio::spawn(Arc::clone(&pulse).keep_feeling(main));
+    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return Ok(()) };
+        let stream = match socket.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::debug!(%error, "a connection to the telemetry listener was not accepted");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let (metrics, pulse) = (Arc::clone(&metrics), Arc::clone(&pulse));
+        tokio::spawn(async move {
+            let _place = place;
+            let _too_long = timeout(LONGEST, converse(stream, metrics, pulse)).await;
+        });
+    }
+}
+
+async fn converse(stream: TcpStream, metrics: Arc<Metrics>, pulse: Arc<Pulse>) {
+    let answering = service_fn(|request| {
+        let answer = answer(&request, &metrics, &pulse);
+        async move { Ok::<_, Infallible>(answer) }
+    });
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(SILENCE).max_buf_size(HEAD);
+    if let Err(error) = builder.serve_connection(TokioIo::new(stream), answering).await {
+        tracing::debug!(%error, "a connection to the telemetry listener broke");
+    }
+}
+
+fn answer(request: &Request<Incoming>, metrics: &Metrics, pulse: &Pulse) -> Response<String> {
+    if request.method() != Method::GET && request.method() != Method::HEAD {
+        let mut refused = plain(StatusCode::METHOD_NOT_ALLOWED, "only GET\n".into());
+        refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        return refused;
+    }
+    match request.uri().path() {
+        "/livez" => probe(pulse.is_alive().then(Vec::new).unwrap_or_else(|| vec!["a runtime does not turn".into()])),
+        "/readyz" => probe(pulse.unready()),
+        "/metrics" => told(StatusCode::OK, PROMETHEUS, metrics.text()),
+        _ => plain(StatusCode::NOT_FOUND, "there are /livez, /readyz and /metrics\n".into()),
+    }
+}
+
+/// 200, or 503 with a line for each cause.
+fn probe(causes: Vec<String>) -> Response<String> {
+    match causes.is_empty() {
+        true => plain(StatusCode::OK, "ok\n".into()),
+        false => plain(StatusCode::SERVICE_UNAVAILABLE, causes.join("\n") + "\n"),
+    }
+}
+
+fn plain(status: StatusCode, text: String) -> Response<String> {
+    told(status, PLAIN, text)
+}
+
+fn told(status: StatusCode, kind: &'static str, text: String) -> Response<String> {
+    let mut response = Response::new(text);
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}

@@ -1,0 +1,80 @@
+//! How the node is, felt once a second, so that a probe is answered at once whatever hangs.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::{
+    runtime::Handle,
+    time::{Instant, MissedTickBehavior, interval, timeout},
+};
+
+use crate::telemetry::vitals::{self, Vitals};
+
+const EVERY: Duration = Duration::from_secs(1);
+/// How long a look into the store may take. With the pause before it, a cause is seen within five seconds.
+const PATIENCE: Duration = Duration::from_millis(2_500);
+/// A runtime that did not turn for so long is stuck: only a new process helps. A busy one turns in a few milliseconds.
+const STUCK: Duration = Duration::from_secs(20);
+
+#[derive(Debug)]
+pub struct Pulse(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    /// When every runtime was last seen to turn.
+    turned: Instant,
+    unready: Vec<String>,
+}
+
+impl Pulse {
+    pub fn new() -> Self {
+        Self(Mutex::new(State { turned: Instant::now(), unready: vec!["the node is starting".into()] }))
+    }
+
+    pub fn is_alive(&self) -> bool {
+        self.state().turned.elapsed() < STUCK
+    }
+
+    pub fn unready(&self) -> Vec<String> {
+        self.state().unready.clone()
+    }
+
+    pub async fn keep_feeling(self: Arc<Self>, main: Handle) {
+        let mut ticks = interval(EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let node = vitals::node();
+            let (turned, unready) = tokio::join!(turns(&main, node.clone()), unready(&main, node));
+            let mut state = self.state();
+            state.unready = unready;
+            if turned {
+                state.turned = Instant::now();
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn turns(main: &Handle, node: Option<Arc<dyn Vitals>>) -> bool {
+    let turned = timeout(PATIENCE, main.spawn(async {})).await.is_ok();
+    match node {
+        Some(node) => turned && node.turns(PATIENCE).await,
+        None => turned,
+    }
+}
+
+/// The store's connections live on the main runtime, so it is asked there.
+async fn unready(main: &Handle, node: Option<Arc<dyn Vitals>>) -> Vec<String> {
+    let Some(node) = node else { return vec!["the node is starting".into()] };
+    let asked = main.spawn(async move { node.unready(PATIENCE).await });
+    match timeout(PATIENCE + EVERY / 2, asked).await {
+        Ok(Ok(unready)) => unready,
+        Ok(Err(_)) | Err(_) => vec!["the node does not answer".into()],
+    }
+}

@@ -1,0 +1,274 @@
+//! The instruments, and what is counted when.
+
+use std::time::Duration;
+
+use opentelemetry::{
+    KeyValue,
+    metrics::{Counter, Histogram, Meter},
+};
+use planck_common::usage::Usage;
+
+use super::{
+    super::{genai, vitals},
+    families::{self, Family, Labels},
+    names::Names,
+};
+
+/// By the conventions for generative AI.
+const OPERATION_SECONDS: [f64; 14] = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92];
+const TOKEN_COUNTS: [f64; 14] = [
+    1.0,
+    4.0,
+    16.0,
+    64.0,
+    256.0,
+    1_024.0,
+    4_096.0,
+    16_384.0,
+    65_536.0,
+    262_144.0,
+    1_048_576.0,
+    4_194_304.0,
+    16_777_216.0,
+    67_108_864.0,
+];
+
+/// What is counted where it happens. What is there at a moment is read when somebody asks.
+#[derive(Debug)]
+pub struct Meters {
+    turns: Turns,
+    models: Models,
+    tools: Tools,
+    sidecars: Sidecars,
+    cluster: Cluster,
+    save_duration: Histogram<f64>,
+    publish_lag: Histogram<f64>,
+}
+
+#[derive(Debug)]
+struct Turns {
+    ended: Counter<u64>,
+    duration: Histogram<f64>,
+}
+
+#[derive(Debug)]
+struct Models {
+    requests: Counter<u64>,
+    duration: Histogram<f64>,
+    to_first_token: Histogram<f64>,
+    tokens: Counter<u64>,
+    cost: Counter<f64>,
+    retries: Counter<u64>,
+    /// By the conventions for generative AI.
+    operations: Histogram<f64>,
+    usage: Histogram<u64>,
+    providers: Names,
+    names: Names,
+}
+
+#[derive(Debug)]
+struct Tools {
+    calls: Counter<u64>,
+    duration: Histogram<f64>,
+    names: Names,
+}
+
+#[derive(Debug)]
+struct Sidecars {
+    calls: Counter<u64>,
+    duration: Histogram<f64>,
+    names: Names,
+}
+
+#[derive(Debug)]
+struct Cluster {
+    verdicts: Counter<u64>,
+    failovers: Counter<u64>,
+    fenced: Counter<u64>,
+}
+
+/// A request to a model that ended.
+#[derive(Debug, Clone, Copy)]
+pub struct ModelCall<'a> {
+    pub provider: &'a str,
+    pub model: &'a str,
+    /// What went wrong, if it did.
+    pub error: Option<&'static str>,
+    pub took: Duration,
+    pub first_token: Option<Duration>,
+    /// Of a request that was answered.
+    pub usage: Option<&'a Usage>,
+}
+
+impl Meters {
+    pub(super) fn new(meter: &Meter) -> Self {
+        observe(meter);
+        let seconds = |family: &Family| seconds(meter, family.name, family.help, &families::SECONDS);
+        Self {
+            turns: Turns { ended: counter(meter, &families::TURNS), duration: seconds(&families::TURN_DURATION) },
+            models: Models {
+                requests: counter(meter, &families::MODEL_REQUESTS),
+                duration: seconds(&families::MODEL_REQUEST_DURATION),
+                to_first_token: seconds(&families::TIME_TO_FIRST_TOKEN),
+                tokens: counter(meter, &families::TOKENS),
+                cost: meter.f64_counter(families::COST.name).with_description(families::COST.help).build(),
+                retries: counter(meter, &families::MODEL_RETRIES),
+                operations: self::seconds(meter, genai::OPERATION_DURATION, "Duration of an operation", &OPERATION_SECONDS),
+                usage: meter
+                    .u64_histogram(genai::TOKEN_USAGE)
+                    .with_unit("{token}")
+                    .with_description("Number of tokens used")
+                    .with_boundaries(TOKEN_COUNTS.into())
+                    .build(),
+                providers: Names::default(),
+                names: Names::default(),
+            },
+            tools: Tools {
+                calls: counter(meter, &families::TOOL_CALLS),
+                duration: seconds(&families::TOOL_DURATION),
+                names: Names::default(),
+            },
+            sidecars: Sidecars {
+                calls: counter(meter, &families::SIDECAR_CALLS),
+                duration: seconds(&families::SIDECAR_CALL_DURATION),
+                names: Names::default(),
+            },
+            cluster: Cluster {
+                verdicts: counter(meter, &families::VERDICTS),
+                failovers: counter(meter, &families::FAILOVERS),
+                fenced: counter(meter, &families::FENCED_WRITES),
+            },
+            save_duration: seconds(&families::SAVE_DURATION),
+            publish_lag: seconds(&families::PUBLISH_LAG),
+        }
+    }
+
+    pub fn turn_ended(&self, outcome: &'static str, took: Duration) {
+        self.turns.ended.add(1, &[KeyValue::new("outcome", outcome)]);
+        self.turns.duration.record(took.as_secs_f64(), &[]);
+    }
+
+    pub fn model_called(&self, call: ModelCall<'_>) {
+        let models = &self.models;
+        let (provider, model) = (models.providers.of(call.provider), models.names.of(call.model));
+        let outcome = KeyValue::new("outcome", call.error.unwrap_or("ok"));
+        let of_model = [KeyValue::new("provider", provider.clone()), KeyValue::new("model", model.clone())];
+        let [of_provider, of_name] = of_model.clone();
+        models.requests.add(1, &[of_provider.clone(), of_name.clone(), outcome]);
+        models.duration.record(call.took.as_secs_f64(), &[]);
+        if let Some(first) = call.first_token {
+            models.to_first_token.record(first.as_secs_f64(), &[]);
+        }
+        let by_convention = [
+            KeyValue::new(genai::OPERATION_NAME, "chat"),
+            KeyValue::new(genai::PROVIDER_NAME, provider),
+            KeyValue::new(genai::REQUEST_MODEL, model),
+        ];
+        let error = call.error.map(|error| KeyValue::new(genai::ERROR_TYPE, error));
+        let with_error: Vec<_> = by_convention.iter().cloned().chain(error).collect();
+        models.operations.record(call.took.as_secs_f64(), &with_error);
+        let Some(usage) = call.usage else { return };
+        for (kind, tokens) in kinds(usage) {
+            models.tokens.add(tokens, &[of_provider.clone(), of_name.clone(), KeyValue::new("kind", kind)]);
+        }
+        models.cost.add(usage.cost_usd.max(0.0), &of_model);
+        for (kind, tokens) in [("input", usage.context_tokens()), ("output", usage.output_tokens)] {
+            let kind = KeyValue::new(genai::TOKEN_TYPE, kind);
+            let attributes: Vec<_> = by_convention.iter().cloned().chain([kind]).collect();
+            models.usage.record(tokens, &attributes);
+        }
+    }
+
+    pub fn model_retried(&self) {
+        self.models.retries.add(1, &[]);
+    }
+
+    /// A tool that the agent has; a model may ask for any name.
+    pub fn tool_called(&self, tool: Option<&str>, is_error: bool, took: Duration) {
+        let name = self.tools.names.of(tool.unwrap_or("unknown"));
+        self.tools.calls.add(1, &[KeyValue::new("tool", name), outcome(is_error)]);
+        self.tools.duration.record(took.as_secs_f64(), &[]);
+    }
+
+    pub fn sidecar_called(&self, sidecar: &str, is_error: bool, took: Duration) {
+        let name = self.sidecars.names.of(sidecar);
+        self.sidecars.calls.add(1, &[KeyValue::new("sidecar", name), outcome(is_error)]);
+        self.sidecars.duration.record(took.as_secs_f64(), &[]);
+    }
+
+    pub fn saved(&self, took: Duration) {
+        self.save_duration.record(took.as_secs_f64(), &[]);
+    }
+
+    pub fn published(&self, lag: Duration) {
+        self.publish_lag.record(lag.as_secs_f64(), &[]);
+    }
+
+    pub fn judged(&self) {
+        self.cluster.verdicts.add(1, &[]);
+    }
+
+    pub fn taken_over(&self) {
+        self.cluster.failovers.add(1, &[]);
+    }
+
+    pub fn write_was_fenced(&self) {
+        self.cluster.fenced.add(1, &[]);
+    }
+}
+
+fn outcome(is_error: bool) -> KeyValue {
+    KeyValue::new("outcome", if is_error { "error" } else { "ok" })
+}
+
+fn kinds(usage: &Usage) -> [(&'static str, u64); 4] {
+    [
+        ("input", usage.input_tokens),
+        ("output", usage.output_tokens),
+        ("cache_read", usage.cache_read_tokens),
+        ("cache_write", usage.cache_write_tokens),
+    ]
+}
+
+/// A counter whose known series are there, at zero.
+fn counter(meter: &Meter, family: &Family) -> Counter<u64> {
+    let counter = meter.u64_counter(family.name).with_description(family.help).build();
+    match family.labels {
+        Labels::None => counter.add(0, &[]),
+        Labels::Known(label, values) => values.iter().for_each(|value| counter.add(0, &[KeyValue::new(label, *value)])),
+        Labels::Open => {}
+    }
+    counter
+}
+
+fn seconds(meter: &Meter, name: &'static str, about: &'static str, bounds: &[f64]) -> Histogram<f64> {
+    meter.f64_histogram(name).with_unit("s").with_description(about).with_boundaries(bounds.into()).build()
+}
+
+/// What is there at a moment, as the node of this process says when it is asked.
+fn observe(meter: &Meter) {
+    let gauge = |family: &'static Family, read: fn(&vitals::Gauges) -> Vec<u64>| {
+        let builder = meter.u64_observable_gauge(family.name).with_description(family.help);
+        let _kept_by_the_provider = builder
+            .with_callback(move |observer| {
+                let values = read(&vitals::gauges());
+                match family.labels {
+                    Labels::Known(label, names) => {
+                        names.iter().zip(values).for_each(|(name, value)| observer.observe(value, &[KeyValue::new(label, *name)]))
+                    }
+                    Labels::None | Labels::Open => values.into_iter().for_each(|value| observer.observe(value, &[])),
+                }
+            })
+            .build();
+    };
+    gauge(&families::SESSIONS, |gauges| gauges.sessions.to_vec());
+    gauge(&families::AGENTS, |gauges| gauges.agents.to_vec());
+    gauge(&families::INBOX_DEPTH, |gauges| vec![gauges.inbox]);
+    let age = &families::HEARTBEAT_AGE;
+    let _kept_by_the_provider = meter
+        .f64_observable_gauge(age.name)
+        .with_unit("s")
+        .with_description(age.help)
+        .with_callback(|observer| observer.observe(vitals::gauges().heartbeat_age.as_secs_f64(), &[]))
+        .build();
+}

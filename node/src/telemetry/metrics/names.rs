@@ -1,0 +1,56 @@
+//! Labels whose values come from outside: so many of a kind have series of their own, and the rest share one.
+
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use opentelemetry::StringValue;
+
+/// Values of one label that have series of their own.
+const MOST: usize = 100;
+
+/// The longest value in bytes.
+const LONGEST: usize = 128;
+
+/// What all others are called.
+const OTHER: &str = "other";
+
+/// The values of one label that were seen so far.
+#[derive(Debug, Default)]
+pub struct Names(Mutex<HashSet<Arc<str>>>);
+
+impl Names {
+    /// The value as a label may have it.
+    pub fn of(&self, name: &str) -> StringValue {
+        if name.len() > LONGEST {
+            return OTHER.into();
+        }
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = seen.get(name) {
+            return Arc::clone(known).into();
+        }
+        if seen.len() >= MOST {
+            return OTHER.into();
+        }
+        let new: Arc<str> = name.into();
+        seen.insert(Arc::clone(&new));
+        new.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_too_much_shares_one_value() {
+        let names = Names::default();
+        for number in 0..MOST {
+            assert_eq!(names.of(&number.to_string()).as_str(), number.to_string());
+        }
+        assert_eq!(names.of("one more").as_str(), OTHER);
+        assert_eq!(names.of("7").as_str(), "7");
+        assert_eq!(Names::default().of(&"x".repeat(LONGEST + 1)).as_str(), OTHER);
+    }
+}

@@ -1,0 +1,50 @@
+//! Watches one request to a model.
+
+use std::time::{Duration, Instant};
+
+use super::{ModelCall, meters};
+use crate::model::{Failure, Finish};
+
+/// A request that runs. One that is dropped before its end was cancelled.
+#[derive(Debug)]
+pub struct Watch<'a> {
+    provider: &'a str,
+    model: &'a str,
+    since: Instant,
+    first_token: Option<Duration>,
+    ended: bool,
+}
+
+impl<'a> Watch<'a> {
+    pub fn begin(provider: &'a str, model: &'a str) -> Self {
+        Self { provider, model, since: Instant::now(), first_token: None, ended: false }
+    }
+
+    /// A piece of the reply came.
+    pub fn piece(&mut self) {
+        if self.first_token.is_none() {
+            self.first_token = Some(self.since.elapsed());
+        }
+    }
+
+    pub fn end(mut self, result: Result<&Finish, &Failure>) {
+        self.ended = true;
+        match result {
+            Ok(finish) => meters().model_called(ModelCall { usage: Some(&finish.usage), ..self.call(None) }),
+            Err(failure) => meters().model_called(self.call(Some(failure.kind.name()))),
+        }
+    }
+
+    fn call(&self, error: Option<&'static str>) -> ModelCall<'a> {
+        let Self { provider, model, since, first_token, .. } = *self;
+        ModelCall { provider, model, error, took: since.elapsed(), first_token, usage: None }
+    }
+}
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        if !self.ended {
+            meters().model_called(self.call(Some("cancelled")));
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! The listener of a node: what its probes and its metrics say while it works, and while it cannot.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use anyhow::{Context, Result, bail};
+use planck_scripted_model::{Reply, Script};
+use planck_tests::{
+    eventually::within,
+    nats::free_port,
+    node::Node,
+    world::{Backend, World},
+};
+use serde_json::json;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    time::timeout,
+};
+
+use crate::teams::scene::{by, lead, member};
+
+/// Within which a probe is to turn.
+const SOON: Duration = Duration::from_secs(5);
+
+/// A node's listener.
+pub struct Probe(String);
+
+impl Probe {
+    pub fn new() -> Result<Self> {
+        Ok(Self(format!("127.0.0.1:{}", free_port()?)))
+    }
+
+    pub async fn node(&self, world: &World) -> Result<Node> {
+        world.node_with(&[("PLANCK_TELEMETRY_LISTEN", &self.0)]).await
+    }
+
+    /// The status and the body.
+    pub async fn get(&self, path: &str) -> Result<(u16, String)> {
+        let asked = async {
+            let mut stream = TcpStream::connect(&self.0).await?;
+            stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", self.0).as_bytes()).await?;
+            let mut told = String::new();
+            stream.read_to_string(&mut told).await?;
+            let (head, body) = told.split_once("\r\n\r\n").context("no head")?;
+            let status = head.split(' ').nth(1).context("no status")?.parse()?;
+            anyhow::Ok((status, body.to_owned()))
+        };
+        timeout(Duration::from_secs(2), asked).await.context("no answer within two seconds")?
+    }
+
+    /// Every sample by its series.
+    pub async fn samples(&self) -> Result<BTreeMap<String, f64>> {
+        let (200, text) = self.get("/metrics").await? else { bail!("no metrics") };
+        let samples = text.lines().filter(|line| !line.starts_with('#'));
+        samples
+            .map(|line| line.rsplit_once(' ').context("no value").and_then(|(name, value)| Ok((name.into(), value.parse()?))))
+            .collect()
+    }
+
+    /// Waits until readiness is this, and gives why.
+    async fn turns(&self, status: u16) -> Result<String> {
+        within(SOON, &format!("/readyz says {status}"), async || {
+            self.get("/readyz").await.ok().filter(|(found, _)| *found == status).map(|(_, body)| body)
+        })
+        .await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_tell_what_a_team_did() -> Result<()> {
+    let script = Script::new()
+        .rounds(by("lead"), [Reply::call("ask_agent", json!({ "agent": "helper", "question": "how?" })), Reply::text("done")])
+        .rounds(by("helper"), [Reply::call("bash", json!({ "command": "false" })), Reply::text("so")]);
+    let (world, probe) = (World::start(Backend::Sqlite, script).await?, Probe::new()?);
+    let (node, recorder) = (probe.node(&world).await?, world.record().await?);
+    let before = probe.samples().await?;
+    assert_eq!(before["planck_turns_total{outcome=\"completed\"}"], 0.0, "families are there from the start");
+    let members = [lead(&[]), member("helper", &["bash"])];
+    let started = world.caller.start(&json!({ "dir": world.dir(), "members": members, "prompt": "go" })).await?;
+    recorder.answered(&started.prompt_id.context("no prompt")?).await?;
+    let samples = probe.samples().await?;
+    let model = |name: &str, more: &str| {
+        let found: Vec<_> = samples.iter().filter(|(series, _)| series.starts_with(name) && series.contains(more)).collect();
+        found.iter().map(|(_, value)| **value).sum::<f64>()
+    };
+    assert_eq!(samples["planck_turns_total{outcome=\"completed\"}"], 2.0);
+    assert_eq!(samples["planck_turn_duration_seconds_count"], 2.0);
+    assert_eq!(model("planck_model_requests_total", "outcome=\"ok\""), 4.0);
+    assert_eq!(samples["planck_model_request_duration_seconds_count"], 4.0);
+    assert_eq!(samples["planck_time_to_first_token_seconds_count"], 4.0);
+    assert!(model("planck_tokens_total", "kind=\"output\"") > 0.0);
+    assert_eq!(samples["planck_tool_calls_total{outcome=\"error\",tool=\"bash\"}"], 1.0);
+    assert_eq!(samples["planck_tool_calls_total{outcome=\"ok\",tool=\"ask_agent\"}"], 1.0);
+    assert!(samples["planck_save_duration_seconds_count"] > 4.0);
+    assert!(samples["planck_publish_lag_seconds_count"] > 0.0);
+    assert_eq!(model("planck_agents", ""), 2.0);
+    assert_eq!(model("planck_sessions", ""), 1.0);
+    assert!((0.0..2.5).contains(&samples["planck_heartbeat_age_seconds"]) && samples["planck_heartbeat_age_seconds"] > 0.0);
+    assert_eq!(samples["planck_inbox_depth"], 0.0);
+    assert_eq!(probe.get("/nothing").await?.0, 404);
+    node.leave().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn readiness_turns_with_its_cause_and_liveness_does_not() -> Result<()> {
+    let probe = Probe::new()?;
+    let world = World::start_alone(Script::new()).await?;
+    let node = probe.node(&world).await?;
+    assert_eq!(probe.turns(200).await?, "ok\n");
+    world.nats.pause()?;
+    let why = probe.turns(503).await?;
+    assert!(why.contains("suspended") || why.contains("NATS"), "{why}");
+    assert_eq!(probe.get("/livez").await?.0, 200, "a new process would not bring NATS back");
+    world.nats.resume()?;
+    within(Duration::from_secs(20), "it is ready again", async || probe.turns(200).await.ok()).await?;
+    let paused = world.pause_database()?;
+    let why = probe.turns(503).await?;
+    assert!(why.contains("session store"), "{why}");
+    assert_eq!(probe.get("/livez").await?.0, 200);
+    drop(paused);
+    within(Duration::from_secs(20), "it is ready again", async || probe.turns(200).await.ok()).await?;
+    drop(node);
+    Ok(())
+}
