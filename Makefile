@@ -4,7 +4,7 @@ CARGO ?= cargo
 
 BENCH_CALL = repeat '{"text":"a","times":3}'
 
-.PHONY: demo test lint bench chaos fuzz judges tools
+.PHONY: demo test lint bench chaos fuzz judges chart try tools
 
 demo: tools
 	PATH="$(CURDIR)/.tools/bin:$$PATH" $(CARGO) run --locked --release --bin planck -- demo
@@ -39,6 +39,17 @@ chaos: tools
 judges:
 	$(CARGO) build --locked -p planck-node -p planck-scripted-model --bins
 	python3 tests/judges/servers/judge.py target/debug/planck target/debug/scripted-model
+
+# The Helm chart against Helm's engine and the types of Kubernetes. The first run compiles them, which takes minutes; go.sum pins
+# every module by its hash.
+chart:
+	mkdir -p .tools/bin
+	cd tests/chart && go build -trimpath -o ../../.tools/bin/planck-chart .
+	.tools/bin/planck-chart deploy/helm/planck
+
+# The compose file on this machine's Docker engine: `make try WITH="--binaries target/release"`.
+try:
+	./deploy/try $(WITH)
 
 # libFuzzer over every decoder of outside bytes: `make fuzz SECONDS=600`.
 fuzz:

@@ -1,8 +1,31 @@
 #!/bin/sh
-# Prints a random password for each variable that docker-compose.yml needs:
-#   (umask 077 && sh deploy/passwords.sh > .env)
+# Makes the passwords of docker-compose.yml, each in a file: `sh deploy/passwords.sh [FOLDER]`, `deploy/secrets` unless named.
+# It overwrites nothing. Containers read the files as users of their own, so the files are readable and the folder is not.
 set -eu
-for name in POSTGRES NATS_NODE NATS_SIDECAR NATS_CLIENT NATS_ANSWERER NATS_OBSERVER; do
-  # nats-server reads one that begins with a digit as a number.
-  printf '%s_PASSWORD=p%s\n' "$name" "$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')"
+folder=${1:-$(dirname "$0")/secrets}
+if [ -e "$folder/nats_passwords" ]; then
+  echo "passwords.sh: $folder has passwords already; remove it for new ones, and with it the volumes that know the old" >&2
+  exit 1
+fi
+umask 077
+mkdir -p "$folder"
+chmod 700 "$folder"
+umask 022
+mkdir -p "$folder/keys" # of providers, a file each
+
+# nats-server reads one that begins with a digit as a number.
+password() { printf 'p%s' "$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')"; }
+keep() { printf '%s\n' "$2" >"$folder/$1"; }
+
+postgres=$(password)
+keep postgres_password "$postgres"
+keep database_url "postgres://planck:$postgres@postgres/planck"
+passwords=
+for role in node sidecar client answerer observer; do
+  made=$(password)
+  name=$(echo "$role" | tr a-z A-Z)
+  passwords="${passwords}NATS_${name}_PASSWORD=$made
+"
+  keep "nats_${role}_url" "nats://$role:$made@nats:4222"
 done
+printf '%s' "$passwords" >"$folder/nats_passwords"

@@ -1,11 +1,13 @@
-//! `scripted-model SCRIPT.json [PORT]`: serves a script until it is interrupted.
+//! `scripted-model SCRIPT.json [[HOST:]PORT]`: serves a script until it is interrupted.
 
 use std::{io, process::ExitCode};
 
 use planck_scripted_model::{Script, Server};
 use tokio::net::TcpListener;
 
-const USAGE: &str = "usage: scripted-model SCRIPT.json [PORT]
+const USAGE: &str = "usage: scripted-model SCRIPT.json [[HOST:]PORT]
+
+It listens on 127.0.0.1 unless HOST says otherwise, and on a free port unless PORT does.
 
 It is at once
   Anthropic             /v1/messages
@@ -18,26 +20,28 @@ It is at once
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let (path, port) = match arguments.as_slice() {
+    let (path, place) = match arguments.as_slice() {
         [help] if help == "--help" || help == "-h" => {
             println!("{USAGE}");
             return ExitCode::SUCCESS;
         }
         [path] => (path, "0"),
-        [path, port] => (path, port.as_str()),
+        [path, place] => (path, place.as_str()),
         _ => return complain(USAGE, 2),
     };
-    match serve(path, port).await {
+    match serve(path, place).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => complain(&error.to_string(), 1),
     }
 }
 
-async fn serve(path: &str, port: &str) -> io::Result<()> {
+async fn serve(path: &str, place: &str) -> io::Result<()> {
     let named = |error: &dyn std::fmt::Display| io::Error::other(format!("cannot read script {path}: {error}"));
     let text = std::fs::read_to_string(path).map_err(|error| named(&error))?;
     let script = Script::parse(&text).map_err(|error| named(&error))?;
-    let listener = TcpListener::bind(format!("127.0.0.1:{port}")).await?;
+    let address = if place.contains(':') { place.into() } else { format!("127.0.0.1:{place}") };
+    let listener =
+        TcpListener::bind(&address).await.map_err(|error| io::Error::other(format!("cannot listen on {address}: {error}")))?;
     let server = Server::serve(listener, script)?;
     println!("{}", server.url());
     tokio::signal::ctrl_c().await?;

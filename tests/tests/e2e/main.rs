@@ -7,6 +7,7 @@ mod attacks;
 mod cascade;
 mod cli;
 mod cluster;
+mod deployment;
 mod files;
 mod flows;
 mod judges;

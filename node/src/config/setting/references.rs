@@ -18,7 +18,7 @@ impl Setting for Secret {
         let written = text(raw).unwrap_or_default();
         match (written.split_once(':'), raw) {
             (Some(("env", name)), _) => from_environment(name, world),
-            (Some(("file", path)), _) => from_file(path, world),
+            (Some(("file", path)), _) => Ok(Self::new(held(path, world)?.1)),
             (_, Raw::Text(text)) if !text.is_empty() => Ok(Self::new(text.trim())),
             (_, Raw::Text(_) | Raw::Toml(_)) => Err(Wrong {
                 what: "a secret does not stand in a file".into(),
@@ -39,13 +39,16 @@ fn from_environment(name: &str, world: &World) -> Result<Secret, Wrong> {
     })
 }
 
-fn from_file(path: &str, world: &World) -> Result<Secret, Wrong> {
+/// The file that a value names, and what it holds.
+fn held(path: &str, world: &World) -> Result<(PathBuf, String), Wrong> {
     let path = PathBuf::parse(&Raw::Text(path.into()), world)?;
-    let text = fs::read_to_string(&path).map_err(|error| Wrong {
-        what: format!("cannot read {}: {error}", path.display()),
-        remedy: "put the secret there, readable to you alone, or take the key out".into(),
-    })?;
-    Ok(Secret::new(text.trim()))
+    let remedy = || "put the value there, readable to you alone, or take the key out".into();
+    let text = fs::read_to_string(&path)
+        .map_err(|error| Wrong { what: format!("cannot read {}: {error}", path.display()), remedy: remedy() })?;
+    match text.trim() {
+        "" => Err(Wrong { what: format!("{} is empty", path.display()), remedy: remedy() }),
+        text => Ok((path, text.into())),
+    }
 }
 
 /// A URL that may carry a user and a password, which it does not show.
@@ -119,13 +122,20 @@ impl fmt::Debug for Address {
 
 impl Setting for Address {
     fn kind() -> String {
-        "an address like scheme://host:port".into()
+        "an address like scheme://host:port, or `file:PATH`".into()
     }
 
+    /// An address may hold a password, so it may stand in a file of its own, which `file:PATH` names.
     fn parse(raw: &Raw, world: &World) -> Result<Self, Wrong> {
-        let fits = |text: &&str| !text.trim().is_empty() && !text.chars().any(char::is_whitespace);
-        let wrong = || Wrong { what: "this is not an address".into(), remedy: format!("write {}", Self::kind()) };
-        text(raw).filter(fits).map(|text| Self::new(text).at_home(world)).ok_or_else(wrong)
+        let written = text(raw).unwrap_or_default();
+        let (place, address) = match written.strip_prefix("file:") {
+            Some(path) => held(path, world).map(|(path, text)| (format!("what {} holds", path.display()), text))?,
+            None => ("this".into(), written.into()),
+        };
+        if address.trim().is_empty() || address.chars().any(char::is_whitespace) {
+            return Err(Wrong { what: format!("{place} is not an address"), remedy: format!("write {}", Self::kind()) });
+        }
+        Ok(Self::new(address).at_home(world))
     }
 
     /// A folder of SQLite's files is a path like any other.
@@ -162,6 +172,24 @@ mod tests {
             assert_eq!(Address::new(address).to_string(), shown);
             assert_eq!(format!("{:?}", Address::new(address)), shown);
         }
+    }
+
+    #[test]
+    fn an_address_is_read_from_the_file_that_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("url").display().to_string();
+        let named =
+            |path: &str| Address::parse(&Raw::Text(format!("file:{path}")), &World::default()).map_err(|wrong| wrong.what);
+        let read = |text: &str| {
+            fs::write(&path, text).unwrap();
+            named(&path)
+        };
+        assert_eq!(read("nats://node:pw@nats:4222\n").unwrap().reveal(), "nats://node:pw@nats:4222");
+        assert_eq!(read(" \n").unwrap_err(), format!("{path} is empty"));
+        let wrong = read("my secret").unwrap_err();
+        assert_eq!(wrong, format!("what {path} holds is not an address"));
+        let missing = named("/nowhere/url").unwrap_err();
+        assert!(missing.starts_with("cannot read /nowhere/url: "), "{missing}");
     }
 
     #[test]
