@@ -25,6 +25,12 @@ impl Example {
         Ok(Self { name: "text-rust", command: vec![text(&built)?] })
     }
 
+    /// What `planck sidecar new --lang rust` writes, with the placeholder as its name.
+    pub fn scaffold_rust() -> Result<Self> {
+        let built = fresh(built()?.join("scaffold-rust"), "cargo build -p planck-sidecar --examples")?;
+        Ok(Self { name: "SIDECAR_NAME", command: vec![text(&built)?] })
+    }
+
     /// On the SDK.
     pub fn python() -> Result<Self> {
         in_python("text-python", "python/text.py")
@@ -37,12 +43,7 @@ impl Example {
     /// `None`, loudly, where the machine has no Node 20, or not what the example needs.
     pub fn typescript() -> Result<Option<Self>> {
         let folder = folder().join("typescript");
-        let node = said("node", &["--version"], &folder).unwrap_or_default();
-        let version: u32 = node.trim_start_matches('v').split('.').next().and_then(|major| major.parse().ok()).unwrap_or(0);
-        if version < 20 || !folder.join("node_modules").is_dir() {
-            eprintln!(
-                "NOT TESTED: the example in TypeScript needs Node 20 and what `make tools` fetches with npm; found `{node}`"
-            );
+        if !runs_typescript("the example in TypeScript", &folder) {
             return Ok(None);
         }
         static COMPILED: OnceLock<bool> = OnceLock::new();
@@ -51,14 +52,18 @@ impl Example {
         Ok(Some(Self { name: "text-typescript", command: vec!["node".into(), text(&folder.join("text.js"))?] }))
     }
 
+    /// On the SDK; `None`, loudly, as for [`typescript`](Self::typescript).
+    pub fn typescript_sdk() -> Result<Option<Self>> {
+        let Some(sdk) = typescript_sdk()? else { return Ok(None) };
+        let program = text(&sdk.join(".built/test/text.js"))?;
+        Ok(Some(Self { name: "text-typescript-sdk", command: vec!["node".into(), program] }))
+    }
+
     /// `None`, loudly, where the machine has no Go.
     pub fn go() -> Result<Option<Self>> {
         static BUILT: OnceLock<bool> = OnceLock::new();
         let folder = folder().join("go");
-        let Some(go) = ["go", "/usr/local/go/bin/go"].into_iter().find(|go| said(go, &["version"], &folder).is_some()) else {
-            eprintln!("NOT TESTED: the example in Go needs Go");
-            return Ok(None);
-        };
+        let Some(go) = go("the example in Go") else { return Ok(None) };
         let program = text(&built()?.join("text-go"))?;
         let compiled = BUILT.get_or_init(|| said(go, &["build", "-o", &program, "."], &folder).is_some());
         ensure!(compiled, "the example in Go does not compile");
@@ -84,6 +89,39 @@ pub fn python_path() -> Result<String> {
     let fetched = root().join(".tools/python");
     ensure!(fetched.is_dir(), "{} is missing; run `make tools`", fetched.display());
     Ok(format!("{}:{}", fetched.display(), root().join("sidecar-sdk/python").display()))
+}
+
+/// The folder of the SDK in TypeScript, compiled with its tests; `None`, loudly, where that cannot be done here.
+pub fn typescript_sdk() -> Result<Option<PathBuf>> {
+    static COMPILED: OnceLock<bool> = OnceLock::new();
+    let folder = root().join("sidecar-sdk/typescript");
+    if !runs_typescript("the SDK in TypeScript", &folder) {
+        return Ok(None);
+    }
+    let compile = |project| said("node", &["node_modules/typescript/bin/tsc", "-p", project], &folder).is_some();
+    let compiled = COMPILED.get_or_init(|| compile("tsconfig.json") && compile("tsconfig.test.json"));
+    ensure!(compiled, "the SDK in TypeScript does not compile");
+    Ok(Some(folder))
+}
+
+/// Whether there are Node 20 and the packages of a folder; says so loudly where not.
+fn runs_typescript(what: &str, folder: &Path) -> bool {
+    let node = said("node", &["--version"], folder).unwrap_or_default();
+    let version: u32 = node.trim_start_matches('v').split('.').next().and_then(|major| major.parse().ok()).unwrap_or(0);
+    let runs = version >= 20 && folder.join("node_modules").is_dir();
+    if !runs {
+        eprintln!("NOT TESTED: {what} needs Node 20 and what `make tools` fetches with npm; found `{node}`");
+    }
+    runs
+}
+
+/// The program `go`; `None`, loudly, where the machine has none.
+pub fn go(what: &str) -> Option<&'static str> {
+    let found = ["go", "/usr/local/go/bin/go"].into_iter().find(|go| said(go, &["version"], root()).is_some());
+    if found.is_none() {
+        eprintln!("NOT TESTED: {what} needs Go");
+    }
+    found
 }
 
 fn in_python(name: &'static str, program: &str) -> Result<Example> {

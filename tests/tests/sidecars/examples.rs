@@ -8,7 +8,7 @@ use nix::{
 };
 use planck_sidecar::conform::Verdict;
 use planck_tests::{
-    example::{Example, python_path},
+    example::{Example, python_path, typescript_sdk},
     nats::NatsServer,
 };
 
@@ -48,6 +48,13 @@ async fn python_without_the_sdk() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn typescript_with_the_sdk() {
+    if let Some(example) = Example::typescript_sdk().unwrap() {
+        conforms(example, &[]).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn typescript() {
     if let Some(example) = Example::typescript().unwrap() {
         conforms(example, &["compaction", "compaction_short"]).await;
@@ -66,7 +73,8 @@ async fn go() {
 /// An instance that starts before its server is stopped at once, as one is that a scheduler takes back.
 #[tokio::test(flavor = "multi_thread")]
 async fn those_on_an_sdk_stop_while_they_wait_for_a_server() {
-    for example in [Example::rust().unwrap(), Example::python().unwrap()] {
+    let examples = [Example::rust().unwrap(), Example::python().unwrap()];
+    for example in examples.into_iter().chain(Example::typescript_sdk().unwrap()) {
         let mut instance = example.start("nats://127.0.0.1:1").unwrap();
         tokio::time::sleep(STARTS_WITHIN).await;
         let pid = Pid::from_raw(instance.id().unwrap().try_into().unwrap());
@@ -97,6 +105,17 @@ fn what_pages_show_is_an_example() {
     let example = include_str!("../../../examples/sidecars/python/words.py");
     let shown = example.split_once("\"\"\"\n\n").unwrap().1;
     assert!(include_str!("../../../README.md").contains(shown.trim_end()), "README.md shows something else than words.py");
+}
+
+#[test]
+fn the_typescript_sdk_passes_its_own_tests() {
+    let Some(sdk) = typescript_sdk().unwrap() else { return };
+    let nats = NatsServer::start().unwrap();
+    let mut command = Command::new("node");
+    command.args(["--test", ".built/test/sdk.test.js"]).current_dir(sdk).env("NATS_URL", nats.url());
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("# fail 0\n# cancelled 0\n# skipped 0\n"), "{said}");
 }
 
 #[test]

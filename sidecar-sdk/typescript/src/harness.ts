@@ -1,0 +1,59 @@
+// Calls a sidecar's tools in a test, without a node and without NATS, through the code that answers a node.
+
+import type { Message } from "./compactor.js";
+import type { Desk, Progress } from "./desk.js";
+import type { Sidecar } from "./sidecar.js";
+
+/** What became of a call: either `ok` or `error` is there. */
+export interface Answer {
+  ok?: string;
+  error?: string;
+  progress: Progress[];
+}
+
+/** What a call may say otherwise than by default. */
+export interface Said {
+  call_id?: string;
+  agent_id?: string;
+  epoch?: number;
+  deadline_ms?: number;
+}
+
+/** A sidecar on the bench. */
+export class Harness {
+  readonly #desk: Desk;
+  #calls = 0;
+
+  constructor(sidecar: Sidecar) {
+    this.#desk = sidecar.desk();
+  }
+
+  /** Calls a tool. */
+  call(tool: string, args: unknown, said: Said = {}): Promise<Answer> {
+    const ids = { call_id: `call-${this.#calls++}`, agent_id: "agent", session_id: "session", team_id: "team" };
+    return this.send(tool, JSON.stringify({ v: 1, ...ids, tool, args, epoch: 1, deadline_ms: 60_000, ...said }));
+  }
+
+  /** Sends a body as it is. */
+  async send(tool: string, body: string | Uint8Array): Promise<Answer> {
+    const progress: Progress[] = [];
+    const bytes = typeof body === "string" ? new TextEncoder().encode(body) : body;
+    const { v: _, ...reply } = await this.#desk.tool(tool, bytes, { report: (told) => void progress.push(told) });
+    return { ...reply, progress };
+  }
+
+  /** Has a conversation compacted; the reply without `v`. */
+  async compact(compactor: string, messages: Message[], window = 100_000): Promise<Record<string, unknown>> {
+    const ids = { call_id: `call-${this.#calls++}`, agent_id: "agent", session_id: "session" };
+    const model = { id: "model", context_window: window };
+    const tokens = Math.floor(JSON.stringify(messages).length / 4);
+    const request = { v: 1, ...ids, compactor, model, messages, tokens, deadline_ms: 60_000 };
+    const { v: _, ...reply } = await this.#desk.compact(compactor, new TextEncoder().encode(JSON.stringify(request)));
+    return reply;
+  }
+
+  /** The answer to this call is no longer wanted. */
+  cancel(callId: string): void {
+    this.#desk.cancel(callId);
+  }
+}
