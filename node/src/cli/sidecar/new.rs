@@ -5,6 +5,7 @@ use std::{fs, path::PathBuf};
 use clap::{Args, ValueEnum};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use planck_common::SidecarId;
+use serde_json::Value;
 
 use crate::cli::{
     exit::{Exit, Usage},
@@ -33,6 +34,9 @@ pub struct New {
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Language {
     Python,
+    Rust,
+    Typescript,
+    Go,
 }
 
 /// What a project in one language is made of.
@@ -50,6 +54,16 @@ struct SdkPackage {
     of_version: fn(&str) -> String,
     /// Of an absolute path.
     of_folder: fn(&str) -> String,
+    /// What has to be there before a project can use the package from its folder, and the command that makes it there.
+    built: Option<(&'static str, &'static str)>,
+}
+
+/// The dependency as a project's manifest has it.
+#[derive(Default)]
+struct Dependency {
+    text: String,
+    /// What has to be done before it can be used.
+    first: Option<String>,
 }
 
 macro_rules! files {
@@ -71,16 +85,73 @@ const PYTHON: Template = Template {
         manifest: "pyproject.toml",
         of_version: |version| format!("planck-sidecar=={version}"),
         of_folder: |folder| format!("planck-sidecar @ file://{}", utf8_percent_encode(folder, IN_URL)),
+        built: None,
     }),
+};
+
+const RUST: Template = Template {
+    files: files!("rust":
+        "README.md" from "README.md",
+        "Cargo.toml" from "Cargo.toml",
+        "src/main.rs" from "src/main.rs",
+        ".gitignore" from "gitignore",
+    ),
+    sdk: Some(&SdkPackage {
+        below: "",
+        manifest: "Cargo.toml",
+        of_version: quoted,
+        of_folder: |folder| format!("{{ path = {} }}", quoted(folder)),
+        built: None,
+    }),
+};
+
+const TYPESCRIPT: Template = Template {
+    files: files!("typescript":
+        "README.md" from "README.md",
+        "package.json" from "package.json",
+        "tsconfig.json" from "tsconfig.json",
+        "src/main.ts" from "src/main.ts",
+        "src/sidecar.ts" from "src/sidecar.ts",
+        "src/sidecar.test.ts" from "src/sidecar.test.ts",
+        ".gitignore" from "gitignore",
+    ),
+    sdk: Some(&SdkPackage {
+        below: "typescript",
+        manifest: "package.json",
+        of_version: quoted,
+        of_folder: |folder| quoted(&format!("file:{folder}")),
+        built: Some(("dist", "npm ci")),
+    }),
+};
+
+const GO: Template = Template {
+    files: files!("go":
+        "README.md" from "README.md",
+        "go.mod" from "go.mod",
+        "go.sum" from "go.sum",
+        "main.go" from "main.go",
+        "protocol.go" from "protocol.go",
+        "main_test.go" from "main_test.go",
+        ".gitignore" from "gitignore",
+    ),
+    sdk: None,
 };
 
 /// What a path in a URL cannot hold as it is.
 const IN_URL: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'%').add(b'<').add(b'>').add(b'?').add(b'`');
 
+/// As JSON and TOML quote a text.
+fn quoted(text: &str) -> String {
+    Value::from(text).to_string()
+}
+
 impl Language {
     const fn template(self) -> Template {
         match self {
             Self::Python => PYTHON,
+            Self::Rust => RUST,
+            Self::Typescript => TYPESCRIPT,
+            Self::Go => GO,
         }
     }
 }
@@ -91,33 +162,36 @@ impl New {
         let Template { files, sdk } = self.lang.template();
         let dependency = match (sdk, &self.sdk) {
             (Some(sdk), said) => sdk.dependency(said.as_deref().unwrap_or(env!("CARGO_PKG_VERSION")))?,
-            (None, None) => String::new(),
+            (None, None) => Dependency::default(),
             (None, Some(_)) => return Err(Usage("there is no SDK for Go; leave out --sdk".into()).into()),
         };
         let folder = self.dir.unwrap_or_else(|| name.clone().into());
-        let replacements = vec![("SIDECAR_NAME", name), ("SDK_DEPENDENCY", dependency)];
+        let replacements = vec![("SIDECAR_NAME", name), ("SDK_DEPENDENCY", dependency.text)];
         let scaffold = Scaffold { folder, files, replacements };
         scaffold.write()?;
         let readme = scaffold.text("README.md");
         let commands = readme.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap_or_default();
+        dependency.first.iter().try_for_each(|first| say(&format!("first, as the SDK there is not built yet: {first}\n")))?;
         say(&format!("in that folder:\n\n{commands}\nREADME.md has the rest\n"))?;
         Ok(Exit::Done)
     }
 }
 
 impl SdkPackage {
-    /// The text of the dependency in the project's manifest.
-    fn dependency(&self, said: &str) -> Result<String, Usage> {
+    /// On a version, or on a folder of this machine.
+    fn dependency(&self, said: &str) -> Result<Dependency, Usage> {
         let numbers: Vec<&str> = said.split('.').collect();
         if numbers.len() == 3 && numbers.iter().all(|number| number.parse::<u32>().is_ok()) {
-            return Ok((self.of_version)(said));
+            return Ok(Dependency { text: (self.of_version)(said), first: None });
         }
         let folder = self.folder(said).ok_or_else(|| {
             let wanted = PathBuf::from("sidecar-sdk").join(self.below).join(self.manifest);
             Usage(format!("--sdk {said}: it is neither a version as in 1.0.0 nor a checkout with {}", wanted.display()))
         })?;
         let text = folder.to_str().ok_or_else(|| Usage(format!("--sdk {said}: its path is not UTF-8")))?;
-        Ok((self.of_folder)(text))
+        let missing = self.built.filter(|(made, _)| !folder.join(made).exists());
+        let first = missing.map(|(_, command)| format!("cd {text} && {command}"));
+        Ok(Dependency { text: (self.of_folder)(text), first })
     }
 
     /// The package's folder in a checkout, in its `sidecar-sdk/`, or named itself.
@@ -127,6 +201,7 @@ impl SdkPackage {
         let is_package = |folder: &PathBuf| {
             fs::read_to_string(folder.join(self.manifest)).is_ok_and(|manifest| manifest.contains("\"planck-sidecar\""))
         };
-        candidates.into_iter().find(is_package)
+        // As components, so that no path ends with a slash.
+        candidates.into_iter().find(is_package).map(|folder| folder.components().collect())
     }
 }

@@ -1,0 +1,3 @@
+import { sidecar } from "./sidecar.js";
+
+await sidecar.run();

@@ -1,0 +1,33 @@
+// The sidecar SIDECAR_NAME. Each `sidecar.tool` offers a function as a tool: `args` gives the schema that the model sees, and the
+// types of the function's arguments.
+
+import { setTimeout as sleep } from "node:timers/promises";
+import { Sidecar, number, optional, string } from "planck-sidecar";
+
+export const sidecar = new Sidecar("SIDECAR_NAME", "0.1.0");
+
+export const STEPS = 10;
+
+sidecar.tool(
+  "sort_words",
+  {
+    description: "Sorts the words of a text.",
+    effect: "pure",
+    args: {
+      text: string("The text whose words to sort"),
+      seconds: optional(number("How long to take over it"), 0),
+    },
+  },
+  async ({ text, seconds }, context) => {
+    for (let step = 0; step < STEPS; step++) {
+      // A report of progress also renews the time that the node waits for a sign of life.
+      context.progress(`step ${step + 1} of ${STEPS}`, (100 * step) / STEPS);
+      // The signal is aborted once the answer is no longer wanted, and ends the wait: pass it on to whatever takes its time.
+      await sleep((1000 * Math.max(0, seconds)) / STEPS, undefined, { signal: context.signal });
+    }
+    // An exception becomes the error that the model reads.
+    const words = text.split(/\s+/).filter(Boolean);
+    if (words.length === 0) throw new Error("the text has no words; give one that has");
+    return words.sort().join(" ");
+  },
+);
