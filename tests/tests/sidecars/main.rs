@@ -8,3 +8,4 @@ mod command;
 mod examples;
 mod mutants;
 mod scaffolds;
+mod secured;
