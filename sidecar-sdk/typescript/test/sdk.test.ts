@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
-import { connect } from "@nats-io/transport-node";
+import { connect, headers } from "@nats-io/transport-node";
 
 import * as planck from "../src/index.js";
 import { Harness, Misfit, Sidecar } from "../src/index.js";
@@ -23,6 +23,7 @@ function make(): Sidecar {
     await sleep(seconds * 1000, undefined, { signal: context.signal });
     return `${context.agentId} ${context.epoch}`;
   });
+  sidecar.tool("trace", { description: "Says which trace it is in.", effect: "pure", args: {} }, (_, context) => context.traceparent ?? "none");
   sidecar.tool("deaf", { description: "Heeds nothing.", args: {} }, () => sleep(5000, "late", { ref: false }));
   sidecar.tool("fail", { description: "Fails.", args: { unit: planck.oneOf(["m", "mi"]) } }, ({ unit }) => {
     if (unit === "mi") throw new Error("no miles");
@@ -181,6 +182,13 @@ test("it serves and leaves in order", { skip: url ? false : "NATS_URL names no s
 
   const ids = { call_id: "c", agent_id: "a", session_id: "s", team_id: "t", epoch: 1 };
   const body = encoded(JSON.stringify({ v: 1, ...ids, args: { seconds: 1 }, deadline_ms: 20_000 }));
+  const traced = headers();
+  traced.set("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+  const trace = async (more: object) => {
+    const call = JSON.stringify({ v: 1, ...ids, call_id: "t", args: {}, deadline_ms: 20_000 });
+    return (await client.request("tool.test.trace", encoded(call), { timeout: 20_000, ...more })).json<any>().ok;
+  };
+  assert.deepEqual([await trace({ headers: traced }), await trace({})], [traced.get("traceparent"), "none"]);
   const replies = client.subscribe("_INBOX.here")[Symbol.asyncIterator]();
   client.publish("tool.test.wait", body, { reply: "_INBOX.here" });
   assert.ok("progress" in (await replies.next()).value.json());
