@@ -12,6 +12,7 @@ pub mod nats;
 pub mod node;
 pub mod postgres;
 pub mod process;
+pub mod prometheus;
 pub mod proxy;
 pub mod recorder;
 pub mod registry;

@@ -1,6 +1,7 @@
 //! What a collector gets of a team at work: spans with ids and counts, and nothing that was said.
 
 mod listener;
+mod prometheus;
 
 use std::sync::{Arc, Mutex};
 

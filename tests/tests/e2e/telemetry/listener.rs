@@ -8,14 +8,11 @@ use planck_tests::{
     eventually::within,
     nats::free_port,
     node::Node,
+    prometheus,
     world::{Backend, World},
 };
 use serde_json::json;
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-    time::timeout,
-};
+use tokio::time::timeout;
 
 use crate::teams::scene::{by, lead, member};
 
@@ -34,18 +31,13 @@ impl Probe {
         world.node_with(&[("PLANCK_TELEMETRY_LISTEN", &self.0)]).await
     }
 
+    pub fn address(&self) -> &str {
+        &self.0
+    }
+
     /// The status and the body.
     pub async fn get(&self, path: &str) -> Result<(u16, String)> {
-        let asked = async {
-            let mut stream = TcpStream::connect(&self.0).await?;
-            stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", self.0).as_bytes()).await?;
-            let mut told = String::new();
-            stream.read_to_string(&mut told).await?;
-            let (head, body) = told.split_once("\r\n\r\n").context("no head")?;
-            let status = head.split(' ').nth(1).context("no status")?.parse()?;
-            anyhow::Ok((status, body.to_owned()))
-        };
-        timeout(Duration::from_secs(2), asked).await.context("no answer within two seconds")?
+        timeout(Duration::from_secs(2), prometheus::get(&self.0, path)).await.context("no answer within two seconds")?
     }
 
     /// Every sample by its series.
