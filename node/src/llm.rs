@@ -101,6 +101,8 @@ pub enum Progress {
 /// One configured provider: a wire format and an address, with its limits. Dropping a stream closes its request.
 pub trait Provider: Send + Sync {
     fn name(&self) -> &str;
+    /// The host and the port that requests go to, for traces.
+    fn server(&self) -> Option<(&str, u16)>;
     fn encoder(&self, head: Head) -> Box<dyn Encoder>;
     /// Sends a request. `clients` belong to the runtime that polls the stream.
     fn stream(&self, clients: &Clients, model: &str, request: Request) -> BoxStream<'static, Result<Progress, Failure>>;

@@ -1,6 +1,6 @@
 //! What passes between the agent loop and a model, whatever the provider. Pure data.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use planck_common::{event::Effect, message::StopReason, usage::Usage};
 use serde_json::value::RawValue;
@@ -61,17 +61,56 @@ pub enum Chunk {
 }
 
 /// How a reply ended that did end. `cost_usd` of the usage is filled in from the catalogue.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct Finish {
     pub stop: StopReason,
     pub usage: Usage,
     /// How the server deviated from its wire format where the answer could be read all the same. For people.
     pub salvaged: Vec<&'static str>,
+    /// For traces.
+    pub names: Names,
+}
+
+/// What a server calls its reply, and the model that it says has answered.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Names {
+    pub id: Option<String>,
+    pub model: Option<String>,
+}
+
+impl Names {
+    /// The longest one, in bytes: they are the server's words.
+    const LONGEST: usize = 256;
+
+    /// Takes what is not known yet; every piece of a stream may say it.
+    pub fn note(&mut self, id: Option<&RawValue>, model: Option<&RawValue>) {
+        let read = |raw: &RawValue| serde_json::from_str::<String>(raw.get()).ok().filter(|text| !text.is_empty());
+        let fits = |raw: &&RawValue| raw.get().len() <= Self::LONGEST;
+        if self.id.is_none() {
+            self.id = id.filter(fits).and_then(read);
+        }
+        if self.model.is_none() {
+            self.model = model.filter(fits).and_then(read);
+        }
+    }
+}
+
+/// Without the names where the server gave none, as most replies that are looked at in tests do.
+impl fmt::Debug for Finish {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { stop, usage, salvaged, names } = self;
+        let mut shown = f.debug_struct("Finish");
+        shown.field("stop", stop).field("usage", usage).field("salvaged", salvaged);
+        if *names != Names::default() {
+            shown.field("names", names);
+        }
+        shown.finish()
+    }
 }
 
 impl Finish {
     pub fn new(stop: StopReason, usage: Usage) -> Self {
-        Self { stop, usage, salvaged: Vec::new() }
+        Self { stop, usage, salvaged: Vec::new(), names: Names::default() }
     }
 }
 

@@ -145,7 +145,7 @@ impl Actor {
             Ok(provider) => {
                 let request = self.encoding.request(&self.agent, &provider);
                 let model = &self.agent.spec().model;
-                let span = self.spans.model_call(model);
+                let span = self.spans.model_call(model, provider.server());
                 let call = Call { ticket, provider, clients: self.clients.clone(), model: model.id.clone(), request, span };
                 let (pieces, start) = (self.work.answers(), self.start());
                 self.work.start(ticket, Kind::Model, cancel, async move {

@@ -92,8 +92,8 @@ impl Spans {
         }
     }
 
-    pub(super) fn model_call(&self, model: &ModelRef) -> Span {
-        self.within(|| genai::chat(&model.provider, &model.id))
+    pub(super) fn model_call(&self, model: &ModelRef, server: Option<(&str, u16)>) -> Span {
+        self.within(|| genai::chat(&model.provider, &model.id, server))
     }
 
     pub(super) fn tool_call(&self, tool: &str, call: &CallId) -> Span {
@@ -112,7 +112,7 @@ impl Spans {
 pub(super) fn record_answer(span: &Span, result: &Result<Finish, Failure>) {
     match result {
         Ok(finish) => {
-            genai::record_finish(span, reason(finish.stop));
+            genai::record_finish(span, &finish.names, reason(finish.stop));
             genai::record_usage(span, &finish.usage);
         }
         Err(failure) => genai::record_error(span, failure.kind.name()),

@@ -3,7 +3,7 @@
 use planck_common::{message::StopReason, usage::Usage};
 
 use super::frames::Frames;
-use crate::model::{Chunk, Failure, FailureKind, Finish};
+use crate::model::{Chunk, Failure, FailureKind, Finish, Names};
 
 /// Decodes the bytes of one reply, cut anywhere.
 pub trait Decoder: Send {
@@ -13,6 +13,8 @@ pub trait Decoder: Send {
     fn finish(&mut self, chunks: &mut Vec<Chunk>) -> Result<Finish, Failure>;
     /// Whether the reply is whole; what still comes says nothing.
     fn is_whole(&self) -> bool;
+    /// What the server called the reply.
+    fn names(&self) -> Names;
 }
 
 /// The events of one provider.
@@ -22,6 +24,8 @@ pub trait Events: Send {
     fn end(&self) -> Option<Finish>;
     /// Whether nothing of interest follows.
     fn is_whole(&self) -> bool;
+    /// What the server called the reply, as far as it said.
+    fn names(&self) -> Names;
     /// Reads a document that a server sent in place of a stream.
     fn document(&mut self, data: &[u8], chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
         self.event(data, chunks)
@@ -65,6 +69,10 @@ impl<F: Frames, E: Events> Decoder for Decoding<F, E> {
 
     fn is_whole(&self) -> bool {
         self.events.is_whole()
+    }
+
+    fn names(&self) -> Names {
+        self.events.names()
     }
 }
 

@@ -87,6 +87,10 @@ impl Provider for Endpoint {
         &self.name
     }
 
+    fn server(&self) -> Option<(&str, u16)> {
+        self.base.host_str().zip(self.base.port_or_known_default())
+    }
+
     fn encoder(&self, head: Head) -> Box<dyn Encoder> {
         let entry = self.entry(&head.model);
         self.wire(&entry).encoder(head, &entry, &self.target)

@@ -233,6 +233,7 @@ impl Reading {
 
     fn priced(&self, mut finish: Finish) -> Finish {
         finish.usage.cost_usd = self.entry.cost(&finish.usage);
+        finish.names = self.decoder.names();
         finish
     }
 }

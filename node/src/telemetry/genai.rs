@@ -6,6 +6,8 @@ use planck_common::{AgentId, CallId, SessionId, usage::Usage};
 use tracing::{Span, field::Empty, info_span};
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
+use crate::model::Names;
+
 pub const OPERATION_NAME: &str = "gen_ai.operation.name";
 pub const PROVIDER_NAME: &str = "gen_ai.provider.name";
 pub const AGENT_ID: &str = "gen_ai.agent.id";
@@ -13,6 +15,10 @@ pub const AGENT_NAME: &str = "gen_ai.agent.name";
 /// The session.
 pub const CONVERSATION_ID: &str = "gen_ai.conversation.id";
 pub const REQUEST_MODEL: &str = "gen_ai.request.model";
+pub const RESPONSE_ID: &str = "gen_ai.response.id";
+pub const RESPONSE_MODEL: &str = "gen_ai.response.model";
+pub const SERVER_ADDRESS: &str = "server.address";
+pub const SERVER_PORT: &str = "server.port";
 pub const FINISH_REASONS: &str = "gen_ai.response.finish_reasons";
 pub const INPUT_TOKENS: &str = "gen_ai.usage.input_tokens";
 pub const OUTPUT_TOKENS: &str = "gen_ai.usage.output_tokens";
@@ -44,8 +50,8 @@ pub fn invoke_agent(session: &SessionId, agent: &AgentId, name: &str) -> Span {
     )
 }
 
-/// A call of a model.
-pub fn chat(provider: &str, model: &str) -> Span {
+/// A call of a model, at a server's host and port where they are known.
+pub fn chat(provider: &str, model: &str, server: Option<(&str, u16)>) -> Span {
     info_span!(
         "chat",
         otel.name = format!("chat {model}"),
@@ -53,6 +59,10 @@ pub fn chat(provider: &str, model: &str) -> Span {
         { OPERATION_NAME } = "chat",
         { PROVIDER_NAME } = provider,
         { REQUEST_MODEL } = model,
+        { RESPONSE_ID } = Empty,
+        { RESPONSE_MODEL } = Empty,
+        { SERVER_ADDRESS } = server.map(|(host, _)| host),
+        { SERVER_PORT } = server.map(|(_, port)| i64::from(port)),
         { INPUT_TOKENS } = Empty,
         { OUTPUT_TOKENS } = Empty,
         { CACHE_READ_TOKENS } = Empty,
@@ -81,8 +91,14 @@ pub fn record_usage(span: &Span, usage: &Usage) {
     span.record(CACHE_WRITE_TOKENS, whole(usage.cache_write_tokens));
 }
 
-/// Notes why a model stopped; the conventions want a list.
-pub fn record_finish(span: &Span, reason: &'static str) {
+/// Notes what the server called its reply, and why the model stopped; the conventions want a list of that.
+pub fn record_finish(span: &Span, names: &Names, reason: &'static str) {
+    if let Some(id) = &names.id {
+        span.record(RESPONSE_ID, id);
+    }
+    if let Some(model) = &names.model {
+        span.record(RESPONSE_MODEL, model);
+    }
     span.set_attribute(FINISH_REASONS, Value::Array(Array::String(vec![reason.into()])));
 }
 

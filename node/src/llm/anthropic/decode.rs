@@ -15,7 +15,7 @@ use crate::{
         seal,
         wire::Target,
     },
-    model::{Chunk, Failure, Finish},
+    model::{Chunk, Failure, Finish, Names},
 };
 
 /// The longest signature of a thought, in bytes. It is held back until its block ends, where the answer's bounds count it.
@@ -34,6 +34,7 @@ pub struct Reply {
     usage: Usage,
     stop: Option<StopReason>,
     stopped: bool,
+    names: Names,
 }
 
 #[derive(Debug)]
@@ -54,7 +55,7 @@ impl Events for Reply {
             "content_block_delta" => return self.delta(index, event.delta.unwrap_or_default(), chunks),
             "content_block_start" => self.start(index, event.content_block.unwrap_or_default(), chunks),
             "content_block_stop" => self.end_block(index, chunks),
-            "message_start" => self.count(event.message.as_ref()),
+            "message_start" => self.count(event.message),
             "message_delta" => {
                 self.stop = event.delta.and_then(|delta| delta.stop_reason).map(|reason| stop_reason(&reason.0)).or(self.stop);
                 self.count_usage(event.usage);
@@ -75,6 +76,7 @@ impl Events for Reply {
         if document.kind != "message" {
             return self.event(data, chunks);
         }
+        self.names.note(document.id, document.model);
         for (index, block) in document.content.into_iter().enumerate() {
             self.start(index, block, chunks);
             self.end_block(index, chunks);
@@ -91,6 +93,10 @@ impl Events for Reply {
 
     fn is_whole(&self) -> bool {
         self.stopped
+    }
+
+    fn names(&self) -> Names {
+        self.names.clone()
     }
 }
 
@@ -200,8 +206,10 @@ impl Reply {
         }
     }
 
-    fn count(&mut self, message: Option<&Message>) {
-        self.count_usage(message.and_then(|message| message.usage.clone()));
+    fn count(&mut self, message: Option<Message<'_>>) {
+        let Some(Message { id, model, usage }) = message else { return };
+        self.names.note(id, model);
+        self.count_usage(usage);
     }
 
     /// Counts are cumulative, and later ones may leave out what they do not change.
@@ -238,7 +246,8 @@ struct Event<'a> {
     delta: Option<Delta<'a>>,
     #[serde(borrow)]
     content_block: Option<Start<'a>>,
-    message: Option<Message>,
+    #[serde(borrow)]
+    message: Option<Message<'a>>,
     usage: Option<Value>,
 }
 
@@ -276,13 +285,21 @@ struct Start<'a> {
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Message {
+struct Message<'a> {
+    #[serde(borrow)]
+    id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    model: Option<&'a RawValue>,
     usage: Option<Value>,
 }
 
 /// A message that was sent whole.
 #[derive(Deserialize)]
 struct Document<'a> {
+    #[serde(borrow, default)]
+    id: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    model: Option<&'a RawValue>,
     #[serde(borrow, default, rename = "type")]
     kind: Cow<'a, str>,
     #[serde(borrow, default)]

@@ -13,7 +13,7 @@ use crate::{
         seal,
         wire::Target,
     },
-    model::{Chunk, Failure, Finish},
+    model::{Chunk, Failure, Finish, Names},
 };
 
 /// A reply as far as it has come.
@@ -25,6 +25,7 @@ pub struct Reply {
     calls: bool,
     usage: Usage,
     stop: Option<StopReason>,
+    names: Names,
 }
 
 impl Events for Reply {
@@ -33,6 +34,7 @@ impl Events for Reply {
         if event.error.is_some() {
             return Err(Complaint::read(data).map_or_else(|| broken("an error without words"), Complaint::midway));
         }
+        self.names.note(event.response_id, event.model_version);
         if let Some(counts) = event.usage_metadata {
             self.usage = counts.usage();
         }
@@ -56,6 +58,10 @@ impl Events for Reply {
     /// There is no end marker: what counts may follow the finish.
     fn is_whole(&self) -> bool {
         false
+    }
+
+    fn names(&self) -> Names {
+        self.names.clone()
     }
 }
 
@@ -113,6 +119,10 @@ fn stop_reason(word: &str) -> Result<StopReason, Failure> {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Event<'a> {
+    #[serde(borrow, default)]
+    response_id: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    model_version: Option<&'a RawValue>,
     #[serde(borrow, default)]
     candidates: Vec<Candidate<'a>>,
     #[serde(default)]

@@ -11,7 +11,7 @@ use crate::{
         complaint::Complaint,
         decode::{Events, Kind, Parts, broken, parse, stop_of, usage},
     },
-    model::{Chunk, Failure, Finish},
+    model::{Chunk, Failure, Finish, Names},
 };
 
 /// A reply as far as it has come.
@@ -20,6 +20,7 @@ pub struct Reply {
     parts: Parts,
     calls: bool,
     end: Option<Finish>,
+    names: Names,
 }
 
 impl Events for Reply {
@@ -28,6 +29,7 @@ impl Events for Reply {
         if line.error.is_some() {
             return Err(Complaint::read(data).map_or_else(|| broken("an error without words"), Complaint::midway));
         }
+        self.names.note(None, line.model);
         if let Some(message) = line.message {
             self.message(message, chunks);
         }
@@ -46,6 +48,10 @@ impl Events for Reply {
 
     fn is_whole(&self) -> bool {
         self.end.is_some()
+    }
+
+    fn names(&self) -> Names {
+        self.names.clone()
     }
 }
 
@@ -73,6 +79,8 @@ fn stop_reason(word: &str) -> StopReason {
 
 #[derive(Deserialize)]
 struct Line<'a> {
+    #[serde(borrow, default)]
+    model: Option<&'a RawValue>,
     #[serde(borrow, default)]
     message: Option<Message<'a>>,
     #[serde(default)]

@@ -13,7 +13,7 @@ use crate::{
         seal,
         wire::Target,
     },
-    model::{Chunk, Failure, Finish},
+    model::{Chunk, Failure, Finish, Names},
 };
 
 /// A reply as far as it has come.
@@ -33,7 +33,14 @@ pub struct Reply {
     said: bool,
     done: bool,
     is_document: bool,
+    told: Told,
+}
+
+/// What there is to tell of a reply besides what it says.
+#[derive(Debug, Default)]
+struct Told {
     salvaged: Vec<&'static str>,
+    names: Names,
 }
 
 /// A call that began. Calls are interleaved by the provider's index.
@@ -58,6 +65,7 @@ impl Events for Reply {
         if event.error.is_some_and(|error| error.get() != "null") {
             return Err(Complaint::read(data).map_or_else(|| broken("an error without words"), Complaint::midway));
         }
+        self.told.names.note(event.id, event.model);
         self.count(event.usage, event.timings);
         match event.choices.into_iter().flatten().next() {
             Some(choice) => self.choice(choice, chunks),
@@ -74,7 +82,7 @@ impl Events for Reply {
     }
 
     fn end(&self) -> Option<Finish> {
-        let mut salvaged = self.salvaged.clone();
+        let mut salvaged = self.told.salvaged.clone();
         let stop = match self.stop {
             Some(stop) => stop,
             // Its end came and says that nothing is missing.
@@ -85,11 +93,15 @@ impl Events for Reply {
             None => return None,
         };
         let stop = if self.refused { StopReason::Refusal } else { stop_of(stop, !self.calls.is_empty()) };
-        Some(Finish { stop, usage: self.usage.unwrap_or(self.timings), salvaged })
+        Some(Finish { salvaged, ..Finish::new(stop, self.usage.unwrap_or(self.timings)) })
     }
 
     fn is_whole(&self) -> bool {
         self.done
+    }
+
+    fn names(&self) -> Names {
+        self.told.names.clone()
     }
 }
 
@@ -113,8 +125,8 @@ impl Reply {
     }
 
     fn salvage(&mut self, what: &'static str) {
-        if !self.salvaged.contains(&what) {
-            self.salvaged.push(what);
+        if !self.told.salvaged.contains(&what) {
+            self.told.salvaged.push(what);
         }
     }
 
@@ -296,6 +308,10 @@ fn thought_signature(extra: &RawValue) -> Option<String> {
 
 #[derive(Deserialize)]
 struct Event<'a> {
+    #[serde(borrow, default)]
+    id: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    model: Option<&'a RawValue>,
     #[serde(borrow, default)]
     choices: Option<Vec<Choice<'a>>>,
     #[serde(borrow, default)]

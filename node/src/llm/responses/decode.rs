@@ -15,7 +15,7 @@ use crate::{
         loose::{Arguments, Word, arguments, count},
         wire::Target,
     },
-    model::{Chunk, Failure, Finish},
+    model::{Chunk, Failure, Finish, Names},
 };
 
 /// A reply as far as it has come.
@@ -29,6 +29,7 @@ pub struct Reply {
     stop: Option<StopReason>,
     refused: bool,
     salvaged: Vec<&'static str>,
+    names: Names,
 }
 
 /// An item that began.
@@ -122,11 +123,15 @@ impl Events for Reply {
     fn end(&self) -> Option<Finish> {
         let calls = self.items.iter().any(|item| item.place.kind() == Kind::Call);
         let stop = if self.refused { StopReason::Refusal } else { stop_of(self.stop?, calls) };
-        self.stop.map(|_| Finish { stop, usage: self.usage, salvaged: self.salvaged.clone() })
+        self.stop.map(|_| Finish { salvaged: self.salvaged.clone(), ..Finish::new(stop, self.usage) })
     }
 
     fn is_whole(&self) -> bool {
         self.stop.is_some()
+    }
+
+    fn names(&self) -> Names {
+        self.names.clone()
     }
 }
 
@@ -298,6 +303,7 @@ impl Reply {
         if response.error.filter(says_something).is_some() {
             return Err(failure(response.error));
         }
+        self.names.note(response.id, response.model);
         if self.items.is_empty() {
             for item in response.output.into_iter().flatten() {
                 self.done(None, read_item(item)?, chunks)?;

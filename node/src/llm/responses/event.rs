@@ -39,6 +39,10 @@ impl<'a> Event<'a> {
 #[derive(Deserialize, Default)]
 #[serde(default)]
 pub struct Response<'a> {
+    #[serde(borrow)]
+    pub id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub model: Option<&'a RawValue>,
     pub status: Word,
     #[serde(borrow)]
     pub output: Option<Vec<&'a RawValue>>,
