@@ -22,6 +22,7 @@ pub struct Context {
     pub(crate) deadline: Instant,
     pub(crate) cancel: CancellationToken,
     pub(crate) reports: mpsc::Sender<ToolSaid>,
+    pub(crate) traceparent: Option<String>,
 }
 
 impl Context {
@@ -46,6 +47,12 @@ impl Context {
     /// The caller's lease, which rises whenever another node takes the agent over; `None` in a compactor.
     pub fn epoch(&self) -> Option<i64> {
         self.team.as_ref().map(|(_, epoch)| *epoch)
+    }
+
+    /// The caller's place in its trace, as W3C Trace Context writes it; `None` where nothing is traced. With the feature
+    /// `opentelemetry` it is the current span of the call's OpenTelemetry context already.
+    pub fn traceparent(&self) -> Option<&str> {
+        self.traceparent.as_deref()
     }
 
     /// How long the answer is waited for. A call that runs out of it is dropped and answered with an error.

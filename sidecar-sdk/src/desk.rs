@@ -22,7 +22,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{Compactor, Context, Conversation, Sidecar, Tool, compactor, epochs::Epochs};
+use crate::{Compactor, Context, Conversation, Sidecar, Tool, compactor, epochs::Epochs, trace};
 
 /// What a cancelled call has to come to an end by itself.
 const GRACE: Duration = Duration::from_secs(1);
@@ -74,13 +74,19 @@ impl Desk {
         lock(&self.running).values().for_each(CancellationToken::cancel);
     }
 
-    /// Answers a tool request; progress goes to `reports` meanwhile.
-    pub async fn tool(&self, name: &str, body: &[u8], reports: mpsc::Sender<ToolSaid>) -> ToolReply {
-        let said = self.run_tool(name, body, reports).await;
+    /// Answers a tool request, as part of a trace; progress goes to `reports` meanwhile.
+    pub async fn tool(&self, name: &str, body: &[u8], traceparent: Option<String>, reports: mpsc::Sender<ToolSaid>) -> ToolReply {
+        let said = self.run_tool(name, body, traceparent, reports).await;
         ToolReply { v: PROTOCOL_VERSION, said: said.map_or_else(ToolSaid::Error, ToolSaid::Ok) }
     }
 
-    async fn run_tool(&self, name: &str, body: &[u8], reports: mpsc::Sender<ToolSaid>) -> Result<String, String> {
+    async fn run_tool(
+        &self,
+        name: &str,
+        body: &[u8],
+        traceparent: Option<String>,
+        reports: mpsc::Sender<ToolSaid>,
+    ) -> Result<String, String> {
         let request: ToolRequest = parse(body, |request: &ToolRequest| request.v)?;
         let tool = self.tools.get(name).ok_or_else(|| format!("there is no tool `{name}` here"))?;
         self.admit(&request.agent_id, request.epoch)?;
@@ -93,18 +99,20 @@ impl Desk {
             deadline: deadline(request.deadline_ms),
             cancel: ticket.cancel.clone(),
             reports,
+            traceparent,
         };
-        let deadline = context.deadline;
-        self.perform(&ticket, deadline, || (tool.function)(context, &request.args)).await
+        let (deadline, parent) = (context.deadline, context.traceparent.clone());
+        let work = || (tool.function)(context, &request.args);
+        self.perform(&ticket, deadline, || trace::within(parent.as_deref(), work)).await
     }
 
     /// Answers a compaction request.
-    pub async fn compact(&self, name: &str, body: &[u8]) -> CompactReply {
-        let said = self.run_compactor(name, body).await.unwrap_or_else(CompactSaid::Error);
+    pub async fn compact(&self, name: &str, body: &[u8], traceparent: Option<String>) -> CompactReply {
+        let said = self.run_compactor(name, body, traceparent).await.unwrap_or_else(CompactSaid::Error);
         CompactReply { v: PROTOCOL_VERSION, said }
     }
 
-    async fn run_compactor(&self, name: &str, body: &[u8]) -> Result<CompactSaid, String> {
+    async fn run_compactor(&self, name: &str, body: &[u8], traceparent: Option<String>) -> Result<CompactSaid, String> {
         let request: CompactRequest = parse(body, |request: &CompactRequest| request.v)?;
         let compactor = self.compactors.get(name).ok_or_else(|| format!("there is no compactor `{name}` here"))?;
         let ticket = self.begin(&request.call_id)?;
@@ -117,10 +125,12 @@ impl Desk {
             deadline: deadline(request.deadline_ms),
             cancel: ticket.cancel.clone(),
             reports,
+            traceparent,
         };
-        let deadline = context.deadline;
+        let (deadline, parent) = (context.deadline, context.traceparent.clone());
         let conversation = Conversation { model: request.model, messages: request.messages, tokens: request.tokens };
-        let decision = self.perform(&ticket, deadline, || compactor.compact(context, conversation)).await;
+        let work = || compactor.compact(context, conversation);
+        let decision = self.perform(&ticket, deadline, || trace::within(parent.as_deref(), work)).await;
         Ok(compactor::said(decision))
     }
 

@@ -66,7 +66,7 @@ impl Harness {
     /// Sends a body as it is.
     pub async fn send(&self, tool: &str, body: &[u8]) -> Answer {
         let (reports, mut heard) = mpsc::channel(REPORTS);
-        let reply = self.desk.tool(tool, body, reports).await;
+        let reply = self.desk.tool(tool, body, None, reports).await;
         let said = match reply.said {
             ToolSaid::Ok(text) => Ok(text),
             ToolSaid::Error(text) | ToolSaid::Progress { message: text, .. } => Err(text),
@@ -93,7 +93,7 @@ impl Harness {
             "v": 1, "call_id": format!("call-{number}"), "compactor": compactor, "model": {"id": "model", "context_window": window},
             "messages": messages, "tokens": text.len() / 4, "agent_id": "agent", "session_id": "session", "deadline_ms": 60_000,
         });
-        self.desk.compact(compactor, request.to_string().as_bytes()).await.said
+        self.desk.compact(compactor, request.to_string().as_bytes(), None).await.said
     }
 }
 

@@ -51,6 +51,7 @@ mod epochs;
 pub mod connection;
 mod replies;
 mod serve;
+mod trace;
 
 pub mod harness;
 

@@ -26,7 +26,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use uuid::Uuid;
 
-use crate::{Connection, Error, Sidecar, compactor, context::REPORTS, desk::Desk, replies::ReplyGuard};
+use crate::{Connection, Error, Sidecar, compactor, context::REPORTS, desk::Desk, replies::ReplyGuard, trace};
 
 /// How long the server may take to confirm something.
 const CONFIRM: Duration = Duration::from_secs(5);
@@ -255,19 +255,26 @@ impl Serving {
     async fn answer(&self, endpoint: usize, offer: &Offer, message: Message) {
         let Some(reply) = message.reply.filter(|reply| self.replies.admits(&message.subject, reply)) else { return };
         let began = Instant::now();
+        let traceparent = message.headers.as_ref().and_then(|headers| headers.get(trace::HEADER)).map(ToString::to_string);
         let (text, error) = match offer {
-            Offer::Tool(name) => self.answer_tool(name, &message.payload, &reply).await,
-            Offer::Compactor(name) => self.answer_compaction(name, &message.payload).await,
+            Offer::Tool(name) => self.answer_tool(name, &message.payload, traceparent, &reply).await,
+            Offer::Compactor(name) => self.answer_compaction(name, &message.payload, traceparent).await,
         };
         self.publish(reply, text).await;
         self.service().count(endpoint, began.elapsed(), error);
     }
 
     /// The answer, and the error in it.
-    async fn answer_tool(&self, name: &str, body: &[u8], reply: &Subject) -> (String, Option<String>) {
+    async fn answer_tool(
+        &self,
+        name: &str,
+        body: &[u8],
+        traceparent: Option<String>,
+        reply: &Subject,
+    ) -> (String, Option<String>) {
         let (reports, mut heard) = mpsc::channel(REPORTS);
         let tell = async |said| self.publish(reply.clone(), json(&ToolReply { v: PROTOCOL_VERSION, said })).await;
-        let mut call = pin!(self.desk.tool(name, body, reports));
+        let mut call = pin!(self.desk.tool(name, body, traceparent, reports));
         let answer = loop {
             tokio::select! {
                 biased;
@@ -286,8 +293,8 @@ impl Serving {
         }
     }
 
-    async fn answer_compaction(&self, name: &str, body: &[u8]) -> (String, Option<String>) {
-        let answer = self.desk.compact(name, body).await;
+    async fn answer_compaction(&self, name: &str, body: &[u8], traceparent: Option<String>) -> (String, Option<String>) {
+        let answer = self.desk.compact(name, body, traceparent).await;
         let text = json(&answer);
         match (self.too_large(&text), answer.said) {
             (Some(why), _) => (json(&CompactReply { v: PROTOCOL_VERSION, said: CompactSaid::Error(why.clone()) }), Some(why)),

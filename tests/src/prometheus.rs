@@ -1,11 +1,6 @@
 //! A real Prometheus and its `promtool`: the machine's own, or what `tools/install` unpacked.
 
-use std::{
-    env, fs,
-    path::PathBuf,
-    process::Stdio,
-    time::Duration,
-};
+use std::{env, fs, path::PathBuf, process::Stdio, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -34,7 +29,10 @@ impl Programs {
         let unpacked = concat!(env!("CARGO_MANIFEST_DIR"), "/../.tools/prometheus/usr/bin");
         let there = |folder: &PathBuf| ["prometheus", "promtool"].iter().all(|name| folder.join(name).is_file());
         let found = ["/usr/bin", unpacked].into_iter().map(PathBuf::from).find(there);
-        assert!(found.is_some() || env::var_os(NEEDED).is_none(), "{NEEDED} is set, and there is no Prometheus: run tools/install");
+        assert!(
+            found.is_some() || env::var_os(NEEDED).is_none(),
+            "{NEEDED} is set, and there is no Prometheus: run tools/install"
+        );
         if found.is_none() {
             eprintln!("skipped: there is no Prometheus here, so nothing reads the metrics; tools/install says why");
         }
@@ -79,7 +77,8 @@ impl Prometheus {
             .kill_on_drop(true)
             .spawn()?;
         let started = Self { _child: child, address, _folder: folder };
-        within(START, "Prometheus is ready", async || started.get("/-/ready").await.ok().filter(|(status, _)| *status == 200)).await?;
+        within(START, "Prometheus is ready", async || started.get("/-/ready").await.ok().filter(|(status, _)| *status == 200))
+            .await?;
         Ok(started)
     }
 

@@ -39,7 +39,10 @@ async fn spans_reach_a_collector() {
         let session = SessionId::parse("s1").unwrap();
         let turn = genai::invoke_agent(&session, &AgentId::parse("a1").unwrap(), "builder");
         let _turn = turn.enter();
-        genai::record_usage(&genai::chat("anthropic", "some-model", Some(("api.example", 443))), &Usage { output_tokens: 7, ..Usage::default() });
+        genai::record_usage(
+            &genai::chat("anthropic", "some-model", Some(("api.example", 443))),
+            &Usage { output_tokens: 7, ..Usage::default() },
+        );
         drop(genai::execute_tool("bash", &CallId::parse("c1").unwrap()));
         propagation::traceparent().unwrap()
     });

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Awaitable, Callable, Union
 
 from .schema import Misfit, fit_object, object_of
+from .trace import within
 
 Json = dict[str, Any]
 Report = Callable[[Json], Awaitable[None]]
@@ -45,6 +46,9 @@ class Context:
     """Set when the answer is no longer wanted; the call is cancelled as a task a second later."""
     _reports: asyncio.Queue[Json] = field(repr=False)
     _loop: asyncio.AbstractEventLoop = field(repr=False)
+    traceparent: str | None = None
+    """The caller's place in its trace, as W3C Trace Context writes it. Where `opentelemetry` is installed it is the current span
+    already."""
 
     def time_left(self) -> float:
         """Seconds that the answer is waited for."""
@@ -140,19 +144,20 @@ class Desk:
         for cancelled in self.running.values():
             cancelled.set()
 
-    async def tool(self, name: str, body: bytes, report: Report) -> Json:
+    async def tool(self, name: str, body: bytes, report: Report, traceparent: str | None = None) -> Json:
         try:
             request = _parse(body, "args", "team_id", "epoch")
             self._admit(request["agent_id"], request["epoch"])
-            return {"v": 1, "ok": await self._perform(request, report, lambda context: self.tools[name].run(context, request["args"]))}
+            work = lambda context: self.tools[name].run(context, request["args"])  # noqa: E731
+            return {"v": 1, "ok": await self._perform(request, report, work, traceparent)}
         except Refused as refused:
             return {"v": 1, "error": str(refused)}
 
-    async def compact(self, name: str, body: bytes) -> Json:
+    async def compact(self, name: str, body: bytes, traceparent: str | None = None) -> Json:
         try:
             request = _parse(body, "model", "messages", "tokens")
             conversation = Conversation(request["model"], request["messages"], request["tokens"])
-            said = await self._perform(request, None, lambda _: _call(self.compactors[name], conversation))
+            said = await self._perform(request, None, lambda _: _call(self.compactors[name], conversation), traceparent)
         except Refused as refused:
             return {"v": 1, "error": str(refused)}
         if isinstance(said, Summary):
@@ -167,7 +172,9 @@ class Desk:
         if len(self.epochs) > AGENTS:
             self.epochs.popitem(last=False)
 
-    async def _perform(self, request: Json, report: Report | None, work: Callable[[Context], Awaitable[Any]]) -> Any:
+    async def _perform(
+        self, request: Json, report: Report | None, work: Callable[[Context], Awaitable[Any]], traceparent: str | None
+    ) -> Any:
         call_id = request["call_id"]
         if call_id in self.running:
             raise Refused(IN_PROGRESS)
@@ -178,7 +185,7 @@ class Desk:
         reports: asyncio.Queue[Json] = asyncio.Queue(REPORTS)
         cancelled = self.running[call_id] = asyncio.Event()
         ids = (call_id, request["agent_id"], request["session_id"], request.get("team_id"), request.get("epoch"))
-        context = Context(*ids, deadline, cancelled, reports, loop)
+        context = Context(*ids, deadline, cancelled, reports, loop, traceparent)
         try:
             return await self._watch(context, asyncio.create_task(self._in_slot(context, work)), report)
         finally:
@@ -186,7 +193,8 @@ class Desk:
 
     async def _in_slot(self, context: Context, work: Callable[[Context], Awaitable[Any]]) -> Any:
         async with self.slots:
-            return await work(context)
+            with within(context.traceparent):
+                return await work(context)
 
     async def _watch(self, context: Context, task: asyncio.Task[Any], report: Report | None) -> Any:
         cancelling = asyncio.create_task(context.cancelled.wait())

@@ -22,6 +22,7 @@ from nats.aio.subscription import Subscription
 
 from .desk import Compactor, Desk, Tool
 from .replies import ReplyGuard
+from .trace import HEADER
 
 log = logging.getLogger("planck_sidecar")
 
@@ -240,10 +241,11 @@ class _Serving:
         async def report(said: dict[str, Any]) -> None:
             await message.respond(json.dumps(said).encode())
 
+        traceparent = (message.headers or {}).get(HEADER)
         if endpoint["metadata"]["kind"] == "tool":
-            reply = await self.desk.tool(endpoint["name"], message.data, report)
+            reply = await self.desk.tool(endpoint["name"], message.data, report, traceparent)
         else:
-            reply = await self.desk.compact(endpoint["name"], message.data)
+            reply = await self.desk.compact(endpoint["name"], message.data, traceparent)
         body = json.dumps(reply).encode()
         if len(body) > self.client.max_payload:
             reply = {"v": 1, "error": f"the answer has {len(body)} bytes, and NATS carries at most {self.client.max_payload}"}

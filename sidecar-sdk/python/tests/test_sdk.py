@@ -44,6 +44,16 @@ def make() -> Sidecar:
         await asyncio.sleep(seconds)
         return f"{context.agent_id} {context.epoch}"
 
+    @sidecar.tool(effect="pure")
+    def place(context: Context) -> str:
+        try:
+            from opentelemetry import trace
+        except ImportError:
+            return f"{context.traceparent} None"
+        span = trace.get_current_span().get_span_context()
+        current = f"{span.trace_id:032x}-{span.span_id:016x}" if span.is_valid else None
+        return f"{context.traceparent} {current}"
+
     @sidecar.tool()
     def block(place: Place) -> str:
         time.sleep(0.05)
@@ -140,6 +150,22 @@ class Desk(unittest.IsolatedAsyncioTestCase):
         for at in range(35):
             self.harness.cancel(f"c{at}")
         await asyncio.wait(calls)
+
+    async def test_a_call_is_part_of_its_callers_trace(self) -> None:
+        trace, span = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+        request = {"v": 1, "call_id": "c", "args": {}, "agent_id": "a", "session_id": "s", "team_id": "t", "epoch": 1, "deadline_ms": 9000}
+
+        async def report(_: object) -> None:
+            pass
+
+        reply = await self.harness.desk.tool("place", json.dumps(request).encode(), report, f"00-{trace}-{span}-01")
+        self.assertEqual(reply["ok"].split()[0], f"00-{trace}-{span}-01")
+        self.assertEqual((await self.harness.call("place", {})).ok, "None None")
+        try:
+            import opentelemetry  # noqa: F401
+        except ImportError:
+            self.skipTest("opentelemetry is not installed: nothing else to join")
+        self.assertEqual(reply["ok"].split()[1], f"{trace}-{span}")
 
     async def test_compactors(self) -> None:
         parts = [[{"type": "text", "text": "a"}], [{"type": "tool_call", "call_id": "x"}], [{"type": "tool_result", "call_id": "x"}]]

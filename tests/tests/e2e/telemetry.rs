@@ -3,15 +3,20 @@
 mod listener;
 mod prometheus;
 
-use std::sync::{Arc, Mutex};
+use std::{
+    convert::Infallible,
+    sync::{Arc, Mutex},
+};
 
 use anyhow::{Context, Result};
 use async_nats::HeaderMap;
+use opentelemetry::trace::TraceContextExt;
 use planck_common::{
     command::{Accepted, SessionVerb},
     reply,
 };
 use planck_scripted_model::{Reply, Script};
+use planck_sidecar::{Sidecar, Tool};
 use planck_tests::{
     caller::session_at,
     world::{Backend, World},
@@ -22,7 +27,10 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-use crate::teams::scene::{Scene, by, lead, member};
+use crate::{
+    sidecars::serving::{Args, Serving},
+    teams::scene::{Scene, by, lead, member},
+};
 
 /// Everything that was sent to it.
 #[derive(Clone, Default)]
@@ -62,6 +70,23 @@ impl Collector {
     }
 }
 
+/// A sidecar whose tool notes the span that is current while it runs.
+fn place(joined: &Arc<Mutex<Option<String>>>) -> Sidecar {
+    let joined = Arc::clone(joined);
+    let answer = move |context: planck_sidecar::Context, _: Args| {
+        let joined = Arc::clone(&joined);
+        async move {
+            let current = opentelemetry::Context::current();
+            let span = current.span().span_context().clone();
+            let current = format!("{}-{}", span.trace_id(), span.span_id());
+            assert_eq!(context.traceparent(), Some(&*format!("00-{current}-01")));
+            *joined.lock().unwrap() = Some(current);
+            Ok::<_, Infallible>("there".to_owned())
+        }
+    };
+    Sidecar::new("atlas", "1.0.0").unwrap().tool(Tool::new("place", "Says where it is.", answer).pure())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn turns_and_calls_are_spans_of_the_callers_trace() -> Result<()> {
     let collector = Collector::default();
@@ -71,11 +96,22 @@ async fn turns_and_calls_are_spans_of_the_callers_trace() -> Result<()> {
             by("lead"),
             [Reply::call("ask_agent", json!({ "agent": "helper", "question": "hush-hush" })), Reply::text("done")],
         )
-        .rounds(by("helper"), [Reply::call("bash", json!({ "command": "echo top-secret" })), Reply::text("classified")]);
+        .rounds(
+            by("helper"),
+            [
+                Reply::call("bash", json!({ "command": "echo top-secret" })),
+                Reply::call("place", json!({})),
+                Reply::call("bash", json!({ "command": "exit 3" })),
+                Reply::text("classified"),
+            ],
+        );
     let world = World::start(Backend::Sqlite, script).await?;
+    let joined: Arc<Mutex<Option<String>>> = Arc::default();
+    let sidecar = Serving::start(&world, place(&joined));
     let node = world.node_with(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &url)]).await?;
     let recorder = world.record().await?;
-    let started = world.caller.start(&json!({ "dir": world.dir(), "members": [lead(&[]), member("helper", &["bash"])] })).await?;
+    let started =
+        world.caller.start(&json!({ "dir": world.dir(), "members": [lead(&[]), member("helper", &["bash", "place"])] })).await?;
     let mut headers = HeaderMap::new();
     headers.insert("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
     let to = session_at(&started.session_id, SessionVerb::Prompt).to_string();
@@ -85,13 +121,31 @@ async fn turns_and_calls_are_spans_of_the_callers_trace() -> Result<()> {
     recorder.answered(&accepted.prompt_id).await?;
     let session = started.session_id.to_string();
     Scene { world, node: Some(node), recorder, started }.end().await?;
+    sidecar.end().await?;
 
+    let joined = joined.lock().unwrap().take().context("the sidecar was not called")?;
+    assert!(joined.starts_with("0af7651916cd43dd8448eb211c80319c"), "{joined}: its spans are part of the caller's trace");
     let spans = ["invoke_agent lead", "invoke_agent helper", "chat test", "execute_tool ask_agent", "execute_tool bash"];
-    for known in spans.into_iter().chain([session.as_str(), "gen_ai.usage.output_tokens", "tool_call"]) {
+    let attributes = [
+        "gen_ai.usage.output_tokens",
+        "gen_ai.response.id",
+        "gen_ai.response.model",
+        "server.address",
+        "service.instance.id",
+        "host.name",
+        "tool_error",
+        "planck_turns_total",
+        "gen_ai.client.operation.duration",
+        "gen_ai.client.token.usage",
+    ];
+    for known in spans.into_iter().chain(attributes).chain([session.as_str(), "tool_call"]) {
         assert!(collector.holds(known.as_bytes()), "no {known}");
     }
     let trace = u128::from_str_radix("0af7651916cd43dd8448eb211c80319c", 16)?.to_be_bytes();
     assert!(collector.holds(&trace), "the turn is part of the caller's trace");
+    for noise in ["code.file.path", "thread.id", "busy_ns", "session.new"] {
+        assert!(!collector.holds(noise.as_bytes()), "{noise} says nothing of the work");
+    }
     for said in ["hush-hush", "top-secret", "classified", "confidential"] {
         assert!(!collector.holds(said.as_bytes()), "{said} left the machine");
     }

@@ -51,10 +51,12 @@ async fn what_dashboard_and_alerts_ask_for_is_there() -> Result<()> {
         .collect();
     let expressions = dashboard()?;
     ensure!(expressions.len() > 20, "the dashboard has {} expressions", expressions.len());
-    let asked: BTreeSet<String> = expressions.iter().chain([&deployed("prometheus/alerts.yml")?]).flat_map(|text| named(text)).collect();
+    let asked: BTreeSet<String> =
+        expressions.iter().chain([&deployed("prometheus/alerts.yml")?]).flat_map(|text| named(text)).collect();
     let missing: Vec<_> = asked.difference(&there).collect();
     ensure!(missing.is_empty(), "no such metrics: {missing:?}");
-    let family = |name: &str| ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name).to_owned();
+    let family =
+        |name: &str| ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name).to_owned();
     let shown: BTreeSet<String> = expressions.iter().flat_map(|text| named(text)).map(|name| family(&name)).collect();
     let hidden: Vec<_> = there.iter().map(|name| family(name)).filter(|name| !shown.contains(name)).collect();
     ensure!(hidden.is_empty(), "the dashboard does not show {hidden:?}");
