@@ -1,6 +1,7 @@
 //! What a node tells of itself besides its events: logs on standard error; traces and metrics when a collector is configured;
 //! metrics and probes over HTTP where it is to listen.
 
+pub mod content;
 pub mod genai;
 pub mod instance;
 pub mod metrics;
@@ -41,6 +42,8 @@ pub struct TelemetryOptions {
     /// The base address of an OTLP collector over HTTP.
     pub otlp_endpoint: Option<String>,
     pub service_name: String,
+    /// Whether spans hold what was said.
+    pub content: bool,
     /// Where probes and metrics are read over HTTP.
     pub listen: Option<SocketAddr>,
 }
@@ -71,6 +74,7 @@ impl Telemetry {
     pub fn start(options: &TelemetryOptions) -> Result<Self, TelemetryError> {
         let (subscriber, mut telemetry) = subscriber(options)?;
         subscriber.try_init().map_err(|_| TelemetryError::Twice)?;
+        content::ask(options.content && options.otlp_endpoint.is_some());
         if options.otlp_endpoint.is_some() || options.listen.is_some() {
             let metrics = Arc::new(metrics(options)?);
             metrics.install();
@@ -91,8 +95,11 @@ impl Telemetry {
         let metrics = async {
             let Some(metrics) = metrics else { return };
             let shutdown = tokio::task::spawn_blocking(move || metrics.shutdown(deadline));
-            if !matches!(tokio::time::timeout(deadline, shutdown).await, Ok(Ok(Ok(())))) {
-                tracing::warn!("the last metrics were not sent");
+            match tokio::time::timeout(deadline, shutdown).await {
+                Ok(Ok(Ok(()))) => {}
+                // Many collectors take traces only.
+                Ok(Ok(Err(error))) => tracing::info!(%error, "the last metrics were not sent"),
+                Ok(Err(_)) | Err(_) => tracing::info!("the last metrics were not sent in time"),
             }
         };
         tokio::join!(traces, metrics);

@@ -10,7 +10,7 @@ use crate::{
     agent::{Input, Ticket},
     llm::{Clients, Progress, Provider, Request},
     model::{Failure, FailureKind, Finish},
-    telemetry::metrics::Watch,
+    telemetry::{content::Said, metrics::Watch},
 };
 
 /// A request ready to be sent.
@@ -33,19 +33,26 @@ impl Call {
     }
 
     async fn read(self, pieces: Answers) -> Result<Finish, Failure> {
-        let Self { ticket, provider, clients, model, request, span: _ } = self;
+        let Self { ticket, provider, clients, model, request, span } = self;
+        let mut said = Said::begin();
         let mut watch = Watch::begin(provider.name(), &model);
         let mut stream = provider.stream(&clients, &model, request);
         while let Some(progress) = stream.next().await {
             match progress {
                 Ok(Progress::Chunks(chunks)) => {
                     watch.piece();
+                    if let Some(said) = &mut said {
+                        said.take(&chunks);
+                    }
                     if pieces.send(Box::new(Input::Chunks { ticket, chunks })).await.is_err() {
                         break;
                     }
                 }
                 Ok(Progress::Finished(finish)) => {
                     watch.end(Ok(&finish));
+                    if let Some(said) = said {
+                        said.note(&span);
+                    }
                     return Ok(finish);
                 }
                 Err(failure) => {

@@ -29,7 +29,7 @@ use crate::{
     compact,
     model::{Failure, FailureKind},
     permit::Permit,
-    telemetry::metrics,
+    telemetry::{content, metrics},
     tools::{self, Invocation},
 };
 
@@ -146,6 +146,7 @@ impl Actor {
                 let request = self.encoding.request(&self.agent, &provider);
                 let model = &self.agent.spec().model;
                 let span = self.spans.model_call(model, provider.server());
+                content::request(&span, &self.agent.spec().system_prompt, self.agent.view().iter().map(|line| &*line.body));
                 let call = Call { ticket, provider, clients: self.clients.clone(), model: model.id.clone(), request, span };
                 let (pieces, start) = (self.work.answers(), self.start());
                 self.work.start(ticket, Kind::Model, cancel, async move {
@@ -194,6 +195,7 @@ impl Actor {
         let may_be_repeated = toolbox.effect(&name).is_some_and(|effect| effect != event::Effect::Mutating);
         let bound = start.binding.upgrade().filter(|_| !may_be_repeated);
         let span = self.spans.tool_call(&name, &invocation.call_id);
+        content::arguments(&span, invocation.args.get());
         self.work.start(ticket, Kind::Tool, cancel.clone(), async move {
             cancel.run_until_cancelled(start.of_tool()).await;
             let outcome = runner.run(&toolbox, &name, invocation).instrument(span.clone()).await;

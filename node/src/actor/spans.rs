@@ -16,7 +16,7 @@ use super::parts::Identity;
 use crate::{
     agent::Entry,
     model::{Failure, Finish},
-    telemetry::{genai, metrics},
+    telemetry::{content, genai, metrics},
     tools::Outcome,
 };
 
@@ -121,6 +121,7 @@ pub(super) fn record_answer(span: &Span, result: &Result<Finish, Failure>) {
 
 /// Notes how a tool call ended.
 pub(super) fn record_outcome(span: &Span, outcome: &Outcome) {
+    content::result(span, &outcome.text);
     if outcome.error {
         genai::record_error(span, "tool_error");
     }

@@ -50,6 +50,7 @@ fn options(config: &Config) -> TelemetryOptions {
         },
         otlp_endpoint: section.otlp_endpoint.as_ref().map(|url| url.reveal().to_owned()),
         service_name: section.service_name.clone(),
+        content: section.content,
         listen: None,
     }
 }

@@ -1,5 +1,5 @@
 //! Spans of turns, model calls and tool calls by the OpenTelemetry conventions for generative AI. Those are still in
-//! development, hence names of our own. Spans hold ids, names and counts, never what was said.
+//! development, hence names of our own. Spans hold ids, names and counts; what was said only where it is asked for (`content`).
 
 use opentelemetry::{Array, Value, trace::Status};
 use planck_common::{AgentId, CallId, SessionId, usage::Usage};

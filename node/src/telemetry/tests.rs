@@ -10,7 +10,14 @@ use tokio::{
 use super::*;
 
 fn options(otlp_endpoint: Option<String>) -> TelemetryOptions {
-    TelemetryOptions { log: "off".into(), json: true, otlp_endpoint, service_name: "planck-test".into(), listen: None }
+    TelemetryOptions {
+        log: "off".into(),
+        json: true,
+        otlp_endpoint,
+        service_name: "planck-test".into(),
+        content: false,
+        listen: None,
+    }
 }
 
 /// Takes one request and gives its head and body.

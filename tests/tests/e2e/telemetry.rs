@@ -151,3 +151,24 @@ async fn turns_and_calls_are_spans_of_the_callers_trace() -> Result<()> {
     }
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn content_is_told_only_when_it_is_asked_for() -> Result<()> {
+    let collector = Collector::default();
+    let url = collector.start().await?;
+    let script = Script::new()
+        .rounds(by("lead"), [Reply::call("bash", json!({ "command": "echo top-$((6 * 7))-secret" })), Reply::text("classified")]);
+    let world = World::start(Backend::Sqlite, script).await?;
+    let environment = [("OTEL_EXPORTER_OTLP_ENDPOINT", url.as_str()), ("PLANCK_TELEMETRY_CONTENT", "true")];
+    let (node, recorder) = (world.node_with(&environment).await?, world.record().await?);
+    let members = [lead(&["bash"])];
+    let started = world.caller.start(&json!({ "dir": world.dir(), "members": members, "prompt": "confidential" })).await?;
+    recorder.answered(started.prompt_id.as_ref().context("no prompt")?).await?;
+    Scene { world, node: Some(node), recorder, started }.end().await?;
+    for said in
+        ["You are lead.", "confidential", "top-$((6 * 7))-secret", "top-42-secret", "classified", "gen_ai.output.messages"]
+    {
+        assert!(collector.holds(said.as_bytes()), "no {said}");
+    }
+    Ok(())
+}

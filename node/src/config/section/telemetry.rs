@@ -15,6 +15,8 @@ section! {
         otlp_endpoint: Option<Address> = None;
         /// What this service is called there.
         service_name: String = "planck".into();
+        /// Whether traces hold what was said: instructions, messages, arguments and results of tools, long ones cut.
+        content: bool = false;
         /// Where `planck node` serves `/livez`, `/readyz` and `/metrics` over HTTP, without authentication; port 0 is off.
         listen: Listen = Listen::OFF;
         /// The older name of `telemetry.listen`, which goes before it.

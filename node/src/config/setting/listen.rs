@@ -34,3 +34,23 @@ impl Setting for Listen {
         Some(self.0.to_string())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Option<Listen> {
+        Listen::parse(&Raw::Text(text.into()), &World::default()).ok()
+    }
+
+    #[test]
+    fn a_port_is_needed_and_0_is_off() {
+        assert_eq!(read("localhost:9464"), read("127.0.0.1:9464"));
+        assert_eq!(read("[::]:9464").unwrap().show().unwrap(), "[::]:9464");
+        assert_eq!(read("127.0.0.1:0"), Some(Listen::OFF));
+        assert_eq!(Listen::OFF.address(), None);
+        for wrong in ["9464", ":9464", "127.0.0.1", "node:9464"] {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! What was said, as attributes of spans: only where `telemetry.content` asks for it. Long texts are cut, old messages left out.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use planck_common::message::{Body, Part, Role};
+use serde_json::{Value, json};
+use tracing::Span;
+use tracing_opentelemetry::OpenTelemetrySpanExt;
+
+use crate::model::Chunk;
+
+const SYSTEM: &str = "gen_ai.system_instructions";
+const INPUT: &str = "gen_ai.input.messages";
+const OUTPUT: &str = "gen_ai.output.messages";
+const ARGUMENTS: &str = "gen_ai.tool.call.arguments";
+const RESULT: &str = "gen_ai.tool.call.result";
+
+/// Bytes of one text, and of all messages of a request: collectors take spans of some hundred kilobytes.
+const LONGEST: usize = 16 << 10;
+const MOST: usize = 64 << 10;
+
+static ASKED: AtomicBool = AtomicBool::new(false);
+
+pub(super) fn ask(asked: bool) {
+    ASKED.store(asked, Ordering::Relaxed);
+}
+
+/// Whether spans are to hold what was said.
+pub fn is_asked() -> bool {
+    ASKED.load(Ordering::Relaxed)
+}
+
+/// What a model is asked: its instructions, and as many of the latest messages as fit.
+pub fn request<'a>(span: &Span, system: &str, messages: impl DoubleEndedIterator<Item = &'a Body>) {
+    if !is_asked() {
+        return;
+    }
+    let mut left = MOST;
+    let mut shown = Vec::new();
+    for message in messages.rev() {
+        let message = written(message);
+        let Some(rest) = left.checked_sub(message.to_string().len()) else { break };
+        left = rest;
+        shown.push(message);
+    }
+    shown.reverse();
+    span.set_attribute(SYSTEM, json!([text(system)]).to_string());
+    span.set_attribute(INPUT, Value::from(shown).to_string());
+}
+
+/// What a tool is called with.
+pub fn arguments(span: &Span, args: &str) {
+    if is_asked() {
+        span.set_attribute(ARGUMENTS, cut(args).to_owned());
+    }
+}
+
+/// What a tool gave back.
+pub fn result(span: &Span, text: &str) {
+    if is_asked() {
+        span.set_attribute(RESULT, cut(text).to_owned());
+    }
+}
+
+/// A reply, as it comes.
+#[derive(Debug, Default)]
+pub struct Said {
+    text: String,
+    calls: Vec<(String, String)>,
+}
+
+impl Said {
+    /// Nothing where it is not asked for.
+    pub fn begin() -> Option<Self> {
+        is_asked().then(Self::default)
+    }
+
+    pub fn take(&mut self, chunks: &[Chunk]) {
+        for chunk in chunks {
+            match chunk {
+                Chunk::Text { text, .. } if self.text.len() < LONGEST => self.text.push_str(text),
+                Chunk::Call { name, .. } => self.calls.push((name.clone(), String::new())),
+                Chunk::Args { json, .. } => {
+                    if let Some((_, args)) = self.calls.last_mut().filter(|(_, args)| args.len() < LONGEST) {
+                        args.push_str(json);
+                    }
+                }
+                Chunk::Text { .. } | Chunk::Thinking { .. } | Chunk::Signature { .. } | Chunk::Redacted { .. } => {}
+            }
+        }
+    }
+
+    pub fn note(&self, span: &Span) {
+        let said = Some(&self.text).filter(|said| !said.is_empty()).map(|said| text(said));
+        let calls = self.calls.iter().map(|(name, args)| json!({ "type": "tool_call", "name": name, "arguments": cut(args) }));
+        let parts: Vec<Value> = said.into_iter().chain(calls).collect();
+        span.set_attribute(OUTPUT, json!([{ "role": "assistant", "parts": parts }]).to_string());
+    }
+}
+
+fn written(message: &Body) -> Value {
+    let role = match message.role {
+        Role::Assistant => "assistant",
+        Role::ToolResult => "tool",
+        Role::User | Role::Custom => "user",
+    };
+    let parts: Vec<Value> = message.content.iter().filter_map(part).collect();
+    json!({ "role": role, "parts": parts })
+}
+
+/// Thoughts, pictures and files are left out.
+fn part(part: &Part) -> Option<Value> {
+    match part {
+        Part::Text { text: said, .. } => Some(text(said)),
+        Part::ToolCall { call_id, name, args, .. } => {
+            Some(json!({ "type": "tool_call", "id": call_id, "name": name, "arguments": cut(args.get()) }))
+        }
+        Part::ToolResult { call_id, text, .. } => {
+            Some(json!({ "type": "tool_call_response", "id": call_id, "response": cut(text) }))
+        }
+        Part::Thinking { .. } | Part::Image { .. } | Part::File { .. } => None,
+    }
+}
+
+fn text(said: &str) -> Value {
+    json!({ "type": "text", "content": cut(said) })
+}
+
+fn cut(text: &str) -> &str {
+    text.get(..text.floor_char_boundary(LONGEST)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_is_put_together() {
+        let mut said = Said::default();
+        said.take(&[Chunk::Text { part: 0, text: "he".into() }, Chunk::Thinking { part: 1, text: "hm".into() }]);
+        said.take(&[Chunk::Text { part: 0, text: "y".into() }, Chunk::Call { part: 2, id: String::new(), name: "bash".into() }]);
+        said.take(&[Chunk::Args { part: 2, json: "{\"a\"".into() }, Chunk::Args { part: 2, json: ":1}".into() }]);
+        assert_eq!((said.text.as_str(), said.calls), ("hey", vec![("bash".into(), "{\"a\":1}".into())]));
+    }
+
+    #[test]
+    fn long_texts_are_cut_between_letters() {
+        assert_eq!(cut(&"é".repeat(LONGEST)).len(), LONGEST);
+        assert_eq!(cut(&format!("a{}", "é".repeat(LONGEST))).len(), LONGEST - 1);
+    }
+}
