@@ -21,13 +21,16 @@ use opentelemetry_sdk::{
     },
 };
 
+use super::vitals;
+
 pub use meters::{Meters, ModelCall};
 pub use push::Push;
 pub use watch::Watch;
 
 static METERS: OnceLock<Meters> = OnceLock::new();
 /// Without a reader its instruments do nothing.
-static UNREAD: LazyLock<Meters> = LazyLock::new(|| Meters::new(&SdkMeterProvider::builder().build().meter("planck")));
+static UNREAD: LazyLock<Meters> =
+    LazyLock::new(|| Meters::new(&SdkMeterProvider::builder().build().meter("planck"), vitals::gauges));
 
 /// The instruments of this process; they do nothing until somebody reads them.
 pub fn meters() -> &'static Meters {
@@ -59,7 +62,7 @@ impl Metrics {
     }
 
     fn meters(&self) -> Meters {
-        Meters::new(&self.provider.meter("planck"))
+        Meters::new(&self.provider.meter("planck"), vitals::gauges)
     }
 
     /// Every family in the text format of Prometheus.

@@ -9,7 +9,7 @@ use opentelemetry::{
 use planck_common::usage::Usage;
 
 use super::{
-    super::{genai, vitals},
+    super::{genai, vitals::Gauges},
     families::{self, Family, Labels},
     names::Names,
 };
@@ -101,8 +101,9 @@ pub struct ModelCall<'a> {
 }
 
 impl Meters {
-    pub(super) fn new(meter: &Meter) -> Self {
-        observe(meter);
+    /// `gauges` says what is there when somebody asks.
+    pub(super) fn new(meter: &Meter, gauges: fn() -> Gauges) -> Self {
+        observe(meter, gauges);
         let seconds = |family: &Family| seconds(meter, family.name, family.help, &families::SECONDS);
         Self {
             turns: Turns { ended: counter(meter, &families::TURNS), duration: seconds(&families::TURN_DURATION) },
@@ -245,13 +246,13 @@ fn seconds(meter: &Meter, name: &'static str, about: &'static str, bounds: &[f64
     meter.f64_histogram(name).with_unit("s").with_description(about).with_boundaries(bounds.into()).build()
 }
 
-/// What is there at a moment, as the node of this process says when it is asked.
-fn observe(meter: &Meter) {
-    let gauge = |family: &'static Family, read: fn(&vitals::Gauges) -> Vec<u64>| {
+/// What is there at a moment.
+fn observe(meter: &Meter, gauges: fn() -> Gauges) {
+    let gauge = |family: &'static Family, read: fn(&Gauges) -> Vec<u64>| {
         let builder = meter.u64_observable_gauge(family.name).with_description(family.help);
         let _kept_by_the_provider = builder
             .with_callback(move |observer| {
-                let values = read(&vitals::gauges());
+                let values = read(&gauges());
                 match family.labels {
                     Labels::Known(label, names) => {
                         names.iter().zip(values).for_each(|(name, value)| observer.observe(value, &[KeyValue::new(label, *name)]))
@@ -269,6 +270,6 @@ fn observe(meter: &Meter) {
         .f64_observable_gauge(age.name)
         .with_unit("s")
         .with_description(age.help)
-        .with_callback(|observer| observer.observe(vitals::gauges().heartbeat_age.as_secs_f64(), &[]))
+        .with_callback(move |observer| observer.observe(gauges().heartbeat_age.as_secs_f64(), &[]))
         .build();
 }
