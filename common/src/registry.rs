@@ -15,6 +15,18 @@ pub type Nonce = String;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StoreRecord {
     pub id: String,
+    /// Where it is, without passwords, for people to read; none from a version that does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+}
+
+impl std::fmt::Display for StoreRecord {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.address {
+            Some(address) => write!(f, "{address} (id {})", self.id),
+            None => f.write_str(&self.id),
+        }
+    }
 }
 
 /// Under `node.<node>`; `left` and `dead` are final, as a node's id is minted at each start of its process.

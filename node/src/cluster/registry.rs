@@ -48,10 +48,8 @@ pub struct Found<T> {
 pub enum RegistryError {
     #[error(transparent)]
     Records(#[from] RecordsError),
-    #[error(
-        "this node's store is {mine}, and the nodes of this cluster share store {theirs}: give it their `store.url`, or a cluster of its own with `nats.subject_prefix`"
-    )]
-    OtherStore { mine: String, theirs: String },
+    #[error("this node's store is {mine}, and the nodes of this cluster share store {theirs}")]
+    OtherStore { mine: Box<StoreRecord>, theirs: Box<StoreRecord> },
 }
 
 impl RegistryError {
@@ -82,23 +80,32 @@ impl Registry {
     }
 
     /// Refuses a node whose store is not the one that the nodes of this cluster share; the first node says which that is.
-    pub async fn check_store(&self, mine: &str) -> Result<(), RegistryError> {
+    pub async fn check_store(&self, mine: &StoreRecord) -> Result<(), RegistryError> {
         let found = match self.find::<StoreRecord>(&Key::Store).await? {
             Some(found) => found.record,
             None => self.name_store(mine).await?,
         };
-        if found.id == mine {
+        if found.id == mine.id {
             return Ok(());
         }
-        Err(RegistryError::OtherStore { mine: mine.into(), theirs: found.id })
+        Err(RegistryError::OtherStore { mine: Box::new(mine.clone()), theirs: Box::new(found) })
     }
 
-    async fn name_store(&self, mine: &str) -> Result<StoreRecord, RegistryError> {
-        let record = StoreRecord { id: mine.into() };
-        match self.put(&Key::Store, &record, None, None).await {
-            Ok(_) => Ok(record),
-            Err(error) if error.is_refused() => Ok(self.find(&Key::Store).await?.map_or(record, |found| found.record)),
+    async fn name_store(&self, mine: &StoreRecord) -> Result<StoreRecord, RegistryError> {
+        match self.put(&Key::Store, mine, None, None).await {
+            Ok(_) => Ok(mine.clone()),
+            Err(error) if error.is_refused() => {
+                Ok(self.find(&Key::Store).await?.map_or_else(|| mine.clone(), |found| found.record))
+            }
             Err(error) => Err(error),
+        }
+    }
+
+    /// Names another store as the one that the nodes of this cluster share, unless somebody else did so since.
+    pub async fn replace_store(&self, theirs: &StoreRecord, mine: &StoreRecord) -> Result<(), RegistryError> {
+        match self.find::<StoreRecord>(&Key::Store).await? {
+            Some(found) if found.record == *theirs => self.put(&Key::Store, mine, Some(found.revision), None).await.map(drop),
+            Some(_) | None => Ok(()),
         }
     }
 

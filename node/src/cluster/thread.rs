@@ -8,7 +8,10 @@ mod perform;
 
 use std::{io, sync::Arc, thread, time::Duration};
 
-use planck_common::{NodeId, registry::NodeRecord};
+use planck_common::{
+    NodeId,
+    registry::{NodeRecord, StoreRecord},
+};
 use tokio::{
     sync::{mpsc, oneshot},
     time::{Instant, timeout},
@@ -47,7 +50,7 @@ pub struct Options {
     pub replicas: usize,
     pub times: Times,
     /// The store all nodes of the cluster share.
-    pub store: String,
+    pub store: StoreRecord,
     pub census: Arc<Census>,
     pub permit: Permit,
     pub heart: Heart,
@@ -66,6 +69,10 @@ pub enum JoinError {
         "this node's times are not those of node {node}, which is alive: {what}; give all nodes of a cluster the same `[cluster]`, and to change it stop all of them first"
     )]
     OtherTimes { node: String, what: String },
+    #[error(
+        "this node's store is {mine}, and node {node}, which is there, shares store {theirs} with its cluster; give all nodes the same `store.url`, give this one a cluster of its own with `nats.subject_prefix`, or stop all nodes of that cluster first: the next node takes it over with its own store"
+    )]
+    OtherStore { mine: Box<StoreRecord>, theirs: Box<StoreRecord>, node: String },
     #[error(
         "this node is not in the cluster after {JOINING:?}: its heartbeats do not come back, or the registry takes no proof of it"
     )]
@@ -160,7 +167,7 @@ async fn live(options: Options, orders: mpsc::Receiver<Order>, facts: mpsc::Send
 }
 
 /// Opens the registry, and checks that its nodes share this store. What may pass is tried again.
-async fn open(registry: &Registry, store: &str, deadline: Instant) -> Result<Duration, RegistryError> {
+async fn open(registry: &Registry, store: &StoreRecord, deadline: Instant) -> Result<Duration, RegistryError> {
     loop {
         let opened = async {
             let age = registry.open().await?;

@@ -124,7 +124,8 @@ pub(crate) async fn look(config: &Config, bus: &Arc<dyn Bus>) -> Result<Box<dyn 
 /// What the node needs for its cluster; `None` where no NATS is configured.
 fn joining(config: &Config, heart: Option<Heart>, registry: Option<Registry>) -> Result<Option<Joining>, AssemblyError> {
     let replicas = config.nats.replicas as usize;
-    let joining = |((nats, heart), registry)| Joining { nats, replicas, times: config.cluster.clone(), registry, heart };
+    let (times, store_address) = (config.cluster.clone(), config.store.address());
+    let joining = |((nats, heart), registry)| Joining { nats, replicas, times, registry, store_address, heart };
     Ok(nats(config)?.zip(heart).zip(registry).map(joining))
 }
 

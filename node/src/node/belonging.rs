@@ -9,7 +9,7 @@ use std::{
 use planck_common::{
     NodeId,
     command::{NodeInfo, NodeState},
-    registry::{NodeRecord, NodeStanding},
+    registry::{NodeRecord, NodeStanding, StoreRecord},
 };
 use tokio::{
     sync::{Notify, mpsc, watch},
@@ -39,6 +39,8 @@ pub struct Joining {
     pub replicas: usize,
     pub times: Times,
     pub registry: Registry,
+    /// Where the store is, without passwords.
+    pub store_address: String,
     /// Tells the reapers that this node lives.
     pub heart: Heart,
 }
@@ -93,7 +95,7 @@ impl Belonging {
 impl Node {
     /// Returns when this node may work.
     pub(super) async fn join(self: &Arc<Self>) -> Result<(), super::AssemblyError> {
-        let (Some(Joining { nats, replicas, times, heart, .. }), Some(census)) =
+        let (Some(Joining { nats, replicas, times, heart, store_address, .. }), Some(census)) =
             (&self.belonging.joining, &self.belonging.census)
         else {
             return Ok(());
@@ -105,7 +107,7 @@ impl Node {
             nats: nats.clone(),
             replicas: *replicas,
             times: times.clone(),
-            store: self.store().id().await?,
+            store: StoreRecord { id: self.store().id().await?, address: Some(store_address.clone()) },
             census: Arc::clone(census),
             permit: self.belonging.permit.clone(),
             heart: heart.clone(),
@@ -113,9 +115,11 @@ impl Node {
         };
         let (joined, facts) = thread::join(options).await.map_err(|error| match error {
             JoinError::Bus(error) => super::AssemblyError::Bus(error),
-            error @ (JoinError::Registry(_) | JoinError::OtherTimes { .. } | JoinError::TooLate | JoinError::Thread(_)) => {
-                super::AssemblyError::Join(error)
-            }
+            error @ (JoinError::Registry(_)
+            | JoinError::OtherTimes { .. }
+            | JoinError::OtherStore { .. }
+            | JoinError::TooLate
+            | JoinError::Thread(_)) => super::AssemblyError::Join(error),
         })?;
         *self.belonging.joined.lock().unwrap_or_else(PoisonError::into_inner) = Some(joined);
         let (node, stop) = (Arc::clone(self), self.stop.clone());

@@ -61,12 +61,21 @@ fn mine(settled: Settled) -> u64 {
 }
 
 #[tokio::test]
-async fn another_store_is_refused_and_named() {
+async fn another_store_is_refused_and_named_until_it_replaces_the_first() {
     let registry = registry();
-    registry.check_store("first").await.unwrap();
-    registry.check_store("first").await.unwrap();
-    let error = registry.check_store("second").await.unwrap_err();
-    assert_eq!(error, RegistryError::OtherStore { mine: "second".into(), theirs: "first".into() });
+    let store = |id: &str| StoreRecord { id: id.into(), address: Some(format!("sqlite:/{id}")) };
+    let (first, second, third) = (store("first"), store("second"), store("third"));
+    registry.check_store(&first).await.unwrap();
+    registry.check_store(&StoreRecord { address: None, ..first.clone() }).await.unwrap();
+    let error = registry.check_store(&second).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "this node's store is sqlite:/second (id second), and the nodes of this cluster share store sqlite:/first (id first)"
+    );
+    registry.replace_store(&first, &second).await.unwrap();
+    registry.check_store(&second).await.unwrap();
+    registry.replace_store(&first, &third).await.unwrap();
+    registry.check_store(&third).await.expect_err("somebody replaced the first one before");
 }
 
 #[tokio::test]

@@ -1,12 +1,18 @@
-//! The nodes of a cluster must agree on its times: who counts others would convict the living, or start tools too early.
+//! What the nodes of a cluster must agree on: its times, as a node with others would convict the living or start tools too early,
+//! and its store.
 
 use std::time::Duration;
 
-use planck_common::{NodeId, command::NodeVerb, registry::NodeRecord, subject::Address};
+use planck_common::{
+    NodeId,
+    command::NodeVerb,
+    registry::{NodeRecord, StoreRecord},
+    subject::Address,
+};
 
 use super::JoinError;
 use crate::{
-    bus::{Bus, NatsBus},
+    bus::{Bus, BusError, NatsBus},
     cluster::registry::Registry,
 };
 
@@ -30,10 +36,35 @@ pub(super) async fn check(mine: &NodeRecord, registry: &Registry, bus: &NatsBus)
     Ok(())
 }
 
+/// Names this node's store as the cluster's in place of another. Refused while a node of the cluster is connected, even one that
+/// does not answer: it may be frozen, and go on with the other store when it wakes up.
+pub(super) async fn take_over(
+    theirs: Box<StoreRecord>,
+    mine: &StoreRecord,
+    registry: &Registry,
+    bus: &NatsBus,
+) -> Result<(), JoinError> {
+    for (node, found) in registry.nodes().await? {
+        if !found.record.state.is_final() && is_connected(&node, bus).await {
+            return Err(JoinError::OtherStore { mine: Box::new(mine.clone()), theirs, node: found.record.name });
+        }
+    }
+    registry.replace_store(&theirs, mine).await?;
+    tracing::warn!(
+        "this node takes the cluster over with its store {mine}: no node is there that shares the former store, {theirs}"
+    );
+    Ok(())
+}
+
 /// A record stands until somebody convicts its node: after a crash of all, nobody has yet.
 async fn lives(node: &NodeId, bus: &NatsBus) -> bool {
     let ask = Address::node(node, NodeVerb::Info.name());
     bus.request(&ask, "{}".into(), ANSWERED).await.is_ok()
+}
+
+async fn is_connected(node: &NodeId, bus: &NatsBus) -> bool {
+    let ask = Address::node(node, NodeVerb::Info.name());
+    !matches!(bus.request(&ask, "{}".into(), ANSWERED).await, Err(BusError::NoResponders(_)))
 }
 
 /// What two nodes that are to work together do not agree on.

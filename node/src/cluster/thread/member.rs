@@ -25,7 +25,7 @@ use crate::{
     cluster::{
         clock,
         membership::{Effect, Identity, Input, Membership, Seen, Source},
-        registry::{NodeHint, Registry},
+        registry::{NodeHint, Registry, RegistryError},
     },
     tools::process::heart,
 };
@@ -60,7 +60,13 @@ impl Member {
         let name = format!("{} membership", options.nats.name);
         let bus = NatsBus::connect(NatsOptions { name, ..options.nats.clone() }).await?;
         let registry = Registry::new(Arc::new(bus.records(options.replicas)));
-        let age = open(&registry, &options.store, deadline).await?;
+        let age = match open(&registry, &options.store, deadline).await {
+            Err(RegistryError::OtherStore { theirs, .. }) => {
+                agreement::take_over(theirs, &options.store, &registry, &bus).await?;
+                open(&registry, &options.store, deadline).await?
+            }
+            opened => opened?,
+        };
         agreement::check(&options.record, &registry, &bus).await?;
         let heartbeats = bus.subscribe(&Topic::AllNodes.to_string()).await?;
         let hints = registry.watch_nodes();

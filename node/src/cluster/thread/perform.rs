@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use planck_common::{
     NodeId, Timestamp,
-    registry::{NodeRecord, NodeStanding, Verdict},
+    registry::{NodeRecord, NodeStanding, StoreRecord, Verdict},
 };
 use tokio::time::Instant;
 
@@ -27,7 +27,7 @@ pub(super) struct Performer {
     pub registry: Registry,
     pub node: NodeId,
     pub record: NodeRecord,
-    pub store: String,
+    pub store: StoreRecord,
 }
 
 /// What came of it.

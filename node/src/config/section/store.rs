@@ -44,6 +44,11 @@ impl Store {
         Some(rest.strip_prefix("//").unwrap_or(rest).into())
     }
 
+    /// Where the store is, without passwords.
+    pub fn address(&self) -> String {
+        self.folder().map_or_else(|| self.url.to_string(), |folder| format!("sqlite:{}", folder.display()))
+    }
+
     /// The default place, where nobody named a store.
     pub fn project(&self) -> Option<&ProjectPlace> {
         self.url.project()

@@ -1,25 +1,50 @@
 //! Who is not let into a cluster is told why, and what to do.
 
 use anyhow::Result;
-use planck_scripted_model::Script;
+use planck_common::command::SessionState;
+use planck_scripted_model::{Reply, Script};
 use planck_tests::{
     node::Node,
     world::{Backend, World},
 };
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_node_with_another_store_is_refused_and_told_which() -> Result<()> {
-    let world = World::start(Backend::Sqlite, Script::new()).await?;
-    let first = world.node().await?;
+const TAKEN_OVER: &str = "takes the cluster over";
+
+/// Says of a node that it is not let in beside `first`, because of its store.
+async fn is_refused_for_its_store(world: &World, own: &str, theirs: &str) -> Result<()> {
     let mut command = world.planck()?;
-    let other = format!("sqlite:{}", world.folder().join("elsewhere").display());
-    command.arg("node").env("PLANCK_STORE_URL", other);
+    command.arg("node").env("PLANCK_STORE_URL", own);
     let (code, said) = Node::refused(command).await?;
     assert_eq!(code, Some(1), "{said}");
-    for named in ["this node's store is", "share store", "store.url", "nats.subject_prefix"] {
+    let named = [format!("this node's store is {own} (id "), format!("shares store {theirs} (id ")];
+    for named in named.iter().map(String::as_str).chain(["store.url", "nats.subject_prefix", "takes it over"]) {
         assert!(said.contains(named), "{said}");
     }
-    first.leave_despite(&["suspended"]).await
+    Ok(())
+}
+
+/// A frozen node counts as one that is there: it would go on with its own store.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_with_another_store_is_refused_until_no_node_is_there() -> Result<()> {
+    let world = World::start(Backend::Sqlite, Script::new().always(Reply::text("all well"))).await?;
+    let (own, other) = (world.store_url(), format!("sqlite:{}", world.folder().join("elsewhere").display()));
+    let mut first = world.node().await?;
+    let started = world.caller.start(&world.solo()).await?;
+    is_refused_for_its_store(&world, &other, &own).await?;
+    first.pause()?;
+    is_refused_for_its_store(&world, &other, &own).await?;
+    first.kill().await?;
+
+    let second = world.node_with(&[("PLANCK_STORE_URL", &other)]).await?;
+    let elsewhere = world.caller.start(&world.solo()).await?;
+    assert_eq!(world.caller.session(&elsewhere.session_id).await?.state, SessionState::Open);
+    is_refused_for_its_store(&world, &own, &other).await?;
+    second.leave_despite(&[TAKEN_OVER]).await?;
+
+    let third = world.node().await?;
+    let now = world.caller.session(&started.session_id).await?;
+    assert_eq!(now.name, started.name, "the former store has what it had");
+    third.leave_despite(&[TAKEN_OVER]).await
 }
 
 /// A node that is dead without anybody saying so yet holds nobody up.
