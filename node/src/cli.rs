@@ -63,7 +63,7 @@ pub struct Planck {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run a node until it is told to stop
+    /// Run a node in this process until it is told to stop
     Node(node::Node),
     /// A small team at work on a scripted model, with everything it needs: no key, no set-up
     Demo(demo::Demo),
@@ -74,13 +74,13 @@ enum Command {
     /// Sessions: list, show, prompt, attach, abort, rewind, resume, close, remove, prune, export
     #[command(subcommand)]
     Session(session::Session),
-    /// Agents of a session
+    /// Agents of a session: list, show, prompt, abort, stop
     #[command(subcommand)]
     Agent(agent::Agent),
     /// Team templates
     #[command(subcommand)]
     Team(team::Team),
-    /// Nodes of the cluster
+    /// Nodes of the cluster: list, show, drain
     #[command(subcommand)]
     Nodes(nodes::Nodes),
     /// Sidecars: programs that bring tools
@@ -97,7 +97,7 @@ enum Command {
     #[command(subcommand)]
     Config(config::Show),
     /// Check this machine, and say what is missing
-    Doctor,
+    Doctor(doctor::Doctor),
     /// Measure what turns cost here, beside a bare loop
     Bench(bench::Bench),
     /// JSON Schemas of everything on the wire
@@ -137,7 +137,7 @@ impl Planck {
             Command::Model(model) => Box::pin(model.perform(&place)).await,
             Command::Init(init) => init.perform(&place),
             Command::Config(show) => show.perform(&place),
-            Command::Doctor => Box::pin(doctor::perform(&place)).await,
+            Command::Doctor(doctor) => Box::pin(doctor.perform(&place)).await,
             Command::Bench(bench) => Box::pin(bench.perform()).await,
             Command::Schema(schema) => schema.perform(),
             Command::Completion(completion) => completion.perform(),

@@ -14,6 +14,11 @@ use super::{
 use crate::client::Client;
 
 #[derive(Debug, Subcommand)]
+#[command(after_help = "\
+Examples:
+  planck agent ls bold-oak
+  planck agent prompt 01a206a0330770c5aa972bc578a50dc0 \"And the tests?\"
+  planck agent abort 01a206a0330770c5aa972bc578a50dc0")]
 pub enum Agent {
     /// List the agents of a session
     Ls {

@@ -24,6 +24,11 @@ use self::{
 use super::{exit::Exit, output::say};
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  planck bench --bare                        # beside a loop that saves nothing
+  planck bench --workload crowd --agents 200 --sessions 20
+  planck bench --with-nats --repeat 5")]
 pub struct Bench {
     #[command(subcommand)]
     role: Option<Role>,

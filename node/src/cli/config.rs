@@ -14,6 +14,10 @@ use crate::config::{
 };
 
 #[derive(Debug, Subcommand)]
+#[command(after_help = "\
+Examples:
+  planck config show --changed               # what differs from the defaults
+  planck config show --origin                # where each value comes from")]
 pub enum Show {
     /// Print every value in force; secrets are only said to be set
     Show {

@@ -38,6 +38,10 @@ const PROMPT: &str = "Build me a command-line tool that counts words, and have i
 const PATIENCE: Duration = Duration::from_secs(120);
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  planck demo
+  planck demo --keep                         # then look at it with planck and the nats CLI")]
 pub struct Demo {
     /// Leave it all up afterwards, until an interrupt, and say how to look at it
     #[arg(long)]

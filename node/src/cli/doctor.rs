@@ -5,12 +5,18 @@ mod reach;
 
 use std::path::PathBuf;
 
+use clap::Args;
+use serde::Serialize;
+
 use super::{
     exit::Exit,
-    output::draw,
+    output::{Format, Output, draw, json},
     place::Place,
     project::{Met, lines, told},
-    render::{Style, style::Paint},
+    render::{
+        Style,
+        style::{Paint, counted},
+    },
 };
 use crate::{
     config::Config,
@@ -20,17 +26,30 @@ use crate::{
     terminal::Drawing,
 };
 
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  planck doctor
+  planck doctor --nats nats://db1:4222 --store postgres://db1/planck
+  planck doctor -o json | jq '.[] | select(.state == \"bad\")'")]
+pub struct Doctor {
+    #[command(flatten)]
+    output: Output,
+}
+
 /// One thing that was looked at.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
     name: &'static str,
     state: State,
     what: String,
     /// The way out.
+    #[serde(skip_serializing_if = "Option::is_none")]
     remedy: Option<String>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 enum State {
     Good,
     /// It works without.
@@ -62,8 +81,23 @@ impl Finding {
     }
 }
 
-/// Looks at everything, and fails where something must be done.
-pub async fn perform(place: &Place) -> anyhow::Result<Exit> {
+impl Doctor {
+    /// Looks at everything, and fails where something must be done.
+    pub async fn perform(self, place: &Place) -> anyhow::Result<Exit> {
+        let findings = Box::pin(findings(place)).await?;
+        match self.output.output {
+            Format::Json => json(&findings)?,
+            Format::Table => {
+                let style = Style::of_stdout();
+                draw(&findings.iter().map(|finding| finding.line(style)).collect())?;
+            }
+        }
+        let is_bad = findings.iter().any(|finding| finding.state == State::Bad);
+        Ok(if is_bad { Exit::Failed } else { Exit::Done })
+    }
+}
+
+async fn findings(place: &Place) -> anyhow::Result<Vec<Finding>> {
     let (loaded, met) = place.inspect()?;
     let named = |file: &PathBuf| if place.named_file() == Some(file) { " (named by --config)" } else { "" };
     let files: Vec<String> = loaded.files.iter().map(|file| format!("{}{}", file.display(), named(file))).collect();
@@ -80,10 +114,7 @@ pub async fn perform(place: &Place) -> anyhow::Result<Exit> {
     findings.extend(described(config));
     findings.extend(machine::sandbox(config).await);
     findings.extend(machine::all(config));
-    let style = Style::of_stdout();
-    draw(&findings.iter().map(|finding| finding.line(style)).collect())?;
-    let bad = findings.iter().filter(|finding| finding.state == State::Bad).count();
-    Ok(if bad == 0 { Exit::Done } else { Exit::Failed })
+    Ok(findings)
 }
 
 /// What the project of this folder is to the user, and what trusting it would admit.
@@ -106,11 +137,11 @@ fn described(config: &Config) -> Vec<Finding> {
     let teams = team::list(&config.sources(Part::Teams));
     let broken = teams.iter().filter_map(|(name, template)| template.as_ref().err().map(|errors| (name, errors)));
     findings.extend(broken.map(|(name, errors)| {
-        Finding::bad("team", format!("{name} has {} errors", errors.0.len()), "`planck team validate` shows them")
+        Finding::bad("team", format!("{name} has {}", counted(errors.0.len(), "error")), "`planck team validate` shows them")
     }));
     if findings.is_empty() {
         let (tools, skills) = (here.tools.len(), here.skills.names().count());
-        findings.push(Finding::good("files", format!("{tools} tools, {skills} skills, {} teams", teams.len())));
+        findings.push(Finding::good("files", [counted(tools, "tool"), counted(skills, "skill"), counted(teams.len(), "team")].join(", ")));
     }
     findings
 }

@@ -15,6 +15,11 @@ use super::{
 use crate::bus::Delivery;
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  planck events                              # the events of all sessions
+  planck events 'agent.*' -o jsonl | jq -r .type
+  planck events cluster")]
 pub struct Watch {
     /// A subject, wildcards allowed; the events of all sessions unless said
     subject: Option<String>,

@@ -11,6 +11,10 @@ use crate::{
 /// How long the last spans may take to leave.
 const LAST_SPANS: Duration = Duration::from_secs(3);
 
+/// Planck tells itself when a connection comes and goes; the drivers' own lines say it twice more. Named in `telemetry.log`,
+/// they are told all the same.
+const QUIET: &str = "async_nats=warn,sqlx::postgres::notice=warn";
+
 /// Logs in force, if any.
 pub struct Logs(Option<Telemetry>);
 
@@ -42,7 +46,7 @@ impl Logs {
 fn options(config: &Config) -> TelemetryOptions {
     let section = &config.telemetry;
     TelemetryOptions {
-        log: section.log.clone(),
+        log: format!("{QUIET},{}", section.log),
         json: match section.log_format {
             LogFormat::Auto => !output::Stream::Err.is_terminal(),
             LogFormat::Text => false,

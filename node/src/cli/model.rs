@@ -12,6 +12,10 @@ use super::{
 };
 
 #[derive(Debug, Subcommand)]
+#[command(after_help = "\
+Examples:
+  planck model ls
+  planck model ls -o json | jq -r '.[].id'")]
 pub enum Model {
     /// List the models that can be used
     Ls {

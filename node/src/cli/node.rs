@@ -11,6 +11,13 @@ use super::{
 use crate::{config::Config, node};
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  planck node --nats nats://127.0.0.1:4222
+  PLANCK_NODE_NAME=worker-2 planck node --nats nats://db1:4222 --store postgres://db1/planck
+  planck node --alone                        # without NATS
+
+`planck nodes` looks at the nodes of a cluster; `planck config show` lists the settings of a node.")]
 pub struct Node {
     /// Serve without NATS, for this process alone
     #[arg(long)]

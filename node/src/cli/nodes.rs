@@ -1,5 +1,7 @@
 //! `planck nodes …`
 
+use std::time::Duration;
+
 use clap::Subcommand;
 use planck_common::command::{NodeInfo, NodeState};
 
@@ -8,14 +10,25 @@ use super::{
     link::Link,
     output::{Output, say},
     place::Place,
-    render::style::duration,
+    render::style::{counted, duration},
 };
 use crate::{client::Client, config::Period};
 
+/// A node that left or died is listed for so long; its record stands for a day.
+const LATELY: Duration = Duration::from_secs(600);
+
 #[derive(Debug, Subcommand)]
+#[command(after_help = "\
+Examples:
+  planck nodes ls
+  planck nodes ls --all                      # with those that left or died today
+  planck nodes drain worker-2 --timeout 5m")]
 pub enum Nodes {
     /// List the nodes of the cluster
     Ls {
+        /// Also those that left or died over ten minutes ago
+        #[arg(long)]
+        all: bool,
         #[command(flatten)]
         output: Output,
     },
@@ -53,8 +66,9 @@ impl Nodes {
 
     async fn ask(self, client: &Client) -> anyhow::Result<Exit> {
         match self {
-            Self::Ls { output } => {
-                let nodes = client.nodes().await?.nodes;
+            Self::Ls { all, output } => {
+                let mut nodes = client.nodes().await?.nodes;
+                nodes.retain(|node| all || is_current(node));
                 output.list(
                     &nodes,
                     &["name", "state", "agents", "running", "version", "workspaces", "id"],
@@ -66,11 +80,17 @@ impl Nodes {
                 let node = find(client, &node).await?;
                 let timeout = timeout.map(|timeout| u64::try_from(timeout.0.as_millis()).unwrap_or(u64::MAX));
                 let draining = client.drain(&node.id, timeout).await?;
-                say(&format!("{} is {} with {} agents\n", node.name, state(draining.state), draining.agents))?;
+                say(&format!("{} is {} with {}\n", node.name, state(draining.state), counted(draining.agents as usize, "agent")))?;
             }
         }
         Ok(Exit::Done)
     }
+}
+
+/// Whether it is in the cluster, or was lately.
+fn is_current(node: &NodeInfo) -> bool {
+    let is_gone = matches!(node.state, NodeState::Left | NodeState::Dead);
+    !is_gone || u128::from(node.silent_ms) < LATELY.as_millis()
 }
 
 fn state(state: NodeState) -> &'static str {

@@ -14,19 +14,22 @@ use crate::{
     project::{Admitted, Standing, Uses},
 };
 
+/// Of the help of each command, whose own options come first.
+const HEADING: &str = "Global options";
+
 #[derive(Debug, Clone, Args)]
 pub struct Place {
     /// A configuration file to read over the usual ones
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, help_heading = HEADING, value_name = "FILE")]
     config: Option<PathBuf>,
     /// NATS servers, with commas between them
-    #[arg(long, global = true, value_name = "URL")]
+    #[arg(long, global = true, help_heading = HEADING, value_name = "URL")]
     nats: Option<String>,
     /// `sqlite:DIR` or `postgres://…`
-    #[arg(long, global = true, value_name = "URL")]
+    #[arg(long, global = true, help_heading = HEADING, value_name = "URL")]
     store: Option<String>,
     /// Go on without this folder's `.planck/`, trusted or not
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = HEADING)]
     no_project: bool,
 }
 

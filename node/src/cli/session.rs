@@ -114,7 +114,7 @@ impl Session {
         match self {
             Self::Ls(ls) => Box::pin(ls.perform(client)).await,
             Self::Show { session, output } => look::show(client, &session, output).await,
-            Self::Prompt(prompt) => prompt.perform(client).await,
+            Self::Prompt(prompt) => prompt.perform(link).await,
             Self::Attach { session, from, output } => attach(link, &session, from, output.output).await,
             Self::Abort { session } => change::abort(client, &session).await,
             Self::Rewind { session, to } => rewind::perform(client, &session, to).await,

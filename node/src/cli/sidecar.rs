@@ -20,6 +20,11 @@ use super::{
 use crate::{config::Period, node};
 
 #[derive(Debug, Subcommand)]
+#[command(after_help = "\
+Examples:
+  planck sidecar ls
+  planck sidecar call calculator add '{\"a\": 2, \"b\": 3}'
+  planck sidecar conform calculator -- python calculator.py")]
 pub enum Sidecar {
     /// Write a project to begin a sidecar with
     New(new::New),

@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use planck_common::command::Start;
+use serde::Serialize;
 
 use super::{
     exit::{Exit, NotFound},
-    output::{Output, say},
+    output::{Format, Output, json, say},
     place::Place,
+    render::style::counted,
     which::Which,
 };
 use crate::{
@@ -21,6 +23,11 @@ use crate::{
 };
 
 #[derive(Debug, Subcommand)]
+#[command(after_help = "\
+Examples:
+  planck team ls
+  planck team validate examples/teams/build-a-cli
+  planck team start build-a-cli --session word-tool")]
 pub enum Team {
     /// Write a template to begin a team with
     New(new::New),
@@ -33,6 +40,8 @@ pub enum Team {
     Validate {
         /// Folders, files or names; every template there is unless said
         teams: Vec<String>,
+        #[command(flatten)]
+        output: Output,
     },
     /// Start a session with a team that waits for a prompt
     Start {
@@ -64,7 +73,7 @@ impl Team {
         match self {
             Self::New(new) => new.perform(),
             Self::Ls { output } => list(&place.whole()?.config, output),
-            Self::Validate { teams } => validate(&place.whole()?.config, teams),
+            Self::Validate { teams, output } => validate(&place.whole()?.config, teams, output),
             Self::Start { team, which } => start(place, team, which).await,
         }
     }
@@ -74,14 +83,44 @@ fn list(config: &Config, output: Output) -> anyhow::Result<Exit> {
     let templates = team::list(&config.sources(Part::Teams));
     let row = |(name, template): &(String, Result<Template, TemplateErrors>)| match template {
         Ok(template) => vec![name.clone(), template.members.len().to_string(), template.description.clone()],
-        Err(errors) => vec![name.clone(), "–".into(), format!("broken: {} errors, see `planck team validate`", errors.0.len())],
+        Err(errors) => vec![name.clone(), "–".into(), format!("broken: {}, see `planck team validate`", counted(errors.0.len(), "error"))],
     };
     let rows: Vec<Vec<String>> = templates.iter().map(row).collect();
     output.list(&rows, &["name", "members", "description"], rows.clone())?;
     Ok(Exit::Done)
 }
 
-fn validate(config: &Config, teams: Vec<String>) -> anyhow::Result<Exit> {
+/// What is said of one template, or of the tools and skills that templates refer to.
+#[derive(Debug, Serialize)]
+struct Validated {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    members: Option<usize>,
+    errors: Vec<String>,
+}
+
+impl Validated {
+    fn of(checked: Result<Template, TemplateErrors>) -> Self {
+        match checked {
+            Ok(template) => Self { file: Some(template.file), members: Some(template.members.len()), errors: Vec::new() },
+            Err(errors) => Self::wrong(errors.0.iter().map(ToString::to_string).collect()),
+        }
+    }
+
+    fn wrong(errors: Vec<String>) -> Self {
+        Self { file: None, members: None, errors }
+    }
+
+    fn text(&self) -> String {
+        match (&self.file, self.members) {
+            (Some(file), Some(members)) => format!("{}: {}, no errors\n", file.display(), counted(members, "member")),
+            (_, _) => self.errors.iter().map(|error| format!("{error}\n")).collect(),
+        }
+    }
+}
+
+fn validate(config: &Config, teams: Vec<String>, output: Output) -> anyhow::Result<Exit> {
     let files: Vec<Result<TemplateFile, TemplateErrors>> = match teams.is_empty() {
         true => {
             let sources = config.sources(Part::Teams);
@@ -92,21 +131,16 @@ fn validate(config: &Config, teams: Vec<String>) -> anyhow::Result<Exit> {
         false => teams.iter().map(|team| file(config, team)).collect::<anyhow::Result<_>>()?,
     };
     let here = Inventory::of(config);
-    let mut exit = if here.problems.is_empty() { Exit::Done } else { Exit::Misused };
-    here.problems.iter().try_for_each(|problem| say(&format!("{problem}\n")))?;
-    for file in &files {
-        match file.as_ref().map_err(Clone::clone).and_then(|file| check(config, &here, file)) {
-            Ok(template) => say(&format!("{}: {} members, no errors\n", template.file.display(), template.members.len()))?,
-            Err(errors) => {
-                exit = Exit::Misused;
-                say(&format!("{errors}\n"))?;
-            }
-        }
+    let is_found = !files.is_empty();
+    let checked = files.into_iter().map(|file| Validated::of(file.and_then(|file| check(config, &here, &file))));
+    let of_inventory = (!here.problems.is_empty()).then(|| Validated::wrong(here.problems.clone()));
+    let all: Vec<Validated> = of_inventory.into_iter().chain(checked).collect();
+    match output.output {
+        Format::Json => json(&all)?,
+        Format::Table if is_found || !all.is_empty() => say(&all.iter().map(Validated::text).collect::<String>())?,
+        Format::Table => say("no templates found; they are looked for in `teams.dirs`, each as <name>/TEAM.json\n")?,
     }
-    if files.is_empty() {
-        say("no templates found; they are looked for in `teams.dirs`, each as <name>/TEAM.json\n")?;
-    }
-    Ok(exit)
+    Ok(if all.iter().all(|validated| validated.errors.is_empty()) { Exit::Done } else { Exit::Misused })
 }
 
 fn file(config: &Config, team: &str) -> anyhow::Result<Result<TemplateFile, TemplateErrors>> {

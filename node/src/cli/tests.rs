@@ -10,6 +10,17 @@ fn the_arguments_are_sound() {
 }
 
 #[test]
+fn the_help_of_each_command_has_examples() {
+    let without = ["schema", "completion", "help"];
+    let planck = Planck::command();
+    for command in planck.get_subcommands().filter(|command| !without.contains(&command.get_name())) {
+        let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let of_its_own = command.get_subcommands().any(|command| command.get_after_help().is_some());
+        assert!(after.contains("Examples:") || of_its_own, "the help of `planck {}` has no example", command.get_name());
+    }
+}
+
+#[test]
 fn what_people_write_is_understood() {
     for line in [
         "planck demo --keep",
@@ -30,6 +41,9 @@ fn what_people_write_is_understood() {
         "planck team validate",
         "planck team new reviewers --dir x",
         "planck sidecar new --lang python weather --sdk 1.0.0",
+        "planck team validate -o json",
+        "planck doctor -o json",
+        "planck nodes ls --all",
         "planck nodes drain n1 --timeout 2m",
         "planck events agent.> -o jsonl",
         "planck config show --origin",

@@ -97,6 +97,11 @@ pub fn duration(millis: u64) -> String {
     }
 }
 
+/// So many of what a noun names.
+pub fn counted(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
 /// Digits in groups of three.
 pub fn count(number: u64) -> String {
     let digits = number.to_string();

@@ -5,7 +5,7 @@ use planck_common::command::{Mode, Prompt};
 
 use super::look::state;
 use crate::{
-    cli::{exit::Exit, output::say},
+    cli::{exit::Exit, link::Link, output::say, render::style::counted},
     client::Client,
 };
 
@@ -44,10 +44,13 @@ impl When {
 }
 
 impl SendPrompt {
-    pub async fn perform(self, client: &Client) -> anyhow::Result<Exit> {
+    pub async fn perform(self, link: &Link) -> anyhow::Result<Exit> {
         let prompt = Prompt { text: Some(self.text), content: None, prompt_id: None, mode: self.mode.mode(), agent: self.agent };
-        let accepted = client.prompt(&self.session, prompt).await?;
-        let hint = format!("follow it with `planck session attach {} --from {}`", self.session, accepted.seq + 1);
+        let accepted = link.client.prompt(&self.session, prompt).await?;
+        let hint = match link.is_alone() {
+            true => format!("no node works on it until `planck run --session {} PROMPT` or `planck chat` goes on with the session", self.session),
+            false => format!("follow it with `planck session attach {} --from {}`", self.session, accepted.seq + 1),
+        };
         say(&format!("accepted as {}; {hint}\n", accepted.prompt_id))?;
         Ok(Exit::Done)
     }
@@ -55,7 +58,7 @@ impl SendPrompt {
 
 pub async fn abort(client: &Client, session: &str) -> anyhow::Result<Exit> {
     let aborted = client.abort_session(session).await?.aborted;
-    say(&format!("aborted {} {}\n", aborted.len(), if aborted.len() == 1 { "agent" } else { "agents" }))?;
+    say(&format!("aborted {}\n", counted(aborted.len(), "agent")))?;
     Ok(Exit::Done)
 }
 
@@ -81,6 +84,7 @@ pub async fn remove(client: &Client, sessions: &[String]) -> anyhow::Result<Exit
 /// Removes a session, and says so under the name that people know.
 pub async fn remove_one(client: &Client, session: &str, name: &str) -> anyhow::Result<()> {
     let removed = client.delete(session, None).await?.removed;
-    let what = format!("{} agents, {} events, {} inputs", removed.agents, removed.events, removed.inputs);
+    let counts = [(removed.agents, "agent"), (removed.events, "event"), (removed.inputs, "input")];
+    let what = counts.map(|(number, noun)| counted(number as usize, noun)).join(", ");
     Ok(say(&format!("removed {name}: {what}\n"))?)
 }

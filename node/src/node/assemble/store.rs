@@ -111,8 +111,11 @@ pub(crate) async fn inspect(config: &Config) -> Result<Option<String>, StoreErro
             let store = SqliteStore::look(sqlite(config)?).await?;
             let every = ListSessions { state: None, limit: Some(1_000), after: None };
             let page = store.sessions(every).await?;
-            let more = if page.next.is_some() { "more than " } else { "" };
-            Ok(Some(format!("{more}{} sessions", page.sessions.len())))
+            Ok(Some(match (page.sessions.len(), page.next) {
+                (1, None) => "1 session".into(),
+                (count, None) => format!("{count} sessions"),
+                (count, Some(_)) => format!("more than {count} sessions"),
+            }))
         }
         Some(StoreKind::Sqlite) | None => Ok(None),
     }
