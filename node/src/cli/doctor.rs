@@ -141,7 +141,10 @@ fn described(config: &Config) -> Vec<Finding> {
     }));
     if findings.is_empty() {
         let (tools, skills) = (here.tools.len(), here.skills.names().count());
-        findings.push(Finding::good("files", [counted(tools, "tool"), counted(skills, "skill"), counted(teams.len(), "team")].join(", ")));
+        findings.push(Finding::good(
+            "files",
+            [counted(tools, "tool"), counted(skills, "skill"), counted(teams.len(), "team")].join(", "),
+        ));
     }
     findings
 }

@@ -80,7 +80,12 @@ impl Nodes {
                 let node = find(client, &node).await?;
                 let timeout = timeout.map(|timeout| u64::try_from(timeout.0.as_millis()).unwrap_or(u64::MAX));
                 let draining = client.drain(&node.id, timeout).await?;
-                say(&format!("{} is {} with {}\n", node.name, state(draining.state), counted(draining.agents as usize, "agent")))?;
+                say(&format!(
+                    "{} is {} with {}\n",
+                    node.name,
+                    state(draining.state),
+                    counted(draining.agents as usize, "agent")
+                ))?;
             }
         }
         Ok(Exit::Done)

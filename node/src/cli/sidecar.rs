@@ -22,6 +22,7 @@ use crate::{config::Period, node};
 #[derive(Debug, Subcommand)]
 #[command(after_help = "\
 Examples:
+  planck sidecar new --lang python weather
   planck sidecar ls
   planck sidecar call calculator add '{\"a\": 2, \"b\": 3}'
   planck sidecar conform calculator -- python calculator.py")]

@@ -25,6 +25,7 @@ use crate::{
 #[derive(Debug, Subcommand)]
 #[command(after_help = "\
 Examples:
+  planck team new reviewers
   planck team ls
   planck team validate examples/teams/build-a-cli
   planck team start build-a-cli --session word-tool")]
@@ -83,7 +84,9 @@ fn list(config: &Config, output: Output) -> anyhow::Result<Exit> {
     let templates = team::list(&config.sources(Part::Teams));
     let row = |(name, template): &(String, Result<Template, TemplateErrors>)| match template {
         Ok(template) => vec![name.clone(), template.members.len().to_string(), template.description.clone()],
-        Err(errors) => vec![name.clone(), "–".into(), format!("broken: {}, see `planck team validate`", counted(errors.0.len(), "error"))],
+        Err(errors) => {
+            vec![name.clone(), "–".into(), format!("broken: {}, see `planck team validate`", counted(errors.0.len(), "error"))]
+        }
     };
     let rows: Vec<Vec<String>> = templates.iter().map(row).collect();
     output.list(&rows, &["name", "members", "description"], rows.clone())?;

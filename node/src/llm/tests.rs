@@ -247,7 +247,8 @@ async fn failures_are_told_apart() {
 #[tokio::test]
 async fn silence_has_an_end() {
     let short = Duration::from_millis(100);
-    let patient = Times { first_byte: Duration::from_secs(30), between_content: Duration::from_secs(30), whole: Duration::from_secs(60) };
+    let patient =
+        Times { first_byte: Duration::from_secs(30), between_content: Duration::from_secs(30), whole: Duration::from_secs(60) };
     // Only the time that is to run out is short: on a loaded machine the others would too.
     let (first, between) = (Times { first_byte: short, ..patient }, Times { between_content: short, ..patient });
     let client = http();

@@ -48,7 +48,10 @@ impl SendPrompt {
         let prompt = Prompt { text: Some(self.text), content: None, prompt_id: None, mode: self.mode.mode(), agent: self.agent };
         let accepted = link.client.prompt(&self.session, prompt).await?;
         let hint = match link.is_alone() {
-            true => format!("no node works on it until `planck run --session {} PROMPT` or `planck chat` goes on with the session", self.session),
+            true => format!(
+                "no node works on it until `planck run --session {} PROMPT` or `planck chat` goes on with the session",
+                self.session
+            ),
             false => format!("follow it with `planck session attach {} --from {}`", self.session, accepted.seq + 1),
         };
         say(&format!("accepted as {}; {hint}\n", accepted.prompt_id))?;
