@@ -94,6 +94,28 @@ async fn metrics_tell_what_a_team_did() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_death_of_a_node_is_counted_by_who_judges_and_takes_over() -> Result<()> {
+    let script = Script::new().rounds(by("lead"), [Reply::text("done")]);
+    let (world, probes) = (World::start(Backend::Postgres, script).await?, [Probe::new()?, Probe::new()?]);
+    let mut nodes = [probes[0].node(&world).await?, probes[1].node(&world).await?];
+    let recorder = world.record().await?;
+    let started = world.caller.start(&json!({ "dir": world.dir(), "members": [lead(&[])], "prompt": "go" })).await?;
+    recorder.answered(&started.prompt_id.context("no prompt")?).await?;
+    let info = world.caller.session(&started.session_id).await?;
+    let host = info.agents.first().and_then(|agent| agent.node_id.clone()).context("nobody hosts the lead")?;
+    let dead = usize::from(nodes[1].id() == &host);
+    let survivor = &probes[1 - dead];
+    assert_eq!(survivor.samples().await?["planck_verdicts_total"], 0.0);
+    nodes[dead].kill().await?;
+    within(Duration::from_secs(30), "the death is counted", async || {
+        let samples = survivor.samples().await.ok()?;
+        let counted = ["planck_verdicts_total", "planck_failovers_total"].map(|name| samples[name]);
+        (counted == [1.0, 1.0]).then_some(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn readiness_turns_with_its_cause_and_liveness_does_not() -> Result<()> {
     let probe = Probe::new()?;
     let world = World::start_alone(Script::new()).await?;
