@@ -138,7 +138,8 @@ impl Speech {
         let what = self.tools.remove(&tool.call_id).unwrap_or_else(|| clean_line(&tool.name).into_owned());
         let (mark, paint) = if tool.error { ("✗", Paint::Bad) } else { ("✓", Paint::Good) };
         let took = duration(tool.duration_ms);
-        let room = style.width.saturating_sub(took.chars().count() + 7);
+        let between = "  ✓ ".chars().count() + "  ".chars().count() * 2;
+        let room = style.width.saturating_sub(took.chars().count() + between);
         let result = if tool.error { one_line(&tool.result, style.width) } else { tool::result(&tool.name, &tool.result) };
         // What was asked for gives way to what came of it, but not below half of the line.
         let what = one_line(&what, room.saturating_sub(result.chars().count()).max(room / 2));

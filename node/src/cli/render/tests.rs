@@ -102,7 +102,7 @@ fn a_turn_of_one_agent() {
       › What is in here?
     I will look. Now.
       ✓ read src/main.rs  1.2 s  2 lines: fn main() {
-      ✗ edit x old_string=long long long l…  1.2 s  no match in x
+      ✗ edit x old_string=long long long …  1.2 s  no match in x
     Hm.
     A program.
       5.5 s · 4,000 tokens in (75 % cached) · 330 out · $0.0123
@@ -194,6 +194,18 @@ fn on_a_terminal_a_tools_line_is_drawn_over_and_thinking_is_dim() {
     ␛[2mWell␛[0m␍␛[2KWell
     ␛[2m  ▸ bash ls␛[0m␍␛[2K  ␛[32m✓␛[0m bash ls  ␛[2m1.2 s  2 lines: a␛[0m
     ");
+}
+
+#[test]
+fn a_tools_line_is_no_wider_than_the_terminal() {
+    for length in [1, 20, 30, 40, 80] {
+        let mut stage = Stage::new(Style { colour: false, in_place: false, width: 60 }, &["lead"]);
+        stage.tool("lead", "c1", "bash", json!({"command": "c".repeat(length)}));
+        stage.tool_ends("lead", "c1", &"r".repeat(80), false);
+        let drawn = stage.end();
+        let line = drawn.lines().find(|line| line.contains('✓')).unwrap();
+        assert_eq!(line.chars().count(), 60, "{line}");
+    }
 }
 
 #[test]
