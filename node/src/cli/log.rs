@@ -11,9 +11,8 @@ use crate::{
 /// How long the last spans may take to leave.
 const LAST_SPANS: Duration = Duration::from_secs(3);
 
-/// Planck tells itself when a connection comes and goes; the drivers' own lines say it twice more. Named in `telemetry.log`,
-/// they are told all the same.
-const QUIET: &str = "async_nats=warn,sqlx::postgres::notice=warn";
+/// What the default adds to itself: Planck tells when a connection comes and goes, and the drivers' own lines say it twice more.
+const QUIET: &str = ",async_nats=warn,sqlx::postgres::notice=warn";
 
 /// Logs in force, if any.
 pub struct Logs(Option<Telemetry>);
@@ -45,8 +44,9 @@ impl Logs {
 
 fn options(config: &Config) -> TelemetryOptions {
     let section = &config.telemetry;
+    let quiet = if section.log == config::Telemetry::default().log { QUIET } else { "" };
     TelemetryOptions {
-        log: format!("{QUIET},{}", section.log),
+        log: format!("{}{quiet}", section.log),
         json: match section.log_format {
             LogFormat::Auto => !output::Stream::Err.is_terminal(),
             LogFormat::Text => false,
