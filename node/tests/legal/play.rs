@@ -359,8 +359,9 @@ impl Play {
             let is_at_rest = |agent: &&AgentRow| matches!(agent.state, AgentState::Idle | AgentState::Stopped);
             let busy: Vec<_> =
                 info.agents.iter().filter(|agent| !is_at_rest(agent)).map(|agent| (&agent.name, agent.state)).collect();
-            // What was just decided may not be written yet.
-            if open.is_empty() && busy.is_empty() && before.head == info.head && is_still == info.head {
+            // What was just decided may not be written yet, and a note from another agent may begin a turn before the log is read.
+            let heads = [is_still, before.head, info.head, log.last().and_then(|event| event.seq).unwrap_or_default()];
+            if open.is_empty() && busy.is_empty() && heads.iter().all(|head| *head == info.head) {
                 let stopped = info.agents.iter().filter(|agent| agent.state == AgentState::Stopped).map(|agent| &agent.id);
                 judge::check(&log, &self.prompts, &stopped.collect())?;
                 return judge::check_order(&self.life.heard());

@@ -36,13 +36,14 @@ const LOOK: Duration = Duration::from_millis(100);
 
 const PROGRAM: &str = include_str!("../../../../examples/sidecars/python/words.py");
 
-const SDK: [(&str, &str); 6] = [
+const SDK: [(&str, &str); 7] = [
     ("__init__.py", include_str!("../../../../sidecar-sdk/python/planck_sidecar/__init__.py")),
     ("desk.py", include_str!("../../../../sidecar-sdk/python/planck_sidecar/desk.py")),
     ("harness.py", include_str!("../../../../sidecar-sdk/python/planck_sidecar/harness.py")),
     ("replies.py", include_str!("../../../../sidecar-sdk/python/planck_sidecar/replies.py")),
     ("schema.py", include_str!("../../../../sidecar-sdk/python/planck_sidecar/schema.py")),
     ("sidecar.py", include_str!("../../../../sidecar-sdk/python/planck_sidecar/sidecar.py")),
+    ("trace.py", include_str!("../../../../sidecar-sdk/python/planck_sidecar/trace.py")),
 ];
 
 /// Where its modules are: in the demo's folder, where `make tools` unpacked the NATS client, and where Python looks anyway.
