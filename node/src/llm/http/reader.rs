@@ -38,6 +38,10 @@ impl Reader {
     /// Content came, so the server may be silent again for a while.
     pub fn progressed(&mut self) {
         self.due = Instant::now() + self.between;
+        // The first content ends the time for the first byte, which may be the longer one.
+        if self.due < self.alarm.deadline() {
+            self.alarm.as_mut().reset(self.due.min(self.deadline));
+        }
     }
 
     /// The next bytes. Of a reply that `is_whole` only the end of its body is awaited.

@@ -104,8 +104,10 @@ async fn members_that_are_dropped_leave_no_process_and_no_row() -> Result<()> {
     .await?;
     let log = team.scene.log_of("runner").await?;
     assert_eq!(log.iter().filter(|event| matches!(event, Event::TurnStart(_))).count(), 1, "it is the same turn");
+    // The lead's other members may still be on their way to the node that takes them up; a close is refused for the moment then.
+    let close = session_at(&team.scene.started.session_id, SessionVerb::Close);
     let closed: Value =
-        team.scene.world.caller.ask(&session_at(&team.scene.started.session_id, SessionVerb::Close), &json!({})).await?;
+        eventually("the session is closed", async || team.scene.world.caller.ask(&close, &json!({})).await.ok()).await?;
     assert_eq!(closed, json!({ "state": "closed" }));
     team.end().await
 }

@@ -84,7 +84,7 @@ async fn prune_removes_what_is_closed_and_old_and_says_so() -> Result<()> {
     assert!(!is_gone(&world, "old").await?, "a dry run removes nothing");
     let done = planck(&world, &["session", "prune", "--older-than", "30d"]).await?;
     assert_eq!(done.code, 0, "{done:?}");
-    assert!(done.out.contains("removed old: 1 agents, "), "it says which: {done:?}");
+    assert!(done.out.contains("removed old: 1 agent, "), "it says which: {done:?}");
     assert!(!done.out.contains("young") && !done.out.contains("running"), "{done:?}");
     assert!(is_gone(&world, &old.session_id).await?);
     assert_eq!(rows(&world, &old.session_id).await?, 0);
