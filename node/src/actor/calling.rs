@@ -10,7 +10,7 @@ use crate::{
     agent::{Input, Ticket},
     llm::{Clients, Progress, Provider, Request},
     model::{Failure, FailureKind, Finish},
-    telemetry::{content::Said, metrics::Watch},
+    telemetry::content::Said,
 };
 
 /// A request ready to be sent.
@@ -35,12 +35,10 @@ impl Call {
     async fn read(self, pieces: Answers) -> Result<Finish, Failure> {
         let Self { ticket, provider, clients, model, request, span } = self;
         let mut said = Said::begin();
-        let mut watch = Watch::begin(provider.name(), &model);
         let mut stream = provider.stream(&clients, &model, request);
         while let Some(progress) = stream.next().await {
-            match progress {
-                Ok(Progress::Chunks(chunks)) => {
-                    watch.piece();
+            match progress? {
+                Progress::Chunks(chunks) => {
                     if let Some(said) = &mut said {
                         said.take(&chunks);
                     }
@@ -48,22 +46,15 @@ impl Call {
                         break;
                     }
                 }
-                Ok(Progress::Finished(finish)) => {
-                    watch.end(Ok(&finish));
+                Progress::Finished(finish) => {
                     if let Some(said) = said {
                         said.note(&span);
                     }
                     return Ok(finish);
                 }
-                Err(failure) => {
-                    watch.end(Err(&failure));
-                    return Err(failure);
-                }
             }
         }
         let message = format!("{}: the stream ended without its end", provider.name());
-        let failure = Failure { kind: FailureKind::Transient, message, public: None, retry_after: None };
-        watch.end(Err(&failure));
-        Err(failure)
+        Err(Failure { kind: FailureKind::Transient, message, public: None, retry_after: None })
     }
 }

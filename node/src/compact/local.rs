@@ -14,7 +14,6 @@ use crate::{
     agent::input::CompactionResult,
     llm::{Clients, Head, Llm, Progress, Provider},
     model::{Chunk, Failure},
-    telemetry::metrics::Watch,
 };
 
 /// The longest summary asked for, in tokens.
@@ -57,26 +56,15 @@ async fn ask(
     });
     let request = encoder.request();
     drop(encoder);
-    let mut watch = Watch::begin(provider.name(), &model.id);
     let mut stream = provider.stream(clients, &model.id, request);
-    let mut text = String::new();
+    let (mut text, mut usage) = (String::new(), Usage::default());
     while let Some(progress) = stream.next().await {
-        match progress {
-            Ok(Progress::Chunks(chunks)) => {
-                watch.piece();
-                chunks.iter().for_each(|chunk| take(&mut text, chunk));
-            }
-            Ok(Progress::Finished(finish)) => {
-                watch.end(Ok(&finish));
-                return Ok((text, finish.usage));
-            }
-            Err(failure) => {
-                watch.end(Err(&failure));
-                return Err(failure);
-            }
+        match progress? {
+            Progress::Chunks(chunks) => chunks.iter().for_each(|chunk| take(&mut text, chunk)),
+            Progress::Finished(finish) => usage = finish.usage,
         }
     }
-    Ok((text, Usage::default()))
+    Ok((text, usage))
 }
 
 fn take(text: &mut String, chunk: &Chunk) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use futures_util::{StreamExt, stream, stream::BoxStream};
+use futures_util::{Stream, StreamExt, future::Either, stream, stream::BoxStream};
 use reqwest::{
     Url,
     header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue},
@@ -22,6 +22,7 @@ use super::{
 use crate::{
     model::{Failure, FailureKind},
     secret::Secret,
+    telemetry::metrics::Watch,
 };
 
 /// The header in which Anthropic's clients list the features that they use.
@@ -97,6 +98,23 @@ impl Provider for Endpoint {
     }
 
     fn stream(&self, clients: &Clients, model: &str, request: Request) -> BoxStream<'static, Result<Progress, Failure>> {
+        let mut watch = Watch::begin(Arc::clone(&self.name), model.to_owned());
+        let watched = self.send(clients, model, request).inspect(move |progress| match progress {
+            Ok(Progress::Chunks(_)) => watch.piece(),
+            Ok(Progress::Finished(finish)) => watch.end(Ok(finish)),
+            Err(failure) => watch.end(Err(failure)),
+        });
+        watched.boxed()
+    }
+}
+
+impl Endpoint {
+    fn send(
+        &self,
+        clients: &Clients,
+        model: &str,
+        request: Request,
+    ) -> impl Stream<Item = Result<Progress, Failure>> + Send + 'static + use<> {
         let entry = self.entry(model);
         let wire = self.wire(&entry);
         let url = wire.url(&self.base, model, &self.target);
@@ -104,9 +122,9 @@ impl Provider for Endpoint {
         let headers = self.headers(wire, request.headers);
         let (Lent { client, place }, headers) = match (lent, headers) {
             (Ok(lent), Ok(headers)) => (lent, headers),
-            (Err(what), _) | (_, Err(what)) => return stream::iter([Err(self.cannot_send(&what))]).boxed(),
+            (Err(what), _) | (_, Err(what)) => return Either::Left(stream::iter([Err(self.cannot_send(&what))])),
         };
-        http::stream(Call {
+        Either::Right(http::stream(Call {
             name: Arc::clone(&self.name),
             request: client.post(url.clone()).headers(headers).body(request.body),
             place,
@@ -119,12 +137,9 @@ impl Provider for Endpoint {
             answer: self.answer,
             gate: Arc::clone(&self.gate),
             entry,
-        })
-        .boxed()
+        }))
     }
-}
 
-impl Endpoint {
     fn cannot_send(&self, what: &str) -> Failure {
         let message = format!("{}: {what}", self.name);
         Failure { kind: FailureKind::Refused, message, public: None, retry_after: None }

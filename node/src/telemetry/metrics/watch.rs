@@ -1,22 +1,25 @@
 //! Watches one request to a model.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use super::{ModelCall, meters};
 use crate::model::{Failure, Finish};
 
 /// A request that runs. One that is dropped before its end was cancelled.
 #[derive(Debug)]
-pub struct Watch<'a> {
-    provider: &'a str,
-    model: &'a str,
+pub struct Watch {
+    provider: Arc<str>,
+    model: String,
     since: Instant,
     first_token: Option<Duration>,
     ended: bool,
 }
 
-impl<'a> Watch<'a> {
-    pub fn begin(provider: &'a str, model: &'a str) -> Self {
+impl Watch {
+    pub fn begin(provider: Arc<str>, model: String) -> Self {
         Self { provider, model, since: Instant::now(), first_token: None, ended: false }
     }
 
@@ -27,7 +30,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    pub fn end(mut self, result: Result<&Finish, &Failure>) {
+    pub fn end(&mut self, result: Result<&Finish, &Failure>) {
         self.ended = true;
         match result {
             Ok(finish) => meters().model_called(ModelCall { usage: Some(&finish.usage), ..self.call(None) }),
@@ -35,13 +38,13 @@ impl<'a> Watch<'a> {
         }
     }
 
-    fn call(&self, error: Option<&'static str>) -> ModelCall<'a> {
-        let Self { provider, model, since, first_token, .. } = *self;
-        ModelCall { provider, model, error, took: since.elapsed(), first_token, usage: None }
+    fn call(&self, error: Option<&'static str>) -> ModelCall<'_> {
+        let Self { provider, model, since, first_token, .. } = self;
+        ModelCall { provider, model, error, took: since.elapsed(), first_token: *first_token, usage: None }
     }
 }
 
-impl Drop for Watch<'_> {
+impl Drop for Watch {
     fn drop(&mut self) {
         if !self.ended {
             meters().model_called(self.call(Some("cancelled")));
