@@ -71,8 +71,9 @@ async fn a_storm_of_processes_is_ended() {
 async fn memory_is_counted_over_all_processes_and_shared_memory_once() {
     let limits = Limits { memory: 200 << 20, ..Limits::default() };
     let holds = |bytes: u32| format!("x=$(head -c {bytes} /dev/zero | tr '\\0' x)");
-    let alone = format!("{}; sleep 1000", holds(250_000_000));
-    let together = format!("for i in 1 2 3; do ({}; sleep 1000) & done; wait", holds(80_000_000));
+    // A `sleep` that came last would replace the shell and free its memory.
+    let alone = format!("{}; sleep 1000; true", holds(250_000_000));
+    let together = format!("for i in 1 2 3; do ({}; sleep 1000; true) & done; wait", holds(80_000_000));
     for command in [alone, together] {
         let mark = Mark::new();
         let finished = limited(limits, &command, &mark).await;

@@ -21,7 +21,7 @@ async fn a_tool_that_takes_too_much_is_ended_and_its_node_lives() -> Result<()> 
             "more than 40 processes at one time (`tools.limits.processes`)",
         ),
         (
-            "x=$(head -c 200000000 /dev/zero | tr '\\0' x); sleep 1000",
+            "x=$(head -c 200000000 /dev/zero | tr '\\0' x); sleep 1000; true",
             "more than 100 MiB of memory at one time (`tools.limits.memory`)",
         ),
         ("head -c 20000000 /dev/zero > big; echo; stat -c %s big", "1048576"),
