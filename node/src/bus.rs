@@ -28,6 +28,9 @@ pub use self::{
     records::Records,
 };
 
+/// The default log filter of the driver under the bus.
+pub const DRIVER_LOG: &str = "async_nats=warn";
+
 /// One end of the bus. Subjects given and received are without the cluster's prefix, which only the bus knows.
 #[async_trait]
 pub trait Bus: Send + Sync {

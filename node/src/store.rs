@@ -24,6 +24,9 @@ use planck_common::{
 pub use row::*;
 pub use unread::InboxBounds;
 
+/// The default log filter of the drivers under the stores.
+pub const DRIVER_LOG: &str = "sqlx::postgres::notice=warn";
+
 /// Everything that must be true. Each method is one statement or one function in SQL; none holds a lock across a round trip.
 #[async_trait]
 pub trait SessionStore: Send + Sync {

@@ -10,7 +10,7 @@ use std::{
 
 use planck_common::SessionId;
 
-/// Kept by the actors, read by whoever asks.
+/// The actors keep these counts up to date; heartbeats and metrics read them.
 #[derive(Debug, Default)]
 pub struct Activity {
     /// Agents with an open turn.

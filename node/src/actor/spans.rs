@@ -41,7 +41,7 @@ struct Turn {
     outcome: Option<&'static str>,
 }
 
-/// What is read of a `turn_end`.
+/// The part of a `turn_end` that the metrics need.
 #[derive(Deserialize)]
 struct Ended {
     outcome: TurnOutcome,

@@ -19,7 +19,7 @@ use crate::bus::Delivery;
 Examples:
   planck events                              # the events of all sessions
   planck events 'agent.*' -o jsonl | jq -r .type
-  planck events cluster")]
+  planck events 'cluster.>'                  # what nodes decide")]
 pub struct Watch {
     /// A subject, wildcards allowed; the events of all sessions unless said
     subject: Option<String>,

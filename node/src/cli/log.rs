@@ -4,15 +4,14 @@ use std::time::Duration;
 
 use super::output;
 use crate::{
+    bus,
     config::{self, Config, LogFormat},
+    store,
     telemetry::{Telemetry, TelemetryError, TelemetryOptions},
 };
 
 /// How long the last spans may take to leave.
 const LAST_SPANS: Duration = Duration::from_secs(3);
-
-/// What the default adds to itself: Planck tells when a connection comes and goes, and the drivers' own lines say it twice more.
-const QUIET: &str = ",async_nats=warn,sqlx::postgres::notice=warn";
 
 /// Logs in force, if any.
 pub struct Logs(Option<Telemetry>);
@@ -44,9 +43,10 @@ impl Logs {
 
 fn options(config: &Config) -> TelemetryOptions {
     let section = &config.telemetry;
-    let quiet = if section.log == config::Telemetry::default().log { QUIET } else { "" };
+    let is_default = section.log == config::Telemetry::default().log;
     TelemetryOptions {
-        log: format!("{}{quiet}", section.log),
+        // Planck itself logs what these drivers would repeat. A filter that a user wrote stays as it is.
+        log: if is_default { [&section.log, bus::DRIVER_LOG, store::DRIVER_LOG].join(",") } else { section.log.clone() },
         json: match section.log_format {
             LogFormat::Auto => !output::Stream::Err.is_terminal(),
             LogFormat::Text => false,

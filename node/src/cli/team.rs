@@ -140,8 +140,12 @@ fn validate(config: &Config, teams: Vec<String>, output: Output) -> anyhow::Resu
     let all: Vec<Validated> = of_inventory.into_iter().chain(checked).collect();
     match output.output {
         Format::Json => json(&all)?,
-        Format::Table if is_found || !all.is_empty() => say(&all.iter().map(Validated::text).collect::<String>())?,
-        Format::Table => say("no templates found; they are looked for in `teams.dirs`, each as <name>/TEAM.json\n")?,
+        Format::Table => {
+            say(&all.iter().map(Validated::text).collect::<String>())?;
+            if !is_found {
+                say("no templates found; they are looked for in `teams.dirs`, each as <name>/TEAM.json\n")?;
+            }
+        }
     }
     Ok(if all.iter().all(|validated| validated.errors.is_empty()) { Exit::Done } else { Exit::Misused })
 }

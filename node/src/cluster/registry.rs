@@ -48,7 +48,9 @@ pub struct Found<T> {
 pub enum RegistryError {
     #[error(transparent)]
     Records(#[from] RecordsError),
-    #[error("this node's store is {mine}, and the nodes of this cluster share store {theirs}")]
+    #[error(
+        "this node's store is {mine}, and the nodes of this cluster share store {theirs}; give all nodes the same `store.url`, or give this one a cluster of its own with `nats.subject_prefix`"
+    )]
     OtherStore { mine: Box<StoreRecord>, theirs: Box<StoreRecord> },
 }
 
@@ -104,7 +106,10 @@ impl Registry {
     /// Names another store as the one that the nodes of this cluster share, unless somebody else did so since.
     pub async fn replace_store(&self, theirs: &StoreRecord, mine: &StoreRecord) -> Result<(), RegistryError> {
         match self.find::<StoreRecord>(&Key::Store).await? {
-            Some(found) if found.record == *theirs => self.put(&Key::Store, mine, Some(found.revision), None).await.map(drop),
+            Some(found) if found.record == *theirs => match self.put(&Key::Store, mine, Some(found.revision), None).await {
+                Err(error) if !error.is_refused() => Err(error),
+                Ok(_) | Err(_) => Ok(()),
+            },
             Some(_) | None => Ok(()),
         }
     }

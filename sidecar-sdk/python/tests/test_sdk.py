@@ -164,7 +164,7 @@ class Desk(unittest.IsolatedAsyncioTestCase):
         try:
             import opentelemetry  # noqa: F401
         except ImportError:
-            self.skipTest("opentelemetry is not installed: nothing else to join")
+            self.skipTest("opentelemetry is not installed: there is no current span")
         self.assertEqual(reply["ok"].split()[1], f"{trace}-{span}")
 
     async def test_compactors(self) -> None:

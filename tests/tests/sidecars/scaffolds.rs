@@ -171,7 +171,7 @@ fn what_the_guide_shows_is_in_the_projects() {
         ($($path:literal),+) => { concat!($(include_str!(concat!("../../../node/src/cli/scaffold/", $path))),+) };
     }
     let guide = include_str!("../../../docs/sidecars.md");
-    let section = guide.split_once("\n## What a tool can do\n").unwrap().1.split_once("\n## Running\n").unwrap().0;
+    let section = guide.split_once("\n## Write a tool\n").unwrap().1.split_once("\n## Running\n").unwrap().0;
     let blocks: Vec<(&str, &str)> =
         section.split("```").skip(1).step_by(2).map(|block| block.split_once('\n').unwrap()).collect();
     assert_eq!(blocks.iter().map(|(lang, _)| *lang).collect::<Vec<_>>(), ["python", "python", "rust", "ts"]);

@@ -1,4 +1,4 @@
-//! What a host tells of itself: how many agents it has in which state, and whether their threads turn.
+//! Counts the agents of a host by state, and checks that the threads they run on make progress.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -21,7 +21,7 @@ pub struct Standing {
 }
 
 impl Host {
-    /// What there is to tell of the agents here.
+    /// Counts the agents here by state, and their sessions.
     pub fn standing(&self) -> Standing {
         let activity = &self.0.parts.activity;
         let mut standing = Standing {

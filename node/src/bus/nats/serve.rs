@@ -182,7 +182,8 @@ fn closed(error: async_nats::SubscribeError) -> BusError {
     BusError::Away(error.to_string())
 }
 
-/// A command is part of its caller's trace. One without a trace has none of its own: whoever looks around would fill a collector.
+/// The span of a command is part of its caller's trace. A command without a trace gets no span in the collector, because the
+/// commands of observers would fill it.
 fn span(subject: &str, message: &Message) -> Span {
     match message.headers.as_ref().and_then(|headers| headers.get(propagation::TRACEPARENT)) {
         Some(parent) => {

@@ -35,7 +35,7 @@ pub struct Keyboard {
     before: Option<Termios>,
 }
 
-/// What the line editor completes and remembers.
+/// The sources of the line editor's history and completions.
 pub struct Aids {
     /// Where the lines of earlier chats are kept.
     pub history: Option<PathBuf>,

@@ -8,7 +8,7 @@ use planck_common::{
 use crate::{
     cli::{
         output::{or_dash, say},
-        render::consumed,
+        render::{consumed, style::counted},
         session::{agents, rewind},
         which::Talk,
     },
@@ -77,7 +77,7 @@ impl<'a> Slash<'a> {
             Self::Session => say(&about(&client.session(&talk.id).await?))?,
             Self::Abort => {
                 let aborted = client.abort_session(&talk.id).await?.aborted.len();
-                say(&format!("aborted {aborted} {}\n", if aborted == 1 { "agent" } else { "agents" }))?;
+                say(&format!("aborted {}\n", counted(aborted, "agent")))?;
             }
             Self::Rewind(None) => {
                 rewind::list(client, &talk.id).await?;

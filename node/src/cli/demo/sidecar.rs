@@ -116,3 +116,18 @@ fn unpacked() -> Option<PathBuf> {
     let found = here.ancestors().map(|folder| folder.join(".tools/python")).find(|folder| folder.is_dir())?;
     std::path::absolute(found).ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn the_demo_has_every_module_of_the_sdk() {
+        let package = concat!(env!("CARGO_MANIFEST_DIR"), "/../sidecar-sdk/python/planck_sidecar");
+        let names = fs::read_dir(package).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let modules: BTreeSet<String> = names.filter(|name| name.ends_with(".py")).collect();
+        assert_eq!(modules, SDK.iter().map(|(name, _)| (*name).to_owned()).collect());
+    }
+}

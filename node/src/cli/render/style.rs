@@ -97,7 +97,7 @@ pub fn duration(millis: u64) -> String {
     }
 }
 
-/// So many of what a noun names.
+/// A number and its noun, which gets a plural `s` unless the number is 1.
 pub fn counted(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }

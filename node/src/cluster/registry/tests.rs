@@ -70,7 +70,7 @@ async fn another_store_is_refused_and_named_until_it_replaces_the_first() {
     let error = registry.check_store(&second).await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "this node's store is sqlite:/second (id second), and the nodes of this cluster share store sqlite:/first (id first)"
+        "this node's store is sqlite:/second (id second), and the nodes of this cluster share store sqlite:/first (id first); give all nodes the same `store.url`, or give this one a cluster of its own with `nats.subject_prefix`"
     );
     registry.replace_store(&first, &second).await.unwrap();
     registry.check_store(&second).await.unwrap();

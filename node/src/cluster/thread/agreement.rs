@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use planck_common::{
     NodeId,
     command::NodeVerb,
@@ -58,13 +59,15 @@ pub(super) async fn take_over(
 
 /// A record stands until somebody convicts its node: after a crash of all, nobody has yet.
 async fn lives(node: &NodeId, bus: &NatsBus) -> bool {
-    let ask = Address::node(node, NodeVerb::Info.name());
-    bus.request(&ask, "{}".into(), ANSWERED).await.is_ok()
+    ask(node, bus).await.is_ok()
 }
 
 async fn is_connected(node: &NodeId, bus: &NatsBus) -> bool {
-    let ask = Address::node(node, NodeVerb::Info.name());
-    !matches!(bus.request(&ask, "{}".into(), ANSWERED).await, Err(BusError::NoResponders(_)))
+    !matches!(ask(node, bus).await, Err(BusError::NoResponders(_)))
+}
+
+async fn ask(node: &NodeId, bus: &NatsBus) -> Result<Bytes, BusError> {
+    bus.request(&Address::node(node, NodeVerb::Info.name()), "{}".into(), ANSWERED).await
 }
 
 /// What two nodes that are to work together do not agree on.
