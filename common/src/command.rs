@@ -83,7 +83,9 @@ impl Mode {
     }
 
     pub fn find(name: &str) -> Option<Self> {
-        [Self::Queue, Self::Steer, Self::Reject].into_iter().find(|mode| mode.name() == name)
+        [Self::Queue, Self::Steer, Self::Reject]
+            .into_iter()
+            .find(|mode| mode.name() == name)
     }
 }
 

@@ -1,4 +1,5 @@
-//! What nodes decide about nodes, teams and sessions: told once on `cluster.<kind>`, by whoever decided, with the reason.
+//! What nodes decide about nodes, teams and sessions: told once on `cluster.<kind>`, by whoever
+//! decided, with the reason.
 
 use serde::{Deserialize, Serialize};
 
@@ -70,14 +71,23 @@ pub struct Decided {
 
 impl Decided {
     pub fn because(reason: impl Into<String>) -> Self {
-        Self { reason: reason.into(), ..Self::default() }
+        Self {
+            reason: reason.into(),
+            ..Self::default()
+        }
     }
 }
 
 impl Decision {
     /// A decision of now.
     pub fn new(kind: DecisionKind, node: &NodeId, data: Decided) -> Self {
-        Self { v: PROTOCOL_VERSION, r#type: kind, at: Timestamp::now(), node_id: node.clone(), data }
+        Self {
+            v: PROTOCOL_VERSION,
+            r#type: kind,
+            at: Timestamp::now(),
+            node_id: node.clone(),
+            data,
+        }
     }
 }
 
@@ -87,8 +97,15 @@ mod tests {
 
     #[test]
     fn the_names_are_those_on_the_wire() {
-        for kind in [DecisionKind::NodeJoined, DecisionKind::TeamDown, DecisionKind::Drain] {
-            assert_eq!(serde_json::to_string(&kind).unwrap(), format!("\"{}\"", kind.name()));
+        for kind in [
+            DecisionKind::NodeJoined,
+            DecisionKind::TeamDown,
+            DecisionKind::Drain,
+        ] {
+            assert_eq!(
+                serde_json::to_string(&kind).unwrap(),
+                format!("\"{}\"", kind.name())
+            );
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The envelope of an event. A stored body is serialised once; its place and its circumstances are written around those bytes.
+//! The envelope of an event. A stored body is serialised once; its place and its circumstances are
+//! written around those bytes.
 
 use std::fmt::Write as _;
 
@@ -60,7 +61,12 @@ pub struct Head {
 
 impl Head {
     pub fn new(session_id: SessionId, seq: Seq) -> Self {
-        Self { v: crate::PROTOCOL_VERSION, r#type: "head".into(), session_id, seq }
+        Self {
+            v: crate::PROTOCOL_VERSION,
+            r#type: "head".into(),
+            session_id,
+            seq,
+        }
     }
 }
 
@@ -104,7 +110,8 @@ impl Writer {
         self.stored(kind.name(), place, row, body)
     }
 
-    /// The same by the name of its kind, which only a newer version may know: it keeps its place in the log.
+    /// The same by the name of its kind, which only a newer version may know: it keeps its place in
+    /// the log.
     pub fn stored(&self, kind: &str, place: Place, row: Row, body: &str) -> String {
         let mut text = self.open(kind, place, Some(row), body.len());
         if kind == EventKind::Message.name() {
@@ -120,25 +127,44 @@ impl Writer {
 
     fn open(&self, kind: &str, place: Place, row: Option<Row>, data: usize) -> String {
         let mut text = String::with_capacity(data + 360);
-        let Self { agent_id, session_id, team_id, node_id, epoch } = self;
+        let Self {
+            agent_id,
+            session_id,
+            team_id,
+            node_id,
+            epoch,
+        } = self;
         let _ = write!(
             text,
             r#"{{"v":1,"type":"{}","agent_id":"{agent_id}","session_id":"{session_id}","team_id":"{team_id}","node_id":"{node_id}","epoch":{epoch}"#,
             kind
         );
-        if let Some(Row { seq, prev, hidden_by }) = row {
+        if let Some(Row {
+            seq,
+            prev,
+            hidden_by,
+        }) = row
+        {
             let _ = write!(text, r#","seq":{seq},"prev":{prev}"#);
             if let Some(by) = hidden_by {
                 let _ = write!(text, r#","hidden_by":{by}"#);
             }
         }
-        let _ = write!(text, r#","turn":{},"request":{},"at":"{}","data":"#, place.turn, place.request, place.at);
+        let _ = write!(
+            text,
+            r#","turn":{},"request":{},"at":"{}","data":"#,
+            place.turn, place.request, place.at
+        );
         text
     }
 
     fn message_into(&self, text: &mut String, id: Seq, at: Timestamp, body: &str) {
         let rest = body.strip_prefix('{').unwrap_or(body);
-        let _ = write!(text, r#"{{"id":{id},"agent_id":"{}","at":"{at}",{rest}"#, self.agent_id);
+        let _ = write!(
+            text,
+            r#"{{"id":{id},"agent_id":"{}","at":"{at}",{rest}"#,
+            self.agent_id
+        );
     }
 
     /// A message's wire form around its stored body.
@@ -163,32 +189,63 @@ mod tests {
         }
     }
 
-    const PLACE: Place = Place { turn: 4, request: 9, at: Timestamp::from_millis(1_767_268_800_123) };
+    const PLACE: Place = Place {
+        turn: 4,
+        request: 9,
+        at: Timestamp::from_millis(1_767_268_800_123),
+    };
 
     #[test]
     fn a_durable_event() {
-        let row = Row { seq: 118, prev: 115, hidden_by: None };
-        let text = writer().durable(EventKind::AgentStopped, PLACE, row, r#"{"reason":"closed"}"#);
+        let row = Row {
+            seq: 118,
+            prev: 115,
+            hidden_by: None,
+        };
+        let text = writer().durable(
+            EventKind::AgentStopped,
+            PLACE,
+            row,
+            r#"{"reason":"closed"}"#,
+        );
         assert_eq!(
             text,
             r#"{"v":1,"type":"agent_stopped","agent_id":"a1","session_id":"s1","team_id":"t1","node_id":"n1","epoch":3,"seq":118,"prev":115,"turn":4,"request":9,"at":"2026-01-01T12:00:00.123Z","data":{"reason":"closed"}}"#
         );
         let back: Envelope = serde_json::from_str(&text).unwrap();
-        assert_eq!((back.seq, back.prev, back.hidden_by), (Some(118), Some(115), None));
+        assert_eq!(
+            (back.seq, back.prev, back.hidden_by),
+            (Some(118), Some(115), None)
+        );
     }
 
     #[test]
     fn a_message_gets_its_place() {
-        let row = Row { seq: 7, prev: 0, hidden_by: Some(9) };
-        let text = writer().durable(EventKind::Message, PLACE, row, r#"{"role":"user","content":[{"type":"text","text":"hi"}]}"#);
+        let row = Row {
+            seq: 7,
+            prev: 0,
+            hidden_by: Some(9),
+        };
+        let text = writer().durable(
+            EventKind::Message,
+            PLACE,
+            row,
+            r#"{"role":"user","content":[{"type":"text","text":"hi"}]}"#,
+        );
         let back: Envelope = serde_json::from_str(&text).unwrap();
-        let Some(Ok(Event::Message(data))) = back.event() else { panic!("no message in {text}") };
+        let Some(Ok(Event::Message(data))) = back.event() else {
+            panic!("no message in {text}")
+        };
         assert_eq!((data.message.id, data.message.at), (7, PLACE.at));
     }
 
     #[test]
     fn a_live_event_has_no_row() {
-        let text = writer().live(EventKind::TextDelta, PLACE, r#"{"text":"x","part":0,"offset":0}"#);
+        let text = writer().live(
+            EventKind::TextDelta,
+            PLACE,
+            r#"{"text":"x","part":0,"offset":0}"#,
+        );
         let back: Envelope = serde_json::from_str(&text).unwrap();
         assert_eq!((back.seq, back.prev), (None, None));
     }

@@ -1,4 +1,5 @@
-//! What happens to agents and sessions. Durable events are rows of the session's log; live ones exist only on the wire.
+//! What happens to agents and sessions. Durable events are rows of the session's log; live ones
+//! exist only on the wire.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -105,7 +106,8 @@ impl EventKind {
     }
 }
 
-/// JSON of a value that has no map with non-text keys and no failing serialiser, which is all of this crate.
+/// JSON of a value that has no map with non-text keys and no failing serialiser, which is all of
+/// this crate.
 pub fn json<T: Serialize>(value: &T) -> String {
     serde_json::to_string(value).unwrap_or_else(|_| "null".into())
 }
@@ -343,7 +345,10 @@ mod tests {
     #[test]
     fn names_are_those_of_serde() {
         for kind in EventKind::ALL {
-            assert_eq!(serde_json::to_string(kind).unwrap(), format!("{:?}", kind.name()));
+            assert_eq!(
+                serde_json::to_string(kind).unwrap(),
+                format!("{:?}", kind.name())
+            );
             assert_eq!(EventKind::find(kind.name()), Some(*kind));
         }
     }

@@ -1,4 +1,5 @@
-//! Ids, parsed once at the edge: `[A-Za-z0-9_-]{1,64}`, so that every id can be a token of a NATS subject.
+//! Ids, parsed once at the edge: `[A-Za-z0-9_-]{1,64}`, so that every id can be a token of a NATS
+//! subject.
 
 use std::{borrow::Borrow, fmt, ops::Deref, sync::Arc};
 
@@ -19,11 +20,17 @@ pub struct MalformedId {
 
 /// Whether a text is 1 to 64 of `A-Z a-z 0-9 _ -`.
 pub fn is_id(text: &str) -> bool {
-    (1..=64).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+    (1..=64).contains(&text.len())
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
 }
 
 fn is_session_name(text: &str) -> bool {
-    (1..=64).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+    (1..=64).contains(&text.len())
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
 }
 
 macro_rules! id {
@@ -141,9 +148,17 @@ minted!(AgentId, SessionId, TeamId, NodeId, InputId, CallId);
 const CALLS: Uuid = Uuid::from_u128(0x6f1d_3c52_9a44_4f0e_8b7b_501a_9c7e_21d4);
 
 impl CallId {
-    /// The id of the `part`-th content part of a request: the same for the same place, however often it is computed,
-    /// and unique where a provider's own call id is not. The epoch is the writer's: turns that were rewound are numbered again.
-    pub fn of(session: &SessionId, agent: &AgentId, epoch: i64, turn: u32, request: u32, part: usize) -> Self {
+    /// The id of the `part`-th content part of a request: the same for the same place, however
+    /// often it is computed, and unique where a provider's own call id is not. The epoch is the
+    /// writer's: turns that were rewound are numbered again.
+    pub fn of(
+        session: &SessionId,
+        agent: &AgentId,
+        epoch: i64,
+        turn: u32,
+        request: u32,
+        part: usize,
+    ) -> Self {
         let place = format!("{session}/{agent}/{epoch}/{turn}/{request}/{part}");
         Self(Uuid::new_v5(&CALLS, place.as_bytes()).to_string().into())
     }
@@ -159,21 +174,29 @@ impl CallId {
     }
 }
 
-/// Namespace of the version 5 UUIDs that name notes about tasks; a random constant of this protocol.
+/// Namespace of the version 5 UUIDs that name notes about tasks; a random constant of this
+/// protocol.
 const NOTES: Uuid = Uuid::from_u128(0x2b7e_90c4_51d8_4a3b_a6f2_0c9d_3e58_71b6);
 
-/// Namespace of the version 5 UUIDs that name sessions' first prompts; a random constant of this protocol.
+/// Namespace of the version 5 UUIDs that name sessions' first prompts; a random constant of this
+/// protocol.
 const PROMPTS: Uuid = Uuid::from_u128(0xc4a8_17e3_0d6b_4f95_9e21_73b0_5fd2_88a9);
 
 impl InputId {
-    /// The id of the note that says that this task was left unanswered, however often it is written.
+    /// The id of the note that says that this task was left unanswered, however often it is
+    /// written.
     pub fn unanswered(&self) -> Self {
         Self(Uuid::new_v5(&NOTES, self.as_bytes()).to_string().into())
     }
 
-    /// The id of the prompt that a session is started with, so that a repeated start is answered alike.
+    /// The id of the prompt that a session is started with, so that a repeated start is answered
+    /// alike.
     pub fn first_of(session: &SessionId) -> Self {
-        Self(Uuid::new_v5(&PROMPTS, session.as_bytes()).to_string().into())
+        Self(
+            Uuid::new_v5(&PROMPTS, session.as_bytes())
+                .to_string()
+                .into(),
+        )
     }
 }
 

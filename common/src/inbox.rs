@@ -1,4 +1,5 @@
-//! Inboxes: the subjects on which replies arrive, and the rule that says to which reply subjects a responder may publish.
+//! Inboxes: the subjects on which replies arrive, and the rule that says to which reply subjects a
+//! responder may publish.
 
 use std::time::{Duration, Instant};
 
@@ -8,10 +9,13 @@ use crate::subject::Prefix;
 const DEFAULT: &str = "_INBOX";
 /// First words that a server puts in place of a reply subject when a request crosses accounts.
 const SERVICE_IMPORT: &str = "_R_";
-/// The same where a request crosses a gateway. Two hashes and the requester's own reply subject follow it.
+/// The same where a request crosses a gateway. Two hashes and the requester's own reply subject
+/// follow it.
 const GATEWAY: &str = "_GR_";
 /// First words of the cluster's own subjects.
-const OWN: [&str; 9] = ["agent", "session", "node", "cluster", "sidecar", "cancel", "tool", "compact", "cmd"];
+const OWN: [&str; 9] = [
+    "agent", "session", "node", "cluster", "sidecar", "cancel", "tool", "compact", "cmd",
+];
 /// A flood of refused requests is logged once in this time.
 const QUIET: Duration = Duration::from_secs(60);
 /// A longer reply subject is refused.
@@ -23,7 +27,9 @@ pub struct InboxPrefix(String);
 
 /// Why a text is no inbox prefix.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("malformed inbox prefix `{0}`: expected words of A-Z a-z 0-9 _ - joined by dots, the first of them none of Planck's own")]
+#[error(
+    "malformed inbox prefix `{0}`: expected words of A-Z a-z 0-9 _ - joined by dots, the first of them none of Planck's own"
+)]
 pub struct MalformedInbox(String);
 
 impl InboxPrefix {
@@ -32,7 +38,10 @@ impl InboxPrefix {
     /// # Errors
     /// A word is malformed, or the first one begins Planck's own subjects.
     pub fn parse(text: &str) -> Result<Self, MalformedInbox> {
-        let is_own = text.split('.').next().is_some_and(|first| OWN.contains(&first));
+        let is_own = text
+            .split('.')
+            .next()
+            .is_some_and(|first| OWN.contains(&first));
         if is_own || !text.split('.').all(crate::id::is_id) {
             return Err(MalformedInbox(text.into()));
         }
@@ -44,7 +53,9 @@ impl InboxPrefix {
     }
 
     fn covers(&self, subject: &str) -> bool {
-        subject.strip_prefix(&self.0).is_some_and(|rest| rest.starts_with('.'))
+        subject
+            .strip_prefix(&self.0)
+            .is_some_and(|rest| rest.starts_with('.'))
     }
 }
 
@@ -54,9 +65,10 @@ impl Default for InboxPrefix {
     }
 }
 
-/// Decides to which reply subjects a responder may publish. The responder has more rights than the requester, and its reply is
-/// a valid command, as readers ignore keys that they do not know: without this rule a user who may only list sessions could
-/// make a node delete one, or overwrite a record of the registry.
+/// Decides to which reply subjects a responder may publish. The responder has more rights than the
+/// requester, and its reply is a valid command, as readers ignore keys that they do not know:
+/// without this rule a user who may only list sessions could make a node delete one, or overwrite a
+/// record of the registry.
 #[derive(Debug, Clone, Default)]
 pub struct ReplyRule {
     cluster: Prefix,
@@ -64,7 +76,8 @@ pub struct ReplyRule {
 }
 
 impl ReplyRule {
-    /// The rule of a cluster whose users have inboxes under `more` besides those that begin with `_INBOX`.
+    /// The rule of a cluster whose users have inboxes under `more` besides those that begin with
+    /// `_INBOX`.
     pub fn new(cluster: Prefix, more: Vec<InboxPrefix>) -> Self {
         Self { cluster, more }
     }
@@ -72,28 +85,45 @@ impl ReplyRule {
     /// Whether a reply may go to a subject.
     pub fn admits(&self, subject: &str) -> bool {
         let words: Vec<&str> = subject.split('.').collect();
-        let is_literal =
-            |word: &&str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_graphic() && !matches!(b, b'*' | b'>'));
-        let [first, rest @ ..] = words.as_slice() else { return false };
-        if subject.len() > LONGEST || rest.is_empty() || !words.iter().all(is_literal) || self.is_own(subject) {
+        let is_literal = |word: &&str| {
+            !word.is_empty()
+                && word
+                    .bytes()
+                    .all(|b| b.is_ascii_graphic() && !matches!(b, b'*' | b'>'))
+        };
+        let [first, rest @ ..] = words.as_slice() else {
+            return false;
+        };
+        if subject.len() > LONGEST
+            || rest.is_empty()
+            || !words.iter().all(is_literal)
+            || self.is_own(subject)
+        {
             return false;
         }
         match (*first, rest) {
-            // The server takes the first three words off again: what is behind them is where the reply goes.
+            // The server takes the first three words off again: what is behind them is where the
+            // reply goes.
             (GATEWAY, [_, _, to @ ..]) => self.admits(&to.join(".")),
             (GATEWAY, _) => false,
             (SERVICE_IMPORT, _) => true,
-            _ => first.starts_with(DEFAULT) || self.more.iter().any(|prefix| prefix.covers(subject)),
+            _ => {
+                first.starts_with(DEFAULT) || self.more.iter().any(|prefix| prefix.covers(subject))
+            }
         }
     }
 
     fn is_own(&self, subject: &str) -> bool {
-        let own = self.cluster.off(subject).and_then(|rest| rest.split('.').next());
+        let own = self
+            .cluster
+            .off(subject)
+            .and_then(|rest| rest.split('.').next());
         own.is_some_and(|first| OWN.contains(&first))
     }
 }
 
-/// Counts the requests that a responder refused, and paces what it logs of them: anybody can send a flood.
+/// Counts the requests that a responder refused, and paces what it logs of them: anybody can send a
+/// flood.
 #[derive(Debug, Default)]
 pub struct Refusals {
     count: u64,
@@ -104,7 +134,10 @@ impl Refusals {
     /// Counts one more. Returns the number so far when it is to be logged, at most once a minute.
     pub fn add(&mut self, now: Instant) -> Option<u64> {
         self.count += 1;
-        if self.logged.is_some_and(|last| now.duration_since(last) < QUIET) {
+        if self
+            .logged
+            .is_some_and(|last| now.duration_since(last) < QUIET)
+        {
             return None;
         }
         self.logged = Some(now);
@@ -120,8 +153,11 @@ mod tests {
     fn replies_go_to_inboxes_only() {
         let prefix = |text: &str| Prefix::parse(text).unwrap();
         let team = InboxPrefix::parse("replies.team").unwrap();
-        let (plain, own, odd) =
-            (ReplyRule::default(), ReplyRule::new(prefix("p2"), vec![team]), ReplyRule::new(prefix("_INBOX"), Vec::new()));
+        let (plain, own, odd) = (
+            ReplyRule::default(),
+            ReplyRule::new(prefix("p2"), vec![team]),
+            ReplyRule::new(prefix("_INBOX"), Vec::new()),
+        );
         for (rule, subject, admitted) in [
             (&plain, "_INBOX.abc", true),
             (&plain, "_INBOX.abc.1", true),
@@ -130,8 +166,16 @@ mod tests {
             (&plain, "_GR_.abcdef.ghijkl._INBOX.abc", true),
             (&plain, "_GR_.abcdef.ghijkl._R_.abc", true),
             (&plain, "_GR_.abcdef.ghijkl.cmd.session.vic.delete", false),
-            (&plain, "_GR_.abcdef.ghijkl.$KV.planck_registry.store", false),
-            (&plain, "_GR_.abcdef.ghijkl._GR_.a.b.cmd.session.vic.delete", false),
+            (
+                &plain,
+                "_GR_.abcdef.ghijkl.$KV.planck_registry.store",
+                false,
+            ),
+            (
+                &plain,
+                "_GR_.abcdef.ghijkl._GR_.a.b.cmd.session.vic.delete",
+                false,
+            ),
             (&plain, "_GR_._INBOX.abc", false),
             (&plain, "_INBOX", false),
             (&plain, "_INBOX.", false),
@@ -169,7 +213,8 @@ mod tests {
     #[test]
     fn a_flood_of_refusals_is_logged_once_a_minute() {
         let (mut refusals, start) = (Refusals::default(), Instant::now());
-        let told = [0, 1, 59, 60, 61, 119, 120].map(|second| refusals.add(start + Duration::from_secs(second)));
+        let told = [0, 1, 59, 60, 61, 119, 120]
+            .map(|second| refusals.add(start + Duration::from_secs(second)));
         assert_eq!(told, [Some(1), None, None, Some(4), None, None, Some(7)]);
     }
 
@@ -178,7 +223,9 @@ mod tests {
         for good in ["_INBOX", "_INBOX_node", "_INBOX.node", "replies"] {
             assert_eq!(InboxPrefix::parse(good).unwrap().as_str(), good);
         }
-        for bad in ["", ".", "a..b", "a.", "a.*", ">", "$JS.API", "a b", "cmd", "node.x", "session"] {
+        for bad in [
+            "", ".", "a..b", "a.", "a.*", ">", "$JS.API", "a b", "cmd", "node.x", "session",
+        ] {
             assert!(InboxPrefix::parse(bad).is_err(), "{bad}");
         }
     }

@@ -1,4 +1,5 @@
-//! What crosses the wire and nothing that runs: ids, subjects, messages, events, commands, specs and error codes.
+//! What crosses the wire and nothing that runs: ids, subjects, messages, events, commands, specs
+//! and error codes.
 
 pub mod id;
 pub mod timestamp;

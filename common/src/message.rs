@@ -20,7 +20,8 @@ pub struct Message {
     pub metadata: Metadata,
 }
 
-/// A message without its place: what is stored. The rest is put around it when it is read or published.
+/// A message without its place: what is stored. The rest is put around it when it is read or
+/// published.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Body {
     pub role: Role,
@@ -41,7 +42,8 @@ pub enum Role {
     Custom,
 }
 
-/// What a custom message is. `summary` and `agent_message` reach the model as user messages; others do not reach it.
+/// What a custom message is. `summary` and `agent_message` reach the model as user messages; others
+/// do not reach it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -72,7 +74,8 @@ pub struct Metadata {
     /// For a summary: the last message id it stands for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub covers: Option<Seq>,
-    /// For a summary: results of tools that stand after `covers` and before it are cut to so many characters for the model.
+    /// For a summary: results of tools that stand after `covers` and before it are cut to so many
+    /// characters for the model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cut_results: Option<usize>,
 }
@@ -171,7 +174,10 @@ pub enum Source {
 impl Part {
     /// A plain text part.
     pub fn text(text: impl Into<String>) -> Self {
-        Self::Text { text: text.into(), signature: None }
+        Self::Text {
+            text: text.into(),
+            signature: None,
+        }
     }
 }
 
@@ -179,12 +185,17 @@ impl Part {
 pub fn text_of(content: &[Part]) -> String {
     let texts = content.iter().filter_map(|part| match part {
         Part::Text { text, .. } => Some(text.as_str()),
-        Part::Thinking { .. } | Part::ToolCall { .. } | Part::ToolResult { .. } | Part::Image { .. } | Part::File { .. } => None,
+        Part::Thinking { .. }
+        | Part::ToolCall { .. }
+        | Part::ToolResult { .. }
+        | Part::Image { .. }
+        | Part::File { .. } => None,
     });
     texts.collect()
 }
 
-/// Reading a part. serde's tagged enums buffer their content, which a [`RawValue`] cannot be read from; a flat struct can hold one.
+/// Reading a part. serde's tagged enums buffer their content, which a [`RawValue`] cannot be read
+/// from; a flat struct can hold one.
 mod part {
     use super::{Part, Source};
     use crate::CallId;
@@ -222,13 +233,20 @@ mod part {
             let source = || match (flat.data.clone(), flat.url.clone()) {
                 (Some(data), None) => Ok(Source::Data(data)),
                 (None, Some(url)) => Ok(Source::Url(url)),
-                (Some(_), Some(_)) | (None, None) => Err(format!("a part of type `{kind}` needs one of `data` and `url`")),
+                (Some(_), Some(_)) | (None, None) => Err(format!(
+                    "a part of type `{kind}` needs one of `data` and `url`"
+                )),
             };
             Ok(match kind {
-                "text" => Self::Text { text: need(flat.text, kind, "text")?, signature: flat.signature },
-                "thinking" => {
-                    Self::Thinking { text: need(flat.text, kind, "text")?, signature: flat.signature, redacted: flat.redacted }
-                }
+                "text" => Self::Text {
+                    text: need(flat.text, kind, "text")?,
+                    signature: flat.signature,
+                },
+                "thinking" => Self::Thinking {
+                    text: need(flat.text, kind, "text")?,
+                    signature: flat.signature,
+                    redacted: flat.redacted,
+                },
                 "tool_call" => Self::ToolCall {
                     id: need(flat.id, kind, "id")?,
                     call_id: need(flat.call_id, kind, "call_id")?,
@@ -243,8 +261,15 @@ mod part {
                     text: need(flat.text, kind, "text")?,
                     error: flat.error,
                 },
-                "image" => Self::Image { mime: need(flat.mime.clone(), kind, "mime")?, source: source()? },
-                "file" => Self::File { mime: need(flat.mime.clone(), kind, "mime")?, name: flat.name.clone(), source: source()? },
+                "image" => Self::Image {
+                    mime: need(flat.mime.clone(), kind, "mime")?,
+                    source: source()?,
+                },
+                "file" => Self::File {
+                    mime: need(flat.mime.clone(), kind, "mime")?,
+                    name: flat.name.clone(),
+                    source: source()?,
+                },
                 other => {
                     return Err(format!(
                         "unknown part type `{other}`; known are text, thinking, tool_call, tool_result, image, file"
@@ -282,14 +307,21 @@ mod tests {
 
     #[test]
     fn a_bad_part_says_what_is_wrong() {
-        let error = serde_json::from_str::<Part>(r#"{"type":"image","mime":"image/png"}"#).unwrap_err();
-        assert!(error.to_string().contains("needs one of `data` and `url`"), "{error}");
+        let error =
+            serde_json::from_str::<Part>(r#"{"type":"image","mime":"image/png"}"#).unwrap_err();
+        assert!(
+            error.to_string().contains("needs one of `data` and `url`"),
+            "{error}"
+        );
     }
 
     #[test]
     fn custom_kinds() {
         let other: Custom = serde_json::from_str(r#""note""#).unwrap();
         assert_eq!(other, Custom::Other("note".into()));
-        assert_eq!(serde_json::to_string(&Custom::AgentMessage).unwrap(), r#""agent_message""#);
+        assert_eq!(
+            serde_json::to_string(&Custom::AgentMessage).unwrap(),
+            r#""agent_message""#
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! What stands in the registry, the KV bucket that says who is where and who is alive. What is true is in SQL.
+//! What stands in the registry, the KV bucket that says who is where and who is alive. What is true
+//! is in SQL.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,8 @@ use serde_json::{Map, Value};
 
 use crate::{AgentId, NodeId, SessionId, TeamId, Timestamp, spec::Role};
 
-/// Told apart by whoever wrote it: of a write with an unknown outcome, a record that holds mine was written by me.
+/// Told apart by whoever wrote it: of a write with an unknown outcome, a record that holds mine was
+/// written by me.
 pub type Nonce = String;
 
 /// Under `store`: the SQL store all nodes of the cluster share.
@@ -29,7 +31,8 @@ impl std::fmt::Display for StoreRecord {
     }
 }
 
-/// Under `node.<node>`; `left` and `dead` are final, as a node's id is minted at each start of its process.
+/// Under `node.<node>`; `left` and `dead` are final, as a node's id is minted at each start of its
+/// process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NodeRecord {
@@ -42,7 +45,8 @@ pub struct NodeRecord {
     pub providers: Vec<String>,
     pub started_at: Timestamp,
     pub nonce: Nonce,
-    /// The keys of its `[cluster]` with their values as a configuration has them; none from a version that does not tell.
+    /// The keys of its `[cluster]` with their values as a configuration has them; none from a
+    /// version that does not tell.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub times: BTreeMap<String, String>,
     /// Who convicted it, and why; of a dead node.
@@ -76,7 +80,8 @@ impl NodeStanding {
     }
 }
 
-/// Under `team.<team>.<incarnation>`. Written at birth, hand-over and death only, so that its revision fences; dead is final.
+/// Under `team.<team>.<incarnation>`. Written at birth, hand-over and death only, so that its
+/// revision fences; dead is final.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TeamRecord {
@@ -103,7 +108,8 @@ pub enum TeamStanding {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum TeamEnd {
-    /// Members are dropped: nothing is written, their turns and inputs stay open for whoever claims them.
+    /// Members are dropped: nothing is written, their turns and inputs stay open for whoever claims
+    /// them.
     NodeDead,
     /// Members are ended: turns aborted, inputs given an outcome.
     Stopped,
@@ -111,7 +117,8 @@ pub enum TeamEnd {
     Closed,
 }
 
-/// Under `member.<team>.<incarnation>.<agent>`, written by the hosting node on the condition that the team is alive.
+/// Under `member.<team>.<incarnation>.<agent>`, written by the hosting node on the condition that
+/// the team is alive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MemberRecord {
@@ -139,7 +146,9 @@ impl std::fmt::Display for Key {
             Self::Node(node) => write!(f, "node.{node}"),
             Self::Proof(node) => write!(f, "proof.{node}"),
             Self::Team(team, incarnation) => write!(f, "team.{team}.{incarnation}"),
-            Self::Member(team, incarnation, agent) => write!(f, "member.{team}.{incarnation}.{agent}"),
+            Self::Member(team, incarnation, agent) => {
+                write!(f, "member.{team}.{incarnation}.{agent}")
+            }
         }
     }
 }
@@ -152,10 +161,14 @@ impl Key {
             ["store"] => Self::Store,
             ["node", node] => Self::Node(NodeId::parse(node).ok()?),
             ["proof", node] => Self::Proof(NodeId::parse(node).ok()?),
-            ["team", team, incarnation] => Self::Team(TeamId::parse(team).ok()?, incarnation.parse().ok()?),
-            ["member", team, incarnation, agent] => {
-                Self::Member(TeamId::parse(team).ok()?, incarnation.parse().ok()?, AgentId::parse(agent).ok()?)
+            ["team", team, incarnation] => {
+                Self::Team(TeamId::parse(team).ok()?, incarnation.parse().ok()?)
             }
+            ["member", team, incarnation, agent] => Self::Member(
+                TeamId::parse(team).ok()?,
+                incarnation.parse().ok()?,
+                AgentId::parse(agent).ok()?,
+            ),
             _ => return None,
         })
     }
@@ -190,9 +203,13 @@ mod tests {
     #[test]
     fn keys_come_back_from_what_they_spell() {
         let (node, team, agent) = (NodeId::mint(), TeamId::mint(), AgentId::mint());
-        for key in
-            [Key::Store, Key::Node(node.clone()), Key::Proof(node), Key::Team(team.clone(), 3), Key::Member(team, 3, agent)]
-        {
+        for key in [
+            Key::Store,
+            Key::Node(node.clone()),
+            Key::Proof(node),
+            Key::Team(team.clone(), 3),
+            Key::Member(team, 3, agent),
+        ] {
             assert_eq!(Key::parse(&key.to_string()), Some(key));
         }
         assert_eq!(Key::parse("team.t1"), None);

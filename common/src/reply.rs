@@ -66,7 +66,11 @@ pub struct Refusal {
 
 impl Refusal {
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), retryable: code.is_retryable() }
+        Self {
+            code,
+            message: message.into(),
+            retryable: code.is_retryable(),
+        }
     }
 
     pub fn bad_request(message: impl Into<String>) -> Self {
@@ -133,7 +137,10 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ReplyError> {
     let wire: Wire<'_> = serde_json::from_slice(bytes)?;
     match wire {
         Wire { v: None, .. } => Err(ReplyError::Foreign),
-        Wire { error: Some(refusal), .. } => Err(refusal.into()),
+        Wire {
+            error: Some(refusal),
+            ..
+        } => Err(refusal.into()),
         Wire { ok, .. } => Ok(serde_json::from_str(ok.map_or("{}", RawValue::get))?),
     }
 }
@@ -149,12 +156,20 @@ mod tests {
         assert_eq!(decode::<Vec<i32>>(text.as_bytes()).unwrap(), [1, 2]);
 
         let text = encode(&Err::<(), _>(Refusal::unavailable("draining")));
-        assert_eq!(text, r#"{"v":1,"error":{"code":"unavailable","message":"draining","retryable":true}}"#);
-        assert!(matches!(decode::<()>(text.as_bytes()), Err(ReplyError::Refused(r)) if r.code == Code::Unavailable));
+        assert_eq!(
+            text,
+            r#"{"v":1,"error":{"code":"unavailable","message":"draining","retryable":true}}"#
+        );
+        assert!(
+            matches!(decode::<()>(text.as_bytes()), Err(ReplyError::Refused(r)) if r.code == Code::Unavailable)
+        );
     }
 
     #[test]
     fn an_acknowledgement_of_a_stream_is_no_reply() {
-        assert!(matches!(decode::<()>(br#"{"stream":"X","seq":1}"#), Err(ReplyError::Foreign)));
+        assert!(matches!(
+            decode::<()>(br#"{"stream":"X","seq":1}"#),
+            Err(ReplyError::Foreign)
+        ));
     }
 }

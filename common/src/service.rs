@@ -1,5 +1,6 @@
-//! What a NATS micro service tells of itself on `$SRV.PING`, `$SRV.INFO` and `$SRV.STATS`, as nodes and sidecars do, and what is
-//! read of it. The client library's own service loses what is on its way when it leaves a queue group, so it is not used.
+//! What a NATS micro service tells of itself on `$SRV.PING`, `$SRV.INFO` and `$SRV.STATS`, as nodes
+//! and sidecars do, and what is read of it. The client library's own service loses what is on its
+//! way when it leaves a queue group, so it is not used.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -7,9 +8,10 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{Timestamp, event::json};
 
-/// How many more messages a service wants that leaves a subject: a server takes so large a count for none and takes the
-/// subscription off at once, and the client still hears what is on its way. The library's own `drain` stops listening before that
-/// has come (async-nats 0.51), and a request is lost.
+/// How many more messages a service wants that leaves a subject: a server takes so large a count
+/// for none and takes the subscription off at once, and the client still hears what is on its way.
+/// The library's own `drain` stops listening before that has come (async-nats 0.51), and a request
+/// is lost.
 pub const NO_MORE: u64 = 10_000_000_000;
 
 pub type Metadata = BTreeMap<String, String>;
@@ -49,7 +51,9 @@ pub struct Endpoint {
 }
 
 /// Some services write `null` where there is nothing.
-fn or_nothing<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(deserializer: D) -> Result<T, D::Error> {
+fn or_nothing<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+    deserializer: D,
+) -> Result<T, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
@@ -74,13 +78,25 @@ struct Served {
 
 impl Service {
     pub fn new(identity: Identity, description: impl Into<String>, started: Timestamp) -> Self {
-        Self { identity, description: description.into(), started, endpoints: Vec::new() }
+        Self {
+            identity,
+            description: description.into(),
+            started,
+            endpoints: Vec::new(),
+        }
     }
 
     /// Adds an endpoint; its number is what [`Self::count`] and [`Self::leave`] take.
     pub fn add(&mut self, endpoint: Endpoint) -> usize {
         let (requests, errors, took, last_error) = Default::default();
-        self.endpoints.push(Served { endpoint, requests, errors, took, last_error, has_left: false });
+        self.endpoints.push(Served {
+            endpoint,
+            requests,
+            errors,
+            took,
+            last_error,
+            has_left: false,
+        });
         self.endpoints.len() - 1
     }
 
@@ -93,7 +109,9 @@ impl Service {
 
     /// Counts an answered request, and the error it was answered with.
     pub fn count(&mut self, endpoint: usize, took: Duration, error: Option<String>) {
-        let Some(served) = self.endpoints.get_mut(endpoint) else { return };
+        let Some(served) = self.endpoints.get_mut(endpoint) else {
+            return;
+        };
         served.requests += 1;
         served.took += took;
         if let Some(error) = error {
@@ -106,7 +124,10 @@ impl Service {
     pub fn answer(&self, subject: &str) -> Option<String> {
         let there = || self.endpoints.iter().filter(|served| !served.has_left);
         match subject.split('.').nth(1)? {
-            "PING" => Some(json(&Ping { r#type: "io.nats.micro.v1.ping_response", identity: &self.identity })),
+            "PING" => Some(json(&Ping {
+                r#type: "io.nats.micro.v1.ping_response",
+                identity: &self.identity,
+            })),
             "INFO" => Some(json(&InfoTold {
                 r#type: "io.nats.micro.v1.info_response",
                 identity: &self.identity,
@@ -186,11 +207,20 @@ mod tests {
 
     fn service() -> Service {
         let metadata = Metadata::from([("planck".into(), "1".into())]);
-        let identity = Identity { name: "s".into(), id: "i".into(), version: "1.0.0".into(), metadata };
+        let identity = Identity {
+            name: "s".into(),
+            id: "i".into(),
+            version: "1.0.0".into(),
+            metadata,
+        };
         let mut service = Service::new(identity, "serves", Timestamp::from_millis(0));
         for name in ["one", "two"] {
-            let endpoint =
-                Endpoint { name: name.into(), subject: format!("a.{name}"), queue_group: "q".into(), metadata: Metadata::new() };
+            let endpoint = Endpoint {
+                name: name.into(),
+                subject: format!("a.{name}"),
+                queue_group: "q".into(),
+                metadata: Metadata::new(),
+            };
             service.add(endpoint);
         }
         service
@@ -220,8 +250,14 @@ mod tests {
     #[test]
     fn what_is_told_is_read() {
         let info: Info = serde_json::from_str(&service().answer("$SRV.INFO.s.i").unwrap()).unwrap();
-        assert_eq!((info.name.as_str(), info.id.as_str(), info.version.as_str()), ("s", "i", "1.0.0"));
-        assert_eq!(info.metadata, Metadata::from([("planck".into(), "1".into())]));
+        assert_eq!(
+            (info.name.as_str(), info.id.as_str(), info.version.as_str()),
+            ("s", "i", "1.0.0")
+        );
+        assert_eq!(
+            info.metadata,
+            Metadata::from([("planck".into(), "1".into())])
+        );
         assert_eq!(info.endpoints.len(), 2);
     }
 

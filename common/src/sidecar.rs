@@ -1,11 +1,13 @@
-//! What nodes and sidecars say to each other: requests on `tool.<sidecar>.<tool>` and `compact.<sidecar>.<compactor>`.
+//! What nodes and sidecars say to each other: requests on `tool.<sidecar>.<tool>` and
+//! `compact.<sidecar>.<compactor>`.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
 
 use crate::{AgentId, CallId, Seq, SessionId, SidecarId, TeamId, message::Message};
 
-/// Metadata of a sidecar's service and its endpoints: the keys, and the values that are the same everywhere.
+/// Metadata of a sidecar's service and its endpoints: the keys, and the values that are the same
+/// everywhere.
 pub mod metadata {
     /// Of the service: the version of this protocol.
     pub const PLANCK: &str = "planck";
@@ -31,16 +33,26 @@ pub const TOOL_TIMEOUT_MS: u64 = 300_000;
 /// How long a compactor may be silent, unless it says otherwise.
 pub const COMPACTOR_TIMEOUT_MS: u64 = 120_000;
 
-/// The largest schema of a tool's parameters in bytes: every request of every agent that has the tool carries it.
+/// The largest schema of a tool's parameters in bytes: every request of every agent that has the
+/// tool carries it.
 pub const MOST_PARAMETER_BYTES: usize = 64 * 1024;
 
-/// A name that a schema, or one of its properties or items, requires and does not describe. Model servers refuse every request
-/// with such a tool.
+/// A name that a schema, or one of its properties or items, requires and does not describe. Model
+/// servers refuse every request with such a tool.
 pub fn unknown_required(schema: &Value) -> Option<&str> {
     let properties = schema.get("properties").and_then(Value::as_object);
-    let mut required = schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
-    let unknown = required.find(|name| !properties.is_some_and(|properties| properties.contains_key(*name)));
-    let mut within = properties.into_iter().flat_map(|properties| properties.values()).chain(schema.get("items"));
+    let mut required = schema
+        .get("required")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str);
+    let unknown =
+        required.find(|name| !properties.is_some_and(|properties| properties.contains_key(*name)));
+    let mut within = properties
+        .into_iter()
+        .flat_map(|properties| properties.values())
+        .chain(schema.get("items"));
     unknown.or_else(|| within.find_map(unknown_required))
 }
 
@@ -66,7 +78,8 @@ pub struct ToolRequest {
     pub deadline_ms: u64,
 }
 
-/// What a sidecar sends to the reply subject of a call: any number of `progress`, then one of the others.
+/// What a sidecar sends to the reply subject of a call: any number of `progress`, then one of the
+/// others.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ToolReply {
@@ -171,10 +184,16 @@ mod tests {
     fn replies_are_as_the_protocol_writes_them() {
         for (text, said) in [
             (r#"{"v":1,"ok":"done"}"#, ToolSaid::Ok("done".into())),
-            (r#"{"v":1,"error":"in progress"}"#, ToolSaid::Error("in progress".into())),
+            (
+                r#"{"v":1,"error":"in progress"}"#,
+                ToolSaid::Error("in progress".into()),
+            ),
             (
                 r#"{"v":1,"progress":{"message":"half","percent":50.0}}"#,
-                ToolSaid::Progress { message: "half".into(), percent: Some(50.0) },
+                ToolSaid::Progress {
+                    message: "half".into(),
+                    percent: Some(50.0),
+                },
             ),
         ] {
             let reply = ToolReply { v: 1, said };
@@ -182,7 +201,13 @@ mod tests {
             assert_eq!(serde_json::from_str::<ToolReply>(text).unwrap(), reply);
         }
         for (text, said) in [
-            (r#"{"v":1,"compact":{"summary":"s","keep_from":7}}"#, CompactSaid::Compact { summary: "s".into(), keep_from: 7 }),
+            (
+                r#"{"v":1,"compact":{"summary":"s","keep_from":7}}"#,
+                CompactSaid::Compact {
+                    summary: "s".into(),
+                    keep_from: 7,
+                },
+            ),
             (r#"{"v":1,"skip":true}"#, CompactSaid::Skip(true)),
         ] {
             let reply = CompactReply { v: 1, said };

@@ -1,4 +1,5 @@
-//! What should run: members of teams as people write them, agents and sessions as they are recorded.
+//! What should run: members of teams as people write them, agents and sessions as they are
+//! recorded.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -149,7 +150,8 @@ pub struct SessionSpec {
     pub team_id: crate::TeamId,
     pub lead: crate::AgentId,
     pub workspace: String,
-    /// The working directory of its agents: an absolute path for `local:<host>`, else relative to the workspace.
+    /// The working directory of its agents: an absolute path for `local:<host>`, else relative to
+    /// the workspace.
     pub dir: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub team: Option<String>,

@@ -96,12 +96,20 @@ pub fn compactor(sidecar: &SidecarId, compactor: &str) -> String {
     format!("compact.{sidecar}.{compactor}")
 }
 
-/// What a sidecar offers under a subject without its prefix: the name that comes after `tool(…)` or `compactor(…)`.
-pub fn offered<'a>(subject: &'a str, of: fn(&SidecarId, &str) -> String, sidecar: &SidecarId) -> Option<&'a str> {
-    subject.strip_prefix(&of(sidecar, "")).filter(|name| crate::id::is_id(name))
+/// What a sidecar offers under a subject without its prefix: the name that comes after `tool(…)` or
+/// `compactor(…)`.
+pub fn offered<'a>(
+    subject: &'a str,
+    of: fn(&SidecarId, &str) -> String,
+    sidecar: &SidecarId,
+) -> Option<&'a str> {
+    subject
+        .strip_prefix(&of(sidecar, ""))
+        .filter(|name| crate::id::is_id(name))
 }
 
-/// Where micro services tell what they are: all of them, or those of one name. It has no prefix, whatever the cluster's.
+/// Where micro services tell what they are: all of them, or those of one name. It has no prefix,
+/// whatever the cluster's.
 pub fn services(name: Option<&str>) -> String {
     match name {
         Some(name) => format!("$SRV.INFO.{name}"),
@@ -114,12 +122,18 @@ pub fn stats(name: &str) -> String {
     format!("$SRV.STATS.{name}")
 }
 
-/// Where an instance of a micro service is asked what it is. Asked by all, by its name, and by itself.
+/// Where an instance of a micro service is asked what it is. Asked by all, by its name, and by
+/// itself.
 pub fn discovery(name: &str, instance: &str) -> [String; 3] {
-    ["$SRV.*".into(), format!("$SRV.*.{name}"), format!("$SRV.*.{name}.{instance}")]
+    [
+        "$SRV.*".into(),
+        format!("$SRV.*.{name}"),
+        format!("$SRV.*.{name}.{instance}"),
+    ]
 }
 
-/// A command's address: `cmd.agent.<agent>.<verb>` and its kin. The target is not yet an id: what came in is text until it is parsed.
+/// A command's address: `cmd.agent.<agent>.<verb>` and its kin. The target is not yet an id: what
+/// came in is text until it is parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
     pub target: Target,
@@ -141,7 +155,10 @@ pub enum Target {
 
 impl Address {
     pub fn new(target: Target, verb: impl Into<String>) -> Self {
-        Self { target, verb: verb.into() }
+        Self {
+            target,
+            verb: verb.into(),
+        }
     }
 
     pub fn agent(agent: &str, verb: &str) -> Self {
@@ -224,7 +241,13 @@ mod tests {
         ] {
             assert_eq!(Address::parse(subject).unwrap().to_string(), subject);
         }
-        for foreign in ["agent.a1", "cmd", "cmd.agent.a1", "cmd.agent.a.b.c", "cmd.other.list"] {
+        for foreign in [
+            "agent.a1",
+            "cmd",
+            "cmd.agent.a1",
+            "cmd.agent.a.b.c",
+            "cmd.other.list",
+        ] {
             assert_eq!(Address::parse(foreign), None, "{foreign}");
         }
     }
@@ -241,7 +264,10 @@ mod tests {
         ] {
             assert_eq!(offered(subject, tool, &calculator), found, "{subject}");
         }
-        assert_eq!(offered("compact.calculator.short", compactor, &calculator), Some("short"));
+        assert_eq!(
+            offered("compact.calculator.short", compactor, &calculator),
+            Some("short")
+        );
     }
 
     #[test]

@@ -7,7 +7,11 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339, macros::form
 
 /// Milliseconds since 1970-01-01T00:00:00Z.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(with = "String"))]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(with = "String")
+)]
 pub struct Timestamp(i64);
 
 impl Timestamp {
@@ -23,7 +27,9 @@ impl Timestamp {
 
     /// The wall clock now.
     pub fn now() -> Self {
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let since = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default();
         Self(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
     }
 
@@ -35,13 +41,17 @@ impl Timestamp {
     /// Parses the text form.
     pub fn parse(text: &str) -> Result<Self, time::error::Parse> {
         let at = OffsetDateTime::parse(text, &Rfc3339)?;
-        Ok(Self(i64::try_from(at.unix_timestamp_nanos() / 1_000_000).unwrap_or(i64::MAX)))
+        Ok(Self(
+            i64::try_from(at.unix_timestamp_nanos() / 1_000_000).unwrap_or(i64::MAX),
+        ))
     }
 }
 
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let layout = format_description!("[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:3]Z");
+        let layout = format_description!(
+            "[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:3]Z"
+        );
         let text = OffsetDateTime::from_unix_timestamp_nanos(i128::from(self.0) * 1_000_000)
             .ok()
             .and_then(|at| at.format(layout).ok())

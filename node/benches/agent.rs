@@ -1,5 +1,10 @@
-//! A round of the loop with one tool call, early in a conversation and late: its cost must not depend on what was said before.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a bench ends at the first surprise")]
+//! A round of the loop with one tool call, early in a conversation and late: its cost must not
+//! depend on what was said before.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a bench ends at the first surprise"
+)]
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -35,7 +40,11 @@ fn setup() -> Setup {
         name: "w".into(),
         description: String::new(),
         role: Role::Worker,
-        model: ModelRef { provider: "scripted".into(), id: "m".into(), base_url: None },
+        model: ModelRef {
+            provider: "scripted".into(),
+            id: "m".into(),
+            base_url: None,
+        },
         system_prompt: "Be brief.".into(),
         opts: Map::new(),
         tools: vec!["read".into()],
@@ -46,24 +55,45 @@ fn setup() -> Setup {
         labels: Map::new(),
         spawned_by: None,
     };
-    let parameters = RawValue::from_string(r#"{"type":"object"}"#.into()).unwrap().into();
-    let tool = ToolSpec { name: "read".into(), description: "Reads.".into(), parameters, effect: ToolEffect::Pure };
+    let parameters = RawValue::from_string(r#"{"type":"object"}"#.into())
+        .unwrap()
+        .into();
+    let tool = ToolSpec {
+        name: "read".into(),
+        description: "Reads.".into(),
+        parameters,
+        effect: ToolEffect::Pure,
+    };
     Setup {
         session: SessionId::mint(),
         agent: AgentId::mint(),
         epoch: 1,
         spec,
-        card: ModelCard { context_window: u64::MAX / 2, max_output: 4_096, prices: None, retry: RetryRules::default() },
+        card: ModelCard {
+            context_window: u64::MAX / 2,
+            max_output: 4_096,
+            prices: None,
+            retry: RetryRules::default(),
+        },
         tools: [tool].into(),
         limits: SessionLimits::default(),
-        settings: Settings { max_requests_per_turn: u32::MAX, ..Settings::default() },
+        settings: Settings {
+            max_requests_per_turn: u32::MAX,
+            ..Settings::default()
+        },
     }
 }
 
 impl Loop {
     /// In a turn that has gone through so many rounds.
     fn after(rounds: u64) -> Self {
-        let mut looping = Self { agent: Agent::new(setup()), seq: 0, round: 0, model: None, tool: None };
+        let mut looping = Self {
+            agent: Agent::new(setup()),
+            seq: 0,
+            round: 0,
+            model: None,
+            tool: None,
+        };
         looping.step(Input::Arrived(Arrival {
             id: InputId::mint(),
             kind: InputKind::Prompt,
@@ -90,7 +120,11 @@ impl Loop {
                         self.seq
                     })
                     .collect();
-                let saved = Saved { save: save.ticket, seqs, session: Usage::default() };
+                let saved = Saved {
+                    save: save.ticket,
+                    seqs,
+                    session: Usage::default(),
+                };
                 todo.extend(self.agent.step(Input::Saved(saved), now));
             } else if let Effect::CallModel { ticket } = effect {
                 self.model = Some(ticket);
@@ -104,12 +138,37 @@ impl Loop {
         self.round += 1;
         let ticket = self.model.take().unwrap();
         let args = format!(r#"{{"line":{}}}"#, self.round);
-        let call = Chunk::Call { part: 0, id: format!("call_{}", self.round), name: "read".into() };
-        self.step(Input::Chunks { ticket, chunks: vec![call, Chunk::Args { part: 0, json: args }] });
-        let usage = Usage { input_tokens: 100, output_tokens: 20, ..Usage::default() };
-        self.step(Input::Answered { ticket, result: Ok(Finish::new(StopReason::ToolUse, usage)), jitter: 0.0 });
+        let call = Chunk::Call {
+            part: 0,
+            id: format!("call_{}", self.round),
+            name: "read".into(),
+        };
+        self.step(Input::Chunks {
+            ticket,
+            chunks: vec![
+                call,
+                Chunk::Args {
+                    part: 0,
+                    json: args,
+                },
+            ],
+        });
+        let usage = Usage {
+            input_tokens: 100,
+            output_tokens: 20,
+            ..Usage::default()
+        };
+        self.step(Input::Answered {
+            ticket,
+            result: Ok(Finish::new(StopReason::ToolUse, usage)),
+            jitter: 0.0,
+        });
         let ticket = self.tool.take().unwrap();
-        self.step(Input::ToolDone { ticket, outcome: Outcome::ok("a line of text"), elapsed: Duration::from_millis(1) });
+        self.step(Input::ToolDone {
+            ticket,
+            outcome: Outcome::ok("a line of text"),
+            elapsed: Duration::from_millis(1),
+        });
     }
 }
 
@@ -117,7 +176,10 @@ impl Loop {
 fn round(criterion: &mut Criterion) {
     for messages in [10, 1_000, 10_000] {
         let mut looping = Loop::after(messages / 2);
-        criterion.bench_function(&format!("step/round after {messages} messages"), |bencher| bencher.iter(|| looping.round()));
+        criterion.bench_function(
+            &format!("step/round after {messages} messages"),
+            |bencher| bencher.iter(|| looping.round()),
+        );
     }
 }
 

@@ -1,5 +1,9 @@
-//! Decoding a burst of deltas beside the bare parsing of the same bytes, and encoding a round of a short and a long conversation.
-#![allow(clippy::unwrap_used, reason = "a bench that cannot run has nothing to say")]
+//! Decoding a burst of deltas beside the bare parsing of the same bytes, and encoding a round of a
+//! short and a long conversation.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a bench that cannot run has nothing to say"
+)]
 
 use std::{hint::black_box, sync::Arc};
 
@@ -17,9 +21,15 @@ const DELTAS: usize = 2_000;
 const READ: usize = 16 << 10;
 
 fn llm() -> Llm {
-    let options = || ProviderOptions { key: Some(Secret::new("key")), ..ProviderOptions::default() };
+    let options = || ProviderOptions {
+        key: Some(Secret::new("key")),
+        ..ProviderOptions::default()
+    };
     let providers = ["anthropic", "openai", "google"].map(|name| (name.to_owned(), options()));
-    Llm::new(LlmOptions { providers: providers.into(), ..LlmOptions::default() })
+    Llm::new(LlmOptions {
+        providers: providers.into(),
+        ..LlmOptions::default()
+    })
 }
 
 /// A reply of many short deltas on a provider's wire.
@@ -51,7 +61,9 @@ fn stream(provider: &str) -> Vec<u8> {
 
 /// The JSON of a stream's events, found as plainly as can be.
 fn events(stream: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let lines = stream.split(|byte| *byte == b'\n').map(|line| line.strip_prefix(b"data: ").unwrap_or(line));
+    let lines = stream
+        .split(|byte| *byte == b'\n')
+        .map(|line| line.strip_prefix(b"data: ").unwrap_or(line));
     lines.filter(|line| line.first() == Some(&b'{'))
 }
 
@@ -72,17 +84,30 @@ fn decode(criterion: &mut Criterion) {
             });
         });
         group.bench_function("bare", |bencher| {
-            bencher.iter(|| events(&stream).filter(|event| serde_json::from_slice::<IgnoredAny>(event).is_ok()).count());
+            bencher.iter(|| {
+                events(&stream)
+                    .filter(|event| serde_json::from_slice::<IgnoredAny>(event).is_ok())
+                    .count()
+            });
         });
         group.bench_function("values", |bencher| {
-            bencher.iter(|| events(&stream).filter(|event| serde_json::from_slice::<Value>(event).is_ok()).count());
+            bencher.iter(|| {
+                events(&stream)
+                    .filter(|event| serde_json::from_slice::<Value>(event).is_ok())
+                    .count()
+            });
         });
         group.finish();
     }
 }
 
 fn body(role: Role, text: &str) -> Body {
-    Body { role, custom: None, content: vec![Part::text(text)], metadata: Metadata::default() }
+    Body {
+        role,
+        custom: None,
+        content: vec![Part::text(text)],
+        metadata: Metadata::default(),
+    }
 }
 
 /// One more message and the next request. Beside it, what copying the request's bytes alone takes.
@@ -90,7 +115,11 @@ fn encode(criterion: &mut Criterion) {
     let llm = llm();
     let text = "word ".repeat(100);
     for provider in ["anthropic", "openai", "google", "ollama"] {
-        let model = planck_common::spec::ModelRef { provider: provider.into(), id: "m".into(), base_url: None };
+        let model = planck_common::spec::ModelRef {
+            provider: provider.into(),
+            id: "m".into(),
+            base_url: None,
+        };
         let endpoint = llm.provider(&model).unwrap();
         let mut group = criterion.benchmark_group(format!("encode/{provider}"));
         for messages in [10, 1_000] {
@@ -103,11 +132,22 @@ fn encode(criterion: &mut Criterion) {
             };
             let mut encoder = endpoint.encoder(head);
             for index in 0..messages {
-                encoder.push(&body(if index % 2 == 0 { Role::User } else { Role::Assistant }, &text));
+                encoder.push(&body(
+                    if index % 2 == 0 {
+                        Role::User
+                    } else {
+                        Role::Assistant
+                    },
+                    &text,
+                ));
             }
             let bytes = encoder.request();
-            group.bench_function(format!("request of {messages}"), |bencher| bencher.iter(|| encoder.request()));
-            group.bench_function(format!("copy of {messages}"), |bencher| bencher.iter(|| black_box(bytes.body.to_vec())));
+            group.bench_function(format!("request of {messages}"), |bencher| {
+                bencher.iter(|| encoder.request())
+            });
+            group.bench_function(format!("copy of {messages}"), |bencher| {
+                bencher.iter(|| black_box(bytes.body.to_vec()))
+            });
         }
         group.finish();
     }
@@ -115,7 +155,9 @@ fn encode(criterion: &mut Criterion) {
 
 /// What a runtime pays at its start.
 fn start(criterion: &mut Criterion) {
-    criterion.bench_function("client", |bencher| bencher.iter(|| client(&ClientOptions::default()).unwrap()));
+    criterion.bench_function("client", |bencher| {
+        bencher.iter(|| client(&ClientOptions::default()).unwrap())
+    });
 }
 
 criterion_group!(benches, decode, encode, start);

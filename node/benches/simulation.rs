@@ -1,5 +1,11 @@
-//! Plays seeds of the cluster's simulation on all cores and says how many a minute: `simulation [seeds] [first]`.
-#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a bench ends at the first surprise")]
+//! Plays seeds of the cluster's simulation on all cores and says how many a minute:
+//! `simulation [seeds] [first]`.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a bench ends at the first surprise"
+)]
 
 /// The simulation is no part of the library; here it is built beside it.
 #[path = "../src/cluster"]
@@ -15,12 +21,18 @@ use planck_node::{cluster, config};
 fn main() {
     // Cargo adds an option of its own.
     let numbers: Vec<u64> = env::args().filter_map(|arg| arg.parse().ok()).collect();
-    let (seeds, first) = (numbers.first().copied().unwrap_or(10_000), numbers.get(1).copied().unwrap_or(0));
+    let (seeds, first) = (
+        numbers.first().copied().unwrap_or(10_000),
+        numbers.get(1).copied().unwrap_or(0),
+    );
     let began = Instant::now();
     match run_all(first..first + seeds, Flaws::default()) {
         Ok(report) => {
             let seconds = began.elapsed().as_secs_f64();
-            println!("{seeds} seeds in {seconds:.1} s: {:.0} a minute; {report:?}", seeds as f64 * 60.0 / seconds);
+            println!(
+                "{seeds} seeds in {seconds:.1} s: {:.0} a minute; {report:?}",
+                seeds as f64 * 60.0 / seconds
+            );
         }
         Err(violation) => panic!("{violation}"),
     }

@@ -1,6 +1,12 @@
-//! What a save costs on SQLite: CPU and wall time of an append of three rows, and of the ways there.
+//! What a save costs on SQLite: CPU and wall time of an append of three rows, and of the ways
+//! there.
 
-#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a bench ends at the first surprise")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a bench ends at the first surprise"
+)]
 
 use std::time::Instant;
 
@@ -10,7 +16,9 @@ use planck_common::{
     command::{AgentState, Mode},
     envelope::Place,
     event::{EventKind, InputKind},
-    spec::{AgentLimits, AgentSpec, Grant, ModelRef, OnNodeDeath, Role, SessionLimits, SessionSpec},
+    spec::{
+        AgentLimits, AgentSpec, Grant, ModelRef, OnNodeDeath, Role, SessionLimits, SessionSpec,
+    },
     usage::Usage,
 };
 use planck_node::{
@@ -41,7 +49,11 @@ fn session(agents: usize) -> NewSession {
             name: format!("agent {n}"),
             description: String::new(),
             role: Role::Worker,
-            model: ModelRef { provider: "scripted".into(), id: "one".into(), base_url: None },
+            model: ModelRef {
+                provider: "scripted".into(),
+                id: "one".into(),
+                base_url: None,
+            },
             system_prompt: String::new(),
             opts: Map::new(),
             tools: vec![],
@@ -63,13 +75,33 @@ fn session(agents: usize) -> NewSession {
         limits: SessionLimits::default(),
         on_node_death: OnNodeDeath::Resume,
     };
-    NewSession { id, name: None, spec, metadata: Map::new(), agents, at: Timestamp::now(), prompt: None }
+    NewSession {
+        id,
+        name: None,
+        spec,
+        metadata: Map::new(),
+        agents,
+        at: Timestamp::now(),
+        prompt: None,
+    }
 }
 
 fn entries(count: usize) -> Vec<Entry> {
-    let body = json!({"role": "assistant", "content": [{"type": "text", "text": "x".repeat(600)}]}).to_string();
-    let place = Place { turn: 1, request: 1, at: Timestamp::now() };
-    vec![Entry { kind: EventKind::Message, place, body }; count]
+    let body = json!({"role": "assistant", "content": [{"type": "text", "text": "x".repeat(600)}]})
+        .to_string();
+    let place = Place {
+        turn: 1,
+        request: 1,
+        at: Timestamp::now(),
+    };
+    vec![
+        Entry {
+            kind: EventKind::Message,
+            place,
+            body
+        };
+        count
+    ]
 }
 
 fn prompt(agent: &AgentId) -> NewInput {
@@ -93,7 +125,11 @@ async fn measure(what: &str, mut once: impl AsyncFnMut(u32)) {
         once(round).await;
     }
     let each = |micros: f64| micros / f64::from(ROUNDS);
-    println!("{what}: {:.1} µs of CPU, {:.1} µs", each(cpu() - cpu_before), each(began.elapsed().as_secs_f64() * 1e6));
+    println!(
+        "{what}: {:.1} µs of CPU, {:.1} µs",
+        each(cpu() - cpu_before),
+        each(began.elapsed().as_secs_f64() * 1e6)
+    );
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -101,13 +137,21 @@ async fn main() {
     for full_sync in [false, true] {
         let folder = tempfile::tempdir().unwrap();
         let node = NodeId::mint();
-        let options = SqliteOptions { full_sync, ..SqliteOptions::new(folder.path()) };
+        let options = SqliteOptions {
+            full_sync,
+            ..SqliteOptions::new(folder.path())
+        };
         let store = SqliteStore::open(options, &node).await.unwrap();
         let new = session(1);
         let (id, agent) = (new.id.clone(), new.agents[0].id.clone());
         store.create(new, &node).await.unwrap();
         let mut prev = 0;
-        let usage = Usage { input_tokens: 100, output_tokens: 20, cost_usd: 0.001, ..Usage::default() };
+        let usage = Usage {
+            input_tokens: 100,
+            output_tokens: 20,
+            cost_usd: 0.001,
+            ..Usage::default()
+        };
         let batch = |prev, rows, marks| Batch {
             agent: agent.clone(),
             epoch: 1,
@@ -119,17 +163,35 @@ async fn main() {
             state: AgentState::Streaming,
         };
         let mut append = async |rows, marks| {
-            let done = store.append(&id, &node, &[batch(prev, rows, marks)]).await.unwrap();
-            let BatchOutcome::Written(seqs) = &done.batches[0] else { panic!("{done:?}") };
+            let done = store
+                .append(&id, &node, &[batch(prev, rows, marks)])
+                .await
+                .unwrap();
+            let BatchOutcome::Written(seqs) = &done.batches[0] else {
+                panic!("{done:?}")
+            };
             prev = *seqs.last().unwrap();
         };
         let sync = if full_sync { "FULL" } else { "NORMAL" };
-        measure(&format!("append of 3 rows, {sync}"), async |_| append(3, vec![]).await).await;
-        measure(&format!("append of 1 row, {sync}"), async |_| append(1, vec![]).await).await;
+        measure(&format!("append of 3 rows, {sync}"), async |_| {
+            append(3, vec![]).await
+        })
+        .await;
+        measure(&format!("append of 1 row, {sync}"), async |_| {
+            append(1, vec![]).await
+        })
+        .await;
         let put_and_consume = async |turn| {
             let input = prompt(&agent);
             store.put(&id, input.clone()).await.unwrap();
-            append(2, vec![Mark { input: input.id, change: Change::Consumed { turn } }]).await;
+            append(
+                2,
+                vec![Mark {
+                    input: input.id,
+                    change: Change::Consumed { turn },
+                }],
+            )
+            .await;
         };
         measure(&format!("put and its consumption, {sync}"), put_and_consume).await;
     }

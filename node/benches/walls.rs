@@ -1,9 +1,13 @@
-//! What the wall adds to the start of a tool process, and a control group without one: calls of `true` in each tier by turns, so
-//! that what else the machine does falls on all of them alike.
+//! What the wall adds to the start of a tool process, and a control group without one: calls of
+//! `true` in each tier by turns, so that what else the machine does falls on all of them alike.
 //!
 //! `cargo bench -p planck-node --bench walls -- 300` plays that many rounds.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement ends by a panic, and prints")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a measurement ends by a panic, and prints"
+)]
 
 use std::{
     path::{Path, PathBuf},
@@ -13,8 +17,8 @@ use std::{
 
 use planck_common::{AgentId, CallId, SessionId, TeamId};
 use planck_node::tools::{
-    Caps, Catalogue, Files, Guards, Invocation, Launcher, Roots, Runner, Sandbox, Shell, Toolbox, Undone, built_in,
-    cgroup::Groups, reap::Limits, sandbox::Settings,
+    Caps, Catalogue, Files, Guards, Invocation, Launcher, Roots, Runner, Sandbox, Shell, Toolbox,
+    Undone, built_in, cgroup::Groups, reap::Limits, sandbox::Settings,
 };
 use serde_json::{json, value::to_raw_value};
 use tokio_util::sync::CancellationToken;
@@ -27,14 +31,27 @@ struct Measured {
 
 impl Measured {
     fn new(sandbox: Sandbox, groups: Option<Groups>, dir: &Path) -> Self {
-        let tier = if groups.is_some() { "in groups" } else { sandbox.tier() };
+        let tier = if groups.is_some() {
+            "in groups"
+        } else {
+            sandbox.tier()
+        };
         let launcher = Launcher::alone(env!("CARGO_BIN_EXE_planck").into()).grouped(groups);
-        let files = Files::new(Roots::confined(vec![dir.to_owned()], Vec::new()), Caps::default());
+        let files = Files::new(
+            Roots::confined(vec![dir.to_owned()], Vec::new()),
+            Caps::default(),
+        );
         let guards = Guards::new(Undone::in_folder(dir.join("undone")));
         let shell = Shell::new(launcher, sandbox, guards, &[], Caps::default());
         let catalogue = Catalogue::default();
-        built_in(&files, &shell, Duration::from_secs(30)).into_iter().for_each(|tool| catalogue.add(tool).unwrap());
-        Self { tier, toolbox: catalogue.toolbox(["bash"]).0, times: Vec::new() }
+        built_in(&files, &shell, Duration::from_secs(30))
+            .into_iter()
+            .for_each(|tool| catalogue.add(tool).unwrap());
+        Self {
+            tier,
+            toolbox: catalogue.toolbox(["bash"]).0,
+            times: Vec::new(),
+        }
     }
 
     async fn call(&mut self, dir: &Path) {
@@ -58,16 +75,26 @@ impl Measured {
     fn at(&self, percent: usize) -> f64 {
         let mut times = self.times.clone();
         times.sort();
-        times.get((times.len() * percent / 100).min(times.len() - 1)).map_or(0.0, |time| time.as_secs_f64() * 1e3)
+        times
+            .get((times.len() * percent / 100).min(times.len() - 1))
+            .map_or(0.0, |time| time.as_secs_f64() * 1e3)
     }
 }
 
 async fn walls() -> Vec<Sandbox> {
     let mut walls = vec![Sandbox::off()];
-    let unpacked = concat!(env!("CARGO_MANIFEST_DIR"), "/../.tools/bubblewrap/usr/bin/bwrap");
+    let unpacked = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../.tools/bubblewrap/usr/bin/bwrap"
+    );
     for bubblewrap in ["/nonexistent/bwrap", "/usr/bin/bwrap", unpacked].map(PathBuf::from) {
         let planck = Some(env!("CARGO_BIN_EXE_planck").into());
-        let settings = Settings { bubblewrap: Some(bubblewrap), planck, tmp: 1 << 30, ..Settings::default() };
+        let settings = Settings {
+            bubblewrap: Some(bubblewrap),
+            planck,
+            tmp: 1 << 30,
+            ..Settings::default()
+        };
         let wall = Sandbox::probe(settings).await;
         if walls.iter().all(|known| known.tier() != wall.tier()) {
             walls.push(wall);
@@ -78,9 +105,15 @@ async fn walls() -> Vec<Sandbox> {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
-    let rounds = std::env::args().find_map(|arg| arg.parse().ok()).unwrap_or(200);
+    let rounds = std::env::args()
+        .find_map(|arg| arg.parse().ok())
+        .unwrap_or(200);
     let folder = tempfile::tempdir().unwrap();
-    let mut measured: Vec<Measured> = walls().await.into_iter().map(|wall| Measured::new(wall, None, folder.path())).collect();
+    let mut measured: Vec<Measured> = walls()
+        .await
+        .into_iter()
+        .map(|wall| Measured::new(wall, None, folder.path()))
+        .collect();
     if let Ok(groups) = Groups::prepare(Limits::default()) {
         measured.push(Measured::new(Sandbox::off(), Some(groups), folder.path()));
     }
@@ -96,6 +129,12 @@ async fn main() {
     println!("{rounds} rounds of `bash -c true`, ms: p50, p90, and what each adds to none at p50");
     let none = measured.first().map_or(0.0, |tier| tier.at(50));
     for tier in &measured {
-        println!("{:<12} {:>7.2} {:>7.2} {:>+7.2}", tier.tier, tier.at(50), tier.at(90), tier.at(50) - none);
+        println!(
+            "{:<12} {:>7.2} {:>7.2} {:>+7.2}",
+            tier.tier,
+            tier.at(50),
+            tier.at(90),
+            tier.at(50) - none
+        );
     }
 }

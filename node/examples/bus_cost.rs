@@ -1,4 +1,5 @@
-//! What publishing costs at the pace of models: `bus_cost [window_ms] [events_per_second] [seconds]`, one JSON line.
+//! What publishing costs at the pace of models:
+//! `bus_cost [window_ms] [events_per_second] [seconds]`, one JSON line.
 
 use std::{env, fs, time::Duration};
 
@@ -16,11 +17,22 @@ const NATS_SETTLES: Duration = Duration::from_secs(1);
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
     let mut args = env::args().skip(1).map(|arg| arg.parse::<f64>());
-    let mut next = |default: f64| args.next().transpose().map(|value| value.unwrap_or(default));
+    let mut next = |default: f64| {
+        args.next()
+            .transpose()
+            .map(|value| value.unwrap_or(default))
+    };
     let (window_ms, rate, seconds) = (next(5.0)?, next(5000.0)?, next(5.0)?);
     let server = NatsServer::start()?;
-    let limits = Limits { window: Duration::from_secs_f64(window_ms / 1000.0), ..Limits::default() };
-    let bus = NatsBus::connect(NatsOptions { limits, ..NatsOptions::new(server.url()) }).await?;
+    let limits = Limits {
+        window: Duration::from_secs_f64(window_ms / 1000.0),
+        ..Limits::default()
+    };
+    let bus = NatsBus::connect(NatsOptions {
+        limits,
+        ..NatsOptions::new(server.url())
+    })
+    .await?;
     tokio::time::sleep(NATS_SETTLES).await;
 
     let pid = server.pid().context("no server")?;
@@ -41,16 +53,25 @@ async fn main() -> Result<()> {
 /// Each agent speaks at a time of its own, as models do.
 async fn publish(bus: &NatsBus, rate: f64, time: Duration) -> Result<u32> {
     let payload = Bytes::from(vec![b'x'; 350]);
-    let ids: Vec<(SessionId, AgentId)> =
-        (0..AGENTS).map(|n| Ok((format!("session{n}").parse()?, format!("agent{n}").parse()?))).collect::<Result<_>>()?;
+    let ids: Vec<(SessionId, AgentId)> = (0..AGENTS)
+        .map(|n| Ok((format!("session{n}").parse()?, format!("agent{n}").parse()?)))
+        .collect::<Result<_>>()?;
     let mut tick = interval(Duration::from_millis(1));
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (began, mut events) = (Instant::now(), 0);
     while began.elapsed() < time {
         tick.tick().await;
         while f64::from(events) < rate * began.elapsed().as_secs_f64() {
-            let (session_id, agent_id) = ids.get(events as usize % AGENTS).context("no agent")?.clone();
-            bus.publish_event(Published { session_id, agent_id, seq: None, payload: payload.clone() });
+            let (session_id, agent_id) = ids
+                .get(events as usize % AGENTS)
+                .context("no agent")?
+                .clone();
+            bus.publish_event(Published {
+                session_id,
+                agent_id,
+                seq: None,
+                payload: payload.clone(),
+            });
             events += 1;
             tokio::task::yield_now().await;
         }
@@ -60,7 +81,8 @@ async fn publish(bus: &NatsBus, rate: f64, time: Duration) -> Result<u32> {
 
 fn own_cpu() -> Result<f64> {
     let usage = getrusage(UsageWho::RUSAGE_SELF)?;
-    let seconds = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
+    let seconds =
+        |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
     Ok(seconds(usage.user_time()) + seconds(usage.system_time()))
 }
 
@@ -68,6 +90,11 @@ fn own_cpu() -> Result<f64> {
 fn server_cpu(pid: i32) -> Result<f64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let rest = stat.rsplit(')').next().context("no stat")?;
-    let ticks: Vec<f64> = rest.split_whitespace().skip(11).take(2).map(str::parse).collect::<Result<_, _>>()?;
+    let ticks: Vec<f64> = rest
+        .split_whitespace()
+        .skip(11)
+        .take(2)
+        .map(str::parse)
+        .collect::<Result<_, _>>()?;
     Ok(ticks.iter().sum::<f64>() / 100.0)
 }

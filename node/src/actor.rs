@@ -1,4 +1,5 @@
-//! Performs what agents decide: one task per agent, one mailbox, a `JoinSet` of model and tool work. `host` owns them all.
+//! Performs what agents decide: one task per agent, one mailbox, a `JoinSet` of model and tool
+//! work. `host` owns them all.
 
 pub mod activity;
 pub mod host;

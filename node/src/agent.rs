@@ -1,4 +1,5 @@
-//! The agent loop, decided purely: `step` takes an input and gives effects. No async, clock, randomness, NATS, SQL or HTTP.
+//! The agent loop, decided purely: `step` takes an input and gives effects. No async, clock,
+//! randomness, NATS, SQL or HTTP.
 
 pub mod effect;
 pub mod input;
@@ -26,7 +27,10 @@ mod view;
 
 use std::collections::{BTreeSet, VecDeque};
 
-use planck_common::{AgentId, InputId, SessionId, Timestamp, envelope::Place, event::Event, spec::SessionLimits, usage::Usage};
+use planck_common::{
+    AgentId, InputId, SessionId, Timestamp, envelope::Place, event::Event, spec::SessionLimits,
+    usage::Usage,
+};
 
 pub use effect::{Effect, Entry, Mark, Put, Save};
 pub use input::{Arrival, Command, Input};
@@ -39,7 +43,8 @@ use saves::Pending;
 use setup::Charter;
 use transcript::Transcript;
 
-/// Names the question an answer belongs to; an answer with a ticket that is no longer awaited is dropped.
+/// Names the question an answer belongs to; an answer with a ticket that is no longer awaited is
+/// dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket(pub u64);
 
@@ -98,10 +103,23 @@ struct Plans {
 impl Agent {
     /// An agent without a past.
     pub fn new(setup: Setup) -> Self {
-        let Setup { session, agent, epoch, spec, card, tools, limits, settings } = setup;
+        let Setup {
+            session,
+            agent,
+            epoch,
+            spec,
+            card,
+            tools,
+            limits,
+            settings,
+        } = setup;
         let charter = Charter::new(spec, card, tools);
         Self {
-            identity: Identity { session, agent, epoch },
+            identity: Identity {
+                session,
+                agent,
+                epoch,
+            },
             settings,
             limits,
             phase: Phase::Idle,
@@ -132,9 +150,21 @@ impl Agent {
             Input::Saved(saved) => self.saved(saved, moment),
             Input::Gone { save, inputs } => self.gone(save, &inputs, moment),
             Input::Chunks { ticket, chunks } => self.heard(ticket, chunks, moment),
-            Input::Answered { ticket, result, jitter } => self.answered(ticket, result, jitter, moment),
-            Input::ToolProgress { ticket, message, percent } => self.tool_progress(ticket, message, percent, moment),
-            Input::ToolDone { ticket, outcome, elapsed } => self.tool_done(ticket, outcome, elapsed, moment),
+            Input::Answered {
+                ticket,
+                result,
+                jitter,
+            } => self.answered(ticket, result, jitter, moment),
+            Input::ToolProgress {
+                ticket,
+                message,
+                percent,
+            } => self.tool_progress(ticket, message, percent, moment),
+            Input::ToolDone {
+                ticket,
+                outcome,
+                elapsed,
+            } => self.tool_done(ticket, outcome, elapsed, moment),
             Input::Waited(ticket) => self.waited(ticket, moment),
             Input::Compacted { ticket, result } => self.compacted(ticket, result, moment),
         }
@@ -142,7 +172,11 @@ impl Agent {
 
     /// Where an event stands that happens now.
     fn place(&self, now: Timestamp) -> Place {
-        Place { turn: self.counters.turn, request: self.counters.request, at: now }
+        Place {
+            turn: self.counters.turn,
+            request: self.counters.request,
+            at: now,
+        }
     }
 }
 
@@ -161,7 +195,10 @@ struct Moment {
 
 impl Moment {
     fn new(now: Timestamp) -> Self {
-        Self { now, effects: Vec::new() }
+        Self {
+            now,
+            effects: Vec::new(),
+        }
     }
 
     fn act(&mut self, effect: Effect) {

@@ -1,4 +1,5 @@
-//! What carries live traffic between processes: NATS, or memory in an embedded process. Nothing here is the truth; SQL is.
+//! What carries live traffic between processes: NATS, or memory in an embedded process. Nothing
+//! here is the truth; SQL is.
 
 pub mod truncate;
 
@@ -31,43 +32,59 @@ pub use self::{
 /// The default log filter of the driver under the bus.
 pub const DRIVER_LOG: &str = "async_nats=warn";
 
-/// One end of the bus. Subjects given and received are without the cluster's prefix, which only the bus knows.
+/// One end of the bus. Subjects given and received are without the cluster's prefix, which only the
+/// bus knows.
 #[async_trait]
 pub trait Bus: Send + Sync {
     /// Publishes soon, in order; never blocks. While the bus is away what is live is forgotten.
     fn publish(&self, subject: String, payload: Bytes);
 
-    /// Publishes one agent's event to `agent.<agent>` and `session.<session>`; a durable one moves the session's head.
+    /// Publishes one agent's event to `agent.<agent>` and `session.<session>`; a durable one moves
+    /// the session's head.
     fn publish_event(&self, event: Published);
 
-    /// A turn was opened or closed, or the agent left this node: while any is open the session's head is told every 10 s.
+    /// A turn was opened or closed, or the agent left this node: while any is open the session's
+    /// head is told every 10 s.
     fn turn_open(&self, session: &SessionId, agent: &AgentId, open: bool);
 
     /// Asks and waits for one reply.
-    async fn request(&self, to: &Address, body: Bytes, timeout: Duration) -> Result<Bytes, BusError>;
+    async fn request(
+        &self,
+        to: &Address,
+        body: Bytes,
+        timeout: Duration,
+    ) -> Result<Bytes, BusError>;
 
-    /// Asks somebody who may answer in several messages, for as long as the stream is held. The subject is whole, as services
-    /// announce theirs. Without NATS there are no services, and nobody is there.
+    /// Asks somebody who may answer in several messages, for as long as the stream is held. The
+    /// subject is whole, as services announce theirs. Without NATS there are no services, and
+    /// nobody is there.
     async fn converse(&self, subject: &str, _body: Bytes) -> Result<Conversation, BusError> {
         Err(BusError::NoResponders(subject.into()))
     }
 
-    /// What micro services say of themselves, all or those of a name: whatever comes until nothing does for `quiet`.
-    async fn services(&self, _name: Option<&str>, _quiet: Duration) -> Result<Vec<Bytes>, BusError> {
+    /// What micro services say of themselves, all or those of a name: whatever comes until nothing
+    /// does for `quiet`.
+    async fn services(
+        &self,
+        _name: Option<&str>,
+        _quiet: Duration,
+    ) -> Result<Vec<Bytes>, BusError> {
         Ok(Vec::new())
     }
 
-    /// Everything published to a subject (wildcards allowed) from when this returns on: the subscription is in force then.
+    /// Everything published to a subject (wildcards allowed) from when this returns on: the
+    /// subscription is in force then.
     async fn subscribe(&self, subject: &str) -> Result<BoxStream<'static, Delivery>, BusError>;
 
-    /// What is published to a subject from about now on, without publishing anything: for users who may only subscribe. An
-    /// error, such as a refused subscription, is the last item.
+    /// What is published to a subject from about now on, without publishing anything: for users who
+    /// may only subscribe. An error, such as a refused subscription, is the last item.
     async fn observe(&self, subject: &str) -> Result<Observed, BusError> {
         Ok(self.subscribe(subject).await?.map(Ok).boxed())
     }
 
-    /// Answers commands as the micro service `planck-node` until the guard is dropped: those any node answers in the queue
-    /// group, and those to `node`. Each request runs in a task of its own, within a bound; past it callers get `unavailable`.
+    /// Answers commands as the micro service `planck-node` until the guard is dropped: those any
+    /// node answers in the queue group, and those to `node`. Each request runs in a task of its
+    /// own, within a bound; past it callers get `unavailable`.
     async fn serve(&self, node: &NodeId, answer: Answer) -> Result<Box<dyn Serving>, BusError>;
 
     /// Whether nobody outside of this process can publish.
@@ -119,7 +136,8 @@ pub struct Delivery {
 }
 
 /// From a command to the JSON of `ok`, or a refusal.
-pub type Answer = Arc<dyn Fn(Address, Bytes) -> BoxFuture<'static, Result<String, Refusal>> + Send + Sync>;
+pub type Answer =
+    Arc<dyn Fn(Address, Bytes) -> BoxFuture<'static, Result<String, Refusal>> + Send + Sync>;
 
 /// A service in force.
 #[async_trait]

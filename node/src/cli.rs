@@ -122,7 +122,9 @@ pub fn main() -> ExitCode {
 impl Planck {
     async fn perform(self) -> anyhow::Result<Exit> {
         let place = self.place;
-        let Some(command) = self.command else { return bare(&place).await };
+        let Some(command) = self.command else {
+            return bare(&place).await;
+        };
         match command {
             Command::Node(node) => Box::pin(node.perform(&place)).await,
             Command::Demo(demo) => Box::pin(demo.perform()).await,

@@ -1,4 +1,5 @@
-//! A client of the command protocol: a typed call for each verb, and a session's events followed without gaps.
+//! A client of the command protocol: a typed call for each verb, and a session's events followed
+//! without gaps.
 
 pub mod ask;
 pub mod error;

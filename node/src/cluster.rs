@@ -1,4 +1,5 @@
-//! The nodes of a cluster: who is there, how each is doing, and which of them an agent is placed on.
+//! The nodes of a cluster: who is there, how each is doing, and which of them an agent is placed
+//! on.
 
 pub mod moment;
 

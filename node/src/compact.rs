@@ -1,4 +1,5 @@
-//! When a view has grown too long and what of it is replaced by a summary: the pure part of compaction.
+//! When a view has grown too long and what of it is replaced by a summary: the pure part of
+//! compaction.
 
 mod check;
 mod cut;
@@ -30,7 +31,10 @@ pub struct Rules {
 
 impl Default for Rules {
     fn default() -> Self {
-        Self { ratio: 0.8, keep_recent: 10 }
+        Self {
+            ratio: 0.8,
+            keep_recent: 10,
+        }
     }
 }
 

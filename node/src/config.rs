@@ -1,5 +1,5 @@
-//! Configuration: defaults, three files, the environment and flags laid over each other, every value with its origin, and
-//! every mistake reported at once.
+//! Configuration: defaults, three files, the environment and flags laid over each other, every
+//! value with its origin, and every mistake reported at once.
 
 pub mod key;
 pub mod origin;
@@ -25,10 +25,13 @@ pub use load::{Loaded, Sources, keys};
 pub use origin::{Origin, Problem, Problems};
 pub use project::ProjectPlace;
 pub use section::{
-    AnswerLimits, Cluster, Compaction, Config, Dirs, InboxLimits, Limits, ModelEntry, Models, Nats, Node, PlainTool, Prices,
-    ProjectPart, Provider, Providers, SessionLimits, Sidecars, Store, Telemetry, ToolLimits, Tools,
+    AnswerLimits, Cluster, Compaction, Config, Dirs, InboxLimits, Limits, ModelEntry, Models, Nats,
+    Node, PlainTool, Prices, ProjectPart, Provider, Providers, SessionLimits, Sidecars, Store,
+    Telemetry, ToolLimits, Tools,
 };
-pub use setting::{Address, Choice, LogFormat, Named, Network, Period, Sandbox, Size, StoreKind, Synchronous};
+pub use setting::{
+    Address, Choice, LogFormat, Named, Network, Period, Sandbox, Size, StoreKind, Synchronous,
+};
 pub use written::{Written, written};
 
 #[cfg(test)]

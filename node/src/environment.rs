@@ -1,5 +1,5 @@
-//! The environment of this process. Variables that may hold a secret are not in the block that the kernel shows in
-//! `/proc/<pid>/environ`; `hardening` keeps them here instead.
+//! The environment of this process. Variables that may hold a secret are not in the block that the
+//! kernel shows in `/proc/<pid>/environ`; `hardening` keeps them here instead.
 
 use std::{collections::BTreeMap, env, ffi::OsString, sync::OnceLock};
 
@@ -13,7 +13,9 @@ pub fn variables() -> impl Iterator<Item = (OsString, OsString)> {
 
 /// One variable.
 pub fn variable(name: &str) -> Option<OsString> {
-    let kept = HANDED_OVER.get().and_then(|kept| kept.get(OsString::from(name).as_os_str()));
+    let kept = HANDED_OVER
+        .get()
+        .and_then(|kept| kept.get(OsString::from(name).as_os_str()));
     kept.cloned().or_else(|| env::var_os(name))
 }
 

@@ -1,5 +1,6 @@
-//! Fuzz targets: each decoder of bytes that come from outside, as a function of those bytes. libFuzzer drives them under
-//! `fuzz/`; the test below plays the seeds and mutations of them in every test run.
+//! Fuzz targets: each decoder of bytes that come from outside, as a function of those bytes.
+//! libFuzzer drives them under `fuzz/`; the test below plays the seeds and mutations of them in
+//! every test run.
 
 mod described;
 mod served;
@@ -39,7 +40,9 @@ pub fn run(name: &str, bytes: &[u8]) -> bool {
 /// What other nodes, the registry and clients read.
 fn wire(bytes: &[u8]) {
     let _address = std::str::from_utf8(bytes).ok().and_then(Address::parse);
-    let _event = serde_json::from_slice::<Envelope>(bytes).ok().and_then(|envelope| envelope.event());
+    let _event = serde_json::from_slice::<Envelope>(bytes)
+        .ok()
+        .and_then(|envelope| envelope.event());
     read::<Envelope>(bytes);
     read::<Head>(bytes);
     read::<Heartbeat>(bytes);
@@ -53,8 +56,15 @@ fn wire(bytes: &[u8]) {
 
 /// What can be read is read as the same once it was written.
 fn read<T: DeserializeOwned + serde::Serialize>(bytes: &[u8]) {
-    let Ok(value) = serde_json::from_slice::<T>(bytes) else { return };
-    let Ok(written) = serde_json::to_vec(&value) else { return };
+    let Ok(value) = serde_json::from_slice::<T>(bytes) else {
+        return;
+    };
+    let Ok(written) = serde_json::to_vec(&value) else {
+        return;
+    };
     let again = serde_json::from_slice::<T>(&written).map(|again| serde_json::to_vec(&again));
-    assert!(matches!(again, Ok(Ok(again)) if again == written), "written and read it is something else");
+    assert!(
+        matches!(again, Ok(Ok(again)) if again == written),
+        "written and read it is something else"
+    );
 }

@@ -1,4 +1,5 @@
-//! The commands of the protocol, each a function from request to reply. Whoever serves them, NATS now, gives address and body.
+//! The commands of the protocol, each a function from request to reply. Whoever serves them, NATS
+//! now, gives address and body.
 
 mod agents;
 mod looking;
@@ -56,7 +57,18 @@ async fn dispatch(node: &Arc<Node>, hop: Hop, address: &Address, body: &Bytes) -
     let Address { target, verb } = address;
     match target {
         Target::Sessions => {
-            sessions::all(node, hop, find(SessionsVerb::find, SessionsVerb::ALL, SessionsVerb::name, verb)?, body).await
+            sessions::all(
+                node,
+                hop,
+                find(
+                    SessionsVerb::find,
+                    SessionsVerb::ALL,
+                    SessionsVerb::name,
+                    verb,
+                )?,
+                body,
+            )
+            .await
         }
         Target::Session(session) => {
             let verb = find(SessionVerb::find, SessionVerb::ALL, SessionVerb::name, verb)?;
@@ -66,7 +78,14 @@ async fn dispatch(node: &Arc<Node>, hop: Hop, address: &Address, body: &Bytes) -
             let verb = find(AgentVerb::find, AgentVerb::ALL, AgentVerb::name, verb)?;
             agents::one(node, agent, verb, &Came { hop, address, body }).await
         }
-        Target::Node(_) => nodes::own(node, find(NodeVerb::find, NodeVerb::ALL, NodeVerb::name, verb)?, body).await,
+        Target::Node(_) => {
+            nodes::own(
+                node,
+                find(NodeVerb::find, NodeVerb::ALL, NodeVerb::name, verb)?,
+                body,
+            )
+            .await
+        }
         Target::Nodes => list(verb, body).map(|()| nodes::list(node)),
         Target::Teams => list(verb, body).map(|()| nodes::teams(node)),
         Target::Models => list(verb, body).map(|()| nodes::models(node)),
@@ -74,7 +93,12 @@ async fn dispatch(node: &Arc<Node>, hop: Hop, address: &Address, body: &Bytes) -
     }
 }
 
-fn find<V: Copy>(find: fn(&str) -> Option<V>, all: &[V], name: fn(V) -> &'static str, verb: &str) -> Result<V, Refusal> {
+fn find<V: Copy>(
+    find: fn(&str) -> Option<V>,
+    all: &[V],
+    name: fn(V) -> &'static str,
+    verb: &str,
+) -> Result<V, Refusal> {
     find(verb).ok_or_else(|| {
         let known: Vec<_> = all.iter().map(|verb| name(*verb)).collect();
         unknown(verb, &known.join(", "))
@@ -89,12 +113,19 @@ fn list(verb: &str, body: &[u8]) -> Result<(), Refusal> {
 }
 
 fn unknown(verb: &str, known: &str) -> Refusal {
-    Refusal::bad_request(format!("unknown verb `{}`; known are {known}", excerpt(verb)))
+    Refusal::bad_request(format!(
+        "unknown verb `{}`; known are {known}",
+        excerpt(verb)
+    ))
 }
 
 /// Reads a body; an empty one counts as `{}`.
 fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
-    let body = if body.iter().all(u8::is_ascii_whitespace) { b"{}" } else { body };
+    let body = if body.iter().all(u8::is_ascii_whitespace) {
+        b"{}"
+    } else {
+        body
+    };
     if body.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
         return Err(Refusal::bad_request("the body is no JSON object"));
     }

@@ -1,9 +1,10 @@
-//! What `planck` does to itself before anything else: no other process of its user reads its memory, its environment or its
-//! open files, and it leaves no core dump.
+//! What `planck` does to itself before anything else: no other process of its user reads its
+//! memory, its environment or its open files, and it leaves no core dump.
 //!
-//! The kernel keeps the environment that a program was started with on its first stack, readable through
-//! `/proc/<pid>/environ` for root, whatever the process does. So where a variable may hold a secret, `planck` executes itself
-//! again without it and hands it over in anonymous memory, which is read once.
+//! The kernel keeps the environment that a program was started with on its first stack, readable
+//! through `/proc/<pid>/environ` for root, whatever the process does. So where a variable may hold
+//! a secret, `planck` executes itself again without it and hands it over in anonymous memory, which
+//! is read once.
 
 use std::{
     collections::BTreeMap,
@@ -32,8 +33,9 @@ use nix::{
 
 use crate::{config, environment, tools::reap::THIS_BINARY};
 
-/// Names the memory with the secrets: process id, descriptor and the process's name, with colons between them. The process id
-/// tells a variable that was meant for a parent process, and was inherited, from one's own.
+/// Names the memory with the secrets: process id, descriptor and the process's name, with colons
+/// between them. The process id tells a variable that was meant for a parent process, and was
+/// inherited, from one's own.
 const HANDED_OVER: &str = "PLANCK_HANDED_OVER";
 
 /// What the memory is called in `/proc/self/fd`.
@@ -41,7 +43,8 @@ const MEMORY: &str = "planck-environment";
 
 type Variables = BTreeMap<OsString, OsString>;
 
-/// Call it before any thread is started. It may execute the program again, with the same process id, arguments and streams.
+/// Call it before any thread is started. It may execute the program again, with the same process
+/// id, arguments and streams.
 pub fn harden() -> io::Result<()> {
     prctl::set_dumpable(false)?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
@@ -59,19 +62,28 @@ pub fn harden() -> io::Result<()> {
 fn hide_secrets() -> io::Result<()> {
     let keys = config::keys();
     let is_secret = |name: &OsStr, value: &OsStr| {
-        config::may_be_secret(&name.to_string_lossy(), &value.to_string_lossy(), &keys) && name != OsStr::new(HANDED_OVER)
+        config::may_be_secret(&name.to_string_lossy(), &value.to_string_lossy(), &keys)
+            && name != OsStr::new(HANDED_OVER)
     };
-    let (secret, open): (Variables, Variables) = env::vars_os().partition(|(name, value)| is_secret(name, value));
+    let (secret, open): (Variables, Variables) =
+        env::vars_os().partition(|(name, value)| is_secret(name, value));
     if secret.is_empty() {
         return Ok(());
     }
     let mut memory = File::from(memfd_create(MEMORY, MFdFlags::empty())?);
     memory.write_all(&packed(&secret))?;
     let name = prctl::get_name()?;
-    let told = format!("{}:{}:{}", process::id(), memory.as_raw_fd(), name.to_string_lossy());
+    let told = format!(
+        "{}:{}:{}",
+        process::id(),
+        memory.as_raw_fd(),
+        name.to_string_lossy()
+    );
     let mut args = env::args_os();
     let mut again = Command::new(THIS_BINARY);
-    again.arg0(args.next().unwrap_or_else(|| "planck".into())).args(args);
+    again
+        .arg0(args.next().unwrap_or_else(|| "planck".into()))
+        .args(args);
     Err(again.env_clear().envs(open).env(HANDED_OVER, told).exec())
 }
 
@@ -86,7 +98,10 @@ impl Handover {
         let told = env::var(HANDED_OVER).ok()?;
         let mut parts = told.splitn(3, ':');
         let (own, descriptor, name) = (parts.next()?, parts.next()?, parts.next()?);
-        let handover = Self { descriptor: descriptor.parse().ok()?, name: CString::new(name).ok()? };
+        let handover = Self {
+            descriptor: descriptor.parse().ok()?,
+            name: CString::new(name).ok()?,
+        };
         (own.parse() == Ok(process::id()) && handover.is_ours()).then_some(handover)
     }
 
@@ -96,7 +111,10 @@ impl Handover {
 
     fn is_ours(&self) -> bool {
         let target = fs::read_link(self.path()).unwrap_or_default();
-        target.as_os_str().as_bytes().starts_with(format!("/memfd:{MEMORY}").as_bytes())
+        target
+            .as_os_str()
+            .as_bytes()
+            .starts_with(format!("/memfd:{MEMORY}").as_bytes())
     }
 
     fn take(self) -> io::Result<Variables> {
@@ -108,14 +126,19 @@ impl Handover {
 
 /// As the kernel writes an environment: `NAME=value`, each with a zero byte at its end.
 fn packed(variables: &Variables) -> Vec<u8> {
-    let each = variables.iter().map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes(), b"\0"].concat());
+    let each = variables
+        .iter()
+        .map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes(), b"\0"].concat());
     each.collect::<Vec<_>>().concat()
 }
 
 fn unpacked(bytes: &[u8]) -> Variables {
     let lines = bytes.split(|byte| *byte == 0).filter_map(|line| {
         let (name, value) = line.split_at(line.iter().position(|byte| *byte == b'=')?);
-        Some((OsString::from_vec(name.into()), OsString::from_vec(value.get(1..)?.into())))
+        Some((
+            OsString::from_vec(name.into()),
+            OsString::from_vec(value.get(1..)?.into()),
+        ))
     });
     lines.collect()
 }
@@ -126,7 +149,8 @@ mod tests {
 
     #[test]
     fn variables_survive_the_way_through_memory() {
-        let variables = [("A", "1=2"), ("EMPTY", ""), ("LINES", "one\ntwo")].map(|(name, value)| (name.into(), value.into()));
+        let variables = [("A", "1=2"), ("EMPTY", ""), ("LINES", "one\ntwo")]
+            .map(|(name, value)| (name.into(), value.into()));
         let mut variables = Variables::from(variables);
         variables.insert("RAW".into(), OsString::from_vec(vec![0xff, 0x01]));
         assert_eq!(unpacked(&packed(&variables)), variables);

@@ -1,4 +1,5 @@
-//! The Planck runtime. `docs/architecture.md` has the map; modules stand here in the order to read them.
+//! The Planck runtime. `docs/architecture.md` has the map; modules stand here in the order to read
+//! them.
 
 pub mod environment;
 mod hardening;
@@ -50,7 +51,10 @@ pub fn main() -> std::process::ExitCode {
         return tools::reap::main(args);
     }
     if let Err(why) = hardening::harden() {
-        let _ = writeln!(std::io::stderr(), "planck: cannot take the secrets out of this process's environment: {why}");
+        let _ = writeln!(
+            std::io::stderr(),
+            "planck: cannot take the secrets out of this process's environment: {why}"
+        );
     }
     cli::main()
 }

@@ -1,4 +1,5 @@
-//! Models. A provider encodes a conversation into its wire format and decodes its stream; a file or folder each.
+//! Models. A provider encodes a conversation into its wire format and decodes its stream; a file or
+//! folder each.
 
 pub mod options;
 mod registry;
@@ -68,7 +69,8 @@ pub struct Head {
     pub max_output: u64,
 }
 
-/// Encodes one conversation, message by message: each is serialised once, and a request is built from those bytes.
+/// Encodes one conversation, message by message: each is serialised once, and a request is built
+/// from those bytes.
 pub trait Encoder: Send {
     /// Adds the next message of the model's view.
     fn push(&mut self, message: &Body);
@@ -86,7 +88,10 @@ pub struct Request {
 
 impl From<Vec<u8>> for Request {
     fn from(body: Vec<u8>) -> Self {
-        Self { body: body.into(), headers: HeaderMap::new() }
+        Self {
+            body: body.into(),
+            headers: HeaderMap::new(),
+        }
     }
 }
 
@@ -98,14 +103,20 @@ pub enum Progress {
     Finished(Finish),
 }
 
-/// One configured provider: a wire format and an address, with its limits. Dropping a stream closes its request.
+/// One configured provider: a wire format and an address, with its limits. Dropping a stream closes
+/// its request.
 pub trait Provider: Send + Sync {
     fn name(&self) -> &str;
     /// The host and the port that requests go to, for traces.
     fn server(&self) -> Option<(&str, u16)>;
     fn encoder(&self, head: Head) -> Box<dyn Encoder>;
     /// Sends a request. `clients` belong to the runtime that polls the stream.
-    fn stream(&self, clients: &Clients, model: &str, request: Request) -> BoxStream<'static, Result<Progress, Failure>>;
+    fn stream(
+        &self,
+        clients: &Clients,
+        model: &str,
+        request: Request,
+    ) -> BoxStream<'static, Result<Progress, Failure>>;
 }
 
 #[cfg(test)]

@@ -17,7 +17,12 @@ pub struct ToolSpec {
 
 impl PartialEq for ToolSpec {
     fn eq(&self, other: &Self) -> bool {
-        let Self { name, description, parameters, effect } = self;
+        let Self {
+            name,
+            description,
+            parameters,
+            effect,
+        } = self;
         *name == other.name
             && *description == other.description
             && parameters.get() == other.parameters.get()
@@ -25,8 +30,9 @@ impl PartialEq for ToolSpec {
     }
 }
 
-/// A piece of a streamed reply. `part` is the index of the content part it belongs to; parts are numbered from 0 in the
-/// order in which the provider began them, and a part's chunks come in order.
+/// A piece of a streamed reply. `part` is the index of the content part it belongs to; parts are
+/// numbered from 0 in the order in which the provider began them, and a part's chunks come in
+/// order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Chunk {
     Text {
@@ -65,7 +71,8 @@ pub enum Chunk {
 pub struct Finish {
     pub stop: StopReason,
     pub usage: Usage,
-    /// How the server deviated from its wire format where the answer could be read all the same. For people.
+    /// How the server deviated from its wire format where the answer could be read all the same.
+    /// For people.
     pub salvaged: Vec<&'static str>,
     /// For traces.
     pub names: Names,
@@ -84,7 +91,11 @@ impl Names {
 
     /// Takes what is not known yet; every piece of a stream may say it.
     pub fn note(&mut self, id: Option<&RawValue>, model: Option<&RawValue>) {
-        let read = |raw: &RawValue| serde_json::from_str::<String>(raw.get()).ok().filter(|text| !text.is_empty());
+        let read = |raw: &RawValue| {
+            serde_json::from_str::<String>(raw.get())
+                .ok()
+                .filter(|text| !text.is_empty())
+        };
         let fits = |raw: &&RawValue| raw.get().len() <= Self::LONGEST;
         if self.id.is_none() {
             self.id = id.filter(fits).and_then(read);
@@ -98,9 +109,17 @@ impl Names {
 /// Without the names where the server gave none, as most replies that are looked at in tests do.
 impl fmt::Debug for Finish {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { stop, usage, salvaged, names } = self;
+        let Self {
+            stop,
+            usage,
+            salvaged,
+            names,
+        } = self;
         let mut shown = f.debug_struct("Finish");
-        shown.field("stop", stop).field("usage", usage).field("salvaged", salvaged);
+        shown
+            .field("stop", stop)
+            .field("usage", usage)
+            .field("salvaged", salvaged);
         if *names != Names::default() {
             shown.field("names", names);
         }
@@ -110,7 +129,12 @@ impl fmt::Debug for Finish {
 
 impl Finish {
     pub fn new(stop: StopReason, usage: Usage) -> Self {
-        Self { stop, usage, salvaged: Vec::new(), names: Names::default() }
+        Self {
+            stop,
+            usage,
+            salvaged: Vec::new(),
+            names: Names::default(),
+        }
     }
 }
 
@@ -119,10 +143,11 @@ impl Finish {
 #[error("{message}")]
 pub struct Failure {
     pub kind: FailureKind,
-    /// Names the provider, what happened, and the way out where there is one. Never a key. It may repeat the server's words.
+    /// Names the provider, what happened, and the way out where there is one. Never a key. It may
+    /// repeat the server's words.
     pub message: String,
-    /// What other agents may read, where the message repeats words of the server: those could be an internal service's secrets,
-    /// or instructions. `None`: all of the message is ours.
+    /// What other agents may read, where the message repeats words of the server: those could be an
+    /// internal service's secrets, or instructions. `None`: all of the message is ours.
     pub public: Option<String>,
     /// What the provider asked to wait.
     pub retry_after: Option<Duration>,
@@ -138,7 +163,8 @@ impl Failure {
 /// What the agent does differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailureKind {
-    /// Connection, time-out, 408, 429, 5xx, overload, a broken stream: the same request may succeed later.
+    /// Connection, time-out, 408, 429, 5xx, overload, a broken stream: the same request may succeed
+    /// later.
     Transient,
     /// The prompt does not fit: compact, then try again.
     ContextFull,
@@ -146,7 +172,8 @@ pub enum FailureKind {
     Auth,
     /// Any other refusal; trying again is no use.
     Refused,
-    /// The answer was over a bound on its size, its calls or its duration; another try would cost the same.
+    /// The answer was over a bound on its size, its calls or its duration; another try would cost
+    /// the same.
     AnswerLimit,
 }
 
@@ -183,6 +210,10 @@ pub struct RetryRules {
 
 impl Default for RetryRules {
     fn default() -> Self {
-        Self { tries: 5, base: Duration::from_secs(1), cap: Duration::from_secs(60) }
+        Self {
+            tries: 5,
+            base: Duration::from_secs(1),
+            cap: Duration::from_secs(60),
+        }
     }
 }

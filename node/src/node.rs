@@ -23,12 +23,16 @@ use serde_json::{Map, Value};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use assemble::{AssemblyError, nats, open, open_on};
-pub(crate) use assemble::{Inventory, default_model, inspect_store, look, prefix, sandbox, sqlite_options};
+pub(crate) use assemble::{
+    Inventory, default_model, inspect_store, look, prefix, sandbox, sqlite_options,
+};
 pub use belonging::Joining;
 
 use self::belonging::Belonging;
 use crate::{
-    actor::{Host, Parts, activity::Activity, queues::Queues, runtimes::Runtimes, waiters::Waiters},
+    actor::{
+        Host, Parts, activity::Activity, queues::Queues, runtimes::Runtimes, waiters::Waiters,
+    },
     agent::Settings,
     bus::{Bus, Serving},
     gateway,
@@ -114,7 +118,8 @@ pub struct Node {
     belonging: Belonging,
 }
 
-/// What a node knows that is in no table: since when it runs, who waits here, who is on the way in, what is to be finished.
+/// What a node knows that is in no table: since when it runs, who waits here, who is on the way in,
+/// what is to be finished.
 struct Notes {
     started_at: Timestamp,
     waiters: Waiters,
@@ -145,13 +150,31 @@ impl Node {
     /// Joins the parts; nothing runs yet.
     pub fn new(foundations: Foundations) -> Arc<Self> {
         Arc::new_cyclic(|own: &Weak<Self>| {
-            let Foundations { id, store, bus, models, tools, skills, sidecars, workspaces, teams, runtimes, joining, settings } =
-                foundations;
+            let Foundations {
+                id,
+                store,
+                bus,
+                models,
+                tools,
+                skills,
+                sidecars,
+                workspaces,
+                teams,
+                runtimes,
+                joining,
+                settings,
+            } = foundations;
             let belonging = Belonging::new(joining, &id, &store);
             let parts = Arc::new(Parts {
                 node: id.clone(),
                 queues: Queues::new(Arc::clone(&store), id.clone()),
-                tools: Arc::new(toolsmith::NodeTools::new(own, tools, skills, sidecars, teams.offers_addresses)),
+                tools: Arc::new(toolsmith::NodeTools::new(
+                    own,
+                    tools,
+                    skills,
+                    sidecars,
+                    teams.offers_addresses,
+                )),
                 links: Arc::new(links::NodeLinks::new(own.clone())),
                 settings: settings.agents.clone(),
                 calls: settings.calls,
@@ -181,15 +204,23 @@ impl Node {
     /// Joins its cluster, and begins to answer and to sweep.
     pub async fn run(self: Arc<Self>) -> Result<Running, AssemblyError> {
         self.join().await?;
-        let service = self.bus().serve(&self.id, gateway::answer(Arc::clone(&self))).await?;
-        self.tasks.spawn(Arc::clone(&self).keep_sweeping(self.stop.clone()));
+        let service = self
+            .bus()
+            .serve(&self.id, gateway::answer(Arc::clone(&self)))
+            .await?;
+        self.tasks
+            .spawn(Arc::clone(&self).keep_sweeping(self.stop.clone()));
         if !self.settings.alone {
-            self.tasks.spawn(Arc::clone(&self).keep_looking_for_sidecars());
+            self.tasks
+                .spawn(Arc::clone(&self).keep_looking_for_sidecars());
         }
         let own: Weak<Self> = Arc::downgrade(&self);
         telemetry::vitals::register(own);
         tracing::info!(node = %self.id, name = self.settings.name, "the node is in service");
-        Ok(Running { node: self, service })
+        Ok(Running {
+            node: self,
+            service,
+        })
     }
 
     async fn keep_looking_for_sidecars(self: Arc<Self>) {
@@ -197,7 +228,9 @@ impl Node {
             let host = self.host.clone();
             self.tasks.spawn(async move { host.tools_changed().await });
         };
-        self.stop.run_until_cancelled(self.sidecars().keep_looking(changed)).await;
+        self.stop
+            .run_until_cancelled(self.sidecars().keep_looking(changed))
+            .await;
     }
 
     /// For tasks that outlive a call.
@@ -267,7 +300,11 @@ impl Node {
 
     /// What a team is resolved against, with the instructions of its directory.
     pub(crate) fn context(&self, source: String, instructions: Option<String>) -> team::Context {
-        team::Context { source, agents_md: instructions, ..self.teams.context.clone() }
+        team::Context {
+            source,
+            agents_md: instructions,
+            ..self.teams.context.clone()
+        }
     }
 
     /// Refuses an address that the configuration does not have.
@@ -282,18 +319,27 @@ impl Node {
         }
     }
 
-    /// Whether a template lies in the user's own folder, or is a project's, whose content he trusts.
+    /// Whether a template lies in the user's own folder, or is a project's, whose content he
+    /// trusts.
     pub(crate) fn is_own_template(&self, file: &Path) -> bool {
-        if self.team_sources().iter().any(|source| source.project().is_some() && file.starts_with(source.dir())) {
+        if self
+            .team_sources()
+            .iter()
+            .any(|source| source.project().is_some() && file.starts_with(source.dir()))
+        {
             return true;
         }
         let whole = |path: &Path| path.canonicalize().ok();
-        whole(file).zip(whole(&self.teams.own)).is_some_and(|(file, own)| file.starts_with(own.join("teams")))
+        whole(file)
+            .zip(whole(&self.teams.own))
+            .is_some_and(|(file, own)| file.starts_with(own.join("teams")))
     }
 
     /// The team templates of this node; broken ones are left out.
     pub(crate) fn team_rows(&self) -> Vec<TeamRow> {
-        let templates = team::list(&self.teams.sources).into_iter().filter_map(|(_, template)| template.ok());
+        let templates = team::list(&self.teams.sources)
+            .into_iter()
+            .filter_map(|(_, template)| template.ok());
         templates.map(|template| template.row()).collect()
     }
 
@@ -316,7 +362,9 @@ impl Node {
             version: env!("CARGO_PKG_VERSION").into(),
             labels: self.settings.labels.clone(),
             capacity: self.settings.capacity,
-            agents: u32::try_from(agents).unwrap_or(u32::MAX).saturating_add(self.notes.door.arriving()),
+            agents: u32::try_from(agents)
+                .unwrap_or(u32::MAX)
+                .saturating_add(self.notes.door.arriving()),
             running: u32::try_from(running).unwrap_or(u32::MAX),
             workspaces: self.workspaces.names(),
             providers: self.models().available(),
@@ -331,7 +379,8 @@ impl Running {
         &self.node
     }
 
-    /// Returns, with the reason, when this node must end at once: it is out of its cluster and has stopped what ran on it.
+    /// Returns, with the reason, when this node must end at once: it is out of its cluster and has
+    /// stopped what ran on it.
     pub async fn must_end(&self) -> String {
         self.node.must_end().await
     }
@@ -341,8 +390,8 @@ impl Running {
         self.node.must_drain().await
     }
 
-    /// Leaves: no new work, what runs goes on elsewhere within a time, the rest stays in the store for whoever takes it up, and
-    /// nothing of it runs on here.
+    /// Leaves: no new work, what runs goes on elsewhere within a time, the rest stays in the store
+    /// for whoever takes it up, and nothing of it runs on here.
     pub async fn shut_down(self, patience: Duration) {
         let Self { node, service } = self;
         service.leave_queue().await;

@@ -1,5 +1,5 @@
-//! U+0000 in text that comes from outside. Postgres cannot hold it and SQLite can, so it becomes U+FFFD where text comes in,
-//! and both stores hold the same.
+//! U+0000 in text that comes from outside. Postgres cannot hold it and SQLite can, so it becomes
+//! U+FFFD where text comes in, and both stores hold the same.
 
 use std::borrow::Cow;
 
@@ -25,9 +25,17 @@ pub fn replaced_in_json(json: &[u8]) -> Cow<'_, [u8]> {
         let (before, escape) = rest.split_at(at);
         clean.extend_from_slice(before);
         // An escaped backslash is taken as a pair, so that what follows it is no escape.
-        let length = if escape.starts_with(ESCAPED) { ESCAPED.len() } else { escape.len().min(2) };
+        let length = if escape.starts_with(ESCAPED) {
+            ESCAPED.len()
+        } else {
+            escape.len().min(2)
+        };
         let (escape, after) = escape.split_at(length);
-        clean.extend_from_slice(if escape == ESCAPED { b"\\ufffd" } else { escape });
+        clean.extend_from_slice(if escape == ESCAPED {
+            b"\\ufffd"
+        } else {
+            escape
+        });
         rest = after;
     }
     clean.extend_from_slice(rest);
@@ -51,7 +59,11 @@ mod tests {
             (r#"{"\u0000":"\u00001"}"#, r#"{"\ufffd":"\ufffd1"}"#),
             (r#""\"#, r#""\"#),
         ] {
-            assert_eq!(replaced_in_json(json.as_bytes()).as_ref(), clean.as_bytes(), "{json}");
+            assert_eq!(
+                replaced_in_json(json.as_bytes()).as_ref(),
+                clean.as_bytes(),
+                "{json}"
+            );
         }
         assert_eq!(replaced("a\0b".into()), "a\u{fffd}b");
     }

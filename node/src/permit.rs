@@ -1,4 +1,5 @@
-//! Whether this node may begin anything now: a model call, a tool, taking up an input. What runs goes on without it.
+//! Whether this node may begin anything now: a model call, a tool, taking up an input. What runs
+//! goes on without it.
 
 use std::{
     sync::{
@@ -12,8 +13,8 @@ use nix::time::{ClockId, clock_gettime};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-/// A cheap handle. The permit ends by itself at a time that whoever gives it moves on: a node that was stopped and goes on
-/// finds it ended before anything else, and so does one whose giver hangs.
+/// A cheap handle. The permit ends by itself at a time that whoever gives it moves on: a node that
+/// was stopped and goes on finds it ended before anything else, and so does one whose giver hangs.
 #[derive(Debug, Clone)]
 pub struct Permit(Arc<Inner>);
 
@@ -38,7 +39,11 @@ impl Permit {
     }
 
     fn until(until: u64) -> Self {
-        Self(Arc::new(Inner { until: AtomicU64::new(until), given: Notify::new(), draining: CancellationToken::new() }))
+        Self(Arc::new(Inner {
+            until: AtomicU64::new(until),
+            given: Notify::new(),
+            draining: CancellationToken::new(),
+        }))
     }
 
     /// Gives it until a time, or takes it back when that is over.
@@ -78,7 +83,9 @@ impl Permit {
 }
 
 fn now() -> Duration {
-    clock_gettime(ClockId::CLOCK_BOOTTIME).map(Duration::from).unwrap_or_default()
+    clock_gettime(ClockId::CLOCK_BOOTTIME)
+        .map(Duration::from)
+        .unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
-//! A project's `.planck/` folder: what it holds, what of it the user trusts, and how the trusted part is read.
+//! A project's `.planck/` folder: what it holds, what of it the user trusts, and how the trusted
+//! part is read.
 //!
-//! Nothing in it has an effect before `planck trust`. What executes or redirects (`config.toml`, everything below `tools/`,
-//! every `TEAM.json`) is trusted by its content; prompts and skills, which are texts for a model, by their folder.
+//! Nothing in it has an effect before `planck trust`. What executes or redirects (`config.toml`,
+//! everything below `tools/`, every `TEAM.json`) is trusted by its content; prompts and skills,
+//! which are texts for a model, by their folder.
 
 mod scan;
 mod snapshot;

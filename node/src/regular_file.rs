@@ -1,5 +1,6 @@
-//! Reads files that a stranger may have put there: regular files with one name and of a bounded size, found from an open
-//! folder without following a link. Nothing here waits for a pipe or opens a device.
+//! Reads files that a stranger may have put there: regular files with one name and of a bounded
+//! size, found from an open folder without following a link. Nothing here waits for a pipe or opens
+//! a device.
 
 use std::{
     ffi::{CStr, OsStr, OsString},
@@ -22,8 +23,14 @@ use nix::{
     },
 };
 
-const FOLDER: OFlag = OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_NONBLOCK).union(OFlag::O_CLOEXEC);
-const FILE: OFlag = OFlag::O_NOFOLLOW.union(OFlag::O_NONBLOCK).union(OFlag::O_NOCTTY).union(OFlag::O_CLOEXEC);
+const FOLDER: OFlag = OFlag::O_RDONLY
+    .union(OFlag::O_DIRECTORY)
+    .union(OFlag::O_NONBLOCK)
+    .union(OFlag::O_CLOEXEC);
+const FILE: OFlag = OFlag::O_NOFOLLOW
+    .union(OFlag::O_NONBLOCK)
+    .union(OFlag::O_NOCTTY)
+    .union(OFlag::O_CLOEXEC);
 
 /// Why a file is not read.
 #[derive(Debug, thiserror::Error)]
@@ -110,13 +117,21 @@ impl From<NotOpened> for io::Error {
     }
 }
 
-/// Opens a regular file by its name in an open folder; `flags` say whether to read or write, `mode` is that of a file which
-/// they create. No link is followed and no pipe waited for. Opening a device can already act on it, so the kind is looked at
-/// before; the look after the opening is the one that nobody can race.
-pub fn open(folder: impl AsFd, name: &OsStr, flags: OFlag, mode: Mode) -> Result<(File, FileStat), NotOpened> {
+/// Opens a regular file by its name in an open folder; `flags` say whether to read or write, `mode`
+/// is that of a file which they create. No link is followed and no pipe waited for. Opening a
+/// device can already act on it, so the kind is looked at before; the look after the opening is the
+/// one that nobody can race.
+pub fn open(
+    folder: impl AsFd,
+    name: &OsStr,
+    flags: OFlag,
+    mode: Mode,
+) -> Result<(File, FileStat), NotOpened> {
     match fstatat(&folder, name, AtFlags::AT_SYMLINK_NOFOLLOW).map(|status| Kind::of(&status)) {
         Ok(Kind::File) | Err(_) => {}
-        Ok(other @ (Kind::Folder | Kind::Link | Kind::Other(_))) => return Err(NotOpened::Kind(other)),
+        Ok(other @ (Kind::Folder | Kind::Link | Kind::Other(_))) => {
+            return Err(NotOpened::Kind(other));
+        }
     }
     let file = match openat(folder, name, flags | FILE, mode) {
         Ok(fd) => File::from(fd),
@@ -170,11 +185,13 @@ impl Folder {
     pub fn folder(&self, name: &OsStr) -> Result<Option<Self>, Refused> {
         match self.kind(name)? {
             None => Ok(None),
-            Some(Kind::Folder) => match openat(&self.0, name, FOLDER | OFlag::O_NOFOLLOW, Mode::empty()) {
-                Ok(fd) => Ok(Some(Self(fd))),
-                Err(Errno::ENOENT) => Ok(None),
-                Err(why) => Err(why.into()),
-            },
+            Some(Kind::Folder) => {
+                match openat(&self.0, name, FOLDER | OFlag::O_NOFOLLOW, Mode::empty()) {
+                    Ok(fd) => Ok(Some(Self(fd))),
+                    Err(Errno::ENOENT) => Ok(None),
+                    Err(why) => Err(why.into()),
+                }
+            }
             Some(other @ (Kind::File | Kind::Link | Kind::Other(_))) => Err(other.refused()),
         }
     }
@@ -222,7 +239,11 @@ impl Folder {
         file.take(most + 1).read_to_end(&mut bytes)?;
         let is_whole = bytes.len() as u64 <= most;
         bytes.truncate(usize::try_from(most).unwrap_or(usize::MAX));
-        Ok(Some(Content { bytes, is_executable: status.st_mode & 0o111 != 0, is_whole }))
+        Ok(Some(Content {
+            bytes,
+            is_executable: status.st_mode & 0o111 != 0,
+            is_whole,
+        }))
     }
 
     /// The names in this folder with their kinds, sorted.
@@ -255,7 +276,11 @@ fn check(file: &File, status: &FileStat) -> Result<(), Refused> {
         return Err(Refused::HardLinks(status.st_nlink));
     }
     let system = fstatfs(file)?.filesystem_type();
-    if system == PROC_SUPER_MAGIC || system == SYSFS_MAGIC { Err(Refused::Kernel) } else { Ok(()) }
+    if system == PROC_SUPER_MAGIC || system == SYSFS_MAGIC {
+        Err(Refused::Kernel)
+    } else {
+        Ok(())
+    }
 }
 
 /// The names of a relative path. As no link is followed, `..` goes back by one name.
@@ -322,11 +347,25 @@ mod tests {
             ("deep/a/b", "not a directory"),
             ("long", "larger than 8 bytes"),
         ] {
-            assert!(told(&folder, path).contains(what), "{path}: {}", told(&folder, path));
+            assert!(
+                told(&folder, path).contains(what),
+                "{path}: {}",
+                told(&folder, path)
+            );
         }
-        assert!(matches!(folder.file(OsStr::new("binary"), 8).unwrap().unwrap().text(), Err(Refused::Text)));
+        assert!(matches!(
+            folder
+                .file(OsStr::new("binary"), 8)
+                .unwrap()
+                .unwrap()
+                .text(),
+            Err(Refused::Text)
+        ));
         let kernel = Folder::open(Path::new("/proc/self")).unwrap();
-        assert!(matches!(kernel.file(OsStr::new("environ"), 1 << 20), Err(Refused::Kernel)));
+        assert!(matches!(
+            kernel.file(OsStr::new("environ"), 1 << 20),
+            Err(Refused::Kernel)
+        ));
     }
 
     #[test]
@@ -337,7 +376,14 @@ mod tests {
         symlink("a", dir.path().join("c")).unwrap();
         let folder = Folder::open(dir.path()).unwrap();
         let entries = folder.entries(3).unwrap();
-        assert_eq!(entries, [("a".into(), Kind::File), ("b".into(), Kind::Folder), ("c".into(), Kind::Link)]);
+        assert_eq!(
+            entries,
+            [
+                ("a".into(), Kind::File),
+                ("b".into(), Kind::Folder),
+                ("c".into(), Kind::Link)
+            ]
+        );
         assert!(matches!(folder.entries(2), Err(Refused::TooMany(2))));
     }
 }

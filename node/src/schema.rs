@@ -1,8 +1,11 @@
-//! The JSON Schemas of everything on the wire, generated from the types and kept under `docs/schema/`.
+//! The JSON Schemas of everything on the wire, generated from the types and kept under
+//! `docs/schema/`.
 
 use std::collections::BTreeMap;
 
-use planck_common::{command, decision, envelope, event, message, node, registry, reply, spec, usage};
+use planck_common::{
+    command, decision, envelope, event, message, node, registry, reply, spec, usage,
+};
 use schemars::{Schema, schema_for};
 
 macro_rules! schemas {
@@ -30,8 +33,8 @@ fn published() -> Schemas {
     .into()
 }
 
-/// Schemas by group and name: `envelope`, `message`, `cluster`, `event` (each type's `data`), `request` (each verb's body),
-/// `reply` (each verb's `ok`).
+/// Schemas by group and name: `envelope`, `message`, `cluster`, `event` (each type's `data`),
+/// `request` (each verb's body), `reply` (each verb's `ok`).
 pub fn schemas() -> BTreeMap<&'static str, BTreeMap<&'static str, Schema>> {
     let groups = schemas! {
         "request" {
@@ -85,7 +88,12 @@ pub fn schemas() -> BTreeMap<&'static str, BTreeMap<&'static str, Schema>> {
         }
     };
     let events = ("event", event::schemas());
-    published().into_iter().chain(groups).chain([events]).map(|(group, schemas)| (group, schemas.into_iter().collect())).collect()
+    published()
+        .into_iter()
+        .chain(groups)
+        .chain([events])
+        .map(|(group, schemas)| (group, schemas.into_iter().collect()))
+        .collect()
 }
 
 #[cfg(test)]
@@ -110,21 +118,42 @@ mod tests {
                 fs::write(&file, &text).unwrap();
             }
             let committed = fs::read_to_string(&file).unwrap_or_default();
-            assert!(committed == text, "{} is out of date: run the tests with UPDATE_SCHEMAS=1", file.display());
+            assert!(
+                committed == text,
+                "{} is out of date: run the tests with UPDATE_SCHEMAS=1",
+                file.display()
+            );
         }
     }
 
     #[test]
     fn no_verb_and_no_event_is_missing() {
         let all = schemas();
-        let verbs = SessionVerb::ALL.iter().map(|verb| format!("session.{}", verb.name()));
-        let verbs = verbs.chain(AgentVerb::ALL.iter().map(|verb| format!("agent.{}", verb.name())));
-        let verbs = verbs.chain(SessionsVerb::ALL.iter().map(|verb| format!("sessions.{}", verb.name())));
+        let verbs = SessionVerb::ALL
+            .iter()
+            .map(|verb| format!("session.{}", verb.name()));
+        let verbs = verbs.chain(
+            AgentVerb::ALL
+                .iter()
+                .map(|verb| format!("agent.{}", verb.name())),
+        );
+        let verbs = verbs.chain(
+            SessionsVerb::ALL
+                .iter()
+                .map(|verb| format!("sessions.{}", verb.name())),
+        );
         for verb in verbs {
-            assert!(all["reply"].contains_key(verb.as_str()), "no reply of {verb}");
+            assert!(
+                all["reply"].contains_key(verb.as_str()),
+                "no reply of {verb}"
+            );
         }
         for kind in EventKind::ALL {
-            assert!(all["event"].contains_key(kind.name()), "no event {}", kind.name());
+            assert!(
+                all["event"].contains_key(kind.name()),
+                "no event {}",
+                kind.name()
+            );
         }
     }
 }

@@ -27,24 +27,46 @@ impl Secret {
         &self.0
     }
 
-    /// A text without it: some providers and proxies repeat a key in their errors, as it is or encoded. Found are the key
-    /// itself and its forms in base64 (both alphabets, at any place within a longer text), hexadecimal, percent-encoding and
-    /// JSON. A key that is spaced out, reversed, cut or encoded twice is not found.
+    /// A text without it: some providers and proxies repeat a key in their errors, as it is or
+    /// encoded. Found are the key itself and its forms in base64 (both alphabets, at any place
+    /// within a longer text), hexadecimal, percent-encoding and JSON. A key that is spaced out,
+    /// reversed, cut or encoded twice is not found.
     pub fn scrub(&self, text: String) -> String {
         if self.0.len() < SHORTEST {
             return text;
         }
-        self.forms().iter().fold(text, |text, form| if text.contains(form) { text.replace(form, "***") } else { text })
+        self.forms().iter().fold(text, |text, form| {
+            if text.contains(form) {
+                text.replace(form, "***")
+            } else {
+                text
+            }
+        })
     }
 
     fn forms(&self) -> Vec<String> {
         let bytes = self.0.as_bytes();
         let lower: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        let percent = |form: fn(u8) -> String| bytes.iter().map(|byte| percent_encoded(*byte, form)).collect::<String>();
+        let percent = |form: fn(u8) -> String| {
+            bytes
+                .iter()
+                .map(|byte| percent_encoded(*byte, form))
+                .collect::<String>()
+        };
         let json = serde_json::Value::from(self.0.as_str()).to_string();
-        let mut forms = vec![self.0.clone(), percent(|byte| format!("%{byte:02X}")), percent(|byte| format!("%{byte:02x}"))];
-        forms.extend([json.trim_matches('"').to_owned(), lower.to_uppercase(), lower]);
-        forms.extend((0..3).flat_map(|before| [&STANDARD_NO_PAD, &URL_SAFE_NO_PAD].map(|engine| within(engine, before, bytes))));
+        let mut forms = vec![
+            self.0.clone(),
+            percent(|byte| format!("%{byte:02X}")),
+            percent(|byte| format!("%{byte:02x}")),
+        ];
+        forms.extend([
+            json.trim_matches('"').to_owned(),
+            lower.to_uppercase(),
+            lower,
+        ]);
+        forms.extend((0..3).flat_map(|before| {
+            [&STANDARD_NO_PAD, &URL_SAFE_NO_PAD].map(|engine| within(engine, before, bytes))
+        }));
         forms
     }
 }
@@ -57,16 +79,25 @@ impl fmt::Debug for Secret {
 
 fn percent_encoded(byte: u8, form: fn(u8) -> String) -> String {
     match byte {
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => char::from(byte).to_string(),
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+            char::from(byte).to_string()
+        }
         other => form(other),
     }
 }
 
-/// The characters of a text in base64 that these bytes alone decide, where so many others stand before them.
+/// The characters of a text in base64 that these bytes alone decide, where so many others stand
+/// before them.
 fn within(engine: &GeneralPurpose, before: usize, bytes: &[u8]) -> String {
-    let padded: Vec<u8> = std::iter::repeat_n(0, before).chain(bytes.iter().copied()).collect();
+    let padded: Vec<u8> = std::iter::repeat_n(0, before)
+        .chain(bytes.iter().copied())
+        .collect();
     let (first, end) = ((before * 8).div_ceil(6), padded.len() * 8 / 6);
-    engine.encode(&padded).get(first..end).unwrap_or_default().to_owned()
+    engine
+        .encode(&padded)
+        .get(first..end)
+        .unwrap_or_default()
+        .to_owned()
 }
 
 #[cfg(test)]
@@ -86,13 +117,24 @@ mod tests {
         for before in ["", "x", "Bearer ", "user:"] {
             for engine in [&STANDARD_NO_PAD, &URL_SAFE_NO_PAD] {
                 let encoded = engine.encode(format!("{before}{} and more", secret.reveal()));
-                assert!(secret.scrub(encoded.clone()).contains("***"), "{before}: {encoded}");
+                assert!(
+                    secret.scrub(encoded.clone()).contains("***"),
+                    "{before}: {encoded}"
+                );
             }
         }
-        for text in ["sk-%2212%2F34%2B56789%C3%BC", "sk-%2212%2f34%2b56789%c3%bc", "sk-\\\"12/34+56789\u{fc}"] {
+        for text in [
+            "sk-%2212%2F34%2B56789%C3%BC",
+            "sk-%2212%2f34%2b56789%c3%bc",
+            "sk-\\\"12/34+56789\u{fc}",
+        ] {
             assert_eq!(secret.scrub(format!("<{text}>")), "<***>", "{text}");
         }
-        let hex: String = secret.reveal().bytes().map(|byte| format!("{byte:02x}")).collect();
+        let hex: String = secret
+            .reveal()
+            .bytes()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
         assert_eq!(secret.scrub(hex.to_uppercase() + &hex), "******");
         assert_eq!(secret.scrub("nothing of it".into()), "nothing of it");
     }

@@ -1,4 +1,5 @@
-//! Sessions: started, prompted, claimed, resumed, rewound and closed. What any node does for a client or a peer.
+//! Sessions: started, prompted, claimed, resumed, rewound and closed. What any node does for a
+//! client or a peer.
 
 pub mod workspace;
 
@@ -44,12 +45,20 @@ impl Node {
     /// The agent of that id, stopped ones not among them.
     pub async fn find_agent(&self, id: &str) -> Result<AgentRecord, Refusal> {
         let id = AgentId::parse(id).map_err(|error| Refusal::bad_request(error.to_string()))?;
-        let found = self.store().find_agent(&id).await?.filter(AgentRecord::is_there);
+        let found = self
+            .store()
+            .find_agent(&id)
+            .await?
+            .filter(AgentRecord::is_there);
         found.ok_or_else(|| Refusal::not_found(format!("no agent `{id}`")))
     }
 
     /// A session's agent by id or name; its lead for `None`.
-    pub async fn find_member(&self, session: &SessionRecord, agent: Option<&str>) -> Result<AgentRecord, Refusal> {
+    pub async fn find_member(
+        &self,
+        session: &SessionRecord,
+        agent: Option<&str>,
+    ) -> Result<AgentRecord, Refusal> {
         found_member(&**self.store(), session, agent).await
     }
 
@@ -59,7 +68,11 @@ impl Node {
     }
 
     /// The agents of a session that are not stopped and that a text may mean.
-    pub(crate) async fn members_meant(&self, session: &SessionId, text: &str) -> Result<Vec<AgentRecord>, Refusal> {
+    pub(crate) async fn members_meant(
+        &self,
+        session: &SessionId,
+        text: &str,
+    ) -> Result<Vec<AgentRecord>, Refusal> {
         let mut meant = self.store().meant(session, text).await?;
         meant.retain(AgentRecord::is_there);
         Ok(meant)
@@ -74,12 +87,22 @@ impl Node {
 }
 
 /// The session of that id or name.
-pub(crate) async fn found(store: &dyn SessionStore, id_or_name: &str) -> Result<SessionRecord, Refusal> {
+pub(crate) async fn found(
+    store: &dyn SessionStore,
+    id_or_name: &str,
+) -> Result<SessionRecord, Refusal> {
     if !planck_common::id::is_id(id_or_name) {
-        return Err(Refusal::bad_request(format!("malformed session id or name `{}`", excerpt(id_or_name))));
+        return Err(Refusal::bad_request(format!(
+            "malformed session id or name `{}`",
+            excerpt(id_or_name)
+        )));
     }
     let found = store.session(id_or_name).await?;
-    found.ok_or_else(|| Refusal::not_found(format!("no session `{id_or_name}`; `planck session ls` lists them")))
+    found.ok_or_else(|| {
+        Refusal::not_found(format!(
+            "no session `{id_or_name}`; `planck session ls` lists them"
+        ))
+    })
 }
 
 /// A session's agent by id or name; its lead for `None`.
@@ -89,24 +112,40 @@ pub(crate) async fn found_member(
     agent: Option<&str>,
 ) -> Result<AgentRecord, Refusal> {
     let wanted = agent.unwrap_or(&session.spec.lead);
-    let found = named(store, session, wanted).await?.filter(AgentRecord::is_there);
+    let found = named(store, session, wanted)
+        .await?
+        .filter(AgentRecord::is_there);
     found.ok_or_else(|| no_agent(session, wanted))
 }
 
 /// The same of an agent that is only read about, which may be stopped.
-pub(crate) async fn found_in_log(store: &dyn SessionStore, session: &SessionRecord, agent: &str) -> Result<AgentRecord, Refusal> {
-    named(store, session, agent).await?.ok_or_else(|| no_agent(session, agent))
+pub(crate) async fn found_in_log(
+    store: &dyn SessionStore,
+    session: &SessionRecord,
+    agent: &str,
+) -> Result<AgentRecord, Refusal> {
+    named(store, session, agent)
+        .await?
+        .ok_or_else(|| no_agent(session, agent))
 }
 
 /// The agent of that id or name, one that is there before one that is stopped.
-async fn named(store: &dyn SessionStore, session: &SessionRecord, wanted: &str) -> Result<Option<AgentRecord>, Refusal> {
+async fn named(
+    store: &dyn SessionStore,
+    session: &SessionRecord,
+    wanted: &str,
+) -> Result<Option<AgentRecord>, Refusal> {
     let meant = store.meant(&session.id, wanted).await?.into_iter();
     let named = meant.filter(|one| *one.id == *wanted || one.spec.name == wanted);
     Ok(named.min_by_key(|one| !one.is_there()))
 }
 
 fn no_agent(session: &SessionRecord, wanted: &str) -> Refusal {
-    Refusal::not_found(format!("session {} has no agent `{}`", session.name, excerpt(wanted)))
+    Refusal::not_found(format!(
+        "session {} has no agent `{}`",
+        session.name,
+        excerpt(wanted)
+    ))
 }
 
 /// The beginning of a text that somebody sent, for a message about it.

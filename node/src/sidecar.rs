@@ -74,7 +74,15 @@ impl Sidecars {
         let directory = Mutex::new(Directory::allowing(settings.allow.clone()));
         let looked = watch::Sender::new(false);
         let (shown, resting) = Default::default();
-        Self(Arc::new(Inner { bus, catalogue, settings, directory, shown, looked, resting }))
+        Self(Arc::new(Inner {
+            bus,
+            catalogue,
+            settings,
+            directory,
+            shown,
+            looked,
+            resting,
+        }))
     }
 
     pub fn rows(&self) -> Vec<SidecarRow> {
@@ -91,17 +99,30 @@ impl Sidecars {
     fn show(&self) -> bool {
         let (offers, faults) = {
             let directory = self.directory();
-            (directory.offers(), directory.faults().map(str::to_owned).collect::<Vec<_>>())
+            (
+                directory.offers(),
+                directory.faults().map(str::to_owned).collect::<Vec<_>>(),
+            )
         };
         let mut shown = lock(&self.0.shown);
         let is_new = shown.offers != offers;
         let mut warnings = faults;
         if is_new {
             let shelf = shelve(&offers, |name| self.0.catalogue.is_own(name));
-            let tool = |named| Some(Arc::new(RemoteTool::of(named, Arc::clone(&self.0.bus))?) as Arc<dyn Tool>);
-            let tools = shelf.tools.iter().map(|(name, tools)| (name.clone(), tools.iter().filter_map(tool).collect()));
+            let tool = |named| {
+                Some(Arc::new(RemoteTool::of(named, Arc::clone(&self.0.bus))?) as Arc<dyn Tool>)
+            };
+            let tools = shelf
+                .tools
+                .iter()
+                .map(|(name, tools)| (name.clone(), tools.iter().filter_map(tool).collect()));
             let bad = self.0.catalogue.offer(tools.collect());
-            warnings.extend(shelf.warnings.into_iter().chain(bad.iter().map(ToString::to_string)));
+            warnings.extend(
+                shelf
+                    .warnings
+                    .into_iter()
+                    .chain(bad.iter().map(ToString::to_string)),
+            );
             shown.offers = offers;
         }
         shown.warn(warnings, is_new);
@@ -116,7 +137,10 @@ impl Sidecars {
 impl Shown {
     /// Says what was not said before; after a change all that is still so.
     fn warn(&mut self, warnings: Vec<String>, is_new: bool) {
-        for warning in warnings.iter().filter(|warning| !self.warned.contains(*warning)) {
+        for warning in warnings
+            .iter()
+            .filter(|warning| !self.warned.contains(*warning))
+        {
             tracing::warn!("{warning}");
         }
         if is_new {

@@ -49,7 +49,11 @@ pub enum Problem {
     #[error("{file}, line {line}: {bad}", line = .bad.line())]
     Header { file: PathBuf, bad: BadHeader },
     #[error("{file}: there is a skill `{name}` already, in {first}; rename one of them")]
-    Taken { file: PathBuf, name: String, first: PathBuf },
+    Taken {
+        file: PathBuf,
+        name: String,
+        first: PathBuf,
+    },
     #[error("{0}; rename one of them")]
     Clash(Clash),
 }
@@ -58,7 +62,10 @@ pub enum Problem {
 pub fn clashes(problems: &[Problem]) -> impl Iterator<Item = &Clash> {
     problems.iter().filter_map(|problem| match problem {
         Problem::Clash(clash) => Some(clash),
-        Problem::Missing { .. } | Problem::Unreadable { .. } | Problem::Header { .. } | Problem::Taken { .. } => None,
+        Problem::Missing { .. }
+        | Problem::Unreadable { .. }
+        | Problem::Header { .. }
+        | Problem::Taken { .. } => None,
     })
 }
 
@@ -67,8 +74,8 @@ pub fn clashes(problems: &[Problem]) -> impl Iterator<Item = &Clash> {
 pub struct Skills(Arc<BTreeMap<String, Skill>>);
 
 impl Skills {
-    /// Every skill below the folders, and every problem. Of two of one name the first is kept, unless one of them is the
-    /// project's: then neither is.
+    /// Every skill below the folders, and every problem. Of two of one name the first is kept,
+    /// unless one of them is the project's: then neither is.
     pub fn load(sources: &[Source]) -> (Self, Vec<Problem>) {
         let (mut skills, mut problems) = (BTreeMap::<String, Skill>::new(), Vec::new());
         let mut clashing = Vec::new();
@@ -82,11 +89,22 @@ impl Skills {
             };
             match skills.get(&skill.name) {
                 None => drop(skills.insert(skill.name.clone(), skill)),
-                Some(first) if first.source.project().is_some() == skill.source.project().is_some() => {
-                    problems.push(Problem::Taken { file: skill.file, name: skill.name, first: first.file.clone() });
+                Some(first)
+                    if first.source.project().is_some() == skill.source.project().is_some() =>
+                {
+                    problems.push(Problem::Taken {
+                        file: skill.file,
+                        name: skill.name,
+                        first: first.file.clone(),
+                    });
                 }
                 Some(first) => {
-                    clashing.push(Clash { kind: "skill", own: first.file.clone(), project: skill.file, name: skill.name });
+                    clashing.push(Clash {
+                        kind: "skill",
+                        own: first.file.clone(),
+                        project: skill.file,
+                        name: skill.name,
+                    });
                 }
             }
         }
@@ -130,13 +148,25 @@ impl Skills {
 impl Skill {
     /// What a system prompt says of it.
     pub fn entry(&self) -> String {
-        let resources = self.resources.as_ref().map(|path| format!("\n  resources: {}", path.display())).unwrap_or_default();
-        format!("- {}: {}\n  file: {}{resources}", self.name, self.description, self.file.display())
+        let resources = self
+            .resources
+            .as_ref()
+            .map(|path| format!("\n  resources: {}", path.display()))
+            .unwrap_or_default();
+        format!(
+            "- {}: {}\n  file: {}{resources}",
+            self.name,
+            self.description,
+            self.file.display()
+        )
     }
 }
 
 fn found(source: &Source) -> Vec<Result<Skill, Problem>> {
-    let unreadable = |below: &Path, why: Refused| Problem::Unreadable { file: source.path(below), why: why.into() };
+    let unreadable = |below: &Path, why: Refused| Problem::Unreadable {
+        file: source.path(below),
+        why: why.into(),
+    };
     let folders = match source.folders() {
         Ok(folders) => folders,
         Err(why) => return vec![Err(unreadable(Path::new(""), why))],
@@ -153,13 +183,29 @@ fn load_one(source: &Source, folder: &Path) -> Result<Skill, Problem> {
     let file = source.path(&below);
     let text = match source.read(&below, LARGEST) {
         Ok(Some(text)) => text,
-        Ok(None) => return Err(Problem::Missing { folder: source.path(folder) }),
+        Ok(None) => {
+            return Err(Problem::Missing {
+                folder: source.path(folder),
+            });
+        }
         Err(why) => return Err(Problem::Unreadable { file, why }),
     };
-    let header = header::parse(&text).map_err(|bad| Problem::Header { file: file.clone(), bad })?;
+    let header = header::parse(&text).map_err(|bad| Problem::Header {
+        file: file.clone(),
+        bad,
+    })?;
     let resources = folder.join(RESOURCES);
-    let resources = source.has_folder(&resources).then(|| source.path(&resources));
-    Ok(Skill { name: header.name, description: header.description, file, resources, source: source.clone(), below })
+    let resources = source
+        .has_folder(&resources)
+        .then(|| source.path(&resources));
+    Ok(Skill {
+        name: header.name,
+        description: header.description,
+        file,
+        resources,
+        source: source.clone(),
+        below,
+    })
 }
 
 impl Skill {

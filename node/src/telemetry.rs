@@ -1,5 +1,5 @@
-//! What a node tells of itself besides its events: logs on standard error; traces and metrics when a collector is configured;
-//! metrics and probes over HTTP where it is to listen.
+//! What a node tells of itself besides its events: logs on standard error; traces and metrics when
+//! a collector is configured; metrics and probes over HTTP where it is to listen.
 
 pub mod content;
 pub mod genai;
@@ -22,7 +22,9 @@ use std::{
 use opentelemetry_sdk::Resource;
 use tokio::runtime::Handle;
 use tracing::Subscriber;
-use tracing_subscriber::{EnvFilter, Layer, layer::SubscriberExt, registry::LookupSpan, util::SubscriberInitExt};
+use tracing_subscriber::{
+    EnvFilter, Layer, layer::SubscriberExt, registry::LookupSpan, util::SubscriberInitExt,
+};
 
 use self::{
     collector::Collector,
@@ -56,7 +58,10 @@ pub enum TelemetryError {
     #[error("cannot send traces and metrics to {endpoint}: {reason}")]
     Collector { endpoint: String, reason: String },
     #[error("cannot listen on {address} (telemetry.listen): {reason}")]
-    Listener { address: SocketAddr, reason: io::Error },
+    Listener {
+        address: SocketAddr,
+        reason: io::Error,
+    },
     #[error("logging was set up before")]
     Twice,
 }
@@ -86,7 +91,11 @@ impl Telemetry {
 
     /// Sends what is left, within `deadline`.
     pub async fn shutdown(self, deadline: Duration) {
-        let Self { traces, metrics, listener } = self;
+        let Self {
+            traces,
+            metrics,
+            listener,
+        } = self;
         let traces = async {
             if let Some(traces) = traces {
                 traces.shutdown(deadline).await;
@@ -119,33 +128,61 @@ fn metrics(options: &TelemetryOptions) -> Result<Metrics, TelemetryError> {
     Ok(Metrics::new(resource(options), push))
 }
 
-fn listener(options: &TelemetryOptions, metrics: &Arc<Metrics>) -> Result<Option<Listener>, TelemetryError> {
-    let Some(address) = options.listen else { return Ok(None) };
-    let started =
-        Handle::try_current().map_err(io::Error::other).and_then(|main| Listener::start(address, Arc::clone(metrics), main));
-    started.map(Some).map_err(|reason| TelemetryError::Listener { address, reason })
+fn listener(
+    options: &TelemetryOptions,
+    metrics: &Arc<Metrics>,
+) -> Result<Option<Listener>, TelemetryError> {
+    let Some(address) = options.listen else {
+        return Ok(None);
+    };
+    let started = Handle::try_current()
+        .map_err(io::Error::other)
+        .and_then(|main| Listener::start(address, Arc::clone(metrics), main));
+    started
+        .map(Some)
+        .map_err(|reason| TelemetryError::Listener { address, reason })
 }
 
 fn resource(options: &TelemetryOptions) -> Resource {
-    let host = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok()).unwrap_or_default();
+    let host = nix::unistd::gethostname()
+        .ok()
+        .and_then(|name| name.into_string().ok())
+        .unwrap_or_default();
     collector::resource(&options.service_name, instance::id().as_str(), &host)
 }
 
-fn subscriber(options: &TelemetryOptions) -> Result<(impl Subscriber + Send + Sync + use<>, Telemetry), TelemetryError> {
-    let filter = EnvFilter::try_new(&options.log)
-        .map_err(|error| TelemetryError::Filter { filter: options.log.clone(), reason: error.to_string() })?;
+fn subscriber(
+    options: &TelemetryOptions,
+) -> Result<(impl Subscriber + Send + Sync + use<>, Telemetry), TelemetryError> {
+    let filter = EnvFilter::try_new(&options.log).map_err(|error| TelemetryError::Filter {
+        filter: options.log.clone(),
+        reason: error.to_string(),
+    })?;
     let traces = match &options.otlp_endpoint {
         Some(endpoint) => Some(Traces::start(Collector(endpoint), resource(options))?),
         None => None,
     };
     let spans = traces.as_ref().map(Traces::layer);
-    let subscriber = tracing_subscriber::registry().with(lines(options.json).with_filter(filter)).with(spans);
-    Ok((subscriber, Telemetry { traces, metrics: None, listener: None }))
+    let subscriber = tracing_subscriber::registry()
+        .with(lines(options.json).with_filter(filter))
+        .with(spans);
+    Ok((
+        subscriber,
+        Telemetry {
+            traces,
+            metrics: None,
+            listener: None,
+        },
+    ))
 }
 
 fn lines<S: Subscriber + for<'a> LookupSpan<'a>>(json: bool) -> Box<dyn Layer<S> + Send + Sync> {
     let lines = tracing_subscriber::fmt::layer().with_writer(move || LogWriter::new(json));
-    if json { lines.json().flatten_event(true).boxed() } else { lines.with_ansi(stderr().is_terminal()).boxed() }
+    if json {
+        lines.json().flatten_event(true).boxed()
+    } else {
+        lines.with_ansi(stderr().is_terminal()).boxed()
+    }
 }
 
 #[cfg(test)]

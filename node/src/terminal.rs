@@ -1,8 +1,9 @@
 //! Makes foreign text safe to write to a terminal. Pure: text goes in, text comes out.
 //!
-//! A terminal obeys what it is sent: escape sequences move the cursor, write the clipboard and rename the window, and bidirectional
-//! controls and invisible characters make a line look like another. Here each of them becomes a visible mark instead. Nothing is
-//! removed, so a reader sees that somebody tried.
+//! A terminal obeys what it is sent: escape sequences move the cursor, write the clipboard and
+//! rename the window, and bidirectional controls and invisible characters make a line look like
+//! another. Here each of them becomes a visible mark instead. Nothing is removed, so a reader sees
+//! that somebody tried.
 
 mod drawing;
 mod log;
@@ -31,12 +32,18 @@ pub fn clean_line(text: &str) -> Cow<'_, str> {
 
 /// JSON with the same meaning whose strings hold no character that a terminal would obey or hide.
 ///
-/// Raw control characters cannot stand inside a string of valid JSON; where the text is not valid, they are escaped as well.
+/// Raw control characters cannot stand inside a string of valid JSON; where the text is not valid,
+/// they are escaped as well.
 pub fn clean_json(text: &str) -> Cow<'_, str> {
     rewrite(text, |c, _| match c {
         '\n' | '\t' => None,
         '\r' => Some(" ".into()),
-        c => Some(c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect()),
+        c => Some(
+            c.encode_utf16(&mut [0; 2])
+                .iter()
+                .map(|unit| format!("\\u{unit:04x}"))
+                .collect(),
+        ),
     })
 }
 
@@ -83,17 +90,24 @@ impl Before {
 
 /// Whether a terminal would obey this character, or show nothing for it.
 ///
-/// Joiners and variation selectors belong to emoji and to several scripts, so one of them may follow a visible character outside
-/// of ASCII; a row of them, which can carry hidden text, may not.
+/// Joiners and variation selectors belong to emoji and to several scripts, so one of them may
+/// follow a visible character outside of ASCII; a row of them, which can carry hidden text, may
+/// not.
 fn is_hidden(c: char, before: Before) -> bool {
     match c {
         '\u{200c}' | '\u{200d}' => !matches!(before, Before::Base | Before::Varied),
         '\u{fe0f}' if before == Before::Keycap => false,
         '\u{fe00}'..='\u{fe0f}' => before != Before::Base,
         c if c.is_control() => true,
-        // Default-ignorable and format characters of Unicode 16 that have no shape of their own, and both line separators.
-        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' => true,
-        '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' => true,
+        // Default-ignorable and format characters of Unicode 16 that have no shape of their own,
+        // and both line separators.
+        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' => {
+            true
+        }
+        '\u{180b}'..='\u{180f}'
+        | '\u{200b}'..='\u{200f}'
+        | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' => true,
         '\u{3164}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' => true,
         '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}' => true,
         _ => false,

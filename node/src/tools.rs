@@ -56,7 +56,8 @@ use crate::model::ToolSpec;
 pub trait Tool: Send + Sync {
     fn spec(&self) -> &ToolSpec;
 
-    /// How long a call may take, of a node where that is `usual`; `None` where the tool bounds itself.
+    /// How long a call may take, of a node where that is `usual`; `None` where the tool bounds
+    /// itself.
     fn timeout(&self, usual: Duration) -> Option<Duration> {
         Some(usual)
     }
@@ -106,11 +107,21 @@ pub struct Outcome {
 
 impl Outcome {
     pub fn ok(text: impl Into<String>) -> Self {
-        Self { text: text.into(), error: false, events: Vec::new(), responded: None }
+        Self {
+            text: text.into(),
+            error: false,
+            events: Vec::new(),
+            responded: None,
+        }
     }
 
     pub fn error(text: impl Into<String>) -> Self {
-        Self { text: text.into(), error: true, events: Vec::new(), responded: None }
+        Self {
+            text: text.into(),
+            error: true,
+            events: Vec::new(),
+            responded: None,
+        }
     }
 }
 

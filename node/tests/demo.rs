@@ -1,6 +1,13 @@
-//! `planck demo` as a newcomer runs it: it ends by itself with a proof, and whatever happens leaves no process behind.
+//! `planck demo` as a newcomer runs it: it ends by itself with a proof, and whatever happens leaves
+//! no process behind.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by a panic")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by a panic"
+)]
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -19,12 +26,24 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The demo with a folder for temporary files of its own, by which its processes are known.
 fn demo(folder: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_planck"));
-    command.arg("demo").args(args).current_dir(folder).env("TMPDIR", folder).env("NO_COLOR", "1");
+    command
+        .arg("demo")
+        .args(args)
+        .current_dir(folder)
+        .env("TMPDIR", folder)
+        .env("NO_COLOR", "1");
     command.env("NATS_SERVER", planck_tests::nats::find_server().unwrap());
     let fetched = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/python");
-    assert!(fetched.is_dir(), "{} is missing; run `make tools`", fetched.display());
+    assert!(
+        fetched.is_dir(),
+        "{} is missing; run `make tools`",
+        fetched.display()
+    );
     command.env("PYTHONPATH", fetched);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     command
 }
 
@@ -33,13 +52,20 @@ fn left_behind(folder: &Path) -> Vec<String> {
     let folder = folder.to_str().unwrap();
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     let lines = processes.filter_map(|process| std::fs::read(process.path().join("cmdline")).ok());
-    lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " ")).filter(|line| line.contains(folder)).collect()
+    lines
+        .map(|line| String::from_utf8_lossy(&line).replace('\0', " "))
+        .filter(|line| line.contains(folder))
+        .collect()
 }
 
 fn nobody_is_left(folder: &Path) {
     let until = Instant::now() + PATIENCE;
     while !left_behind(folder).is_empty() {
-        assert!(Instant::now() < until, "left behind: {:?}", left_behind(folder));
+        assert!(
+            Instant::now() < until,
+            "left behind: {:?}",
+            left_behind(folder)
+        );
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -50,13 +76,20 @@ fn wait_for(child: &mut Child, words: &str) -> BufReader<std::process::ChildStdo
     let mut line = String::new();
     while !line.contains(words) {
         line.clear();
-        assert!(lines.read_line(&mut line).unwrap() > 0, "the demo ended before it said {words:?}");
+        assert!(
+            lines.read_line(&mut line).unwrap() > 0,
+            "the demo ended before it said {words:?}"
+        );
     }
     lines
 }
 
 fn text(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
 }
 
 #[test]
@@ -65,28 +98,59 @@ fn it_builds_a_program_whose_test_passes() {
     let output = demo(folder.path(), &[]).output().unwrap();
     let told = text(&output);
     assert!(output.status.success(), "{told}");
-    for words in ["● coder", "task for tester: ", "FAIL: expected 3 words", "edit count.sh: wc -l → wc -w", "count_test.sh:"]
-    {
+    for words in [
+        "● coder",
+        "task for tester: ",
+        "FAIL: expected 3 words",
+        "edit count.sh: wc -l → wc -w",
+        "count_test.sh:",
+    ] {
         assert!(told.contains(words), "no {words:?} in\n{told}");
     }
-    assert!(told.contains("✓ sh count_test.sh: ok: 3 words counted"), "{told}");
-    assert!(told.contains("✓ count_words of the Python sidecar: 3"), "{told}");
+    assert!(
+        told.contains("✓ sh count_test.sh: ok: 3 words counted"),
+        "{told}"
+    );
+    assert!(
+        told.contains("✓ count_words of the Python sidecar: 3"),
+        "{told}"
+    );
     nobody_is_left(folder.path());
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "it left files");
+    assert_eq!(
+        std::fs::read_dir(folder.path()).unwrap().count(),
+        0,
+        "it left files"
+    );
 }
 
 #[test]
 fn without_python_it_goes_without_the_sidecar_and_says_so() {
     let (folder, programs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let python = programs.path().join("python3");
-    std::fs::write(&python, "#!/bin/sh\necho \"ModuleNotFoundError: No module named 'nats'\" >&2\nexit 1\n").unwrap();
+    std::fs::write(
+        &python,
+        "#!/bin/sh\necho \"ModuleNotFoundError: No module named 'nats'\" >&2\nexit 1\n",
+    )
+    .unwrap();
     std::fs::set_permissions(&python, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    let path = format!("{}:{}", programs.path().display(), std::env::var("PATH").unwrap());
+    let path = format!(
+        "{}:{}",
+        programs.path().display(),
+        std::env::var("PATH").unwrap()
+    );
     let output = demo(folder.path(), &[]).env("PATH", path).output().unwrap();
     let told = text(&output);
     assert!(output.status.success(), "{told}");
-    assert!(told.contains("sidecar    NONE: python3 cannot run it: ModuleNotFoundError: No module named 'nats'"), "{told}");
-    assert!(told.contains("✓ sh count_test.sh: ok: 3 words counted") && !told.contains("count_words"), "{told}");
+    assert!(
+        told.contains(
+            "sidecar    NONE: python3 cannot run it: ModuleNotFoundError: No module named 'nats'"
+        ),
+        "{told}"
+    );
+    assert!(
+        told.contains("✓ sh count_test.sh: ok: 3 words counted") && !told.contains("count_words"),
+        "{told}"
+    );
     nobody_is_left(folder.path());
 }
 
@@ -120,8 +184,16 @@ fn kept_it_can_be_looked_at() {
     while !ways.contains("Interrupt this") {
         assert!(lines.read_line(&mut ways).unwrap() > 0, "{ways}");
     }
-    let show = ways.lines().find_map(|line| line.split_once("planck session show ")).unwrap().1;
-    let shown = Command::new(env!("CARGO_BIN_EXE_planck")).args(["session", "show"]).args(show.split(' ')).output().unwrap();
+    let show = ways
+        .lines()
+        .find_map(|line| line.split_once("planck session show "))
+        .unwrap()
+        .1;
+    let shown = Command::new(env!("CARGO_BIN_EXE_planck"))
+        .args(["session", "show"])
+        .args(show.split(' '))
+        .output()
+        .unwrap();
     assert!(text(&shown).contains("orchestrator"), "{}", text(&shown));
     kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM).unwrap();
     assert!(child.wait().unwrap().success());
@@ -131,12 +203,24 @@ fn kept_it_can_be_looked_at() {
 #[test]
 fn without_a_nats_server_it_says_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
-    let output = demo(folder.path(), &[]).env("NATS_SERVER", "/nowhere").env("PATH", "/usr/bin:/bin").output().unwrap();
+    let output = demo(folder.path(), &[])
+        .env("NATS_SERVER", "/nowhere")
+        .env("PATH", "/usr/bin:/bin")
+        .output()
+        .unwrap();
     if Path::new("/usr/bin/nats-server").exists() || Path::new("/bin/nats-server").exists() {
         eprintln!("not tried: this machine has a nats-server of its own");
         return;
     }
     assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output).contains("no nats-server"), "{}", text(&output));
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "it left files");
+    assert!(
+        text(&output).contains("no nats-server"),
+        "{}",
+        text(&output)
+    );
+    assert_eq!(
+        std::fs::read_dir(folder.path()).unwrap().count(),
+        0,
+        "it left files"
+    );
 }

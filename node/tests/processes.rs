@@ -1,6 +1,12 @@
-//! The tools that start processes, with real processes: `bash`, external tools, and both in a sandbox.
+//! The tools that start processes, with real processes: `bash`, external tools, and both in a
+//! sandbox.
 
-#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by a panic")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by a panic"
+)]
 
 use std::{
     fs,
@@ -13,8 +19,8 @@ use std::{
 use planck_common::{AgentId, CallId, SessionId, TeamId};
 use planck_node::project::Source;
 use planck_node::tools::{
-    Caps, Catalogue, Files, Guards, Invocation, Launcher, Outcome, Roots, Runner, Sandbox, Shell, Undone, built_in, external,
-    sandbox::Settings,
+    Caps, Catalogue, Files, Guards, Invocation, Launcher, Outcome, Roots, Runner, Sandbox, Shell,
+    Undone, built_in, external, sandbox::Settings,
 };
 use serde_json::{Value, json, value::to_raw_value};
 use tempfile::TempDir;
@@ -35,12 +41,28 @@ impl World {
             fs::create_dir_all(top.path().join(dir)).unwrap();
         }
         fs::write(top.path().join("out/secret"), "secret").unwrap();
-        let files = Files::new(Roots::confined(vec![top.path().join("ws")], Vec::new()), Caps::default());
+        let files = Files::new(
+            Roots::confined(vec![top.path().join("ws")], Vec::new()),
+            Caps::default(),
+        );
         let guards = Guards::new(Undone::in_folder(top.path().join("undone")));
-        let shell = Shell::new(Launcher::alone(env!("CARGO_BIN_EXE_planck").into()), sandbox, guards, &[], Caps::default());
+        let shell = Shell::new(
+            Launcher::alone(env!("CARGO_BIN_EXE_planck").into()),
+            sandbox,
+            guards,
+            &[],
+            Caps::default(),
+        );
         let catalogue = Catalogue::default();
-        built_in(&files, &shell, std::time::Duration::from_secs(30)).into_iter().for_each(|tool| catalogue.add(tool).unwrap());
-        Self { top, catalogue, files, shell }
+        built_in(&files, &shell, std::time::Duration::from_secs(30))
+            .into_iter()
+            .for_each(|tool| catalogue.add(tool).unwrap());
+        Self {
+            top,
+            catalogue,
+            files,
+            shell,
+        }
     }
 
     fn at(&self, path: &str) -> PathBuf {
@@ -64,13 +86,19 @@ impl World {
     async fn outcome(&self, tool: &str, args: Value, cancel: &CancellationToken) -> Outcome {
         let (toolbox, unknown) = self.catalogue.toolbox([tool]);
         assert!(unknown.is_empty(), "{unknown:?}");
-        Runner::default().run(&toolbox, tool, self.call(&args, cancel)).await
+        Runner::default()
+            .run(&toolbox, tool, self.call(&args, cancel))
+            .await
     }
 
     /// What the model gets, an error with `error: ` before it.
     async fn run(&self, tool: &str, args: Value) -> String {
         let outcome = self.outcome(tool, args, &CancellationToken::new()).await;
-        if outcome.error { format!("error: {}", outcome.text) } else { outcome.text }
+        if outcome.error {
+            format!("error: {}", outcome.text)
+        } else {
+            outcome.text
+        }
     }
 
     async fn bash(&self, command: &str) -> String {
@@ -85,12 +113,17 @@ impl World {
         fs::set_permissions(home.join("run.sh"), fs::Permissions::from_mode(0o755)).unwrap();
         let properties = json!({"text": {"type": "string"}, "n": {"type": "integer"}, "absent": {"type": "string"}});
         let parameters = json!({"type": "object", "properties": properties});
-        let definition =
-            json!({"name": name, "description": "x", "command": command, "parameters": parameters, "timeout_ms": 3000});
+        let definition = json!({"name": name, "description": "x", "command": command, "parameters": parameters, "timeout_ms": 3000});
         fs::write(home.join("TOOL.json"), definition.to_string()).unwrap();
-        let (tools, problems) = external::load(&[Source::named(&self.at("tools"))], &self.files, &self.shell);
+        let (tools, problems) = external::load(
+            &[Source::named(&self.at("tools"))],
+            &self.files,
+            &self.shell,
+        );
         assert!(problems.is_empty(), "{problems:?}");
-        tools.into_iter().for_each(|tool| self.catalogue.add(tool).unwrap());
+        tools
+            .into_iter()
+            .for_each(|tool| self.catalogue.add(tool).unwrap());
     }
 }
 
@@ -100,7 +133,10 @@ async fn bash_returns_stdout_then_stderr() {
     for (command, told) in [
         ("echo hello", "hello\n"),
         ("true", ""),
-        ("echo out; echo err >&2; echo out", "out\nout\nSTDERR:\nerr\n"),
+        (
+            "echo out; echo err >&2; echo out",
+            "out\nout\nSTDERR:\nerr\n",
+        ),
         ("printf out; echo err >&2", "out\nSTDERR:\nerr\n"),
         ("echo err >&2", "STDERR:\nerr\n"),
         ("echo out; exit 3", "error: exit status 3\nout\n"),
@@ -113,16 +149,42 @@ async fn bash_returns_stdout_then_stderr() {
     ] {
         assert_eq!(world.bash(command).await, told, "{command}");
     }
-    assert_eq!(world.run("bash", json!({"command": "pwd | sed 's|.*/||'", "cwd": "sub"})).await, "sub\n");
-    assert!(world.run("bash", json!({"command": "pwd", "cwd": "../out"})).await.contains("outside of the workspace"));
-    assert!(world.run("bash", json!({"command": "pwd", "cwd": "none"})).await.starts_with("error: cannot start a process in "));
+    assert_eq!(
+        world
+            .run(
+                "bash",
+                json!({"command": "pwd | sed 's|.*/||'", "cwd": "sub"})
+            )
+            .await,
+        "sub\n"
+    );
+    assert!(
+        world
+            .run("bash", json!({"command": "pwd", "cwd": "../out"}))
+            .await
+            .contains("outside of the workspace")
+    );
+    assert!(
+        world
+            .run("bash", json!({"command": "pwd", "cwd": "none"}))
+            .await
+            .starts_with("error: cannot start a process in ")
+    );
 }
 
 #[tokio::test]
 async fn bash_keeps_the_output_of_what_it_kills() {
     let world = World::new(Sandbox::off());
-    let timed_out = world.run("bash", json!({"command": "echo begun; sleep 1000", "timeout": 2000})).await;
-    assert_eq!(timed_out, "error: timed out after 2000 ms and was killed\nbegun\n");
+    let timed_out = world
+        .run(
+            "bash",
+            json!({"command": "echo begun; sleep 1000", "timeout": 2000}),
+        )
+        .await;
+    assert_eq!(
+        timed_out,
+        "error: timed out after 2000 ms and was killed\nbegun\n"
+    );
     let cancel = CancellationToken::new();
     let started = Instant::now();
     let args = json!({"command": "echo begun; touch ready; (setsid sleep 1000 &); sleep 1000"});
@@ -132,7 +194,10 @@ async fn bash_keeps_the_output_of_what_it_kills() {
         }
         cancel.cancel();
     });
-    assert_eq!((outcome.text.as_str(), outcome.error), ("aborted by request\nbegun\n", true));
+    assert_eq!(
+        (outcome.text.as_str(), outcome.error),
+        ("aborted by request\nbegun\n", true)
+    );
     assert!(started.elapsed() < Duration::from_secs(5));
 }
 
@@ -140,47 +205,98 @@ async fn bash_keeps_the_output_of_what_it_kills() {
 async fn long_output_is_cut_and_leaves_room_for_stderr() {
     let world = World::new(Sandbox::off());
     let lines = world.bash("seq 5000").await;
-    assert_eq!((lines.lines().count(), lines.lines().last()), (2001, Some("[output truncated]")));
-    let both = world.bash("head -c 1000000 /dev/zero | tr '\\0' x; echo it broke >&2; exit 1").await;
-    assert!(both.len() <= 50_100 && both.starts_with("error: exit status 1\nxxx"), "{}", both.len());
-    assert!(both.ends_with("x\nSTDERR:\nit broke\n[output truncated]"), "{}", &both[both.len() - 100..]);
+    assert_eq!(
+        (lines.lines().count(), lines.lines().last()),
+        (2001, Some("[output truncated]"))
+    );
+    let both = world
+        .bash("head -c 1000000 /dev/zero | tr '\\0' x; echo it broke >&2; exit 1")
+        .await;
+    assert!(
+        both.len() <= 50_100 && both.starts_with("error: exit status 1\nxxx"),
+        "{}",
+        both.len()
+    );
+    assert!(
+        both.ends_with("x\nSTDERR:\nit broke\n[output truncated]"),
+        "{}",
+        &both[both.len() - 100..]
+    );
 }
 
 #[tokio::test]
 async fn processes_get_no_keys() {
     let world = World::new(Sandbox::off());
     let environment = world.bash("env | sed 's/=.*//' | sort").await;
-    let ours = ["HOME", "LANG", "OLDPWD", "PATH", "PWD", "SHLVL", "TMPDIR", "_"];
-    assert!(environment.lines().all(|name| ours.contains(&name)), "{environment}");
+    let ours = [
+        "HOME", "LANG", "OLDPWD", "PATH", "PWD", "SHLVL", "TMPDIR", "_",
+    ];
+    assert!(
+        environment.lines().all(|name| ours.contains(&name)),
+        "{environment}"
+    );
     assert!(std::env::vars().count() > 10, "the test itself has more");
 }
 
 #[tokio::test]
 async fn arguments_reach_an_external_tool_as_words_and_as_json() {
     let world = World::new(Sandbox::off());
-    world.add_tool("show", "./run.sh --text={{text}} {{n}} {{absent}}", "printf '<%s>' \"$@\"; cat; pwd | sed 's|.*/||'");
+    world.add_tool(
+        "show",
+        "./run.sh --text={{text}} {{n}} {{absent}}",
+        "printf '<%s>' \"$@\"; cat; pwd | sed 's|.*/||'",
+    );
     let evil = "$(touch hacked) `touch hacked`; touch hacked #'\"\n&& touch hacked";
     let args = json!({"text": evil, "n": 3});
-    assert_eq!(world.run("show", args.clone()).await, format!("<--text={evil}><3><>{args}ws\n"));
+    assert_eq!(
+        world.run("show", args.clone()).await,
+        format!("<--text={evil}><3><>{args}ws\n")
+    );
     assert!(!world.at("ws/hacked").exists());
-    assert!(world.run("show", json!({"text": 5})).await.contains("`text` must be a string, got 5"));
+    assert!(
+        world
+            .run("show", json!({"text": 5}))
+            .await
+            .contains("`text` must be a string, got 5")
+    );
 }
 
 #[tokio::test]
 async fn an_external_tool_is_killed_when_its_time_is_over() {
     let world = World::new(Sandbox::off());
     world.add_tool("slow", "sh -c 'echo begun; sleep 1000'", "");
-    assert_eq!(world.run("slow", json!({})).await, "error: timed out after 3000 ms and was killed\nbegun\n");
+    assert_eq!(
+        world.run("slow", json!({})).await,
+        "error: timed out after 3000 ms and was killed\nbegun\n"
+    );
 }
 
 /// Each wall that this machine has.
 async fn walls() -> Vec<Sandbox> {
-    let bubblewrap = ["/usr/bin/bwrap".into(), concat!(env!("CARGO_MANIFEST_DIR"), "/../.tools/bubblewrap/usr/bin/bwrap").into()];
-    let bubblewrap = bubblewrap.into_iter().find(|program: &PathBuf| program.is_file());
+    let bubblewrap = [
+        "/usr/bin/bwrap".into(),
+        concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../.tools/bubblewrap/usr/bin/bwrap"
+        )
+        .into(),
+    ];
+    let bubblewrap = bubblewrap
+        .into_iter()
+        .find(|program: &PathBuf| program.is_file());
     let mut walls = Vec::new();
-    for (wanted, program) in [("landlock", Some("/no/bwrap".into())), ("bubblewrap", bubblewrap)] {
+    for (wanted, program) in [
+        ("landlock", Some("/no/bwrap".into())),
+        ("bubblewrap", bubblewrap),
+    ] {
         let planck = Some(env!("CARGO_BIN_EXE_planck").into());
-        let found = Sandbox::probe(Settings { bubblewrap: program, planck, tmp: 1 << 26, ..Settings::default() }).await;
+        let found = Sandbox::probe(Settings {
+            bubblewrap: program,
+            planck,
+            tmp: 1 << 26,
+            ..Settings::default()
+        })
+        .await;
         match found.tier() == wanted {
             true => walls.push(found),
             false => eprintln!("skipped: no {wanted} here: {found}"),
@@ -194,24 +310,50 @@ async fn a_confined_process_sees_its_workspace_only() {
     for wall in walls().await {
         let tier = wall.tier();
         let world = World::new(wall);
-        assert_eq!(world.bash("echo hi > file; cat file; pwd").await, format!("hi\n{}\n", world.at("ws").display()), "{tier}");
+        assert_eq!(
+            world.bash("echo hi > file; cat file; pwd").await,
+            format!("hi\n{}\n", world.at("ws").display()),
+            "{tier}"
+        );
         assert_eq!(fs::read_to_string(world.at("ws/file")).unwrap(), "hi\n");
-        // The workspace of this test is below the machine's own folder for temporary files, which bubblewrap replaces.
+        // The workspace of this test is below the machine's own folder for temporary files, which
+        // bubblewrap replaces.
         let others = tempfile::NamedTempFile::new().unwrap();
         let hidden = others.path().file_name().unwrap().to_str().unwrap();
-        let private = format!("test $HOME = $TMPDIR && test ! -e $HOME/{hidden} && echo x > $HOME/x && cat $HOME/x");
+        let private = format!(
+            "test $HOME = $TMPDIR && test ! -e $HOME/{hidden} && echo x > $HOME/x && cat $HOME/x"
+        );
         assert_eq!(world.bash(&private).await, "x\n", "{tier}");
-        for refused in
-            ["cat ../out/secret", "touch ../out/x", "touch /usr/x", "touch /etc/x", "ls /root", "cat < /dev/tcp/127.0.0.1/22"]
-        {
-            assert!(world.bash(refused).await.starts_with("error: exit status"), "{tier}: {refused}");
+        for refused in [
+            "cat ../out/secret",
+            "touch ../out/x",
+            "touch /usr/x",
+            "touch /etc/x",
+            "ls /root",
+            "cat < /dev/tcp/127.0.0.1/22",
+        ] {
+            assert!(
+                world.bash(refused).await.starts_with("error: exit status"),
+                "{tier}: {refused}"
+            );
         }
         assert_eq!(world.bash("exit 5").await, "error: exit status 5");
         let killed =
             world.run("bash", json!({"command": "echo begun; (setsid sleep 1000 &); sleep 1000", "timeout": 2000})).await;
-        assert_eq!(killed, "error: timed out after 2000 ms and was killed\nbegun\n");
-        world.add_tool("show", "./run.sh {{text}}", "echo $1; cat; touch /mark $(dirname $0)/mark mark 2>/dev/null");
-        assert_eq!(world.run("show", json!({"text": "a b"})).await, "error: exit status 1\na b\n{\"text\":\"a b\"}", "{tier}");
+        assert_eq!(
+            killed,
+            "error: timed out after 2000 ms and was killed\nbegun\n"
+        );
+        world.add_tool(
+            "show",
+            "./run.sh {{text}}",
+            "echo $1; cat; touch /mark $(dirname $0)/mark mark 2>/dev/null",
+        );
+        assert_eq!(
+            world.run("show", json!({"text": "a b"})).await,
+            "error: exit status 1\na b\n{\"text\":\"a b\"}",
+            "{tier}"
+        );
         assert!(world.at("ws/mark").exists() && !world.at("tools/show/mark").exists());
     }
 }

@@ -1,6 +1,12 @@
-//! Real process trees under the real `planck reap`: however a command ends, no process of it is left.
+//! Real process trees under the real `planck reap`: however a command ends, no process of it is
+//! left.
 
-#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by a panic")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by a panic"
+)]
 
 #[path = "reap/limits.rs"]
 mod limits;
@@ -30,11 +36,20 @@ const TREES: &[(&str, usize)] = &[
     ("sleep 1000", 2),
     ("trap '' TERM HUP INT; sleep 1000 & sleep 1000 & wait", 4),
     ("(setsid sh -c 'sleep 1000 & sleep 1000' &); sleep 1000", 5),
-    ("(setsid sh -c '(setsid sleep 1000 &) ; exit' &) ; sleep 1000", 3),
+    (
+        "(setsid sh -c '(setsid sleep 1000 &) ; exit' &) ; sleep 1000",
+        3,
+    ),
     ("setsid nohup sleep 1000 >/dev/null 2>&1 & sleep 1000", 3),
     ("sleep 1000 & kill -STOP $!; sleep 1000", 3),
-    ("for i in $(seq 100); do setsid sleep 1000 & done; sleep 1000", 100),
-    ("(while :; do setsid sleep 1000 & sleep 0.01; done) & sleep 1000", 10),
+    (
+        "for i in $(seq 100); do setsid sleep 1000 & done; sleep 1000",
+        100,
+    ),
+    (
+        "(while :; do setsid sleep 1000 & sleep 0.01; done) & sleep 1000",
+        10,
+    ),
     ("hop() { sleep 0.005; hop & }; hop; hop; hop; sleep 1000", 5),
     ("exec >/dev/null 2>&1 </dev/null; cd /; sleep 1000", 2),
 ];
@@ -44,15 +59,27 @@ fn launch(command: &str, mark: &Mark) -> Launch {
         program: "bash".into(),
         args: vec!["-c".into(), command.into()],
         dir: env::temp_dir(),
-        env: vec![("PATH".into(), env::var_os("PATH").unwrap()), mark.variable()],
+        env: vec![
+            ("PATH".into(), env::var_os("PATH").unwrap()),
+            mark.variable(),
+        ],
         wall: None,
         input: Vec::new(),
         keep: 1000,
     }
 }
 
-async fn run(launcher: &Launcher, command: &str, mark: &Mark, limit: Duration, cancel: &CancellationToken) -> Finished {
-    launcher.run(&launch(command, mark), limit, cancel).await.unwrap()
+async fn run(
+    launcher: &Launcher,
+    command: &str,
+    mark: &Mark,
+    limit: Duration,
+    cancel: &CancellationToken,
+) -> Finished {
+    launcher
+        .run(&launch(command, mark), limit, cancel)
+        .await
+        .unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -74,9 +101,19 @@ async fn a_timeout_leaves_nothing_and_keeps_the_output() {
     let launcher = Launcher::alone(PLANCK.into());
     let mark = Mark::new();
     let command = "echo one; echo two >&2; (setsid sleep 1000 &); sleep 1000";
-    let finished = run(&launcher, command, &mark, Duration::from_secs(2), &CancellationToken::new()).await;
+    let finished = run(
+        &launcher,
+        command,
+        &mark,
+        Duration::from_secs(2),
+        &CancellationToken::new(),
+    )
+    .await;
     assert_eq!(finished.end, End::TimedOut);
-    assert_eq!((finished.stdout.text.as_str(), finished.stderr.text.as_str()), ("one\n", "two\n"));
+    assert_eq!(
+        (finished.stdout.text.as_str(), finished.stderr.text.as_str()),
+        ("one\n", "two\n")
+    );
     assert_eq!(mark.living(), Vec::<String>::new());
 }
 
@@ -86,15 +123,29 @@ async fn what_a_command_leaves_behind_ends_with_it() {
     for (command, code, signal) in [
         ("(setsid sleep 1000 &); exit 3", Some(3), None),
         ("sleep 1000 & disown; exit 0", Some(0), None),
-        ("setsid sh -c 'sleep 1000 & sleep 1000' & kill -TERM $$", None, Some(Signal::SIGTERM)),
+        (
+            "setsid sh -c 'sleep 1000 & sleep 1000' & kill -TERM $$",
+            None,
+            Some(Signal::SIGTERM),
+        ),
         // A signal without a name is told as SIGKILL.
-        ("(setsid bash -c 'kill -RTMIN $$' &); (setsid sleep 1000 &); kill -RTMIN $$", None, Some(Signal::SIGKILL)),
+        (
+            "(setsid bash -c 'kill -RTMIN $$' &); (setsid sleep 1000 &); kill -RTMIN $$",
+            None,
+            Some(Signal::SIGKILL),
+        ),
     ] {
         let mark = Mark::new();
         let finished = run(&launcher, command, &mark, LONG, &CancellationToken::new()).await;
-        let End::Exited(status) = finished.end else { panic!("{command}: {:?}", finished.end) };
+        let End::Exited(status) = finished.end else {
+            panic!("{command}: {:?}", finished.end)
+        };
         assert_eq!(status.code(), code, "{command}");
-        assert_eq!(status.signal(), signal.map(|signal| signal as i32), "{command}");
+        assert_eq!(
+            status.signal(),
+            signal.map(|signal| signal as i32),
+            "{command}"
+        );
         assert_eq!(mark.living(), Vec::<String>::new(), "{command}");
     }
 }
@@ -115,22 +166,54 @@ async fn input_and_endless_output_go_through() {
     let launcher = Launcher::alone(PLANCK.into());
     let (mark, cancel) = (Mark::new(), CancellationToken::new());
     let input = b"0123456789".repeat(100_000);
-    let counted = Launch { input: input.clone(), ..launch("wc -c", &mark) };
-    assert_eq!(launcher.run(&counted, LONG, &cancel).await.unwrap().stdout.text.trim(), "1000000");
-    let ignored = Launch { input, ..launch("exit 4", &mark) };
-    let End::Exited(status) = launcher.run(&ignored, LONG, &cancel).await.unwrap().end else { panic!() };
+    let counted = Launch {
+        input: input.clone(),
+        ..launch("wc -c", &mark)
+    };
+    assert_eq!(
+        launcher
+            .run(&counted, LONG, &cancel)
+            .await
+            .unwrap()
+            .stdout
+            .text
+            .trim(),
+        "1000000"
+    );
+    let ignored = Launch {
+        input,
+        ..launch("exit 4", &mark)
+    };
+    let End::Exited(status) = launcher.run(&ignored, LONG, &cancel).await.unwrap().end else {
+        panic!()
+    };
     assert_eq!(status.code(), Some(4), "a command need not read its input");
-    let flood = run(&launcher, "head -c 300000000 /dev/zero | tr '\\0' x", &mark, LONG, &cancel).await;
-    assert_eq!((flood.stdout.text.len(), flood.stdout.truncated), (1000, true));
+    let flood = run(
+        &launcher,
+        "head -c 300000000 /dev/zero | tr '\\0' x",
+        &mark,
+        LONG,
+        &cancel,
+    )
+    .await;
+    assert_eq!(
+        (flood.stdout.text.len(), flood.stdout.truncated),
+        (1000, true)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reaper_that_is_asked_to_end_takes_all_along_and_a_killed_one_the_command() {
     let launcher = Launcher::alone(PLANCK.into());
-    for command in ["(setsid sleep 1000 &); kill -TERM $PPID; sleep 1000", "kill -KILL $PPID; exec sleep 1000"] {
+    for command in [
+        "(setsid sleep 1000 &); kill -TERM $PPID; sleep 1000",
+        "kill -KILL $PPID; exec sleep 1000",
+    ] {
         let mark = Mark::new();
         let finished = run(&launcher, command, &mark, LONG, &CancellationToken::new()).await;
-        let End::Exited(status) = finished.end else { panic!("{:?}", finished.end) };
+        let End::Exited(status) = finished.end else {
+            panic!("{:?}", finished.end)
+        };
         assert_eq!(status.signal(), Some(9), "{command}");
         mark.dies_out(Duration::from_secs(5)).await;
     }
@@ -140,12 +223,29 @@ async fn a_reaper_that_is_asked_to_end_takes_all_along_and_a_killed_one_the_comm
 async fn a_command_that_cannot_be_started_is_told() {
     let launcher = Launcher::alone(PLANCK.into());
     let (mark, cancel) = (Mark::new(), CancellationToken::new());
-    let missing = Launch { program: "no-such-program".into(), ..launch("", &mark) };
+    let missing = Launch {
+        program: "no-such-program".into(),
+        ..launch("", &mark)
+    };
     let finished = launcher.run(&missing, LONG, &cancel).await.unwrap();
-    let End::Exited(status) = finished.end else { panic!("{:?}", finished.end) };
+    let End::Exited(status) = finished.end else {
+        panic!("{:?}", finished.end)
+    };
     assert_eq!(status.code(), Some(127));
-    assert!(finished.stderr.text.contains("cannot start no-such-program: No such file"), "{}", finished.stderr.text);
-    assert!(Launcher::alone("/no/planck".into()).run(&missing, LONG, &cancel).await.is_err());
+    assert!(
+        finished
+            .stderr
+            .text
+            .contains("cannot start no-such-program: No such file"),
+        "{}",
+        finished.stderr.text
+    );
+    assert!(
+        Launcher::alone("/no/planck".into())
+            .run(&missing, LONG, &cancel)
+            .await
+            .is_err()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -165,17 +265,30 @@ async fn a_killed_node_leaves_nothing() {
 async fn a_stopped_node_leaves_nothing_in_a_cluster_and_all_when_alone() {
     let command = "(setsid sh -c 'sleep 1000 & sleep 1000' &); sleep 1000";
     let (watched, alone) = (Mark::new(), Mark::new());
-    let nodes = [start_node(command, "yes", &watched), start_node(command, "", &alone)];
+    let nodes = [
+        start_node(command, "yes", &watched),
+        start_node(command, "", &alone),
+    ];
     watched.grows_to(5).await;
     alone.grows_to(5).await;
     tokio::time::sleep(Duration::from_secs(4)).await;
-    assert!(watched.living().len() >= 5, "a beating heart keeps it alive");
+    assert!(
+        watched.living().len() >= 5,
+        "a beating heart keeps it alive"
+    );
     let stopped = Instant::now();
     for node in &nodes {
-        kill(Pid::from_raw(node.0.id().try_into().unwrap()), Signal::SIGSTOP).unwrap();
+        kill(
+            Pid::from_raw(node.0.id().try_into().unwrap()),
+            Signal::SIGSTOP,
+        )
+        .unwrap();
     }
     watched.dies_out(Duration::from_secs(6)).await;
-    assert!(stopped.elapsed() > Duration::from_millis(2200), "not before its time");
+    assert!(
+        stopped.elapsed() > Duration::from_millis(2200),
+        "not before its time"
+    );
     assert!(alone.living().len() >= 5, "a laptop may sleep");
     drop(nodes);
     alone.dies_out(Duration::from_secs(5)).await;
@@ -187,11 +300,17 @@ async fn a_pause_of_the_whole_machine_counts() {
     let mark = Mark::new();
     let node = start_node("sleep 1000", "yes", &mark);
     mark.grows_to(2).await;
-    let reaper = mark.pids().into_iter().find(|pid| marked::command_line(*pid).contains("--watch")).unwrap();
+    let reaper = mark
+        .pids()
+        .into_iter()
+        .find(|pid| marked::command_line(*pid).contains("--watch"))
+        .unwrap();
     let both = [Pid::from_raw(node.0.id().try_into().unwrap()), reaper];
-    both.iter().for_each(|pid| kill(*pid, Signal::SIGSTOP).unwrap());
+    both.iter()
+        .for_each(|pid| kill(*pid, Signal::SIGSTOP).unwrap());
     tokio::time::sleep(Duration::from_millis(2800)).await;
-    both.iter().for_each(|pid| kill(*pid, Signal::SIGCONT).unwrap());
+    both.iter()
+        .for_each(|pid| kill(*pid, Signal::SIGCONT).unwrap());
     mark.dies_out(Duration::from_secs(1)).await;
 }
 
@@ -200,11 +319,23 @@ async fn a_command_that_stops_its_reaper_is_ended_long_before_its_time() {
     let launcher = Launcher::alone(PLANCK.into());
     let mark = Mark::new();
     let begun = Instant::now();
-    let finished =
-        run(&launcher, "(setsid sleep 1000 &); kill -STOP $PPID; sleep 1000", &mark, LONG, &CancellationToken::new()).await;
-    let End::Exited(status) = finished.end else { panic!("{:?}", finished.end) };
+    let finished = run(
+        &launcher,
+        "(setsid sleep 1000 &); kill -STOP $PPID; sleep 1000",
+        &mark,
+        LONG,
+        &CancellationToken::new(),
+    )
+    .await;
+    let End::Exited(status) = finished.end else {
+        panic!("{:?}", finished.end)
+    };
     assert_eq!((status.signal(), finished.left), (Some(9), Vec::new()));
-    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    assert!(
+        begun.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        begun.elapsed()
+    );
     assert_eq!(mark.living(), Vec::<String>::new());
 }
 
@@ -247,5 +378,12 @@ async fn node() {
         _ => Launcher::watched(PLANCK.into(), heart),
     };
     let mark = Mark::named(env::var("NODE_MARK").unwrap());
-    run(&launcher, &env::var("NODE_COMMAND").unwrap(), &mark, LONG, &CancellationToken::new()).await;
+    run(
+        &launcher,
+        &env::var("NODE_COMMAND").unwrap(),
+        &mark,
+        LONG,
+        &CancellationToken::new(),
+    )
+    .await;
 }

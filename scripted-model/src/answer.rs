@@ -1,4 +1,5 @@
-//! Chooses the reply to a request and makes it ready to be sent: templates filled in, ids and usage given.
+//! Chooses the reply to a request and makes it ready to be sent: templates filled in, ids and usage
+//! given.
 
 use std::sync::{
     Arc,
@@ -31,12 +32,17 @@ impl Playbook {
         for (rule, used) in matching {
             if take(rule, used) {
                 let reply = rule.replies.get(asked.round()).or(rule.replies.last());
-                return reply.cloned().ok_or_else(|| "the rule that matches has no replies".to_owned());
+                return reply
+                    .cloned()
+                    .ok_or_else(|| "the rule that matches has no replies".to_owned());
             }
         }
         match self.script.otherwise {
             Otherwise::Echo => Ok(Reply::text(asked.last_user())),
-            Otherwise::Refuse => Err(format!("no rule of the script matches this request: {}", describe(asked))),
+            Otherwise::Refuse => Err(format!(
+                "no rule of the script matches this request: {}",
+                describe(asked)
+            )),
         }
     }
 }
@@ -44,29 +50,58 @@ impl Playbook {
 fn take(rule: &Rule, used: &AtomicU32) -> bool {
     let Some(times) = rule.times else { return true };
     let more = |uses: u32| (uses < times).then_some(uses + 1);
-    used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
+        .is_ok()
 }
 
 fn describe(asked: &Asked) -> String {
     let system: String = asked.system.chars().take(80).collect();
     let last = format!("{:?}", asked.said.last());
     let last: String = last.chars().take(400).collect();
-    format!("model {:?}, round {}, system {system:?}, last {last}", asked.model, asked.round())
+    format!(
+        "model {:?}, round {}, system {system:?}, last {last}",
+        asked.model,
+        asked.round()
+    )
 }
 
 /// Makes a reply ready for one request.
-pub fn speech(reply: &Reply, asked: &Asked, wire: Wire, serial: u64, chunk: usize, asked_bytes: usize) -> Result<Speech, String> {
+pub fn speech(
+    reply: &Reply,
+    asked: &Asked,
+    wire: Wire,
+    serial: u64,
+    chunk: usize,
+    asked_bytes: usize,
+) -> Result<Speech, String> {
     let thought = |index: usize| {
         let is_thinking = |part: &Part| matches!(part, Part::Thinking(_) | Part::Redacted(_));
         reply.parts.iter().take(index).rposition(is_thinking)
     };
     let fresh_id = |index: usize| wire.call_id(serial, index, thought(index));
-    let parts = reply.parts.iter().enumerate().map(|(index, part)| spoken(part, asked, || fresh_id(index)));
+    let parts = reply
+        .parts
+        .iter()
+        .enumerate()
+        .map(|(index, part)| spoken(part, asked, || fresh_id(index)));
     let parts: Vec<Spoken> = parts.collect::<Result<_, _>>()?;
     let usage = reply.usage.unwrap_or_else(|| estimate(&parts, asked_bytes));
     let (stop, model) = (reply.ending(), asked.model.clone());
-    let Asked { include_usage, wants_ciphertext, .. } = *asked;
-    Ok(Speech { serial, model, parts, stop, usage, chunk, include_usage, wants_ciphertext })
+    let Asked {
+        include_usage,
+        wants_ciphertext,
+        ..
+    } = *asked;
+    Ok(Speech {
+        serial,
+        model,
+        parts,
+        stop,
+        usage,
+        chunk,
+        include_usage,
+        wants_ciphertext,
+    })
 }
 
 fn spoken(part: &Part, asked: &Asked, fresh_id: impl FnOnce() -> String) -> Result<Spoken, String> {
@@ -74,7 +109,12 @@ fn spoken(part: &Part, asked: &Asked, fresh_id: impl FnOnce() -> String) -> Resu
         Part::Text(text) => Spoken::Text(filled(text, asked)?),
         Part::Thinking(text) => Spoken::Thinking(filled(text, asked)?),
         Part::Redacted(data) => Spoken::Redacted(data.clone()),
-        Part::Call(Call { name, args, raw, id }) => Spoken::Call {
+        Part::Call(Call {
+            name,
+            args,
+            raw,
+            id,
+        }) => Spoken::Call {
             id: id.clone().unwrap_or_else(fresh_id),
             name: name.clone(),
             args: match raw {
@@ -86,7 +126,11 @@ fn spoken(part: &Part, asked: &Asked, fresh_id: impl FnOnce() -> String) -> Resu
 }
 
 fn filled(text: &Arc<str>, asked: &Asked) -> Result<Arc<str>, String> {
-    if text.contains("{{") { Ok(template::fill(text, asked)?.into()) } else { Ok(text.clone()) }
+    if text.contains("{{") {
+        Ok(template::fill(text, asked)?.into())
+    } else {
+        Ok(text.clone())
+    }
 }
 
 fn estimate(parts: &[Spoken], asked_bytes: usize) -> Usage {
@@ -95,5 +139,9 @@ fn estimate(parts: &[Spoken], asked_bytes: usize) -> Usage {
         Spoken::Call { name, args, .. } => name.len() + args.len(),
     });
     let output = characters.sum::<usize>().div_ceil(4);
-    Usage { input: asked_bytes.div_ceil(4) as u64, output: output as u64, ..Usage::default() }
+    Usage {
+        input: asked_bytes.div_ceil(4) as u64,
+        output: output as u64,
+        ..Usage::default()
+    }
 }

@@ -64,13 +64,22 @@ impl Asked {
             Said::Results(results) => Some(results),
             Said::User(_) | Said::Model { .. } => None,
         });
-        results.flatten().find(|result| result.name == tool).map(|result| result.text.as_str())
+        results
+            .flatten()
+            .find(|result| result.name == tool)
+            .map(|result| result.text.as_str())
     }
 
     /// How many answers the model has given since the latest user message.
     pub fn round(&self) -> usize {
-        let since = self.said.iter().rev().take_while(|said| !matches!(said, Said::User(_)));
-        since.filter(|said| matches!(said, Said::Model { .. })).count()
+        let since = self
+            .said
+            .iter()
+            .rev()
+            .take_while(|said| !matches!(said, Said::User(_)));
+        since
+            .filter(|said| matches!(said, Said::Model { .. }))
+            .count()
     }
 
     /// The tool that a call id belongs to.
@@ -79,7 +88,10 @@ impl Asked {
             Said::Model { calls, .. } => Some(calls),
             Said::User(_) | Said::Results(_) => None,
         });
-        calls.flatten().find(|call| call.id == id).map(|call| call.name.as_str())
+        calls
+            .flatten()
+            .find(|call| call.id == id)
+            .map(|call| call.name.as_str())
     }
 }
 

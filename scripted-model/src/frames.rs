@@ -1,4 +1,5 @@
-//! The body of a response, serialised before it is sent: one buffer, cut into the events of the stream.
+//! The body of a response, serialised before it is sent: one buffer, cut into the events of the
+//! stream.
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -41,7 +42,10 @@ impl FrameWriter {
     }
 
     pub fn finish(self) -> Frames {
-        Frames { bytes: self.buffer.into(), ends: self.ends }
+        Frames {
+            bytes: self.buffer.into(),
+            ends: self.ends,
+        }
     }
 }
 
@@ -69,7 +73,9 @@ impl Frames {
     /// The index after the last event that fits into a block of this size; one always does.
     pub fn fitting(&self, from: usize, size: usize) -> usize {
         let start = from.checked_sub(1).map_or(0, |before| self.end(before));
-        self.ends.partition_point(|end| *end <= start + size).max(from + 1)
+        self.ends
+            .partition_point(|end| *end <= start + size)
+            .max(from + 1)
     }
 
     fn end(&self, index: usize) -> usize {
@@ -81,7 +87,10 @@ impl Frames {
 pub fn chunks(text: &str, characters: usize) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
-        let cut = rest.char_indices().nth(characters.max(1)).map_or(rest.len(), |(index, _)| index);
+        let cut = rest
+            .char_indices()
+            .nth(characters.max(1))
+            .map_or(rest.len(), |(index, _)| index);
         let (chunk, tail) = rest.split_at(cut);
         rest = tail;
         (!chunk.is_empty()).then_some(chunk)

@@ -36,17 +36,27 @@ async fn main() -> ExitCode {
 }
 
 async fn serve(path: &str, place: &str) -> io::Result<()> {
-    let named = |error: &dyn std::fmt::Display| io::Error::other(format!("cannot read script {path}: {error}"));
+    let named = |error: &dyn std::fmt::Display| {
+        io::Error::other(format!("cannot read script {path}: {error}"))
+    };
     let text = std::fs::read_to_string(path).map_err(|error| named(&error))?;
     let script = Script::parse(&text).map_err(|error| named(&error))?;
-    let address = if place.contains(':') { place.into() } else { format!("127.0.0.1:{place}") };
-    let listener =
-        TcpListener::bind(&address).await.map_err(|error| io::Error::other(format!("cannot listen on {address}: {error}")))?;
+    let address = if place.contains(':') {
+        place.into()
+    } else {
+        format!("127.0.0.1:{place}")
+    };
+    let listener = TcpListener::bind(&address)
+        .await
+        .map_err(|error| io::Error::other(format!("cannot listen on {address}: {error}")))?;
     let server = Server::serve(listener, script)?;
     println!("{}", server.url());
     tokio::signal::ctrl_c().await?;
     for violation in server.violations() {
-        eprintln!("refused request {} to {}: {}", violation.serial, violation.path, violation.message);
+        eprintln!(
+            "refused request {} to {}: {}",
+            violation.serial, violation.path, violation.message
+        );
     }
     server.stop().await
 }

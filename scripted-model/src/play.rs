@@ -51,8 +51,16 @@ struct Playing {
 
 impl Player {
     pub fn play(self) -> impl Stream<Item = io::Result<Bytes>> + Send {
-        let playing = Playing { player: self, next: 0, started: Instant::now(), rest: Bytes::new(), over: false };
-        stream::unfold(playing, |mut playing| async { Some((playing.read().await?, playing)) })
+        let playing = Playing {
+            player: self,
+            next: 0,
+            started: Instant::now(),
+            rest: Bytes::new(),
+            over: false,
+        };
+        stream::unfold(playing, |mut playing| async {
+            Some((playing.read().await?, playing))
+        })
     }
 }
 
@@ -107,7 +115,11 @@ impl Playing {
     }
 
     fn piece(&mut self) -> Bytes {
-        let size = self.player.split.as_mut().map_or(usize::MAX, |random| random.usize(1..=7));
+        let size = self
+            .player
+            .split
+            .as_mut()
+            .map_or(usize::MAX, |random| random.usize(1..=7));
         self.rest.split_to(size.min(self.rest.len()))
     }
 }

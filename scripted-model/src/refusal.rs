@@ -26,15 +26,28 @@ pub enum Kind {
 
 impl Refusal {
     pub fn invalid(message: impl Into<String>) -> Self {
-        Self { status: 400, kind: Kind::Invalid, message: message.into(), field: None }
+        Self {
+            status: 400,
+            kind: Kind::Invalid,
+            message: message.into(),
+            field: None,
+        }
     }
 
     pub fn at(field: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { field: Some(field.into()), ..Self::invalid(message) }
+        Self {
+            field: Some(field.into()),
+            ..Self::invalid(message)
+        }
     }
 
     pub fn auth(status: u16, message: impl Into<String>) -> Self {
-        Self { status, kind: Kind::Auth, message: message.into(), field: None }
+        Self {
+            status,
+            kind: Kind::Auth,
+            message: message.into(),
+            field: None,
+        }
     }
 
     /// What a provider says along with a status that a script asks for.
@@ -42,16 +55,30 @@ impl Refusal {
         let (kind, message) = match status {
             401 | 403 => (Kind::Auth, "invalid key"),
             404 => (Kind::NotFound, "not found"),
-            429 => (Kind::RateLimit, "rate limit reached, please try again later"),
+            429 => (
+                Kind::RateLimit,
+                "rate limit reached, please try again later",
+            ),
             503 | 529 => (Kind::Overloaded, "Overloaded"),
             500..=599 => (Kind::Internal, "Internal server error"),
             _ => (Kind::Invalid, "invalid request"),
         };
-        Self { status, kind, message: message.to_owned(), field: None }
+        Self {
+            status,
+            kind,
+            message: message.to_owned(),
+            field: None,
+        }
     }
 }
 
 /// Refuses a field that no known one is called.
-pub fn only_fields<'a>(object: &'a serde_json::Map<String, Value>, known: &[&str]) -> Result<(), &'a str> {
-    object.keys().find(|key| !known.contains(&key.as_str())).map_or(Ok(()), |key| Err(key.as_str()))
+pub fn only_fields<'a>(
+    object: &'a serde_json::Map<String, Value>,
+    known: &[&str],
+) -> Result<(), &'a str> {
+    object
+        .keys()
+        .find(|key| !known.contains(&key.as_str()))
+        .map_or(Ok(()), |key| Err(key.as_str()))
 }

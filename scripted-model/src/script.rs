@@ -1,4 +1,5 @@
-//! What the model says to whom: rules matched in order, each with the replies it yields. As JSON, or built in Rust.
+//! What the model says to whom: rules matched in order, each with the replies it yields. As JSON,
+//! or built in Rust.
 //!
 //! ```json
 //! {"rules": [{"when": {"user": "folder"}, "replies": [[{"text": "Let me look."}, {"call": {"name": "bash", "args": {"command": "ls"}}}],
@@ -86,19 +87,35 @@ impl Script {
 
     /// Adds a rule that answers what `when` describes.
     pub fn rule(mut self, when: When, reply: impl Into<Reply>) -> Self {
-        self.rules.push(Rule { when, replies: vec![reply.into()], times: None });
+        self.rules.push(Rule {
+            when,
+            replies: vec![reply.into()],
+            times: None,
+        });
         self
     }
 
     /// Adds a rule with a reply for each round of a turn.
-    pub fn rounds<R: Into<Reply>>(mut self, when: When, replies: impl IntoIterator<Item = R>) -> Self {
-        self.rules.push(Rule { when, replies: replies.into_iter().map(Into::into).collect(), times: None });
+    pub fn rounds<R: Into<Reply>>(
+        mut self,
+        when: When,
+        replies: impl IntoIterator<Item = R>,
+    ) -> Self {
+        self.rules.push(Rule {
+            when,
+            replies: replies.into_iter().map(Into::into).collect(),
+            times: None,
+        });
         self
     }
 
     /// Adds a rule that is used up after `times` requests.
     pub fn limited(mut self, times: u32, when: When, reply: impl Into<Reply>) -> Self {
-        self.rules.push(Rule { when, replies: vec![reply.into()], times: Some(times) });
+        self.rules.push(Rule {
+            when,
+            replies: vec![reply.into()],
+            times: Some(times),
+        });
         self
     }
 

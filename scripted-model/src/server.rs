@@ -1,4 +1,5 @@
-//! The HTTP server: a listener of its own, a script that can be changed while it runs, and what it has seen.
+//! The HTTP server: a listener of its own, a script that can be changed while it runs, and what it
+//! has seen.
 
 mod handle;
 
@@ -50,13 +51,28 @@ impl Server {
         let address = listener.local_addr()?;
         let stop = CancellationToken::new();
         let playbook = RwLock::new(Arc::new(Playbook::new(script)));
-        let shared = Arc::new(Shared { playbook, recorder: Recorder::default(), stop: stop.clone() });
-        let router = Router::new().fallback(handle::handle).with_state(shared.clone());
-        let numbered = Numbered { listener, shared: shared.clone() };
+        let shared = Arc::new(Shared {
+            playbook,
+            recorder: Recorder::default(),
+            stop: stop.clone(),
+        });
+        let router = Router::new()
+            .fallback(handle::handle)
+            .with_state(shared.clone());
+        let numbered = Numbered {
+            listener,
+            shared: shared.clone(),
+        };
         let service = router.into_make_service_with_connect_info::<Connection>();
-        let serving = axum::serve(numbered, service).with_graceful_shutdown(stop.clone().cancelled_owned());
+        let serving =
+            axum::serve(numbered, service).with_graceful_shutdown(stop.clone().cancelled_owned());
         let task = tokio::spawn(serving.into_future());
-        Ok(Self { address, shared, task, stop: stop.drop_guard() })
+        Ok(Self {
+            address,
+            shared,
+            task,
+            stop: stop.drop_guard(),
+        })
     }
 
     /// `http://127.0.0.1:PORT`: the base of Anthropic's, Google's and Ollama's paths.
@@ -80,7 +96,11 @@ impl Server {
 
     /// Plays another script from the next request on; what was seen is kept.
     pub fn set_script(&self, script: Script) {
-        *self.shared.playbook.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(Playbook::new(script));
+        *self
+            .shared
+            .playbook
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = Arc::new(Playbook::new(script));
     }
 
     /// The latest requests, oldest first.
@@ -122,7 +142,10 @@ impl Server {
 
 impl Shared {
     fn playbook(&self) -> Arc<Playbook> {
-        self.playbook.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.playbook
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 }
 
@@ -143,7 +166,16 @@ impl Listener for Numbered {
     async fn accept(&mut self) -> (TcpStream, Connection) {
         let (stream, _) = Listener::accept(&mut self.listener).await;
         let _ = stream.set_nodelay(true); // only costs latency
-        (stream, Connection(self.shared.recorder.connections.fetch_add(1, Ordering::Relaxed) + 1))
+        (
+            stream,
+            Connection(
+                self.shared
+                    .recorder
+                    .connections
+                    .fetch_add(1, Ordering::Relaxed)
+                    + 1,
+            ),
+        )
     }
 
     fn local_addr(&self) -> io::Result<Connection> {

@@ -1,4 +1,5 @@
-//! Texts of a script that quote the request: `{{last_user}}`, `{{result:spawn_agent.id}}`, `{{word_after:task }}`.
+//! Texts of a script that quote the request: `{{last_user}}`, `{{result:spawn_agent.id}}`,
+//! `{{word_after:task }}`.
 
 use serde_json::Value;
 
@@ -9,9 +10,14 @@ pub fn fill(text: &str, asked: &Asked) -> Result<String, String> {
     let mut filled = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("{{") {
-        let Some((name, tail)) = after.split_once("}}") else { break };
+        let Some((name, tail)) = after.split_once("}}") else {
+            break;
+        };
         filled.push_str(before);
-        filled.push_str(&capture(name.trim(), asked).ok_or_else(|| format!("nothing to put for {{{{{name}}}}}"))?);
+        filled.push_str(
+            &capture(name.trim(), asked)
+                .ok_or_else(|| format!("nothing to put for {{{{{name}}}}}"))?,
+        );
         rest = tail;
     }
     filled.push_str(rest);
@@ -22,9 +28,16 @@ pub fn fill(text: &str, asked: &Asked) -> Result<String, String> {
 pub fn fill_value(value: &Value, asked: &Asked) -> Result<Value, String> {
     Ok(match value {
         Value::String(text) => Value::String(fill(text, asked)?),
-        Value::Array(items) => Value::Array(items.iter().map(|item| fill_value(item, asked)).collect::<Result<_, _>>()?),
+        Value::Array(items) => Value::Array(
+            items
+                .iter()
+                .map(|item| fill_value(item, asked))
+                .collect::<Result<_, _>>()?,
+        ),
         Value::Object(fields) => {
-            let filled = fields.iter().map(|(key, field)| Ok((key.clone(), fill_value(field, asked)?)));
+            let filled = fields
+                .iter()
+                .map(|(key, field)| Ok((key.clone(), fill_value(field, asked)?)));
             Value::Object(filled.collect::<Result<_, String>>()?)
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
@@ -39,26 +52,44 @@ fn capture(name: &str, asked: &Asked) -> Option<String> {
         "system" => Some(asked.system.clone()),
         "round" => Some(asked.round().to_string()),
         "result" => result(argument, asked),
-        "word_after" => asked.said.iter().rev().find_map(|said| word_after(said, argument)),
+        "word_after" => asked
+            .said
+            .iter()
+            .rev()
+            .find_map(|said| word_after(said, argument)),
         _ => None,
     }
 }
 
-/// `TOOL` is the latest result of that tool; `TOOL.a.0.b` looks into it as JSON; `TOOL.name=x.id` finds in a list the
-/// object whose `name` is `x`.
+/// `TOOL` is the latest result of that tool; `TOOL.a.0.b` looks into it as JSON; `TOOL.name=x.id`
+/// finds in a list the object whose `name` is `x`.
 fn result(argument: &str, asked: &Asked) -> Option<String> {
-    let (tool, path) = argument.split_once('.').map_or((argument, None), |(tool, path)| (tool, Some(path)));
+    let (tool, path) = argument
+        .split_once('.')
+        .map_or((argument, None), |(tool, path)| (tool, Some(path)));
     let text = asked.result_of(tool)?;
-    let Some(path) = path else { return Some(text.to_owned()) };
+    let Some(path) = path else {
+        return Some(text.to_owned());
+    };
     let whole: Value = serde_json::from_str(text).ok()?;
-    let found = path.split('.').try_fold(&whole, |value, step| enter(value, step))?;
-    Some(found.as_str().map_or_else(|| found.to_string(), str::to_owned))
+    let found = path
+        .split('.')
+        .try_fold(&whole, |value, step| enter(value, step))?;
+    Some(
+        found
+            .as_str()
+            .map_or_else(|| found.to_string(), str::to_owned),
+    )
 }
 
 fn enter<'a>(value: &'a Value, step: &str) -> Option<&'a Value> {
-    let Value::Array(items) = value else { return value.get(step) };
+    let Value::Array(items) = value else {
+        return value.get(step);
+    };
     match step.split_once('=') {
-        Some((field, wanted)) => items.iter().find(|item| item.get(field).and_then(Value::as_str) == Some(wanted)),
+        Some((field, wanted)) => items
+            .iter()
+            .find(|item| item.get(field).and_then(Value::as_str) == Some(wanted)),
         None => items.get(step.parse::<usize>().ok()?),
     }
 }
@@ -67,10 +98,17 @@ fn enter<'a>(value: &'a Value, step: &str) -> Option<&'a Value> {
 fn word_after(said: &Said, text: &str) -> Option<String> {
     let heard = match said {
         Said::User(text) => text.clone(),
-        Said::Results(results) => results.iter().map(|result| result.text.as_str()).collect::<Vec<_>>().join("\n"),
+        Said::Results(results) => results
+            .iter()
+            .map(|result| result.text.as_str())
+            .collect::<Vec<_>>()
+            .join("\n"),
         Said::Model { .. } => return None,
     };
     let (_, after) = heard.rsplit_once(text)?;
-    let word = after.trim_start().split(|c: char| c.is_whitespace() || "\"',:;()[]{}<>".contains(c)).next()?;
+    let word = after
+        .trim_start()
+        .split(|c: char| c.is_whitespace() || "\"',:;()[]{}<>".contains(c))
+        .next()?;
     (!word.is_empty()).then(|| word.to_owned())
 }

@@ -1,4 +1,5 @@
-//! The server over raw HTTP: what each provider takes and refuses, how scripts are played, what goes wrong on demand.
+//! The server over raw HTTP: what each provider takes and refuses, how scripts are played, what
+//! goes wrong on demand.
 
 mod anthropic;
 mod azure;
@@ -34,9 +35,19 @@ async fn judge(path: &str, headers: &[(&str, &str)], sound: &Value, cases: &[Cas
     for case in cases {
         let refused = post(&server, path, headers, &spoilt(sound, case)).await;
         assert_eq!(refused.status, 400, "{}: {}", case.wrong, refused.body);
-        assert!(refused.body.contains(case.says), "{}: {}", case.wrong, refused.body);
+        assert!(
+            refused.body.contains(case.says),
+            "{}: {}",
+            case.wrong,
+            refused.body
+        );
         let json: Value = serde_json::from_str(&refused.body).unwrap();
-        assert!(json.get("error").is_some(), "{}: {}", case.wrong, refused.body);
+        assert!(
+            json.get("error").is_some(),
+            "{}: {}",
+            case.wrong,
+            refused.body
+        );
     }
     assert_eq!(server.violations().len(), cases.len());
 }
@@ -44,7 +55,9 @@ async fn judge(path: &str, headers: &[(&str, &str)], sound: &Value, cases: &[Cas
 fn spoilt(sound: &Value, case: &Case) -> Value {
     let mut body = sound.clone();
     let (parent, key) = case.at.rsplit_once('/').unwrap();
-    let parent = body.pointer_mut(parent).unwrap_or_else(|| panic!("{}: no {}", case.wrong, case.at));
+    let parent = body
+        .pointer_mut(parent)
+        .unwrap_or_else(|| panic!("{}: no {}", case.wrong, case.at));
     match (parent, &case.put) {
         (Value::Array(items), Value::Null) => drop(items.remove(key.parse().unwrap())),
         (Value::Array(items), put) if key == "-" => items.push(put.clone()),
@@ -58,6 +71,11 @@ fn spoilt(sound: &Value, case: &Case) -> Value {
 
 /// The JSON of every `data:` line.
 fn events(answer: &Answer) -> Vec<Value> {
-    let data = answer.body.lines().filter_map(|line| line.strip_prefix("data: "));
-    data.filter(|data| *data != "[DONE]").map(|data| serde_json::from_str(data).unwrap()).collect()
+    let data = answer
+        .body
+        .lines()
+        .filter_map(|line| line.strip_prefix("data: "));
+    data.filter(|data| *data != "[DONE]")
+        .map(|data| serde_json::from_str(data).unwrap())
+        .collect()
 }

@@ -58,12 +58,19 @@ pub enum Spoken {
     Text(std::sync::Arc<str>),
     Thinking(std::sync::Arc<str>),
     Redacted(std::sync::Arc<str>),
-    Call { id: String, name: String, args: String },
+    Call {
+        id: String,
+        name: String,
+        args: String,
+    },
 }
 
 impl Heading<'_> {
     pub fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+        self.headers
+            .iter()
+            .find(|(known, _)| known == name)
+            .map(|(_, value)| value.as_str())
     }
 }
 
@@ -75,7 +82,9 @@ impl Wire {
             "/v1/chat/completions" => Some(Self::OpenAi),
             "/v1/responses" => Some(Self::Responses),
             "/api/chat" => Some(Self::Ollama),
-            "/llama_cpp/v1/chat/completions" | "/llama_cpp/chat/completions" => Some(Self::LlamaCpp),
+            "/llama_cpp/v1/chat/completions" | "/llama_cpp/chat/completions" => {
+                Some(Self::LlamaCpp)
+            }
             _ if azure::is_served(path) => Some(Self::Azure),
             _ => google::model_of(path).map(|_| Self::Google),
         }
@@ -155,7 +164,8 @@ impl Wire {
         }
     }
 
-    /// A call id as this provider gives them. `thought` is the index of the thinking that stands before the call.
+    /// A call id as this provider gives them. `thought` is the index of the thinking that stands
+    /// before the call.
     pub fn call_id(self, serial: u64, index: usize, thought: Option<usize>) -> String {
         match self {
             Self::Anthropic => format!("toolu_{serial:08x}{index:02x}"),

@@ -15,8 +15,9 @@ use crate::Context;
 /// What a compactor decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
-    /// The summary stands for every message before `keep_from`, which is the id of the first that stays. It has to be shorter
-    /// than what it replaces, and a tool's result has to stay with its call.
+    /// The summary stands for every message before `keep_from`, which is the id of the first that
+    /// stays. It has to be shorter than what it replaces, and a tool's result has to stay with its
+    /// call.
     Compact { summary: String, keep_from: Seq },
     /// Leave the conversation as it is.
     Skip,
@@ -37,7 +38,11 @@ pub struct Conversation {
 pub trait Compactor: Send + Sync {
     /// # Errors
     /// The text is logged by the node, which then compacts by itself.
-    async fn compact(&self, context: Context, conversation: Conversation) -> Result<Decision, String>;
+    async fn compact(
+        &self,
+        context: Context,
+        conversation: Conversation,
+    ) -> Result<Decision, String>;
 
     /// What it does, for people.
     fn description(&self) -> &'static str {
@@ -46,8 +51,8 @@ pub trait Compactor: Send + Sync {
 }
 
 impl Conversation {
-    /// Where to cut so that at least the last `keep` messages stay, and every tool's result with its call. `None` when
-    /// nothing would be cut off.
+    /// Where to cut so that at least the last `keep` messages stay, and every tool's result with
+    /// its call. `None` when nothing would be cut off.
     pub fn cut(&self, keep: usize) -> Option<Seq> {
         let most = self.messages.len().checked_sub(keep.max(1))?;
         let at = (1..=most).rev().find(|at| self.is_whole_from(*at))?;
@@ -56,9 +61,18 @@ impl Conversation {
 
     /// Whether no result from there on lacks its call.
     fn is_whole_from(&self, at: usize) -> bool {
-        let parts = || self.messages.iter().skip(at).flat_map(|message| &message.content);
-        let calls: HashSet<&str> = parts().filter_map(|part| call(part).and_then(Result::ok)).collect();
-        parts().filter_map(|part| call(part).and_then(Result::err)).all(|result| calls.contains(result))
+        let parts = || {
+            self.messages
+                .iter()
+                .skip(at)
+                .flat_map(|message| &message.content)
+        };
+        let calls: HashSet<&str> = parts()
+            .filter_map(|part| call(part).and_then(Result::ok))
+            .collect();
+        parts()
+            .filter_map(|part| call(part).and_then(Result::err))
+            .all(|result| calls.contains(result))
     }
 }
 
@@ -85,5 +99,8 @@ pub(crate) fn metadata(compactor: &dyn Compactor) -> Metadata {
         (metadata::DESCRIPTION, compactor.description().to_owned()),
         (metadata::TIMEOUT_MS, COMPACTOR_TIMEOUT_MS.to_string()),
     ];
-    pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+    pairs
+        .into_iter()
+        .map(|(key, value)| (key.to_owned(), value))
+        .collect()
 }

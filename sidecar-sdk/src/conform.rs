@@ -1,5 +1,5 @@
-//! The protocol's cases, run against a sidecar from outside: what `planck sidecar conform` does. Each case ends as passed, failed
-//! or skipped, with words that its author can act on.
+//! The protocol's cases, run against a sidecar from outside: what `planck sidecar conform` does.
+//! Each case ends as passed, failed or skipped, with words that its author can act on.
 
 mod bench;
 mod discovery;
@@ -34,7 +34,8 @@ pub struct Plan {
     pub slow: Option<(String, Value)>,
     /// A call whose answer is larger than NATS carries.
     pub large: Option<(String, Value)>,
-    /// Starts an instance; without it the sidecar has to be running, and what needs a start is skipped.
+    /// Starts an instance; without it the sidecar has to be running, and what needs a start is
+    /// skipped.
     pub command: Vec<String>,
     /// How long something due may take.
     pub patience: Duration,
@@ -70,7 +71,9 @@ pub enum Error {
     Connection(#[from] crate::Error),
     #[error("cannot speak with NATS: {0}")]
     Nats(String),
-    #[error("no sidecar `{0}` answers on $SRV.INFO.{0}; start it, or name the command that does after `--`")]
+    #[error(
+        "no sidecar `{0}` answers on $SRV.INFO.{0}; start it, or name the command that does after `--`"
+    )]
     Absent(SidecarId),
     #[error("{0}")]
     Command(String),
@@ -78,42 +81,105 @@ pub enum Error {
 
 /// Every case: its name, and what it demands.
 pub const CASES: &[(&str, &str)] = &[
-    ("hello", "an instance that starts says so on `sidecar.<sidecar>`"),
-    ("discovery", "it answers `$SRV.INFO` as a service with metadata `planck` = `1`, all instances alike"),
-    ("metadata", "kind, description, parameters, effect and timeout of each endpoint can be read"),
-    ("subject", "each endpoint is on `tool.<sidecar>.<tool>` or `compact.<sidecar>.<compactor>`"),
+    (
+        "hello",
+        "an instance that starts says so on `sidecar.<sidecar>`",
+    ),
+    (
+        "discovery",
+        "it answers `$SRV.INFO` as a service with metadata `planck` = `1`, all instances alike",
+    ),
+    (
+        "metadata",
+        "kind, description, parameters, effect and timeout of each endpoint can be read",
+    ),
+    (
+        "subject",
+        "each endpoint is on `tool.<sidecar>.<tool>` or `compact.<sidecar>.<compactor>`",
+    ),
     ("queue_group", "the queue group is the sidecar's name"),
     ("good_call", "a good call is answered with `ok`"),
     ("one_answer", "a call is answered once, and nothing follows"),
-    ("unknown_fields", "a request may have keys that this version does not know"),
-    ("bad_args", "arguments that do not fit the schema are answered with `error`"),
-    ("malformed", "a request that is no JSON object, or lacks what it needs, is answered with `error`"),
-    ("stale_epoch", "a call of a lower epoch than the agent's latest is refused"),
-    ("large_answer", "an answer that NATS cannot carry becomes an `error`"),
-    ("concurrency", "calls at once are answered each with its own result"),
+    (
+        "unknown_fields",
+        "a request may have keys that this version does not know",
+    ),
+    (
+        "bad_args",
+        "arguments that do not fit the schema are answered with `error`",
+    ),
+    (
+        "malformed",
+        "a request that is no JSON object, or lacks what it needs, is answered with `error`",
+    ),
+    (
+        "stale_epoch",
+        "a call of a lower epoch than the agent's latest is refused",
+    ),
+    (
+        "large_answer",
+        "an answer that NATS cannot carry becomes an `error`",
+    ),
+    (
+        "concurrency",
+        "calls at once are answered each with its own result",
+    ),
     ("overlap", "a quick call is answered while a slow one runs"),
-    ("progress", "progress has a message, a percent of 0 to 100 or none, and comes before the answer"),
+    (
+        "progress",
+        "progress has a message, a percent of 0 to 100 or none, and comes before the answer",
+    ),
     ("cancel", "a cancelled call ends"),
     ("deadline", "a call ends when its deadline has passed"),
-    ("in_progress", "a call that is already running is answered `in progress`, and not run twice"),
-    ("compaction", "a summary is shorter than what it replaces, and no result loses its call"),
-    ("compaction_short", "a short conversation is skipped, or made shorter"),
-    ("crash", "killed in the middle of a call and started again, it is there as before"),
+    (
+        "in_progress",
+        "a call that is already running is answered `in progress`, and not run twice",
+    ),
+    (
+        "compaction",
+        "a summary is shorter than what it replaces, and no result loses its call",
+    ),
+    (
+        "compaction_short",
+        "a short conversation is skipped, or made shorter",
+    ),
+    (
+        "crash",
+        "killed in the middle of a call and started again, it is there as before",
+    ),
     ("instances", "two instances share the calls"),
-    ("drain", "on SIGTERM it says `bye`, finishes what runs, loses no call, and ends with status 0"),
+    (
+        "drain",
+        "on SIGTERM it says `bye`, finishes what runs, loses no call, and ends with status 0",
+    ),
 ];
 
 impl Finding {
     fn passed(case: &'static str, on: &str) -> Self {
-        Self { case, on: on.into(), verdict: Verdict::Passed, why: String::new() }
+        Self {
+            case,
+            on: on.into(),
+            verdict: Verdict::Passed,
+            why: String::new(),
+        }
     }
 
     fn failed(case: &'static str, on: &str, why: impl Into<String>) -> Self {
-        Self { case, on: on.into(), verdict: Verdict::Failed, why: why.into() }
+        Self {
+            case,
+            on: on.into(),
+            verdict: Verdict::Failed,
+            why: why.into(),
+        }
     }
 
     fn skipped(case: &'static str, on: &str, why: impl Into<String>) -> Self {
-        Self { case, on: on.into(), verdict: Verdict::Skipped, why: why.into() }
+        Self {
+            case,
+            on: on.into(),
+            verdict: Verdict::Skipped,
+            why: why.into(),
+        }
     }
 
     /// Passed, or failed with these words.
@@ -130,7 +196,11 @@ impl Finding {
 /// # Errors
 /// Nothing could be checked: no NATS, no such sidecar, a command that does not start.
 pub async fn run(plan: Plan, tell: impl FnMut(&Finding) + Send) -> Result<Vec<Finding>, Error> {
-    let mut report = Report { tell, only: plan.only.clone(), findings: Vec::new() };
+    let mut report = Report {
+        tell,
+        only: plan.only.clone(),
+        findings: Vec::new(),
+    };
     let (mut bench, mut child) = life::begin(plan, &mut report).await?;
     report.add(discovery::check(&bench));
     let good = calls::good_calls(&bench).await;

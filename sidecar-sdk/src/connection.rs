@@ -35,10 +35,12 @@ pub struct Connection {
     pub reply_prefixes: Vec<InboxPrefix>,
 }
 
-/// An nkey's seed, which holds letters and digits only, or what stands in the file that is named in its place.
+/// An nkey's seed, which holds letters and digits only, or what stands in the file that is named in
+/// its place.
 fn seed(said: String) -> Result<String, Error> {
     match said.contains(['/', '.']) {
-        true => fs::read_to_string(&said).map_err(|error| Error::Connection(format!("cannot read NATS_NKEY={said}: {error}"))),
+        true => fs::read_to_string(&said)
+            .map_err(|error| Error::Connection(format!("cannot read NATS_NKEY={said}: {error}"))),
         false => Ok(said),
     }
 }
@@ -46,23 +48,33 @@ fn seed(said: String) -> Result<String, Error> {
 impl Connection {
     /// To one address, as a test needs it.
     pub fn to(url: impl Into<String>) -> Self {
-        Self { url: Some(url.into()), ..Self::default() }
+        Self {
+            url: Some(url.into()),
+            ..Self::default()
+        }
     }
 
-    /// As the variables say that a node reads too: `NATS_URL`, `NATS_CREDS`, `NATS_NKEY`, and with `PLANCK_NATS_` before them
-    /// `TLS_CA`, `TLS_CERT`, `TLS_KEY`, `SUBJECT_PREFIX`, `INBOX_PREFIX` and `REPLY_PREFIXES` (commas between).
+    /// As the variables say that a node reads too: `NATS_URL`, `NATS_CREDS`, `NATS_NKEY`, and with
+    /// `PLANCK_NATS_` before them `TLS_CA`, `TLS_CERT`, `TLS_KEY`, `SUBJECT_PREFIX`, `INBOX_PREFIX`
+    /// and `REPLY_PREFIXES` (commas between).
     ///
     /// # Errors
     /// A prefix is malformed, or a certificate has no key.
     pub fn from_environment() -> Result<Self, Error> {
         let said = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
         let own = |name: &str| said(&format!("PLANCK_NATS_{name}"));
-        let inbox = |text: &str| InboxPrefix::parse(text.trim()).map_err(|error| Error::Connection(error.to_string()));
+        let inbox = |text: &str| {
+            InboxPrefix::parse(text.trim()).map_err(|error| Error::Connection(error.to_string()))
+        };
         let prefix = own("SUBJECT_PREFIX").unwrap_or_default();
         let tls_certificate = match (own("TLS_CERT"), own("TLS_KEY")) {
             (Some(certificate), Some(key)) => Some((certificate.into(), key.into())),
             (None, None) => None,
-            _ => return Err(Error::Connection("set PLANCK_NATS_TLS_CERT and PLANCK_NATS_TLS_KEY, or neither".into())),
+            _ => {
+                return Err(Error::Connection(
+                    "set PLANCK_NATS_TLS_CERT and PLANCK_NATS_TLS_KEY, or neither".into(),
+                ));
+            }
         };
         Ok(Self {
             url: said("NATS_URL"),
@@ -71,26 +83,38 @@ impl Connection {
             tls_ca: own("TLS_CA").map(PathBuf::from),
             tls_certificate,
             prefix: Prefix::parse(&prefix).map_err(|error| Error::Connection(error.to_string()))?,
-            inbox_prefix: own("INBOX_PREFIX").map_or_else(|| Ok(InboxPrefix::default()), |text| inbox(&text))?,
-            reply_prefixes: own("REPLY_PREFIXES").iter().flat_map(|text| text.split(',')).map(inbox).collect::<Result<_, _>>()?,
+            inbox_prefix: own("INBOX_PREFIX")
+                .map_or_else(|| Ok(InboxPrefix::default()), |text| inbox(&text))?,
+            reply_prefixes: own("REPLY_PREFIXES")
+                .iter()
+                .flat_map(|text| text.split(','))
+                .map(inbox)
+                .collect::<Result<_, _>>()?,
         })
     }
 
     /// Connects; `on_event` is told what becomes of the connection.
-    pub(crate) async fn open(&self, name: &str, on_event: impl Fn(Event) + Send + Sync + 'static) -> Result<Client, Error> {
+    pub(crate) async fn open(
+        &self,
+        name: &str,
+        on_event: impl Fn(Event) + Send + Sync + 'static,
+    ) -> Result<Client, Error> {
         let servers = self.servers()?;
         let shown = shown(&servers);
         let on_event = Arc::new(on_event);
         let until = Instant::now() + FIRST;
         loop {
             let told = on_event.clone();
-            let options = with_user(self.options(name).await?, &servers).event_callback(move |event| {
-                told(event);
-                std::future::ready(())
-            });
+            let options =
+                with_user(self.options(name).await?, &servers).event_callback(move |event| {
+                    told(event);
+                    std::future::ready(())
+                });
             match options.connect(servers.as_slice()).await {
                 Ok(client) => return Ok(client),
-                Err(error) if may_pass(&error) && Instant::now() + PAUSE < until => sleep(PAUSE).await,
+                Err(error) if may_pass(&error) && Instant::now() + PAUSE < until => {
+                    sleep(PAUSE).await
+                }
                 Err(error) => {
                     let text = format!(
                         "cannot connect to NATS at {shown}: {error}; set NATS_URL, and start a server with `nats-server -js -a 127.0.0.1`"
@@ -103,13 +127,20 @@ impl Connection {
 
     fn servers(&self) -> Result<Vec<ServerAddr>, Error> {
         let url = self.url.as_deref().unwrap_or("nats://127.0.0.1:4222");
-        let servers: Result<Vec<ServerAddr>, _> = url.split(',').map(|url| url.trim().parse()).collect();
-        servers.map_err(|error| Error::Connection(format!("cannot read NATS_URL ({error}); expected nats://host:port")))
+        let servers: Result<Vec<ServerAddr>, _> =
+            url.split(',').map(|url| url.trim().parse()).collect();
+        servers.map_err(|error| {
+            Error::Connection(format!(
+                "cannot read NATS_URL ({error}); expected nats://host:port"
+            ))
+        })
     }
 
     /// The servers as people may see them, without users and passwords.
     pub(crate) fn shown(&self) -> String {
-        self.servers().map(|servers| shown(&servers)).unwrap_or_default()
+        self.servers()
+            .map(|servers| shown(&servers))
+            .unwrap_or_default()
     }
 
     async fn options(&self, name: &str) -> Result<ConnectOptions, Error> {
@@ -131,25 +162,39 @@ impl Connection {
         }
         if let Some(creds) = &self.creds {
             let read = options.credentials_file(creds).await;
-            options =
-                read.map_err(|error| Error::Connection(format!("cannot read NATS credentials {}: {error}", creds.display())))?;
+            options = read.map_err(|error| {
+                Error::Connection(format!(
+                    "cannot read NATS credentials {}: {error}",
+                    creds.display()
+                ))
+            })?;
         }
         Ok(options)
     }
 }
 
 fn shown(servers: &[ServerAddr]) -> String {
-    servers.iter().map(|server| format!("{}:{}", server.host(), server.port())).collect::<Vec<_>>().join(", ")
+    servers
+        .iter()
+        .map(|server| format!("{}:{}", server.host(), server.port()))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// Whether trying again may help: the server may still be starting.
 fn may_pass(error: &ConnectError) -> bool {
-    matches!(error.kind(), ConnectErrorKind::Io | ConnectErrorKind::Dns | ConnectErrorKind::TimedOut)
+    matches!(
+        error.kind(),
+        ConnectErrorKind::Io | ConnectErrorKind::Dns | ConnectErrorKind::TimedOut
+    )
 }
 
 /// The client library leaves a user, or a token alone, in the URL unread.
 fn with_user(options: ConnectOptions, servers: &[ServerAddr]) -> ConnectOptions {
-    let Some((user, password)) = servers.iter().find_map(|server| Some((server.username()?, server.password()))) else {
+    let Some((user, password)) = servers
+        .iter()
+        .find_map(|server| Some((server.username()?, server.password())))
+    else {
         return options;
     };
     match password {
@@ -160,6 +205,10 @@ fn with_user(options: ConnectOptions, servers: &[ServerAddr]) -> ConnectOptions 
 
 /// Quick at first and never over 250 ms, with jitter so that many do not come back at once.
 fn reconnect_delay(attempts: usize) -> Duration {
-    let base = u64::try_from(attempts).unwrap_or(u64::MAX).saturating_sub(1).saturating_mul(20).min(250);
+    let base = u64::try_from(attempts)
+        .unwrap_or(u64::MAX)
+        .saturating_sub(1)
+        .saturating_mul(20)
+        .min(250);
     Duration::from_millis(base + fastrand::u64(0..=base / 4 + 2))
 }

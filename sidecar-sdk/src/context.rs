@@ -1,4 +1,5 @@
-//! What a running call knows: who asks, how long it has, whether it is still wanted, and how to report progress.
+//! What a running call knows: who asks, how long it has, whether it is still wanted, and how to
+//! report progress.
 
 use std::time::Duration;
 
@@ -44,18 +45,21 @@ impl Context {
         self.team.as_ref().map(|(team, _)| team)
     }
 
-    /// The caller's lease, which rises whenever another node takes the agent over; `None` in a compactor.
+    /// The caller's lease, which rises whenever another node takes the agent over; `None` in a
+    /// compactor.
     pub fn epoch(&self) -> Option<i64> {
         self.team.as_ref().map(|(_, epoch)| *epoch)
     }
 
-    /// The caller's place in its trace, as W3C Trace Context writes it; `None` where nothing is traced. With the feature
-    /// `opentelemetry` it is the current span of the call's OpenTelemetry context already.
+    /// The caller's place in its trace, as W3C Trace Context writes it; `None` where nothing is
+    /// traced. With the feature `opentelemetry` it is the current span of the call's OpenTelemetry
+    /// context already.
     pub fn traceparent(&self) -> Option<&str> {
         self.traceparent.as_deref()
     }
 
-    /// How long the answer is waited for. A call that runs out of it is dropped and answered with an error.
+    /// How long the answer is waited for. A call that runs out of it is dropped and answered with
+    /// an error.
     pub fn time_left(&self) -> Duration {
         self.deadline.saturating_duration_since(Instant::now())
     }
@@ -70,13 +74,18 @@ impl Context {
         self.cancel.cancelled().await;
     }
 
-    /// Tells how far it is, which renews the idle time-out. Of a flood of reports some are left out; none is waited for.
+    /// Tells how far it is, which renews the idle time-out. Of a flood of reports some are left
+    /// out; none is waited for.
     pub fn progress(&self, message: impl Into<String>, percent: Option<f64>) {
         let mut message = message.into();
         if message.len() > LONGEST_REPORT {
             message.truncate(message.floor_char_boundary(LONGEST_REPORT));
         }
-        let percent = percent.filter(|percent| percent.is_finite()).map(|percent| percent.clamp(0.0, 100.0));
-        let _left_out_when_full = self.reports.try_send(ToolSaid::Progress { message, percent });
+        let percent = percent
+            .filter(|percent| percent.is_finite())
+            .map(|percent| percent.clamp(0.0, 100.0));
+        let _left_out_when_full = self
+            .reports
+            .try_send(ToolSaid::Progress { message, percent });
     }
 }

@@ -1,5 +1,5 @@
-//! Where requests are answered, whatever brought them: who is running, who may, and what becomes of a call that is
-//! repeated, cancelled, late or that panics.
+//! Where requests are answered, whatever brought them: who is running, who may, and what becomes of
+//! a call that is repeated, cancelled, late or that panics.
 
 use std::{
     any::Any,
@@ -13,7 +13,9 @@ use std::{
 use futures_util::FutureExt as _;
 use planck_common::{
     AgentId, CallId, PROTOCOL_VERSION,
-    sidecar::{CompactReply, CompactRequest, CompactSaid, IN_PROGRESS, ToolReply, ToolRequest, ToolSaid},
+    sidecar::{
+        CompactReply, CompactRequest, CompactSaid, IN_PROGRESS, ToolReply, ToolRequest, ToolSaid,
+    },
 };
 use serde::de::DeserializeOwned;
 use tokio::{
@@ -53,7 +55,11 @@ impl Desk {
     pub fn of(sidecar: Sidecar) -> Self {
         let at_once = sidecar.bounds.at_once.min(Semaphore::MAX_PERMITS);
         Self {
-            tools: sidecar.tools.into_iter().map(|tool| (tool.name.clone(), tool)).collect(),
+            tools: sidecar
+                .tools
+                .into_iter()
+                .map(|tool| (tool.name.clone(), tool))
+                .collect(),
             compactors: sidecar.compactors,
             running: Mutex::default(),
             epochs: Mutex::default(),
@@ -71,13 +77,24 @@ impl Desk {
 
     /// None of the answers is wanted any more.
     pub fn cancel_all(&self) {
-        lock(&self.running).values().for_each(CancellationToken::cancel);
+        lock(&self.running)
+            .values()
+            .for_each(CancellationToken::cancel);
     }
 
     /// Answers a tool request, as part of a trace; progress goes to `reports` meanwhile.
-    pub async fn tool(&self, name: &str, body: &[u8], traceparent: Option<String>, reports: mpsc::Sender<ToolSaid>) -> ToolReply {
+    pub async fn tool(
+        &self,
+        name: &str,
+        body: &[u8],
+        traceparent: Option<String>,
+        reports: mpsc::Sender<ToolSaid>,
+    ) -> ToolReply {
         let said = self.run_tool(name, body, traceparent, reports).await;
-        ToolReply { v: PROTOCOL_VERSION, said: said.map_or_else(ToolSaid::Error, ToolSaid::Ok) }
+        ToolReply {
+            v: PROTOCOL_VERSION,
+            said: said.map_or_else(ToolSaid::Error, ToolSaid::Ok),
+        }
     }
 
     async fn run_tool(
@@ -88,7 +105,10 @@ impl Desk {
         reports: mpsc::Sender<ToolSaid>,
     ) -> Result<String, String> {
         let request: ToolRequest = parse(body, |request: &ToolRequest| request.v)?;
-        let tool = self.tools.get(name).ok_or_else(|| format!("there is no tool `{name}` here"))?;
+        let tool = self
+            .tools
+            .get(name)
+            .ok_or_else(|| format!("there is no tool `{name}` here"))?;
         self.admit(&request.agent_id, request.epoch)?;
         let ticket = self.begin(&request.call_id)?;
         let context = Context {
@@ -103,18 +123,38 @@ impl Desk {
         };
         let (deadline, parent) = (context.deadline, context.traceparent.clone());
         let work = || (tool.function)(context, &request.args);
-        self.perform(&ticket, deadline, || trace::within(parent.as_deref(), work)).await
+        self.perform(&ticket, deadline, || trace::within(parent.as_deref(), work))
+            .await
     }
 
     /// Answers a compaction request.
-    pub async fn compact(&self, name: &str, body: &[u8], traceparent: Option<String>) -> CompactReply {
-        let said = self.run_compactor(name, body, traceparent).await.unwrap_or_else(CompactSaid::Error);
-        CompactReply { v: PROTOCOL_VERSION, said }
+    pub async fn compact(
+        &self,
+        name: &str,
+        body: &[u8],
+        traceparent: Option<String>,
+    ) -> CompactReply {
+        let said = self
+            .run_compactor(name, body, traceparent)
+            .await
+            .unwrap_or_else(CompactSaid::Error);
+        CompactReply {
+            v: PROTOCOL_VERSION,
+            said,
+        }
     }
 
-    async fn run_compactor(&self, name: &str, body: &[u8], traceparent: Option<String>) -> Result<CompactSaid, String> {
+    async fn run_compactor(
+        &self,
+        name: &str,
+        body: &[u8],
+        traceparent: Option<String>,
+    ) -> Result<CompactSaid, String> {
         let request: CompactRequest = parse(body, |request: &CompactRequest| request.v)?;
-        let compactor = self.compactors.get(name).ok_or_else(|| format!("there is no compactor `{name}` here"))?;
+        let compactor = self
+            .compactors
+            .get(name)
+            .ok_or_else(|| format!("there is no compactor `{name}` here"))?;
         let ticket = self.begin(&request.call_id)?;
         let (reports, _nobody_hears_them) = mpsc::channel(1);
         let context = Context {
@@ -128,15 +168,23 @@ impl Desk {
             traceparent,
         };
         let (deadline, parent) = (context.deadline, context.traceparent.clone());
-        let conversation = Conversation { model: request.model, messages: request.messages, tokens: request.tokens };
+        let conversation = Conversation {
+            model: request.model,
+            messages: request.messages,
+            tokens: request.tokens,
+        };
         let work = || compactor.compact(context, conversation);
-        let decision = self.perform(&ticket, deadline, || trace::within(parent.as_deref(), work)).await;
+        let decision = self
+            .perform(&ticket, deadline, || trace::within(parent.as_deref(), work))
+            .await;
         Ok(compactor::said(decision))
     }
 
     fn admit(&self, agent: &AgentId, epoch: i64) -> Result<(), String> {
         let seen = lock(&self.epochs).see(agent, epoch);
-        seen.map_err(|highest| format!("stale epoch {epoch}: agent {agent} has called with {highest}"))
+        seen.map_err(|highest| {
+            format!("stale epoch {epoch}: agent {agent} has called with {highest}")
+        })
     }
 
     fn begin(&self, call_id: &CallId) -> Result<Ticket<'_>, String> {
@@ -145,20 +193,36 @@ impl Desk {
             return Err(IN_PROGRESS.into());
         }
         if running.len() >= self.most {
-            return Err(format!("busy: {} calls run or wait here; try again later", running.len()));
+            return Err(format!(
+                "busy: {} calls run or wait here; try again later",
+                running.len()
+            ));
         }
         let cancel = CancellationToken::new();
         running.insert(call_id.clone(), cancel.clone());
-        Ok(Ticket { desk: self, call_id: call_id.clone(), cancel })
+        Ok(Ticket {
+            desk: self,
+            call_id: call_id.clone(),
+            cancel,
+        })
     }
 
     /// Runs the work when there is a free slot, until it ends, is cancelled or out of time.
-    async fn perform<T, R>(&self, ticket: &Ticket<'_>, deadline: Instant, work: impl FnOnce() -> R + Send) -> Result<T, String>
+    async fn perform<T, R>(
+        &self,
+        ticket: &Ticket<'_>,
+        deadline: Instant,
+        work: impl FnOnce() -> R + Send,
+    ) -> Result<T, String>
     where
         R: Future<Output = Result<T, String>> + Send,
     {
         let work = async {
-            let _slot = self.slots.acquire().await.map_err(|_| "this sidecar is stopping")?;
+            let _slot = self
+                .slots
+                .acquire()
+                .await
+                .map_err(|_| "this sidecar is stopping")?;
             work().await
         };
         let cancelled = async {
@@ -189,14 +253,20 @@ fn deadline(left_ms: u64) -> Instant {
 }
 
 fn parse<T: DeserializeOwned>(body: &[u8], version: impl Fn(&T) -> u32) -> Result<T, String> {
-    let request = serde_json::from_slice(body).map_err(|error| format!("malformed request: {error}"))?;
+    let request =
+        serde_json::from_slice(body).map_err(|error| format!("malformed request: {error}"))?;
     match version(&request) {
         PROTOCOL_VERSION => Ok(request),
-        other => Err(format!("the request has version {other} of the protocol, this sidecar speaks {PROTOCOL_VERSION}")),
+        other => Err(format!(
+            "the request has version {other} of the protocol, this sidecar speaks {PROTOCOL_VERSION}"
+        )),
     }
 }
 
 fn told(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    let text = panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     format!("the tool failed: {}", text.unwrap_or("it panicked"))
 }

@@ -1,4 +1,5 @@
-//! The highest epoch seen of each agent: a call of a lower one comes from a node that was fenced off.
+//! The highest epoch seen of each agent: a call of a lower one comes from a node that was fenced
+//! off.
 
 use std::collections::{HashMap, VecDeque};
 

@@ -1,4 +1,5 @@
-//! Calls a sidecar's tools in a test, without a node and without NATS, through the code that answers a node.
+//! Calls a sidecar's tools in a test, without a node and without NATS, through the code that
+//! answers a node.
 
 use std::{
     sync::{
@@ -41,7 +42,10 @@ pub struct Answer {
 
 impl Harness {
     pub fn of(sidecar: Sidecar) -> Self {
-        Self { desk: Arc::new(Desk::of(sidecar)), calls: Arc::default() }
+        Self {
+            desk: Arc::new(Desk::of(sidecar)),
+            calls: Arc::default(),
+        }
     }
 
     /// Calls a tool with arguments as JSON text.
@@ -60,7 +64,11 @@ impl Harness {
             "v": 1, "call_id": format!("call-{number}"), "tool": tool, "args": args, "agent_id": "agent", "session_id": "session",
             "team_id": "team", "epoch": 1, "deadline_ms": 60_000,
         });
-        Call { harness: self, tool: tool.into(), request }
+        Call {
+            harness: self,
+            tool: tool.into(),
+            request,
+        }
     }
 
     /// Sends a body as it is.
@@ -93,7 +101,10 @@ impl Harness {
             "v": 1, "call_id": format!("call-{number}"), "compactor": compactor, "model": {"id": "model", "context_window": window},
             "messages": messages, "tokens": text.len() / 4, "agent_id": "agent", "session_id": "session", "deadline_ms": 60_000,
         });
-        self.desk.compact(compactor, request.to_string().as_bytes(), None).await.said
+        self.desk
+            .compact(compactor, request.to_string().as_bytes(), None)
+            .await
+            .said
     }
 }
 
@@ -115,7 +126,12 @@ impl Call<'_> {
 
     #[must_use]
     pub fn deadline(self, deadline: Duration) -> Self {
-        self.with("deadline_ms", u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX).into())
+        self.with(
+            "deadline_ms",
+            u64::try_from(deadline.as_millis())
+                .unwrap_or(u64::MAX)
+                .into(),
+        )
     }
 
     fn with(mut self, key: &str, value: Value) -> Self {
@@ -126,6 +142,8 @@ impl Call<'_> {
     }
 
     pub async fn send(self) -> Answer {
-        self.harness.send(&self.tool, self.request.to_string().as_bytes()).await
+        self.harness
+            .send(&self.tool, self.request.to_string().as_bytes())
+            .await
     }
 }

@@ -1,4 +1,5 @@
-//! Write a Planck sidecar: a program that brings tools and compactors to the agents of a cluster, over NATS.
+//! Write a Planck sidecar: a program that brings tools and compactors to the agents of a cluster,
+//! over NATS.
 //!
 //! A tool is an async function whose argument derives its own JSON Schema:
 //!
@@ -21,8 +22,8 @@
 //! }
 //! ```
 //!
-//! It connects to `NATS_URL` and serves until SIGTERM or ctrl-c, when it finishes what it runs. Without a node and without
-//! NATS, a [`Harness`] calls the same tools in a test:
+//! It connects to `NATS_URL` and serves until SIGTERM or ctrl-c, when it finishes what it runs.
+//! Without a node and without NATS, a [`Harness`] calls the same tools in a test:
 //!
 //! ```
 //! # use planck_sidecar::{Context, Harness, Sidecar, Tool};
@@ -67,7 +68,8 @@ pub use planck_common::{
     inbox::InboxPrefix,
     message,
     sidecar::{
-        Cancel, CompactModel, CompactReply, CompactRequest, CompactSaid, Presence, PresenceKind, ToolReply, ToolRequest, ToolSaid,
+        Cancel, CompactModel, CompactReply, CompactRequest, CompactSaid, Presence, PresenceKind,
+        ToolReply, ToolRequest, ToolSaid,
     },
 };
 pub use sidecar::{Error, Sidecar};

@@ -15,7 +15,9 @@ use planck_common::{
     event::json,
     inbox::ReplyRule,
     service::{Endpoint, Identity, NO_MORE, Service},
-    sidecar::{Cancel, CompactReply, CompactSaid, Presence, PresenceKind, ToolReply, ToolSaid, metadata},
+    sidecar::{
+        Cancel, CompactReply, CompactSaid, Presence, PresenceKind, ToolReply, ToolSaid, metadata,
+    },
     subject::{self, Prefix, Topic},
 };
 use tokio::{
@@ -26,7 +28,9 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use uuid::Uuid;
 
-use crate::{Connection, Error, Sidecar, compactor, context::REPORTS, desk::Desk, replies::ReplyGuard, trace};
+use crate::{
+    Connection, Error, Sidecar, compactor, context::REPORTS, desk::Desk, replies::ReplyGuard, trace,
+};
 
 /// How long the server may take to confirm something.
 const CONFIRM: Duration = Duration::from_secs(5);
@@ -67,7 +71,8 @@ pub async fn told_to_stop() {
     }
 }
 
-/// Serves until `stop` is ready, also while no server answers yet. `serving` is told the address once calls are taken.
+/// Serves until `stop` is ready, also while no server answers yet. `serving` is told the address
+/// once calls are taken.
 pub async fn serve(
     sidecar: Sidecar,
     connection: Connection,
@@ -94,10 +99,18 @@ pub async fn serve(
     let server = connection.shown();
     let drain = sidecar.bounds.drain;
     let id = Uuid::now_v7().simple().to_string();
-    let mut service = Service::new(identity(&sidecar, &id, &connection.prefix), &sidecar.description, Timestamp::now());
+    let mut service = Service::new(
+        identity(&sidecar, &id, &connection.prefix),
+        &sidecar.description,
+        Timestamp::now(),
+    );
     let offers = register(&sidecar, &mut service, &connection.prefix);
     let (tasks, readers) = (TaskTracker::new(), TaskTracker::new());
-    let inboxes = connection.reply_prefixes.into_iter().chain([connection.inbox_prefix]).collect();
+    let inboxes = connection
+        .reply_prefixes
+        .into_iter()
+        .chain([connection.inbox_prefix])
+        .collect();
     let replies = ReplyGuard::new(ReplyRule::new(connection.prefix.clone(), inboxes));
     let instance = Serving {
         client,
@@ -110,7 +123,9 @@ pub async fn serve(
         readers,
         replies,
     };
-    Arc::new(instance).until(stop, offers, &connected, drain, || serving(&server)).await
+    Arc::new(instance)
+        .until(stop, offers, &connected, drain, || serving(&server))
+        .await
 }
 
 fn identity(sidecar: &Sidecar, id: &str, prefix: &Prefix) -> Identity {
@@ -119,23 +134,47 @@ fn identity(sidecar: &Sidecar, id: &str, prefix: &Prefix) -> Identity {
         name: sidecar.name.to_string(),
         id: id.into(),
         version: sidecar.version.clone(),
-        metadata: pairs.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
+        metadata: pairs
+            .into_iter()
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .collect(),
     }
 }
 
-fn register(sidecar: &Sidecar, service: &mut Service, prefix: &Prefix) -> Vec<(usize, String, Offer)> {
+fn register(
+    sidecar: &Sidecar,
+    service: &mut Service,
+    prefix: &Prefix,
+) -> Vec<(usize, String, Offer)> {
     let tools = sidecar.tools.iter().map(|tool| {
         let subject = prefix.on(subject::tool(&sidecar.name, &tool.name));
-        (tool.name.clone(), subject, tool.metadata(), Offer::Tool(tool.name.clone()))
+        (
+            tool.name.clone(),
+            subject,
+            tool.metadata(),
+            Offer::Tool(tool.name.clone()),
+        )
     });
     let compactors = sidecar.compactors.iter().map(|(name, offered)| {
         let subject = prefix.on(subject::compactor(&sidecar.name, name));
-        (name.clone(), subject, compactor::metadata(offered.as_ref()), Offer::Compactor(name.clone()))
+        (
+            name.clone(),
+            subject,
+            compactor::metadata(offered.as_ref()),
+            Offer::Compactor(name.clone()),
+        )
     });
-    let offers = tools.chain(compactors).map(|(name, subject, metadata, offer)| {
-        let endpoint = Endpoint { name, subject: subject.clone(), queue_group: sidecar.name.to_string(), metadata };
-        (service.add(endpoint), subject, offer)
-    });
+    let offers = tools
+        .chain(compactors)
+        .map(|(name, subject, metadata, offer)| {
+            let endpoint = Endpoint {
+                name,
+                subject: subject.clone(),
+                queue_group: sidecar.name.to_string(),
+                metadata,
+            };
+            (service.add(endpoint), subject, offer)
+        });
     offers.collect()
 }
 
@@ -149,13 +188,16 @@ impl Serving {
         serving: impl FnOnce() + Send,
     ) -> Result<(), Error> {
         let stopping = CancellationToken::new();
-        let cancels = self.subscribe(self.prefix.on(Topic::Cancel(&self.name)), None).await?;
+        let cancels = self
+            .subscribe(self.prefix.on(Topic::Cancel(&self.name)), None)
+            .await?;
         let canceller = self.clone();
         let cancelling = tokio::spawn(canceller.read_cancels(cancels));
         for (endpoint, subject, offer) in offers {
             let requests = self.subscribe(subject, Some(self.name.to_string())).await?;
             let (reader, stopping) = (self.clone(), stopping.clone());
-            self.readers.spawn(reader.read_requests(requests, endpoint, Arc::new(offer), stopping));
+            self.readers
+                .spawn(reader.read_requests(requests, endpoint, Arc::new(offer), stopping));
         }
         let discovery = self.clone().start_discovery(stopping.clone()).await?;
         self.confirm().await;
@@ -178,29 +220,43 @@ impl Serving {
 
     /// Takes no more calls, and finishes those that run.
     async fn leave(&self, stopping: &CancellationToken, drain: Duration) {
-        tracing::info!("{} takes no more calls and finishes those that run", self.name);
+        tracing::info!(
+            "{} takes no more calls and finishes those that run",
+            self.name
+        );
         stopping.cancel();
         self.tell(PresenceKind::Bye).await;
         self.readers.close();
         let _not_in_time = timeout(CONFIRM, self.readers.wait()).await;
         self.tasks.close();
         if timeout(drain, self.tasks.wait()).await.is_err() {
-            tracing::warn!("{} calls did not end within {drain:?}; they are cancelled", self.tasks.len());
+            tracing::warn!(
+                "{} calls did not end within {drain:?}; they are cancelled",
+                self.tasks.len()
+            );
             self.desk.cancel_all();
             let _not_in_time = timeout(LAST, self.tasks.wait()).await;
         }
         self.confirm().await;
     }
 
-    async fn subscribe(&self, subject: String, queue_group: Option<String>) -> Result<Subscriber, Error> {
+    async fn subscribe(
+        &self,
+        subject: String,
+        queue_group: Option<String>,
+    ) -> Result<Subscriber, Error> {
         let subscribed = match queue_group {
             Some(group) => self.client.queue_subscribe(subject.clone(), group).await,
             None => self.client.subscribe(subject.clone()).await,
         };
-        subscribed.map_err(|error| Error::Connection(format!("cannot subscribe to {subject}: {error}")))
+        subscribed
+            .map_err(|error| Error::Connection(format!("cannot subscribe to {subject}: {error}")))
     }
 
-    async fn start_discovery(self: Arc<Self>, stopping: CancellationToken) -> Result<tokio::task::JoinHandle<()>, Error> {
+    async fn start_discovery(
+        self: Arc<Self>,
+        stopping: CancellationToken,
+    ) -> Result<tokio::task::JoinHandle<()>, Error> {
         let mut asked = Vec::new();
         for subject in subject::discovery(&self.name, &self.id) {
             asked.push(self.subscribe(subject, None).await?);
@@ -209,7 +265,10 @@ impl Serving {
         Ok(tokio::spawn(async move {
             let answering = async {
                 while let Some(Message { subject, reply, .. }) = asked.next().await {
-                    let Some(reply) = reply.filter(|reply| self.replies.admits(&subject, reply)) else { continue };
+                    let Some(reply) = reply.filter(|reply| self.replies.admits(&subject, reply))
+                    else {
+                        continue;
+                    };
                     let answer = self.service().answer(&subject);
                     if let Some(answer) = answer {
                         self.publish(reply, answer).await;
@@ -229,7 +288,8 @@ impl Serving {
         }
     }
 
-    /// Answers each request in a task of its own. Told to stop it leaves the queue group, and takes what is already on its way.
+    /// Answers each request in a task of its own. Told to stop it leaves the queue group, and takes
+    /// what is already on its way.
     async fn read_requests(
         self: Arc<Self>,
         mut requests: Subscriber,
@@ -239,7 +299,8 @@ impl Serving {
     ) {
         let take = |message| {
             let (serving, offer) = (self.clone(), offer.clone());
-            self.tasks.spawn(async move { serving.answer(endpoint, &offer, message).await });
+            self.tasks
+                .spawn(async move { serving.answer(endpoint, &offer, message).await });
         };
         while let Some(Some(message)) = stopping.run_until_cancelled(requests.next()).await {
             take(message);
@@ -253,12 +314,27 @@ impl Serving {
 
     /// A request without a reply subject, or whose reply would go to no inbox, is not done.
     async fn answer(&self, endpoint: usize, offer: &Offer, message: Message) {
-        let Some(reply) = message.reply.filter(|reply| self.replies.admits(&message.subject, reply)) else { return };
+        let Some(reply) = message
+            .reply
+            .filter(|reply| self.replies.admits(&message.subject, reply))
+        else {
+            return;
+        };
         let began = Instant::now();
-        let traceparent = message.headers.as_ref().and_then(|headers| headers.get(trace::HEADER)).map(ToString::to_string);
+        let traceparent = message
+            .headers
+            .as_ref()
+            .and_then(|headers| headers.get(trace::HEADER))
+            .map(ToString::to_string);
         let (text, error) = match offer {
-            Offer::Tool(name) => self.answer_tool(name, &message.payload, traceparent, &reply).await,
-            Offer::Compactor(name) => self.answer_compaction(name, &message.payload, traceparent).await,
+            Offer::Tool(name) => {
+                self.answer_tool(name, &message.payload, traceparent, &reply)
+                    .await
+            }
+            Offer::Compactor(name) => {
+                self.answer_compaction(name, &message.payload, traceparent)
+                    .await
+            }
         };
         self.publish(reply, text).await;
         self.service().count(endpoint, began.elapsed(), error);
@@ -273,7 +349,16 @@ impl Serving {
         reply: &Subject,
     ) -> (String, Option<String>) {
         let (reports, mut heard) = mpsc::channel(REPORTS);
-        let tell = async |said| self.publish(reply.clone(), json(&ToolReply { v: PROTOCOL_VERSION, said })).await;
+        let tell = async |said| {
+            self.publish(
+                reply.clone(),
+                json(&ToolReply {
+                    v: PROTOCOL_VERSION,
+                    said,
+                }),
+            )
+            .await
+        };
         let mut call = pin!(self.desk.tool(name, body, traceparent, reports));
         let answer = loop {
             tokio::select! {
@@ -287,17 +372,34 @@ impl Serving {
         }
         let text = json(&answer);
         match (self.too_large(&text), answer.said) {
-            (Some(why), _) => (json(&ToolReply { v: PROTOCOL_VERSION, said: ToolSaid::Error(why.clone()) }), Some(why)),
+            (Some(why), _) => (
+                json(&ToolReply {
+                    v: PROTOCOL_VERSION,
+                    said: ToolSaid::Error(why.clone()),
+                }),
+                Some(why),
+            ),
             (None, ToolSaid::Error(error)) => (text, Some(error)),
             (None, ToolSaid::Ok(_) | ToolSaid::Progress { .. }) => (text, None),
         }
     }
 
-    async fn answer_compaction(&self, name: &str, body: &[u8], traceparent: Option<String>) -> (String, Option<String>) {
+    async fn answer_compaction(
+        &self,
+        name: &str,
+        body: &[u8],
+        traceparent: Option<String>,
+    ) -> (String, Option<String>) {
         let answer = self.desk.compact(name, body, traceparent).await;
         let text = json(&answer);
         match (self.too_large(&text), answer.said) {
-            (Some(why), _) => (json(&CompactReply { v: PROTOCOL_VERSION, said: CompactSaid::Error(why.clone()) }), Some(why)),
+            (Some(why), _) => (
+                json(&CompactReply {
+                    v: PROTOCOL_VERSION,
+                    said: CompactSaid::Error(why.clone()),
+                }),
+                Some(why),
+            ),
             (None, CompactSaid::Error(error)) => (text, Some(error)),
             (None, CompactSaid::Compact { .. } | CompactSaid::Skip(_)) => (text, None),
         }
@@ -305,13 +407,27 @@ impl Serving {
 
     fn too_large(&self, text: &str) -> Option<String> {
         let most = self.client.server_info().max_payload;
-        (text.len() > most).then(|| format!("the answer has {} bytes, and NATS carries at most {most}", text.len()))
+        (text.len() > most).then(|| {
+            format!(
+                "the answer has {} bytes, and NATS carries at most {most}",
+                text.len()
+            )
+        })
     }
 
     async fn tell(&self, kind: PresenceKind) {
         let (sidecar, instance) = (self.name.clone(), self.id.clone());
-        let presence = Presence { v: PROTOCOL_VERSION, r#type: kind, sidecar, instance };
-        self.publish(self.prefix.on(Topic::Sidecar(&self.name)).into(), json(&presence)).await;
+        let presence = Presence {
+            v: PROTOCOL_VERSION,
+            r#type: kind,
+            sidecar,
+            instance,
+        };
+        self.publish(
+            self.prefix.on(Topic::Sidecar(&self.name)).into(),
+            json(&presence),
+        )
+        .await;
     }
 
     fn service(&self) -> MutexGuard<'_, Service> {
@@ -324,9 +440,14 @@ impl Serving {
         }
     }
 
-    /// Waits until the server has taken all that was sent, and all it had sent before is here. A round trip shows it: that nobody
-    /// answers is the server's answer. The library's own flush does not wait for the server.
+    /// Waits until the server has taken all that was sent, and all it had sent before is here. A
+    /// round trip shows it: that nobody answers is the server's answer. The library's own flush
+    /// does not wait for the server.
     async fn confirm(&self) {
-        let _not_in_time = timeout(CONFIRM, self.client.request(self.client.new_inbox(), Bytes::new())).await;
+        let _not_in_time = timeout(
+            CONFIRM,
+            self.client.request(self.client.new_inbox(), Bytes::new()),
+        )
+        .await;
     }
 }

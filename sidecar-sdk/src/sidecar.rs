@@ -55,12 +55,15 @@ pub(crate) struct Bounds {
 }
 
 impl Sidecar {
-    /// A sidecar without tools. All instances of one sidecar have the same name, and share its calls.
+    /// A sidecar without tools. All instances of one sidecar have the same name, and share its
+    /// calls.
     ///
     /// # Errors
     /// The name is not 1 to 64 of `A-Z a-z 0-9 _ -`, or the version not three numbers.
     pub fn new(name: &str, version: &str) -> Result<Self, Error> {
-        let numbers = version.split('.').filter(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()));
+        let numbers = version.split('.').filter(|number| {
+            !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+        });
         if numbers.count() != 3 || version.split('.').count() != 3 {
             return Err(Error::Version(version.into()));
         }
@@ -70,7 +73,10 @@ impl Sidecar {
             description: String::new(),
             tools: Vec::new(),
             compactors: BTreeMap::new(),
-            bounds: Bounds { at_once: 64, drain: Duration::from_secs(25) },
+            bounds: Bounds {
+                at_once: 64,
+                drain: Duration::from_secs(25),
+            },
         })
     }
 
@@ -90,12 +96,17 @@ impl Sidecar {
 
     /// Offers a compactor; an agent names it as `<sidecar>.<name>`.
     #[must_use]
-    pub fn compactor(mut self, name: impl Into<String>, compactor: impl Compactor + 'static) -> Self {
+    pub fn compactor(
+        mut self,
+        name: impl Into<String>,
+        compactor: impl Compactor + 'static,
+    ) -> Self {
         self.compactors.insert(name.into(), Box::new(compactor));
         self
     }
 
-    /// How many calls run at once (64 unless said). Of the others sixteen times as many wait; what comes on top is refused.
+    /// How many calls run at once (64 unless said). Of the others sixteen times as many wait; what
+    /// comes on top is refused.
     #[must_use]
     pub const fn at_once(mut self, calls: usize) -> Self {
         self.bounds.at_once = if calls == 0 { 1 } else { calls };
@@ -109,8 +120,9 @@ impl Sidecar {
         self
     }
 
-    /// Connects as the environment says and serves until SIGTERM or ctrl-c; see [`Connection::from_environment`]. Says on
-    /// standard error when it serves. A second signal ends it at once.
+    /// Connects as the environment says and serves until SIGTERM or ctrl-c; see
+    /// [`Connection::from_environment`]. Says on standard error when it serves. A second signal
+    /// ends it at once.
     ///
     /// # Errors
     /// No server answers, it refuses this user, or the sidecar has nothing to offer.
@@ -125,12 +137,16 @@ impl Sidecar {
         }
     }
 
-    /// Serves until `stop` is ready, then takes no more calls and finishes those that run. Where no server has answered yet, there is
-    /// nothing to finish.
+    /// Serves until `stop` is ready, then takes no more calls and finishes those that run. Where no
+    /// server has answered yet, there is nothing to finish.
     ///
     /// # Errors
     /// As of [`Self::run`].
-    pub async fn run_until(self, connection: Connection, stop: impl Future<Output = ()> + Send) -> Result<(), Error> {
+    pub async fn run_until(
+        self,
+        connection: Connection,
+        stop: impl Future<Output = ()> + Send,
+    ) -> Result<(), Error> {
         self.check()?;
         serve::serve(self, connection, stop, |_| ()).await
     }
@@ -151,12 +167,22 @@ impl Sidecar {
         }
         let tools = self.tools.iter().map(|tool| ("tool", tool.name.as_str()));
         let mut seen = BTreeMap::new();
-        for (kind, name) in tools.chain(self.compactors.keys().map(|name| ("compactor", name.as_str()))) {
+        for (kind, name) in tools.chain(
+            self.compactors
+                .keys()
+                .map(|name| ("compactor", name.as_str())),
+        ) {
             if !is_id(name) {
-                return Err(Error::OfferName { kind, name: name.into() });
+                return Err(Error::OfferName {
+                    kind,
+                    name: name.into(),
+                });
             }
             if seen.insert((kind, name), ()).is_some() {
-                return Err(Error::Twice { kind, name: name.into() });
+                return Err(Error::Twice {
+                    kind,
+                    name: name.into(),
+                });
             }
         }
         Ok(())

@@ -15,7 +15,8 @@ use serde_json::value::RawValue;
 use crate::Context;
 
 /// A function that answers with ok text or error text.
-pub(crate) type Function = Box<dyn Fn(Context, &RawValue) -> BoxFuture<'static, Result<String, String>> + Send + Sync>;
+pub(crate) type Function =
+    Box<dyn Fn(Context, &RawValue) -> BoxFuture<'static, Result<String, String>> + Send + Sync>;
 
 /// One tool of a sidecar. It counts as mutating unless it is said to be [`pure`](Self::pure) or
 /// [`idempotent`](Self::idempotent): a node never sends a mutating call twice.
@@ -31,10 +32,15 @@ pub struct Tool {
 }
 
 impl Tool {
-    /// A tool from a function of its arguments, whose JSON Schema is derived from their type. What it returns is shown to the
-    /// model, an error as well. Arguments that do not fit the type never reach the function. The type has to be one that JSON
-    /// has as an object: a struct, or `serde_json::Map<String, Value>` for whatever comes.
-    pub fn new<A, T, E, F, R>(name: impl Into<String>, description: impl Into<String>, function: F) -> Self
+    /// A tool from a function of its arguments, whose JSON Schema is derived from their type. What
+    /// it returns is shown to the model, an error as well. Arguments that do not fit the type never
+    /// reach the function. The type has to be one that JSON has as an object: a struct, or
+    /// `serde_json::Map<String, Value>` for whatever comes.
+    pub fn new<A, T, E, F, R>(
+        name: impl Into<String>,
+        description: impl Into<String>,
+        function: F,
+    ) -> Self
     where
         A: DeserializeOwned + JsonSchema + Send + 'static,
         T: Into<String>,
@@ -42,16 +48,25 @@ impl Tool {
         F: Fn(Context, A) -> R + Send + Sync + 'static,
         R: Future<Output = Result<T, E>> + Send + 'static,
     {
-        let schema = SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<A>();
-        let function = move |context: Context, args: &RawValue| match serde_json::from_str::<A>(args.get()) {
-            Ok(args) => function(context, args).map(|said| said.map(Into::into).map_err(|error| format!("{error:#}"))).boxed(),
-            Err(error) => futures_util::future::ready(Err(format!("the arguments do not fit: {error}"))).boxed(),
-        };
+        let schema = SchemaSettings::draft2020_12()
+            .into_generator()
+            .into_root_schema_for::<A>();
+        let function =
+            move |context: Context, args: &RawValue| match serde_json::from_str::<A>(args.get()) {
+                Ok(args) => function(context, args)
+                    .map(|said| said.map(Into::into).map_err(|error| format!("{error:#}")))
+                    .boxed(),
+                Err(error) => {
+                    futures_util::future::ready(Err(format!("the arguments do not fit: {error}")))
+                        .boxed()
+                }
+            };
         Self {
             name: name.into(),
             description: description.into(),
             takes_object: schema.get("type").is_some_and(|kind| kind == "object"),
-            parameters: serde_json::to_string(&schema).unwrap_or_else(|_| r#"{"type":"object"}"#.into()),
+            parameters: serde_json::to_string(&schema)
+                .unwrap_or_else(|_| r#"{"type":"object"}"#.into()),
             effect: Effect::Mutating,
             timeout: Duration::from_millis(TOOL_TIMEOUT_MS),
             function: Box::new(function),
@@ -92,6 +107,9 @@ impl Tool {
             (metadata::EFFECT, self.effect.name().to_owned()),
             (metadata::TIMEOUT_MS, self.timeout.as_millis().to_string()),
         ];
-        pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+        pairs
+            .into_iter()
+            .map(|(key, value)| (key.to_owned(), value))
+            .collect()
     }
 }

@@ -7,7 +7,10 @@ pub const HEADER: &str = "traceparent";
 
 /// Begins and runs the work of a call with the caller's span as the current one of OpenTelemetry.
 #[cfg(feature = "opentelemetry")]
-pub fn within<F: Future>(traceparent: Option<&str>, work: impl FnOnce() -> F) -> impl Future<Output = F::Output> {
+pub fn within<F: Future>(
+    traceparent: Option<&str>,
+    work: impl FnOnce() -> F,
+) -> impl Future<Output = F::Output> {
     use opentelemetry::{
         Context,
         trace::{FutureExt as _, TraceContextExt as _},
@@ -36,8 +39,11 @@ fn parse(header: &str) -> Option<opentelemetry::trace::SpanContext> {
     use opentelemetry::trace::{SpanContext, SpanId, TraceFlags, TraceId, TraceState};
 
     let mut parts = header.trim().split('-');
-    let (version, trace, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-    let hex = |text: &str, length: usize| text.len() == length && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let (version, trace, span, flags) =
+        (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+    let hex = |text: &str, length: usize| {
+        text.len() == length && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+    };
     if !hex(version, 2) || version == "ff" || !hex(trace, 32) || !hex(span, 16) || !hex(flags, 2) {
         return None;
     }
@@ -69,7 +75,12 @@ mod tests {
         };
         assert_eq!(within(Some(PARENT), work).await, PARENT[3..52]);
         let none = current();
-        for malformed in ["", "00-0af7-b7ad-01", "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", &"0".repeat(55)] {
+        for malformed in [
+            "",
+            "00-0af7-b7ad-01",
+            "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            &"0".repeat(55),
+        ] {
             assert_eq!(within(Some(malformed), work).await, none, "{malformed}");
         }
     }

@@ -1,5 +1,5 @@
-//! A sidecar on a real nats-server, in this process. That it keeps the protocol is shown by the conformance checker, which runs the
-//! example; here is what an author can set.
+//! A sidecar on a real nats-server, in this process. That it keeps the protocol is shown by the
+//! conformance checker, which runs the example; here is what an author can set.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by a panic")]
 
@@ -24,8 +24,12 @@ async fn forever(_: Context, _: Map<String, Value>) -> Result<String, Infallible
 }
 
 fn sidecar() -> Sidecar {
-    let sidecar = Sidecar::new("echo", "1.0.0").unwrap().drain_timeout(Duration::from_millis(200));
-    sidecar.tool(Tool::new("echo", "Echoes.", echo).pure()).tool(Tool::new("forever", "Never ends.", forever))
+    let sidecar = Sidecar::new("echo", "1.0.0")
+        .unwrap()
+        .drain_timeout(Duration::from_millis(200));
+    sidecar
+        .tool(Tool::new("echo", "Echoes.", echo).pure())
+        .tool(Tool::new("forever", "Never ends.", forever))
 }
 
 fn request(call_id: &str) -> bytes::Bytes {
@@ -40,7 +44,10 @@ async fn it_serves_under_a_prefix_and_through_an_outage_and_ends_what_does_not()
     let mut nats = NatsServer::start().unwrap();
     let client = async_nats::connect(nats.url()).await.unwrap();
     let mut news = client.subscribe("eu.sidecar.echo").await.unwrap();
-    let connection = Connection { prefix: Prefix::parse("eu").unwrap(), ..Connection::to(nats.url()) };
+    let connection = Connection {
+        prefix: Prefix::parse("eu").unwrap(),
+        ..Connection::to(nats.url())
+    };
     let (stop, stopped) = oneshot::channel::<()>();
     let serving = tokio::spawn(sidecar().run_until(connection, async move { drop(stopped.await) }));
     let next = async |news: &mut async_nats::Subscriber| {
@@ -51,36 +58,70 @@ async fn it_serves_under_a_prefix_and_through_an_outage_and_ends_what_does_not()
 
     nats.restart().unwrap();
     let answered = planck_tests::eventually::within(PATIENCE, "it answers again", async || {
-        let reply = client.request("eu.tool.echo.echo", request("c")).await.ok()?;
+        let reply = client
+            .request("eu.tool.echo.echo", request("c"))
+            .await
+            .ok()?;
         serde_json::from_slice::<Value>(&reply.payload).ok()
     });
     assert_eq!(answered.await.unwrap(), json!({"v": 1, "ok": "{\"a\":1}"}));
 
     let inbox = client.new_inbox();
     let mut replies = client.subscribe(inbox.clone()).await.unwrap();
-    client.publish_with_reply("eu.tool.echo.forever", inbox, request("forever")).await.unwrap();
+    client
+        .publish_with_reply("eu.tool.echo.forever", inbox, request("forever"))
+        .await
+        .unwrap();
     // Calls are taken in order: this one is answered, so the other runs.
-    client.request("eu.tool.echo.echo", request("d")).await.unwrap();
+    client
+        .request("eu.tool.echo.echo", request("d"))
+        .await
+        .unwrap();
     drop(stop);
     let reply = timeout(PATIENCE, replies.next()).await.unwrap().unwrap();
-    assert!(String::from_utf8_lossy(&reply.payload).contains("cancelled"), "{reply:?}");
+    assert!(
+        String::from_utf8_lossy(&reply.payload).contains("cancelled"),
+        "{reply:?}"
+    );
     timeout(PATIENCE, serving).await.unwrap().unwrap().unwrap();
-    let gone = client.request("eu.tool.echo.echo", request("e")).await.unwrap_err();
+    let gone = client
+        .request("eu.tool.echo.echo", request("e"))
+        .await
+        .unwrap_err();
     assert_eq!(gone.kind(), async_nats::RequestErrorKind::NoResponders);
 }
 
 #[tokio::test]
 async fn what_cannot_serve_says_why() {
     let nats = NatsServer::start_with("authorization { user: u, password: p }").unwrap();
-    let refused = sidecar().run_until(Connection::to(nats.url()), std::future::pending()).await.unwrap_err();
-    assert!(matches!(&refused, Error::Connection(text) if text.contains("authorization violation")), "{refused}");
-    let empty = Sidecar::new("empty", "1.0.0").unwrap().run_until(Connection::to(nats.url()), async {}).await.unwrap_err();
+    let refused = sidecar()
+        .run_until(Connection::to(nats.url()), std::future::pending())
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(&refused, Error::Connection(text) if text.contains("authorization violation")),
+        "{refused}"
+    );
+    let empty = Sidecar::new("empty", "1.0.0")
+        .unwrap()
+        .run_until(Connection::to(nats.url()), async {})
+        .await
+        .unwrap_err();
     assert!(matches!(empty, Error::Nothing));
     async fn anything(_: Context, _: Value) -> Result<String, Infallible> {
         Ok(String::new())
     }
-    let shapeless = sidecar().tool(Tool::new("any", "Anything.", anything)).run_until(Connection::to(nats.url()), async {}).await;
+    let shapeless = sidecar()
+        .tool(Tool::new("any", "Anything.", anything))
+        .run_until(Connection::to(nats.url()), async {})
+        .await;
     assert!(matches!(shapeless, Err(Error::Arguments(tool)) if tool == "any"));
-    let twice = sidecar().tool(Tool::new("echo", "Again.", echo)).run_until(Connection::to(nats.url()), async {}).await;
-    assert_eq!(twice.unwrap_err().to_string(), "two tools are called `echo`");
+    let twice = sidecar()
+        .tool(Tool::new("echo", "Again.", echo))
+        .run_until(Connection::to(nats.url()), async {})
+        .await;
+    assert_eq!(
+        twice.unwrap_err().to_string(),
+        "two tools are called `echo`"
+    );
 }

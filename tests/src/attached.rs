@@ -18,19 +18,31 @@ impl Attached {
     /// The durable events it has told, whole lines only.
     pub fn durable(&self) -> Result<Vec<Envelope>> {
         let text = self.0.text();
-        let lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
-        let events = lines.map(|line| serde_json::from_str::<Envelope>(line).with_context(|| line.to_owned()));
+        let lines = text
+            .split_inclusive('\n')
+            .filter(|line| line.ends_with('\n'));
+        let events = lines
+            .map(|line| serde_json::from_str::<Envelope>(line).with_context(|| line.to_owned()));
         let events: Vec<Envelope> = events.collect::<Result<_>>()?;
-        Ok(events.into_iter().filter(|event| event.seq.is_some()).collect())
+        Ok(events
+            .into_iter()
+            .filter(|event| event.seq.is_some())
+            .collect())
     }
 
     /// Waits until it has told of something: it listens.
     pub async fn begun(&self) -> Result<()> {
-        let told = async || self.durable().ok().filter(|told| !told.is_empty()).map(drop);
+        let told = async || {
+            self.durable()
+                .ok()
+                .filter(|told| !told.is_empty())
+                .map(drop)
+        };
         eventually("the attached client tells of the log", told).await
     }
 
-    /// Waits until it has told of the log up to a place, and gives what it told up to there; more may have come since.
+    /// Waits until it has told of the log up to a place, and gives what it told up to there; more
+    /// may have come since.
     pub async fn caught_up(&self, head: i64) -> Result<Vec<Envelope>> {
         eventually("the attached client has the whole log", async || {
             let mut durable = self.durable().ok()?;

@@ -6,7 +6,10 @@ use anyhow::{Context, Result, bail};
 use async_nats::{Client, Request, RequestErrorKind, ServerAddr};
 use bytes::Bytes;
 use planck_common::{
-    command::{Accepted, AgentInfo, AgentVerb, Events, Messages, SessionInfo, SessionVerb, SessionsVerb, Snapshot, Started},
+    command::{
+        Accepted, AgentInfo, AgentVerb, Events, Messages, SessionInfo, SessionVerb, SessionsVerb,
+        Snapshot, Started,
+    },
     envelope::Envelope,
     message::Message,
     reply::{self, Refusal, ReplyError},
@@ -30,24 +33,39 @@ pub struct Caller {
 
 impl Caller {
     pub async fn connect(urls: &str) -> Result<Self> {
-        let servers = urls.split(',').map(str::parse).collect::<Result<Vec<ServerAddr>, _>>()?;
-        let options = async_nats::ConnectOptions::new().request_timeout(Some(PATIENCE)).ping_interval(Duration::from_secs(1));
-        Ok(Self { nats: options.connect(servers).await? })
+        let servers = urls
+            .split(',')
+            .map(str::parse)
+            .collect::<Result<Vec<ServerAddr>, _>>()?;
+        let options = async_nats::ConnectOptions::new()
+            .request_timeout(Some(PATIENCE))
+            .ping_interval(Duration::from_secs(1));
+        Ok(Self {
+            nats: options.connect(servers).await?,
+        })
     }
 
     /// The bytes that answer a request, whatever they are.
     pub async fn raw(&self, subject: &str, body: impl Into<Bytes>) -> Result<async_nats::Message> {
         let asked = self.nats.request(subject.to_owned(), body.into());
-        let answer = timeout(PATIENCE, asked).await.with_context(|| format!("silence on {subject}"))?;
+        let answer = timeout(PATIENCE, asked)
+            .await
+            .with_context(|| format!("silence on {subject}"))?;
         answer.with_context(|| format!("asking {subject}"))
     }
 
-    /// [`ask`](Self::ask) for what may be asked again: a node that ends takes with it what was on its way to it.
+    /// [`ask`](Self::ask) for what may be asked again: a node that ends takes with it what was on
+    /// its way to it.
     pub async fn read<T: DeserializeOwned>(&self, to: &Address, body: &Value) -> Result<T> {
         for _ in 0..TRIES {
-            let request = Request::new().payload(body.to_string().into()).timeout(Some(TRY));
+            let request = Request::new()
+                .payload(body.to_string().into())
+                .timeout(Some(TRY));
             match self.nats.send_request(to.to_string(), request).await {
-                Ok(answer) => return decode(to, &answer)?.map_err(|refusal| anyhow::anyhow!("{to} {body}: {refusal}")),
+                Ok(answer) => {
+                    return decode(to, &answer)?
+                        .map_err(|refusal| anyhow::anyhow!("{to} {body}: {refusal}"));
+                }
                 Err(error) if error.kind() == RequestErrorKind::TimedOut => {}
                 Err(error) => return Err(error).with_context(|| format!("asking {to}")),
             }
@@ -56,18 +74,26 @@ impl Caller {
     }
 
     /// The `ok` of an answer, or the refusal.
-    pub async fn try_ask<T: DeserializeOwned>(&self, to: &Address, body: &Value) -> Result<Result<T, Refusal>> {
+    pub async fn try_ask<T: DeserializeOwned>(
+        &self,
+        to: &Address,
+        body: &Value,
+    ) -> Result<Result<T, Refusal>> {
         decode(to, &self.raw(&to.to_string(), body.to_string()).await?)
     }
 
     pub async fn ask<T: DeserializeOwned>(&self, to: &Address, body: &Value) -> Result<T> {
-        self.try_ask(to, body).await?.map_err(|refusal| anyhow::anyhow!("{to} {body}: {refusal}"))
+        self.try_ask(to, body)
+            .await?
+            .map_err(|refusal| anyhow::anyhow!("{to} {body}: {refusal}"))
     }
 
     /// Why a request is refused.
     pub async fn refusal(&self, to: &Address, body: &Value) -> Result<Refusal> {
         let answer: Result<Value, Refusal> = self.try_ask(to, body).await?;
-        answer.err().with_context(|| format!("{to} {body} was not refused"))
+        answer
+            .err()
+            .with_context(|| format!("{to} {body} was not refused"))
     }
 
     pub async fn start(&self, body: &Value) -> Result<Started> {
@@ -75,24 +101,35 @@ impl Caller {
     }
 
     pub async fn prompt(&self, session: &str, text: &str) -> Result<Accepted> {
-        self.ask(&session_at(session, SessionVerb::Prompt), &json!({ "text": text })).await
+        self.ask(
+            &session_at(session, SessionVerb::Prompt),
+            &json!({ "text": text }),
+        )
+        .await
     }
 
     pub async fn session(&self, session: &str) -> Result<SessionInfo> {
-        self.read(&session_at(session, SessionVerb::Info), &json!({})).await
+        self.read(&session_at(session, SessionVerb::Info), &json!({}))
+            .await
     }
 
     pub async fn agent(&self, agent: &str) -> Result<AgentInfo> {
-        self.read(&agent_at(agent, AgentVerb::Info), &json!({})).await
+        self.read(&agent_at(agent, AgentVerb::Info), &json!({}))
+            .await
     }
 
     pub async fn snapshot(&self, agent: &str) -> Result<Snapshot> {
-        self.read(&agent_at(agent, AgentVerb::Snapshot), &json!({})).await
+        self.read(&agent_at(agent, AgentVerb::Snapshot), &json!({}))
+            .await
     }
 
     /// A page of the log.
     pub async fn events(&self, session: &str, from: i64) -> Result<Events> {
-        self.read(&session_at(session, SessionVerb::Events), &json!({ "from": from })).await
+        self.read(
+            &session_at(session, SessionVerb::Events),
+            &json!({ "from": from }),
+        )
+        .await
     }
 
     /// The whole log from a place on, page by page.
@@ -113,16 +150,26 @@ impl Caller {
     /// The messages from the latest checkpoint on, of one agent or of all.
     pub async fn messages(&self, session: &str, agent: Option<&str>) -> Result<Vec<Message>> {
         let body = json!({ "agent": agent });
-        let page: Messages = self.read(&session_at(session, SessionVerb::Messages), &body).await?;
-        Ok(page.messages.iter().map(|message| serde_json::from_str(message.get())).collect::<Result<_, _>>()?)
+        let page: Messages = self
+            .read(&session_at(session, SessionVerb::Messages), &body)
+            .await?;
+        Ok(page
+            .messages
+            .iter()
+            .map(|message| serde_json::from_str(message.get()))
+            .collect::<Result<_, _>>()?)
     }
 }
 
-fn decode<T: DeserializeOwned>(to: &Address, answer: &async_nats::Message) -> Result<Result<T, Refusal>> {
+fn decode<T: DeserializeOwned>(
+    to: &Address,
+    answer: &async_nats::Message,
+) -> Result<Result<T, Refusal>> {
     match reply::decode(&answer.payload) {
         Ok(ok) => Ok(Ok(ok)),
         Err(ReplyError::Refused(refusal)) => Ok(Err(refusal)),
-        Err(error) => Err(error).with_context(|| format!("{to}: {}", String::from_utf8_lossy(&answer.payload))),
+        Err(error) => Err(error)
+            .with_context(|| format!("{to}: {}", String::from_utf8_lossy(&answer.payload))),
     }
 }
 

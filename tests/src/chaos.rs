@@ -1,4 +1,5 @@
-//! A cluster at work under faults from a seed, and what is found afterwards: what was lost, what ran twice, how long it took.
+//! A cluster at work under faults from a seed, and what is found afterwards: what was lost, what
+//! ran twice, how long it took.
 //!
 //! The truth about executions is a ledger, a file that the sessions' tools append to.
 
@@ -95,5 +96,9 @@ pub async fn run(plan: &Plan) -> Result<Figures> {
     let asked = load.finish().await?;
     let found = judge::judge(&stage, readers, &asked).await?;
     stage.strike().await?;
-    Ok(Figures { failovers, disturbed, found })
+    Ok(Figures {
+        failovers,
+        disturbed,
+        found,
+    })
 }

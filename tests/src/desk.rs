@@ -1,5 +1,5 @@
-//! A person's machine without NATS: a folder to work in, a scripted model that every provider's name leads to, and `planck`
-//! run to its end.
+//! A person's machine without NATS: a folder to work in, a scripted model that every provider's
+//! name leads to, and `planck` run to its end.
 
 use std::{
     path::{Path, PathBuf},
@@ -38,7 +38,10 @@ impl Desk {
         for name in ["home", "work"] {
             std::fs::create_dir(folder.path().join(name))?;
         }
-        Ok(Self { model: Server::start(script).await?, folder })
+        Ok(Self {
+            model: Server::start(script).await?,
+            folder,
+        })
     }
 
     /// The folder that `planck` is run in.
@@ -54,9 +57,14 @@ impl Desk {
     /// Where the sessions of the working folder are kept unless a store is named.
     pub fn sessions(&self) -> Result<PathBuf> {
         let projects = self.folder.path().join("home/.local/share/planck/projects");
-        let mut places = std::fs::read_dir(&projects).with_context(|| format!("no {}", projects.display()))?.flatten();
+        let mut places = std::fs::read_dir(&projects)
+            .with_context(|| format!("no {}", projects.display()))?
+            .flatten();
         let place = places.find(|place| place.file_name().to_string_lossy().starts_with("work-"));
-        Ok(place.context("no place of the working folder")?.path().join("sessions"))
+        Ok(place
+            .context("no place of the working folder")?
+            .path()
+            .join("sessions"))
     }
 
     /// Writes a file in the working folder, with the folders above it.
@@ -78,16 +86,27 @@ impl Desk {
     /// A command whose providers are all the scripted model.
     pub fn planck(&self, arguments: &[&str]) -> Result<Command> {
         let mut command = planck_in(&self.work())?;
-        command.args(arguments).env("HOME", self.folder.path().join("home"));
+        command
+            .args(arguments)
+            .env("HOME", self.folder.path().join("home"));
         for name in ["ANTHROPIC", "OPENAI", "GOOGLE"] {
             command.env(format!("{name}_API_KEY"), "key-0123456789");
         }
         for name in ["ANTHROPIC", "GOOGLE", "OLLAMA"] {
-            command.env(format!("PLANCK_PROVIDERS_{name}_BASE_URL"), self.model.url());
+            command.env(
+                format!("PLANCK_PROVIDERS_{name}_BASE_URL"),
+                self.model.url(),
+            );
         }
         command.env("OPENAI_BASE_URL", self.model.openai_url());
-        command.env("PLANCK_PROVIDERS_SCRIPTED_BASE_URL", self.model.openai_url());
-        command.env("PLANCK_PROVIDERS_LLAMA_CPP_BASE_URL", self.model.llama_cpp_url());
+        command.env(
+            "PLANCK_PROVIDERS_SCRIPTED_BASE_URL",
+            self.model.openai_url(),
+        );
+        command.env(
+            "PLANCK_PROVIDERS_LLAMA_CPP_BASE_URL",
+            self.model.llama_cpp_url(),
+        );
         Ok(command)
     }
 
@@ -97,7 +116,9 @@ impl Desk {
 
     /// A prompt to one agent, and every event of it.
     pub async fn prompt(&self, model: &str, prompt: &str) -> Result<(Ran, Vec<Envelope>)> {
-        let ran = self.run(&["run", "-o", "jsonl", "--model", model, prompt]).await?;
+        let ran = self
+            .run(&["run", "-o", "jsonl", "--model", model, prompt])
+            .await?;
         let events = ran.events()?;
         Ok((ran, events))
     }
@@ -114,7 +135,9 @@ impl Desk {
 /// Runs a command to its end.
 pub async fn run(mut command: Command) -> Result<Ran> {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let done = timeout(LONG, command.output()).await.with_context(|| format!("it does not end: {command:?}"))??;
+    let done = timeout(LONG, command.output())
+        .await
+        .with_context(|| format!("it does not end: {command:?}"))??;
     Ok(Ran {
         code: done.status.code().context("it was killed")?,
         out: String::from_utf8(done.stdout)?,
@@ -125,12 +148,17 @@ pub async fn run(mut command: Command) -> Result<Ran> {
 impl Ran {
     /// The events that `-o jsonl` writes.
     pub fn events(&self) -> Result<Vec<Envelope>> {
-        self.out.lines().map(|line| serde_json::from_str(line).with_context(|| format!("no event: {line}"))).collect()
+        self.out
+            .lines()
+            .map(|line| serde_json::from_str(line).with_context(|| format!("no event: {line}")))
+            .collect()
     }
 }
 
 /// What the events of a kind say, in order.
 pub fn of_kind(events: &[Envelope], kind: EventKind) -> Vec<Value> {
     let found = events.iter().filter(|event| event.kind == kind.name());
-    found.filter_map(|event| serde_json::from_str(event.data.get()).ok()).collect()
+    found
+        .filter_map(|event| serde_json::from_str(event.data.get()).ok())
+        .collect()
 }

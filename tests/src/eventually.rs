@@ -11,7 +11,11 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 const BETWEEN: Duration = Duration::from_millis(20);
 
 /// Asks again and again until there is an answer, or fails with what was waited for.
-pub async fn within<T>(patience: Duration, what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> Result<T> {
+pub async fn within<T>(
+    patience: Duration,
+    what: &str,
+    mut look: impl AsyncFnMut() -> Option<T>,
+) -> Result<T> {
     let until = Instant::now() + patience;
     loop {
         if let Some(found) = look().await {

@@ -21,14 +21,26 @@ pub struct Example {
 impl Example {
     /// On the SDK.
     pub fn rust() -> Result<Self> {
-        let built = fresh(built()?.join("text-rust"), "cargo build -p planck-sidecar --examples")?;
-        Ok(Self { name: "text-rust", command: vec![text(&built)?] })
+        let built = fresh(
+            built()?.join("text-rust"),
+            "cargo build -p planck-sidecar --examples",
+        )?;
+        Ok(Self {
+            name: "text-rust",
+            command: vec![text(&built)?],
+        })
     }
 
     /// What `planck sidecar new --lang rust` writes, with the placeholder as its name.
     pub fn scaffold_rust() -> Result<Self> {
-        let built = fresh(built()?.join("scaffold-rust"), "cargo build -p planck-sidecar --examples")?;
-        Ok(Self { name: "SIDECAR_NAME", command: vec![text(&built)?] })
+        let built = fresh(
+            built()?.join("scaffold-rust"),
+            "cargo build -p planck-sidecar --examples",
+        )?;
+        Ok(Self {
+            name: "SIDECAR_NAME",
+            command: vec![text(&built)?],
+        })
     }
 
     /// On the SDK.
@@ -47,27 +59,42 @@ impl Example {
             return Ok(None);
         }
         static COMPILED: OnceLock<bool> = OnceLock::new();
-        let compiled = COMPILED.get_or_init(|| said("node", &["node_modules/typescript/bin/tsc"], &folder).is_some());
+        let compiled = COMPILED
+            .get_or_init(|| said("node", &["node_modules/typescript/bin/tsc"], &folder).is_some());
         ensure!(compiled, "the example in TypeScript does not compile");
-        Ok(Some(Self { name: "text-typescript", command: vec!["node".into(), text(&folder.join("text.js"))?] }))
+        Ok(Some(Self {
+            name: "text-typescript",
+            command: vec!["node".into(), text(&folder.join("text.js"))?],
+        }))
     }
 
     /// On the SDK; `None`, loudly, as for [`typescript`](Self::typescript).
     pub fn typescript_sdk() -> Result<Option<Self>> {
-        let Some(sdk) = typescript_sdk()? else { return Ok(None) };
+        let Some(sdk) = typescript_sdk()? else {
+            return Ok(None);
+        };
         let program = text(&sdk.join(".built/test/text.js"))?;
-        Ok(Some(Self { name: "text-typescript-sdk", command: vec!["node".into(), program] }))
+        Ok(Some(Self {
+            name: "text-typescript-sdk",
+            command: vec!["node".into(), program],
+        }))
     }
 
     /// `None`, loudly, where the machine has no Go.
     pub fn go() -> Result<Option<Self>> {
         static BUILT: OnceLock<bool> = OnceLock::new();
         let folder = folder().join("go");
-        let Some(go) = go("the example in Go") else { return Ok(None) };
+        let Some(go) = go("the example in Go") else {
+            return Ok(None);
+        };
         let program = text(&built()?.join("text-go"))?;
-        let compiled = BUILT.get_or_init(|| said(go, &["build", "-o", &program, "."], &folder).is_some());
+        let compiled =
+            BUILT.get_or_init(|| said(go, &["build", "-o", &program, "."], &folder).is_some());
         ensure!(compiled, "the example in Go does not compile");
-        Ok(Some(Self { name: "text-go", command: vec![program] }))
+        Ok(Some(Self {
+            name: "text-go",
+            command: vec![program],
+        }))
     }
 
     /// Starts an instance, which is gone with what is given.
@@ -79,27 +106,51 @@ impl Example {
     pub fn start_with(&self, url: &str, environment: &[(String, String)]) -> Result<Child> {
         let (program, arguments) = self.command.split_first().context("no command")?;
         let mut command = tokio::process::Command::new(program);
-        command.args(arguments).env("NATS_URL", url).envs(environment.iter().cloned()).stdin(Stdio::null()).kill_on_drop(true);
-        command.spawn().with_context(|| format!("cannot run {program}"))
+        command
+            .args(arguments)
+            .env("NATS_URL", url)
+            .envs(environment.iter().cloned())
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
+        command
+            .spawn()
+            .with_context(|| format!("cannot run {program}"))
     }
 }
 
 /// With the packages that `make tools` fetched.
 pub fn python_path() -> Result<String> {
     let fetched = root().join(".tools/python");
-    ensure!(fetched.is_dir(), "{} is missing; run `make tools`", fetched.display());
-    Ok(format!("{}:{}", fetched.display(), root().join("sidecar-sdk/python").display()))
+    ensure!(
+        fetched.is_dir(),
+        "{} is missing; run `make tools`",
+        fetched.display()
+    );
+    Ok(format!(
+        "{}:{}",
+        fetched.display(),
+        root().join("sidecar-sdk/python").display()
+    ))
 }
 
-/// The folder of the SDK in TypeScript, compiled with its tests; `None`, loudly, where that cannot be done here.
+/// The folder of the SDK in TypeScript, compiled with its tests; `None`, loudly, where that cannot
+/// be done here.
 pub fn typescript_sdk() -> Result<Option<PathBuf>> {
     static COMPILED: OnceLock<bool> = OnceLock::new();
     let folder = root().join("sidecar-sdk/typescript");
     if !runs_typescript("the SDK in TypeScript", &folder) {
         return Ok(None);
     }
-    let compile = |project| said("node", &["node_modules/typescript/bin/tsc", "-p", project], &folder).is_some();
-    let compiled = COMPILED.get_or_init(|| compile("tsconfig.json") && compile("tsconfig.test.json"));
+    let compile = |project| {
+        said(
+            "node",
+            &["node_modules/typescript/bin/tsc", "-p", project],
+            &folder,
+        )
+        .is_some()
+    };
+    let compiled =
+        COMPILED.get_or_init(|| compile("tsconfig.json") && compile("tsconfig.test.json"));
     ensure!(compiled, "the SDK in TypeScript does not compile");
     Ok(Some(folder))
 }
@@ -107,17 +158,26 @@ pub fn typescript_sdk() -> Result<Option<PathBuf>> {
 /// Whether there are Node 20 and the packages of a folder; says so loudly where not.
 fn runs_typescript(what: &str, folder: &Path) -> bool {
     let node = said("node", &["--version"], folder).unwrap_or_default();
-    let version: u32 = node.trim_start_matches('v').split('.').next().and_then(|major| major.parse().ok()).unwrap_or(0);
+    let version: u32 = node
+        .trim_start_matches('v')
+        .split('.')
+        .next()
+        .and_then(|major| major.parse().ok())
+        .unwrap_or(0);
     let runs = version >= 20 && folder.join("node_modules").is_dir();
     if !runs {
-        eprintln!("NOT TESTED: {what} needs Node 20 and what `make tools` fetches with npm; found `{node}`");
+        eprintln!(
+            "NOT TESTED: {what} needs Node 20 and what `make tools` fetches with npm; found `{node}`"
+        );
     }
     runs
 }
 
 /// The program `go`; `None`, loudly, where the machine has none.
 pub fn go(what: &str) -> Option<&'static str> {
-    let found = ["go", "/usr/local/go/bin/go"].into_iter().find(|go| said(go, &["version"], root()).is_some());
+    let found = ["go", "/usr/local/go/bin/go"]
+        .into_iter()
+        .find(|go| said(go, &["version"], root()).is_some());
     if found.is_none() {
         eprintln!("NOT TESTED: {what} needs Go");
     }
@@ -126,18 +186,32 @@ pub fn go(what: &str) -> Option<&'static str> {
 
 fn in_python(name: &'static str, program: &str) -> Result<Example> {
     let path = format!("PYTHONPATH={}", python_path()?);
-    Ok(Example { name, command: vec!["env".into(), path, "python3".into(), text(&folder().join(program))?] })
+    Ok(Example {
+        name,
+        command: vec![
+            "env".into(),
+            path,
+            "python3".into(),
+            text(&folder().join(program))?,
+        ],
+    })
 }
 
 /// Where Cargo puts examples that belong to these tests.
 fn built() -> Result<PathBuf> {
     let test = env::current_exe()?;
-    Ok(test.ancestors().nth(2).context("no folder")?.join("examples"))
+    Ok(test
+        .ancestors()
+        .nth(2)
+        .context("no folder")?
+        .join("examples"))
 }
 
 /// The checkout.
 pub fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .unwrap_or(Path::new("."))
 }
 
 fn folder() -> PathBuf {
@@ -145,15 +219,26 @@ fn folder() -> PathBuf {
 }
 
 fn text(path: &Path) -> Result<String> {
-    Ok(path.to_str().with_context(|| format!("{} is no text", path.display()))?.to_owned())
+    Ok(path
+        .to_str()
+        .with_context(|| format!("{} is no text", path.display()))?
+        .to_owned())
 }
 
 /// What a program prints; `None` if there is none, or it fails.
 fn said(program: &str, args: &[&str], folder: &Path) -> Option<String> {
-    let output = Command::new(program).args(args).current_dir(folder).output().ok()?;
+    let output = Command::new(program)
+        .args(args)
+        .current_dir(folder)
+        .output()
+        .ok()?;
     let told = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
     if !output.status.success() {
-        eprintln!("{program} {args:?}: {}{}", told(&output.stdout), told(&output.stderr));
+        eprintln!(
+            "{program} {args:?}: {}{}",
+            told(&output.stdout),
+            told(&output.stderr)
+        );
         return None;
     }
     Some(told(&output.stdout))

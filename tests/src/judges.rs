@@ -1,4 +1,5 @@
-//! The types of the vendors' own SDKs, which `tools/install` fetches, as judges of the requests that a model was sent.
+//! The types of the vendors' own SDKs, which `tools/install` fetches, as judges of the requests
+//! that a model was sent.
 
 use std::{
     env, fs,
@@ -22,9 +23,14 @@ impl Judges {
         let judges = Self(Path::new(env!("CARGO_MANIFEST_DIR")).join("judges/judge.py"));
         let said = judges.ask(&["--can"]);
         let can = said.as_ref().is_ok_and(|output| output.status.success());
-        assert!(can || env::var_os(NEEDED).is_none(), "{NEEDED} is set, and the SDKs are not there: run tools/install; {said:?}");
+        assert!(
+            can || env::var_os(NEEDED).is_none(),
+            "{NEEDED} is set, and the SDKs are not there: run tools/install; {said:?}"
+        );
         if !can {
-            eprintln!("SKIPPED: no request is judged by the vendors' SDKs, which are not there; tools/install says why");
+            eprintln!(
+                "SKIPPED: no request is judged by the vendors' SDKs, which are not there; tools/install says why"
+            );
         }
         can.then_some(judges)
     }
@@ -42,21 +48,35 @@ impl Judges {
             format!("{}\n", json!({ "wire": wire, "path": request.path, "headers": headers, "body": request.body }))
         });
         fs::create_dir_all(folder)?;
-        fs::write(folder.join(format!("{wire}.jsonl")), lines.collect::<String>())?;
+        fs::write(
+            folder.join(format!("{wire}.jsonl")),
+            lines.collect::<String>(),
+        )?;
         self.verdict(&[&folder.to_string_lossy()])
     }
 
     fn verdict(&self, arguments: &[&str]) -> Result<String> {
-        let Output { status, stdout, stderr } = self.ask(arguments)?;
+        let Output {
+            status,
+            stdout,
+            stderr,
+        } = self.ask(arguments)?;
         let said = String::from_utf8_lossy(&stdout).into_owned();
-        ensure!(status.success(), "the SDKs complain:\n{said}{}", String::from_utf8_lossy(&stderr));
+        ensure!(
+            status.success(),
+            "the SDKs complain:\n{said}{}",
+            String::from_utf8_lossy(&stderr)
+        );
         Ok(said)
     }
 
     fn ask(&self, arguments: &[&str]) -> Result<Output> {
         // Modules that Python compiles would lie beside the sources.
         let mut command = Command::new("python3");
-        command.env("PYTHONDONTWRITEBYTECODE", "1").arg(&self.0).args(arguments);
+        command
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .arg(&self.0)
+            .args(arguments);
         command.output().context("cannot run python3")
     }
 }

@@ -1,4 +1,5 @@
-//! The private worlds that tests run in: a nats-server, a database, a scripted model, node processes.
+//! The private worlds that tests run in: a nats-server, a database, a scripted model, node
+//! processes.
 
 pub mod attached;
 pub mod bubblewrap;

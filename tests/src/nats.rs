@@ -34,10 +34,13 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Below those that connections going out have, which could take the port of a server that is away.
 const PORTS: Range<u16> = 10_000..32_000;
 
-/// Runs the server as a child and kills it when its own standard input ends, which it does however the test process dies.
-const GUARD: &str = r#""$@" >"$LOG" 2>&1 </dev/null & echo $!; cat >/dev/null; kill -9 $! 2>/dev/null; wait"#;
+/// Runs the server as a child and kills it when its own standard input ends, which it does however
+/// the test process dies.
+const GUARD: &str =
+    r#""$@" >"$LOG" 2>&1 </dev/null & echo $!; cat >/dev/null; kill -9 $! 2>/dev/null; wait"#;
 
-/// A server with JetStream, the settings of `deploy/nats.conf` and whatever a test adds. Dropping it kills it.
+/// A server with JetStream, the settings of `deploy/nats.conf` and whatever a test adds. Dropping
+/// it kills it.
 pub struct NatsServer {
     folder: TempDir,
     port: u16,
@@ -70,13 +73,20 @@ impl NatsServer {
         Self::start_as("test", config)
     }
 
-    /// Starts a server with a configuration file as it is but for its ports. It finds the variables in its environment, and
-    /// there the folder for JetStream in `NATS_STORE_DIR`.
+    /// Starts a server with a configuration file as it is but for its ports. It finds the variables
+    /// in its environment, and there the folder for JetStream in `NATS_STORE_DIR`.
     pub fn start_from(file: &Path, environment: &[(String, String)]) -> Result<Self> {
         let mut server = Self::stopped("", "")?;
         let folder = server.folder.path().join("jetstream").display().to_string();
-        let environment = environment.iter().cloned().chain([("NATS_STORE_DIR".into(), folder)]).collect();
-        server.given = Some(Given { file: file.into(), environment });
+        let environment = environment
+            .iter()
+            .cloned()
+            .chain([("NATS_STORE_DIR".into(), folder)])
+            .collect();
+        server.given = Some(Given {
+            file: file.into(),
+            environment,
+        });
         server.restart()?;
         Ok(server)
     }
@@ -89,7 +99,15 @@ impl NatsServer {
 
     fn stopped(name: &str, config: &str) -> Result<Self> {
         let (folder, port, monitor_port) = (TempDir::new()?, free_port()?, free_port()?);
-        Ok(Self { folder, port, monitor_port, name: name.into(), config: config.into(), given: None, running: None })
+        Ok(Self {
+            folder,
+            port,
+            monitor_port,
+            name: name.into(),
+            config: config.into(),
+            given: None,
+            running: None,
+        })
     }
 
     /// As its cluster knows it.
@@ -116,9 +134,15 @@ impl NatsServer {
         self.end(Signal::SIGKILL)
     }
 
-    /// Freezes it, so that connections stay open and nothing answers; it has stopped when this returns.
+    /// Freezes it, so that connections stay open and nothing answers; it has stopped when this
+    /// returns.
     pub fn pause(&self) -> Result<()> {
-        freeze(self.running.as_ref().context("the server is not running")?.pid)
+        freeze(
+            self.running
+                .as_ref()
+                .context("the server is not running")?
+                .pid,
+        )
     }
 
     pub fn resume(&self) -> Result<()> {
@@ -131,16 +155,25 @@ impl NatsServer {
             self.kill()?;
         }
         let mut command = Command::new("sh");
-        command.args(["-c", GUARD, "nats-server"]).arg(find_server()?).arg("-c");
+        command
+            .args(["-c", GUARD, "nats-server"])
+            .arg(find_server()?)
+            .arg("-c");
         match &self.given {
             None => command.arg(self.write_config()?),
             Some(Given { file, environment }) => command
                 .arg(file)
-                .args(["-p", &self.port.to_string(), "-m", &self.monitor_port.to_string()])
+                .args([
+                    "-p",
+                    &self.port.to_string(),
+                    "-m",
+                    &self.monitor_port.to_string(),
+                ])
                 .envs(environment.iter().map(|(name, value)| (name, value))),
         };
         self.running = Some(Running::start(command, &self.log_file())?);
-        self.wait_until_ready().with_context(|| format!("nats-server did not start; its log:\n{}", self.log()))
+        self.wait_until_ready()
+            .with_context(|| format!("nats-server did not start; its log:\n{}", self.log()))
     }
 
     /// Starts it again without anything that JetStream had.
@@ -171,8 +204,17 @@ impl NatsServer {
 
     fn write_config(&self) -> Result<PathBuf> {
         let folder = self.folder.path();
-        let settings = ["ping_interval: \"2s\"", "ping_max: 2", "write_deadline: \"3s\"", "no_fast_producer_stall: true"];
-        let limits = if self.config.contains("max_payload") { "" } else { "max_payload: 8MB" };
+        let settings = [
+            "ping_interval: \"2s\"",
+            "ping_max: 2",
+            "write_deadline: \"3s\"",
+            "no_fast_producer_stall: true",
+        ];
+        let limits = if self.config.contains("max_payload") {
+            ""
+        } else {
+            "max_payload: 8MB"
+        };
         let text = format!(
             "listen: 127.0.0.1:{}\nhttp: 127.0.0.1:{}\nserver_name: {}\njetstream {{ store_dir: {:?} }}\n{}\n{limits}\n{}\n",
             self.port,
@@ -194,7 +236,11 @@ impl NatsServer {
             if greets(address) {
                 return Ok(());
             }
-            if self.running.as_ref().is_some_and(|running| !running.is_alive()) {
+            if self
+                .running
+                .as_ref()
+                .is_some_and(|running| !running.is_alive())
+            {
                 bail!("it ended at once");
             }
             sleep(Duration::from_millis(10));
@@ -208,7 +254,9 @@ impl NatsServer {
     }
 
     fn end(&mut self, signal: Signal) -> Result<()> {
-        let Some(running) = self.running.take() else { return Ok(()) };
+        let Some(running) = self.running.take() else {
+            return Ok(());
+        };
         kill(running.pid, signal)?;
         let until = Instant::now() + PATIENCE;
         while running.is_alive() && Instant::now() < until {
@@ -228,7 +276,8 @@ impl Running {
             .spawn()
             .context("cannot run `sh`")?;
         let mut pid = String::new();
-        BufReader::new(guard.stdout.take().context("no output of the guard")?).read_line(&mut pid)?;
+        BufReader::new(guard.stdout.take().context("no output of the guard")?)
+            .read_line(&mut pid)?;
         let pid = Pid::from_raw(pid.trim().parse().context("no process id from the guard")?);
         Ok(Self { guard, pid })
     }
@@ -247,7 +296,9 @@ impl Drop for Running {
 }
 
 fn greets(address: SocketAddr) -> bool {
-    let Ok(mut stream) = TcpStream::connect_timeout(&address, Duration::from_millis(200)) else { return false };
+    let Ok(mut stream) = TcpStream::connect_timeout(&address, Duration::from_millis(200)) else {
+        return false;
+    };
     let _timeout = stream.set_read_timeout(Some(Duration::from_secs(1)));
     let mut greeting = [0; 4];
     let greeted = stream.read_exact(&mut greeting).is_ok() && &greeting == b"INFO";
@@ -259,11 +310,14 @@ fn greets(address: SocketAddr) -> bool {
 pub fn free_port() -> Result<u16> {
     static NEXT: LazyLock<AtomicU16> = LazyLock::new(|| AtomicU16::new(fastrand::u16(..)));
     let ports = || PORTS.start + NEXT.fetch_add(1, Ordering::Relaxed) % (PORTS.end - PORTS.start);
-    let free = std::iter::repeat_with(ports).take(PORTS.len()).find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());
+    let free = std::iter::repeat_with(ports)
+        .take(PORTS.len())
+        .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());
     free.context("no port is free")
 }
 
-/// `NATS_SERVER`, else `nats-server` on the PATH, else the one that `make tools` puts under `.tools/bin`.
+/// `NATS_SERVER`, else `nats-server` on the PATH, else the one that `make tools` puts under
+/// `.tools/bin`.
 pub fn find_server() -> Result<PathBuf> {
     find("NATS_SERVER", "nats-server").context(
         "no nats-server: tests need one of version 2.12 or later. Run `make tools`, or install it and put it on the PATH, or set NATS_SERVER",
@@ -272,13 +326,22 @@ pub fn find_server() -> Result<PathBuf> {
 
 /// The `nats` command line client; tests that drive it say loudly when there is none.
 pub fn find_cli() -> Result<PathBuf> {
-    find("NATS_CLI", "nats").context("no `nats` on the PATH: install the NATS command line client, or set NATS_CLI")
+    find("NATS_CLI", "nats")
+        .context("no `nats` on the PATH: install the NATS command line client, or set NATS_CLI")
 }
 
 fn find(variable: &str, name: &str) -> Option<PathBuf> {
     let named = env::var_os(variable).map(PathBuf::from);
     let path = env::var_os("PATH").unwrap_or_default();
-    let on_path = env::split_paths(&path).map(|folder| folder.join(name)).collect::<Vec<_>>();
-    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/bin").join(name);
-    named.into_iter().chain(on_path).chain([own]).find(|file| file.is_file())
+    let on_path = env::split_paths(&path)
+        .map(|folder| folder.join(name))
+        .collect::<Vec<_>>();
+    let own = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../.tools/bin")
+        .join(name);
+    named
+        .into_iter()
+        .chain(on_path)
+        .chain([own])
+        .find(|file| file.is_file())
 }

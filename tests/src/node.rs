@@ -1,4 +1,5 @@
-//! A real `planck node` process with a log of its own. It is stopped or killed by its process id, and gone with its owner.
+//! A real `planck node` process with a log of its own. It is stopped or killed by its process id,
+//! and gone with its owner.
 
 use std::{
     env,
@@ -68,22 +69,38 @@ pub fn planck() -> Result<PathBuf> {
 fn built(build: Build) -> Result<PathBuf> {
     let (name, remedy) = (build.name(), build.remedy());
     let test = env::current_exe()?;
-    let mut folders = test.ancestors().skip(1).take(2).map(|folder| folder.join(name));
+    let mut folders = test
+        .ancestors()
+        .skip(1)
+        .take(2)
+        .map(|folder| folder.join(name));
     let Some(planck) = folders.find(|file| file.is_file()) else {
-        bail!("no `{name}` beside {}: run `{remedy}` first", test.display());
+        bail!(
+            "no `{name}` beside {}: run `{remedy}` first",
+            test.display()
+        );
     };
     fresh(planck, remedy)
 }
 
 /// A program that was built from the sources as they are now.
 pub fn fresh(program: PathBuf, remedy: &str) -> Result<PathBuf> {
-    let there = program.metadata().with_context(|| format!("no {}: run `{remedy}` first", program.display()))?;
+    let there = program
+        .metadata()
+        .with_context(|| format!("no {}: run `{remedy}` first", program.display()))?;
     let built = there.modified()?;
     // `cargo test` writes no such list, and builds the program itself.
     let sources = fs::read_to_string(program.with_extension("d")).unwrap_or_default();
-    let newer = |path: &&str| fs::metadata(path).and_then(|file| file.modified()).is_ok_and(|changed| changed > built);
+    let newer = |path: &&str| {
+        fs::metadata(path)
+            .and_then(|file| file.modified())
+            .is_ok_and(|changed| changed > built)
+    };
     if let Some(source) = sources.split_whitespace().skip(1).find(newer) {
-        bail!("{} is older than {source}; run `{remedy}` first", program.display());
+        bail!(
+            "{} is older than {source}; run `{remedy}` first",
+            program.display()
+        );
     }
     Ok(program)
 }
@@ -97,7 +114,12 @@ pub fn planck_in(folder: &Path) -> Result<Command> {
 pub fn build_in(build: Build, folder: &Path) -> Result<Command> {
     // The child dies with the test's thread, however that ends.
     let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig=KILL", "--"]).arg(built(build)?).current_dir(folder).env_clear().env("HOME", folder);
+    command
+        .args(["--pdeathsig=KILL", "--"])
+        .arg(built(build)?)
+        .current_dir(folder)
+        .env_clear()
+        .env("HOME", folder);
     if let Some(path) = env::var_os("PATH") {
         command.env("PATH", path);
     }
@@ -105,21 +127,29 @@ pub fn build_in(build: Build, folder: &Path) -> Result<Command> {
     Ok(command)
 }
 
-/// Whether a process of this machine has these words on its command line, whatever it sees of its own id.
+/// Whether a process of this machine has these words on its command line, whatever it sees of its
+/// own id.
 pub fn runs(words: &str) -> bool {
     has(words, &["cmdline"]).next().is_some()
 }
 
-/// How many processes of this machine have these words on their command line or in their environment.
+/// How many processes of this machine have these words on their command line or in their
+/// environment.
 pub fn count(words: &str) -> usize {
     has(words, &["cmdline", "environ"]).count()
 }
 
 fn has(words: &str, files: &[&str]) -> impl Iterator<Item = PathBuf> {
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten().map(|process| process.path());
+    let processes = fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|process| process.path());
     let says = move |process: &PathBuf, file: &str| {
         let text = fs::read(process.join(file)).unwrap_or_default();
-        String::from_utf8_lossy(&text).replace('\0', " ").contains(words)
+        String::from_utf8_lossy(&text)
+            .replace('\0', " ")
+            .contains(words)
     };
     processes.filter(move |process| files.iter().any(|file| says(process, file)))
 }
@@ -128,14 +158,23 @@ impl Node {
     /// Runs the command, which is to be a node's, and waits until it is in service.
     pub async fn start(mut command: Command, log: PathBuf) -> Result<Self> {
         let file = File::create(&log)?;
-        let mut child = command.stdout(file.try_clone()?).stderr(file).spawn().context("cannot run `setpriv`")?;
+        let mut child = command
+            .stdout(file.try_clone()?)
+            .stderr(file)
+            .spawn()
+            .context("cannot run `setpriv`")?;
         let pid = Pid::from_raw(i32::try_from(child.id().context("it ended at once")?)?);
         let ready = within(PATIENCE, "the node is in service", async || {
             let ended = child.try_wait().ok().flatten();
             in_service(&log).map(Ok).or(ended.map(Err))
         });
         match ready.await.with_context(|| read(&log))? {
-            Ok(id) => Ok(Self { child, pid, log, id }),
+            Ok(id) => Ok(Self {
+                child,
+                pid,
+                log,
+                id,
+            }),
             Err(status) => bail!("the node ended with {status}; its log:\n{}", read(&log)),
         }
     }
@@ -169,10 +208,16 @@ impl Node {
         Ok(kill(self.pid, Signal::SIGCONT)?)
     }
 
-    /// Runs the command, which is to be a node's that ends by itself before it is in service, and gives what it said.
+    /// Runs the command, which is to be a node's that ends by itself before it is in service, and
+    /// gives what it said.
     pub async fn refused(mut command: Command) -> Result<(Option<i32>, String)> {
-        let output = timeout(PATIENCE, command.output()).await.context("it does not end")??;
-        Ok((output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned()))
+        let output = timeout(PATIENCE, command.output())
+            .await
+            .context("it does not end")??;
+        Ok((
+            output.status.code(),
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        ))
     }
 
     /// Waits until it has ended by itself.
@@ -180,7 +225,8 @@ impl Node {
         Ok(self.child.wait().await?)
     }
 
-    /// Asks it to leave, and waits until it has. Fails if that was not in order, or if its log has warnings, errors or panics.
+    /// Asks it to leave, and waits until it has. Fails if that was not in order, or if its log has
+    /// warnings, errors or panics.
     pub async fn leave(self) -> Result<()> {
         self.leave_despite(&[]).await
     }
@@ -189,11 +235,19 @@ impl Node {
     pub async fn leave_despite(mut self, excused: &[&str]) -> Result<()> {
         kill(self.pid, Signal::SIGTERM)?;
         let ended = timeout(LEAVE, self.child.wait()).await;
-        let status: ExitStatus = ended.with_context(|| format!("the node does not leave; its log:\n{}", self.log()))??;
+        let status: ExitStatus = ended
+            .with_context(|| format!("the node does not leave; its log:\n{}", self.log()))??;
         let complaints = self.complaints(excused);
         if !status.success() || !complaints.is_empty() {
-            let said = if status.success() { complaints } else { self.complaints(&[]) };
-            bail!("the node left with {status} and complained:\n{}", said.join("\n"));
+            let said = if status.success() {
+                complaints
+            } else {
+                self.complaints(&[])
+            };
+            bail!(
+                "the node left with {status} and complained:\n{}",
+                said.join("\n")
+            );
         }
         Ok(())
     }
@@ -201,28 +255,45 @@ impl Node {
     /// Warnings, errors, and what is no log line at all, as panics are.
     pub fn complaints(&self, excused: &[&str]) -> Vec<String> {
         let log = self.log();
-        let bad = log.lines().filter(|line| is_complaint(line) && !excused.iter().any(|text| line.contains(text)));
+        let bad = log
+            .lines()
+            .filter(|line| is_complaint(line) && !excused.iter().any(|text| line.contains(text)));
         bad.map(str::to_owned).collect()
     }
 }
 
 /// Says whether a line of the log is a warning or worse that the node itself is to blame for.
 ///
-/// A statement or a wait for a connection that took long says something about the machine only, and so does a test that
-/// takes the wall down as root.
+/// A statement or a wait for a connection that took long says something about the machine only, and
+/// so does a test that takes the wall down as root.
 fn is_complaint(line: &str) -> bool {
-    let Ok(entry) = serde_json::from_str::<Value>(line) else { return !line.trim().is_empty() };
-    let of_machine =
-        ["slow statement", "acquired connection, but time to acquire exceeded", "tool processes run as root without a sandbox"];
-    let said = entry.get("message").and_then(Value::as_str).unwrap_or_default();
+    let Ok(entry) = serde_json::from_str::<Value>(line) else {
+        return !line.trim().is_empty();
+    };
+    let of_machine = [
+        "slow statement",
+        "acquired connection, but time to acquire exceeded",
+        "tool processes run as root without a sandbox",
+    ];
+    let said = entry
+        .get("message")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
     !of_machine.iter().any(|start| said.starts_with(start))
-        && matches!(entry.get("level").and_then(Value::as_str), Some("WARN" | "ERROR"))
+        && matches!(
+            entry.get("level").and_then(Value::as_str),
+            Some("WARN" | "ERROR")
+        )
 }
 
 fn in_service(log: &Path) -> Option<NodeId> {
     let log = read(log);
-    let entries = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let said = |entry: &Value| entry.get("message").and_then(Value::as_str) == Some("the node is in service");
+    let entries = log
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let said = |entry: &Value| {
+        entry.get("message").and_then(Value::as_str) == Some("the node is in service")
+    };
     let entry = entries.into_iter().find(said)?;
     NodeId::parse(entry.get("node")?.as_str()?).ok()
 }

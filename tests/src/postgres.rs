@@ -1,5 +1,6 @@
-//! A private Postgres database per test: in the server that `DATABASE_URL` names, else in one server per test process,
-//! which ends and takes its files with it when the process does, however that ends.
+//! A private Postgres database per test: in the server that `DATABASE_URL` names, else in one
+//! server per test process, which ends and takes its files with it when the process does, however
+//! that ends.
 
 mod programs;
 mod server;
@@ -10,7 +11,10 @@ use std::sync::{
 };
 
 use anyhow::{Context as _, Result};
-use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, PgConnection, postgres::PgConnectOptions};
+use sqlx::{
+    AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, PgConnection,
+    postgres::PgConnectOptions,
+};
 use tokio::sync::OnceCell;
 
 pub use server::Paused;
@@ -41,10 +45,21 @@ impl Database {
 
     async fn create_on(server: PgConnectOptions, own: Option<Server>) -> Result<Self> {
         let server = Arc::new(server);
-        let name = format!("planck_test_{}_{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
-        let mut admin = PgConnection::connect_with(&server).await.context("cannot connect to the test server")?;
-        let create = AssertSqlSafe(format!("CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8'"));
-        admin.execute(create).await.with_context(|| format!("cannot create database {name}"))?;
+        let name = format!(
+            "planck_test_{}_{}",
+            std::process::id(),
+            NUMBER.fetch_add(1, Ordering::Relaxed)
+        );
+        let mut admin = PgConnection::connect_with(&server)
+            .await
+            .context("cannot connect to the test server")?;
+        let create = AssertSqlSafe(format!(
+            "CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8'"
+        ));
+        admin
+            .execute(create)
+            .await
+            .with_context(|| format!("cannot create database {name}"))?;
         admin.close().await?;
         Ok(Self { server, name, own })
     }
@@ -58,7 +73,10 @@ impl Database {
 
     /// Freezes the server, which must be its own, until what is given is dropped.
     pub fn pause(&self) -> Result<Paused> {
-        self.own.as_ref().context("the server is others' too")?.pause()
+        self.own
+            .as_ref()
+            .context("the server is others' too")?
+            .pause()
     }
 
     /// Ends every connection to this database.
@@ -87,9 +105,14 @@ async fn options() -> Result<PgConnectOptions> {
 
 impl Drop for Database {
     fn drop(&mut self) {
-        let (server, drop) = (self.server.clone(), format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name));
+        let (server, drop) = (
+            self.server.clone(),
+            format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name),
+        );
         let dropped = std::thread::spawn(move || -> Result<()> {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()?;
             runtime.block_on(async {
                 let mut admin = PgConnection::connect_with(&server).await?;
                 admin.execute(AssertSqlSafe(drop)).await?;
@@ -108,9 +131,25 @@ mod tests {
 
     #[tokio::test]
     async fn each_test_has_its_own_database() {
-        let (one, other) = (Database::create().await.unwrap(), Database::create().await.unwrap());
-        one.connect().await.unwrap().execute("CREATE TABLE t (x int)").await.unwrap();
-        assert!(other.connect().await.unwrap().execute("SELECT x FROM t").await.is_err());
+        let (one, other) = (
+            Database::create().await.unwrap(),
+            Database::create().await.unwrap(),
+        );
+        one.connect()
+            .await
+            .unwrap()
+            .execute("CREATE TABLE t (x int)")
+            .await
+            .unwrap();
+        assert!(
+            other
+                .connect()
+                .await
+                .unwrap()
+                .execute("SELECT x FROM t")
+                .await
+                .is_err()
+        );
         let mut by_url = PgConnection::connect(&one.url()).await.unwrap();
         by_url.execute("SELECT x FROM t").await.unwrap();
     }

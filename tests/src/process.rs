@@ -13,10 +13,12 @@ use nix::{
     unistd::Pid,
 };
 
-/// How long a process may take to stop; each of its threads does when it comes to look at the signal.
+/// How long a process may take to stop; each of its threads does when it comes to look at the
+/// signal.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Freezes a process, so that its connections stay open and it does nothing; it has stopped when this returns.
+/// Freezes a process, so that its connections stay open and it does nothing; it has stopped when
+/// this returns.
 pub fn freeze(pid: Pid) -> Result<()> {
     kill(pid, Signal::SIGSTOP)?;
     let until = Instant::now() + PATIENCE;
@@ -30,13 +32,21 @@ pub fn freeze(pid: Pid) -> Result<()> {
 }
 
 fn has_stopped(pid: Pid) -> bool {
-    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    threads.map(|thread| state(&thread.path())).all(|state| matches!(state, Some('T' | 'Z' | 'X') | None))
+    let threads = fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    threads
+        .map(|thread| state(&thread.path()))
+        .all(|state| matches!(state, Some('T' | 'Z' | 'X') | None))
 }
 
 /// Whether there is such a process, and it is no zombie.
 pub fn is_alive(pid: Pid) -> bool {
-    !matches!(state(Path::new(&format!("/proc/{pid}"))), None | Some('Z' | 'X'))
+    !matches!(
+        state(Path::new(&format!("/proc/{pid}"))),
+        None | Some('Z' | 'X')
+    )
 }
 
 /// Of a process or a thread, as the kernel names it.

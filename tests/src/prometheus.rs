@@ -27,14 +27,23 @@ pub struct Programs(PathBuf);
 impl Programs {
     pub fn find() -> Option<Self> {
         let unpacked = concat!(env!("CARGO_MANIFEST_DIR"), "/../.tools/prometheus/usr/bin");
-        let there = |folder: &PathBuf| ["prometheus", "promtool"].iter().all(|name| folder.join(name).is_file());
-        let found = ["/usr/bin", unpacked].into_iter().map(PathBuf::from).find(there);
+        let there = |folder: &PathBuf| {
+            ["prometheus", "promtool"]
+                .iter()
+                .all(|name| folder.join(name).is_file())
+        };
+        let found = ["/usr/bin", unpacked]
+            .into_iter()
+            .map(PathBuf::from)
+            .find(there);
         assert!(
             found.is_some() || env::var_os(NEEDED).is_none(),
             "{NEEDED} is set, and there is no Prometheus: run tools/install"
         );
         if found.is_none() {
-            eprintln!("skipped: there is no Prometheus here, so nothing reads the metrics; tools/install says why");
+            eprintln!(
+                "skipped: there is no Prometheus here, so nothing reads the metrics; tools/install says why"
+            );
         }
         found.map(Self)
     }
@@ -42,12 +51,28 @@ impl Programs {
     /// What `promtool` says of some text; an error where it finds fault.
     pub async fn check(&self, words: &[&str], text: &str) -> Result<()> {
         let mut tool = Command::new(self.0.join("promtool"));
-        tool.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        tool.args(words)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
         let mut child = tool.spawn()?;
-        child.stdin.take().context("no input")?.write_all(text.as_bytes()).await?;
+        child
+            .stdin
+            .take()
+            .context("no input")?
+            .write_all(text.as_bytes())
+            .await?;
         let output = timeout(ANSWER, child.wait_with_output()).await??;
-        let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        ensure!(output.status.success() && said.trim().is_empty() || said.contains("SUCCESS"), "promtool {words:?}: {said}");
+        let said = format!(
+            "{}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+        ensure!(
+            output.status.success() && said.trim().is_empty() || said.contains("SUCCESS"),
+            "promtool {words:?}: {said}"
+        );
         Ok(())
     }
 }
@@ -70,25 +95,45 @@ impl Prometheus {
         let child = Command::new("setpriv")
             .args(["--pdeathsig=KILL", "--"])
             .arg(programs.0.join("prometheus"))
-            .args(["--config.file=prometheus.yml", "--storage.tsdb.path=data", "--log.level=error"])
+            .args([
+                "--config.file=prometheus.yml",
+                "--storage.tsdb.path=data",
+                "--log.level=error",
+            ])
             .arg(format!("--web.listen-address={address}"))
             .current_dir(folder.path())
             .stdin(Stdio::null())
             .kill_on_drop(true)
             .spawn()?;
-        let started = Self { _child: child, address, _folder: folder };
-        within(START, "Prometheus is ready", async || started.get("/-/ready").await.ok().filter(|(status, _)| *status == 200))
-            .await?;
+        let started = Self {
+            _child: child,
+            address,
+            _folder: folder,
+        };
+        within(START, "Prometheus is ready", async || {
+            started
+                .get("/-/ready")
+                .await
+                .ok()
+                .filter(|(status, _)| *status == 200)
+        })
+        .await?;
         Ok(started)
     }
 
     /// The result of a query at this moment.
     pub async fn query(&self, expression: &str) -> Result<Value> {
-        let escaped: String = expression.bytes().map(|byte| format!("%{byte:02X}")).collect();
+        let escaped: String = expression
+            .bytes()
+            .map(|byte| format!("%{byte:02X}"))
+            .collect();
         let (status, body) = self.get(&format!("/api/v1/query?query={escaped}")).await?;
         ensure!(status == 200, "{expression}: {status} {body}");
         let mut answer: Value = serde_json::from_str(&body)?;
-        answer.pointer_mut("/data/result").map(Value::take).with_context(|| format!("{expression}: {body}"))
+        answer
+            .pointer_mut("/data/result")
+            .map(Value::take)
+            .with_context(|| format!("{expression}: {body}"))
     }
 
     async fn get(&self, path: &str) -> Result<(u16, String)> {
@@ -99,9 +144,14 @@ impl Prometheus {
 /// A page over HTTP, its status first.
 pub async fn get(address: &str, path: &str) -> Result<(u16, String)> {
     let mut stream = TcpStream::connect(address).await?;
-    stream.write_all(format!("GET {path} HTTP/1.0\r\nhost: {address}\r\n\r\n").as_bytes()).await?;
+    stream
+        .write_all(format!("GET {path} HTTP/1.0\r\nhost: {address}\r\n\r\n").as_bytes())
+        .await?;
     let mut told = String::new();
     stream.read_to_string(&mut told).await?;
     let (head, body) = told.split_once("\r\n\r\n").context("no head")?;
-    Ok((head.split(' ').nth(1).context("no status")?.parse()?, body.to_owned()))
+    Ok((
+        head.split(' ').nth(1).context("no status")?.parse()?,
+        body.to_owned(),
+    ))
 }

@@ -34,7 +34,11 @@ impl Proxy {
         let port = listener.local_addr()?.port();
         let link = Arc::new(watch::Sender::new(Link::Up));
         let accepting = tokio::spawn(accept(listener, server, Arc::clone(&link)));
-        Ok(Self { port, link, accepting })
+        Ok(Self {
+            port,
+            link,
+            accepting,
+        })
     }
 
     pub fn nats_url(&self) -> String {
@@ -65,7 +69,8 @@ async fn pass(client: TcpStream, server: SocketAddr, link: watch::Receiver<Link>
         let server = TcpStream::connect(server).await?;
         server.set_nodelay(true)?;
         client.set_nodelay(true)?;
-        let ((from_client, to_client), (from_server, to_server)) = (client.into_split(), server.into_split());
+        let ((from_client, to_client), (from_server, to_server)) =
+            (client.into_split(), server.into_split());
         tokio::select! {
             done = copy(from_client, to_server, link.clone()) => done,
             done = copy(from_server, to_client, link) => done,
@@ -78,7 +83,11 @@ async fn pass(client: TcpStream, server: SocketAddr, link: watch::Receiver<Link>
     }
 }
 
-async fn copy(mut from: tcp::OwnedReadHalf, mut to: tcp::OwnedWriteHalf, mut link: watch::Receiver<Link>) -> std::io::Result<()> {
+async fn copy(
+    mut from: tcp::OwnedReadHalf,
+    mut to: tcp::OwnedWriteHalf,
+    mut link: watch::Receiver<Link>,
+) -> std::io::Result<()> {
     let mut bytes = vec![0; 16 * 1024];
     loop {
         let read = from.read(&mut bytes).await?;

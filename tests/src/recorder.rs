@@ -1,4 +1,5 @@
-//! Keeps everything that is published on agents' and sessions' subjects, as any observer would see it.
+//! Keeps everything that is published on agents' and sessions' subjects, as any observer would see
+//! it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -54,33 +55,58 @@ impl Recorder {
 
     /// The payloads on one subject, in the order they came.
     pub fn on(&self, subject: &str) -> Vec<Bytes> {
-        self.lock().iter().filter(|heard| heard.subject == subject).map(|heard| heard.payload.clone()).collect()
+        self.lock()
+            .iter()
+            .filter(|heard| heard.subject == subject)
+            .map(|heard| heard.payload.clone())
+            .collect()
     }
 
     /// The events on one subject.
     pub fn events(&self, subject: &str) -> Vec<Envelope> {
-        self.lock().iter().filter(|heard| heard.subject == subject).filter_map(Heard::envelope).collect()
+        self.lock()
+            .iter()
+            .filter(|heard| heard.subject == subject)
+            .filter_map(Heard::envelope)
+            .collect()
     }
 
     /// Waits for an event on a session's subject.
-    pub async fn until(&self, what: &str, mut is_it: impl FnMut(&Envelope) -> bool) -> Result<Envelope> {
+    pub async fn until(
+        &self,
+        what: &str,
+        mut is_it: impl FnMut(&Envelope) -> bool,
+    ) -> Result<Envelope> {
         let found = eventually(what, async || {
-            let envelopes =
-                self.lock().iter().rev().filter(|heard| heard.is_of_session()).filter_map(Heard::envelope).collect::<Vec<_>>();
+            let envelopes = self
+                .lock()
+                .iter()
+                .rev()
+                .filter(|heard| heard.is_of_session())
+                .filter_map(Heard::envelope)
+                .collect::<Vec<_>>();
             envelopes.into_iter().find(|envelope| is_it(envelope))
         });
-        found.await.with_context(|| format!("heard {:?}", self.kinds()))
+        found
+            .await
+            .with_context(|| format!("heard {:?}", self.kinds()))
     }
 
     /// Waits for the end of the turn that consumed an input.
     pub async fn answered(&self, input: &InputId) -> Result<Envelope> {
-        self.until("the input's turn has ended", |envelope| ends(envelope, input)).await
+        self.until("the input's turn has ended", |envelope| {
+            ends(envelope, input)
+        })
+        .await
     }
 
     fn kinds(&self) -> Vec<String> {
         let heard = self.lock();
         let sessions = heard.iter().filter(|heard| heard.is_of_session());
-        sessions.filter_map(Heard::envelope).map(|envelope| envelope.kind).collect()
+        sessions
+            .filter_map(Heard::envelope)
+            .map(|envelope| envelope.kind)
+            .collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Heard>> {
@@ -105,8 +131,14 @@ pub fn ends(envelope: &Envelope, input: &InputId) -> bool {
 
 async fn record(mut news: Subscriber, heard: Arc<Mutex<Vec<Heard>>>) {
     while let Some(message) = news.next().await {
-        let news = Heard { subject: message.subject.to_string(), payload: message.payload };
-        heard.lock().unwrap_or_else(PoisonError::into_inner).push(news);
+        let news = Heard {
+            subject: message.subject.to_string(),
+            payload: message.payload,
+        };
+        heard
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(news);
     }
 }
 

@@ -11,13 +11,19 @@ use crate::caller::Caller;
 
 /// What the registry has under a key.
 pub async fn value(caller: &Caller, key: &Key) -> Result<Option<Value>> {
-    let registry = async_nats::jetstream::new(caller.nats.clone()).get_key_value("planck_registry").await?;
+    let registry = async_nats::jetstream::new(caller.nats.clone())
+        .get_key_value("planck_registry")
+        .await?;
     let value = registry.get(key.to_string()).await?;
-    value.map(|value| serde_json::from_slice(&value).context("a record")).transpose()
+    value
+        .map(|value| serde_json::from_slice(&value).context("a record"))
+        .transpose()
 }
 
 /// A node's record in the registry.
 pub async fn record(caller: &Caller, node: &NodeId) -> Result<Option<NodeRecord>> {
     let value = value(caller, &Key::Node(node.clone())).await?;
-    value.map(|value| serde_json::from_value(value).context("a record")).transpose()
+    value
+        .map(|value| serde_json::from_value(value).context("a record"))
+        .transpose()
 }

@@ -13,7 +13,12 @@ use tokio::{process::Command, task::JoinHandle};
 
 use crate::eventually::eventually;
 
-const SIZE: Winsize = Winsize { ws_row: 40, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 };
+const SIZE: Winsize = Winsize {
+    ws_row: 40,
+    ws_col: 100,
+    ws_xpixel: 0,
+    ws_ypixel: 0,
+};
 
 /// The end of a terminal at which a person sits.
 pub struct Terminal {
@@ -35,8 +40,8 @@ impl Drawn {
 }
 
 impl Terminal {
-    /// Makes a terminal the standard output and error of a command, and its input where `typed` says so. Drop the command
-    /// once it is started: it keeps the terminal open.
+    /// Makes a terminal the standard output and error of a command, and its input where `typed`
+    /// says so. Drop the command once it is started: it keeps the terminal open.
     pub fn attach(command: &mut Command, typed: bool) -> Result<Self> {
         let OpenptyResult { master, slave } = openpty(Some(&SIZE), None)?;
         if typed {
@@ -45,23 +50,42 @@ impl Terminal {
         command.stdout(slave.try_clone()?).stderr(slave);
         let (keyboard, drawn) = (File::from(master.try_clone()?), Drawn::default());
         let to = drawn.clone();
-        Ok(Self { keyboard, drawn, screen: tokio::task::spawn_blocking(move || read(master, &to)), seen: 0 })
+        Ok(Self {
+            keyboard,
+            drawn,
+            screen: tokio::task::spawn_blocking(move || read(master, &to)),
+            seen: 0,
+        })
     }
 
     pub fn type_in(&mut self, text: &str) -> Result<()> {
-        Ok(std::io::Write::write_all(&mut self.keyboard, text.as_bytes())?)
+        Ok(std::io::Write::write_all(
+            &mut self.keyboard,
+            text.as_bytes(),
+        )?)
     }
 
-    /// Waits until a text is drawn after what was waited for before, and gives all that was drawn up to its end.
+    /// Waits until a text is drawn after what was waited for before, and gives all that was drawn
+    /// up to its end.
     pub async fn until(&mut self, text: &str) -> Result<String> {
         let (drawn, seen) = (self.drawn.clone(), self.seen);
         let end = eventually("it is drawn", async || {
             let bytes = drawn.bytes();
-            let at = bytes.get(seen..)?.windows(text.len()).position(|window| window == text.as_bytes())?;
+            let at = bytes
+                .get(seen..)?
+                .windows(text.len())
+                .position(|window| window == text.as_bytes())?;
             Some(seen + at + text.len())
         });
-        let end = end.await.with_context(|| format!("{text:?} in {:?}", String::from_utf8_lossy(&self.drawn.bytes())))?;
-        let before = String::from_utf8_lossy(self.drawn.bytes().get(self.seen..end).unwrap_or_default()).into_owned();
+        let end = end.await.with_context(|| {
+            format!(
+                "{text:?} in {:?}",
+                String::from_utf8_lossy(&self.drawn.bytes())
+            )
+        })?;
+        let before =
+            String::from_utf8_lossy(self.drawn.bytes().get(self.seen..end).unwrap_or_default())
+                .into_owned();
         self.seen = end;
         Ok(before)
     }

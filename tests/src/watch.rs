@@ -31,7 +31,11 @@ pub struct Watch {
 impl Watch {
     /// Runs it; what it says goes to the file.
     pub fn start(mut command: Command, file: PathBuf) -> Result<Self> {
-        let child = command.stdout(File::create(&file)?).stderr(Stdio::inherit()).kill_on_drop(true).spawn()?;
+        let child = command
+            .stdout(File::create(&file)?)
+            .stderr(Stdio::inherit())
+            .kill_on_drop(true)
+            .spawn()?;
         Ok(Self { child, file })
     }
 
@@ -47,7 +51,12 @@ impl Watch {
 
     /// [`Self::says`] in lines that are written to their end, and gives those.
     pub async fn says_in_lines(&self, words: &[&str]) -> Result<String> {
-        self.until(words, |text| text.rsplit_once('\n').map(|(lines, _)| lines.to_owned()).unwrap_or_default()).await
+        self.until(words, |text| {
+            text.rsplit_once('\n')
+                .map(|(lines, _)| lines.to_owned())
+                .unwrap_or_default()
+        })
+        .await
     }
 
     async fn until(&self, words: &[&str], part: impl Fn(String) -> String) -> Result<String> {
@@ -55,14 +64,17 @@ impl Watch {
             let text = part(self.text());
             words.iter().all(|word| text.contains(word)).then_some(text)
         });
-        said.await.with_context(|| format!("{words:?} in:\n{}", self.text()))
+        said.await
+            .with_context(|| format!("{words:?} in:\n{}", self.text()))
     }
 
     /// Interrupts it, and waits until it has left in order.
     pub async fn leave(mut self) -> Result<()> {
         let pid = self.child.id().context("it has ended")?;
         kill(Pid::from_raw(i32::try_from(pid)?), Signal::SIGINT)?;
-        let status = timeout(LEAVE, self.child.wait()).await.context("it does not leave")??;
+        let status = timeout(LEAVE, self.child.wait())
+            .await
+            .context("it does not leave")??;
         ensure!(status.success(), "it left with {status}:\n{}", self.text());
         Ok(())
     }

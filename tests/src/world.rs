@@ -1,4 +1,5 @@
-//! A whole world of one test: nats-server, store, scripted model, workspace, and the nodes that a test starts in it.
+//! A whole world of one test: nats-server, store, scripted model, workspace, and the nodes that a
+//! test starts in it.
 
 use std::{
     path::{Path, PathBuf},
@@ -43,7 +44,8 @@ impl Backend {
     }
 }
 
-/// Whether worlds stay on the disk, with detailed logs of their nodes, for whoever looks for why a test failed.
+/// Whether worlds stay on the disk, with detailed logs of their nodes, for whoever looks for why a
+/// test failed.
 fn is_kept() -> bool {
     std::env::var_os("PLANCK_TEST_KEEP").is_some()
 }
@@ -71,17 +73,30 @@ impl World {
     }
 
     /// On a cluster of servers, each of which has all that JetStream keeps.
-    pub async fn start_over(cluster: NatsCluster, backend: Backend, script: Script) -> Result<Self> {
+    pub async fn start_over(
+        cluster: NatsCluster,
+        backend: Backend,
+        script: Script,
+    ) -> Result<Self> {
         Self::start_with(cluster.servers, backend.database().await?, script).await
     }
 
     /// With a Postgres server that can be taken away.
     pub async fn start_alone(script: Script) -> Result<Self> {
-        Self::start_with(vec![NatsServer::start()?], Some(Database::create_alone().await?), script).await
+        Self::start_with(
+            vec![NatsServer::start()?],
+            Some(Database::create_alone().await?),
+            script,
+        )
+        .await
     }
 
     /// On these NATS servers, with this database or else on SQLite.
-    pub async fn start_with(mut servers: Vec<NatsServer>, database: Option<Database>, script: Script) -> Result<Self> {
+    pub async fn start_with(
+        mut servers: Vec<NatsServer>,
+        database: Option<Database>,
+        script: Script,
+    ) -> Result<Self> {
         let mut folder = TempDir::new()?;
         folder.disable_cleanup(is_kept());
         std::fs::create_dir(folder.path().join("work"))?;
@@ -117,19 +132,27 @@ impl World {
 
     /// Of all servers.
     fn nats_url(&self) -> String {
-        std::iter::once(&self.nats).chain(&self.mates).map(NatsServer::url).collect::<Vec<_>>().join(",")
+        std::iter::once(&self.nats)
+            .chain(&self.mates)
+            .map(NatsServer::url)
+            .collect::<Vec<_>>()
+            .join(",")
     }
 
     /// The name of the server that leads the registry, once there is one.
     pub async fn registry_leader(&self) -> Result<String> {
-        within(ELECTED, "the registry has a leader", async || self.registry().await?.leader).await
+        within(ELECTED, "the registry has a leader", async || {
+            self.registry().await?.leader
+        })
+        .await
     }
 
     /// Waits until every server has the whole registry.
     pub async fn registry_is_whole(&self) -> Result<()> {
         within(ELECTED, "all servers have the registry", async || {
             let info = self.registry().await?;
-            (info.leader.is_some() && info.replicas.iter().all(|replica| replica.current)).then_some(())
+            (info.leader.is_some() && info.replicas.iter().all(|replica| replica.current))
+                .then_some(())
         })
         .await
     }
@@ -137,13 +160,21 @@ impl World {
     /// How the registry is spread over the servers.
     async fn registry(&self) -> Option<ClusterInfo> {
         let jetstream = async_nats::jetstream::new(self.caller.nats.clone());
-        jetstream.get_stream("KV_planck_registry").await.ok()?.cached_info().cluster.clone()
+        jetstream
+            .get_stream("KV_planck_registry")
+            .await
+            .ok()?
+            .cached_info()
+            .cluster
+            .clone()
     }
 
     /// One of the NATS servers.
     pub fn server(&mut self, name: &str) -> Result<&mut NatsServer> {
         let mut servers = std::iter::once(&mut self.nats).chain(&mut self.mates);
-        servers.find(|server| server.name() == name).with_context(|| format!("no server {name}"))
+        servers
+            .find(|server| server.name() == name)
+            .with_context(|| format!("no server {name}"))
     }
 
     /// A `planck` command in this world.
@@ -153,7 +184,9 @@ impl World {
 
     fn command(&self, build: Build) -> Result<Command> {
         let mut command = build_in(build, self.folder.path())?;
-        command.env("NATS_URL", self.nats_url()).env("PLANCK_STORE_URL", self.store_url());
+        command
+            .env("NATS_URL", self.nats_url())
+            .env("PLANCK_STORE_URL", self.store_url());
         if !self.mates.is_empty() {
             command.env("PLANCK_NATS_REPLICAS", "3");
         }
@@ -161,7 +194,10 @@ impl World {
             command.env("RUST_LOG", "planck_node=debug");
         }
         command.env("PLANCK_MODELS_DEFAULT", "scripted:test");
-        command.env("PLANCK_PROVIDERS_SCRIPTED_BASE_URL", self.model.openai_url());
+        command.env(
+            "PLANCK_PROVIDERS_SCRIPTED_BASE_URL",
+            self.model.openai_url(),
+        );
         Ok(command)
     }
 
@@ -183,7 +219,11 @@ impl World {
     async fn start_node(&self, mut command: Command, environment: &[(&str, &str)]) -> Result<Node> {
         let number = self.nodes.fetch_add(1, Ordering::Relaxed);
         command.arg("node").envs(environment.iter().copied());
-        Node::start(command, self.folder.path().join(format!("node-{number}.log"))).await
+        Node::start(
+            command,
+            self.folder.path().join(format!("node-{number}.log")),
+        )
+        .await
     }
 
     /// Hears what is published from now on.
@@ -194,12 +234,20 @@ impl World {
     /// Changes rows as nobody but a newer version would; on Postgres only.
     pub async fn sql(&self, statement: &'static str) -> Result<u64> {
         let database = self.database.as_ref().context("the store is no database")?;
-        Ok(database.connect().await?.execute(statement).await?.rows_affected())
+        Ok(database
+            .connect()
+            .await?
+            .execute(statement)
+            .await?
+            .rows_affected())
     }
 
     /// Freezes the Postgres server, which must be the world's own, until what is given is dropped.
     pub fn pause_database(&self) -> Result<Paused> {
-        self.database.as_ref().context("the store is no database")?.pause()
+        self.database
+            .as_ref()
+            .context("the store is no database")?
+            .pause()
     }
 
     /// Has the database end every connection; on SQLite there is none to end.

@@ -31,7 +31,8 @@ bodies! {
         #[cfg_attr(feature = "schema", schemars(with = "serde_json::Value"))]
         body: Box<RawValue>,
     }
-    /// Between nodes: start this agent; its record and lease are in SQL under the host's id or unheld.
+    /// Between nodes: start this agent; its record and lease are in SQL under the host's id or
+    /// unheld.
     HostAgent {
         session_id: SessionId,
         agent_id: AgentId,

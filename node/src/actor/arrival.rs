@@ -9,30 +9,85 @@ use crate::{
 
 impl From<NewInput> for Arrival {
     fn from(input: NewInput) -> Self {
-        let NewInput { id, kind, mode, sender, reply_to, content, fresh, .. } = input;
-        Self { id, kind, mode, sender, reply_to, content: parts(&content), fresh }
+        let NewInput {
+            id,
+            kind,
+            mode,
+            sender,
+            reply_to,
+            content,
+            fresh,
+            ..
+        } = input;
+        Self {
+            id,
+            kind,
+            mode,
+            sender,
+            reply_to,
+            content: parts(&content),
+            fresh,
+        }
     }
 }
 
 impl From<InputRecord> for Arrival {
     fn from(input: InputRecord) -> Self {
-        let InputRecord { id, kind, mode, sender, reply_to, content, fresh, .. } = input;
-        Self { id, kind, mode, sender, reply_to, content: parts(&content), fresh }
+        let InputRecord {
+            id,
+            kind,
+            mode,
+            sender,
+            reply_to,
+            content,
+            fresh,
+            ..
+        } = input;
+        Self {
+            id,
+            kind,
+            mode,
+            sender,
+            reply_to,
+            content: parts(&content),
+            fresh,
+        }
     }
 }
 
 impl From<InputRecord> for OpenInput {
     fn from(input: InputRecord) -> Self {
         let turn = input.turn;
-        Self { arrival: input.into(), turn }
+        Self {
+            arrival: input.into(),
+            turn,
+        }
     }
 }
 
 impl From<Put> for NewInput {
     fn from(put: Put) -> Self {
-        let Put { id, to, kind, mode, sender, reply_to, text } = put;
+        let Put {
+            id,
+            to,
+            kind,
+            mode,
+            sender,
+            reply_to,
+            text,
+        } = put;
         let (content, at) = (json(&[Part::text(text)]), Timestamp::now());
-        Self { id, agent: to, kind, mode, sender: Some(sender), reply_to, content, fresh: false, at }
+        Self {
+            id,
+            agent: to,
+            kind,
+            mode,
+            sender: Some(sender),
+            reply_to,
+            content,
+            fresh: false,
+            at,
+        }
     }
 }
 

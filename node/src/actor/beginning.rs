@@ -48,8 +48,13 @@ pub(super) struct Beginning {
 type Begun = (Box<Actor>, Vec<Effect>, Vec<Event>);
 
 impl Beginning {
-    /// Lives until the agent leaves this node, or needs no task. One that `rested` goes on as it is.
-    pub(super) async fn live(self, rested: Option<Box<Actor>>, mut mailbox: mpsc::Receiver<Box<Mail>>) -> Ended {
+    /// Lives until the agent leaves this node, or needs no task. One that `rested` goes on as it
+    /// is.
+    pub(super) async fn live(
+        self,
+        rested: Option<Box<Actor>>,
+        mut mailbox: mpsc::Receiver<Box<Mail>>,
+    ) -> Ended {
         let was_refused = matches!(self.opening.open_turn, OpenTurn::Refused(_));
         let begun = match rested {
             Some(mut actor) => {
@@ -58,7 +63,9 @@ impl Beginning {
             }
             None => Box::pin(self.loaded()).await,
         };
-        let Some((mut actor, effects, opening)) = begun else { return Ended::Gone(Farewell::to_nobody()) };
+        let Some((mut actor, effects, opening)) = begun else {
+            return Ended::Gone(Farewell::to_nobody());
+        };
         let ended = actor.run(effects, opening, &mut mailbox).await;
         Box::pin(actor.end(ended, was_refused, mailbox)).await
     }
@@ -94,7 +101,10 @@ impl Beginning {
                 Ok((record, memory)) => {
                     self.parts.tools.ready_for(&record.spec).await;
                     let hold = self.parts.queues.hold(&self.identity.session.id);
-                    let enrolled = hold.queue.enroll(self.identity.agent.clone(), record.last_seq).await;
+                    let enrolled = hold
+                        .queue
+                        .enroll(self.identity.agent.clone(), record.last_seq)
+                        .await;
                     enrolled.map_err(|error| StoreError::Away(error.to_string()))?;
                     return self.begin(record, memory, hold);
                 }
@@ -108,7 +118,12 @@ impl Beginning {
     }
 
     async fn recall(&self) -> Result<(AgentRecord, Memory), StoreError> {
-        let Identity { session, agent, epoch, .. } = &self.identity;
+        let Identity {
+            session,
+            agent,
+            epoch,
+            ..
+        } = &self.identity;
         let store = &self.parts.store;
         let gone = || StoreError::NotFound(format!("agent {agent} is not in the store"));
         let record = store.find_agent(agent).await?.ok_or_else(gone)?;
@@ -117,11 +132,28 @@ impl Beginning {
         }
         let totals = store.session(&session.id).await?.ok_or_else(gone)?.totals;
         let is_new = record.last_seq == 0;
-        let tasks = if is_new { vec![] } else { store.tasks(&session.id, agent).await? };
+        let tasks = if is_new {
+            vec![]
+        } else {
+            store.tasks(&session.id, agent).await?
+        };
         let memory = Memory {
-            rows: if is_new { vec![] } else { store.load(&session.id, agent).await? },
-            inputs: store.open_inputs(&session.id, agent).await?.into_iter().map(Into::into).collect(),
-            responded: tasks.into_iter().filter(|task| task.responded).map(|task| task.id).collect(),
+            rows: if is_new {
+                vec![]
+            } else {
+                store.load(&session.id, agent).await?
+            },
+            inputs: store
+                .open_inputs(&session.id, agent)
+                .await?
+                .into_iter()
+                .map(Into::into)
+                .collect(),
+            responded: tasks
+                .into_iter()
+                .filter(|task| task.responded)
+                .map(|task| task.id)
+                .collect(),
             totals: record.totals,
             session: totals,
             open_turn: self.opening.open_turn.clone(),
@@ -130,8 +162,19 @@ impl Beginning {
     }
 
     fn begin(self, record: AgentRecord, memory: Memory, hold: Hold) -> Result<Begun, StoreError> {
-        let Self { parts, identity, clients, opening, predecessor: _, dropped } = self;
-        let Opening { events: mut opening, had, .. } = opening;
+        let Self {
+            parts,
+            identity,
+            clients,
+            opening,
+            predecessor: _,
+            dropped,
+        } = self;
+        let Opening {
+            events: mut opening,
+            had,
+            ..
+        } = opening;
         let (toolbox, unknown) = parts.tools.toolbox(&record.spec);
         if !unknown.is_empty() {
             tracing::info!(agent = %identity.agent, ?unknown, "nobody offers these tools now");
@@ -147,8 +190,14 @@ impl Beginning {
             opening.push(Event::AgentStarted(started));
             opening.extend(concerns(parts.models.warning(&record.spec.model), &unknown));
         }
-        if let Some(ToolsDiffer { added, removed }) = had.and_then(|had| ToolsDiffer::between(&had, &toolbox)) {
-            opening.push(Event::ToolsChanged(ToolsChanged { added, removed, tools: names(&toolbox) }));
+        if let Some(ToolsDiffer { added, removed }) =
+            had.and_then(|had| ToolsDiffer::between(&had, &toolbox))
+        {
+            opening.push(Event::ToolsChanged(ToolsChanged {
+                added,
+                removed,
+                tools: names(&toolbox),
+            }));
         }
         let writer = Writer {
             agent_id: identity.agent.clone(),
@@ -192,11 +241,17 @@ fn concerns(model: Option<String>, unknown_tools: &[String]) -> Vec<Event> {
     let model = unknown_model(model);
     let tools = (!unknown_tools.is_empty()).then(|| Warning {
         code: "unknown_tools".into(),
-        message: format!("this node has no tool {}; the agent goes without until somebody offers it", unknown_tools.join(", ")),
+        message: format!(
+            "this node has no tool {}; the agent goes without until somebody offers it",
+            unknown_tools.join(", ")
+        ),
     });
     model.into_iter().chain(tools).map(Event::Warning).collect()
 }
 
 pub(super) fn unknown_model(message: Option<String>) -> Option<Warning> {
-    message.map(|message| Warning { code: "unknown_model".into(), message })
+    message.map(|message| Warning {
+        code: "unknown_model".into(),
+        message,
+    })
 }

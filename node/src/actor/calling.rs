@@ -29,11 +29,22 @@ impl Call {
         let (ticket, span) = (self.ticket, self.span.clone());
         let result = self.read(pieces).instrument(span.clone()).await;
         record_answer(&span, &result);
-        Input::Answered { ticket, result, jitter: fastrand::f64() }
+        Input::Answered {
+            ticket,
+            result,
+            jitter: fastrand::f64(),
+        }
     }
 
     async fn read(self, pieces: Answers) -> Result<Finish, Failure> {
-        let Self { ticket, provider, clients, model, request, span } = self;
+        let Self {
+            ticket,
+            provider,
+            clients,
+            model,
+            request,
+            span,
+        } = self;
         let mut said = Said::begin();
         let mut stream = provider.stream(&clients, &model, request);
         while let Some(progress) = stream.next().await {
@@ -42,7 +53,11 @@ impl Call {
                     if let Some(said) = &mut said {
                         said.take(&chunks);
                     }
-                    if pieces.send(Box::new(Input::Chunks { ticket, chunks })).await.is_err() {
+                    if pieces
+                        .send(Box::new(Input::Chunks { ticket, chunks }))
+                        .await
+                        .is_err()
+                    {
                         break;
                     }
                 }
@@ -55,6 +70,11 @@ impl Call {
             }
         }
         let message = format!("{}: the stream ended without its end", provider.name());
-        Err(Failure { kind: FailureKind::Transient, message, public: None, retry_after: None })
+        Err(Failure {
+            kind: FailureKind::Transient,
+            message,
+            public: None,
+            retry_after: None,
+        })
     }
 }

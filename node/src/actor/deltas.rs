@@ -39,9 +39,19 @@ pub struct Ready {
 
 impl Deltas {
     /// Takes a delta in; what comes out is to be published now, in order.
-    pub fn push(&mut self, kind: EventKind, place: Place, delta: Delta, now: Instant) -> Vec<Ready> {
+    pub fn push(
+        &mut self,
+        kind: EventKind,
+        place: Place,
+        delta: Delta,
+        now: Instant,
+    ) -> Vec<Ready> {
         let mut ready = Vec::new();
-        if !self.held.as_ref().is_some_and(|held| held.continues_with(kind, place, &delta)) {
+        if !self
+            .held
+            .as_ref()
+            .is_some_and(|held| held.continues_with(kind, place, &delta))
+        {
             ready.extend(self.take());
         }
         let length = delta.text.chars().count();
@@ -50,9 +60,21 @@ impl Deltas {
                 held.delta.text.push_str(&delta.text);
                 held.length += length;
             }
-            None => self.held = Some(Held { kind, place, delta, length, due: now + WINDOW }),
+            None => {
+                self.held = Some(Held {
+                    kind,
+                    place,
+                    delta,
+                    length,
+                    due: now + WINDOW,
+                })
+            }
         }
-        if self.held.as_ref().is_some_and(|held| held.delta.text.len() >= FULL) {
+        if self
+            .held
+            .as_ref()
+            .is_some_and(|held| held.delta.text.len() >= FULL)
+        {
             ready.extend(self.take());
         }
         ready
@@ -60,7 +82,15 @@ impl Deltas {
 
     /// What is held, to be published before anything else of this agent.
     pub fn take(&mut self) -> Option<Ready> {
-        self.held.take().map(|Held { kind, place, delta, .. }| Ready { kind, place, data: json(&delta) })
+        self.held.take().map(
+            |Held {
+                 kind, place, delta, ..
+             }| Ready {
+                kind,
+                place,
+                data: json(&delta),
+            },
+        )
     }
 
     /// When what is held has waited long enough.
@@ -84,25 +114,47 @@ mod tests {
 
     use super::*;
 
-    const PLACE: Place = Place { turn: 1, request: 1, at: Timestamp::from_millis(0) };
+    const PLACE: Place = Place {
+        turn: 1,
+        request: 1,
+        at: Timestamp::from_millis(0),
+    };
 
     fn delta(text: &str, part: usize, offset: usize) -> Delta {
-        Delta { text: text.into(), part, offset }
+        Delta {
+            text: text.into(),
+            part,
+            offset,
+        }
     }
 
     #[test]
     fn neighbours_become_one() {
         let (mut deltas, now) = (Deltas::default(), Instant::now());
-        assert!(deltas.push(EventKind::TextDelta, PLACE, delta("hé", 0, 0), now).is_empty());
-        assert!(deltas.push(EventKind::TextDelta, PLACE, delta("y", 0, 2), now).is_empty());
+        assert!(
+            deltas
+                .push(EventKind::TextDelta, PLACE, delta("hé", 0, 0), now)
+                .is_empty()
+        );
+        assert!(
+            deltas
+                .push(EventKind::TextDelta, PLACE, delta("y", 0, 2), now)
+                .is_empty()
+        );
         assert_eq!(deltas.due(), Some(now + WINDOW));
-        assert_eq!(deltas.take().unwrap().data, r#"{"text":"héy","part":0,"offset":0}"#);
+        assert_eq!(
+            deltas.take().unwrap().data,
+            r#"{"text":"héy","part":0,"offset":0}"#
+        );
         assert_eq!(deltas.take(), None);
     }
 
     #[test]
     fn another_part_kind_or_request_begins_anew() {
-        let other = Place { request: 2, ..PLACE };
+        let other = Place {
+            request: 2,
+            ..PLACE
+        };
         for (kind, place, next) in [
             (EventKind::TextDelta, PLACE, delta("b", 1, 0)),
             (EventKind::ThinkingDelta, PLACE, delta("b", 0, 1)),
@@ -119,7 +171,17 @@ mod tests {
     #[test]
     fn a_full_one_goes_at_once() {
         let (mut deltas, now) = (Deltas::default(), Instant::now());
-        assert_eq!(deltas.push(EventKind::TextDelta, PLACE, delta(&"x".repeat(FULL), 0, 0), now).len(), 1);
+        assert_eq!(
+            deltas
+                .push(
+                    EventKind::TextDelta,
+                    PLACE,
+                    delta(&"x".repeat(FULL), 0, 0),
+                    now
+                )
+                .len(),
+            1
+        );
         assert_eq!(deltas.due(), None);
     }
 }

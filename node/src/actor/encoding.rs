@@ -1,4 +1,5 @@
-//! The conversation as its provider wants it, grown message by message: a request costs its bytes, not a walk of the history.
+//! The conversation as its provider wants it, grown message by message: a request costs its bytes,
+//! not a walk of the history.
 
 use std::sync::Arc;
 
@@ -25,7 +26,11 @@ impl Encoding {
         let version = agent.version();
         let mut held = match self.held.take().filter(|held| held.version == version) {
             Some(held) => held,
-            None => Held { version, pushed: 0, encoder: provider.encoder(head(agent)) },
+            None => Held {
+                version,
+                pushed: 0,
+                encoder: provider.encoder(head(agent)),
+            },
         };
         let view = agent.view();
         for line in view.iter().skip(held.pushed) {

@@ -1,5 +1,6 @@
-//! All agents of this node. One that is at work is a task. One that is idle rests: it has all it knows and no task. One that
-//! is idle for long is parked, and but a place in a map. Either becomes a task again with the next mail.
+//! All agents of this node. One that is at work is a task. One that is idle rests: it has all it
+//! knows and no task. One that is idle for long is parked, and but a place in a map. Either becomes
+//! a task again with the next mail.
 
 mod ended;
 mod leaving;
@@ -95,7 +96,10 @@ pub struct Opening {
 impl Opening {
     /// Goes on where it was, and tells this first.
     pub fn with(event: Event) -> Self {
-        Self { events: vec![event], ..Self::default() }
+        Self {
+            events: vec![event],
+            ..Self::default()
+        }
     }
 }
 
@@ -118,13 +122,15 @@ impl Host {
         }))
     }
 
-    /// For what changes as a whole which agents of a session are here: nobody else does so meanwhile.
+    /// For what changes as a whole which agents of a session are here: nobody else does so
+    /// meanwhile.
     pub async fn alone(&self, session: &SessionId) -> Result<Alone, Refusal> {
         self.0.turnstile.pass(session).await
     }
 
-    /// Takes an agent in and lets it take up whatever waits for it. One that is here under this epoch already stays as it is.
-    /// One that is here under an earlier epoch is dropped, and its successor begins when nothing of it runs any more.
+    /// Takes an agent in and lets it take up whatever waits for it. One that is here under this
+    /// epoch already stays as it is. One that is here under an earlier epoch is dropped, and its
+    /// successor begins when nothing of it runs any more.
     pub fn start(&self, mut hosting: Hosting) {
         let mut slots = self.slots();
         if self.is_closed() {
@@ -134,11 +140,15 @@ impl Host {
         if known.is_some_and(|slot| slot.hosting.epoch >= hosting.epoch) {
             return;
         }
-        let predecessor = known.and_then(|slot| slot.stage.live()).map(|live| live.gone.clone());
+        let predecessor = known
+            .and_then(|slot| slot.stage.live())
+            .map(|live| live.gone.clone());
         let stage = Stage::Live(self.spawn(&mut hosting, None, predecessor));
         let (links, incarnation) = (&self.0.parts.links, hosting.session.incarnation);
         links.arrived(&hosting);
-        let Some(old) = slots.insert(hosting.agent.clone(), Slot { hosting, stage }) else { return };
+        let Some(old) = slots.insert(hosting.agent.clone(), Slot { hosting, stage }) else {
+            return;
+        };
         if old.hosting.session.incarnation != incarnation {
             links.departed(&old.hosting);
         }
@@ -164,14 +174,20 @@ impl Host {
 
     /// Whether it has no task: it rests, or is parked.
     pub fn is_at_rest(&self, agent: &AgentId) -> bool {
-        self.slots().get(agent).is_some_and(|slot| slot.stage.live().is_none())
+        self.slots()
+            .get(agent)
+            .is_some_and(|slot| slot.stage.live().is_none())
     }
 
     /// Parks those that have rested for long.
     pub fn park(&self) {
         let now = Instant::now();
         // Not dropped before the slots are free for others.
-        let _parked: Vec<Box<Actor>> = self.slots().values_mut().filter_map(|slot| slot.park(now)).collect();
+        let _parked: Vec<Box<Actor>> = self
+            .slots()
+            .values_mut()
+            .filter_map(|slot| slot.park(now))
+            .collect();
     }
 
     pub fn hosting(&self, agent: &AgentId) -> Option<Hosting> {
@@ -181,7 +197,9 @@ impl Host {
     /// The agents here, of one session or of all.
     pub fn agents(&self, session: Option<&SessionId>) -> Vec<AgentId> {
         let slots = self.slots();
-        let here = slots.values().filter(|slot| session.is_none_or(|id| slot.hosting.session.id == *id));
+        let here = slots
+            .values()
+            .filter(|slot| session.is_none_or(|id| slot.hosting.session.id == *id));
         here.map(|slot| slot.hosting.agent.clone()).collect()
     }
 
@@ -191,7 +209,12 @@ impl Host {
     }
 
     pub async fn arrive(&self, agent: &AgentId, arrival: Arrival) -> Result<Verdict, NotHere> {
-        self.ask(agent, |verdict| Mail::Arrived { arrival, verdict, cause: Span::current() }).await
+        self.ask(agent, |verdict| Mail::Arrived {
+            arrival,
+            verdict,
+            cause: Span::current(),
+        })
+        .await
     }
 
     pub async fn withdrawn(&self, agent: &AgentId, input: InputId) -> Result<(), NotHere> {
@@ -200,7 +223,10 @@ impl Host {
 
     /// Has an agent look into its inbox, which it does once for all who say so before it does.
     pub async fn look(&self, agent: &AgentId) -> Result<(), NotHere> {
-        let is_due = self.wake(agent).ok_or_else(|| NotHere(agent.clone()))?.look_is_due;
+        let is_due = self
+            .wake(agent)
+            .ok_or_else(|| NotHere(agent.clone()))?
+            .look_is_due;
         if is_due.swap(true, Ordering::SeqCst) {
             return Ok(());
         }
@@ -208,7 +234,8 @@ impl Host {
     }
 
     pub async fn command(&self, agent: &AgentId, command: Command) -> Result<AgentState, NotHere> {
-        self.ask(agent, |done| Mail::Command { command, done }).await
+        self.ask(agent, |done| Mail::Command { command, done })
+            .await
     }
 
     /// Sends a command and does not wait for what comes of it.
@@ -217,7 +244,11 @@ impl Host {
         self.send(agent, Mail::Command { command, done }).await
     }
 
-    pub async fn change(&self, agent: &AgentId, change: Change) -> Result<Result<Changed, Refusal>, NotHere> {
+    pub async fn change(
+        &self,
+        agent: &AgentId,
+        change: Change,
+    ) -> Result<Result<Changed, Refusal>, NotHere> {
         self.ask(agent, |done| Mail::Change { change, done }).await
     }
 
@@ -229,9 +260,12 @@ impl Host {
         self.ask(agent, Mail::Spec).await
     }
 
-    /// Other tools are there than before: who is in memory takes or gives them up. Who is parked does so when it is woken.
+    /// Other tools are there than before: who is in memory takes or gives them up. Who is parked
+    /// does so when it is woken.
     pub async fn tools_changed(&self) {
-        let concerned = |(agent, slot): (&AgentId, &Slot)| slot.stage.may_have_other_tools().then(|| agent.clone());
+        let concerned = |(agent, slot): (&AgentId, &Slot)| {
+            slot.stage.may_have_other_tools().then(|| agent.clone())
+        };
         let agents: Vec<AgentId> = self.slots().iter().filter_map(concerned).collect();
         for agent in agents {
             let _it_left = self.send(&agent, Mail::ToolsMayDiffer).await;
@@ -242,7 +276,11 @@ impl Host {
         self.ask(agent, Mail::Snapshot).await
     }
 
-    async fn ask<T>(&self, agent: &AgentId, mail: impl FnOnce(oneshot::Sender<T>) -> Mail) -> Result<T, NotHere> {
+    async fn ask<T>(
+        &self,
+        agent: &AgentId,
+        mail: impl FnOnce(oneshot::Sender<T>) -> Mail,
+    ) -> Result<T, NotHere> {
         let (answer, answered) = oneshot::channel();
         self.send(agent, mail(answer)).await?;
         answered.await.map_err(|_| NotHere(agent.clone()))
@@ -275,7 +313,12 @@ impl Host {
         Some(live)
     }
 
-    fn spawn(&self, hosting: &mut Hosting, rested: Option<Box<Actor>>, predecessor: Option<CancellationToken>) -> Live {
+    fn spawn(
+        &self,
+        hosting: &mut Hosting,
+        rested: Option<Box<Actor>>,
+        predecessor: Option<CancellationToken>,
+    ) -> Live {
         let (sender, mailbox) = mpsc::channel(MAILBOX);
         if rested.is_some() {
             // There is room: it is the first.
@@ -283,7 +326,13 @@ impl Host {
         }
         let number = self.0.lives.fetch_add(1, Ordering::Relaxed);
         let (dropped, gone) = (CancellationToken::new(), CancellationToken::new());
-        let live = Live { number, mail: sender, look_is_due: Arc::default(), dropped, gone };
+        let live = Live {
+            number,
+            mail: sender,
+            look_is_due: Arc::default(),
+            dropped,
+            gone,
+        };
         if let Some(lane) = self.0.runtimes.next() {
             let identity = Identity {
                 session: Arc::clone(&hosting.session),
@@ -293,10 +342,21 @@ impl Host {
             };
             let opening = std::mem::take(&mut hosting.opening);
             let (parts, clients) = (Arc::clone(&self.0.parts), lane.clients.clone());
-            let beginning = Beginning { parts, identity, clients, opening, predecessor, dropped: live.dropped.clone() };
+            let beginning = Beginning {
+                parts,
+                identity,
+                clients,
+                opening,
+                predecessor,
+                dropped: live.dropped.clone(),
+            };
             // Boxed, or the task would have room for it three times over.
             let life = Box::pin(beginning.live(rested, mailbox));
-            let (host, dropped, gone) = (self.clone(), live.dropped.clone(), live.gone.clone().drop_guard());
+            let (host, dropped, gone) = (
+                self.clone(),
+                live.dropped.clone(),
+                live.gone.clone().drop_guard(),
+            );
             let agent = hosting.agent.clone();
             let task = async move {
                 let _gone = gone;
@@ -324,13 +384,18 @@ impl Host {
             }
             Ended::Resting { unread, actor } => {
                 let until = Instant::now() + self.0.parts.park_after.saturating_sub(REST_AFTER);
-                self.settle(agent, number, |slot| slot.stage = Stage::Resting { actor, until });
+                self.settle(agent, number, |slot| {
+                    slot.stage = Stage::Resting { actor, until }
+                });
                 self.hand_on(agent, unread).await;
             }
             Ended::Refused { unread, unstorable } => {
                 self.settle(agent, number, |slot| {
                     slot.stage = Stage::Parked;
-                    slot.hosting.opening = Opening { open_turn: OpenTurn::Refused(unstorable), ..Opening::default() };
+                    slot.hosting.opening = Opening {
+                        open_turn: OpenTurn::Refused(unstorable),
+                        ..Opening::default()
+                    };
                 });
                 self.wake(agent);
                 self.hand_on(agent, unread).await;
@@ -355,13 +420,23 @@ impl Host {
 
     /// Changes the agent's slot if it is still this life's.
     fn settle(&self, agent: &AgentId, number: u64, change: impl FnOnce(&mut Slot)) {
-        self.forget(agent, number, |slots| slots.get_mut(agent).map(change).unwrap_or_default());
+        self.forget(agent, number, |slots| {
+            slots.get_mut(agent).map(change).unwrap_or_default()
+        });
     }
 
     /// Changes the slots if the agent's is still this life's.
-    fn forget(&self, agent: &AgentId, number: u64, change: impl FnOnce(&mut HashMap<AgentId, Slot>)) {
+    fn forget(
+        &self,
+        agent: &AgentId,
+        number: u64,
+        change: impl FnOnce(&mut HashMap<AgentId, Slot>),
+    ) {
         let mut slots = self.slots();
-        let current = slots.get(agent).and_then(|slot| slot.stage.live()).map(|live| live.number);
+        let current = slots
+            .get(agent)
+            .and_then(|slot| slot.stage.live())
+            .map(|live| live.number);
         if current == Some(number) {
             change(&mut slots);
         }

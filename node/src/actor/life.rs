@@ -60,7 +60,11 @@ pub(super) struct Ends {
 
 impl Ends {
     pub(super) fn new(dropped: CancellationToken) -> Self {
-        Self { dropped, aborting: Vec::new(), stopping: None }
+        Self {
+            dropped,
+            aborting: Vec::new(),
+            stopping: None,
+        }
     }
 }
 
@@ -97,7 +101,10 @@ impl Actor {
         opening: Vec<Event>,
         mailbox: &mut mpsc::Receiver<Box<Mail>>,
     ) -> Result<Left, Lost> {
-        let record = |event| self.agent.step(Input::Command(Command::Record(event)), Timestamp::now());
+        let record = |event| {
+            self.agent
+                .step(Input::Command(Command::Record(event)), Timestamp::now())
+        };
         let mut begun: Vec<Effect> = opening.into_iter().flat_map(record).collect();
         begun.extend(resumed);
         let mut then = self.perform(begun).await?;
@@ -150,7 +157,11 @@ impl Actor {
 
     async fn read(&mut self, mail: Mail) -> Result<Then, Lost> {
         match mail {
-            Mail::Arrived { arrival, verdict, cause } => {
+            Mail::Arrived {
+                arrival,
+                verdict,
+                cause,
+            } => {
                 self.spans.cause = Some(cause);
                 let then = self.arrived(arrival, verdict).await;
                 self.spans.cause = None;
@@ -165,7 +176,10 @@ impl Actor {
             Mail::Change { change, done } => {
                 let changed = self.change(change).await;
                 let (then, changed) = match changed {
-                    Ok(changed) => (self.step(Input::Command(changed.command)).await?, Ok(changed.now)),
+                    Ok(changed) => (
+                        self.step(Input::Command(changed.command)).await?,
+                        Ok(changed.now),
+                    ),
                     Err(refusal) => (Then::GoOn, Err(refusal)),
                 };
                 let _ = done.send(changed);
@@ -219,9 +233,15 @@ impl Actor {
         }
         let id = arrival.id.clone();
         let effects = self.decide(Input::Arrived(arrival))?;
-        let refused = effects.iter().any(|effect| matches!(effect, Effect::Save(save) if save.ends(&id)));
+        let refused = effects
+            .iter()
+            .any(|effect| matches!(effect, Effect::Save(save) if save.ends(&id)));
         let then = self.perform(effects).await?;
-        let _ = verdict.send(if refused { Verdict::Busy } else { Verdict::Taken });
+        let _ = verdict.send(if refused {
+            Verdict::Busy
+        } else {
+            Verdict::Taken
+        });
         Ok(then)
     }
 
@@ -258,7 +278,11 @@ impl Actor {
                 self.ends.aborting.push(done);
                 self.step(Input::Command(command)).await
             }
-            Command::Nudge | Command::Checkpoint { .. } | Command::Tools { .. } | Command::Model { .. } | Command::Record(_) => {
+            Command::Nudge
+            | Command::Checkpoint { .. }
+            | Command::Tools { .. }
+            | Command::Model { .. }
+            | Command::Record(_) => {
                 let then = self.step(Input::Command(command)).await?;
                 let _ = done.send(self.agent.state());
                 Ok(then)
@@ -287,9 +311,15 @@ impl Actor {
             Ok(Left::Resting) => {
                 tracing::debug!(agent = %self.identity.agent, "resting");
                 self.rest();
-                Ended::Resting { unread: unread(&mut mailbox), actor: self }
+                Ended::Resting {
+                    unread: unread(&mut mailbox),
+                    actor: self,
+                }
             }
-            Ok(Left::Parked) => Ended::Parked { unread: unread(&mut mailbox), had: self.had() },
+            Ok(Left::Parked) => Ended::Parked {
+                unread: unread(&mut mailbox),
+                had: self.had(),
+            },
             Ok(Left::Stopped) => Ended::Gone(self.release().await),
             Err(Lost::Dropped) => {
                 self.work.wind_up().await;
@@ -303,13 +333,17 @@ impl Actor {
             }
             Err(Lost::Unstorable(unstorable)) => {
                 self.work.wind_up().await;
-                // Without an input to refuse, an agent that is loaded again could come here for ever.
+                // Without an input to refuse, an agent that is loaded again could come here for
+                // ever.
                 match was_refused && unstorable.inputs.is_empty() {
                     true => Ended::Gone(self.give_up(&unstorable.why).await),
                     false => {
                         let why = &*unstorable.why;
                         tracing::warn!(agent = %self.identity.agent, why, "ended a turn: the store refuses its data");
-                        Ended::Refused { unread: unread(&mut mailbox), unstorable }
+                        Ended::Refused {
+                            unread: unread(&mut mailbox),
+                            unstorable,
+                        }
                     }
                 }
             }
@@ -323,31 +357,60 @@ impl Actor {
 
     /// Its tools, if they may be others when it is taken up again.
     pub(super) fn had(&self) -> Option<Arc<Toolbox>> {
-        self.parts.tools.may_change(self.agent.spec()).then(|| Arc::clone(&self.toolbox))
+        self.parts
+            .tools
+            .may_change(self.agent.spec())
+            .then(|| Arc::clone(&self.toolbox))
     }
 
-    /// Stops the agent for good, because taking it up again would only have its data refused once more. Nothing can be
-    /// written to its log; its inputs get the outcome `stopped`, and agents that wait for an answer hear of it.
+    /// Stops the agent for good, because taking it up again would only have its data refused once
+    /// more. Nothing can be written to its log; its inputs get the outcome `stopped`, and agents
+    /// that wait for an answer hear of it.
     async fn give_up(&mut self, why: &str) -> Farewell {
         let Identity { session, agent, .. } = &self.identity;
         tracing::error!(%agent, why, "stopped the agent: the store refused its data again after its turn was ended");
-        let asked = self.parts.store.open_inputs(&session.id, agent).await.unwrap_or_default();
+        let asked = self
+            .parts
+            .store
+            .open_inputs(&session.id, agent)
+            .await
+            .unwrap_or_default();
         let farewell = self.release().await;
-        let waiting = asked.into_iter().map(Arrival::from).map(|input| (input.id, input.sender.map(|sender| sender.id)));
+        let waiting = asked
+            .into_iter()
+            .map(Arrival::from)
+            .map(|input| (input.id, input.sender.map(|sender| sender.id)));
         self.parts.links.settled(&self.identity, waiting.collect());
         self.parts.links.gave_up(&self.identity.session.id);
         farewell
     }
 
     async fn release(&mut self) -> Farewell {
-        let Identity { session, agent, epoch, .. } = &self.identity;
+        let Identity {
+            session,
+            agent,
+            epoch,
+            ..
+        } = &self.identity;
         let stopping = self.ends.stopping.take();
         let for_good = stopping.as_ref().is_none_or(|stopping| stopping.for_good);
-        if let Err(error) = self.parts.store.release(&session.id, agent, *epoch, for_good).await {
+        if let Err(error) = self
+            .parts
+            .store
+            .release(&session.id, agent, *epoch, for_good)
+            .await
+        {
             tracing::warn!(%agent, %error, "cannot release the lease; the sweep will");
         }
-        let state = if for_good { AgentState::Stopped } else { AgentState::Idle };
-        Farewell { done: stopping.map(|stopping| stopping.done).unwrap_or_default(), state }
+        let state = if for_good {
+            AgentState::Stopped
+        } else {
+            AgentState::Idle
+        };
+        Farewell {
+            done: stopping.map(|stopping| stopping.done).unwrap_or_default(),
+            state,
+        }
     }
 
     fn info(&self) -> AgentInfo {
@@ -377,7 +440,9 @@ impl Actor {
 /// What came while the agent was leaving.
 fn unread(mailbox: &mut mpsc::Receiver<Box<Mail>>) -> Vec<Mail> {
     mailbox.close();
-    std::iter::from_fn(|| mailbox.try_recv().ok()).map(|mail| *mail).collect()
+    std::iter::from_fn(|| mailbox.try_recv().ok())
+        .map(|mail| *mail)
+        .collect()
 }
 
 pub(super) fn names(toolbox: &Toolbox) -> Vec<String> {

@@ -29,7 +29,8 @@ pub enum Mail {
     },
     /// A row left it unread.
     Withdrawn(InputId),
-    /// Something may be in the inbox: look there. What says so stands for whoever says it again until this is read.
+    /// Something may be in the inbox: look there. What says so stands for whoever says it again
+    /// until this is read.
     Look(Arc<AtomicBool>),
     Command {
         command: Command,
@@ -41,7 +42,8 @@ pub enum Mail {
     },
     /// Other tools may be there than before.
     ToolsMayDiffer,
-    /// It is to go on elsewhere, if nothing would be lost or done twice: whether it waits to be dropped.
+    /// It is to go on elsewhere, if nothing would be lost or done twice: whether it waits to be
+    /// dropped.
     Leave(Answer<bool>),
     /// Its history is about to change: it pauses once what it decided is committed and published.
     Hold(Hold),

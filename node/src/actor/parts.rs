@@ -75,7 +75,8 @@ pub trait Links: Send + Sync {
     fn wake(&self, identity: &Identity, agents: Vec<AgentId>);
     /// An agent is on this node from now on.
     fn arrived(&self, hosting: &Hosting);
-    /// A worker of the session was stopped here without anybody asking for it: its lead should hear of that.
+    /// A worker of the session was stopped here without anybody asking for it: its lead should hear
+    /// of that.
     fn gave_up(&self, session: &SessionId);
     /// It is not any more.
     fn departed(&self, hosting: &Hosting);
@@ -93,6 +94,7 @@ pub trait Toolsmith: Send + Sync {
     /// Whether the agent names tools that are not the node's own: they come and go.
     fn may_change(&self, spec: &AgentSpec) -> bool;
 
-    /// Returns when it is known which tools there are, if the agent names any that nobody has offered yet.
+    /// Returns when it is known which tools there are, if the agent names any that nobody has
+    /// offered yet.
     async fn ready_for(&self, spec: &AgentSpec);
 }

@@ -61,7 +61,8 @@ impl Actor {
             match effect {
                 Effect::Save(save) => {
                     // One that follows at once is waited for together with it.
-                    let beside = save.beside || matches!(todo.front(), Some(Effect::Save(next)) if !next.beside);
+                    let beside = save.beside
+                        || matches!(todo.front(), Some(Effect::Save(next)) if !next.beside);
                     todo.extend(Box::pin(self.save(save, beside)).await?);
                 }
                 Effect::Tell { place, event } => self.tell(place, event),
@@ -82,16 +83,21 @@ impl Actor {
         Ok(Then::GoOn)
     }
 
-    /// Hands a save to the queue, and waits for its commit unless it may go beside what comes next; gives what the agent
-    /// decides on hearing of it.
+    /// Hands a save to the queue, and waits for its commit unless it may go beside what comes next;
+    /// gives what the agent decides on hearing of it.
     async fn save(&mut self, save: Save, beside: bool) -> Result<Vec<Effect>, Lost> {
         self.tell_deltas();
         self.spans.saved(&save.entries);
         self.saves.begin(save).await;
-        if beside { Ok(Vec::new()) } else { self.settle_saves().await }
+        if beside {
+            Ok(Vec::new())
+        } else {
+            self.settle_saves().await
+        }
     }
 
-    /// Waits until everything handed to the queue is committed; gives what the agent decides on hearing it.
+    /// Waits until everything handed to the queue is committed; gives what the agent decides on
+    /// hearing it.
     pub(super) async fn settle_saves(&mut self) -> Result<Vec<Effect>, Lost> {
         let mut decided = Vec::new();
         while !self.saves.is_idle() {
@@ -114,7 +120,10 @@ impl Actor {
     fn tell(&mut self, place: Place, event: Event) {
         let kind = event.kind();
         if let Event::TextDelta(delta) | Event::ThinkingDelta(delta) = event {
-            for ready in self.deltas.push(kind, place, delta, tokio::time::Instant::now()) {
+            for ready in self
+                .deltas
+                .push(kind, place, delta, tokio::time::Instant::now())
+            {
                 self.publish(ready.kind, ready.place, &ready.data);
             }
         } else {
@@ -146,8 +155,19 @@ impl Actor {
                 let request = self.encoding.request(&self.agent, &provider);
                 let model = &self.agent.spec().model;
                 let span = self.spans.model_call(model, provider.server());
-                content::request(&span, &self.agent.spec().system_prompt, self.agent.view().iter().map(|line| &*line.body));
-                let call = Call { ticket, provider, clients: self.clients.clone(), model: model.id.clone(), request, span };
+                content::request(
+                    &span,
+                    &self.agent.spec().system_prompt,
+                    self.agent.view().iter().map(|line| &*line.body),
+                );
+                let call = Call {
+                    ticket,
+                    provider,
+                    clients: self.clients.clone(),
+                    model: model.id.clone(),
+                    request,
+                    span,
+                };
                 let (pieces, start) = (self.work.answers(), self.start());
                 self.work.start(ticket, Kind::Model, cancel, async move {
                     let bound = start.of_model().await;
@@ -155,9 +175,19 @@ impl Actor {
                 });
             }
             Err(error) => {
-                let failure = Failure { kind: FailureKind::Auth, message: error.to_string(), public: None, retry_after: None };
-                let answer = Input::Answered { ticket, result: Err(failure), jitter: 0.0 };
-                self.work.start(ticket, Kind::Model, cancel, async move { answer });
+                let failure = Failure {
+                    kind: FailureKind::Auth,
+                    message: error.to_string(),
+                    public: None,
+                    retry_after: None,
+                };
+                let answer = Input::Answered {
+                    ticket,
+                    result: Err(failure),
+                    jitter: 0.0,
+                };
+                self.work
+                    .start(ticket, Kind::Model, cancel, async move { answer });
             }
         }
     }
@@ -172,12 +202,25 @@ impl Actor {
     }
 
     fn run_tool(&mut self, run: ToolRun) {
-        let ToolRun { ticket, call_id, name, args } = run;
-        let (cancel, pieces, since) = (CancellationToken::new(), self.work.answers(), Instant::now());
+        let ToolRun {
+            ticket,
+            call_id,
+            name,
+            args,
+        } = run;
+        let (cancel, pieces, since) = (
+            CancellationToken::new(),
+            self.work.answers(),
+            Instant::now(),
+        );
         let progress = move |news: tools::Progress| {
             let tools::Progress { message, percent } = news;
             // News that finds no room is dropped: the call's end is what counts.
-            let _ = pieces.try_send(Box::new(Input::ToolProgress { ticket, message, percent }));
+            let _ = pieces.try_send(Box::new(Input::ToolProgress {
+                ticket,
+                message,
+                percent,
+            }));
         };
         let session = &self.identity.session;
         let invocation = Invocation {
@@ -192,41 +235,76 @@ impl Actor {
             progress: std::sync::Arc::new(progress),
         };
         let (runner, toolbox, start) = (self.runner.clone(), self.toolbox.clone(), self.start());
-        let may_be_repeated = toolbox.effect(&name).is_some_and(|effect| effect != event::Effect::Mutating);
+        let may_be_repeated = toolbox
+            .effect(&name)
+            .is_some_and(|effect| effect != event::Effect::Mutating);
         let bound = start.binding.upgrade().filter(|_| !may_be_repeated);
         let span = self.spans.tool_call(&name, &invocation.call_id);
         content::arguments(&span, invocation.args.get());
-        self.work.start(ticket, Kind::Tool, cancel.clone(), async move {
-            cancel.run_until_cancelled(start.of_tool()).await;
-            let outcome = runner.run(&toolbox, &name, invocation).instrument(span.clone()).await;
-            record_outcome(&span, &outcome);
-            let elapsed = since.elapsed();
-            metrics::meters().tool_called(toolbox.has(&name).then_some(&*name), outcome.error, elapsed);
-            Done::of(Input::ToolDone { ticket, outcome, elapsed }, bound)
-        });
+        self.work
+            .start(ticket, Kind::Tool, cancel.clone(), async move {
+                cancel.run_until_cancelled(start.of_tool()).await;
+                let outcome = runner
+                    .run(&toolbox, &name, invocation)
+                    .instrument(span.clone())
+                    .await;
+                record_outcome(&span, &outcome);
+                let elapsed = since.elapsed();
+                metrics::meters().tool_called(
+                    toolbox.has(&name).then_some(&*name),
+                    outcome.error,
+                    elapsed,
+                );
+                Done::of(
+                    Input::ToolDone {
+                        ticket,
+                        outcome,
+                        elapsed,
+                    },
+                    bound,
+                )
+            });
     }
 
     fn compact(&mut self, ticket: Ticket) {
         let cancel = CancellationToken::new();
         let Some(order) = self.agent.compaction() else {
             let result = CompactionResult::Skipped;
-            self.work.start(ticket, Kind::Compaction, cancel, async move { Input::Compacted { ticket, result } });
+            self.work
+                .start(ticket, Kind::Compaction, cancel, async move {
+                    Input::Compacted { ticket, result }
+                });
             return;
         };
         let model = self.agent.spec().model.clone();
-        let (remote, answers) = (self.remote_compactor(order.context_window), self.work.answers());
-        let local = move |models, clients, order| compact::local::run(models, clients, model, order);
-        let (models, clients, start) = (self.parts.models.clone(), self.clients.clone(), self.start());
-        self.work.start(ticket, Kind::Compaction, cancel, async move {
-            let bound = start.of_model().await;
-            if let Some(remote) = remote {
-                match remote.run(&order).await {
-                    Ok(result) => return Done::of(Input::Compacted { ticket, result }, bound),
-                    Err(why) => warn(&answers, why).await,
+        let (remote, answers) = (
+            self.remote_compactor(order.context_window),
+            self.work.answers(),
+        );
+        let local =
+            move |models, clients, order| compact::local::run(models, clients, model, order);
+        let (models, clients, start) = (
+            self.parts.models.clone(),
+            self.clients.clone(),
+            self.start(),
+        );
+        self.work
+            .start(ticket, Kind::Compaction, cancel, async move {
+                let bound = start.of_model().await;
+                if let Some(remote) = remote {
+                    match remote.run(&order).await {
+                        Ok(result) => return Done::of(Input::Compacted { ticket, result }, bound),
+                        Err(why) => warn(&answers, why).await,
+                    }
                 }
-            }
-            Done::of(Input::Compacted { ticket, result: local(models, clients, order).await }, bound)
-        });
+                Done::of(
+                    Input::Compacted {
+                        ticket,
+                        result: local(models, clients, order).await,
+                    },
+                    bound,
+                )
+            });
     }
 
     fn remote_compactor(&self, context_window: u64) -> Option<compact::remote::Order> {
@@ -242,21 +320,25 @@ impl Actor {
     }
 
     fn wait(&mut self, ticket: Ticket, delay: Duration) {
-        self.work.start(ticket, Kind::Timer, CancellationToken::new(), async move {
-            tokio::time::sleep(delay).await;
-            Input::Waited(ticket)
-        });
+        self.work
+            .start(ticket, Kind::Timer, CancellationToken::new(), async move {
+                tokio::time::sleep(delay).await;
+                Input::Waited(ticket)
+            });
     }
 
     fn turn(&mut self, open: bool) {
         if open != self.spans.turn_is_open() {
             self.parts.activity.turn(&self.identity.session.id, open);
             if open {
-                self.spans.open(&self.identity, &self.agent.spec().name, self.agent.totals());
+                self.spans
+                    .open(&self.identity, &self.agent.spec().name, self.agent.totals());
             } else {
                 self.spans.close(self.agent.totals());
             }
-            self.parts.bus.turn_open(&self.identity.session.id, &self.identity.agent, open);
+            self.parts
+                .bus
+                .turn_open(&self.identity.session.id, &self.identity.agent, open);
         }
     }
 }
@@ -271,10 +353,14 @@ impl Drop for Actor {
 
 /// Has the agent write down why its compactor was not used.
 async fn warn(answers: &Answers, why: String) {
-    let warning =
-        Event::Warning(event::Warning { code: "compactor_failed".into(), message: format!("{why}; the node's own is used") });
+    let warning = Event::Warning(event::Warning {
+        code: "compactor_failed".into(),
+        message: format!("{why}; the node's own is used"),
+    });
     // Nobody hears it only when the agent ends.
-    let _ = answers.send(Box::new(Input::Command(Command::Record(warning)))).await;
+    let _ = answers
+        .send(Box::new(Input::Command(Command::Record(warning))))
+        .await;
 }
 
 /// What is asked before something begins.
@@ -287,7 +373,8 @@ struct Start {
 }
 
 impl Start {
-    /// Returns when a model may be called, with what holds the agent here meanwhile; never on a node that drains.
+    /// Returns when a model may be called, with what holds the agent here meanwhile; never on a
+    /// node that drains.
     async fn of_model(self) -> Option<Arc<()>> {
         self.permit.given().await;
         let bound = self.binding.upgrade();

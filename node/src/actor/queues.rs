@@ -1,4 +1,5 @@
-//! The append queues of this node: one for each session that has an agent at work here, gone with the last of them.
+//! The append queues of this node: one for each session that has an agent at work here, gone with
+//! the last of them.
 
 use std::{
     collections::HashMap,
@@ -36,15 +37,29 @@ pub struct Hold {
 impl Queues {
     pub fn new(store: Arc<dyn SessionStore>, node: NodeId) -> Self {
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
-        Self(Arc::new(Inner { store, node, tasks, stop, open: Mutex::default() }))
+        Self(Arc::new(Inner {
+            store,
+            node,
+            tasks,
+            stop,
+            open: Mutex::default(),
+        }))
     }
 
-    /// The session's queue, which runs on the thread of its first user: a save then changes threads only for the database.
+    /// The session's queue, which runs on the thread of its first user: a save then changes threads
+    /// only for the database.
     pub fn hold(&self, session: &SessionId) -> Hold {
         let mut open = self.open();
-        let one = open.entry(session.clone()).or_insert_with(|| Open { queue: self.start(session), users: 0 });
+        let one = open.entry(session.clone()).or_insert_with(|| Open {
+            queue: self.start(session),
+            users: 0,
+        });
         one.users += 1;
-        Hold { queue: one.queue.clone(), session: session.clone(), queues: self.clone() }
+        Hold {
+            queue: one.queue.clone(),
+            session: session.clone(),
+            queues: self.clone(),
+        }
     }
 
     /// Stops all; what is in flight has an unknown outcome.
@@ -53,8 +68,20 @@ impl Queues {
     }
 
     fn start(&self, session: &SessionId) -> AppendQueue {
-        let Inner { store, node, tasks, stop, .. } = &*self.0;
-        AppendQueue::start(Arc::clone(store), session.clone(), node.clone(), tasks, stop.clone())
+        let Inner {
+            store,
+            node,
+            tasks,
+            stop,
+            ..
+        } = &*self.0;
+        AppendQueue::start(
+            Arc::clone(store),
+            session.clone(),
+            node.clone(),
+            tasks,
+            stop.clone(),
+        )
     }
 
     fn release(&self, session: &SessionId) {

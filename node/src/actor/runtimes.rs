@@ -1,5 +1,6 @@
-//! Single-threaded runtimes for actors, one a core: an agent stays on one, with that runtime's HTTP clients, because a
-//! pool's connections live on the runtime that opened them and a stream that stays on one thread is cheapest.
+//! Single-threaded runtimes for actors, one a core: an agent stays on one, with that runtime's HTTP
+//! clients, because a pool's connections live on the runtime that opened them and a stream that
+//! stays on one thread is cheapest.
 
 use std::{
     io,
@@ -28,9 +29,16 @@ pub struct Lane {
 
 impl Runtimes {
     /// Starts `count` threads, at least one.
-    pub fn start(count: usize, clients: impl Fn() -> Result<Clients, ClientError>) -> io::Result<Self> {
-        let lanes = (0..count.max(1)).map(|index| Lane::start(index, clients().map_err(io::Error::other)?));
-        Ok(Self { lanes: lanes.collect::<io::Result<_>>()?, next: AtomicUsize::new(0) })
+    pub fn start(
+        count: usize,
+        clients: impl Fn() -> Result<Clients, ClientError>,
+    ) -> io::Result<Self> {
+        let lanes =
+            (0..count.max(1)).map(|index| Lane::start(index, clients().map_err(io::Error::other)?));
+        Ok(Self {
+            lanes: lanes.collect::<io::Result<_>>()?,
+            next: AtomicUsize::new(0),
+        })
     }
 
     /// The lane for the next agent, in turn.
@@ -41,21 +49,37 @@ impl Runtimes {
 
     /// Whether every lane's runtime still turns.
     pub async fn turn(&self, within: Duration) -> bool {
-        let turns = self.lanes.iter().map(|lane| tokio::time::timeout(within, lane.runtime.spawn(async {})));
-        futures_util::future::join_all(turns).await.iter().all(|turned| matches!(turned, Ok(Ok(()))))
+        let turns = self
+            .lanes
+            .iter()
+            .map(|lane| tokio::time::timeout(within, lane.runtime.spawn(async {})));
+        futures_util::future::join_all(turns)
+            .await
+            .iter()
+            .all(|turned| matches!(turned, Ok(Ok(()))))
     }
 }
 
 impl Lane {
     fn start(index: usize, clients: Clients) -> io::Result<Self> {
-        let turning = runtime::Builder::new_current_thread().enable_all().max_blocking_threads(64).build()?;
+        let turning = runtime::Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(64)
+            .build()?;
         let handle = turning.handle().clone();
         let (stop, stopped) = oneshot::channel::<()>();
-        let thread = thread::Builder::new().name(format!("actors-{index}")).spawn(move || {
-            let _ = turning.block_on(stopped);
-            turning.shutdown_timeout(Duration::from_secs(1));
-        })?;
-        Ok(Self { runtime: handle, clients, stop: Some(stop), thread: Some(thread) })
+        let thread = thread::Builder::new()
+            .name(format!("actors-{index}"))
+            .spawn(move || {
+                let _ = turning.block_on(stopped);
+                turning.shutdown_timeout(Duration::from_secs(1));
+            })?;
+        Ok(Self {
+            runtime: handle,
+            clients,
+            stop: Some(stop),
+            thread: Some(thread),
+        })
     }
 }
 

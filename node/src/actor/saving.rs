@@ -47,17 +47,31 @@ pub enum Lost {
     Unreadable(serde_json::Error),
 }
 
-async fn settle(ticket: Ticket, entries: Vec<Entry>, marks: Vec<Mark>, receipt: Result<Receipt, AppendError>) -> Attempt {
+async fn settle(
+    ticket: Ticket,
+    entries: Vec<Entry>,
+    marks: Vec<Mark>,
+    receipt: Result<Receipt, AppendError>,
+) -> Attempt {
     let result = match receipt {
         Ok(receipt) => receipt.outcome().await,
         Err(error) => Err(error),
     };
-    Attempt { ticket, entries, marks, result }
+    Attempt {
+        ticket,
+        entries,
+        marks,
+        result,
+    }
 }
 
 impl Saves {
     pub fn new(writer: Writer, hold: Hold) -> Self {
-        Self { writer, hold, under_way: FuturesOrdered::new() }
+        Self {
+            writer,
+            hold,
+            under_way: FuturesOrdered::new(),
+        }
     }
 
     /// Whether everything that was decided is committed.
@@ -67,7 +81,15 @@ impl Saves {
 
     /// Hands a save to the session's queue.
     pub async fn begin(&mut self, save: Save) {
-        let Save { ticket, entries, marks, puts, usage, state, beside: _ } = save;
+        let Save {
+            ticket,
+            entries,
+            marks,
+            puts,
+            usage,
+            state,
+            beside: _,
+        } = save;
         let puts = puts.into_iter().map(Into::into).collect();
         let pending = Pending {
             agent: self.writer.agent_id.clone(),
@@ -99,33 +121,54 @@ impl Saves {
         self.under_way.is_empty()
     }
 
-    /// The next save to be settled, in order; published if it is committed. Waits for ever when none is under way.
+    /// The next save to be settled, in order; published if it is committed. Waits for ever when
+    /// none is under way.
     pub async fn next(&mut self, bus: &dyn Bus) -> Result<Input, Lost> {
-        let Some(Attempt { ticket, entries, marks, result }) = self.under_way.next().await else {
+        let Some(Attempt {
+            ticket,
+            entries,
+            marks,
+            result,
+        }) = self.under_way.next().await
+        else {
             return std::future::pending().await;
         };
         match result {
             Ok(written) => {
                 self.publish(bus, &entries, &written);
-                Ok(Input::Saved(Saved { save: ticket, seqs: written.seqs, session: written.session_totals }))
+                Ok(Input::Saved(Saved {
+                    save: ticket,
+                    seqs: written.seqs,
+                    session: written.session_totals,
+                }))
             }
-            Err(AppendError::InputsGone(inputs)) => Ok(Input::Gone { save: ticket, inputs }),
+            Err(AppendError::InputsGone(inputs)) => Ok(Input::Gone {
+                save: ticket,
+                inputs,
+            }),
             Err(AppendError::StaleEpoch) => {
                 metrics::meters().write_was_fenced();
                 Err(Lost::StaleEpoch)
             }
             Err(AppendError::Refused(why)) => Err(Lost::Unstorable(Unstorable::new(&why, &marks))),
-            Err(error @ (AppendError::Broken(_) | AppendError::NotEnrolled(_) | AppendError::Closed)) => {
-                Err(Lost::Unsaved(error))
-            }
+            Err(
+                error
+                @ (AppendError::Broken(_) | AppendError::NotEnrolled(_) | AppendError::Closed),
+            ) => Err(Lost::Unsaved(error)),
         }
     }
 
     fn publish(&self, bus: &dyn Bus, entries: &[Entry], written: &Written) {
         let mut prev: Seq = written.prev;
         for (entry, &seq) in entries.iter().zip(&written.seqs) {
-            let row = Row { seq, prev, hidden_by: None };
-            let payload = self.writer.durable(entry.kind, entry.place, row, &entry.body);
+            let row = Row {
+                seq,
+                prev,
+                hidden_by: None,
+            };
+            let payload = self
+                .writer
+                .durable(entry.kind, entry.place, row, &entry.body);
             bus.publish_event(Published {
                 session_id: self.writer.session_id.clone(),
                 agent_id: self.writer.agent_id.clone(),

@@ -1,4 +1,5 @@
-//! The spans of an agent's work, one for each turn, its model and tool calls as children; and the numbers of the same.
+//! The spans of an agent's work, one for each turn, its model and tool calls as children; and the
+//! numbers of the same.
 
 use std::time::Instant;
 
@@ -55,12 +56,26 @@ impl Spans {
     /// A turn begins.
     pub(super) fn open(&mut self, identity: &Identity, name: &str, before: Usage) {
         let span = || genai::invoke_agent(&identity.session.id, &identity.agent, name);
-        let span = self.cause.as_ref().map_or_else(span, |cause| cause.in_scope(span));
-        self.turn = Some(Turn { span, before, since: Instant::now(), outcome: None });
+        let span = self
+            .cause
+            .as_ref()
+            .map_or_else(span, |cause| cause.in_scope(span));
+        self.turn = Some(Turn {
+            span,
+            before,
+            since: Instant::now(),
+            outcome: None,
+        });
     }
 
     pub(super) fn close(&mut self, now: Usage) {
-        if let Some(Turn { span, before, since, outcome }) = self.turn.take() {
+        if let Some(Turn {
+            span,
+            before,
+            since,
+            outcome,
+        }) = self.turn.take()
+        {
             genai::record_usage(&span, &between(before, now));
             if outcome == Some(FAILED) {
                 genai::record_error(&span, "turn_failed");
@@ -84,9 +99,13 @@ impl Spans {
             if entry.kind == EventKind::Retry {
                 metrics::meters().model_retried();
             }
-            let Some(turn) = self.turn.as_mut().filter(|_| entry.kind.is_terminal()) else { continue };
+            let Some(turn) = self.turn.as_mut().filter(|_| entry.kind.is_terminal()) else {
+                continue;
+            };
             turn.outcome = match entry.kind == EventKind::TurnEnd {
-                true => serde_json::from_str(&entry.body).ok().map(|Ended { outcome }| outcome.name()),
+                true => serde_json::from_str(&entry.body)
+                    .ok()
+                    .map(|Ended { outcome }| outcome.name()),
                 false => Some(FAILED),
             };
         }
@@ -141,8 +160,12 @@ fn between(before: Usage, now: Usage) -> Usage {
     Usage {
         input_tokens: now.input_tokens.saturating_sub(before.input_tokens),
         output_tokens: now.output_tokens.saturating_sub(before.output_tokens),
-        cache_read_tokens: now.cache_read_tokens.saturating_sub(before.cache_read_tokens),
-        cache_write_tokens: now.cache_write_tokens.saturating_sub(before.cache_write_tokens),
+        cache_read_tokens: now
+            .cache_read_tokens
+            .saturating_sub(before.cache_read_tokens),
+        cache_write_tokens: now
+            .cache_write_tokens
+            .saturating_sub(before.cache_write_tokens),
         cost_usd: now.cost_usd - before.cost_usd,
     }
 }

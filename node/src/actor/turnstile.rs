@@ -1,5 +1,6 @@
-//! One at a time: whatever starts, takes up, rewinds or closes a session on this node does so alone, so that none of it
-//! meets another's half-done work: a lease that is recorded and not yet hosted, or members that are stopped before their lead.
+//! One at a time: whatever starts, takes up, rewinds or closes a session on this node does so
+//! alone, so that none of it meets another's half-done work: a lease that is recorded and not yet
+//! hosted, or members that are stopped before their lead.
 
 use std::{
     collections::HashMap,
@@ -27,14 +28,20 @@ impl Turnstile {
     pub async fn pass(&self, session: &SessionId) -> Result<Alone, Refusal> {
         match timeout(PATIENCE, self.place(session).acquire_owned()).await {
             Ok(Ok(alone)) => Ok(alone),
-            Ok(Err(_)) | Err(_) => Err(Refusal::unavailable(format!("session {session} is being taken up or closed; ask again"))),
+            Ok(Err(_)) | Err(_) => Err(Refusal::unavailable(format!(
+                "session {session} is being taken up or closed; ask again"
+            ))),
         }
     }
 
     fn place(&self, session: &SessionId) -> Arc<Semaphore> {
         let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         places.retain(|_, place| Arc::strong_count(place) > 1);
-        Arc::clone(places.entry(session.clone()).or_insert_with(|| Arc::new(Semaphore::new(1))))
+        Arc::clone(
+            places
+                .entry(session.clone())
+                .or_insert_with(|| Arc::new(Semaphore::new(1))),
+        )
     }
 }
 
@@ -44,15 +51,25 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn one_session_one_at_a_time() {
-        let (turnstile, one, other) =
-            (Turnstile::default(), SessionId::parse("one").unwrap(), SessionId::parse("other").unwrap());
+        let (turnstile, one, other) = (
+            Turnstile::default(),
+            SessionId::parse("one").unwrap(),
+            SessionId::parse("other").unwrap(),
+        );
         let inside = turnstile.pass(&one).await.unwrap();
         let _elsewhere = turnstile.pass(&other).await.unwrap();
-        assert_eq!(turnstile.pass(&one).await.unwrap_err().code, planck_common::reply::Code::Unavailable);
+        assert_eq!(
+            turnstile.pass(&one).await.unwrap_err().code,
+            planck_common::reply::Code::Unavailable
+        );
         let next = turnstile.pass(&one);
         drop(inside);
         drop(next.await.unwrap());
         turnstile.pass(&other).await.unwrap_err();
-        assert_eq!(turnstile.0.lock().unwrap().len(), 1, "what nobody uses is forgotten");
+        assert_eq!(
+            turnstile.0.lock().unwrap().len(),
+            1,
+            "what nobody uses is forgotten"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Who on this node waits for an input to get its outcome. Hints only: a waiter also looks in the store now and then.
+//! Who on this node waits for an input to get its outcome. Hints only: a waiter also looks in the
+//! store now and then.
 
 use std::{
     collections::HashMap,
@@ -25,7 +26,11 @@ impl Waiters {
     /// Registers before the question is put, so that no news is missed.
     pub fn register(&self, input: InputId) -> Waiter<'_> {
         let news = Arc::clone(self.lock().entry(input.clone()).or_default());
-        Waiter { waiters: self, input, news }
+        Waiter {
+            waiters: self,
+            input,
+            news,
+        }
     }
 
     /// The input has its outcome.
@@ -65,10 +70,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn news_reach_whoever_waits_and_is_left() {
         let (waiters, input) = (Waiters::default(), InputId::parse("q").unwrap());
-        let (gone, left) = (waiters.register(input.clone()), waiters.register(input.clone()));
+        let (gone, left) = (
+            waiters.register(input.clone()),
+            waiters.register(input.clone()),
+        );
         drop(gone);
         waiters.settle(&input);
-        tokio::time::timeout(std::time::Duration::from_secs(1), left.news()).await.unwrap();
+        tokio::time::timeout(std::time::Duration::from_secs(1), left.news())
+            .await
+            .unwrap();
         drop(left);
         assert!(waiters.lock().is_empty());
     }

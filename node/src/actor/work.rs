@@ -1,4 +1,5 @@
-//! What an agent has going: model calls, tools, compactions and timers, each a task under the ticket it answers to.
+//! What an agent has going: model calls, tools, compactions and timers, each a task under the
+//! ticket it answers to.
 
 use std::{
     collections::HashMap,
@@ -25,7 +26,8 @@ const ANSWERS: usize = 32;
 /// How long a cancelled tool has to come back with what it had; its runner is to be done before.
 const GRACE: Duration = Duration::from_secs(8);
 
-/// Where a task's answers go before its last. Boxed: a channel keeps room for 32 of whatever it holds.
+/// Where a task's answers go before its last. Boxed: a channel keeps room for 32 of whatever it
+/// holds.
 pub type Answers = mpsc::Sender<Box<Input>>;
 
 pub struct Work {
@@ -46,7 +48,10 @@ pub struct Done {
 
 impl Done {
     pub fn of(input: Input, bound: Option<Arc<()>>) -> Self {
-        Self { input, _bound: bound }
+        Self {
+            input,
+            _bound: bound,
+        }
     }
 }
 
@@ -73,12 +78,19 @@ pub enum Kind {
 
 impl Default for Work {
     fn default() -> Self {
-        Self { tasks: JoinSet::new(), running: HashMap::new(), tickets: HashMap::new(), bound: Arc::new(()), pieces: None }
+        Self {
+            tasks: JoinSet::new(),
+            running: HashMap::new(),
+            tickets: HashMap::new(),
+            bound: Arc::new(()),
+            pieces: None,
+        }
     }
 }
 
 impl Work {
-    /// Starts a task whose last answer is its output; `cancel` is told to it when it is no longer wanted.
+    /// Starts a task whose last answer is its output; `cancel` is told to it when it is no longer
+    /// wanted.
     pub fn start<D: Into<Done>>(
         &mut self,
         ticket: Ticket,
@@ -88,12 +100,23 @@ impl Work {
     ) {
         let task = self.tasks.spawn(async move { task.await.into() });
         self.tickets.insert(task.id(), ticket);
-        self.running.insert(ticket, Running { kind, task, cancel, since: Instant::now() });
+        self.running.insert(
+            ticket,
+            Running {
+                kind,
+                task,
+                cancel,
+                since: Instant::now(),
+            },
+        );
     }
 
     /// Where what runs sends its answers before the last.
     pub fn answers(&mut self) -> Answers {
-        self.pieces.get_or_insert_with(|| mpsc::channel(ANSWERS)).0.clone()
+        self.pieces
+            .get_or_insert_with(|| mpsc::channel(ANSWERS))
+            .0
+            .clone()
     }
 
     /// For what must not be cut: it holds the agent here while it keeps what this upgrades to.
@@ -105,9 +128,12 @@ impl Work {
         Arc::strong_count(&self.bound) > 1
     }
 
-    /// Ends a task. A tool answers soon with what it had, once all that it started is dead; nothing else answers.
+    /// Ends a task. A tool answers soon with what it had, once all that it started is dead; nothing
+    /// else answers.
     pub fn cancel(&mut self, ticket: Ticket) {
-        let Some(running) = self.running.get(&ticket) else { return };
+        let Some(running) = self.running.get(&ticket) else {
+            return;
+        };
         running.cancel.cancel();
         match running.kind {
             Kind::Tool => self.give_up_on(ticket, running.since),
@@ -134,7 +160,12 @@ impl Work {
     fn give_up_on(&mut self, ticket: Ticket, since: Instant) {
         let answer = self.tasks.spawn(async move {
             tokio::time::sleep(GRACE).await;
-            Input::ToolDone { ticket, outcome: Outcome::error(ABORTED), elapsed: since.elapsed() }.into()
+            Input::ToolDone {
+                ticket,
+                outcome: Outcome::error(ABORTED),
+                elapsed: since.elapsed(),
+            }
+            .into()
         });
         self.tickets.insert(answer.id(), ticket);
     }
@@ -166,7 +197,9 @@ impl Work {
             Err(error) => {
                 let ticket = self.tickets.remove(&error.id())?;
                 let running = self.running.remove(&ticket)?;
-                error.is_panic().then(|| running.kind.panicked(ticket, running.since.elapsed()))
+                error
+                    .is_panic()
+                    .then(|| running.kind.panicked(ticket, running.since.elapsed()))
             }
         }
     }
@@ -192,8 +225,15 @@ impl Kind {
                 }),
                 jitter: 0.0,
             },
-            Self::Tool => Input::ToolDone { ticket, outcome: Outcome::error(format!("the tool: {said}")), elapsed },
-            Self::Compaction => Input::Compacted { ticket, result: CompactionResult::Failed(format!("the compactor: {said}")) },
+            Self::Tool => Input::ToolDone {
+                ticket,
+                outcome: Outcome::error(format!("the tool: {said}")),
+                elapsed,
+            },
+            Self::Compaction => Input::Compacted {
+                ticket,
+                result: CompactionResult::Failed(format!("the compactor: {said}")),
+            },
             Self::Timer => Input::Waited(ticket),
         }
     }

@@ -23,18 +23,33 @@ pub(super) const DEVIATING: &str = "deviating_server";
 impl Agent {
     pub(super) fn heard(&mut self, asked: Ticket, chunks: Vec<Chunk>, moment: &mut Moment) {
         let place = self.place(moment.now);
-        let Phase::Working(_, Activity::Streaming { ticket, draft }) = &mut self.phase else { return };
+        let Phase::Working(_, Activity::Streaming { ticket, draft }) = &mut self.phase else {
+            return;
+        };
         if *ticket != asked {
             return;
         }
         for (kind, delta) in draft.take(chunks) {
-            let event = if kind == EventKind::TextDelta { Event::TextDelta(delta) } else { Event::ThinkingDelta(delta) };
+            let event = if kind == EventKind::TextDelta {
+                Event::TextDelta(delta)
+            } else {
+                Event::ThinkingDelta(delta)
+            };
             moment.tell(place, event);
         }
     }
 
-    pub(super) fn answered(&mut self, ticket: Ticket, result: Result<Finish, Failure>, jitter: f64, moment: &mut Moment) {
-        let Some((turn, activity)) = self.phase.take_if(|activity| activity.is_streaming(ticket)) else { return };
+    pub(super) fn answered(
+        &mut self,
+        ticket: Ticket,
+        result: Result<Finish, Failure>,
+        jitter: f64,
+        moment: &mut Moment,
+    ) {
+        let Some((turn, activity)) = self.phase.take_if(|activity| activity.is_streaming(ticket))
+        else {
+            return;
+        };
         match result {
             Ok(finish) => self.replied(turn, activity.into_draft(), finish, moment),
             Err(failure) => self.failed(turn, activity.into_draft(), failure, jitter, moment),
@@ -54,8 +69,16 @@ impl Agent {
         self.warn_of_deviations(&finish, &mut rows);
         let body = (!content.is_empty()).then(|| rows.message(reply(content, finish.stop)));
         let context_tokens = self.transcript.tokens() + rows.tokens();
-        self.account(&mut turn, self.priced(finish.usage), &mut rows, context_tokens);
-        let content = body.as_ref().map(|body| body.content.as_slice()).unwrap_or_default();
+        self.account(
+            &mut turn,
+            self.priced(finish.usage),
+            &mut rows,
+            context_tokens,
+        );
+        let content = body
+            .as_ref()
+            .map(|body| body.content.as_slice())
+            .unwrap_or_default();
         self.follow(turn, content, finish.stop, rows, moment);
     }
 
@@ -63,40 +86,75 @@ impl Agent {
     fn warn_of_deviations(&mut self, finish: &Finish, rows: &mut Rows) {
         for what in &finish.salvaged {
             let provider = &self.charter.spec.model.provider;
-            let message =
-                format!("the server of `{provider}` deviates from its wire format: {what}; its answers are read as meant");
+            let message = format!(
+                "the server of `{provider}` deviates from its wire format: {what}; its answers are read as meant"
+            );
             if self.plans.deviations.insert(message.clone()) {
-                rows.event(&Event::Warning(Warning { code: DEVIATING.into(), message }));
+                rows.event(&Event::Warning(Warning {
+                    code: DEVIATING.into(),
+                    message,
+                }));
             }
         }
     }
 
-    fn follow(&mut self, turn: Box<Turn>, content: &[Part], stop: StopReason, rows: Rows, moment: &mut Moment) {
+    fn follow(
+        &mut self,
+        turn: Box<Turn>,
+        content: &[Part],
+        stop: StopReason,
+        rows: Rows,
+        moment: &mut Moment,
+    ) {
         let is_cut = is_cut(stop);
-        if content.iter().any(|part| matches!(part, Part::ToolCall { .. })) {
+        if content
+            .iter()
+            .any(|part| matches!(part, Part::ToolCall { .. }))
+        {
             return self.call_tools(turn, content, is_cut, rows, moment);
         }
-        let ending = if is_cut { Ending::Truncated } else { Ending::Completed };
+        let ending = if is_cut {
+            Ending::Truncated
+        } else {
+            Ending::Completed
+        };
         self.end_turn(&turn, rows, ending, moment);
     }
 
     fn content(&self, draft: Draft) -> Vec<Part> {
-        let Identity { session, agent, epoch } = &self.identity;
+        let Identity {
+            session,
+            agent,
+            epoch,
+        } = &self.identity;
         let Counters { turn, request, .. } = self.counters;
         draft.content(|part| CallId::of(session, agent, *epoch, turn, request, part))
     }
 
     /// Adds consumption to all that count it.
-    pub(super) fn account(&mut self, turn: &mut Turn, usage: Usage, rows: &mut Rows, context_tokens: u64) {
+    pub(super) fn account(
+        &mut self,
+        turn: &mut Turn,
+        usage: Usage,
+        rows: &mut Rows,
+        context_tokens: u64,
+    ) {
         turn.usage += usage;
         self.totals.agent += usage;
         rows.consume(usage);
-        rows.event(&Event::UsageDelta(UsageDelta { delta: usage, total: self.totals.agent, context_tokens }));
+        rows.event(&Event::UsageDelta(UsageDelta {
+            delta: usage,
+            total: self.totals.agent,
+            context_tokens,
+        }));
     }
 
     pub(super) fn priced(&self, usage: Usage) -> Usage {
         match &self.charter.card.prices {
-            Some(prices) if usage.cost_usd == 0.0 => Usage { cost_usd: cost(usage, prices), ..usage },
+            Some(prices) if usage.cost_usd == 0.0 => Usage {
+                cost_usd: cost(usage, prices),
+                ..usage
+            },
             Some(_) | None => usage,
         }
     }
@@ -111,8 +169,16 @@ pub(super) fn is_cut(stop: StopReason) -> bool {
 }
 
 fn reply(content: Vec<Part>, stop: StopReason) -> Body {
-    let metadata = Metadata { stop: Some(stop), ..Metadata::default() };
-    Body { role: Role::Assistant, custom: None, content, metadata }
+    let metadata = Metadata {
+        stop: Some(stop),
+        ..Metadata::default()
+    };
+    Body {
+        role: Role::Assistant,
+        custom: None,
+        content,
+        metadata,
+    }
 }
 
 fn cost(usage: Usage, prices: &Prices) -> f64 {
@@ -122,5 +188,9 @@ fn cost(usage: Usage, prices: &Prices) -> f64 {
         (usage.cache_read_tokens, prices.cache_read),
         (usage.cache_write_tokens, prices.cache_write),
     ];
-    dollars.into_iter().map(|(tokens, price)| tokens as f64 * price).sum::<f64>() / 1e6
+    dollars
+        .into_iter()
+        .map(|(tokens, price)| tokens as f64 * price)
+        .sum::<f64>()
+        / 1e6
 }

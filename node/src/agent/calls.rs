@@ -50,10 +50,14 @@ impl Agent {
                     round.settle(wanted.call, text, true);
                 }
                 Verdict::Run => runs.push(self.start(&mut round, wanted, None, &mut rows, moment)),
-                Verdict::Remark(remark) => runs.push(self.start(&mut round, wanted, Some(remark), &mut rows, moment)),
+                Verdict::Remark(remark) => {
+                    runs.push(self.start(&mut round, wanted, Some(remark), &mut rows, moment))
+                }
             }
         }
-        refusals.into_iter().for_each(|end| rows.event(&Event::ToolEnd(end)));
+        refusals
+            .into_iter()
+            .for_each(|end| rows.event(&Event::ToolEnd(end)));
         self.run(turn, round, runs, rows, moment);
     }
 
@@ -68,8 +72,17 @@ impl Agent {
     ) -> ToolRun {
         let Wanted { call, args, .. } = wanted;
         let Call { id, call_id, name } = call.clone();
-        let effect = self.charter.tool(&name).map_or(ToolEffect::Mutating, |tool| tool.effect);
-        rows.event(&Event::ToolStart(ToolStart { call_id, id, name, args: args.to_owned(), effect }));
+        let effect = self
+            .charter
+            .tool(&name)
+            .map_or(ToolEffect::Mutating, |tool| tool.effect);
+        rows.event(&Event::ToolStart(ToolStart {
+            call_id,
+            id,
+            name,
+            args: args.to_owned(),
+            effect,
+        }));
         self.run_again(round, call, args, remark, moment)
     }
 
@@ -83,19 +96,32 @@ impl Agent {
         moment: &Moment,
     ) -> ToolRun {
         let ticket = self.counters.ticket();
-        let run = ToolRun { ticket, call_id: call.call_id.clone(), name: call.name.clone(), args: args.to_owned() };
+        let run = ToolRun {
+            ticket,
+            call_id: call.call_id.clone(),
+            name: call.name.clone(),
+            args: args.to_owned(),
+        };
         round.start(call, ticket, moment.now, remark);
         run
     }
 
     /// Runs calls once their rows are saved; a round in which nothing runs is over.
-    pub(super) fn run(&mut self, turn: Box<Turn>, round: Round, runs: Vec<ToolRun>, rows: Rows, moment: &mut Moment) {
+    pub(super) fn run(
+        &mut self,
+        turn: Box<Turn>,
+        round: Round,
+        runs: Vec<ToolRun>,
+        rows: Rows,
+        moment: &mut Moment,
+    ) {
         if !round.is_running() {
             return self.close_round(turn, round, rows, moment);
         }
         self.phase = Phase::Working(turn, Activity::UsingTools(round));
         self.save(rows, AgentState::ExecutingTools, moment);
-        runs.into_iter().for_each(|run| moment.act(Effect::RunTool(run)));
+        runs.into_iter()
+            .for_each(|run| moment.act(Effect::RunTool(run)));
     }
 
     fn close_round(&mut self, turn: Box<Turn>, round: Round, mut rows: Rows, moment: &mut Moment) {
@@ -107,24 +133,53 @@ impl Agent {
         self.go_on(turn, rows, moment);
     }
 
-    pub(super) fn tool_progress(&mut self, ticket: Ticket, message: String, percent: Option<f64>, moment: &mut Moment) {
-        let Phase::Working(_, activity) = &self.phase else { return };
-        let Some(call) = activity.round().and_then(|round| round.runs(ticket)) else { return };
-        let progress = ToolProgress { call_id: call.call_id.clone(), message, percent };
+    pub(super) fn tool_progress(
+        &mut self,
+        ticket: Ticket,
+        message: String,
+        percent: Option<f64>,
+        moment: &mut Moment,
+    ) {
+        let Phase::Working(_, activity) = &self.phase else {
+            return;
+        };
+        let Some(call) = activity.round().and_then(|round| round.runs(ticket)) else {
+            return;
+        };
+        let progress = ToolProgress {
+            call_id: call.call_id.clone(),
+            message,
+            percent,
+        };
         moment.tell(self.place(moment.now), Event::ToolProgress(progress));
     }
 
-    pub(super) fn tool_done(&mut self, ticket: Ticket, outcome: Outcome, elapsed: Duration, moment: &mut Moment) {
+    pub(super) fn tool_done(
+        &mut self,
+        ticket: Ticket,
+        outcome: Outcome,
+        elapsed: Duration,
+        moment: &mut Moment,
+    ) {
         let mut rows = Rows::at(self.place(moment.now));
-        let Phase::Working(turn, activity) = &mut self.phase else { return };
+        let Phase::Working(turn, activity) = &mut self.phase else {
+            return;
+        };
         let outcome = activity.explained(outcome);
         let (events, responded) = (outcome.events.clone(), outcome.responded.clone());
-        let Some(end) = activity.round_mut().and_then(|round| round.finish(ticket, outcome, elapsed)) else { return };
+        let Some(end) = activity
+            .round_mut()
+            .and_then(|round| round.finish(ticket, outcome, elapsed))
+        else {
+            return;
+        };
         turn.responded.extend(responded);
         rows.event(&Event::ToolEnd(end));
         events.iter().for_each(|event| rows.event(event));
         match self.phase.take_if(Activity::is_answered) {
-            Some((turn, Activity::UsingTools(round))) => self.close_round(turn, round, rows, moment),
+            Some((turn, Activity::UsingTools(round))) => {
+                self.close_round(turn, round, rows, moment)
+            }
             Some((turn, Activity::WindingDown { round, ending, .. })) => {
                 rows.message(round.results());
                 self.end_turn(&turn, rows, ending, moment);
@@ -134,18 +189,39 @@ impl Agent {
     }
 
     /// Tells a round's running calls to stop, and waits for what they have.
-    pub(super) fn wind_down(&mut self, turn: Box<Turn>, round: Round, why: &str, ending: Ending, moment: &mut Moment) {
-        round.running().for_each(|ticket| moment.act(Effect::CancelTool { ticket }));
-        self.phase = Phase::Working(turn, Activity::WindingDown { round, why: why.into(), ending });
+    pub(super) fn wind_down(
+        &mut self,
+        turn: Box<Turn>,
+        round: Round,
+        why: &str,
+        ending: Ending,
+        moment: &mut Moment,
+    ) {
+        round
+            .running()
+            .for_each(|ticket| moment.act(Effect::CancelTool { ticket }));
+        self.phase = Phase::Working(
+            turn,
+            Activity::WindingDown {
+                round,
+                why: why.into(),
+                ending,
+            },
+        );
     }
 }
 
 impl Activity {
     /// A call that was told to stop knows only that; why is known here.
     fn explained(&self, outcome: Outcome) -> Outcome {
-        let Self::WindingDown { why, .. } = self else { return outcome };
+        let Self::WindingDown { why, .. } = self else {
+            return outcome;
+        };
         match outcome.text.strip_prefix(ABORTED) {
-            Some(partial) if outcome.error => Outcome { text: format!("{why}{partial}"), ..outcome },
+            Some(partial) if outcome.error => Outcome {
+                text: format!("{why}{partial}"),
+                ..outcome
+            },
             Some(_) | None => outcome,
         }
     }
@@ -154,13 +230,19 @@ impl Activity {
 impl<'a> Wanted<'a> {
     /// What the loop guard says of it.
     pub(super) fn judge(&self, guard: &mut LoopGuard, limits: LoopLimits) -> Verdict {
-        guard.judge(&self.call.name, self.invalid.unwrap_or(self.args.get()), limits)
+        guard.judge(
+            &self.call.name,
+            self.invalid.unwrap_or(self.args.get()),
+            limits,
+        )
     }
 
     /// A call that is not whole is not run, whatever the guard says.
     fn overrule(&self, verdict: Verdict, is_cut: bool) -> Verdict {
         match (is_cut, self.invalid) {
-            (true, _) => Verdict::Refuse("not run: the call was cut off before it was complete".into()),
+            (true, _) => {
+                Verdict::Refuse("not run: the call was cut off before it was complete".into())
+            }
             (false, Some(text)) => Verdict::Refuse(wrong_args(text)),
             (false, None) => verdict,
         }
@@ -168,11 +250,30 @@ impl<'a> Wanted<'a> {
 
     pub(super) fn read(part: &'a Part) -> Option<Self> {
         match part {
-            Part::ToolCall { id, call_id, name, args, invalid, .. } => {
-                let call = Call { id: id.clone(), call_id: call_id.clone(), name: name.clone() };
-                Some(Self { call, args, invalid: invalid.as_deref() })
+            Part::ToolCall {
+                id,
+                call_id,
+                name,
+                args,
+                invalid,
+                ..
+            } => {
+                let call = Call {
+                    id: id.clone(),
+                    call_id: call_id.clone(),
+                    name: name.clone(),
+                };
+                Some(Self {
+                    call,
+                    args,
+                    invalid: invalid.as_deref(),
+                })
             }
-            Part::Text { .. } | Part::Thinking { .. } | Part::ToolResult { .. } | Part::Image { .. } | Part::File { .. } => None,
+            Part::Text { .. }
+            | Part::Thinking { .. }
+            | Part::ToolResult { .. }
+            | Part::Image { .. }
+            | Part::File { .. } => None,
         }
     }
 }

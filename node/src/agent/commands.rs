@@ -16,25 +16,64 @@ impl Agent {
     pub(super) fn command(&mut self, command: Command, moment: &mut Moment) {
         match command {
             Command::Abort { reason } => {
-                let why = reason.map_or_else(|| "aborted by request".into(), |reason| format!("aborted by request: {reason}"));
+                let why = reason.map_or_else(
+                    || "aborted by request".into(),
+                    |reason| format!("aborted by request: {reason}"),
+                );
                 self.interrupt(&why, Ending::Aborted, moment);
             }
-            Command::Stop { reason, for_good, last } => self.stop(Stopping { reason, for_good, last }, moment),
+            Command::Stop {
+                reason,
+                for_good,
+                last,
+            } => self.stop(
+                Stopping {
+                    reason,
+                    for_good,
+                    last,
+                },
+                moment,
+            ),
             Command::Nudge if matches!(self.phase, Phase::Idle) => self.nudge(moment),
             Command::Nudge => {}
-            Command::Checkpoint { summary } if matches!(self.phase, Phase::Idle) => self.checkpoint(&summary, moment),
+            Command::Checkpoint { summary } if matches!(self.phase, Phase::Idle) => {
+                self.checkpoint(&summary, moment)
+            }
             Command::Checkpoint { summary } => self.plans.checkpoint = Some(summary),
-            Command::Tools { added, removed, tools, named } => {
+            Command::Tools {
+                added,
+                removed,
+                tools,
+                named,
+            } => {
                 self.charter.set_tools(tools);
                 self.charter.spec.tools = named;
-                let tools = self.charter.tools.iter().map(|tool| tool.name.clone()).collect();
-                self.changed(Event::ToolsChanged(ToolsChanged { added, removed, tools }), moment);
+                let tools = self
+                    .charter
+                    .tools
+                    .iter()
+                    .map(|tool| tool.name.clone())
+                    .collect();
+                self.changed(
+                    Event::ToolsChanged(ToolsChanged {
+                        added,
+                        removed,
+                        tools,
+                    }),
+                    moment,
+                );
             }
-            Command::Model { model, card, warning } => {
+            Command::Model {
+                model,
+                card,
+                warning,
+            } => {
                 self.charter.spec.model = model.clone();
                 self.charter.card = card;
                 self.changed(Event::ModelChanged(ModelChanged { model }), moment);
-                warning.into_iter().for_each(|warning| self.record(Event::Warning(warning), moment));
+                warning
+                    .into_iter()
+                    .for_each(|warning| self.record(Event::Warning(warning), moment));
             }
             Command::Record(event) => self.record(event, moment),
         }
@@ -58,7 +97,10 @@ impl Agent {
 
     /// Ends the running turn now, and keeps what there is.
     pub(super) fn interrupt(&mut self, why: &str, ending: Ending, moment: &mut Moment) {
-        let Some((mut turn, activity)) = self.phase.take_if(|activity| !activity.is_winding_down()) else { return };
+        let Some((mut turn, activity)) = self.phase.take_if(|activity| !activity.is_winding_down())
+        else {
+            return;
+        };
         if let Activity::UsingTools(round) = activity {
             return self.wind_down(turn, round, why, ending, moment);
         }
@@ -68,8 +110,16 @@ impl Agent {
     }
 
     fn stop(&mut self, stopping: Stopping, moment: &mut Moment) {
-        let ending = if stopping.for_good { Ending::Aborted } else { Ending::Closed };
-        self.interrupt(&format!("the agent was stopped: {}", stopping.reason), ending, moment);
+        let ending = if stopping.for_good {
+            Ending::Aborted
+        } else {
+            Ending::Closed
+        };
+        self.interrupt(
+            &format!("the agent was stopped: {}", stopping.reason),
+            ending,
+            moment,
+        );
         match &self.phase {
             Phase::Working(..) => self.plans.stop = Some(stopping),
             Phase::Idle | Phase::Stopping(_) | Phase::Stopped => self.stop_now(stopping, moment),
@@ -83,13 +133,28 @@ impl Agent {
 
     /// Writes the end: what was unread has its outcome.
     pub(super) fn end(&mut self, moment: &mut Moment) {
-        let Phase::Stopping(Stopping { reason, for_good, last }) = &self.phase else { return };
-        let state = if *for_good { AgentState::Stopped } else { AgentState::Idle };
+        let Phase::Stopping(Stopping {
+            reason,
+            for_good,
+            last,
+        }) = &self.phase
+        else {
+            return;
+        };
+        let state = if *for_good {
+            AgentState::Stopped
+        } else {
+            AgentState::Idle
+        };
         let mut rows = Rows::at(self.place(moment.now));
-        rows.event(&Event::AgentStopped(Reason { reason: reason.clone() }));
+        rows.event(&Event::AgentStopped(Reason {
+            reason: reason.clone(),
+        }));
         last.iter().for_each(|event| rows.event(event));
         let inputs = self.inbox.drain();
-        inputs.iter().for_each(|input| rows.end(&input.id, "stopped", None));
+        inputs
+            .iter()
+            .for_each(|input| rows.end(&input.id, "stopped", None));
         self.save_then(rows, state, Then::Stop(inputs), moment);
     }
 
@@ -100,7 +165,8 @@ impl Agent {
     }
 }
 
-/// Ends what a turn waited for, and keeps what there is of an answer. Calls of tools end by themselves.
+/// Ends what a turn waited for, and keeps what there is of an answer. Calls of tools end by
+/// themselves.
 fn cancel(activity: Activity, turn: &mut Turn, rows: &mut Rows, moment: &mut Moment) {
     match activity {
         Activity::Saving | Activity::UsingTools(_) | Activity::WindingDown { .. } => {}

@@ -1,4 +1,5 @@
-//! Compaction as the loop sees it: when it is due, what is handed out, and what an answer does to the view.
+//! Compaction as the loop sees it: when it is due, what is handed out, and what an answer does to
+//! the view.
 
 use std::sync::Arc;
 
@@ -29,12 +30,22 @@ impl Agent {
         let lines = self.transcript.lines();
         let (fixed, tokens) = (self.transcript.fixed(), self.transcript.tokens());
         let cut = Cut::find(lines, rules, rules.threshold(context_window).min(tokens))?;
-        Some(Material { lines: lines.to_vec(), fixed, tokens, context_window, cut })
+        Some(Material {
+            lines: lines.to_vec(),
+            fixed,
+            tokens,
+            context_window,
+            cut,
+        })
     }
 
-    /// Whether the context with so many tokens more is full, unless it was tried and nothing was said since.
+    /// Whether the context with so many tokens more is full, unless it was tried and nothing was
+    /// said since.
     pub(super) fn is_compaction_due(&self, more: u64) -> bool {
-        let threshold = self.settings.compaction.threshold(self.charter.card.context_window);
+        let threshold = self
+            .settings
+            .compaction
+            .threshold(self.charter.card.context_window);
         self.transcript.tokens() + more >= threshold && (more > 0 || !self.is_futile())
     }
 
@@ -49,7 +60,10 @@ impl Agent {
     /// Has the older part summarised, or only shortens results where there is no older part.
     pub(super) fn compact(&mut self, turn: Box<Turn>, material: &Material, moment: &mut Moment) {
         let tokens_before = material.tokens;
-        moment.tell(self.place(moment.now), Event::Compacting(Compacting { tokens_before }));
+        moment.tell(
+            self.place(moment.now),
+            Event::Compacting(Compacting { tokens_before }),
+        );
         if material.has_older() {
             let ticket = self.counters.ticket();
             self.phase = Phase::Working(turn, Activity::Compacting { ticket });
@@ -62,27 +76,57 @@ impl Agent {
         }
     }
 
-    pub(super) fn compacted(&mut self, ticket: Ticket, result: CompactionResult, moment: &mut Moment) {
-        let Some((mut turn, _)) = self.phase.take_if(|activity| activity.is_compacting(ticket)) else { return };
+    pub(super) fn compacted(
+        &mut self,
+        ticket: Ticket,
+        result: CompactionResult,
+        moment: &mut Moment,
+    ) {
+        let Some((mut turn, _)) = self
+            .phase
+            .take_if(|activity| activity.is_compacting(ticket))
+        else {
+            return;
+        };
         let mut rows = Rows::at(self.place(moment.now));
         let material = self.compaction();
         match (result, material) {
-            (CompactionResult::Summary { text, keep_from, by, usage }, Some(material)) => {
+            (
+                CompactionResult::Summary {
+                    text,
+                    keep_from,
+                    by,
+                    usage,
+                },
+                Some(material),
+            ) => {
                 let text = nul::replaced(text);
                 let answer = material.check(&text, keep_from);
-                let tokens = answer.as_ref().map_or(material.tokens, |replacement| replacement.tokens);
+                let tokens = answer
+                    .as_ref()
+                    .map_or(material.tokens, |replacement| replacement.tokens);
                 self.account_compaction(&mut turn, usage, &mut rows, tokens);
                 match answer {
-                    Ok(replacement) => self.replace(turn, &material, replacement, &by, rows, moment),
+                    Ok(replacement) => {
+                        self.replace(turn, &material, replacement, &by, rows, moment)
+                    }
                     Err(fault) => self.futile(turn, Some(fault.to_string()), rows, moment),
                 }
             }
             (CompactionResult::Failed(reason), _) => self.futile(turn, Some(reason), rows, moment),
-            (CompactionResult::Skipped, _) | (CompactionResult::Summary { .. }, None) => self.futile(turn, None, rows, moment),
+            (CompactionResult::Skipped, _) | (CompactionResult::Summary { .. }, None) => {
+                self.futile(turn, None, rows, moment)
+            }
         }
     }
 
-    fn account_compaction(&mut self, turn: &mut Turn, usage: Usage, rows: &mut Rows, context_tokens: u64) {
+    fn account_compaction(
+        &mut self,
+        turn: &mut Turn,
+        usage: Usage,
+        rows: &mut Rows,
+        context_tokens: u64,
+    ) {
         let usage = self.priced(usage);
         if usage != Usage::default() {
             self.account(turn, usage, rows, context_tokens);
@@ -98,19 +142,42 @@ impl Agent {
         mut rows: Rows,
         moment: &mut Moment,
     ) {
-        let Replacement { cut, content, tokens } = replacement;
+        let Replacement {
+            cut,
+            content,
+            tokens,
+        } = replacement;
         let covers = material.covers(cut);
         rows.message(summary(content, covers, material.cut_results(cut)));
         rows.event(&Event::Checkpoint(Checkpoint { covers }));
         let kept = material.lines.len().saturating_sub(cut.at);
         let (tokens_before, tokens_after) = (material.tokens, tokens);
-        rows.event(&Event::Compacted(Compacted { tokens_before, tokens_after, by: by.into(), kept }));
+        rows.event(&Event::Compacted(Compacted {
+            tokens_before,
+            tokens_after,
+            by: by.into(),
+            kept,
+        }));
         self.phase = Phase::Working(turn, Activity::Saving);
-        self.save_then(rows, AgentState::Streaming, Then::Summarise { tokens: Some(tokens) }, moment);
+        self.save_then(
+            rows,
+            AgentState::Streaming,
+            Then::Summarise {
+                tokens: Some(tokens),
+            },
+            moment,
+        );
     }
 
-    /// It came to nothing: the history is as it was, and it is not tried again until more has been said.
-    fn futile(&mut self, turn: Box<Turn>, reason: Option<String>, mut rows: Rows, moment: &mut Moment) {
+    /// It came to nothing: the history is as it was, and it is not tried again until more has been
+    /// said.
+    fn futile(
+        &mut self,
+        turn: Box<Turn>,
+        reason: Option<String>,
+        mut rows: Rows,
+        moment: &mut Moment,
+    ) {
         self.plans.futile = Some(self.transcript.said());
         let message = reason.unwrap_or_else(|| "the compactor left the context as it is".into());
         if turn.overflowed {
@@ -118,11 +185,19 @@ impl Agent {
             return self.end_turn(
                 &turn,
                 rows,
-                Ending::Failed { reason, for_agents: "the context is full".into(), code: "context_full", retryable: false },
+                Ending::Failed {
+                    reason,
+                    for_agents: "the context is full".into(),
+                    code: "context_full",
+                    retryable: false,
+                },
                 moment,
             );
         }
-        rows.event(&Event::Warning(Warning { code: "not_compacted".into(), message }));
+        rows.event(&Event::Warning(Warning {
+            code: "not_compacted".into(),
+            message,
+        }));
         self.go_on(turn, rows, moment);
     }
 
@@ -132,10 +207,20 @@ impl Agent {
         let mut rows = Rows::at(self.place(moment.now));
         rows.message(summary(vec![Part::text(text)], covers, None));
         rows.event(&Event::Checkpoint(Checkpoint { covers }));
-        self.save_then(rows, AgentState::Idle, Then::Summarise { tokens: None }, moment);
+        self.save_then(
+            rows,
+            AgentState::Idle,
+            Then::Summarise { tokens: None },
+            moment,
+        );
     }
 
-    pub(super) fn summarised(&mut self, message: Option<(Arc<Body>, Seq)>, tokens: Option<u64>, moment: &mut Moment) {
+    pub(super) fn summarised(
+        &mut self,
+        message: Option<(Arc<Body>, Seq)>,
+        tokens: Option<u64>,
+        moment: &mut Moment,
+    ) {
         if let Some((body, id)) = message {
             self.transcript.summarise(id, body);
         }
@@ -150,21 +235,42 @@ impl Agent {
 }
 
 fn summary(content: Vec<Part>, covers: Seq, cut_results: Option<usize>) -> Body {
-    let metadata = Metadata { covers: Some(covers), cut_results, ..Metadata::default() };
-    Body { role: Role::Custom, custom: Some(Custom::Summary), content, metadata }
+    let metadata = Metadata {
+        covers: Some(covers),
+        cut_results,
+        ..Metadata::default()
+    };
+    Body {
+        role: Role::Custom,
+        custom: Some(Custom::Summary),
+        content,
+        metadata,
+    }
 }
 
 impl Material {
     /// The last message that a summary at this cut stands for.
     fn covers(&self, cut: Cut) -> Seq {
         let older = self.lines.get(..cut.at).unwrap_or_default();
-        let said = older.iter().rev().find(|line| !line.is_summary()).map(|line| line.id);
+        let said = older
+            .iter()
+            .rev()
+            .find(|line| !line.is_summary())
+            .map(|line| line.id);
         let before = || older.iter().find_map(|line| line.body.metadata.covers);
-        said.or_else(before).unwrap_or_else(|| self.lines.first().map_or(0, |line| line.id - 1))
+        said.or_else(before)
+            .unwrap_or_else(|| self.lines.first().map_or(0, |line| line.id - 1))
     }
 
     /// What results are cut to; what an earlier summary cut stays cut.
     fn cut_results(&self, cut: Cut) -> Option<usize> {
-        cut.results.or_else(|| self.lines.first().filter(|line: &&Line| line.is_summary())?.body.metadata.cut_results)
+        cut.results.or_else(|| {
+            self.lines
+                .first()
+                .filter(|line: &&Line| line.is_summary())?
+                .body
+                .metadata
+                .cut_results
+        })
     }
 }

@@ -42,7 +42,9 @@ impl Draft {
         let mut deltas: Vec<(EventKind, Delta)> = Vec::new();
         for (kind, delta) in chunks.into_iter().filter_map(|chunk| self.add(chunk)) {
             match deltas.last_mut() {
-                Some((last, whole)) if *last == kind && whole.part == delta.part => whole.text.push_str(&delta.text),
+                Some((last, whole)) if *last == kind && whole.part == delta.part => {
+                    whole.text.push_str(&delta.text)
+                }
                 Some(_) | None => deltas.push((kind, delta)),
             }
         }
@@ -51,8 +53,13 @@ impl Draft {
 
     fn add(&mut self, chunk: Chunk) -> Option<(EventKind, Delta)> {
         match without_nul(chunk) {
-            Chunk::Text { part, text } => Some((EventKind::TextDelta, self.extend(part, Kind::Text, text))),
-            Chunk::Thinking { part, text } => Some((EventKind::ThinkingDelta, self.extend(part, Kind::Thinking, text))),
+            Chunk::Text { part, text } => {
+                Some((EventKind::TextDelta, self.extend(part, Kind::Text, text)))
+            }
+            Chunk::Thinking { part, text } => Some((
+                EventKind::ThinkingDelta,
+                self.extend(part, Kind::Thinking, text),
+            )),
             Chunk::Redacted { part, data } => {
                 self.extend(part, Kind::Redacted, data);
                 None
@@ -62,7 +69,11 @@ impl Draft {
                 None
             }
             Chunk::Args { part, json } => {
-                let call = self.pieces.iter_mut().rev().find(|piece| piece.part == part)?;
+                let call = self
+                    .pieces
+                    .iter_mut()
+                    .rev()
+                    .find(|piece| piece.part == part)?;
                 call.text.push_str(&json);
                 None
             }
@@ -75,18 +86,33 @@ impl Draft {
 
     fn extend(&mut self, part: usize, kind: Kind, text: String) -> Delta {
         let fits = |piece: &Piece| piece.part == part && piece.kind == kind;
-        let at = self.pieces.iter().rposition(fits).unwrap_or(self.pieces.len());
+        let at = self
+            .pieces
+            .iter()
+            .rposition(fits)
+            .unwrap_or(self.pieces.len());
         if at == self.pieces.len() {
             self.pieces.push(Piece::new(part, kind));
         }
-        let offset = self.pieces.get_mut(at).map_or(0, |piece| piece.append(&text));
+        let offset = self
+            .pieces
+            .get_mut(at)
+            .map_or(0, |piece| piece.append(&text));
         Delta { text, part, offset }
     }
 
     fn sign(&mut self, part: usize, signature: String) {
-        match self.pieces.iter_mut().rev().find(|piece| piece.part == part) {
+        match self
+            .pieces
+            .iter_mut()
+            .rev()
+            .find(|piece| piece.part == part)
+        {
             Some(piece) => piece.signature = Some(signature),
-            None => self.pieces.push(Piece { signature: Some(signature), ..Piece::new(part, Kind::Thinking) }),
+            None => self.pieces.push(Piece {
+                signature: Some(signature),
+                ..Piece::new(part, Kind::Thinking)
+            }),
         }
     }
 
@@ -94,17 +120,22 @@ impl Draft {
     pub(super) fn content(self, call_id: impl Fn(usize) -> CallId) -> Vec<Part> {
         let mut taken = HashSet::new();
         let pieces = self.pieces.into_iter().filter(Piece::says_something);
-        let mut parts: Vec<Part> = pieces.map(|piece| piece.into_part(&mut taken, &call_id)).collect();
+        let mut parts: Vec<Part> = pieces
+            .map(|piece| piece.into_part(&mut taken, &call_id))
+            .collect();
         // They stay for as long as the agent does; the pieces' room was made for growth.
         parts.shrink_to_fit();
         parts
     }
 
-    /// What is kept of a reply that was cut off: its text, and thoughts the provider would take back. `None` without text.
+    /// What is kept of a reply that was cut off: its text, and thoughts the provider would take
+    /// back. `None` without text.
     pub(super) fn partial(self) -> Option<Body> {
         let kept = |piece: &Piece| match piece.kind {
             Kind::Text => !piece.text.is_empty(),
-            Kind::Thinking | Kind::Redacted => piece.signature.is_some() || piece.kind == Kind::Redacted,
+            Kind::Thinking | Kind::Redacted => {
+                piece.signature.is_some() || piece.kind == Kind::Redacted
+            }
             Kind::Call { .. } => false,
         };
         let pieces: Vec<Piece> = self.pieces.into_iter().filter(kept).collect();
@@ -112,8 +143,16 @@ impl Draft {
             return None;
         }
         let content = pieces.into_iter().filter_map(Piece::into_speech).collect();
-        let metadata = Metadata { interrupted: true, ..Metadata::default() };
-        Some(Body { role: Role::Assistant, custom: None, content, metadata })
+        let metadata = Metadata {
+            interrupted: true,
+            ..Metadata::default()
+        };
+        Some(Body {
+            role: Role::Assistant,
+            custom: None,
+            content,
+            metadata,
+        })
     }
 
     /// What a reader who joins now has missed.
@@ -124,7 +163,13 @@ impl Draft {
 
 impl Piece {
     fn new(part: usize, kind: Kind) -> Self {
-        Self { part, kind, text: String::new(), chars: 0, signature: None }
+        Self {
+            part,
+            kind,
+            text: String::new(),
+            chars: 0,
+            signature: None,
+        }
     }
 
     /// Adds to the text, and says how many characters stood before.
@@ -140,28 +185,73 @@ impl Piece {
     }
 
     fn into_part(self, taken: &mut HashSet<String>, call_id: &impl Fn(usize) -> CallId) -> Part {
-        let Self { part, kind, mut text, signature, .. } = self;
+        let Self {
+            part,
+            kind,
+            mut text,
+            signature,
+            ..
+        } = self;
         text.shrink_to_fit();
         match kind {
             Kind::Text => Part::Text { text, signature },
-            Kind::Thinking => Part::Thinking { text, signature, redacted: false },
-            Kind::Redacted => Part::Thinking { text: String::new(), signature: Some(text), redacted: true },
+            Kind::Thinking => Part::Thinking {
+                text,
+                signature,
+                redacted: false,
+            },
+            Kind::Redacted => Part::Thinking {
+                text: String::new(),
+                signature: Some(text),
+                redacted: true,
+            },
             Kind::Call { id, name } => {
                 let call_id = call_id(part);
                 let (args, invalid) = parse_args(text);
-                let id = unique(if id.is_empty() { call_id.to_string() } else { id }, taken);
-                let name = if name.is_empty() { "unnamed".into() } else { name };
-                Part::ToolCall { id, call_id, name, args, invalid, signature }
+                let id = unique(
+                    if id.is_empty() {
+                        call_id.to_string()
+                    } else {
+                        id
+                    },
+                    taken,
+                );
+                let name = if name.is_empty() {
+                    "unnamed".into()
+                } else {
+                    name
+                };
+                Part::ToolCall {
+                    id,
+                    call_id,
+                    name,
+                    args,
+                    invalid,
+                    signature,
+                }
             }
         }
     }
 
     fn into_speech(self) -> Option<Part> {
-        let Self { kind, text, signature, .. } = self;
+        let Self {
+            kind,
+            text,
+            signature,
+            ..
+        } = self;
         match kind {
             Kind::Text => Some(Part::Text { text, signature }),
-            Kind::Thinking => Some(Part::Thinking { text, signature, redacted: false }),
-            Kind::Redacted => Some(Part::Thinking { text: String::new(), signature: Some(text), redacted: true }),
+            Kind::Thinking => Some(Part::Thinking {
+                text,
+                signature,
+                redacted: false,
+            }),
+            Kind::Redacted => Some(Part::Thinking {
+                text: String::new(),
+                signature: Some(text),
+                redacted: true,
+            }),
             Kind::Call { .. } => None,
         }
     }
@@ -173,22 +263,46 @@ impl Piece {
             Kind::Redacted => ("thinking", String::new()),
             Kind::Call { name, .. } => ("tool_call", name.clone()),
         };
-        RunningPart { part: self.part, r#type: r#type.into(), text }
+        RunningPart {
+            part: self.part,
+            r#type: r#type.into(),
+            text,
+        }
     }
 }
 
 fn without_nul(chunk: Chunk) -> Chunk {
     match chunk {
-        Chunk::Text { part, text } => Chunk::Text { part, text: nul::replaced(text) },
-        Chunk::Thinking { part, text } => Chunk::Thinking { part, text: nul::replaced(text) },
-        Chunk::Redacted { part, data } => Chunk::Redacted { part, data: nul::replaced(data) },
-        Chunk::Call { part, id, name } => Chunk::Call { part, id: nul::replaced(id), name: nul::replaced(name) },
-        Chunk::Args { part, json } => Chunk::Args { part, json: nul::replaced(json) },
-        Chunk::Signature { part, signature } => Chunk::Signature { part, signature: nul::replaced(signature) },
+        Chunk::Text { part, text } => Chunk::Text {
+            part,
+            text: nul::replaced(text),
+        },
+        Chunk::Thinking { part, text } => Chunk::Thinking {
+            part,
+            text: nul::replaced(text),
+        },
+        Chunk::Redacted { part, data } => Chunk::Redacted {
+            part,
+            data: nul::replaced(data),
+        },
+        Chunk::Call { part, id, name } => Chunk::Call {
+            part,
+            id: nul::replaced(id),
+            name: nul::replaced(name),
+        },
+        Chunk::Args { part, json } => Chunk::Args {
+            part,
+            json: nul::replaced(json),
+        },
+        Chunk::Signature { part, signature } => Chunk::Signature {
+            part,
+            signature: nul::replaced(signature),
+        },
     }
 }
 
-/// The arguments as the model wrote them; what is no JSON object is kept beside an empty one. No text at all is no arguments.
+/// The arguments as the model wrote them; what is no JSON object is kept beside an empty one. No
+/// text at all is no arguments.
 fn parse_args(text: String) -> (Box<RawValue>, Option<String>) {
     if text.trim().is_empty() {
         return (empty_object(), None);
@@ -210,7 +324,10 @@ fn empty_object() -> Box<RawValue> {
 
 fn unique(id: String, taken: &mut HashSet<String>) -> String {
     let doubles = (2..).map(|n| format!("{id}_{n}"));
-    let free = std::iter::once(id.clone()).chain(doubles).find(|candidate| !taken.contains(candidate)).unwrap_or(id);
+    let free = std::iter::once(id.clone())
+        .chain(doubles)
+        .find(|candidate| !taken.contains(candidate))
+        .unwrap_or(id);
     taken.insert(free.clone());
     free
 }

@@ -14,17 +14,20 @@ use serde_json::value::RawValue;
 
 use super::Ticket;
 
-/// One thing to do. Effects of a step are performed in order. After a [`Save`] that is not `beside`, nothing more is done
-/// and no other input is given to the agent before it is committed and its [`super::input::Saved`] was given.
+/// One thing to do. Effects of a step are performed in order. After a [`Save`] that is not
+/// `beside`, nothing more is done and no other input is given to the agent before it is committed
+/// and its [`super::input::Saved`] was given.
 #[derive(Debug, Clone)]
 pub enum Effect {
     Save(Save),
-    /// Publish a live event. Deltas are coalesced by the shell, which is why they are not serialised here.
+    /// Publish a live event. Deltas are coalesced by the shell, which is why they are not
+    /// serialised here.
     Tell {
         place: Place,
         event: Event,
     },
-    /// Ask the model for the next reply to the agent's view; it reads transcript, model and tools from the agent.
+    /// Ask the model for the next reply to the agent's view; it reads transcript, model and tools
+    /// from the agent.
     CallModel {
         ticket: Ticket,
     },
@@ -37,7 +40,8 @@ pub enum Effect {
     CancelTool {
         ticket: Ticket,
     },
-    /// Ask a compactor to summarise all of the view before `keep_from`'s message; it reads them from the agent.
+    /// Ask a compactor to summarise all of the view before `keep_from`'s message; it reads them
+    /// from the agent.
     Compact {
         ticket: Ticket,
     },
@@ -95,7 +99,9 @@ pub struct Save {
 impl Save {
     /// Whether it gives this input its outcome.
     pub fn ends(&self, input: &InputId) -> bool {
-        self.marks.iter().any(|mark| mark.input == *input && matches!(mark.change, Change::Ended { .. }))
+        self.marks
+            .iter()
+            .any(|mark| mark.input == *input && matches!(mark.change, Change::Ended { .. }))
     }
 }
 
@@ -119,8 +125,12 @@ pub struct Mark {
 pub enum Change {
     /// It is in this turn now.
     Consumed { turn: u32 },
-    /// `outcome` as in `turn_end`, or `error`, `busy`, `stopped`, `rewound`; `answer` is the text a question gets.
-    Ended { outcome: String, answer: Option<String> },
+    /// `outcome` as in `turn_end`, or `error`, `busy`, `stopped`, `rewound`; `answer` is the text a
+    /// question gets.
+    Ended {
+        outcome: String,
+        answer: Option<String>,
+    },
 }
 
 /// An input for another agent.

@@ -1,4 +1,5 @@
-//! The loop guard: counts calls that repeat the one before, whatever the order of their arguments' keys.
+//! The loop guard: counts calls that repeat the one before, whatever the order of their arguments'
+//! keys.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -26,7 +27,11 @@ impl LoopGuard {
     /// Counts a call.
     pub(super) fn judge(&mut self, name: &str, args: &str, limits: LoopLimits) -> Verdict {
         let call = fingerprint(name, args);
-        self.count = if self.last == Some(call) { self.count.saturating_add(1) } else { 1 };
+        self.count = if self.last == Some(call) {
+            self.count.saturating_add(1)
+        } else {
+            1
+        };
         self.last = Some(call);
         let count = self.count;
         if count >= limits.refuse_from {
@@ -80,15 +85,20 @@ fn hash_value(value: &Value, hasher: &mut DefaultHasher) {
 mod tests {
     use super::*;
 
-    const LIMITS: LoopLimits = LoopLimits { note_from: 3, refuse_from: 5 };
+    const LIMITS: LoopLimits = LoopLimits {
+        note_from: 3,
+        refuse_from: 5,
+    };
 
     fn judge_all(calls: &[(&str, &str)]) -> String {
         let mut guard = LoopGuard::default();
-        let letters = calls.iter().map(|(name, args)| match guard.judge(name, args, LIMITS) {
-            Verdict::Run => '.',
-            Verdict::Remark(_) => 'n',
-            Verdict::Refuse(_) => 'x',
-        });
+        let letters = calls
+            .iter()
+            .map(|(name, args)| match guard.judge(name, args, LIMITS) {
+                Verdict::Run => '.',
+                Verdict::Remark(_) => 'n',
+                Verdict::Refuse(_) => 'x',
+            });
         letters.collect()
     }
 
@@ -99,13 +109,36 @@ mod tests {
 
     #[test]
     fn key_order_does_not_matter() {
-        let (one, other) = (r#"{"a":1,"b":{"c":2,"d":[3]}}"#, r#"{ "b": {"d":[3],"c":2}, "a": 1 }"#);
-        assert_eq!(judge_all(&[("read", one), ("read", other), ("read", one)]), "..n");
+        let (one, other) = (
+            r#"{"a":1,"b":{"c":2,"d":[3]}}"#,
+            r#"{ "b": {"d":[3],"c":2}, "a": 1 }"#,
+        );
+        assert_eq!(
+            judge_all(&[("read", one), ("read", other), ("read", one)]),
+            "..n"
+        );
     }
 
     #[test]
     fn a_different_call_in_between_starts_the_count_again() {
-        assert_eq!(judge_all(&[("a", "{}"), ("a", "{}"), ("b", "{}"), ("a", "{}"), ("a", "{}"), ("a", "{}")]), ".....n");
-        assert_eq!(judge_all(&[("a", r#"{"x":[1,2]}"#), ("a", r#"{"x":[2,1]}"#), ("a", r#"{"x":"[1,2]"}"#)]), "...");
+        assert_eq!(
+            judge_all(&[
+                ("a", "{}"),
+                ("a", "{}"),
+                ("b", "{}"),
+                ("a", "{}"),
+                ("a", "{}"),
+                ("a", "{}")
+            ]),
+            ".....n"
+        );
+        assert_eq!(
+            judge_all(&[
+                ("a", r#"{"x":[1,2]}"#),
+                ("a", r#"{"x":[2,1]}"#),
+                ("a", r#"{"x":"[1,2]"}"#)
+            ]),
+            "..."
+        );
     }
 }

@@ -49,14 +49,18 @@ impl Inbox {
         self.waiting.drain(..).collect()
     }
 
-    /// Those that make the next turn: all that wait, but a fresh one and a suspect have a turn to themselves.
+    /// Those that make the next turn: all that wait, but a fresh one and a suspect have a turn to
+    /// themselves.
     pub(super) fn take_next(&mut self) -> Vec<Arrival> {
         let suspects = std::mem::take(&mut self.suspects);
         let is_suspect = |arrival: &Arrival| suspects.contains(&arrival.id);
         let count = match self.waiting.front() {
             Some(first) if is_suspect(first) => 1,
             _ => {
-                let alone = self.waiting.iter().position(|arrival| arrival.fresh || is_suspect(arrival));
+                let alone = self
+                    .waiting
+                    .iter()
+                    .position(|arrival| arrival.fresh || is_suspect(arrival));
                 alone.map_or(self.waiting.len(), |at| at.max(1))
             }
         };
@@ -76,14 +80,19 @@ impl Inbox {
     /// Those that join the running turn.
     pub(super) fn take_steered(&mut self) -> Vec<Arrival> {
         let waiting = std::mem::take(&mut self.waiting);
-        let (steered, rest): (VecDeque<_>, VecDeque<_>) = waiting.into_iter().partition(|arrival| self.joins(arrival));
+        let (steered, rest): (VecDeque<_>, VecDeque<_>) =
+            waiting.into_iter().partition(|arrival| self.joins(arrival));
         self.waiting = rest;
         steered.into()
     }
 
     /// Gives back what could not be consumed, but for those that are gone.
     pub(super) fn put_back(&mut self, taken: Vec<Arrival>, gone: &[InputId]) {
-        for arrival in taken.into_iter().rev().filter(|arrival| !gone.contains(&arrival.id)) {
+        for arrival in taken
+            .into_iter()
+            .rev()
+            .filter(|arrival| !gone.contains(&arrival.id))
+        {
             self.waiting.push_front(arrival);
         }
     }

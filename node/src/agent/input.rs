@@ -14,7 +14,8 @@ use planck_common::{
 use super::Ticket;
 use crate::model::{Chunk, Failure, Finish, ModelCard, ToolSpec};
 
-/// One thing that happened. Every input but [`Input::Arrived`] and [`Input::Command`] answers an effect.
+/// One thing that happened. Every input but [`Input::Arrived`] and [`Input::Command`] answers an
+/// effect.
 #[derive(Debug, Clone)]
 pub enum Input {
     /// A row came into the inbox. The same row may arrive again.
@@ -102,8 +103,8 @@ pub enum CompactionResult {
 pub enum Command {
     /// End the running turn, keep what there is, go on with the inbox.
     Abort { reason: Option<String> },
-    /// End the running turn, give unread inputs their outcome, and end. An agent of a session that closes comes back with it;
-    /// one that is stopped `for_good` does not.
+    /// End the running turn, give unread inputs their outcome, and end. An agent of a session that
+    /// closes comes back with it; one that is stopped `for_good` does not.
     Stop {
         reason: String,
         for_good: bool,
@@ -115,7 +116,12 @@ pub enum Command {
     /// Start afresh from a summary.
     Checkpoint { summary: String },
     /// The toolbox changed. `named` are the spec's tools, there or not.
-    Tools { added: Vec<String>, removed: Vec<String>, tools: Arc<[ToolSpec]>, named: Vec<String> },
+    Tools {
+        added: Vec<String>,
+        removed: Vec<String>,
+        tools: Arc<[ToolSpec]>,
+        named: Vec<String>,
+    },
     Model {
         model: ModelRef,
         card: ModelCard,

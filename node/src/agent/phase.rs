@@ -1,4 +1,5 @@
-//! What an agent is doing. Each state holds only what is true in it, and a turn has exactly one owner.
+//! What an agent is doing. Each state holds only what is true in it, and a turn has exactly one
+//! owner.
 
 use planck_common::{
     AgentId, InputId, Timestamp,
@@ -96,7 +97,10 @@ impl Turn {
 
     /// Tasks that nobody was answered, with who gave them.
     pub(super) fn unanswered(&self) -> impl Iterator<Item = (&InputId, &AgentId)> {
-        let tasks = self.inputs.iter().filter(|input| input.kind == InputKind::Task && !self.responded.contains(&input.id));
+        let tasks = self
+            .inputs
+            .iter()
+            .filter(|input| input.kind == InputKind::Task && !self.responded.contains(&input.id));
         tasks.filter_map(|task| Some((&task.id, task.from.as_ref()?)))
     }
 }
@@ -117,8 +121,12 @@ impl Phase {
         }
     }
 
-    /// Takes the turn out of a phase that fits, and leaves any other as it is. Whoever takes it puts it back or ends it.
-    pub(super) fn take_if(&mut self, fits: impl FnOnce(&Activity) -> bool) -> Option<(Box<Turn>, Activity)> {
+    /// Takes the turn out of a phase that fits, and leaves any other as it is. Whoever takes it
+    /// puts it back or ends it.
+    pub(super) fn take_if(
+        &mut self,
+        fits: impl FnOnce(&Activity) -> bool,
+    ) -> Option<(Box<Turn>, Activity)> {
         match std::mem::replace(self, Self::Idle) {
             Self::Working(turn, activity) if fits(&activity) => Some((turn, activity)),
             other @ (Self::Idle | Self::Working(..) | Self::Stopping { .. } | Self::Stopped) => {
@@ -157,14 +165,20 @@ impl Activity {
     pub(super) fn round(&self) -> Option<&Round> {
         match self {
             Self::UsingTools(round) | Self::WindingDown { round, .. } => Some(round),
-            Self::Saving | Self::Streaming { .. } | Self::Retrying { .. } | Self::Compacting { .. } => None,
+            Self::Saving
+            | Self::Streaming { .. }
+            | Self::Retrying { .. }
+            | Self::Compacting { .. } => None,
         }
     }
 
     pub(super) fn round_mut(&mut self) -> Option<&mut Round> {
         match self {
             Self::UsingTools(round) | Self::WindingDown { round, .. } => Some(round),
-            Self::Saving | Self::Streaming { .. } | Self::Retrying { .. } | Self::Compacting { .. } => None,
+            Self::Saving
+            | Self::Streaming { .. }
+            | Self::Retrying { .. }
+            | Self::Compacting { .. } => None,
         }
     }
 
@@ -176,9 +190,11 @@ impl Activity {
     pub(super) fn into_draft(self) -> Draft {
         match self {
             Self::Streaming { draft, .. } => draft,
-            Self::Saving | Self::Retrying { .. } | Self::UsingTools(_) | Self::WindingDown { .. } | Self::Compacting { .. } => {
-                Draft::default()
-            }
+            Self::Saving
+            | Self::Retrying { .. }
+            | Self::UsingTools(_)
+            | Self::WindingDown { .. }
+            | Self::Compacting { .. } => Draft::default(),
         }
     }
 

@@ -1,5 +1,5 @@
-//! The place between two requests, where the history is legal: the end by a limit, inputs that join, a compaction, or the
-//! next call of the model, with what its failure leads to.
+//! The place between two requests, where the history is legal: the end by a limit, inputs that
+//! join, a compaction, or the next call of the model, with what its failure leads to.
 
 use std::{sync::Arc, time::Duration};
 
@@ -45,15 +45,39 @@ impl Agent {
 
     fn limit_reached(&self) -> Option<&'static str> {
         let (limits, session) = (&self.charter.spec.limits, &self.limits);
-        let requests = limits.max_requests_per_turn.unwrap_or(self.settings.max_requests_per_turn);
+        let requests = limits
+            .max_requests_per_turn
+            .unwrap_or(self.settings.max_requests_per_turn);
         let reached = [
             ("max_requests_per_turn", self.counters.request >= requests),
-            ("max_tokens", limits.max_tokens.is_some_and(|max| self.totals.agent.tokens() >= max)),
-            ("max_cost_usd", limits.max_cost_usd.is_some_and(|max| self.totals.agent.cost_usd >= max)),
-            ("session.max_tokens", session.max_tokens.is_some_and(|max| self.totals.session.tokens() >= max)),
-            ("session.max_cost_usd", session.max_cost_usd.is_some_and(|max| self.totals.session.cost_usd >= max)),
+            (
+                "max_tokens",
+                limits
+                    .max_tokens
+                    .is_some_and(|max| self.totals.agent.tokens() >= max),
+            ),
+            (
+                "max_cost_usd",
+                limits
+                    .max_cost_usd
+                    .is_some_and(|max| self.totals.agent.cost_usd >= max),
+            ),
+            (
+                "session.max_tokens",
+                session
+                    .max_tokens
+                    .is_some_and(|max| self.totals.session.tokens() >= max),
+            ),
+            (
+                "session.max_cost_usd",
+                session
+                    .max_cost_usd
+                    .is_some_and(|max| self.totals.session.cost_usd >= max),
+            ),
         ];
-        reached.into_iter().find_map(|(name, is_reached)| is_reached.then_some(name))
+        reached
+            .into_iter()
+            .find_map(|(name, is_reached)| is_reached.then_some(name))
     }
 
     fn join(&mut self, moment: &mut Moment) {
@@ -61,12 +85,23 @@ impl Agent {
         let mut rows = Rows::at(self.place(moment.now));
         for input in &inputs {
             rows.message(speech::message(input));
-            rows.mark(&input.id, Change::Consumed { turn: self.counters.turn });
+            rows.mark(
+                &input.id,
+                Change::Consumed {
+                    turn: self.counters.turn,
+                },
+            );
         }
         self.save_then(rows, self.phase.state(), Then::Join(inputs), moment);
     }
 
-    pub(super) fn joined(&mut self, inputs: Vec<Arrival>, messages: Vec<(usize, Arc<Body>)>, ids: &[Seq], moment: &mut Moment) {
+    pub(super) fn joined(
+        &mut self,
+        inputs: Vec<Arrival>,
+        messages: Vec<(usize, Arc<Body>)>,
+        ids: &[Seq],
+        moment: &mut Moment,
+    ) {
         self.show(messages, ids);
         if let Some((mut turn, _)) = self.phase.take_if(Activity::is_saving) {
             turn.inputs.extend(inputs.iter().map(speech::turn_input));
@@ -84,16 +119,33 @@ impl Agent {
     fn call_model(&mut self, turn: Box<Turn>, moment: &mut Moment) {
         self.counters.request += 1;
         let ticket = self.counters.ticket();
-        self.phase = Phase::Working(turn, Activity::Streaming { ticket, draft: Draft::default() });
+        self.phase = Phase::Working(
+            turn,
+            Activity::Streaming {
+                ticket,
+                draft: Draft::default(),
+            },
+        );
         moment.act(Effect::CallModel { ticket });
     }
 
     /// `draft` is what could be read of the answer before it failed.
-    pub(super) fn failed(&mut self, mut turn: Box<Turn>, draft: Draft, failure: Failure, jitter: f64, moment: &mut Moment) {
+    pub(super) fn failed(
+        &mut self,
+        mut turn: Box<Turn>,
+        draft: Draft,
+        failure: Failure,
+        jitter: f64,
+        moment: &mut Moment,
+    ) {
         turn.failures += 1;
         match failure.kind {
-            FailureKind::Transient if turn.failures < self.charter.card.retry.tries => self.retry(turn, &failure, jitter, moment),
-            FailureKind::ContextFull if !turn.overflowed => self.overflow(turn, draft, failure, moment),
+            FailureKind::Transient if turn.failures < self.charter.card.retry.tries => {
+                self.retry(turn, &failure, jitter, moment)
+            }
+            FailureKind::ContextFull if !turn.overflowed => {
+                self.overflow(turn, draft, failure, moment)
+            }
             FailureKind::Transient
             | FailureKind::ContextFull
             | FailureKind::Auth
@@ -102,8 +154,8 @@ impl Agent {
         }
     }
 
-    /// Ends the turn with an error. The text that was shown stays in the log, as after an abort; of an answer over its bounds
-    /// nothing does.
+    /// Ends the turn with an error. The text that was shown stays in the log, as after an abort; of
+    /// an answer over its bounds nothing does.
     fn give_up(&mut self, turn: &Turn, draft: Draft, failure: Failure, moment: &mut Moment) {
         let (code, retryable) = match failure.kind {
             FailureKind::Transient => ("provider", true),
@@ -113,11 +165,24 @@ impl Agent {
             FailureKind::AnswerLimit => ("answer_limit", false),
         };
         let mut rows = Rows::at(self.place(moment.now));
-        if let Some(partial) = draft.partial().filter(|_| failure.kind != FailureKind::AnswerLimit) {
+        if let Some(partial) = draft
+            .partial()
+            .filter(|_| failure.kind != FailureKind::AnswerLimit)
+        {
             rows.message(partial);
         }
         let for_agents = failure.for_agents().to_owned();
-        self.end_turn(turn, rows, Ending::Failed { reason: failure.message, for_agents, code, retryable }, moment);
+        self.end_turn(
+            turn,
+            rows,
+            Ending::Failed {
+                reason: failure.message,
+                for_agents,
+                code,
+                retryable,
+            },
+            moment,
+        );
     }
 
     fn retry(&mut self, turn: Box<Turn>, failure: &Failure, jitter: f64, moment: &mut Moment) {
@@ -127,26 +192,46 @@ impl Agent {
         self.phase = Phase::Working(turn, Activity::Retrying { ticket });
         let mut rows = Rows::at(self.place(moment.now));
         let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
-        rows.event(&Event::Retry(Retry { attempt, delay_ms, reason: failure.message.clone() }));
+        rows.event(&Event::Retry(Retry {
+            attempt,
+            delay_ms,
+            reason: failure.message.clone(),
+        }));
         self.save(rows, AgentState::Streaming, moment);
         moment.act(Effect::Wait { ticket, delay });
     }
 
-    /// Doubles with every failure, between half and all of it by chance, and is never shorter than what the provider asked.
+    /// Doubles with every failure, between half and all of it by chance, and is never shorter than
+    /// what the provider asked.
     fn back_off(&self, failures: u32, asked: Option<Duration>, jitter: f64) -> Duration {
         let rules = self.charter.card.retry;
-        let whole = rules.base.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(rules.cap);
-        whole.mul_f64(0.5 + jitter.clamp(0.0, 1.0) / 2.0).max(asked.unwrap_or_default().min(rules.cap))
+        let whole = rules
+            .base
+            .saturating_mul(1 << failures.saturating_sub(1).min(16))
+            .min(rules.cap);
+        whole
+            .mul_f64(0.5 + jitter.clamp(0.0, 1.0) / 2.0)
+            .max(asked.unwrap_or_default().min(rules.cap))
     }
 
-    /// The prompt does not fit: it is compacted once, whatever the estimate says, and the request made again.
-    fn overflow(&mut self, mut turn: Box<Turn>, draft: Draft, failure: Failure, moment: &mut Moment) {
+    /// The prompt does not fit: it is compacted once, whatever the estimate says, and the request
+    /// made again.
+    fn overflow(
+        &mut self,
+        mut turn: Box<Turn>,
+        draft: Draft,
+        failure: Failure,
+        moment: &mut Moment,
+    ) {
         let Some(material) = self.compaction_if(!self.is_futile()) else {
             return self.give_up(&turn, draft, failure, moment);
         };
         turn.overflowed = true;
         let mut rows = Rows::at(self.place(moment.now));
-        rows.event(&Event::Warning(Warning { code: "context_full".into(), message: failure.message }));
+        rows.event(&Event::Warning(Warning {
+            code: "context_full".into(),
+            message: failure.message,
+        }));
         self.save(rows, AgentState::Compacting, moment);
         self.compact(turn, &material, moment);
     }
@@ -155,8 +240,16 @@ impl Agent {
         if let Some((turn, _)) = self.phase.take_if(|activity| activity.is_retrying(ticket)) {
             return self.go_on(turn, Rows::at(self.place(moment.now)), moment);
         }
-        if self.phase.turn().is_some_and(|turn| turn.deadline == Some(ticket)) {
-            self.interrupt("the turn's time is up", Ending::Limit("max_turn_seconds"), moment);
+        if self
+            .phase
+            .turn()
+            .is_some_and(|turn| turn.deadline == Some(ticket))
+        {
+            self.interrupt(
+                "the turn's time is up",
+                Ending::Limit("max_turn_seconds"),
+                moment,
+            );
         }
     }
 }

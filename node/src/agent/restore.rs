@@ -4,7 +4,9 @@ use std::{collections::HashMap, sync::Arc};
 
 use planck_common::{
     CallId, InputId, Seq, Timestamp,
-    event::{Effect as ToolEffect, Event, EventKind, InputKind, ToolEnd, TurnInput, TurnStart, Warning},
+    event::{
+        Effect as ToolEffect, Event, EventKind, InputKind, ToolEnd, TurnInput, TurnStart, Warning,
+    },
     message::{Body, Custom, Metadata, Role},
 };
 
@@ -50,13 +52,25 @@ struct Calls {
 
 impl Agent {
     /// An agent as its log left it, and what it does first.
-    pub fn restore(setup: Setup, memory: Memory, now: Timestamp) -> Result<(Self, Vec<Effect>), Unreadable> {
+    pub fn restore(
+        setup: Setup,
+        memory: Memory,
+        now: Timestamp,
+    ) -> Result<(Self, Vec<Effect>), Unreadable> {
         let mut agent = Self::new(setup);
         let mut moment = Moment::new(now);
-        agent.totals = Totals { agent: memory.totals, session: memory.session };
+        agent.totals = Totals {
+            agent: memory.totals,
+            session: memory.session,
+        };
         let mut open = Open::default();
         for row in &memory.rows {
-            agent.replay(row, &mut open, &memory.inputs).map_err(|source| Unreadable { seq: row.seq, source })?;
+            agent
+                .replay(row, &mut open, &memory.inputs)
+                .map_err(|source| Unreadable {
+                    seq: row.seq,
+                    source,
+                })?;
         }
         let unread = memory.inputs.iter().filter(|input| input.turn.is_none());
         unread.for_each(|input| agent.inbox.push(input.arrival.clone()));
@@ -64,13 +78,23 @@ impl Agent {
         Ok((agent, moment.effects))
     }
 
-    fn replay(&mut self, row: &LogRow, open: &mut Open, inputs: &[OpenInput]) -> Result<(), serde_json::Error> {
+    fn replay(
+        &mut self,
+        row: &LogRow,
+        open: &mut Open,
+        inputs: &[OpenInput],
+    ) -> Result<(), serde_json::Error> {
         self.counters.turn = self.counters.turn.max(row.place.turn);
         if self.counters.turn == row.place.turn {
             self.counters.request = row.place.request;
         }
         if row.kind == EventKind::Message {
-            self.replay_message(row, Arc::new(serde_json::from_str(&row.body)?), open, inputs);
+            self.replay_message(
+                row,
+                Arc::new(serde_json::from_str(&row.body)?),
+                open,
+                inputs,
+            );
         } else {
             self.replay_event(Event::parse(row.kind, &row.body)?, row, open);
         }
@@ -80,19 +104,37 @@ impl Agent {
     fn replay_event(&mut self, event: Event, row: &LogRow, open: &mut Open) {
         match event {
             Event::TurnStart(TurnStart { inputs, .. }) => {
-                *open = Open { turn: Some(Box::new(Turn::new(inputs, row.place.at))), calls: None };
+                *open = Open {
+                    turn: Some(Box::new(Turn::new(inputs, row.place.at))),
+                    calls: None,
+                };
             }
             // Calls whose results were rewound stay behind.
             Event::TurnEnd(_) | Event::Error(_) => open.turn = None,
             Event::UsageDelta(usage) => {
                 self.transcript.correct(usage.context_tokens);
-                open.turn.iter_mut().for_each(|turn| turn.usage += usage.delta);
+                open.turn
+                    .iter_mut()
+                    .for_each(|turn| turn.usage += usage.delta);
             }
             Event::ToolStart(start) => {
-                open.calls.iter_mut().for_each(|calls| calls.started.extend([(start.call_id.clone(), start.effect)]));
+                open.calls.iter_mut().for_each(|calls| {
+                    calls
+                        .started
+                        .extend([(start.call_id.clone(), start.effect)])
+                });
             }
-            Event::ToolEnd(ToolEnd { call_id, result, error, .. }) => {
-                open.calls.iter_mut().for_each(|calls| calls.ended.extend([(call_id.clone(), (result.clone(), error))]));
+            Event::ToolEnd(ToolEnd {
+                call_id,
+                result,
+                error,
+                ..
+            }) => {
+                open.calls.iter_mut().for_each(|calls| {
+                    calls
+                        .ended
+                        .extend([(call_id.clone(), (result.clone(), error))])
+                });
             }
             Event::Checkpoint(checkpoint) => self.transcript.forget(checkpoint.covers),
             Event::Warning(Warning { code, message }) if code == DEVIATING => {
@@ -120,7 +162,13 @@ impl Agent {
         }
     }
 
-    fn replay_message(&mut self, row: &LogRow, body: Arc<Body>, open: &mut Open, inputs: &[OpenInput]) {
+    fn replay_message(
+        &mut self,
+        row: &LogRow,
+        body: Arc<Body>,
+        open: &mut Open,
+        inputs: &[OpenInput],
+    ) {
         if body.custom == Some(Custom::Summary) {
             return self.transcript.summarise(row.seq, body);
         }
@@ -128,7 +176,10 @@ impl Agent {
         match body.role {
             Role::Assistant => self.replay_answer(body, open),
             Role::ToolResult => open.calls = None,
-            Role::User | Role::Custom => open.turn.iter_mut().for_each(|turn| join(turn, &body.metadata, inputs)),
+            Role::User | Role::Custom => open
+                .turn
+                .iter_mut()
+                .for_each(|turn| join(turn, &body.metadata, inputs)),
         }
     }
 
@@ -142,8 +193,17 @@ impl Agent {
                 remarks.insert(wanted.call.call_id, remark);
             }
         }
-        if answer.content.iter().any(|part| Wanted::read(part).is_some()) {
-            open.calls = Some(Calls { answer, started: HashMap::new(), ended: HashMap::new(), remarks });
+        if answer
+            .content
+            .iter()
+            .any(|part| Wanted::read(part).is_some())
+        {
+            open.calls = Some(Calls {
+                answer,
+                started: HashMap::new(),
+                ended: HashMap::new(),
+                remarks,
+            });
         }
     }
 
@@ -158,9 +218,14 @@ impl Agent {
             };
         };
         let is_open = |id: &InputId| memory.inputs.iter().any(|input| input.arrival.id == *id);
-        let was_rewound = !turn.inputs.is_empty() && !turn.inputs.iter().any(|input| is_open(&input.id));
-        turn.responded =
-            memory.responded.iter().filter(|task| turn.inputs.iter().any(|input| input.id == **task)).cloned().collect();
+        let was_rewound =
+            !turn.inputs.is_empty() && !turn.inputs.iter().any(|input| is_open(&input.id));
+        turn.responded = memory
+            .responded
+            .iter()
+            .filter(|task| turn.inputs.iter().any(|input| input.id == **task))
+            .cloned()
+            .collect();
         match &memory.open_turn {
             OpenTurn::Resume if !was_rewound => self.take_up(turn, open.calls, moment),
             OpenTurn::Resume | OpenTurn::Close => {
@@ -170,17 +235,37 @@ impl Agent {
             OpenTurn::Lost => {
                 let reason = "the node that ran this turn is gone".to_owned();
                 let for_agents = reason.clone();
-                self.shut(&turn, open.calls, Ending::Failed { reason, for_agents, code: "node_lost", retryable: true }, moment);
+                self.shut(
+                    &turn,
+                    open.calls,
+                    Ending::Failed {
+                        reason,
+                        for_agents,
+                        code: "node_lost",
+                        retryable: true,
+                    },
+                    moment,
+                );
             }
-            OpenTurn::Refused(unstorable) => self.shut(&turn, open.calls, unstorable.ending(), moment),
+            OpenTurn::Refused(unstorable) => {
+                self.shut(&turn, open.calls, unstorable.ending(), moment)
+            }
         }
     }
 
-    /// After a save that the store refused: a turn that the log holds open ends. Inputs that were to open one, or to join it,
-    /// are taken one by one from now on; a single one is what cannot be stored, and is refused.
-    fn go_on_without(&mut self, open: Open, unstorable: &Unstorable, memory: &Memory, moment: &mut Moment) {
+    /// After a save that the store refused: a turn that the log holds open ends. Inputs that were
+    /// to open one, or to join it, are taken one by one from now on; a single one is what cannot be
+    /// stored, and is refused.
+    fn go_on_without(
+        &mut self,
+        open: Open,
+        unstorable: &Unstorable,
+        memory: &Memory,
+        moment: &mut Moment,
+    ) {
         if let Some(mut turn) = open.turn {
-            turn.inputs.retain(|input| memory.inputs.iter().any(|open| open.arrival.id == input.id));
+            turn.inputs
+                .retain(|input| memory.inputs.iter().any(|open| open.arrival.id == input.id));
             self.inbox.suspect(&unstorable.inputs);
             return self.shut(&turn, open.calls, unstorable.ending(), moment);
         }
@@ -202,18 +287,29 @@ impl Agent {
         self.counters.request = 0;
         let (index, input) = (self.counters.turn, speech::turn_input(arrival));
         let mut rows = Rows::at(self.place(moment.now));
-        rows.event(&Event::TurnStart(TurnStart { index, inputs: vec![input.clone()] }));
+        rows.event(&Event::TurnStart(TurnStart {
+            index,
+            inputs: vec![input.clone()],
+        }));
         rows.mark(&arrival.id, Change::Consumed { turn: index });
         moment.act(Effect::Turn { open: true });
-        self.end_turn(&Turn::new(vec![input], moment.now), rows, unstorable.ending(), moment);
+        self.end_turn(
+            &Turn::new(vec![input], moment.now),
+            rows,
+            unstorable.ending(),
+            moment,
+        );
     }
 
-    /// Goes on with the turn: with the calls that are still to be answered, else with the next request.
+    /// Goes on with the turn: with the calls that are still to be answered, else with the next
+    /// request.
     fn take_up(&mut self, mut turn: Box<Turn>, calls: Option<Calls>, moment: &mut Moment) {
         moment.act(Effect::Turn { open: true });
         self.set_deadline(&mut turn, moment);
         let mut rows = Rows::at(self.place(moment.now));
-        let Some(calls) = calls else { return self.go_on(turn, rows, moment) };
+        let Some(calls) = calls else {
+            return self.go_on(turn, rows, moment);
+        };
         let mut round = Round::new(calls.is_cut());
         let mut runs = Vec::new();
         for wanted in calls.answer.content.iter().filter_map(Wanted::read) {
@@ -225,17 +321,24 @@ impl Agent {
                     runs.push(self.run_again(&mut round, wanted.call, wanted.args, remark, moment));
                 }
                 (None, Some(_)) => interrupted(&mut round, wanted, &mut rows),
-                (None, None) => runs.push(self.start(&mut round, wanted, remark, &mut rows, moment)),
+                (None, None) => {
+                    runs.push(self.start(&mut round, wanted, remark, &mut rows, moment))
+                }
             }
         }
         self.run(turn, round, runs, rows, moment);
     }
 
-    /// Answers the calls of a turn that is over, whose results were rewound: no provider takes a history with open calls.
+    /// Answers the calls of a turn that is over, whose results were rewound: no provider takes a
+    /// history with open calls.
     fn answer_rewound(&mut self, calls: &Calls, moment: &mut Moment) {
         let mut round = Round::new(false);
         for wanted in calls.answer.content.iter().filter_map(Wanted::read) {
-            let (text, error) = calls.ended.get(&wanted.call.call_id).cloned().unwrap_or_else(|| (INTERRUPTED.into(), true));
+            let (text, error) = calls
+                .ended
+                .get(&wanted.call.call_id)
+                .cloned()
+                .unwrap_or_else(|| (INTERRUPTED.into(), true));
             round.settle(wanted.call, text, error);
         }
         let mut rows = Rows::at(self.place(moment.now));
@@ -267,7 +370,11 @@ impl Calls {
 }
 
 fn interrupted(round: &mut Round, wanted: Wanted<'_>, rows: &mut Rows) {
-    rows.event(&Event::ToolEnd(wanted.call.end(INTERRUPTED.into(), true, 0)));
+    rows.event(&Event::ToolEnd(wanted.call.end(
+        INTERRUPTED.into(),
+        true,
+        0,
+    )));
     round.settle(wanted.call, INTERRUPTED.into(), true);
 }
 
@@ -278,7 +385,12 @@ fn join(turn: &mut Turn, metadata: &Metadata, inputs: &[OpenInput]) {
             continue;
         }
         let arrival = inputs.iter().find(|input| input.arrival.id == *id);
-        let unknown = || TurnInput { id: id.clone(), kind: InputKind::Prompt, from: None };
-        turn.inputs.push(arrival.map_or_else(unknown, |input| speech::turn_input(&input.arrival)));
+        let unknown = || TurnInput {
+            id: id.clone(),
+            kind: InputKind::Prompt,
+            from: None,
+        };
+        turn.inputs
+            .push(arrival.map_or_else(unknown, |input| speech::turn_input(&input.arrival)));
     }
 }

@@ -36,13 +36,24 @@ struct Slot {
 
 #[derive(Debug)]
 enum State {
-    Running { ticket: Ticket, since: Timestamp, remark: Option<String> },
-    Done { text: String, error: bool },
+    Running {
+        ticket: Ticket,
+        since: Timestamp,
+        remark: Option<String>,
+    },
+    Done {
+        text: String,
+        error: bool,
+    },
 }
 
 impl Round {
     pub(super) fn new(cut: bool) -> Self {
-        Self { slots: Vec::new(), running: 0, cut }
+        Self {
+            slots: Vec::new(),
+            running: 0,
+            cut,
+        }
     }
 
     pub(super) fn is_running(&self) -> bool {
@@ -50,24 +61,52 @@ impl Round {
     }
 
     /// Adds a call that runs; the remark will stand under its result.
-    pub(super) fn start(&mut self, call: Call, ticket: Ticket, since: Timestamp, remark: Option<String>) {
+    pub(super) fn start(
+        &mut self,
+        call: Call,
+        ticket: Ticket,
+        since: Timestamp,
+        remark: Option<String>,
+    ) {
         self.running += 1;
-        self.slots.push(Slot { call, state: State::Running { ticket, since, remark } });
+        self.slots.push(Slot {
+            call,
+            state: State::Running {
+                ticket,
+                since,
+                remark,
+            },
+        });
     }
 
     /// Adds a call whose result is known.
     pub(super) fn settle(&mut self, call: Call, text: String, error: bool) {
-        self.slots.push(Slot { call, state: State::Done { text, error } });
+        self.slots.push(Slot {
+            call,
+            state: State::Done { text, error },
+        });
     }
 
     pub(super) fn runs(&self, ticket: Ticket) -> Option<&Call> {
-        self.slots.iter().find(|slot| slot.is_running(ticket)).map(|slot| &slot.call)
+        self.slots
+            .iter()
+            .find(|slot| slot.is_running(ticket))
+            .map(|slot| &slot.call)
     }
 
     /// Takes the result of a running call; `None` if it is not awaited.
-    pub(super) fn finish(&mut self, ticket: Ticket, outcome: Outcome, elapsed: Duration) -> Option<ToolEnd> {
+    pub(super) fn finish(
+        &mut self,
+        ticket: Ticket,
+        outcome: Outcome,
+        elapsed: Duration,
+    ) -> Option<ToolEnd> {
         let slot = self.slots.iter_mut().find(|slot| slot.is_running(ticket))?;
-        let end = slot.finish(outcome.text, outcome.error, u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX));
+        let end = slot.finish(
+            outcome.text,
+            outcome.error,
+            u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
+        );
         self.running -= 1;
         Some(end)
     }
@@ -83,7 +122,12 @@ impl Round {
     /// The message that answers all calls, in their order.
     pub(super) fn results(self) -> Body {
         let content = self.slots.into_iter().map(Slot::into_part).collect();
-        Body { role: Role::ToolResult, custom: None, content, metadata: Metadata::default() }
+        Body {
+            role: Role::ToolResult,
+            custom: None,
+            content,
+            metadata: Metadata::default(),
+        }
     }
 
     pub(super) fn snapshot(&self, now: Timestamp) -> Vec<RunningTool> {
@@ -107,18 +151,35 @@ impl Slot {
     }
 
     fn finish(&mut self, mut text: String, error: bool, duration_ms: u64) -> ToolEnd {
-        if let State::Running { remark: Some(remark), .. } = &self.state {
+        if let State::Running {
+            remark: Some(remark),
+            ..
+        } = &self.state
+        {
             text = format!("{text}\n\n{remark}");
         }
-        self.state = State::Done { text: text.clone(), error };
+        self.state = State::Done {
+            text: text.clone(),
+            error,
+        };
         self.call.end(text, error, duration_ms)
     }
 
     fn into_part(self) -> Part {
         let Call { id, call_id, .. } = self.call;
         match self.state {
-            State::Done { text, error } => Part::ToolResult { id, call_id, text, error },
-            State::Running { .. } => Part::ToolResult { id, call_id, text: "no result".into(), error: true },
+            State::Done { text, error } => Part::ToolResult {
+                id,
+                call_id,
+                text,
+                error,
+            },
+            State::Running { .. } => Part::ToolResult {
+                id,
+                call_id,
+                text: "no result".into(),
+                error: true,
+            },
         }
     }
 }
@@ -126,6 +187,13 @@ impl Slot {
 impl Call {
     pub(super) fn end(&self, result: String, error: bool, duration_ms: u64) -> ToolEnd {
         let Self { id, call_id, name } = self.clone();
-        ToolEnd { call_id, id, name, result, error, duration_ms }
+        ToolEnd {
+            call_id,
+            id,
+            name,
+            result,
+            error,
+            duration_ms,
+        }
     }
 }

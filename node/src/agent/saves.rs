@@ -11,7 +11,9 @@ use planck_common::{
     usage::Usage,
 };
 
-use super::{Agent, Arrival, Effect, Entry, Mark, Moment, Put, Save, Ticket, effect::Change, input::Saved};
+use super::{
+    Agent, Arrival, Effect, Entry, Mark, Moment, Put, Save, Ticket, effect::Change, input::Saved,
+};
 use crate::compact;
 
 /// Rows and marks of one moment, with the messages among them.
@@ -55,7 +57,14 @@ pub(super) enum Then {
 
 impl Rows {
     pub(super) fn at(place: Place) -> Self {
-        Self { place, entries: Vec::new(), messages: Vec::new(), marks: Vec::new(), puts: Vec::new(), usage: Usage::default() }
+        Self {
+            place,
+            entries: Vec::new(),
+            messages: Vec::new(),
+            marks: Vec::new(),
+            puts: Vec::new(),
+            usage: Usage::default(),
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -66,7 +75,11 @@ impl Rows {
     pub(super) fn event(&mut self, event: &Event) {
         let kind = event.kind();
         if kind.is_durable() && kind != EventKind::Message {
-            self.entries.push(Entry { kind, place: self.place, body: event.data() });
+            self.entries.push(Entry {
+                kind,
+                place: self.place,
+                body: event.data(),
+            });
         }
     }
 
@@ -74,7 +87,11 @@ impl Rows {
         let text = json(&body);
         let body = Arc::new(body);
         self.messages.push((self.entries.len(), body.clone()));
-        self.entries.push(Entry { kind: EventKind::Message, place: self.place, body: text });
+        self.entries.push(Entry {
+            kind: EventKind::Message,
+            place: self.place,
+            body: text,
+        });
         body
     }
 
@@ -86,15 +103,27 @@ impl Rows {
 
     /// Estimated tokens of its messages.
     pub(super) fn tokens(&self) -> u64 {
-        self.messages.iter().map(|(_, body)| compact::tokens_of(body)).sum()
+        self.messages
+            .iter()
+            .map(|(_, body)| compact::tokens_of(body))
+            .sum()
     }
 
     pub(super) fn mark(&mut self, input: &InputId, change: Change) {
-        self.marks.push(Mark { input: input.clone(), change });
+        self.marks.push(Mark {
+            input: input.clone(),
+            change,
+        });
     }
 
     pub(super) fn end(&mut self, input: &InputId, outcome: &str, answer: Option<String>) {
-        self.mark(input, Change::Ended { outcome: outcome.into(), answer });
+        self.mark(
+            input,
+            Change::Ended {
+                outcome: outcome.into(),
+                answer,
+            },
+        );
     }
 
     pub(super) fn put(&mut self, put: Put) {
@@ -106,8 +135,22 @@ impl Rows {
     }
 
     fn into_save(self, ticket: Ticket, state: AgentState, beside: bool) -> Save {
-        let Self { entries, marks, puts, usage, .. } = self;
-        Save { ticket, entries, marks, puts, usage, state, beside }
+        let Self {
+            entries,
+            marks,
+            puts,
+            usage,
+            ..
+        } = self;
+        Save {
+            ticket,
+            entries,
+            marks,
+            puts,
+            usage,
+            state,
+            beside,
+        }
     }
 }
 
@@ -131,29 +174,59 @@ impl Agent {
         self.write(rows, AgentState::Idle, false, Then::Close, moment);
     }
 
-    fn write(&mut self, rows: Rows, state: AgentState, beside: bool, then: Then, moment: &mut Moment) {
+    fn write(
+        &mut self,
+        rows: Rows,
+        state: AgentState,
+        beside: bool,
+        then: Then,
+        moment: &mut Moment,
+    ) {
         for (_, body) in &rows.messages {
             self.transcript.push(body.clone());
         }
         self.submit(rows, state, beside, then, moment);
     }
 
-    /// Saves rows that may come back as gone, or whose messages are in the view only then: the last effect of a step.
-    pub(super) fn save_then(&mut self, rows: Rows, state: AgentState, then: Then, moment: &mut Moment) {
+    /// Saves rows that may come back as gone, or whose messages are in the view only then: the last
+    /// effect of a step.
+    pub(super) fn save_then(
+        &mut self,
+        rows: Rows,
+        state: AgentState,
+        then: Then,
+        moment: &mut Moment,
+    ) {
         self.submit(rows, state, false, then, moment);
     }
 
-    fn submit(&mut self, mut rows: Rows, state: AgentState, beside: bool, then: Then, moment: &mut Moment) {
+    fn submit(
+        &mut self,
+        mut rows: Rows,
+        state: AgentState,
+        beside: bool,
+        then: Then,
+        moment: &mut Moment,
+    ) {
         let ticket = self.counters.ticket();
         let messages = std::mem::take(&mut rows.messages);
-        self.saves.push_back(Pending { ticket, messages, then });
+        self.saves.push_back(Pending {
+            ticket,
+            messages,
+            then,
+        });
         moment.act(Effect::Save(rows.into_save(ticket, state, beside)));
     }
 
     pub(super) fn saved(&mut self, saved: Saved, moment: &mut Moment) {
-        let Some(Pending { messages, then, .. }) = take(&mut self.saves, saved.save) else { return };
+        let Some(Pending { messages, then, .. }) = take(&mut self.saves, saved.save) else {
+            return;
+        };
         self.totals.session = saved.session;
-        let ids: Vec<Seq> = messages.iter().filter_map(|(at, _)| saved.seqs.get(*at).copied()).collect();
+        let ids: Vec<Seq> = messages
+            .iter()
+            .filter_map(|(at, _)| saved.seqs.get(*at).copied())
+            .collect();
         match then {
             Then::Settle => self.transcript.settle(&ids),
             Then::Close => {
@@ -164,7 +237,11 @@ impl Agent {
             Then::Join(inputs) => self.joined(inputs, messages, &ids, moment),
             Then::Refuse(input) => moment.settled(waiting_for(&[input])),
             Then::Summarise { tokens } => {
-                let message = messages.into_iter().next().map(|(_, body)| body).zip(ids.first().copied());
+                let message = messages
+                    .into_iter()
+                    .next()
+                    .map(|(_, body)| body)
+                    .zip(ids.first().copied());
                 self.summarised(message, tokens, moment);
             }
             Then::Stop(inputs) => self.stopped(&inputs, moment),
@@ -172,7 +249,9 @@ impl Agent {
     }
 
     pub(super) fn gone(&mut self, save: Ticket, gone: &[InputId], moment: &mut Moment) {
-        let Some(Pending { then, .. }) = take(&mut self.saves, save) else { return };
+        let Some(Pending { then, .. }) = take(&mut self.saves, save) else {
+            return;
+        };
         match then {
             Then::Open(inputs) => {
                 self.inbox.put_back(inputs, gone);
@@ -205,5 +284,13 @@ fn take(saves: &mut VecDeque<Pending>, save: Ticket) -> Option<Pending> {
 
 /// Who is to be woken for an input that has its outcome.
 pub(super) fn waiting_for(inputs: &[Arrival]) -> Vec<(InputId, Option<AgentId>)> {
-    inputs.iter().map(|input| (input.id.clone(), input.sender.as_ref().map(|sender| sender.id.clone()))).collect()
+    inputs
+        .iter()
+        .map(|input| {
+            (
+                input.id.clone(),
+                input.sender.as_ref().map(|sender| sender.id.clone()),
+            )
+        })
+        .collect()
 }

@@ -54,7 +54,10 @@ pub struct LoopLimits {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            loop_guard: LoopLimits { note_from: 3, refuse_from: 10 },
+            loop_guard: LoopLimits {
+                note_from: 3,
+                refuse_from: 10,
+            },
             compaction: compact::Rules::default(),
             max_requests_per_turn: 200,
         }
@@ -64,7 +67,8 @@ impl Default for Settings {
 /// What the store knows of an agent that goes on.
 #[derive(Debug, Clone)]
 pub struct Memory {
-    /// Its rows, in order: all after what the latest checkpoint covers, or from the open turn's start if that is earlier.
+    /// Its rows, in order: all after what the latest checkpoint covers, or from the open turn's
+    /// start if that is earlier.
     pub rows: Vec<LogRow>,
     /// Inputs without an outcome, in order of acceptance.
     pub inputs: Vec<OpenInput>,
@@ -78,11 +82,18 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Of an agent that was just born, with the task in its inbox. What its session consumed it hears with its first save.
+    /// Of an agent that was just born, with the task in its inbox. What its session consumed it
+    /// hears with its first save.
     pub fn of_newborn(task: Option<Arrival>) -> Self {
         Self {
             rows: Vec::new(),
-            inputs: task.into_iter().map(|arrival| OpenInput { arrival, turn: None }).collect(),
+            inputs: task
+                .into_iter()
+                .map(|arrival| OpenInput {
+                    arrival,
+                    turn: None,
+                })
+                .collect(),
             responded: Vec::new(),
             totals: Usage::default(),
             session: Usage::default(),
@@ -124,14 +135,28 @@ pub struct Unstorable {
 impl Unstorable {
     /// Of a save with these marks.
     pub fn new(why: &str, marks: &[Mark]) -> Self {
-        let ends = |id: &InputId| marks.iter().any(|mark| mark.input == *id && matches!(mark.change, Change::Ended { .. }));
-        let consumed = marks.iter().filter(|mark| matches!(mark.change, Change::Consumed { .. }) && !ends(&mark.input));
-        Self { why: why.into(), inputs: consumed.map(|mark| mark.input.clone()).collect() }
+        let ends = |id: &InputId| {
+            marks
+                .iter()
+                .any(|mark| mark.input == *id && matches!(mark.change, Change::Ended { .. }))
+        };
+        let consumed = marks
+            .iter()
+            .filter(|mark| matches!(mark.change, Change::Consumed { .. }) && !ends(&mark.input));
+        Self {
+            why: why.into(),
+            inputs: consumed.map(|mark| mark.input.clone()).collect(),
+        }
     }
 
     pub(super) fn ending(&self) -> Ending {
         let reason = format!("what this turn had to save cannot be stored: {}", self.why);
-        Ending::Failed { for_agents: reason.clone(), reason, code: "not_storable", retryable: false }
+        Ending::Failed {
+            for_agents: reason.clone(),
+            reason,
+            code: "not_storable",
+            retryable: false,
+        }
     }
 }
 
@@ -146,7 +171,11 @@ pub(super) struct Charter {
 
 impl Charter {
     pub(super) fn new(spec: AgentSpec, card: ModelCard, tools: Arc<[ToolSpec]>) -> Self {
-        let mut charter = Self { spec, card, tools: Arc::default() };
+        let mut charter = Self {
+            spec,
+            card,
+            tools: Arc::default(),
+        };
         charter.set_tools(tools);
         charter
     }
@@ -159,17 +188,26 @@ impl Charter {
     }
 
     pub(super) fn tool(&self, name: &str) -> Option<&ToolSpec> {
-        let at = self.tools.binary_search_by(|tool| tool.name.as_str().cmp(name)).ok()?;
+        let at = self
+            .tools
+            .binary_search_by(|tool| tool.name.as_str().cmp(name))
+            .ok()?;
         self.tools.get(at)
     }
 
     /// Estimated tokens of system prompt and tools.
     pub(super) fn tokens(&self) -> u64 {
-        let tools = self.tools.iter().map(|tool| tool.name.len() + tool.description.len() + tool.parameters.get().len());
+        let tools = self
+            .tools
+            .iter()
+            .map(|tool| tool.name.len() + tool.description.len() + tool.parameters.get().len());
         compact::tokens(self.spec.system_prompt.chars().count() + tools.sum::<usize>())
     }
 
     pub(super) fn sender(&self, id: &AgentId) -> Sender {
-        Sender { id: id.clone(), name: self.spec.name.clone() }
+        Sender {
+            id: id.clone(),
+            name: self.spec.name.clone(),
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! How inputs read to the model: a client's prompt as it is, an agent's message under a line that says who speaks.
+//! How inputs read to the model: a client's prompt as it is, an agent's message under a line that
+//! says who speaks.
 
 use planck_common::{
     event::{InputKind, TurnInput},
@@ -9,12 +10,28 @@ use super::Arrival;
 
 /// The message an input becomes.
 pub(super) fn message(arrival: &Arrival) -> Body {
-    let metadata = Metadata { inputs: vec![arrival.id.clone()], from: arrival.sender.clone(), ..Metadata::default() };
+    let metadata = Metadata {
+        inputs: vec![arrival.id.clone()],
+        from: arrival.sender.clone(),
+        ..Metadata::default()
+    };
     match heading(arrival) {
-        None => Body { role: Role::User, custom: None, content: arrival.content.clone(), metadata },
+        None => Body {
+            role: Role::User,
+            custom: None,
+            content: arrival.content.clone(),
+            metadata,
+        },
         Some(heading) => {
-            let content = std::iter::once(Part::text(heading)).chain(arrival.content.iter().cloned()).collect();
-            Body { role: Role::Custom, custom: Some(Custom::AgentMessage), content, metadata }
+            let content = std::iter::once(Part::text(heading))
+                .chain(arrival.content.iter().cloned())
+                .collect();
+            Body {
+                role: Role::Custom,
+                custom: Some(Custom::AgentMessage),
+                content,
+                metadata,
+            }
         }
     }
 }
@@ -22,29 +39,49 @@ pub(super) fn message(arrival: &Arrival) -> Body {
 /// An input as `turn_start` lists it.
 pub(super) fn turn_input(arrival: &Arrival) -> TurnInput {
     let from = arrival.sender.as_ref().map(|sender| sender.id.clone());
-    TurnInput { id: arrival.id.clone(), kind: arrival.kind, from }
+    TurnInput {
+        id: arrival.id.clone(),
+        kind: arrival.kind,
+        from,
+    }
 }
 
 /// A message of the runtime itself, in a user's place.
 pub(super) fn user(text: &str) -> Body {
-    Body { role: Role::User, custom: None, content: vec![Part::text(text)], metadata: Metadata::default() }
+    Body {
+        role: Role::User,
+        custom: None,
+        content: vec![Part::text(text)],
+        metadata: Metadata::default(),
+    }
 }
 
 fn heading(arrival: &Arrival) -> Option<String> {
     let who = speaker(arrival.sender.as_ref());
     let id = &arrival.id;
-    let about = arrival.reply_to.as_ref().map(|task| format!(" to task {task}")).unwrap_or_default();
+    let about = arrival
+        .reply_to
+        .as_ref()
+        .map(|task| format!(" to task {task}"))
+        .unwrap_or_default();
     match arrival.kind {
         InputKind::Prompt => None,
-        InputKind::Question => Some(format!("[question {id} from {who}; the text that ends your turn is the answer]\n\n")),
-        InputKind::Task => Some(format!("[task {id} from {who}; answer it with send_response]\n\n")),
+        InputKind::Question => Some(format!(
+            "[question {id} from {who}; the text that ends your turn is the answer]\n\n"
+        )),
+        InputKind::Task => Some(format!(
+            "[task {id} from {who}; answer it with send_response]\n\n"
+        )),
         InputKind::Response => Some(format!("[response{about} from {who}]\n\n")),
         InputKind::Note => Some(format!("[note from {who}]\n\n")),
     }
 }
 
 fn speaker(sender: Option<&Sender>) -> String {
-    sender.map_or_else(|| "the runtime".into(), |Sender { id, name }| format!("{name} (agent {id})"))
+    sender.map_or_else(
+        || "the runtime".into(),
+        |Sender { id, name }| format!("{name} (agent {id})"),
+    )
 }
 
 #[cfg(test)]
@@ -55,12 +92,22 @@ mod tests {
 
     #[test]
     fn the_model_sees_who_speaks_and_about_what() {
-        let sender = Some(Sender { id: AgentId::parse("a7").unwrap(), name: "planner".into() });
+        let sender = Some(Sender {
+            id: AgentId::parse("a7").unwrap(),
+            name: "planner".into(),
+        });
         let say = |kind, sender| {
             let reply_to = (kind == InputKind::Response).then(|| InputId::parse("t1").unwrap());
             let id = InputId::parse("i1").unwrap();
-            let arrival =
-                Arrival { id, kind, mode: Mode::Queue, sender, reply_to, content: vec![Part::text("hi")], fresh: false };
+            let arrival = Arrival {
+                id,
+                kind,
+                mode: Mode::Queue,
+                sender,
+                reply_to,
+                content: vec![Part::text("hi")],
+                fresh: false,
+            };
             text_of(&message(&arrival).content)
         };
         assert_eq!(say(InputKind::Prompt, None), "hi");
@@ -68,8 +115,14 @@ mod tests {
             say(InputKind::Question, sender.clone()),
             "[question i1 from planner (agent a7); the text that ends your turn is the answer]\n\nhi"
         );
-        assert_eq!(say(InputKind::Task, sender.clone()), "[task i1 from planner (agent a7); answer it with send_response]\n\nhi");
-        assert_eq!(say(InputKind::Response, sender), "[response to task t1 from planner (agent a7)]\n\nhi");
+        assert_eq!(
+            say(InputKind::Task, sender.clone()),
+            "[task i1 from planner (agent a7); answer it with send_response]\n\nhi"
+        );
+        assert_eq!(
+            say(InputKind::Response, sender),
+            "[response to task t1 from planner (agent a7)]\n\nhi"
+        );
         assert_eq!(say(InputKind::Note, None), "[note from the runtime]\n\nhi");
     }
 }

@@ -1,4 +1,5 @@
-//! The model's view: the latest summary and what came after it, each message kept once and measured once.
+//! The model's view: the latest summary and what came after it, each message kept once and measured
+//! once.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -34,7 +35,13 @@ struct Meter {
 
 impl Transcript {
     pub(super) fn new(fixed: u64) -> Self {
-        Self { meter: Meter { fixed, total: fixed }, ..Self::default() }
+        Self {
+            meter: Meter {
+                fixed,
+                total: fixed,
+            },
+            ..Self::default()
+        }
     }
 
     pub(super) fn lines(&self) -> &[Line] {
@@ -62,25 +69,41 @@ impl Transcript {
         self.said
     }
 
-    /// Keeps the lines as one run of bytes, less than half of what they take otherwise, until [`Self::unpack`].
+    /// Keeps the lines as one run of bytes, less than half of what they take otherwise, until
+    /// [`Self::unpack`].
     pub(super) fn pack(&mut self) {
         if self.packed.is_some() {
             return;
         }
-        let lines: Vec<Packed<'_>> = self.lines.iter().map(|line| (line.id, line.tokens, Cow::Borrowed(&*line.body))).collect();
+        let lines: Vec<Packed<'_>> = self
+            .lines
+            .iter()
+            .map(|line| (line.id, line.tokens, Cow::Borrowed(&*line.body)))
+            .collect();
         match serde_json::to_vec(&lines) {
             Ok(bytes) => {
                 self.packed = Some(bytes.into());
                 self.lines = Vec::new();
             }
-            Err(error) => tracing::error!(%error, "a message cannot be serialised; the agent rests with all its memory"),
+            Err(error) => {
+                tracing::error!(%error, "a message cannot be serialised; the agent rests with all its memory")
+            }
         }
     }
 
     pub(super) fn unpack(&mut self) -> Result<(), serde_json::Error> {
-        let Some(bytes) = self.packed.take() else { return Ok(()) };
+        let Some(bytes) = self.packed.take() else {
+            return Ok(());
+        };
         let lines: Vec<Packed<'_>> = serde_json::from_slice(&bytes)?;
-        self.lines = lines.into_iter().map(|(id, tokens, body)| Line { id, tokens, body: Arc::new(body.into_owned()) }).collect();
+        self.lines = lines
+            .into_iter()
+            .map(|(id, tokens, body)| Line {
+                id,
+                tokens,
+                body: Arc::new(body.into_owned()),
+            })
+            .collect();
         Ok(())
     }
 
@@ -118,9 +141,14 @@ impl Transcript {
         self.start_over();
     }
 
-    /// Begins with an empty view after the message `covers`, unless the summary that stands for it is there.
+    /// Begins with an empty view after the message `covers`, unless the summary that stands for it
+    /// is there.
     pub(super) fn forget(&mut self, covers: Seq) {
-        if self.lines.first().is_some_and(|line| line.is_summary() && line.body.metadata.covers == Some(covers)) {
+        if self
+            .lines
+            .first()
+            .is_some_and(|line| line.is_summary() && line.body.metadata.covers == Some(covers))
+        {
             return;
         }
         self.drop_through(covers);
@@ -128,10 +156,16 @@ impl Transcript {
         self.start_over();
     }
 
-    /// Drops the summary and what stands up to and with that message. Ids rise, but for the summary's at the front.
+    /// Drops the summary and what stands up to and with that message. Ids rise, but for the
+    /// summary's at the front.
     fn drop_through(&mut self, covers: Seq) {
         let summaries = usize::from(self.lines.first().is_some_and(Line::is_summary));
-        let covered = self.lines.iter().skip(summaries).take_while(|line| line.id > 0 && line.id <= covers).count();
+        let covered = self
+            .lines
+            .iter()
+            .skip(summaries)
+            .take_while(|line| line.id > 0 && line.id <= covers)
+            .count();
         self.lines.drain(..summaries + covered);
     }
 
@@ -145,7 +179,8 @@ impl Transcript {
 
     fn start_over(&mut self) {
         self.settled = self.lines.iter().filter(|line| line.id > 0).count();
-        self.meter.total = self.meter.fixed + self.lines.iter().map(|line| line.tokens).sum::<u64>();
+        self.meter.total =
+            self.meter.fixed + self.lines.iter().map(|line| line.tokens).sum::<u64>();
         self.version += 1;
     }
 

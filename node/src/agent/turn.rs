@@ -6,7 +6,10 @@ use planck_common::{
     AgentId, InputId, Seq,
     command::{AgentState, Mode},
     envelope::Place,
-    event::{Checkpoint, Event, InputKind, MessageQueued, TurnEnd, TurnError, TurnInput, TurnOutcome, TurnStart, Warning},
+    event::{
+        Checkpoint, Event, InputKind, MessageQueued, TurnEnd, TurnError, TurnInput, TurnOutcome,
+        TurnStart, Warning,
+    },
     message::{Body, Role},
 };
 
@@ -53,20 +56,35 @@ impl Agent {
     }
 
     fn knows(&self, id: &InputId) -> bool {
-        self.inbox.holds(id) || self.phase.turn().is_some_and(|turn| turn.inputs.iter().any(|input| input.id == *id))
+        self.inbox.holds(id)
+            || self
+                .phase
+                .turn()
+                .is_some_and(|turn| turn.inputs.iter().any(|input| input.id == *id))
     }
 
     fn queue(&mut self, arrival: Arrival, moment: &mut Moment) {
         let TurnInput { id, kind, from } = speech::turn_input(&arrival);
         self.inbox.push(arrival);
         let queued = self.inbox.len();
-        moment.tell(self.place(moment.now), Event::MessageQueued(MessageQueued { id, kind, from, queued }));
+        moment.tell(
+            self.place(moment.now),
+            Event::MessageQueued(MessageQueued {
+                id,
+                kind,
+                from,
+                queued,
+            }),
+        );
     }
 
     fn refuse(&mut self, arrival: Arrival, moment: &mut Moment) {
         let mut rows = Rows::at(self.place(moment.now));
         let message = format!("input {} was refused: the agent is busy", arrival.id);
-        rows.event(&Event::Warning(Warning { code: "input_rejected".into(), message }));
+        rows.event(&Event::Warning(Warning {
+            code: "input_rejected".into(),
+            message,
+        }));
         rows.end(&arrival.id, "busy", None);
         self.save_then(rows, self.phase.state(), Then::Refuse(arrival), moment);
     }
@@ -92,18 +110,35 @@ impl Agent {
     /// Opens a turn of these inputs, once it is saved.
     pub(super) fn open(&mut self, inputs: Vec<Arrival>, messages: Vec<Body>, moment: &mut Moment) {
         let turn = self.counters.turn + 1;
-        let mut rows = Rows::at(Place { turn, request: 0, at: moment.now });
+        let mut rows = Rows::at(Place {
+            turn,
+            request: 0,
+            at: moment.now,
+        });
         let listed = inputs.iter().map(speech::turn_input).collect();
-        rows.event(&Event::TurnStart(TurnStart { index: turn, inputs: listed }));
+        rows.event(&Event::TurnStart(TurnStart {
+            index: turn,
+            inputs: listed,
+        }));
         if inputs.iter().any(|input| input.fresh) {
-            rows.event(&Event::Checkpoint(Checkpoint { covers: self.transcript.last_id() }));
+            rows.event(&Event::Checkpoint(Checkpoint {
+                covers: self.transcript.last_id(),
+            }));
         }
         rows.messages(messages);
-        inputs.iter().for_each(|input| rows.mark(&input.id, Change::Consumed { turn }));
+        inputs
+            .iter()
+            .for_each(|input| rows.mark(&input.id, Change::Consumed { turn }));
         self.save_then(rows, AgentState::Streaming, Then::Open(inputs), moment);
     }
 
-    pub(super) fn opened(&mut self, inputs: Vec<Arrival>, messages: Vec<(usize, Arc<Body>)>, ids: &[Seq], moment: &mut Moment) {
+    pub(super) fn opened(
+        &mut self,
+        inputs: Vec<Arrival>,
+        messages: Vec<(usize, Arc<Body>)>,
+        ids: &[Seq],
+        moment: &mut Moment,
+    ) {
         self.counters.turn += 1;
         self.counters.request = 0;
         if inputs.iter().any(|input| input.fresh) {
@@ -118,32 +153,58 @@ impl Agent {
 
     /// Begins to wait for the end of the turn's time.
     pub(super) fn set_deadline(&mut self, turn: &mut Turn, moment: &mut Moment) {
-        let Some(seconds) = self.charter.spec.limits.max_turn_seconds else { return };
+        let Some(seconds) = self.charter.spec.limits.max_turn_seconds else {
+            return;
+        };
         let elapsed = Duration::from_millis(moment.now.millis_since(turn.since));
         let ticket = self.counters.ticket();
         turn.deadline = Some(ticket);
-        moment.act(Effect::Wait { ticket, delay: Duration::from_secs(seconds).saturating_sub(elapsed) });
+        moment.act(Effect::Wait {
+            ticket,
+            delay: Duration::from_secs(seconds).saturating_sub(elapsed),
+        });
     }
 
-    /// Ends the turn: its terminal event, the outcome of its inputs, and notes on tasks that were not responded to. When it
-    /// is saved the agent goes on with what waits.
-    pub(super) fn end_turn(&mut self, turn: &Turn, mut rows: Rows, ending: Ending, moment: &mut Moment) {
+    /// Ends the turn: its terminal event, the outcome of its inputs, and notes on tasks that were
+    /// not responded to. When it is saved the agent goes on with what waits.
+    pub(super) fn end_turn(
+        &mut self,
+        turn: &Turn,
+        mut rows: Rows,
+        ending: Ending,
+        moment: &mut Moment,
+    ) {
         let (outcome, answer) = (ending.outcome(), ending.answer(turn));
         for input in &turn.inputs {
             let answer = answer.clone().filter(|_| input.kind == InputKind::Question);
             rows.end(&input.id, outcome, answer);
         }
-        let unanswered: Vec<_> = turn.unanswered().filter(|_| !matches!(ending, Ending::Closed)).collect();
+        let unanswered: Vec<_> = turn
+            .unanswered()
+            .filter(|_| !matches!(ending, Ending::Closed))
+            .collect();
         for (task, delegator) in &unanswered {
             rows.put(self.unanswered(task, delegator, outcome, answer.as_deref()));
         }
         rows.event(&ending.into_event(turn));
         self.phase = Phase::Idle;
         self.save_close(rows, moment);
-        moment.settled(turn.inputs.iter().map(|input| (input.id.clone(), input.from.clone())).collect());
-        turn.deadline.into_iter().for_each(|ticket| moment.act(Effect::CancelWait { ticket }));
+        moment.settled(
+            turn.inputs
+                .iter()
+                .map(|input| (input.id.clone(), input.from.clone()))
+                .collect(),
+        );
+        turn.deadline
+            .into_iter()
+            .for_each(|ticket| moment.act(Effect::CancelWait { ticket }));
         if !unanswered.is_empty() {
-            moment.act(Effect::Wake { agents: unanswered.into_iter().map(|(_, agent)| agent.clone()).collect() });
+            moment.act(Effect::Wake {
+                agents: unanswered
+                    .into_iter()
+                    .map(|(_, agent)| agent.clone())
+                    .collect(),
+            });
         }
         moment.act(Effect::Turn { open: false });
     }
@@ -157,13 +218,17 @@ impl Agent {
             mode: Mode::Queue,
             sender: self.charter.sender(&self.identity.agent),
             reply_to: Some(task.clone()),
-            text: format!("task_unanswered {task}: the turn ended ({outcome}) without a response. Its text:\n\n{text}"),
+            text: format!(
+                "task_unanswered {task}: the turn ended ({outcome}) without a response. Its text:\n\n{text}"
+            ),
         }
     }
 
     /// A turn on the history as it is. The history must end with what a model can answer.
     pub(super) fn nudge(&mut self, moment: &mut Moment) {
-        let Some(last) = self.transcript.lines().last() else { return };
+        let Some(last) = self.transcript.lines().last() else {
+            return;
+        };
         let messages = match last.body.role {
             Role::Assistant => vec![speech::user("Continue.")],
             Role::User | Role::ToolResult | Role::Custom => Vec::new(),
@@ -187,7 +252,9 @@ impl Ending {
     fn answer(&self, turn: &Turn) -> Option<String> {
         match self {
             Self::Failed { for_agents, .. } => Some(for_agents.clone()),
-            Self::Completed | Self::Aborted | Self::Closed | Self::Truncated | Self::Limit(_) => turn.text.clone(),
+            Self::Completed | Self::Aborted | Self::Closed | Self::Truncated | Self::Limit(_) => {
+                turn.text.clone()
+            }
         }
     }
 
@@ -195,16 +262,30 @@ impl Ending {
         let inputs = turn.inputs.iter().map(|input| input.id.clone()).collect();
         let end = |outcome, limit: Option<&str>, inputs| {
             let limit = limit.map(str::to_owned);
-            Event::TurnEnd(TurnEnd { outcome, message: turn.text.clone(), usage: turn.usage, limit, inputs })
+            Event::TurnEnd(TurnEnd {
+                outcome,
+                message: turn.text.clone(),
+                usage: turn.usage,
+                limit,
+                inputs,
+            })
         };
         match self {
             Self::Completed => end(TurnOutcome::Completed, None, inputs),
             Self::Aborted | Self::Closed => end(TurnOutcome::Aborted, None, inputs),
             Self::Truncated => end(TurnOutcome::Truncated, None, inputs),
             Self::Limit(limit) => end(TurnOutcome::Limit, Some(limit), inputs),
-            Self::Failed { reason, code, retryable, for_agents: _ } => {
-                Event::Error(TurnError { reason, code: code.into(), retryable, inputs })
-            }
+            Self::Failed {
+                reason,
+                code,
+                retryable,
+                for_agents: _,
+            } => Event::Error(TurnError {
+                reason,
+                code: code.into(),
+                retryable,
+                inputs,
+            }),
         }
     }
 }

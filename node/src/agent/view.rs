@@ -51,7 +51,8 @@ impl Agent {
         self.transcript.lines()
     }
 
-    /// Changes whenever the view changed other than by messages at its end, or what stands before it did.
+    /// Changes whenever the view changed other than by messages at its end, or what stands before
+    /// it did.
     pub fn version(&self) -> u64 {
         self.transcript.version()
     }
@@ -99,12 +100,23 @@ impl Agent {
 
     /// What runs at this moment and is not yet in the log; `None` between turns.
     pub fn snapshot(&self, now: Timestamp) -> Option<Running> {
-        let Phase::Working(_, activity) = &self.phase else { return None };
+        let Phase::Working(_, activity) = &self.phase else {
+            return None;
+        };
         let (parts, tools) = match activity {
             Activity::Streaming { draft, .. } => (draft.running(), Vec::new()),
-            Activity::UsingTools(round) | Activity::WindingDown { round, .. } => (Vec::new(), round.snapshot(now)),
-            Activity::Saving | Activity::Retrying { .. } | Activity::Compacting { .. } => (Vec::new(), Vec::new()),
+            Activity::UsingTools(round) | Activity::WindingDown { round, .. } => {
+                (Vec::new(), round.snapshot(now))
+            }
+            Activity::Saving | Activity::Retrying { .. } | Activity::Compacting { .. } => {
+                (Vec::new(), Vec::new())
+            }
         };
-        Some(Running { turn: self.counters.turn, request: self.counters.request, parts, tools })
+        Some(Running {
+            turn: self.counters.turn,
+            request: self.counters.request,
+            parts,
+            tools,
+        })
     }
 }

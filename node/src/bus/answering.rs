@@ -1,4 +1,5 @@
-//! Runs a service's answers: each request in a task of its own, within a bound, and every one of them answered.
+//! Runs a service's answers: each request in a task of its own, within a bound, and every one of
+//! them answered.
 
 use std::{future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -17,7 +18,8 @@ use super::Answer;
 /// Requests of one service that run at once.
 const AT_ONCE: usize = 256;
 
-/// Bytes of the bodies of those requests. Each body is in memory several times while it is read, checked and saved.
+/// Bytes of the bodies of those requests. Each body is in memory several times while it is read,
+/// checked and saved.
 const BYTES_AT_ONCE: usize = 64 << 20;
 
 /// What bytes are counted in; a request without a body counts as well.
@@ -33,8 +35,14 @@ pub struct Reply {
 impl From<Result<String, Refusal>> for Reply {
     fn from(result: Result<String, Refusal>) -> Self {
         match result {
-            Ok(ok) => Self { body: ok_json(&ok).into(), refusal: None },
-            Err(refusal) => Self { body: encode(&Err::<(), _>(refusal.clone())).into(), refusal: Some(refusal) },
+            Ok(ok) => Self {
+                body: ok_json(&ok).into(),
+                refusal: None,
+            },
+            Err(refusal) => Self {
+                body: encode(&Err::<(), _>(refusal.clone())).into(),
+                refusal: Some(refusal),
+            },
         }
     }
 }
@@ -45,7 +53,10 @@ impl Reply {
         if self.body.len() <= limit {
             return self;
         }
-        let message = format!("the reply has {} bytes, over the server's limit of {limit}; ask for less", self.body.len());
+        let message = format!(
+            "the reply has {} bytes, over the server's limit of {limit}; ask for less",
+            self.body.len()
+        );
         Err(Refusal::new(Code::TooLarge, message)).into()
     }
 }
@@ -62,13 +73,26 @@ pub struct Answering {
 
 impl Answering {
     pub fn new(answer: Answer) -> Self {
-        let (places, bytes) = (Arc::new(Semaphore::new(AT_ONCE)), Arc::new(Semaphore::new(BYTES_AT_ONCE / UNIT)));
-        Self { answer, places, bytes, tasks: TaskTracker::new() }
+        let (places, bytes) = (
+            Arc::new(Semaphore::new(AT_ONCE)),
+            Arc::new(Semaphore::new(BYTES_AT_ONCE / UNIT)),
+        );
+        Self {
+            answer,
+            places,
+            bytes,
+            tasks: TaskTracker::new(),
+        }
     }
 
     /// Answers a request by calling `reply` once. `subject` is without prefix.
-    pub fn take<F>(&self, subject: &str, body: Bytes, span: Span, reply: impl FnOnce(Reply) -> F + Send + 'static)
-    where
+    pub fn take<F>(
+        &self,
+        subject: &str,
+        body: Bytes,
+        span: Span,
+        reply: impl FnOnce(Reply) -> F + Send + 'static,
+    ) where
         F: Future<Output = ()> + Send + 'static,
     {
         let (place, address) = (self.admit(body.len()), Address::parse(subject));
@@ -80,7 +104,10 @@ impl Answering {
         let task = async move {
             let _place = place;
             let result = match answer {
-                Ok(answer) => AssertUnwindSafe(answer).catch_unwind().await.unwrap_or_else(|_| Err(panicked())),
+                Ok(answer) => AssertUnwindSafe(answer)
+                    .catch_unwind()
+                    .await
+                    .unwrap_or_else(|_| Err(panicked())),
                 Err(refusal) => Err(refusal),
             };
             reply(result.into()).await;
@@ -88,7 +115,8 @@ impl Answering {
         self.tasks.spawn(task.instrument(span));
     }
 
-    /// A place for a request with a body of so many bytes. Nobody waits for one: what waits would be in memory too.
+    /// A place for a request with a body of so many bytes. Nobody waits for one: what waits would
+    /// be in memory too.
     fn admit(&self, bytes: usize) -> Result<[OwnedSemaphorePermit; 2], Refusal> {
         let units = u32::try_from(bytes.div_ceil(UNIT).max(1)).unwrap_or(u32::MAX);
         let place = self.places.clone().try_acquire_owned().map_err(|_| {
@@ -111,8 +139,14 @@ impl Answering {
     /// Waits until what runs has been answered, `grace` at most.
     pub async fn finish(&self, grace: Duration) {
         self.tasks.close();
-        if tokio::time::timeout(grace, self.tasks.wait()).await.is_err() {
-            tracing::warn!(requests = self.tasks.len(), "stopped before all requests were answered; who asked should ask again");
+        if tokio::time::timeout(grace, self.tasks.wait())
+            .await
+            .is_err()
+        {
+            tracing::warn!(
+                requests = self.tasks.len(),
+                "stopped before all requests were answered; who asked should ask again"
+            );
         }
     }
 }
@@ -131,13 +165,28 @@ mod tests {
         let half = answering.admit(BYTES_AT_ONCE / 2).unwrap();
         let other = answering.admit(BYTES_AT_ONCE / 2 - UNIT).unwrap();
         let refused = answering.admit(UNIT + 1).unwrap_err();
-        assert!(refused.code == Code::Unavailable && refused.message.contains("64 MiB"), "{refused}");
+        assert!(
+            refused.code == Code::Unavailable && refused.message.contains("64 MiB"),
+            "{refused}"
+        );
         let last = answering.admit(0).unwrap();
-        assert!(answering.admit(0).is_err(), "a request without a body takes room as well");
+        assert!(
+            answering.admit(0).is_err(),
+            "a request without a body takes room as well"
+        );
         drop((half, other, last));
         let all: Vec<_> = (0..AT_ONCE).map(|_| answering.admit(0).unwrap()).collect();
-        assert!(answering.admit(0).unwrap_err().message.contains("256 requests"));
+        assert!(
+            answering
+                .admit(0)
+                .unwrap_err()
+                .message
+                .contains("256 requests")
+        );
         drop(all);
-        assert!(answering.admit(BYTES_AT_ONCE + 1).is_err(), "no single request is larger than the budget");
+        assert!(
+            answering.admit(BYTES_AT_ONCE + 1).is_err(),
+            "no single request is larger than the budget"
+        );
     }
 }

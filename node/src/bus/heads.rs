@@ -1,4 +1,5 @@
-//! When to tell a session's head, so that the loss of a last event shows: decided purely, from the times it is given.
+//! When to tell a session's head, so that the loss of a last event shows: decided purely, from the
+//! times it is given.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -19,7 +20,8 @@ const RECENT: Duration = Duration::from_secs(300);
 #[derive(Debug, Default)]
 pub struct Heads {
     sessions: HashMap<SessionId, Session>,
-    /// One entry a session. It may be too early, never too late, so that a burst of events moves no entry.
+    /// One entry a session. It may be too early, never too late, so that a burst of events moves no
+    /// entry.
     agenda: BTreeSet<(Instant, SessionId)>,
 }
 
@@ -36,7 +38,11 @@ struct Session {
 
 impl Session {
     fn next(&self) -> Instant {
-        let idle = if self.open.is_empty() { self.forget } else { self.tick };
+        let idle = if self.open.is_empty() {
+            self.forget
+        } else {
+            self.tick
+        };
         self.settle.map_or(idle, |settle| settle.min(idle))
     }
 }
@@ -74,14 +80,18 @@ impl Heads {
         self.bring_forward(session);
     }
 
-    /// The link is back: every session's head is due now, and once more when those who listen are back too.
+    /// The link is back: every session's head is due now, and once more when those who listen are
+    /// back too.
     pub fn reconnected(&mut self, now: Instant) -> Vec<(SessionId, Seq)> {
         let ids: Vec<SessionId> = self.sessions.keys().cloned().collect();
         for id in &ids {
             self.entry(id, now).settle = Some(now + SETTLE);
             self.bring_forward(id);
         }
-        ids.into_iter().filter_map(|id| Some((id.clone(), self.sessions.get(&id)?.seq))).filter(|(_, seq)| *seq > 0).collect()
+        ids.into_iter()
+            .filter_map(|id| Some((id.clone(), self.sessions.get(&id)?.seq)))
+            .filter(|(_, seq)| *seq > 0)
+            .collect()
     }
 
     /// When to call [`Self::due`] next.
@@ -93,8 +103,12 @@ impl Heads {
     pub fn due(&mut self, now: Instant) -> Vec<(SessionId, Seq)> {
         let mut told = Vec::new();
         while self.next().is_some_and(|at| at <= now) {
-            let Some((_, id)) = self.agenda.pop_first() else { break };
-            let Some(session) = self.sessions.get_mut(&id) else { continue };
+            let Some((_, id)) = self.agenda.pop_first() else {
+                break;
+            };
+            let Some(session) = self.sessions.get_mut(&id) else {
+                continue;
+            };
             if session.open.is_empty() && session.forget <= now && session.settle.is_none() {
                 self.sessions.remove(&id);
                 continue;
@@ -116,12 +130,21 @@ impl Heads {
         self.sessions.entry(session.clone()).or_insert_with(|| {
             let forget = now + RECENT;
             self.agenda.insert((forget, session.clone()));
-            Session { seq: 0, open: HashSet::new(), settle: None, tick: now + TICK, forget, scheduled: forget }
+            Session {
+                seq: 0,
+                open: HashSet::new(),
+                settle: None,
+                tick: now + TICK,
+                forget,
+                scheduled: forget,
+            }
         })
     }
 
     fn bring_forward(&mut self, session: &SessionId) {
-        let Some(entry) = self.sessions.get_mut(session) else { return };
+        let Some(entry) = self.sessions.get_mut(session) else {
+            return;
+        };
         let next = entry.next();
         if next < entry.scheduled {
             self.agenda.remove(&(entry.scheduled, session.clone()));
@@ -143,7 +166,11 @@ mod tests {
 
     impl World {
         fn new() -> Self {
-            Self { heads: Heads::default(), start: Instant::now(), session: SessionId::parse("s").unwrap() }
+            Self {
+                heads: Heads::default(),
+                start: Instant::now(),
+                session: SessionId::parse("s").unwrap(),
+            }
         }
 
         fn at(&self, millis: u64) -> Instant {
@@ -157,7 +184,8 @@ mod tests {
 
         fn turn(&mut self, agent: &str, open: bool, millis: u64) {
             let now = self.at(millis);
-            self.heads.turn(&self.session, &AgentId::parse(agent).unwrap(), open, now);
+            self.heads
+                .turn(&self.session, &AgentId::parse(agent).unwrap(), open, now);
         }
 
         /// Every head told up to then, with its time, looking only when the agenda says.

@@ -1,4 +1,5 @@
-//! The bus inside one process: embedded use, and tests. The same publisher stands in front of it; there are no peers beyond the hub.
+//! The bus inside one process: embedded use, and tests. The same publisher stands in front of it;
+//! there are no peers beyond the hub.
 
 mod hub;
 mod records;
@@ -22,7 +23,10 @@ use tracing::Span;
 
 pub use self::{hub::MemoryHub, records::MemoryRecords};
 
-use super::{Answer, Bus, BusError, Delivery, Published, Serving, answering::Answering, outbox::Limits, publisher::Publisher};
+use super::{
+    Answer, Bus, BusError, Delivery, Published, Serving, answering::Answering, outbox::Limits,
+    publisher::Publisher,
+};
 
 /// What a request or a reply may weigh, as in our `nats.conf`.
 const MAX_PAYLOAD: usize = 8 * 1024 * 1024;
@@ -40,8 +44,19 @@ impl MemoryBus {
     /// Joins a hub, on the current runtime.
     pub fn new(hub: Arc<MemoryHub>) -> Self {
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
-        let publisher = Publisher::start(hub.clone(), Prefix::default(), Limits::default(), &tasks, stop.clone());
-        Self { hub, publisher, _tasks: tasks, _stop: stop.drop_guard() }
+        let publisher = Publisher::start(
+            hub.clone(),
+            Prefix::default(),
+            Limits::default(),
+            &tasks,
+            stop.clone(),
+        );
+        Self {
+            hub,
+            publisher,
+            _tasks: tasks,
+            _stop: stop.drop_guard(),
+        }
     }
 }
 
@@ -59,13 +74,24 @@ impl Bus for MemoryBus {
         self.publisher.turn_open(session, agent, open);
     }
 
-    async fn request(&self, to: &Address, body: Bytes, timeout: Duration) -> Result<Bytes, BusError> {
+    async fn request(
+        &self,
+        to: &Address,
+        body: Bytes,
+        timeout: Duration,
+    ) -> Result<Bytes, BusError> {
         if body.len() > MAX_PAYLOAD {
-            return Err(BusError::TooLarge { size: body.len(), limit: MAX_PAYLOAD });
+            return Err(BusError::TooLarge {
+                size: body.len(),
+                limit: MAX_PAYLOAD,
+            });
         }
         let subject = to.to_string();
         let (reply, answered) = oneshot::channel();
-        let answering = self.hub.find(&subject).ok_or_else(|| BusError::NoResponders(subject.clone()))?;
+        let answering = self
+            .hub
+            .find(&subject)
+            .ok_or_else(|| BusError::NoResponders(subject.clone()))?;
         answering.take(&subject, body, Span::current(), |answer| async move {
             let _caller_gone = reply.send(answer.within(MAX_PAYLOAD).body);
         });
@@ -73,7 +99,10 @@ impl Bus for MemoryBus {
             .await
             .ok()
             .and_then(Result::ok)
-            .ok_or(BusError::TimedOut { subject, after: timeout })
+            .ok_or(BusError::TimedOut {
+                subject,
+                after: timeout,
+            })
     }
 
     async fn subscribe(&self, subject: &str) -> Result<BoxStream<'static, Delivery>, BusError> {
@@ -82,10 +111,17 @@ impl Bus for MemoryBus {
 
     async fn serve(&self, node: &NodeId, answer: Answer) -> Result<Box<dyn Serving>, BusError> {
         let (for_all, for_one) = (Answering::new(answer.clone()), Answering::new(answer));
-        let patterns = SHARED_ENDPOINTS.iter().map(|(_, pattern)| (*pattern).to_owned());
+        let patterns = SHARED_ENDPOINTS
+            .iter()
+            .map(|(_, pattern)| (*pattern).to_owned());
         let shared = self.hub.add(patterns.collect(), for_all.clone());
         let own = self.hub.add(vec![own_endpoint(node)], for_one.clone());
-        Ok(Box::new(MemoryService { hub: self.hub.clone(), shared, own, answering: [for_all, for_one] }))
+        Ok(Box::new(MemoryService {
+            hub: self.hub.clone(),
+            shared,
+            own,
+            answering: [for_all, for_one],
+        }))
     }
 
     fn is_private(&self) -> bool {
@@ -124,7 +160,12 @@ impl Serving for MemoryService {
     async fn stop(&self) {
         self.hub.remove(self.shared);
         self.hub.remove(self.own);
-        join_all(self.answering.iter().map(|answering| answering.finish(GRACE))).await;
+        join_all(
+            self.answering
+                .iter()
+                .map(|answering| answering.finish(GRACE)),
+        )
+        .await;
     }
 }
 

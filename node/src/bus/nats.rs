@@ -1,4 +1,5 @@
-//! The bus over NATS: one connection, one publisher in front of it, and the micro service `planck-node`.
+//! The bus over NATS: one connection, one publisher in front of it, and the micro service
+//! `planck-node`.
 
 mod connect;
 mod converse;
@@ -30,7 +31,10 @@ pub use connect::{NatsOptions, TlsOptions};
 pub use self::records::NatsRecords;
 
 use self::link::NatsLink;
-use super::{Answer, Bus, BusError, Conversation, Delivery, Observed, Published, Serving, publisher::Publisher};
+use super::{
+    Answer, Bus, BusError, Conversation, Delivery, Observed, Published, Serving,
+    publisher::Publisher,
+};
 
 /// One connection. Dropping it ends its tasks; flush first what must go out.
 pub struct NatsBus {
@@ -44,14 +48,31 @@ pub struct NatsBus {
 }
 
 impl NatsBus {
-    /// Connects, and checks the server's version. A client needs no more; a node checks JetStream as well.
+    /// Connects, and checks the server's version. A client needs no more; a node checks JetStream
+    /// as well.
     pub async fn connect(options: NatsOptions) -> Result<Self, BusError> {
         let link = Arc::new(connect::connect(&options).await?);
-        let hosts = connect::servers(&options.url)?.iter().map(|server| server.host().to_owned()).collect();
+        let hosts = connect::servers(&options.url)?
+            .iter()
+            .map(|server| server.host().to_owned())
+            .collect();
         connect::check_version(&link.client)?;
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
-        let publisher = Publisher::start(link.clone(), options.prefix.clone(), options.limits, &tasks, stop.clone());
-        Ok(Self { link, prefix: options.prefix, publisher, hosts, _tasks: tasks, _stop: stop.drop_guard() })
+        let publisher = Publisher::start(
+            link.clone(),
+            options.prefix.clone(),
+            options.limits,
+            &tasks,
+            stop.clone(),
+        );
+        Ok(Self {
+            link,
+            prefix: options.prefix,
+            publisher,
+            hosts,
+            _tasks: tasks,
+            _stop: stop.drop_guard(),
+        })
     }
 
     /// Checks that JetStream is there for this user, and has what a node needs.
@@ -61,7 +82,10 @@ impl NatsBus {
 
     /// What a person should know about a server that lets everybody in.
     pub fn exposure(&self) -> Option<String> {
-        exposure::exposure(&self.link.client.server_info(), self.hosts.iter().map(String::as_str))
+        exposure::exposure(
+            &self.link.client.server_info(),
+            self.hosts.iter().map(String::as_str),
+        )
     }
 
     /// The registry's bucket of this cluster, over the same connection.
@@ -89,7 +113,12 @@ impl Bus for NatsBus {
         self.publisher.turn_open(session, agent, open);
     }
 
-    async fn request(&self, to: &Address, body: Bytes, timeout: Duration) -> Result<Bytes, BusError> {
+    async fn request(
+        &self,
+        to: &Address,
+        body: Bytes,
+        timeout: Duration,
+    ) -> Result<Bytes, BusError> {
         request::request(&self.link, &self.prefix, &to.to_string(), body, timeout).await
     }
 
@@ -107,7 +136,10 @@ impl Bus for NatsBus {
         Ok(messages
             .filter_map(move |message| {
                 let subject = prefix.off(&message.subject).map(str::to_owned);
-                std::future::ready(subject.map(|subject| Delivery { subject, payload: message.payload }))
+                std::future::ready(subject.map(|subject| Delivery {
+                    subject,
+                    payload: message.payload,
+                }))
             })
             .boxed())
     }

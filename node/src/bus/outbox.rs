@@ -1,4 +1,5 @@
-//! What waits to be published, within bounds; what does not fit is forgotten, and the sessions it belonged to get a head.
+//! What waits to be published, within bounds; what does not fit is forgotten, and the sessions it
+//! belonged to get a head.
 
 use std::{collections::HashSet, mem, time::Duration};
 
@@ -28,7 +29,12 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { count: 65_536, bytes: 32 * 1024 * 1024, window: Duration::from_millis(5), patience: Duration::from_secs(2) }
+        Self {
+            count: 65_536,
+            bytes: 32 * 1024 * 1024,
+            window: Duration::from_millis(5),
+            patience: Duration::from_secs(2),
+        }
     }
 }
 
@@ -53,9 +59,15 @@ impl Item {
     pub fn messages(self, prefix: &Prefix) -> impl Iterator<Item = (String, Bytes)> + use<> {
         let (first, second) = match self {
             Self::Plain { subject, payload } => ((prefix.on(subject), payload), None),
-            Self::Event(Published { session_id, agent_id, payload, .. }) => {
-                ((prefix.on(Topic::Agent(&agent_id)), payload.clone()), Some((prefix.on(Topic::Session(&session_id)), payload)))
-            }
+            Self::Event(Published {
+                session_id,
+                agent_id,
+                payload,
+                ..
+            }) => (
+                (prefix.on(Topic::Agent(&agent_id)), payload.clone()),
+                Some((prefix.on(Topic::Session(&session_id)), payload)),
+            ),
             Self::Head(session, seq) => {
                 let subject = prefix.on(Topic::Session(&session));
                 ((subject, json(&Head::new(session, seq)).into()), None)
@@ -101,7 +113,10 @@ impl Outbox {
         }
         self.bytes += item.bytes();
         self.waiting.push(item);
-        if self.waiting.len() > self.limits.count || self.bytes > self.limits.bytes || self.has_lost_patience(now) {
+        if self.waiting.len() > self.limits.count
+            || self.bytes > self.limits.bytes
+            || self.has_lost_patience(now)
+        {
             self.forget(now);
         }
         let first = self.since.is_none();
@@ -128,20 +143,33 @@ impl Outbox {
         }
     }
 
-    /// The link is up for the first time since it was down, or is another one: every session's head goes out behind what waits.
+    /// The link is up for the first time since it was down, or is another one: every session's head
+    /// goes out behind what waits.
     pub fn link_renewed(&mut self, now: Instant) {
         self.away = None;
         self.hurry = true;
         let heads = self.heads.reconnected(now);
-        self.waiting.extend(heads.into_iter().map(|(session, seq)| Item::Head(session, seq)));
+        self.waiting.extend(
+            heads
+                .into_iter()
+                .map(|(session, seq)| Item::Head(session, seq)),
+        );
     }
 
     /// What is to be written now, in order.
     pub fn take(&mut self, now: Instant) -> Vec<Item> {
-        let ripe = self.hurry || self.since.is_some_and(|since| since + self.limits.window <= now);
+        let ripe = self.hurry
+            || self
+                .since
+                .is_some_and(|since| since + self.limits.window <= now);
         let mut batch = if ripe { self.empty() } else { Vec::new() };
         self.hurry &= !ripe;
-        batch.extend(self.heads.due(now).into_iter().map(|(session, seq)| Item::Head(session, seq)));
+        batch.extend(
+            self.heads
+                .due(now)
+                .into_iter()
+                .map(|(session, seq)| Item::Head(session, seq)),
+        );
         batch
     }
 
@@ -170,7 +198,8 @@ impl Outbox {
     }
 
     fn has_lost_patience(&self, now: Instant) -> bool {
-        self.away.is_some_and(|away| away + self.limits.patience <= now)
+        self.away
+            .is_some_and(|away| away + self.limits.patience <= now)
     }
 
     fn empty(&mut self) -> Vec<Item> {
@@ -190,7 +219,9 @@ impl Outbox {
         for item in items {
             self.forgotten += 1;
             match item {
-                Item::Event(Published { session_id, .. }) | Item::Head(session_id, _) => sessions.insert(session_id),
+                Item::Event(Published { session_id, .. }) | Item::Head(session_id, _) => {
+                    sessions.insert(session_id)
+                }
                 Item::Plain { .. } => false,
             };
         }
@@ -223,17 +254,27 @@ mod tests {
     }
 
     fn head(session: &str, seq: Seq) -> (String, String) {
-        (format!("session.{session}"), format!(r#"{{"v":1,"type":"head","session_id":"{session}","seq":{seq}}}"#))
+        (
+            format!("session.{session}"),
+            format!(r#"{{"v":1,"type":"head","session_id":"{session}","seq":{seq}}}"#),
+        )
     }
 
     fn small() -> Outbox {
-        Outbox::new(Limits { count: 3, bytes: 1000, ..Limits::default() })
+        Outbox::new(Limits {
+            count: 3,
+            bytes: 1000,
+            ..Limits::default()
+        })
     }
 
     #[test]
     fn publications_are_held_for_a_window() {
         let (mut outbox, now) = (small(), Instant::now());
-        assert!(outbox.push(event("s", None), now), "the first wakes the publisher");
+        assert!(
+            outbox.push(event("s", None), now),
+            "the first wakes the publisher"
+        );
         assert!(!outbox.push(event("s", None), now));
         assert_eq!(outbox.next(), Some(now + Duration::from_millis(5)));
         assert!(outbox.take(now).is_empty());
@@ -255,7 +296,10 @@ mod tests {
     #[test]
     fn bytes_are_bounded_too() {
         let (mut outbox, now) = (small(), Instant::now());
-        let large = Item::Plain { subject: "node.n".into(), payload: Bytes::from(vec![0; 1001]) };
+        let large = Item::Plain {
+            subject: "node.n".into(),
+            payload: Bytes::from(vec![0; 1001]),
+        };
         outbox.push(large, now);
         assert_eq!((outbox.forgotten(), outbox.bytes), (1, 0));
     }
@@ -285,7 +329,11 @@ mod tests {
         outbox.link_renewed(late);
         assert_eq!(wire(outbox.take(late)), [head("s", 2)]);
         let batch = wire(outbox.take(late + Duration::from_secs(1)));
-        assert_eq!(batch, [head("s", 2)], "once more, for those who came back later");
+        assert_eq!(
+            batch,
+            [head("s", 2)],
+            "once more, for those who came back later"
+        );
     }
 
     #[test]

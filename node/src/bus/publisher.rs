@@ -1,4 +1,5 @@
-//! The one task that publishes for all agents of a process: what they hand over within a window is written together.
+//! The one task that publishes for all agents of a process: what they hand over within a window is
+//! written together.
 
 use std::{
     future::Future,
@@ -21,7 +22,8 @@ use super::{
 };
 use crate::telemetry::metrics;
 
-/// A link as it is now. `connects` counts how often it was made, so that a reconnect nobody told of is seen.
+/// A link as it is now. `connects` counts how often it was made, so that a reconnect nobody told of
+/// is seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Link {
     pub up: bool,
@@ -34,7 +36,11 @@ pub trait Outlet: Send + Sync + 'static {
     /// Returns when the link may have changed.
     fn link_changed(&self) -> impl Future<Output = ()> + Send;
     /// Hands one message on; an error means that the link went down.
-    fn send(&self, subject: String, payload: Bytes) -> impl Future<Output = Result<(), BusError>> + Send;
+    fn send(
+        &self,
+        subject: String,
+        payload: Bytes,
+    ) -> impl Future<Output = Result<(), BusError>> + Send;
     /// Returns when what was sent is written out.
     fn flush(&self) -> impl Future<Output = Result<(), BusError>> + Send;
 }
@@ -64,9 +70,24 @@ impl Shared {
 
 impl Publisher {
     /// Starts the task on the current runtime; it runs until `stop`.
-    pub fn start(outlet: Arc<impl Outlet>, prefix: Prefix, limits: Limits, tasks: &TaskTracker, stop: CancellationToken) -> Self {
-        let shared = Arc::new(Shared { outbox: Mutex::new(Outbox::new(limits)), flushes: Mutex::default(), wake: Notify::new() });
-        let task = Task { connects: outlet.link().connects, outlet, prefix, shared: shared.clone() };
+    pub fn start(
+        outlet: Arc<impl Outlet>,
+        prefix: Prefix,
+        limits: Limits,
+        tasks: &TaskTracker,
+        stop: CancellationToken,
+    ) -> Self {
+        let shared = Arc::new(Shared {
+            outbox: Mutex::new(Outbox::new(limits)),
+            flushes: Mutex::default(),
+            wake: Notify::new(),
+        });
+        let task = Task {
+            connects: outlet.link().connects,
+            outlet,
+            prefix,
+            shared: shared.clone(),
+        };
         tasks.spawn(async move {
             tokio::select! {
                 () = stop.cancelled() => {}
@@ -88,7 +109,9 @@ impl Publisher {
     }
 
     pub fn turn_open(&self, session: &SessionId, agent: &AgentId, open: bool) {
-        self.shared.outbox().turn(session, agent, open, Instant::now());
+        self.shared
+            .outbox()
+            .turn(session, agent, open, Instant::now());
         self.shared.wake.notify_one();
     }
 
@@ -99,7 +122,10 @@ impl Publisher {
         self.shared.flushes().push(done);
         self.shared.wake.notify_one();
         let away = || BusError::Away("it did not take what was published in time".into());
-        tokio::time::timeout(timeout, wait).await.map_err(|_| away())?.map_err(|_| away())?
+        tokio::time::timeout(timeout, wait)
+            .await
+            .map_err(|_| away())?
+            .map_err(|_| away())?
     }
 
     /// How many publications were forgotten so far, because the link was away or slow.
@@ -118,7 +144,9 @@ impl Publisher {
 /// The event cut to size. One that is no text cannot be an event, and nothing of it is published.
 fn cut(payload: &Bytes) -> Bytes {
     let text = std::str::from_utf8(payload).unwrap_or_default();
-    truncate::fit(text, truncate::EVENT_LIMIT).into_owned().into()
+    truncate::fit(text, truncate::EVENT_LIMIT)
+        .into_owned()
+        .into()
 }
 
 struct Task<O> {

@@ -1,4 +1,5 @@
-//! Cuts a serialised event to what may be published: long strings end early, in place, and `"truncated":true` says so.
+//! Cuts a serialised event to what may be published: long strings end early, in place, and
+//! `"truncated":true` says so.
 
 use std::borrow::Cow;
 
@@ -9,16 +10,20 @@ use serde_json::value::RawValue;
 /// What a published event may weigh; the log has it whole.
 pub const EVENT_LIMIT: usize = 256 * 1024;
 
-/// What is left of a long string, in bytes as serialised; the later ones for an event of very many strings.
+/// What is left of a long string, in bytes as serialised; the later ones for an event of very many
+/// strings.
 const STRING_LIMITS: [usize; 4] = [8 * 1024, 2 * 1024, 512, 128];
 
-/// The event itself, or a cut copy if it is over `limit`: valid JSON either way. One that is still too large with every
-/// string cut, a list of very many numbers say, loses its `data`.
+/// The event itself, or a cut copy if it is over `limit`: valid JSON either way. One that is still
+/// too large with every string cut, a list of very many numbers say, loses its `data`.
 pub fn fit(event: &str, limit: usize) -> Cow<'_, str> {
     if event.len() <= limit {
         return Cow::Borrowed(event);
     }
-    let cut = STRING_LIMITS.iter().map(|string| cut_strings(event, *string)).find(|cut| cut.len() <= limit);
+    let cut = STRING_LIMITS
+        .iter()
+        .map(|string| cut_strings(event, *string))
+        .find(|cut| cut.len() <= limit);
     Cow::Owned(cut.unwrap_or_else(|| without_data(event)))
 }
 
@@ -42,7 +47,11 @@ fn cut_strings(object: &str, limit: usize) -> String {
     let mut rest = rest;
     while let Some((before, string, after)) = next_string(rest) {
         let is_key = after.trim_start().starts_with(':');
-        let keep = if is_key { string.len() } else { whole_prefix(string, limit) };
+        let keep = if is_key {
+            string.len()
+        } else {
+            whole_prefix(string, limit)
+        };
         out.push_str(before);
         out.push_str(string.get(..keep).unwrap_or_default());
         out.push('"');
@@ -52,7 +61,8 @@ fn cut_strings(object: &str, limit: usize) -> String {
     out
 }
 
-/// Splits at the next string: all up to and with its opening quote, its inside, all after its closing quote.
+/// Splits at the next string: all up to and with its opening quote, its inside, all after its
+/// closing quote.
 fn next_string(json: &str) -> Option<(&str, &str, &str)> {
     let (before, rest) = json.split_at_checked(memchr(b'"', json.as_bytes())? + 1)?;
     let end = string_end(rest.as_bytes())?;
@@ -70,7 +80,8 @@ fn string_end(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// How many bytes of a string's inside can stay within `limit` without splitting a character, an escape or a surrogate pair.
+/// How many bytes of a string's inside can stay within `limit` without splitting a character, an
+/// escape or a surrogate pair.
 fn whole_prefix(string: &str, limit: usize) -> usize {
     if string.len() <= limit {
         return string.len();
@@ -88,7 +99,12 @@ fn whole_prefix(string: &str, limit: usize) -> usize {
 fn first_unit(text: &str) -> usize {
     let bytes = text.as_bytes();
     match (bytes.first(), bytes.get(1), bytes.get(2), bytes.get(3)) {
-        (Some(b'\\'), Some(b'u'), Some(b'd' | b'D'), Some(b'8' | b'9' | b'a' | b'b' | b'A' | b'B')) => 12,
+        (
+            Some(b'\\'),
+            Some(b'u'),
+            Some(b'd' | b'D'),
+            Some(b'8' | b'9' | b'a' | b'b' | b'A' | b'B'),
+        ) => 12,
         (Some(b'\\'), Some(b'u'), _, _) => 6,
         (Some(b'\\'), _, _, _) => 2,
         _ => text.chars().next().map_or(0, char::len_utf8),
@@ -120,7 +136,10 @@ mod tests {
         let cut: Envelope = serde_json::from_str(&fit(&text, EVENT_LIMIT)).unwrap();
         let data: Value = serde_json::from_str(cut.data.get()).unwrap();
         assert!(cut.truncated && cut.seq == Some(7));
-        assert_eq!((&data["call_id"], &data["error"]), (&json!("c"), &json!(false)));
+        assert_eq!(
+            (&data["call_id"], &data["error"]),
+            (&json!("c"), &json!(false))
+        );
         let result = data["result"].as_str().unwrap();
         assert_eq!(result, "é\n".repeat(2048), "8 KiB as serialised");
     }
@@ -138,7 +157,10 @@ mod tests {
     fn what_no_cut_can_fit_loses_its_data() {
         let text = event(&json!({"args": vec![1_234_567; 50_000]}));
         let cut: Envelope = serde_json::from_str(&fit(&text, EVENT_LIMIT)).unwrap();
-        assert_eq!((cut.truncated, cut.data.get(), cut.seq), (true, "{}", Some(7)));
+        assert_eq!(
+            (cut.truncated, cut.data.get(), cut.seq),
+            (true, "{}", Some(7))
+        );
     }
 
     #[test]
@@ -151,7 +173,11 @@ mod tests {
             (r"\ud83d\ude00x", 12, r"\ud83d\ude00"),
             ("aéb", 2, "a"),
         ] {
-            assert_eq!(&string[..whole_prefix(string, limit)], kept, "{string} at {limit}");
+            assert_eq!(
+                &string[..whole_prefix(string, limit)],
+                kept,
+                "{string} at {limit}"
+            );
         }
     }
 

@@ -49,8 +49,16 @@ pub enum Agent {
 impl Agent {
     pub async fn perform(self, place: &Place) -> anyhow::Result<Exit> {
         let looks = self.only_looks();
-        let config = if looks { place.config()? } else { place.config_to_act(None)? };
-        let link = if looks { Link::look(&config).await? } else { Link::open(&config).await? };
+        let config = if looks {
+            place.config()?
+        } else {
+            place.config_to_act(None)?
+        };
+        let link = if looks {
+            Link::look(&config).await?
+        } else {
+            Link::open(&config).await?
+        };
         let done = Box::pin(self.ask(&link.client)).await;
         link.close().await;
         done
@@ -67,11 +75,21 @@ impl Agent {
         match self {
             Self::Ls { session, output } => {
                 let agents = client.session(&session).await?.agents;
-                output.list(&agents, &AGENT_COLUMNS, agents.iter().map(agent_row).collect())?;
+                output.list(
+                    &agents,
+                    &AGENT_COLUMNS,
+                    agents.iter().map(agent_row).collect(),
+                )?;
             }
             Self::Show { agent, output } => show(client, &parse(&agent)?, output).await?,
             Self::Prompt { agent, text, mode } => {
-                let prompt = Prompt { text: Some(text), content: None, prompt_id: None, mode: mode.mode(), agent: None };
+                let prompt = Prompt {
+                    text: Some(text),
+                    content: None,
+                    prompt_id: None,
+                    mode: mode.mode(),
+                    agent: None,
+                };
                 let accepted = client.prompt_agent(&parse(&agent)?, prompt).await?;
                 say(&format!("accepted as {}\n", accepted.prompt_id))?;
             }
@@ -101,11 +119,28 @@ async fn show(client: &Client, agent: &AgentId, output: Output) -> anyhow::Resul
         &[
             ("name", info.name.clone()),
             ("type", info.r#type.clone()),
-            ("state", format!("{}, turn {}, {} waiting", info.state.name(), info.turn, info.queued)),
+            (
+                "state",
+                format!(
+                    "{}, turn {}, {} waiting",
+                    info.state.name(),
+                    info.turn,
+                    info.queued
+                ),
+            ),
             ("session", info.session_id.to_string()),
             ("node", or_dash(info.node_id.as_ref())),
-            ("model", format!("{}:{}", info.model.provider, info.model.id)),
-            ("context", format!("{} of {} tokens ({full} %)", info.context_tokens, info.context_window)),
+            (
+                "model",
+                format!("{}:{}", info.model.provider, info.model.id),
+            ),
+            (
+                "context",
+                format!(
+                    "{} of {} tokens ({full} %)",
+                    info.context_tokens, info.context_window
+                ),
+            ),
             ("consumed", consumed(&info.usage)),
             ("tools", info.tools.join(" ")),
             ("skills", info.skills.join(" ")),

@@ -1,4 +1,5 @@
-//! `planck bench`: what a turn costs here, end to end, beside a bare loop that does the same HTTP and nothing else.
+//! `planck bench`: what a turn costs here, end to end, beside a bare loop that does the same HTTP
+//! and nothing else.
 
 mod bare;
 mod measure;
@@ -52,7 +53,8 @@ pub struct Bench {
     bare: bool,
 }
 
-/// What else there is to measure, and what the processes of a bench are; people start none of those.
+/// What else there is to measure, and what the processes of a bench are; people start none of
+/// those.
 #[derive(Debug, Subcommand)]
 enum Role {
     Sidecar(Sidecar),
@@ -76,13 +78,18 @@ impl Bench {
     }
 
     async fn measure(&self) -> anyhow::Result<()> {
-        let nats = if self.with_nats { Some(NatsServer::start().await?) } else { None };
+        let nats = if self.with_nats {
+            Some(NatsServer::start().await?)
+        } else {
+            None
+        };
         let mut report = Report::default();
         for workload in self.workloads() {
             let size = workload.size(self.agents, self.sessions);
             let model = ModelServer::start(&workload.script()).await?;
             for _ in 0..self.repeat {
-                self.repetition(workload, size, &model, nats.as_ref(), &mut report).await?;
+                self.repetition(workload, size, &model, nats.as_ref(), &mut report)
+                    .await?;
             }
         }
         report.print();
@@ -97,10 +104,24 @@ impl Bench {
         nats: Option<&NatsServer>,
         report: &mut Report,
     ) -> anyhow::Result<()> {
-        let once = Once { workload, size, model: model.url().into(), server: nats.map(|nats| nats.url().into()), bare: false };
-        let kinds = if self.bare && workload.has_bare() { vec![true, false] } else { vec![false] };
+        let once = Once {
+            workload,
+            size,
+            model: model.url().into(),
+            server: nats.map(|nats| nats.url().into()),
+            bare: false,
+        };
+        let kinds = if self.bare && workload.has_bare() {
+            vec![true, false]
+        } else {
+            vec![false]
+        };
         for bare in kinds {
-            let line = once.clone().with_bare(bare).run_apart(nats.map(NatsServer::pid)).await?;
+            let line = once
+                .clone()
+                .with_bare(bare)
+                .run_apart(nats.map(NatsServer::pid))
+                .await?;
             say(&(serde_json::to_string(&line)? + "\n"))?;
             report.add(line);
         }
@@ -108,6 +129,10 @@ impl Bench {
     }
 
     fn workloads(&self) -> Vec<Workload> {
-        if self.workload.is_empty() { Workload::USUAL.to_vec() } else { self.workload.clone() }
+        if self.workload.is_empty() {
+            Workload::USUAL.to_vec()
+        } else {
+            self.workload.clone()
+        }
     }
 }

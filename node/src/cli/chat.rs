@@ -60,7 +60,9 @@ enum Next {
 
 impl Chat {
     pub async fn perform(self, place: &Place) -> anyhow::Result<Exit> {
-        let config = self.which.admit(place.config_to_act(self.which.model.as_ref())?);
+        let config = self
+            .which
+            .admit(place.config_to_act(self.which.model.as_ref())?);
         let logs = Logs::start_if_asked(&config)?;
         let history = place.history()?;
         let link = self.which.link(&config).await?;
@@ -81,11 +83,26 @@ async fn talk(client: &Client, which: &Which, history: Option<PathBuf>) -> anyho
     let interrupted = interrupts()?;
     let (talk, is_blank) = begin(client, which).await?;
     // A directory of a workspace may be on another machine; what is attached is on this one.
-    let dir = which.dir.clone().filter(|_| which.workspace.is_none()).unwrap_or_else(|| ".".into());
-    let keyboard = Keyboard::start(Aids { history, dir: dir.clone() })?;
+    let dir = which
+        .dir
+        .clone()
+        .filter(|_| which.workspace.is_none())
+        .unwrap_or_else(|| ".".into());
+    let keyboard = Keyboard::start(Aids {
+        history,
+        dir: dir.clone(),
+    })?;
     let help = if keyboard.has_editor { " · /help" } else { "" };
     dim(&format!("{}{help}", talk.title()))?;
-    let mut chat = Conversation { client, talk, is_blank, keyboard, interrupted, dir, usage: Usage::default() };
+    let mut chat = Conversation {
+        client,
+        talk,
+        is_blank,
+        keyboard,
+        interrupted,
+        dir,
+        usage: Usage::default(),
+    };
     let done = loop {
         match Box::pin(chat.turn()).await {
             Ok(Next::Prompt) => {}
@@ -97,12 +114,18 @@ async fn talk(client: &Client, which: &Which, history: Option<PathBuf>) -> anyho
     done
 }
 
-/// The session to talk to. A new one is started before the first prompt, so that it can be asked about.
+/// The session to talk to. A new one is started before the first prompt, so that it can be asked
+/// about.
 async fn begin(client: &Client, which: &Which) -> anyhow::Result<(Talk, bool)> {
     if let Some(session) = which.there(client).await? {
         return Ok((Talk::with(client, &session).await?, false));
     }
-    let started = client.start(Start { prompt: None, ..which.request()? }).await?;
+    let started = client
+        .start(Start {
+            prompt: None,
+            ..which.request()?
+        })
+        .await?;
     Ok((Talk::with(client, &started.session_id).await?, true))
 }
 
@@ -117,19 +140,25 @@ impl Conversation<'_> {
             typed = self.keyboard.next() => typed?,
             _ = self.interrupted.recv() => None,
         };
-        let Some(text) = typed else { return Ok(Next::Leave(Exit::Done)) };
+        let Some(text) = typed else {
+            return Ok(Next::Leave(Exit::Done));
+        };
         if text.trim().is_empty() {
             return Ok(Next::Prompt);
         }
         let done = match Slash::of(&text) {
-            Some(slash) => slash.perform(self.client, &mut self.talk).await.map(|is_over| match is_over {
-                true => Next::Leave(Exit::Done),
-                false => Next::Prompt,
-            }),
+            Some(slash) => slash
+                .perform(self.client, &mut self.talk)
+                .await
+                .map(|is_over| match is_over {
+                    true => Next::Leave(Exit::Done),
+                    false => Next::Prompt,
+                }),
             None => self.prompt(text.trim()).await,
         };
         match done {
-            // A line that fails does not end a conversation, but the exit code tells a script about it.
+            // A line that fails does not end a conversation, but the exit code tells a script about
+            // it.
             Err(error) if self.keyboard.has_editor => {
                 warn(&format!("planck: {error:#}"));
                 Ok(Next::Prompt)
@@ -151,7 +180,11 @@ impl Conversation<'_> {
         self.usage += sink.usage();
         let took = style::duration(u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX));
         dim(&format!("{took} · {}", consumed(&sink.usage())))?;
-        Ok(if watched.was_left() { Next::Leave(Exit::Interrupted) } else { Next::Prompt })
+        Ok(if watched.was_left() {
+            Next::Leave(Exit::Interrupted)
+        } else {
+            Next::Prompt
+        })
     }
 
     /// Says how to go on. A session in which nothing was said is not kept.
@@ -159,12 +192,20 @@ impl Conversation<'_> {
         drop(self.keyboard);
         if self.is_blank {
             if let Err(error) = self.client.delete(&self.talk.id, None).await {
-                warn(&format!("planck: the empty session {} stays: {error}", self.talk.name));
+                warn(&format!(
+                    "planck: the empty session {} stays: {error}",
+                    self.talk.name
+                ));
             }
             return Ok(());
         }
         let Talk { name, model, .. } = &self.talk;
-        dim(&format!("session {name} · model {model} · {}", consumed(&self.usage)))?;
-        Ok(say(&format!("go on with `planck chat --session {name}`\n"))?)
+        dim(&format!(
+            "session {name} · model {model} · {}",
+            consumed(&self.usage)
+        ))?;
+        Ok(say(&format!(
+            "go on with `planck chat --session {name}`\n"
+        ))?)
     }
 }

@@ -41,23 +41,44 @@ struct Row {
 
 impl Row {
     fn of(shown: Shown) -> Self {
-        Self { key: shown.key.to_string(), value: shown.value, origin: shown.origin.to_string() }
+        Self {
+            key: shown.key.to_string(),
+            value: shown.value,
+            origin: shown.origin.to_string(),
+        }
     }
 
     fn cells(&self, origin: bool) -> Vec<String> {
         let origin = origin.then(|| self.origin.clone());
-        [self.key.clone(), or_dash(self.value.as_ref())].into_iter().chain(origin).collect()
+        [self.key.clone(), or_dash(self.value.as_ref())]
+            .into_iter()
+            .chain(origin)
+            .collect()
     }
 }
 
 impl Show {
     pub fn perform(self, place: &Place) -> anyhow::Result<Exit> {
-        let Self::Show { origin, changed, output } = self;
+        let Self::Show {
+            origin,
+            changed,
+            output,
+        } = self;
         let values = show::values(&place.load()?);
-        let wanted = values.into_iter().filter(|shown| !changed || shown.origin != Origin::Default);
+        let wanted = values
+            .into_iter()
+            .filter(|shown| !changed || shown.origin != Origin::Default);
         let rows: Vec<Row> = wanted.map(Row::of).collect();
-        let columns: &[&str] = if origin { &["key", "value", "origin"] } else { &["key", "value"] };
-        output.list(&rows, columns, rows.iter().map(|row| row.cells(origin)).collect())?;
+        let columns: &[&str] = if origin {
+            &["key", "value", "origin"]
+        } else {
+            &["key", "value"]
+        };
+        output.list(
+            &rows,
+            columns,
+            rows.iter().map(|row| row.cells(origin)).collect(),
+        )?;
         Ok(Exit::Done)
     }
 }

@@ -1,5 +1,6 @@
-//! `planck demo`: NATS, a model and three nodes of its own on this machine, and a small team at work on them. In the middle the
-//! node that hosts the session is killed. At the end stands what came of it.
+//! `planck demo`: NATS, a model and three nodes of its own on this machine, and a small team at
+//! work on them. In the middle the node that hosts the session is killed. At the end stands what
+//! came of it.
 
 mod blow;
 mod child;
@@ -64,7 +65,11 @@ impl Demo {
 }
 
 /// The whole demo. What was started is stopped, however it ends.
-async fn show(mut stage: Stage, told: impl Future<Output = ()>, keep: bool) -> anyhow::Result<Exit> {
+async fn show(
+    mut stage: Stage,
+    told: impl Future<Output = ()>,
+    keep: bool,
+) -> anyhow::Result<Exit> {
     let mut told = std::pin::pin!(told);
     let done = tokio::select! {
         biased;
@@ -80,18 +85,30 @@ async fn show(mut stage: Stage, told: impl Future<Output = ()>, keep: bool) -> a
 }
 
 async fn play(stage: &mut Stage) -> anyhow::Result<(Exit, Started)> {
-    say("A lead, a coder and a tester build a small program on three nodes. The model is scripted; all else is real.\n\n")?;
+    say(
+        "A lead, a coder and a tester build a small program on three nodes. The model is scripted; all else is real.\n\n",
+    )?;
     stage.set().await?;
     say(&stage.describe())?;
     let prompt = InputId::mint();
-    let started = stage.client()?.start(request(&prompt)).await.context("cannot start the session")?;
+    let started = stage
+        .client()?
+        .start(request(&prompt))
+        .await
+        .context("cannot start the session")?;
     let (mut interrupted, mut sink) = (interrupts()?, Sink::screen(Some(Stream::Out)));
-    let sent = Sent { session: started.session_id.clone(), prompt, from: 1 };
+    let sent = Sent {
+        session: started.session_id.clone(),
+        prompt,
+        from: 1,
+    };
     let client = stage.client()?.clone();
     let watching = Box::pin(watch(&client, &sent, &mut interrupted, &mut sink));
-    let both = futures_util::future::try_join(watching, Box::pin(blow::strike(&client, &started, stage)));
+    let both =
+        futures_util::future::try_join(watching, Box::pin(blow::strike(&client, &started, stage)));
     let done = tokio::time::timeout(PATIENCE, both).await;
-    let (watched, blow) = done.with_context(|| format!("the team was not done after {} s", PATIENCE.as_secs()))??;
+    let (watched, blow) =
+        done.with_context(|| format!("the team was not done after {} s", PATIENCE.as_secs()))??;
     let proof = Proof::gather(stage, &started.session_id, blow).await?;
     draw(&proof.tell(Style::of_stdout()))?;
     let worked = watched.exit() == Exit::Done && proof.holds();
@@ -117,13 +134,26 @@ fn request(prompt: &InputId) -> Start {
 fn how_to_look(stage: &Stage, started: &Started) -> anyhow::Result<Drawing> {
     let (url, name) = (stage.nats_url()?, &started.name);
     let ways = [
-        ("watch every event", format!("nats --server {url} sub '{}'", Topic::AllSessions)),
-        ("see the story again", format!("planck session attach {name} --from 1 --nats {url}")),
-        ("see who was in it", format!("planck session show {name} --nats {url}")),
+        (
+            "watch every event",
+            format!("nats --server {url} sub '{}'", Topic::AllSessions),
+        ),
+        (
+            "see the story again",
+            format!("planck session attach {name} --from 1 --nats {url}"),
+        ),
+        (
+            "see who was in it",
+            format!("planck session show {name} --nats {url}"),
+        ),
         ("see the nodes", format!("planck nodes ls --nats {url}")),
         ("its folder", stage.path().display().to_string()),
     ];
     let style = Style::of_stdout();
-    let lines = ways.map(|(what, how)| format!("  {what:<20} {how}\n")).concat();
-    Ok(Drawing::text("\n") + style.paint(Paint::Strong, "It stays up") + format!("\n{lines}\nInterrupt this to stop it all.\n"))
+    let lines = ways
+        .map(|(what, how)| format!("  {what:<20} {how}\n"))
+        .concat();
+    Ok(Drawing::text("\n")
+        + style.paint(Paint::Strong, "It stays up")
+        + format!("\n{lines}\nInterrupt this to stop it all.\n"))
 }

@@ -59,15 +59,30 @@ enum State {
 
 impl Finding {
     fn good(name: &'static str, what: impl Into<String>) -> Self {
-        Self { name, state: State::Good, what: what.into(), remedy: None }
+        Self {
+            name,
+            state: State::Good,
+            what: what.into(),
+            remedy: None,
+        }
     }
 
     fn note(name: &'static str, what: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { name, state: State::Note, what: what.into(), remedy: Some(remedy.into()) }
+        Self {
+            name,
+            state: State::Note,
+            what: what.into(),
+            remedy: Some(remedy.into()),
+        }
     }
 
     fn bad(name: &'static str, what: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { name, state: State::Bad, what: what.into(), remedy: Some(remedy.into()) }
+        Self {
+            name,
+            state: State::Bad,
+            what: what.into(),
+            remedy: Some(remedy.into()),
+        }
     }
 
     fn line(&self, style: Style) -> Drawing {
@@ -76,7 +91,9 @@ impl Finding {
             State::Note => ("·", Paint::Warning),
             State::Bad => ("✗", Paint::Bad),
         };
-        let remedy = self.remedy.as_ref().map_or(String::new(), |remedy| format!("\n               → {remedy}"));
+        let remedy = self.remedy.as_ref().map_or(String::new(), |remedy| {
+            format!("\n               → {remedy}")
+        });
         style.paint(paint, mark) + format!(" {:<12} {}{remedy}\n", self.name, self.what)
     }
 }
@@ -99,8 +116,18 @@ impl Doctor {
 
 async fn findings(place: &Place) -> anyhow::Result<Vec<Finding>> {
     let (loaded, met) = place.inspect()?;
-    let named = |file: &PathBuf| if place.named_file() == Some(file) { " (named by --config)" } else { "" };
-    let files: Vec<String> = loaded.files.iter().map(|file| format!("{}{}", file.display(), named(file))).collect();
+    let named = |file: &PathBuf| {
+        if place.named_file() == Some(file) {
+            " (named by --config)"
+        } else {
+            ""
+        }
+    };
+    let files: Vec<String> = loaded
+        .files
+        .iter()
+        .map(|file| format!("{}{}", file.display(), named(file)))
+        .collect();
     let config = &loaded.config;
     let mut findings = vec![match files.is_empty() {
         true => Finding::good("config", "no file; the defaults and the environment"),
@@ -122,8 +149,15 @@ fn project(met: &Met) -> Finding {
     match &met.standing {
         Standing::Nothing | Standing::Trusted(_) => Finding::good("project", told(met)),
         Standing::Unknown(_) | Standing::Changed(_) | Standing::Untrustable(_) => {
-            let lines: String = lines(&met.standing).lines().map(|line| format!("\n             {line}")).collect();
-            Finding::note("project", format!("{} and has no effect{lines}", told(met)), met.remedy())
+            let lines: String = lines(&met.standing)
+                .lines()
+                .map(|line| format!("\n             {line}"))
+                .collect();
+            Finding::note(
+                "project",
+                format!("{} and has no effect{lines}", told(met)),
+                met.remedy(),
+            )
         }
     }
 }
@@ -132,26 +166,45 @@ fn project(met: &Met) -> Finding {
 fn described(config: &Config) -> Vec<Finding> {
     let here = Inventory::of(config);
     let remedy = "correct the file; agents go without until then";
-    let mut findings: Vec<Finding> =
-        here.problems.iter().map(|problem| Finding::bad("files", problem.as_str(), remedy)).collect();
+    let mut findings: Vec<Finding> = here
+        .problems
+        .iter()
+        .map(|problem| Finding::bad("files", problem.as_str(), remedy))
+        .collect();
     let teams = team::list(&config.sources(Part::Teams));
-    let broken = teams.iter().filter_map(|(name, template)| template.as_ref().err().map(|errors| (name, errors)));
+    let broken = teams
+        .iter()
+        .filter_map(|(name, template)| template.as_ref().err().map(|errors| (name, errors)));
     findings.extend(broken.map(|(name, errors)| {
-        Finding::bad("team", format!("{name} has {}", counted(errors.0.len(), "error")), "`planck team validate` shows them")
+        Finding::bad(
+            "team",
+            format!("{name} has {}", counted(errors.0.len(), "error")),
+            "`planck team validate` shows them",
+        )
     }));
     if findings.is_empty() {
         let (tools, skills) = (here.tools.len(), here.skills.names().count());
         findings.push(Finding::good(
             "files",
-            [counted(tools, "tool"), counted(skills, "skill"), counted(teams.len(), "team")].join(", "),
+            [
+                counted(tools, "tool"),
+                counted(skills, "skill"),
+                counted(teams.len(), "team"),
+            ]
+            .join(", "),
         ));
     }
     findings
 }
 
 fn models(config: &Config) -> Vec<Finding> {
-    let ready: Vec<&str> =
-        config.providers.by_name.keys().map(String::as_str).filter(|name| config.providers.is_ready(name)).collect();
+    let ready: Vec<&str> = config
+        .providers
+        .by_name
+        .keys()
+        .map(String::as_str)
+        .filter(|name| config.providers.is_ready(name))
+        .collect();
     let keys = if ready.is_empty() {
         let remedy = "set ANTHROPIC_API_KEY, OPENAI_API_KEY, GOOGLE_API_KEY or that of another provider, or use ollama";
         Finding::note("providers", "no provider has a key", remedy)
@@ -162,15 +215,27 @@ fn models(config: &Config) -> Vec<Finding> {
     let model = match (known, &config.models.default) {
         (Some(model), _) if !config.providers.is_ready(&model.provider) => Finding::bad(
             "model",
-            format!("the default is {}:{}, and {} has no key", model.provider, model.id, model.provider),
+            format!(
+                "the default is {}:{}, and {} has no key",
+                model.provider, model.id, model.provider
+            ),
             "set its key, or another `models.default`",
         ),
-        (Some(model), Some(_)) => Finding::good("model", format!("{}:{}", model.provider, model.id)),
+        (Some(model), Some(_)) => {
+            Finding::good("model", format!("{}:{}", model.provider, model.id))
+        }
         (Some(model), None) => {
-            let what = format!("{}:{}, the standard one of {}", model.provider, model.id, model.provider);
+            let what = format!(
+                "{}:{}, the standard one of {}",
+                model.provider, model.id, model.provider
+            );
             Finding::good("model", what)
         }
-        (None, _) => Finding::note("model", "no default", "`planck init` writes one, or name one with --model"),
+        (None, _) => Finding::note(
+            "model",
+            "no default",
+            "`planck init` writes one, or name one with --model",
+        ),
     };
     vec![keys, model]
 }

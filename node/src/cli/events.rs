@@ -30,12 +30,21 @@ pub struct Watch {
 impl Watch {
     pub async fn perform(self, place: &Place) -> anyhow::Result<Exit> {
         let config = place.config()?;
-        let subject = self.subject.unwrap_or_else(|| Topic::AllSessions.to_string());
-        if subject.split('.').any(|word| word.is_empty() || word.contains(char::is_whitespace)) {
-            return Err(Usage(format!("`{subject}` is no subject; write words with dots between, as in `agent.>`")).into());
+        let subject = self
+            .subject
+            .unwrap_or_else(|| Topic::AllSessions.to_string());
+        if subject
+            .split('.')
+            .any(|word| word.is_empty() || word.contains(char::is_whitespace))
+        {
+            return Err(Usage(format!(
+                "`{subject}` is no subject; write words with dots between, as in `agent.>`"
+            ))
+            .into());
         }
         let bus = link::to_nats(&config, "planck events").await?;
-        let bus = bus.ok_or_else(|| Usage("nothing is published without NATS; set NATS_URL".into()))?;
+        let bus =
+            bus.ok_or_else(|| Usage("nothing is published without NATS; set NATS_URL".into()))?;
         let mut interrupted = signal(SignalKind::interrupt())?;
         let mut published = bus.observe(&subject).await?;
         loop {
@@ -43,7 +52,9 @@ impl Watch {
                 delivery = published.next() => delivery,
                 _ = interrupted.recv() => None,
             };
-            let Some(delivery) = delivery else { return Ok(Exit::Done) };
+            let Some(delivery) = delivery else {
+                return Ok(Exit::Done);
+            };
             let delivery = delivery?;
             match self.output.output {
                 EventFormat::Jsonl => json_text(&json_line(&delivery))?,
@@ -66,10 +77,18 @@ fn line(delivery: &Delivery, width: usize) -> String {
             let time = event.at.to_string();
             let time = time.get(11..23).unwrap_or_default();
             let seq = event.seq.map_or(String::new(), |seq| format!(" #{seq}"));
-            let head = format!("{time} {} {}{seq}", one_line(&event.agent_id, 36), one_line(&event.kind, 24));
+            let head = format!(
+                "{time} {} {}{seq}",
+                one_line(&event.agent_id, 36),
+                one_line(&event.kind, 24)
+            );
             let room = width.saturating_sub(head.chars().count() + 1);
             format!("{head} {}\n", one_line(event.data.get(), room))
         }
-        Err(_) => format!("{} {}\n", one_line(&delivery.subject, 60), one_line(&text, width)),
+        Err(_) => format!(
+            "{} {}\n",
+            one_line(&delivery.subject, 60),
+            one_line(&text, width)
+        ),
     }
 }

@@ -1,5 +1,5 @@
-//! How a command ended: 0 done, 1 failed, 2 wrong usage or a broken file, 3 not found, 4 cannot reach NATS or the database, 130
-//! interrupted.
+//! How a command ended: 0 done, 1 failed, 2 wrong usage or a broken file, 3 not found, 4 cannot
+//! reach NATS or the database, 130 interrupted.
 
 use std::{io, process::ExitCode};
 
@@ -8,8 +8,8 @@ use planck_sidecar::conform;
 
 use super::output;
 use crate::{
-    bus::BusError, client::ClientError, cluster::thread::JoinError, config::Problems, node::AssemblyError, store::StoreError,
-    team::TemplateErrors,
+    bus::BusError, client::ClientError, cluster::thread::JoinError, config::Problems,
+    node::AssemblyError, store::StoreError, team::TemplateErrors,
 };
 
 /// A command that came to its end.
@@ -52,7 +52,9 @@ pub fn code(done: anyhow::Result<Exit>) -> ExitCode {
 
 /// Who read our output has seen enough.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+    error
+        .downcast_ref::<io::Error>()
+        .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
 fn number(error: &anyhow::Error) -> u8 {

@@ -23,11 +23,14 @@ use crate::{
     project::{Standing, Uses},
 };
 
-/// Writes ~/.planck/config.toml, or with --project the .planck/config.toml of this folder. It names the model that agents use
-/// by default: the standard one of the first provider whose key is set. A file that is there stays as it is.
+/// Writes ~/.planck/config.toml, or with --project the .planck/config.toml of this folder. It names
+/// the model that agents use by default: the standard one of the first provider whose key is set. A
+/// file that is there stays as it is.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  planck init               # for you, in ~/.planck\n  \
-                        planck init --project     # for this folder, and trust it")]
+#[command(
+    after_help = "Examples:\n  planck init               # for you, in ~/.planck\n  \
+                        planck init --project     # for this folder, and trust it"
+)]
 pub struct Init {
     /// Write it for this folder, and trust what was written
     #[arg(long)]
@@ -38,30 +41,50 @@ impl Init {
     pub fn perform(self, place: &Place) -> anyhow::Result<Exit> {
         let sources = place.sources(Vec::new())?;
         let model = node::default_model(&load::load(&sources)?.config);
-        let is_home = sources.home.as_ref().is_some_and(|home| home.canonicalize().ok() == sources.folder.canonicalize().ok());
-        if self.project && !is_home { of_project(&sources, model.as_ref()) } else { of_user(&sources, model.as_ref()) }
+        let is_home = sources
+            .home
+            .as_ref()
+            .is_some_and(|home| home.canonicalize().ok() == sources.folder.canonicalize().ok());
+        if self.project && !is_home {
+            of_project(&sources, model.as_ref())
+        } else {
+            of_user(&sources, model.as_ref())
+        }
     }
 }
 
 fn of_user(sources: &Sources, model: Option<&ModelRef>) -> anyhow::Result<Exit> {
-    let folder = sources.user_folder().context("HOME is not set, so there is no ~/.planck to write to")?;
+    let folder = sources
+        .user_folder()
+        .context("HOME is not set, so there is no ~/.planck to write to")?;
     let file = write(&folder, 0o700, &text(model))?;
     told(&file, model)
 }
 
-/// The project must be empty: what others wrote there is trusted by `planck trust` only, which shows it.
+/// The project must be empty: what others wrote there is trusted by `planck trust` only, which
+/// shows it.
 fn of_project(sources: &Sources, model: Option<&ModelRef>) -> anyhow::Result<Exit> {
     let before = project::met(sources, Uses::Everything)?;
     if let Some(met) = before.filter(|met| !matches!(met.standing, Standing::Nothing)) {
-        return Err(Usage(format!("{}; edit its config.toml, and run `{}`", project::told(&met), met.command())).into());
+        return Err(Usage(format!(
+            "{}; edit its config.toml, and run `{}`",
+            project::told(&met),
+            met.command()
+        ))
+        .into());
     }
     let folder = sources.folder.join(crate::project::FOLDER);
     let text = text(model);
     let file = write(&folder, 0o755, &text)?;
-    let met = project::met(sources, Uses::Everything)?.context("the folder that was just written is gone")?;
+    let met = project::met(sources, Uses::Everything)?
+        .context("the folder that was just written is gone")?;
     match &met.standing {
         Standing::Unknown(snapshot) if snapshot.is_only(&text) => met.trust(snapshot.clone())?,
-        Standing::Nothing | Standing::Trusted(_) | Standing::Unknown(_) | Standing::Changed(_) | Standing::Untrustable(_) => {
+        Standing::Nothing
+        | Standing::Trusted(_)
+        | Standing::Unknown(_)
+        | Standing::Changed(_)
+        | Standing::Untrustable(_) => {
             anyhow::bail!(
                 "{} holds something else by now, so it is not trusted; read it, and run `{}`",
                 folder.display(),
@@ -77,11 +100,15 @@ fn told(file: &Path, model: Option<&ModelRef>) -> anyhow::Result<Exit> {
         Some(ModelRef { provider, id, .. }) => format!("agents use {provider}:{id} where they name no model"),
         None => "no provider has a key, so it names no model yet; set ANTHROPIC_API_KEY or another, and edit it".into(),
     };
-    say(&format!("wrote {}: {said}\n`planck doctor` checks the rest\n", file.display()))?;
+    say(&format!(
+        "wrote {}: {said}\n`planck doctor` checks the rest\n",
+        file.display()
+    ))?;
     Ok(Exit::Done)
 }
 
-/// Makes the file, and its folder where that is missing; neither is followed to another place if it is a link.
+/// Makes the file, and its folder where that is missing; neither is followed to another place if it
+/// is a link.
 fn write(folder: &Path, mode: u32, text: &str) -> anyhow::Result<PathBuf> {
     match DirBuilder::new().mode(mode).create(folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
@@ -90,13 +117,25 @@ fn write(folder: &Path, mode: u32, text: &str) -> anyhow::Result<PathBuf> {
         Ok(()) | Err(_) => {}
     }
     let file = folder.join("config.toml");
-    match OpenOptions::new().write(true).create_new(true).mode(0o644).open(&file) {
-        Ok(mut open) => open.write_all(text.as_bytes()).with_context(|| format!("cannot write {}", file.display()))?,
+    match OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o644)
+        .open(&file)
+    {
+        Ok(mut open) => open
+            .write_all(text.as_bytes())
+            .with_context(|| format!("cannot write {}", file.display()))?,
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            let what = format!("{} is there already, and stays as it is; edit it, or move it away", file.display());
+            let what = format!(
+                "{} is there already, and stays as it is; edit it, or move it away",
+                file.display()
+            );
             return Err(Usage(what).into());
         }
-        Err(error) => return Err(error).with_context(|| format!("cannot write {}", file.display())),
+        Err(error) => {
+            return Err(error).with_context(|| format!("cannot write {}", file.display()));
+        }
     }
     Ok(file)
 }

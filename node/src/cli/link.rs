@@ -27,16 +27,24 @@ enum To {
 }
 
 impl Link {
-    /// For a command that acts. Without NATS this starts a node, which takes interrupted work of its store up.
+    /// For a command that acts. Without NATS this starts a node, which takes interrupted work of
+    /// its store up.
     pub async fn open(config: &Config) -> anyhow::Result<Self> {
         if let Some(link) = Self::to_cluster(config).await? {
             return Ok(link);
         }
-        Inventory::of(config).problems.iter().for_each(|problem| warn(&format!("planck: warning: {problem}")));
+        Inventory::of(config)
+            .problems
+            .iter()
+            .for_each(|problem| warn(&format!("planck: warning: {problem}")));
         earlier::say_what_is_there(config);
         let running = Box::pin(node::open(config)).await?;
         let bus = running.node().bus().clone();
-        Ok(Self { client: client(&bus, config), bus, to: To::Node(running) })
+        Ok(Self {
+            client: client(&bus, config),
+            bus,
+            to: To::Node(running),
+        })
     }
 
     /// For a command that looks. Without NATS it reads the store and changes nothing.
@@ -47,12 +55,20 @@ impl Link {
         earlier::say_what_is_there(config);
         let bus: Arc<dyn Bus> = Arc::new(MemoryBus::new(Arc::new(MemoryHub::default())));
         let service = node::look(config, &bus).await?;
-        Ok(Self { client: client(&bus, config), bus, to: To::Store(service) })
+        Ok(Self {
+            client: client(&bus, config),
+            bus,
+            to: To::Store(service),
+        })
     }
 
     async fn to_cluster(config: &Config) -> anyhow::Result<Option<Self>> {
         let bus = to_nats(config, "planck client").await?;
-        Ok(bus.map(|bus| Self { client: client(&bus, config), bus, to: To::Cluster }))
+        Ok(bus.map(|bus| Self {
+            client: client(&bus, config),
+            bus,
+            to: To::Cluster,
+        }))
     }
 
     /// Whether only the store answers, in which nothing happens that this process could hear.
@@ -81,7 +97,12 @@ fn client(bus: &Arc<dyn Bus>, config: &Config) -> Client {
 
 /// A connection to the configured servers; `None` where none are.
 pub async fn to_nats(config: &Config, name: &str) -> anyhow::Result<Option<Arc<dyn Bus>>> {
-    let Some(options) = node::nats(config)? else { return Ok(None) };
-    let options = NatsOptions { name: name.into(), ..options };
+    let Some(options) = node::nats(config)? else {
+        return Ok(None);
+    };
+    let options = NatsOptions {
+        name: name.into(),
+        ..options
+    };
     Ok(Some(Arc::new(NatsBus::connect(options).await?)))
 }

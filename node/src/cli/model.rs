@@ -33,9 +33,15 @@ impl Model {
         link.close().await;
         let Models { models, date } = models?;
         let rows = models.iter().map(row).collect();
-        output.list(&models, &["id", "context", "answer", "$ in", "$ out", ""], rows)?;
+        output.list(
+            &models,
+            &["id", "context", "answer", "$ in", "$ out", ""],
+            rows,
+        )?;
         if let (Some(date), Format::Table) = (date, output.output) {
-            say(&format!("\nUS dollars per million tokens, looked up {date}. `standard`: used where no model is named.\n"))?;
+            say(&format!(
+                "\nUS dollars per million tokens, looked up {date}. `standard`: used where no model is named.\n"
+            ))?;
         }
         Ok(Exit::Done)
     }
@@ -43,7 +49,10 @@ impl Model {
 
 fn row(model: &ModelRow) -> Vec<String> {
     let price = |of: fn(&planck_common::command::Prices) -> f64| {
-        model.prices.as_ref().map_or("–".into(), |prices| format!("{:.2}", of(prices)))
+        model
+            .prices
+            .as_ref()
+            .map_or("–".into(), |prices| format!("{:.2}", of(prices)))
     };
     vec![
         model.id.clone(),
@@ -51,6 +60,10 @@ fn row(model: &ModelRow) -> Vec<String> {
         count(model.max_output),
         price(|prices| prices.input),
         price(|prices| prices.output),
-        if model.standard { "standard".into() } else { String::new() },
+        if model.standard {
+            "standard".into()
+        } else {
+            String::new()
+        },
     ]
 }

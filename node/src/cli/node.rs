@@ -32,7 +32,10 @@ struct Signals {
 
 impl Signals {
     fn listen() -> std::io::Result<Self> {
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
     }
 
     async fn next(&mut self) {
@@ -47,7 +50,10 @@ impl Node {
     pub async fn perform(self, place: &Place) -> anyhow::Result<Exit> {
         let config = place.config_of_node()?;
         if config.nats.url.is_none() && !self.alone {
-            return Err(Usage("a node without NATS serves nobody; set NATS_URL, or say --alone".into()).into());
+            return Err(Usage(
+                "a node without NATS serves nobody; set NATS_URL, or say --alone".into(),
+            )
+            .into());
         }
         let logs = Logs::start(&config)?;
         let done = serve(&config).await;

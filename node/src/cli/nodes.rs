@@ -71,14 +71,23 @@ impl Nodes {
                 nodes.retain(|node| all || is_current(node));
                 output.list(
                     &nodes,
-                    &["name", "state", "agents", "running", "version", "workspaces", "id"],
+                    &[
+                        "name",
+                        "state",
+                        "agents",
+                        "running",
+                        "version",
+                        "workspaces",
+                        "id",
+                    ],
                     nodes.iter().map(row).collect(),
                 )?;
             }
             Self::Show { node, output } => show(&find(client, &node).await?, output)?,
             Self::Drain { node, timeout } => {
                 let node = find(client, &node).await?;
-                let timeout = timeout.map(|timeout| u64::try_from(timeout.0.as_millis()).unwrap_or(u64::MAX));
+                let timeout =
+                    timeout.map(|timeout| u64::try_from(timeout.0.as_millis()).unwrap_or(u64::MAX));
                 let draining = client.drain(&node.id, timeout).await?;
                 say(&format!(
                     "{} is {} with {}\n",
@@ -123,16 +132,26 @@ fn row(node: &NodeInfo) -> Vec<String> {
 
 async fn find(client: &Client, name: &str) -> anyhow::Result<NodeInfo> {
     let nodes = client.nodes().await?.nodes;
-    let mut fit = nodes.into_iter().filter(|node| *node.id == *name || node.name == name);
-    let first = fit.next().ok_or_else(|| NotFound(format!("no node {name}; `planck nodes ls` lists them")))?;
+    let mut fit = nodes
+        .into_iter()
+        .filter(|node| *node.id == *name || node.name == name);
+    let first = fit
+        .next()
+        .ok_or_else(|| NotFound(format!("no node {name}; `planck nodes ls` lists them")))?;
     match fit.next() {
-        Some(_) => Err(Usage(format!("several nodes are called {name}; name one by its id")).into()),
+        Some(_) => Err(Usage(format!(
+            "several nodes are called {name}; name one by its id"
+        ))
+        .into()),
         None => Ok(first),
     }
 }
 
 fn show(node: &NodeInfo, output: Output) -> anyhow::Result<()> {
-    let labels = node.labels.iter().map(|(name, value)| format!("{name}={}", value.as_str().unwrap_or_default()));
+    let labels = node
+        .labels
+        .iter()
+        .map(|(name, value)| format!("{name}={}", value.as_str().unwrap_or_default()));
     output.pairs(
         node,
         &[
@@ -140,7 +159,13 @@ fn show(node: &NodeInfo, output: Output) -> anyhow::Result<()> {
             ("id", node.id.to_string()),
             ("state", state(node.state).into()),
             ("last heard", format!("{} ago", duration(node.silent_ms))),
-            ("agents", format!("{} of {}, {} at work", node.agents, node.capacity, node.running)),
+            (
+                "agents",
+                format!(
+                    "{} of {}, {} at work",
+                    node.agents, node.capacity, node.running
+                ),
+            ),
             ("workspaces", node.workspaces.join(" ")),
             ("providers", node.providers.join(" ")),
             ("labels", labels.collect::<Vec<_>>().join(" ")),

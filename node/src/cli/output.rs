@@ -1,6 +1,8 @@
-//! The only place that writes to standard output and standard error: tables, JSON, plain text, drawings.
+//! The only place that writes to standard output and standard error: tables, JSON, plain text,
+//! drawings.
 //!
-//! A tidy test refuses other writers under `cli`, so whatever a command shows has passed the cleaner of [`crate::terminal`].
+//! A tidy test refuses other writers under `cli`, so whatever a command shows has passed the
+//! cleaner of [`crate::terminal`].
 
 use std::io::{self, IsTerminal as _, Write};
 
@@ -86,7 +88,8 @@ pub fn draw(drawing: &Drawing) -> io::Result<()> {
     Stream::Out.draw(drawing)
 }
 
-/// Writes data that another program may read: as it is into a file or a pipe, cleaned on a terminal.
+/// Writes data that another program may read: as it is into a file or a pipe, cleaned on a
+/// terminal.
 pub fn data(text: &str) -> io::Result<()> {
     match Stream::Out.is_terminal() {
         true => say(text),
@@ -121,7 +124,12 @@ fn write(mut to: impl Write, text: &str) -> io::Result<()> {
 
 impl Output {
     /// Writes rows as a table, or the value they were made of as JSON.
-    pub fn list<T: Serialize>(self, value: &T, columns: &[&str], rows: Vec<Vec<String>>) -> anyhow::Result<()> {
+    pub fn list<T: Serialize>(
+        self,
+        value: &T,
+        columns: &[&str],
+        rows: Vec<Vec<String>>,
+    ) -> anyhow::Result<()> {
         match self.output {
             Format::Json => json(value),
             Format::Table => Ok(say(&table(columns, &rows))?),
@@ -130,8 +138,14 @@ impl Output {
 
     /// Writes pairs below each other, or the value they were made of as JSON.
     pub fn pairs<T: Serialize>(self, value: &T, pairs: &[(&str, String)]) -> anyhow::Result<()> {
-        let width = pairs.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
-        let lines = pairs.iter().map(|(name, text)| format!("{name:<width$}  {}\n", clean_line(text)));
+        let width = pairs
+            .iter()
+            .map(|(name, _)| name.chars().count())
+            .max()
+            .unwrap_or(0);
+        let lines = pairs
+            .iter()
+            .map(|(name, text)| format!("{name:<width$}  {}\n", clean_line(text)));
         match self.output {
             Format::Json => json(value),
             Format::Table => Ok(say(&lines.collect::<String>())?),
@@ -142,12 +156,28 @@ impl Output {
 /// Columns as wide as their widest cell.
 pub fn table(columns: &[&str], rows: &[Vec<String>]) -> String {
     let head: Vec<String> = columns.iter().map(|column| column.to_uppercase()).collect();
-    let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(|cell| clean_line(cell).into_owned()).collect()).collect();
+    let rows: Vec<Vec<String>> = rows
+        .iter()
+        .map(|row| {
+            row.iter()
+                .map(|cell| clean_line(cell).into_owned())
+                .collect()
+        })
+        .collect();
     let all: Vec<&Vec<String>> = std::iter::once(&head).chain(&rows).collect();
-    let width = |at: usize| all.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max().unwrap_or(0);
+    let width = |at: usize| {
+        all.iter()
+            .filter_map(|row| row.get(at))
+            .map(|cell| cell.chars().count())
+            .max()
+            .unwrap_or(0)
+    };
     let widths: Vec<usize> = (0..columns.len()).map(width).collect();
     let line = |row: &&Vec<String>| {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        let cells = row
+            .iter()
+            .zip(&widths)
+            .map(|(cell, width)| format!("{cell:<width$}"));
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
     };
     all.iter().map(line).collect()

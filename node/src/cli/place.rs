@@ -38,15 +38,24 @@ type Flag = (String, String, String);
 
 impl Place {
     pub fn sources(&self, more: Vec<Flag>) -> anyhow::Result<Sources> {
-        let flag = |key: &str, value: &Option<String>, flag: &str| Some((key.into(), value.clone()?, flag.into()));
-        let own = [flag("nats.url", &self.nats, "--nats"), flag("store.url", &self.store, "--store")];
+        let flag = |key: &str, value: &Option<String>, flag: &str| {
+            Some((key.into(), value.clone()?, flag.into()))
+        };
+        let own = [
+            flag("nats.url", &self.nats, "--nats"),
+            flag("store.url", &self.store, "--store"),
+        ];
         let flags = own.into_iter().flatten().chain(more).collect();
         Sources::of_process(self.config.clone(), flags).context("cannot find the working directory")
     }
 
-    /// Where the prompts that are typed in this folder's chats are kept; `None` where the user has no home.
+    /// Where the prompts that are typed in this folder's chats are kept; `None` where the user has
+    /// no home.
     pub fn history(&self) -> anyhow::Result<Option<PathBuf>> {
-        Ok(self.sources(Vec::new())?.place().map(|place| place.history()))
+        Ok(self
+            .sources(Vec::new())?
+            .place()
+            .map(|place| place.history()))
     }
 
     /// The file that the user named.
@@ -72,12 +81,20 @@ impl Place {
     /// For `doctor`, which says itself what the project is.
     pub fn inspect(&self) -> anyhow::Result<(Loaded, Option<project::Met>)> {
         let sources = self.sources(Vec::new())?;
-        let met = if self.no_project { None } else { project::met(&sources, Uses::Everything)? };
+        let met = if self.no_project {
+            None
+        } else {
+            project::met(&sources, Uses::Everything)?
+        };
         let loaded = match met.as_ref().map(|met| &met.standing) {
             Some(Standing::Trusted(admitted)) => with(sources, admitted.clone())?,
-            Some(Standing::Nothing | Standing::Unknown(_) | Standing::Changed(_) | Standing::Untrustable(_)) | None => {
-                load::load(&sources)?
-            }
+            Some(
+                Standing::Nothing
+                | Standing::Unknown(_)
+                | Standing::Changed(_)
+                | Standing::Untrustable(_),
+            )
+            | None => load::load(&sources)?,
         };
         Ok((loaded, met))
     }
@@ -93,7 +110,8 @@ impl Place {
         self.act(Vec::new(), Some(Uses::Everything))
     }
 
-    /// Never asks and never refuses: a project that is not trusted has no effect, and a line says so.
+    /// Never asks and never refuses: a project that is not trusted has no effect, and a line says
+    /// so.
     fn look(&self, uses: Option<Uses>) -> anyhow::Result<Loaded> {
         let sources = self.sources(Vec::new())?;
         let without = load::load(&sources);
@@ -105,7 +123,9 @@ impl Place {
             Ok(None) => Ok(without?),
             Ok(Some(admitted)) => with(sources, admitted),
             Err(error) => {
-                warn(&format!("planck: the project of this folder has no effect: {error:#}"));
+                warn(&format!(
+                    "planck: the project of this folder has no effect: {error:#}"
+                ));
                 Ok(without?)
             }
         }
@@ -125,8 +145,9 @@ impl Place {
     }
 }
 
-/// Where the user has configured NATS, a command is a client, and the nodes have their own tools, teams and skills. What is
-/// wrong without the project, such as `--model` with the name of its entry, may be right with it.
+/// Where the user has configured NATS, a command is a client, and the nodes have their own tools,
+/// teams and skills. What is wrong without the project, such as `--model` with the name of its
+/// entry, may be right with it.
 fn uses_of(without: &Result<Loaded, Problems>) -> Uses {
     match without {
         Ok(loaded) if loaded.config.nats.url.is_some() => Uses::Config,
@@ -135,5 +156,8 @@ fn uses_of(without: &Result<Loaded, Problems>) -> Uses {
 }
 
 fn with(sources: Sources, admitted: Admitted) -> anyhow::Result<Loaded> {
-    Ok(load::load(&Sources { project: Some(admitted), ..sources })?)
+    Ok(load::load(&Sources {
+        project: Some(admitted),
+        ..sources
+    })?)
 }

@@ -32,10 +32,16 @@ pub struct Met {
 /// The project of the folder that planck was started in, if there is one.
 pub fn met(sources: &Sources, uses: Uses) -> anyhow::Result<Option<Met>> {
     let user_folder = sources.user_folder();
-    let Some(project) = Project::find(&sources.folder, user_folder.as_deref())? else { return Ok(None) };
+    let Some(project) = Project::find(&sources.folder, user_folder.as_deref())? else {
+        return Ok(None);
+    };
     let ledger = user_folder.map(|user_folder| Ledger::at(&user_folder));
     let standing = project.standing(ledger.as_ref(), uses)?;
-    Ok(Some(Met { project, standing, ledger }))
+    Ok(Some(Met {
+        project,
+        standing,
+        ledger,
+    }))
 }
 
 /// What a person answers.
@@ -53,13 +59,17 @@ impl Met {
             Standing::Nothing => None,
             Standing::Trusted(admitted) => Some(admitted.clone()),
             Standing::Unknown(_) | Standing::Changed(_) | Standing::Untrustable(_) => {
-                warn(&format!("planck: {} and has no effect; `planck doctor` lists it", told(&self)));
+                warn(&format!(
+                    "planck: {} and has no effect; `planck doctor` lists it",
+                    told(&self)
+                ));
                 None
             }
         }
     }
 
-    /// What the user trusts, who is asked where he can be; without a terminal a project that is not trusted is an error.
+    /// What the user trusts, who is asked where he can be; without a terminal a project that is not
+    /// trusted is an error.
     pub fn or_ask(self) -> anyhow::Result<Option<Admitted>> {
         let may_ask = io::stdin().is_terminal() && Stream::Err.is_terminal();
         let snapshot = match &self.standing {
@@ -68,7 +78,9 @@ impl Met {
             Standing::Unknown(_) | Standing::Changed(_) | Standing::Untrustable(_) if !may_ask => {
                 return Err(Usage(format!("{}; {}", told(&self), self.remedy())).into());
             }
-            Standing::Untrustable(_) => return Err(Usage(format!("{}; {}", told(&self), self.remedy())).into()),
+            Standing::Untrustable(_) => {
+                return Err(Usage(format!("{}; {}", told(&self), self.remedy())).into());
+            }
             Standing::Unknown(snapshot) => snapshot,
             Standing::Changed(both) => &both.0,
         };
@@ -82,8 +94,13 @@ impl Met {
 
     /// Records what was shown.
     pub fn trust(&self, snapshot: Snapshot) -> anyhow::Result<Admitted> {
-        let ledger = self.ledger.as_ref().context("HOME is not set, so there is no ~/.planck to record it in")?;
-        self.project.trust(ledger, snapshot).with_context(|| format!("cannot record it in {}", ledger.file().display()))
+        let ledger = self
+            .ledger
+            .as_ref()
+            .context("HOME is not set, so there is no ~/.planck to record it in")?;
+        self.project
+            .trust(ledger, snapshot)
+            .with_context(|| format!("cannot record it in {}", ledger.file().display()))
     }
 
     /// What to type.
@@ -91,7 +108,10 @@ impl Met {
         let without = "go on without it with `--no-project`";
         match &self.standing {
             Standing::Untrustable(_) => format!("take that away, or {without}"),
-            Standing::Nothing | Standing::Trusted(_) | Standing::Unknown(_) | Standing::Changed(_) => {
+            Standing::Nothing
+            | Standing::Trusted(_)
+            | Standing::Unknown(_)
+            | Standing::Changed(_) => {
                 format!("read it and run `{}`, or {without}", self.command())
             }
         }
@@ -100,7 +120,8 @@ impl Met {
     /// The command that trusts it, as a shell takes it.
     pub fn command(&self) -> String {
         let folder = self.project.folder.to_string_lossy();
-        let quoted = shlex::try_quote(&folder).map_or_else(|_| folder.to_string(), |quoted| quoted.into_owned());
+        let quoted = shlex::try_quote(&folder)
+            .map_or_else(|_| folder.to_string(), |quoted| quoted.into_owned());
         format!("planck trust {}", clean_line(&quoted))
     }
 }
@@ -108,7 +129,9 @@ impl Met {
 fn ask() -> io::Result<Answer> {
     for _ in 0..TRIES {
         question("[t]rust it, go on [w]ithout it, or [q]uit? ")?;
-        let Some(line) = line()? else { return Ok(Answer::Quit) };
+        let Some(line) = line()? else {
+            return Ok(Answer::Quit);
+        };
         match line.trim() {
             "t" | "trust" => return Ok(Answer::Trust),
             "w" | "without" => return Ok(Answer::Without),

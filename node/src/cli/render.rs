@@ -1,4 +1,5 @@
-//! A session as a person likes to read it. Pure: what a follower is told goes in, text for the screen comes out.
+//! A session as a person likes to read it. Pure: what a follower is told goes in, text for the
+//! screen comes out.
 
 mod floor;
 mod heard;
@@ -42,7 +43,11 @@ pub struct Screen {
 
 /// What a reader is told of an event that was shown and is not in the log.
 pub fn retraction(retracted: &Retracted) -> String {
-    let Retracted { seq, kind, agent_id } = retracted;
+    let Retracted {
+        seq,
+        kind,
+        agent_id,
+    } = retracted;
     let (kind, agent) = (style::one_line(kind, 24), style::one_line(agent_id, 36));
     format!(
         "warning: disregard {kind} #{seq} of {agent} above: it is not in the log, and somebody else than its node published it"
@@ -90,7 +95,9 @@ impl Screen {
     }
 
     fn aside(&mut self, text: &str) -> Drawing {
-        let line = self.style.paint(style::Paint::Warning, &style::one_line(text, usize::MAX));
+        let line = self
+            .style
+            .paint(style::Paint::Warning, &style::one_line(text, usize::MAX));
         self.floor.close() + line + "\n"
     }
 
@@ -99,7 +106,10 @@ impl Screen {
         let pieces = match envelope.event() {
             Some(Ok(event)) => self.pieces(envelope, &event),
             Some(Err(_)) | None => {
-                vec![Piece::Line(self.style.paint(style::Paint::Dim, &format!("  {}", clean_line(&envelope.kind))))]
+                vec![Piece::Line(self.style.paint(
+                    style::Paint::Dim,
+                    &format!("  {}", clean_line(&envelope.kind)),
+                ))]
             }
         };
         let name = self.names.of(agent);

@@ -95,7 +95,9 @@ struct Failure<'a> {
 impl Run {
     pub async fn perform(self, place: &Place) -> anyhow::Result<Exit> {
         let prompt = words(self.prompt.as_deref())?;
-        let config = self.which.admit(place.config_to_act(self.which.model.as_ref())?);
+        let config = self
+            .which
+            .admit(place.config_to_act(self.which.model.as_ref())?);
         let logs = Logs::start_if_asked(&config)?;
         let link = self.which.link(&config).await?;
         let done = self.follow(&link.client, prompt).await;
@@ -107,16 +109,30 @@ impl Run {
     fn layout(&self, is_terminal: bool) -> Layout {
         let frame = if self.quiet { None } else { Some(Stream::Err) };
         match (self.output, self.print) {
-            (Form::Jsonl, _) => Layout { transcript: None, frame: None, answer: false },
-            (Form::Text, false) if is_terminal && !self.quiet => {
-                Layout { transcript: Some(Stream::Out), frame: Some(Stream::Out), answer: false }
-            }
-            (Form::Text | Form::Json, _) => Layout { transcript: frame.filter(|_| !is_terminal), frame, answer: true },
+            (Form::Jsonl, _) => Layout {
+                transcript: None,
+                frame: None,
+                answer: false,
+            },
+            (Form::Text, false) if is_terminal && !self.quiet => Layout {
+                transcript: Some(Stream::Out),
+                frame: Some(Stream::Out),
+                answer: false,
+            },
+            (Form::Text | Form::Json, _) => Layout {
+                transcript: frame.filter(|_| !is_terminal),
+                frame,
+                answer: true,
+            },
         }
     }
 
     async fn follow(&self, client: &Client, prompt: String) -> anyhow::Result<Exit> {
-        let (mut interrupted, layout, began) = (interrupts()?, self.layout(Stream::Out.is_terminal()), Instant::now());
+        let (mut interrupted, layout, began) = (
+            interrupts()?,
+            self.layout(Stream::Out.is_terminal()),
+            Instant::now(),
+        );
         let mut sink = match self.output {
             Form::Jsonl => Sink::Jsonl,
             Form::Text | Form::Json => Sink::screen(layout.transcript),
@@ -130,11 +146,25 @@ impl Run {
             self.answer(&talk, &watched.ended, sink.usage(), duration_ms)?;
         }
         let took = style::duration(duration_ms);
-        frame(layout.frame, &format!("session {} · model {} · {took} · {}", talk.name, talk.model, consumed(&sink.usage())))?;
+        frame(
+            layout.frame,
+            &format!(
+                "session {} · model {} · {took} · {}",
+                talk.name,
+                talk.model,
+                consumed(&sink.usage())
+            ),
+        )?;
         Ok(watched.exit())
     }
 
-    fn answer(&self, talk: &Talk, ended: &Ended, usage: usage::Usage, duration_ms: u64) -> anyhow::Result<()> {
+    fn answer(
+        &self,
+        talk: &Talk,
+        ended: &Ended,
+        usage: usage::Usage,
+        duration_ms: u64,
+    ) -> anyhow::Result<()> {
         let answer = ended.answer.as_deref();
         match self.output {
             Form::Json => json(&Report {
@@ -142,12 +172,17 @@ impl Run {
                 model: &talk.model,
                 answer,
                 outcome: ended.outcome,
-                error: ended.error.as_ref().map(|error| Failure { code: &error.code, reason: &error.reason }),
+                error: ended.error.as_ref().map(|error| Failure {
+                    code: &error.code,
+                    reason: &error.reason,
+                }),
                 usage,
                 duration_ms,
             }),
             Form::Text | Form::Jsonl => {
-                let text = answer.map_or(String::new(), |answer| format!("{}\n", answer.trim_end_matches('\n')));
+                let text = answer.map_or(String::new(), |answer| {
+                    format!("{}\n", answer.trim_end_matches('\n'))
+                });
                 Ok(say(&text)?)
             }
         }
@@ -156,14 +191,34 @@ impl Run {
 
 /// A line about the session, apart from what its agents say.
 fn frame(to: Option<Stream>, text: &str) -> std::io::Result<()> {
-    to.map_or(Ok(()), |to| to.draw(&(Style::of(to).paint(style::Paint::Dim, text) + "\n")))
+    to.map_or(Ok(()), |to| {
+        to.draw(&(Style::of(to).paint(style::Paint::Dim, text) + "\n"))
+    })
 }
 
-/// The answer as it is in the log. What is published can be forged by anybody who may publish, and scripts act on answers.
-async fn of_the_log(client: &Client, sent: &Sent, watched: &Watched) -> anyhow::Result<Option<String>> {
-    let Some(seq) = watched.ended.answered_at else { return Ok(None) };
-    let page = client.events(&sent.session, &ReadEvents { from: Some(seq), limit: Some(1), agent: None }).await?;
-    let Some(event) = page.events.first() else { return Ok(None) };
+/// The answer as it is in the log. What is published can be forged by anybody who may publish, and
+/// scripts act on answers.
+async fn of_the_log(
+    client: &Client,
+    sent: &Sent,
+    watched: &Watched,
+) -> anyhow::Result<Option<String>> {
+    let Some(seq) = watched.ended.answered_at else {
+        return Ok(None);
+    };
+    let page = client
+        .events(
+            &sent.session,
+            &ReadEvents {
+                from: Some(seq),
+                limit: Some(1),
+                agent: None,
+            },
+        )
+        .await?;
+    let Some(event) = page.events.first() else {
+        return Ok(None);
+    };
     let event: Envelope = serde_json::from_str(event.get())?;
     Ok(Ended::of(&event).and_then(|(ended, _)| ended.answer))
 }
@@ -175,12 +230,17 @@ fn words(given: Option<&str>) -> anyhow::Result<String> {
         None if std::io::stdin().is_terminal() => String::new(),
         None => {
             let mut text = String::new();
-            std::io::stdin().take(LONGEST_PROMPT).read_to_string(&mut text).context("cannot read standard input")?;
+            std::io::stdin()
+                .take(LONGEST_PROMPT)
+                .read_to_string(&mut text)
+                .context("cannot read standard input")?;
             text
         }
     };
     if text.trim().is_empty() {
-        return Err(Usage("no prompt; write it after `planck run`, or use `planck chat`".into()).into());
+        return Err(
+            Usage("no prompt; write it after `planck run`, or use `planck chat`".into()).into(),
+        );
     }
     Ok(text)
 }
@@ -212,7 +272,15 @@ mod tests {
             ("run -o jsonl x", false, None, None, false),
         ] {
             let run = Line::try_parse_from(line.split(' ')).unwrap().run;
-            assert_eq!(run.layout(is_terminal), Layout { transcript, frame, answer }, "{line}, terminal: {is_terminal}");
+            assert_eq!(
+                run.layout(is_terminal),
+                Layout {
+                    transcript,
+                    frame,
+                    answer
+                },
+                "{line}, terminal: {is_terminal}"
+            );
         }
     }
 }

@@ -1,7 +1,9 @@
-//! Projects to begin with: `planck sidecar new` and `planck team new` write them from templates in this binary.
+//! Projects to begin with: `planck sidecar new` and `planck team new` write them from templates in
+//! this binary.
 //!
-//! A template's files stand under `node/src/cli/scaffold/` as they are written, but for placeholders. A placeholder in source code is a
-//! valid name there, so that the templates themselves compile and can be tested.
+//! A template's files stand under `node/src/cli/scaffold/` as they are written, but for
+//! placeholders. A placeholder in source code is a valid name there, so that the templates
+//! themselves compile and can be tested.
 
 use std::{
     fs::{self, OpenOptions},
@@ -33,16 +35,29 @@ impl Scaffold {
         self.claim_folder()?;
         for (path, _) in self.files {
             let file = self.folder.join(path);
-            write_new(&file, &self.text(path)).with_context(|| format!("cannot write {}", file.display()))?;
+            write_new(&file, &self.text(path))
+                .with_context(|| format!("cannot write {}", file.display()))?;
         }
         let names: Vec<&str> = self.files.iter().map(|(path, _)| *path).collect();
-        Ok(say(&format!("wrote {}: {}\n", self.folder.display(), names.join(", ")))?)
+        Ok(say(&format!(
+            "wrote {}: {}\n",
+            self.folder.display(),
+            names.join(", ")
+        ))?)
     }
 
     /// The text of a file with its placeholders replaced.
     pub fn text(&self, path: &str) -> String {
-        let template = self.files.iter().find(|(name, _)| *name == path).map_or("", |(_, text)| *text);
-        self.replacements.iter().fold(template.to_owned(), |text, (placeholder, value)| text.replace(placeholder, value))
+        let template = self
+            .files
+            .iter()
+            .find(|(name, _)| *name == path)
+            .map_or("", |(_, text)| *text);
+        self.replacements
+            .iter()
+            .fold(template.to_owned(), |text, (placeholder, value)| {
+                text.replace(placeholder, value)
+            })
     }
 
     fn claim_folder(&self) -> anyhow::Result<()> {
@@ -50,11 +65,15 @@ impl Scaffold {
         match fs::read_dir(&self.folder) {
             Ok(mut entries) => match entries.next() {
                 None => Ok(()),
-                Some(_) => Err(Usage(format!("{shown} exists and is not empty; name another folder with --dir")).into()),
+                Some(_) => Err(Usage(format!(
+                    "{shown} exists and is not empty; name another folder with --dir"
+                ))
+                .into()),
             },
-            Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
-                Err(Usage(format!("{shown} exists and is no folder; name another one with --dir")).into())
-            }
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => Err(Usage(format!(
+                "{shown} exists and is no folder; name another one with --dir"
+            ))
+            .into()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 fs::create_dir_all(&self.folder).with_context(|| format!("cannot make {shown}"))
             }
@@ -67,5 +86,9 @@ fn write_new(file: &Path, text: &str) -> io::Result<()> {
     if let Some(folder) = file.parent() {
         fs::create_dir_all(folder)?;
     }
-    OpenOptions::new().write(true).create_new(true).open(file)?.write_all(text.as_bytes())
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(file)?
+        .write_all(text.as_bytes())
 }

@@ -19,13 +19,19 @@ pub struct Schema {
     all: bool,
 }
 
-/// Every schema by its name: `message.member`, `envelope.event`, `event.tool_end`, `request.sessions.start`, …
+/// Every schema by its name: `message.member`, `envelope.event`, `event.tool_end`,
+/// `request.sessions.start`, …
 pub fn all() -> BTreeMap<String, Value> {
     let named = |(group, schemas): (&str, BTreeMap<&'static str, schemars::Schema>)| {
         let group = group.to_owned();
-        schemas.into_iter().map(move |(name, schema)| (format!("{group}.{name}"), schema.to_value()))
+        schemas
+            .into_iter()
+            .map(move |(name, schema)| (format!("{group}.{name}"), schema.to_value()))
     };
-    crate::schema::schemas().into_iter().flat_map(named).collect()
+    crate::schema::schemas()
+        .into_iter()
+        .flat_map(named)
+        .collect()
 }
 
 impl Schema {
@@ -34,10 +40,17 @@ impl Schema {
         match self.name {
             Some(name) => {
                 let schema = schemas.get(&name);
-                output::json(schema.ok_or_else(|| NotFound(format!("no schema {name}; `planck schema` lists them")))?)?;
+                output::json(schema.ok_or_else(|| {
+                    NotFound(format!("no schema {name}; `planck schema` lists them"))
+                })?)?;
             }
             None if self.all => output::json(&schemas)?,
-            None => output::say(&schemas.keys().map(|name| format!("{name}\n")).collect::<String>())?,
+            None => output::say(
+                &schemas
+                    .keys()
+                    .map(|name| format!("{name}\n"))
+                    .collect::<String>(),
+            )?,
         }
         Ok(Exit::Done)
     }

@@ -34,17 +34,22 @@ pub enum Session {
         output: Output,
     },
     /// Send a prompt and come back at once
-    #[command(after_help = "Examples:\n  planck session prompt bold-oak \"And the tests?\"\n  \
+    #[command(
+        after_help = "Examples:\n  planck session prompt bold-oak \"And the tests?\"\n  \
                             planck session prompt bold-oak --mode steer \"Leave the docs alone\"\n  \
-                            planck session prompt bold-oak --agent coder \"Use no regex\"")]
+                            planck session prompt bold-oak --agent coder \"Use no regex\""
+    )]
     Prompt(change::SendPrompt),
     /// Follow a session until an interrupt
-    #[command(after_help = "Examples:\n  planck session attach bold-oak               # from now on\n  \
+    #[command(
+        after_help = "Examples:\n  planck session attach bold-oak               # from now on\n  \
                             planck session attach bold-oak --from 1      # from its beginning on\n  \
-                            planck session attach bold-oak -o jsonl | jq -r .type")]
+                            planck session attach bold-oak -o jsonl | jq -r .type"
+    )]
     Attach {
         session: String,
-        /// The first seq to show; without it what happens from now on, or, without NATS, the whole log
+        /// The first seq to show; without it what happens from now on, or, without NATS, the whole
+        /// log
         #[arg(long, value_name = "SEQ")]
         from: Option<Seq>,
         #[command(flatten)]
@@ -53,8 +58,10 @@ pub enum Session {
     /// Abort the running turns of all its agents
     Abort { session: String },
     /// Hide a message and all after it, or list the messages to go back to
-    #[command(after_help = "Examples:\n  planck session rewind bold-oak            # the messages to go back to\n  \
-                            planck session rewind bold-oak --to 17    # hide message 17 and all after it")]
+    #[command(
+        after_help = "Examples:\n  planck session rewind bold-oak            # the messages to go back to\n  \
+                            planck session rewind bold-oak --to 17    # hide message 17 and all after it"
+    )]
     Rewind {
         session: String,
         /// The number of the message; without it they are listed
@@ -78,18 +85,27 @@ pub enum Session {
     },
     /// Write the whole log, a JSON line for each event
     Export { session: String },
-    /// Take over the sessions of another folder, closed: those that an earlier version kept in this one, or of a moved project
+    /// Take over the sessions of another folder, closed: those that an earlier version kept in this
+    /// one, or of a moved project
     Adopt(adopt::Adopt),
 }
 
 impl Session {
     pub async fn perform(self, place: &Place) -> anyhow::Result<Exit> {
         let looks = self.only_looks();
-        let config = if looks { place.config()? } else { place.config_to_act(None)? };
+        let config = if looks {
+            place.config()?
+        } else {
+            place.config_to_act(None)?
+        };
         if let Self::Adopt(adopt) = self {
             return Box::pin(adopt.perform(&config)).await;
         }
-        let link = if looks { Link::look(&config).await? } else { Link::open(&config).await? };
+        let link = if looks {
+            Link::look(&config).await?
+        } else {
+            Link::open(&config).await?
+        };
         let done = Box::pin(self.ask(&link)).await;
         link.close().await;
         done
@@ -97,7 +113,11 @@ impl Session {
 
     fn only_looks(&self) -> bool {
         match self {
-            Self::Ls(_) | Self::Show { .. } | Self::Attach { .. } | Self::Export { .. } | Self::Rewind { to: None, .. } => true,
+            Self::Ls(_)
+            | Self::Show { .. }
+            | Self::Attach { .. }
+            | Self::Export { .. }
+            | Self::Rewind { to: None, .. } => true,
             Self::Prune { dry_run, .. } => *dry_run,
             Self::Prompt(_)
             | Self::Abort { .. }
@@ -115,13 +135,20 @@ impl Session {
             Self::Ls(ls) => Box::pin(ls.perform(client)).await,
             Self::Show { session, output } => look::show(client, &session, output).await,
             Self::Prompt(prompt) => prompt.perform(link).await,
-            Self::Attach { session, from, output } => attach(link, &session, from, output.output).await,
+            Self::Attach {
+                session,
+                from,
+                output,
+            } => attach(link, &session, from, output.output).await,
             Self::Abort { session } => change::abort(client, &session).await,
             Self::Rewind { session, to } => rewind::perform(client, &session, to).await,
             Self::Resume { session } => change::resume(client, &session).await,
             Self::Close { session } => change::close(client, &session).await,
             Self::Rm { sessions } => change::remove(client, &sessions).await,
-            Self::Prune { older_than, dry_run } => prune::perform(client, older_than, dry_run).await,
+            Self::Prune {
+                older_than,
+                dry_run,
+            } => prune::perform(client, older_than, dry_run).await,
             Self::Export { session } => export::perform(client, &session).await,
             // It needs the store and no link.
             Self::Adopt(_) => Ok(Exit::Failed),
@@ -129,14 +156,22 @@ impl Session {
     }
 }
 
-async fn attach(link: &Link, session: &str, from: Option<Seq>, format: EventFormat) -> anyhow::Result<Exit> {
+async fn attach(
+    link: &Link,
+    session: &str,
+    from: Option<Seq>,
+    format: EventFormat,
+) -> anyhow::Result<Exit> {
     let client = &link.client;
     let info = client.session(session).await?;
     let mut sink = Sink::of(format);
     if !link.is_of_store() {
         let from = from.unwrap_or(info.head + 1);
         if format == EventFormat::Text {
-            warn(&format!("following {} from event {from} on; an interrupt ends it", info.name));
+            warn(&format!(
+                "following {} from event {from} on; an interrupt ends it",
+                info.name
+            ));
         }
         return watch::attach(client, &info.id, from, &mut sink).await;
     }

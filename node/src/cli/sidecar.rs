@@ -40,9 +40,10 @@ pub enum Sidecar {
     Conform(Conform),
 }
 
-/// Calls the sidecar's pure and idempotent tools with arguments made up from their schemas, cancels and repeats calls, sends
-/// what is malformed, and says of each case whether it passed. A tool with a number `seconds` is taken for one that runs so
-/// long, one with a number `times` for one whose answer grows with it; others are named with --slow and --large.
+/// Calls the sidecar's pure and idempotent tools with arguments made up from their schemas, cancels
+/// and repeats calls, sends what is malformed, and says of each case whether it passed. A tool with
+/// a number `seconds` is taken for one that runs so long, one with a number `times` for one whose
+/// answer grows with it; others are named with --slow and --large.
 #[derive(Debug, Args)]
 pub struct Conform {
     /// The sidecar's name
@@ -93,13 +94,29 @@ async fn list(output: Output, place: &Place) -> anyhow::Result<Exit> {
     link.close().await;
     let sidecars = sidecars?.sidecars;
     let rows = sidecars.iter().map(row).collect();
-    output.list(&sidecars, &["name", "version", "instances", "tools", "compactors"], rows)?;
+    output.list(
+        &sidecars,
+        &["name", "version", "instances", "tools", "compactors"],
+        rows,
+    )?;
     Ok(Exit::Done)
 }
 
 fn row(sidecar: &SidecarRow) -> Vec<String> {
-    let SidecarRow { name, version, instances, tools, compactors } = sidecar;
-    vec![name.clone(), version.clone(), instances.to_string(), tools.join(" "), compactors.join(" ")]
+    let SidecarRow {
+        name,
+        version,
+        instances,
+        tools,
+        compactors,
+    } = sidecar;
+    vec![
+        name.clone(),
+        version.clone(),
+        instances.to_string(),
+        tools.join(" "),
+        compactors.join(" "),
+    ]
 }
 
 impl Conform {
@@ -112,19 +129,31 @@ impl Conform {
             }
         });
         let findings = Box::pin(findings).await?;
-        let count = |verdict| findings.iter().filter(|finding| finding.verdict == verdict).count();
+        let count = |verdict| {
+            findings
+                .iter()
+                .filter(|finding| finding.verdict == verdict)
+                .count()
+        };
         let failed = count(Verdict::Failed);
         match output {
             Format::Json => json(&findings)?,
-            Format::Table => {
-                say(&format!("{} passed, {failed} failed, {} skipped\n", count(Verdict::Passed), count(Verdict::Skipped)))?
-            }
+            Format::Table => say(&format!(
+                "{} passed, {failed} failed, {} skipped\n",
+                count(Verdict::Passed),
+                count(Verdict::Skipped)
+            ))?,
         }
-        Ok(if failed == 0 { Exit::Done } else { Exit::Failed })
+        Ok(if failed == 0 {
+            Exit::Done
+        } else {
+            Exit::Failed
+        })
     }
 
     fn plan(self, place: &Place) -> anyhow::Result<Plan> {
-        let nats = node::nats(&place.config_to_act(None)?)?.ok_or_else(|| Usage("sidecars are on NATS; set NATS_URL".into()))?;
+        let nats = node::nats(&place.config_to_act(None)?)?
+            .ok_or_else(|| Usage("sidecars are on NATS; set NATS_URL".into()))?;
         let connection = Connection {
             url: Some(nats.url),
             creds: nats.creds,
@@ -136,21 +165,47 @@ impl Conform {
             reply_prefixes: nats.reply_prefixes,
         };
         let name = SidecarId::parse(&self.name).map_err(|error| Usage(error.to_string()))?;
-        let Self { args, slow, large, command, only, patience, start_within, .. } = self;
+        let Self {
+            args,
+            slow,
+            large,
+            command,
+            only,
+            patience,
+            start_within,
+            ..
+        } = self;
         let (patience, start_within) = (patience.0, start_within.0);
-        Ok(Plan { name, connection, args, slow, large, command, patience, start_within, only })
+        Ok(Plan {
+            name,
+            connection,
+            args,
+            slow,
+            large,
+            command,
+            patience,
+            start_within,
+            only,
+        })
     }
 }
 
 fn call(text: &str) -> Result<(String, Value), String> {
-    let (tool, args) = text.split_once('=').ok_or("expected TOOL=JSON, as in add='{\"numbers\":[1]}'")?;
-    let args = serde_json::from_str(args).map_err(|error| format!("the arguments are not JSON: {error}"))?;
+    let (tool, args) = text
+        .split_once('=')
+        .ok_or("expected TOOL=JSON, as in add='{\"numbers\":[1]}'")?;
+    let args = serde_json::from_str(args)
+        .map_err(|error| format!("the arguments are not JSON: {error}"))?;
     Ok((tool.into(), args))
 }
 
 fn case(text: &str) -> Result<String, String> {
     let names: Vec<&str> = conform::CASES.iter().map(|(name, _)| *name).collect();
-    if names.contains(&text) { Ok(text.into()) } else { Err(format!("the cases are {}", names.join(", "))) }
+    if names.contains(&text) {
+        Ok(text.into())
+    } else {
+        Err(format!("the cases are {}", names.join(", ")))
+    }
 }
 
 fn line(finding: &Finding) -> String {
@@ -159,6 +214,9 @@ fn line(finding: &Finding) -> String {
         Verdict::Failed => "FAILED",
         Verdict::Skipped => "skipped",
     };
-    let line = format!("{verdict:<8} {:<17} {:<16} {}", finding.case, finding.on, finding.why);
+    let line = format!(
+        "{verdict:<8} {:<17} {:<16} {}",
+        finding.case, finding.on, finding.why
+    );
     format!("{}\n", line.trim_end())
 }

@@ -83,9 +83,20 @@ impl Team {
 fn list(config: &Config, output: Output) -> anyhow::Result<Exit> {
     let templates = team::list(&config.sources(Part::Teams));
     let row = |(name, template): &(String, Result<Template, TemplateErrors>)| match template {
-        Ok(template) => vec![name.clone(), template.members.len().to_string(), template.description.clone()],
+        Ok(template) => vec![
+            name.clone(),
+            template.members.len().to_string(),
+            template.description.clone(),
+        ],
         Err(errors) => {
-            vec![name.clone(), "–".into(), format!("broken: {}, see `planck team validate`", counted(errors.0.len(), "error"))]
+            vec![
+                name.clone(),
+                "–".into(),
+                format!(
+                    "broken: {}, see `planck team validate`",
+                    counted(errors.0.len(), "error")
+                ),
+            ]
         }
     };
     let rows: Vec<Vec<String>> = templates.iter().map(row).collect();
@@ -106,19 +117,35 @@ struct Validated {
 impl Validated {
     fn of(checked: Result<Template, TemplateErrors>) -> Self {
         match checked {
-            Ok(template) => Self { file: Some(template.file), members: Some(template.members.len()), errors: Vec::new() },
+            Ok(template) => Self {
+                file: Some(template.file),
+                members: Some(template.members.len()),
+                errors: Vec::new(),
+            },
             Err(errors) => Self::wrong(errors.0.iter().map(ToString::to_string).collect()),
         }
     }
 
     fn wrong(errors: Vec<String>) -> Self {
-        Self { file: None, members: None, errors }
+        Self {
+            file: None,
+            members: None,
+            errors,
+        }
     }
 
     fn text(&self) -> String {
         match (&self.file, self.members) {
-            (Some(file), Some(members)) => format!("{}: {}, no errors\n", file.display(), counted(members, "member")),
-            (_, _) => self.errors.iter().map(|error| format!("{error}\n")).collect(),
+            (Some(file), Some(members)) => format!(
+                "{}: {}, no errors\n",
+                file.display(),
+                counted(members, "member")
+            ),
+            (_, _) => self
+                .errors
+                .iter()
+                .map(|error| format!("{error}\n"))
+                .collect(),
         }
     }
 }
@@ -128,14 +155,23 @@ fn validate(config: &Config, teams: Vec<String>, output: Output) -> anyhow::Resu
         true => {
             let sources = config.sources(Part::Teams);
             let names = team::list(&sources).into_iter().map(|(name, _)| name);
-            let found = names.filter_map(|name| team::find(&sources, &name).map_err(TemplateErrors::from).transpose());
+            let found = names.filter_map(|name| {
+                team::find(&sources, &name)
+                    .map_err(TemplateErrors::from)
+                    .transpose()
+            });
             found.collect()
         }
-        false => teams.iter().map(|team| file(config, team)).collect::<anyhow::Result<_>>()?,
+        false => teams
+            .iter()
+            .map(|team| file(config, team))
+            .collect::<anyhow::Result<_>>()?,
     };
     let here = Inventory::of(config);
     let is_found = !files.is_empty();
-    let checked = files.into_iter().map(|file| Validated::of(file.and_then(|file| check(config, &here, &file))));
+    let checked = files
+        .into_iter()
+        .map(|file| Validated::of(file.and_then(|file| check(config, &here, &file))));
     let of_inventory = (!here.problems.is_empty()).then(|| Validated::wrong(here.problems.clone()));
     let all: Vec<Validated> = of_inventory.into_iter().chain(checked).collect();
     match output.output {
@@ -143,11 +179,17 @@ fn validate(config: &Config, teams: Vec<String>, output: Output) -> anyhow::Resu
         Format::Table => {
             say(&all.iter().map(Validated::text).collect::<String>())?;
             if !is_found {
-                say("no templates found; they are looked for in `teams.dirs`, each as <name>/TEAM.json\n")?;
+                say(
+                    "no templates found; they are looked for in `teams.dirs`, each as <name>/TEAM.json\n",
+                )?;
             }
         }
     }
-    Ok(if all.iter().all(|validated| validated.errors.is_empty()) { Exit::Done } else { Exit::Misused })
+    Ok(if all.iter().all(|validated| validated.errors.is_empty()) {
+        Exit::Done
+    } else {
+        Exit::Misused
+    })
 }
 
 fn file(config: &Config, team: &str) -> anyhow::Result<Result<TemplateFile, TemplateErrors>> {
@@ -160,39 +202,81 @@ fn file(config: &Config, team: &str) -> anyhow::Result<Result<TemplateFile, Temp
     Ok(found.transpose().ok_or_else(missing)?)
 }
 
-/// Loads a template and resolves its members as a start on this machine would. Models are left out where none is configured.
-pub fn check(config: &Config, here: &Inventory, file: &TemplateFile) -> Result<Template, TemplateErrors> {
+/// Loads a template and resolves its members as a start on this machine would. Models are left out
+/// where none is configured.
+pub fn check(
+    config: &Config,
+    here: &Inventory,
+    file: &TemplateFile,
+) -> Result<Template, TemplateErrors> {
     let (template, mut found) = team::inspect(file);
-    let Some(template) = template else { return Err(TemplateErrors(found)) };
+    let Some(template) = template else {
+        return Err(TemplateErrors(found));
+    };
     let mut models = KnownModels::of(config);
-    models.default.get_or_insert_with(|| planck_common::spec::ModelRef {
-        provider: "scripted".into(),
-        id: "any".into(),
-        base_url: None,
-    });
+    models
+        .default
+        .get_or_insert_with(|| planck_common::spec::ModelRef {
+            provider: "scripted".into(),
+            id: "any".into(),
+            base_url: None,
+        });
     let context = Context {
         source: template.file.display().to_string(),
         models,
         limits: config.limits.of_agent(),
         agents_md: None,
-        skills: here.skills.iter().map(|skill| (skill.name.clone(), skill.entry())).collect(),
+        skills: here
+            .skills
+            .iter()
+            .map(|skill| (skill.name.clone(), skill.entry()))
+            .collect(),
         tools: Some(here.tools.clone()),
         clashes: here.clashes.clone().into(),
     };
-    found.extend(resolve(&template.members, &context).err().unwrap_or_default());
-    if found.is_empty() { Ok(template) } else { Err(TemplateErrors(found)) }
+    found.extend(
+        resolve(&template.members, &context)
+            .err()
+            .unwrap_or_default(),
+    );
+    if found.is_empty() {
+        Ok(template)
+    } else {
+        Err(TemplateErrors(found))
+    }
 }
 
 async fn start(place: &Place, team: String, which: StartWhich) -> anyhow::Result<Exit> {
-    let StartWhich { session, model, workspace, dir } = which;
+    let StartWhich {
+        session,
+        model,
+        workspace,
+        dir,
+    } = which;
     let config = place.config_to_act(model.as_ref())?;
-    let which = Which { team: Some(team), model, session, workspace, dir, go_on: false };
+    let which = Which {
+        team: Some(team),
+        model,
+        session,
+        workspace,
+        dir,
+        go_on: false,
+    };
     let config = which.admit(config);
     let start = which.request()?;
     let link = which.link(&config).await?;
-    let started = link.client.start(Start { prompt: None, ..start }).await;
+    let started = link
+        .client
+        .start(Start {
+            prompt: None,
+            ..start
+        })
+        .await;
     link.close().await;
     let started = started?;
-    say(&format!("{} is open on {}; prompt it with `planck run --session {}`\n", started.name, started.node_id, started.name))?;
+    say(&format!(
+        "{} is open on {}; prompt it with `planck run --session {}`\n",
+        started.name, started.node_id, started.name
+    ))?;
     Ok(Exit::Done)
 }

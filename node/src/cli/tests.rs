@@ -13,10 +13,22 @@ fn the_arguments_are_sound() {
 fn the_help_of_each_command_has_examples() {
     let without = ["schema", "completion", "help"];
     let planck = Planck::command();
-    for command in planck.get_subcommands().filter(|command| !without.contains(&command.get_name())) {
-        let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-        let of_its_own = command.get_subcommands().any(|command| command.get_after_help().is_some());
-        assert!(after.contains("Examples:") || of_its_own, "the help of `planck {}` has no example", command.get_name());
+    for command in planck
+        .get_subcommands()
+        .filter(|command| !without.contains(&command.get_name()))
+    {
+        let after = command
+            .get_after_help()
+            .map(ToString::to_string)
+            .unwrap_or_default();
+        let of_its_own = command
+            .get_subcommands()
+            .any(|command| command.get_after_help().is_some());
+        assert!(
+            after.contains("Examples:") || of_its_own,
+            "the help of `planck {}` has no example",
+            command.get_name()
+        );
     }
 }
 
@@ -86,20 +98,36 @@ fn exit_codes() {
         (crate::team::TemplateErrors(Vec::new()).into(), 2),
         (refused(Code::NotFound), 3),
         (refused(Code::Unavailable), 4),
-        (ClientError::Unreachable(crate::bus::BusError::NoResponders("x".into())).into(), 4),
-        (anyhow::Error::from(crate::bus::BusError::Away("x".into())).context("while"), 4),
+        (
+            ClientError::Unreachable(crate::bus::BusError::NoResponders("x".into())).into(),
+            4,
+        ),
+        (
+            anyhow::Error::from(crate::bus::BusError::Away("x".into())).context("while"),
+            4,
+        ),
         (crate::store::StoreError::Away("x".into()).into(), 4),
         (crate::store::StoreError::NotFound("x".into()).into(), 3),
     ] {
         let told = format!("{error:#}");
-        assert_eq!(format!("{:?}", exit::code(Err(error))), format!("{:?}", std::process::ExitCode::from(number)), "{told}");
+        assert_eq!(
+            format!("{:?}", exit::code(Err(error))),
+            format!("{:?}", std::process::ExitCode::from(number)),
+            "{told}"
+        );
     }
 }
 
 #[test]
 fn a_table_is_as_wide_as_its_cells() {
-    let rows = vec![vec!["bold-oak".into(), "open".into()], vec!["é".into(), String::new()]];
-    assert_eq!(output::table(&["name", "state"], &rows), "NAME      STATE\nbold-oak  open\né\n");
+    let rows = vec![
+        vec!["bold-oak".into(), "open".into()],
+        vec!["é".into(), String::new()],
+    ];
+    assert_eq!(
+        output::table(&["name", "state"], &rows),
+        "NAME      STATE\nbold-oak  open\né\n"
+    );
 }
 
 #[test]
@@ -117,7 +145,11 @@ fn the_example_teams_are_valid() {
     assert!(!examples.is_empty());
     for (name, _) in examples {
         let config = crate::config::Config::default();
-        let checked = team::check(&config, &crate::node::Inventory::of(&config), &TemplateFile::typed(&dir.join(&name)));
+        let checked = team::check(
+            &config,
+            &crate::node::Inventory::of(&config),
+            &TemplateFile::typed(&dir.join(&name)),
+        );
         assert!(checked.is_ok(), "{name}: {}", checked.unwrap_err());
     }
 }

@@ -20,13 +20,16 @@ use crate::{
     terminal::clean_line,
 };
 
-/// Nothing in a project's `.planck/` has an effect before its user trusts it. This shows what it holds, or what changed since
-/// it was trusted, and asks; without a terminal the answer is read from standard input. Configuration, tools and teams are
-/// trusted as they are now, so a change of them asks again; prompts and skills are trusted by their folder. The exit code is
-/// 0 when the project is trusted, 1 when not.
+/// Nothing in a project's `.planck/` has an effect before its user trusts it. This shows what it
+/// holds, or what changed since it was trusted, and asks; without a terminal the answer is read
+/// from standard input. Configuration, tools and teams are trusted as they are now, so a change of
+/// them asks again; prompts and skills are trusted by their folder. The exit code is 0 when the
+/// project is trusted, 1 when not.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  planck trust               # show this folder's .planck/, and ask\n  \
-                        planck trust ~/src/tool --yes\n  planck trust --list")]
+#[command(
+    after_help = "Examples:\n  planck trust               # show this folder's .planck/, and ask\n  \
+                        planck trust ~/src/tool --yes\n  planck trust --list"
+)]
 pub struct Trust {
     /// The project's folder
     #[arg(value_name = "DIR", default_value = ".")]
@@ -45,7 +48,9 @@ pub struct Trust {
 impl Trust {
     pub fn perform(self, place: &Place) -> anyhow::Result<Exit> {
         let sources = place.sources(Vec::new())?;
-        let user_folder = sources.user_folder().context("HOME is not set, so there is no ~/.planck to record it in")?;
+        let user_folder = sources
+            .user_folder()
+            .context("HOME is not set, so there is no ~/.planck to record it in")?;
         let ledger = Ledger::at(&user_folder);
         if self.list {
             return list(&ledger);
@@ -53,8 +58,17 @@ impl Trust {
         if self.revoke {
             return revoke(&ledger, &self.folder);
         }
-        let folder = self.folder.canonicalize().with_context(|| format!("cannot trust {}", self.folder.display()))?;
-        match met(&Sources { folder: folder.clone(), ..sources }, Uses::Everything)? {
+        let folder = self
+            .folder
+            .canonicalize()
+            .with_context(|| format!("cannot trust {}", self.folder.display()))?;
+        match met(
+            &Sources {
+                folder: folder.clone(),
+                ..sources
+            },
+            Uses::Everything,
+        )? {
             Some(met) => self.trust(&met),
             None => {
                 say(&format!(
@@ -88,32 +102,58 @@ impl Trust {
 fn is_agreed() -> io::Result<bool> {
     say("Trust it? [y/N] ")?;
     let answer = line()?.unwrap_or_default();
-    Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes" | "t" | "trust"))
+    Ok(matches!(
+        answer.trim().to_ascii_lowercase().as_str(),
+        "y" | "yes" | "t" | "trust"
+    ))
 }
 
 fn revoke(ledger: &Ledger, folder: &Path) -> anyhow::Result<Exit> {
-    let known = folder.canonicalize().or_else(|_| std::path::absolute(folder)).unwrap_or_else(|_| folder.into());
-    let was = ledger.remove(&known).with_context(|| format!("cannot take {} out", folder.display()))?;
-    say(if was { "it is trusted no longer\n" } else { "it was not trusted\n" })?;
+    let known = folder
+        .canonicalize()
+        .or_else(|_| std::path::absolute(folder))
+        .unwrap_or_else(|_| folder.into());
+    let was = ledger
+        .remove(&known)
+        .with_context(|| format!("cannot take {} out", folder.display()))?;
+    say(if was {
+        "it is trusted no longer\n"
+    } else {
+        "it was not trusted\n"
+    })?;
     Ok(Exit::Done)
 }
 
 fn list(ledger: &Ledger) -> anyhow::Result<Exit> {
     let rows = ledger.lines()?.into_iter().map(|line| match line {
         Line::Record(record) => {
-            let project = Project { folder: record.folder.clone() };
+            let project = Project {
+                folder: record.folder.clone(),
+            };
             let now = match project.standing(Some(ledger), Uses::Everything)? {
                 Standing::Trusted(_) => "as it was trusted".into(),
                 Standing::Nothing => "nothing is there any more".into(),
-                Standing::Unknown(_) | Standing::Changed(_) => "changed; it has no effect until it is trusted again".into(),
+                Standing::Unknown(_) | Standing::Changed(_) => {
+                    "changed; it has no effect until it is trusted again".into()
+                }
                 Standing::Untrustable(why) => format!("cannot be trusted: {why}"),
             };
-            Ok(vec![record.folder.display().to_string(), record.at.to_string(), now])
+            Ok(vec![
+                record.folder.display().to_string(),
+                record.at.to_string(),
+                now,
+            ])
         }
-        Line::PathOnly(folder) => {
-            Ok(vec![folder.display().to_string(), "–".into(), "trusted whatever it held; trust it again".into()])
-        }
-        Line::Unknown(_) => Ok(vec!["–".into(), "–".into(), "a line of another version; it trusts nothing".into()]),
+        Line::PathOnly(folder) => Ok(vec![
+            folder.display().to_string(),
+            "–".into(),
+            "trusted whatever it held; trust it again".into(),
+        ]),
+        Line::Unknown(_) => Ok(vec![
+            "–".into(),
+            "–".into(),
+            "a line of another version; it trusts nothing".into(),
+        ]),
     });
     let rows = rows.collect::<io::Result<Vec<Vec<String>>>>()?;
     say(&table(&["folder", "trusted", "now"], &rows))?;

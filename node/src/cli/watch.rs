@@ -1,4 +1,5 @@
-//! Following a session on the screen, until a prompt's turn has ended or the person has seen enough.
+//! Following a session on the screen, until a prompt's turn has ended or the person has seen
+//! enough.
 
 mod turns;
 
@@ -46,7 +47,10 @@ impl Sink {
     }
 
     pub fn screen(to: Option<Stream>) -> Self {
-        Self::Screen(Box::new(Screen::new(to.map_or(Style::plain(100), Style::of))), to)
+        Self::Screen(
+            Box::new(Screen::new(to.map_or(Style::plain(100), Style::of))),
+            to,
+        )
     }
 
     fn tell(&mut self, told: &Told) -> std::io::Result<()> {
@@ -55,7 +59,9 @@ impl Sink {
                 let drawing = screen.told(told);
                 to.map_or(Ok(()), |to| to.draw(&drawing))
             }
-            (Self::Jsonl, Told::Event(event) | Told::Live(event)) => json_text(&(json(event) + "\n")),
+            (Self::Jsonl, Told::Event(event) | Told::Live(event)) => {
+                json_text(&(json(event) + "\n"))
+            }
             (Self::Jsonl, Told::Retracted(retracted)) => {
                 warn(&format!("planck: {}", retraction(retracted)));
                 Ok(())
@@ -85,7 +91,9 @@ impl Sink {
 
     fn know(&mut self, info: &SessionInfo) {
         if let Self::Screen(screen, _) = self {
-            info.agents.iter().for_each(|agent| screen.know(&agent.id, &agent.name));
+            info.agents
+                .iter()
+                .for_each(|agent| screen.know(&agent.id, &agent.name));
         }
     }
 
@@ -113,17 +121,27 @@ impl Watched {
 
     pub fn exit(&self) -> Exit {
         let exit = self.ended.outcome.exit();
-        if exit == Exit::Failed && self.interrupts > 0 { Exit::Interrupted } else { exit }
+        if exit == Exit::Failed && self.interrupts > 0 {
+            Exit::Interrupted
+        } else {
+            exit
+        }
     }
 }
 
-/// What hears interrupts. One for a whole command: an interrupt that comes between two waits is not lost.
+/// What hears interrupts. One for a whole command: an interrupt that comes between two waits is not
+/// lost.
 pub fn interrupts() -> std::io::Result<Signal> {
     signal(SignalKind::interrupt())
 }
 
 /// Follows a session until the person interrupts.
-pub async fn attach(client: &Client, session: &SessionId, from: Seq, sink: &mut Sink) -> anyhow::Result<Exit> {
+pub async fn attach(
+    client: &Client,
+    session: &SessionId,
+    from: Seq,
+    sink: &mut Sink,
+) -> anyhow::Result<Exit> {
     let mut interrupted = interrupts()?;
     let mut follow = Follow::start(client.clone(), session.clone(), from).await?;
     sink.know(&client.session(session).await?);
@@ -141,9 +159,14 @@ pub async fn attach(client: &Client, session: &SessionId, from: Seq, sink: &mut 
     }
 }
 
-/// Follows a session until the turn that consumed a prompt has ended, and so has all work that came of it. An interrupt aborts
-/// what runs; a second one leaves.
-pub async fn watch(client: &Client, sent: &Sent, interrupted: &mut Signal, sink: &mut Sink) -> anyhow::Result<Watched> {
+/// Follows a session until the turn that consumed a prompt has ended, and so has all work that came
+/// of it. An interrupt aborts what runs; a second one leaves.
+pub async fn watch(
+    client: &Client,
+    sent: &Sent,
+    interrupted: &mut Signal,
+    sink: &mut Sink,
+) -> anyhow::Result<Watched> {
     let session = &sent.session;
     let mut follow = Follow::start(client.clone(), session.clone(), sent.from).await?;
     sink.know(&client.session(session).await?);
@@ -176,20 +199,40 @@ pub async fn watch(client: &Client, sent: &Sent, interrupted: &mut Signal, sink:
         }
     }
     sink.rest()?;
-    Ok(Watched { ended: turns.into_ended(), interrupts })
+    Ok(Watched {
+        ended: turns.into_ended(),
+        interrupts,
+    })
 }
 
 /// Shows a session's log from a place on to where it ends now.
-pub async fn show_log(client: &Client, session: &SessionId, from: Seq, sink: &mut Sink) -> anyhow::Result<()> {
+pub async fn show_log(
+    client: &Client,
+    session: &SessionId,
+    from: Seq,
+    sink: &mut Sink,
+) -> anyhow::Result<()> {
     let info = client.session(session.as_str()).await?;
     sink.know(&info);
     let mut from = from.max(1);
     while from <= info.head {
-        let page = client.events(session.as_str(), &ReadEvents { from: Some(from), limit: None, agent: None }).await?;
+        let page = client
+            .events(
+                session.as_str(),
+                &ReadEvents {
+                    from: Some(from),
+                    limit: None,
+                    agent: None,
+                },
+            )
+            .await?;
         for event in &page.events {
             sink.tell(&Told::Event(serde_json::from_str(event.get())?))?;
         }
-        anyhow::ensure!(page.next > from, "the log of {session} cannot be read past event {from}");
+        anyhow::ensure!(
+            page.next > from,
+            "the log of {session} cannot be read past event {from}"
+        );
         from = page.next;
     }
     Ok(sink.rest()?)

@@ -74,9 +74,15 @@ pub struct Sent {
 impl Talk {
     pub async fn with(client: &Client, session: &str) -> anyhow::Result<Self> {
         let info = client.session(session).await?;
-        let lead = lead(&info).with_context(|| format!("session {} has no agent", info.name))?.clone();
+        let lead = lead(&info)
+            .with_context(|| format!("session {} has no agent", info.name))?
+            .clone();
         let model = client.agent(&lead.id).await?.model;
-        let others = info.agents.iter().filter(|agent| agent.id != lead.id).map(|agent| agent.name.clone());
+        let others = info
+            .agents
+            .iter()
+            .filter(|agent| agent.id != lead.id)
+            .map(|agent| agent.name.clone());
         Ok(Self {
             model: format!("{}:{}", model.provider, model.id),
             agents: std::iter::once(lead.name.clone()).chain(others).collect(),
@@ -97,22 +103,40 @@ impl Talk {
 
     /// A further prompt.
     pub async fn prompt(&self, client: &Client, content: Vec<Part>) -> anyhow::Result<Sent> {
-        let prompt = Prompt { text: None, content: Some(content), prompt_id: None, mode: Default::default(), agent: None };
+        let prompt = Prompt {
+            text: None,
+            content: Some(content),
+            prompt_id: None,
+            mode: Default::default(),
+            agent: None,
+        };
         let accepted = client.prompt(&self.id, prompt).await?;
-        Ok(Sent { session: accepted.session_id, prompt: accepted.prompt_id, from: accepted.seq + 1 })
+        Ok(Sent {
+            session: accepted.session_id,
+            prompt: accepted.prompt_id,
+            from: accepted.seq + 1,
+        })
     }
 }
 
 impl Which {
-    /// Whoever types the path of a team consents to its addresses, for the node in this process. Keys still go to the origins
-    /// they are configured for. Nodes behind NATS have a configuration of their own.
+    /// Whoever types the path of a team consents to its addresses, for the node in this process.
+    /// Keys still go to the origins they are configured for. Nodes behind NATS have a configuration
+    /// of their own.
     pub fn admit(&self, mut config: Config) -> Config {
-        let typed = self.team.as_deref().map(Path::new).filter(|path| path.exists());
+        let typed = self
+            .team
+            .as_deref()
+            .map(Path::new)
+            .filter(|path| path.exists());
         let members = typed
             .and_then(|path| team::load(&TemplateFile::typed(path)).ok())
             .map(|template| template.members)
             .unwrap_or_default();
-        let addresses = members.into_iter().filter_map(|member| member.base_url).map(Address::new);
+        let addresses = members
+            .into_iter()
+            .filter_map(|member| member.base_url)
+            .map(Address::new);
         config.models.allowed_base_urls.extend(addresses);
         config
     }
@@ -125,10 +149,17 @@ impl Which {
             return Ok((talk, sent));
         }
         let prompt_id = InputId::mint();
-        let start = Start { prompt: Some(text), prompt_id: Some(prompt_id.clone()), ..self.request()? };
+        let start = Start {
+            prompt: Some(text),
+            prompt_id: Some(prompt_id.clone()),
+            ..self.request()?
+        };
         let started = client.start(start).await?;
-        let sent =
-            Sent { session: started.session_id.clone(), prompt: started.prompt_id.unwrap_or(prompt_id), from: started.seq + 1 };
+        let sent = Sent {
+            session: started.session_id.clone(),
+            prompt: started.prompt_id.unwrap_or(prompt_id),
+            from: started.seq + 1,
+        };
         Ok((Talk::with(client, &started.session_id).await?, sent))
     }
 
@@ -137,7 +168,9 @@ impl Which {
         if self.go_on {
             return self.last_here(client).await.map(Some);
         }
-        let Some(name) = &self.session else { return Ok(None) };
+        let Some(name) = &self.session else {
+            return Ok(None);
+        };
         match client.session(name).await {
             Ok(_) => {
                 self.check_known(name)?;
@@ -151,11 +184,27 @@ impl Which {
     /// The session of this directory that was used last.
     async fn last_here(&self, client: &Client) -> anyhow::Result<String> {
         let dir = self.directory()?;
-        let mut rows = every_session(client, &ListSessions { state: None, limit: None, after: None }).await?;
+        let mut rows = every_session(
+            client,
+            &ListSessions {
+                state: None,
+                limit: None,
+                after: None,
+            },
+        )
+        .await?;
         rows.sort_by_key(|row| std::cmp::Reverse(row.updated_at));
-        let is_here =
-            |info: &SessionInfo| info.dir == dir && self.workspace.as_ref().is_none_or(|workspace| *workspace == info.workspace);
-        let infos = rows.into_iter().take(LATEST).map(|row| async move { client.session(&row.id).await.ok() });
+        let is_here = |info: &SessionInfo| {
+            info.dir == dir
+                && self
+                    .workspace
+                    .as_ref()
+                    .is_none_or(|workspace| *workspace == info.workspace)
+        };
+        let infos = rows
+            .into_iter()
+            .take(LATEST)
+            .map(|row| async move { client.session(&row.id).await.ok() });
         let mut infos = std::pin::pin!(futures_util::stream::iter(infos).buffered(8));
         while let Some(info) = infos.next().await {
             if let Some(info) = info.filter(is_here) {
@@ -168,7 +217,11 @@ impl Which {
 
     /// A session that is there goes on as what it was started.
     fn check_known(&self, session: &str) -> Result<(), Usage> {
-        let flags = [("--team", self.team.is_some()), ("--workspace", self.workspace.is_some()), ("--dir", self.dir.is_some())];
+        let flags = [
+            ("--team", self.team.is_some()),
+            ("--workspace", self.workspace.is_some()),
+            ("--dir", self.dir.is_some()),
+        ];
         match flags.into_iter().find(|(_, is_given)| *is_given) {
             None => Ok(()),
             Some((flag, _)) => Err(Usage(format!(
@@ -177,12 +230,16 @@ impl Which {
         }
     }
 
-    /// Opens the way to a node, and says what agents here go without where the node is in this process.
+    /// Opens the way to a node, and says what agents here go without where the node is in this
+    /// process.
     pub async fn link(&self, config: &Config) -> anyhow::Result<Link> {
         let link = Link::open(config).await?;
         let dir = self.dir.as_deref().unwrap_or(Path::new("."));
         let instructions = || team::agents_file::load(dir).warning;
-        if let Some(warning) = (link.is_alone() && self.workspace.is_none()).then(instructions).flatten() {
+        if let Some(warning) = (link.is_alone() && self.workspace.is_none())
+            .then(instructions)
+            .flatten()
+        {
             warn(&format!("planck: warning: {}", clean_line(&warning)));
         }
         match self.check_team(&link.client, config).await {
@@ -194,24 +251,43 @@ impl Which {
         }
     }
 
-    /// A word alone may be the name of a template. A folder of that name, which a repository may bring, must not take its
-    /// place.
+    /// A word alone may be the name of a template. A folder of that name, which a repository may
+    /// bring, must not take its place.
     async fn check_team(&self, client: &Client, config: &Config) -> anyhow::Result<()> {
-        let word = self.team.as_ref().filter(|team| !team.contains('/') && Path::new(team).exists());
+        let word = self
+            .team
+            .as_ref()
+            .filter(|team| !team.contains('/') && Path::new(team).exists());
         let Some(team) = word else { return Ok(()) };
-        let is_here = !matches!(team::find(&config.sources(ConfigPart::Teams), team), Ok(None));
-        if is_here || client.teams().await?.teams.iter().any(|row| row.name == *team) {
+        let is_here = !matches!(
+            team::find(&config.sources(ConfigPart::Teams), team),
+            Ok(None)
+        );
+        if is_here
+            || client
+                .teams()
+                .await?
+                .teams
+                .iter()
+                .any(|row| row.name == *team)
+        {
             let both = format!("`{team}` is a template, and a file or folder here");
-            return Err(
-                Usage(format!("{both}; write ./{team} for the one here, or go to another folder for the template")).into()
-            );
+            return Err(Usage(format!(
+                "{both}; write ./{team} for the one here, or go to another folder for the template"
+            ))
+            .into());
         }
         Ok(())
     }
 
     /// The request for a session of this kind, without a prompt.
     pub fn request(&self) -> anyhow::Result<Start> {
-        let name = self.session.as_deref().map(SessionName::parse).transpose().map_err(|error| Usage(error.to_string()))?;
+        let name = self
+            .session
+            .as_deref()
+            .map(SessionName::parse)
+            .transpose()
+            .map_err(|error| Usage(error.to_string()))?;
         let (team, members) = self.team()?;
         Ok(Start {
             session_id: None,
@@ -230,18 +306,27 @@ impl Which {
 
     /// A template's name, or the members of one that is here, with the model where they name none.
     fn team(&self) -> anyhow::Result<(Option<String>, Option<Vec<Member>>)> {
-        // A name without a provider is an entry of the node's configuration, or a model of its default's provider.
-        let model = self.model.as_deref().map(|model| match model.split_once(':') {
-            Some((provider, id)) => (Some(provider.to_owned()), id.to_owned()),
-            None => (None, model.to_owned()),
-        });
+        // A name without a provider is an entry of the node's configuration, or a model of its
+        // default's provider.
+        let model = self
+            .model
+            .as_deref()
+            .map(|model| match model.split_once(':') {
+                Some((provider, id)) => (Some(provider.to_owned()), id.to_owned()),
+                None => (None, model.to_owned()),
+            });
         let mut members = match &self.team {
-            Some(team) if Path::new(team).exists() => team::load(&TemplateFile::typed(team.as_ref()))?.members,
+            Some(team) if Path::new(team).exists() => {
+                team::load(&TemplateFile::typed(team.as_ref()))?.members
+            }
             Some(team) => return Ok((Some(team.clone()), None)),
             None if model.is_some() => vec![Member::default()],
             None => return Ok((None, None)),
         };
-        for member in members.iter_mut().filter(|member| member.model_id.is_none() && member.provider.is_none()) {
+        for member in members
+            .iter_mut()
+            .filter(|member| member.model_id.is_none() && member.provider.is_none())
+        {
             member.provider = model.as_ref().and_then(|(provider, _)| provider.clone());
             member.model_id = model.as_ref().map(|(_, id)| id.clone());
         }
@@ -254,20 +339,29 @@ impl Which {
             (Some(_), dir) => dir.clone().unwrap_or_else(|| ".".into()),
             (None, dir) => {
                 let dir = dir.clone().unwrap_or_else(|| ".".into());
-                dir.canonicalize().with_context(|| format!("cannot work in {}", dir.display()))?
+                dir.canonicalize()
+                    .with_context(|| format!("cannot work in {}", dir.display()))?
             }
         };
-        dir.into_os_string().into_string().map_err(|_| anyhow::anyhow!("the directory's name is not plain text"))
+        dir.into_os_string()
+            .into_string()
+            .map_err(|_| anyhow::anyhow!("the directory's name is not plain text"))
     }
 }
 
 /// Who answers a session's prompts: the orchestrator, or the one agent there is.
 pub fn lead(info: &SessionInfo) -> Option<&AgentRow> {
-    info.agents.iter().find(|agent| agent.role == Role::Orchestrator).or(info.agents.first())
+    info.agents
+        .iter()
+        .find(|agent| agent.role == Role::Orchestrator)
+        .or(info.agents.first())
 }
 
 /// Every session that a filter lets through, page by page.
-pub async fn every_session(client: &Client, filter: &ListSessions) -> anyhow::Result<Vec<SessionRow>> {
+pub async fn every_session(
+    client: &Client,
+    filter: &ListSessions,
+) -> anyhow::Result<Vec<SessionRow>> {
     let (mut rows, mut filter) = (Vec::new(), filter.clone());
     loop {
         let page = client.sessions(&filter).await?;

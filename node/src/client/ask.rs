@@ -16,7 +16,8 @@ use crate::bus::{Bus, BusError};
 
 /// How long a node may take to answer.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// How long a try waits that may be repeated: a node that died with a request takes it along. Each further one waits twice as long.
+/// How long a try waits that may be repeated: a node that died with a request takes it along. Each
+/// further one waits twice as long.
 const FIRST_TRY: Duration = Duration::from_secs(2);
 /// From one try to the next at least: a stopped node leaves the queue group in this time.
 const PAUSE: Duration = Duration::from_secs(2);
@@ -42,7 +43,10 @@ pub struct Client {
 
 impl Client {
     pub fn new(bus: Arc<dyn Bus>) -> Self {
-        Self { bus, deadline: DEADLINE }
+        Self {
+            bus,
+            deadline: DEADLINE,
+        }
     }
 
     /// With another time for a node to answer in.
@@ -63,7 +67,11 @@ impl Client {
     ) -> Result<T, ClientError> {
         let body = Bytes::from(json(body));
         let mut repeats = 0;
-        let mut patience = if repeat == Repeat::Harmless { FIRST_TRY.min(self.deadline) } else { self.deadline };
+        let mut patience = if repeat == Repeat::Harmless {
+            FIRST_TRY.min(self.deadline)
+        } else {
+            self.deadline
+        };
         loop {
             let next = Instant::now() + PAUSE;
             let error = match self.once(to, body.clone(), patience).await {
@@ -71,8 +79,11 @@ impl Client {
                 Err(error) => error,
             };
             let may = match (error.again(), repeat) {
-                (Again::NotDone, Repeat::Harmless | Repeat::IfNotDone) | (Again::Unknown, Repeat::Harmless) => true,
-                (Again::Never, _) | (_, Repeat::Never) | (Again::Unknown, Repeat::IfNotDone) => false,
+                (Again::NotDone, Repeat::Harmless | Repeat::IfNotDone)
+                | (Again::Unknown, Repeat::Harmless) => true,
+                (Again::Never, _) | (_, Repeat::Never) | (Again::Unknown, Repeat::IfNotDone) => {
+                    false
+                }
             };
             if !may || repeats == REPEATS {
                 return Err(error);
@@ -84,13 +95,28 @@ impl Client {
         }
     }
 
-    async fn once<T: DeserializeOwned>(&self, to: &Address, body: Bytes, patience: Duration) -> Result<T, ClientError> {
-        let reply = self.bus.request(to, body, patience).await.map_err(ClientError::Unreachable)?;
+    async fn once<T: DeserializeOwned>(
+        &self,
+        to: &Address,
+        body: Bytes,
+        patience: Duration,
+    ) -> Result<T, ClientError> {
+        let reply = self
+            .bus
+            .request(to, body, patience)
+            .await
+            .map_err(ClientError::Unreachable)?;
         decode(&reply).map_err(|error| match error {
             ReplyError::Refused(refusal) => ClientError::Refused(refusal),
             // Whoever else answered, our node has not.
-            ReplyError::Foreign => ClientError::Unreachable(BusError::TimedOut { subject: to.to_string(), after: patience }),
-            ReplyError::Malformed(error) => ClientError::Malformed { to: to.to_string(), what: error.to_string() },
+            ReplyError::Foreign => ClientError::Unreachable(BusError::TimedOut {
+                subject: to.to_string(),
+                after: patience,
+            }),
+            ReplyError::Malformed(error) => ClientError::Malformed {
+                to: to.to_string(),
+                what: error.to_string(),
+            },
         })
     }
 }

@@ -13,7 +13,9 @@ pub enum ClientError {
     #[error("{0}")]
     Unreachable(BusError),
     /// An answer that this version does not understand.
-    #[error("cannot read the answer to {to}: {what}; do node and client have neighbouring versions?")]
+    #[error(
+        "cannot read the answer to {to}: {what}; do node and client have neighbouring versions?"
+    )]
     Malformed { to: String, what: String },
 }
 
@@ -34,7 +36,9 @@ impl ClientError {
             Self::Refused(refusal) if refusal.retryable => Again::NotDone,
             Self::Unreachable(BusError::NoResponders(_)) => Again::NotDone,
             Self::Unreachable(BusError::TimedOut { .. } | BusError::Away(_)) => Again::Unknown,
-            Self::Unreachable(BusError::TooLarge { .. } | BusError::Denied(_) | BusError::Unfit(_))
+            Self::Unreachable(
+                BusError::TooLarge { .. } | BusError::Denied(_) | BusError::Unfit(_),
+            )
             | Self::Refused(_)
             | Self::Malformed { .. } => Again::Never,
         }

@@ -1,4 +1,5 @@
-//! A session's events from any place in its log on, and then live: the way to join late, around the [`Reader`].
+//! A session's events from any place in its log on, and then live: the way to join late, around the
+//! [`Reader`].
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -73,8 +74,16 @@ impl Follow {
     /// Subscribes; what is published from now on is not missed. `from` is the first seq to tell.
     pub async fn start(client: Client, session: SessionId, from: Seq) -> Result<Self, ClientError> {
         let subject = Topic::Session(&session).to_string();
-        let reader = if client.bus().is_private() { Reader::from(from).trusting() } else { Reader::from(from) };
-        let published = client.bus().subscribe(&subject).await.map_err(ClientError::Unreachable)?;
+        let reader = if client.bus().is_private() {
+            Reader::from(from).trusting()
+        } else {
+            Reader::from(from)
+        };
+        let published = client
+            .bus()
+            .subscribe(&subject)
+            .await
+            .map_err(ClientError::Unreachable)?;
         Ok(Self {
             client,
             session,
@@ -101,9 +110,9 @@ impl Follow {
             self.begin_work();
             match self.news().await {
                 News::Published(Some(delivery)) => self.published(&delivery),
-                News::Published(None) => {
-                    self.lose(ClientError::Unreachable(crate::bus::BusError::Away("the subscription ended".into())))
-                }
+                News::Published(None) => self.lose(ClientError::Unreachable(
+                    crate::bus::BusError::Away("the subscription ended".into()),
+                )),
                 News::Done(work) => self.done(work),
                 News::Waited => {}
             }
@@ -115,7 +124,11 @@ impl Follow {
     }
 
     async fn news(&mut self) -> News {
-        let until = self.reader.patience().filter(|_| self.work.is_none()).map(|at| self.born + Duration::from_millis(at));
+        let until = self
+            .reader
+            .patience()
+            .filter(|_| self.work.is_none())
+            .map(|at| self.born + Duration::from_millis(at));
         let wait: OptionFuture<_> = until.map(tokio::time::sleep_until).into();
         let work: OptionFuture<_> = self.work.as_mut().into();
         tokio::select! {
@@ -135,7 +148,11 @@ impl Follow {
         }
         let now = self.now();
         if let Some(from) = self.reader.wanted(now) {
-            let pause = if self.in_trouble { PAUSE } else { Duration::ZERO };
+            let pause = if self.in_trouble {
+                PAUSE
+            } else {
+                Duration::ZERO
+            };
             self.work = Some(page(self.client.clone(), self.session.clone(), from, pause).boxed());
         } else if !self.joined {
             self.joined = true;
@@ -158,12 +175,23 @@ impl Follow {
         match work {
             Work::Page(Ok(page)) => {
                 self.in_trouble = false;
-                let events = page.events.iter().filter_map(|event| serde_json::from_str(event.get()).ok()).collect();
+                let events = page
+                    .events
+                    .iter()
+                    .filter_map(|event| serde_json::from_str(event.get()).ok())
+                    .collect();
                 let told = self.reader.page(events, page.next, page.head, now);
-                self.queue.extend(self.reader.take_retracted().into_iter().map(Told::Retracted));
+                self.queue.extend(
+                    self.reader
+                        .take_retracted()
+                        .into_iter()
+                        .map(Told::Retracted),
+                );
                 self.tell(told);
             }
-            Work::Page(Err(ClientError::Refused(refusal))) if matches!(refusal.code, Code::NotFound | Code::Denied) => {
+            Work::Page(Err(ClientError::Refused(refusal)))
+                if matches!(refusal.code, Code::NotFound | Code::Denied) =>
+            {
                 self.lose(ClientError::Refused(refusal));
             }
             Work::Page(Err(error)) => {
@@ -173,7 +201,10 @@ impl Follow {
                 }
             }
             Work::Snapshots(snapshots) => {
-                let told: Vec<_> = snapshots.iter().flat_map(|snapshot| self.reader.snapshot(snapshot)).collect();
+                let told: Vec<_> = snapshots
+                    .iter()
+                    .flat_map(|snapshot| self.reader.snapshot(snapshot))
+                    .collect();
                 self.tell(told);
                 self.queue.push_back(Told::CaughtUp);
             }
@@ -196,21 +227,39 @@ impl Follow {
 
 async fn page(client: Client, session: SessionId, from: Seq, pause: Duration) -> Work {
     tokio::time::sleep(pause).await;
-    let read = ReadEvents { from: Some(from), limit: Some(PAGE), agent: None };
+    let read = ReadEvents {
+        from: Some(from),
+        limit: Some(PAGE),
+        agent: None,
+    };
     Work::Page(client.events(&session, &read).await)
 }
 
 /// What the running agents are in the middle of. An agent that cannot say is told by what it saves.
 async fn snapshots(client: Client, session: SessionId) -> Work {
-    let agents = client.session(&session).await.map(|info| info.agents).unwrap_or_default();
+    let agents = client
+        .session(&session)
+        .await
+        .map(|info| info.agents)
+        .unwrap_or_default();
     let running = |state| match state {
         AgentState::Streaming | AgentState::ExecutingTools | AgentState::Compacting => true,
         AgentState::Idle | AgentState::Stopped => false,
     };
-    let ids: Vec<AgentId> = agents.into_iter().filter(|agent| running(agent.state)).map(|agent| agent.id).collect();
+    let ids: Vec<AgentId> = agents
+        .into_iter()
+        .filter(|agent| running(agent.state))
+        .map(|agent| agent.id)
+        .collect();
     let asked = futures_util::stream::iter(ids).map(|id| {
         let client = client.clone();
         async move { client.snapshot(&id).await.ok() }
     });
-    Work::Snapshots(asked.buffer_unordered(8).filter_map(std::future::ready).collect().await)
+    Work::Snapshots(
+        asked
+            .buffer_unordered(8)
+            .filter_map(std::future::ready)
+            .collect()
+            .await,
+    )
 }

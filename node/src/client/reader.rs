@@ -1,6 +1,7 @@
-//! The reader's rule, decided purely: whatever of a session's published events is lost, doubled or late, what is told is the
-//! log, in order and once, and of a running reply only what joins on to what was told of it. Whoever may publish can forge events,
-//! so what was told of publications is compared with the log when a turn ends and when the session's head is told.
+//! The reader's rule, decided purely: whatever of a session's published events is lost, doubled or
+//! late, what is told is the log, in order and once, and of a running reply only what joins on to
+//! what was told of it. Whoever may publish can forge events, so what was told of publications is
+//! compared with the log when a turn ends and when the session's head is told.
 
 mod claims;
 mod live;
@@ -78,7 +79,10 @@ impl Reader {
 
     /// Believes what is published: only this process can publish.
     pub fn trusting(self) -> Self {
-        Self { claims: Claims::believed(), ..self }
+        Self {
+            claims: Claims::believed(),
+            ..self
+        }
     }
 
     /// The seq that is told next.
@@ -86,10 +90,12 @@ impl Reader {
         self.next
     }
 
-    /// A published event; gives what can be told now. The end of a turn is told from the log alone, together with a look at
-    /// everything that was told before it.
+    /// A published event; gives what can be told now. The end of a turn is told from the log alone,
+    /// together with a look at everything that was told before it.
     pub fn published(&mut self, event: Envelope, now: u64) -> Vec<Envelope> {
-        let Some(seq) = event.seq else { return self.live.take(event).into_iter().collect() };
+        let Some(seq) = event.seq else {
+            return self.live.take(event).into_iter().collect();
+        };
         if seq < self.next {
             // Of two different events with one number at least one is forged.
             self.lost |= self.claims.contradicts(seq, &event);
@@ -101,7 +107,14 @@ impl Reader {
         if is_left_to_log || self.early.len() >= EARLY && seq != self.next {
             self.lost = true;
         } else {
-            self.early.insert(seq, Early { event, is_log: false, round: self.claims.round() });
+            self.early.insert(
+                seq,
+                Early {
+                    event,
+                    is_log: false,
+                    round: self.claims.round(),
+                },
+            );
         }
         self.settle(now)
     }
@@ -110,7 +123,9 @@ impl Reader {
     pub fn head(&mut self, seq: Seq, now: u64) {
         self.hear_of(seq);
         self.lost |= self.head >= self.next;
-        let may_look = self.looked.is_none_or(|looked| now.saturating_sub(looked) >= LOOK_MS);
+        let may_look = self
+            .looked
+            .is_none_or(|looked| now.saturating_sub(looked) >= LOOK_MS);
         if may_look && self.claims.first().is_some() {
             self.looked = Some(now);
             self.lost = true;
@@ -125,14 +140,19 @@ impl Reader {
         }
     }
 
-    /// Where the log is to be read from now; `None` where nothing is missing or unchecked, or may still come. The reader then
-    /// waits for [`Self::page`] or [`Self::page_failed`].
+    /// Where the log is to be read from now; `None` where nothing is missing or unchecked, or may
+    /// still come. The reader then waits for [`Self::page`] or [`Self::page_failed`].
     pub fn wanted(&mut self, now: u64) -> Option<Seq> {
-        let overdue = self.missing_since.is_some_and(|since| now >= since.saturating_add(PATIENCE_MS));
+        let overdue = self
+            .missing_since
+            .is_some_and(|since| now >= since.saturating_add(PATIENCE_MS));
         if self.reading.is_some() || !(self.lost || overdue) {
             return None;
         }
-        let from = self.claims.first().map_or(self.next, |first| first.min(self.next));
+        let from = self
+            .claims
+            .first()
+            .map_or(self.next, |first| first.min(self.next));
         self.reading = Some(Reading { from, heard: 0 });
         self.claims.begin_round();
         Some(from)
@@ -140,22 +160,43 @@ impl Reader {
 
     /// When to ask [`Self::wanted`] again.
     pub fn patience(&self) -> Option<u64> {
-        self.missing_since.filter(|_| self.reading.is_none()).map(|since| since.saturating_add(PATIENCE_MS))
+        self.missing_since
+            .filter(|_| self.reading.is_none())
+            .map(|since| since.saturating_add(PATIENCE_MS))
     }
 
     /// A page of the log, as it was wanted: all of it up to `upto`, where the next one begins.
     pub fn page(&mut self, events: Vec<Envelope>, upto: Seq, head: Seq, now: u64) -> Vec<Envelope> {
-        let Reading { from, heard } = self.reading.take().unwrap_or(Reading { from: self.next, heard: 0 });
+        let Reading { from, heard } = self.reading.take().unwrap_or(Reading {
+            from: self.next,
+            heard: 0,
+        });
         let mut told = self.check(&events, upto, head);
         for event in events {
             if let Some(seq) = event.seq.filter(|seq| *seq >= self.next) {
-                self.early.insert(seq, Early { event, is_log: true, round: self.claims.round() });
+                self.early.insert(
+                    seq,
+                    Early {
+                        event,
+                        is_log: true,
+                        round: self.claims.round(),
+                    },
+                );
             }
         }
-        // The log is committed before it is published: what was heard before it was read and is beyond its head is forged.
+        // The log is committed before it is published: what was heard before it was read and is
+        // beyond its head is forged.
         let round = self.claims.round();
-        self.early.retain(|seq, early| *seq <= head || early.round >= round);
-        self.head = self.early.keys().next_back().copied().unwrap_or(0).max(head).max(heard);
+        self.early
+            .retain(|seq, early| *seq <= head || early.round >= round);
+        self.head = self
+            .early
+            .keys()
+            .next_back()
+            .copied()
+            .unwrap_or(0)
+            .max(head)
+            .max(heard);
         told.extend(self.settle(now));
         // What this version cannot read is not in the page's events, and is passed over.
         while self.next < upto {
@@ -170,7 +211,10 @@ impl Reader {
     /// Compares what was told with the log; gives the log's events for those that were others.
     fn check(&mut self, events: &[Envelope], upto: Seq, head: Seq) -> Vec<Envelope> {
         let (next, mut right) = (self.next, Vec::new());
-        for event in events.iter().filter(|event| event.seq.is_some_and(|seq| seq < next)) {
+        for event in events
+            .iter()
+            .filter(|event| event.seq.is_some_and(|seq| seq < next))
+        {
             if self.claims.check(event) {
                 right.push(event.clone());
             }
@@ -185,7 +229,8 @@ impl Reader {
         right
     }
 
-    /// What was told and is not in the log, since this was last asked. The log's events in its place are told after it.
+    /// What was told and is not in the log, since this was last asked. The log's events in its
+    /// place are told after it.
     pub fn take_retracted(&mut self) -> Vec<Retracted> {
         self.claims.take_retracted()
     }
@@ -221,7 +266,8 @@ impl Reader {
 /// Whether readers take an event for the end of what they wait for.
 fn is_end(event: &Envelope) -> bool {
     use EventKind::{AgentStopped, Error, SessionClosed, TurnEnd};
-    EventKind::find(&event.kind).is_some_and(|kind| matches!(kind, TurnEnd | Error | AgentStopped | SessionClosed))
+    EventKind::find(&event.kind)
+        .is_some_and(|kind| matches!(kind, TurnEnd | Error | AgentStopped | SessionClosed))
 }
 
 /// How much of a running reply a durable event makes an end of.
@@ -249,5 +295,6 @@ fn is_reply(event: &Envelope) -> bool {
     struct Saved {
         role: Role,
     }
-    serde_json::from_str::<Data>(event.data.get()).is_ok_and(|data| data.message.role == Role::Assistant)
+    serde_json::from_str::<Data>(event.data.get())
+        .is_ok_and(|data| data.message.role == Role::Assistant)
 }

@@ -33,10 +33,23 @@ impl Bus for Answers {
     fn publish_event(&self, _: Published) {}
     fn turn_open(&self, _: &SessionId, _: &AgentId, _: bool) {}
 
-    async fn request(&self, to: &Address, body: Bytes, patience: Duration) -> Result<Bytes, BusError> {
+    async fn request(
+        &self,
+        to: &Address,
+        body: Bytes,
+        patience: Duration,
+    ) -> Result<Bytes, BusError> {
         self.patience.lock().unwrap().push(patience.as_secs());
-        self.asked.lock().unwrap().push((to.to_string(), serde_json::from_slice(&body).unwrap()));
-        self.replies.lock().unwrap().pop_front().unwrap_or_else(|| Err(timed_out())).map(Bytes::from)
+        self.asked
+            .lock()
+            .unwrap()
+            .push((to.to_string(), serde_json::from_slice(&body).unwrap()));
+        self.replies
+            .lock()
+            .unwrap()
+            .pop_front()
+            .unwrap_or_else(|| Err(timed_out()))
+            .map(Bytes::from)
     }
 
     async fn subscribe(&self, subject: &str) -> Result<BoxStream<'static, Delivery>, BusError> {
@@ -57,7 +70,10 @@ impl Bus for Answers {
 }
 
 fn timed_out() -> BusError {
-    BusError::TimedOut { subject: "x".into(), after: Duration::from_secs(1) }
+    BusError::TimedOut {
+        subject: "x".into(),
+        after: Duration::from_secs(1),
+    }
 }
 
 fn refused(code: Code) -> Result<String, BusError> {
@@ -78,16 +94,31 @@ fn client(replies: impl IntoIterator<Item = Result<String, BusError>>) -> (Clien
 }
 
 fn prompt(mode: Mode) -> Prompt {
-    Prompt { text: Some("hi".into()), content: None, prompt_id: None, mode, agent: None }
+    Prompt {
+        text: Some("hi".into()),
+        content: None,
+        prompt_id: None,
+        mode,
+        agent: None,
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_prompt_is_repeated_with_its_own_id_until_it_is_accepted() {
     let foreign = Ok(r#"{"stream":"X","seq":1}"#.to_owned());
     let nobody = Err(BusError::NoResponders("x".into()));
-    let (client, bus) = client([refused(Code::Unavailable), foreign, Err(timed_out()), nobody, accepted()]);
+    let (client, bus) = client([
+        refused(Code::Unavailable),
+        foreign,
+        Err(timed_out()),
+        nobody,
+        accepted(),
+    ]);
     let began = Instant::now();
-    assert_eq!(client.prompt("s", prompt(Mode::Queue)).await.unwrap().seq, 7);
+    assert_eq!(
+        client.prompt("s", prompt(Mode::Queue)).await.unwrap().seq,
+        7
+    );
     assert_eq!(began.elapsed(), Duration::from_secs(8));
     let asked = bus.asked.lock().unwrap();
     assert_eq!(asked.len(), 5);
@@ -98,9 +129,22 @@ async fn a_prompt_is_repeated_with_its_own_id_until_it_is_accepted() {
 #[tokio::test(start_paused = true)]
 async fn after_five_repetitions_it_is_given_up() {
     let (client, bus) = client([]);
-    let error = client.start(Start { prompt: Some("hi".into()), ..start() }).await.unwrap_err();
-    assert!(matches!(error, ClientError::Unreachable(BusError::TimedOut { .. })), "{error}");
-    assert_eq!(*bus.patience.lock().unwrap(), [2, 4, 8, 10, 10, 10], "the first is not waited for long: its node may be dead");
+    let error = client
+        .start(Start {
+            prompt: Some("hi".into()),
+            ..start()
+        })
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(error, ClientError::Unreachable(BusError::TimedOut { .. })),
+        "{error}"
+    );
+    assert_eq!(
+        *bus.patience.lock().unwrap(),
+        [2, 4, 8, 10, 10, 10],
+        "the first is not waited for long: its node may be dead"
+    );
     let asked = bus.asked.lock().unwrap();
     assert_eq!(asked.len(), 6);
     assert!(asked[0].1["session_id"].is_string() && asked[5] == asked[0]);
@@ -112,7 +156,13 @@ fn start() -> Start {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_refused_for_good_is_not_repeated() {
-    for code in [Code::NotFound, Code::BadRequest, Code::Denied, Code::Limit, Code::TooLarge] {
+    for code in [
+        Code::NotFound,
+        Code::BadRequest,
+        Code::Denied,
+        Code::Limit,
+        Code::TooLarge,
+    ] {
         let (client, bus) = client([refused(code)]);
         let error = client.prompt("s", prompt(Mode::Queue)).await.unwrap_err();
         assert!(matches!(error, ClientError::Refused(refusal) if refusal.code == code));
@@ -130,11 +180,17 @@ async fn a_prompt_that_does_not_want_to_wait_does_not() {
 #[tokio::test(start_paused = true)]
 async fn what_may_have_been_done_is_not_done_twice() {
     let agent = AgentId::parse("a").unwrap();
-    let (done, bus) = client([Err(timed_out()), Ok(r#"{"v":1,"ok":{"state":"streaming"}}"#.into())]);
+    let (done, bus) = client([
+        Err(timed_out()),
+        Ok(r#"{"v":1,"ok":{"state":"streaming"}}"#.into()),
+    ]);
     done.nudge(&agent, None).await.unwrap_err();
     assert_eq!(bus.asked.lock().unwrap().len(), 1);
 
-    let (not_done, bus) = client([refused(Code::Unavailable), Ok(r#"{"v":1,"ok":{"state":"streaming"}}"#.into())]);
+    let (not_done, bus) = client([
+        refused(Code::Unavailable),
+        Ok(r#"{"v":1,"ok":{"state":"streaming"}}"#.into()),
+    ]);
     not_done.nudge(&agent, None).await.unwrap();
     assert_eq!(bus.asked.lock().unwrap().len(), 2);
 }

@@ -1,5 +1,6 @@
-//! **Pure**: what becomes of the teams that have agents on this node when an orchestrator, its node or the team dies. A decision
-//! is made once, in the registry; whatever is missed is found again by a sweep, and doing it twice does no harm.
+//! **Pure**: what becomes of the teams that have agents on this node when an orchestrator, its node
+//! or the team dies. A decision is made once, in the registry; whatever is missed is found again by
+//! a sweep, and doing it twice does no harm.
 
 #[cfg(test)]
 mod tests;
@@ -66,7 +67,8 @@ pub enum Input {
         life: Life,
         seen: Option<SeenTeam>,
     },
-    /// A watch, a claimer, or another record told that this life of the team is over. All before it are too.
+    /// A watch, a claimer, or another record told that this life of the team is over. All before it
+    /// are too.
     Over {
         life: Life,
         end: TeamEnd,
@@ -85,11 +87,19 @@ pub enum Effect {
     /// Read a team's record from the leader.
     Read { life: Life },
     /// Write the team dead, on condition that its record is at `expects`, or not there.
-    MarkDead { life: Life, expects: Option<Revision>, end: TeamEnd },
+    MarkDead {
+        life: Life,
+        expects: Option<Revision>,
+        end: TeamEnd,
+    },
     /// The registry lost the team: write its record again, and those of its members here.
     Reassert { life: Life },
     /// Stop these agents, their model calls and processes, as `end` says, and purge their records.
-    Stop { life: Life, agents: Vec<AgentId>, end: TeamEnd },
+    Stop {
+        life: Life,
+        agents: Vec<AgentId>,
+        end: TeamEnd,
+    },
     /// Purge a member's record.
     Purge { life: Life, agent: AgentId },
 }
@@ -119,12 +129,19 @@ impl Cascade {
             Input::Down { life, agent } => self.down(life, agent, &mut out),
             Input::LeadEnded { life, end } => self.lead_ended(life, end, &mut out),
             Input::NodeDied { node } => self.node_died(&node),
-            Input::Read { life, seen: Some(seen) } => self.read(now, &life, &seen, &mut out),
+            Input::Read {
+                life,
+                seen: Some(seen),
+            } => self.read(now, &life, &seen, &mut out),
             Input::Read { life, seen: None } => self.missing(now, &life, &mut out),
             Input::Over { life, end } => self.over(&life, end, &mut out),
             Input::Marked { life, done: true } => self.marked(&life, &mut out),
             Input::Marked { life, done: false } => self.ask(now, &life, &mut out),
-            Input::Sweep => out.extend(self.teams.keys().map(|life| Effect::Read { life: life.clone() })),
+            Input::Sweep => out.extend(
+                self.teams
+                    .keys()
+                    .map(|life| Effect::Read { life: life.clone() }),
+            ),
         }
         self.end_what_is_to_end(now, &mut out);
         out
@@ -132,7 +149,11 @@ impl Cascade {
 
     /// When it must be called again, if nothing happens before.
     pub fn next_wake(&self) -> Option<Moment> {
-        self.teams.values().filter(|hosted| hosted.ending.is_some()).filter_map(|hosted| hosted.asked_until).min()
+        self.teams
+            .values()
+            .filter(|hosted| hosted.ending.is_some())
+            .filter_map(|hosted| hosted.asked_until)
+            .min()
     }
 
     /// The lives of teams that have agents here.
@@ -140,7 +161,8 @@ impl Cascade {
         self.teams.keys()
     }
 
-    /// Of a life that is new here the record is read: its orchestrator's node may have died while the agent was born.
+    /// Of a life that is new here the record is read: its orchestrator's node may have died while
+    /// the agent was born.
     fn up(&mut self, life: Life, agent: AgentId, lead: bool, out: &mut Vec<Effect>) {
         if !self.teams.contains_key(&life) {
             out.push(Effect::Read { life: life.clone() });
@@ -153,12 +175,17 @@ impl Cascade {
     }
 
     fn down(&mut self, life: Life, agent: AgentId, out: &mut Vec<Effect>) {
-        let Some(hosted) = self.teams.get_mut(&life) else { return };
+        let Some(hosted) = self.teams.get_mut(&life) else {
+            return;
+        };
         if hosted.lead.as_ref() == Some(&agent) {
             hosted.lead = None;
         }
         if hosted.agents.remove(&agent) {
-            out.push(Effect::Purge { life: life.clone(), agent });
+            out.push(Effect::Purge {
+                life: life.clone(),
+                agent,
+            });
         }
         if hosted.agents.is_empty() && hosted.ending.is_none() {
             self.teams.remove(&life);
@@ -175,15 +202,25 @@ impl Cascade {
 
     fn node_died(&mut self, node: &NodeId) {
         // Where no record was read yet, the orchestrator may have been there: the record will tell.
-        for hosted in self.teams.values_mut().filter(|hosted| hosted.lead.is_none()) {
-            if hosted.orchestrator.as_ref().is_none_or(|(orchestrator, _)| orchestrator == node) {
+        for hosted in self
+            .teams
+            .values_mut()
+            .filter(|hosted| hosted.lead.is_none())
+        {
+            if hosted
+                .orchestrator
+                .as_ref()
+                .is_none_or(|(orchestrator, _)| orchestrator == node)
+            {
                 hosted.ending.get_or_insert(TeamEnd::NodeDead);
             }
         }
     }
 
     fn read(&mut self, now: Moment, life: &Life, seen: &SeenTeam, out: &mut Vec<Effect>) {
-        let Some(hosted) = self.teams.get_mut(life) else { return };
+        let Some(hosted) = self.teams.get_mut(life) else {
+            return;
+        };
         if seen.standing == TeamStanding::Dead {
             return self.over(life, seen.reason.unwrap_or(TeamEnd::NodeDead), out);
         }
@@ -194,26 +231,48 @@ impl Cascade {
         };
         if let Some(end) = hosted.ending {
             hosted.asked_until = Some(now + PATIENCE);
-            out.push(Effect::MarkDead { life: life.clone(), expects: Some(seen.revision), end });
+            out.push(Effect::MarkDead {
+                life: life.clone(),
+                expects: Some(seen.revision),
+                end,
+            });
         }
     }
 
-    /// The registry lost the record. It is for the orchestrator's node to write it again, unless that is dead.
+    /// The registry lost the record. It is for the orchestrator's node to write it again, unless
+    /// that is dead.
     fn missing(&mut self, now: Moment, life: &Life, out: &mut Vec<Effect>) {
-        let Some(hosted) = self.teams.get_mut(life) else { return };
+        let Some(hosted) = self.teams.get_mut(life) else {
+            return;
+        };
         if let Some(end) = hosted.ending {
             hosted.asked_until = Some(now + PATIENCE);
-            out.push(Effect::MarkDead { life: life.clone(), expects: None, end });
+            out.push(Effect::MarkDead {
+                life: life.clone(),
+                expects: None,
+                end,
+            });
         } else if hosted.lead.is_some() {
             out.push(Effect::Reassert { life: life.clone() });
         }
     }
 
     fn over(&mut self, life: &Life, end: TeamEnd, out: &mut Vec<Effect>) {
-        let first = Life { team: life.team.clone(), incarnation: i64::MIN };
-        let over: Vec<Life> = self.teams.range(first..=life.clone()).map(|(life, _)| life.clone()).collect();
+        let first = Life {
+            team: life.team.clone(),
+            incarnation: i64::MIN,
+        };
+        let over: Vec<Life> = self
+            .teams
+            .range(first..=life.clone())
+            .map(|(life, _)| life.clone())
+            .collect();
         for ended in over {
-            let end = if ended == *life { end } else { TeamEnd::NodeDead };
+            let end = if ended == *life {
+                end
+            } else {
+                TeamEnd::NodeDead
+            };
             let hosted = self.teams.remove(&ended).unwrap_or_default();
             stop(&ended, hosted.agents, end, out);
         }
@@ -244,7 +303,11 @@ impl Cascade {
             hosted.asked_until = Some(now + PATIENCE);
             let life = life.clone();
             out.push(match &hosted.orchestrator {
-                Some((_, revision)) if first => Effect::MarkDead { life, expects: Some(*revision), end },
+                Some((_, revision)) if first => Effect::MarkDead {
+                    life,
+                    expects: Some(*revision),
+                    end,
+                },
                 Some(_) | None => Effect::Read { life },
             });
         }
@@ -253,6 +316,10 @@ impl Cascade {
 
 fn stop(life: &Life, agents: BTreeSet<AgentId>, end: TeamEnd, out: &mut Vec<Effect>) {
     if !agents.is_empty() {
-        out.push(Effect::Stop { life: life.clone(), agents: agents.into_iter().collect(), end });
+        out.push(Effect::Stop {
+            life: life.clone(),
+            agents: agents.into_iter().collect(),
+            end,
+        });
     }
 }

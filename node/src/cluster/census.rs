@@ -1,4 +1,5 @@
-//! Who is in the cluster, as this node knows it: kept by the membership thread, read by the whole node.
+//! Who is in the cluster, as this node knows it: kept by the membership thread, read by the whole
+//! node.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -54,11 +55,20 @@ struct Entry {
 
 impl Entry {
     fn new() -> Self {
-        Self { record: None, heartbeat: None, heard: Instant::now(), suspect: false, placed: 0 }
+        Self {
+            record: None,
+            heartbeat: None,
+            heard: Instant::now(),
+            suspect: false,
+            placed: 0,
+        }
     }
 
     fn agents(&self) -> u32 {
-        self.heartbeat.as_ref().map_or(0, |beat| beat.agents).saturating_add(self.placed)
+        self.heartbeat
+            .as_ref()
+            .map_or(0, |beat| beat.agents)
+            .saturating_add(self.placed)
     }
 
     fn standing(&self) -> Option<NodeStanding> {
@@ -74,7 +84,9 @@ impl Entry {
         match self.standing() {
             Some(NodeStanding::Dead) => NodeState::Dead,
             Some(NodeStanding::Left) => NodeState::Left,
-            Some(NodeStanding::Alive | NodeStanding::Draining) | None if self.suspect => NodeState::Suspect,
+            Some(NodeStanding::Alive | NodeStanding::Draining) | None if self.suspect => {
+                NodeState::Suspect
+            }
             Some(NodeStanding::Draining) => NodeState::Draining,
             Some(NodeStanding::Alive) | None if says(|beat| beat.draining) => NodeState::Draining,
             Some(NodeStanding::Alive) | None if says(|beat| beat.suspended) => NodeState::Suspended,
@@ -99,7 +111,10 @@ impl Census {
 
     /// Since when a node was not heard, if it ever was.
     pub fn silence(&self, node: &NodeId) -> Option<Duration> {
-        self.entries().get(node).filter(|entry| entry.heartbeat.is_some()).map(|entry| entry.heard.elapsed())
+        self.entries()
+            .get(node)
+            .filter(|entry| entry.heartbeat.is_some())
+            .map(|entry| entry.heard.elapsed())
     }
 
     /// An agent is placed there: it counts before the node says so.
@@ -112,13 +127,18 @@ impl Census {
     /// Those that are not gone and were heard, or came to be known, within this time.
     pub fn present(&self, lately: Duration) -> Vec<NodeId> {
         let entries = self.entries();
-        let present = entries.iter().filter(|(_, entry)| !entry.is_gone() && entry.heard.elapsed() < lately);
+        let present = entries
+            .iter()
+            .filter(|(_, entry)| !entry.is_gone() && entry.heard.elapsed() < lately);
         present.map(|(node, _)| node.clone()).collect()
     }
 
     /// Whether the registry says that a node left or died; `None` where it says nothing of it.
     pub fn is_gone(&self, node: &NodeId) -> Option<bool> {
-        self.entries().get(node)?.standing().map(NodeStanding::is_final)
+        self.entries()
+            .get(node)?
+            .standing()
+            .map(NodeStanding::is_final)
     }
 
     /// Returns once the registry says that a node left or died.
@@ -132,7 +152,8 @@ impl Census {
         }
     }
 
-    /// Somebody must find out about this node: it holds leases, and the registry says nothing of it.
+    /// Somebody must find out about this node: it holds leases, and the registry says nothing of
+    /// it.
     pub fn ask_about(&self, node: &NodeId) {
         let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
         if asked.len() < MOST_ASKED && asked.insert(node.clone()) {
@@ -151,7 +172,9 @@ impl Census {
 
     pub(super) fn heard(&self, heartbeat: Heartbeat) {
         let mut entries = self.entries();
-        let entry = entries.entry(heartbeat.node_id.clone()).or_insert_with(Entry::new);
+        let entry = entries
+            .entry(heartbeat.node_id.clone())
+            .or_insert_with(Entry::new);
         entry.heard = Instant::now();
         entry.placed = 0;
         entry.heartbeat = Some(heartbeat);
@@ -172,13 +195,15 @@ impl Census {
         }
     }
 
-    /// Everything that stands in the registry: what is no longer there is forgotten unless it is heard.
+    /// Everything that stands in the registry: what is no longer there is forgotten unless it is
+    /// heard.
     pub(super) fn all_recorded(&self, records: &[(NodeId, u64, NodeRecord)]) {
         for (node, revision, record) in records {
             self.recorded(node, *revision, record.clone());
         }
         let stands: BTreeSet<&NodeId> = records.iter().map(|(node, ..)| node).collect();
-        self.entries().retain(|node, entry| stands.contains(node) || entry.heard.elapsed() < FORGOTTEN);
+        self.entries()
+            .retain(|node, entry| stands.contains(node) || entry.heard.elapsed() < FORGOTTEN);
     }
 
     pub(super) fn suspected(&self, node: &NodeId, suspect: bool) {

@@ -1,5 +1,6 @@
-//! **Pure**: how a node takes over the session of a dead one. The lead's lease in SQL is the fence; then what is left of the team
-//! is stopped, its record is dead, the next life's record is written, and only then anything starts.
+//! **Pure**: how a node takes over the session of a dead one. The lead's lease in SQL is the fence;
+//! then what is left of the team is stopped, its record is dead, the next life's record is written,
+//! and only then anything starts.
 
 #[cfg(test)]
 mod tests;
@@ -14,7 +15,8 @@ use super::moment::Moment;
 const STOPPING: Duration = Duration::from_secs(1);
 /// How long an answer is waited for before it is asked for again.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// After its lease was taken, a node that lost NATS only sees so in SQL and stops its tools within this time.
+/// After its lease was taken, a node that lost NATS only sees so in SQL and stops its tools within
+/// this time.
 const SEEN_IN_SQL: Duration = Duration::from_millis(1_500);
 /// How much later the next node in turn tries.
 const TURN: Duration = Duration::from_millis(500);
@@ -43,7 +45,8 @@ pub struct Plan {
     /// Live nodes that may still run members of the team.
     pub hosts: BTreeSet<NodeId>,
     pub policy: Policy,
-    /// From when on a tool may start at the earliest: nothing of a node that ended still runs by then.
+    /// From when on a tool may start at the earliest: nothing of a node that ended still runs by
+    /// then.
     pub tools_from: Moment,
     /// After so long nothing runs any more on a node that does not answer.
     pub grace: Duration,
@@ -72,7 +75,8 @@ pub enum Input {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// Claim the lead's lease, on condition that its epoch is the one seen; epoch and incarnation rise.
+    /// Claim the lead's lease, on condition that its epoch is the one seen; epoch and incarnation
+    /// rise.
     TakeLease {
         seen: i64,
     },
@@ -122,7 +126,11 @@ pub struct Claim {
 impl Claim {
     /// A claim, and what it begins with.
     pub fn begin(plan: Plan, now: Moment) -> (Self, Vec<Effect>) {
-        let claim = Self { plan, phase: Phase::Fencing { unsure: false }, asked_until: now + PATIENCE };
+        let claim = Self {
+            plan,
+            phase: Phase::Fencing { unsure: false },
+            asked_until: now + PATIENCE,
+        };
         let seen = claim.plan.seen.epoch;
         (claim, vec![Effect::TakeLease { seen }])
     }
@@ -132,9 +140,18 @@ impl Claim {
         match (self.phase, input) {
             (Phase::Fencing { .. }, Input::LeaseTaken) => self.clear(now, &mut out),
             (Phase::Fencing { .. }, Input::LeaseRefused) => self.lose(&mut out),
-            (Phase::Fencing { unsure: true }, Input::LeaseRead(lease)) => self.lease_read(now, &lease, &mut out),
-            (Phase::Clearing { .. }, Input::Stopped { node }) => drop(self.plan.hosts.remove(&node)),
-            (Phase::Clearing { since, .. }, Input::Buried) => self.phase = Phase::Clearing { buried: true, since },
+            (Phase::Fencing { unsure: true }, Input::LeaseRead(lease)) => {
+                self.lease_read(now, &lease, &mut out)
+            }
+            (Phase::Clearing { .. }, Input::Stopped { node }) => {
+                self.plan.hosts.remove(&node);
+            }
+            (Phase::Clearing { since, .. }, Input::Buried) => {
+                self.phase = Phase::Clearing {
+                    buried: true,
+                    since,
+                }
+            }
             (Phase::Creating, Input::TeamCreated) => self.finish(&mut out),
             (Phase::Creating, Input::TeamTaken) => self.lose(&mut out),
             // What is late answers a question that is settled.
@@ -147,14 +164,17 @@ impl Claim {
     /// When it must be called again, if nothing happens before.
     pub fn next_wake(&self) -> Option<Moment> {
         match self.phase {
-            Phase::Fencing { .. } | Phase::Creating | Phase::Clearing { buried: false, .. } => Some(self.asked_until),
+            Phase::Fencing { .. } | Phase::Creating | Phase::Clearing { buried: false, .. } => {
+                Some(self.asked_until)
+            }
             Phase::Clearing { since, .. } => Some(since + STOPPING),
             Phase::Over => None,
         }
     }
 
     fn lease_read(&mut self, now: Moment, lease: &Lease, out: &mut Vec<Effect>) {
-        let mine = lease.node.as_ref() == Some(&self.plan.me) && lease.epoch == self.plan.seen.epoch + 1;
+        let mine =
+            lease.node.as_ref() == Some(&self.plan.me) && lease.epoch == self.plan.seen.epoch + 1;
         if mine {
             self.clear(now, out);
         } else if lease.epoch == self.plan.seen.epoch {
@@ -170,15 +190,24 @@ impl Claim {
         if self.plan.seen.node.is_some() {
             self.plan.tools_from = self.plan.tools_from.max(now + SEEN_IN_SQL);
         }
-        self.phase = Phase::Clearing { buried: false, since: now };
+        self.phase = Phase::Clearing {
+            buried: false,
+            since: now,
+        };
         self.asked_until = now + PATIENCE;
         let incarnation = self.plan.seen.incarnation;
-        out.extend(self.plan.hosts.iter().map(|node| Effect::StopTeam { node: node.clone(), incarnation }));
+        out.extend(self.plan.hosts.iter().map(|node| Effect::StopTeam {
+            node: node.clone(),
+            incarnation,
+        }));
         out.push(Effect::Bury { incarnation });
     }
 
     fn go_on(&mut self, now: Moment, out: &mut Vec<Effect>) {
-        if let Phase::Clearing { buried: true, since } = self.phase
+        if let Phase::Clearing {
+            buried: true,
+            since,
+        } = self.phase
             && (self.plan.hosts.is_empty() || now >= since + STOPPING)
         {
             return self.cleared(now, since, out);
@@ -192,7 +221,9 @@ impl Claim {
                 self.phase = Phase::Fencing { unsure: true };
                 out.push(Effect::ReadLease);
             }
-            Phase::Clearing { buried: false, .. } => out.push(Effect::Bury { incarnation: self.plan.seen.incarnation }),
+            Phase::Clearing { buried: false, .. } => out.push(Effect::Bury {
+                incarnation: self.plan.seen.incarnation,
+            }),
             Phase::Creating => out.push(self.create()),
             Phase::Clearing { buried: true, .. } | Phase::Over => {}
         }
@@ -214,14 +245,20 @@ impl Claim {
     }
 
     fn create(&self) -> Effect {
-        Effect::CreateTeam { incarnation: self.plan.seen.incarnation + 1 }
+        Effect::CreateTeam {
+            incarnation: self.plan.seen.incarnation + 1,
+        }
     }
 
     fn finish(&mut self, out: &mut Vec<Effect>) {
         self.phase = Phase::Over;
         let (epoch, incarnation) = (self.plan.seen.epoch + 1, self.plan.seen.incarnation + 1);
         out.push(match self.plan.policy {
-            Policy::Resume => Effect::Start { epoch, incarnation, tools_from: self.plan.tools_from },
+            Policy::Resume => Effect::Start {
+                epoch,
+                incarnation,
+                tools_from: self.plan.tools_from,
+            },
             Policy::Stop => Effect::Close { epoch, incarnation },
         });
     }
@@ -232,15 +269,24 @@ impl Claim {
     }
 }
 
-/// How long a node holds back before it claims, so that of many that could the same one is first everywhere.
-pub fn turn<'a>(session: &SessionId, me: &NodeId, others: impl Iterator<Item = &'a NodeId>) -> Duration {
+/// How long a node holds back before it claims, so that of many that could the same one is first
+/// everywhere.
+pub fn turn<'a>(
+    session: &SessionId,
+    me: &NodeId,
+    others: impl Iterator<Item = &'a NodeId>,
+) -> Duration {
     let mine = (weight(session, me), me);
-    let before = others.filter(|other| (weight(session, other), *other) < mine).count();
+    let before = others
+        .filter(|other| (weight(session, other), *other) < mine)
+        .count();
     TURN * u32::try_from(before).unwrap_or(u32::MAX)
 }
 
 /// FNV-1a over both ids: the same on every node, different for every session.
 fn weight(session: &SessionId, node: &NodeId) -> u64 {
     let bytes = session.bytes().chain(node.bytes());
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }

@@ -8,7 +8,9 @@ use tokio::time::Instant;
 use super::moment::Moment;
 
 pub fn now() -> Moment {
-    let since_boot = clock_gettime(ClockId::CLOCK_BOOTTIME).map(Duration::from).unwrap_or_default();
+    let since_boot = clock_gettime(ClockId::CLOCK_BOOTTIME)
+        .map(Duration::from)
+        .unwrap_or_default();
     Moment::from_millis(u64::try_from(since_boot.as_millis()).unwrap_or(u64::MAX))
 }
 

@@ -38,16 +38,26 @@ impl Beat<'_> {
     }
 }
 
-/// The share of the machine's processors that was busy over the last minute, as the kernel tells it.
+/// The share of the machine's processors that was busy over the last minute, as the kernel tells
+/// it.
 fn load_average() -> f64 {
-    let cores = std::thread::available_parallelism().map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(1));
+    let cores = std::thread::available_parallelism()
+        .map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(1));
     let first = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    let load: f64 = first.split_whitespace().next().and_then(|load| load.parse().ok()).unwrap_or(0.0);
+    let load: f64 = first
+        .split_whitespace()
+        .next()
+        .and_then(|load| load.parse().ok())
+        .unwrap_or(0.0);
     load / f64::from(cores)
 }
 
 fn resident_bytes() -> u64 {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let resident: u64 = pages.split_whitespace().nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0);
+    let resident: u64 = pages
+        .split_whitespace()
+        .nth(1)
+        .and_then(|pages| pages.parse().ok())
+        .unwrap_or(0);
     resident * 4096
 }

@@ -1,4 +1,5 @@
-//! Which nodes are alive: in a cluster a node is gone when the registry says so, or when the store knows that its process ended.
+//! Which nodes are alive: in a cluster a node is gone when the registry says so, or when the store
+//! knows that its process ended.
 
 use std::{future, sync::Arc, time::Duration};
 
@@ -8,7 +9,8 @@ use tokio::time::Instant;
 use super::census::Census;
 use crate::store::SessionStore;
 
-/// A node is not called alive that was silent for so long. Without a cluster, who else there was is known to be dead then.
+/// A node is not called alive that was silent for so long. Without a cluster, who else there was is
+/// known to be dead then.
 pub const SILENCE: Duration = Duration::from_secs(5);
 
 pub struct Liveness {
@@ -21,10 +23,16 @@ pub struct Liveness {
 
 impl Liveness {
     pub fn new(own: NodeId, store: Arc<dyn SessionStore>, census: Option<Arc<Census>>) -> Self {
-        Self { own, store, census, since: Instant::now() }
+        Self {
+            own,
+            store,
+            census,
+            since: Instant::now(),
+        }
     }
 
-    /// Whether a node lives. One that nobody can judge yet is taken for alive, and in a cluster its peers find out.
+    /// Whether a node lives. One that nobody can judge yet is taken for alive, and in a cluster its
+    /// peers find out.
     pub async fn is_alive(&self, node: &NodeId) -> bool {
         if *node == self.own {
             return true;
@@ -63,7 +71,13 @@ impl Liveness {
 
     /// The nodes that are heard, this one among them. What others hold is looked at one by one.
     pub fn alive(&self) -> Vec<NodeId> {
-        let others = self.census.iter().flat_map(|census| census.present(SILENCE));
-        others.filter(|node| *node != self.own).chain([self.own.clone()]).collect()
+        let others = self
+            .census
+            .iter()
+            .flat_map(|census| census.present(SILENCE));
+        others
+            .filter(|node| *node != self.own)
+            .chain([self.own.clone()])
+            .collect()
     }
 }

@@ -1,5 +1,6 @@
-//! **Pure**: what one node decides about itself and its peers. It beats and proves its life, suspends itself when it cannot, and
-//! convicts a silent peer, if its own link is settled. The shell performs the effects, and wakes it at `next_wake`.
+//! **Pure**: what one node decides about itself and its peers. It beats and proves its life,
+//! suspends itself when it cannot, and convicts a silent peer, if its own link is settled. The
+//! shell performs the effects, and wakes it at `next_wake`.
 
 pub mod effect;
 pub mod input;
@@ -80,7 +81,8 @@ impl Membership {
         }
     }
 
-    /// What follows from what happened. Time that passed counts first: after a pause nothing that comes in makes it undone.
+    /// What follows from what happened. Time that passed counts first: after a pause nothing that
+    /// comes in makes it undone.
     pub fn on(&mut self, now: Moment, input: Input) -> Vec<Effect> {
         let mut out = Vec::new();
         if self.over {
@@ -97,16 +99,33 @@ impl Membership {
     /// When it must be called again, if nothing happens before.
     pub fn next_wake(&self) -> Moment {
         let fence = [
-            self.link.echo().map(|echo| just_after(echo, self.times.echo_limit.0)),
-            self.proofs.newest().map(|proof| just_after(proof, self.times.proof_limit.0)),
+            self.link
+                .echo()
+                .map(|echo| just_after(echo, self.times.echo_limit.0)),
+            self.proofs
+                .newest()
+                .map(|proof| just_after(proof, self.times.proof_limit.0)),
         ];
-        let fence = fence.into_iter().flatten().filter(|_| !self.fence.is_suspended());
+        let fence = fence
+            .into_iter()
+            .flatten()
+            .filter(|_| !self.fence.is_suspended());
         let proof = self.proofs.next().filter(|_| self.own.held().is_some());
-        let others = [proof, self.own.deadline(), self.fence.deadline(), self.next_judgement()];
-        others.into_iter().flatten().chain(fence).fold(self.link.next_beat(), Moment::min)
+        let others = [
+            proof,
+            self.own.deadline(),
+            self.fence.deadline(),
+            self.next_judgement(),
+        ];
+        others
+            .into_iter()
+            .flatten()
+            .chain(fence)
+            .fold(self.link.next_beat(), Moment::min)
     }
 
-    /// Whether a model call, a tool or an input may be started at this moment. To be asked before each.
+    /// Whether a model call, a tool or an input may be started at this moment. To be asked before
+    /// each.
     pub fn may_act(&self, now: Moment) -> bool {
         !self.over && !self.fence.is_suspended() && self.doubt(now).is_none()
     }
@@ -120,12 +139,18 @@ impl Membership {
 
     /// The peers that are not known to be gone.
     pub fn peers(&self) -> impl Iterator<Item = &NodeId> {
-        self.peers.iter().filter(|(_, peer)| !peer.is_gone()).map(|(node, _)| node)
+        self.peers
+            .iter()
+            .filter(|(_, peer)| !peer.is_gone())
+            .map(|(node, _)| node)
     }
 
     /// The peers that can be asked for something: neither gone nor suspect.
     pub fn audible(&self) -> impl Iterator<Item = &NodeId> {
-        self.peers.iter().filter(|(_, peer)| peer.is_audible()).map(|(node, _)| node)
+        self.peers
+            .iter()
+            .filter(|(_, peer)| peer.is_audible())
+            .map(|(node, _)| node)
     }
 
     /// Whether a node is known to have left or died.
@@ -160,9 +185,17 @@ impl Membership {
             }
             Input::Written { revision, standing } => self.written(revision, standing, out),
             Input::NotWritten => self.own.question(now),
-            Input::Record { node, seen, source } if node == self.me => self.found_own(now, seen.as_ref(), source, out),
-            Input::Record { node, seen, source } => self.read(now, &node, seen.as_ref(), source, out),
-            Input::Proof { node, asked_at, proof } => self.witness(now, &node, asked_at, proof),
+            Input::Record { node, seen, source } if node == self.me => {
+                self.found_own(now, seen.as_ref(), source, out)
+            }
+            Input::Record { node, seen, source } => {
+                self.read(now, &node, seen.as_ref(), source, out)
+            }
+            Input::Proof {
+                node,
+                asked_at,
+                proof,
+            } => self.witness(now, &node, asked_at, proof),
             Input::Records(records) => self.read_all(now, &records, out),
             Input::Convicted { node } => self.convicted(now, &node, out),
             Input::NotConvicted { node } => self.not_convicted(now, node, out),
@@ -197,11 +230,16 @@ impl Membership {
     }
 
     fn prove(&mut self, now: Moment, out: &mut Vec<Effect>) {
-        let Some(expects) = self.own.held() else { return };
+        let Some(expects) = self.own.held() else {
+            return;
+        };
         let doubted = Some(self.fence.doubted()).filter(|_| !self.is_unheard(now));
         if self.proofs.is_due(now, doubted) {
             self.proofs.sent(now);
-            out.push(Effect::Prove { sent_at: now, expects });
+            out.push(Effect::Prove {
+                sent_at: now,
+                expects,
+            });
         }
     }
 
@@ -216,11 +254,13 @@ impl Membership {
     }
 
     fn is_unheard(&self, now: Moment) -> bool {
-        self.link.echo_age(now).is_none_or(|age| age > self.times.echo_limit.0)
+        self.link
+            .echo_age(now)
+            .is_none_or(|age| age > self.times.echo_limit.0)
     }
 
-    /// A proof that was accepted after all doubt says that nobody convicted this node; and nobody does for what was before, as
-    /// its record has moved.
+    /// A proof that was accepted after all doubt says that nobody convicted this node; and nobody
+    /// does for what was before, as its record has moved.
     fn is_trustworthy_again(&self, now: Moment) -> bool {
         let doubted = self.fence.doubted();
         let is_proved = self.proofs.newest().is_some_and(|proof| proof >= doubted);
@@ -240,7 +280,13 @@ impl Membership {
         }
     }
 
-    fn found_own(&mut self, now: Moment, seen: Option<&Seen>, source: Source, out: &mut Vec<Effect>) {
+    fn found_own(
+        &mut self,
+        now: Moment,
+        seen: Option<&Seen>,
+        source: Source,
+        out: &mut Vec<Effect>,
+    ) {
         let is_final = seen.is_some_and(|seen| seen.standing.is_final());
         if !is_final && (source == Source::Watch || !self.own.is_reading()) {
             return;

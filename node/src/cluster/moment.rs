@@ -2,7 +2,8 @@
 
 use std::{ops::Add, time::Duration};
 
-/// A point on the clock of this machine that goes on while the machine sleeps (`CLOCK_BOOTTIME`), in milliseconds.
+/// A point on the clock of this machine that goes on while the machine sleeps (`CLOCK_BOOTTIME`),
+/// in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(u64);
 

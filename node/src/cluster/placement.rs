@@ -1,4 +1,5 @@
-//! Where an agent is placed: of two random nodes that fit, the less loaded one. Pure: randomness is an argument.
+//! Where an agent is placed: of two random nodes that fit, the less loaded one. Pure: randomness is
+//! an argument.
 
 use planck_common::NodeId;
 use serde_json::{Map, Value};
@@ -54,7 +55,9 @@ impl Candidate {
     }
 
     fn has_labels(&self, wanted: &Map<String, Value>) -> bool {
-        wanted.iter().all(|(name, value)| self.labels.get(name).is_some_and(|own| is_same(own, value)))
+        wanted
+            .iter()
+            .all(|(name, value)| self.labels.get(name).is_some_and(|own| is_same(own, value)))
     }
 
     fn has_provider(&self, wanted: Option<&String>) -> bool {
@@ -76,7 +79,8 @@ pub fn choose<'a>(
 ) -> Result<&'a Candidate, NoPlace> {
     let fitting = fitting(candidates, wanted)?;
     let first = random(fitting.len());
-    let second = (first + 1 + random(fitting.len().saturating_sub(1).max(1))) % fitting.len().max(1);
+    let second =
+        (first + 1 + random(fitting.len().saturating_sub(1).max(1))) % fitting.len().max(1);
     match (fitting.get(first), fitting.get(second)) {
         (Some(first), Some(second)) if second.is_less_loaded_than(first) => Ok(second),
         (Some(first), _) => Ok(first),
@@ -85,7 +89,10 @@ pub fn choose<'a>(
 }
 
 /// The nodes that fit, never none.
-fn fitting<'a>(candidates: &'a [Candidate], wanted: &Wanted) -> Result<Vec<&'a Candidate>, NoPlace> {
+fn fitting<'a>(
+    candidates: &'a [Candidate],
+    wanted: &Wanted,
+) -> Result<Vec<&'a Candidate>, NoPlace> {
     match &wanted.only {
         None => narrow(candidates.iter().collect(), wanted),
         Some(only) => {
@@ -98,17 +105,38 @@ fn fitting<'a>(candidates: &'a [Candidate], wanted: &Wanted) -> Result<Vec<&'a C
     }
 }
 
-/// Leaves out who does not fit, one need after the other: the first that nobody meets is why there is no place.
+/// Leaves out who does not fit, one need after the other: the first that nobody meets is why there
+/// is no place.
 fn narrow<'a>(nodes: Vec<&'a Candidate>, wanted: &Wanted) -> Result<Vec<&'a Candidate>, NoPlace> {
     let keep = |nodes: Vec<&'a Candidate>, fits: &dyn Fn(&Candidate) -> bool, why: NoPlace| {
         let left: Vec<&Candidate> = nodes.into_iter().filter(|node| fits(node)).collect();
         if left.is_empty() { Err(why) } else { Ok(left) }
     };
-    let Wanted { workspace, provider, labels, .. } = wanted;
-    let no_provider = || NoPlace::Provider { provider: provider.clone().unwrap_or_default(), workspace: workspace.clone() };
-    let nodes = keep(nodes, &|node| node.workspaces.contains(workspace), NoPlace::Workspace(workspace.clone()))?;
-    let nodes = keep(nodes, &|node| node.has_provider(provider.as_ref()), no_provider())?;
-    let nodes = keep(nodes, &|node| node.has_labels(labels), NoPlace::Labels(Value::Object(labels.clone()).to_string()))?;
+    let Wanted {
+        workspace,
+        provider,
+        labels,
+        ..
+    } = wanted;
+    let no_provider = || NoPlace::Provider {
+        provider: provider.clone().unwrap_or_default(),
+        workspace: workspace.clone(),
+    };
+    let nodes = keep(
+        nodes,
+        &|node| node.workspaces.contains(workspace),
+        NoPlace::Workspace(workspace.clone()),
+    )?;
+    let nodes = keep(
+        nodes,
+        &|node| node.has_provider(provider.as_ref()),
+        no_provider(),
+    )?;
+    let nodes = keep(
+        nodes,
+        &|node| node.has_labels(labels),
+        NoPlace::Labels(Value::Object(labels.clone()).to_string()),
+    )?;
     let nodes = keep(nodes, &|node| node.takes, NoPlace::Away)?;
     keep(nodes, &|node| node.agents < node.capacity, NoPlace::Full)
 }

@@ -1,5 +1,5 @@
-//! The registry: the records of nodes, teams and members, typed. Every write is on a condition, and what a write came to that was
-//! refused or never answered is found out by who stands there then.
+//! The registry: the records of nodes, teams and members, typed. Every write is on a condition, and
+//! what a write came to that was refused or never answered is found out by who stands there then.
 
 mod nodes;
 mod teams;
@@ -51,7 +51,10 @@ pub enum RegistryError {
     #[error(
         "this node's store is {mine}, and the nodes of this cluster share store {theirs}; give all nodes the same `store.url`, or give this one a cluster of its own with `nats.subject_prefix`"
     )]
-    OtherStore { mine: Box<StoreRecord>, theirs: Box<StoreRecord> },
+    OtherStore {
+        mine: Box<StoreRecord>,
+        theirs: Box<StoreRecord>,
+    },
 }
 
 impl RegistryError {
@@ -67,7 +70,10 @@ impl RegistryError {
 
     /// Whether asking again may help.
     pub fn is_passing(&self) -> bool {
-        matches!(self, Self::Records(RecordsError::Away(_) | RecordsError::Unknown(_) | RecordsError::Refused))
+        matches!(
+            self,
+            Self::Records(RecordsError::Away(_) | RecordsError::Unknown(_) | RecordsError::Refused)
+        )
     }
 }
 
@@ -81,7 +87,8 @@ impl Registry {
         Ok(self.0.open().await?)
     }
 
-    /// Refuses a node whose store is not the one that the nodes of this cluster share; the first node says which that is.
+    /// Refuses a node whose store is not the one that the nodes of this cluster share; the first
+    /// node says which that is.
     pub async fn check_store(&self, mine: &StoreRecord) -> Result<(), RegistryError> {
         let found = match self.find::<StoreRecord>(&Key::Store).await? {
             Some(found) => found.record,
@@ -90,23 +97,35 @@ impl Registry {
         if found.id == mine.id {
             return Ok(());
         }
-        Err(RegistryError::OtherStore { mine: Box::new(mine.clone()), theirs: Box::new(found) })
+        Err(RegistryError::OtherStore {
+            mine: Box::new(mine.clone()),
+            theirs: Box::new(found),
+        })
     }
 
     async fn name_store(&self, mine: &StoreRecord) -> Result<StoreRecord, RegistryError> {
         match self.put(&Key::Store, mine, None, None).await {
             Ok(_) => Ok(mine.clone()),
-            Err(error) if error.is_refused() => {
-                Ok(self.find(&Key::Store).await?.map_or_else(|| mine.clone(), |found| found.record))
-            }
+            Err(error) if error.is_refused() => Ok(self
+                .find(&Key::Store)
+                .await?
+                .map_or_else(|| mine.clone(), |found| found.record)),
             Err(error) => Err(error),
         }
     }
 
-    /// Names another store as the one that the nodes of this cluster share, unless somebody else did so since.
-    pub async fn replace_store(&self, theirs: &StoreRecord, mine: &StoreRecord) -> Result<(), RegistryError> {
+    /// Names another store as the one that the nodes of this cluster share, unless somebody else
+    /// did so since.
+    pub async fn replace_store(
+        &self,
+        theirs: &StoreRecord,
+        mine: &StoreRecord,
+    ) -> Result<(), RegistryError> {
         match self.find::<StoreRecord>(&Key::Store).await? {
-            Some(found) if found.record == *theirs => match self.put(&Key::Store, mine, Some(found.revision), None).await {
+            Some(found) if found.record == *theirs => match self
+                .put(&Key::Store, mine, Some(found.revision), None)
+                .await
+            {
                 Err(error) if !error.is_refused() => Err(error),
                 Ok(_) | Err(_) => Ok(()),
             },
@@ -115,18 +134,27 @@ impl Registry {
     }
 
     /// A record that cannot be read counts as lost: its owner writes it again.
-    async fn find<T: DeserializeOwned>(&self, key: &Key) -> Result<Option<Found<T>>, RegistryError> {
+    async fn find<T: DeserializeOwned>(
+        &self,
+        key: &Key,
+    ) -> Result<Option<Found<T>>, RegistryError> {
         Ok(readable(self.0.read(&key.to_string()).await?))
     }
 
     /// Records that cannot be read are left out, so that one of them blinds nobody.
-    async fn find_all<T: DeserializeOwned>(&self, keys: &Keys<'_>) -> Result<Vec<(Key, Found<T>)>, RegistryError> {
+    async fn find_all<T: DeserializeOwned>(
+        &self,
+        keys: &Keys<'_>,
+    ) -> Result<Vec<(Key, Found<T>)>, RegistryError> {
         let records = self.0.read_all(&keys.to_string()).await?.into_iter();
         let known = records.filter_map(|record| Some((Key::parse(&record.key)?, record)));
-        Ok(known.filter_map(|(key, record)| Some((key, readable(record)?))).collect())
+        Ok(known
+            .filter_map(|(key, record)| Some((key, readable(record)?)))
+            .collect())
     }
 
-    /// Writes a record on the condition that it is at a revision, or that there is none that can be read.
+    /// Writes a record on the condition that it is at a revision, or that there is none that can be
+    /// read.
     async fn put<T: Serialize + DeserializeOwned>(
         &self,
         key: &Key,
@@ -142,9 +170,14 @@ impl Registry {
         Ok(self.0.write(vec![Write { lasts, ..write }]).await?)
     }
 
-    /// The revision on which a record is written where none stands: 0, that of its removal, or that of a record which cannot
-    /// be read or which `stands` does not take for one. Refused where a record stands.
-    async fn vacancy<T: DeserializeOwned>(&self, key: &Key, stands: impl Fn(&T) -> bool) -> Result<u64, RegistryError> {
+    /// The revision on which a record is written where none stands: 0, that of its removal, or that
+    /// of a record which cannot be read or which `stands` does not take for one. Refused where a
+    /// record stands.
+    async fn vacancy<T: DeserializeOwned>(
+        &self,
+        key: &Key,
+        stands: impl Fn(&T) -> bool,
+    ) -> Result<u64, RegistryError> {
         let record = self.0.read(&key.to_string()).await?;
         let revision = record.revision;
         match readable(record).filter(|found| stands(&found.record)) {
@@ -156,7 +189,11 @@ impl Registry {
 
 /// `None`: nothing stands there that can be read.
 fn readable<T: DeserializeOwned>(record: Record) -> Option<Found<T>> {
-    let Record { key, revision, value } = record;
+    let Record {
+        key,
+        revision,
+        value,
+    } = record;
     match serde_json::from_slice(&value?) {
         Ok(record) => Some(Found { revision, record }),
         Err(error) => {

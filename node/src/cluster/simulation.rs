@@ -1,5 +1,6 @@
-//! A cluster in one thread: the deciders of several nodes over a bus, a registry and a store that misbehave as the real ones were
-//! measured to, in virtual time, with faults drawn from a seed. The same seed plays the same run.
+//! A cluster in one thread: the deciders of several nodes over a bus, a registry and a store that
+//! misbehave as the real ones were measured to, in virtual time, with faults drawn from a seed. The
+//! same seed plays the same run.
 
 mod checks;
 mod faults;
@@ -73,14 +74,17 @@ pub fn run_all(seeds: Range<u64>, flaws: Flaws) -> Result<Report, String> {
             if seed >= seeds.end {
                 return Ok(sum);
             }
-            sum = sum.and(run(seed, flaws).inspect_err(|_| next.store(seeds.end, Ordering::Relaxed))?);
+            sum = sum
+                .and(run(seed, flaws).inspect_err(|_| next.store(seeds.end, Ordering::Relaxed))?);
         }
     };
     thread::scope(|scope| {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let threads: Vec<_> = (0..cores).map(|_| scope.spawn(play)).collect();
         let reports = threads.into_iter().map(|thread| thread.join().unwrap());
-        reports.collect::<Result<Vec<_>, _>>().map(|reports| reports.into_iter().fold(Report::default(), Report::and))
+        reports
+            .collect::<Result<Vec<_>, _>>()
+            .map(|reports| reports.into_iter().fold(Report::default(), Report::and))
     })
 }
 
@@ -88,11 +92,17 @@ pub fn run_all(seeds: Range<u64>, flaws: Flaws) -> Result<Report, String> {
 pub fn run(seed: u64, flaws: Flaws) -> Result<Report, String> {
     let mut world = play(seed, flaws, false);
     let Some(violation) = world.checks.violation.take() else {
-        return Ok(Report { events: world.events, ..world.checks.report });
+        return Ok(Report {
+            events: world.events,
+            ..world.checks.report
+        });
     };
     let trace = play(seed, flaws, true).traced();
     let shown = trace.len().saturating_sub(SHOWN);
-    Err(format!("seed {seed}: {violation}\n{}", trace[shown..].join("\n")))
+    Err(format!(
+        "seed {seed}: {violation}\n{}",
+        trace[shown..].join("\n")
+    ))
 }
 
 fn play(seed: u64, flaws: Flaws, traced: bool) -> World {

@@ -1,5 +1,6 @@
-//! The membership of this node, on a thread of its own with a connection of its own: however busy the rest of the node is, it
-//! is heard, and hears. What happens goes to the pure machine, and what that decides is performed.
+//! The membership of this node, on a thread of its own with a connection of its own: however busy
+//! the rest of the node is, it is heard, and hears. What happens goes to the pure machine, and what
+//! that decides is performed.
 
 mod act;
 mod agreement;
@@ -31,7 +32,8 @@ use crate::{
     tools::process::heart::Heart,
 };
 
-/// How long a node may take until it is in the cluster: a cluster of servers that just started elects a leader first.
+/// How long a node may take until it is in the cluster: a cluster of servers that just started
+/// elects a leader first.
 const JOINING: Duration = Duration::from_secs(45);
 /// Between two tries to open the registry.
 const AGAIN: Duration = Duration::from_millis(500);
@@ -72,7 +74,11 @@ pub enum JoinError {
     #[error(
         "this node's store is {mine}, and node {node}, which is there, shares store {theirs} with its cluster; give all nodes the same `store.url`, give this one a cluster of its own with `nats.subject_prefix`, or stop all nodes of that cluster first: the next node takes it over with its own store"
     )]
-    OtherStore { mine: Box<StoreRecord>, theirs: Box<StoreRecord>, node: String },
+    OtherStore {
+        mine: Box<StoreRecord>,
+        theirs: Box<StoreRecord>,
+        node: String,
+    },
     #[error(
         "this node is not in the cluster after {JOINING:?}: its heartbeats do not come back, or the registry takes no proof of it"
     )]
@@ -92,7 +98,8 @@ pub enum Fact {
     PeerLeft(NodeId),
     Suspended,
     Resumed,
-    /// Stop what runs here and is no longer this node's by the store's word; then say so with [`Joined::leases_checked`].
+    /// Stop what runs here and is no longer this node's by the store's word; then say so with
+    /// [`Joined::leases_checked`].
     CheckLeases {
         asked_at: Moment,
     },
@@ -107,7 +114,8 @@ enum Order {
     LeasesChecked { asked_at: Moment },
 }
 
-/// A node's place in the cluster. Dropped without [`leave`](Self::leave), the node just falls silent.
+/// A node's place in the cluster. Dropped without [`leave`](Self::leave), the node just falls
+/// silent.
 pub struct Joined {
     orders: mpsc::Sender<Order>,
     ended: oneshot::Receiver<()>,
@@ -134,29 +142,41 @@ impl Joined {
     pub async fn leave(self) {
         self.order(Order::Leave);
         if timeout(LEAVING, self.ended).await.is_err() {
-            tracing::warn!("the registry does not take this node's leave; its peers will find it dead");
+            tracing::warn!(
+                "the registry does not take this node's leave; its peers will find it dead"
+            );
         }
     }
 }
 
-/// Joins, and returns when the node may work: its heartbeat came back and its first proof is written.
+/// Joins, and returns when the node may work: its heartbeat came back and its first proof is
+/// written.
 pub async fn join(options: Options) -> Result<(Joined, mpsc::Receiver<Fact>), JoinError> {
     let (orders, ordered) = mpsc::channel(ORDERS);
     let (facts, told) = mpsc::channel(FACTS);
     let (ready, joined) = oneshot::channel();
     let (end, ended) = oneshot::channel();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    thread::Builder::new().name("membership".into()).spawn(move || {
-        runtime.block_on(live(options, ordered, facts, ready));
-        let _nobody_waits = end.send(());
-    })?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    thread::Builder::new()
+        .name("membership".into())
+        .spawn(move || {
+            runtime.block_on(live(options, ordered, facts, ready));
+            let _nobody_waits = end.send(());
+        })?;
     joined.await.unwrap_or(Err(JoinError::TooLate))?;
     Ok((Joined { orders, ended }, told))
 }
 
 type Ready = oneshot::Sender<Result<(), JoinError>>;
 
-async fn live(options: Options, orders: mpsc::Receiver<Order>, facts: mpsc::Sender<Fact>, ready: Ready) {
+async fn live(
+    options: Options,
+    orders: mpsc::Receiver<Order>,
+    facts: mpsc::Sender<Fact>,
+    ready: Ready,
+) {
     let deadline = Instant::now() + JOINING;
     match Member::enter(options, facts, deadline).await {
         Ok((member, ears)) => member.run(ears, orders, ready, deadline).await,
@@ -167,7 +187,11 @@ async fn live(options: Options, orders: mpsc::Receiver<Order>, facts: mpsc::Send
 }
 
 /// Opens the registry, and checks that its nodes share this store. What may pass is tried again.
-async fn open(registry: &Registry, store: &StoreRecord, deadline: Instant) -> Result<Duration, RegistryError> {
+async fn open(
+    registry: &Registry,
+    store: &StoreRecord,
+    deadline: Instant,
+) -> Result<Duration, RegistryError> {
     loop {
         let opened = async {
             let age = registry.open().await?;
@@ -175,7 +199,9 @@ async fn open(registry: &Registry, store: &StoreRecord, deadline: Instant) -> Re
             Ok(age)
         };
         match opened.await {
-            Err(error @ RegistryError::Records(_)) if error.is_passing() && Instant::now() + AGAIN < deadline => {
+            Err(error @ RegistryError::Records(_))
+                if error.is_passing() && Instant::now() + AGAIN < deadline =>
+            {
                 tracing::debug!(%error, "the registry cannot be opened yet");
                 tokio::time::sleep(AGAIN).await;
             }

@@ -36,30 +36,63 @@ impl Material {
         if summary.trim().is_empty() {
             return Err(Fault::Empty);
         }
-        let at = self.lines.iter().position(|line| line.id == keep_from).filter(|at| *at > 0);
+        let at = self
+            .lines
+            .iter()
+            .position(|line| line.id == keep_from)
+            .filter(|at| *at > 0);
         let at = at.ok_or(Fault::UnknownMessage(keep_from))?;
         if !is_legal(&self.lines, at) {
             return Err(Fault::Splits(keep_from));
         }
         let (older, kept) = self.lines.split_at(at);
-        self.replace(Cut { at, results: self.cut.results }, quote(summary, older, kept))
+        self.replace(
+            Cut {
+                at,
+                results: self.cut.results,
+            },
+            quote(summary, older, kept),
+        )
     }
 
-    /// What becomes of a view that has nothing to summarise: its results are shortened, an earlier summary stays.
+    /// What becomes of a view that has nothing to summarise: its results are shortened, an earlier
+    /// summary stays.
     pub fn without_summary(&self) -> Result<Replacement, Fault> {
-        let earlier = self.older().iter().find(|line| line.is_summary()).map(|line| line.body.content.clone());
-        let note = || vec![Part::text("Long results of tools were shortened to fit the context.")];
+        let earlier = self
+            .older()
+            .iter()
+            .find(|line| line.is_summary())
+            .map(|line| line.body.content.clone());
+        let note = || {
+            vec![Part::text(
+                "Long results of tools were shortened to fit the context.",
+            )]
+        };
         self.replace(self.cut, earlier.unwrap_or_else(note))
     }
 
     fn replace(&self, cut: Cut, content: Vec<Part>) -> Result<Replacement, Fault> {
-        let summary = Body { role: Role::Custom, custom: None, content, metadata: Metadata::default() };
-        let before = self.fixed + self.lines.iter().map(|line: &Line| line.tokens).sum::<u64>();
+        let summary = Body {
+            role: Role::Custom,
+            custom: None,
+            content,
+            metadata: Metadata::default(),
+        };
+        let before = self.fixed
+            + self
+                .lines
+                .iter()
+                .map(|line: &Line| line.tokens)
+                .sum::<u64>();
         let after = self.fixed + tokens_of(&summary) + kept_tokens(&self.lines, cut);
         if after >= before {
             return Err(Fault::NotSmaller { before, after });
         }
         let tokens = u128::from(after) * u128::from(self.tokens) / u128::from(before.max(1));
-        Ok(Replacement { cut, content: summary.content, tokens: u64::try_from(tokens).unwrap_or(u64::MAX) })
+        Ok(Replacement {
+            cut,
+            content: summary.content,
+            tokens: u64::try_from(tokens).unwrap_or(u64::MAX),
+        })
     }
 }

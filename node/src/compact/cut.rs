@@ -1,4 +1,5 @@
-//! Where a view is cut. Calls and results stay together, the latest messages stay, and huge results are shortened.
+//! Where a view is cut. Calls and results stay together, the latest messages stay, and huge results
+//! are shortened.
 
 use planck_common::message::{Body, Part, Role};
 
@@ -17,26 +18,41 @@ pub struct Cut {
 }
 
 impl Cut {
-    /// The cut of a view that should have room in half of `threshold`; `None` where nothing is to be gained.
+    /// The cut of a view that should have room in half of `threshold`; `None` where nothing is to
+    /// be gained.
     pub fn find(lines: &[Line], rules: &Rules, threshold: u64) -> Option<Self> {
         let wanted = lines.len().saturating_sub(rules.keep_recent.max(1));
-        let at = (0..=wanted).rev().find(|at| is_legal(lines, *at)).unwrap_or(0);
+        let at = (0..=wanted)
+            .rev()
+            .find(|at| is_legal(lines, *at))
+            .unwrap_or(0);
         let kept = lines.get(at..).unwrap_or_default();
         let results = shortest_results(kept, threshold / 2);
-        let news = lines.get(..at).unwrap_or_default().iter().any(|line| !line.is_summary());
+        let news = lines
+            .get(..at)
+            .unwrap_or_default()
+            .iter()
+            .any(|line| !line.is_summary());
         (news || results.is_some()).then_some(Self { at, results })
     }
 }
 
 /// Whether calls and their results stay together when the view is cut before this message.
 pub fn is_legal(lines: &[Line], at: usize) -> bool {
-    lines.get(at).is_some_and(|line| line.body.role != Role::ToolResult)
+    lines
+        .get(at)
+        .is_some_and(|line| line.body.role != Role::ToolResult)
 }
 
-/// The length to which results are cut so that all of them fit; `None` if they fit, or none is long enough to be cut.
+/// The length to which results are cut so that all of them fit; `None` if they fit, or none is long
+/// enough to be cut.
 fn shortest_results(kept: &[Line], room: u64) -> Option<usize> {
     let size: u64 = kept.iter().map(|line| line.tokens).sum();
-    let results = || kept.iter().flat_map(|line| &line.body.content).filter_map(result_text);
+    let results = || {
+        kept.iter()
+            .flat_map(|line| &line.body.content)
+            .filter_map(result_text)
+    };
     let share = usize::try_from(room * 4).unwrap_or(usize::MAX) / results().count().max(1);
     let length = share.max(SHORTEST);
     (size > room && results().any(|text| is_longer(text, length))).then_some(length)
@@ -45,7 +61,11 @@ fn shortest_results(kept: &[Line], room: u64) -> Option<usize> {
 fn result_text(part: &Part) -> Option<&str> {
     match part {
         Part::ToolResult { text, .. } => Some(text),
-        Part::Text { .. } | Part::Thinking { .. } | Part::ToolCall { .. } | Part::Image { .. } | Part::File { .. } => None,
+        Part::Text { .. }
+        | Part::Thinking { .. }
+        | Part::ToolCall { .. }
+        | Part::Image { .. }
+        | Part::File { .. } => None,
     }
 }
 
@@ -55,7 +75,12 @@ fn is_longer(text: &str, length: usize) -> bool {
 
 /// The message with its results cut to `length` characters; `None` if none is longer.
 pub fn shorten(body: &Body, length: usize) -> Option<Body> {
-    if !body.content.iter().filter_map(result_text).any(|text| is_longer(text, length)) {
+    if !body
+        .content
+        .iter()
+        .filter_map(result_text)
+        .any(|text| is_longer(text, length))
+    {
         return None;
     }
     let mut shorter = body.clone();
@@ -78,15 +103,20 @@ pub(super) fn shortened(text: &str, length: usize) -> String {
     }
     let start: String = text.chars().take(head).collect();
     let end: String = text.chars().skip(count - tail).collect();
-    format!("{start}\n[… {} characters cut to fit the context …]\n{end}", count - head - tail)
+    format!(
+        "{start}\n[… {} characters cut to fit the context …]\n{end}",
+        count - head - tail
+    )
 }
 
 /// Tokens of what stays after a cut.
 pub(super) fn kept_tokens(lines: &[Line], cut: Cut) -> u64 {
     let kept = lines.get(cut.at..).unwrap_or_default().iter();
-    kept.map(|line| match cut.results.and_then(|length| shorten(&line.body, length)) {
-        Some(shorter) => tokens_of(&shorter),
-        None => line.tokens,
-    })
+    kept.map(
+        |line| match cut.results.and_then(|length| shorten(&line.body, length)) {
+            Some(shorter) => tokens_of(&shorter),
+            None => line.tokens,
+        },
+    )
     .sum()
 }

@@ -20,7 +20,12 @@ use crate::{
 const SUMMARY: u64 = 8_192;
 
 /// Summarises what is older than the cut.
-pub async fn run(models: Arc<Llm>, clients: Clients, model: ModelRef, material: Material) -> CompactionResult {
+pub async fn run(
+    models: Arc<Llm>,
+    clients: Clients,
+    model: ModelRef,
+    material: Material,
+) -> CompactionResult {
     let provider = match models.provider(&model) {
         Ok(provider) => provider,
         Err(error) => return CompactionResult::Failed(error.to_string()),
@@ -29,7 +34,12 @@ pub async fn run(models: Arc<Llm>, clients: Clients, model: ModelRef, material: 
     let (request, keep_from) = (material.request(), material.keep_from());
     drop(material);
     match ask(&provider, &clients, &model, request, max_output).await {
-        Ok((text, usage)) => CompactionResult::Summary { text, keep_from, by: "local".into(), usage },
+        Ok((text, usage)) => CompactionResult::Summary {
+            text,
+            keep_from,
+            by: "local".into(),
+            usage,
+        },
         Err(failure) => CompactionResult::Failed(failure.message),
     }
 }
@@ -70,6 +80,10 @@ async fn ask(
 fn take(text: &mut String, chunk: &Chunk) {
     match chunk {
         Chunk::Text { text: more, .. } => text.push_str(more),
-        Chunk::Thinking { .. } | Chunk::Signature { .. } | Chunk::Redacted { .. } | Chunk::Call { .. } | Chunk::Args { .. } => {}
+        Chunk::Thinking { .. }
+        | Chunk::Signature { .. }
+        | Chunk::Redacted { .. }
+        | Chunk::Call { .. }
+        | Chunk::Args { .. } => {}
     }
 }

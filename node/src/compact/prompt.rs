@@ -38,7 +38,10 @@ impl Material {
             user.push_str(&shortened(&written(line), share.max(200)));
         }
         user.push_str("</conversation>\n\nWrite the summary.");
-        Request { system: INSTRUCTIONS, user }
+        Request {
+            system: INSTRUCTIONS,
+            user,
+        }
     }
 }
 
@@ -66,16 +69,32 @@ fn write_part(text: &mut String, part: &Part) {
     let _ = match part {
         Part::Text { text: said, .. } => writeln!(text, "{said}"),
         Part::Thinking { .. } => Ok(()),
-        Part::ToolCall { name, args, .. } => writeln!(text, "calls {name} with {}", shortened(args.get(), QUOTED)),
-        Part::ToolResult { text: result, error, .. } => {
-            writeln!(text, "{}: {}", if *error { "error" } else { "result" }, shortened(result, QUOTED))
+        Part::ToolCall { name, args, .. } => {
+            writeln!(text, "calls {name} with {}", shortened(args.get(), QUOTED))
+        }
+        Part::ToolResult {
+            text: result,
+            error,
+            ..
+        } => {
+            writeln!(
+                text,
+                "{}: {}",
+                if *error { "error" } else { "result" },
+                shortened(result, QUOTED)
+            )
         }
         Part::Image { mime, .. } => writeln!(text, "[image, {mime}]"),
-        Part::File { mime, name, .. } => writeln!(text, "[file {}, {mime}]", name.as_deref().unwrap_or("without name")),
+        Part::File { mime, name, .. } => writeln!(
+            text,
+            "[file {}, {mime}]",
+            name.as_deref().unwrap_or("without name")
+        ),
     };
 }
 
-/// The content of a summary message: the text, and word for word the latest input if the cut takes it away.
+/// The content of a summary message: the text, and word for word the latest input if the cut takes
+/// it away.
 pub fn quote(summary: &str, older: &[Line], kept: &[Line]) -> Vec<Part> {
     let mut content = vec![Part::text(summary)];
     if kept.iter().any(is_input) {
@@ -93,7 +112,10 @@ pub fn quote(summary: &str, older: &[Line], kept: &[Line]) -> Vec<Part> {
 
 /// What an earlier summary quotes: all that stands after its own text.
 fn earlier_quote(older: &[Line]) -> impl Iterator<Item = Part> {
-    older.iter().filter(|line| line.is_summary()).flat_map(|line| line.body.content.iter().skip(1).cloned())
+    older
+        .iter()
+        .filter(|line| line.is_summary())
+        .flat_map(|line| line.body.content.iter().skip(1).cloned())
 }
 
 fn is_input(line: &Line) -> bool {

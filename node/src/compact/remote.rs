@@ -25,7 +25,9 @@ pub struct Order {
 impl Order {
     /// Its answer, or why it is of no use: then the local one is asked.
     pub async fn run(&self, material: &Material) -> Result<CompactionResult, String> {
-        self.ask(material).await.map_err(|why| format!("the compactor `{}` is of no use: {why}", self.compactor))
+        self.ask(material)
+            .await
+            .map_err(|why| format!("the compactor `{}` is of no use: {why}", self.compactor))
     }
 
     async fn ask(&self, material: &Material) -> Result<CompactionResult, String> {
@@ -34,27 +36,52 @@ impl Order {
             v: PROTOCOL_VERSION,
             call_id: CallId::mint(),
             compactor: compactor.own_name().to_owned(),
-            model: CompactModel { id: self.model.clone(), context_window: material.context_window },
-            messages: material.lines.iter().map(|line| self.message(line)).collect(),
+            model: CompactModel {
+                id: self.model.clone(),
+                context_window: material.context_window,
+            },
+            messages: material
+                .lines
+                .iter()
+                .map(|line| self.message(line))
+                .collect(),
             tokens: material.tokens,
             agent_id: self.agent.clone(),
             session_id: self.session.clone(),
             deadline_ms: u64::try_from(compactor.timeout().as_millis()).unwrap_or(u64::MAX),
         };
         match compactor.ask(&request).await? {
-            CompactSaid::Compact { summary, keep_from } => self.judge(material, summary, keep_from, compactor.name()),
+            CompactSaid::Compact { summary, keep_from } => {
+                self.judge(material, summary, keep_from, compactor.name())
+            }
             CompactSaid::Skip(_) => Ok(CompactionResult::Skipped),
             CompactSaid::Error(why) => Err(why),
         }
     }
 
     /// What would have to be compacted again at once is no use: it would be asked for ever.
-    fn judge(&self, material: &Material, text: String, keep_from: Seq, by: String) -> Result<CompactionResult, String> {
-        let replacement = material.check(&text, keep_from).map_err(|fault| fault.to_string())?;
+    fn judge(
+        &self,
+        material: &Material,
+        text: String,
+        keep_from: Seq,
+        by: String,
+    ) -> Result<CompactionResult, String> {
+        let replacement = material
+            .check(&text, keep_from)
+            .map_err(|fault| fault.to_string())?;
         if replacement.tokens >= self.threshold && material.tokens >= self.threshold {
-            return Err(format!("the context would still be too full: {} tokens of {}", replacement.tokens, self.threshold));
+            return Err(format!(
+                "the context would still be too full: {} tokens of {}",
+                replacement.tokens, self.threshold
+            ));
         }
-        Ok(CompactionResult::Summary { text, keep_from, by, usage: Usage::default() })
+        Ok(CompactionResult::Summary {
+            text,
+            keep_from,
+            by,
+            usage: Usage::default(),
+        })
     }
 
     fn message(&self, line: &Line) -> Message {

@@ -18,7 +18,9 @@ pub fn tokens_of(body: &Body) -> u64 {
 fn chars(part: &Part) -> usize {
     match part {
         Part::Text { text, .. } | Part::ToolResult { text, .. } => text.chars().count(),
-        Part::Thinking { text, signature, .. } => text.chars().count() + signature.as_ref().map_or(0, String::len),
+        Part::Thinking {
+            text, signature, ..
+        } => text.chars().count() + signature.as_ref().map_or(0, String::len),
         Part::ToolCall { name, args, .. } => name.len() + args.get().len(),
         Part::Image { .. } | Part::File { .. } => ATTACHMENT,
     }

@@ -5,7 +5,10 @@ use planck_common::{
 
 use super::*;
 
-const RULES: Rules = Rules { ratio: 0.8, keep_recent: 3 };
+const RULES: Rules = Rules {
+    ratio: 0.8,
+    keep_recent: 3,
+};
 
 /// A view from letters: `u`ser, `a`ssistant, `c`all, `r`esult, `R` a huge result, `s`ummary.
 fn view(letters: &str) -> Vec<Line> {
@@ -18,28 +21,55 @@ fn view(letters: &str) -> Vec<Line> {
 
 fn body(letter: char) -> Body {
     let call_id = CallId::parse("c").unwrap();
-    let result = |text: String| Part::ToolResult { id: "c".into(), call_id: call_id.clone(), text, error: false };
+    let result = |text: String| Part::ToolResult {
+        id: "c".into(),
+        call_id: call_id.clone(),
+        text,
+        error: false,
+    };
     let (role, custom, part) = match letter {
         'u' => (Role::User, None, Part::text("please ".repeat(20))),
         'a' => (Role::Assistant, None, Part::text("well ".repeat(20))),
         'c' => {
             let (id, call_id, name) = ("c".into(), call_id.clone(), "read".into());
             let args = serde_json::value::RawValue::from_string(r#"{"path":"a"}"#.into()).unwrap();
-            (Role::Assistant, None, Part::ToolCall { id, call_id, name, args, invalid: None, signature: None })
+            (
+                Role::Assistant,
+                None,
+                Part::ToolCall {
+                    id,
+                    call_id,
+                    name,
+                    args,
+                    invalid: None,
+                    signature: None,
+                },
+            )
         }
         'r' => (Role::ToolResult, None, result("found ".repeat(20))),
         'R' => (Role::ToolResult, None, result("found ".repeat(10_000))),
         's' => (Role::Custom, Some(Custom::Summary), Part::text("earlier")),
         other => panic!("{other}"),
     };
-    Body { role, custom, content: vec![part], metadata: Metadata::default() }
+    Body {
+        role,
+        custom,
+        content: vec![part],
+        metadata: Metadata::default(),
+    }
 }
 
 fn material(letters: &str) -> Material {
     let lines = view(letters);
     let tokens = lines.iter().map(|line| line.tokens).sum();
     let cut = Cut::find(&lines, &RULES, 4_000).unwrap();
-    Material { lines, fixed: 0, tokens, context_window: 5_000, cut }
+    Material {
+        lines,
+        fixed: 0,
+        tokens,
+        context_window: 5_000,
+        cut,
+    }
 }
 
 #[test]
@@ -71,7 +101,14 @@ fn an_answer_is_used_only_if_it_is_sound() {
         ("short", 99, Err(Fault::UnknownMessage(99))),
         ("short", 1, Err(Fault::UnknownMessage(1))),
         ("short", 5, Err(Fault::Splits(5))),
-        (&"long ".repeat(10_000), 6, Err(Fault::NotSmaller { before: 207, after: 12_597 })),
+        (
+            &"long ".repeat(10_000),
+            6,
+            Err(Fault::NotSmaller {
+                before: 207,
+                after: 12_597,
+            }),
+        ),
         ("short", 6, Ok(())),
         ("short", 4, Ok(())),
     ];
@@ -88,7 +125,12 @@ fn an_answer_is_used_only_if_it_is_sound() {
 fn the_latest_input_is_quoted_where_the_cut_takes_it_away() {
     let text = |letters| {
         let material = material(letters);
-        text_of(&material.check("so far", material.keep_from()).unwrap().content)
+        text_of(
+            &material
+                .check("so far", material.keep_from())
+                .unwrap()
+                .content,
+        )
     };
     assert!(text("ucrcrcrcr").ends_with("please "));
     assert_eq!(text("uauauaua"), "so far");
@@ -100,7 +142,10 @@ fn a_quote_outlives_the_next_summary() {
     let mut summary = (*material.lines[0].body).clone();
     summary.content.push(Part::text("latest: please"));
     material.lines[0].body = Arc::new(summary);
-    let content = material.check("so far", material.keep_from()).unwrap().content;
+    let content = material
+        .check("so far", material.keep_from())
+        .unwrap()
+        .content;
     assert_eq!(text_of(&content), "so farlatest: please");
 }
 
@@ -108,7 +153,11 @@ fn a_quote_outlives_the_next_summary() {
 fn the_request_to_the_summariser_is_bounded() {
     let material = material("uaucRcRcRcRcRcRcrcr");
     let request = material.request();
-    assert!(request.user.chars().count() < 10_500, "{}", request.user.chars().count());
+    assert!(
+        request.user.chars().count() < 10_500,
+        "{}",
+        request.user.chars().count()
+    );
     insta::assert_snapshot!(super::prompt::written(&material.lines[3]), @r#"
     <message from="agent">
     calls read with {"path":"a"}
@@ -119,7 +168,14 @@ fn the_request_to_the_summariser_is_bounded() {
 #[test]
 fn results_are_cut_in_the_middle() {
     let shorter = shorten(&body('R'), 2_000).unwrap();
-    let Part::ToolResult { text, .. } = &shorter.content[0] else { panic!() };
-    assert!(text.starts_with("found ") && text.ends_with("found ") && text.contains("58000 characters cut"), "{text}");
+    let Part::ToolResult { text, .. } = &shorter.content[0] else {
+        panic!()
+    };
+    assert!(
+        text.starts_with("found ")
+            && text.ends_with("found ")
+            && text.contains("58000 characters cut"),
+        "{text}"
+    );
     assert!(shorten(&shorter, 2_100).is_none());
 }

@@ -15,7 +15,10 @@ use super::{
 
 /// Every value of a file, and what of it cannot be read.
 pub fn parse(path: PathBuf, text: &str) -> (Vec<(KeyPath, Given)>, Vec<Problem>) {
-    let file = File { path: Arc::new(path), text };
+    let file = File {
+        path: Arc::new(path),
+        text,
+    };
     let (table, errors) = DeTable::parse_recoverable(text);
     let problems = errors.iter().map(|error| file.problem(error)).collect();
     let mut values = Vec::new();
@@ -31,13 +34,21 @@ struct File<'a> {
 impl File<'_> {
     fn origin(&self, at: usize) -> Origin {
         let before = self.text.as_bytes().iter().take(at);
-        Origin::File { path: self.path.clone(), line: before.filter(|byte| **byte == b'\n').count() + 1 }
+        Origin::File {
+            path: self.path.clone(),
+            line: before.filter(|byte| **byte == b'\n').count() + 1,
+        }
     }
 
     fn problem(&self, error: &toml::de::Error) -> Problem {
         let at = error.span().map_or(0, |span| span.start);
         let what = format!("not TOML: {}", error.message());
-        Problem { origin: self.origin(at), key: None, what, remedy: "correct the line".into() }
+        Problem {
+            origin: self.origin(at),
+            key: None,
+            what,
+            remedy: "correct the line".into(),
+        }
     }
 
     /// A table that holds something gives what it holds, an empty one itself.
@@ -52,13 +63,20 @@ impl File<'_> {
                 | DeValue::Float(_)
                 | DeValue::Boolean(_)
                 | DeValue::Datetime(_)
-                | DeValue::Array(_) => into.push((path, Given { raw: Raw::Toml(plain(value)), origin: self.origin(line) })),
+                | DeValue::Array(_) => into.push((
+                    path,
+                    Given {
+                        raw: Raw::Toml(plain(value)),
+                        origin: self.origin(line),
+                    },
+                )),
             }
         }
     }
 }
 
-/// A value without its place in the file. A number no `i64` holds stays text, which no number's key accepts.
+/// A value without its place in the file. A number no `i64` holds stays text, which no number's key
+/// accepts.
 fn plain(value: &Spanned<DeValue<'_>>) -> Value {
     match value.get_ref() {
         DeValue::String(text) => Value::String(text.to_string()),
@@ -66,12 +84,18 @@ fn plain(value: &Spanned<DeValue<'_>>) -> Value {
             let parsed = i64::from_str_radix(number.as_str(), number.radix());
             parsed.map_or_else(|_| Value::String(number.as_str().into()), Value::Integer)
         }
-        DeValue::Float(number) => number.as_str().parse().map_or_else(|_| Value::String(number.as_str().into()), Value::Float),
+        DeValue::Float(number) => number
+            .as_str()
+            .parse()
+            .map_or_else(|_| Value::String(number.as_str().into()), Value::Float),
         DeValue::Boolean(yes) => Value::Boolean(*yes),
         DeValue::Datetime(at) => Value::Datetime(*at),
         DeValue::Array(items) => Value::Array(items.iter().map(plain).collect()),
-        DeValue::Table(table) => {
-            Value::Table(table.iter().map(|(key, value)| (key.get_ref().to_string(), plain(value))).collect())
-        }
+        DeValue::Table(table) => Value::Table(
+            table
+                .iter()
+                .map(|(key, value)| (key.get_ref().to_string(), plain(value)))
+                .collect(),
+        ),
     }
 }

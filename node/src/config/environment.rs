@@ -41,26 +41,47 @@ pub const HONOURED: [(&str, &str); 24] = [
 /// The honoured name of a key.
 pub fn honoured_name(key: &KeyPath) -> Option<&'static str> {
     let key = key.to_string();
-    HONOURED.iter().find(|(_, known)| *known == key).map(|(name, _)| *name)
+    HONOURED
+        .iter()
+        .find(|(_, known)| *known == key)
+        .map(|(name, _)| *name)
 }
 
 /// Words of names whose values are secrets in most programs.
-const SECRET_WORDS: [&str; 11] =
-    ["KEY", "KEYS", "APIKEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "CREDENTIALS", "CREDS"];
+const SECRET_WORDS: [&str; 11] = [
+    "KEY",
+    "KEYS",
+    "APIKEY",
+    "TOKEN",
+    "SECRET",
+    "PASSWORD",
+    "PASSWD",
+    "PASSPHRASE",
+    "CREDENTIAL",
+    "CREDENTIALS",
+    "CREDS",
+];
 
 /// Names that libraries read from the process's own environment, so they must stay there.
 fn is_read_by_libraries(name: &str) -> bool {
     let prefixes = ["PG", "OTEL_", "SSL_CERT_", "LC_", "LD_"];
-    name.to_ascii_uppercase().ends_with("_PROXY") || prefixes.iter().any(|prefix| name.starts_with(prefix))
+    name.to_ascii_uppercase().ends_with("_PROXY")
+        || prefixes.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Whether a variable may hold a secret: it is a key of ours that is a secret or an address, its name says so, or its value
-/// looks like one, because `env:NAME` lets a configuration name any variable. A wrong yes costs nothing: what is ours to read
-/// is read wherever it is kept.
+/// Whether a variable may hold a secret: it is a key of ours that is a secret or an address, its
+/// name says so, or its value looks like one, because `env:NAME` lets a configuration name any
+/// variable. A wrong yes costs nothing: what is ours to read is read wherever it is kept.
 pub fn may_be_secret(name: &str, text: &str, keys: &[Key]) -> bool {
     let kinds = [Secret::kind(), Address::kind()];
-    let holds = |path: &KeyPath| keys.iter().any(|key| key.pattern.matches(path) && kinds.contains(&key.kind));
-    let honoured = HONOURED.iter().find(|(known, _)| *known == name).map(|(_, key)| KeyPath::of(key));
+    let holds = |path: &KeyPath| {
+        keys.iter()
+            .any(|key| key.pattern.matches(path) && kinds.contains(&key.kind))
+    };
+    let honoured = HONOURED
+        .iter()
+        .find(|(known, _)| *known == name)
+        .map(|(_, key)| KeyPath::of(key));
     let ours = match meant(name, keys) {
         Meant::Key(key) => Some(key),
         Meant::Nothing(_) | Meant::Other => honoured,
@@ -68,13 +89,17 @@ pub fn may_be_secret(name: &str, text: &str, keys: &[Key]) -> bool {
     if ours.as_ref().is_some_and(holds) {
         return true;
     }
-    let names_one = name.split('_').any(|word| SECRET_WORDS.contains(&word.to_ascii_uppercase().as_str()));
+    let names_one = name
+        .split('_')
+        .any(|word| SECRET_WORDS.contains(&word.to_ascii_uppercase().as_str()));
     !is_read_by_libraries(name) && (names_one || has_password(text) || is_like_a_token(text))
 }
 
 /// As in `scheme://user:password@host`.
 fn has_password(text: &str) -> bool {
-    let user = text.split_once("://").and_then(|(_, rest)| rest.rsplit_once('@'));
+    let user = text
+        .split_once("://")
+        .and_then(|(_, rest)| rest.rsplit_once('@'));
     user.is_some_and(|(user, _)| user.contains(':'))
 }
 
@@ -82,11 +107,18 @@ fn has_password(text: &str) -> bool {
 fn is_like_a_token(text: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.+=~".contains(&byte);
     let has = |wanted: fn(&u8) -> bool| text.as_bytes().iter().any(wanted);
-    text.len() >= 20 && text.bytes().all(fits) && has(u8::is_ascii_digit) && has(u8::is_ascii_alphabetic)
+    text.len() >= 20
+        && text.bytes().all(fits)
+        && has(u8::is_ascii_digit)
+        && has(u8::is_ascii_alphabetic)
 }
 
-/// What the environment gives, our own names over the honoured ones. An empty variable gives nothing.
-pub fn read(environment: &BTreeMap<String, String>, keys: &[Key]) -> (Vec<(KeyPath, Given)>, Vec<Problem>) {
+/// What the environment gives, our own names over the honoured ones. An empty variable gives
+/// nothing.
+pub fn read(
+    environment: &BTreeMap<String, String>,
+    keys: &[Key],
+) -> (Vec<(KeyPath, Given)>, Vec<Problem>) {
     let set = || environment.iter().filter(|(_, text)| !text.is_empty());
     let honoured = HONOURED.iter().filter_map(|(name, key)| {
         let text = environment.get(*name).filter(|text| !text.is_empty())?;
@@ -105,18 +137,28 @@ pub fn read(environment: &BTreeMap<String, String>, keys: &[Key]) -> (Vec<(KeyPa
 }
 
 fn given(name: &str, text: &str) -> Given {
-    Given { raw: Raw::Text(text.into()), origin: Origin::Environment(name.into()) }
+    Given {
+        raw: Raw::Text(text.into()),
+        origin: Origin::Environment(name.into()),
+    }
 }
 
-/// `OLLAMA_HOST` is often no more than host and port, and often the address the server listens on. In `NATS_NKEY` the `nats` command
-/// line takes a file, others a seed, which holds letters and digits only.
+/// `OLLAMA_HOST` is often no more than host and port, and often the address the server listens on.
+/// In `NATS_NKEY` the `nats` command line takes a file, others a seed, which holds letters and
+/// digits only.
 fn adapted(name: &str, text: &str) -> String {
     match name {
         "OLLAMA_HOST" => {
-            let url = if text.contains("://") { text.into() } else { format!("http://{text}") };
+            let url = if text.contains("://") {
+                text.into()
+            } else {
+                format!("http://{text}")
+            };
             url.replace("//0.0.0.0", "//127.0.0.1")
         }
-        "NATS_NKEY" if text.contains(['/', '.']) && !text.starts_with("file:") => format!("file:{text}"),
+        "NATS_NKEY" if text.contains(['/', '.']) && !text.starts_with("file:") => {
+            format!("file:{text}")
+        }
         _ => text.into(),
     }
 }
@@ -130,8 +172,13 @@ enum Meant {
 }
 
 fn meant(name: &str, keys: &[Key]) -> Meant {
-    let Some(rest) = name.strip_prefix("PLANCK_") else { return Meant::Other };
-    let exact = keys.iter().find(|key| key.pattern.variable() == name).map(|key| key.pattern.clone());
+    let Some(rest) = name.strip_prefix("PLANCK_") else {
+        return Meant::Other;
+    };
+    let exact = keys
+        .iter()
+        .find(|key| key.pattern.variable() == name)
+        .map(|key| key.pattern.clone());
     if let Some(key) = exact.or_else(|| keys.iter().find_map(|key| open(name, &key.pattern))) {
         return Meant::Key(key);
     }
@@ -139,23 +186,35 @@ fn meant(name: &str, keys: &[Key]) -> Meant {
     let section = keys
         .iter()
         .map(|key| key.pattern.section())
-        .find(|section| lower.strip_prefix(section).is_some_and(|rest| rest.starts_with('_')));
+        .find(|section| {
+            lower
+                .strip_prefix(section)
+                .is_some_and(|rest| rest.starts_with('_'))
+        });
     match section {
-        Some(section) => Meant::Nothing(KeyPath::of(section).then(lower.get(section.len() + 1..).unwrap_or_default())),
+        Some(section) => Meant::Nothing(
+            KeyPath::of(section).then(lower.get(section.len() + 1..).unwrap_or_default()),
+        ),
         None => Meant::Other,
     }
 }
 
-/// The key of a pattern with a name of the reader's choice in it: `PLANCK_WORKSPACES_SRC` is `workspaces.src`.
+/// The key of a pattern with a name of the reader's choice in it: `PLANCK_WORKSPACES_SRC` is
+/// `workspaces.src`.
 fn open(name: &str, pattern: &KeyPath) -> Option<KeyPath> {
     let variable = pattern.variable();
     let (before, after) = variable.split_once("<NAME>")?;
-    let chosen = name.strip_prefix(before)?.strip_suffix(after).filter(|chosen| !chosen.is_empty())?;
+    let chosen = name
+        .strip_prefix(before)?
+        .strip_suffix(after)
+        .filter(|chosen| !chosen.is_empty())?;
     let words = pattern.words().iter();
-    Some(words.fold(KeyPath::default(), |path, word| match word.as_str() {
-        "*" => path.then(&chosen.to_ascii_lowercase()),
-        _ => path.then(word),
-    }))
+    Some(
+        words.fold(KeyPath::default(), |path, word| match word.as_str() {
+            "*" => path.then(&chosen.to_ascii_lowercase()),
+            _ => path.then(word),
+        }),
+    )
 }
 
 fn unknown(name: &str, wanted: &KeyPath, keys: &[Key]) -> Problem {
@@ -163,7 +222,12 @@ fn unknown(name: &str, wanted: &KeyPath, keys: &[Key]) -> Problem {
         Some(known) => format!("did you mean {}?", known.variable()),
         None => "take it out; `planck config show` lists every key".into(),
     };
-    Problem { origin: Origin::Environment(name.into()), key: None, what: "no key has this name".into(), remedy }
+    Problem {
+        origin: Origin::Environment(name.into()),
+        key: None,
+        what: "no key has this name".into(),
+        remedy,
+    }
 }
 
 #[cfg(test)]
@@ -184,13 +248,21 @@ mod tests {
             ("github_token", "x", true),
             ("REDIS", "redis://me:pw@cache:6379", true),
             ("ANTHROPIC", "sk-ant-api03-0123456789abcdef", true),
-            ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://me:pw@collector", true),
+            (
+                "OTEL_EXPORTER_OTLP_ENDPOINT",
+                "http://me:pw@collector",
+                true,
+            ),
             ("PATH", "/usr/local/bin:/usr/bin", false),
             ("PLANCK_NODE_CAPACITY", "10", false),
             ("KEYBOARD", "us", false),
             ("TERM", "xterm-256color", false),
             ("HTTPS_PROXY", "http://me:pw@proxy:3128", false),
-            ("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer x", false),
+            (
+                "OTEL_EXPORTER_OTLP_HEADERS",
+                "authorization=Bearer x",
+                false,
+            ),
             ("MAIL", "https://example.org/a@b", false),
         ] {
             assert_eq!(may_be_secret(name, text, &keys), wanted, "{name}={text}");

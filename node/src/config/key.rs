@@ -41,7 +41,10 @@ impl KeyPath {
     }
 
     fn covers(&self, path: &Self) -> bool {
-        self.0.iter().zip(&path.0).all(|(pattern, word)| pattern == "*" || pattern == word)
+        self.0
+            .iter()
+            .zip(&path.0)
+            .all(|(pattern, word)| pattern == "*" || pattern == word)
     }
 
     /// This pattern with the words of `path` where it leaves them open.
@@ -55,21 +58,42 @@ impl KeyPath {
 
     /// The name of its variable: `PLANCK_<SECTION>_<KEY>`.
     pub fn variable(&self) -> String {
-        let words = self.0.iter().map(|word| if word == "*" { "<NAME>".into() } else { upper(word) });
+        let words = self.0.iter().map(|word| {
+            if word == "*" {
+                "<NAME>".into()
+            } else {
+                upper(word)
+            }
+        });
         words.fold("PLANCK".into(), |name, word| format!("{name}_{word}"))
     }
 }
 
 fn upper(word: &str) -> String {
-    word.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect()
+    word.chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() {
+                c.to_ascii_uppercase()
+            } else {
+                '_'
+            }
+        })
+        .collect()
 }
 
 impl fmt::Display for KeyPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, word) in self.0.iter().enumerate() {
             let dot = if at == 0 { "" } else { "." };
-            let bare = word == "*" || word.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
-            if bare { write!(f, "{dot}{word}")? } else { write!(f, "{dot}{word:?}")? }
+            let bare = word == "*"
+                || word
+                    .bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
+            if bare {
+                write!(f, "{dot}{word}")?
+            } else {
+                write!(f, "{dot}{word:?}")?
+            }
         }
         Ok(())
     }

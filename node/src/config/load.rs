@@ -35,12 +35,27 @@ pub struct Sources {
 
 impl Sources {
     /// Those of this process.
-    pub fn of_process(file: Option<PathBuf>, flags: Vec<(String, String, String)>) -> io::Result<Self> {
-        let utf8 =
-            |(name, text): (std::ffi::OsString, std::ffi::OsString)| Some((name.into_string().ok()?, text.into_string().ok()?));
-        let environment: BTreeMap<_, _> = crate::environment::variables().filter_map(utf8).collect();
-        let home = environment.get("HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
-        Ok(Self { home, folder: std::env::current_dir()?, project: None, file, environment, flags })
+    pub fn of_process(
+        file: Option<PathBuf>,
+        flags: Vec<(String, String, String)>,
+    ) -> io::Result<Self> {
+        let utf8 = |(name, text): (std::ffi::OsString, std::ffi::OsString)| {
+            Some((name.into_string().ok()?, text.into_string().ok()?))
+        };
+        let environment: BTreeMap<_, _> =
+            crate::environment::variables().filter_map(utf8).collect();
+        let home = environment
+            .get("HOME")
+            .filter(|home| !home.is_empty())
+            .map(PathBuf::from);
+        Ok(Self {
+            home,
+            folder: std::env::current_dir()?,
+            project: None,
+            file,
+            environment,
+            flags,
+        })
     }
 
     /// `~/.planck`.
@@ -54,7 +69,11 @@ impl Sources {
     }
 
     fn world(&self) -> World {
-        World { environment: self.environment.clone(), home: self.home.clone(), folder: self.folder.clone() }
+        World {
+            environment: self.environment.clone(),
+            home: self.home.clone(),
+            folder: self.folder.clone(),
+        }
     }
 
     fn user_file(&self) -> Option<PathBuf> {
@@ -72,7 +91,10 @@ pub struct Loaded {
 
 impl fmt::Debug for Loaded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Loaded").field("config", &self.config).field("files", &self.files).finish_non_exhaustive()
+        f.debug_struct("Loaded")
+            .field("config", &self.config)
+            .field("files", &self.files)
+            .finish_non_exhaustive()
     }
 }
 
@@ -90,7 +112,11 @@ pub fn keys() -> Vec<Key> {
 /// Reads all sources.
 pub fn load(sources: &Sources) -> Result<Loaded, Problems> {
     let world = sources.world();
-    let mut loader = Loader { keys: keys(), values: Values::new(world), files: Vec::new() };
+    let mut loader = Loader {
+        keys: keys(),
+        values: Values::new(world),
+        files: Vec::new(),
+    };
     loader.user_file(sources);
     loader.project_file(sources);
     loader.named_file(sources);
@@ -112,7 +138,8 @@ impl Loader {
         }
     }
 
-    /// The text that was hashed when the project was compared with what is trusted; the file is not read again.
+    /// The text that was hashed when the project was compared with what is trusted; the file is not
+    /// read again.
     fn project_file(&mut self, sources: &Sources) {
         if let Some((path, text)) = sources.project.as_ref().and_then(Admitted::config) {
             self.text(&path, text);
@@ -137,18 +164,25 @@ impl Loader {
         let (values, problems) = document::parse(path.into(), text);
         self.values.problems.extend(problems);
         self.files.push(path.into());
-        values.into_iter().for_each(|(key, given)| self.take(key, given));
+        values
+            .into_iter()
+            .for_each(|(key, given)| self.take(key, given));
     }
 
     fn environment(&mut self, sources: &Sources) {
         let (values, problems) = environment::read(&sources.environment, &self.keys);
         self.values.problems.extend(problems);
-        values.into_iter().for_each(|(key, given)| self.take(key, given));
+        values
+            .into_iter()
+            .for_each(|(key, given)| self.take(key, given));
     }
 
     fn flags(&mut self, sources: &Sources) {
         for (key, text, flag) in &sources.flags {
-            let given = Given { raw: Raw::Text(text.clone()), origin: Origin::Flag(flag.clone()) };
+            let given = Given {
+                raw: Raw::Text(text.clone()),
+                origin: Origin::Flag(flag.clone()),
+            };
             self.take(KeyPath::of(key), given);
         }
     }
@@ -160,7 +194,11 @@ impl Loader {
         let below = self.keys.iter().any(|key| key.pattern.is_below(&path));
         match &given.raw {
             Raw::Toml(toml::Value::Table(table)) if below && table.is_empty() => {}
-            Raw::Toml(_) | Raw::Text(_) => self.values.problems.push(unknown(&self.keys, path, given.origin, below)),
+            Raw::Toml(_) | Raw::Text(_) => {
+                self.values
+                    .problems
+                    .push(unknown(&self.keys, path, given.origin, below))
+            }
         }
     }
 
@@ -168,10 +206,17 @@ impl Loader {
         let mut config = Config::default().read(&KeyPath::default(), &mut self.values);
         config.project = ProjectPart(sources.project.clone());
         let broken = rules::check(&config);
-        let origins = broken.into_iter().map(|broken| broken.at(&self.values)).collect::<Vec<_>>();
+        let origins = broken
+            .into_iter()
+            .map(|broken| broken.at(&self.values))
+            .collect::<Vec<_>>();
         self.values.problems.extend(origins);
         match self.values.problems.is_empty() {
-            true => Ok(Loaded { config, files: self.files, values: self.values }),
+            true => Ok(Loaded {
+                config,
+                files: self.files,
+                values: self.values,
+            }),
             false => Err(Problems(self.values.problems)),
         }
     }
@@ -179,7 +224,10 @@ impl Loader {
 
 fn unreadable(path: &Path, error: &io::Error) -> Problem {
     Problem {
-        origin: Origin::File { path: path.to_path_buf().into(), line: 0 },
+        origin: Origin::File {
+            path: path.to_path_buf().into(),
+            line: 0,
+        },
         key: None,
         what: format!("cannot read it: {error}"),
         remedy: "name a file that you can read".into(),
@@ -188,9 +236,20 @@ fn unreadable(path: &Path, error: &io::Error) -> Problem {
 
 fn unknown(keys: &[Key], path: KeyPath, origin: Origin, below: bool) -> Problem {
     let (what, remedy) = match (below, nearest(keys, &path)) {
-        (true, _) => ("this is a section, not a value", format!("write `[{path}]` and its keys below it")),
+        (true, _) => (
+            "this is a section, not a value",
+            format!("write `[{path}]` and its keys below it"),
+        ),
         (false, Some(known)) => ("unknown key", format!("did you mean `{known}`?")),
-        (false, None) => ("unknown key", "take it out; `planck config show` lists every key".into()),
+        (false, None) => (
+            "unknown key",
+            "take it out; `planck config show` lists every key".into(),
+        ),
     };
-    Problem { origin, key: Some(path), what: what.into(), remedy }
+    Problem {
+        origin,
+        key: Some(path),
+        what: what.into(),
+        remedy,
+    }
 }

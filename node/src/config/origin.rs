@@ -35,7 +35,12 @@ pub struct Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { origin, key, what, remedy } = self;
+        let Self {
+            origin,
+            key,
+            what,
+            remedy,
+        } = self;
         match key {
             Some(key) => write!(f, "{origin}: `{key}`: {what}; {remedy}"),
             None => write!(f, "{origin}: {what}; {remedy}"),
@@ -50,8 +55,14 @@ pub struct Problems(pub Vec<Problem>);
 impl fmt::Display for Problems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = self.0.len();
-        write!(f, "the configuration has {count} problem{}", if count == 1 { "" } else { "s" })?;
-        self.0.iter().try_for_each(|problem| write!(f, "\n  {problem}"))
+        write!(
+            f,
+            "the configuration has {count} problem{}",
+            if count == 1 { "" } else { "s" }
+        )?;
+        self.0
+            .iter()
+            .try_for_each(|problem| write!(f, "\n  {problem}"))
     }
 }
 

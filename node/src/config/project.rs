@@ -1,5 +1,5 @@
-//! Where the sessions of the folder planck was started in are kept, unless the user names a store: in the user's data
-//! directory, because a project's folder may come from a stranger.
+//! Where the sessions of the folder planck was started in are kept, unless the user names a store:
+//! in the user's data directory, because a project's folder may come from a stranger.
 
 use std::{
     ffi::OsStr,
@@ -31,15 +31,23 @@ impl ProjectPlace {
     /// `None` where the user has no home folder.
     pub fn of(world: &World) -> Option<Self> {
         let project = fs::canonicalize(&world.folder).unwrap_or_else(|_| world.folder.clone());
-        Some(Self { data: data_directory(world)?, project })
+        Some(Self {
+            data: data_directory(world)?,
+            project,
+        })
     }
 
     /// The folder of session files.
     pub fn folder(&self) -> PathBuf {
-        let hash = Uuid::new_v5(&Uuid::NAMESPACE_URL, self.project.as_os_str().as_bytes()).simple().to_string();
+        let hash = Uuid::new_v5(&Uuid::NAMESPACE_URL, self.project.as_os_str().as_bytes())
+            .simple()
+            .to_string();
         let name = readable(self.project.file_name());
         let hash = hash.get(..16).unwrap_or(&hash);
-        self.data.join("planck/projects").join(format!("{name}-{hash}")).join("sessions")
+        self.data
+            .join("planck/projects")
+            .join(format!("{name}-{hash}"))
+            .join("sessions")
     }
 
     /// The file of the prompts that were typed in its chats.
@@ -48,11 +56,21 @@ impl ProjectPlace {
     }
 }
 
-/// `$XDG_DATA_HOME`, or `~/.local/share`; an empty or relative value counts as unset, as the XDG Base Directory
-/// Specification demands.
+/// `$XDG_DATA_HOME`, or `~/.local/share`; an empty or relative value counts as unset, as the XDG
+/// Base Directory Specification demands.
 fn data_directory(world: &World) -> Option<PathBuf> {
-    let named = world.environment.get("XDG_DATA_HOME").map(Path::new).filter(|path| path.is_absolute());
-    let of_home = || world.home.as_ref().filter(|home| home.is_absolute()).map(|home| home.join(".local/share"));
+    let named = world
+        .environment
+        .get("XDG_DATA_HOME")
+        .map(Path::new)
+        .filter(|path| path.is_absolute());
+    let of_home = || {
+        world
+            .home
+            .as_ref()
+            .filter(|home| home.is_absolute())
+            .map(|home| home.join(".local/share"))
+    };
     named.map(Path::to_path_buf).or_else(of_home)
 }
 
@@ -60,7 +78,11 @@ fn data_directory(world: &World) -> Option<PathBuf> {
 fn readable(name: Option<&OsStr>) -> String {
     let name = name.map(OsStr::to_string_lossy).unwrap_or("root".into());
     let plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
-    let name: String = name.chars().take(LONGEST_NAME).map(|letter| if plain(letter) { letter } else { '_' }).collect();
+    let name: String = name
+        .chars()
+        .take(LONGEST_NAME)
+        .map(|letter| if plain(letter) { letter } else { '_' })
+        .collect();
     name.replacen('.', "_", usize::from(name.starts_with('.')))
 }
 
@@ -70,7 +92,11 @@ mod tests {
 
     fn world(home: Option<&str>, xdg: Option<&str>, folder: &str) -> World {
         let environment = xdg.map(|xdg| ("XDG_DATA_HOME".to_owned(), xdg.to_owned()));
-        World { environment: environment.into_iter().collect(), home: home.map(PathBuf::from), folder: folder.into() }
+        World {
+            environment: environment.into_iter().collect(),
+            home: home.map(PathBuf::from),
+            folder: folder.into(),
+        }
     }
 
     #[test]
@@ -78,7 +104,11 @@ mod tests {
         for (home, xdg, data) in [
             (Some("/home/me"), None, Some("/home/me/.local/share")),
             (Some("/home/me"), Some(""), Some("/home/me/.local/share")),
-            (Some("/home/me"), Some("share"), Some("/home/me/.local/share")),
+            (
+                Some("/home/me"),
+                Some("share"),
+                Some("/home/me/.local/share"),
+            ),
             (Some("/home/me"), Some("/data"), Some("/data")),
             (None, Some("/data"), Some("/data")),
             (None, Some("data"), None),
@@ -86,15 +116,28 @@ mod tests {
             (Some("home"), None, None),
         ] {
             let place = ProjectPlace::of(&world(home, xdg, "/src/repo"));
-            assert_eq!(place.map(|place| place.data), data.map(PathBuf::from), "{home:?} {xdg:?}");
+            assert_eq!(
+                place.map(|place| place.data),
+                data.map(PathBuf::from),
+                "{home:?} {xdg:?}"
+            );
         }
     }
 
     #[test]
     fn each_folder_has_a_place_of_its_own() {
-        let place = |folder: &str| ProjectPlace::of(&world(Some("/h"), None, folder)).unwrap().folder().display().to_string();
+        let place = |folder: &str| {
+            ProjectPlace::of(&world(Some("/h"), None, folder))
+                .unwrap()
+                .folder()
+                .display()
+                .to_string()
+        };
         let one = place("/nowhere/one/repo");
-        assert!(one.starts_with("/h/.local/share/planck/projects/repo-") && one.ends_with("/sessions"), "{one}");
+        assert!(
+            one.starts_with("/h/.local/share/planck/projects/repo-") && one.ends_with("/sessions"),
+            "{one}"
+        );
         assert_eq!(one, place("/nowhere/one/repo"));
         assert_ne!(one, place("/nowhere/two/repo"));
         assert!(place("/nowhere/.hidden folder;x").contains("/_hidden_folder_x-"));

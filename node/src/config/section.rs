@@ -103,7 +103,8 @@ section! {
         cluster: Cluster = Cluster::default();
         /// Logs, traces, metrics.
         telemetry: Telemetry = Telemetry::default();
-        /// The project whose folders of tools, teams and skills count beside the configured ones; no key sets it.
+        /// The project whose folders of tools, teams and skills count beside the configured ones;
+        /// no key sets it.
         project: ProjectPart = ProjectPart::default();
     }
 }
@@ -111,15 +112,17 @@ section! {
 section! {
     /// Folders that are searched in order.
     Dirs {
-        /// Folders searched in order; the first that has a name wins. A trusted project's own folder is searched too, and a
-        /// name that both have is an error.
+        /// Folders searched in order; the first that has a name wins. A trusted project's own
+        /// folder is searched too, and a name that both have is an error.
         dirs: Vec<PathBuf> = Vec::new();
     }
 }
 
 impl Dirs {
     fn planck(kind: &str) -> Self {
-        Self { dirs: vec![format!("~/.planck/{kind}").into()] }
+        Self {
+            dirs: vec![format!("~/.planck/{kind}").into()],
+        }
     }
 }
 
@@ -140,16 +143,25 @@ impl Field for ProjectPart {
 }
 
 impl Config {
-    /// The folders in which a part is described: the configured ones, then the project's. One that is named twice is one.
+    /// The folders in which a part is described: the configured ones, then the project's. One that
+    /// is named twice is one.
     pub fn sources(&self, part: Part) -> Vec<Source> {
         let dirs = match part {
             Part::Tools => &self.tools.dirs,
             Part::Teams => &self.teams.dirs,
             Part::Skills => &self.skills.dirs,
         };
-        let project =
-            self.project.0.iter().filter(|admitted| admitted.has_folders()).map(|admitted| Source::of_project(admitted, part));
+        let project = self
+            .project
+            .0
+            .iter()
+            .filter(|admitted| admitted.has_folders())
+            .map(|admitted| Source::of_project(admitted, part));
         let mut known = BTreeSet::new();
-        dirs.iter().map(|dir| Source::named(dir)).chain(project).filter(|source| known.insert(source.dir())).collect()
+        dirs.iter()
+            .map(|dir| Source::named(dir))
+            .chain(project)
+            .filter(|source| known.insert(source.dir()))
+            .collect()
     }
 }

@@ -37,7 +37,10 @@ impl Wrong {
             Raw::Toml(toml::Value::String(text)) | Raw::Text(text) => format!("{text:?}"),
             Raw::Toml(value) => format!("`{}`", value.to_string().trim()),
         };
-        Self { what: format!("{found} is not {}", T::kind()), remedy: format!("write {}", T::kind()) }
+        Self {
+            what: format!("{found} is not {}", T::kind()),
+            remedy: format!("write {}", T::kind()),
+        }
     }
 }
 
@@ -56,7 +59,8 @@ pub trait Setting: Sized + Clone {
 
 /// What a section is made of: single values, sections, and sections by name.
 pub trait Field: Sized + Clone {
-    /// The keys at and below `at`, this being the default; `about` is the section's text on this field.
+    /// The keys at and below `at`, this being the default; `about` is the section's text on this
+    /// field.
     fn keys(&self, at: &KeyPath, about: &'static str) -> Vec<Key>;
     /// What was given, and this where nothing was.
     fn read(self, at: &KeyPath, values: &mut Values) -> Self;
@@ -68,7 +72,12 @@ impl<T: Setting> Field for T {
     fn keys(&self, at: &KeyPath, about: &'static str) -> Vec<Key> {
         let about = about.split_whitespace().collect::<Vec<_>>().join(" ");
         let default = Setting::show(self).filter(|text| !text.is_empty());
-        vec![Key { pattern: at.clone(), kind: T::kind(), default, about }]
+        vec![Key {
+            pattern: at.clone(),
+            kind: T::kind(),
+            default,
+            about,
+        }]
     }
 
     fn read(self, at: &KeyPath, values: &mut Values) -> Self {
@@ -103,10 +112,17 @@ impl<T: Field + Default> Field for Named<T> {
 
     fn read(self, at: &KeyPath, values: &mut Values) -> Self {
         let names = values.children(at);
-        Self(names.into_iter().map(|name| (name.clone(), T::default().read(&at.then(&name), values))).collect())
+        Self(
+            names
+                .into_iter()
+                .map(|name| (name.clone(), T::default().read(&at.then(&name), values)))
+                .collect(),
+        )
     }
 
     fn show(&self, at: &KeyPath, into: &mut Vec<(KeyPath, Option<String>)>) {
-        self.0.iter().for_each(|(name, value)| value.show(&at.then(name), into));
+        self.0
+            .iter()
+            .for_each(|(name, value)| value.show(&at.then(name), into));
     }
 }

@@ -1,4 +1,5 @@
-//! The configuration as text: every value with its origin, and the table of all keys for the documentation.
+//! The configuration as text: every value with its origin, and the table of all keys for the
+//! documentation.
 
 use std::fmt::Write as _;
 
@@ -23,7 +24,14 @@ pub struct Shown {
 pub fn values(loaded: &Loaded) -> Vec<Shown> {
     let mut shown = Vec::new();
     loaded.config.show(&KeyPath::default(), &mut shown);
-    shown.into_iter().map(|(key, value)| Shown { origin: loaded.origin(&key), key, value }).collect()
+    shown
+        .into_iter()
+        .map(|(key, value)| Shown {
+            origin: loaded.origin(&key),
+            key,
+            value,
+        })
+        .collect()
 }
 
 /// The page `docs/configuration.md`.
@@ -33,7 +41,10 @@ pub fn page() -> String {
     for key in keys() {
         if key.pattern.section() != section {
             section = key.pattern.section().into();
-            let _ = write!(page, "\n## `[{section}]`\n\n| key | value | default | what |\n|---|---|---|---|\n");
+            let _ = write!(
+                page,
+                "\n## `[{section}]`\n\n| key | value | default | what |\n|---|---|---|---|\n"
+            );
         }
         page.push_str(&row(&key));
     }
@@ -41,9 +52,16 @@ pub fn page() -> String {
 }
 
 fn row(key: &Key) -> String {
-    let default = key.default.as_ref().map_or("–".into(), |text| format!("`{text}`"));
-    let variable = honoured_name(&key.pattern).map_or(String::new(), |name| format!(" Also `{name}`."));
-    format!("| `{}` | {} | {default} | {}{variable} |\n", key.pattern, key.kind, key.about)
+    let default = key
+        .default
+        .as_ref()
+        .map_or("–".into(), |text| format!("`{text}`"));
+    let variable =
+        honoured_name(&key.pattern).map_or(String::new(), |name| format!(" Also `{name}`."));
+    format!(
+        "| `{}` | {} | {default} | {}{variable} |\n",
+        key.pattern, key.kind, key.about
+    )
 }
 
 const PREFACE: &str = "# Configuration

@@ -12,7 +12,9 @@ struct Place {
 
 impl Place {
     fn new() -> Self {
-        let place = Self { folder: tempfile::tempdir().unwrap() };
+        let place = Self {
+            folder: tempfile::tempdir().unwrap(),
+        };
         for folder in ["home/.planck", "project/.planck"] {
             fs::create_dir_all(place.path(folder)).unwrap();
         }
@@ -34,7 +36,10 @@ impl Place {
             folder: self.path("project"),
             project: None,
             file: None,
-            environment: environment.iter().map(|(name, text)| ((*name).into(), (*text).into())).collect(),
+            environment: environment
+                .iter()
+                .map(|(name, text)| ((*name).into(), (*text).into()))
+                .collect(),
             flags: Vec::new(),
         }
     }
@@ -42,8 +47,12 @@ impl Place {
     /// The project, as it is now.
     fn trusted(&self) -> Admitted {
         let user_folder = self.path("home/.planck");
-        let project = Project::find(&self.path("project"), Some(&user_folder)).unwrap().unwrap();
-        project.trust(&Ledger::at(&user_folder), project.read().unwrap()).unwrap()
+        let project = Project::find(&self.path("project"), Some(&user_folder))
+            .unwrap()
+            .unwrap();
+        project
+            .trust(&Ledger::at(&user_folder), project.read().unwrap())
+            .unwrap()
     }
 
     fn load(&self, environment: &[(&str, &str)]) -> Result<Loaded, Problems> {
@@ -62,22 +71,41 @@ const PROJECT: &str = "project/.planck/config.toml";
 
 #[test]
 fn later_sources_win() {
-    let place = Place::new().with(USER, "node.capacity = 1\nnode.name = 'user'\n").with(PROJECT, "[node]\ncapacity = 2\n");
+    let place = Place::new()
+        .with(USER, "node.capacity = 1\nnode.name = 'user'\n")
+        .with(PROJECT, "[node]\ncapacity = 2\n");
     let place = place.with("named.toml", "[node]\ncapacity = 3");
     let capacity = |sources: &Sources| {
         let loaded = load(sources).unwrap();
-        (loaded.config.node.capacity, loaded.origin(&key::KeyPath::of("node.capacity")).to_string())
+        (
+            loaded.config.node.capacity,
+            loaded
+                .origin(&key::KeyPath::of("node.capacity"))
+                .to_string(),
+        )
     };
     let mut sources = place.sources(&[]);
     assert_eq!(capacity(&sources).0, 1, "a project that nobody trusts");
     sources.project = Some(place.trusted());
-    let file = place.path("project").canonicalize().unwrap().join(".planck/config.toml");
+    let file = place
+        .path("project")
+        .canonicalize()
+        .unwrap()
+        .join(".planck/config.toml");
     assert_eq!(capacity(&sources), (2, format!("{}:2", file.display())));
-    assert_eq!(load(&sources).unwrap().config.node.name.as_deref(), Some("user"));
+    assert_eq!(
+        load(&sources).unwrap().config.node.name.as_deref(),
+        Some("user")
+    );
     sources.file = Some(place.path("named.toml"));
     assert_eq!(capacity(&sources).0, 3);
-    sources.environment.insert("PLANCK_NODE_CAPACITY".into(), "4".into());
-    assert_eq!(capacity(&sources), (4, "environment PLANCK_NODE_CAPACITY".into()));
+    sources
+        .environment
+        .insert("PLANCK_NODE_CAPACITY".into(), "4".into());
+    assert_eq!(
+        capacity(&sources),
+        (4, "environment PLANCK_NODE_CAPACITY".into())
+    );
     sources.flags = vec![("node.capacity".into(), "5".into(), "--capacity".into())];
     assert_eq!(capacity(&sources), (5, "flag --capacity".into()));
 }
@@ -86,7 +114,11 @@ fn later_sources_win() {
 fn every_mistake_is_told_at_once_with_its_place_and_the_way_out() {
     let text = "[node]\ncapasity = 3\ncapacity = 'many'\n\n[cluster]\nsuspicion = '1s'\n[stor]\n[nats]\nnkey = 'SUAB'\n\n[tools]\nsandbox = 'maybe'\n";
     let place = Place::new().with(USER, text);
-    let environment = [("PLANCK_NODE_NAMES", "x"), ("PLANCK_ELSEWHERE", "x"), ("PLANCK_LIMITS_MAX_TOKENS", "-1")];
+    let environment = [
+        ("PLANCK_NODE_NAMES", "x"),
+        ("PLANCK_ELSEWHERE", "x"),
+        ("PLANCK_LIMITS_MAX_TOKENS", "-1"),
+    ];
     insta::assert_snapshot!(place.problems(&environment), @r#"
     the configuration has 9 problems
       /home/.planck/config.toml:2: `node.capasity`: unknown key; did you mean `node.capacity`?
@@ -113,20 +145,42 @@ fn sizes_of_limits_fit_each_other() {
       /home/.planck/config.toml:4: `limits.inbox.max_session_bytes`: 1KiB is less than `limits.inbox.max_bytes`; write 64MiB or more
     ");
     let text = "[limits]\nmax_prompt = '64MiB'\n[limits.answer]\nmax_bytes = 1\nmax_calls = 1\n";
-    assert_eq!(Place::new().with(USER, text).load(&[]).unwrap().config.limits.answer.max_calls, 1);
+    assert_eq!(
+        Place::new()
+            .with(USER, text)
+            .load(&[])
+            .unwrap()
+            .config
+            .limits
+            .answer
+            .max_calls,
+        1
+    );
 }
 
 #[test]
 fn a_file_that_is_no_toml_says_where() {
     let place = Place::new().with(USER, "[node]\nname = \n");
-    assert!(place.problems(&[]).contains("config.toml:2: not TOML"), "{}", place.problems(&[]));
+    assert!(
+        place.problems(&[]).contains("config.toml:2: not TOML"),
+        "{}",
+        place.problems(&[])
+    );
 }
 
 #[test]
 fn a_named_file_must_be_there() {
     let place = Place::new();
-    let sources = Sources { file: Some(place.path("none.toml")), ..place.sources(&[]) };
-    assert!(load(&sources).unwrap_err().to_string().contains("cannot read it"));
+    let sources = Sources {
+        file: Some(place.path("none.toml")),
+        ..place.sources(&[])
+    };
+    assert!(
+        load(&sources)
+            .unwrap_err()
+            .to_string()
+            .contains("cannot read it")
+    );
 }
 
 #[test]
@@ -140,30 +194,82 @@ fn the_names_people_have_set_are_honoured() {
         ("OPENAI_API_KEY", ""),
     ];
     let config = Place::new().load(&environment).unwrap().config;
-    assert_eq!(config.nats.url.as_ref().map(Address::reveal), Some("nats://n:4222"));
+    assert_eq!(
+        config.nats.url.as_ref().map(Address::reveal),
+        Some("nats://n:4222")
+    );
     assert_eq!(config.store.kind(), Some(StoreKind::Postgres));
-    assert_eq!(config.providers.by_name["anthropic"].api_key.as_ref().map(Secret::reveal), Some("sk-secret"));
-    assert_eq!(config.providers.by_name["ollama"].base_url.as_ref().map(Address::reveal), Some("http://127.0.0.1:11434"));
+    assert_eq!(
+        config.providers.by_name["anthropic"]
+            .api_key
+            .as_ref()
+            .map(Secret::reveal),
+        Some("sk-secret")
+    );
+    assert_eq!(
+        config.providers.by_name["ollama"]
+            .base_url
+            .as_ref()
+            .map(Address::reveal),
+        Some("http://127.0.0.1:11434")
+    );
     assert_eq!(config.telemetry.log, "debug");
     assert!(config.providers.is_ready("anthropic") && !config.providers.is_ready("openai"));
 
-    let own = [("NATS_URL", "nats://theirs"), ("PLANCK_NATS_URL", "nats://ours")];
-    assert_eq!(Place::new().load(&own).unwrap().config.nats.url.unwrap().reveal(), "nats://ours");
+    let own = [
+        ("NATS_URL", "nats://theirs"),
+        ("PLANCK_NATS_URL", "nats://ours"),
+    ];
+    assert_eq!(
+        Place::new()
+            .load(&own)
+            .unwrap()
+            .config
+            .nats
+            .url
+            .unwrap()
+            .reveal(),
+        "nats://ours"
+    );
 }
 
 #[test]
 fn secrets_are_referred_to_and_never_shown() {
     let place = Place::new().with("home/key", " from-file \n");
-    let place = place.with(USER, "[providers.openai]\napi_key = 'env:MY_KEY'\n[providers.google]\napi_key = 'file:~/key'\n");
-    let environment = [("MY_KEY", "from-env"), ("DATABASE_URL", "postgres://me:from-url@db/x")];
+    let place = place.with(
+        USER,
+        "[providers.openai]\napi_key = 'env:MY_KEY'\n[providers.google]\napi_key = 'file:~/key'\n",
+    );
+    let environment = [
+        ("MY_KEY", "from-env"),
+        ("DATABASE_URL", "postgres://me:from-url@db/x"),
+    ];
     let loaded = place.load(&environment).unwrap();
-    assert_eq!(loaded.config.providers.by_name["openai"].api_key.as_ref().unwrap().reveal(), "from-env");
-    assert_eq!(loaded.config.providers.by_name["google"].api_key.as_ref().unwrap().reveal(), "from-file");
+    assert_eq!(
+        loaded.config.providers.by_name["openai"]
+            .api_key
+            .as_ref()
+            .unwrap()
+            .reveal(),
+        "from-env"
+    );
+    assert_eq!(
+        loaded.config.providers.by_name["google"]
+            .api_key
+            .as_ref()
+            .unwrap()
+            .reveal(),
+        "from-file"
+    );
     let shown = format!("{:?}\n{:?}", loaded, show::values(&loaded));
     for secret in ["from-env", "from-file", "from-url"] {
         assert!(!shown.contains(secret), "{secret} is shown");
     }
-    assert!(place.problems(&[]).contains("the variable MY_KEY is not set; set MY_KEY"));
+    assert!(
+        place
+            .problems(&[])
+            .contains("the variable MY_KEY is not set; set MY_KEY")
+    );
 }
 
 #[test]
@@ -174,10 +280,22 @@ fn a_trusted_project_brings_its_folders_after_the_users() {
     }
     let place = place.with("project/.planck/tools/x/TOOL.json", "{}");
     let dirs = |project: Option<Admitted>| {
-        let config = load(&Sources { project, ..place.sources(&[]) }).unwrap().config;
-        config.sources(Part::Tools).iter().map(Source::dir).collect::<Vec<_>>()
+        let config = load(&Sources {
+            project,
+            ..place.sources(&[])
+        })
+        .unwrap()
+        .config;
+        config
+            .sources(Part::Tools)
+            .iter()
+            .map(Source::dir)
+            .collect::<Vec<_>>()
     };
-    let (user, project) = (place.path("home/.planck/tools"), place.path("project/.planck/tools"));
+    let (user, project) = (
+        place.path("home/.planck/tools"),
+        place.path("project/.planck/tools"),
+    );
     let [user, project] = [user, project].map(|dir| dir.canonicalize().unwrap());
     assert_eq!(dirs(None), std::slice::from_ref(&user));
     assert_eq!(dirs(Some(place.trusted())), [user, project]);
@@ -187,18 +305,42 @@ fn a_trusted_project_brings_its_folders_after_the_users() {
 fn names_of_choice_come_from_files_and_the_environment() {
     let place = Place::new()
         .with(USER, "[workspaces]\nsrc = '~/src'\n[models.entries.\"gpt-4.1\"]\nprovider = 'openai'\nprices.input = 2\n");
-    let config = place.load(&[("PLANCK_WORKSPACES_DOCS", "/docs"), ("PLANCK_NODE_LABELS_ZONE", "a")]).unwrap().config;
-    assert_eq!(config.workspaces.0.get("src"), Some(&place.path("home/src")));
+    let config = place
+        .load(&[
+            ("PLANCK_WORKSPACES_DOCS", "/docs"),
+            ("PLANCK_NODE_LABELS_ZONE", "a"),
+        ])
+        .unwrap()
+        .config;
+    assert_eq!(
+        config.workspaces.0.get("src"),
+        Some(&place.path("home/src"))
+    );
     assert!(config.workspaces.0.contains_key("docs"));
-    assert_eq!(config.node.labels.0.get("zone").map(String::as_str), Some("a"));
-    assert_eq!(config.models.entries.0.get("gpt-4.1").unwrap().prices.input, Some(2.0));
+    assert_eq!(
+        config.node.labels.0.get("zone").map(String::as_str),
+        Some("a")
+    );
+    assert_eq!(
+        config.models.entries.0.get("gpt-4.1").unwrap().prices.input,
+        Some(2.0)
+    );
 }
 
 #[test]
 fn the_defaults_keep_their_own_rules() {
     let loaded = Place::new().load(&[]).unwrap();
     assert!(rules::check(&Config::default()).is_empty());
-    assert!(loaded.config.teams.dirs.iter().any(|dir| dir.ends_with("home/.planck/teams")), "{:?}", loaded.config.teams);
+    assert!(
+        loaded
+            .config
+            .teams
+            .dirs
+            .iter()
+            .any(|dir| dir.ends_with("home/.planck/teams")),
+        "{:?}",
+        loaded.config.teams
+    );
 }
 
 #[test]
@@ -214,22 +356,41 @@ fn unsafe_times_are_refused() {
         ("SWEEP", "10ms"),
     ] {
         let name = format!("PLANCK_CLUSTER_{key}");
-        assert!(Place::new().load(&[(&name, time)]).is_err(), "{key} = {time}");
+        assert!(
+            Place::new().load(&[(&name, time)]).is_err(),
+            "{key} = {time}"
+        );
     }
-    let late = [("PLANCK_CLUSTER_PROOF_FRESH", "20s"), ("PLANCK_CLUSTER_PROOF_LIMIT", "15s")];
-    assert!(Place::new().load(&late).is_err(), "a judge that should be suspended");
+    let late = [
+        ("PLANCK_CLUSTER_PROOF_FRESH", "20s"),
+        ("PLANCK_CLUSTER_PROOF_LIMIT", "15s"),
+    ];
+    assert!(
+        Place::new().load(&late).is_err(),
+        "a judge that should be suspended"
+    );
 }
 
 #[test]
 fn every_key_has_a_text_and_a_name_of_its_own() {
     let keys = keys();
-    let names: std::collections::BTreeSet<_> = keys.iter().map(|key| key.pattern.variable()).collect();
+    let names: std::collections::BTreeSet<_> =
+        keys.iter().map(|key| key.pattern.variable()).collect();
     assert_eq!(names.len(), keys.len());
     for key in &keys {
-        assert!(key.about.ends_with('.'), "{} says {:?}", key.pattern, key.about);
+        assert!(
+            key.about.ends_with('.'),
+            "{} says {:?}",
+            key.pattern,
+            key.about
+        );
     }
     for (_, key) in environment::HONOURED {
-        assert!(keys.iter().any(|known| known.pattern.matches(&super::key::KeyPath::of(key))), "{key}");
+        assert!(
+            keys.iter()
+                .any(|known| known.pattern.matches(&super::key::KeyPath::of(key))),
+            "{key}"
+        );
     }
 }
 
@@ -240,7 +401,10 @@ fn the_page_of_keys_is_current() {
         fs::write(&path, show::page()).unwrap();
     }
     let written = fs::read_to_string(&path).unwrap_or_default();
-    assert!(written == show::page(), "docs/configuration.md is not current; run this test with PLANCK_BLESS=1");
+    assert!(
+        written == show::page(),
+        "docs/configuration.md is not current; run this test with PLANCK_BLESS=1"
+    );
 }
 
 #[test]
@@ -248,7 +412,10 @@ fn the_key_of_every_preset_has_the_variable_that_people_have_set() {
     for preset in crate::llm::PRESETS.iter().filter(|preset| preset.needs_key) {
         let variable = format!("{}_API_KEY", preset.name.to_uppercase());
         let key = format!("providers.{}.api_key", preset.name);
-        assert!(environment::HONOURED.contains(&(variable.as_str(), key.as_str())), "{variable}");
+        assert!(
+            environment::HONOURED.contains(&(variable.as_str(), key.as_str())),
+            "{variable}"
+        );
     }
 }
 
@@ -260,30 +427,75 @@ fn endpoints_of_any_name() {
          headers.x-team = 'blue'\nheaders.authorization = 'env:TOKEN'\n\
          [models]\ndefault = 'house:m'\n[models.entries.mine]\nprovider = 'house'\n",
     );
-    let environment = [("TOKEN", "t-0123456789"), ("HTTPS_PROXY", "proxy:3128"), ("NO_PROXY", ".example")];
+    let environment = [
+        ("TOKEN", "t-0123456789"),
+        ("HTTPS_PROXY", "proxy:3128"),
+        ("NO_PROXY", ".example"),
+    ];
     let config = place.load(&environment).unwrap().config;
     let house = &config.providers.by_name["house"];
     assert_eq!(house.wire, Some(crate::llm::WireKind::Chat));
-    let headers: Vec<_> = house.headers.0.iter().map(|(name, text)| (name.as_str(), text.0.reveal())).collect();
-    assert_eq!(headers, [("authorization", "t-0123456789"), ("x-team", "blue")]);
+    let headers: Vec<_> = house
+        .headers
+        .0
+        .iter()
+        .map(|(name, text)| (name.as_str(), text.0.reveal()))
+        .collect();
+    assert_eq!(
+        headers,
+        [("authorization", "t-0123456789"), ("x-team", "blue")]
+    );
     let proxy = &house.proxy.as_ref().unwrap().proxy;
     assert_eq!(
-        (proxy.https.as_ref().unwrap().reveal(), proxy.http.as_ref(), proxy.except.as_str()),
+        (
+            proxy.https.as_ref().unwrap().reveal(),
+            proxy.http.as_ref(),
+            proxy.except.as_str()
+        ),
         ("http://proxy:3128", None, ".example")
     );
     assert!(config.providers.has("house") && config.providers.is_ready("house"));
     for (text, problem) in [
-        ("[providers.house]\nbase_url = 'http://x'\n", "`house` is no preset, so nothing is assumed; set `wire` and `base_url`"),
-        ("[providers.house]\nwire = 'chat'\n", "set `wire` and `base_url`, or `preset` to one of anthropic, openai"),
-        ("[providers.house]\npreset = 'gpt'\n", "unknown preset `gpt`; write one of anthropic"),
-        ("[providers.house]\nwire = 'soap'\n", "is not chat, responses, anthropic, google or ollama"),
-        ("[providers.openai]\nproxy = 'no address'\n", "is not an address like http://host:port, or `env`"),
-        ("[providers.openai]\nca = '~/ca.pem'\n", "holds no certificate in PEM; name a file with certificates"),
-        ("[providers.openai]\nheaders.x = \"a\\nb\"\n", "a header cannot hold control characters"),
-        ("[providers.azure]\napi_key = 'env:TOKEN'\n", "`azure` has no usual address; set `base_url`"),
-        ("[providers.\"a b\"]\npreset = 'openai'\n", "`a b` cannot stand before a colon"),
+        (
+            "[providers.house]\nbase_url = 'http://x'\n",
+            "`house` is no preset, so nothing is assumed; set `wire` and `base_url`",
+        ),
+        (
+            "[providers.house]\nwire = 'chat'\n",
+            "set `wire` and `base_url`, or `preset` to one of anthropic, openai",
+        ),
+        (
+            "[providers.house]\npreset = 'gpt'\n",
+            "unknown preset `gpt`; write one of anthropic",
+        ),
+        (
+            "[providers.house]\nwire = 'soap'\n",
+            "is not chat, responses, anthropic, google or ollama",
+        ),
+        (
+            "[providers.openai]\nproxy = 'no address'\n",
+            "is not an address like http://host:port, or `env`",
+        ),
+        (
+            "[providers.openai]\nca = '~/ca.pem'\n",
+            "holds no certificate in PEM; name a file with certificates",
+        ),
+        (
+            "[providers.openai]\nheaders.x = \"a\\nb\"\n",
+            "a header cannot hold control characters",
+        ),
+        (
+            "[providers.azure]\napi_key = 'env:TOKEN'\n",
+            "`azure` has no usual address; set `base_url`",
+        ),
+        (
+            "[providers.\"a b\"]\npreset = 'openai'\n",
+            "`a b` cannot stand before a colon",
+        ),
     ] {
-        let place = Place::new().with("home/ca.pem", "no certificate").with(USER, text);
+        let place = Place::new()
+            .with("home/ca.pem", "no certificate")
+            .with(USER, text);
         let problems = place.problems(&[("TOKEN", "t-0123456789")]);
         assert!(problems.contains(problem), "{text}: {problems}");
     }

@@ -43,7 +43,11 @@ pub struct Values {
 
 impl Values {
     pub fn new(world: World) -> Self {
-        Self { given: BTreeMap::new(), world, problems: Vec::new() }
+        Self {
+            given: BTreeMap::new(),
+            world,
+            problems: Vec::new(),
+        }
     }
 
     /// Lays a value over what was given before.
@@ -56,19 +60,25 @@ impl Values {
     }
 
     pub fn origin(&self, key: &KeyPath) -> Origin {
-        self.given.get(key).map_or(Origin::Default, |given| given.origin.clone())
+        self.given
+            .get(key)
+            .map_or(Origin::Default, |given| given.origin.clone())
     }
 
     /// The names of what was given directly below `at`.
     pub fn children(&self, at: &KeyPath) -> BTreeSet<String> {
         let depth = at.words().len();
         let below = self.given.keys().filter(|key| key.starts_with(at));
-        below.filter_map(|key| key.words().get(depth).cloned()).collect()
+        below
+            .filter_map(|key| key.words().get(depth).cloned())
+            .collect()
     }
 
     /// The value of a key; the default where none was given, or one that cannot be read.
     pub fn read<T: Setting>(&mut self, key: &KeyPath, default: T) -> T {
-        let Some(given) = self.given.get(key) else { return default.at_home(&self.world) };
+        let Some(given) = self.given.get(key) else {
+            return default.at_home(&self.world);
+        };
         match T::parse(&given.raw, &self.world) {
             Ok(value) => value,
             Err(wrong) => {

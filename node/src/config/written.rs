@@ -20,8 +20,9 @@ pub struct Written {
     pub problems: Vec<String>,
 }
 
-/// Reads the text of a file. Secrets and passwords are left out of the values; the names of variables and files that hold a
-/// secret are not, because a file that names another secret redirects it.
+/// Reads the text of a file. Secrets and passwords are left out of the values; the names of
+/// variables and files that hold a secret are not, because a file that names another secret
+/// redirects it.
 pub fn written(path: &Path, text: &str) -> Written {
     let (values, problems) = document::parse(path.into(), text);
     let known = keys();
@@ -34,29 +35,42 @@ pub fn written(path: &Path, text: &str) -> Written {
         false => format!("{key} (no such key)"),
     };
     Written {
-        values: values.iter().map(|(key, given)| (name(key), shown(key, &given.raw))).collect(),
+        values: values
+            .iter()
+            .map(|(key, given)| (name(key), shown(key, &given.raw)))
+            .collect(),
         problems: problems.iter().map(ToString::to_string).collect(),
     }
 }
 
 fn is_secret(keys: &[Key], path: &KeyPath) -> bool {
-    keys.iter().any(|key| key.kind == <Secret as Setting>::kind() && key.pattern.matches(path))
+    keys.iter()
+        .any(|key| key.kind == <Secret as Setting>::kind() && key.pattern.matches(path))
 }
 
 fn shown(value: &Value, is_secret: bool) -> String {
     match value {
-        Value::String(text) if is_secret && !["env:", "file:"].iter().any(|reference| text.starts_with(reference)) => {
+        Value::String(text)
+            if is_secret
+                && !["env:", "file:"]
+                    .iter()
+                    .any(|reference| text.starts_with(reference)) =>
+        {
             "(a secret)".into()
         }
-        Value::String(text) if text.contains("//") => format!("{:?}", Address::new(text.clone()).to_string()),
+        Value::String(text) if text.contains("//") => {
+            format!("{:?}", Address::new(text.clone()).to_string())
+        }
         Value::String(text) => format!("{text:?}"),
         Value::Array(items) => {
             let items: Vec<String> = items.iter().map(|item| shown(item, is_secret)).collect();
             format!("[{}]", items.join(", "))
         }
-        Value::Integer(_) | Value::Float(_) | Value::Boolean(_) | Value::Datetime(_) | Value::Table(_) => {
-            value.to_string().trim().to_owned()
-        }
+        Value::Integer(_)
+        | Value::Float(_)
+        | Value::Boolean(_)
+        | Value::Datetime(_)
+        | Value::Table(_) => value.to_string().trim().to_owned(),
     }
 }
 
@@ -69,7 +83,11 @@ mod tests {
         let text = "[providers.openai]\napi_key = \"env:AWS_SECRET\"\nbase_url = \"http://me:pw@evil/v1?key=pw\"\n\
                     [providers.google]\napi_key = \"sk-literal\"\n[tools]\npass_environment = [\"A\", \"B\"]\nfly = 1\n[bad\n";
         let written = written(Path::new("c.toml"), text);
-        let shown: Vec<String> = written.values.iter().map(|(key, value)| format!("{key} = {value}")).collect();
+        let shown: Vec<String> = written
+            .values
+            .iter()
+            .map(|(key, value)| format!("{key} = {value}"))
+            .collect();
         insta::assert_snapshot!(shown.join("\n"), @r#"
         bad (no such key) = {}
         providers.google.api_key = (a secret)

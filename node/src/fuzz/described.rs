@@ -20,16 +20,27 @@ pub(super) fn file(bytes: &[u8]) {
     let folder = FOLDER.get_or_init(|| TempDir::new().expect("there is room for a file"));
     let [kind, content @ ..] = bytes else { return };
     let (below, load): (&str, fn(&Path)) = match kind % 4 {
-        0 => ("tools/one/TOOL.json", |folder| drop(external::names(&[Source::named(&folder.join("tools"))]))),
-        1 => ("skills/one/SKILL.md", |folder| drop(Skills::load(&[Source::named(&folder.join("skills"))]))),
-        2 => ("teams/one/TEAM.json", |folder| drop(team::load(&TemplateFile::typed(&folder.join("teams/one"))))),
+        0 => ("tools/one/TOOL.json", |folder| {
+            drop(external::names(&[Source::named(&folder.join("tools"))]))
+        }),
+        1 => ("skills/one/SKILL.md", |folder| {
+            drop(Skills::load(&[Source::named(&folder.join("skills"))]))
+        }),
+        2 => ("teams/one/TEAM.json", |folder| {
+            drop(team::load(&TemplateFile::typed(&folder.join("teams/one"))))
+        }),
         _ => ("config.toml", |folder| {
             let file = Some(folder.join("config.toml"));
-            drop(load::load(&Sources { folder: folder.into(), file, ..Sources::default() }));
+            drop(load::load(&Sources {
+                folder: folder.into(),
+                file,
+                ..Sources::default()
+            }));
         }),
     };
     let path = folder.path().join(below);
-    let written = fs::create_dir_all(path.parent().unwrap_or(folder.path())).and_then(|()| fs::write(&path, content));
+    let written = fs::create_dir_all(path.parent().unwrap_or(folder.path()))
+        .and_then(|()| fs::write(&path, content));
     written.expect("there is room for a file");
     load(folder.path());
 }

@@ -46,10 +46,17 @@ pub(super) fn command(bytes: &[u8]) {
     let served = served();
     let mut lines = bytes.splitn(2, |byte| *byte == b'\n');
     let subject = lines.next().and_then(|line| std::str::from_utf8(line).ok());
-    let Some(address) = subject.and_then(Address::parse) else { return };
+    let Some(address) = subject.and_then(Address::parse) else {
+        return;
+    };
     let body = Bytes::copy_from_slice(lines.next().unwrap_or_default());
-    let reply = served.runtime.block_on(served.bus.request(&address, body, DEADLINE));
-    assert!(!matches!(reply, Err(crate::bus::BusError::TimedOut { .. })), "a command was not answered");
+    let reply = served
+        .runtime
+        .block_on(served.bus.request(&address, body, DEADLINE));
+    assert!(
+        !matches!(reply, Err(crate::bus::BusError::TimedOut { .. })),
+        "a command was not answered"
+    );
 }
 
 /// A session file with some of its bytes changed: three bytes say where, one what.
@@ -70,7 +77,8 @@ pub(super) fn session_file(bytes: &[u8]) {
     }
 }
 
-/// Reads all that can be read, as a node and as a command that only looks; what is damaged is an error.
+/// Reads all that can be read, as a node and as a command that only looks; what is damaged is an
+/// error.
 async fn look(folder: &Path) {
     if let Ok(store) = SqliteStore::open(SqliteOptions::new(folder), &NodeId::mint()).await {
         read_all(&store).await;
@@ -81,8 +89,14 @@ async fn look(folder: &Path) {
 }
 
 async fn read_all(store: &SqliteStore) {
-    let every = ListSessions { state: None, limit: None, after: None };
-    let Ok(page) = store.sessions(every).await else { return };
+    let every = ListSessions {
+        state: None,
+        limit: None,
+        after: None,
+    };
+    let Ok(page) = store.sessions(every).await else {
+        return;
+    };
     for session in page.sessions {
         let _record = store.session(session.id.as_str()).await;
         let _events = store.events(&session.id, 1, 1_000, None).await;
@@ -113,21 +127,38 @@ fn start() -> anyhow::Result<Served> {
             ("PLANCK_STORE_URL", format!("sqlite:{}", store.display())),
             ("PLANCK_MODELS_DEFAULT", "llama_cpp:none".into()),
             // Nothing listens there: every turn ends with an error at once.
-            ("PLANCK_PROVIDERS_LLAMA_CPP_BASE_URL", "http://127.0.0.1:9".into()),
+            (
+                "PLANCK_PROVIDERS_LLAMA_CPP_BASE_URL",
+                "http://127.0.0.1:9".into(),
+            ),
             ("PLANCK_PROVIDERS_LLAMA_CPP_MAX_ATTEMPTS", "1".into()),
         ]
         .map(|(name, value): (&str, String)| (name.into(), value)),
     );
     let home = Some(folder.path().into());
-    let loaded = load::load(&Sources { home, folder: work.clone(), environment, ..Sources::default() })?;
+    let loaded = load::load(&Sources {
+        home,
+        folder: work.clone(),
+        environment,
+        ..Sources::default()
+    })?;
     let bus: Arc<dyn Bus> = Arc::new(MemoryBus::new(Arc::new(MemoryHub::default())));
     let running = runtime.block_on(node::open_on(&loaded.config, bus.clone()))?;
     let start = serde_json::json!({ "name": "seed", "dir": work, "prompt": "hello" });
-    let address = Address { target: Target::Sessions, verb: SessionsVerb::Start.name().into() };
+    let address = Address {
+        target: Target::Sessions,
+        verb: SessionsVerb::Start.name().into(),
+    };
     runtime.block_on(bus.request(&address, Bytes::from(start.to_string()), DEADLINE))?;
     let file = runtime.block_on(written(&store))?;
     drop(within);
-    Ok(Served { runtime, bus, file, _node: running, _folder: folder })
+    Ok(Served {
+        runtime,
+        bus,
+        file,
+        _node: running,
+        _folder: folder,
+    })
 }
 
 /// The session's file once its turn has ended and nothing is left in its write-ahead log.
@@ -135,7 +166,10 @@ async fn written(store: &Path) -> anyhow::Result<(PathBuf, Vec<u8>)> {
     tokio::time::sleep(Duration::from_secs(2)).await;
     let files = fs::read_dir(store)?.flatten().map(|entry| entry.path());
     let ends = |path: &PathBuf| path.to_string_lossy().ends_with("_seed.db");
-    let path = files.into_iter().find(ends).ok_or_else(|| anyhow::anyhow!("the session has no file"))?;
+    let path = files
+        .into_iter()
+        .find(ends)
+        .ok_or_else(|| anyhow::anyhow!("the session has no file"))?;
     let copy = TempDir::new()?;
     let name = PathBuf::from(path.file_name().unwrap_or_default());
     let to = copy.path().join(&name);

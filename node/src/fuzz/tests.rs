@@ -1,4 +1,5 @@
-//! Every seed, and what comes of it when bytes are changed, cut, doubled and mixed, from a fixed beginning.
+//! Every seed, and what comes of it when bytes are changed, cut, doubled and mixed, from a fixed
+//! beginning.
 
 use std::{fs, path::PathBuf};
 
@@ -10,8 +11,13 @@ const MUTATIONS: usize = 150;
 const DAMAGES: usize = 30;
 
 fn seeds(target: &str) -> Vec<Vec<u8>> {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../fuzz/seeds").join(target);
-    let mut files: Vec<PathBuf> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("../fuzz/seeds")
+        .join(target);
+    let mut files: Vec<PathBuf> = fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
     files.sort();
     assert!(!files.is_empty(), "no seeds in {}", folder.display());
     files.iter().map(|file| fs::read(file).unwrap()).collect()

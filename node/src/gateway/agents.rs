@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use planck_common::{
     command::{
-        AgentInfo, AgentState, AgentStateNow, AgentVerb, Because, ChangeModel, Empty, Model, SavedAt, SessionState,
-        SetCheckpoint, Snapshot, ToolName, Tools,
+        AgentInfo, AgentState, AgentStateNow, AgentVerb, Because, ChangeModel, Empty, Model,
+        SavedAt, SessionState, SetCheckpoint, Snapshot, ToolName, Tools,
     },
     reply::Refusal,
     spec::ModelRef,
@@ -54,9 +54,22 @@ async fn here(node: &Arc<Node>, agent: &AgentRecord, verb: AgentVerb, body: &[u8
         AgentVerb::Snapshot => {
             let Empty {} = read(body)?;
             let (info, running) = node.host().snapshot(&agent.id).await.map_err(moved)?;
-            ok(Snapshot { head: node.store().head(&agent.session).await?, info, running })
+            ok(Snapshot {
+                head: node.store().head(&agent.session).await?,
+                info,
+                running,
+            })
         }
-        AgentVerb::Abort => command(node, agent, Command::Abort { reason: because(body)? }).await,
+        AgentVerb::Abort => {
+            command(
+                node,
+                agent,
+                Command::Abort {
+                    reason: because(body)?,
+                },
+            )
+            .await
+        }
         AgentVerb::Stop => stop(node, agent, because(body)?).await,
         AgentVerb::Nudge => {
             let Because { .. } = read(body)?;
@@ -67,29 +80,54 @@ async fn here(node: &Arc<Node>, agent: &AgentRecord, verb: AgentVerb, body: &[u8
             if summary.trim().is_empty() {
                 return Err(Refusal::bad_request("`summary` is empty"));
             }
-            node.host().command(&agent.id, Command::Checkpoint { summary }).await.map_err(moved)?;
-            ok(SavedAt { seq: node.store().head(&agent.session).await? })
+            node.host()
+                .command(&agent.id, Command::Checkpoint { summary })
+                .await
+                .map_err(moved)?;
+            ok(SavedAt {
+                seq: node.store().head(&agent.session).await?,
+            })
         }
         AgentVerb::AddTool => {
             let ToolName { name } = read(body)?;
-            ok(Tools { tools: change(node, agent, Change::AddTool(name)).await?.tools })
+            ok(Tools {
+                tools: change(node, agent, Change::AddTool(name)).await?.tools,
+            })
         }
         AgentVerb::RemoveTool => {
             let ToolName { name } = read(body)?;
-            ok(Tools { tools: change(node, agent, Change::RemoveTool(name)).await?.tools })
+            ok(Tools {
+                tools: change(node, agent, Change::RemoveTool(name)).await?.tools,
+            })
         }
         AgentVerb::ChangeModel => {
-            let ChangeModel { provider, model_id, base_url } = read(body)?;
-            base_url.as_deref().map_or(Ok(()), |url| node.check_address(url))?;
+            let ChangeModel {
+                provider,
+                model_id,
+                base_url,
+            } = read(body)?;
+            base_url
+                .as_deref()
+                .map_or(Ok(()), |url| node.check_address(url))?;
             let provider = provider.unwrap_or_else(|| agent.spec.model.provider.clone());
-            let model = ModelRef { provider, id: model_id, base_url };
-            ok(Model { model: change(node, agent, Change::Model(model)).await?.model })
+            let model = ModelRef {
+                provider,
+                id: model_id,
+                base_url,
+            };
+            ok(Model {
+                model: change(node, agent, Change::Model(model)).await?.model,
+            })
         }
     }
 }
 
 async fn command(node: &Arc<Node>, agent: &AgentRecord, command: Command) -> Reply {
-    let state = node.host().command(&agent.id, command).await.map_err(moved)?;
+    let state = node
+        .host()
+        .command(&agent.id, command)
+        .await
+        .map_err(moved)?;
     ok(AgentStateNow { state })
 }
 
@@ -97,7 +135,8 @@ async fn change(node: &Arc<Node>, agent: &AgentRecord, change: Change) -> Result
     node.host().change(&agent.id, change).await.map_err(moved)?
 }
 
-/// An agent nobody holds is taken up first, unless it rests in a closed session and is only looked at or told to rest.
+/// An agent nobody holds is taken up first, unless it rests in a closed session and is only looked
+/// at or told to rest.
 async fn unheld(node: &Arc<Node>, agent: &AgentRecord, verb: AgentVerb, came: &Came<'_>) -> Reply {
     let session = node.find_session(&agent.session).await?;
     if session.state == SessionState::Closed
@@ -113,14 +152,26 @@ async fn unheld(node: &Arc<Node>, agent: &AgentRecord, verb: AgentVerb, came: &C
 }
 
 /// What is answered without opening the closed session that the agent rests in.
-async fn at_rest(node: &Node, agent: &AgentRecord, session: &SessionRecord, verb: AgentVerb, body: &[u8]) -> Option<Reply> {
+async fn at_rest(
+    node: &Node,
+    agent: &AgentRecord,
+    session: &SessionRecord,
+    verb: AgentVerb,
+    body: &[u8],
+) -> Option<Reply> {
     match verb {
-        AgentVerb::Snapshot => {
-            Some(read(body).and_then(|Empty {}| {
-                ok(Snapshot { head: session.head, info: recorded(agent, window(node, agent)), running: None })
-            }))
-        }
-        AgentVerb::Abort => Some(because(body).and_then(|_| ok(AgentStateNow { state: AgentState::Idle }))),
+        AgentVerb::Snapshot => Some(read(body).and_then(|Empty {}| {
+            ok(Snapshot {
+                head: session.head,
+                info: recorded(agent, window(node, agent)),
+                running: None,
+            })
+        })),
+        AgentVerb::Abort => Some(because(body).and_then(|_| {
+            ok(AgentStateNow {
+                state: AgentState::Idle,
+            })
+        })),
         AgentVerb::Stop => Some(match because(body) {
             Ok(reason) => stop(node, agent, reason).await,
             Err(refusal) => Err(refusal),
@@ -137,7 +188,9 @@ async fn at_rest(node: &Node, agent: &AgentRecord, session: &SessionRecord, verb
 
 async fn stop(node: &Node, agent: &AgentRecord, reason: Option<String>) -> Reply {
     let reason = reason.unwrap_or_else(|| "stopped".into());
-    ok(AgentStateNow { state: node.stop_agent_here(agent, &reason).await? })
+    ok(AgentStateNow {
+        state: node.stop_agent_here(agent, &reason).await?,
+    })
 }
 
 fn window(node: &Node, agent: &AgentRecord) -> u64 {
@@ -155,7 +208,11 @@ pub(super) fn recorded(agent: &AgentRecord, context_window: u64) -> AgentInfo {
         team_id: agent.team.clone(),
         node_id: agent.node.clone(),
         epoch: agent.epoch,
-        state: if agent.node.is_none() { AgentState::Idle } else { agent.state },
+        state: if agent.node.is_none() {
+            AgentState::Idle
+        } else {
+            agent.state
+        },
         turn: 0,
         model: agent.spec.model.clone(),
         tools: agent.spec.tools.clone(),

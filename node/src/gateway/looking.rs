@@ -37,7 +37,12 @@ pub fn look(looking: Looking) -> Answer {
 async fn dispatch(looking: &Looking, address: &Address, body: &Bytes) -> Reply {
     let Address { target, verb } = address;
     match target {
-        Target::Sessions => match find(SessionsVerb::find, SessionsVerb::ALL, SessionsVerb::name, verb)? {
+        Target::Sessions => match find(
+            SessionsVerb::find,
+            SessionsVerb::ALL,
+            SessionsVerb::name,
+            verb,
+        )? {
             SessionsVerb::List => ok(looking.store.sessions(read(body)?).await?),
             SessionsVerb::Start => Err(acts(verb)),
         },
@@ -67,7 +72,9 @@ impl Looking {
                 let Empty {} = read(body)?;
                 sessions::info(&*self.store, session).await
             }
-            SessionVerb::Events => sessions::events(&*self.store, &session, read(body)?, usize::MAX).await,
+            SessionVerb::Events => {
+                sessions::events(&*self.store, &session, read(body)?, usize::MAX).await
+            }
             SessionVerb::Messages => sessions::messages(&*self.store, &session, read(body)?).await,
             SessionVerb::Prompt
             | SessionVerb::Abort
@@ -80,7 +87,11 @@ impl Looking {
 
     async fn one_agent(&self, agent: &str, verb: AgentVerb, body: &[u8]) -> Reply {
         let id = AgentId::parse(agent).map_err(|error| Refusal::bad_request(error.to_string()))?;
-        let found = self.store.find_agent(&id).await?.filter(AgentRecord::is_there);
+        let found = self
+            .store
+            .find_agent(&id)
+            .await?
+            .filter(AgentRecord::is_there);
         let agent = found.ok_or_else(|| Refusal::not_found(format!("no agent `{id}`")))?;
         let Empty {} = match verb {
             AgentVerb::Info | AgentVerb::Snapshot => read(body)?,
@@ -95,12 +106,18 @@ impl Looking {
         };
         let info = agents::recorded(&agent, (self.context_window)(&agent.spec.model));
         if verb == AgentVerb::Snapshot {
-            return ok(Snapshot { head: self.store.head(&agent.session).await?, info, running: None });
+            return ok(Snapshot {
+                head: self.store.head(&agent.session).await?,
+                info,
+                running: None,
+            });
         }
         ok(info)
     }
 }
 
 fn acts(verb: &str) -> Refusal {
-    Refusal::bad_request(format!("`{verb}` is not answered here, where sessions are only looked at"))
+    Refusal::bad_request(format!(
+        "`{verb}` is not answered here, where sessions are only looked at"
+    ))
 }

@@ -25,30 +25,49 @@ pub(super) async fn own(node: &Arc<Node>, verb: NodeVerb, body: &[u8]) -> Reply 
         NodeVerb::Drain => {
             let Drain { timeout_ms } = read(body)?;
             node.ask_to_drain(timeout_ms.map(std::time::Duration::from_millis));
-            ok(Draining { state: NodeState::Draining, agents: node.info().agents })
+            ok(Draining {
+                state: NodeState::Draining,
+                agents: node.info().agents,
+            })
         }
     }
 }
 
 /// Relayed once: whoever asked took this node for the host.
 async fn relay(node: &Arc<Node>, relay: Relay) -> Reply {
-    let address = Address::parse(&relay.subject)
-        .ok_or_else(|| Refusal::bad_request(format!("`{}` is no command", super::excerpt(&relay.subject))))?;
+    let address = Address::parse(&relay.subject).ok_or_else(|| {
+        Refusal::bad_request(format!(
+            "`{}` is no command",
+            super::excerpt(&relay.subject)
+        ))
+    })?;
     match address.target {
         Target::Agent(_) | Target::Session(_) | Target::Sessions => {}
         Target::Node(_) | Target::Nodes | Target::Teams | Target::Models | Target::Sidecars => {
-            return Err(Refusal::bad_request("only commands of agents and sessions are relayed"));
+            return Err(Refusal::bad_request(
+                "only commands of agents and sessions are relayed",
+            ));
         }
     }
-    Box::pin(super::dispatch(node, Hop::Last, &address, &relay.body.get().to_owned().into())).await
+    Box::pin(super::dispatch(
+        node,
+        Hop::Last,
+        &address,
+        &relay.body.get().to_owned().into(),
+    ))
+    .await
 }
 
 pub(super) fn list(node: &Node) -> String {
-    json(&Nodes { nodes: node.nodes() })
+    json(&Nodes {
+        nodes: node.nodes(),
+    })
 }
 
 pub(super) fn teams(node: &Node) -> String {
-    json(&Teams { teams: node.team_rows() })
+    json(&Teams {
+        teams: node.team_rows(),
+    })
 }
 
 pub(super) fn models(node: &Node) -> String {
@@ -56,5 +75,7 @@ pub(super) fn models(node: &Node) -> String {
 }
 
 pub(super) fn sidecars(node: &Node) -> String {
-    json(&Sidecars { sidecars: node.sidecars().rows() })
+    json(&Sidecars {
+        sidecars: node.sidecars().rows(),
+    })
 }

@@ -9,9 +9,14 @@ use crate::bus::truncate;
 /// What a reply has beside its events.
 const FRAME: usize = 256;
 
-/// As many of the events as there is room for. One that has no room by itself is cut, or no reader would get past it.
+/// As many of the events as there is room for. One that has no room by itself is cut, or no reader
+/// would get past it.
 pub fn fit(page: Events, room: usize) -> Events {
-    let Events { events, mut next, head } = page;
+    let Events {
+        events,
+        mut next,
+        head,
+    } = page;
     let mut left = room.saturating_sub(FRAME);
     let mut kept: Vec<Box<RawValue>> = Vec::with_capacity(events.len());
     for event in events {
@@ -27,7 +32,11 @@ pub fn fit(page: Events, room: usize) -> Events {
             break;
         }
     }
-    Events { events: kept, next, head }
+    Events {
+        events: kept,
+        next,
+        head,
+    }
 }
 
 fn cut(event: Box<RawValue>, room: usize) -> Box<RawValue> {
@@ -40,7 +49,9 @@ fn seq(event: &RawValue) -> Option<Seq> {
     struct Place {
         seq: Seq,
     }
-    serde_json::from_str::<Place>(event.get()).ok().map(|place| place.seq)
+    serde_json::from_str::<Place>(event.get())
+        .ok()
+        .map(|place| place.seq)
 }
 
 #[cfg(test)]
@@ -55,8 +66,16 @@ mod tests {
     }
 
     fn page(sizes: &[usize]) -> Events {
-        let events = sizes.iter().zip(1..).map(|(size, seq)| event(seq, *size)).collect();
-        Events { events, next: sizes.len() as i64 + 1, head: 100 }
+        let events = sizes
+            .iter()
+            .zip(1..)
+            .map(|(size, seq)| event(seq, *size))
+            .collect();
+        Events {
+            events,
+            next: sizes.len() as i64 + 1,
+            head: 100,
+        }
     }
 
     fn kept(sizes: &[usize], room: usize) -> (usize, i64) {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use planck_common::command::{
-    Aborted, Because, Empty, HeadAt, Prompt, ReadEvents, ReadMessages, Removed, Rewind, SessionInfo, SessionStateNow,
-    SessionVerb, SessionsVerb,
+    Aborted, Because, Empty, HeadAt, Prompt, ReadEvents, ReadMessages, Removed, Rewind,
+    SessionInfo, SessionStateNow, SessionVerb, SessionsVerb,
 };
 
 use super::{Came, Reply, ok, page, read};
@@ -21,7 +21,12 @@ pub(super) async fn all(node: &Arc<Node>, hop: Hop, verb: SessionsVerb, body: &[
     }
 }
 
-pub(super) async fn one(node: &Arc<Node>, session: &str, verb: SessionVerb, came: &Came<'_>) -> Reply {
+pub(super) async fn one(
+    node: &Arc<Node>,
+    session: &str,
+    verb: SessionVerb,
+    came: &Came<'_>,
+) -> Reply {
     let (session, body) = (node.find_session(session).await?, came.body);
     if is_its_hosts(verb)
         && let Some(host) = node.host_of(&session).await?
@@ -30,7 +35,9 @@ pub(super) async fn one(node: &Arc<Node>, session: &str, verb: SessionVerb, came
     }
     match verb {
         SessionVerb::Prompt => prompt(node, &session, read(body)?).await,
-        SessionVerb::Events => events(&**node.store(), &session, read(body)?, node.bus().room()).await,
+        SessionVerb::Events => {
+            events(&**node.store(), &session, read(body)?, node.bus().room()).await
+        }
         SessionVerb::Messages => messages(&**node.store(), &session, read(body)?).await,
         SessionVerb::Info => {
             let Empty {} = read(body)?;
@@ -38,23 +45,37 @@ pub(super) async fn one(node: &Arc<Node>, session: &str, verb: SessionVerb, came
         }
         SessionVerb::Abort => {
             let Because { .. } = read(body)?;
-            ok(Aborted { aborted: node.abort_session(&session, came.hop).await? })
+            ok(Aborted {
+                aborted: node.abort_session(&session, came.hop).await?,
+            })
         }
         SessionVerb::Rewind => {
             let Rewind { to } = read(body)?;
-            ok(HeadAt { head: node.rewind(&session, to, "client").await? })
+            ok(HeadAt {
+                head: node.rewind(&session, to, "client").await?,
+            })
         }
         SessionVerb::Resume => ok(node.resume(&session, &reason(body, "resumed")?).await?),
-        SessionVerb::Close => ok(SessionStateNow { state: node.close(&session, &reason(body, "closed")?).await? }),
-        SessionVerb::Delete => ok(Removed { removed: node.delete(&session, &reason(body, "deleted")?).await? }),
+        SessionVerb::Close => ok(SessionStateNow {
+            state: node.close(&session, &reason(body, "closed")?).await?,
+        }),
+        SessionVerb::Delete => ok(Removed {
+            removed: node.delete(&session, &reason(body, "deleted")?).await?,
+        }),
     }
 }
 
 /// Whether only the node that holds the session's lead can do it.
 fn is_its_hosts(verb: SessionVerb) -> bool {
     match verb {
-        SessionVerb::Rewind | SessionVerb::Resume | SessionVerb::Close | SessionVerb::Delete => true,
-        SessionVerb::Prompt | SessionVerb::Events | SessionVerb::Messages | SessionVerb::Info | SessionVerb::Abort => false,
+        SessionVerb::Rewind | SessionVerb::Resume | SessionVerb::Close | SessionVerb::Delete => {
+            true
+        }
+        SessionVerb::Prompt
+        | SessionVerb::Events
+        | SessionVerb::Messages
+        | SessionVerb::Info
+        | SessionVerb::Abort => false,
     }
 }
 
@@ -64,17 +85,38 @@ async fn prompt(node: &Arc<Node>, session: &SessionRecord, prompt: Prompt) -> Re
 }
 
 /// A page of a session's log that fits into a reply with so much room.
-pub(super) async fn events(store: &dyn SessionStore, session: &SessionRecord, request: ReadEvents, room: usize) -> Reply {
+pub(super) async fn events(
+    store: &dyn SessionStore,
+    session: &SessionRecord,
+    request: ReadEvents,
+    room: usize,
+) -> Reply {
     let agent = of(store, session, request.agent.as_deref()).await?;
-    let (from, limit) = (request.from.unwrap_or(1).max(1), request.limit.unwrap_or(500).clamp(1, 500));
-    let page = store.events(&session.id, from, limit, agent.as_ref().map(|agent| &agent.id)).await?;
+    let (from, limit) = (
+        request.from.unwrap_or(1).max(1),
+        request.limit.unwrap_or(500).clamp(1, 500),
+    );
+    let page = store
+        .events(
+            &session.id,
+            from,
+            limit,
+            agent.as_ref().map(|agent| &agent.id),
+        )
+        .await?;
     ok(page::fit(page, room))
 }
 
-pub(super) async fn messages(store: &dyn SessionStore, session: &SessionRecord, request: ReadMessages) -> Reply {
+pub(super) async fn messages(
+    store: &dyn SessionStore,
+    session: &SessionRecord,
+    request: ReadMessages,
+) -> Reply {
     let agent = of(store, session, request.agent.as_deref()).await?;
     let agent = agent.as_ref().map(|agent| &agent.id);
-    ok(store.messages(&session.id, agent, request.before, request.limit).await?)
+    ok(store
+        .messages(&session.id, agent, request.before, request.limit)
+        .await?)
 }
 
 /// The agent a reader wants to see alone; what a stopped one said stays in the log.
@@ -84,7 +126,9 @@ async fn of(
     agent: Option<&str>,
 ) -> Result<Option<AgentRecord>, planck_common::reply::Refusal> {
     match agent {
-        Some(agent) => crate::session::found_in_log(store, session, agent).await.map(Some),
+        Some(agent) => crate::session::found_in_log(store, session, agent)
+            .await
+            .map(Some),
         None => Ok(None),
     }
 }

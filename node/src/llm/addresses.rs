@@ -1,7 +1,8 @@
 //! Which addresses agents and clients may name for a model. Pure.
 //!
-//! A `base_url` in `spawn_agent`, `change_model` or `sessions.start` makes this node send a request to an address of somebody
-//! else's choice, with text of somebody else's choice: to an internal service, or out of the house. So it must be configured.
+//! A `base_url` in `spawn_agent`, `change_model` or `sessions.start` makes this node send a request
+//! to an address of somebody else's choice, with text of somebody else's choice: to an internal
+//! service, or out of the house. So it must be configured.
 
 use reqwest::Url;
 
@@ -17,31 +18,50 @@ impl Addresses {
 
     /// Whether an address is one of them, or below the path of one of them on the same origin.
     pub fn allow(&self, url: &str) -> bool {
-        parse(url).filter(is_plain).is_some_and(|url| self.0.iter().any(|known| is_within(&url, known)))
+        parse(url)
+            .filter(is_plain)
+            .is_some_and(|url| self.0.iter().any(|known| is_within(&url, known)))
     }
 }
 
-/// As [`super::registry`] reads an address: without a scheme it is plain HTTP.
-/// The parser takes white space off its ends and out of its middle; the request is made of the text, which still has it.
+/// As [`super::registry`] reads an address: without a scheme it is plain HTTP. The parser takes
+/// white space off its ends and out of its middle; the request is made of the text, which still has
+/// it.
 fn parse(url: &str) -> Option<Url> {
     if url.contains(|c: char| c.is_whitespace() || c.is_control()) {
         return None;
     }
-    let url = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
-    Url::parse(&url).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
+    let url = if url.contains("://") {
+        url.to_owned()
+    } else {
+        format!("http://{url}")
+    };
+    Url::parse(&url)
+        .ok()
+        .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
 }
 
-/// Without parts that hide where a request goes: a query or a user may mean something to the server, and an encoded separator
-/// is a path to some servers and a name to others. `..` is resolved by the parser.
+/// Without parts that hide where a request goes: a query or a user may mean something to the
+/// server, and an encoded separator is a path to some servers and a name to others. `..` is
+/// resolved by the parser.
 fn is_plain(url: &Url) -> bool {
     let path = url.path().to_ascii_lowercase();
-    let hides = ["%2f", "%5c", "%2e", "%00", "//", ";"].iter().any(|part| path.contains(part));
-    url.username().is_empty() && url.password().is_none() && url.query().is_none() && url.fragment().is_none() && !hides
+    let hides = ["%2f", "%5c", "%2e", "%00", "//", ";"]
+        .iter()
+        .any(|part| path.contains(part));
+    url.username().is_empty()
+        && url.password().is_none()
+        && url.query().is_none()
+        && url.fragment().is_none()
+        && !hides
 }
 
 fn is_within(url: &Url, known: &Url) -> bool {
     let folder = known.path().trim_end_matches('/');
-    let below = url.path().strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    let below = url
+        .path()
+        .strip_prefix(folder)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
     url.origin() == known.origin() && below
 }
 
@@ -53,7 +73,13 @@ mod tests {
     use crate::llm::wire::below;
 
     fn addresses() -> Addresses {
-        Addresses::new(["https://proxy.example/v1/", "http://127.0.0.1:8080", "10.0.0.7:11434/llm", "no url at all", "ftp://x"])
+        Addresses::new([
+            "https://proxy.example/v1/",
+            "http://127.0.0.1:8080",
+            "10.0.0.7:11434/llm",
+            "no url at all",
+            "ftp://x",
+        ])
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! How much one answer may hold: a provider, or a server that poses as one, must not fill the memory of a node.
+//! How much one answer may hold: a provider, or a server that poses as one, must not fill the
+//! memory of a node.
 
 use crate::model::{Chunk, Failure, FailureKind};
 
@@ -13,7 +14,10 @@ pub struct AnswerBounds {
 impl Default for AnswerBounds {
     /// The longest answers of today's models have about 0.5 MiB.
     fn default() -> Self {
-        Self { bytes: 8 << 20, calls: 128 }
+        Self {
+            bytes: 8 << 20,
+            calls: 128,
+        }
     }
 }
 
@@ -30,10 +34,15 @@ pub struct Allowance {
 
 impl Allowance {
     pub fn new(bounds: AnswerBounds) -> Self {
-        Self { bounds, bytes: 0, calls: 0 }
+        Self {
+            bounds,
+            bytes: 0,
+            calls: 0,
+        }
     }
 
-    /// Counts what came, and says whether any of it is content: a stream of empty pieces is no progress.
+    /// Counts what came, and says whether any of it is content: a stream of empty pieces is no
+    /// progress.
     pub fn take(&mut self, chunks: &[Chunk]) -> Result<bool, Failure> {
         let (bytes, calls) = (self.bytes, self.calls);
         for chunk in chunks {
@@ -56,7 +65,11 @@ impl Allowance {
         self.bytes = self.bytes.saturating_add(bytes);
         let AnswerBounds { bytes, calls } = self.bounds;
         if self.bytes > bytes {
-            let most = if bytes & 0xf_ffff == 0 { format!("{} MiB", bytes >> 20) } else { format!("{bytes} bytes") };
+            let most = if bytes & 0xf_ffff == 0 {
+                format!("{} MiB", bytes >> 20)
+            } else {
+                format!("{bytes} bytes")
+            };
             return Err(over(&format!("is longer than {most}")));
         }
         if self.calls > calls {
@@ -72,7 +85,12 @@ impl Allowance {
 /// An answer that was cut. Nothing of it is kept, and it is not asked for again.
 pub fn over(how: &str) -> Failure {
     let message = format!("the answer {how} and was cut; none of it is kept");
-    Failure { kind: FailureKind::AnswerLimit, message, public: None, retry_after: None }
+    Failure {
+        kind: FailureKind::AnswerLimit,
+        message,
+        public: None,
+        retry_after: None,
+    }
 }
 
 #[cfg(test)]
@@ -80,7 +98,10 @@ mod tests {
     use super::*;
 
     fn text(length: usize) -> Chunk {
-        Chunk::Text { part: 0, text: "x".repeat(length) }
+        Chunk::Text {
+            part: 0,
+            text: "x".repeat(length),
+        }
     }
 
     #[test]
@@ -88,22 +109,59 @@ mod tests {
         let bounds = AnswerBounds::default();
         let mut allowance = Allowance::new(bounds);
         assert_eq!(allowance.take(&[text(bounds.bytes)]), Ok(true));
-        assert!(allowance.take(&[text(1)]).unwrap_err().message.contains("8 MiB"));
-        let call = |part| Chunk::Call { part, id: "i".into(), name: "n".into() };
+        assert!(
+            allowance
+                .take(&[text(1)])
+                .unwrap_err()
+                .message
+                .contains("8 MiB")
+        );
+        let call = |part| Chunk::Call {
+            part,
+            id: "i".into(),
+            name: "n".into(),
+        };
         let calls: Vec<Chunk> = (0..bounds.calls).map(call).collect();
         let mut allowance = Allowance::default();
         assert_eq!(allowance.take(&calls), Ok(true));
-        assert_eq!(allowance.take(&[call(0)]).unwrap_err().kind, FailureKind::AnswerLimit);
-        let empty = Chunk::Thinking { part: MOST_PARTS, text: String::new() };
-        assert!(Allowance::default().take(&[empty]).unwrap_err().message.contains("parts"));
-        let mut small = Allowance::new(AnswerBounds { bytes: 100, calls: 1 });
+        assert_eq!(
+            allowance.take(&[call(0)]).unwrap_err().kind,
+            FailureKind::AnswerLimit
+        );
+        let empty = Chunk::Thinking {
+            part: MOST_PARTS,
+            text: String::new(),
+        };
+        assert!(
+            Allowance::default()
+                .take(&[empty])
+                .unwrap_err()
+                .message
+                .contains("parts")
+        );
+        let mut small = Allowance::new(AnswerBounds {
+            bytes: 100,
+            calls: 1,
+        });
         assert_eq!(small.take(&[text(98), call(0)]), Ok(true));
-        assert!(small.take(&[text(1)]).unwrap_err().message.contains("longer than 100 bytes"));
+        assert!(
+            small
+                .take(&[text(1)])
+                .unwrap_err()
+                .message
+                .contains("longer than 100 bytes")
+        );
     }
 
     #[test]
     fn empty_pieces_are_no_content() {
-        let empty = [text(0), Chunk::Args { part: 1, json: String::new() }];
+        let empty = [
+            text(0),
+            Chunk::Args {
+                part: 1,
+                json: String::new(),
+            },
+        ];
         assert_eq!(Allowance::default().take(&empty), Ok(false));
         assert_eq!(Allowance::default().take(&[]), Ok(false));
     }

@@ -30,7 +30,10 @@ impl Wire for Anthropic {
     }
 
     fn headers(&self) -> HeaderMap {
-        HeaderMap::from_iter([(HeaderName::from_static("anthropic-version"), HeaderValue::from_static("2023-06-01"))])
+        HeaderMap::from_iter([(
+            HeaderName::from_static("anthropic-version"),
+            HeaderValue::from_static("2023-06-01"),
+        )])
     }
 
     fn encoder(&self, head: Head, entry: &Entry, target: &Target) -> Box<dyn Encoder> {
@@ -38,7 +41,9 @@ impl Wire for Anthropic {
     }
 
     fn decoder(&self, target: &Target) -> Box<dyn Decoder> {
-        Box::new(Decoding::<Sse, decode::Reply>::new(decode::Reply::of(target)))
+        Box::new(Decoding::<Sse, decode::Reply>::new(decode::Reply::of(
+            target,
+        )))
     }
 }
 

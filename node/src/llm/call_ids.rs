@@ -1,7 +1,9 @@
-//! Ids of calls as a provider takes them: unique over the whole history, and of the form that it wants.
+//! Ids of calls as a provider takes them: unique over the whole history, and of the form that it
+//! wants.
 //!
-//! Some servers restart their numbering in each answer, so several calls of a conversation share one id. After a change of
-//! model the ids are another provider's. A call and its result are given the same id.
+//! Some servers restart their numbering in each answer, so several calls of a conversation share
+//! one id. After a change of model the ids are another provider's. A call and its result are given
+//! the same id.
 
 use std::{borrow::Cow, collections::HashMap};
 
@@ -32,7 +34,11 @@ pub struct CallIds {
 
 impl CallIds {
     pub fn new(form: Form) -> Self {
-        Self { form, wanted: HashMap::new(), given: HashMap::new() }
+        Self {
+            form,
+            wanted: HashMap::new(),
+            given: HashMap::new(),
+        }
     }
 
     /// The id of the next call.
@@ -74,12 +80,26 @@ impl Form {
         match self {
             Self::Any if id.is_empty() => "_".into(),
             Self::Any => id.into(),
-            Self::Words { most } if !id.is_empty() && id.len() <= most && id.chars().all(is_word) => id.into(),
-            Self::Words { most } => {
-                let made: String = id.chars().take(most).map(|c| if is_word(c) { c } else { '_' }).collect();
-                if made.is_empty() { "_".into() } else { made.into() }
+            Self::Words { most }
+                if !id.is_empty() && id.len() <= most && id.chars().all(is_word) =>
+            {
+                id.into()
             }
-            Self::Nine if id.len() == 9 && id.bytes().all(|byte| byte.is_ascii_alphanumeric()) => id.into(),
+            Self::Words { most } => {
+                let made: String = id
+                    .chars()
+                    .take(most)
+                    .map(|c| if is_word(c) { c } else { '_' })
+                    .collect();
+                if made.is_empty() {
+                    "_".into()
+                } else {
+                    made.into()
+                }
+            }
+            Self::Nine if id.len() == 9 && id.bytes().all(|byte| byte.is_ascii_alphanumeric()) => {
+                id.into()
+            }
             Self::Nine => nine(id).into(),
         }
     }
@@ -102,7 +122,12 @@ impl Form {
 fn nine(text: &str) -> String {
     const LETTERS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
     let digest = Sha256::digest(text.as_bytes());
-    let letter = |byte: &u8| LETTERS.get(usize::from(*byte) % LETTERS.len()).copied().map_or('0', char::from);
+    let letter = |byte: &u8| {
+        LETTERS
+            .get(usize::from(*byte) % LETTERS.len())
+            .copied()
+            .map_or('0', char::from)
+    };
     digest.iter().take(9).map(letter).collect()
 }
 
@@ -120,9 +145,25 @@ mod tests {
     fn each_call_has_an_id_of_its_own_and_its_result_the_same() {
         for form in [Form::Any, Form::Words { most: 12 }, Form::Nine] {
             let mut ids = CallIds::new(form);
-            let wanted = ["functions.read:0", "functions.read:0", "functions_read_0", "functions.read:0_2", "", "", "abcdefghi"];
-            let made: Vec<String> = wanted.iter().enumerate().map(|(at, id)| ids.of_call(id, &call(at)).into_owned()).collect();
-            assert_eq!(made.iter().collect::<HashSet<_>>().len(), wanted.len(), "{form:?}: {made:?}");
+            let wanted = [
+                "functions.read:0",
+                "functions.read:0",
+                "functions_read_0",
+                "functions.read:0_2",
+                "",
+                "",
+                "abcdefghi",
+            ];
+            let made: Vec<String> = wanted
+                .iter()
+                .enumerate()
+                .map(|(at, id)| ids.of_call(id, &call(at)).into_owned())
+                .collect();
+            assert_eq!(
+                made.iter().collect::<HashSet<_>>().len(),
+                wanted.len(),
+                "{form:?}: {made:?}"
+            );
             assert_eq!(made[6], "abcdefghi", "{form:?}");
             for (at, id) in wanted.iter().enumerate() {
                 assert_eq!(ids.of_result(id, &call(at)), made[at], "{form:?}");
@@ -139,7 +180,13 @@ mod tests {
     #[test]
     fn an_id_that_fits_stays() {
         let mut ids = CallIds::new(Form::Any);
-        assert_eq!(ids.of_call("functions.read:0", &call(0)), "functions.read:0");
-        assert_eq!(ids.of_call("functions.read:0", &call(1)), "functions.read:0_2");
+        assert_eq!(
+            ids.of_call("functions.read:0", &call(0)),
+            "functions.read:0"
+        );
+        assert_eq!(
+            ids.of_call("functions.read:0", &call(1)),
+            "functions.read:0_2"
+        );
     }
 }

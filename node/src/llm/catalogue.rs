@@ -1,5 +1,5 @@
-//! What is known of models: a table that comes with the binary or that a user names, and what the configuration adds or
-//! overrides.
+//! What is known of models: a table that comes with the binary or that a user names, and what the
+//! configuration adds or overrides.
 
 mod table;
 
@@ -47,8 +47,14 @@ pub enum Thinking {
 }
 
 /// What is assumed of a model nobody described: small limits hurt less than an overrun.
-pub const UNKNOWN: Entry =
-    Entry { context_window: 32_768, max_output: 4_096, prices: None, images: true, thinking: Thinking::Budget, responses: false };
+pub const UNKNOWN: Entry = Entry {
+    context_window: 32_768,
+    max_output: 4_096,
+    prices: None,
+    images: true,
+    thinking: Thinking::Budget,
+    responses: false,
+};
 
 /// What the catalogue says of a model.
 #[derive(Debug, Clone, PartialEq)]
@@ -74,24 +80,41 @@ impl Assumed {
         let ModelRef { provider, id, .. } = model;
         let taken = match self {
             Self::Of(name) => format!("it is taken to be like `{name}`, prices included"),
-            Self::Family(start) => format!("it is taken to be like other models named `{start}…`, and no prices are assumed"),
+            Self::Family(start) => format!(
+                "it is taken to be like other models named `{start}…`, and no prices are assumed"
+            ),
             Self::Nothing => {
-                let Entry { context_window, max_output, .. } = UNKNOWN;
-                format!("a context of {context_window} tokens and replies of {max_output} are assumed, and no prices")
+                let Entry {
+                    context_window,
+                    max_output,
+                    ..
+                } = UNKNOWN;
+                format!(
+                    "a context of {context_window} tokens and replies of {max_output} are assumed, and no prices"
+                )
             }
         };
-        format!("model `{provider}:{id}` is not in the catalogue: {taken}; describe it under `models.entries`")
+        format!(
+            "model `{provider}:{id}` is not in the catalogue: {taken}; describe it under `models.entries`"
+        )
     }
 }
 
 impl Entry {
     pub fn card(&self, retry: RetryRules) -> ModelCard {
-        ModelCard { context_window: self.context_window, max_output: self.max_output, prices: self.prices, retry }
+        ModelCard {
+            context_window: self.context_window,
+            max_output: self.max_output,
+            prices: self.prices,
+            retry,
+        }
     }
 
     /// What this much costs, in US dollars; 0 where prices are unknown.
     pub fn cost(&self, usage: &Usage) -> f64 {
-        let Some(prices) = self.prices else { return 0.0 };
+        let Some(prices) = self.prices else {
+            return 0.0;
+        };
         let of = |tokens: u64, price: f64| tokens as f64 * price / 1e6;
         of(usage.input_tokens, prices.input)
             + of(usage.output_tokens, prices.output)
@@ -109,66 +132,126 @@ pub struct Catalogue {
 
 impl Catalogue {
     pub fn new(table: ModelTable, models: &[ModelOptions]) -> Self {
-        let listed = table.models.iter().map(|row| ((row.vendor.clone(), row.model.clone()), row.entry));
-        let mut catalogue = Self { entries: listed.collect(), table };
+        let listed = table
+            .models
+            .iter()
+            .map(|row| ((row.vendor.clone(), row.model.clone()), row.entry));
+        let mut catalogue = Self {
+            entries: listed.collect(),
+            table,
+        };
         for model in models {
             let preset = model.preset.as_deref().and_then(Preset::find).copied();
             let preset = preset.unwrap_or_else(|| Preset::unnamed(WireKind::Chat));
             let Found { entry, .. } = catalogue.find(&model.provider, &preset, &model.model);
-            catalogue.entries.insert((model.provider.clone(), model.model.clone()), overridden(entry, model));
+            catalogue.entries.insert(
+                (model.provider.clone(), model.model.clone()),
+                overridden(entry, model),
+            );
         }
         catalogue
     }
 
-    /// What is known of a model: what stands under its provider's name, or under its vendor's where the provider serves the
-    /// models of others; else what a model of a similar name has.
+    /// What is known of a model: what stands under its provider's name, or under its vendor's where
+    /// the provider serves the models of others; else what a model of a similar name has.
     pub fn find(&self, provider: &str, preset: &Preset, model: &str) -> Found {
-        let own = [provider, preset.name].into_iter().find_map(|provider| self.described(provider, model));
+        let own = [provider, preset.name]
+            .into_iter()
+            .find_map(|provider| self.described(provider, model));
         if let Some(entry) = own {
-            return Found { entry, assumed: None };
+            return Found {
+                entry,
+                assumed: None,
+            };
         }
         let (vendors, name): (Vec<&str>, &str) = match preset.serves {
-            Serves::Weights => return Found { entry: UNKNOWN, assumed: Some(Assumed::Nothing) },
-            Serves::Own => (vec![provider, preset.name], model),
-            Serves::Any => {
-                (self.table.vendors.iter().map(String::as_str).collect(), model.rsplit_once('/').map_or(model, |(_, name)| name))
+            Serves::Weights => {
+                return Found {
+                    entry: UNKNOWN,
+                    assumed: Some(Assumed::Nothing),
+                };
             }
+            Serves::Own => (vec![provider, preset.name], model),
+            Serves::Any => (
+                self.table.vendors.iter().map(String::as_str).collect(),
+                model.rsplit_once('/').map_or(model, |(_, name)| name),
+            ),
         };
-        if let Some(entry) = vendors.iter().find_map(|vendor| self.described(vendor, name)) {
-            return Found { entry, assumed: None };
+        if let Some(entry) = vendors
+            .iter()
+            .find_map(|vendor| self.described(vendor, name))
+        {
+            return Found {
+                entry,
+                assumed: None,
+            };
         }
         self.similar(&vendors, name)
     }
 
-    /// The entry of a model. A dated or tagged name (`claude-haiku-4-5-20251001`, `qwen3:8b`) has that of the longest name it extends.
+    /// The entry of a model. A dated or tagged name (`claude-haiku-4-5-20251001`, `qwen3:8b`) has
+    /// that of the longest name it extends.
     fn described(&self, provider: &str, model: &str) -> Option<Entry> {
-        self.longest(&[provider], |name| extends(model, name)).map(|(_, entry)| entry)
+        self.longest(&[provider], |name| extends(model, name))
+            .map(|(_, entry)| entry)
     }
 
     fn similar(&self, vendors: &[&str], model: &str) -> Found {
         if let Some((name, entry)) = self.longest(vendors, |name| model.starts_with(name)) {
-            return Found { entry, assumed: Some(Assumed::Of(name.to_owned())) };
+            return Found {
+                entry,
+                assumed: Some(Assumed::Of(name.to_owned())),
+            };
         }
-        match self.table.families.iter().find(|family| family.has(vendors, model)) {
-            Some(family) => Found { entry: family.entry, assumed: Some(Assumed::Family(family.begins.clone())) },
-            None => Found { entry: UNKNOWN, assumed: Some(Assumed::Nothing) },
+        match self
+            .table
+            .families
+            .iter()
+            .find(|family| family.has(vendors, model))
+        {
+            Some(family) => Found {
+                entry: family.entry,
+                assumed: Some(Assumed::Family(family.begins.clone())),
+            },
+            None => Found {
+                entry: UNKNOWN,
+                assumed: Some(Assumed::Nothing),
+            },
         }
     }
 
     fn longest(&self, providers: &[&str], fits: impl Fn(&str) -> bool) -> Option<(&str, Entry)> {
-        let fitting = self.entries.iter().filter(|((of, name), _)| providers.contains(&of.as_str()) && fits(name));
-        fitting.max_by_key(|((_, name), _)| name.len()).map(|((_, name), entry)| (name.as_str(), *entry))
+        let fitting = self
+            .entries
+            .iter()
+            .filter(|((of, name), _)| providers.contains(&of.as_str()) && fits(name));
+        fitting
+            .max_by_key(|((_, name), _)| name.len())
+            .map(|((_, name), entry)| (name.as_str(), *entry))
     }
 
-    /// The model of a provider that is used where none is named: its vendor's standard one, else the first that is described.
+    /// The model of a provider that is used where none is named: its vendor's standard one, else
+    /// the first that is described.
     pub fn standard(&self, provider: &str, preset: &str) -> Option<&str> {
-        let listed = [provider, preset].into_iter().find_map(|vendor| self.table.standard.get(vendor));
-        let described = || self.entries.keys().find(|(of, _)| of == provider).map(|(_, model)| model);
+        let listed = [provider, preset]
+            .into_iter()
+            .find_map(|vendor| self.table.standard.get(vendor));
+        let described = || {
+            self.entries
+                .keys()
+                .find(|(of, _)| of == provider)
+                .map(|(_, model)| model)
+        };
         listed.or_else(described).map(String::as_str)
     }
 
     pub fn rows(&self) -> Vec<ModelRow> {
-        let is_standard = |provider: &str, model: &str| self.table.standard.get(provider).is_some_and(|name| name == model);
+        let is_standard = |provider: &str, model: &str| {
+            self.table
+                .standard
+                .get(provider)
+                .is_some_and(|name| name == model)
+        };
         let row = |((provider, model), entry): (&(String, String), &Entry)| ModelRow {
             id: format!("{provider}:{model}"),
             provider: provider.clone(),
@@ -198,9 +281,12 @@ fn overridden(entry: Entry, model: &ModelOptions) -> Entry {
     }
 }
 
-/// Whether a model's name is this one, or this one with a date or tag: `-2025…`, `@2025…`, `-latest`, `:8b`.
+/// Whether a model's name is this one, or this one with a date or tag: `-2025…`, `@2025…`,
+/// `-latest`, `:8b`.
 fn extends(model: &str, name: &str) -> bool {
-    let Some(rest) = model.strip_prefix(name) else { return false };
+    let Some(rest) = model.strip_prefix(name) else {
+        return false;
+    };
     let dated = |rest: &str| rest.starts_with("20") || rest == "latest";
     rest.is_empty() || rest.starts_with(':') || rest.strip_prefix(['-', '@']).is_some_and(dated)
 }
@@ -226,21 +312,42 @@ mod tests {
 
     #[test]
     fn the_configuration_adds_and_overrides() {
-        let named = |model: &str| ModelOptions { provider: "openai".into(), model: model.into(), ..ModelOptions::default() };
+        let named = |model: &str| ModelOptions {
+            provider: "openai".into(),
+            model: model.into(),
+            ..ModelOptions::default()
+        };
         let table = ModelTable::built_in();
-        let first = table.models.iter().find(|row| row.vendor == "openai").unwrap().clone();
+        let first = table
+            .models
+            .iter()
+            .find(|row| row.vendor == "openai")
+            .unwrap()
+            .clone();
         let catalogue = Catalogue::new(
             table,
             &[
-                ModelOptions { context_window: Some(7), ..named(&first.model) },
-                ModelOptions { max_output: Some(9), ..named("mine") },
+                ModelOptions {
+                    context_window: Some(7),
+                    ..named(&first.model)
+                },
+                ModelOptions {
+                    max_output: Some(9),
+                    ..named("mine")
+                },
             ],
         );
         let found = |model: &str| catalogue.find("openai", Preset::find("openai").unwrap(), model);
         let changed = found(&first.model).entry;
-        assert_eq!((changed.context_window, changed.max_output), (7, first.entry.max_output));
+        assert_eq!(
+            (changed.context_window, changed.max_output),
+            (7, first.entry.max_output)
+        );
         let added = found("mine");
-        assert_eq!((added.entry.context_window, added.entry.max_output), (UNKNOWN.context_window, 9));
+        assert_eq!(
+            (added.entry.context_window, added.entry.max_output),
+            (UNKNOWN.context_window, 9)
+        );
         assert_eq!(added.assumed, None);
     }
 
@@ -248,7 +355,9 @@ mod tests {
     fn a_model_that_is_not_described_is_like_those_with_a_similar_name() {
         let catalogue = Catalogue::new(ModelTable::built_in(), &[]);
         let assumed = |provider: &str, model: &str| {
-            let preset = Preset::find(provider).copied().unwrap_or_else(|| Preset::unnamed(WireKind::Chat));
+            let preset = Preset::find(provider)
+                .copied()
+                .unwrap_or_else(|| Preset::unnamed(WireKind::Chat));
             catalogue.find(provider, &preset, model).assumed
         };
         let like = |name: &str| Some(Assumed::Of(name.into()));
@@ -261,12 +370,20 @@ mod tests {
             ("gateway", "moonshotai/kimi-k3", None),
             ("openai", "gpt-9-vega", Some(Assumed::Family("gpt-".into()))),
             ("openai", "davinci", Some(Assumed::Nothing)),
-            ("anthropic", "claude-epic-7", Some(Assumed::Family("claude-".into()))),
+            (
+                "anthropic",
+                "claude-epic-7",
+                Some(Assumed::Family("claude-".into())),
+            ),
             ("anthropic", "gpt-5", Some(Assumed::Nothing)),
             ("openrouter", "anthropic/claude-sonnet-5-5", None),
             ("openrouter", "openai/gpt-oss-999b", Some(Assumed::Nothing)),
             ("azure", "gpt-5", None),
-            ("gateway", "google/gemini-3.8-flash-lite", like("gemini-3.8-flash")),
+            (
+                "gateway",
+                "google/gemini-3.8-flash-lite",
+                like("gemini-3.8-flash"),
+            ),
             ("llama_cpp", "gpt-5", Some(Assumed::Nothing)),
         ] {
             assert_eq!(assumed(provider, model), expected, "{provider}:{model}");
@@ -275,8 +392,16 @@ mod tests {
 
     #[test]
     fn a_cost_counts_each_kind_of_token() {
-        let prices = Prices { input: 1.0, output: 10.0, cache_read: 0.1, cache_write: 2.0 };
-        let entry = Entry { prices: Some(prices), ..UNKNOWN };
+        let prices = Prices {
+            input: 1.0,
+            output: 10.0,
+            cache_read: 0.1,
+            cache_write: 2.0,
+        };
+        let entry = Entry {
+            prices: Some(prices),
+            ..UNKNOWN
+        };
         let usage = Usage {
             input_tokens: 1_000_000,
             output_tokens: 100_000,

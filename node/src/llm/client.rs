@@ -1,4 +1,5 @@
-//! The HTTP clients of a runtime. A pool's connections live on the runtime that opened them, so each runtime has its own.
+//! The HTTP clients of a runtime. A pool's connections live on the runtime that opened them, so
+//! each runtime has its own.
 
 mod dial;
 mod tls;
@@ -14,8 +15,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 pub use self::dial::watched;
 use crate::secret::Secret;
 
-/// Requests at once whose connections are kept for the whole idle time. Those beyond are many agents at once, who use a
-/// connection again soon or not at all: each that is kept is 18 KiB, and more with TLS.
+/// Requests at once whose connections are kept for the whole idle time. Those beyond are many
+/// agents at once, who use a connection again soon or not at all: each that is kept is 18 KiB, and
+/// more with TLS.
 const STEADY: usize = 8;
 
 /// How long connections beyond those are kept for reuse.
@@ -36,11 +38,17 @@ pub struct ClientOptions {
 
 impl Default for ClientOptions {
     fn default() -> Self {
-        Self { connect: Duration::from_secs(10), idle: 256, idle_for: Duration::from_secs(45), route: Route::default() }
+        Self {
+            connect: Duration::from_secs(10),
+            idle: 256,
+            idle_for: Duration::from_secs(45),
+            route: Route::default(),
+        }
     }
 }
 
-/// The way to a server. `HTTPS_PROXY` and its like are read by the configuration where it is asked to, never here.
+/// The way to a server. `HTTPS_PROXY` and its like are read by the configuration where it is asked
+/// to, never here.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Route {
     pub proxy: Option<Proxy>,
@@ -94,13 +102,26 @@ pub struct Lent {
 impl Clients {
     pub fn new(options: &ClientOptions) -> Result<Self, ClientError> {
         let places = Arc::new(Semaphore::new(STEADY));
-        Ok(Self { options: options.clone(), direct: Pair::new(options)?, routed: Arc::default(), places })
+        Ok(Self {
+            options: options.clone(),
+            direct: Pair::new(options)?,
+            routed: Arc::default(),
+            places,
+        })
     }
 
     pub fn lend(&self, route: &Route) -> Result<Lent, ClientError> {
         let place = Arc::clone(&self.places).try_acquire_owned().ok();
-        let pair = if *route == self.options.route { self.direct.clone() } else { self.routed(route)? };
-        let client = if place.is_some() { pair.steady } else { pair.crowd };
+        let pair = if *route == self.options.route {
+            self.direct.clone()
+        } else {
+            self.routed(route)?
+        };
+        let client = if place.is_some() {
+            pair.steady
+        } else {
+            pair.crowd
+        };
         Ok(Lent { client, place })
     }
 
@@ -109,7 +130,10 @@ impl Clients {
         if let Some((_, pair)) = routed.iter().find(|(known, _)| known == route) {
             return Ok(pair.clone());
         }
-        let pair = Pair::new(&ClientOptions { route: route.clone(), ..self.options.clone() })?;
+        let pair = Pair::new(&ClientOptions {
+            route: route.clone(),
+            ..self.options.clone()
+        })?;
         routed.push((route.clone(), pair.clone()));
         Ok(pair)
     }
@@ -122,14 +146,21 @@ pub fn check_authorities(path: &Path) -> Result<(), ClientError> {
 
 impl Pair {
     fn new(options: &ClientOptions) -> Result<Self, ClientError> {
-        let steady = client(&ClientOptions { idle: STEADY, ..options.clone() })?;
-        let crowd = client(&ClientOptions { idle_for: CROWD_IDLE_FOR, ..options.clone() })?;
+        let steady = client(&ClientOptions {
+            idle: STEADY,
+            ..options.clone()
+        })?;
+        let crowd = client(&ClientOptions {
+            idle_for: CROWD_IDLE_FOR,
+            ..options.clone()
+        })?;
         Ok(Self { steady, crowd })
     }
 }
 
-/// Builds a client. It follows no redirects: a key must not travel to where somebody points. It speaks HTTP/1.1 only: over
-/// HTTP/2 all streams to a server share one connection, and those beyond the server's limit (often 100) would wait unseen.
+/// Builds a client. It follows no redirects: a key must not travel to where somebody points. It
+/// speaks HTTP/1.1 only: over HTTP/2 all streams to a server share one connection, and those beyond
+/// the server's limit (often 100) would wait unseen.
 pub fn client(options: &ClientOptions) -> Result<reqwest::Client, ClientError> {
     let Route { proxy, ca } = &options.route;
     let tls = match ca {

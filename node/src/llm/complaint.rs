@@ -38,24 +38,52 @@ const CONTEXT_FULL: &[&str] = &[
 ];
 
 /// Phrases by which a refused key is told where the status does not say so.
-const BAD_KEY: &[&str] =
-    &["api key not valid", "api_key_invalid", "invalid api key", "invalid x-api-key", "authentication_error", "invalid_api_key"];
+const BAD_KEY: &[&str] = &[
+    "api key not valid",
+    "api_key_invalid",
+    "invalid api key",
+    "invalid x-api-key",
+    "authentication_error",
+    "invalid_api_key",
+];
 
 /// Phrases of refusals that look like a passing load but are none.
-const NO_MONEY: &[&str] = &["insufficient_quota", "credit balance is too low", "billing_hard_limit"];
+const NO_MONEY: &[&str] = &[
+    "insufficient_quota",
+    "credit balance is too low",
+    "billing_hard_limit",
+];
 
 impl Complaint {
     /// Reads an error body, or an error event; `None` if it is not one.
     pub fn read(body: &[u8]) -> Option<Self> {
         let value: Value = serde_json::from_slice(body).ok()?;
-        let value = value.as_array().and_then(|array| array.first()).unwrap_or(&value);
+        let value = value
+            .as_array()
+            .and_then(|array| array.first())
+            .unwrap_or(&value);
         let error = value.get("error").filter(|error| !error.is_null());
         let detail = error.or_else(|| value.get("detail")).unwrap_or(value);
-        let message = detail.as_str().or_else(|| detail.get("message")?.as_str())?.to_owned();
-        let words = ["type", "code", "status"].iter().filter_map(|key| detail.get(key)?.as_str()).map(str::to_owned).collect();
-        let status = detail.get("code").and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok());
+        let message = detail
+            .as_str()
+            .or_else(|| detail.get("message")?.as_str())?
+            .to_owned();
+        let words = ["type", "code", "status"]
+            .iter()
+            .filter_map(|key| detail.get(key)?.as_str())
+            .map(str::to_owned)
+            .collect();
+        let status = detail
+            .get("code")
+            .and_then(Value::as_u64)
+            .and_then(|code| u16::try_from(code).ok());
         let retry_after = retry_info(detail).or_else(|| wait_in_words(&message));
-        Some(Self { message, words, status, retry_after })
+        Some(Self {
+            message,
+            words,
+            status,
+            retry_after,
+        })
     }
 
     /// The kind of failure. `status` is the reply's, if it was not 200.
@@ -76,12 +104,20 @@ impl Complaint {
     /// An error that came midway, in a stream that began well.
     pub fn midway(self) -> Failure {
         let public = Some("the provider sent an error in its stream".to_owned());
-        Failure { kind: self.kind(None), retry_after: self.retry_after, message: self.text(), public }
+        Failure {
+            kind: self.kind(None),
+            retry_after: self.retry_after,
+            message: self.text(),
+            public,
+        }
     }
 
     /// Whether the provider asks all of us to slow down.
     pub fn is_overload(&self) -> bool {
-        matches!(self.status.or_else(|| self.status_of_words()), Some(429 | 503 | 529))
+        matches!(
+            self.status.or_else(|| self.status_of_words()),
+            Some(429 | 503 | 529)
+        )
     }
 
     /// The message, with its type.
@@ -106,8 +142,14 @@ impl Complaint {
             "vector_store_timeout" => Some(504),
             "server_is_overloaded" | "slow_down" => Some(503),
             "overloaded_error" => Some(529),
-            // `invalid_prompt`, `invalid_image_url`, `image_too_large`, `unsupported_image_media_type`, …
-            _ if ["invalid_", "image_", "unsupported_"].iter().any(|start| word.starts_with(start)) => Some(400),
+            // `invalid_prompt`, `invalid_image_url`, `image_too_large`,
+            // `unsupported_image_media_type`, …
+            _ if ["invalid_", "image_", "unsupported_"]
+                .iter()
+                .any(|start| word.starts_with(start)) =>
+            {
+                Some(400)
+            }
             _ => None,
         })
     }
@@ -126,23 +168,30 @@ pub fn kind_of_status(status: Option<u16>) -> FailureKind {
 /// Google says how long to wait in the body: `{"@type": "…RetryInfo", "retryDelay": "17s"}`.
 fn retry_info(error: &Value) -> Option<Duration> {
     let details = error.get("details")?.as_array()?;
-    let delay = details.iter().find_map(|detail| detail.get("retryDelay")?.as_str())?;
+    let delay = details
+        .iter()
+        .find_map(|detail| detail.get("retryDelay")?.as_str())?;
     Duration::try_from_secs_f64(delay.strip_suffix('s')?.parse().ok()?).ok()
 }
 
 /// Phrases before a wait that is part of the message, in lower case.
 const WAITS: &[&str] = &["try again in ", "retry after ", "retry in "];
 
-/// OpenAI, Groq and Azure say it in words: `Please try again in 1m2.5s.`, `Please retry after 10 seconds.`
+/// OpenAI, Groq and Azure say it in words: `Please try again in 1m2.5s.`,
+/// `Please retry after 10 seconds.`
 fn wait_in_words(message: &str) -> Option<Duration> {
     let text = message.to_ascii_lowercase();
     let (_, wait) = WAITS.iter().find_map(|phrase| text.split_once(phrase))?;
     let (mut seconds, mut rest) = (None, wait);
     while let Some((number, after)) = leading_number(rest) {
         let after = after.trim_start();
-        let unit_end = after.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(after.len());
+        let unit_end = after
+            .find(|c: char| !c.is_ascii_alphabetic())
+            .unwrap_or(after.len());
         let (unit, left) = after.split_at(unit_end);
-        let Some(factor) = seconds_of(unit) else { break };
+        let Some(factor) = seconds_of(unit) else {
+            break;
+        };
         seconds = Some(seconds.unwrap_or(0.0) + number * factor);
         rest = left;
     }
@@ -150,7 +199,9 @@ fn wait_in_words(message: &str) -> Option<Duration> {
 }
 
 fn leading_number(text: &str) -> Option<(f64, &str)> {
-    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let end = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
     let (number, rest) = text.split_at(end);
     Some((number.parse().ok()?, rest))
 }

@@ -41,7 +41,10 @@ pub struct Decoding<F, E> {
 
 impl<F: Frames + Default, E: Events> Decoding<F, E> {
     pub fn new(events: E) -> Self {
-        Self { frames: F::default(), events }
+        Self {
+            frames: F::default(),
+            events,
+        }
     }
 }
 
@@ -55,15 +58,21 @@ impl<F: Frames, E: Events> Decoder for Decoding<F, E> {
         let Self { frames, events } = self;
         if !frames.is_document() {
             frames.finish(|data| events.event(data, chunks))?;
-            return events.end().ok_or_else(|| broken("the stream ended before the reply did"));
+            return events
+                .end()
+                .ok_or_else(|| broken("the stream ended before the reply did"));
         }
         let mut shown = String::new();
         frames.finish(|data| {
             shown = excerpt(data).into_owned();
             events.document(data, chunks)
         })?;
-        let mut finish = events.end().ok_or_else(|| unreadable("the server sent a document that is no reply", &shown))?;
-        finish.salvaged.push("it sent a whole document where a stream was asked for");
+        let mut finish = events
+            .end()
+            .ok_or_else(|| unreadable("the server sent a document that is no reply", &shown))?;
+        finish
+            .salvaged
+            .push("it sent a whole document where a stream was asked for");
         Ok(finish)
     }
 
@@ -78,12 +87,20 @@ impl<F: Frames, E: Events> Decoder for Decoding<F, E> {
 
 /// A broken stream. The same request may succeed later.
 pub fn broken(message: impl Into<String>) -> Failure {
-    Failure { kind: FailureKind::Transient, message: message.into(), public: None, retry_after: None }
+    Failure {
+        kind: FailureKind::Transient,
+        message: message.into(),
+        public: None,
+        retry_after: None,
+    }
 }
 
 /// A broken stream, described with words of the server.
 pub fn garbled(what: &str, words: impl std::fmt::Display) -> Failure {
-    Failure { public: Some(what.to_owned()), ..broken(format!("{what}: {words}")) }
+    Failure {
+        public: Some(what.to_owned()),
+        ..broken(format!("{what}: {words}"))
+    }
 }
 
 /// How much of what cannot be read is shown.
@@ -93,21 +110,32 @@ const SHOWN: usize = 200;
 pub fn parse<'a, T: serde::Deserialize<'a>>(data: &'a [u8]) -> Result<T, Failure> {
     serde_json::from_slice(data).map_err(|error| match error.is_eof() {
         true => garbled("an event of the stream was cut", error),
-        false => unreadable("an event of the stream cannot be read", &format!("{error}: {}", excerpt(data))),
+        false => unreadable(
+            "an event of the stream cannot be read",
+            &format!("{error}: {}", excerpt(data)),
+        ),
     })
 }
 
 /// A complete answer that cannot be read. The server would send the same again.
 fn unreadable(what: &str, words: &str) -> Failure {
-    let message = format!("{what} ({words}); check `base_url`, and `wire`, which says how the server is spoken to");
-    Failure { kind: FailureKind::Refused, public: Some(what.to_owned()), message, retry_after: None }
+    let message = format!(
+        "{what} ({words}); check `base_url`, and `wire`, which says how the server is spoken to"
+    );
+    Failure {
+        kind: FailureKind::Refused,
+        public: Some(what.to_owned()),
+        message,
+        retry_after: None,
+    }
 }
 
 fn excerpt(data: &[u8]) -> std::borrow::Cow<'_, str> {
     String::from_utf8_lossy(data.get(..SHOWN).unwrap_or(data))
 }
 
-/// The stop reason of a reply: calls must be answered, even where the provider reports a natural end.
+/// The stop reason of a reply: calls must be answered, even where the provider reports a natural
+/// end.
 pub fn stop_of(stop: StopReason, calls: bool) -> StopReason {
     match (stop, calls) {
         (StopReason::End | StopReason::ToolUse, true) => StopReason::ToolUse,
@@ -116,7 +144,8 @@ pub fn stop_of(stop: StopReason, calls: bool) -> StopReason {
     }
 }
 
-/// Numbers the parts of a reply, and continues the last one where the provider only says what kind a delta is of.
+/// Numbers the parts of a reply, and continues the last one where the provider only says what kind
+/// a delta is of.
 #[derive(Debug, Default)]
 pub struct Parts {
     next: usize,
@@ -160,5 +189,10 @@ impl Parts {
 
 /// Tokens as most providers count them: the cached ones are within the prompt's.
 pub fn usage(prompt: u64, cached: u64, output: u64) -> Usage {
-    Usage { input_tokens: prompt.saturating_sub(cached), output_tokens: output, cache_read_tokens: cached, ..Usage::default() }
+    Usage {
+        input_tokens: prompt.saturating_sub(cached),
+        output_tokens: output,
+        cache_read_tokens: cached,
+        ..Usage::default()
+    }
 }

@@ -1,11 +1,13 @@
-//! Shared by the encoders of all providers: writes JSON into bytes, and selects the parts of a message that a model is shown.
+//! Shared by the encoders of all providers: writes JSON into bytes, and selects the parts of a
+//! message that a model is shown.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use planck_common::message::{Body, Custom, Part, Role, Source};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// Writes a value. Serialising our own types into memory cannot fail but for a bug, which must not break the JSON around it.
+/// Writes a value. Serialising our own types into memory cannot fail but for a bug, which must not
+/// break the JSON around it.
 pub fn put<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
     let start = out.len();
     if let Err(error) = serde_json::to_writer(&mut *out, value) {
@@ -42,19 +44,29 @@ pub fn side_of(message: &Body) -> Option<Side> {
     }
 }
 
-/// Replaces a message of the user that has nothing to show: providers refuse an empty one, and a missing one breaks the order.
+/// Replaces a message of the user that has nothing to show: providers refuse an empty one, and a
+/// missing one breaks the order.
 pub const NOTHING: &str = "(empty message)";
 
 /// The text of a tool's result for a provider that has no flag for errors.
 pub fn result_text(text: &str, error: bool) -> std::borrow::Cow<'_, str> {
-    let says_so = text.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("error"));
-    if error && !says_so { format!("error: {text}").into() } else { text.into() }
+    let says_so = text
+        .get(..5)
+        .is_some_and(|start| start.eq_ignore_ascii_case("error"));
+    if error && !says_so {
+        format!("error: {text}").into()
+    } else {
+        text.into()
+    }
 }
 
 /// The text of a file that is text.
 pub fn file_text(mime: &str, source: &Source) -> Option<String> {
-    let Source::Data(data) = source else { return None };
-    let textual = mime.starts_with("text/") || ["application/json", "application/xml", "application/toml"].contains(&mime);
+    let Source::Data(data) = source else {
+        return None;
+    };
+    let textual = mime.starts_with("text/")
+        || ["application/json", "application/xml", "application/toml"].contains(&mime);
     if !textual {
         return None;
     }
@@ -84,15 +96,23 @@ pub fn data_url(mime: &str, data: &str) -> String {
 /// The longest name of a function that every provider takes.
 const LONGEST_NAME: usize = 64;
 
-/// The name of a call as every provider takes it. A model may have called what no tool is named; its next request must not be
-/// refused for that.
+/// The name of a call as every provider takes it. A model may have called what no tool is named;
+/// its next request must not be refused for that.
 pub fn legal_name(name: &str) -> std::borrow::Cow<'_, str> {
     let is_legal = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if (1..=LONGEST_NAME).contains(&name.len()) && name.chars().all(is_legal) {
         return name.into();
     }
-    let made: String = name.chars().take(LONGEST_NAME).map(|c| if is_legal(c) { c } else { '_' }).collect();
-    if made.is_empty() { "_".into() } else { made.into() }
+    let made: String = name
+        .chars()
+        .take(LONGEST_NAME)
+        .map(|c| if is_legal(c) { c } else { '_' })
+        .collect();
+    if made.is_empty() {
+        "_".into()
+    } else {
+        made.into()
+    }
 }
 
 /// Whether a part is text with nothing in it.

@@ -49,34 +49,50 @@ pub struct Endpoint {
 /// Which wire format an endpoint speaks.
 pub struct Speaks {
     pub preset: Preset,
-    /// The one that the configuration names; else it is the preset's, or the one that the catalogue has for a model.
+    /// The one that the configuration names; else it is the preset's, or the one that the catalogue
+    /// has for a model.
     pub wire: Option<WireKind>,
 }
 
 impl Endpoint {
     fn entry(&self, model: &str) -> Entry {
-        self.catalogue.find(&self.name, &self.speaks.preset, model).entry
+        self.catalogue
+            .find(&self.name, &self.speaks.preset, model)
+            .entry
     }
 
     fn wire(&self, entry: &Entry) -> &'static dyn Wire {
         let Speaks { preset, wire } = &self.speaks;
         let by_catalogue = preset.responses && self.target.is_vendor && entry.responses;
-        let usual = if by_catalogue { WireKind::Responses } else { preset.wire };
+        let usual = if by_catalogue {
+            WireKind::Responses
+        } else {
+            preset.wire
+        };
         wire.unwrap_or(usual).wire()
     }
 
-    /// The headers of a request: those of the wire and of the request, the key, and what the configuration adds.
+    /// The headers of a request: those of the wire and of the request, the key, and what the
+    /// configuration adds.
     fn headers(&self, wire: &dyn Wire, of_request: HeaderMap) -> Result<HeaderMap, String> {
         let mut headers = wire.headers();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.extend(of_request);
         if let Some(key) = &self.key {
             let (name, before) = wire.key_header(&self.target);
-            headers
-                .insert(name, value(&format!("{before}{}", key.reveal()), "the key holds characters that no header can carry")?);
+            headers.insert(
+                name,
+                value(
+                    &format!("{before}{}", key.reveal()),
+                    "the key holds characters that no header can carry",
+                )?,
+            );
         }
         for (name, value) in &self.headers {
-            let listed = headers.get(name).filter(|_| *name == FEATURES).and_then(|ours| joined(ours, value));
+            let listed = headers
+                .get(name)
+                .filter(|_| *name == FEATURES)
+                .and_then(|ours| joined(ours, value));
             headers.insert(name, listed.unwrap_or_else(|| value.clone()));
         }
         Ok(headers)
@@ -97,13 +113,20 @@ impl Provider for Endpoint {
         self.wire(&entry).encoder(head, &entry, &self.target)
     }
 
-    fn stream(&self, clients: &Clients, model: &str, request: Request) -> BoxStream<'static, Result<Progress, Failure>> {
+    fn stream(
+        &self,
+        clients: &Clients,
+        model: &str,
+        request: Request,
+    ) -> BoxStream<'static, Result<Progress, Failure>> {
         let mut watch = Watch::begin(Arc::clone(&self.name), model.to_owned());
-        let watched = self.send(clients, model, request).inspect(move |progress| match progress {
-            Ok(Progress::Chunks(_)) => watch.piece(),
-            Ok(Progress::Finished(finish)) => watch.end(Ok(finish)),
-            Err(failure) => watch.end(Err(failure)),
-        });
+        let watched = self
+            .send(clients, model, request)
+            .inspect(move |progress| match progress {
+                Ok(Progress::Chunks(_)) => watch.piece(),
+                Ok(Progress::Finished(finish)) => watch.end(Ok(finish)),
+                Err(failure) => watch.end(Err(failure)),
+            });
         watched.boxed()
     }
 }
@@ -122,13 +145,18 @@ impl Endpoint {
         let headers = self.headers(wire, request.headers);
         let (Lent { client, place }, headers) = match (lent, headers) {
             (Ok(lent), Ok(headers)) => (lent, headers),
-            (Err(what), _) | (_, Err(what)) => return Either::Left(stream::iter([Err(self.cannot_send(&what))])),
+            (Err(what), _) | (_, Err(what)) => {
+                return Either::Left(stream::iter([Err(self.cannot_send(&what))]));
+            }
         };
         Either::Right(http::stream(Call {
             name: Arc::clone(&self.name),
             request: client.post(url.clone()).headers(headers).body(request.body),
             place,
-            destination: Destination { address: shown(&url), model: model.to_owned() },
+            destination: Destination {
+                address: shown(&url),
+                model: model.to_owned(),
+            },
             configured: self.configured,
             wire,
             target: self.target.clone(),
@@ -142,7 +170,12 @@ impl Endpoint {
 
     fn cannot_send(&self, what: &str) -> Failure {
         let message = format!("{}: {what}", self.name);
-        Failure { kind: FailureKind::Refused, message, public: None, retry_after: None }
+        Failure {
+            kind: FailureKind::Refused,
+            message,
+            public: None,
+            retry_after: None,
+        }
     }
 }
 

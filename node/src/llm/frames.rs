@@ -1,4 +1,5 @@
-//! Cuts the bytes of a stream into events, wherever the network cut them: server-sent events and lines of JSON.
+//! Cuts the bytes of a stream into events, wherever the network cut them: server-sent events and
+//! lines of JSON.
 
 use memchr::memchr;
 use serde_json::value::RawValue;
@@ -11,7 +12,11 @@ pub const MAX_EVENT: usize = 16 << 20;
 
 /// Finds the events in a stream of bytes. `each` is called once for each whole event, in order.
 pub trait Frames: Send {
-    fn feed(&mut self, bytes: &[u8], each: impl FnMut(&[u8]) -> Result<(), Failure>) -> Result<(), Failure>;
+    fn feed(
+        &mut self,
+        bytes: &[u8],
+        each: impl FnMut(&[u8]) -> Result<(), Failure>,
+    ) -> Result<(), Failure>;
     /// The stream ended: an event that lacks only its terminator still counts.
     fn finish(&mut self, each: impl FnMut(&[u8]) -> Result<(), Failure>) -> Result<(), Failure>;
     /// Whether what came is no stream but a document, whose parts are given at its end.
@@ -41,7 +46,12 @@ impl Beginning {
         }
         self.over = true;
         let seen = std::mem::take(&mut self.seen);
-        Some(seen.strip_prefix(Self::MARK).unwrap_or(&seen).to_vec().into())
+        Some(
+            seen.strip_prefix(Self::MARK)
+                .unwrap_or(&seen)
+                .to_vec()
+                .into(),
+        )
     }
 }
 
@@ -53,7 +63,11 @@ struct Lines {
 }
 
 impl Lines {
-    fn feed(&mut self, bytes: &[u8], mut each: impl FnMut(&[u8]) -> Result<(), Failure>) -> Result<(), Failure> {
+    fn feed(
+        &mut self,
+        bytes: &[u8],
+        mut each: impl FnMut(&[u8]) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
         let mut rest = bytes;
         while let Some(end) = memchr(b'\n', rest) {
             let (line, after) = rest.split_at(end);
@@ -63,7 +77,11 @@ impl Lines {
         self.keep(rest)
     }
 
-    fn line(&mut self, line: &[u8], each: &mut impl FnMut(&[u8]) -> Result<(), Failure>) -> Result<(), Failure> {
+    fn line(
+        &mut self,
+        line: &[u8],
+        each: &mut impl FnMut(&[u8]) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
         if self.carry.is_empty() {
             return each(without_return(line));
         }
@@ -83,7 +101,11 @@ impl Lines {
 
     fn finish(&mut self, each: impl FnOnce(&[u8]) -> Result<(), Failure>) -> Result<(), Failure> {
         let last = std::mem::take(&mut self.carry);
-        if last.is_empty() { Ok(()) } else { each(without_return(&last)) }
+        if last.is_empty() {
+            Ok(())
+        } else {
+            each(without_return(&last))
+        }
     }
 }
 
@@ -92,13 +114,15 @@ fn without_return(line: &[u8]) -> &[u8] {
 }
 
 fn too_long(limit: usize) -> Failure {
-    broken(format!("an event of the stream is longer than {limit} bytes"))
+    broken(format!(
+        "an event of the stream is longer than {limit} bytes"
+    ))
 }
 
 /// Server-sent events. Only `data` is read: every provider repeats in it what `event` says.
 ///
-/// Some servers send one JSON document though a stream was asked for. It is told by its first byte, and given whole at its
-/// end; of an array each item is given.
+/// Some servers send one JSON document though a stream was asked for. It is told by its first byte,
+/// and given whole at its end; of an array each item is given.
 #[derive(Debug)]
 pub struct Sse {
     beginning: Beginning,
@@ -123,9 +147,21 @@ impl Default for Sse {
 
 impl Sse {
     pub fn with_limit(limit: usize) -> Self {
-        let lines = Lines { carry: Vec::new(), limit };
-        let data = Data { bytes: Vec::new(), any: false, limit };
-        Self { beginning: Beginning::default(), body: Body::Unknown, lines, data }
+        let lines = Lines {
+            carry: Vec::new(),
+            limit,
+        };
+        let data = Data {
+            bytes: Vec::new(),
+            any: false,
+            limit,
+        };
+        Self {
+            beginning: Beginning::default(),
+            body: Body::Unknown,
+            lines,
+            data,
+        }
     }
 
     fn recognise(&mut self, bytes: &[u8]) {
@@ -140,14 +176,24 @@ impl Sse {
 }
 
 impl Frames for Sse {
-    fn feed(&mut self, bytes: &[u8], mut each: impl FnMut(&[u8]) -> Result<(), Failure>) -> Result<(), Failure> {
-        let Some(bytes) = self.beginning.pass(bytes) else { return Ok(()) };
+    fn feed(
+        &mut self,
+        bytes: &[u8],
+        mut each: impl FnMut(&[u8]) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let Some(bytes) = self.beginning.pass(bytes) else {
+            return Ok(());
+        };
         self.recognise(&bytes);
-        let Self { body, lines, data, .. } = self;
+        let Self {
+            body, lines, data, ..
+        } = self;
         match body {
             Body::Unknown => Ok(()),
             Body::Events => lines.feed(&bytes, |line| data.line(line, &mut each)),
-            Body::Document(document) if document.len() + bytes.len() > lines.limit => Err(too_long(lines.limit)),
+            Body::Document(document) if document.len() + bytes.len() > lines.limit => {
+                Err(too_long(lines.limit))
+            }
             Body::Document(document) => {
                 document.extend_from_slice(&bytes);
                 Ok(())
@@ -155,8 +201,13 @@ impl Frames for Sse {
         }
     }
 
-    fn finish(&mut self, mut each: impl FnMut(&[u8]) -> Result<(), Failure>) -> Result<(), Failure> {
-        let Self { body, lines, data, .. } = self;
+    fn finish(
+        &mut self,
+        mut each: impl FnMut(&[u8]) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let Self {
+            body, lines, data, ..
+        } = self;
         match body {
             Body::Unknown => Ok(()),
             Body::Events => {
@@ -164,7 +215,9 @@ impl Frames for Sse {
                 data.line(b"", &mut each)
             }
             Body::Document(document) => match document.trim_ascii() {
-                array @ [b'[', ..] => parse::<Vec<&RawValue>>(array)?.iter().try_for_each(|item| each(item.get().as_bytes())),
+                array @ [b'[', ..] => parse::<Vec<&RawValue>>(array)?
+                    .iter()
+                    .try_for_each(|item| each(item.get().as_bytes())),
                 document => each(document),
             },
         }
@@ -184,7 +237,11 @@ struct Data {
 }
 
 impl Data {
-    fn line(&mut self, line: &[u8], each: &mut impl FnMut(&[u8]) -> Result<(), Failure>) -> Result<(), Failure> {
+    fn line(
+        &mut self,
+        line: &[u8],
+        each: &mut impl FnMut(&[u8]) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
         if line.is_empty() {
             return self.dispatch(each);
         }
@@ -206,12 +263,19 @@ impl Data {
         Ok(())
     }
 
-    fn dispatch(&mut self, each: &mut impl FnMut(&[u8]) -> Result<(), Failure>) -> Result<(), Failure> {
+    fn dispatch(
+        &mut self,
+        each: &mut impl FnMut(&[u8]) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
         if !self.any {
             return Ok(());
         }
         // Some servers send events without data while they have nothing to say.
-        let result = if self.bytes.trim_ascii().is_empty() { Ok(()) } else { each(&self.bytes) };
+        let result = if self.bytes.trim_ascii().is_empty() {
+            Ok(())
+        } else {
+            each(&self.bytes)
+        };
         self.bytes.clear();
         self.any = false;
         result
@@ -233,14 +297,32 @@ impl Default for Ndjson {
 
 impl Ndjson {
     pub fn with_limit(limit: usize) -> Self {
-        Self { beginning: Beginning::default(), lines: Lines { carry: Vec::new(), limit } }
+        Self {
+            beginning: Beginning::default(),
+            lines: Lines {
+                carry: Vec::new(),
+                limit,
+            },
+        }
     }
 }
 
 impl Frames for Ndjson {
-    fn feed(&mut self, bytes: &[u8], mut each: impl FnMut(&[u8]) -> Result<(), Failure>) -> Result<(), Failure> {
-        let Some(bytes) = self.beginning.pass(bytes) else { return Ok(()) };
-        self.lines.feed(&bytes, |line| if line.trim_ascii().is_empty() { Ok(()) } else { each(line) })
+    fn feed(
+        &mut self,
+        bytes: &[u8],
+        mut each: impl FnMut(&[u8]) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let Some(bytes) = self.beginning.pass(bytes) else {
+            return Ok(());
+        };
+        self.lines.feed(&bytes, |line| {
+            if line.trim_ascii().is_empty() {
+                Ok(())
+            } else {
+                each(line)
+            }
+        })
     }
 
     fn finish(&mut self, each: impl FnMut(&[u8]) -> Result<(), Failure>) -> Result<(), Failure> {

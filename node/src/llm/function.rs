@@ -20,7 +20,14 @@ struct Function<'a> {
 
 impl<'a> From<&'a ToolSpec> for Tool<'a> {
     fn from(tool: &'a ToolSpec) -> Self {
-        let function = Function { name: &tool.name, description: &tool.description, parameters: &tool.parameters };
-        Self { r#type: "function", function }
+        let function = Function {
+            name: &tool.name,
+            description: &tool.description,
+            parameters: &tool.parameters,
+        };
+        Self {
+            r#type: "function",
+            function,
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! Streams of providers as a fuzz target: a stream decodes to the same answer however the network cuts it.
+//! Streams of providers as a fuzz target: a stream decodes to the same answer however the network
+//! cuts it.
 
 use super::{
     decode::Decoder,
@@ -8,7 +9,9 @@ use crate::model::{Chunk, Failure, Finish};
 
 /// The first byte chooses the wire, the second where the rest is cut in two.
 pub fn stream(bytes: &[u8]) {
-    let [wire, cut, stream @ ..] = bytes else { return };
+    let [wire, cut, stream @ ..] = bytes else {
+        return;
+    };
     let kind = match wire % 5 {
         0 => WireKind::Anthropic,
         1 => WireKind::Google,
@@ -19,10 +22,17 @@ pub fn stream(bytes: &[u8]) {
     let decoder = || kind.wire().decoder(&Target::default());
     let whole = decoded(decoder(), &[stream]);
     let (one, two) = stream.split_at(stream.len() * usize::from(*cut) / 255);
-    assert_eq!(decoded(decoder(), &[one, two]), whole, "the answer depends on where the network cuts the stream");
+    assert_eq!(
+        decoded(decoder(), &[one, two]),
+        whole,
+        "the answer depends on where the network cuts the stream"
+    );
 }
 
-fn decoded(mut decoder: Box<dyn Decoder>, pieces: &[&[u8]]) -> (Vec<Chunk>, Result<Finish, Failure>) {
+fn decoded(
+    mut decoder: Box<dyn Decoder>,
+    pieces: &[&[u8]],
+) -> (Vec<Chunk>, Result<Finish, Failure>) {
     let mut chunks = Vec::new();
     for piece in pieces {
         if let Err(failure) = decoder.feed(piece, &mut chunks) {

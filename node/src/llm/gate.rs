@@ -1,4 +1,5 @@
-//! Shared by all requests of this node to one server: limits how many run at once, and holds them back after an overload.
+//! Shared by all requests of this node to one server: limits how many run at once, and holds them
+//! back after an overload.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -31,10 +32,14 @@ struct Hold {
 impl Gate {
     pub fn new(max_concurrent: usize) -> Self {
         let places = max_concurrent.clamp(1, Semaphore::MAX_PERMITS);
-        Self { places: Arc::new(Semaphore::new(places)), hold: Mutex::default() }
+        Self {
+            places: Arc::new(Semaphore::new(places)),
+            hold: Mutex::default(),
+        }
     }
 
-    /// Waits until a request may be sent; it is under way until the permit is dropped. A caller that gives up just drops the wait.
+    /// Waits until a request may be sent; it is under way until the permit is dropped. A caller
+    /// that gives up just drops the wait.
     pub async fn enter(&self) -> Option<OwnedSemaphorePermit> {
         let permit = Arc::clone(&self.places).acquire_owned().await.ok();
         while let Some(until) = self.held_until() {
@@ -78,7 +83,11 @@ mod tests {
         gate.slow_down(Some(Duration::from_secs(8)));
         let (one, two) = tokio::join!(gate.enter(), gate.enter());
         assert!(one.is_some() && two.is_some());
-        assert!((8..=10).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
+        assert!(
+            (8..=10).contains(&start.elapsed().as_secs()),
+            "{:?}",
+            start.elapsed()
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -99,8 +108,16 @@ mod tests {
     async fn only_so_many_at_once() {
         let gate = Gate::new(1);
         let held = gate.enter().await;
-        assert!(tokio::time::timeout(Duration::from_secs(1), gate.enter()).await.is_err());
+        assert!(
+            tokio::time::timeout(Duration::from_secs(1), gate.enter())
+                .await
+                .is_err()
+        );
         drop(held);
-        assert!(tokio::time::timeout(Duration::from_secs(1), gate.enter()).await.is_ok());
+        assert!(
+            tokio::time::timeout(Duration::from_secs(1), gate.enter())
+                .await
+                .is_ok()
+        );
     }
 }

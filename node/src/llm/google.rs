@@ -20,11 +20,20 @@ pub struct Google;
 impl Wire for Google {
     /// The base may name the API's version or not; both are in use.
     fn url(&self, base: &Url, model: &str, _: &Target) -> Url {
-        let version = if base.path().ends_with("/v1") { "/v1" } else { "/v1beta" };
+        let version = if base.path().ends_with("/v1") {
+            "/v1"
+        } else {
+            "/v1beta"
+        };
         let model = model.strip_prefix("models/").unwrap_or(model);
-        // The model's name comes from an agent, so it must stay within this one segment of the path.
+        // The model's name comes from an agent, so it must stay within this one segment of the
+        // path.
         let model: String = model.bytes().map(word).collect();
-        let mut url = below(base, version, &format!("/models/{model}:streamGenerateContent"));
+        let mut url = below(
+            base,
+            version,
+            &format!("/models/{model}:streamGenerateContent"),
+        );
         url.query_pairs_mut().append_pair("alt", "sse");
         url
     }
@@ -38,14 +47,18 @@ impl Wire for Google {
     }
 
     fn decoder(&self, target: &Target) -> Box<dyn Decoder> {
-        Box::new(Decoding::<Sse, decode::Reply>::new(decode::Reply::of(target)))
+        Box::new(Decoding::<Sse, decode::Reply>::new(decode::Reply::of(
+            target,
+        )))
     }
 }
 
 /// A byte of a word of a path, encoded where it would mean something in a URL.
 fn word(byte: u8) -> String {
     match byte {
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' | b'@' => char::from(byte).to_string(),
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' | b'@' => {
+            char::from(byte).to_string()
+        }
         other => format!("%{other:02X}"),
     }
 }

@@ -1,4 +1,5 @@
-//! One request: it is let through the gate, sent, and its stream read to the end, so that its connection is used again.
+//! One request: it is let through the gate, sent, and its stream read to the end, so that its
+//! connection is used again.
 
 mod reader;
 mod refusal;
@@ -30,7 +31,8 @@ use crate::{
     terminal::clean_line,
 };
 
-/// Kept connections that may turn out to be closed, one after the other, before a request is sent for the last time.
+/// Kept connections that may turn out to be closed, one after the other, before a request is sent
+/// for the last time.
 const MOST_CLOSED: usize = 8;
 
 /// A request that is ready to be sent, and what reading its answer takes.
@@ -104,16 +106,35 @@ async fn next(mut state: State) -> Option<(Result<Progress, Failure>, State)> {
 
 /// Sends the request and looks at the head of its answer.
 async fn begin(call: Call) -> Result<Box<Reading>, Failure> {
-    let Call { name, request, place: kept, destination, configured, wire, target, key, times, answer: bounds, gate, entry } =
-        call;
-    let voice = Voice { name, key, configured };
+    let Call {
+        name,
+        request,
+        place: kept,
+        destination,
+        configured,
+        wire,
+        target,
+        key,
+        times,
+        answer: bounds,
+        gate,
+        entry,
+    } = call;
+    let voice = Voice {
+        name,
+        key,
+        configured,
+    };
     let place = gate.enter().await;
     let sent = Instant::now();
     let answer = timeout_at(sent + times.first_byte, send(request)).await;
     let response = match answer {
-        Err(_) => {
-            Err(broken(format!("no answer from {} within {} s", destination.address, times.first_byte.as_secs_f64())).into())
-        }
+        Err(_) => Err(broken(format!(
+            "no answer from {} within {} s",
+            destination.address,
+            times.first_byte.as_secs_f64()
+        ))
+        .into()),
         Ok(Err(error)) => Err(refusal::unsent(error, &destination.address).into()),
         Ok(Ok(response)) => accepted(response, times, &destination).await,
     };
@@ -122,17 +143,27 @@ async fn begin(call: Call) -> Result<Box<Reading>, Failure> {
             gate.went_well();
             let reader = Reader::new(response, times, sent);
             let (decoder, allowance) = (wire.decoder(&target), Allowance::new(bounds));
-            Ok(Box::new(Reading { voice, entry, gate, decoder, reader, allowance, _places: [place, kept] }))
+            Ok(Box::new(Reading {
+                voice,
+                entry,
+                gate,
+                decoder,
+                reader,
+                allowance,
+                _places: [place, kept],
+            }))
         }
         Err(refused) => Err(voice.tell(refused, &gate)),
     }
 }
 
-/// Sends a request, once more where a connection that was used again had been closed by then: the server saw nothing of it, or
-/// has told nobody what it saw.
+/// Sends a request, once more where a connection that was used again had been closed by then: the
+/// server saw nothing of it, or has told nobody what it saw.
 async fn send(request: RequestBuilder) -> reqwest::Result<Response> {
     for _ in 0..MOST_CLOSED {
-        let Some(copy) = request.try_clone() else { break };
+        let Some(copy) = request.try_clone() else {
+            break;
+        };
         match watched(copy.send()).await {
             (Err(error), false) if is_closed(&error) => {}
             (answer, _) => return answer,
@@ -148,9 +179,15 @@ fn is_closed(error: &reqwest::Error) -> bool {
     }
     let mut cause = error.source();
     while let Some(inner) = cause {
-        let by_hyper =
-            inner.downcast_ref::<hyper::Error>().is_some_and(|error| error.is_incomplete_message() || error.is_closed());
-        let reset = |error: &io::Error| matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe);
+        let by_hyper = inner
+            .downcast_ref::<hyper::Error>()
+            .is_some_and(|error| error.is_incomplete_message() || error.is_closed());
+        let reset = |error: &io::Error| {
+            matches!(
+                error.kind(),
+                io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe
+            )
+        };
         if by_hyper || inner.downcast_ref::<io::Error>().is_some_and(reset) {
             return true;
         }
@@ -160,7 +197,11 @@ fn is_closed(error: &reqwest::Error) -> bool {
 }
 
 /// The response if it is a stream; else what its body says.
-async fn accepted(response: Response, times: Times, destination: &Destination) -> Result<Response, Refusal> {
+async fn accepted(
+    response: Response,
+    times: Times,
+    destination: &Destination,
+) -> Result<Response, Refusal> {
     let status = response.status();
     if status.is_success() && is_stream(&response) {
         return Ok(response);
@@ -168,9 +209,14 @@ async fn accepted(response: Response, times: Times, destination: &Destination) -
     Err(refusal::of(response, times.between_content, destination).await)
 }
 
-/// An HTML page is no answer. Any other body is recognised by its bytes, because content types are often wrong.
+/// An HTML page is no answer. Any other body is recognised by its bytes, because content types are
+/// often wrong.
 fn is_stream(response: &Response) -> bool {
-    let kind = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let kind = response
+        .headers()
+        .get(CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
     !kind.starts_with("text/html")
 }
 
@@ -182,16 +228,24 @@ struct Voice {
 }
 
 impl Voice {
-    /// Names the provider, hides the key, and slows everybody down if that was asked. The words of a server that the
-    /// configuration does not name are not repeated to anybody.
+    /// Names the provider, hides the key, and slows everybody down if that was asked. The words of
+    /// a server that the configuration does not name are not repeated to anybody.
     fn tell(&self, refusal: Refusal, gate: &Gate) -> Failure {
         let Refusal { failure, overload } = refusal;
         if overload {
             gate.slow_down(failure.retry_after);
         }
-        let said = failure.public.as_ref().filter(|_| !self.configured).unwrap_or(&failure.message);
+        let said = failure
+            .public
+            .as_ref()
+            .filter(|_| !self.configured)
+            .unwrap_or(&failure.message);
         let message = self.word(said);
-        Failure { message, public: failure.public.as_ref().map(|public| self.word(public)), ..failure }
+        Failure {
+            message,
+            public: failure.public.as_ref().map(|public| self.word(public)),
+            ..failure
+        }
     }
 
     fn word(&self, said: &str) -> String {

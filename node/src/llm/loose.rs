@@ -1,4 +1,5 @@
-//! Members of replies read leniently: servers that speak another vendor's wire format deviate in what costs nothing to read.
+//! Members of replies read leniently: servers that speak another vendor's wire format deviate in
+//! what costs nothing to read.
 
 use std::fmt;
 
@@ -24,7 +25,9 @@ impl Word {
 
 impl<'de> Deserialize<'de> for Word {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(WordVisitor).map(|text| Self(text.filter(|text| !text.is_empty())))
+        deserializer
+            .deserialize_any(WordVisitor)
+            .map(|text| Self(text.filter(|text| !text.is_empty())))
     }
 }
 
@@ -97,7 +100,11 @@ struct ContentVisitor;
 
 impl ContentVisitor {
     fn text(text: String) -> Content {
-        Content(if text.is_empty() { Vec::new() } else { vec![Said::Text(text)] })
+        Content(if text.is_empty() {
+            Vec::new()
+        } else {
+            vec![Said::Text(text)]
+        })
     }
 }
 
@@ -152,9 +159,14 @@ impl<'de> Visitor<'de> for ContentVisitor {
 
 /// `{"type":"text","text":…}`, `{"type":"thinking","thinking":[…]}`, or a bare text.
 fn piece(item: &Value) -> Option<Said> {
-    let thought = item.get("thinking").map(joined).filter(|text| !text.is_empty());
+    let thought = item
+        .get("thinking")
+        .map(joined)
+        .filter(|text| !text.is_empty());
     let text = || Some(joined(item)).filter(|text| !text.is_empty());
-    thought.map(Said::Thought).or_else(|| text().map(Said::Text))
+    thought
+        .map(Said::Thought)
+        .or_else(|| text().map(Said::Text))
 }
 
 /// The texts of a value, joined.
@@ -182,11 +194,20 @@ pub enum Arguments {
     Json(String),
 }
 
-/// A count at a path below a value: a whole number, or one that is written with a fraction. A missing one counts as zero.
+/// A count at a path below a value: a whole number, or one that is written with a fraction. A
+/// missing one counts as zero.
 pub fn count(value: &Value, path: &[&str]) -> u64 {
     let found = path.iter().try_fold(value, |value, name| value.get(name));
-    let rounded = |number: f64| if number.is_finite() && number > 0.0 { number.round() as u64 } else { 0 };
-    found.and_then(|number| number.as_u64().or_else(|| number.as_f64().map(rounded))).unwrap_or(0)
+    let rounded = |number: f64| {
+        if number.is_finite() && number > 0.0 {
+            number.round() as u64
+        } else {
+            0
+        }
+    };
+    found
+        .and_then(|number| number.as_u64().or_else(|| number.as_f64().map(rounded)))
+        .unwrap_or(0)
 }
 
 /// Whether JSON that comes in pieces has come whole.
@@ -235,7 +256,11 @@ mod tests {
             (r#"{"a":{}}"#, None),
             ("true", None),
         ] {
-            assert_eq!(serde_json::from_str::<Word>(json).unwrap().0.as_deref(), expected, "{json}");
+            assert_eq!(
+                serde_json::from_str::<Word>(json).unwrap().0.as_deref(),
+                expected,
+                "{json}"
+            );
         }
     }
 
@@ -246,10 +271,24 @@ mod tests {
         let thinking = json!({"type": "thinking", "thinking": [{"type": "text", "text": "h"}, {"type": "text", "text": "m"}]});
         assert_eq!(
             read(json!([thinking, {"type": "text", "text": "a"}, "b"])),
-            [Said::Thought("hm".into()), Said::Text("a".into()), Said::Text("b".into())]
+            [
+                Said::Thought("hm".into()),
+                Said::Text("a".into()),
+                Said::Text("b".into())
+            ]
         );
-        assert_eq!(read(json!({"type": "text", "text": "a"})), [Said::Text("a".into())]);
-        for nothing in [json!(null), json!(""), json!(3), json!([]), json!([{"type": "audio"}]), json!(true)] {
+        assert_eq!(
+            read(json!({"type": "text", "text": "a"})),
+            [Said::Text("a".into())]
+        );
+        for nothing in [
+            json!(null),
+            json!(""),
+            json!(3),
+            json!([]),
+            json!([{"type": "audio"}]),
+            json!(true),
+        ] {
             assert_eq!(read(nothing), []);
         }
     }
@@ -257,8 +296,16 @@ mod tests {
     #[test]
     fn counts() {
         let usage = json!({"a": 3, "b": 4.0, "c": null, "d": {"e": "x", "f": -1, "g": 2.6}});
-        let counts =
-            [&["a"][..], &["b"], &["c"], &["d", "e"], &["d", "f"], &["d", "g"], &["none"]].map(|path| count(&usage, path));
+        let counts = [
+            &["a"][..],
+            &["b"],
+            &["c"],
+            &["d", "e"],
+            &["d", "f"],
+            &["d", "g"],
+            &["none"],
+        ]
+        .map(|path| count(&usage, path));
         assert_eq!(counts, [3, 4, 0, 0, 0, 3, 0]);
     }
 

@@ -34,7 +34,9 @@ impl Wire for Ollama {
     }
 
     fn decoder(&self, _: &Target) -> Box<dyn Decoder> {
-        Box::new(Decoding::<Ndjson, decode::Reply>::new(decode::Reply::default()))
+        Box::new(Decoding::<Ndjson, decode::Reply>::new(
+            decode::Reply::default(),
+        ))
     }
 }
 

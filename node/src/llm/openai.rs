@@ -22,8 +22,9 @@ use super::{
 
 pub use settings::effort;
 
-/// An address of OpenAI's API. A base without a path is a server's address; the API is below `/v1` then, at Azure below
-/// `/openai/v1`. Azure's older addresses name a version of the API, and the deployment in the path.
+/// An address of OpenAI's API. A base without a path is a server's address; the API is below `/v1`
+/// then, at Azure below `/openai/v1`. Azure's older addresses name a version of the API, and the
+/// deployment in the path.
 pub fn completions(base: &Url, model: &str, target: &Target, path: &str) -> Url {
     let is_bare = base.path().trim_matches('/').is_empty();
     let names_version = base.query_pairs().any(|(name, _)| name == "api-version");
@@ -62,7 +63,9 @@ impl Wire for ChatCompletions {
     }
 
     fn decoder(&self, target: &Target) -> Box<dyn Decoder> {
-        Box::new(Decoding::<Sse, decode::Reply>::new(decode::Reply::of(target)))
+        Box::new(Decoding::<Sse, decode::Reply>::new(decode::Reply::of(
+            target,
+        )))
     }
 }
 

@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, time::Duration};
 
 use planck_common::command::Prices;
 
-use super::{addresses::Addresses, allowance::AnswerBounds, catalogue::ModelTable, client::Route, wire::WireKind};
+use super::{
+    addresses::Addresses, allowance::AnswerBounds, catalogue::ModelTable, client::Route,
+    wire::WireKind,
+};
 use crate::{model::RetryRules, secret::Secret};
 
 /// All providers and additions to the catalogue.
@@ -16,7 +19,8 @@ pub struct LlmOptions {
     pub table: Option<ModelTable>,
     /// They add to the table and override it.
     pub models: Vec<ModelOptions>,
-    /// Error messages of servers at these addresses may be shown to people. A key goes there only if a provider has the address.
+    /// Error messages of servers at these addresses may be shown to people. A key goes there only
+    /// if a provider has the address.
     pub addresses: Addresses,
     /// Of every provider's answers.
     pub answer: AnswerBounds,
@@ -32,7 +36,8 @@ pub struct ProviderOptions {
     pub key: Option<Secret>,
     /// The provider's own address unless said.
     pub base_url: Option<String>,
-    /// Further addresses that may be given the key. A base URL that stands in neither is called without it: an agent can name one.
+    /// Further addresses that may be given the key. A base URL that stands in neither is called
+    /// without it: an agent can name one.
     pub trusted_urls: Vec<String>,
     /// Sent with every request, after ours, to addresses that may have the key.
     pub headers: Vec<(String, Secret)>,
@@ -58,7 +63,11 @@ pub struct Times {
 
 impl Default for Times {
     fn default() -> Self {
-        Self { first_byte: Duration::from_secs(300), between_content: Duration::from_secs(120), whole: Duration::from_secs(1800) }
+        Self {
+            first_byte: Duration::from_secs(300),
+            between_content: Duration::from_secs(120),
+            whole: Duration::from_secs(1800),
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! A member's `opts`, read into what providers share; what is left is passed through by those that take it.
+//! A member's `opts`, read into what providers share; what is left is passed through by those that
+//! take it.
 
 use serde_json::{Map, Value};
 
@@ -44,13 +45,18 @@ const OURS: &[&str] = &[
 ];
 
 impl Opts {
-    /// Reads the known ones. One of a wrong type, or one that would overwrite the conversation, is left out with a warning.
+    /// Reads the known ones. One of a wrong type, or one that would overwrite the conversation, is
+    /// left out with a warning.
     pub fn read(mut opts: Map<String, Value>) -> Self {
         let mut take = |name: &str| opts.remove(name).filter(|value| !value.is_null());
         let read = Self {
             temperature: number(take("temperature"), "temperature", Value::as_f64),
             top_p: number(take("top_p"), "top_p", Value::as_f64),
-            max_output_tokens: number(take("max_output_tokens"), "max_output_tokens", Value::as_u64),
+            max_output_tokens: number(
+                take("max_output_tokens"),
+                "max_output_tokens",
+                Value::as_u64,
+            ),
             thinking_budget: number(take("thinking_budget"), "thinking_budget", Value::as_u64),
             stop: take("stop").map(strings).unwrap_or_default(),
             cache: take("cache").map(cache).unwrap_or_default(),
@@ -59,7 +65,10 @@ impl Opts {
         opts.retain(|name, _| {
             let kept = !OURS.contains(&name.as_str());
             if !kept {
-                tracing::warn!(opt = name, "an option of an agent would overwrite the request; left out");
+                tracing::warn!(
+                    opt = name,
+                    "an option of an agent would overwrite the request; left out"
+                );
             }
             kept
         });
@@ -91,7 +100,10 @@ fn cache(value: Value) -> Cache {
 fn strings(value: Value) -> Vec<String> {
     match value {
         Value::String(one) => vec![one],
-        Value::Array(many) => many.into_iter().filter_map(|item| item.as_str().map(str::to_owned)).collect(),
+        Value::Array(many) => many
+            .into_iter()
+            .filter_map(|item| item.as_str().map(str::to_owned))
+            .collect(),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => Vec::new(),
     }
 }
@@ -118,7 +130,10 @@ mod tests {
         assert_eq!(read.temperature, Some(0.0));
         assert_eq!(read.max_output_tokens, Some(10));
         assert_eq!(read.top_p, None);
-        assert_eq!((read.stop, read.cache), (vec!["x".to_owned()], Cache::OneHour));
+        assert_eq!(
+            (read.stop, read.cache),
+            (vec!["x".to_owned()], Cache::OneHour)
+        );
         assert_eq!(Value::Object(read.rest), json!({"seed": 3}));
     }
 }

@@ -1,4 +1,5 @@
-//! The providers that are known by name: which wire format each speaks, where it is, and how it deviates from that format.
+//! The providers that are known by name: which wire format each speaks, where it is, and how it
+//! deviates from that format.
 //!
 //! The facts about a vendor come from its documentation and from threads that quote its answers.
 
@@ -42,7 +43,11 @@ const PLAIN: Quirks = Quirks {
     call_ids: CallIds::Any,
     addresses: Addresses::Plain,
 };
-const SERVER: Quirks = Quirks { thinking: AskToThink::Template, limit: Limit::MaxTokens, ..PLAIN };
+const SERVER: Quirks = Quirks {
+    thinking: AskToThink::Template,
+    limit: Limit::MaxTokens,
+    ..PLAIN
+};
 
 /// A vendor in the net that speaks chat completions.
 const CLOUD: Preset = Preset {
@@ -53,16 +58,36 @@ const CLOUD: Preset = Preset {
     needs_key: true,
     assumed: false,
     serves: Serves::Own,
-    quirks: Quirks { limit: Limit::MaxTokens, ..PLAIN },
+    quirks: Quirks {
+        limit: Limit::MaxTokens,
+        ..PLAIN
+    },
 };
 
 /// A server that people run themselves.
-const LOCAL: Preset = Preset { needs_key: false, serves: Serves::Weights, quirks: SERVER, ..CLOUD };
+const LOCAL: Preset = Preset {
+    needs_key: false,
+    serves: Serves::Weights,
+    quirks: SERVER,
+    ..CLOUD
+};
 
 /// Every preset. The first that has a key serves agents that name no model.
 pub const PRESETS: &[Preset] = &[
-    Preset { name: "anthropic", wire: WireKind::Anthropic, base_url: Some("https://api.anthropic.com"), quirks: PLAIN, ..CLOUD },
-    Preset { name: "openai", responses: true, base_url: Some("https://api.openai.com/v1"), quirks: PLAIN, ..CLOUD },
+    Preset {
+        name: "anthropic",
+        wire: WireKind::Anthropic,
+        base_url: Some("https://api.anthropic.com"),
+        quirks: PLAIN,
+        ..CLOUD
+    },
+    Preset {
+        name: "openai",
+        responses: true,
+        base_url: Some("https://api.openai.com/v1"),
+        quirks: PLAIN,
+        ..CLOUD
+    },
     Preset {
         name: "google",
         wire: WireKind::Google,
@@ -78,56 +103,116 @@ pub const PRESETS: &[Preset] = &[
         quirks: PLAIN,
         ..LOCAL
     },
-    Preset { name: "llama_cpp", base_url: Some("http://127.0.0.1:8080"), assumed: true, ..LOCAL },
-    Preset { name: "scripted", quirks: PLAIN, ..LOCAL },
+    Preset {
+        name: "llama_cpp",
+        base_url: Some("http://127.0.0.1:8080"),
+        assumed: true,
+        ..LOCAL
+    },
+    Preset {
+        name: "scripted",
+        quirks: PLAIN,
+        ..LOCAL
+    },
     Preset {
         name: "azure",
         serves: Serves::Any,
-        quirks: Quirks { reasoning: Reasoning::Never, limit: Limit::MaxCompletionTokens, addresses: Addresses::Azure, ..PLAIN },
+        quirks: Quirks {
+            reasoning: Reasoning::Never,
+            limit: Limit::MaxCompletionTokens,
+            addresses: Addresses::Azure,
+            ..PLAIN
+        },
         ..CLOUD
     },
     Preset {
         name: "deepseek",
         base_url: Some("https://api.deepseek.com/v1"),
-        quirks: Quirks { thinking: AskToThink::Switch, ..CLOUD.quirks },
+        quirks: Quirks {
+            thinking: AskToThink::Switch,
+            ..CLOUD.quirks
+        },
         ..CLOUD
     },
-    Preset { name: "fireworks", serves: Serves::Any, base_url: Some("https://api.fireworks.ai/inference/v1"), ..CLOUD },
+    Preset {
+        name: "fireworks",
+        serves: Serves::Any,
+        base_url: Some("https://api.fireworks.ai/inference/v1"),
+        ..CLOUD
+    },
     Preset {
         name: "groq",
         serves: Serves::Any,
         base_url: Some("https://api.groq.com/openai/v1"),
-        quirks: Quirks { reasoning: Reasoning::Never, limit: Limit::MaxCompletionTokens, ..PLAIN },
+        quirks: Quirks {
+            reasoning: Reasoning::Never,
+            limit: Limit::MaxCompletionTokens,
+            ..PLAIN
+        },
         ..CLOUD
     },
-    Preset { name: "lm_studio", base_url: Some("http://127.0.0.1:1234/v1"), quirks: CLOUD.quirks, ..LOCAL },
+    Preset {
+        name: "lm_studio",
+        base_url: Some("http://127.0.0.1:1234/v1"),
+        quirks: CLOUD.quirks,
+        ..LOCAL
+    },
     Preset {
         name: "mistral",
         base_url: Some("https://api.mistral.ai/v1"),
-        quirks: Quirks { call_ids: CallIds::Nine, ..CLOUD.quirks },
+        quirks: Quirks {
+            call_ids: CallIds::Nine,
+            ..CLOUD.quirks
+        },
         ..CLOUD
     },
     Preset {
         name: "moonshot",
         base_url: Some("https://api.moonshot.ai/v1"),
-        quirks: Quirks { thinking: AskToThink::Switch, ..CLOUD.quirks },
+        quirks: Quirks {
+            thinking: AskToThink::Switch,
+            ..CLOUD.quirks
+        },
         ..CLOUD
     },
     Preset {
         name: "openrouter",
         base_url: Some("https://openrouter.ai/api/v1"),
         serves: Serves::Any,
-        quirks: Quirks { thinking: AskToThink::Budget, ..CLOUD.quirks },
+        quirks: Quirks {
+            thinking: AskToThink::Budget,
+            ..CLOUD.quirks
+        },
         ..CLOUD
     },
-    Preset { name: "sglang", base_url: Some("http://127.0.0.1:30000/v1"), ..LOCAL },
-    Preset { name: "together", serves: Serves::Any, base_url: Some("https://api.together.xyz/v1"), ..CLOUD },
-    Preset { name: "vllm", base_url: Some("http://127.0.0.1:8000/v1"), ..LOCAL },
-    Preset { name: "xai", base_url: Some("https://api.x.ai/v1"), ..CLOUD },
+    Preset {
+        name: "sglang",
+        base_url: Some("http://127.0.0.1:30000/v1"),
+        ..LOCAL
+    },
+    Preset {
+        name: "together",
+        serves: Serves::Any,
+        base_url: Some("https://api.together.xyz/v1"),
+        ..CLOUD
+    },
+    Preset {
+        name: "vllm",
+        base_url: Some("http://127.0.0.1:8000/v1"),
+        ..LOCAL
+    },
+    Preset {
+        name: "xai",
+        base_url: Some("https://api.x.ai/v1"),
+        ..CLOUD
+    },
     Preset {
         name: "zai",
         base_url: Some("https://api.z.ai/api/paas/v4"),
-        quirks: Quirks { thinking: AskToThink::Switch, ..CLOUD.quirks },
+        quirks: Quirks {
+            thinking: AskToThink::Switch,
+            ..CLOUD.quirks
+        },
         ..CLOUD
     },
 ];
@@ -139,7 +224,13 @@ impl Preset {
 
     /// An endpoint of which the configuration says everything.
     pub fn unnamed(wire: WireKind) -> Self {
-        Self { wire, needs_key: false, serves: Serves::Any, quirks: PLAIN, ..CLOUD }
+        Self {
+            wire,
+            needs_key: false,
+            serves: Serves::Any,
+            quirks: PLAIN,
+            ..CLOUD
+        }
     }
 }
 
@@ -159,7 +250,9 @@ mod tests {
                 WireKind::Google => "`google`",
                 WireKind::Ollama => "`ollama`",
             };
-            let address = preset.base_url.map_or_else(|| "–".to_owned(), |url| format!("`{url}`"));
+            let address = preset
+                .base_url
+                .map_or_else(|| "–".to_owned(), |url| format!("`{url}`"));
             let models = match preset.serves {
                 Serves::Own => "its own",
                 Serves::Any => "of several vendors",

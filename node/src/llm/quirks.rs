@@ -1,4 +1,5 @@
-//! How servers deviate from the vendor whose wire format they speak. Pure data; [`super::preset`] says who has which.
+//! How servers deviate from the vendor whose wire format they speak. Pure data; [`super::preset`]
+//! says who has which.
 
 /// The deviations of one endpoint. The default is a server of which nothing is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -59,6 +60,7 @@ pub enum Addresses {
     /// As the wire format's own vendor makes them.
     #[default]
     Plain,
-    /// Azure: `/openai/v1/…`, and with a version of the API `/openai/deployments/<model>/…`. The key is the header `api-key`.
+    /// Azure: `/openai/v1/…`, and with a version of the API `/openai/deployments/<model>/…`. The
+    /// key is the header `api-key`.
     Azure,
 }

@@ -55,14 +55,22 @@ impl Llm {
     pub fn new(options: LlmOptions) -> Self {
         let table = options.table.clone().unwrap_or_else(ModelTable::built_in);
         let catalogue = Arc::new(Catalogue::new(table, &options.models));
-        Self { options, catalogue, endpoints: Mutex::default() }
+        Self {
+            options,
+            catalogue,
+            endpoints: Mutex::default(),
+        }
     }
 
-    /// The provider of a model, at the model's own address if it has one. Requests to one address share their limits.
+    /// The provider of a model, at the model's own address if it has one. Requests to one address
+    /// share their limits.
     pub fn provider(&self, model: &ModelRef) -> Result<Arc<dyn Provider>, LlmError> {
         let known = self.known(&model.provider)?;
         let base = known.base_url(model.base_url.as_deref())?;
-        let mut endpoints = self.endpoints.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut endpoints = self
+            .endpoints
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let key = (model.provider.clone(), base.clone());
         if let Some(endpoint) = endpoints.get(&key) {
             return Ok(Arc::clone(endpoint) as Arc<dyn Provider>);
@@ -76,75 +84,142 @@ impl Llm {
     }
 
     /// Decodes a recorded reply of a provider.
-    pub fn decoder(&self, provider: &str, wire: Option<WireKind>) -> Result<Box<dyn Decoder>, LlmError> {
+    pub fn decoder(
+        &self,
+        provider: &str,
+        wire: Option<WireKind>,
+    ) -> Result<Box<dyn Decoder>, LlmError> {
         let known = self.known(provider)?;
         let wire = wire.or(known.options.wire).unwrap_or(known.preset.wire);
-        Ok(wire.wire().decoder(&Target { label: provider.to_owned(), ..Target::default() }))
+        Ok(wire.wire().decoder(&Target {
+            label: provider.to_owned(),
+            ..Target::default()
+        }))
     }
 
     /// The facts about a model. An unknown model gets cautious ones, and [`Self::warning`] says so.
     pub fn card(&self, model: &ModelRef) -> ModelCard {
         let known = self.known(&model.provider);
-        let retry = known.as_ref().map(|known| known.options.retry).unwrap_or_default();
+        let retry = known
+            .as_ref()
+            .map(|known| known.options.retry)
+            .unwrap_or_default();
         let preset = known.map_or_else(|_| Preset::unnamed(WireKind::Chat), |known| known.preset);
-        self.catalogue.find(&model.provider, &preset, &model.id).entry.card(retry)
+        self.catalogue
+            .find(&model.provider, &preset, &model.id)
+            .entry
+            .card(retry)
     }
 
     /// The warning to the user about a model that the catalogue does not describe.
     pub fn warning(&self, model: &ModelRef) -> Option<String> {
         let preset = self.known(&model.provider).ok()?.preset;
-        let assumed = self.catalogue.find(&model.provider, &preset, &model.id).assumed?;
+        let assumed = self
+            .catalogue
+            .find(&model.provider, &preset, &model.id)
+            .assumed?;
         (model.provider != "scripted").then(|| assumed.told(model))
     }
 
     /// The models there are, sorted, and when their facts were looked up.
     pub fn list(&self) -> Models {
-        Models { models: self.catalogue.rows(), date: Some(self.catalogue.date().to_owned()) }
+        Models {
+            models: self.catalogue.rows(),
+            date: Some(self.catalogue.date().to_owned()),
+        }
     }
 
     /// The model of a provider that is used where none is named.
     pub fn standard(&self, provider: &str) -> Option<ModelRef> {
         let preset = self.known(provider).ok()?.preset;
         let id = self.catalogue.standard(provider, preset.name)?.to_owned();
-        Some(ModelRef { provider: provider.to_owned(), id, base_url: None })
+        Some(ModelRef {
+            provider: provider.to_owned(),
+            id,
+            base_url: None,
+        })
     }
 
     /// The providers that can be used: those with a key, and those that need none.
     pub fn available(&self) -> Vec<String> {
-        let assumed = PRESETS.iter().filter(|preset| preset.assumed).map(|preset| preset.name);
+        let assumed = PRESETS
+            .iter()
+            .filter(|preset| preset.assumed)
+            .map(|preset| preset.name);
         let named = assumed.chain(self.options.providers.keys().map(String::as_str));
         let names: BTreeSet<&str> = named.collect();
-        let usable =
-            |name: &&str| self.known(name).is_ok_and(|known| known.base_url(None).is_ok_and(|base| !known.lacks_key(&base)));
-        names.into_iter().filter(usable).map(str::to_owned).collect()
+        let usable = |name: &&str| {
+            self.known(name).is_ok_and(|known| {
+                known
+                    .base_url(None)
+                    .is_ok_and(|base| !known.lacks_key(&base))
+            })
+        };
+        names
+            .into_iter()
+            .filter(usable)
+            .map(str::to_owned)
+            .collect()
     }
 
     fn known<'a>(&self, name: &'a str) -> Result<Known<'a>, LlmError> {
-        let options = self.options.providers.get(name).cloned().unwrap_or_default();
-        let preset = match (Preset::find(options.preset.as_deref().unwrap_or(name)), options.wire) {
+        let options = self
+            .options
+            .providers
+            .get(name)
+            .cloned()
+            .unwrap_or_default();
+        let preset = match (
+            Preset::find(options.preset.as_deref().unwrap_or(name)),
+            options.wire,
+        ) {
             (Some(preset), _) => *preset,
             (None, Some(wire)) => Preset::unnamed(wire),
             (None, None) => return Err(self.unknown(name)),
         };
-        Ok(Known { name, preset, options })
+        Ok(Known {
+            name,
+            preset,
+            options,
+        })
     }
 
     fn unknown(&self, name: &str) -> LlmError {
         let configured = self.options.providers.keys().map(String::as_str);
-        let known: BTreeSet<&str> = PRESETS.iter().map(|preset| preset.name).chain(configured).collect();
-        LlmError::UnknownProvider { name: name.to_owned(), known: known.into_iter().collect::<Vec<_>>().join(", ") }
+        let known: BTreeSet<&str> = PRESETS
+            .iter()
+            .map(|preset| preset.name)
+            .chain(configured)
+            .collect();
+        LlmError::UnknownProvider {
+            name: name.to_owned(),
+            known: known.into_iter().collect::<Vec<_>>().join(", "),
+        }
     }
 
     fn endpoint(&self, known: &Known<'_>, base: Url) -> Result<Endpoint, LlmError> {
-        let Known { name, preset, options } = known;
+        let Known {
+            name,
+            preset,
+            options,
+        } = known;
         if known.lacks_key(&base) {
-            return Err(LlmError::NoKey { name: (*name).to_owned() });
+            return Err(LlmError::NoKey {
+                name: (*name).to_owned(),
+            });
         }
         let is_its_own = known.is_configured(&base);
-        let headers = if is_its_own { endpoint::configured(&options.headers) } else { Ok(Default::default()) };
+        let headers = if is_its_own {
+            endpoint::configured(&options.headers)
+        } else {
+            Ok(Default::default())
+        };
         Ok(Endpoint {
             name: (*name).into(),
-            speaks: Speaks { preset: *preset, wire: options.wire },
+            speaks: Speaks {
+                preset: *preset,
+                wire: options.wire,
+            },
             target: known.target(&base),
             headers: headers.map_err(|reason| known.invalid(reason))?,
             key: options.key.clone().filter(|_| is_its_own),
@@ -161,15 +236,27 @@ impl Llm {
 
 impl Known<'_> {
     fn invalid(&self, reason: String) -> LlmError {
-        LlmError::Invalid { name: self.name.to_owned(), reason }
+        LlmError::Invalid {
+            name: self.name.to_owned(),
+            reason,
+        }
     }
 
     /// The address of the provider: the model's, else the configuration's, else its own.
     fn base_url(&self, own: Option<&str>) -> Result<Url, LlmError> {
-        let given = own.or(self.options.base_url.as_deref()).or(self.preset.base_url);
-        let given = given.ok_or_else(|| LlmError::NoAddress { name: self.name.to_owned() })?;
-        let url = if given.contains("://") { given.to_owned() } else { format!("http://{given}") };
-        let mut url = Url::parse(&url).map_err(|error| self.invalid(format!("base_url `{given}`: {error}")))?;
+        let given = own
+            .or(self.options.base_url.as_deref())
+            .or(self.preset.base_url);
+        let given = given.ok_or_else(|| LlmError::NoAddress {
+            name: self.name.to_owned(),
+        })?;
+        let url = if given.contains("://") {
+            given.to_owned()
+        } else {
+            format!("http://{given}")
+        };
+        let mut url = Url::parse(&url)
+            .map_err(|error| self.invalid(format!("base_url `{given}`: {error}")))?;
         if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
             return Err(self.invalid(format!("base_url `{given}` is no http address")));
         }
@@ -182,11 +269,19 @@ impl Known<'_> {
         Ok(url)
     }
 
-    /// Whether this address is of an origin that the configuration names for this provider: it may have the key.
+    /// Whether this address is of an origin that the configuration names for this provider: it may
+    /// have the key.
     fn is_configured(&self, base: &Url) -> bool {
         let configured = self.base_url(None).ok();
-        let trusted = self.options.trusted_urls.iter().filter_map(|url| self.base_url(Some(url)).ok());
-        configured.into_iter().chain(trusted).any(|url| url.origin() == base.origin())
+        let trusted = self
+            .options
+            .trusted_urls
+            .iter()
+            .filter_map(|url| self.base_url(Some(url)).ok());
+        configured
+            .into_iter()
+            .chain(trusted)
+            .any(|url| url.origin() == base.origin())
     }
 
     fn is_vendor(&self, base: &Url) -> bool {
@@ -199,11 +294,22 @@ impl Known<'_> {
         self.preset.needs_key && self.options.key.is_none() && self.is_vendor(base)
     }
 
-    /// Tokens of the configured address bear the provider's name, those of another address the address as well.
+    /// Tokens of the configured address bear the provider's name, those of another address the
+    /// address as well.
     fn target(&self, base: &Url) -> Target {
-        let is_usual = self.base_url(None).is_ok_and(|usual| usual.origin() == base.origin());
-        let label = if is_usual { self.name.to_owned() } else { format!("{}@{}", self.name, base.authority()) };
-        Target { label, is_vendor: self.is_vendor(base), quirks: self.preset.quirks }
+        let is_usual = self
+            .base_url(None)
+            .is_ok_and(|usual| usual.origin() == base.origin());
+        let label = if is_usual {
+            self.name.to_owned()
+        } else {
+            format!("{}@{}", self.name, base.authority())
+        };
+        Target {
+            label,
+            is_vendor: self.is_vendor(base),
+            quirks: self.preset.quirks,
+        }
     }
 }
 

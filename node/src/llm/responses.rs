@@ -1,5 +1,5 @@
-//! OpenAI's Responses API. Nothing is stored at the vendor: each request carries the whole conversation, and reasoning goes
-//! back as the ciphertext that came.
+//! OpenAI's Responses API. Nothing is stored at the vendor: each request carries the whole
+//! conversation, and reasoning goes back as the ciphertext that came.
 
 mod decode;
 mod encode;
@@ -42,7 +42,9 @@ impl Wire for Responses {
     }
 
     fn decoder(&self, target: &Target) -> Box<dyn Decoder> {
-        Box::new(Decoding::<Sse, decode::Reply>::new(decode::Reply::of(target)))
+        Box::new(Decoding::<Sse, decode::Reply>::new(decode::Reply::of(
+            target,
+        )))
     }
 }
 

@@ -1,5 +1,5 @@
-//! A provider's opaque tokens carry its name while they are with us, so that another provider's are never sent to it after
-//! a change of model.
+//! A provider's opaque tokens carry its name while they are with us, so that another provider's are
+//! never sent to it after a change of model.
 
 /// The token as it is kept.
 pub fn seal(provider: &str, token: &str) -> String {

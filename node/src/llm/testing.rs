@@ -1,4 +1,5 @@
-//! Shared by the tests of all wires: recorded streams, decoded with cuts at every place, and conversations to encode.
+//! Shared by the tests of all wires: recorded streams, decoded with cuts at every place, and
+//! conversations to encode.
 
 use std::{fmt::Write as _, path::Path, sync::Arc};
 
@@ -29,15 +30,30 @@ pub struct Spoken {
 impl Spoken {
     /// By a server of which nothing is known.
     pub fn new(kind: WireKind, label: &str) -> Self {
-        let target = Target { label: label.to_owned(), ..Target::default() };
-        Self { wire: kind.wire(), entry: UNKNOWN, target }
+        let target = Target {
+            label: label.to_owned(),
+            ..Target::default()
+        };
+        Self {
+            wire: kind.wire(),
+            entry: UNKNOWN,
+            target,
+        }
     }
 
     /// By the server of a preset, at the vendor's own address.
     pub fn by(preset: &str) -> Self {
         let preset = Preset::find(preset).unwrap();
-        let target = Target { label: preset.name.to_owned(), is_vendor: true, quirks: preset.quirks };
-        Self { wire: preset.wire.wire(), entry: UNKNOWN, target }
+        let target = Target {
+            label: preset.name.to_owned(),
+            is_vendor: true,
+            quirks: preset.quirks,
+        };
+        Self {
+            wire: preset.wire.wire(),
+            entry: UNKNOWN,
+            target,
+        }
     }
 
     fn decode<'a>(&self, pieces: impl IntoIterator<Item = &'a [u8]>) -> Decoded {
@@ -74,7 +90,10 @@ impl Spoken {
 
     /// Compares every recorded stream in a wire's folder with its snapshot.
     pub fn check_streams(&self, wire: &str) {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/llm").join(wire).join("streams");
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("src/llm")
+            .join(wire)
+            .join("streams");
         let mut files: Vec<_> = std::fs::read_dir(&folder)
             .unwrap()
             .map(|entry| entry.unwrap().path())
@@ -112,7 +131,9 @@ impl Spoken {
 }
 
 pub fn head(model: &str, opts: Value) -> Head {
-    let Value::Object(opts) = opts else { panic!("opts are an object") };
+    let Value::Object(opts) = opts else {
+        panic!("opts are an object")
+    };
     let tool = |name: &str, parameters: Value| ToolSpec {
         name: name.into(),
         description: format!("Does {name}"),
@@ -120,12 +141,26 @@ pub fn head(model: &str, opts: Value) -> Head {
         effect: Effect::Pure,
     };
     let path = json!({"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"], "additionalProperties": false});
-    let tools = [tool("list", json!({"type": "object", "properties": {}})), tool("read", path)];
-    Head { model: model.into(), system_prompt: "Be brief.".into(), tools: Arc::new(tools), opts, max_output: 4096 }
+    let tools = [
+        tool("list", json!({"type": "object", "properties": {}})),
+        tool("read", path),
+    ];
+    Head {
+        model: model.into(),
+        system_prompt: "Be brief.".into(),
+        tools: Arc::new(tools),
+        opts,
+        max_output: 4096,
+    }
 }
 
 pub fn message(role: Role, content: Vec<Part>) -> Body {
-    Body { role, custom: None, content, metadata: Metadata::default() }
+    Body {
+        role,
+        custom: None,
+        content,
+        metadata: Metadata::default(),
+    }
 }
 
 pub fn user(text: &str) -> Body {
@@ -134,11 +169,23 @@ pub fn user(text: &str) -> Body {
 
 pub fn call(id: &str, name: &str, args: Value) -> Part {
     let args = to_raw_value(&args).unwrap();
-    Part::ToolCall { id: id.into(), call_id: call_id(id), name: name.into(), args, invalid: None, signature: None }
+    Part::ToolCall {
+        id: id.into(),
+        call_id: call_id(id),
+        name: name.into(),
+        args,
+        invalid: None,
+        signature: None,
+    }
 }
 
 pub fn result(id: &str, text: &str, error: bool) -> Part {
-    Part::ToolResult { id: id.into(), call_id: call_id(id), text: text.into(), error }
+    Part::ToolResult {
+        id: id.into(),
+        call_id: call_id(id),
+        text: text.into(),
+        error,
+    }
 }
 
 fn call_id(id: &str) -> CallId {
@@ -152,8 +199,12 @@ pub fn folded(chunks: &[Chunk]) -> Vec<Part> {
     let mut args: Vec<String> = Vec::new();
     for chunk in chunks {
         let at = match chunk {
-            Chunk::Text { part, .. } | Chunk::Thinking { part, .. } | Chunk::Signature { part, .. } => *part,
-            Chunk::Redacted { part, .. } | Chunk::Call { part, .. } | Chunk::Args { part, .. } => *part,
+            Chunk::Text { part, .. }
+            | Chunk::Thinking { part, .. }
+            | Chunk::Signature { part, .. } => *part,
+            Chunk::Redacted { part, .. } | Chunk::Call { part, .. } | Chunk::Args { part, .. } => {
+                *part
+            }
         };
         assert!(at <= parts.len(), "parts are numbered in order: {chunks:?}");
         if at == parts.len() {
@@ -173,9 +224,11 @@ pub fn folded(chunks: &[Chunk]) -> Vec<Part> {
 fn begun(chunk: &Chunk) -> Part {
     match chunk {
         Chunk::Text { .. } => Part::text(""),
-        Chunk::Thinking { .. } | Chunk::Redacted { .. } => {
-            Part::Thinking { text: String::new(), signature: None, redacted: matches!(chunk, Chunk::Redacted { .. }) }
-        }
+        Chunk::Thinking { .. } | Chunk::Redacted { .. } => Part::Thinking {
+            text: String::new(),
+            signature: None,
+            redacted: matches!(chunk, Chunk::Redacted { .. }),
+        },
         Chunk::Call { id, name, .. } => call(id, name, json!({})),
         Chunk::Signature { .. } | Chunk::Args { .. } => panic!("a part begins with {chunk:?}"),
     }
@@ -185,12 +238,18 @@ fn grow(part: &mut Part, args: &mut String, chunk: &Chunk) {
     match (part, chunk) {
         (Part::Text { text, .. }, Chunk::Text { text: more, .. }) => text.push_str(more),
         (Part::Thinking { text, .. }, Chunk::Thinking { text: more, .. }) => text.push_str(more),
-        (Part::Thinking { signature, .. }, Chunk::Redacted { data, .. }) => *signature = Some(data.clone()),
+        (Part::Thinking { signature, .. }, Chunk::Redacted { data, .. }) => {
+            *signature = Some(data.clone())
+        }
         (Part::ToolCall { .. }, Chunk::Call { .. }) => {}
         (Part::ToolCall { .. }, Chunk::Args { json, .. }) => args.push_str(json),
         (
-            Part::Text { signature, .. } | Part::Thinking { signature, .. } | Part::ToolCall { signature, .. },
-            Chunk::Signature { signature: token, .. },
+            Part::Text { signature, .. }
+            | Part::Thinking { signature, .. }
+            | Part::ToolCall { signature, .. },
+            Chunk::Signature {
+                signature: token, ..
+            },
         ) => *signature = Some(token.clone()),
         (part, chunk) => panic!("{chunk:?} in {part:?}"),
     }

@@ -6,8 +6,8 @@ use reqwest::{
 };
 
 use super::{
-    Encoder, Head, anthropic::Anthropic, catalogue::Entry, decode::Decoder, google::Google, ollama::Ollama,
-    openai::ChatCompletions, quirks::Quirks, responses::Responses,
+    Encoder, Head, anthropic::Anthropic, catalogue::Entry, decode::Decoder, google::Google,
+    ollama::Ollama, openai::ChatCompletions, quirks::Quirks, responses::Responses,
 };
 
 /// The facts about an endpoint that a wire format needs.
@@ -64,11 +64,16 @@ impl WireKind {
     }
 }
 
-/// `path` below the path of `base`. A base that ends in `version` already names the version of the API; others get it.
+/// `path` below the path of `base`. A base that ends in `version` already names the version of the
+/// API; others get it.
 pub fn below(base: &Url, version: &str, path: &str) -> Url {
     let mut url = base.clone();
     let folder = url.path().trim_end_matches('/').to_owned();
-    let missing = if folder.ends_with(version) { "" } else { version };
+    let missing = if folder.ends_with(version) {
+        ""
+    } else {
+        version
+    };
     url.set_path(&format!("{folder}{missing}{path}"));
     url
 }

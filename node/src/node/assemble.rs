@@ -62,7 +62,13 @@ pub async fn open(config: &Config) -> Result<Running, AssemblyError> {
             let registry = Registry::new(Arc::new(bus.records(config.nats.replicas as usize)));
             assemble(config, Arc::new(bus), Some(registry)).await
         }
-        None => open_on(config, Arc::new(MemoryBus::new(Arc::new(MemoryHub::default())))).await,
+        None => {
+            open_on(
+                config,
+                Arc::new(MemoryBus::new(Arc::new(MemoryHub::default()))),
+            )
+            .await
+        }
     }
 }
 
@@ -71,12 +77,25 @@ pub async fn open_on(config: &Config, bus: Arc<dyn Bus>) -> Result<Running, Asse
     assemble(config, bus, None).await
 }
 
-async fn assemble(config: &Config, bus: Arc<dyn Bus>, registry: Option<Registry>) -> Result<Running, AssemblyError> {
+async fn assemble(
+    config: &Config,
+    bus: Arc<dyn Bus>,
+    registry: Option<Registry>,
+) -> Result<Running, AssemblyError> {
     let id = instance::take();
     let store = store::open(config, &id).await?;
     let models = Arc::new(Llm::new(models::options(config)));
-    let Workshop { catalogue, skills, heart, clashes } = tools::build(config, &bus).await?;
-    let sidecars = Sidecars::new(Arc::clone(&bus), catalogue.clone(), tools::sidecars(config)?);
+    let Workshop {
+        catalogue,
+        skills,
+        heart,
+        clashes,
+    } = tools::build(config, &bus).await?;
+    let sidecars = Sidecars::new(
+        Arc::clone(&bus),
+        catalogue.clone(),
+        tools::sidecars(config)?,
+    );
     let joining = joining(config, heart, registry)?;
     let foundations = Foundations {
         workspaces: workspaces(config),
@@ -102,12 +121,23 @@ async fn assemble(config: &Config, bus: Arc<dyn Bus>, registry: Option<Registry>
 
 fn workspaces(config: &Config) -> Workspaces {
     let workspaces = Workspaces::new(config.workspaces.0.clone(), &host_name());
-    let takes_paths = config.node.absolute_dirs.unwrap_or_else(|| config.nats.is_on_this_machine());
-    if takes_paths { workspaces } else { workspaces.without_paths() }
+    let takes_paths = config
+        .node
+        .absolute_dirs
+        .unwrap_or_else(|| config.nats.is_on_this_machine());
+    if takes_paths {
+        workspaces
+    } else {
+        workspaces.without_paths()
+    }
 }
 
-/// Answers questions about the sessions of the configured store on a bus of this process, and cannot act on them.
-pub(crate) async fn look(config: &Config, bus: &Arc<dyn Bus>) -> Result<Box<dyn Serving>, AssemblyError> {
+/// Answers questions about the sessions of the configured store on a bus of this process, and
+/// cannot act on them.
+pub(crate) async fn look(
+    config: &Config,
+    bus: &Arc<dyn Bus>,
+) -> Result<Box<dyn Serving>, AssemblyError> {
     let store = store::look(config).await?;
     let models = Arc::new(Llm::new(models::options(config)));
     let looking = gateway::Looking {
@@ -122,17 +152,30 @@ pub(crate) async fn look(config: &Config, bus: &Arc<dyn Bus>) -> Result<Box<dyn 
 }
 
 /// What the node needs for its cluster; `None` where no NATS is configured.
-fn joining(config: &Config, heart: Option<Heart>, registry: Option<Registry>) -> Result<Option<Joining>, AssemblyError> {
+fn joining(
+    config: &Config,
+    heart: Option<Heart>,
+    registry: Option<Registry>,
+) -> Result<Option<Joining>, AssemblyError> {
     let replicas = config.nats.replicas as usize;
     let (times, store_address) = (config.cluster.clone(), config.store.address());
-    let joining = |((nats, heart), registry)| Joining { nats, replicas, times, registry, store_address, heart };
+    let joining = |((nats, heart), registry)| Joining {
+        nats,
+        replicas,
+        times,
+        registry,
+        store_address,
+        heart,
+    };
     Ok(nats(config)?.zip(heart).zip(registry).map(joining))
 }
 
 /// How to reach NATS; `None` where it is not configured.
 pub fn nats(config: &Config) -> Result<Option<NatsOptions>, AssemblyError> {
     let section = &config.nats;
-    let Some(url) = &section.url else { return Ok(None) };
+    let Some(url) = &section.url else {
+        return Ok(None);
+    };
     let prefix = prefix(config)?;
     Ok(Some(NatsOptions {
         name: name(config),
@@ -145,7 +188,11 @@ pub fn nats(config: &Config) -> Result<Option<NatsOptions>, AssemblyError> {
             certificate: section.tls_cert.clone().zip(section.tls_key.clone()),
         },
         inbox_prefix: inbox(&section.inbox_prefix)?,
-        reply_prefixes: section.reply_prefixes.iter().map(|prefix| inbox(prefix)).collect::<Result<_, _>>()?,
+        reply_prefixes: section
+            .reply_prefixes
+            .iter()
+            .map(|prefix| inbox(prefix))
+            .collect::<Result<_, _>>()?,
         connect_timeout: section.connect_timeout.0,
         ..NatsOptions::new(url.reveal())
     }))
@@ -153,24 +200,30 @@ pub fn nats(config: &Config) -> Result<Option<NatsOptions>, AssemblyError> {
 
 /// The words before every subject of the cluster.
 pub(crate) fn prefix(config: &Config) -> Result<Prefix, AssemblyError> {
-    Prefix::parse(&config.nats.subject_prefix).map_err(|error| AssemblyError::Config(error.to_string()))
+    Prefix::parse(&config.nats.subject_prefix)
+        .map_err(|error| AssemblyError::Config(error.to_string()))
 }
 
 fn inbox(prefix: &str) -> Result<InboxPrefix, AssemblyError> {
     InboxPrefix::parse(prefix).map_err(|error| AssemblyError::Config(error.to_string()))
 }
 
-/// The folders of a setting. One that is named twice, as the project's and the user's are in the home
-/// folder, is one.
+/// The folders of a setting. One that is named twice, as the project's and the user's are in the
+/// home folder, is one.
 fn folders(dirs: &[PathBuf]) -> Vec<PathBuf> {
     let mut known = BTreeSet::new();
-    let is_new = |dir: &&PathBuf| known.insert(std::path::absolute(dir).unwrap_or_else(|_| dir.to_path_buf()));
+    let is_new = |dir: &&PathBuf| {
+        known.insert(std::path::absolute(dir).unwrap_or_else(|_| dir.to_path_buf()))
+    };
     dirs.iter().filter(is_new).cloned().collect()
 }
 
-/// The model of agents that name none: the configured one, else the standard one of the first provider that has a key.
+/// The model of agents that name none: the configured one, else the standard one of the first
+/// provider that has a key.
 pub(crate) fn default_model(config: &Config) -> Option<ModelRef> {
-    KnownModels::of(config).default.or_else(|| models::default(config, &Llm::new(models::options(config))))
+    KnownModels::of(config)
+        .default
+        .or_else(|| models::default(config, &Llm::new(models::options(config))))
 }
 
 fn teams(config: &Config, skills: &Skills, models: &Llm, clashes: Vec<Clash>) -> Context {
@@ -184,14 +237,23 @@ fn teams(config: &Config, skills: &Skills, models: &Llm, clashes: Vec<Clash>) ->
         agents_md: None,
         tools: None,
         clashes: clashes.into(),
-        skills: skills.iter().map(|skill| (skill.name.clone(), skill.entry())).collect(),
+        skills: skills
+            .iter()
+            .map(|skill| (skill.name.clone(), skill.entry()))
+            .collect(),
     }
 }
 
 fn runtimes(config: &Config) -> Result<Runtimes, AssemblyError> {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let threads = config.node.threads.map_or(cores, |threads| threads as usize);
-    let client = llm::ClientOptions { connect: config.providers.connect_timeout.0, ..llm::ClientOptions::default() };
+    let threads = config
+        .node
+        .threads
+        .map_or(cores, |threads| threads as usize);
+    let client = llm::ClientOptions {
+        connect: config.providers.connect_timeout.0,
+        ..llm::ClientOptions::default()
+    };
     Runtimes::start(threads, || llm::Clients::new(&client)).map_err(AssemblyError::Threads)
 }
 
@@ -199,11 +261,23 @@ fn settings(config: &Config) -> NodeSettings {
     NodeSettings {
         name: name(config),
         alone: config.nats.url.is_none(),
-        labels: config.node.labels.0.iter().map(|(name, value)| (name.clone(), value.clone().into())).collect(),
+        labels: config
+            .node
+            .labels
+            .0
+            .iter()
+            .map(|(name, value)| (name.clone(), value.clone().into()))
+            .collect(),
         capacity: config.node.capacity,
         agents: agent::Settings {
-            loop_guard: agent::setup::LoopLimits { note_from: config.tools.repeat_note, refuse_from: config.tools.repeat_refuse },
-            compaction: compact::Rules { ratio: config.compaction.ratio, keep_recent: config.compaction.keep_recent as usize },
+            loop_guard: agent::setup::LoopLimits {
+                note_from: config.tools.repeat_note,
+                refuse_from: config.tools.repeat_refuse,
+            },
+            compaction: compact::Rules {
+                ratio: config.compaction.ratio,
+                keep_recent: config.compaction.keep_recent as usize,
+            },
             max_requests_per_turn: config.limits.max_requests_per_turn,
         },
         session_limits: config.limits.of_session(),
@@ -221,6 +295,13 @@ fn name(config: &Config) -> String {
 }
 
 pub(crate) fn host_name() -> String {
-    let name = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok()).unwrap_or_default();
-    if name.is_empty() { "localhost".into() } else { name }
+    let name = nix::unistd::gethostname()
+        .ok()
+        .and_then(|name| name.into_string().ok())
+        .unwrap_or_default();
+    if name.is_empty() {
+        "localhost".into()
+    } else {
+        name
+    }
 }

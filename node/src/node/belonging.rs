@@ -61,13 +61,23 @@ pub(super) struct Belonging {
 }
 
 impl Belonging {
-    pub(super) fn new(joining: Option<Joining>, node: &NodeId, store: &Arc<dyn SessionStore>) -> Self {
+    pub(super) fn new(
+        joining: Option<Joining>,
+        node: &NodeId,
+        store: &Arc<dyn SessionStore>,
+    ) -> Self {
         let census: Option<Arc<Census>> = joining.as_ref().map(|_| Arc::default());
         Self {
             liveness: Liveness::new(node.clone(), Arc::clone(store), census.clone()),
             census,
-            permit: if joining.is_some() { Permit::withheld() } else { Permit::always() },
-            teams: joining.as_ref().map(|joining| TeamWatch::new(joining.registry.clone())),
+            permit: if joining.is_some() {
+                Permit::withheld()
+            } else {
+                Permit::always()
+            },
+            teams: joining
+                .as_ref()
+                .map(|joining| TeamWatch::new(joining.registry.clone())),
             joining,
             joined: Mutex::new(None),
             sweep_now: Notify::new(),
@@ -82,11 +92,18 @@ impl Belonging {
 
     /// How long after a dead node was last heard its sessions start no tool elsewhere.
     pub(super) fn tool_grace(&self) -> Option<Duration> {
-        self.joining.as_ref().map(|joining| joining.times.tool_grace.0)
+        self.joining
+            .as_ref()
+            .map(|joining| joining.times.tool_grace.0)
     }
 
     fn with_joined(&self, tell: impl FnOnce(&Joined)) {
-        if let Some(joined) = self.joined.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
+        if let Some(joined) = self
+            .joined
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .as_ref()
+        {
             tell(joined);
         }
     }
@@ -95,8 +112,17 @@ impl Belonging {
 impl Node {
     /// Returns when this node may work.
     pub(super) async fn join(self: &Arc<Self>) -> Result<(), super::AssemblyError> {
-        let (Some(Joining { nats, replicas, times, heart, store_address, .. }), Some(census)) =
-            (&self.belonging.joining, &self.belonging.census)
+        let (
+            Some(Joining {
+                nats,
+                replicas,
+                times,
+                heart,
+                store_address,
+                ..
+            }),
+            Some(census),
+        ) = (&self.belonging.joining, &self.belonging.census)
         else {
             return Ok(());
         };
@@ -107,11 +133,18 @@ impl Node {
             nats: nats.clone(),
             replicas: *replicas,
             times: times.clone(),
-            store: StoreRecord { id: self.store().id().await?, address: Some(store_address.clone()) },
+            store: StoreRecord {
+                id: self.store().id().await?,
+                address: Some(store_address.clone()),
+            },
             census: Arc::clone(census),
             permit: self.belonging.permit.clone(),
             heart: heart.clone(),
-            load: Box::new(move || of_load.upgrade().map_or_else(Load::default, |node| node.load())),
+            load: Box::new(move || {
+                of_load
+                    .upgrade()
+                    .map_or_else(Load::default, |node| node.load())
+            }),
         };
         let (joined, facts) = thread::join(options).await.map_err(|error| match error {
             JoinError::Bus(error) => super::AssemblyError::Bus(error),
@@ -121,17 +154,32 @@ impl Node {
             | JoinError::TooLate
             | JoinError::Thread(_)) => super::AssemblyError::Join(error),
         })?;
-        *self.belonging.joined.lock().unwrap_or_else(PoisonError::into_inner) = Some(joined);
+        *self
+            .belonging
+            .joined
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(joined);
         let (node, stop) = (Arc::clone(self), self.stop.clone());
-        self.tasks.spawn(async move { stop.run_until_cancelled(node.heed(facts)).await });
+        self.tasks
+            .spawn(async move { stop.run_until_cancelled(node.heed(facts)).await });
         let (node, stop) = (Arc::clone(self), self.stop.clone());
-        self.tasks.spawn(async move { stop.run_until_cancelled(node.keep_watching()).await });
+        self.tasks
+            .spawn(async move { stop.run_until_cancelled(node.keep_watching()).await });
         Ok(())
     }
 
     /// How this node introduces itself.
     fn record(&self) -> NodeRecord {
-        let NodeInfo { name, version, labels, capacity, workspaces, providers, started_at, .. } = self.info();
+        let NodeInfo {
+            name,
+            version,
+            labels,
+            capacity,
+            workspaces,
+            providers,
+            started_at,
+            ..
+        } = self.info();
         NodeRecord {
             name,
             state: NodeStanding::Alive,
@@ -142,13 +190,20 @@ impl Node {
             providers,
             started_at,
             nonce: NodeId::mint().to_string(),
-            times: self.belonging.joining.as_ref().map(|joining| joining.times.shown()).unwrap_or_default(),
+            times: self
+                .belonging
+                .joining
+                .as_ref()
+                .map(|joining| joining.times.shown())
+                .unwrap_or_default(),
             verdict: None,
         }
     }
 
     fn load(&self) -> Load {
-        let NodeInfo { agents, running, .. } = self.info();
+        let NodeInfo {
+            agents, running, ..
+        } = self.info();
         Load { agents, running }
     }
 
@@ -163,7 +218,8 @@ impl Node {
                 Fact::Suspended => {}
                 Fact::CheckLeases { asked_at } => {
                     if let Some(()) = self.check_leases().await {
-                        self.belonging.with_joined(|joined| joined.leases_checked(asked_at));
+                        self.belonging
+                            .with_joined(|joined| joined.leases_checked(asked_at));
                     }
                 }
                 Fact::MustDie(why) => return self.die(why),
@@ -171,7 +227,8 @@ impl Node {
         }
     }
 
-    /// Drops the agents whose leases the store no longer has in this node's name; `None` if it does not say.
+    /// Drops the agents whose leases the store no longer has in this node's name; `None` if it does
+    /// not say.
     async fn check_leases(&self) -> Option<()> {
         const PATIENCE: Duration = Duration::from_secs(2);
         let here = self.host.agents(None);
@@ -211,12 +268,18 @@ impl Node {
 
     /// Somebody asks this node to hand over what runs here, and to leave.
     pub(crate) fn ask_to_drain(&self, patience: Option<Duration>) {
-        self.belonging.drain.send_replace(Some(patience.unwrap_or(self.settings.drain_timeout)));
+        self.belonging
+            .drain
+            .send_replace(Some(patience.unwrap_or(self.settings.drain_timeout)));
     }
 
     pub(super) async fn must_drain(&self) -> Duration {
         let mut asked = self.belonging.drain.subscribe();
-        match asked.wait_for(Option::is_some).await.map(|patience| *patience) {
+        match asked
+            .wait_for(Option::is_some)
+            .await
+            .map(|patience| *patience)
+        {
             Ok(Some(patience)) => patience,
             Ok(None) | Err(_) => std::future::pending().await,
         }
@@ -229,7 +292,12 @@ impl Node {
 
     /// Tells the cluster that this node is gone for good.
     pub(super) async fn leave_cluster(&self) {
-        let joined = self.belonging.joined.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let joined = self
+            .belonging
+            .joined
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         if let Some(joined) = joined {
             joined.leave().await;
         }
@@ -251,8 +319,15 @@ impl Node {
 
     /// The other nodes of the cluster, as placement sees them.
     pub(crate) fn peers(&self) -> Vec<Candidate> {
-        let known = self.belonging.census.iter().flat_map(|census| census.known());
-        known.filter(|known| known.node != self.id).filter_map(candidate).collect()
+        let known = self
+            .belonging
+            .census
+            .iter()
+            .flat_map(|census| census.known());
+        known
+            .filter(|known| known.node != self.id)
+            .filter_map(candidate)
+            .collect()
     }
 
     /// An agent is placed on a peer.
@@ -264,17 +339,41 @@ impl Node {
 
     /// The nodes of the cluster, this one first.
     pub(crate) fn nodes(&self) -> Vec<NodeInfo> {
-        let known = self.belonging.census.iter().flat_map(|census| census.known());
+        let known = self
+            .belonging
+            .census
+            .iter()
+            .flat_map(|census| census.known());
         let others = known.filter(|known| known.node != self.id).filter_map(row);
         std::iter::once(self.info()).chain(others).collect()
     }
 }
 
 /// As it is listed; `None` of a node that only its heartbeats tell of.
-fn row(Known { node, record, heartbeat, state, silent, .. }: Known) -> Option<NodeInfo> {
-    let NodeRecord { name, version, labels, capacity, workspaces, providers, started_at, .. } = record?;
+fn row(
+    Known {
+        node,
+        record,
+        heartbeat,
+        state,
+        silent,
+        ..
+    }: Known,
+) -> Option<NodeInfo> {
+    let NodeRecord {
+        name,
+        version,
+        labels,
+        capacity,
+        workspaces,
+        providers,
+        started_at,
+        ..
+    } = record?;
     let is_gone = matches!(state, NodeState::Left | NodeState::Dead);
-    let load = heartbeat.filter(|_| !is_gone).map_or((0, 0), |beat| (beat.agents, beat.running));
+    let load = heartbeat
+        .filter(|_| !is_gone)
+        .map_or((0, 0), |beat| (beat.agents, beat.running));
     Some(NodeInfo {
         id: node,
         name,
@@ -292,12 +391,34 @@ fn row(Known { node, record, heartbeat, state, silent, .. }: Known) -> Option<No
 }
 
 /// `None` of a node that is gone, or that only its heartbeats tell of.
-fn candidate(Known { node, record, state, agents, .. }: Known) -> Option<Candidate> {
+fn candidate(
+    Known {
+        node,
+        record,
+        state,
+        agents,
+        ..
+    }: Known,
+) -> Option<Candidate> {
     let takes = match state {
         NodeState::Alive | NodeState::Suspect => true,
         NodeState::Suspended | NodeState::Draining => false,
         NodeState::Left | NodeState::Dead => return None,
     };
-    let NodeRecord { labels, capacity, workspaces, providers, .. } = record?;
-    Some(Candidate { id: node, labels, workspaces, providers, capacity, agents, takes })
+    let NodeRecord {
+        labels,
+        capacity,
+        workspaces,
+        providers,
+        ..
+    } = record?;
+    Some(Candidate {
+        id: node,
+        labels,
+        workspaces,
+        providers,
+        capacity,
+        agents,
+        takes,
+    })
 }

@@ -1,5 +1,5 @@
-//! Makes an agent's toolbox of all the tools there are: those of the node, those that read its skills, and those with which
-//! it reaches its team.
+//! Makes an agent's toolbox of all the tools there are: those of the node, those that read its
+//! skills, and those with which it reaches its team.
 
 use std::sync::{Arc, Weak};
 
@@ -35,7 +35,11 @@ impl NodeTools {
                 tracing::error!(%error, "a tool of the team is left out");
             }
         }
-        Self { catalogue, skills, sidecars }
+        Self {
+            catalogue,
+            skills,
+            sidecars,
+        }
     }
 }
 
@@ -47,7 +51,9 @@ impl Toolsmith for NodeTools {
 
     fn may_change(&self, spec: &AgentSpec) -> bool {
         let of_skills = |name: &String| team::tool_names::SKILL.contains(&name.as_str());
-        spec.tools.iter().any(|name| !of_skills(name) && !self.catalogue.is_own(name))
+        spec.tools
+            .iter()
+            .any(|name| !of_skills(name) && !self.catalogue.is_own(name))
     }
 
     async fn ready_for(&self, spec: &AgentSpec) {
@@ -57,8 +63,11 @@ impl Toolsmith for NodeTools {
     }
 
     fn toolbox(&self, spec: &AgentSpec) -> (Toolbox, Vec<String>) {
-        let (readers, others): (Vec<&str>, Vec<&str>) =
-            spec.tools.iter().map(String::as_str).partition(|name| team::tool_names::SKILL.contains(name));
+        let (readers, others): (Vec<&str>, Vec<&str>) = spec
+            .tools
+            .iter()
+            .map(String::as_str)
+            .partition(|name| team::tool_names::SKILL.contains(name));
         let (toolbox, unknown) = self.catalogue.toolbox(others);
         let unknown = unknown.into_iter().map(|unknown| unknown.name).collect();
         if readers.is_empty() {

@@ -14,9 +14,20 @@ impl Vitals for Node {
         let here = self.host.standing();
         Gauges {
             sessions: [here.active, here.sessions.saturating_sub(here.active)].map(count),
-            agents: [here.running, here.live.saturating_sub(here.running), here.resting, here.parked].map(count),
+            agents: [
+                here.running,
+                here.live.saturating_sub(here.running),
+                here.resting,
+                here.parked,
+            ]
+            .map(count),
             inbox: count(here.queued),
-            heartbeat_age: self.belonging.census.as_ref().and_then(|census| census.silence(&self.id)).unwrap_or_default(),
+            heartbeat_age: self
+                .belonging
+                .census
+                .as_ref()
+                .and_then(|census| census.silence(&self.id))
+                .unwrap_or_default(),
         }
     }
 
@@ -26,7 +37,10 @@ impl Vitals for Node {
             causes.push("NATS is away".to_owned());
         }
         if self.is_suspended() {
-            causes.push("the node is suspended: it does not hear itself, or cannot write to the registry".into());
+            causes.push(
+                "the node is suspended: it does not hear itself, or cannot write to the registry"
+                    .into(),
+            );
         }
         if self.draining().is_cancelled() || self.stop.is_cancelled() {
             causes.push("the node is draining".into());
@@ -37,7 +51,10 @@ impl Vitals for Node {
                 tracing::debug!(%error, "the store is not ready");
                 causes.push("the session store is away".into());
             }
-            Err(_) => causes.push(format!("the session store does not answer within {} ms", patience.as_millis())),
+            Err(_) => causes.push(format!(
+                "the session store does not answer within {} ms",
+                patience.as_millis()
+            )),
         }
         causes
     }

@@ -38,7 +38,12 @@ struct Inner {
 impl Admitted {
     pub(super) fn new(folder: &Path, snapshot: Snapshot, has_folders: bool) -> Self {
         let Snapshot { config, prints, .. } = snapshot;
-        Self(Arc::new(Inner { folder: folder.into(), config, has_folders, prints }))
+        Self(Arc::new(Inner {
+            folder: folder.into(),
+            config,
+            has_folders,
+            prints,
+        }))
     }
 
     /// Whether its tools, teams and skills count, and not its configuration alone.
@@ -65,23 +70,38 @@ impl Admitted {
         }
     }
 
-    /// Fails unless everything in a folder of `tools/` is as it was trusted. It reads the files; call it where blocking is
-    /// allowed.
+    /// Fails unless everything in a folder of `tools/` is as it was trusted. It reads the files;
+    /// call it where blocking is allowed.
     ///
-    /// A program is started by its path afterwards. What can write into the folder between the two, that is, another program
-    /// of this user outside of the sandbox, can still put something else there.
+    /// A program is started by its path afterwards. What can write into the folder between the two,
+    /// that is, another program of this user outside of the sandbox, can still put something else
+    /// there.
     pub fn check_tool(&self, tool: &str) -> Result<(), Altered> {
         let name = format!("tools/{tool}");
         let refused = |why: Refused| Untrustable::new(FOLDER, why);
         let folder = Folder::open(&self.0.folder).map_err(refused)?;
-        let planck = folder.folder(OsStr::new(FOLDER)).map_err(refused)?.ok_or_else(|| self.changed(&name))?;
+        let planck = folder
+            .folder(OsStr::new(FOLDER))
+            .map_err(refused)?
+            .ok_or_else(|| self.changed(&name))?;
         let found = scan_tool(&planck, &name)?;
         let below = format!("{name}/");
-        let trusted = self.0.prints.iter().filter(|(known, _)| known.starts_with(&below));
-        if trusted.eq(found.iter()) { Ok(()) } else { Err(self.changed(&name)) }
+        let trusted = self
+            .0
+            .prints
+            .iter()
+            .filter(|(known, _)| known.starts_with(&below));
+        if trusted.eq(found.iter()) {
+            Ok(())
+        } else {
+            Err(self.changed(&name))
+        }
     }
 
     fn changed(&self, name: &str) -> Altered {
-        Altered::Changed { name: format!("{FOLDER}/{name}"), folder: self.0.folder.clone() }
+        Altered::Changed {
+            name: format!("{FOLDER}/{name}"),
+            folder: self.0.folder.clone(),
+        }
     }
 }

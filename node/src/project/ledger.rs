@@ -1,6 +1,7 @@
 //! `~/.planck/trusted`: which projects the user trusts, a line of JSON each.
 //!
-//! A planck that knew paths only reads these lines as paths that no folder has, and so trusts none of them.
+//! A planck that knew paths only reads these lines as paths that no folder has, and so trusts none
+//! of them.
 
 use std::{
     collections::BTreeMap,
@@ -32,7 +33,12 @@ pub struct Record {
 
 impl Record {
     pub fn of(folder: &Path, snapshot: &Snapshot) -> Self {
-        Self { folder: folder.into(), at: Timestamp::now(), config: snapshot.config.clone(), files: snapshot.prints.clone() }
+        Self {
+            folder: folder.into(),
+            at: Timestamp::now(),
+            config: snapshot.config.clone(),
+            files: snapshot.prints.clone(),
+        }
     }
 }
 
@@ -81,7 +87,9 @@ pub struct Ledger {
 impl Ledger {
     /// The list that is kept in `~/.planck`.
     pub fn at(user_folder: &Path) -> Self {
-        Self { user_folder: user_folder.into() }
+        Self {
+            user_folder: user_folder.into(),
+        }
     }
 
     pub fn file(&self) -> PathBuf {
@@ -90,7 +98,11 @@ impl Ledger {
 
     pub fn lines(&self) -> io::Result<Vec<Line>> {
         let flags = (OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits();
-        let file = match OpenOptions::new().read(true).custom_flags(flags).open(self.file()) {
+        let file = match OpenOptions::new()
+            .read(true)
+            .custom_flags(flags)
+            .open(self.file())
+        {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(self.refused(&error)),
@@ -98,15 +110,24 @@ impl Ledger {
         self.check(&file)?;
         let mut text = String::new();
         file.take(MOST).read_to_string(&mut text)?;
-        Ok(text.lines().filter(|line| !line.is_empty()).map(Line::parse).collect())
+        Ok(text
+            .lines()
+            .filter(|line| !line.is_empty())
+            .map(Line::parse)
+            .collect())
     }
 
     /// A list that somebody else can write says nothing.
     fn check(&self, file: &File) -> io::Result<()> {
         let status = file.metadata()?;
         let owner = Uid::from_raw(status.uid());
-        if !status.is_file() || (owner != Uid::effective() && !owner.is_root()) || status.mode() & 0o022 != 0 {
-            return Err(self.refused(&"it is not a file that only you can write; see to it, then `chmod 600` it"));
+        if !status.is_file()
+            || (owner != Uid::effective() && !owner.is_root())
+            || status.mode() & 0o022 != 0
+        {
+            return Err(self.refused(
+                &"it is not a file that only you can write; see to it, then `chmod 600` it",
+            ));
         }
         Ok(())
     }
@@ -116,7 +137,11 @@ impl Ledger {
     }
 
     pub fn find(&self, folder: &Path) -> io::Result<Option<Line>> {
-        Ok(self.lines()?.into_iter().rev().find(|line| line.folder() == Some(folder)))
+        Ok(self
+            .lines()?
+            .into_iter()
+            .rev()
+            .find(|line| line.folder() == Some(folder)))
     }
 
     /// Records a project in place of what was recorded of its folder.
@@ -142,7 +167,10 @@ impl Ledger {
 
     /// Writes the list as a whole or not at all, one process at a time.
     fn change(&self, change: impl FnOnce(&mut Vec<Line>)) -> io::Result<()> {
-        DirBuilder::new().recursive(true).mode(0o700).create(&self.user_folder)?;
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&self.user_folder)?;
         let private = |name: &str, flags: OFlag| {
             let flags = (flags | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits();
             OpenOptions::new()
@@ -157,7 +185,10 @@ impl Ledger {
         lock.lock()?;
         let mut lines = self.lines()?;
         change(&mut lines);
-        let text = lines.iter().map(|line| Ok(line.write()? + "\n")).collect::<io::Result<String>>()?;
+        let text = lines
+            .iter()
+            .map(|line| Ok(line.write()? + "\n"))
+            .collect::<io::Result<String>>()?;
         let draft = format!("trusted.{:016x}", fastrand::u64(..));
         let written = private(&draft, OFlag::O_EXCL).and_then(|mut file| {
             file.write_all(text.as_bytes())?;

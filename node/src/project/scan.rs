@@ -1,4 +1,5 @@
-//! Reads all of a project's `.planck/` that matters, within bounds, and refuses what cannot be trusted by its content.
+//! Reads all of a project's `.planck/` that matters, within bounds, and refuses what cannot be
+//! trusted by its content.
 
 use std::{collections::BTreeMap, ffi::OsStr};
 
@@ -30,7 +31,10 @@ pub struct Untrustable {
 
 impl Untrustable {
     pub(super) fn new(name: impl Into<String>, why: Refused) -> Self {
-        Self { name: name.into(), why }
+        Self {
+            name: name.into(),
+            why,
+        }
     }
 }
 
@@ -45,16 +49,27 @@ pub(super) fn scan(planck: &Folder) -> Result<Snapshot, Untrustable> {
     }
     let Walk { mut snapshot, .. } = walk;
     if let Some(skills) = open(planck, "skills", "skills")? {
-        let entries = skills.entries(MOST_ENTRIES).map_err(|why| Untrustable::new("skills", why))?;
-        snapshot.skills = entries.into_iter().filter(|(_, kind)| *kind != Kind::File).map(|(name, _)| name).collect();
+        let entries = skills
+            .entries(MOST_ENTRIES)
+            .map_err(|why| Untrustable::new("skills", why))?;
+        snapshot.skills = entries
+            .into_iter()
+            .filter(|(_, kind)| *kind != Kind::File)
+            .map(|(name, _)| name)
+            .collect();
     }
     Ok(snapshot)
 }
 
 /// Reads one folder of `tools/`, as it is named below `.planck/`.
-pub(super) fn scan_tool(planck: &Folder, name: &str) -> Result<BTreeMap<String, Print>, Untrustable> {
+pub(super) fn scan_tool(
+    planck: &Folder,
+    name: &str,
+) -> Result<BTreeMap<String, Print>, Untrustable> {
     let mut walk = Walk::default();
-    let opened = planck.folder_below(name.as_ref()).map_err(|why| Untrustable::new(name, why))?;
+    let opened = planck
+        .folder_below(name.as_ref())
+        .map_err(|why| Untrustable::new(name, why))?;
     if let Some(folder) = opened {
         walk.put_folder(name)?;
         walk.all(&folder, name, 2)?;
@@ -63,7 +78,9 @@ pub(super) fn scan_tool(planck: &Folder, name: &str) -> Result<BTreeMap<String, 
 }
 
 fn open(above: &Folder, name: &str, at: &str) -> Result<Option<Folder>, Untrustable> {
-    above.folder(OsStr::new(name)).map_err(|why| Untrustable::new(at, why))
+    above
+        .folder(OsStr::new(name))
+        .map_err(|why| Untrustable::new(at, why))
 }
 
 #[derive(Default)]
@@ -75,14 +92,22 @@ struct Walk {
 impl Walk {
     fn config(&mut self, planck: &Folder) -> Result<(), Untrustable> {
         let refused = |why| Untrustable::new(CONFIG, why);
-        if let Some(content) = planck.file(OsStr::new(CONFIG), MOST_CONFIG).map_err(refused)? {
+        if let Some(content) = planck
+            .file(OsStr::new(CONFIG), MOST_CONFIG)
+            .map_err(refused)?
+        {
             self.put(CONFIG.into(), Print::of(&content))?;
             self.snapshot.config = Some(content.text().map_err(refused)?);
         }
         Ok(())
     }
 
-    fn folder(&mut self, above: &Folder, name: &str, at: &str) -> Result<Option<Folder>, Untrustable> {
+    fn folder(
+        &mut self,
+        above: &Folder,
+        name: &str,
+        at: &str,
+    ) -> Result<Option<Folder>, Untrustable> {
         let folder = open(above, name, at)?;
         if folder.is_some() {
             self.put_folder(at)?;
@@ -107,7 +132,9 @@ impl Walk {
         if depth > MOST_DEPTH {
             return Err(Untrustable::new(at, Refused::TooMany(MOST_DEPTH)));
         }
-        let entries = folder.entries(MOST_ENTRIES).map_err(|why| Untrustable::new(at, why))?;
+        let entries = folder
+            .entries(MOST_ENTRIES)
+            .map_err(|why| Untrustable::new(at, why))?;
         for (name, kind) in entries {
             let below = format!("{at}/{name}");
             match kind {
@@ -116,7 +143,9 @@ impl Walk {
                         self.all(&folder, &below, depth + 1)?;
                     }
                 }
-                Kind::File if at.starts_with("tools") || name == "TEAM.json" => self.file(folder, &name, below)?,
+                Kind::File if at.starts_with("tools") || name == "TEAM.json" => {
+                    self.file(folder, &name, below)?
+                }
                 Kind::File => self.prompt(&name, below)?,
                 Kind::Link | Kind::Other(_) => return Err(Untrustable::new(below, kind.refused())),
             }
@@ -126,12 +155,18 @@ impl Walk {
 
     fn file(&mut self, folder: &Folder, name: &str, below: String) -> Result<(), Untrustable> {
         let most = MOST_FILE.min(MOST_BYTES - self.bytes);
-        let content = folder.file(OsStr::new(name), most).map_err(|why| Untrustable::new(below.clone(), why))?;
-        let Some(content) = content else { return Ok(()) };
+        let content = folder
+            .file(OsStr::new(name), most)
+            .map_err(|why| Untrustable::new(below.clone(), why))?;
+        let Some(content) = content else {
+            return Ok(());
+        };
         self.bytes += content.bytes.len() as u64;
         self.put(below.clone(), Print::of(&content))?;
         if matches!(name, "TOOL.json" | "TEAM.json") {
-            let text = content.text().map_err(|why| Untrustable::new(below.clone(), why))?;
+            let text = content
+                .text()
+                .map_err(|why| Untrustable::new(below.clone(), why))?;
             self.snapshot.texts.insert(below, text);
         }
         Ok(())

@@ -15,9 +15,15 @@ pub struct Print(String);
 
 impl Print {
     pub(super) fn of(content: &Content) -> Self {
-        let kind = if content.is_executable { "program" } else { "file" };
+        let kind = if content.is_executable {
+            "program"
+        } else {
+            "file"
+        };
         let digest = Sha256::digest(&content.bytes);
-        Self(digest.iter().fold(format!("{kind} "), |text, byte| text + &format!("{byte:02x}")))
+        Self(digest.iter().fold(format!("{kind} "), |text, byte| {
+            text + &format!("{byte:02x}")
+        }))
     }
 
     pub(super) fn of_folder() -> Self {
@@ -35,7 +41,8 @@ impl fmt::Debug for Print {
     }
 }
 
-/// One reading. What a person is shown, what is recorded as trusted and what is used afterwards all come from it.
+/// One reading. What a person is shown, what is recorded as trusted and what is used afterwards all
+/// come from it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Snapshot {
     /// Everything that is trusted by its content, by its name below `.planck/`.
@@ -58,17 +65,28 @@ impl Snapshot {
 
     /// Whether there is this configuration and nothing else.
     pub fn is_only(&self, config: &str) -> bool {
-        self.config.as_deref() == Some(config) && self.files().eq([CONFIG]) && self.skills.is_empty() && self.prompts.is_empty()
+        self.config.as_deref() == Some(config)
+            && self.files().eq([CONFIG])
+            && self.skills.is_empty()
+            && self.prompts.is_empty()
     }
 
     /// The names of the files that are trusted by their content.
     pub fn files(&self) -> impl Iterator<Item = &str> {
-        self.prints.iter().filter(|(_, print)| !print.is_folder()).map(|(name, _)| name.as_str())
+        self.prints
+            .iter()
+            .filter(|(_, print)| !print.is_folder())
+            .map(|(name, _)| name.as_str())
     }
 
     /// What is there in a few words: `config.toml, 2 tools, 1 skill`.
     pub fn summary(&self) -> String {
-        let count = |file: &str| self.texts.keys().filter(|name| name.ends_with(&format!("/{file}"))).count();
+        let count = |file: &str| {
+            self.texts
+                .keys()
+                .filter(|name| name.ends_with(&format!("/{file}")))
+                .count()
+        };
         let counted = |number: usize, what: &str| match number {
             0 => None,
             1 => Some(format!("1 {what}")),

@@ -1,4 +1,5 @@
-//! Folders in which tools, teams and skills are described: the user's, and those of a project that he trusts.
+//! Folders in which tools, teams and skills are described: the user's, and those of a project that
+//! he trusts.
 
 use std::path::{Path, PathBuf};
 
@@ -48,7 +49,8 @@ pub struct Clash {
     pub project: PathBuf,
 }
 
-/// One folder. Its files are read without following a link below it, and in a project as they were trusted.
+/// One folder. Its files are read without following a link below it, and in a project as they were
+/// trusted.
 #[derive(Debug, Clone)]
 pub struct Source {
     /// Whoever named it vouches for the way to it.
@@ -61,8 +63,15 @@ pub struct Source {
 impl Source {
     /// A folder that the user, or whoever set up the node, has named.
     pub fn named(dir: &Path) -> Self {
-        let base = dir.canonicalize().or_else(|_| std::path::absolute(dir)).unwrap_or_else(|_| dir.into());
-        Self { base, below: PathBuf::new(), project: None }
+        let base = dir
+            .canonicalize()
+            .or_else(|_| std::path::absolute(dir))
+            .unwrap_or_else(|_| dir.into());
+        Self {
+            base,
+            below: PathBuf::new(),
+            project: None,
+        }
     }
 
     /// A trusted project's.
@@ -85,7 +94,11 @@ impl Source {
 
     /// The folder itself.
     pub fn dir(&self) -> PathBuf {
-        if self.below.as_os_str().is_empty() { self.base.clone() } else { self.base.join(&self.below) }
+        if self.below.as_os_str().is_empty() {
+            self.base.clone()
+        } else {
+            self.base.join(&self.below)
+        }
     }
 
     fn open(&self) -> Result<Option<Folder>, Refused> {
@@ -96,19 +109,32 @@ impl Source {
         base.folder_below(&self.below)
     }
 
-    /// The names of its folders, sorted, and of what might be taken for one, with why it is not. A folder that does not
-    /// exist holds none.
+    /// The names of its folders, sorted, and of what might be taken for one, with why it is not. A
+    /// folder that does not exist holds none.
     pub fn folders(&self) -> Result<Vec<(String, Option<Refused>)>, Refused> {
-        let Some(folder) = self.open()? else { return Ok(Vec::new()) };
-        let entries = folder.entries(MOST)?.into_iter().filter(|(_, kind)| *kind != Kind::File);
-        Ok(entries.map(|(name, kind)| (name, (kind != Kind::Folder).then(|| kind.refused()))).collect())
+        let Some(folder) = self.open()? else {
+            return Ok(Vec::new());
+        };
+        let entries = folder
+            .entries(MOST)?
+            .into_iter()
+            .filter(|(_, kind)| *kind != Kind::File);
+        Ok(entries
+            .map(|(name, kind)| (name, (kind != Kind::Folder).then(|| kind.refused())))
+            .collect())
     }
 
     /// Whether anything has this name, be it a file that will be refused.
     pub fn has(&self, below: &Path) -> bool {
         let above = below.parent().unwrap_or(Path::new(""));
-        let found = self.open().and_then(|folder| folder.map_or(Ok(None), |folder| folder.folder_below(above)));
-        let kind = |folder: Folder| below.file_name().and_then(|name| folder.kind(name).ok().flatten());
+        let found = self
+            .open()
+            .and_then(|folder| folder.map_or(Ok(None), |folder| folder.folder_below(above)));
+        let kind = |folder: Folder| {
+            below
+                .file_name()
+                .and_then(|name| folder.kind(name).ok().flatten())
+        };
         match found {
             Ok(folder) => folder.and_then(kind).is_some(),
             Err(_) => true,
@@ -117,14 +143,22 @@ impl Source {
 
     /// Whether a folder has this name, and is one without links.
     pub fn has_folder(&self, below: &Path) -> bool {
-        matches!(self.open().map(|folder| folder.map(|folder| folder.folder_below(below))), Ok(Some(Ok(Some(_)))))
+        matches!(
+            self.open()
+                .map(|folder| folder.map(|folder| folder.folder_below(below))),
+            Ok(Some(Ok(Some(_))))
+        )
     }
 
-    /// The text of a file; `None` where nothing has the name. What a project's user trusts by content is refused when it is
-    /// not what was trusted.
+    /// The text of a file; `None` where nothing has the name. What a project's user trusts by
+    /// content is refused when it is not what was trusted.
     pub fn read(&self, below: &Path, most: u64) -> Result<Option<String>, NotRead> {
-        let Some(folder) = self.open()? else { return Ok(None) };
-        let Some(content) = folder.file_below(below, most)? else { return Ok(None) };
+        let Some(folder) = self.open()? else {
+            return Ok(None);
+        };
+        let Some(content) = folder.file_below(below, most)? else {
+            return Ok(None);
+        };
         if let Some((admitted, part)) = &self.project {
             let by_content = match part {
                 Part::Tools => true,

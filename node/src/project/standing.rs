@@ -28,7 +28,8 @@ pub struct Project {
 pub enum Uses {
     /// A node: all of it.
     Everything,
-    /// A client of nodes elsewhere: the configuration. Tools, teams and skills are those of the nodes.
+    /// A client of nodes elsewhere: the configuration. Tools, teams and skills are those of the
+    /// nodes.
     Config,
 }
 
@@ -57,19 +58,30 @@ pub struct Difference {
 impl Difference {
     pub fn between(before: &BTreeMap<String, Print>, now: &BTreeMap<String, Print>) -> Self {
         let missing_in = |these: &BTreeMap<String, Print>, those: &BTreeMap<String, Print>| {
-            these.keys().filter(|name| !those.contains_key(*name)).cloned().collect()
+            these
+                .keys()
+                .filter(|name| !those.contains_key(*name))
+                .cloned()
+                .collect()
         };
-        let differs = |(name, print): &(&String, &Print)| before.get(*name).is_some_and(|known| known != *print);
+        let differs = |(name, print): &(&String, &Print)| {
+            before.get(*name).is_some_and(|known| known != *print)
+        };
         Self {
             added: missing_in(now, before),
-            changed: now.iter().filter(differs).map(|(name, _)| name.clone()).collect(),
+            changed: now
+                .iter()
+                .filter(differs)
+                .map(|(name, _)| name.clone())
+                .collect(),
             gone: missing_in(before, now),
         }
     }
 }
 
 impl Project {
-    /// The project of the folder that planck was started in; `None` where there is no `.planck/`, or it is the user's own.
+    /// The project of the folder that planck was started in; `None` where there is no `.planck/`,
+    /// or it is the user's own.
     pub fn find(folder: &Path, user_folder: Option<&Path>) -> io::Result<Option<Self>> {
         let planck = folder.join(FOLDER);
         if planck.symlink_metadata().is_err() {
@@ -79,7 +91,9 @@ impl Project {
         if own.is_some() && planck.canonicalize().ok() == own {
             return Ok(None);
         }
-        Ok(Some(Self { folder: folder.canonicalize()? }))
+        Ok(Some(Self {
+            folder: folder.canonicalize()?,
+        }))
     }
 
     pub fn path(&self) -> PathBuf {
@@ -94,7 +108,9 @@ impl Project {
             None | Some(Kind::File) => Ok(Snapshot::default()),
             Some(Kind::Folder | Kind::Link | Kind::Other(_)) => {
                 let planck = folder.folder(OsStr::new(FOLDER)).map_err(refused)?;
-                planck.map_or(Ok(Snapshot::default()), |planck| scan(&planck)).map_err(Untrustable::below_planck)
+                planck
+                    .map_or(Ok(Snapshot::default()), |planck| scan(&planck))
+                    .map_err(Untrustable::below_planck)
             }
         }
     }
@@ -105,7 +121,10 @@ impl Project {
             Ok(snapshot) => snapshot,
             Err(why) => return Ok(Standing::Untrustable(why)),
         };
-        let record = ledger.map(|ledger| ledger.find(&self.folder)).transpose()?.flatten();
+        let record = ledger
+            .map(|ledger| ledger.find(&self.folder))
+            .transpose()?
+            .flatten();
         let record = match record {
             Some(Line::Record(record)) => Some(record),
             Some(Line::PathOnly(_) | Line::Unknown(_)) | None => None,
@@ -149,6 +168,9 @@ impl Project {
 
 impl Untrustable {
     fn below_planck(self) -> Self {
-        Self { name: format!("{FOLDER}/{}", self.name), why: self.why }
+        Self {
+            name: format!("{FOLDER}/{}", self.name),
+            why: self.why,
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! Births on this node. Agents of one life of a team that come while others are being born are born together after them: one
-//! look at the team's record, one write of theirs, one statement.
+//! Births on this node. Agents of one life of a team that come while others are being born are born
+//! together after them: one look at the team's record, one write of theirs, one statement.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -30,7 +30,8 @@ use crate::{
 /// Agents that are born together at most.
 const TOGETHER: usize = 64;
 
-/// Who waits to be born, by the lives of their teams. A life is here as long as somebody is at its births.
+/// Who waits to be born, by the lives of their teams. A life is here as long as somebody is at its
+/// births.
 #[derive(Default)]
 pub struct Births(Arc<Mutex<BTreeMap<Life, Vec<Coming>>>>);
 
@@ -58,7 +59,11 @@ impl Births {
             return None;
         }
         waiting.insert(life.clone(), vec![coming]);
-        Some(Shift { births: Self(Arc::clone(&self.0)), life, is_over: false })
+        Some(Shift {
+            births: Self(Arc::clone(&self.0)),
+            life,
+            is_over: false,
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Life, Vec<Coming>>> {
@@ -70,14 +75,20 @@ impl Shift {
     /// The next group, in which each agent is once; `None` ends the shift.
     fn next(&mut self) -> Option<Vec<Coming>> {
         let mut all = self.births.lock();
-        let waiting = all.get_mut(&self.life).filter(|waiting| !waiting.is_empty());
+        let waiting = all
+            .get_mut(&self.life)
+            .filter(|waiting| !waiting.is_empty());
         let Some(waiting) = waiting else {
             all.remove(&self.life);
             self.is_over = true;
             return None;
         };
         let mut known = BTreeSet::new();
-        let group = waiting.iter().take(TOGETHER).take_while(|coming| known.insert(coming.request.agent_id.clone())).count();
+        let group = waiting
+            .iter()
+            .take(TOGETHER)
+            .take_while(|coming| known.insert(coming.request.agent_id.clone()))
+            .count();
         Some(waiting.drain(..group).collect())
     }
 }
@@ -99,13 +110,29 @@ impl Coming {
 
 impl Node {
     /// An agent is born here, with whoever else is just then.
-    pub(super) async fn bear(&self, request: HostAgent, spec: AgentSpec, guest: Guest) -> Result<Hosted, Refusal> {
+    pub(super) async fn bear(
+        &self,
+        request: HostAgent,
+        spec: AgentSpec,
+        guest: Guest,
+    ) -> Result<Hosted, Refusal> {
         let shutting_down = || Refusal::unavailable("the node is shutting down");
         let node = self.own().ok_or_else(shutting_down)?;
         let (hosted, answer) = oneshot::channel();
-        let life = Life { team: request.team_id.clone(), incarnation: request.incarnation };
+        let life = Life {
+            team: request.team_id.clone(),
+            incarnation: request.incarnation,
+        };
         let newborn = newborn(&request, spec);
-        if let Some(mut shift) = self.births().join(life, Coming { request, newborn, guest, hosted }) {
+        if let Some(mut shift) = self.births().join(
+            life,
+            Coming {
+                request,
+                newborn,
+                guest,
+                hosted,
+            },
+        ) {
             self.tasks().spawn(async move {
                 while let Some(group) = shift.next() {
                     node.bear_together(group).await;
@@ -115,19 +142,32 @@ impl Node {
         answer.await.unwrap_or_else(|_| Err(shutting_down()))
     }
 
-    /// In the order that makes a birth safe: the members' records, on condition that the team is alive, then SQL, then the start.
+    /// In the order that makes a birth safe: the members' records, on condition that the team is
+    /// alive, then SQL, then the start.
     async fn bear_together(&self, group: Vec<Coming>) {
         let (facts, births) = match self.write_down(&group).await {
             Ok(born) => born,
-            Err(refusal) => return group.into_iter().for_each(|coming| coming.tell(Err(refusal.clone()))),
+            Err(refusal) => {
+                return group
+                    .into_iter()
+                    .for_each(|coming| coming.tell(Err(refusal.clone())));
+            }
         };
-        let unborn = group.iter().zip(&births).filter(|(_, birth)| !matches!(birth, Birth::Born { .. }));
-        let absent = unborn.map(|(coming, _)| &coming.request.agent_id).filter(|agent| !self.host().has(agent));
+        let unborn = group
+            .iter()
+            .zip(&births)
+            .filter(|(_, birth)| !matches!(birth, Birth::Born { .. }));
+        let absent = unborn
+            .map(|(coming, _)| &coming.request.agent_id)
+            .filter(|agent| !self.host().has(agent));
         future::join_all(absent.map(|agent| self.did_not_enter(&facts, agent))).await;
         for (coming, birth) in group.into_iter().zip(births) {
             match birth {
                 Birth::Born { lease, name } => self.begin(&facts, coming, lease, name).await,
-                unborn @ (Birth::Known(_) | Birth::TeamDead | Birth::Full { .. } | Birth::Refused(_)) => {
+                unborn @ (Birth::Known(_)
+                | Birth::TeamDead
+                | Birth::Full { .. }
+                | Birth::Refused(_)) => {
                     coming.tell(self.unborn(unborn));
                 }
             }
@@ -135,26 +175,48 @@ impl Node {
     }
 
     async fn write_down(&self, group: &[Coming]) -> Result<(Arc<Facts>, Vec<Birth>), Refusal> {
-        let first = group.first().map(|coming| &coming.request).ok_or_else(team_moved)?;
+        let first = group
+            .first()
+            .map(|coming| &coming.request)
+            .ok_or_else(team_moved)?;
         let facts = self.facts_of(first).await?;
-        let agents = group.iter().map(|Coming { newborn: Newborn { agent, .. }, .. }| (&agent.id, &agent.spec));
+        let agents = group.iter().map(
+            |Coming {
+                 newborn: Newborn { agent, .. },
+                 ..
+             }| (&agent.id, &agent.spec),
+        );
         self.enter_all(&facts, agents).await?;
         self.host().may_miss_agents();
         let born: Vec<Newborn> = group.iter().map(|coming| coming.newborn.clone()).collect();
-        let under = Under { lead: first.lead.clone(), incarnation: first.incarnation };
-        let births = self.store().births(&facts.id, &born, &under, self.id()).await?;
+        let under = Under {
+            lead: first.lead.clone(),
+            incarnation: first.incarnation,
+        };
+        let births = self
+            .store()
+            .births(&facts.id, &born, &under, self.id())
+            .await?;
         Ok((facts, births))
     }
 
     /// Starts a newborn with what the store has of it, which needs not be read.
     async fn begin(&self, facts: &Arc<Facts>, coming: Coming, lease: Lease, name: String) {
-        let Coming { request: _, newborn: Newborn { agent, task }, guest, hosted } = coming;
+        let Coming {
+            request: _,
+            newborn: Newborn { agent, task },
+            guest,
+            hosted,
+        } = coming;
         let has_task = task.is_some();
         let record = AgentRecord {
             session: agent.session,
             id: agent.id.clone(),
             team: facts.team.clone(),
-            spec: AgentSpec { name: name.clone(), ..agent.spec },
+            spec: AgentSpec {
+                name: name.clone(),
+                ..agent.spec
+            },
             state: AgentState::Idle,
             totals: Usage::default(),
             node: Some(self.id().clone()),
@@ -162,12 +224,30 @@ impl Node {
             last_seq: lease.last_seq,
             incarnation: lease.incarnation,
         };
-        let opening =
-            Opening { known: Some(Box::new((record, Memory::of_newborn(task.map(Arrival::from))))), ..Opening::default() };
+        let opening = Opening {
+            known: Some(Box::new((
+                record,
+                Memory::of_newborn(task.map(Arrival::from)),
+            ))),
+            ..Opening::default()
+        };
         let (epoch, id) = (lease.epoch, agent.id);
         let (session, agent) = (Arc::clone(facts), id.clone());
-        let asked_for = guest.comes_in(|| self.host().start(Hosting { session, agent, epoch, opening, tools_from: None }));
-        let _ = hosted.send(Ok(Hosted { node_id: self.id().clone(), epoch, name, has_task }));
+        let asked_for = guest.comes_in(|| {
+            self.host().start(Hosting {
+                session,
+                agent,
+                epoch,
+                opening,
+                tools_from: None,
+            })
+        });
+        let _ = hosted.send(Ok(Hosted {
+            node_id: self.id().clone(),
+            epoch,
+            name,
+            has_task,
+        }));
         if asked_for {
             let _it_left = self.host().look(&id).await;
         }
@@ -177,9 +257,17 @@ impl Node {
         match birth {
             Birth::Known(record) => {
                 let node_id = record.node.clone().unwrap_or_else(|| self.id().clone());
-                Ok(Hosted { node_id, epoch: record.epoch, name: record.spec.name, has_task: false })
+                Ok(Hosted {
+                    node_id,
+                    epoch: record.epoch,
+                    name: record.spec.name,
+                    has_task: false,
+                })
             }
-            Birth::Full { max } => Err(Refusal::new(Code::Limit, format!("the session has had its {max} agents (max_agents)"))),
+            Birth::Full { max } => Err(Refusal::new(
+                Code::Limit,
+                format!("the session has had its {max} agents (max_agents)"),
+            )),
             Birth::Refused(why) => Err(Refusal::bad_request(why)),
             Birth::TeamDead | Birth::Born { .. } => Err(team_moved()),
         }
@@ -187,16 +275,26 @@ impl Node {
 }
 
 fn newborn(request: &HostAgent, spec: AgentSpec) -> Newborn {
-    let task = request.task.clone().map(|FirstTask { id, from, text }| NewInput {
-        id,
-        agent: request.agent_id.clone(),
-        kind: InputKind::Task,
-        mode: Mode::Queue,
-        sender: Some(from),
-        reply_to: None,
-        content: json(&[Part::text(text)]),
-        fresh: false,
-        at: Timestamp::now(),
-    });
-    Newborn { agent: NewAgent { session: request.session_id.clone(), id: request.agent_id.clone(), spec }, task }
+    let task = request
+        .task
+        .clone()
+        .map(|FirstTask { id, from, text }| NewInput {
+            id,
+            agent: request.agent_id.clone(),
+            kind: InputKind::Task,
+            mode: Mode::Queue,
+            sender: Some(from),
+            reply_to: None,
+            content: json(&[Part::text(text)]),
+            fresh: false,
+            at: Timestamp::now(),
+        });
+    Newborn {
+        agent: NewAgent {
+            session: request.session_id.clone(),
+            id: request.agent_id.clone(),
+            spec,
+        },
+        task,
+    }
 }

@@ -26,7 +26,9 @@ struct Open {
 
 impl Chores {
     pub fn closing(&self, session: &SessionId, reason: &str) {
-        self.open().closings.insert(session.clone(), reason.to_owned());
+        self.open()
+            .closings
+            .insert(session.clone(), reason.to_owned());
     }
 
     pub fn closed(&self, session: &SessionId) {

@@ -1,4 +1,5 @@
-//! Takes a session up: claims the leases that nobody holds or that a dead node held, and starts the agents from SQL.
+//! Takes a session up: claims the leases that nobody holds or that a dead node held, and starts the
+//! agents from SQL.
 
 use std::sync::Arc;
 
@@ -36,11 +37,19 @@ pub(super) enum Purpose<'a> {
 impl Purpose<'_> {
     fn opening(self, event: impl FnOnce(&str) -> Option<Event>) -> Opening {
         match self {
-            Self::Work(reason) => {
-                Opening { events: event(reason).into_iter().collect(), open_turn: OpenTurn::Resume, ..Opening::default() }
-            }
-            Self::End => Opening { open_turn: OpenTurn::Close, ..Opening::default() },
-            Self::Lost => Opening { open_turn: OpenTurn::Lost, ..Opening::default() },
+            Self::Work(reason) => Opening {
+                events: event(reason).into_iter().collect(),
+                open_turn: OpenTurn::Resume,
+                ..Opening::default()
+            },
+            Self::End => Opening {
+                open_turn: OpenTurn::Close,
+                ..Opening::default()
+            },
+            Self::Lost => Opening {
+                open_turn: OpenTurn::Lost,
+                ..Opening::default()
+            },
         }
     }
 }
@@ -58,47 +67,86 @@ struct Led {
 
 impl Led {
     fn of(session: &SessionRecord, facts: Arc<Facts>) -> Self {
-        Self { facts, is_here: true, is_raised: false, tools_from: None, on_node_death: session.spec.on_node_death }
+        Self {
+            facts,
+            is_here: true,
+            is_raised: false,
+            tools_from: None,
+            on_node_death: session.spec.on_node_death,
+        }
     }
 }
 
 impl Node {
-    /// Hosts every agent of the session that no living node holds. Idempotent, and harmless beside another node's try.
-    pub(crate) async fn take_up(&self, session: &SessionRecord, reason: &str) -> Result<(), Refusal> {
+    /// Hosts every agent of the session that no living node holds. Idempotent, and harmless beside
+    /// another node's try.
+    pub(crate) async fn take_up(
+        &self,
+        session: &SessionRecord,
+        reason: &str,
+    ) -> Result<(), Refusal> {
         let alone = self.host().alone(&session.id).await?;
         let mut session = self.find_session(&session.id).await?;
         if session.state == SessionState::Open && self.is_lost(&session).await? {
             self.close_lost(&session, &alone).await?;
             session = self.find_session(&session.id).await?;
         }
-        self.take_up_alone(&session, Purpose::Work(reason), &alone).await
+        self.take_up_alone(&session, Purpose::Work(reason), &alone)
+            .await
     }
 
-    /// [`Self::take_up`], but for a session that is not to go on after its node's death, which is closed.
-    pub(super) async fn take_over(&self, session: &SessionRecord, reason: &str) -> Result<(), Refusal> {
+    /// [`Self::take_up`], but for a session that is not to go on after its node's death, which is
+    /// closed.
+    pub(super) async fn take_over(
+        &self,
+        session: &SessionRecord,
+        reason: &str,
+    ) -> Result<(), Refusal> {
         let alone = self.host().alone(&session.id).await?;
         let session = self.find_session(&session.id).await?;
         match session.state == SessionState::Open && self.is_lost(&session).await? {
             true => self.close_lost(&session, &alone).await,
-            false => self.take_up_alone(&session, Purpose::Work(reason), &alone).await,
+            false => {
+                self.take_up_alone(&session, Purpose::Work(reason), &alone)
+                    .await
+            }
         }
     }
 
-    async fn take_up_alone(&self, session: &SessionRecord, purpose: Purpose<'_>, _alone: &Alone) -> Result<(), Refusal> {
+    async fn take_up_alone(
+        &self,
+        session: &SessionRecord,
+        purpose: Purpose<'_>,
+        _alone: &Alone,
+    ) -> Result<(), Refusal> {
         self.stays()?;
         // Nothing is claimed that cannot work here.
-        self.workspaces().place(&session.spec.workspace, &session.spec.dir)?;
+        self.workspaces()
+            .place(&session.spec.workspace, &session.spec.dir)?;
         let agents = self.members(&session.id).await?;
         let Some(lead) = agents.iter().find(|agent| agent.id == session.spec.lead) else {
-            return Err(Refusal::not_found(format!("session {} has no lead; it was stopped", session.name)));
+            return Err(Refusal::not_found(format!(
+                "session {} has no lead; it was stopped",
+                session.name
+            )));
         };
         let led = match self.claim_lead(session, lead, purpose).await? {
             Some(led) => led,
-            None => Led { is_here: false, ..Led::of(session, Arc::new(self.facts(session, lead.incarnation)?)) },
+            None => Led {
+                is_here: false,
+                ..Led::of(session, Arc::new(self.facts(session, lead.incarnation)?))
+            },
         };
-        let members: Vec<&AgentRecord> = agents.iter().filter(|agent| agent.id != session.spec.lead).collect();
+        let members: Vec<&AgentRecord> = agents
+            .iter()
+            .filter(|agent| agent.id != session.spec.lead)
+            .collect();
         for some in members.chunks(AT_ONCE) {
-            future::try_join_all(some.iter().map(|member| self.claim_member(&led, member, purpose))).await?;
+            future::try_join_all(
+                some.iter()
+                    .map(|member| self.claim_member(&led, member, purpose)),
+            )
+            .await?;
         }
         Ok(())
     }
@@ -118,7 +166,8 @@ impl Node {
         Ok(lead)
     }
 
-    /// Refuses what another node would have to do that is not asked here: it is away, or being replaced.
+    /// Refuses what another node would have to do that is not asked here: it is away, or being
+    /// replaced.
     fn check_nobody_elses(&self, agent: &AgentRecord) -> Result<(), Refusal> {
         match &agent.node {
             Some(node) if node != self.id() => Err(Refusal::unavailable(format!(
@@ -139,17 +188,27 @@ impl Node {
         if let Some(hosting) = self.host().hosting(&lead.id) {
             return Ok(Some(Led::of(session, hosting.session)));
         }
-        let Some(after_death) = self.may_claim(lead).await? else { return Ok(None) };
-        let Some(won) = self.win(session, lead, after_death, purpose).await? else { return Ok(None) };
+        let Some(after_death) = self.may_claim(lead).await? else {
+            return Ok(None);
+        };
+        let Some(won) = self.win(session, lead, after_death, purpose).await? else {
+            return Ok(None);
+        };
         if session.state == SessionState::Closed && matches!(purpose, Purpose::Work(_)) {
-            self.store().set_state(&session.id, won.lease.epoch, SessionState::Open).await?;
+            self.store()
+                .set_state(&session.id, won.lease.epoch, SessionState::Open)
+                .await?;
         }
         let facts = Arc::new(self.facts(session, won.lease.incarnation)?);
         if matches!(purpose, Purpose::Work(_)) {
             self.enter(&facts, &lead.id, &lead.spec).await?;
         }
-        let resumed =
-            |reason: &str| Some(Event::SessionResumed(SessionResumed { from_node: lead.node.clone(), reason: reason.into() }));
+        let resumed = |reason: &str| {
+            Some(Event::SessionResumed(SessionResumed {
+                from_node: lead.node.clone(),
+                reason: reason.into(),
+            }))
+        };
         self.host().start(Hosting {
             session: Arc::clone(&facts),
             agent: lead.id.clone(),
@@ -158,21 +217,42 @@ impl Node {
             tools_from: won.tools_from,
         });
         self.chores().look_for_exits(&session.id);
-        Ok(Some(Led { is_raised: won.is_raised, tools_from: won.tools_from, ..Led::of(session, facts) }))
+        Ok(Some(Led {
+            is_raised: won.is_raised,
+            tools_from: won.tools_from,
+            ..Led::of(session, facts)
+        }))
     }
 
-    /// A member that no living node hosts, or that was stopped with its team's last life, is started: where it was, or where
-    /// it is placed. Where the lead is elsewhere, who else has no host is for the lead's node.
-    async fn claim_member(&self, led: &Led, member: &AgentRecord, purpose: Purpose<'_>) -> Result<(), Refusal> {
+    /// A member that no living node hosts, or that was stopped with its team's last life, is
+    /// started: where it was, or where it is placed. Where the lead is elsewhere, who else has no
+    /// host is for the lead's node.
+    async fn claim_member(
+        &self,
+        led: &Led,
+        member: &AgentRecord,
+        purpose: Purpose<'_>,
+    ) -> Result<(), Refusal> {
         let is_ours = led.is_here || member.node.as_ref() == Some(self.id());
         if !is_ours || self.host().has(&member.id) {
             return Ok(());
         }
-        let Some(after_death) = self.may_claim(member).await?.or(led.is_raised.then_some(false)) else { return Ok(()) };
-        let grace = member.node.as_ref().filter(|_| after_death).and_then(|node| self.grace_of(node));
+        let Some(after_death) = self
+            .may_claim(member)
+            .await?
+            .or(led.is_raised.then_some(false))
+        else {
+            return Ok(());
+        };
+        let grace = member
+            .node
+            .as_ref()
+            .filter(|_| after_death)
+            .and_then(|node| self.grace_of(node));
         let tools_from = led.tools_from.max(grace);
         if after_death && led.is_here && !led.is_raised && led.on_node_death == OnNodeDeath::Stop {
-            self.claim_member_here(led, member, Purpose::Lost, tools_from).await?;
+            self.claim_member_here(led, member, Purpose::Lost, tools_from)
+                .await?;
             return self.stop_lost(member).await;
         }
         if let Purpose::Work(_) = purpose
@@ -184,7 +264,8 @@ impl Node {
             }
             return Ok(());
         }
-        self.claim_member_here(led, member, purpose, tools_from).await
+        self.claim_member_here(led, member, purpose, tools_from)
+            .await
     }
 
     async fn claim_member_here(
@@ -198,11 +279,20 @@ impl Node {
         if matches!(purpose, Purpose::Work(_)) {
             self.enter(facts, &member.id, &member.spec).await?;
         }
-        let claim = Claim::Member(Under { lead: facts.lead.clone(), incarnation: facts.incarnation });
+        let claim = Claim::Member(Under {
+            lead: facts.lead.clone(),
+            incarnation: facts.incarnation,
+        });
         match self.claim(&facts.id, member, claim).await? {
             Some(Lease { epoch, .. }) => {
                 let (session, agent) = (Arc::clone(facts), member.id.clone());
-                self.host().start(Hosting { session, agent, epoch, opening: purpose.opening(|_| None), tools_from });
+                self.host().start(Hosting {
+                    session,
+                    agent,
+                    epoch,
+                    opening: purpose.opening(|_| None),
+                    tools_from,
+                });
             }
             None if self.host().has(&member.id) => {}
             None => self.did_not_enter(facts, &member.id).await,
@@ -213,11 +303,16 @@ impl Node {
     /// Has another node start the member, the one it was on if that lives; whether it did.
     async fn rehome(&self, led: &Led, member: &AgentRecord, tools_from: Option<Instant>) -> bool {
         let home = match &member.node {
-            Some(node) if node != self.id() && self.liveness().is_alive(node).await => Some(node.clone()),
+            Some(node) if node != self.id() && self.liveness().is_alive(node).await => {
+                Some(node.clone())
+            }
             Some(_) | None => self.home_of(&led.facts.workspace, &member.spec),
         };
         match home.filter(|home| home != self.id()) {
-            Some(home) => self.hand_over(&home, &claim_of(&led.facts, member, tools_from)).await,
+            Some(home) => {
+                self.hand_over(&home, &claim_of(&led.facts, member, tools_from))
+                    .await
+            }
             None => false,
         }
     }
@@ -230,7 +325,10 @@ impl Node {
         claim: Claim,
     ) -> Result<Option<Lease>, StoreError> {
         self.host().may_miss_agents();
-        let lease = self.store().claim(session, &agent.id, agent.epoch, claim, self.id()).await?;
+        let lease = self
+            .store()
+            .claim(session, &agent.id, agent.epoch, claim, self.id())
+            .await?;
         if lease.is_some() && agent.node.as_ref().is_some_and(|node| node != self.id()) {
             metrics::meters().taken_over();
         }
@@ -247,8 +345,14 @@ impl Node {
     }
 
     /// What the agents of a session need to know of it.
-    pub(crate) fn facts(&self, session: &SessionRecord, incarnation: i64) -> Result<Facts, Refusal> {
-        let place = self.workspaces().place(&session.spec.workspace, &session.spec.dir)?;
+    pub(crate) fn facts(
+        &self,
+        session: &SessionRecord,
+        incarnation: i64,
+    ) -> Result<Facts, Refusal> {
+        let place = self
+            .workspaces()
+            .place(&session.spec.workspace, &session.spec.dir)?;
         Ok(Facts {
             id: session.id.clone(),
             team: session.spec.team_id.clone(),

@@ -1,4 +1,5 @@
-//! Brings news of an input to whoever holds its agent. The row is in SQL already: a lost wake-up is healed by a sweep.
+//! Brings news of an input to whoever holds its agent. The row is in SQL already: a lost wake-up is
+//! healed by a sweep.
 
 use std::time::Duration;
 
@@ -24,16 +25,32 @@ const WAKE: Duration = Duration::from_secs(2);
 const ROUSE: Duration = Duration::from_secs(5);
 
 impl Node {
-    /// Tells the agent's host of an input that was just put; sees to it that an agent nobody holds is taken up.
-    pub(crate) async fn deliver(&self, session: &SessionId, node: Option<NodeId>, input: &NewInput) -> Result<Verdict, Refusal> {
-        if let Ok(verdict) = self.reach(&input.agent, Some(Arrival::from(input.clone()))).await {
+    /// Tells the agent's host of an input that was just put; sees to it that an agent nobody holds
+    /// is taken up.
+    pub(crate) async fn deliver(
+        &self,
+        session: &SessionId,
+        node: Option<NodeId>,
+        input: &NewInput,
+    ) -> Result<Verdict, Refusal> {
+        if let Ok(verdict) = self
+            .reach(&input.agent, Some(Arrival::from(input.clone())))
+            .await
+        {
             return Ok(verdict);
         }
         match node {
-            Some(node) if node != *self.id() => self.wake_there(&node, session, &input.agent, &input.id).await,
-            // Held here by the record, yet not in the host: it is being stopped or started; the sweep finds what waits.
-            // So does whoever can take it up when this node cannot now: it leaves, or the database is away.
-            Some(_) | None => match self.rouse(session, &input.agent, input.sender.is_none(), "prompted").await {
+            Some(node) if node != *self.id() => {
+                self.wake_there(&node, session, &input.agent, &input.id)
+                    .await
+            }
+            // Held here by the record, yet not in the host: it is being stopped or started; the
+            // sweep finds what waits. So does whoever can take it up when this node cannot now: it
+            // leaves, or the database is away.
+            Some(_) | None => match self
+                .rouse(session, &input.agent, input.sender.is_none(), "prompted")
+                .await
+            {
                 Err(refusal) if refusal.retryable => {
                     tracing::debug!(agent = %input.agent, %refusal, "cannot take the agent up; a sweep will");
                     Ok(Verdict::Taken)
@@ -61,12 +78,27 @@ impl Node {
         }
     }
 
-    /// Tells an asker on another node that its question has its outcome. A word that is lost is healed: the asker looks.
-    pub(crate) async fn tell_answered(&self, session: &SessionId, asker: &AgentId, question: InputId) {
+    /// Tells an asker on another node that its question has its outcome. A word that is lost is
+    /// healed: the asker looks.
+    pub(crate) async fn tell_answered(
+        &self,
+        session: &SessionId,
+        asker: &AgentId,
+        question: InputId,
+    ) {
         let told = async {
             let record = self.find_agent(asker).await?;
             match self.elsewhere(&record) {
-                Some(node) => self.send_wake(node, Wake { answered: Some(question), ..wake(session, asker) }).await,
+                Some(node) => {
+                    self.send_wake(
+                        node,
+                        Wake {
+                            answered: Some(question),
+                            ..wake(session, asker)
+                        },
+                    )
+                    .await
+                }
                 None => Ok(()),
             }
         };
@@ -76,20 +108,34 @@ impl Node {
         }
     }
 
-    /// Tells a target on another node that a question was taken back, so that it no longer counts it.
+    /// Tells a target on another node that a question was taken back, so that it no longer counts
+    /// it.
     pub(crate) async fn tell_withdrawn(&self, target: &AgentRecord, question: &InputId) {
         let _ = match self.elsewhere(target) {
             Some(node) => {
-                let word = Wake { input_id: Some(question.clone()), ..wake(&target.session, &target.id) };
+                let word = Wake {
+                    input_id: Some(question.clone()),
+                    ..wake(&target.session, &target.id)
+                };
                 self.send_wake(node, word).await.is_ok()
             }
-            None => self.host().withdrawn(&target.id, question.clone()).await.is_ok(),
+            None => self
+                .host()
+                .withdrawn(&target.id, question.clone())
+                .await
+                .is_ok(),
         };
     }
 
     /// What a peer said: something of an agent changed in SQL.
     pub(crate) async fn woken(&self, word: Wake) -> Result<(), Refusal> {
-        let Wake { session_id, agent_id, input_id, answered, exits } = word;
+        let Wake {
+            session_id,
+            agent_id,
+            input_id,
+            answered,
+            exits,
+        } = word;
         if let Some(answered) = &answered {
             self.waiters().settle(answered);
             return Ok(());
@@ -110,7 +156,15 @@ impl Node {
 
     async fn hear(&self, agent: &AgentId, input: Option<InputRecord>) -> Result<Verdict, NotHere> {
         match input {
-            Some(InputRecord { id, outcome: Some(_), .. }) => self.host().withdrawn(agent, id).await.map(|()| Verdict::Taken),
+            Some(InputRecord {
+                id,
+                outcome: Some(_),
+                ..
+            }) => self
+                .host()
+                .withdrawn(agent, id)
+                .await
+                .map(|()| Verdict::Taken),
             Some(input) => self.reach(agent, Some(Arrival::from(input))).await,
             None => {
                 self.catch_up(agent).await;
@@ -136,38 +190,86 @@ impl Node {
         }
     }
 
-    /// The history of an agent here may have been rewound, or its life ended, by the node of its lead.
+    /// The history of an agent here may have been rewound, or its life ended, by the node of its
+    /// lead.
     async fn catch_up(&self, agent: &AgentId) {
-        let Some(hosting) = self.host().hosting(agent) else { return };
-        let Ok(Some(record)) = self.store().find_agent(agent).await else { return };
+        let Some(hosting) = self.host().hosting(agent) else {
+            return;
+        };
+        let Ok(Some(record)) = self.store().find_agent(agent).await else {
+            return;
+        };
         if record.epoch <= hosting.epoch {
             return;
         }
         if record.is_there() && record.node.as_ref() == Some(self.id()) {
-            let opening = Opening { open_turn: OpenTurn::Close, ..Opening::default() };
-            self.host().start(Hosting { epoch: record.epoch, opening, ..hosting });
+            let opening = Opening {
+                open_turn: OpenTurn::Close,
+                ..Opening::default()
+            };
+            self.host().start(Hosting {
+                epoch: record.epoch,
+                opening,
+                ..hosting
+            });
         } else {
             self.host().drop_agent(agent);
         }
     }
 
-    /// Sees to it that an agent nobody holds is held: by this node, else by that of its lead. A closed session is opened
-    /// only for who prompts it.
-    async fn rouse(&self, session: &SessionId, agent: &AgentId, may_open: bool, reason: &str) -> Result<(), Refusal> {
+    /// Sees to it that an agent nobody holds is held: by this node, else by that of its lead. A
+    /// closed session is opened only for who prompts it.
+    async fn rouse(
+        &self,
+        session: &SessionId,
+        agent: &AgentId,
+        may_open: bool,
+        reason: &str,
+    ) -> Result<(), Refusal> {
         let record = self.find_session(session).await?;
         if record.state == SessionState::Closed && !may_open {
             return Ok(());
         }
-        let Some(host) = self.host_of(&record).await? else { return self.take_up(&record, reason).await };
-        let (resume, why) = (SessionVerb::Resume.name(), json(&Because { reason: Some(reason.to_owned()) }));
-        if let Err(refusal) = self.relay(&host, &Address::session(session, resume), why.as_bytes(), ROUSE).await {
+        let Some(host) = self.host_of(&record).await? else {
+            return self.take_up(&record, reason).await;
+        };
+        let (resume, why) = (
+            SessionVerb::Resume.name(),
+            json(&Because {
+                reason: Some(reason.to_owned()),
+            }),
+        );
+        if let Err(refusal) = self
+            .relay(
+                &host,
+                &Address::session(session, resume),
+                why.as_bytes(),
+                ROUSE,
+            )
+            .await
+        {
             tracing::debug!(%agent, %host, %refusal, "the session's host did not take the agent up; its sweep will");
         }
         Ok(())
     }
 
-    async fn wake_there(&self, node: &NodeId, session: &SessionId, agent: &AgentId, input: &InputId) -> Result<Verdict, Refusal> {
-        match self.send_wake(node, Wake { input_id: Some(input.clone()), ..wake(session, agent) }).await {
+    async fn wake_there(
+        &self,
+        node: &NodeId,
+        session: &SessionId,
+        agent: &AgentId,
+        input: &InputId,
+    ) -> Result<Verdict, Refusal> {
+        match self
+            .send_wake(
+                node,
+                Wake {
+                    input_id: Some(input.clone()),
+                    ..wake(session, agent)
+                },
+            )
+            .await
+        {
             Ok(()) => Ok(Verdict::Taken),
             Err(refusal) if refusal.code == Code::Busy => Ok(Verdict::Busy),
             Err(refusal) => {
@@ -178,10 +280,18 @@ impl Node {
     }
 
     pub(super) async fn send_wake(&self, node: &NodeId, word: Wake) -> Result<(), Refusal> {
-        self.ask_node(node, NodeVerb::Wake, json(&word), WAKE).await.map(|Empty {}| ())
+        self.ask_node(node, NodeVerb::Wake, json(&word), WAKE)
+            .await
+            .map(|Empty {}| ())
     }
 }
 
 pub(super) fn wake(session: &SessionId, agent: &AgentId) -> Wake {
-    Wake { session_id: session.clone(), agent_id: agent.clone(), input_id: None, answered: None, exits: false }
+    Wake {
+        session_id: session.clone(),
+        agent_id: agent.clone(),
+        input_id: None,
+        answered: None,
+        exits: false,
+    }
 }

@@ -1,4 +1,5 @@
-//! How many agents a node takes in: those that are here and those that are on their way in are within its capacity.
+//! How many agents a node takes in: those that are here and those that are on their way in are
+//! within its capacity.
 
 use std::{
     collections::HashMap,
@@ -22,7 +23,9 @@ impl Arriving {
     /// Gives a place back; whether somebody asked for the agent.
     fn leave(&mut self, agent: &AgentId) -> bool {
         self.places = self.places.saturating_sub(1);
-        let Some((times, asked_for)) = self.agents.get_mut(agent) else { return false };
+        let Some((times, asked_for)) = self.agents.get_mut(agent) else {
+            return false;
+        };
         *times = times.saturating_sub(1);
         let (is_last, asked_for) = (*times == 0, *asked_for);
         if is_last {
@@ -47,20 +50,35 @@ impl Door {
     }
 
     /// Keeps a place if there is one: `inside` tells how many are here.
-    pub fn enter(&self, agent: &AgentId, capacity: u32, inside: impl FnOnce() -> usize) -> Option<Guest> {
+    pub fn enter(
+        &self,
+        agent: &AgentId,
+        capacity: u32,
+        inside: impl FnOnce() -> usize,
+    ) -> Option<Guest> {
         let mut arriving = self.lock();
-        let taken = u32::try_from(inside()).unwrap_or(u32::MAX).saturating_add(arriving.places);
+        let taken = u32::try_from(inside())
+            .unwrap_or(u32::MAX)
+            .saturating_add(arriving.places);
         if taken >= capacity {
             return None;
         }
         arriving.places += 1;
         arriving.agents.entry(agent.clone()).or_default().0 += 1;
-        Some(Guest { door: self.clone(), agent: agent.clone(), is_in: false })
+        Some(Guest {
+            door: self.clone(),
+            agent: agent.clone(),
+            is_in: false,
+        })
     }
 
     /// Asks for an agent that may be on its way in; whether it is. It hears of it once it is in.
     pub fn ask_for(&self, agent: &AgentId) -> bool {
-        self.lock().agents.get_mut(agent).map(|(_, asked_for)| *asked_for = true).is_some()
+        self.lock()
+            .agents
+            .get_mut(agent)
+            .map(|(_, asked_for)| *asked_for = true)
+            .is_some()
     }
 
     fn lock(&self) -> MutexGuard<'_, Arriving> {
@@ -69,7 +87,8 @@ impl Door {
 }
 
 impl Guest {
-    /// The agent comes in; nobody sees it counted twice or not at all. Whether somebody asked for it meanwhile.
+    /// The agent comes in; nobody sees it counted twice or not at all. Whether somebody asked for
+    /// it meanwhile.
     pub fn comes_in(mut self, start: impl FnOnce()) -> bool {
         self.is_in = true;
         let mut arriving = self.door.lock();

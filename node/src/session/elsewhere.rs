@@ -19,7 +19,8 @@ use crate::{
     store::{AgentRecord, SessionRecord},
 };
 
-/// How long the hosting node has for a relayed command; a close waits for processes of other nodes to end.
+/// How long the hosting node has for a relayed command; a close waits for processes of other nodes
+/// to end.
 const RELAY: Duration = Duration::from_secs(20);
 
 /// How long it has to say how an agent is doing.
@@ -40,11 +41,15 @@ pub enum Hop {
 impl Node {
     /// The other node that holds an agent, by the agent's record.
     pub(crate) fn elsewhere<'a>(&self, agent: &'a AgentRecord) -> Option<&'a NodeId> {
-        agent.node.as_ref().filter(|node| *node != self.id() && !self.host().has(&agent.id))
+        agent
+            .node
+            .as_ref()
+            .filter(|node| *node != self.id() && !self.host().has(&agent.id))
     }
 
-    /// The other node that does what only a session's host can do: the living one that holds its lead, or, where nobody
-    /// does and the lead does not fit here, one that it fits. `None`: this one.
+    /// The other node that does what only a session's host can do: the living one that holds its
+    /// lead, or, where nobody does and the lead does not fit here, one that it fits. `None`: this
+    /// one.
     pub(crate) async fn host_of(&self, session: &SessionRecord) -> Result<Option<NodeId>, Refusal> {
         if let Some(owner) = &session.owner {
             if owner == self.id() {
@@ -65,17 +70,27 @@ impl Node {
 
     /// Whether this node sees the session's workspace.
     pub(super) fn sees(&self, session: &SessionRecord) -> bool {
-        self.workspaces().place(&session.spec.workspace, &session.spec.dir).is_ok()
+        self.workspaces()
+            .place(&session.spec.workspace, &session.spec.dir)
+            .is_ok()
     }
 
     /// Asks the node that hosts what a command is about, unless this one was asked as that.
-    pub(crate) async fn pass_on(&self, hop: Hop, host: &NodeId, address: &Address, body: &[u8]) -> Result<String, Refusal> {
+    pub(crate) async fn pass_on(
+        &self,
+        hop: Hop,
+        host: &NodeId,
+        address: &Address,
+        body: &[u8],
+    ) -> Result<String, Refusal> {
         match hop {
             Hop::First => {
                 self.check_reach(Some(host)).await?;
                 self.relay(host, address, body, RELAY).await
             }
-            Hop::Last => Err(Refusal::unavailable(format!("it is on node {host} now; ask again"))),
+            Hop::Last => Err(Refusal::unavailable(format!(
+                "it is on node {host} now; ask again"
+            ))),
         }
     }
 
@@ -91,7 +106,10 @@ impl Node {
             body => serde_json::from_slice(body),
         }
         .map_err(|error| Refusal::bad_request(format!("the body cannot be read: {error}")))?;
-        let word = json(&Relay { subject: address.to_string(), body: inner });
+        let word = json(&Relay {
+            subject: address.to_string(),
+            body: inner,
+        });
         let ok: Box<RawValue> = self.ask_node(host, NodeVerb::Relay, word, patience).await?;
         Ok(ok.get().to_owned())
     }
@@ -116,42 +134,66 @@ impl Node {
             | BusError::TimedOut { .. }
             | BusError::Denied(_)
             | BusError::Away(_)
-            | BusError::Unfit(_) => Refusal::unavailable(format!("node {node} does not answer: {error}")),
+            | BusError::Unfit(_) => {
+                Refusal::unavailable(format!("node {node} does not answer: {error}"))
+            }
         })?;
         reply::decode(&answer).map_err(|error| match error {
             ReplyError::Refused(refusal) => refusal,
-            ReplyError::Foreign | ReplyError::Malformed(_) => Refusal::unavailable(format!("node {node}: {error}")),
+            ReplyError::Foreign | ReplyError::Malformed(_) => {
+                Refusal::unavailable(format!("node {node}: {error}"))
+            }
         })
     }
 
     /// How an agent is doing, as its host tells; `None` where that does not answer in time.
     pub(crate) async fn look_at(&self, agent: &AgentRecord) -> Option<AgentInfo> {
         match self.elsewhere(agent) {
-            Some(host) => self.tell(agent, host, AgentVerb::Info, &Empty {}, LOOK).await.ok(),
+            Some(host) => self
+                .tell(agent, host, AgentVerb::Info, &Empty {}, LOOK)
+                .await
+                .ok(),
             None => self.host().info(&agent.id).await.ok(),
         }
     }
 
     /// Ends an agent's running turn, wherever it is.
-    pub(crate) async fn abort_agent(&self, agent: &AgentRecord, reason: Option<String>) -> Result<AgentState, Refusal> {
+    pub(crate) async fn abort_agent(
+        &self,
+        agent: &AgentRecord,
+        reason: Option<String>,
+    ) -> Result<AgentState, Refusal> {
         match self.elsewhere(agent) {
             Some(host) => {
-                let now: AgentStateNow = self.tell(agent, host, AgentVerb::Abort, &Because { reason }, RELAY).await?;
+                let now: AgentStateNow = self
+                    .tell(agent, host, AgentVerb::Abort, &Because { reason }, RELAY)
+                    .await?;
                 Ok(now.state)
             }
             None => {
-                let aborted = self.host().command(&agent.id, Command::Abort { reason }).await;
+                let aborted = self
+                    .host()
+                    .command(&agent.id, Command::Abort { reason })
+                    .await;
                 aborted.map_err(|gone| Refusal::unavailable(gone.to_string()))
             }
         }
     }
 
     /// Stops an agent for good, wherever it is; a lead takes its session with it.
-    pub(crate) async fn stop_agent(&self, agent: &AgentRecord, reason: &str) -> Result<AgentState, Refusal> {
+    pub(crate) async fn stop_agent(
+        &self,
+        agent: &AgentRecord,
+        reason: &str,
+    ) -> Result<AgentState, Refusal> {
         match self.elsewhere(agent) {
             Some(host) => {
-                let because = Because { reason: Some(reason.to_owned()) };
-                let now: AgentStateNow = self.tell(agent, host, AgentVerb::Stop, &because, RELAY).await?;
+                let because = Because {
+                    reason: Some(reason.to_owned()),
+                };
+                let now: AgentStateNow = self
+                    .tell(agent, host, AgentVerb::Stop, &because, RELAY)
+                    .await?;
                 Ok(now.state)
             }
             None => self.stop_agent_here(agent, reason).await,
@@ -166,7 +208,15 @@ impl Node {
         body: &impl Serialize,
         patience: Duration,
     ) -> Result<T, Refusal> {
-        let ok = self.relay(host, &Address::agent(&agent.id, verb.name()), json(body).as_bytes(), patience).await?;
-        serde_json::from_str(&ok).map_err(|error| Refusal::unavailable(format!("node {host}: {error}")))
+        let ok = self
+            .relay(
+                host,
+                &Address::agent(&agent.id, verb.name()),
+                json(body).as_bytes(),
+                patience,
+            )
+            .await?;
+        serde_json::from_str(&ok)
+            .map_err(|error| Refusal::unavailable(format!("node {host}: {error}")))
     }
 }

@@ -1,5 +1,5 @@
-//! Tells leads which workers have ended. Whether a lead was told is read off the session's log, so that no crash between a
-//! worker's end and the lead's row loses it, and nobody is told of twice.
+//! Tells leads which workers have ended. Whether a lead was told is read off the session's log, so
+//! that no crash between a worker's end and the lead's row loses it, and nobody is told of twice.
 
 use std::time::Duration;
 
@@ -17,12 +17,19 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Node {
-    /// A worker of the session has ended: its lead is told wherever it is, or by a later sweep. A lead that nobody holds is
-    /// told when it is taken up.
+    /// A worker of the session has ended: its lead is told wherever it is, or by a later sweep. A
+    /// lead that nobody holds is told when it is taken up.
     pub(crate) async fn report_exits(&self, session: &SessionRecord) {
         let told = match &session.owner {
             Some(node) if node != self.id() => {
-                self.send_wake(node, Wake { exits: true, ..wake(&session.id, &session.spec.lead) }).await
+                self.send_wake(
+                    node,
+                    Wake {
+                        exits: true,
+                        ..wake(&session.id, &session.spec.lead)
+                    },
+                )
+                .await
             }
             Some(_) => self.tell_exits(&session.id).await,
             None => Ok(()),
@@ -38,8 +45,12 @@ impl Node {
         let _alone = self.chores().tell_alone(session).await?;
         let record = self.find_session(session).await?;
         for exit in self.store().untold_exits(session).await? {
-            let told = self.host().command(&record.spec.lead, Command::Record(Event::WorkerExit(exit)));
-            let told = timeout(PATIENCE, told).await.map_err(|_| Refusal::unavailable("the lead does not answer"))?;
+            let told = self
+                .host()
+                .command(&record.spec.lead, Command::Record(Event::WorkerExit(exit)));
+            let told = timeout(PATIENCE, told)
+                .await
+                .map_err(|_| Refusal::unavailable("the lead does not answer"))?;
             told.map_err(|gone| Refusal::unavailable(gone.to_string()))?;
         }
         Ok(())
@@ -64,7 +75,14 @@ impl Node {
     }
 
     fn led_here(&self) -> Vec<SessionId> {
-        let hosted = self.host().agents(None).into_iter().filter_map(|agent| self.host().hosting(&agent));
-        hosted.filter(|hosting| hosting.session.lead == hosting.agent).map(|hosting| hosting.session.id.clone()).collect()
+        let hosted = self
+            .host()
+            .agents(None)
+            .into_iter()
+            .filter_map(|agent| self.host().hosting(&agent));
+        hosted
+            .filter(|hosting| hosting.session.lead == hosting.agent)
+            .map(|hosting| hosting.session.id.clone())
+            .collect()
     }
 }

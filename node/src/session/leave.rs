@@ -1,5 +1,6 @@
-//! Leaving: leases of idle agents are given up, so that any node may take them at once. An agent with an open turn keeps its
-//! lease in this node's name; whoever finds the node gone goes on with the turn.
+//! Leaving: leases of idle agents are given up, so that any node may take them at once. An agent
+//! with an open turn keeps its lease in this node's name; whoever finds the node gone goes on with
+//! the turn.
 
 use futures_util::future;
 use planck_common::{AgentId, command::AgentState, reply::Refusal};
@@ -11,13 +12,22 @@ impl Node {
     /// Whether this node still takes anybody in.
     pub(crate) fn stays(&self) -> Result<(), Refusal> {
         if self.host().is_closed() {
-            return Err(Refusal::unavailable(format!("node {} is leaving", self.id())));
+            return Err(Refusal::unavailable(format!(
+                "node {} is leaving",
+                self.id()
+            )));
         }
         if self.draining().is_cancelled() {
-            return Err(Refusal::unavailable(format!("node {} is draining", self.id())));
+            return Err(Refusal::unavailable(format!(
+                "node {} is draining",
+                self.id()
+            )));
         }
         if self.is_suspended() {
-            return Err(Refusal::unavailable(format!("node {} is suspended: it does not reach its cluster", self.id())));
+            return Err(Refusal::unavailable(format!(
+                "node {} is suspended: it does not reach its cluster",
+                self.id()
+            )));
         }
         Ok(())
     }
@@ -29,12 +39,18 @@ impl Node {
     }
 
     async fn release_if_idle(&self, agent: &AgentId) {
-        let Some(hosting) = self.host().hosting(agent) else { return };
+        let Some(hosting) = self.host().hosting(agent) else {
+            return;
+        };
         if !self.is_quiet(agent).await {
             return;
         }
         self.host().drop_agent(agent);
-        if let Err(error) = self.store().release(&hosting.session.id, agent, hosting.epoch, false).await {
+        if let Err(error) = self
+            .store()
+            .release(&hosting.session.id, agent, hosting.epoch, false)
+            .await
+        {
             tracing::warn!(%agent, %error, "cannot release the lease; another node's sweep will find it");
         }
     }

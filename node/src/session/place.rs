@@ -29,7 +29,10 @@ pub(super) type Homes = BTreeMap<AgentId, NodeId>;
 impl From<NoPlace> for Refusal {
     fn from(why: NoPlace) -> Self {
         let code = match &why {
-            NoPlace::Workspace(_) | NoPlace::Provider { .. } | NoPlace::Labels(_) | NoPlace::Near(_) => Code::NotFound,
+            NoPlace::Workspace(_)
+            | NoPlace::Provider { .. }
+            | NoPlace::Labels(_)
+            | NoPlace::Near(_) => Code::NotFound,
             NoPlace::Gone(_) | NoPlace::Away => Code::Unavailable,
             NoPlace::Full => Code::Limit,
         };
@@ -42,11 +45,16 @@ pub(super) fn is_of_that_node(refusal: &Refusal) -> bool {
     refusal.retryable || refusal.code == Code::Limit
 }
 
-/// What an agent of this spec needs. A model with an address of its own needs no key of its provider.
+/// What an agent of this spec needs. A model with an address of its own needs no key of its
+/// provider.
 pub(crate) fn wanted(workspace: &str, spec: &AgentSpec) -> Wanted {
     Wanted {
         workspace: workspace.to_owned(),
-        provider: spec.model.base_url.is_none().then(|| spec.model.provider.clone()),
+        provider: spec
+            .model
+            .base_url
+            .is_none()
+            .then(|| spec.model.provider.clone()),
         labels: spec.labels.clone(),
         only: None,
     }
@@ -79,9 +87,13 @@ impl Node {
         candidates
     }
 
-    /// Starts an agent on a node that fits, trying others where that one refuses or is silent. Birth is idempotent by the
-    /// agent's id, so of a silent node the row in SQL tells what it did.
-    pub(crate) async fn place(&self, wanted: &Wanted, request: HostAgent) -> Result<Hosted, Refusal> {
+    /// Starts an agent on a node that fits, trying others where that one refuses or is silent.
+    /// Birth is idempotent by the agent's id, so of a silent node the row in SQL tells what it did.
+    pub(crate) async fn place(
+        &self,
+        wanted: &Wanted,
+        request: HostAgent,
+    ) -> Result<Hosted, Refusal> {
         let mut candidates = self.candidates();
         let mut refused = None;
         for _ in 0..TRIES {
@@ -118,16 +130,26 @@ impl Node {
 
     /// A peer that sees a workspace.
     pub(super) fn peer_for(&self, workspace: &str) -> Result<NodeId, Refusal> {
-        let wanted = Wanted { workspace: workspace.to_owned(), provider: None, labels: Map::new(), only: None };
+        let wanted = Wanted {
+            workspace: workspace.to_owned(),
+            provider: None,
+            labels: Map::new(),
+            only: None,
+        };
         Ok(choose(&self.peers(), &wanted)?)
     }
 
-    pub(super) async fn host_at(&self, node: &NodeId, request: &HostAgent) -> Result<Hosted, Refusal> {
+    pub(super) async fn host_at(
+        &self,
+        node: &NodeId,
+        request: &HostAgent,
+    ) -> Result<Hosted, Refusal> {
         if node == self.id() {
             return Box::pin(self.host_agent(request.clone())).await;
         }
         self.placed(node);
-        self.ask_node(node, NodeVerb::Host, json(request), HOST).await
+        self.ask_node(node, NodeVerb::Host, json(request), HOST)
+            .await
     }
 
     async fn born(&self, agent: &AgentId) -> Result<Option<Hosted>, Refusal> {
@@ -146,7 +168,10 @@ impl Node {
     }
 
     /// A peer that a session's lead fits, where it does not fit here.
-    pub(super) async fn better_home(&self, session: &SessionRecord) -> Result<Option<NodeId>, Refusal> {
+    pub(super) async fn better_home(
+        &self,
+        session: &SessionRecord,
+    ) -> Result<Option<NodeId>, Refusal> {
         let lead = self.find_lead(session).await?;
         let here = [self.as_candidate()];
         match placement::choose(&here, &wanted(&session.spec.workspace, &lead.spec), |_| 0) {
@@ -169,7 +194,10 @@ impl Node {
                 true => self.id().clone(),
                 false => choose(&candidates, &wanted(workspace, &agent.spec))?,
             };
-            for candidate in candidates.iter_mut().filter(|candidate| candidate.id == home) {
+            for candidate in candidates
+                .iter_mut()
+                .filter(|candidate| candidate.id == home)
+            {
                 candidate.agents += 1;
             }
             homes.insert(agent.id.clone(), home);
@@ -177,7 +205,8 @@ impl Node {
         Ok(homes)
     }
 
-    /// Hands a member of a new session, whose lease this node has, to the node it is to be on; whether that took it.
+    /// Hands a member of a new session, whose lease this node has, to the node it is to be on;
+    /// whether that took it.
     pub(super) async fn hand_over(&self, node: &NodeId, request: &HostAgent) -> bool {
         match self.host_at(node, request).await {
             Ok(_) => true,

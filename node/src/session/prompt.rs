@@ -17,7 +17,8 @@ use crate::{
 impl Node {
     /// Without NATS nobody reaches an agent that another living process holds.
     pub(crate) async fn check_reach(&self, holder: Option<&NodeId>) -> Result<(), Refusal> {
-        let Some(holder) = holder.filter(|holder| self.settings().alone && *holder != self.id()) else {
+        let Some(holder) = holder.filter(|holder| self.settings().alone && *holder != self.id())
+        else {
             return Ok(());
         };
         match self.store().node_lives(holder).await? {
@@ -44,16 +45,24 @@ impl Node {
             fresh: false,
             at: Timestamp::now(),
         };
-        let accepted =
-            |seq| Accepted { prompt_id: input.id.clone(), session_id: agent.session.clone(), agent_id: agent.id.clone(), seq };
+        let accepted = |seq| Accepted {
+            prompt_id: input.id.clone(),
+            session_id: agent.session.clone(),
+            agent_id: agent.id.clone(),
+            seq,
+        };
         match self.store().put(&agent.session, input.clone()).await? {
-            PutResult::Put { head, node, .. } => match self.deliver(&agent.session, node, &input).await? {
-                Verdict::Taken => Ok(accepted(head)),
-                Verdict::Busy => Err(busy(agent)),
-            },
+            PutResult::Put { head, node, .. } => {
+                match self.deliver(&agent.session, node, &input).await? {
+                    Verdict::Taken => Ok(accepted(head)),
+                    Verdict::Busy => Err(busy(agent)),
+                }
+            }
             PutResult::Known(known) if was_refused(&known) => Err(busy(agent)),
             PutResult::Known(known) => Ok(accepted(known.head)),
-            PutResult::NotFound => Err(Refusal::not_found(format!("agent {} is stopped", agent.id))),
+            PutResult::NotFound => {
+                Err(Refusal::not_found(format!("agent {} is stopped", agent.id)))
+            }
         }
     }
 }
@@ -65,7 +74,10 @@ pub(super) fn bounded(content: String, most: u64) -> Result<String, Refusal> {
         return Ok(content);
     }
     let way_out = "put it into a file of the workspace, or raise `limits.max_prompt`";
-    Err(Refusal::new(Code::TooLarge, format!("the prompt has {bytes} bytes as JSON, over the limit of {most}; {way_out}")))
+    Err(Refusal::new(
+        Code::TooLarge,
+        format!("the prompt has {bytes} bytes as JSON, over the limit of {most}; {way_out}"),
+    ))
 }
 
 fn content(prompt: Prompt) -> Result<Vec<Part>, Refusal> {
@@ -73,16 +85,22 @@ fn content(prompt: Prompt) -> Result<Vec<Part>, Refusal> {
         (Some(text), None) => vec![Part::text(text)],
         (None, Some(content)) => content,
         (Some(_), Some(_)) | (None, None) => {
-            return Err(Refusal::bad_request("a prompt has one of `text` and `content`"));
+            return Err(Refusal::bad_request(
+                "a prompt has one of `text` and `content`",
+            ));
         }
     };
-    let empty = content.iter().all(|part| matches!(part, Part::Text { text, .. } if text.trim().is_empty()));
+    let empty = content
+        .iter()
+        .all(|part| matches!(part, Part::Text { text, .. } if text.trim().is_empty()));
     let foreign = content.iter().find(|part| match part {
         Part::Text { .. } | Part::Image { .. } | Part::File { .. } => false,
         Part::Thinking { .. } | Part::ToolCall { .. } | Part::ToolResult { .. } => true,
     });
     if foreign.is_some() {
-        return Err(Refusal::bad_request("a prompt's parts are of type text, image or file"));
+        return Err(Refusal::bad_request(
+            "a prompt's parts are of type text, image or file",
+        ));
     }
     if empty {
         return Err(Refusal::bad_request("the prompt is empty"));
@@ -95,5 +113,11 @@ fn was_refused(input: &InputRecord) -> bool {
 }
 
 fn busy(agent: &AgentRecord) -> Refusal {
-    Refusal::new(Code::Busy, format!("{} is busy and the prompt wanted no waiting (mode reject)", agent.spec.name))
+    Refusal::new(
+        Code::Busy,
+        format!(
+            "{} is busy and the prompt wanted no waiting (mode reject)",
+            agent.spec.name
+        ),
+    )
 }

@@ -1,7 +1,9 @@
-//! Rewind: hides a message and all after it, and starts every agent of the session from what is left.
+//! Rewind: hides a message and all after it, and starts every agent of the session from what is
+//! left.
 //!
-//! The store does it in one step: what was accepted before has its outcome then, what is accepted after it runs. The agents here
-//! pause for that step, so that what they wrote before it is published before it.
+//! The store does it in one step: what was accepted before has its outcome then, what is accepted
+//! after it runs. The agents here pause for that step, so that what they wrote before it is
+//! published before it.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -23,7 +25,8 @@ use crate::{
     store::{AgentRecord, Rewound, SessionRecord, StoreError},
 };
 
-/// How often a rewind is sent whose outcome is unknown, and how long to wait before it is sent again.
+/// How often a rewind is sent whose outcome is unknown, and how long to wait before it is sent
+/// again.
 const TRIES: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -32,13 +35,23 @@ const PAGE: u32 = 500;
 
 impl Node {
     /// The log's head after the rewind, which is the `rewound` event.
-    pub(crate) async fn rewind(&self, session: &SessionRecord, to: Seq, by: &str) -> Result<Seq, Refusal> {
+    pub(crate) async fn rewind(
+        &self,
+        session: &SessionRecord,
+        to: Seq,
+        by: &str,
+    ) -> Result<Seq, Refusal> {
         self.check_message(session, to).await?;
         let alone = self.host().alone(&session.id).await?;
-        let lead = self.take_up_here(session, Purpose::Work("to be rewound"), &alone).await?;
+        let lead = self
+            .take_up_here(session, Purpose::Work("to be rewound"), &alone)
+            .await?;
         let mut there = self.members(&session.id).await?;
         there.retain(|agent| self.elsewhere(agent).is_some());
-        let held = self.host().hold(&self.host().agents(Some(&session.id))).await;
+        let held = self
+            .host()
+            .hold(&self.host().agents(Some(&session.id)))
+            .await;
         let before = self.store().head(&session.id).await?;
         let rewound = self.rewind_stored(session, lead.epoch, to, by).await?;
         self.publish_rewound(session, before, &rewound).await;
@@ -46,8 +59,15 @@ impl Node {
             if rewound.unborn.contains(agent) {
                 self.host().drop_agent(agent);
             } else if let Some(hosting) = self.host().hosting(agent) {
-                let opening = Opening { open_turn: OpenTurn::Close, ..Opening::default() };
-                self.host().start(Hosting { epoch: *epoch, opening, ..hosting });
+                let opening = Opening {
+                    open_turn: OpenTurn::Close,
+                    ..Opening::default()
+                };
+                self.host().start(Hosting {
+                    epoch: *epoch,
+                    opening,
+                    ..hosting
+                });
             }
         }
         drop(held);
@@ -55,11 +75,20 @@ impl Node {
         Ok(rewound.head)
     }
 
-    /// Of a rewind whose answer is lost nobody knows whether it was carried out; it is sent again, which does no harm.
-    async fn rewind_stored(&self, session: &SessionRecord, epoch: i64, to: Seq, by: &str) -> Result<Rewound, StoreError> {
+    /// Of a rewind whose answer is lost nobody knows whether it was carried out; it is sent again,
+    /// which does no harm.
+    async fn rewind_stored(
+        &self,
+        session: &SessionRecord,
+        epoch: i64,
+        to: Seq,
+        by: &str,
+    ) -> Result<Rewound, StoreError> {
         for _ in 1..TRIES {
             match self.store().rewind(&session.id, epoch, to, by).await {
-                Err(StoreError::Away(reason)) => tracing::debug!(session = %session.id, reason, "the rewind is sent again"),
+                Err(StoreError::Away(reason)) => {
+                    tracing::debug!(session = %session.id, reason, "the rewind is sent again")
+                }
                 settled => return settled,
             }
             tokio::time::sleep(PAUSE).await;
@@ -74,7 +103,11 @@ impl Node {
                 let node = agent.node.as_ref()?;
                 Some(self.send_wake(node, wake(&agent.session, &agent.id)))
             });
-            for refusal in future::join_all(words).await.into_iter().filter_map(Result::err) {
+            for refusal in future::join_all(words)
+                .await
+                .into_iter()
+                .filter_map(Result::err)
+            {
                 tracing::debug!(%refusal, "a node was not told of the rewind; it finds its agents fenced");
             }
         }
@@ -83,18 +116,30 @@ impl Node {
     /// Nothing is aborted for a rewind that cannot be.
     async fn check_message(&self, session: &SessionRecord, id: Seq) -> Result<(), Refusal> {
         let page = self.store().events(&session.id, id.max(1), 1, None).await?;
-        let row = page.events.first().and_then(|event| serde_json::from_str::<Envelope>(event.get()).ok());
-        let is_message = |row: &Envelope| row.seq == Some(id) && row.kind == EventKind::Message.name() && row.hidden_by.is_none();
+        let row = page
+            .events
+            .first()
+            .and_then(|event| serde_json::from_str::<Envelope>(event.get()).ok());
+        let is_message = |row: &Envelope| {
+            row.seq == Some(id) && row.kind == EventKind::Message.name() && row.hidden_by.is_none()
+        };
         match row.is_some_and(|row| is_message(&row)) {
             true => Ok(()),
-            false => Err(Refusal::bad_request(format!("{id} is no message of session {}", session.name))),
+            false => Err(Refusal::bad_request(format!(
+                "{id} is no message of session {}",
+                session.name
+            ))),
         }
     }
 
-    /// Publishes what the rewind wrote, in the order of the log: the ends of what was open, and `rewound`. A reader that misses
-    /// one reads the log, so nothing else depends on it.
+    /// Publishes what the rewind wrote, in the order of the log: the ends of what was open, and
+    /// `rewound`. A reader that misses one reads the log, so nothing else depends on it.
     async fn publish_rewound(&self, session: &SessionRecord, before: Seq, rewound: &Rewound) {
-        let epochs: HashMap<&AgentId, i64> = rewound.agents.iter().map(|(agent, epoch)| (agent, *epoch)).collect();
+        let epochs: HashMap<&AgentId, i64> = rewound
+            .agents
+            .iter()
+            .map(|(agent, epoch)| (agent, *epoch))
+            .collect();
         let mut from = before + 1;
         while from <= rewound.head {
             let page = match self.store().events(&session.id, from, PAGE, None).await {
@@ -103,9 +148,15 @@ impl Node {
                     return tracing::warn!(session = %session.id, %error, "the rewind is not published; readers find it");
                 }
             };
-            for event in page.events.iter().filter_map(|event| serde_json::from_str::<Envelope>(event.get()).ok()) {
+            for event in page
+                .events
+                .iter()
+                .filter_map(|event| serde_json::from_str::<Envelope>(event.get()).ok())
+            {
                 // Others may have written meanwhile, under the epochs that they had.
-                if event.seq <= Some(rewound.head) && epochs.get(&event.agent_id) == Some(&event.epoch) {
+                if event.seq <= Some(rewound.head)
+                    && epochs.get(&event.agent_id) == Some(&event.epoch)
+                {
                     self.publish_as_written(event);
                 }
             }
@@ -113,13 +164,17 @@ impl Node {
         }
     }
 
-    /// Who listens sees an end like that of any other turn: whether it is hidden only the log tells.
+    /// Who listens sees an end like that of any other turn: whether it is hidden only the log
+    /// tells.
     fn publish_as_written(&self, event: Envelope) {
         self.bus().publish_event(Published {
             session_id: event.session_id.clone(),
             agent_id: event.agent_id.clone(),
             seq: event.seq,
-            payload: Bytes::from(json(&Envelope { hidden_by: None, ..event })),
+            payload: Bytes::from(json(&Envelope {
+                hidden_by: None,
+                ..event
+            })),
         });
     }
 }

@@ -1,8 +1,11 @@
-//! Looks, now and then, for what nobody looks after: leases of dead nodes, and unread inputs of agents nobody holds.
+//! Looks, now and then, for what nobody looks after: leases of dead nodes, and unread inputs of
+//! agents nobody holds.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use planck_common::{SessionId, Timestamp, command::SessionState, event::InputKind, reply::Refusal};
+use planck_common::{
+    SessionId, Timestamp, command::SessionState, event::InputKind, reply::Refusal,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -14,18 +17,29 @@ use crate::{
 /// What the second sweep waits longer than silence counts.
 const SETTLED: Duration = Duration::from_millis(200);
 
-/// In how many sweeps the leases of this node are looked through although nothing says that an agent is missing: on SQLite
-/// that reads every session's file.
+/// In how many sweeps the leases of this node are looked through although nothing says that an
+/// agent is missing: on SQLite that reads every session's file.
 const LOOK_THROUGH: u32 = 60;
 
 impl Node {
-    /// Sweeps until told to stop: at once, again when silence first tells who is dead, so that a restarted node takes its
-    /// interrupted work up whatever the store can judge, and then now and then, give or take a fifth; and whenever a peer is gone.
+    /// Sweeps until told to stop: at once, again when silence first tells who is dead, so that a
+    /// restarted node takes its interrupted work up whatever the store can judge, and then now and
+    /// then, give or take a fifth; and whenever a peer is gone.
     pub(crate) async fn keep_sweeping(self: Arc<Self>, stop: CancellationToken) {
         let mut first = [Duration::ZERO, SILENCE + SETTLED].into_iter();
-        let mut pause = || first.next().unwrap_or_else(|| self.settings().sweep_every.mul_f64(0.8 + 0.4 * fastrand::f64()));
+        let mut pause = || {
+            first.next().unwrap_or_else(|| {
+                self.settings()
+                    .sweep_every
+                    .mul_f64(0.8 + 0.4 * fastrand::f64())
+            })
+        };
         let mut sweeps = 0_u32;
-        while stop.run_until_cancelled(self.until_sweep(pause())).await.is_some() {
+        while stop
+            .run_until_cancelled(self.until_sweep(pause()))
+            .await
+            .is_some()
+        {
             self.host().park();
             let look_through = sweeps.is_multiple_of(LOOK_THROUGH);
             if look_through {
@@ -53,11 +67,20 @@ impl Node {
         let mut strays = self.store().sweep(&alive).await?;
         self.wake_own(&strays).await;
         strays.retain(|stray| stray.node.as_ref().is_none_or(|node| !alive.contains(node)));
-        let held = if self.host().take_may_miss_agents() { self.store().held(self.id()).await? } else { Vec::new() };
-        let lost = held.into_iter().filter(|held| !self.host().has(&held.agent));
+        let held = if self.host().take_may_miss_agents() {
+            self.store().held(self.id()).await?
+        } else {
+            Vec::new()
+        };
+        let lost = held
+            .into_iter()
+            .filter(|held| !self.host().has(&held.agent));
         let mut sessions: BTreeMap<SessionId, Vec<Stray>> = BTreeMap::new();
         for stray in strays.into_iter().chain(lost) {
-            sessions.entry(stray.session.clone()).or_default().push(stray);
+            sessions
+                .entry(stray.session.clone())
+                .or_default()
+                .push(stray);
         }
         for (id, strays) in sessions {
             let looked_after = self.look_after(&id, &strays).await;
@@ -74,10 +97,17 @@ impl Node {
         Ok(())
     }
 
-    /// Takes a session up, or goes on closing one whose closing was cut short. A closed one opens for a prompt only, not for
-    /// what its agents said to each other while it was closed.
+    /// Takes a session up, or goes on closing one whose closing was cut short. A closed one opens
+    /// for a prompt only, not for what its agents said to each other while it was closed.
     async fn look_after(&self, id: &SessionId, strays: &[Stray]) -> Result<(), Refusal> {
-        let Some(session) = self.store().session(id).await?.filter(|session| self.sees(session)) else { return Ok(()) };
+        let Some(session) = self
+            .store()
+            .session(id)
+            .await?
+            .filter(|session| self.sees(session))
+        else {
+            return Ok(());
+        };
         if session.state == SessionState::Open || self.is_prompted(strays).await? {
             if self.is_for_another(&session).await? {
                 return Ok(());
@@ -103,8 +133,14 @@ impl Node {
     /// Whether one of these agents, whom nobody holds, has an unread prompt.
     async fn is_prompted(&self, strays: &[Stray]) -> Result<bool, StoreError> {
         for stray in strays.iter().filter(|stray| stray.node.is_none()) {
-            let inputs = self.store().open_inputs(&stray.session, &stray.agent).await?;
-            if inputs.iter().any(|input| input.kind == InputKind::Prompt && input.turn.is_none()) {
+            let inputs = self
+                .store()
+                .open_inputs(&stray.session, &stray.agent)
+                .await?;
+            if inputs
+                .iter()
+                .any(|input| input.kind == InputKind::Prompt && input.turn.is_none())
+            {
                 return Ok(true);
             }
         }
@@ -124,7 +160,10 @@ impl Node {
         for (id, reason) in self.chores().closings() {
             let closed = async {
                 match self.store().session(&id).await? {
-                    Some(session) if session.state == SessionState::Closed && self.host_of(&session).await?.is_none() => {
+                    Some(session)
+                        if session.state == SessionState::Closed
+                            && self.host_of(&session).await?.is_none() =>
+                    {
                         self.close(&session, &reason).await.map(drop)
                     }
                     // It was never recorded as closed, or is somebody else's by now.

@@ -1,4 +1,5 @@
-//! Workspaces: named roots on each node that can see them. A path without a name is the workspace `local:<host>`.
+//! Workspaces: named roots on each node that can see them. A path without a name is the workspace
+//! `local:<host>`.
 
 use std::{
     collections::BTreeMap,
@@ -36,20 +37,32 @@ pub struct Chosen {
 
 impl Workspaces {
     pub fn new(named: BTreeMap<String, PathBuf>, host: &str) -> Self {
-        Self { named, local: format!("{LOCAL}{host}"), takes_paths: true }
+        Self {
+            named,
+            local: format!("{LOCAL}{host}"),
+            takes_paths: true,
+        }
     }
 
     /// Refuses requests that name a path of the node's machine in place of a workspace.
     pub fn without_paths(self) -> Self {
-        Self { takes_paths: false, ..self }
+        Self {
+            takes_paths: false,
+            ..self
+        }
     }
 
     /// The names a node announces.
     pub fn names(&self) -> Vec<String> {
-        self.named.keys().cloned().chain([self.local.clone()]).collect()
+        self.named
+            .keys()
+            .cloned()
+            .chain([self.local.clone()])
+            .collect()
     }
 
-    /// The workspace a request means, seen by this node or not: one it names, or that of an absolute path on this host.
+    /// The workspace a request means, seen by this node or not: one it names, or that of an
+    /// absolute path on this host.
     pub fn meant(&self, workspace: Option<&str>, dir: Option<&str>) -> Result<String, Refusal> {
         let is_path = dir.is_some_and(|dir| Path::new(dir).is_absolute());
         match workspace {
@@ -63,7 +76,10 @@ impl Workspaces {
                     "name a workspace ({}) or give `dir` as an absolute path",
                     self.names().join(", ")
                 ))),
-                Some(_) | None => Err(Refusal::bad_request(format!("name a workspace ({})", self.shown()))),
+                Some(_) | None => Err(Refusal::bad_request(format!(
+                    "name a workspace ({})",
+                    self.shown()
+                ))),
             },
         }
     }
@@ -79,7 +95,11 @@ impl Workspaces {
     /// The workspaces by name, for whoever may give no paths.
     fn shown(&self) -> String {
         let names: Vec<&str> = self.named.keys().map(String::as_str).collect();
-        if names.is_empty() { "it has none; `[workspaces]` of its configuration names some".into() } else { names.join(", ") }
+        if names.is_empty() {
+            "it has none; `[workspaces]` of its configuration names some".into()
+        } else {
+            names.join(", ")
+        }
     }
 
     /// A workspace with a directory that is there on this node.
@@ -91,9 +111,15 @@ impl Workspaces {
         let dir = dir.unwrap_or_default();
         let place = self.place(&workspace, dir)?;
         if !place.dir.is_dir() {
-            return Err(Refusal::bad_request(format!("{} is no directory on this node", place.dir.display())));
+            return Err(Refusal::bad_request(format!(
+                "{} is no directory on this node",
+                place.dir.display()
+            )));
         }
-        Ok(Chosen { workspace, dir: dir.to_owned() })
+        Ok(Chosen {
+            workspace,
+            dir: dir.to_owned(),
+        })
     }
 
     /// Where a recorded workspace and directory are on this node.
@@ -101,21 +127,35 @@ impl Workspaces {
         if workspace == self.local {
             let dir = PathBuf::from(dir);
             return match dir.is_absolute() {
-                true => Ok(Place { root: dir.clone(), dir }),
-                false => Err(Refusal::bad_request(format!("`dir` in workspace {workspace} is an absolute path"))),
+                true => Ok(Place {
+                    root: dir.clone(),
+                    dir,
+                }),
+                false => Err(Refusal::bad_request(format!(
+                    "`dir` in workspace {workspace} is an absolute path"
+                ))),
             };
         }
         let Some(root) = self.named.get(workspace) else {
             return Err(Refusal::unavailable(self.unknown(workspace)));
         };
         if !stays_inside(Path::new(dir)) {
-            return Err(Refusal::bad_request(format!("`dir` {dir} leaves workspace {workspace}")));
+            return Err(Refusal::bad_request(format!(
+                "`dir` {dir} leaves workspace {workspace}"
+            )));
         }
-        Ok(Place { dir: root.join(dir), root: root.clone() })
+        Ok(Place {
+            dir: root.join(dir),
+            root: root.clone(),
+        })
     }
 
     fn unknown(&self, workspace: &str) -> String {
-        format!("no node has workspace `{}`; this one has {}", excerpt(workspace), self.names().join(", "))
+        format!(
+            "no node has workspace `{}`; this one has {}",
+            excerpt(workspace),
+            self.names().join(", ")
+        )
     }
 }
 
@@ -131,17 +171,25 @@ mod tests {
     use super::*;
 
     fn workspaces(names: &[&str]) -> Workspaces {
-        let named = names.iter().map(|name| ((*name).to_owned(), std::env::temp_dir()));
+        let named = names
+            .iter()
+            .map(|name| ((*name).to_owned(), std::env::temp_dir()));
         Workspaces::new(named.collect(), "box")
     }
 
     #[test]
     fn what_a_request_means() {
         let temp = std::env::temp_dir().display().to_string();
-        let chosen = |workspace: &str, dir: &str| Chosen { workspace: workspace.into(), dir: dir.into() };
+        let chosen = |workspace: &str, dir: &str| Chosen {
+            workspace: workspace.into(),
+            dir: dir.into(),
+        };
         let one = workspaces(&["code"]);
         assert_eq!(one.choose(None, None), Ok(chosen("code", "")));
-        assert_eq!(one.choose(None, Some(&temp)), Ok(chosen("local:box", &temp)));
+        assert_eq!(
+            one.choose(None, Some(&temp)),
+            Ok(chosen("local:box", &temp))
+        );
         assert_eq!(one.choose(Some("code"), Some(".")), Ok(chosen("code", ".")));
     }
 
@@ -150,13 +198,24 @@ mod tests {
         let one = workspaces(&["code"]).without_paths();
         assert_eq!(one.meant(None, None), Ok("code".into()));
         assert_eq!(one.meant(Some("code"), Some("src")), Ok("code".into()));
-        for (workspace, dir) in [(None, Some("/")), (Some("local:box"), Some("/etc")), (Some("local:other"), None)] {
+        for (workspace, dir) in [
+            (None, Some("/")),
+            (Some("local:box"), Some("/etc")),
+            (Some("local:other"), None),
+        ] {
             let refusal = one.meant(workspace, dir).unwrap_err();
-            assert!(refusal.message.contains("workspaces only (code)") && refusal.message.contains("--workspace"), "{refusal}");
+            assert!(
+                refusal.message.contains("workspaces only (code)")
+                    && refusal.message.contains("--workspace"),
+                "{refusal}"
+            );
         }
         let place = one.choose(Some("code"), Some("/etc")).unwrap_err();
         assert!(place.message.contains("leaves workspace code"), "{place}");
-        assert!(one.place("local:box", "/tmp").is_ok(), "a session of before goes on where it was");
+        assert!(
+            one.place("local:box", "/tmp").is_ok(),
+            "a session of before goes on where it was"
+        );
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! One call of a sidecar: the request, its signs of life, its answer, and what is said when there is none.
+//! One call of a sidecar: the request, its signs of life, its answer, and what is said when there
+//! is none.
 
 use std::time::Duration;
 
@@ -74,7 +75,11 @@ enum Heard {
 impl Call<'_> {
     /// The answer's text, or what to tell the model instead.
     pub async fn run(self, caller: &Caller<'_>) -> Result<String, String> {
-        let withdrawn = Withdrawal { bus: caller.bus, sidecar: self.manner.sidecar(), call_id: self.call_id };
+        let withdrawn = Withdrawal {
+            bus: caller.bus,
+            sidecar: self.manner.sidecar(),
+            call_id: self.call_id,
+        };
         let answer = self.converse(caller).await;
         if !matches!(answer, Err(Silence::Open(_))) {
             withdrawn.forget();
@@ -136,14 +141,28 @@ impl Call<'_> {
             return Heard::Answer(Err(error));
         }
         match serde_json::from_slice::<ToolReply>(&said.payload) {
-            Ok(ToolReply { said: ToolSaid::Progress { message, percent }, .. }) => Heard::Progress(Progress { message, percent }),
-            Ok(ToolReply { said: ToolSaid::Ok(text), .. }) => Heard::Answer(Ok(text)),
-            Ok(ToolReply { said: ToolSaid::Error(text), .. }) if text == IN_PROGRESS => Heard::Running,
-            Ok(ToolReply { said: ToolSaid::Error(text), .. }) => Heard::Answer(Err(text)),
-            Err(_) if *self.manner == Manner::Plain => Heard::Answer(Ok(String::from_utf8_lossy(&said.payload).into_owned())),
-            Err(why) if is_ours(&said.payload) => {
-                Heard::Answer(Err(format!("the sidecar's answer cannot be read: {why}; it may or may not have taken effect")))
+            Ok(ToolReply {
+                said: ToolSaid::Progress { message, percent },
+                ..
+            }) => Heard::Progress(Progress { message, percent }),
+            Ok(ToolReply {
+                said: ToolSaid::Ok(text),
+                ..
+            }) => Heard::Answer(Ok(text)),
+            Ok(ToolReply {
+                said: ToolSaid::Error(text),
+                ..
+            }) if text == IN_PROGRESS => Heard::Running,
+            Ok(ToolReply {
+                said: ToolSaid::Error(text),
+                ..
+            }) => Heard::Answer(Err(text)),
+            Err(_) if *self.manner == Manner::Plain => {
+                Heard::Answer(Ok(String::from_utf8_lossy(&said.payload).into_owned()))
             }
+            Err(why) if is_ours(&said.payload) => Heard::Answer(Err(format!(
+                "the sidecar's answer cannot be read: {why}; it may or may not have taken effect"
+            ))),
             Err(_) => Heard::Foreign,
         }
     }
@@ -153,15 +172,22 @@ impl Call<'_> {
         match error {
             BusError::NoResponders(_) => Silence::Undone(match self.manner {
                 Manner::Sidecar(sidecar) => {
-                    format!("nobody is there: no instance of the sidecar `{sidecar}` takes calls of `{name}`")
+                    format!(
+                        "nobody is there: no instance of the sidecar `{sidecar}` takes calls of `{name}`"
+                    )
                 }
                 Manner::Plain => format!("nobody is there: nothing answers `{}`", self.subject),
             }),
-            BusError::TooLarge { size, limit } => {
-                Silence::Undone(format!("too large: the call has {size} bytes, and NATS carries {limit}; send less"))
+            BusError::TooLarge { size, limit } => Silence::Undone(format!(
+                "too large: the call has {size} bytes, and NATS carries {limit}; send less"
+            )),
+            BusError::Denied(why) => Silence::Undone(format!(
+                "denied: this node may not call `{}`: {why}",
+                self.subject
+            )),
+            BusError::TimedOut { .. } | BusError::Away(_) | BusError::Unfit(_) => {
+                Silence::Undone(error.to_string())
             }
-            BusError::Denied(why) => Silence::Undone(format!("denied: this node may not call `{}`: {why}", self.subject)),
-            BusError::TimedOut { .. } | BusError::Away(_) | BusError::Unfit(_) => Silence::Undone(error.to_string()),
         }
     }
 }
@@ -177,7 +203,8 @@ impl Silence {
 
 /// Whether a message is of this protocol.
 pub fn is_ours(payload: &[u8]) -> bool {
-    serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(payload).is_ok_and(|said| said.contains_key("v"))
+    serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(payload)
+        .is_ok_and(|said| said.contains_key("v"))
 }
 
 /// How long is waited, from sign of life to sign of life.
@@ -190,7 +217,11 @@ struct Patience {
 impl Patience {
     fn new(idle: Duration, longest: Duration) -> Self {
         let now = Instant::now();
-        Self { idle, last: now + longest, until: now + idle.min(longest) }
+        Self {
+            idle,
+            last: now + longest,
+            until: now + idle.min(longest),
+        }
     }
 
     fn renew(&mut self) {
@@ -200,12 +231,16 @@ impl Patience {
     fn over(&self) -> String {
         match self.until >= self.last {
             true => "it timed out: it made progress, but took too long in all".into(),
-            false => format!("it timed out: no sign of life for {} ms", self.idle.as_millis()),
+            false => format!(
+                "it timed out: no sign of life for {} ms",
+                self.idle.as_millis()
+            ),
         }
     }
 }
 
-/// Tells a sidecar that an answer is no longer wanted, unless there was one: also when whoever waits is dropped.
+/// Tells a sidecar that an answer is no longer wanted, unless there was one: also when whoever
+/// waits is dropped.
 pub struct Withdrawal<'a> {
     pub bus: &'a dyn Bus,
     pub sidecar: Option<&'a SidecarId>,
@@ -221,8 +256,12 @@ impl Withdrawal<'_> {
 impl Drop for Withdrawal<'_> {
     fn drop(&mut self) {
         if let Some(sidecar) = self.sidecar {
-            let cancel = Cancel { v: PROTOCOL_VERSION, call_id: self.call_id.clone() };
-            self.bus.publish(Topic::Cancel(sidecar).to_string(), json(&cancel).into());
+            let cancel = Cancel {
+                v: PROTOCOL_VERSION,
+                call_id: self.call_id.clone(),
+            };
+            self.bus
+                .publish(Topic::Cancel(sidecar).to_string(), json(&cancel).into());
         }
     }
 }

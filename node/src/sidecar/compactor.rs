@@ -36,18 +36,32 @@ impl Sidecars {
     /// By `<sidecar>.<compactor>`, or by a name that only one has.
     pub async fn compactor(&self, named: &str) -> Result<RemoteCompactor, String> {
         self.looked().await;
-        let (of, name) = named.split_once('.').map_or((None, named), |(sidecar, name)| (Some(sidecar), name));
+        let (of, name) = named
+            .split_once('.')
+            .map_or((None, named), |(sidecar, name)| (Some(sidecar), name));
         let mut found: Vec<(SidecarId, Offer)> = Vec::new();
-        for (sidecar, offers) in
-            lock(&self.0.shown).offers.iter().filter(|(sidecar, _)| of.is_none_or(|of| of == sidecar.as_str()))
+        for (sidecar, offers) in lock(&self.0.shown)
+            .offers
+            .iter()
+            .filter(|(sidecar, _)| of.is_none_or(|of| of == sidecar.as_str()))
         {
-            let theirs = offers.iter().filter(|offer| offer.kind == Kind::Compactor && offer.name == name);
+            let theirs = offers
+                .iter()
+                .filter(|offer| offer.kind == Kind::Compactor && offer.name == name);
             found.extend(theirs.map(|offer| (sidecar.clone(), offer.clone())));
         }
         match (found.pop(), found.is_empty()) {
-            (Some((sidecar, offer)), true) => Ok(RemoteCompactor { sidecars: self.clone(), sidecar, offer }),
-            (Some(_), false) => Err(format!("several sidecars have a compactor `{name}`; write `<sidecar>.{name}`")),
-            (None, _) => Err(format!("nobody is there: no sidecar has the compactor `{named}`")),
+            (Some((sidecar, offer)), true) => Ok(RemoteCompactor {
+                sidecars: self.clone(),
+                sidecar,
+                offer,
+            }),
+            (Some(_), false) => Err(format!(
+                "several sidecars have a compactor `{name}`; write `<sidecar>.{name}`"
+            )),
+            (None, _) => Err(format!(
+                "nobody is there: no sidecar has the compactor `{named}`"
+            )),
         }
     }
 }
@@ -72,14 +86,21 @@ impl RemoteCompactor {
         if self.is_resting() {
             return Err("it did not answer in time lately".into());
         }
-        let withdrawal = Withdrawal { bus: &*self.sidecars.0.bus, sidecar: Some(&self.sidecar), call_id: &request.call_id };
+        let withdrawal = Withdrawal {
+            bus: &*self.sidecars.0.bus,
+            sidecar: Some(&self.sidecar),
+            call_id: &request.call_id,
+        };
         let since = Instant::now();
         let answer = timeout(self.offer.timeout, self.converse(json(request).into())).await;
         let is_error = !matches!(answer, Ok(Ok(_)));
         metrics::meters().sidecar_called(self.sidecar.as_str(), is_error, since.elapsed());
         let Ok(answer) = answer else {
             self.rest();
-            return Err(format!("it timed out: no answer within {} ms", self.offer.timeout.as_millis()));
+            return Err(format!(
+                "it timed out: no answer within {} ms",
+                self.offer.timeout.as_millis()
+            ));
         };
         withdrawal.forget();
         answer
@@ -87,16 +108,24 @@ impl RemoteCompactor {
 
     async fn converse(&self, body: Bytes) -> Result<CompactSaid, String> {
         let bus = &self.sidecars.0.bus;
-        let mut answers = bus.converse(&self.offer.subject, body).await.map_err(|error| refused(&error))?;
+        let mut answers = bus
+            .converse(&self.offer.subject, body)
+            .await
+            .map_err(|error| refused(&error))?;
         while let Some(said) = answers.next().await {
             let Said { payload, error } = said.map_err(|error| refused(&error))?;
             if let Some(error) = error {
                 return Err(error);
             }
             match serde_json::from_slice::<CompactReply>(&payload) {
-                Ok(CompactReply { said: CompactSaid::Error(why), .. }) => return Err(why),
+                Ok(CompactReply {
+                    said: CompactSaid::Error(why),
+                    ..
+                }) => return Err(why),
                 Ok(reply) => return Ok(reply.said),
-                Err(why) if super::call::is_ours(&payload) => return Err(format!("its answer cannot be read: {why}")),
+                Err(why) if super::call::is_ours(&payload) => {
+                    return Err(format!("its answer cannot be read: {why}"));
+                }
                 Err(_somebody_elses) => {}
             }
         }
@@ -104,7 +133,9 @@ impl RemoteCompactor {
     }
 
     fn is_resting(&self) -> bool {
-        lock(&self.sidecars.0.resting).get(&self.name()).is_some_and(|until| *until > Instant::now())
+        lock(&self.sidecars.0.resting)
+            .get(&self.name())
+            .is_some_and(|until| *until > Instant::now())
     }
 
     fn rest(&self) {
@@ -115,7 +146,12 @@ impl RemoteCompactor {
 fn refused(error: &BusError) -> String {
     match error {
         BusError::NoResponders(subject) => format!("nobody is there: nothing answers `{subject}`"),
-        BusError::TooLarge { size, limit } => format!("too large: the history has {size} bytes, and NATS carries {limit}"),
-        BusError::Denied(_) | BusError::TimedOut { .. } | BusError::Away(_) | BusError::Unfit(_) => error.to_string(),
+        BusError::TooLarge { size, limit } => {
+            format!("too large: the history has {size} bytes, and NATS carries {limit}")
+        }
+        BusError::Denied(_)
+        | BusError::TimedOut { .. }
+        | BusError::Away(_)
+        | BusError::Unfit(_) => error.to_string(),
     }
 }

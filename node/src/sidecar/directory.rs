@@ -28,7 +28,10 @@ struct Seen {
 
 impl Directory {
     pub fn allowing(allow: Option<Vec<String>>) -> Self {
-        Self { allow, ..Self::default() }
+        Self {
+            allow,
+            ..Self::default()
+        }
     }
 
     /// These answered; of the others nothing is known.
@@ -36,7 +39,13 @@ impl Directory {
         for instance in instances {
             if self.admits(&instance) {
                 let known = self.sidecars.entry(instance.sidecar.clone()).or_default();
-                known.insert(instance.id.clone(), Seen { instance, misses: 0 });
+                known.insert(
+                    instance.id.clone(),
+                    Seen {
+                        instance,
+                        misses: 0,
+                    },
+                );
             }
         }
     }
@@ -47,7 +56,9 @@ impl Directory {
             seen.misses += 1;
         }
         self.heard(instances);
-        self.sidecars.values_mut().for_each(|instances| instances.retain(|_, seen| seen.misses < MISSES));
+        self.sidecars
+            .values_mut()
+            .for_each(|instances| instances.retain(|_, seen| seen.misses < MISSES));
         self.sidecars.retain(|_, instances| !instances.is_empty());
     }
 
@@ -64,14 +75,19 @@ impl Directory {
     }
 
     fn admits(&self, instance: &Instance) -> bool {
-        let is_allowed = self.allow.as_ref().is_none_or(|allow| allow.iter().any(|name| *name == *instance.sidecar));
+        let is_allowed = self
+            .allow
+            .as_ref()
+            .is_none_or(|allow| allow.iter().any(|name| *name == *instance.sidecar));
         is_allowed && !self.gone.contains(&instance.id)
     }
 
     /// What each sidecar offers. Where its instances differ, the one of the highest version counts.
     pub fn offers(&self) -> BTreeMap<SidecarId, Vec<Offer>> {
         let sidecars = self.sidecars.iter();
-        sidecars.map(|(name, instances)| (name.clone(), offers(instances))).collect()
+        sidecars
+            .map(|(name, instances)| (name.clone(), offers(instances)))
+            .collect()
     }
 
     /// What was left out, and why.
@@ -81,7 +97,10 @@ impl Directory {
     }
 
     pub fn rows(&self) -> Vec<SidecarRow> {
-        self.sidecars.iter().map(|(name, instances)| row(name, instances)).collect()
+        self.sidecars
+            .iter()
+            .map(|(name, instances)| row(name, instances))
+            .collect()
     }
 }
 
@@ -89,14 +108,16 @@ fn offers(instances: &BTreeMap<String, Seen>) -> Vec<Offer> {
     let mut instances: Vec<&Instance> = instances.values().map(|seen| &seen.instance).collect();
     instances.sort_by(|one, other| one.version.cmp(&other.version));
     let all = instances.iter().flat_map(|instance| &instance.offers);
-    let offers: BTreeMap<(bool, &str), &Offer> =
-        all.map(|offer| ((offer.kind == Kind::Compactor, offer.name.as_str()), offer)).collect();
+    let offers: BTreeMap<(bool, &str), &Offer> = all
+        .map(|offer| ((offer.kind == Kind::Compactor, offer.name.as_str()), offer))
+        .collect();
     offers.into_values().cloned().collect()
 }
 
 fn row(name: &SidecarId, instances: &BTreeMap<String, Seen>) -> SidecarRow {
-    let (compactors, tools): (Vec<Offer>, Vec<Offer>) =
-        offers(instances).into_iter().partition(|offer| offer.kind == Kind::Compactor);
+    let (compactors, tools): (Vec<Offer>, Vec<Offer>) = offers(instances)
+        .into_iter()
+        .partition(|offer| offer.kind == Kind::Compactor);
     let names = |offers: Vec<Offer>| offers.into_iter().map(|offer| offer.name).collect();
     let versions = instances.values().map(|seen| &seen.instance.version);
     SidecarRow {

@@ -1,4 +1,5 @@
-//! Keeps the directory: by asking everybody now and then, and by what sidecars tell when they come and go.
+//! Keeps the directory: by asking everybody now and then, and by what sidecars tell when they come
+//! and go.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -69,14 +70,19 @@ impl Sidecars {
                 let instances = self.read(&answers);
                 self.directory().swept(instances);
             }
-            Err(error @ BusError::Denied(_)) => self.warn(format!("sidecars cannot be found: {error}")),
+            Err(error @ BusError::Denied(_)) => {
+                self.warn(format!("sidecars cannot be found: {error}"))
+            }
             Err(error) => tracing::debug!(%error, "sidecars are not looked for"),
         }
     }
 
     fn read(&self, answers: &[Bytes]) -> Vec<Instance> {
         let settings = &self.0.settings;
-        answers.iter().filter_map(|answer| Instance::read(answer, &settings.prefix, settings.patience)).collect()
+        answers
+            .iter()
+            .filter_map(|answer| Instance::read(answer, &settings.prefix, settings.patience))
+            .collect()
     }
 
     fn warn(&self, warning: String) {
@@ -86,7 +92,8 @@ impl Sidecars {
     /// Takes news until it is time to ask everybody again.
     async fn hear(&self, news: &mut Option<News>, until: Instant, changed: &impl Fn()) {
         let mut silence: News = pending().boxed();
-        while let Ok(heard) = timeout_at(until, news.as_mut().unwrap_or(&mut silence).next()).await {
+        while let Ok(heard) = timeout_at(until, news.as_mut().unwrap_or(&mut silence).next()).await
+        {
             match heard {
                 Some(deliveries) => {
                     self.take(&deliveries).await;
@@ -100,7 +107,9 @@ impl Sidecars {
     async fn take(&self, deliveries: &[Delivery]) {
         let mut came: BTreeSet<SidecarId> = BTreeSet::new();
         for delivery in deliveries {
-            let Ok(presence) = serde_json::from_slice::<Presence>(&delivery.payload) else { continue };
+            let Ok(presence) = serde_json::from_slice::<Presence>(&delivery.payload) else {
+                continue;
+            };
             match presence.r#type {
                 PresenceKind::Hello => drop(came.insert(presence.sidecar)),
                 PresenceKind::Bye => self.directory().left(&presence.sidecar, &presence.instance),

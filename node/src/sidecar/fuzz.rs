@@ -14,7 +14,9 @@ use crate::bus::Said;
 /// Reads the bytes as a description and as an answer.
 pub fn message(bytes: &[u8]) {
     let _description = Instance::read(bytes, &Prefix::default(), Patience::default());
-    let (Ok(sidecar), Ok(call_id)) = (SidecarId::parse("fuzz"), CallId::parse("c-1")) else { return };
+    let (Ok(sidecar), Ok(call_id)) = (SidecarId::parse("fuzz"), CallId::parse("c-1")) else {
+        return;
+    };
     for manner in [Manner::Sidecar(sidecar), Manner::Plain] {
         let call = Call {
             name: "tool",
@@ -26,6 +28,9 @@ pub fn message(bytes: &[u8]) {
             longest: Duration::ZERO,
             may_run_again: false,
         };
-        call.reads(Said { payload: Bytes::copy_from_slice(bytes), error: None });
+        call.reads(Said {
+            payload: Bytes::copy_from_slice(bytes),
+            error: None,
+        });
     }
 }

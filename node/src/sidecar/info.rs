@@ -6,7 +6,9 @@ use planck_common::{
     SidecarId,
     event::Effect,
     service::{Endpoint, Info},
-    sidecar::{COMPACTOR_TIMEOUT_MS, MOST_PARAMETER_BYTES, TOOL_TIMEOUT_MS, metadata, unknown_required},
+    sidecar::{
+        COMPACTOR_TIMEOUT_MS, MOST_PARAMETER_BYTES, TOOL_TIMEOUT_MS, metadata, unknown_required,
+    },
     subject::{self, NODE_SERVICE, Prefix},
 };
 use serde_json::{Value, value::RawValue};
@@ -50,7 +52,10 @@ pub struct Patience {
 
 impl Default for Patience {
     fn default() -> Self {
-        Self { tool: Duration::from_millis(TOOL_TIMEOUT_MS), compactor: Duration::from_millis(COMPACTOR_TIMEOUT_MS) }
+        Self {
+            tool: Duration::from_millis(TOOL_TIMEOUT_MS),
+            compactor: Duration::from_millis(COMPACTOR_TIMEOUT_MS),
+        }
     }
 }
 
@@ -59,19 +64,36 @@ impl Instance {
     pub fn read(answer: &[u8], prefix: &Prefix, patience: Patience) -> Option<Self> {
         let info: Info = serde_json::from_slice(answer).ok()?;
         let said = |key: &str| info.metadata.get(key).map_or("", String::as_str);
-        if said(metadata::PLANCK) != "1" || said(metadata::PREFIX) != prefix.as_str() || info.name == NODE_SERVICE {
+        if said(metadata::PLANCK) != "1"
+            || said(metadata::PREFIX) != prefix.as_str()
+            || info.name == NODE_SERVICE
+        {
             return None;
         }
         let sidecar = SidecarId::parse(&info.name).ok()?;
         let (mut offers, mut faults) = (Vec::new(), Vec::new());
         for endpoint in info.endpoints {
             let name = endpoint.name.clone();
-            match (Reader { sidecar: &sidecar, prefix, patience }).offer(endpoint) {
+            match (Reader {
+                sidecar: &sidecar,
+                prefix,
+                patience,
+            })
+            .offer(endpoint)
+            {
                 Ok(offer) => offers.push(offer),
-                Err(why) => faults.push(format!("sidecar `{sidecar}`: `{name}` is left out: {why}")),
+                Err(why) => {
+                    faults.push(format!("sidecar `{sidecar}`: `{name}` is left out: {why}"))
+                }
             }
         }
-        Some(Self { sidecar, id: info.id, version: info.version, offers, faults })
+        Some(Self {
+            sidecar,
+            id: info.id,
+            version: info.version,
+            offers,
+            faults,
+        })
     }
 }
 
@@ -88,25 +110,49 @@ impl Reader<'_> {
         let (place, usual): (fn(&SidecarId, &str) -> String, _) = match kind {
             metadata::TOOL => (subject::tool, self.patience.tool),
             metadata::COMPACTOR => (subject::compactor, self.patience.compactor),
-            other => return Err(format!("its `{}` is `{other}`, not `tool` or `compactor`", metadata::KIND)),
+            other => {
+                return Err(format!(
+                    "its `{}` is `{other}`, not `tool` or `compactor`",
+                    metadata::KIND
+                ));
+            }
         };
-        let own = self.prefix.off(&endpoint.subject).and_then(|own| subject::offered(own, place, self.sidecar));
+        let own = self
+            .prefix
+            .off(&endpoint.subject)
+            .and_then(|own| subject::offered(own, place, self.sidecar));
         let name = own.ok_or_else(|| {
-            format!("its subject is `{}`, not `{}`", endpoint.subject, self.prefix.on(place(self.sidecar, "<name>")))
+            format!(
+                "its subject is `{}`, not `{}`",
+                endpoint.subject,
+                self.prefix.on(place(self.sidecar, "<name>"))
+            )
         })?;
         let timeout = get(metadata::TIMEOUT_MS).map_or(Ok(usual), timeout)?;
-        let kind = if kind == metadata::TOOL { Kind::Tool(tool(name, get)?) } else { Kind::Compactor };
-        Ok(Offer { name: name.to_owned(), subject: endpoint.subject.clone(), timeout, kind })
+        let kind = if kind == metadata::TOOL {
+            Kind::Tool(tool(name, get)?)
+        } else {
+            Kind::Compactor
+        };
+        Ok(Offer {
+            name: name.to_owned(),
+            subject: endpoint.subject.clone(),
+            timeout,
+            kind,
+        })
     }
 }
 
 fn check_parameters(text: &str) -> Result<(), String> {
     let (bytes, most) = (text.len(), MOST_PARAMETER_BYTES);
     if bytes > most {
-        return Err(format!("its `parameters` have {bytes} bytes, over the limit of {most}; describe less, or split the tool"));
+        return Err(format!(
+            "its `parameters` have {bytes} bytes, over the limit of {most}; describe less, or split the tool"
+        ));
     }
     Schema::compile(text).map_err(|why| format!("its `parameters` are wrong: {why}"))?;
-    let schema: Value = serde_json::from_str(text).map_err(|why| format!("its `parameters` are not JSON: {why}"))?;
+    let schema: Value = serde_json::from_str(text)
+        .map_err(|why| format!("its `parameters` are not JSON: {why}"))?;
     match unknown_required(&schema) {
         Some(name) => Err(format!(
             "its `parameters` require `{name}`, which is none of their `properties`; describe it there, or take it out of `required`"
@@ -117,16 +163,29 @@ fn check_parameters(text: &str) -> Result<(), String> {
 
 fn timeout(text: &str) -> Result<Duration, String> {
     let millis = text.parse().ok().filter(|millis| *millis > 0);
-    millis.map(Duration::from_millis).ok_or_else(|| format!("its `timeout_ms` is `{text}`, not a number of milliseconds"))
+    millis
+        .map(Duration::from_millis)
+        .ok_or_else(|| format!("its `timeout_ms` is `{text}`, not a number of milliseconds"))
 }
 
 fn tool<'a>(name: &str, get: impl Fn(&str) -> Option<&'a str>) -> Result<ToolSpec, String> {
-    let description = get(metadata::DESCRIPTION).filter(|text| !text.trim().is_empty()).ok_or("it has no `description`")?;
+    let description = get(metadata::DESCRIPTION)
+        .filter(|text| !text.trim().is_empty())
+        .ok_or("it has no `description`")?;
     let parameters = get(metadata::PARAMETERS).ok_or("it has no `parameters`")?;
     check_parameters(parameters)?;
     let effect = get(metadata::EFFECT).map_or(Ok(Effect::default()), |text| {
-        Effect::find(text).ok_or_else(|| format!("its `effect` is `{text}`, not `pure`, `idempotent` or `mutating`"))
+        Effect::find(text).ok_or_else(|| {
+            format!("its `effect` is `{text}`, not `pure`, `idempotent` or `mutating`")
+        })
     })?;
-    let parameters: Arc<RawValue> = RawValue::from_string(parameters.to_owned()).map_err(|why| why.to_string())?.into();
-    Ok(ToolSpec { name: name.into(), description: description.into(), parameters, effect })
+    let parameters: Arc<RawValue> = RawValue::from_string(parameters.to_owned())
+        .map_err(|why| why.to_string())?
+        .into();
+    Ok(ToolSpec {
+        name: name.into(),
+        description: description.into(),
+        parameters,
+        effect,
+    })
 }

@@ -1,4 +1,5 @@
-//! Under which names agents get sidecars' tools: their own where nobody else has it, else qualified by the sidecar. Pure.
+//! Under which names agents get sidecars' tools: their own where nobody else has it, else qualified
+//! by the sidecar. Pure.
 
 use std::collections::BTreeMap;
 
@@ -21,20 +22,29 @@ pub struct Shelf {
     pub warnings: Vec<String>,
 }
 
-/// `<sidecar>__<tool>` always names a tool. Its own name does too; where several sidecars have it, it stands for all of them,
-/// each qualified.
+/// `<sidecar>__<tool>` always names a tool. Its own name does too; where several sidecars have it,
+/// it stands for all of them, each qualified.
 pub fn shelve(offers: &BTreeMap<SidecarId, Vec<Offer>>, is_taken: impl Fn(&str) -> bool) -> Shelf {
     let mut shelf = Shelf::default();
     for (name, owners) in by_name(offers) {
-        let mut qualified: Vec<Named> = owners.iter().map(|(sidecar, offer)| named(sidecar, offer)).collect();
+        let mut qualified: Vec<Named> = owners
+            .iter()
+            .map(|(sidecar, offer)| named(sidecar, offer))
+            .collect();
         qualified.retain(|tool| shelf.has_room(&tool.name, &is_taken));
         for tool in &qualified {
             shelf.tools.insert(tool.name.clone(), vec![tool.clone()]);
         }
         match owners.as_slice() {
-            _ if is_taken(name) => shelf.warn(name, &owners, "is a tool of this node too", &qualified),
+            _ if is_taken(name) => {
+                shelf.warn(name, &owners, "is a tool of this node too", &qualified)
+            }
             [(sidecar, offer)] => {
-                let tool = Named { name: name.into(), sidecar: (*sidecar).clone(), offer: (*offer).clone() };
+                let tool = Named {
+                    name: name.into(),
+                    sidecar: (*sidecar).clone(),
+                    offer: (*offer).clone(),
+                };
                 shelf.tools.insert(name.into(), vec![tool]);
             }
             _ => {
@@ -59,7 +69,11 @@ fn by_name(offers: &BTreeMap<SidecarId, Vec<Offer>>) -> BTreeMap<&str, Owners<'_
 }
 
 fn named(sidecar: &SidecarId, offer: &Offer) -> Named {
-    Named { name: format!("{sidecar}__{}", offer.name), sidecar: sidecar.clone(), offer: offer.clone() }
+    Named {
+        name: format!("{sidecar}__{}", offer.name),
+        sidecar: sidecar.clone(),
+        offer: offer.clone(),
+    }
 }
 
 impl Shelf {
@@ -70,8 +84,15 @@ impl Shelf {
     fn warn(&mut self, name: &str, owners: &Owners<'_>, what: &str, qualified: &[Named]) {
         let owners: Vec<&str> = owners.iter().map(|(sidecar, _)| sidecar.as_str()).collect();
         let names: Vec<&str> = qualified.iter().map(|tool| tool.name.as_str()).collect();
-        let names = if names.is_empty() { "nothing: the longer name does not fit".into() } else { names.join(", ") };
-        self.warnings.push(format!("the tool `{name}` of sidecar {} {what}; it goes by {names}", owners.join(", ")));
+        let names = if names.is_empty() {
+            "nothing: the longer name does not fit".into()
+        } else {
+            names.join(", ")
+        };
+        self.warnings.push(format!(
+            "the tool `{name}` of sidecar {} {what}; it goes by {names}",
+            owners.join(", ")
+        ));
     }
 }
 
@@ -83,42 +104,83 @@ mod tests {
     use crate::tools::spec;
 
     fn offer(name: &str) -> Offer {
-        let tool = spec(name, "does it", Default::default(), &serde_json::json!({"type": "object"}));
-        Offer { name: name.into(), subject: String::new(), timeout: Duration::from_secs(1), kind: Kind::Tool(tool) }
+        let tool = spec(
+            name,
+            "does it",
+            Default::default(),
+            &serde_json::json!({"type": "object"}),
+        );
+        Offer {
+            name: name.into(),
+            subject: String::new(),
+            timeout: Duration::from_secs(1),
+            kind: Kind::Tool(tool),
+        }
     }
 
     fn names(offers: &[(&str, &[&str])]) -> (Vec<(String, Vec<String>)>, usize) {
-        let offers = offers
-            .iter()
-            .map(|(sidecar, tools)| (SidecarId::parse(sidecar).unwrap(), tools.iter().map(|tool| offer(tool)).collect()));
+        let offers = offers.iter().map(|(sidecar, tools)| {
+            (
+                SidecarId::parse(sidecar).unwrap(),
+                tools.iter().map(|tool| offer(tool)).collect(),
+            )
+        });
         let shelf = shelve(&offers.collect(), |name| name == "read");
         let shown = |tools: Vec<Named>| tools.into_iter().map(|tool| tool.name).collect();
-        (shelf.tools.into_iter().map(|(name, tools)| (name, shown(tools))).collect(), shelf.warnings.len())
+        (
+            shelf
+                .tools
+                .into_iter()
+                .map(|(name, tools)| (name, shown(tools)))
+                .collect(),
+            shelf.warnings.len(),
+        )
     }
 
     fn same(names: &[(&str, &[&str])]) -> Vec<(String, Vec<String>)> {
-        names.iter().map(|(name, tools)| ((*name).into(), tools.iter().map(|tool| (*tool).into()).collect())).collect()
+        names
+            .iter()
+            .map(|(name, tools)| {
+                (
+                    (*name).into(),
+                    tools.iter().map(|tool| (*tool).into()).collect(),
+                )
+            })
+            .collect()
     }
 
     #[test]
     fn a_name_of_its_own_stands_beside_the_qualified_one() {
-        assert_eq!(names(&[("a", &["add"])]), (same(&[("a__add", &["a__add"]), ("add", &["add"])]), 0));
+        assert_eq!(
+            names(&[("a", &["add"])]),
+            (same(&[("a__add", &["a__add"]), ("add", &["add"])]), 0)
+        );
     }
 
     #[test]
     fn a_shared_name_stands_for_all_who_have_it() {
-        let expected = same(&[("a__add", &["a__add"]), ("add", &["a__add", "b__add"]), ("b__add", &["b__add"])]);
+        let expected = same(&[
+            ("a__add", &["a__add"]),
+            ("add", &["a__add", "b__add"]),
+            ("b__add", &["b__add"]),
+        ]);
         assert_eq!(names(&[("a", &["add"]), ("b", &["add"])]), (expected, 1));
     }
 
     #[test]
     fn a_tool_of_the_node_keeps_its_name() {
-        assert_eq!(names(&[("a", &["read"])]), (same(&[("a__read", &["a__read"])]), 1));
+        assert_eq!(
+            names(&[("a", &["read"])]),
+            (same(&[("a__read", &["a__read"])]), 1)
+        );
     }
 
     #[test]
     fn what_is_too_long_to_be_qualified_goes_by_its_own_name_only() {
         let long = "x".repeat(60);
-        assert_eq!(names(&[("abcd", &[&long])]), (same(&[(&long, &[&long])]), 0));
+        assert_eq!(
+            names(&[("abcd", &[&long])]),
+            (same(&[(&long, &[&long])]), 0)
+        );
     }
 }

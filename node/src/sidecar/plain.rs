@@ -13,14 +13,22 @@ use crate::{
     tools::Tool,
 };
 
-/// Those of the configuration. What is wrong with one is told when it is added to the catalogue, or by the configuration.
+/// Those of the configuration. What is wrong with one is told when it is added to the catalogue, or
+/// by the configuration.
 pub fn tools(config: &Config, bus: &Arc<dyn Bus>) -> Vec<Arc<dyn Tool>> {
     let section = &config.sidecars;
     let tools = section.tools.0.iter();
-    tools.filter_map(|(name, plain)| tool(name, plain, section.tool_timeout.0, bus)).collect()
+    tools
+        .filter_map(|(name, plain)| tool(name, plain, section.tool_timeout.0, bus))
+        .collect()
 }
 
-fn tool(name: &str, plain: &PlainTool, usual: Duration, bus: &Arc<dyn Bus>) -> Option<Arc<dyn Tool>> {
+fn tool(
+    name: &str,
+    plain: &PlainTool,
+    usual: Duration,
+    bus: &Arc<dyn Bus>,
+) -> Option<Arc<dyn Tool>> {
     let spec = ToolSpec {
         name: name.into(),
         description: plain.description.clone(),
@@ -28,5 +36,10 @@ fn tool(name: &str, plain: &PlainTool, usual: Duration, bus: &Arc<dyn Bus>) -> O
         effect: Effect::find(&plain.effect)?,
     };
     let idle = plain.timeout.as_ref().map_or(usual, |period| period.0);
-    Some(Arc::new(RemoteTool::plain(spec, plain.subject.clone(), idle, Arc::clone(bus))))
+    Some(Arc::new(RemoteTool::plain(
+        spec,
+        plain.subject.clone(),
+        idle,
+        Arc::clone(bus),
+    )))
 }

@@ -52,10 +52,25 @@ pub struct RemoteTool {
 impl RemoteTool {
     /// A sidecar's; `None` for a compactor.
     pub fn of(named: &Named, bus: Arc<dyn Bus>) -> Option<Self> {
-        let Offer { name, subject, timeout, kind } = &named.offer;
+        let Offer {
+            name,
+            subject,
+            timeout,
+            kind,
+        } = &named.offer;
         let Kind::Tool(spec) = kind else { return None };
-        let spec = ToolSpec { name: named.name.clone(), ..spec.clone() };
-        Some(Self::new(spec, name.clone(), subject.clone(), Manner::Sidecar(named.sidecar.clone()), *timeout, bus))
+        let spec = ToolSpec {
+            name: named.name.clone(),
+            ..spec.clone()
+        };
+        Some(Self::new(
+            spec,
+            name.clone(),
+            subject.clone(),
+            Manner::Sidecar(named.sidecar.clone()),
+            *timeout,
+            bus,
+        ))
     }
 
     /// Whoever answers a subject.
@@ -64,9 +79,24 @@ impl RemoteTool {
         Self::new(spec, name, subject, Manner::Plain, idle, bus)
     }
 
-    fn new(spec: ToolSpec, name: String, subject: String, manner: Manner, idle: Duration, bus: Arc<dyn Bus>) -> Self {
+    fn new(
+        spec: ToolSpec,
+        name: String,
+        subject: String,
+        manner: Manner,
+        idle: Duration,
+        bus: Arc<dyn Bus>,
+    ) -> Self {
         let (parameters, has_timeout) = with_timeout(&spec.parameters, idle);
-        Self { spec: ToolSpec { parameters, ..spec }, name, subject, manner, idle, has_timeout, bus }
+        Self {
+            spec: ToolSpec { parameters, ..spec },
+            name,
+            subject,
+            manner,
+            idle,
+            has_timeout,
+            bus,
+        }
     }
 
     /// What goes to the sidecar, and how long it may be silent.
@@ -74,8 +104,13 @@ impl RemoteTool {
         if self.has_timeout || !args.get().contains(TIMEOUT) {
             return (args.to_owned(), self.idle);
         }
-        let Ok(mut named) = serde_json::from_str::<Map<String, Value>>(args.get()) else { return (args.to_owned(), self.idle) };
-        let said = named.remove(TIMEOUT).and_then(|millis| millis.as_u64()).map(Duration::from_millis);
+        let Ok(mut named) = serde_json::from_str::<Map<String, Value>>(args.get()) else {
+            return (args.to_owned(), self.idle);
+        };
+        let said = named
+            .remove(TIMEOUT)
+            .and_then(|millis| millis.as_u64())
+            .map(Duration::from_millis);
         let rest = serde_json::value::to_raw_value(&named).unwrap_or_else(|_| args.to_owned());
         (rest, said.map_or(self.idle, |said| said.min(LONGEST)))
     }
@@ -120,7 +155,11 @@ impl Tool for RemoteTool {
             longest,
             may_run_again: self.spec.effect != Effect::Mutating,
         };
-        let caller = Caller { bus: &*self.bus, cancel: &call.cancel, progress: &*call.progress };
+        let caller = Caller {
+            bus: &*self.bus,
+            cancel: &call.cancel,
+            progress: &*call.progress,
+        };
         let since = Instant::now();
         let answer = request.run(&caller).await;
         if let Some(sidecar) = self.manner.sidecar() {
@@ -149,7 +188,14 @@ pub async fn call_tool(
         effect: Effect::Mutating,
     };
     let subject = prefix.on(subject::tool(sidecar, tool));
-    let mut called = RemoteTool::new(spec, tool.into(), subject, Manner::Sidecar(sidecar.clone()), idle, Arc::clone(bus));
+    let mut called = RemoteTool::new(
+        spec,
+        tool.into(),
+        subject,
+        Manner::Sidecar(sidecar.clone()),
+        idle,
+        Arc::clone(bus),
+    );
     called.has_timeout = true;
     called.run(call).await
 }
@@ -157,13 +203,20 @@ pub async fn call_tool(
 /// The schema with a `timeout_ms`, and whether it had one.
 fn with_timeout(parameters: &Arc<RawValue>, idle: Duration) -> (Arc<RawValue>, bool) {
     let unchanged = |has_timeout| (Arc::clone(parameters), has_timeout);
-    let Ok(mut schema) = serde_json::from_str::<Map<String, Value>>(parameters.get()) else { return unchanged(false) };
+    let Ok(mut schema) = serde_json::from_str::<Map<String, Value>>(parameters.get()) else {
+        return unchanged(false);
+    };
     let properties = schema.entry("properties").or_insert_with(|| json!({}));
-    let Some(properties) = properties.as_object_mut() else { return unchanged(false) };
+    let Some(properties) = properties.as_object_mut() else {
+        return unchanged(false);
+    };
     if properties.contains_key(TIMEOUT) {
         return unchanged(true);
     }
-    let about = format!("How long to wait for a sign of life, in milliseconds; {} unless said", idle.as_millis());
+    let about = format!(
+        "How long to wait for a sign of life, in milliseconds; {} unless said",
+        idle.as_millis()
+    );
     let most = LONGEST.as_millis();
     properties.insert(
         TIMEOUT.into(),

@@ -14,11 +14,15 @@ pub(super) struct Header {
 /// What is wrong with a head, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadHeader {
-    #[error("the file does not begin with `---`; begin it with `---`, `name: …`, `description: …`, `---`")]
+    #[error(
+        "the file does not begin with `---`; begin it with `---`, `name: …`, `description: …`, `---`"
+    )]
     NotOpened,
     #[error("the header is not closed; end it with a line of `---`")]
     NotClosed { line: usize },
-    #[error("the header cannot be read: {what}; its values are texts, and one with a colon in it needs quotes")]
+    #[error(
+        "the header cannot be read: {what}; its values are texts, and one with a colon in it needs quotes"
+    )]
     NotYaml { line: usize, what: String },
     #[error("the header has no `{field}`; add `{field}: …`")]
     Missing { field: &'static str, line: usize },
@@ -31,7 +35,10 @@ impl BadHeader {
     pub fn line(&self) -> usize {
         match self {
             Self::NotOpened => 1,
-            Self::NotClosed { line } | Self::NotYaml { line, .. } | Self::Missing { line, .. } | Self::Name { line, .. } => *line,
+            Self::NotClosed { line }
+            | Self::NotYaml { line, .. }
+            | Self::Missing { line, .. }
+            | Self::Name { line, .. } => *line,
         }
     }
 }
@@ -48,11 +55,20 @@ pub(super) fn parse(text: &str) -> Result<Header, BadHeader> {
     let (yaml, _) = split(text)?;
     let fields: Fields = serde_saphyr::from_str(yaml).map_err(|why| not_yaml(&why))?;
     let missing = |field| BadHeader::Missing { field, line: 1 };
-    let name = fields.name.filter(|name| !name.is_empty()).ok_or(missing("name"))?;
-    let description =
-        fields.description.map(|text| one_line(&text)).filter(|text| !text.is_empty()).ok_or(missing("description"))?;
+    let name = fields
+        .name
+        .filter(|name| !name.is_empty())
+        .ok_or(missing("name"))?;
+    let description = fields
+        .description
+        .map(|text| one_line(&text))
+        .filter(|text| !text.is_empty())
+        .ok_or(missing("description"))?;
     if !is_id(&name) {
-        let line = 2 + yaml.lines().take_while(|line| !line.trim_start().starts_with("name")).count();
+        let line = 2 + yaml
+            .lines()
+            .take_while(|line| !line.trim_start().starts_with("name"))
+            .count();
         return Err(BadHeader::Name { name, line });
     }
     Ok(Header { name, description })
@@ -60,13 +76,18 @@ pub(super) fn parse(text: &str) -> Result<Header, BadHeader> {
 
 /// The text after the head.
 pub(super) fn body(text: &str) -> &str {
-    split(text).map_or(text, |(_, body)| body).trim_start_matches(['\r', '\n'])
+    split(text)
+        .map_or(text, |(_, body)| body)
+        .trim_start_matches(['\r', '\n'])
 }
 
 fn split(text: &str) -> Result<(&str, &str), BadHeader> {
     let text = text.trim_start_matches('\u{feff}');
     let mut lines = text.split_inclusive('\n');
-    let opening = lines.next().filter(|line| line.trim_end() == FENCE).ok_or(BadHeader::NotOpened)?;
+    let opening = lines
+        .next()
+        .filter(|line| line.trim_end() == FENCE)
+        .ok_or(BadHeader::NotOpened)?;
     let mut end = opening.len();
     for line in lines {
         if line.trim_end() == FENCE {
@@ -75,16 +96,26 @@ fn split(text: &str) -> Result<(&str, &str), BadHeader> {
         }
         end += line.len();
     }
-    Err(BadHeader::NotClosed { line: text.lines().count().max(1) })
+    Err(BadHeader::NotClosed {
+        line: text.lines().count().max(1),
+    })
 }
 
 fn not_yaml(why: &serde_saphyr::Error) -> BadHeader {
-    let within = why.location().map_or(1, |location| usize::try_from(location.line()).unwrap_or(1));
+    let within = why
+        .location()
+        .map_or(1, |location| usize::try_from(location.line()).unwrap_or(1));
     let text = why.to_string();
     let first = text.lines().next().unwrap_or_default();
     // Its own place counts from the header's first line.
-    let what = first.split_once("column ").and_then(|(_, rest)| rest.split_once(": ")).map_or(first, |(_, what)| what);
-    BadHeader::NotYaml { line: within + 1, what: what.to_owned() }
+    let what = first
+        .split_once("column ")
+        .and_then(|(_, rest)| rest.split_once(": "))
+        .map_or(first, |(_, what)| what);
+    BadHeader::NotYaml {
+        line: within + 1,
+        what: what.to_owned(),
+    }
 }
 
 fn one_line(text: &str) -> String {
@@ -97,10 +128,20 @@ mod tests {
 
     #[test]
     fn a_head_gives_name_and_description() {
-        let text = "---\nname: review\ndescription: >\n  Reviews\n  code.\nlicense: MIT\n---\n\nDo it.\n";
-        assert_eq!(parse(text), Ok(Header { name: "review".into(), description: "Reviews code.".into() }));
+        let text =
+            "---\nname: review\ndescription: >\n  Reviews\n  code.\nlicense: MIT\n---\n\nDo it.\n";
+        assert_eq!(
+            parse(text),
+            Ok(Header {
+                name: "review".into(),
+                description: "Reviews code.".into()
+            })
+        );
         assert_eq!(body(text), "Do it.\n");
-        assert_eq!(parse(&text.replace('\n', "\r\n")).map(|header| header.name), Ok("review".into()));
+        assert_eq!(
+            parse(&text.replace('\n', "\r\n")).map(|header| header.name),
+            Ok("review".into())
+        );
     }
 
     #[test]

@@ -15,7 +15,10 @@ use crate::{
 
 /// The two tools for an agent that has these skills.
 pub fn tools(skills: &Skills) -> [Arc<dyn Tool>; 2] {
-    [Arc::new(LoadSkill::new(skills.clone())), Arc::new(ListSkills::new(skills.clone()))]
+    [
+        Arc::new(LoadSkill::new(skills.clone())),
+        Arc::new(ListSkills::new(skills.clone())),
+    ]
 }
 
 struct LoadSkill {
@@ -36,7 +39,15 @@ impl LoadSkill {
             "required": ["name"],
             "additionalProperties": false,
         });
-        Self { spec: spec("load_skill", "Read a skill's instructions.", Effect::Pure, &parameters), skills }
+        Self {
+            spec: spec(
+                "load_skill",
+                "Read a skill's instructions.",
+                Effect::Pure,
+                &parameters,
+            ),
+            skills,
+        }
     }
 }
 
@@ -58,7 +69,10 @@ impl Tool for LoadSkill {
         match tokio::task::spawn_blocking(move || wanted.read()).await {
             Err(panic) => Outcome::error(format!("failed: {panic}")),
             Ok(Ok(text)) => Outcome::ok(header::body(&text)),
-            Ok(Err(why)) => Outcome::error(format!("cannot read skill `{name}` from {}: {why}", skill.file.display())),
+            Ok(Err(why)) => Outcome::error(format!(
+                "cannot read skill `{name}` from {}: {why}",
+                skill.file.display()
+            )),
         }
     }
 }
@@ -71,7 +85,15 @@ struct ListSkills {
 impl ListSkills {
     fn new(skills: Skills) -> Self {
         let parameters = json!({"type": "object", "properties": {}, "additionalProperties": false});
-        Self { spec: spec("list_skills", "List your skills with their files.", Effect::Pure, &parameters), skills }
+        Self {
+            spec: spec(
+                "list_skills",
+                "List your skills with their files.",
+                Effect::Pure,
+                &parameters,
+            ),
+            skills,
+        }
     }
 }
 

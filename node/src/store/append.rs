@@ -1,4 +1,5 @@
-//! What every dialect does with a batch before it becomes SQL: marks merged by input, data checked, checkpoints found.
+//! What every dialect does with a batch before it becomes SQL: marks merged by input, data checked,
+//! checkpoints found.
 
 use std::collections::BTreeSet;
 
@@ -27,13 +28,19 @@ pub fn mark_rows(marks: &[Mark]) -> Vec<MarkRow> {
         let at = rows.iter().position(|row| row.id == mark.input.as_str());
         let mut row = match at {
             Some(at) => rows.remove(at),
-            None => MarkRow { id: mark.input.to_string(), turn: None, outcome: None, answer: None },
+            None => MarkRow {
+                id: mark.input.to_string(),
+                turn: None,
+                outcome: None,
+                answer: None,
+            },
         };
         match &mark.change {
             Change::Consumed { turn } => row.turn = Some(*turn),
             // The one column that holds what a model said as it is, and not as JSON.
             Change::Ended { outcome, answer } => {
-                (row.outcome, row.answer) = (Some(outcome.clone()), answer.clone().map(nul::replaced));
+                (row.outcome, row.answer) =
+                    (Some(outcome.clone()), answer.clone().map(nul::replaced));
             }
         }
         rows.insert(at.unwrap_or(rows.len()), row);
@@ -41,21 +48,27 @@ pub fn mark_rows(marks: &[Mark]) -> Vec<MarkRow> {
     rows
 }
 
-/// The outcome of a batch that no store may see: a text with a NUL byte, which Postgres cannot hold.
+/// The outcome of a batch that no store may see: a text with a NUL byte, which Postgres cannot
+/// hold.
 pub fn refused(batch: &Batch) -> Option<BatchOutcome> {
     let bodies = batch.entries.iter().map(|entry| entry.body.as_str());
     let contents = batch.puts.iter().map(|put| put.content.as_str());
-    let bad = bodies.chain(contents).any(|text| memchr::memchr(0, text.as_bytes()).is_some());
+    let bad = bodies
+        .chain(contents)
+        .any(|text| memchr::memchr(0, text.as_bytes()).is_some());
     bad.then(|| BatchOutcome::Refused(format!("a text of agent {} holds a NUL byte", batch.agent)))
 }
 
-/// An agent's batches cannot share a statement: the second one's `prev` is known only after the first.
+/// An agent's batches cannot share a statement: the second one's `prev` is known only after the
+/// first.
 pub fn one_batch_each(batches: &[Batch]) -> Result<(), StoreError> {
     let agents: BTreeSet<_> = batches.iter().map(|batch| &batch.agent).collect();
     if agents.len() == batches.len() {
         Ok(())
     } else {
-        Err(StoreError::BadRequest("two batches of one agent in one append".into()))
+        Err(StoreError::BadRequest(
+            "two batches of one agent in one append".into(),
+        ))
     }
 }
 
@@ -72,11 +85,16 @@ pub fn covers(entry: &Entry) -> Option<Seq> {
         covers: Option<Seq>,
     }
     if entry.kind == EventKind::Checkpoint {
-        return serde_json::from_str::<Checkpoint>(&entry.body).ok().map(|data| data.covers);
+        return serde_json::from_str::<Checkpoint>(&entry.body)
+            .ok()
+            .map(|data| data.covers);
     }
     if entry.kind != EventKind::Message || !entry.body.contains(r#""covers""#) {
         return None;
     }
     let summary: Summary = serde_json::from_str(&entry.body).ok()?;
-    summary.metadata.covers.filter(|_| summary.custom.as_deref() == Some("summary"))
+    summary
+        .metadata
+        .covers
+        .filter(|_| summary.custom.as_deref() == Some("summary"))
 }

@@ -1,5 +1,5 @@
-//! What every store keeps, whatever its dialect: generic cases over a [`World`], one test each. A store's own tests say
-//! `crate::store::conformance::suite!(its_world().await)`.
+//! What every store keeps, whatever its dialect: generic cases over a [`World`], one test each. A
+//! store's own tests say `crate::store::conformance::suite!(its_world().await)`.
 
 mod appends;
 pub mod events;

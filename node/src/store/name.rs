@@ -1,4 +1,5 @@
-//! Names of sessions that nobody named: an adjective and a noun, with a number once the plain ones are taken.
+//! Names of sessions that nobody named: an adjective and a noun, with a number once the plain ones
+//! are taken.
 
 use planck_common::SessionName;
 
@@ -24,22 +25,32 @@ pub fn make_up(attempt: u32) -> SessionName {
 fn number(attempt: u32) -> String {
     match attempt.checked_sub(3) {
         None => String::new(),
-        Some(more) => format!("-{}", fastrand::u64(1..100_u64.saturating_pow(more.min(7) + 1))),
+        Some(more) => format!(
+            "-{}",
+            fastrand::u64(1..100_u64.saturating_pow(more.min(7) + 1))
+        ),
     }
 }
 
 fn pick(words: &str) -> &str {
     let count = words.split_whitespace().count();
-    words.split_whitespace().nth(fastrand::usize(..count.max(1))).unwrap_or_default()
+    words
+        .split_whitespace()
+        .nth(fastrand::usize(..count.max(1)))
+        .unwrap_or_default()
 }
 
-/// The `n`-th name of agents that are all called `name`, from 1: the first keeps it. At most 64 characters.
+/// The `n`-th name of agents that are all called `name`, from 1: the first keeps it. At most 64
+/// characters.
 pub fn nth(name: &str, n: u32) -> String {
     if n <= 1 {
         return name.to_owned();
     }
     let end = format!("-{n}");
-    name.chars().take(64 - end.len()).chain(end.chars()).collect()
+    name.chars()
+        .take(64 - end.len())
+        .chain(end.chars())
+        .collect()
 }
 
 #[cfg(test)]
@@ -61,7 +72,11 @@ mod tests {
     fn later_tries_have_numbers() {
         for attempt in 0..40 {
             let name = make_up(attempt);
-            assert_eq!(name.split('-').count(), if attempt < 3 { 2 } else { 3 }, "{name}");
+            assert_eq!(
+                name.split('-').count(),
+                if attempt < 3 { 2 } else { 3 },
+                "{name}"
+            );
         }
     }
 
@@ -69,7 +84,11 @@ mod tests {
     fn a_second_one_has_a_number() {
         assert_eq!(
             [nth("coder", 1), nth("coder", 2), nth(&"ä".repeat(64), 12)],
-            ["coder".into(), "coder-2".into(), format!("{}-12", "ä".repeat(61))]
+            [
+                "coder".into(),
+                "coder-2".into(),
+                format!("{}-12", "ä".repeat(61))
+            ]
         );
     }
 }

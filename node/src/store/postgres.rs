@@ -1,5 +1,5 @@
-//! The store in Postgres, for any number of hosts: shared tables, every method one statement or one function of
-//! `migrations/postgres`, every statement with a deadline.
+//! The store in Postgres, for any number of hosts: shared tables, every method one statement or one
+//! function of `migrations/postgres`, every statement with a deadline.
 
 mod database;
 mod migrate;
@@ -70,26 +70,41 @@ impl PostgresStore {
     pub async fn connect(options: PostgresOptions) -> Result<Self, StoreError> {
         let database = Database::connect(&options)?;
         migrate::run(&database, planck_migrations::POSTGRES).await?;
-        Ok(Self { database, inbox: options.inbox })
+        Ok(Self {
+            database,
+            inbox: options.inbox,
+        })
     }
 
-    /// Connects only to look: the schema stays as it is, and the server refuses every change. `None`: there are no tables yet.
+    /// Connects only to look: the schema stays as it is, and the server refuses every change.
+    /// `None`: there are no tables yet.
     pub async fn look(options: PostgresOptions) -> Result<Option<Self>, StoreError> {
-        let options = PostgresOptions { read_only: true, ..options };
+        let options = PostgresOptions {
+            read_only: true,
+            ..options
+        };
         let (found, known) = Self::schema(&options).await?;
         if found == 0 {
             return Ok(None);
         }
         if found != known {
-            let way_out = if found > known { "run a newer planck" } else { "the next node on it brings it up to date" };
+            let way_out = if found > known {
+                "run a newer planck"
+            } else {
+                "the next node on it brings it up to date"
+            };
             return Err(StoreError::Broken(format!(
                 "the database has schema version {found}, this planck needs version {known} to look at it: {way_out}"
             )));
         }
-        Ok(Some(Self { database: Database::connect(&options)?, inbox: options.inbox }))
+        Ok(Some(Self {
+            database: Database::connect(&options)?,
+            inbox: options.inbox,
+        }))
     }
 
-    /// The schema's version in a database (0: none yet), and the newest one this node knows. Nothing is changed.
+    /// The schema's version in a database (0: none yet), and the newest one this node knows.
+    /// Nothing is changed.
     pub async fn schema(options: &PostgresOptions) -> Result<(u32, u32), StoreError> {
         migrate::versions(&Database::connect(options)?, planck_migrations::POSTGRES).await
     }
@@ -117,7 +132,12 @@ impl SessionStore for PostgresStore {
         session::list(&self.database, filter).await
     }
 
-    async fn set_state(&self, session: &SessionId, epoch: i64, state: SessionState) -> Result<(), StoreError> {
+    async fn set_state(
+        &self,
+        session: &SessionId,
+        epoch: i64,
+        state: SessionState,
+    ) -> Result<(), StoreError> {
         session::set_state(&self.database, session, epoch, state).await
     }
 
@@ -162,15 +182,32 @@ impl SessionStore for PostgresStore {
         lease::claim(&self.database, session, agent, seen, claim, node).await
     }
 
-    async fn release(&self, session: &SessionId, agent: &AgentId, epoch: i64, stopped: bool) -> Result<(), StoreError> {
+    async fn release(
+        &self,
+        session: &SessionId,
+        agent: &AgentId,
+        epoch: i64,
+        stopped: bool,
+    ) -> Result<(), StoreError> {
         lease::release(&self.database, session, agent, epoch, stopped).await
     }
 
-    async fn respec(&self, session: &SessionId, agent: &AgentId, epoch: i64, spec: &AgentSpec) -> Result<(), StoreError> {
+    async fn respec(
+        &self,
+        session: &SessionId,
+        agent: &AgentId,
+        epoch: i64,
+        spec: &AgentSpec,
+    ) -> Result<(), StoreError> {
         lease::respec(&self.database, session, agent, epoch, spec).await
     }
 
-    async fn append(&self, session: &SessionId, node: &NodeId, batches: &[Batch]) -> Result<Appended, StoreError> {
+    async fn append(
+        &self,
+        session: &SessionId,
+        node: &NodeId,
+        batches: &[Batch],
+    ) -> Result<Appended, StoreError> {
         append::append(&self.database, session, node, batches).await
     }
 
@@ -178,7 +215,13 @@ impl SessionStore for PostgresStore {
         inbox::put(&self.database, session, input, &self.inbox).await
     }
 
-    async fn ask(&self, session: &SessionId, question: NewInput, asker_epoch: i64, max_depth: u32) -> Result<Asked, StoreError> {
+    async fn ask(
+        &self,
+        session: &SessionId,
+        question: NewInput,
+        asker_epoch: i64,
+        max_depth: u32,
+    ) -> Result<Asked, StoreError> {
         inbox::ask(&self.database, session, question, asker_epoch, max_depth).await
     }
 
@@ -186,11 +229,19 @@ impl SessionStore for PostgresStore {
         inbox::withdraw(&self.database, session, question).await
     }
 
-    async fn input(&self, session: &SessionId, id: &InputId) -> Result<Option<InputRecord>, StoreError> {
+    async fn input(
+        &self,
+        session: &SessionId,
+        id: &InputId,
+    ) -> Result<Option<InputRecord>, StoreError> {
         inbox::input(&self.database, session, id).await
     }
 
-    async fn open_inputs(&self, session: &SessionId, agent: &AgentId) -> Result<Vec<InputRecord>, StoreError> {
+    async fn open_inputs(
+        &self,
+        session: &SessionId,
+        agent: &AgentId,
+    ) -> Result<Vec<InputRecord>, StoreError> {
         inbox::open_inputs(&self.database, session, agent).await
     }
 
@@ -206,7 +257,13 @@ impl SessionStore for PostgresStore {
         log::head(&self.database, session).await
     }
 
-    async fn events(&self, session: &SessionId, from: Seq, limit: u32, agent: Option<&AgentId>) -> Result<Events, StoreError> {
+    async fn events(
+        &self,
+        session: &SessionId,
+        from: Seq,
+        limit: u32,
+        agent: Option<&AgentId>,
+    ) -> Result<Events, StoreError> {
         log::events(&self.database, session, from, limit, agent).await
     }
 
@@ -220,7 +277,13 @@ impl SessionStore for PostgresStore {
         log::messages(&self.database, session, agent, before, limit).await
     }
 
-    async fn rewind(&self, session: &SessionId, lead_epoch: i64, to: Seq, by: &str) -> Result<Rewound, StoreError> {
+    async fn rewind(
+        &self,
+        session: &SessionId,
+        lead_epoch: i64,
+        to: Seq,
+        by: &str,
+    ) -> Result<Rewound, StoreError> {
         log::rewind(&self.database, session, lead_epoch, to, by).await
     }
 

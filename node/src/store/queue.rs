@@ -1,5 +1,6 @@
-//! The append queue: what the agents of one session save on one node, one statement in flight at a time. What comes
-//! meanwhile goes with the next; what has an unknown outcome is sent again, unchanged, until it is settled.
+//! The append queue: what the agents of one session save on one node, one statement in flight at a
+//! time. What comes meanwhile goes with the next; what has an unknown outcome is sent again,
+//! unchanged, until it is settled.
 
 mod failures;
 mod statement;
@@ -23,7 +24,8 @@ use worker::Worker;
 /// Orders that wait for the statement in flight; who comes when it is full waits for a place.
 const PLACES: usize = 256;
 
-/// One agent's rows and marks for the log, written whole or not at all. The queue knows what they follow.
+/// One agent's rows and marks for the log, written whole or not at all. The queue knows what they
+/// follow.
 #[derive(Debug, Clone)]
 pub struct Pending {
     pub agent: AgentId,
@@ -46,8 +48,9 @@ pub struct Written {
     pub session_totals: Usage,
 }
 
-/// Why nothing of a save was written. Saves of the agent that were submitted before this was known were built upon it, so
-/// they fail in the same way; one that is submitted afterwards is a new start.
+/// Why nothing of a save was written. Saves of the agent that were submitted before this was known
+/// were built upon it, so they fail in the same way; one that is submitted afterwards is a new
+/// start.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AppendError {
     /// Another node took the lease. Every later save under that epoch fails at once.
@@ -73,12 +76,22 @@ pub enum AppendError {
 #[async_trait]
 pub trait AppendLog: Send + Sync {
     /// [`SessionStore::append`].
-    async fn send(&self, session: &SessionId, node: &NodeId, batches: &[Batch]) -> Result<Appended, StoreError>;
+    async fn send(
+        &self,
+        session: &SessionId,
+        node: &NodeId,
+        batches: &[Batch],
+    ) -> Result<Appended, StoreError>;
 }
 
 #[async_trait]
 impl<S: SessionStore + ?Sized> AppendLog for S {
-    async fn send(&self, session: &SessionId, node: &NodeId, batches: &[Batch]) -> Result<Appended, StoreError> {
+    async fn send(
+        &self,
+        session: &SessionId,
+        node: &NodeId,
+        batches: &[Batch],
+    ) -> Result<Appended, StoreError> {
         self.append(session, node, batches).await
     }
 }
@@ -95,8 +108,8 @@ struct Queued {
     knows: u64,
 }
 
-/// A handle of the queue of one session on one node; clones share it. The queue ends when all its work is settled and no
-/// handle is left, or at once when it is stopped.
+/// A handle of the queue of one session on one node; clones share it. The queue ends when all its
+/// work is settled and no handle is left, or at once when it is stopped.
 #[derive(Debug, Clone)]
 pub struct AppendQueue {
     orders: mpsc::Sender<Order>,
@@ -118,18 +131,34 @@ impl AppendQueue {
         Self { orders, failures }
     }
 
-    /// An agent of this node starts to write after `last_seq`. Again after a new claim, or a rewind.
+    /// An agent of this node starts to write after `last_seq`. Again after a new claim, or a
+    /// rewind.
     pub async fn enroll(&self, agent: AgentId, last_seq: Seq) -> Result<(), AppendError> {
-        self.orders.send(Order::Enroll { agent, last_seq }).await.map_err(|_| AppendError::Closed)
+        self.orders
+            .send(Order::Enroll { agent, last_seq })
+            .await
+            .map_err(|_| AppendError::Closed)
     }
 
-    /// Takes a place in the queue, which settles the order; the save is written whatever becomes of the receipt.
+    /// Takes a place in the queue, which settles the order; the save is written whatever becomes of
+    /// the receipt.
     pub async fn submit(&self, pending: Pending) -> Result<Receipt, AppendError> {
         let (reply, outcome) = oneshot::channel();
         let agent = pending.agent.clone();
         let knows = self.failures.known_of(&agent);
-        self.orders.send(Order::Append(Queued { pending, reply, knows })).await.map_err(|_| AppendError::Closed)?;
-        Ok(Receipt { agent, outcome, failures: self.failures.clone() })
+        self.orders
+            .send(Order::Append(Queued {
+                pending,
+                reply,
+                knows,
+            }))
+            .await
+            .map_err(|_| AppendError::Closed)?;
+        Ok(Receipt {
+            agent,
+            outcome,
+            failures: self.failures.clone(),
+        })
     }
 
     /// Submits a save and waits for its outcome.

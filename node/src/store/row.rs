@@ -33,17 +33,29 @@ impl NewSession {
     pub fn check(&self) -> Result<(), StoreError> {
         let max = max_agents(&self.spec.limits);
         if max > LARGEST_TEAM {
-            return Err(StoreError::BadRequest(format!("`max_agents` is {max}, and at most {LARGEST_TEAM}")));
+            return Err(StoreError::BadRequest(format!(
+                "`max_agents` is {max}, and at most {LARGEST_TEAM}"
+            )));
         }
-        let names = self.agents.iter().flat_map(|agent| [&agent.spec.name, &agent.spec.r#type]);
+        let names = self
+            .agents
+            .iter()
+            .flat_map(|agent| [&agent.spec.name, &agent.spec.r#type]);
         if let Some(name) = names.into_iter().find(|name| name.contains('\0')) {
-            return Err(StoreError::BadRequest(format!("the name {name:?} holds a NUL character")));
+            return Err(StoreError::BadRequest(format!(
+                "the name {name:?} holds a NUL character"
+            )));
         }
         if self.agents.first().map(|agent| &agent.id) != Some(&self.spec.lead) {
-            return Err(StoreError::BadRequest("a session's first agent is its lead".into()));
+            return Err(StoreError::BadRequest(
+                "a session's first agent is its lead".into(),
+            ));
         }
         if self.agents.len() > usize::try_from(max).unwrap_or(usize::MAX) {
-            return Err(StoreError::Limit(format!("{} agents are over the session's limit of {max}", self.agents.len())));
+            return Err(StoreError::Limit(format!(
+                "{} agents are over the session's limit of {max}",
+                self.agents.len()
+            )));
         }
         Ok(())
     }
@@ -52,7 +64,9 @@ impl NewSession {
     pub fn agent_names(&self) -> Vec<String> {
         let mut names: Vec<String> = Vec::with_capacity(self.agents.len());
         for agent in &self.agents {
-            let free = (1..).map(|n| name::nth(&agent.spec.name, n)).find(|name| !names.contains(name));
+            let free = (1..)
+                .map(|n| name::nth(&agent.spec.name, n))
+                .find(|name| !names.contains(name));
             names.extend(free);
         }
         names
@@ -167,12 +181,14 @@ pub struct Batch {
     pub entries: Vec<Entry>,
     pub marks: Vec<Mark>,
     pub puts: Vec<NewInput>,
-    /// Added to the totals of agent and session with the entries; a batch without entries adds none.
+    /// Added to the totals of agent and session with the entries; a batch without entries adds
+    /// none.
     pub usage: Usage,
     pub state: AgentState,
 }
 
-/// The outcome of an append: one for each batch, and the session's totals with all that was written.
+/// The outcome of an append: one for each batch, and the session's totals with all that was
+/// written.
 #[derive(Debug, Clone)]
 pub struct Appended {
     pub batches: Vec<BatchOutcome>,
@@ -208,7 +224,11 @@ pub struct NewInput {
 #[derive(Debug, Clone)]
 pub enum PutResult {
     /// It is durable. `head` is the log's last seq before it.
-    Put { head: Seq, node: Option<NodeId>, epoch: i64 },
+    Put {
+        head: Seq,
+        node: Option<NodeId>,
+        epoch: i64,
+    },
     /// The same id was put before: the reply it got, and what became of it.
     Known(Box<InputRecord>),
     /// The agent does not exist or is stopped.

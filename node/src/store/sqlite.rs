@@ -37,15 +37,17 @@ pub use own_place::OwnPlace;
 
 use self::{db::Opening, files::Files, folder::Folder, index::Index, lock::NodeLock};
 use super::{
-    AgentRecord, Appended, Asked, Batch, Birth, Claim, Created, InboxBounds, InputRecord, Lease, LogRow, NewInput, NewSession,
-    Newborn, PutResult, Rewound, SessionRecord, SessionStore, StoreError, Stray, Task, Under,
+    AgentRecord, Appended, Asked, Batch, Birth, Claim, Created, InboxBounds, InputRecord, Lease,
+    LogRow, NewInput, NewSession, Newborn, PutResult, Rewound, SessionRecord, SessionStore,
+    StoreError, Stray, Task, Under,
 };
 
 /// Where the files are, and how they are opened.
 #[derive(Debug, Clone)]
 pub struct SqliteOptions {
     pub folder: PathBuf,
-    /// Where the folder is the default place: what makes it one. `None` for a folder that the user named.
+    /// Where the folder is the default place: what makes it one. `None` for a folder that the user
+    /// named.
     pub own_place: Option<OwnPlace>,
     /// Whether what is acknowledged survives a power cut, not only the death of every process.
     pub full_sync: bool,
@@ -59,7 +61,14 @@ pub struct SqliteOptions {
 impl SqliteOptions {
     pub fn new(folder: impl Into<PathBuf>) -> Self {
         let busy = Duration::from_secs(3);
-        Self { folder: folder.into(), own_place: None, full_sync: false, open_files: 256, busy, inbox: InboxBounds::default() }
+        Self {
+            folder: folder.into(),
+            own_place: None,
+            full_sync: false,
+            open_files: 256,
+            busy,
+            inbox: InboxBounds::default(),
+        }
     }
 }
 
@@ -79,18 +88,37 @@ pub struct SqliteStore {
 impl SqliteStore {
     /// Takes the node's lock, and makes sure that the folder can be used.
     pub async fn open(options: SqliteOptions, node: &NodeId) -> Result<Self, StoreError> {
-        let SqliteOptions { folder, own_place, full_sync, open_files, busy, inbox } = options;
+        let SqliteOptions {
+            folder,
+            own_place,
+            full_sync,
+            open_files,
+            busy,
+            inbox,
+        } = options;
         let place = match own_place {
             Some(own_place) => own_place.make(&folder)?,
             None => Folder::create(&folder)?,
         };
         let lock = NodeLock::take(&place, node)?;
         lock::tidy(&place);
-        let opening = Opening { busy, full_sync, look: false };
+        let opening = Opening {
+            busy,
+            full_sync,
+            look: false,
+        };
         let index = Index::new(folder.clone(), opening);
         index.store_id().await?;
         let files = Files::new(folder.clone(), opening, open_files);
-        Ok(Self { node: node.clone(), folder, opening, inbox, index, files, _lock: Some(lock) })
+        Ok(Self {
+            node: node.clone(),
+            folder,
+            opening,
+            inbox,
+            index,
+            files,
+            _lock: Some(lock),
+        })
     }
 
     /// A store without sessions, for a database that has no tables yet.
@@ -98,10 +126,17 @@ impl SqliteStore {
         Self::look(SqliteOptions::new("")).await
     }
 
-    /// Opens the folder only to look at it: takes no lock, creates, migrates, repairs and removes nothing, and refuses every
-    /// change. A folder that is missing holds no sessions.
+    /// Opens the folder only to look at it: takes no lock, creates, migrates, repairs and removes
+    /// nothing, and refuses every change. A folder that is missing holds no sessions.
     pub async fn look(options: SqliteOptions) -> Result<Self, StoreError> {
-        let SqliteOptions { folder, own_place, full_sync, open_files, busy, inbox } = options;
+        let SqliteOptions {
+            folder,
+            own_place,
+            full_sync,
+            open_files,
+            busy,
+            inbox,
+        } = options;
         let place = match own_place {
             Some(own_place) => own_place.find(&folder)?,
             None if folder.symlink_metadata().is_ok() => Some(Folder::open(&folder)?),
@@ -111,11 +146,23 @@ impl SqliteStore {
             // No lock is needed; what stands in their place is refused as it is for a node.
             place.find_folder(lock::FOLDER)?;
         }
-        let opening = Opening { busy, full_sync, look: true };
+        let opening = Opening {
+            busy,
+            full_sync,
+            look: true,
+        };
         let index = Index::new(folder.clone(), opening);
         index.store_id().await?;
         let files = Files::new(folder.clone(), opening, open_files);
-        Ok(Self { node: NodeId::mint(), folder, opening, inbox, index, files, _lock: None })
+        Ok(Self {
+            node: NodeId::mint(),
+            folder,
+            opening,
+            inbox,
+            index,
+            files,
+            _lock: None,
+        })
     }
 }
 
@@ -137,7 +184,12 @@ impl SessionStore for SqliteStore {
         self.list(filter).await
     }
 
-    async fn set_state(&self, session: &SessionId, epoch: i64, state: SessionState) -> Result<(), StoreError> {
+    async fn set_state(
+        &self,
+        session: &SessionId,
+        epoch: i64,
+        state: SessionState,
+    ) -> Result<(), StoreError> {
         self.change_state(session, epoch, state).await
     }
 
@@ -182,15 +234,32 @@ impl SessionStore for SqliteStore {
         self.take(session, agent, seen, claim, node).await
     }
 
-    async fn release(&self, session: &SessionId, agent: &AgentId, epoch: i64, stopped: bool) -> Result<(), StoreError> {
+    async fn release(
+        &self,
+        session: &SessionId,
+        agent: &AgentId,
+        epoch: i64,
+        stopped: bool,
+    ) -> Result<(), StoreError> {
         self.give_up(session, agent, epoch, stopped).await
     }
 
-    async fn respec(&self, session: &SessionId, agent: &AgentId, epoch: i64, spec: &AgentSpec) -> Result<(), StoreError> {
+    async fn respec(
+        &self,
+        session: &SessionId,
+        agent: &AgentId,
+        epoch: i64,
+        spec: &AgentSpec,
+    ) -> Result<(), StoreError> {
         self.replace_spec(session, agent, epoch, spec).await
     }
 
-    async fn append(&self, session: &SessionId, node: &NodeId, batches: &[Batch]) -> Result<Appended, StoreError> {
+    async fn append(
+        &self,
+        session: &SessionId,
+        node: &NodeId,
+        batches: &[Batch],
+    ) -> Result<Appended, StoreError> {
         self.append_all(session, node, batches).await
     }
 
@@ -198,20 +267,35 @@ impl SessionStore for SqliteStore {
         self.put_input(session, input).await
     }
 
-    async fn ask(&self, session: &SessionId, question: NewInput, asker_epoch: i64, max_depth: u32) -> Result<Asked, StoreError> {
-        self.ask_question(session, question, asker_epoch, max_depth).await
+    async fn ask(
+        &self,
+        session: &SessionId,
+        question: NewInput,
+        asker_epoch: i64,
+        max_depth: u32,
+    ) -> Result<Asked, StoreError> {
+        self.ask_question(session, question, asker_epoch, max_depth)
+            .await
     }
 
     async fn withdraw(&self, session: &SessionId, question: &InputId) -> Result<bool, StoreError> {
         self.withdraw_question(session, question).await
     }
 
-    async fn input(&self, session: &SessionId, id: &InputId) -> Result<Option<InputRecord>, StoreError> {
+    async fn input(
+        &self,
+        session: &SessionId,
+        id: &InputId,
+    ) -> Result<Option<InputRecord>, StoreError> {
         let file = self.file(session).await?;
         self.input_in(&file, id).await
     }
 
-    async fn open_inputs(&self, session: &SessionId, agent: &AgentId) -> Result<Vec<InputRecord>, StoreError> {
+    async fn open_inputs(
+        &self,
+        session: &SessionId,
+        agent: &AgentId,
+    ) -> Result<Vec<InputRecord>, StoreError> {
         self.inputs_without_outcome(session, agent).await
     }
 
@@ -227,7 +311,13 @@ impl SessionStore for SqliteStore {
         self.last_seq(session).await
     }
 
-    async fn events(&self, session: &SessionId, from: Seq, limit: u32, agent: Option<&AgentId>) -> Result<Events, StoreError> {
+    async fn events(
+        &self,
+        session: &SessionId,
+        from: Seq,
+        limit: u32,
+        agent: Option<&AgentId>,
+    ) -> Result<Events, StoreError> {
         self.page_of_events(session, from, limit, agent).await
     }
 
@@ -241,7 +331,13 @@ impl SessionStore for SqliteStore {
         self.page_of_messages(session, agent, before, limit).await
     }
 
-    async fn rewind(&self, session: &SessionId, lead_epoch: i64, to: Seq, by: &str) -> Result<Rewound, StoreError> {
+    async fn rewind(
+        &self,
+        session: &SessionId,
+        lead_epoch: i64,
+        to: Seq,
+        by: &str,
+    ) -> Result<Rewound, StoreError> {
         self.rewind_to(session, lead_epoch, to, by).await
     }
 

@@ -1,4 +1,5 @@
-//! How much may wait in inboxes: what nobody reads must not fill the store, nor the memory of the node that reads it at last.
+//! How much may wait in inboxes: what nobody reads must not fill the store, nor the memory of the
+//! node that reads it at last.
 
 use super::StoreError;
 
@@ -15,16 +16,25 @@ pub struct InboxBounds {
 
 impl InboxBounds {
     /// For what a session is created with.
-    pub(super) const NONE: Self = Self { agent_bytes: i64::MAX, agent_inputs: i64::MAX, session_bytes: i64::MAX };
+    pub(super) const NONE: Self = Self {
+        agent_bytes: i64::MAX,
+        agent_inputs: i64::MAX,
+        session_bytes: i64::MAX,
+    };
 }
 
 impl Default for InboxBounds {
     fn default() -> Self {
-        Self { agent_bytes: 64 << 20, agent_inputs: 10_000, session_bytes: 256 << 20 }
+        Self {
+            agent_bytes: 64 << 20,
+            agent_inputs: 10_000,
+            session_bytes: 256 << 20,
+        }
     }
 }
 
-/// What waits before an input is put. It words a refusal; the statement that puts the input counts by itself.
+/// What waits before an input is put. It words a refusal; the statement that puts the input counts
+/// by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Unread {
     pub agent_bytes: i64,
@@ -36,24 +46,41 @@ impl Unread {
     /// Whether an input of so many bytes may be put beside it.
     pub fn check(self, bytes: usize, bounds: &InboxBounds) -> Result<(), StoreError> {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
-        let full = |what: String| Err(StoreError::Limit(format!("{what}; try again when they were read")));
+        let full = |what: String| {
+            Err(StoreError::Limit(format!(
+                "{what}; try again when they were read"
+            )))
+        };
         if self.agent_inputs >= bounds.agent_inputs {
-            return full(format!("the agent has {} unread inputs, as many as may wait", self.agent_inputs));
+            return full(format!(
+                "the agent has {} unread inputs, as many as may wait",
+                self.agent_inputs
+            ));
         }
         if self.agent_bytes.saturating_add(bytes) > bounds.agent_bytes {
             let most = size(bounds.agent_bytes);
-            return full(format!("the agent has unread inputs of {} bytes, and {most} may wait", self.agent_bytes));
+            return full(format!(
+                "the agent has unread inputs of {} bytes, and {most} may wait",
+                self.agent_bytes
+            ));
         }
         if self.session_bytes.saturating_add(bytes) > bounds.session_bytes {
             let most = size(bounds.session_bytes);
-            return full(format!("the session has unread inputs of {} bytes, and {most} may wait", self.session_bytes));
+            return full(format!(
+                "the session has unread inputs of {} bytes, and {most} may wait",
+                self.session_bytes
+            ));
         }
         Ok(())
     }
 }
 
 fn size(bytes: i64) -> String {
-    if bytes & 0xf_ffff == 0 { format!("{} MiB", bytes >> 20) } else { format!("{bytes} bytes") }
+    if bytes & 0xf_ffff == 0 {
+        format!("{} MiB", bytes >> 20)
+    } else {
+        format!("{bytes} bytes")
+    }
 }
 
 #[cfg(test)]
@@ -63,19 +90,49 @@ mod tests {
     #[test]
     fn each_bound_is_told() {
         let bounds = InboxBounds::default();
-        let InboxBounds { agent_bytes, agent_inputs, session_bytes } = bounds;
-        let unread = |agent_bytes, agent_inputs, session_bytes| Unread { agent_bytes, agent_inputs, session_bytes };
-        assert!(unread(agent_bytes - 10, agent_inputs - 1, session_bytes - 10).check(10, &bounds).is_ok());
+        let InboxBounds {
+            agent_bytes,
+            agent_inputs,
+            session_bytes,
+        } = bounds;
+        let unread = |agent_bytes, agent_inputs, session_bytes| Unread {
+            agent_bytes,
+            agent_inputs,
+            session_bytes,
+        };
+        assert!(
+            unread(agent_bytes - 10, agent_inputs - 1, session_bytes - 10)
+                .check(10, &bounds)
+                .is_ok()
+        );
         for (unread, told) in [
-            (unread(agent_bytes - 9, 0, 0), "the agent has unread inputs of"),
+            (
+                unread(agent_bytes - 9, 0, 0),
+                "the agent has unread inputs of",
+            ),
             (unread(0, agent_inputs, 0), "10000 unread inputs"),
-            (unread(0, 0, session_bytes - 9), "the session has unread inputs"),
+            (
+                unread(0, 0, session_bytes - 9),
+                "the session has unread inputs",
+            ),
             (unread(i64::MAX, 0, 0), "64 MiB may wait"),
         ] {
             let refused = unread.check(10, &bounds).unwrap_err();
-            assert!(matches!(&refused, StoreError::Limit(text) if text.contains(told)), "{refused}");
+            assert!(
+                matches!(&refused, StoreError::Limit(text) if text.contains(told)),
+                "{refused}"
+            );
         }
-        let odd = InboxBounds { agent_bytes: 1_000, ..bounds };
-        assert!(unread(991, 0, 0).check(10, &odd).unwrap_err().to_string().contains("1000 bytes may wait"));
+        let odd = InboxBounds {
+            agent_bytes: 1_000,
+            ..bounds
+        };
+        assert!(
+            unread(991, 0, 0)
+                .check(10, &odd)
+                .unwrap_err()
+                .to_string()
+                .contains("1000 bytes may wait")
+        );
     }
 }

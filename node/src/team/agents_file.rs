@@ -1,8 +1,9 @@
 //! `AGENTS.md`: what a project tells every agent that works in it.
 //!
-//! Whoever wrote the repository decides what stands there and at that name, so it is read as a stranger's: a regular file
-//! inside the repository, of which no link is followed. A link to another file of the repository is refused too, because the
-//! folder also holds what is not of the repository, such as `.env` and `.git/config`.
+//! Whoever wrote the repository decides what stands there and at that name, so it is read as a
+//! stranger's: a regular file inside the repository, of which no link is followed. A link to
+//! another file of the repository is refused too, because the folder also holds what is not of the
+//! repository, such as `.env` and `.git/config`.
 
 use std::{ffi::OsStr, path::Path};
 
@@ -21,15 +22,32 @@ pub struct Instructions {
     pub warning: Option<String>,
 }
 
-/// The nearest file upward from a directory to the repository's root; outside a repository, in the directory alone.
+/// The nearest file upward from a directory to the repository's root; outside a repository, in the
+/// directory alone.
 pub fn load(dir: &Path) -> Instructions {
-    let Ok(dir) = dir.canonicalize() else { return Instructions::default() };
-    let root = dir.ancestors().find(|folder| folder.join(".git").symlink_metadata().is_ok()).unwrap_or(&dir).to_owned();
-    for folder in dir.ancestors().take_while(|folder| folder.starts_with(&root)) {
+    let Ok(dir) = dir.canonicalize() else {
+        return Instructions::default();
+    };
+    let root = dir
+        .ancestors()
+        .find(|folder| folder.join(".git").symlink_metadata().is_ok())
+        .unwrap_or(&dir)
+        .to_owned();
+    for folder in dir
+        .ancestors()
+        .take_while(|folder| folder.starts_with(&root))
+    {
         match read(folder) {
-            Ok(Some((text, is_whole))) => return Instructions::of(&folder.join(FILE), &text, is_whole),
+            Ok(Some((text, is_whole))) => {
+                return Instructions::of(&folder.join(FILE), &text, is_whole);
+            }
             Ok(None) => {}
-            Err(why) => return Instructions { text: None, warning: Some(left_out(&folder.join(FILE), &why)) },
+            Err(why) => {
+                return Instructions {
+                    text: None,
+                    warning: Some(left_out(&folder.join(FILE), &why)),
+                };
+            }
         }
     }
     Instructions::default()
@@ -42,7 +60,12 @@ pub fn of(dir: &Path) -> Option<String> {
 
 fn read(folder: &Path) -> Result<Option<(String, bool)>, Refused> {
     let content = Folder::open(folder)?.head(OsStr::new(FILE), LIMIT)?;
-    Ok(content.map(|content| (String::from_utf8_lossy(&content.bytes).trim().to_owned(), content.is_whole)))
+    Ok(content.map(|content| {
+        (
+            String::from_utf8_lossy(&content.bytes).trim().to_owned(),
+            content.is_whole,
+        )
+    }))
 }
 
 fn left_out(path: &Path, why: &Refused) -> String {
@@ -60,7 +83,16 @@ impl Instructions {
     }
 
     fn of(path: &Path, text: &str, is_whole: bool) -> Self {
-        let cut = || format!("agents are shown the first {} KiB of {}; make it shorter", LIMIT / 1024, path.display());
-        Self { text: Some(text.to_owned()).filter(|text| !text.is_empty()), warning: (!is_whole).then(cut) }
+        let cut = || {
+            format!(
+                "agents are shown the first {} KiB of {}; make it shorter",
+                LIMIT / 1024,
+                path.display()
+            )
+        };
+        Self {
+            text: Some(text.to_owned()).filter(|text| !text.is_empty()),
+            warning: (!is_whole).then(cut),
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! What members are resolved against: models, limits, instructions and skills of the place they start in.
+//! What members are resolved against: models, limits, instructions and skills of the place they
+//! start in.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,7 +25,8 @@ pub struct Context {
     pub agents_md: Option<String>,
     /// The lines of the prompt that tell of each skill, by its name.
     pub skills: BTreeMap<String, String>,
-    /// The tools there are, where a name that is none of them is a mistake; elsewhere it is left to whoever starts the agent.
+    /// The tools there are, where a name that is none of them is a mistake; elsewhere it is left to
+    /// whoever starts the agent.
     pub tools: Option<BTreeSet<String>>,
     /// Tools and skills that both the user and the project describe; no agent gets either.
     pub clashes: Arc<[Clash]>,
@@ -37,7 +39,8 @@ pub struct KnownModels {
     pub entries: BTreeMap<String, ModelRef>,
     /// The names of providers that the configuration adds to the presets.
     pub providers: BTreeSet<String>,
-    /// Which addresses members may name; `None`: any, because a person named the file that they stand in.
+    /// Which addresses members may name; `None`: any, because a person named the file that they
+    /// stand in.
     pub addresses: Option<Addresses>,
 }
 
@@ -50,14 +53,33 @@ impl KnownModels {
             .0
             .iter()
             .filter_map(|(name, entry)| {
-                let base_url = entry.base_url.as_ref().map(|url| Address::reveal(url).to_owned());
+                let base_url = entry
+                    .base_url
+                    .as_ref()
+                    .map(|url| Address::reveal(url).to_owned());
                 let id = entry.model.clone().unwrap_or_else(|| name.clone());
-                Some((name.clone(), ModelRef { provider: entry.provider.clone()?, id, base_url }))
+                Some((
+                    name.clone(),
+                    ModelRef {
+                        provider: entry.provider.clone()?,
+                        id,
+                        base_url,
+                    },
+                ))
             })
             .collect();
         let providers = config.providers.by_name.keys().cloned().collect();
-        let known = Self { default: None, entries, providers, addresses: None };
-        let default = config.models.default.as_ref().and_then(|name| known.by_name(name));
+        let known = Self {
+            default: None,
+            entries,
+            providers,
+            addresses: None,
+        };
+        let default = config
+            .models
+            .default
+            .as_ref()
+            .and_then(|name| known.by_name(name));
         Self { default, ..known }
     }
 
@@ -69,40 +91,75 @@ impl KnownModels {
     fn parse(&self, text: &str) -> Option<ModelRef> {
         let (provider, id) = text.split_once(':')?;
         let known = self.names().any(|name| name == provider) && !id.is_empty();
-        known.then(|| ModelRef { provider: provider.into(), id: id.into(), base_url: None })
+        known.then(|| ModelRef {
+            provider: provider.into(),
+            id: id.into(),
+            base_url: None,
+        })
     }
 
     fn names(&self) -> impl Iterator<Item = &str> + Clone {
-        PRESETS.iter().map(|preset| preset.name).chain(self.providers.iter().map(String::as_str))
+        PRESETS
+            .iter()
+            .map(|preset| preset.name)
+            .chain(self.providers.iter().map(String::as_str))
     }
 
     /// The model a member names, over the one it inherits.
-    pub fn choose(&self, member: &Member, inherited: Option<&ModelRef>, mistakes: &mut Mistakes<'_>) -> Option<ModelRef> {
+    pub fn choose(
+        &self,
+        member: &Member,
+        inherited: Option<&ModelRef>,
+        mistakes: &mut Mistakes<'_>,
+    ) -> Option<ModelRef> {
         let chosen = match (&member.provider, &member.model_id) {
             (None, None) => inherited.cloned(),
             (None, Some(id)) => self.by_id(id, inherited),
-            (Some(provider), Some(id)) => Some(ModelRef { provider: provider.clone(), id: id.clone(), base_url: None }),
-            (Some(provider), None) => inherited.filter(|model| model.provider == *provider).cloned(),
+            (Some(provider), Some(id)) => Some(ModelRef {
+                provider: provider.clone(),
+                id: id.clone(),
+                base_url: None,
+            }),
+            (Some(provider), None) => inherited
+                .filter(|model| model.provider == *provider)
+                .cloned(),
         };
         let Some(mut model) = chosen else {
             let (field, what) = match &member.provider {
                 Some(provider) => ("model_id", format!("no model of `{provider}` is named")),
-                None => ("model_id", "no model is named, and there is no default".into()),
+                None => (
+                    "model_id",
+                    "no model is named, and there is no default".into(),
+                ),
             };
             mistakes.field(field, what, NO_MODEL);
             return None;
         };
         if let Some(url) = &member.base_url {
-            let is_inherited = inherited.is_some_and(|inherited| inherited.base_url.as_ref() == Some(url));
-            if !is_inherited && self.addresses.as_ref().is_some_and(|known| !known.allow(url)) {
-                mistakes.field("base_url", format!("`{url}` is not an address that this node may ask"), NO_ADDRESS);
+            let is_inherited =
+                inherited.is_some_and(|inherited| inherited.base_url.as_ref() == Some(url));
+            if !is_inherited
+                && self
+                    .addresses
+                    .as_ref()
+                    .is_some_and(|known| !known.allow(url))
+            {
+                mistakes.field(
+                    "base_url",
+                    format!("`{url}` is not an address that this node may ask"),
+                    NO_ADDRESS,
+                );
                 return None;
             }
             model.base_url = Some(url.clone());
         }
         if !self.names().any(|name| name == model.provider) {
             let remedy = did_you_mean(&model.provider, self.names());
-            mistakes.field("provider", format!("unknown provider `{}`", model.provider), remedy);
+            mistakes.field(
+                "provider",
+                format!("unknown provider `{}`", model.provider),
+                remedy,
+            );
             return None;
         }
         Some(model)
@@ -110,7 +167,12 @@ impl KnownModels {
 
     /// A configured entry, `provider:model`, or a model of the inherited provider.
     fn by_id(&self, id: &str, inherited: Option<&ModelRef>) -> Option<ModelRef> {
-        self.by_name(id).or_else(|| inherited.map(|model| ModelRef { id: id.into(), ..model.clone() }))
+        self.by_name(id).or_else(|| {
+            inherited.map(|model| ModelRef {
+                id: id.into(),
+                ..model.clone()
+            })
+        })
     }
 }
 
@@ -118,7 +180,9 @@ impl KnownModels {
 pub fn limits(own: Option<AgentLimits>, inherited: AgentLimits) -> AgentLimits {
     let own = own.unwrap_or_default();
     AgentLimits {
-        max_requests_per_turn: own.max_requests_per_turn.or(inherited.max_requests_per_turn),
+        max_requests_per_turn: own
+            .max_requests_per_turn
+            .or(inherited.max_requests_per_turn),
         max_tokens: own.max_tokens.or(inherited.max_tokens),
         max_cost_usd: own.max_cost_usd.or(inherited.max_cost_usd),
         max_turn_seconds: own.max_turn_seconds.or(inherited.max_turn_seconds),
@@ -128,16 +192,30 @@ pub fn limits(own: Option<AgentLimits>, inherited: AgentLimits) -> AgentLimits {
 impl Context {
     /// The two descriptions of a tool or skill of this name, if there are two.
     pub fn clash(&self, kind: &str, name: &str) -> Option<&Clash> {
-        self.clashes.iter().find(|clash| clash.kind == kind && clash.name == name)
+        self.clashes
+            .iter()
+            .find(|clash| clash.kind == kind && clash.name == name)
     }
 
     /// AGENTS.md, the member's own prompt, and what it is told of its skills.
     pub fn prompt(&self, own: Option<&str>, skills: &[String]) -> String {
-        let listed: Vec<&str> = skills.iter().filter_map(|name| self.skills.get(name)).map(String::as_str).collect();
+        let listed: Vec<&str> = skills
+            .iter()
+            .filter_map(|name| self.skills.get(name))
+            .map(String::as_str)
+            .collect();
         let skills = (!listed.is_empty()).then(|| format!("{SKILLS}\n\n{}", listed.join("\n")));
-        let agents = self.agents_md.as_ref().map(|text| format!("{INSTRUCTIONS}\n\n{text}"));
+        let agents = self
+            .agents_md
+            .as_ref()
+            .map(|text| format!("{INSTRUCTIONS}\n\n{text}"));
         let parts = [agents, own.map(Into::into), skills];
-        parts.into_iter().flatten().filter(|part| !part.trim().is_empty()).collect::<Vec<String>>().join("\n\n")
+        parts
+            .into_iter()
+            .flatten()
+            .filter(|part| !part.trim().is_empty())
+            .collect::<Vec<String>>()
+            .join("\n\n")
     }
 }
 

@@ -50,11 +50,19 @@ pub struct Mistakes<'a> {
 
 impl<'a> Mistakes<'a> {
     pub fn in_file(file: &'a str, found: &'a mut Vec<TemplateError>) -> Self {
-        Self { file, member: None, found }
+        Self {
+            file,
+            member: None,
+            found,
+        }
     }
 
     pub fn of_member(file: &'a str, member: String, found: &'a mut Vec<TemplateError>) -> Self {
-        Self { file, member: Some(member), found }
+        Self {
+            file,
+            member: Some(member),
+            found,
+        }
     }
 
     pub fn add(&mut self, field: Option<&str>, what: impl Into<String>, remedy: impl Into<String>) {
@@ -74,9 +82,18 @@ impl<'a> Mistakes<'a> {
 
 /// The known name that a mistaken one most likely means, as a remedy.
 pub fn did_you_mean<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> String {
-    let nearest = known.clone().into_iter().map(|name| (strsim::jaro_winkler(name, wanted), name));
-    match nearest.filter(|(likeness, _)| *likeness > 0.75).max_by(|(a, _), (b, _)| a.total_cmp(b)) {
+    let nearest = known
+        .clone()
+        .into_iter()
+        .map(|name| (strsim::jaro_winkler(name, wanted), name));
+    match nearest
+        .filter(|(likeness, _)| *likeness > 0.75)
+        .max_by(|(a, _), (b, _)| a.total_cmp(b))
+    {
         Some((_, name)) => format!("did you mean `{name}`?"),
-        None => format!("known are {}", known.into_iter().collect::<Vec<_>>().join(", ")),
+        None => format!(
+            "known are {}",
+            known.into_iter().collect::<Vec<_>>().join(", ")
+        ),
     }
 }

@@ -15,8 +15,12 @@ use super::{
 const DEFAULT_PROMPT: &str = "You are an agent at work in a directory of a person's machine. Look before you change \
 anything, do what you are asked and no more, check what you did, and say briefly what came of it.";
 
-/// The specs of a team's agents, its lead first. One agent alone, or none, gets defaults where it leaves things open.
-pub fn resolve(members: &[Member], context: &Context) -> Result<Vec<AgentSpec>, Vec<TemplateError>> {
+/// The specs of a team's agents, its lead first. One agent alone, or none, gets defaults where it
+/// leaves things open.
+pub fn resolve(
+    members: &[Member],
+    context: &Context,
+) -> Result<Vec<AgentSpec>, Vec<TemplateError>> {
     match members {
         [] => settle_all(&[lone_agent(&Member::default(), context)], context),
         [only] => settle_all(&[lone_agent(only, context)], context),
@@ -44,17 +48,37 @@ fn settle_all(members: &[Member], context: &Context) -> Result<Vec<AgentSpec>, V
     Ok(specs)
 }
 
-/// The agent of a session without a team: where it leaves things open it has a prompt, and every skill.
+/// The agent of a session without a team: where it leaves things open it has a prompt, and every
+/// skill.
 fn lone_agent(member: &Member, context: &Context) -> Member {
-    let r#type = if member.r#type.is_empty() { "agent".into() } else { member.r#type.clone() };
-    let system_prompt = member.system_prompt.clone().or_else(|| Some(DEFAULT_PROMPT.into()));
-    let skills = member.skills.clone().or_else(|| Some(context.skills.keys().cloned().collect()));
-    Member { r#type, system_prompt, skills, ..member.clone() }
+    let r#type = if member.r#type.is_empty() {
+        "agent".into()
+    } else {
+        member.r#type.clone()
+    };
+    let system_prompt = member
+        .system_prompt
+        .clone()
+        .or_else(|| Some(DEFAULT_PROMPT.into()));
+    let skills = member
+        .skills
+        .clone()
+        .or_else(|| Some(context.skills.keys().cloned().collect()));
+    Member {
+        r#type,
+        system_prompt,
+        skills,
+        ..member.clone()
+    }
 }
 
 fn label(at: usize, member: &Member) -> String {
     let named = member.name.as_deref().unwrap_or(&member.r#type);
-    if named.is_empty() { format!("#{}", at + 1) } else { named.into() }
+    if named.is_empty() {
+        format!("#{}", at + 1)
+    } else {
+        named.into()
+    }
 }
 
 fn names_spawn(member: &Member) -> bool {
@@ -62,26 +86,51 @@ fn names_spawn(member: &Member) -> bool {
 }
 
 fn check_orchestrators(members: &[Member], context: &Context, found: &mut Vec<TemplateError>) {
-    let orchestrators: Vec<String> =
-        members.iter().enumerate().filter(|(_, member)| names_spawn(member)).map(|(at, member)| label(at, member)).collect();
+    let orchestrators: Vec<String> = members
+        .iter()
+        .enumerate()
+        .filter(|(_, member)| names_spawn(member))
+        .map(|(at, member)| label(at, member))
+        .collect();
     let what = match orchestrators.len() {
         1 => return,
         0 if members.len() == 1 => return,
         0 => "no member is the orchestrator".to_owned(),
-        _ => format!("several members are orchestrators: {}", orchestrators.join(", ")),
+        _ => format!(
+            "several members are orchestrators: {}",
+            orchestrators.join(", ")
+        ),
     };
-    Mistakes::in_file(&context.source, found).field("tools", what, "give `spawn_agent` to exactly one member");
+    Mistakes::in_file(&context.source, found).field(
+        "tools",
+        what,
+        "give `spawn_agent` to exactly one member",
+    );
 }
 
-fn settle(member: &Member, several: bool, context: &Context, mistakes: &mut Mistakes<'_>) -> Option<AgentSpec> {
+fn settle(
+    member: &Member,
+    several: bool,
+    context: &Context,
+    mistakes: &mut Mistakes<'_>,
+) -> Option<AgentSpec> {
     let name = checked_name(member, mistakes);
     check_limits(member.limits, mistakes);
     check_compactor(member, mistakes);
     check_tools(member, context, mistakes);
     let skills = known_skills(member.skills.iter().flatten(), context, mistakes);
-    let model = context.models.choose(member, context.models.default.as_ref(), mistakes)?;
-    let named = member.tools.as_ref().map(|names| names.iter().map(String::as_str).collect::<Vec<_>>());
-    let tools = tools(named.unwrap_or_else(|| DEFAULT.to_vec()), several, !skills.is_empty());
+    let model = context
+        .models
+        .choose(member, context.models.default.as_ref(), mistakes)?;
+    let named = member
+        .tools
+        .as_ref()
+        .map(|names| names.iter().map(String::as_str).collect::<Vec<_>>());
+    let tools = tools(
+        named.unwrap_or_else(|| DEFAULT.to_vec()),
+        several,
+        !skills.is_empty(),
+    );
     Some(AgentSpec {
         r#type: member.r#type.clone(),
         name: name?,
@@ -100,7 +149,8 @@ fn settle(member: &Member, several: bool, context: &Context, mistakes: &mut Mist
     })
 }
 
-/// All of an agent's tools: those named, those of a team where it is or will be in one, those that read its skills.
+/// All of an agent's tools: those named, those of a team where it is or will be in one, those that
+/// read its skills.
 pub(super) fn tools(named: Vec<&str>, several: bool, has_skills: bool) -> Vec<String> {
     let in_team = several || named.contains(&SPAWN);
     let team = WORKER.into_iter().filter(|_| in_team);
@@ -109,11 +159,17 @@ pub(super) fn tools(named: Vec<&str>, several: bool, has_skills: bool) -> Vec<St
 }
 
 pub(super) fn role(tools: &[String]) -> Role {
-    if tools.iter().any(|name| name == SPAWN) { Role::Orchestrator } else { Role::Worker }
+    if tools.iter().any(|name| name == SPAWN) {
+        Role::Orchestrator
+    } else {
+        Role::Worker
+    }
 }
 
 fn is_name(text: &str) -> bool {
-    (1..=64).contains(&text.chars().count()) && text.trim() == text && !text.chars().any(char::is_control)
+    (1..=64).contains(&text.chars().count())
+        && text.trim() == text
+        && !text.chars().any(char::is_control)
 }
 
 pub(super) fn checked_name(member: &Member, mistakes: &mut Mistakes<'_>) -> Option<String> {
@@ -133,13 +189,26 @@ pub(super) fn checked_name(member: &Member, mistakes: &mut Mistakes<'_>) -> Opti
 pub(super) fn check_limits(limits: Option<AgentLimits>, mistakes: &mut Mistakes<'_>) {
     let limits = limits.unwrap_or_default();
     let zero = [
-        ("limits.max_requests_per_turn", limits.max_requests_per_turn == Some(0)),
+        (
+            "limits.max_requests_per_turn",
+            limits.max_requests_per_turn == Some(0),
+        ),
         ("limits.max_tokens", limits.max_tokens == Some(0)),
-        ("limits.max_turn_seconds", limits.max_turn_seconds == Some(0)),
-        ("limits.max_cost_usd", limits.max_cost_usd.is_some_and(|cost| cost <= 0.0)),
+        (
+            "limits.max_turn_seconds",
+            limits.max_turn_seconds == Some(0),
+        ),
+        (
+            "limits.max_cost_usd",
+            limits.max_cost_usd.is_some_and(|cost| cost <= 0.0),
+        ),
     ];
     for (field, _) in zero.into_iter().filter(|(_, is_zero)| *is_zero) {
-        mistakes.field(field, "0 would let nothing happen", "write more, or take it out for no limit");
+        mistakes.field(
+            field,
+            "0 would let nothing happen",
+            "write more, or take it out for no limit",
+        );
     }
 }
 
@@ -158,20 +227,39 @@ pub(super) fn check_compactor(member: &Member, mistakes: &mut Mistakes<'_>) {
 }
 
 fn check_tools(member: &Member, context: &Context, mistakes: &mut Mistakes<'_>) {
-    let granted = member.grant.iter().flat_map(|grant| &grant.tools).map(|name| ("grant.tools", name));
+    let granted = member
+        .grant
+        .iter()
+        .flat_map(|grant| &grant.tools)
+        .map(|name| ("grant.tools", name));
     let named = member.tools.iter().flatten().map(|name| ("tools", name));
     for (field, name) in named.chain(granted) {
         if let Some(clash) = context.clash("tool", canonical(name)) {
             mistakes.field(field, clash.to_string(), "rename one of them");
             continue;
         }
-        let Some(known) = context.tools.as_ref().filter(|known| !known.contains(canonical(name))) else { continue };
-        mistakes.field(field, format!("unknown tool `{name}`"), did_you_mean(name, known.iter().map(String::as_str)));
+        let Some(known) = context
+            .tools
+            .as_ref()
+            .filter(|known| !known.contains(canonical(name)))
+        else {
+            continue;
+        };
+        mistakes.field(
+            field,
+            format!("unknown tool `{name}`"),
+            did_you_mean(name, known.iter().map(String::as_str)),
+        );
     }
 }
 
-fn known_skills<'a>(wanted: impl Iterator<Item = &'a String>, context: &Context, mistakes: &mut Mistakes<'_>) -> Vec<String> {
-    let (known, unknown): (Vec<_>, Vec<_>) = wanted.partition(|name| context.skills.contains_key(*name));
+fn known_skills<'a>(
+    wanted: impl Iterator<Item = &'a String>,
+    context: &Context,
+    mistakes: &mut Mistakes<'_>,
+) -> Vec<String> {
+    let (known, unknown): (Vec<_>, Vec<_>) =
+        wanted.partition(|name| context.skills.contains_key(*name));
     for name in unknown {
         if let Some(clash) = context.clash("skill", name) {
             mistakes.field("skills", clash.to_string(), "rename one of them");
@@ -183,13 +271,20 @@ fn known_skills<'a>(wanted: impl Iterator<Item = &'a String>, context: &Context,
         };
         mistakes.field("skills", format!("unknown skill `{name}`"), remedy);
     }
-    known.into_iter().collect::<BTreeSet<_>>().into_iter().cloned().collect()
+    known
+        .into_iter()
+        .collect::<BTreeSet<_>>()
+        .into_iter()
+        .cloned()
+        .collect()
 }
 
 /// A name that is not taken: the second one gets `-2`.
 fn unique(taken: &mut BTreeSet<String>, name: &str) -> String {
     let numbered = (2_u32..).map(|number| format!("{name}-{number}"));
-    let free = std::iter::once(name.to_owned()).chain(numbered).find(|name| !taken.contains(name));
+    let free = std::iter::once(name.to_owned())
+        .chain(numbered)
+        .find(|name| !taken.contains(name));
     let free = free.unwrap_or_else(|| name.to_owned());
     taken.insert(free.clone());
     free

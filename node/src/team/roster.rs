@@ -13,31 +13,51 @@ pub enum NoTarget {
     #[error("no agent `{0}` in this team")]
     Unknown(String),
     #[error("`{wanted}` means {count} agents; use one of their ids: {ids}")]
-    Ambiguous { wanted: String, count: String, ids: String },
+    Ambiguous {
+        wanted: String,
+        count: String,
+        ids: String,
+    },
 }
 
-/// Finds an agent by id, else by a name, else by a type that is unique, among those that may be meant.
+/// Finds an agent by id, else by a name, else by a type that is unique, among those that may be
+/// meant.
 pub fn find<'a>(meant: &'a [AgentRecord], wanted: &str) -> Result<&'a AgentRecord, NoTarget> {
     let by_id = meant.iter().find(|agent| *agent.id == *wanted);
     if let Some(agent) = by_id.or_else(|| meant.iter().find(|agent| agent.spec.name == wanted)) {
         return Ok(agent);
     }
-    let typed: Vec<_> = meant.iter().filter(|agent| agent.spec.r#type == wanted).collect();
+    let typed: Vec<_> = meant
+        .iter()
+        .filter(|agent| agent.spec.r#type == wanted)
+        .collect();
     match typed.as_slice() {
         [one] => Ok(one),
         [] => Err(NoTarget::Unknown(wanted.into())),
         several => {
             let ids: Vec<&str> = several.iter().map(|agent| agent.id.as_str()).collect();
-            let least = if several.len() >= NAMESAKES as usize { "at least " } else { "" };
+            let least = if several.len() >= NAMESAKES as usize {
+                "at least "
+            } else {
+                ""
+            };
             let count = format!("{least}{}", several.len());
-            Err(NoTarget::Ambiguous { wanted: wanted.into(), count, ids: ids.join(", ") })
+            Err(NoTarget::Ambiguous {
+                wanted: wanted.into(),
+                count,
+                ids: ids.join(", "),
+            })
         }
     }
 }
 
 /// The members by name, as far as they are few.
 pub fn names(members: &[AgentRecord]) -> String {
-    let mut names: Vec<String> = members.iter().take(SHOWN).map(|agent| format!("{} ({})", agent.spec.name, agent.id)).collect();
+    let mut names: Vec<String> = members
+        .iter()
+        .take(SHOWN)
+        .map(|agent| format!("{} ({})", agent.spec.name, agent.id))
+        .collect();
     if members.len() > SHOWN {
         names.push(format!("and {} more", members.len() - SHOWN));
     }

@@ -22,15 +22,24 @@ pub struct Spawned {
 }
 
 /// Resolves `spawn_agent`'s arguments against the spawner.
-pub fn spawn(member: &Member, by: &AgentId, spawner: &AgentSpec, context: &Context) -> Result<Spawned, Vec<TemplateError>> {
+pub fn spawn(
+    member: &Member,
+    by: &AgentId,
+    spawner: &AgentSpec,
+    context: &Context,
+) -> Result<Spawned, Vec<TemplateError>> {
     let mut found = Vec::new();
     let who = member.name.clone().unwrap_or_else(|| member.r#type.clone());
     let mut mistakes = Mistakes::of_member(&context.source, who, &mut found);
     let name = checked_name(member, &mut mistakes);
     check_limits(member.limits, &mut mistakes);
     check_compactor(member, &mut mistakes);
-    let model = context.models.choose(member, Some(&spawner.model), &mut mistakes);
-    let (Some(name), Some(model), true) = (name, model, found.is_empty()) else { return Err(found) };
+    let model = context
+        .models
+        .choose(member, Some(&spawner.model), &mut mistakes);
+    let (Some(name), Some(model), true) = (name, model, found.is_empty()) else {
+        return Err(found);
+    };
 
     let (skills, no_skills) = granted_skills(member, spawner, context);
     let (named, no_tools) = granted_tools(member, spawner);
@@ -51,19 +60,40 @@ pub fn spawn(member: &Member, by: &AgentId, spawner: &AgentSpec, context: &Conte
         labels: member.labels.clone(),
         spawned_by: Some(by.clone()),
     };
-    Ok(Spawned { spec, not_granted: no_tools.into_iter().chain(no_skills).collect() })
+    Ok(Spawned {
+        spec,
+        not_granted: no_tools.into_iter().chain(no_skills).collect(),
+    })
 }
 
-/// What it names and may have; the default tools of those it may have where it names none. A team has one orchestrator.
+/// What it names and may have; the default tools of those it may have where it names none. A team
+/// has one orchestrator.
 fn granted_tools<'a>(member: &'a Member, spawner: &AgentSpec) -> (Vec<&'a str>, Vec<String>) {
-    let Some(named) = &member.tools else { return (divide(DEFAULT, &spawner.grant.tools).0, Vec::new()) };
-    let beside = named.iter().map(|name| canonical(name)).filter(|name| !WORKER.contains(name));
+    let Some(named) = &member.tools else {
+        return (divide(DEFAULT, &spawner.grant.tools).0, Vec::new());
+    };
+    let beside = named
+        .iter()
+        .map(|name| canonical(name))
+        .filter(|name| !WORKER.contains(name));
     let (granted, not): (Vec<_>, Vec<_>) = divide(beside, &spawner.grant.tools);
-    let (orchestrator, granted): (Vec<_>, Vec<_>) = granted.into_iter().partition(|name| *name == SPAWN);
-    (granted, not.into_iter().chain(orchestrator).map(Into::into).collect())
+    let (orchestrator, granted): (Vec<_>, Vec<_>) =
+        granted.into_iter().partition(|name| *name == SPAWN);
+    (
+        granted,
+        not.into_iter()
+            .chain(orchestrator)
+            .map(Into::into)
+            .collect(),
+    )
 }
 
-fn granted_skills(member: &Member, spawner: &AgentSpec, context: &Context) -> (Vec<String>, Vec<String>) {
+fn granted_skills(
+    member: &Member,
+    spawner: &AgentSpec,
+    context: &Context,
+) -> (Vec<String>, Vec<String>) {
     let wanted = member.skills.iter().flatten().cloned();
-    wanted.partition(|name| spawner.grant.skills.contains(name) && context.skills.contains_key(name))
+    wanted
+        .partition(|name| spawner.grant.skills.contains(name) && context.skills.contains_key(name))
 }

@@ -28,7 +28,11 @@ impl Template {
     /// As a list of teams shows it.
     pub fn row(&self) -> TeamRow {
         let members = self.members.iter().map(|member| {
-            let tools = resolve::tools(member.tools.iter().flatten().map(String::as_str).collect(), true, false);
+            let tools = resolve::tools(
+                member.tools.iter().flatten().map(String::as_str).collect(),
+                true,
+                false,
+            );
             TeamMember {
                 name: member.name.clone().unwrap_or_else(|| member.r#type.clone()),
                 r#type: member.r#type.clone(),
@@ -36,7 +40,11 @@ impl Template {
                 role: resolve::role(&tools),
             }
         });
-        TeamRow { name: self.name.clone(), description: self.description.clone(), members: members.collect() }
+        TeamRow {
+            name: self.name.clone(),
+            description: self.description.clone(),
+            members: members.collect(),
+        }
     }
 }
 
@@ -73,10 +81,20 @@ impl TemplateFile {
     pub fn typed(path: &Path) -> Self {
         match (path.is_dir(), path.parent(), path.file_name()) {
             (false, Some(folder), Some(name)) => {
-                let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-                Self { source: Source::named(folder), below: name.into() }
+                let folder = if folder.as_os_str().is_empty() {
+                    Path::new(".")
+                } else {
+                    folder
+                };
+                Self {
+                    source: Source::named(folder),
+                    below: name.into(),
+                }
             }
-            _ => Self { source: Source::named(path), below: FILE.into() },
+            _ => Self {
+                source: Source::named(path),
+                below: FILE.into(),
+            },
         }
     }
 
@@ -104,7 +122,11 @@ impl TemplateFile {
         match prompt {
             Ok(prompt) => Some(prompt),
             Err(what) => {
-                mistakes.field("system_prompt", format!("`{text}`: {what}"), "name a file inside the team's folder");
+                mistakes.field(
+                    "system_prompt",
+                    format!("`{text}`: {what}"),
+                    "name a file inside the team's folder",
+                );
                 None
             }
         }
@@ -128,17 +150,23 @@ fn stays_inside(path: &Path) -> bool {
 /// Loads a template.
 pub fn load(file: &TemplateFile) -> Result<Template, TemplateErrors> {
     let (template, found) = inspect(file);
-    template.filter(|_| found.is_empty()).ok_or(TemplateErrors(found))
+    template
+        .filter(|_| found.is_empty())
+        .ok_or(TemplateErrors(found))
 }
 
-/// Everything that is wrong with a template's text, and the template with what could be read of its members.
+/// Everything that is wrong with a template's text, and the template with what could be read of its
+/// members.
 pub fn inspect(file: &TemplateFile) -> (Option<Template>, Vec<TemplateError>) {
     let label = file.path().display().to_string();
     let mut found = Vec::new();
     let template = file
         .read(&file.below)
         .map_err(|what| (what, "name a TEAM.json or its folder"))
-        .and_then(|text| serde_json::from_str(&text).map_err(|error| (format!("not JSON: {error}"), "correct the file")));
+        .and_then(|text| {
+            serde_json::from_str(&text)
+                .map_err(|error| (format!("not JSON: {error}"), "correct the file"))
+        });
     let template = match template {
         Ok(value) => parse(file, &label, value, &mut found),
         Err((what, remedy)) => {
@@ -149,54 +177,86 @@ pub fn inspect(file: &TemplateFile) -> (Option<Template>, Vec<TemplateError>) {
     (template, found)
 }
 
-/// The template of a name in the first folder that has it. One that the project has too is neither's.
+/// The template of a name in the first folder that has it. One that the project has too is
+/// neither's.
 pub fn find(sources: &[Source], name: &str) -> Result<Option<TemplateFile>, Clash> {
     let plain = !name.is_empty() && !name.contains(['/', '\\']) && name != "." && name != "..";
     let below = Path::new(name).join(FILE);
     let found = sources.iter().filter(|source| plain && source.has(&below));
-    let (projects, own): (Vec<&Source>, Vec<&Source>) = found.partition(|source| source.project().is_some());
+    let (projects, own): (Vec<&Source>, Vec<&Source>) =
+        found.partition(|source| source.project().is_some());
     match (own.first(), projects.first()) {
-        (Some(own), Some(project)) => {
-            Err(Clash { kind: "team", name: name.into(), own: own.path(&below), project: project.path(&below) })
-        }
-        (Some(source), None) | (None, Some(source)) => Ok(Some(TemplateFile { source: (*source).clone(), below })),
+        (Some(own), Some(project)) => Err(Clash {
+            kind: "team",
+            name: name.into(),
+            own: own.path(&below),
+            project: project.path(&below),
+        }),
+        (Some(source), None) | (None, Some(source)) => Ok(Some(TemplateFile {
+            source: (*source).clone(),
+            below,
+        })),
         (None, None) => Ok(None),
     }
 }
 
 /// Every template in these folders by name, the broken ones with what is wrong.
 pub fn list(sources: &[Source]) -> Vec<(String, Result<Template, TemplateErrors>)> {
-    let folders = sources.iter().filter_map(|source| source.folders().ok()).flatten();
+    let folders = sources
+        .iter()
+        .filter_map(|source| source.folders().ok())
+        .flatten();
     let names: std::collections::BTreeSet<String> = folders.map(|(name, _)| name).collect();
     let template = |name: &String| match find(sources, name) {
         Ok(file) => file.map(|file| load(&file)),
         Err(clash) => Some(Err(clash.into())),
     };
-    names.into_iter().filter_map(|name| template(&name).map(|template| (name, template))).collect()
+    names
+        .into_iter()
+        .filter_map(|name| template(&name).map(|template| (name, template)))
+        .collect()
 }
 
 impl From<Clash> for TemplateErrors {
     fn from(clash: Clash) -> Self {
         let mut found = Vec::new();
         let (file, remedy) = (clash.project.display().to_string(), "rename one of them");
-        let what = format!("there is a team `{}` already, in {}", clash.name, clash.own.display());
+        let what = format!(
+            "there is a team `{}` already, in {}",
+            clash.name,
+            clash.own.display()
+        );
         Mistakes::in_file(&file, &mut found).add(None, what, remedy);
         Self(found)
     }
 }
 
-fn parse(file: &TemplateFile, label: &str, value: Value, found: &mut Vec<TemplateError>) -> Option<Template> {
-    let folder_name = file.path().parent().and_then(|path| Some(path.file_name()?.to_str()?.to_owned()));
+fn parse(
+    file: &TemplateFile,
+    label: &str,
+    value: Value,
+    found: &mut Vec<TemplateError>,
+) -> Option<Template> {
+    let folder_name = file
+        .path()
+        .parent()
+        .and_then(|path| Some(path.file_name()?.to_str()?.to_owned()));
     let mut head = match value {
         Value::Array(members) => Map::from_iter([("members".to_owned(), Value::Array(members))]),
         Value::Object(head) => head,
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
-            Mistakes::in_file(label, found).add(None, "neither an array nor an object", "write an array of members");
+            Mistakes::in_file(label, found).add(
+                None,
+                "neither an array nor an object",
+                "write an array of members",
+            );
             return None;
         }
     };
     let mut mistakes = Mistakes::in_file(label, found);
-    let name = text_field(&mut head, "name", &mut mistakes).or(folder_name).unwrap_or_else(|| "team".into());
+    let name = text_field(&mut head, "name", &mut mistakes)
+        .or(folder_name)
+        .unwrap_or_else(|| "team".into());
     let description = text_field(&mut head, "description", &mut mistakes).unwrap_or_default();
     let members = head.remove("members");
     for unknown in head.keys() {
@@ -204,19 +264,38 @@ fn parse(file: &TemplateFile, label: &str, value: Value, found: &mut Vec<Templat
         mistakes.field(unknown, "unknown field", remedy);
     }
     let Some(Value::Array(members)) = members else {
-        mistakes.field("members", "not an array of members", "write `\"members\": [ … ]`");
+        mistakes.field(
+            "members",
+            "not an array of members",
+            "write `\"members\": [ … ]`",
+        );
         return None;
     };
     if members.is_empty() {
-        mistakes.field("members", "no member", "write at least one, `[{\"type\": …}]`");
+        mistakes.field(
+            "members",
+            "no member",
+            "write at least one, `[{\"type\": …}]`",
+        );
     }
     let members = members.into_iter().enumerate();
-    let members: Vec<Option<Member>> = members.map(|(at, value)| member(file, label, at, value, found)).collect();
+    let members: Vec<Option<Member>> = members
+        .map(|(at, value)| member(file, label, at, value, found))
+        .collect();
     let members = members.into_iter().collect::<Option<Vec<Member>>>()?;
-    Some(Template { name, description, members, file: file.path() })
+    Some(Template {
+        name,
+        description,
+        members,
+        file: file.path(),
+    })
 }
 
-fn text_field(head: &mut Map<String, Value>, field: &str, mistakes: &mut Mistakes<'_>) -> Option<String> {
+fn text_field(
+    head: &mut Map<String, Value>,
+    field: &str,
+    mistakes: &mut Mistakes<'_>,
+) -> Option<String> {
     match head.remove(field)? {
         Value::String(text) => Some(text),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
@@ -226,18 +305,32 @@ fn text_field(head: &mut Map<String, Value>, field: &str, mistakes: &mut Mistake
     }
 }
 
-fn member(file: &TemplateFile, label: &str, at: usize, value: Value, found: &mut Vec<TemplateError>) -> Option<Member> {
-    let who = ["name", "type"].iter().find_map(|field| value.get(field)?.as_str()).map(Into::into);
-    let mut mistakes = Mistakes::of_member(label, who.unwrap_or_else(|| format!("#{}", at + 1)), found);
+fn member(
+    file: &TemplateFile,
+    label: &str,
+    at: usize,
+    value: Value,
+    found: &mut Vec<TemplateError>,
+) -> Option<Member> {
+    let who = ["name", "type"]
+        .iter()
+        .find_map(|field| value.get(field)?.as_str())
+        .map(Into::into);
+    let mut mistakes =
+        Mistakes::of_member(label, who.unwrap_or_else(|| format!("#{}", at + 1)), found);
     let Value::Object(fields) = value else {
         mistakes.add(None, "not an object", "write `{\"type\": …}`");
         return None;
     };
     // What is left is read on, so that a mistake does not hide those that show later.
-    let readable: Map<String, Value> =
-        fields.into_iter().filter(|(field, value)| check_field(field, value, &mut mistakes)).collect();
+    let readable: Map<String, Value> = fields
+        .into_iter()
+        .filter(|(field, value)| check_field(field, value, &mut mistakes))
+        .collect();
     let mut member: Member = serde_json::from_value(Value::Object(readable)).ok()?;
-    member.system_prompt = member.system_prompt.and_then(|text| file.prompt(text, &mut mistakes));
+    member.system_prompt = member
+        .system_prompt
+        .and_then(|text| file.prompt(text, &mut mistakes));
     Some(member)
 }
 
@@ -251,7 +344,11 @@ fn check_field(field: &str, value: &Value, mistakes: &mut Mistakes<'_>) -> bool 
     match serde_json::from_value::<Member>(Value::Object(alone)) {
         Ok(_) => true,
         Err(error) => {
-            mistakes.field(field, error.to_string(), "see `planck schema message.member`");
+            mistakes.field(
+                field,
+                error.to_string(),
+                "see `planck schema message.member`",
+            );
             false
         }
     }

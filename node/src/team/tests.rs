@@ -22,16 +22,27 @@ fn context() -> Context {
             entries: BTreeMap::from([("fast".into(), model("openai", "mini"))]),
             addresses: None,
         },
-        limits: AgentLimits { max_requests_per_turn: Some(200), max_tokens: Some(9), ..AgentLimits::default() },
+        limits: AgentLimits {
+            max_requests_per_turn: Some(200),
+            max_tokens: Some(9),
+            ..AgentLimits::default()
+        },
         agents_md: Some("Be kind.".into()),
         tools: None,
         clashes: Default::default(),
-        skills: BTreeMap::from([("pdf".into(), "- pdf: reads PDFs".into()), ("sql".into(), "- sql: asks databases".into())]),
+        skills: BTreeMap::from([
+            ("pdf".into(), "- pdf: reads PDFs".into()),
+            ("sql".into(), "- sql: asks databases".into()),
+        ]),
     }
 }
 
 fn model(provider: &str, id: &str) -> ModelRef {
-    ModelRef { provider: provider.into(), id: id.into(), base_url: None }
+    ModelRef {
+        provider: provider.into(),
+        id: id.into(),
+        base_url: None,
+    }
 }
 
 fn members(value: serde_json::Value) -> Vec<Member> {
@@ -50,26 +61,60 @@ fn wrong(value: serde_json::Value) -> String {
 #[test]
 fn nobody_named_is_one_agent_with_the_defaults() {
     let specs = resolve(&[], &context()).unwrap();
-    let [only] = specs.as_slice() else { panic!("{specs:?}") };
-    assert_eq!(only.tools, ["bash", "edit", "list_skills", "load_skill", "read", "write"]);
+    let [only] = specs.as_slice() else {
+        panic!("{specs:?}")
+    };
+    assert_eq!(
+        only.tools,
+        ["bash", "edit", "list_skills", "load_skill", "read", "write"]
+    );
     assert_eq!((only.name.as_str(), only.role), ("agent", Role::Worker));
     assert_eq!(only.skills, ["pdf", "sql"]);
-    assert!(only.system_prompt.starts_with("# Instructions of this project (AGENTS.md)\n\nBe kind.\n\nYou are an agent"));
-    assert!(only.system_prompt.ends_with("- pdf: reads PDFs\n- sql: asks databases"));
-    let without = Context { skills: BTreeMap::new(), ..context() };
-    assert_eq!(resolve(&[], &without).unwrap()[0].tools, ["bash", "edit", "read", "write"]);
+    assert!(
+        only.system_prompt.starts_with(
+            "# Instructions of this project (AGENTS.md)\n\nBe kind.\n\nYou are an agent"
+        )
+    );
+    assert!(
+        only.system_prompt
+            .ends_with("- pdf: reads PDFs\n- sql: asks databases")
+    );
+    let without = Context {
+        skills: BTreeMap::new(),
+        ..context()
+    };
+    assert_eq!(
+        resolve(&[], &without).unwrap()[0].tools,
+        ["bash", "edit", "read", "write"]
+    );
 }
 
 #[test]
 fn a_tool_that_nobody_has_is_a_mistake_where_the_tools_are_known() {
-    let known = tool_names::ALL.into_iter().chain(["read", "write"]).map(Into::into).collect();
-    let context = Context { tools: Some(known), ..context() };
-    let team = members(json!([{"type": "a", "tools": ["raed", "call_agent"], "grant": {"tools": ["fly"], "skills": []}}]));
+    let known = tool_names::ALL
+        .into_iter()
+        .chain(["read", "write"])
+        .map(Into::into)
+        .collect();
+    let context = Context {
+        tools: Some(known),
+        ..context()
+    };
+    let team = members(
+        json!([{"type": "a", "tools": ["raed", "call_agent"], "grant": {"tools": ["fly"], "skills": []}}]),
+    );
     let told = TemplateErrors(resolve(&team, &context).unwrap_err()).to_string();
     let lines: Vec<&str> = told.lines().collect();
     assert_eq!(lines.len(), 2, "{told}");
-    assert_eq!(lines[0], "TEAM.json, member \"a\", `tools`: unknown tool `raed`; did you mean `read`?");
-    assert!(lines[1].starts_with("TEAM.json, member \"a\", `grant.tools`: unknown tool `fly`; known are "), "{told}");
+    assert_eq!(
+        lines[0],
+        "TEAM.json, member \"a\", `tools`: unknown tool `raed`; did you mean `read`?"
+    );
+    assert!(
+        lines[1]
+            .starts_with("TEAM.json, member \"a\", `grant.tools`: unknown tool `fly`; known are "),
+        "{told}"
+    );
 }
 
 #[test]
@@ -82,12 +127,44 @@ fn a_team_has_its_lead_first_and_the_tools_of_a_team() {
     let names: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
     assert_eq!(names, ["lead", "coder", "coder-2"]);
     assert_eq!(specs[0].role, Role::Orchestrator);
-    assert_eq!(specs[0].tools, ["ask_agent", "delegate_task", "destroy_agent", "list_team", "send_response", "spawn_agent"]);
+    assert_eq!(
+        specs[0].tools,
+        [
+            "ask_agent",
+            "delegate_task",
+            "destroy_agent",
+            "list_team",
+            "send_response",
+            "spawn_agent"
+        ]
+    );
     assert_eq!(specs[0].model, model("openai", "mini"));
-    assert_eq!(specs[0].grant.tools, ["ask_agent", "delegate_task", "list_team", "send_response"]);
-    assert_eq!(specs[1].tools, ["ask_agent", "delegate_task", "list_team", "read", "send_response", "write"]);
-    assert_eq!((specs[2].limits.max_tokens, specs[2].limits.max_requests_per_turn), (Some(5), Some(200)));
-    assert!(specs[2].tools.contains(&"load_skill".to_owned()) && !specs[2].tools.contains(&"read".to_owned()));
+    assert_eq!(
+        specs[0].grant.tools,
+        ["ask_agent", "delegate_task", "list_team", "send_response"]
+    );
+    assert_eq!(
+        specs[1].tools,
+        [
+            "ask_agent",
+            "delegate_task",
+            "list_team",
+            "read",
+            "send_response",
+            "write"
+        ]
+    );
+    assert_eq!(
+        (
+            specs[2].limits.max_tokens,
+            specs[2].limits.max_requests_per_turn
+        ),
+        (Some(5), Some(200))
+    );
+    assert!(
+        specs[2].tools.contains(&"load_skill".to_owned())
+            && !specs[2].tools.contains(&"read".to_owned())
+    );
 }
 
 #[test]
@@ -107,8 +184,13 @@ fn every_mistake_of_a_team_is_told() {
     TEAM.json, member "c", `compactor`: `a.b.c` names no compactor; write `<sidecar>.<compactor>`, or a name that only one sidecar has
     TEAM.json, member "d", `model_id`: no model of `openai` is named; name `provider` and `model_id`, pass `--model PROVIDER:MODEL`, set `models.default` in the configuration, or a key (ANTHROPIC_API_KEY, OPENAI_API_KEY, GOOGLE_API_KEY); ollama and llama_cpp need none
     "##);
-    let two = wrong(json!([{"type": "a", "tools": ["spawn_agent"]}, {"type": "b", "tools": ["spawn_agent"]}]));
-    assert!(two.contains("several members are orchestrators: a, b"), "{two}");
+    let two = wrong(
+        json!([{"type": "a", "tools": ["spawn_agent"]}, {"type": "b", "tools": ["spawn_agent"]}]),
+    );
+    assert!(
+        two.contains("several members are orchestrators: a, b"),
+        "{two}"
+    );
 }
 
 fn spawner() -> AgentSpec {
@@ -128,9 +210,25 @@ fn spawned(value: serde_json::Value, by: &AgentSpec) -> Spawned {
 #[test]
 fn a_spawned_agent_inherits_and_is_granted() {
     let plain = spawned(json!({"type": "helper"}), &spawner());
-    assert_eq!(plain.spec.tools, ["ask_agent", "bash", "delegate_task", "list_team", "read", "send_response"]);
-    assert_eq!((plain.spec.model.clone(), plain.spec.limits.max_tokens), (model("google", "flash"), Some(7)));
-    assert_eq!((plain.spec.role, plain.spec.spawned_by), (Role::Worker, AgentId::parse("lead").ok()));
+    assert_eq!(
+        plain.spec.tools,
+        [
+            "ask_agent",
+            "bash",
+            "delegate_task",
+            "list_team",
+            "read",
+            "send_response"
+        ]
+    );
+    assert_eq!(
+        (plain.spec.model.clone(), plain.spec.limits.max_tokens),
+        (model("google", "flash"), Some(7))
+    );
+    assert_eq!(
+        (plain.spec.role, plain.spec.spawned_by),
+        (Role::Worker, AgentId::parse("lead").ok())
+    );
     assert!(plain.not_granted.is_empty());
 
     let asks = json!({"type": "helper", "tools": ["read", "write", "spawn_agent", "call_agent"], "skills": ["pdf", "sql"], "model_id": "pro"});
@@ -143,9 +241,15 @@ fn a_spawned_agent_inherits_and_is_granted() {
 
 #[test]
 fn a_named_grant_replaces_what_the_spawner_has() {
-    let grant = Grant { tools: vec!["write".into(), "spawn_agent".into()], skills: vec![] };
+    let grant = Grant {
+        tools: vec!["write".into(), "spawn_agent".into()],
+        skills: vec![],
+    };
     let by = AgentSpec { grant, ..spawner() };
-    let helper = spawned(json!({"type": "helper", "tools": ["write", "read", "spawn_agent"]}), &by);
+    let helper = spawned(
+        json!({"type": "helper", "tools": ["write", "read", "spawn_agent"]}),
+        &by,
+    );
     assert!(helper.spec.tools.contains(&"write".to_owned()));
     assert_eq!(helper.not_granted, ["read", "spawn_agent"]);
 }
@@ -161,7 +265,11 @@ fn write(folder: &std::path::Path, name: &str, text: &str) -> PathBuf {
 fn a_template_is_an_array_or_an_object_with_prompts_beside_it() {
     let folder = tempfile::tempdir().unwrap();
     let teams = folder.path().to_path_buf();
-    write(&teams, "build/TEAM.json", r#"[{"type": "coder", "system_prompt": "prompts/coder.md"}]"#);
+    write(
+        &teams,
+        "build/TEAM.json",
+        r#"[{"type": "coder", "system_prompt": "prompts/coder.md"}]"#,
+    );
     write(&teams, "build/prompts/coder.md", "Write code.");
     write(
         &teams,
@@ -171,11 +279,29 @@ fn a_template_is_an_array_or_an_object_with_prompts_beside_it() {
     let sources = [Source::named(&teams)];
     let file = find(&sources, "build").unwrap().unwrap();
     let build = load(&file).unwrap();
-    assert_eq!((build.name.as_str(), build.members[0].system_prompt.as_deref()), ("build", Some("Write code.")));
+    assert_eq!(
+        (
+            build.name.as_str(),
+            build.members[0].system_prompt.as_deref()
+        ),
+        ("build", Some("Write code."))
+    );
     let other = load(&TemplateFile::typed(&teams.join("other"))).unwrap();
-    assert_eq!((other.name.as_str(), other.description.as_str()), ("others", "d"));
-    assert_eq!(other.members[0].system_prompt.as_deref(), Some("Ends in coder.md and is text.md"));
-    assert_eq!(list(&sources).into_iter().map(|(name, _)| name).collect::<Vec<_>>(), ["build", "other"]);
+    assert_eq!(
+        (other.name.as_str(), other.description.as_str()),
+        ("others", "d")
+    );
+    assert_eq!(
+        other.members[0].system_prompt.as_deref(),
+        Some("Ends in coder.md and is text.md")
+    );
+    assert_eq!(
+        list(&sources)
+            .into_iter()
+            .map(|(name, _)| name)
+            .collect::<Vec<_>>(),
+        ["build", "other"]
+    );
     assert!(find(&sources, "../build").unwrap().is_none());
 }
 
@@ -185,10 +311,18 @@ fn a_prompt_does_not_leave_the_teams_folder() {
     write(folder.path(), "secret.md", "secret");
     let text = r#"[{"type": "a", "system_prompt": "../secret.md"}, {"type": "b", "system_prompt": "link.md"}, {"type": "c", "system_prompt": "none.txt"}]"#;
     write(folder.path(), "team/TEAM.json", text);
-    std::os::unix::fs::symlink(folder.path().join("secret.md"), folder.path().join("team/link.md")).unwrap();
+    std::os::unix::fs::symlink(
+        folder.path().join("secret.md"),
+        folder.path().join("team/link.md"),
+    )
+    .unwrap();
     let errors = load(&TemplateFile::typed(&folder.path().join("team"))).unwrap_err();
     assert_eq!(errors.0.len(), 3, "{errors}");
-    assert!(errors.0[0].what.contains("outside the team's folder") && errors.0[1].what.contains("a link"), "{errors}");
+    assert!(
+        errors.0[0].what.contains("outside the team's folder")
+            && errors.0[1].what.contains("a link"),
+        "{errors}"
+    );
 }
 
 #[test]
@@ -197,7 +331,11 @@ fn every_mistake_of_a_file_is_told() {
     let text = r#"{"nam": "x", "members": [{"type": 3, "tolls": []}, 7, {"type": "ok", "limits": {"max_token": 1}}]}"#;
     let file = write(folder.path(), "TEAM.json", text);
     let errors = load(&TemplateFile::typed(&file)).unwrap_err();
-    let fields: Vec<_> = errors.0.iter().map(|error| (error.member.as_deref(), error.field.as_deref())).collect();
+    let fields: Vec<_> = errors
+        .0
+        .iter()
+        .map(|error| (error.member.as_deref(), error.field.as_deref()))
+        .collect();
     assert_eq!(
         fields,
         [
@@ -208,17 +346,36 @@ fn every_mistake_of_a_file_is_told() {
             (Some("ok"), Some("limits"))
         ]
     );
-    assert!(errors.to_string().contains("did you mean `tools`?"), "{errors}");
-    assert!(load(&TemplateFile::typed(&folder.path().join("none"))).unwrap_err().to_string().contains("cannot read it"));
+    assert!(
+        errors.to_string().contains("did you mean `tools`?"),
+        "{errors}"
+    );
+    assert!(
+        load(&TemplateFile::typed(&folder.path().join("none")))
+            .unwrap_err()
+            .to_string()
+            .contains("cannot read it")
+    );
 }
 
 #[test]
 fn a_clash_is_a_mistake_of_the_member_that_names_it() {
-    let clash = |kind, name: &str| Clash { kind, name: name.into(), own: "/home/x".into(), project: "/repo/x".into() };
-    let context = Context { clashes: [clash("tool", "lint"), clash("skill", "review")].into(), ..context() };
+    let clash = |kind, name: &str| Clash {
+        kind,
+        name: name.into(),
+        own: "/home/x".into(),
+        project: "/repo/x".into(),
+    };
+    let context = Context {
+        clashes: [clash("tool", "lint"), clash("skill", "review")].into(),
+        ..context()
+    };
     let team = members(json!([{"type": "a", "tools": ["lint", "read"], "skills": ["review"]}]));
     let told = TemplateErrors(resolve(&team, &context).unwrap_err()).to_string();
-    for words in ["two tools `lint`, /home/x and the project's /repo/x; rename", "two skills `review`"] {
+    for words in [
+        "two tools `lint`, /home/x and the project's /repo/x; rename",
+        "two skills `review`",
+    ] {
         assert!(told.contains(words), "{told}");
     }
 }
@@ -232,7 +389,10 @@ fn an_agents_file_is_a_regular_file_of_its_own() {
     for target in ["/proc/self/environ", ".env", "nowhere"] {
         std::os::unix::fs::symlink(target, root.join("AGENTS.md")).unwrap();
         let agents_file::Instructions { text, warning } = agents_file::load(root);
-        assert!(text.is_none() && warning.unwrap().contains("AGENTS.md: it is a link"), "{target}");
+        assert!(
+            text.is_none() && warning.unwrap().contains("AGENTS.md: it is a link"),
+            "{target}"
+        );
         fs::remove_file(root.join("AGENTS.md")).unwrap();
     }
     write(root, "AGENTS.md", &"x".repeat(70_000));
@@ -254,5 +414,8 @@ fn the_nearest_agents_file_up_to_the_repositorys_root() {
     write(root, "repo/src/AGENTS.md", "of src");
     assert_eq!(agents_file::of(&deep).as_deref(), Some("of src"));
     assert_eq!(agents_file::of(root).as_deref(), Some("outside"));
-    assert_eq!(agents_file::of(&root.join("repo")).as_deref(), Some("of the repository"));
+    assert_eq!(
+        agents_file::of(&root.join("repo")).as_deref(),
+        Some("of the repository")
+    );
 }

@@ -1,4 +1,5 @@
-//! Names of tools that teams are made of, and the later names that templates and grants may use for them.
+//! Names of tools that teams are made of, and the later names that templates and grants may use for
+//! them.
 
 pub use crate::tools::catalogue::canonical;
 

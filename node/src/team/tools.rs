@@ -61,15 +61,26 @@ struct Scene {
 
 impl Link {
     fn node(&self) -> Result<Arc<Node>, Refusal> {
-        self.node.upgrade().ok_or_else(|| Refusal::unavailable("the node is shutting down"))
+        self.node
+            .upgrade()
+            .ok_or_else(|| Refusal::unavailable("the node is shutting down"))
     }
 
     async fn scene(&self, call: &Invocation) -> Result<Scene, Refusal> {
         let node = self.node()?;
         let left = || Refusal::unavailable("this agent left the node");
-        let session = node.host().hosting(&call.agent_id).ok_or_else(left)?.session;
+        let session = node
+            .host()
+            .hosting(&call.agent_id)
+            .ok_or_else(left)?
+            .session;
         let spec = node.host().spec(&call.agent_id).await.map_err(|_| left())?;
-        Ok(Scene { node, caller: call.agent_id.clone(), spec, session })
+        Ok(Scene {
+            node,
+            caller: call.agent_id.clone(),
+            spec,
+            session,
+        })
     }
 }
 
@@ -81,12 +92,19 @@ impl Scene {
             Ok(target) => target,
             Err(unknown @ NoTarget::Unknown(_)) => {
                 let members = self.node.members(&self.session.id).await?;
-                return Err(Refusal::not_found(format!("{unknown}; there are {}", roster::names(&members))));
+                return Err(Refusal::not_found(format!(
+                    "{unknown}; there are {}",
+                    roster::names(&members)
+                )));
             }
-            Err(ambiguous @ NoTarget::Ambiguous { .. }) => return Err(Refusal::not_found(ambiguous.to_string())),
+            Err(ambiguous @ NoTarget::Ambiguous { .. }) => {
+                return Err(Refusal::not_found(ambiguous.to_string()));
+            }
         };
         if target.id == self.caller {
-            return Err(Refusal::bad_request(format!("an agent cannot {what} itself")));
+            return Err(Refusal::bad_request(format!(
+                "an agent cannot {what} itself"
+            )));
         }
         Ok(target.clone())
     }
@@ -95,18 +113,30 @@ impl Scene {
     async fn worker(&self, wanted: &str, what: &str, does: &str) -> Result<AgentRecord, Refusal> {
         let target = self.other(wanted, what).await?;
         if target.id == self.session.lead {
-            return Err(Refusal::new(Code::Denied, format!("nobody {does} the orchestrator")));
+            return Err(Refusal::new(
+                Code::Denied,
+                format!("nobody {does} the orchestrator"),
+            ));
         }
         Ok(target)
     }
 
     /// The caller as others see it.
     fn sender(&self) -> Sender {
-        Sender { id: self.caller.clone(), name: self.spec.name.clone() }
+        Sender {
+            id: self.caller.clone(),
+            name: self.spec.name.clone(),
+        }
     }
 
     /// An input from the caller.
-    fn input(&self, id: InputId, to: &AgentId, kind: planck_common::event::InputKind, text: String) -> NewInput {
+    fn input(
+        &self,
+        id: InputId,
+        to: &AgentId,
+        kind: planck_common::event::InputKind,
+        text: String,
+    ) -> NewInput {
         NewInput {
             id,
             agent: to.clone(),
@@ -123,7 +153,8 @@ impl Scene {
 
 /// Arguments that fit the schema; a mismatch is a bug of the schema and said so.
 fn arguments<T: DeserializeOwned>(call: &Invocation) -> Result<T, Refusal> {
-    serde_json::from_str(call.args.get()).map_err(|error| Refusal::bad_request(format!("bad arguments: {error}")))
+    serde_json::from_str(call.args.get())
+        .map_err(|error| Refusal::bad_request(format!("bad arguments: {error}")))
 }
 
 /// A tool's text, or its error.
@@ -133,6 +164,12 @@ fn outcome(result: Result<Outcome, Refusal>) -> Outcome {
 
 fn spec(name: &str, description: &str, effect: Effect, parameters: &'static str) -> ToolSpec {
     // The schemas are constants of this crate; a test reads each.
-    let parameters = serde_json::from_str::<Box<RawValue>>(parameters).unwrap_or_else(|_| RawValue::NULL.to_owned());
-    ToolSpec { name: name.into(), description: description.into(), parameters: parameters.into(), effect }
+    let parameters = serde_json::from_str::<Box<RawValue>>(parameters)
+        .unwrap_or_else(|_| RawValue::NULL.to_owned());
+    ToolSpec {
+        name: name.into(),
+        description: description.into(),
+        parameters: parameters.into(),
+        effect,
+    }
 }

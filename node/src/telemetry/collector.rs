@@ -16,20 +16,33 @@ pub struct Collector<'a>(pub &'a str);
 
 impl Collector<'_> {
     pub fn spans(self) -> Result<SpanExporter, TelemetryError> {
-        let exporter = SpanExporter::builder().with_http().with_http_client(self.client()?);
-        let exporter = exporter.with_endpoint(self.path("traces")).with_timeout(SEND_TIMEOUT).build();
+        let exporter = SpanExporter::builder()
+            .with_http()
+            .with_http_client(self.client()?);
+        let exporter = exporter
+            .with_endpoint(self.path("traces"))
+            .with_timeout(SEND_TIMEOUT)
+            .build();
         exporter.map_err(|error| self.unfit(&error))
     }
 
     pub fn metrics(self) -> Result<MetricExporter, TelemetryError> {
-        let exporter = MetricExporter::builder().with_http().with_http_client(self.client()?);
-        let exporter = exporter.with_endpoint(self.path("metrics")).with_timeout(SEND_TIMEOUT).build();
+        let exporter = MetricExporter::builder()
+            .with_http()
+            .with_http_client(self.client()?);
+        let exporter = exporter
+            .with_endpoint(self.path("metrics"))
+            .with_timeout(SEND_TIMEOUT)
+            .build();
         exporter.map_err(|error| self.unfit(&error))
     }
 
     fn client(self) -> Result<reqwest::Client, TelemetryError> {
         let _installed_before = rustls::crypto::ring::default_provider().install_default();
-        reqwest::Client::builder().timeout(SEND_TIMEOUT).build().map_err(|error| self.unfit(&error))
+        reqwest::Client::builder()
+            .timeout(SEND_TIMEOUT)
+            .build()
+            .map_err(|error| self.unfit(&error))
     }
 
     fn path(self, signal: &str) -> String {
@@ -37,7 +50,10 @@ impl Collector<'_> {
     }
 
     pub fn unfit(self, reason: &dyn std::fmt::Display) -> TelemetryError {
-        TelemetryError::Collector { endpoint: self.0.to_owned(), reason: reason.to_string() }
+        TelemetryError::Collector {
+            endpoint: self.0.to_owned(),
+            reason: reason.to_string(),
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! What was said, as attributes of spans: only where `telemetry.content` asks for it. Long texts are cut, old messages left out.
+//! What was said, as attributes of spans: only where `telemetry.content` asks for it. Long texts
+//! are cut, old messages left out.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -15,7 +16,8 @@ const OUTPUT: &str = "gen_ai.output.messages";
 const ARGUMENTS: &str = "gen_ai.tool.call.arguments";
 const RESULT: &str = "gen_ai.tool.call.result";
 
-/// Bytes of one text, and of all messages of a request: collectors take spans of some hundred kilobytes.
+/// Bytes of one text, and of all messages of a request: collectors take spans of some hundred
+/// kilobytes.
 const LONGEST: usize = 16 << 10;
 const MOST: usize = 64 << 10;
 
@@ -39,7 +41,9 @@ pub fn request<'a>(span: &Span, system: &str, messages: impl DoubleEndedIterator
     let mut shown = Vec::new();
     for message in messages.rev() {
         let message = written(message);
-        let Some(rest) = left.checked_sub(message.to_string().len()) else { break };
+        let Some(rest) = left.checked_sub(message.to_string().len()) else {
+            break;
+        };
         left = rest;
         shown.push(message);
     }
@@ -81,20 +85,34 @@ impl Said {
                 Chunk::Text { text, .. } if self.text.len() < LONGEST => self.text.push_str(text),
                 Chunk::Call { name, .. } => self.calls.push((name.clone(), String::new())),
                 Chunk::Args { json, .. } => {
-                    if let Some((_, args)) = self.calls.last_mut().filter(|(_, args)| args.len() < LONGEST) {
+                    if let Some((_, args)) = self
+                        .calls
+                        .last_mut()
+                        .filter(|(_, args)| args.len() < LONGEST)
+                    {
                         args.push_str(json);
                     }
                 }
-                Chunk::Text { .. } | Chunk::Thinking { .. } | Chunk::Signature { .. } | Chunk::Redacted { .. } => {}
+                Chunk::Text { .. }
+                | Chunk::Thinking { .. }
+                | Chunk::Signature { .. }
+                | Chunk::Redacted { .. } => {}
             }
         }
     }
 
     pub fn note(&self, span: &Span) {
-        let said = Some(&self.text).filter(|said| !said.is_empty()).map(|said| text(said));
-        let calls = self.calls.iter().map(|(name, args)| json!({ "type": "tool_call", "name": name, "arguments": cut(args) }));
+        let said = Some(&self.text)
+            .filter(|said| !said.is_empty())
+            .map(|said| text(said));
+        let calls = self.calls.iter().map(
+            |(name, args)| json!({ "type": "tool_call", "name": name, "arguments": cut(args) }),
+        );
         let parts: Vec<Value> = said.into_iter().chain(calls).collect();
-        span.set_attribute(OUTPUT, json!([{ "role": "assistant", "parts": parts }]).to_string());
+        span.set_attribute(
+            OUTPUT,
+            json!([{ "role": "assistant", "parts": parts }]).to_string(),
+        );
     }
 }
 
@@ -112,9 +130,14 @@ fn written(message: &Body) -> Value {
 fn part(part: &Part) -> Option<Value> {
     match part {
         Part::Text { text: said, .. } => Some(text(said)),
-        Part::ToolCall { call_id, name, args, .. } => {
-            Some(json!({ "type": "tool_call", "id": call_id, "name": name, "arguments": cut(args.get()) }))
-        }
+        Part::ToolCall {
+            call_id,
+            name,
+            args,
+            ..
+        } => Some(
+            json!({ "type": "tool_call", "id": call_id, "name": name, "arguments": cut(args.get()) }),
+        ),
         Part::ToolResult { call_id, text, .. } => {
             Some(json!({ "type": "tool_call_response", "id": call_id, "response": cut(text) }))
         }
@@ -127,7 +150,8 @@ fn text(said: &str) -> Value {
 }
 
 fn cut(text: &str) -> &str {
-    text.get(..text.floor_char_boundary(LONGEST)).unwrap_or_default()
+    text.get(..text.floor_char_boundary(LONGEST))
+        .unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -137,10 +161,41 @@ mod tests {
     #[test]
     fn a_reply_is_put_together() {
         let mut said = Said::default();
-        said.take(&[Chunk::Text { part: 0, text: "he".into() }, Chunk::Thinking { part: 1, text: "hm".into() }]);
-        said.take(&[Chunk::Text { part: 0, text: "y".into() }, Chunk::Call { part: 2, id: String::new(), name: "bash".into() }]);
-        said.take(&[Chunk::Args { part: 2, json: "{\"a\"".into() }, Chunk::Args { part: 2, json: ":1}".into() }]);
-        assert_eq!((said.text.as_str(), said.calls), ("hey", vec![("bash".into(), "{\"a\":1}".into())]));
+        said.take(&[
+            Chunk::Text {
+                part: 0,
+                text: "he".into(),
+            },
+            Chunk::Thinking {
+                part: 1,
+                text: "hm".into(),
+            },
+        ]);
+        said.take(&[
+            Chunk::Text {
+                part: 0,
+                text: "y".into(),
+            },
+            Chunk::Call {
+                part: 2,
+                id: String::new(),
+                name: "bash".into(),
+            },
+        ]);
+        said.take(&[
+            Chunk::Args {
+                part: 2,
+                json: "{\"a\"".into(),
+            },
+            Chunk::Args {
+                part: 2,
+                json: ":1}".into(),
+            },
+        ]);
+        assert_eq!(
+            (said.text.as_str(), said.calls),
+            ("hey", vec![("bash".into(), "{\"a\":1}".into())])
+        );
     }
 
     #[test]

@@ -1,5 +1,6 @@
-//! Spans of turns, model calls and tool calls by the OpenTelemetry conventions for generative AI. Those are still in
-//! development, hence names of our own. Spans hold ids, names and counts; what was said only where it is asked for (`content`).
+//! Spans of turns, model calls and tool calls by the OpenTelemetry conventions for generative AI.
+//! Those are still in development, hence names of our own. Spans hold ids, names and counts; what
+//! was said only where it is asked for (`content`).
 
 use opentelemetry::{Array, Value, trace::Status};
 use planck_common::{AgentId, CallId, SessionId, usage::Usage};
@@ -91,7 +92,8 @@ pub fn record_usage(span: &Span, usage: &Usage) {
     span.record(CACHE_WRITE_TOKENS, whole(usage.cache_write_tokens));
 }
 
-/// Notes what the server called its reply, and why the model stopped; the conventions want a list of that.
+/// Notes what the server called its reply, and why the model stopped; the conventions want a list
+/// of that.
 pub fn record_finish(span: &Span, names: &Names, reason: &'static str) {
     if let Some(id) = &names.id {
         span.record(RESPONSE_ID, id);
@@ -99,7 +101,10 @@ pub fn record_finish(span: &Span, names: &Names, reason: &'static str) {
     if let Some(model) = &names.model {
         span.record(RESPONSE_MODEL, model);
     }
-    span.set_attribute(FINISH_REASONS, Value::Array(Array::String(vec![reason.into()])));
+    span.set_attribute(
+        FINISH_REASONS,
+        Value::Array(Array::String(vec![reason.into()])),
+    );
 }
 
 /// Notes that it failed, by a word of few.

@@ -1,4 +1,5 @@
-//! Which node this process is. Traces and metrics name it from the start, so its id is older than the node.
+//! Which node this process is. Traces and metrics name it from the start, so its id is older than
+//! the node.
 
 use std::sync::{
     LazyLock,
@@ -17,5 +18,9 @@ pub fn id() -> &'static NodeId {
 
 /// The id of a node that begins: the process's own for the first, a new one for any other.
 pub fn take() -> NodeId {
-    if TAKEN.swap(true, Ordering::Relaxed) { NodeId::mint() } else { ID.clone() }
+    if TAKEN.swap(true, Ordering::Relaxed) {
+        NodeId::mint()
+    } else {
+        ID.clone()
+    }
 }

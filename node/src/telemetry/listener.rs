@@ -1,4 +1,5 @@
-//! `/livez`, `/readyz` and `/metrics` over HTTP, on a thread and a runtime of their own: they answer however busy the node is.
+//! `/livez`, `/readyz` and `/metrics` over HTTP, on a thread and a runtime of their own: they
+//! answer however busy the node is.
 
 mod pulse;
 
@@ -45,7 +46,9 @@ impl Listener {
     pub fn start(address: SocketAddr, metrics: Arc<Metrics>, main: Handle) -> io::Result<Self> {
         let socket = std::net::TcpListener::bind(address)?;
         socket.set_nonblocking(true)?;
-        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
         let (stop, stopped) = oneshot::channel::<()>();
         thread::Builder::new().name("telemetry".into()).spawn(move || {
             runtime.block_on(async {
@@ -60,13 +63,19 @@ impl Listener {
     }
 }
 
-async fn serve(socket: std::net::TcpListener, metrics: Arc<Metrics>, main: Handle) -> io::Result<()> {
+async fn serve(
+    socket: std::net::TcpListener,
+    metrics: Arc<Metrics>,
+    main: Handle,
+) -> io::Result<()> {
     let socket = TcpListener::from_std(socket)?;
     let pulse = Arc::new(Pulse::new());
     tokio::spawn(Arc::clone(&pulse).keep_feeling(main));
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return Ok(()) };
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+            return Ok(());
+        };
         let stream = match socket.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
@@ -89,8 +98,14 @@ async fn converse(stream: TcpStream, metrics: Arc<Metrics>, pulse: Arc<Pulse>) {
         async move { Ok::<_, Infallible>(answer) }
     });
     let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(SILENCE).max_buf_size(HEAD);
-    if let Err(error) = builder.serve_connection(TokioIo::new(stream), answering).await {
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(SILENCE)
+        .max_buf_size(HEAD);
+    if let Err(error) = builder
+        .serve_connection(TokioIo::new(stream), answering)
+        .await
+    {
         tracing::debug!(%error, "a connection to the telemetry listener broke");
     }
 }
@@ -98,14 +113,24 @@ async fn converse(stream: TcpStream, metrics: Arc<Metrics>, pulse: Arc<Pulse>) {
 fn answer(request: &Request<Incoming>, metrics: &Metrics, pulse: &Pulse) -> Response<String> {
     if request.method() != Method::GET && request.method() != Method::HEAD {
         let mut refused = plain(StatusCode::METHOD_NOT_ALLOWED, "only GET\n".into());
-        refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        refused
+            .headers_mut()
+            .insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return refused;
     }
     match request.uri().path() {
-        "/livez" => probe(pulse.is_alive().then(Vec::new).unwrap_or_else(|| vec!["a runtime does not turn".into()])),
+        "/livez" => probe(
+            pulse
+                .is_alive()
+                .then(Vec::new)
+                .unwrap_or_else(|| vec!["a runtime does not turn".into()]),
+        ),
         "/readyz" => probe(pulse.unready()),
         "/metrics" => told(StatusCode::OK, PROMETHEUS, metrics.text()),
-        _ => plain(StatusCode::NOT_FOUND, "there are /livez, /readyz and /metrics\n".into()),
+        _ => plain(
+            StatusCode::NOT_FOUND,
+            "there are /livez, /readyz and /metrics\n".into(),
+        ),
     }
 }
 
@@ -124,6 +149,8 @@ fn plain(status: StatusCode, text: String) -> Response<String> {
 fn told(status: StatusCode, kind: &'static str, text: String) -> Response<String> {
     let mut response = Response::new(text);
     *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     response
 }

@@ -17,7 +17,8 @@ use opentelemetry_sdk::{
     Resource,
     error::OTelSdkResult,
     metrics::{
-        InstrumentKind, ManualReader, Pipeline, SdkMeterProvider, Temporality, data::ResourceMetrics, reader::MetricReader,
+        InstrumentKind, ManualReader, Pipeline, SdkMeterProvider, Temporality,
+        data::ResourceMetrics, reader::MetricReader,
     },
 };
 
@@ -29,8 +30,12 @@ pub use watch::Watch;
 
 static METERS: OnceLock<Meters> = OnceLock::new();
 /// Without a reader its instruments do nothing.
-static UNREAD: LazyLock<Meters> =
-    LazyLock::new(|| Meters::new(&SdkMeterProvider::builder().build().meter("planck"), vitals::gauges));
+static UNREAD: LazyLock<Meters> = LazyLock::new(|| {
+    Meters::new(
+        &SdkMeterProvider::builder().build().meter("planck"),
+        vitals::gauges,
+    )
+});
 
 /// The instruments of this process; they do nothing until somebody reads them.
 pub fn meters() -> &'static Meters {
@@ -48,12 +53,17 @@ impl Metrics {
     /// `push` is sent them now and then as well.
     pub fn new(resource: Resource, push: Option<Push>) -> Self {
         let scraped = Scraped::default();
-        let builder = SdkMeterProvider::builder().with_resource(resource).with_reader(scraped.clone());
+        let builder = SdkMeterProvider::builder()
+            .with_resource(resource)
+            .with_reader(scraped.clone());
         let builder = match push {
             Some(push) => builder.with_reader(push.reader()),
             None => builder,
         };
-        Self { provider: builder.build(), scraped }
+        Self {
+            provider: builder.build(),
+            scraped,
+        }
     }
 
     /// Has the process count here from now on. The first in a process wins.

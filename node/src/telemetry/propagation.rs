@@ -1,4 +1,5 @@
-//! Carries a trace over a request: `traceparent` out of the current span, and into the span that handles it.
+//! Carries a trace over a request: `traceparent` out of the current span, and into the span that
+//! handles it.
 
 use std::collections::HashMap;
 

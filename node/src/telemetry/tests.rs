@@ -26,11 +26,21 @@ async fn collect(listener: TcpListener) -> (String, Vec<u8>) {
     let mut seen = Vec::new();
     loop {
         stream.read_buf(&mut seen).await.unwrap();
-        let Some(end) = seen.windows(4).position(|four| four == b"\r\n\r\n") else { continue };
+        let Some(end) = seen.windows(4).position(|four| four == b"\r\n\r\n") else {
+            continue;
+        };
         let head = String::from_utf8_lossy(&seen[..end]).to_ascii_lowercase();
-        let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap().parse::<usize>().unwrap();
+        let length = head
+            .lines()
+            .find_map(|line| line.strip_prefix("content-length: "))
+            .unwrap()
+            .parse::<usize>()
+            .unwrap();
         if seen.len() >= end + 4 + length {
-            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+            stream
+                .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+                .await
+                .unwrap();
             return (head, seen[end + 4..].to_vec());
         }
     }
@@ -48,15 +58,24 @@ async fn spans_reach_a_collector() {
         let _turn = turn.enter();
         genai::record_usage(
             &genai::chat("anthropic", "some-model", Some(("api.example", 443))),
-            &Usage { output_tokens: 7, ..Usage::default() },
+            &Usage {
+                output_tokens: 7,
+                ..Usage::default()
+            },
         );
         drop(genai::execute_tool("bash", &CallId::parse("c1").unwrap()));
         propagation::traceparent().unwrap()
     });
     telemetry.shutdown(Duration::from_secs(5)).await;
-    let (head, body) = timeout(Duration::from_secs(5), collected).await.unwrap().unwrap();
+    let (head, body) = timeout(Duration::from_secs(5), collected)
+        .await
+        .unwrap()
+        .unwrap();
     assert!(head.starts_with("post /v1/traces"), "{head}");
-    assert!(traceparent.starts_with("00-") && traceparent.len() == 55, "{traceparent}");
+    assert!(
+        traceparent.starts_with("00-") && traceparent.len() == 55,
+        "{traceparent}"
+    );
     let text = String::from_utf8_lossy(&body);
     for part in [
         "planck-test",
@@ -98,6 +117,11 @@ fn without_a_collector_nothing_is_traced() {
 
 #[test]
 fn a_bad_filter_is_named() {
-    let error = subscriber(&TelemetryOptions { log: "planck=loud".into(), ..options(None) }).err().unwrap();
+    let error = subscriber(&TelemetryOptions {
+        log: "planck=loud".into(),
+        ..options(None)
+    })
+    .err()
+    .unwrap();
     assert!(error.to_string().contains("planck=loud"), "{error}");
 }

@@ -25,23 +25,36 @@ pub struct Traces {
 impl Traces {
     pub fn start(collector: Collector<'_>, resource: Resource) -> Result<Self, TelemetryError> {
         let runtime = Handle::try_current().map_err(|error| collector.unfit(&error))?;
-        let exporter = OnRuntime { exporter: Arc::new(collector.spans()?), runtime };
-        let provider = SdkTracerProvider::builder().with_resource(resource).with_batch_exporter(exporter).build();
+        let exporter = OnRuntime {
+            exporter: Arc::new(collector.spans()?),
+            runtime,
+        };
+        let provider = SdkTracerProvider::builder()
+            .with_resource(resource)
+            .with_batch_exporter(exporter)
+            .build();
         Ok(Self { provider })
     }
 
-    pub fn layer<S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync>(&self) -> impl Layer<S> + Send + Sync + use<S> {
+    pub fn layer<S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync>(
+        &self,
+    ) -> impl Layer<S> + Send + Sync + use<S> {
         let ours = Targets::new().with_targets(TARGETS.map(|target| (target, Level::INFO)));
         let ours = ours.with_target(propagation::UNTRACED, LevelFilter::OFF);
         let layer = tracing_opentelemetry::layer().with_tracer(self.provider.tracer("planck"));
         // Where in the code, on which thread and how busy: noise to who looks at an agent's work.
-        let layer = layer.with_location(false).with_threads(false).with_tracked_inactivity(false).with_target(false);
+        let layer = layer
+            .with_location(false)
+            .with_threads(false)
+            .with_tracked_inactivity(false)
+            .with_target(false);
         layer.with_filter(ours)
     }
 
     /// The provider waits for its own thread, so it is shut down on one that may block.
     pub async fn shutdown(self, deadline: Duration) {
-        let shutdown = tokio::task::spawn_blocking(move || self.provider.shutdown_with_timeout(deadline));
+        let shutdown =
+            tokio::task::spawn_blocking(move || self.provider.shutdown_with_timeout(deadline));
         match tokio::time::timeout(deadline, shutdown).await {
             Ok(Ok(Ok(()))) => {}
             Ok(Ok(Err(error))) => tracing::warn!(%error, "the last traces were not sent"),
@@ -60,7 +73,10 @@ struct OnRuntime {
 impl SpanExporter for OnRuntime {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let exporter = self.exporter.clone();
-        let sent = self.runtime.spawn(async move { exporter.export(batch).await }).await;
+        let sent = self
+            .runtime
+            .spawn(async move { exporter.export(batch).await })
+            .await;
         sent.unwrap_or_else(|error| Err(OTelSdkError::InternalFailure(error.to_string())))
     }
 

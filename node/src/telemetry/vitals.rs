@@ -1,4 +1,5 @@
-//! What the node of this process says of itself when it is asked. Telemetry is older than the node, and knows it by this only.
+//! What the node of this process says of itself when it is asked. Telemetry is older than the node,
+//! and knows it by this only.
 
 use std::{
     sync::{Arc, Mutex, PoisonError, Weak},
@@ -36,7 +37,10 @@ pub fn register(node: Weak<dyn Vitals>) {
 }
 
 pub fn node() -> Option<Arc<dyn Vitals>> {
-    NODE.lock().unwrap_or_else(PoisonError::into_inner).as_ref().and_then(Weak::upgrade)
+    NODE.lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .as_ref()
+        .and_then(Weak::upgrade)
 }
 
 pub fn gauges() -> Gauges {

@@ -7,8 +7,8 @@ use std::{
 
 use super::{clean, clean_json};
 
-/// Standard error for the log: cleans each line. The colours that the formatter sets itself pass, everything else that a terminal
-/// would obey does not, wherever in the line it stands.
+/// Standard error for the log: cleans each line. The colours that the formatter sets itself pass,
+/// everything else that a terminal would obey does not, wherever in the line it stands.
 #[derive(Debug)]
 pub struct LogWriter {
     stderr: Stderr,
@@ -17,7 +17,10 @@ pub struct LogWriter {
 
 impl LogWriter {
     pub fn new(json: bool) -> Self {
-        Self { stderr: stderr(), json }
+        Self {
+            stderr: stderr(),
+            json,
+        }
     }
 }
 
@@ -25,7 +28,11 @@ impl Write for LogWriter {
     /// The formatter hands over whole lines, so no character is cut in two.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(bytes);
-        let cleaned = if self.json { clean_json(&text) } else { clean_log(&text) };
+        let cleaned = if self.json {
+            clean_json(&text)
+        } else {
+            clean_log(&text)
+        };
         self.stderr.write_all(cleaned.as_bytes())?;
         Ok(bytes.len())
     }
@@ -53,7 +60,16 @@ pub(super) fn clean_log(text: &str) -> Cow<'_, str> {
 
 /// How long the rest of a colour sequence is after its escape; 0 where it is none.
 fn colour_length(text: &str) -> usize {
-    let Some(rest) = text.strip_prefix('[') else { return 0 };
-    let digits = rest.bytes().take_while(|byte| byte.is_ascii_digit() || *byte == b';').count();
-    if rest.as_bytes().get(digits) == Some(&b'm') { digits + 2 } else { 0 }
+    let Some(rest) = text.strip_prefix('[') else {
+        return 0;
+    };
+    let digits = rest
+        .bytes()
+        .take_while(|byte| byte.is_ascii_digit() || *byte == b';')
+        .count();
+    if rest.as_bytes().get(digits) == Some(&b'm') {
+        digits + 2
+    } else {
+        0
+    }
 }

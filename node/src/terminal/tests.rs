@@ -10,8 +10,14 @@ fn what_a_terminal_would_obey_becomes_visible() {
         ("\x1b[2J\x1b[31mred", "␛[2J␛[31mred"),
         ("\u{9b}2J\u{9d}0;t\u{9c}", "\\u{9b}2J\\u{9d}0;t\\u{9c}"),
         ("a\rb\r\nc\x08\x7f\0", "a␍b\nc␈␡␀"),
-        ("admin\u{202e}txt.exe\u{2066}\u{2069}\u{200f}\u{61c}", "admin\\u{202e}txt.exe\\u{2066}\\u{2069}\\u{200f}\\u{61c}"),
-        ("pay\u{200b}pal\u{feff}\u{ad}\u{e0041}", "pay\\u{200b}pal\\u{feff}\\u{ad}\\u{e0041}"),
+        (
+            "admin\u{202e}txt.exe\u{2066}\u{2069}\u{200f}\u{61c}",
+            "admin\\u{202e}txt.exe\\u{2066}\\u{2069}\\u{200f}\\u{61c}",
+        ),
+        (
+            "pay\u{200b}pal\u{feff}\u{ad}\u{e0041}",
+            "pay\\u{200b}pal\\u{feff}\\u{ad}\\u{e0041}",
+        ),
         ("a\u{2028}b\u{85}", "a\\u{2028}b\\u{85}"),
     ] {
         assert_eq!(clean(text), cleaned, "{text:?}");
@@ -29,8 +35,14 @@ fn scripts_and_emoji_stay_as_they_are() {
 #[test]
 fn joiners_and_selectors_carry_no_hidden_text() {
     assert_eq!(clean("a\u{200d}b1\u{200d}2"), "a\\u{200d}b1\\u{200d}2");
-    assert_eq!(clean("😀\u{fe01}\u{fe02}\u{fe03}"), "😀\u{fe01}\\u{fe02}\\u{fe03}");
-    assert_eq!(clean("世\u{200c}\u{200d}\u{200c}"), "世\u{200c}\\u{200d}\\u{200c}");
+    assert_eq!(
+        clean("😀\u{fe01}\u{fe02}\u{fe03}"),
+        "😀\u{fe01}\\u{fe02}\\u{fe03}"
+    );
+    assert_eq!(
+        clean("世\u{200c}\u{200d}\u{200c}"),
+        "世\u{200c}\\u{200d}\\u{200c}"
+    );
     assert_eq!(clean("😀\u{e0100}"), "😀\\u{e0100}");
 }
 
@@ -41,19 +53,34 @@ fn a_cell_stays_on_its_line() {
 
 #[test]
 fn json_keeps_its_meaning() {
-    let value = serde_json::json!({"a\u{9b}": "\u{202e}\u{1b}[0m\u{7f}\u{e0041} é 世", "b": ["\n", 1]});
+    let value =
+        serde_json::json!({"a\u{9b}": "\u{202e}\u{1b}[0m\u{7f}\u{e0041} é 世", "b": ["\n", 1]});
     let text = serde_json::to_string_pretty(&value).unwrap();
     let cleaned = clean_json(&text);
-    assert_eq!(serde_json::from_str::<serde_json::Value>(&cleaned).unwrap(), value);
-    assert!(cleaned.contains(r"\u009b") && cleaned.contains(r"\u202e") && cleaned.contains(r"\udb40\udc41"), "{cleaned}");
+    assert_eq!(
+        serde_json::from_str::<serde_json::Value>(&cleaned).unwrap(),
+        value
+    );
+    assert!(
+        cleaned.contains(r"\u009b")
+            && cleaned.contains(r"\u202e")
+            && cleaned.contains(r"\udb40\udc41"),
+        "{cleaned}"
+    );
     assert!(cleaned.contains("é 世"));
     assert_eq!(clean_json("no json \x1b[2J"), "no json \\u001b[2J");
 }
 
 #[test]
 fn a_log_line_keeps_the_formatters_colours_only() {
-    assert_eq!(log::clean_log("\x1b[2m12:00\x1b[0m \x1b[31mERROR\x1b[0m x"), "\x1b[2m12:00\x1b[0m \x1b[31mERROR\x1b[0m x");
-    assert_eq!(log::clean_log("a\x1b[2Jb\x1b]52;c;x\x07\x1b[mc\x1b"), "a␛[2Jb␛]52;c;x␇\x1b[mc␛");
+    assert_eq!(
+        log::clean_log("\x1b[2m12:00\x1b[0m \x1b[31mERROR\x1b[0m x"),
+        "\x1b[2m12:00\x1b[0m \x1b[31mERROR\x1b[0m x"
+    );
+    assert_eq!(
+        log::clean_log("a\x1b[2Jb\x1b]52;c;x\x07\x1b[mc\x1b"),
+        "a␛[2Jb␛]52;c;x␇\x1b[mc␛"
+    );
     assert_eq!(log::clean_log("\x1b[1;3\u{202e}m"), "␛[1;3\\u{202e}m");
 }
 

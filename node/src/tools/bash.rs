@@ -53,11 +53,19 @@ impl Bash {
             "required": ["command"],
             "additionalProperties": false,
         });
-        Self { spec: spec("bash", description, Effect::Mutating, &parameters), files, shell, timeout }
+        Self {
+            spec: spec("bash", description, Effect::Mutating, &parameters),
+            files,
+            shell,
+            timeout,
+        }
     }
 
     fn prepare(&self, call: &Invocation, args: &Args) -> Result<(Workspace, PathBuf), String> {
-        let workspace = self.files.workspace(&call.dir).map_err(|why| why.to_string())?;
+        let workspace = self
+            .files
+            .workspace(&call.dir)
+            .map_err(|why| why.to_string())?;
         let dir = match &args.cwd {
             Some(cwd) => workspace.place(cwd).map_err(|why| why.to_string())?.path(),
             None => workspace.dir().to_owned(),
@@ -96,6 +104,8 @@ impl Tool for Bash {
             keep: self.shell.caps().bytes,
         };
         let limit = args.timeout.map_or(self.timeout, Duration::from_millis);
-        self.shell.run(launch, &workspace, &[], limit, &call.cancel).await
+        self.shell
+            .run(launch, &workspace, &[], limit, &call.cancel)
+            .await
     }
 }

@@ -1,4 +1,5 @@
-//! All tools of a node, by name: built-in, external, of sidecars, between agents. Toolboxes are made from it.
+//! All tools of a node, by name: built-in, external, of sidecars, between agents. Toolboxes are
+//! made from it.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -20,7 +21,10 @@ impl Entry {
         if !planck_common::id::is_id(&spec.name) {
             return Err(BadTool::Name(spec.name.clone()));
         }
-        let schema = Schema::compile(spec.parameters.get()).map_err(|why| BadTool::Schema { name: spec.name.clone(), why })?;
+        let schema = Schema::compile(spec.parameters.get()).map_err(|why| BadTool::Schema {
+            name: spec.name.clone(),
+            why,
+        })?;
         Ok(Arc::new(Self { tool, schema }))
     }
 
@@ -51,8 +55,16 @@ pub struct Unknown {
 
 impl Unknown {
     /// With the most similar of the names there are.
-    pub fn of<'a>(kind: &'static str, name: &str, there_are: impl Iterator<Item = &'a str>) -> Self {
-        Self { kind, name: name.into(), nearest: nearest(name, there_are) }
+    pub fn of<'a>(
+        kind: &'static str,
+        name: &str,
+        there_are: impl Iterator<Item = &'a str>,
+    ) -> Self {
+        Self {
+            kind,
+            name: name.into(),
+            nearest: nearest(name, there_are),
+        }
     }
 }
 
@@ -66,7 +78,8 @@ pub struct Catalogue(Arc<Shelves>);
 #[derive(Default)]
 struct Shelves {
     tools: RwLock<Tools>,
-    /// By their names. A thousand agents of a kind share one toolbox; a change of the tools forgets all.
+    /// By their names. A thousand agents of a kind share one toolbox; a change of the tools forgets
+    /// all.
     toolboxes: Mutex<HashMap<String, Toolbox>>,
 }
 
@@ -74,7 +87,8 @@ struct Shelves {
 struct Tools {
     /// The node's.
     own: BTreeMap<String, Arc<Entry>>,
-    /// Sidecars', by the names that specs may have: a name that several share stands for all of them.
+    /// Sidecars', by the names that specs may have: a name that several share stands for all of
+    /// them.
     offered: BTreeMap<String, Vec<Arc<Entry>>>,
 }
 
@@ -85,7 +99,9 @@ impl Catalogue {
         let mut tools = self.0.tools.write().unwrap_or_else(PoisonError::into_inner);
         self.toolboxes().clear();
         match tools.own.entry(entry.name().to_owned()) {
-            std::collections::btree_map::Entry::Occupied(taken) => Err(BadTool::Taken(taken.key().clone())),
+            std::collections::btree_map::Entry::Occupied(taken) => {
+                Err(BadTool::Taken(taken.key().clone()))
+            }
             std::collections::btree_map::Entry::Vacant(free) => {
                 free.insert(entry);
                 Ok(())
@@ -100,12 +116,15 @@ impl Catalogue {
         tools.own.remove(name).is_some()
     }
 
-    /// What sidecars offer from now on, in place of what they offered; tells what of it cannot be a tool.
+    /// What sidecars offer from now on, in place of what they offered; tells what of it cannot be a
+    /// tool.
     pub fn offer(&self, offers: BTreeMap<String, Vec<Arc<dyn Tool>>>) -> Vec<BadTool> {
         let mut bad = Vec::new();
         let mut entry = |tool| Entry::new(tool).map_err(|why| bad.push(why)).ok();
-        let offered =
-            offers.into_iter().map(|(name, tools)| (name, tools.into_iter().filter_map(&mut entry).collect())).collect();
+        let offered = offers
+            .into_iter()
+            .map(|(name, tools)| (name, tools.into_iter().filter_map(&mut entry).collect()))
+            .collect();
         let mut tools = self.0.tools.write().unwrap_or_else(PoisonError::into_inner);
         self.toolboxes().clear();
         tools.offered = offered;
@@ -129,7 +148,8 @@ impl Catalogue {
     /// The toolbox of those names, and the names that no tool has.
     pub fn toolbox<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> (Toolbox, Vec<Unknown>) {
         let names: Vec<&str> = names.into_iter().collect();
-        // While the tools are read nobody changes them, so what is remembered here is made of what there is.
+        // While the tools are read nobody changes them, so what is remembered here is made of what
+        // there is.
         let tools = self.read();
         let mut toolboxes = self.toolboxes();
         if let Some(known) = toolboxes.get(&names.join(" ")) {
@@ -150,18 +170,25 @@ impl Catalogue {
     }
 
     fn toolboxes(&self) -> std::sync::MutexGuard<'_, HashMap<String, Toolbox>> {
-        self.0.toolboxes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0
+            .toolboxes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Tools {
     fn names(&self) -> impl Iterator<Item = &str> {
-        self.own.keys().chain(self.offered.keys()).map(String::as_str)
+        self.own
+            .keys()
+            .chain(self.offered.keys())
+            .map(String::as_str)
     }
 
     fn find(&self, name: &str) -> &[Arc<Entry>] {
         let own = self.own.get(name).map(std::slice::from_ref);
-        own.or_else(|| self.offered.get(name).map(Vec::as_slice)).unwrap_or_default()
+        own.or_else(|| self.offered.get(name).map(Vec::as_slice))
+            .unwrap_or_default()
     }
 }
 
@@ -201,13 +228,19 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::tools::{edit::EditFile, files::spec, read::ReadFile, testing::World, write::WriteFile};
+    use crate::tools::{
+        edit::EditFile, files::spec, read::ReadFile, testing::World, write::WriteFile,
+    };
 
     fn catalogue() -> Catalogue {
         let files = World::new().files();
         let catalogue = Catalogue::default();
-        catalogue.add(Arc::new(WriteFile::new(files.clone()))).unwrap();
-        catalogue.add(Arc::new(ReadFile::new(files.clone()))).unwrap();
+        catalogue
+            .add(Arc::new(WriteFile::new(files.clone())))
+            .unwrap();
+        catalogue
+            .add(Arc::new(ReadFile::new(files.clone())))
+            .unwrap();
         catalogue.add(Arc::new(EditFile::new(files))).unwrap();
         catalogue
     }
@@ -216,9 +249,22 @@ mod tests {
     fn a_toolbox_is_made_by_names() {
         let (toolbox, unknown) = catalogue().toolbox(["write", "raed", "edit", "write", "fly"]);
         assert_eq!(toolbox.names().collect::<Vec<_>>(), ["edit", "write"]);
-        assert_eq!(toolbox.specs().iter().map(|spec| &*spec.name).collect::<Vec<_>>(), ["edit", "write"]);
+        assert_eq!(
+            toolbox
+                .specs()
+                .iter()
+                .map(|spec| &*spec.name)
+                .collect::<Vec<_>>(),
+            ["edit", "write"]
+        );
         let told: Vec<String> = unknown.iter().map(ToString::to_string).collect();
-        assert_eq!(told, ["there is no tool `raed`; did you mean `read`?", "there is no tool `fly`"]);
+        assert_eq!(
+            told,
+            [
+                "there is no tool `raed`; did you mean `read`?",
+                "there is no tool `fly`"
+            ]
+        );
     }
 
     #[test]
@@ -227,11 +273,22 @@ mod tests {
         let again = || Arc::new(ReadFile::new(World::new().files()));
         assert_eq!(catalogue.add(again()), Err(BadTool::Taken("read".into())));
         let (toolbox, _) = catalogue.toolbox(["read"]);
-        assert!(Arc::ptr_eq(&toolbox.specs(), &catalogue.toolbox(["read"]).0.specs()), "the same names share a toolbox");
+        assert!(
+            Arc::ptr_eq(&toolbox.specs(), &catalogue.toolbox(["read"]).0.specs()),
+            "the same names share a toolbox"
+        );
         assert!(catalogue.remove("read"));
-        assert_eq!(catalogue.toolbox(["read"]).1.len(), 1, "a tool that is gone is in no new toolbox");
+        assert_eq!(
+            catalogue.toolbox(["read"]).1.len(),
+            1,
+            "a tool that is gone is in no new toolbox"
+        );
         assert!(!catalogue.contains("read"));
-        assert_eq!(toolbox.names().collect::<Vec<_>>(), ["read"], "a toolbox keeps what it has");
+        assert_eq!(
+            toolbox.names().collect::<Vec<_>>(),
+            ["read"],
+            "a toolbox keeps what it has"
+        );
         assert_eq!(catalogue.add(again()), Ok(()));
     }
 
@@ -247,11 +304,28 @@ mod tests {
                 crate::tools::Outcome::ok("")
             }
         }
-        let own = |name: &str, parameters| -> Arc<dyn Tool> { Arc::new(Own(spec(name, "own", Default::default(), &parameters))) };
+        let own = |name: &str, parameters| -> Arc<dyn Tool> {
+            Arc::new(Own(spec(name, "own", Default::default(), &parameters)))
+        };
         let (toolbox, _) = catalogue().toolbox(["read", "edit"]);
-        let mixed = toolbox.with([own("read", json!({"type": "object"}))]).unwrap();
-        assert_eq!(mixed.specs().iter().map(|spec| spec.description == "own").collect::<Vec<_>>(), [false, true]);
-        assert!(matches!(toolbox.with([own("a.b", json!({"type": "object"}))]), Err(BadTool::Name(_))));
-        assert!(matches!(toolbox.with([own("ab", json!({"type": "array"}))]), Err(BadTool::Schema { .. })));
+        let mixed = toolbox
+            .with([own("read", json!({"type": "object"}))])
+            .unwrap();
+        assert_eq!(
+            mixed
+                .specs()
+                .iter()
+                .map(|spec| spec.description == "own")
+                .collect::<Vec<_>>(),
+            [false, true]
+        );
+        assert!(matches!(
+            toolbox.with([own("a.b", json!({"type": "object"}))]),
+            Err(BadTool::Name(_))
+        ));
+        assert!(matches!(
+            toolbox.with([own("ab", json!({"type": "array"}))]),
+            Err(BadTool::Schema { .. })
+        ));
     }
 }

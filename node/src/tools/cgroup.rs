@@ -1,12 +1,15 @@
-//! Control groups of tool calls, where this process may make them: version 2, in a subtree that was delegated to it.
+//! Control groups of tool calls, where this process may make them: version 2, in a subtree that was
+//! delegated to it.
 //!
-//! Each call has a group of its own, which its command enters before it runs anything. Whatever the command starts is in it,
-//! however often it forks and whoever its parent is, and cannot leave it where the wall hides the control groups. So the node
-//! knows what a call has left even when the reaper is dead, and the kernel bounds the call's tasks with `pids.max`.
+//! Each call has a group of its own, which its command enters before it runs anything. Whatever the
+//! command starts is in it, however often it forks and whoever its parent is, and cannot leave it
+//! where the wall hides the control groups. So the node knows what a call has left even when the
+//! reaper is dead, and the kernel bounds the call's tasks with `pids.max`.
 //!
-//! The groups are *threaded*. To enter an ordinary group a process waits until every CPU has passed a quiescent state, which
-//! takes 7 to 30 ms; a single thread enters a threaded one in 0.1 ms. Threaded groups have neither `cgroup.kill` nor
-//! `memory.max`: they are frozen, and what is in them is killed one by one, and the reaper watches memory.
+//! The groups are *threaded*. To enter an ordinary group a process waits until every CPU has passed
+//! a quiescent state, which takes 7 to 30 ms; a single thread enters a threaded one in 0.1 ms.
+//! Threaded groups have neither `cgroup.kill` nor `memory.max`: they are frozen, and what is in
+//! them is killed one by one, and the reaper watches memory.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -28,7 +31,8 @@ use nix::{
 
 use super::reap::{Limits, THREADS};
 
-/// Begins the name of a call's group. The namespace of the node's process id, that id, and what tells the calls apart follow.
+/// Begins the name of a call's group. The namespace of the node's process id, that id, and what
+/// tells the calls apart follow.
 const PREFIX: &str = "planck-call-";
 
 /// The controller that bounds tasks, and may be enabled above threaded groups.
@@ -69,11 +73,19 @@ impl Delegated {
         let read = |file| fs::read_to_string(file).unwrap_or_default();
         let folder = own_folder(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"))?;
         for needed in [folder.clone(), folder.join("cgroup.procs")] {
-            access(&needed, AccessFlags::W_OK).map_err(|why| Missing::NotDelegated { folder: folder.clone(), why })?;
+            access(&needed, AccessFlags::W_OK).map_err(|why| Missing::NotDelegated {
+                folder: folder.clone(),
+                why,
+            })?;
         }
         let controllers = fs::read_to_string(folder.join("cgroup.controllers")).unwrap_or_default();
-        let bounds_tasks = controllers.split_whitespace().any(|controller| controller == PIDS);
-        Ok(Self { folder, bounds_tasks })
+        let bounds_tasks = controllers
+            .split_whitespace()
+            .any(|controller| controller == PIDS);
+        Ok(Self {
+            folder,
+            bounds_tasks,
+        })
     }
 }
 
@@ -91,17 +103,29 @@ struct Inner {
 }
 
 impl Groups {
-    /// Finds out whether calls can have groups by making one and entering it with a thread. Ends what the calls of dead nodes
-    /// have left. Other nodes may do the same in the same folder at the same time. This may block.
+    /// Finds out whether calls can have groups by making one and entering it with a thread. Ends
+    /// what the calls of dead nodes have left. Other nodes may do the same in the same folder at
+    /// the same time. This may block.
     pub fn prepare(limits: Limits) -> Result<Self, Missing> {
-        let Delegated { folder, bounds_tasks } = Delegated::look()?;
+        let Delegated {
+            folder,
+            bounds_tasks,
+        } = Delegated::look()?;
         end_leftovers(&folder);
-        let tasks = Some(limits.processes.saturating_mul(THREADS)).filter(|tasks| *tasks > 0 && bounds_tasks);
+        let tasks = Some(limits.processes.saturating_mul(THREADS))
+            .filter(|tasks| *tasks > 0 && bounds_tasks);
         let tasks = tasks.filter(|_| enable_pids(&folder).is_ok());
-        let groups = Self(Arc::new(Inner { folder, tasks, told: AtomicBool::new(false) }));
+        let groups = Self(Arc::new(Inner {
+            folder,
+            tasks,
+            told: AtomicBool::new(false),
+        }));
         match groups.try_out() {
             Ok(()) => Ok(groups),
-            Err(why) => Err(Missing::Unusable { folder: groups.0.folder.clone(), why }),
+            Err(why) => Err(Missing::Unusable {
+                folder: groups.0.folder.clone(),
+                why,
+            }),
         }
     }
 
@@ -129,11 +153,18 @@ impl Groups {
     }
 
     fn make(&self) -> io::Result<Group> {
-        let name = format!("{}{:016x}", prefix(own_namespace(), getpid()), fastrand::u64(..));
+        let name = format!(
+            "{}{:016x}",
+            prefix(own_namespace(), getpid()),
+            fastrand::u64(..)
+        );
         let group = Group(self.0.folder.join(name));
         fs::create_dir(&group.0)?;
-        let made = write(&group.0, "cgroup.type", "threaded")
-            .and_then(|()| self.0.tasks.map_or(Ok(()), |tasks| write(&group.0, "pids.max", &tasks.to_string())));
+        let made = write(&group.0, "cgroup.type", "threaded").and_then(|()| {
+            self.0.tasks.map_or(Ok(()), |tasks| {
+                write(&group.0, "pids.max", &tasks.to_string())
+            })
+        });
         if let Err(why) = made {
             group.remove();
             return Err(why);
@@ -164,7 +195,8 @@ impl Group {
         &self.0
     }
 
-    /// Puts this thread, which must be the only one of a process, and all that it starts from now on into the group.
+    /// Puts this thread, which must be the only one of a process, and all that it starts from now
+    /// on into the group.
     pub(super) fn enter(&self) -> io::Result<()> {
         write(&self.0, "cgroup.threads", "0")
     }
@@ -175,7 +207,8 @@ impl Group {
         !events.lines().any(|line| line == "populated 1")
     }
 
-    /// Freezes what is in the group, so that nothing is started meanwhile, and kills it. Gives what it found.
+    /// Freezes what is in the group, so that nothing is started meanwhile, and kills it. Gives what
+    /// it found.
     pub(super) fn kill(&self) -> Vec<Pid> {
         if self.is_empty() {
             return Vec::new();
@@ -193,17 +226,29 @@ impl Group {
         let mut members = Vec::new();
         for folder in below(&self.0, DEEPEST) {
             let threads = fs::read_to_string(folder.join("cgroup.threads")).unwrap_or_default();
-            // A process that has no id here is listed as 0, which would be this process's own group of processes.
-            members.extend(threads.lines().filter_map(|line| line.parse().ok()).filter(|id| *id > 0).map(Pid::from_raw));
+            // A process that has no id here is listed as 0, which would be this process's own group
+            // of processes.
+            members.extend(
+                threads
+                    .lines()
+                    .filter_map(|line| line.parse().ok())
+                    .filter(|id| *id > 0)
+                    .map(Pid::from_raw),
+            );
         }
         members.retain(|member| *member != getpid());
         members
     }
 
-    /// Removes the group, with those below it, and gives whether it is gone. The kernel refuses while something lives in it.
+    /// Removes the group, with those below it, and gives whether it is gone. The kernel refuses
+    /// while something lives in it.
     pub(super) fn remove(&self) -> bool {
         // The group itself comes last.
-        is_removed(&self.0) || below(&self.0, DEEPEST).iter().rev().fold(false, |_, folder| is_removed(folder))
+        is_removed(&self.0)
+            || below(&self.0, DEEPEST)
+                .iter()
+                .rev()
+                .fold(false, |_, folder| is_removed(folder))
     }
 
     fn wait_until_empty(&self) {
@@ -220,7 +265,11 @@ impl Group {
             self.kill();
             tokio::time::sleep(PAUSE).await;
         }
-        let left = if self.is_empty() { Vec::new() } else { self.members() };
+        let left = if self.is_empty() {
+            Vec::new()
+        } else {
+            self.members()
+        };
         self.remove();
         left
     }
@@ -229,7 +278,11 @@ impl Group {
 /// A group and those below it, each before its own.
 fn below(folder: &Path, depth: usize) -> Vec<PathBuf> {
     let mut found = vec![folder.to_owned()];
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten().filter(|_| depth > 0);
+    let entries = fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|_| depth > 0);
     for inner in entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
         found.extend(below(&inner.path(), depth - 1));
     }
@@ -243,13 +296,20 @@ fn is_removed(group: &Path) -> bool {
 
 /// Without `O_CREAT`: what is not there is not made.
 fn write(folder: &Path, file: &str, text: &str) -> io::Result<()> {
-    OpenOptions::new().write(true).open(folder.join(file)).and_then(|mut file: File| file.write_all(text.as_bytes()))
+    OpenOptions::new()
+        .write(true)
+        .open(folder.join(file))
+        .and_then(|mut file: File| file.write_all(text.as_bytes()))
 }
 
-/// Lets the groups in this one bound their tasks. Other nodes of this group use it too, so nobody takes it back.
+/// Lets the groups in this one bound their tasks. Other nodes of this group use it too, so nobody
+/// takes it back.
 fn enable_pids(folder: &Path) -> io::Result<()> {
     let enabled = fs::read_to_string(folder.join("cgroup.subtree_control"))?;
-    if enabled.split_whitespace().any(|controller| controller == PIDS) {
+    if enabled
+        .split_whitespace()
+        .any(|controller| controller == PIDS)
+    {
         return Ok(());
     }
     // Of the whole machine's group this is up to the administrator.
@@ -263,7 +323,11 @@ fn enable_pids(folder: &Path) -> io::Result<()> {
 fn end_leftovers(folder: &Path) {
     let namespace = own_namespace();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let is_left = entry.file_name().to_str().and_then(|name| node_of(name, namespace)).is_some_and(is_dead);
+        let is_left = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| node_of(name, namespace))
+            .is_some_and(is_dead);
         if is_left {
             let group = Group(entry.path());
             let killed = group.kill();
@@ -281,18 +345,29 @@ fn prefix(namespace: u64, node: Pid) -> String {
     format!("{PREFIX}{namespace}-{node}-")
 }
 
-/// The node whose call a group with this name is for, where its process id means something in this namespace.
+/// The node whose call a group with this name is for, where its process id means something in this
+/// namespace.
 fn node_of(name: &str, namespace: u64) -> Option<Pid> {
     let call = name.get(name.len().checked_sub(16)?..)?;
-    let node = name.strip_prefix(PREFIX)?.split('-').nth(1)?.parse().ok().filter(|node| *node > 0).map(Pid::from_raw)?;
-    let is_ours = call.bytes().all(|byte| byte.is_ascii_hexdigit()) && name == prefix(namespace, node) + call;
+    let node = name
+        .strip_prefix(PREFIX)?
+        .split('-')
+        .nth(1)?
+        .parse()
+        .ok()
+        .filter(|node| *node > 0)
+        .map(Pid::from_raw)?;
+    let is_ours =
+        call.bytes().all(|byte| byte.is_ascii_hexdigit()) && name == prefix(namespace, node) + call;
     is_ours.then_some(node)
 }
 
 /// Tells the containers apart that may share a control group: the number in `pid:[4026531836]`.
 fn own_namespace() -> u64 {
     let link = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
-    let number = link.to_str().and_then(|link| link.strip_prefix("pid:[")?.strip_suffix(']')?.parse().ok());
+    let number = link
+        .to_str()
+        .and_then(|link| link.strip_prefix("pid:[")?.strip_suffix(']')?.parse().ok());
     number.unwrap_or_default()
 }
 
@@ -300,24 +375,40 @@ fn is_dead(pid: Pid) -> bool {
     kill(pid, None) == Err(Errno::ESRCH)
 }
 
-/// The folder of a process's own group, from its `/proc/self/cgroup` and `/proc/self/mountinfo`. The hierarchy may be mounted at
-/// `/sys/fs/cgroup`, or beside those of version 1.
+/// The folder of a process's own group, from its `/proc/self/cgroup` and `/proc/self/mountinfo`.
+/// The hierarchy may be mounted at `/sys/fs/cgroup`, or beside those of version 1.
 fn own_folder(groups: &str, mounts: &str) -> Result<PathBuf, Missing> {
-    let group = groups.lines().find_map(|line| line.strip_prefix("0::")).ok_or(Missing::NoHierarchy)?;
-    let is_outside = Path::new(group).components().any(|part| part.as_os_str() == "..");
-    let folder = mounts.lines().filter_map(cgroup2).find_map(|(root, point)| {
-        let rest = Path::new(group).strip_prefix(root).ok().filter(|_| !is_outside)?;
-        Some(point.join(rest).components().collect())
-    });
-    folder.ok_or_else(|| Missing::NotMounted { group: group.into() })
+    let group = groups
+        .lines()
+        .find_map(|line| line.strip_prefix("0::"))
+        .ok_or(Missing::NoHierarchy)?;
+    let is_outside = Path::new(group)
+        .components()
+        .any(|part| part.as_os_str() == "..");
+    let folder = mounts
+        .lines()
+        .filter_map(cgroup2)
+        .find_map(|(root, point)| {
+            let rest = Path::new(group)
+                .strip_prefix(root)
+                .ok()
+                .filter(|_| !is_outside)?;
+            Some(point.join(rest).components().collect())
+        });
+    folder.ok_or_else(|| Missing::NotMounted {
+        group: group.into(),
+    })
 }
 
-/// The group that is mounted and where, of a line about this file system: `41 31 0:38 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw`.
-/// A path with an escaped character is none that control groups are mounted at.
+/// The group that is mounted and where, of a line about this file system:
+/// `41 31 0:38 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw`. A path with an escaped character is none
+/// that control groups are mounted at.
 fn cgroup2(line: &str) -> Option<(&Path, &Path)> {
     let (mount, system) = line.split_once(" - ")?;
     let mut fields = mount.split(' ').skip(3).map(Path::new);
-    system.starts_with("cgroup2 ").then_some((fields.next()?, fields.next()?))
+    system
+        .starts_with("cgroup2 ")
+        .then_some((fields.next()?, fields.next()?))
 }
 
 #[cfg(test)]

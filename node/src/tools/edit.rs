@@ -44,7 +44,10 @@ impl EditFile {
             "required": ["path", "old_string", "new_string"],
             "additionalProperties": false,
         });
-        Self { spec: spec("edit", description, Effect::Mutating, &parameters), files }
+        Self {
+            spec: spec("edit", description, Effect::Mutating, &parameters),
+            files,
+        }
     }
 }
 
@@ -61,11 +64,16 @@ impl Tool for EditFile {
 
 fn edit(files: &Files, call: &Invocation, args: Args) -> Result<String, FileError> {
     let place = files.workspace(&call.dir)?.place_to_change(&args.path)?;
-    let failed = |why| FileError::Io { what: "edit", path: args.path.clone(), why };
+    let failed = |why| FileError::Io {
+        what: "edit",
+        path: args.path.clone(),
+        why,
+    };
     files.locked(&place, || {
         let folder = Folder::open(&place).map_err(failed)?;
         let old = content(&folder).map_err(failed)?;
-        let new = replace(&old, &args).map_err(|why| FileError::Refused(format!("cannot edit {}: {why}", args.path)))?;
+        let new = replace(&old, &args)
+            .map_err(|why| FileError::Refused(format!("cannot edit {}: {why}", args.path)))?;
         folder.write(&new).map_err(failed)
     })?;
     Ok(format!("edited {}", args.path))
@@ -75,7 +83,9 @@ fn content(folder: &Folder) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
     folder.read()?.take(LARGEST + 1).read_to_end(&mut content)?;
     if content.len() as u64 > LARGEST {
-        return Err(io::Error::other(format!("it is larger than {LARGEST} bytes")));
+        return Err(io::Error::other(format!(
+            "it is larger than {LARGEST} bytes"
+        )));
     }
     Ok(content)
 }
@@ -86,8 +96,18 @@ fn replace(content: &[u8], args: &Args) -> Result<Vec<u8>, String> {
     }
     let at = match places(content, args.old_string.as_bytes()).as_slice() {
         [at] => *at,
-        [] => return Err(format!("old_string was not found{}", near_miss(content, &args.old_string))),
-        many => return Err(format!("old_string was found {} times; give more of what is around it", many.len())),
+        [] => {
+            return Err(format!(
+                "old_string was not found{}",
+                near_miss(content, &args.old_string)
+            ));
+        }
+        many => {
+            return Err(format!(
+                "old_string was found {} times; give more of what is around it",
+                many.len()
+            ));
+        }
     };
     let (before, rest) = content.split_at(at);
     let after = rest.get(args.old_string.len()..).unwrap_or_default();

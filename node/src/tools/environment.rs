@@ -7,20 +7,28 @@ const PASSED_ON: &[&str] = &["PATH", "HOME", "LANG", "TMPDIR"];
 
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// With these the dynamic linker takes code from wherever they point, which may be a file that a tool wrote; and the reaper,
-/// which gets the same environment, runs outside of the walls.
+/// With these the dynamic linker takes code from wherever they point, which may be a file that a
+/// tool wrote; and the reaper, which gets the same environment, runs outside of the walls.
 const LOADER: &[&str] = &["LD_", "GLIBC_TUNABLES", "GCONV_PATH", "LOCPATH"];
 
-/// `PATH`, `HOME`, `LANG` and `TMPDIR`, with defaults for all but the last, and the variables named besides, except those of
-/// the dynamic linker.
+/// `PATH`, `HOME`, `LANG` and `TMPDIR`, with defaults for all but the last, and the variables named
+/// besides, except those of the dynamic linker.
 pub fn minimal(besides: &[String]) -> Vec<(OsString, OsString)> {
     from(besides, crate::environment::variable)
 }
 
-fn from(besides: &[String], of_node: impl Fn(&str) -> Option<OsString>) -> Vec<(OsString, OsString)> {
+fn from(
+    besides: &[String],
+    of_node: impl Fn(&str) -> Option<OsString>,
+) -> Vec<(OsString, OsString)> {
     let is_safe = |name: &&str| !LOADER.iter().any(|loader| name.starts_with(loader));
-    let names = PASSED_ON.iter().copied().chain(besides.iter().map(String::as_str).filter(is_safe));
-    names.filter_map(|name| Some((name.into(), of_node(name).or_else(|| default(name))?))).collect()
+    let names = PASSED_ON
+        .iter()
+        .copied()
+        .chain(besides.iter().map(String::as_str).filter(is_safe));
+    names
+        .filter_map(|name| Some((name.into(), of_node(name).or_else(|| default(name))?)))
+        .collect()
 }
 
 fn default(name: &str) -> Option<OsString> {
@@ -43,10 +51,22 @@ mod tests {
             "OPENAI_API_KEY" | "CARGO_HOME" | "LD_PRELOAD" => Some("set".into()),
             _ => None,
         };
-        let pairs = |names: &[(&str, &str)]| names.iter().map(|(n, v)| (n.into(), v.into())).collect::<Vec<_>>();
-        assert_eq!(from(&[], node), pairs(&[("PATH", "/bin"), ("HOME", "/"), ("LANG", "C.UTF-8")]));
+        let pairs = |names: &[(&str, &str)]| {
+            names
+                .iter()
+                .map(|(n, v)| (n.into(), v.into()))
+                .collect::<Vec<_>>()
+        };
         assert_eq!(
-            from(&["CARGO_HOME".into(), "NONE".into(), "LD_PRELOAD".into()], node).last(),
+            from(&[], node),
+            pairs(&[("PATH", "/bin"), ("HOME", "/"), ("LANG", "C.UTF-8")])
+        );
+        assert_eq!(
+            from(
+                &["CARGO_HOME".into(), "NONE".into(), "LD_PRELOAD".into()],
+                node
+            )
+            .last(),
             pairs(&[("CARGO_HOME", "set")]).last()
         );
     }

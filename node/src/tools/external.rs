@@ -41,13 +41,21 @@ pub enum Problem {
     #[error("{file} describes no tool: {}", told(faults))]
     Faulty { file: PathBuf, faults: Vec<Fault> },
     #[error("{file}: there is a tool `{name}` already, in {first}; rename one of them")]
-    Taken { file: PathBuf, name: String, first: PathBuf },
+    Taken {
+        file: PathBuf,
+        name: String,
+        first: PathBuf,
+    },
     #[error("{0}; rename one of them")]
     Clash(Clash),
 }
 
 fn told(faults: &[impl fmt::Display]) -> String {
-    faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+    faults
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join("; ")
 }
 
 /// A tool that is a command.
@@ -69,10 +77,25 @@ struct Described {
 }
 
 /// Every tool below the folders, and every problem. A folder that does not exist holds none.
-pub fn load(sources: &[Source], files: &Files, shell: &Shell) -> (Vec<Arc<dyn Tool>>, Vec<Problem>) {
+pub fn load(
+    sources: &[Source],
+    files: &Files,
+    shell: &Shell,
+) -> (Vec<Arc<dyn Tool>>, Vec<Problem>) {
     let (described, problems) = describe(sources);
-    let tool = |Described { definition, home, trusted }| -> Arc<dyn Tool> {
-        Arc::new(ExternalTool { definition, home, trusted, files: files.clone(), shell: shell.clone() })
+    let tool = |Described {
+                    definition,
+                    home,
+                    trusted,
+                }|
+     -> Arc<dyn Tool> {
+        Arc::new(ExternalTool {
+            definition,
+            home,
+            trusted,
+            files: files.clone(),
+            shell: shell.clone(),
+        })
     };
     (described.into_values().map(tool).collect(), problems)
 }
@@ -80,7 +103,13 @@ pub fn load(sources: &[Source], files: &Files, shell: &Shell) -> (Vec<Arc<dyn To
 /// The names that [`load`] would find, with their files, and every problem.
 pub fn names(sources: &[Source]) -> (Vec<(String, PathBuf)>, Vec<Problem>) {
     let (described, problems) = describe(sources);
-    (described.into_iter().map(|(name, tool)| (name, tool.home.join(FILE))).collect(), problems)
+    (
+        described
+            .into_iter()
+            .map(|(name, tool)| (name, tool.home.join(FILE)))
+            .collect(),
+        problems,
+    )
 }
 
 /// The names that are described twice.
@@ -91,7 +120,8 @@ pub fn clashes(problems: &[Problem]) -> impl Iterator<Item = &Clash> {
     })
 }
 
-/// Tools by name. Of two of one name the first is kept, unless one of them is the project's: then neither is.
+/// Tools by name. Of two of one name the first is kept, unless one of them is the project's: then
+/// neither is.
 fn describe(sources: &[Source]) -> (BTreeMap<String, Described>, Vec<Problem>) {
     let (mut tools, mut problems) = (BTreeMap::<String, Described>::new(), Vec::new());
     let mut clashing = Vec::new();
@@ -107,9 +137,18 @@ fn describe(sources: &[Source]) -> (BTreeMap<String, Described>, Vec<Problem>) {
         match tools.get(&name) {
             None => drop(tools.insert(name, tool)),
             Some(first) if first.trusted.is_some() == tool.trusted.is_some() => {
-                problems.push(Problem::Taken { file, name, first: first.home.join(FILE) });
+                problems.push(Problem::Taken {
+                    file,
+                    name,
+                    first: first.home.join(FILE),
+                });
             }
-            Some(first) => clashing.push(Clash { kind: "tool", name, own: first.home.join(FILE), project: file }),
+            Some(first) => clashing.push(Clash {
+                kind: "tool",
+                name,
+                own: first.home.join(FILE),
+                project: file,
+            }),
         }
     }
     for clash in clashing {
@@ -120,15 +159,20 @@ fn describe(sources: &[Source]) -> (BTreeMap<String, Described>, Vec<Problem>) {
 }
 
 fn found(source: &Source) -> Vec<Result<Described, Problem>> {
-    let unreadable = |below: &Path, why| Problem::Unreadable { file: source.path(below), why };
+    let unreadable = |below: &Path, why| Problem::Unreadable {
+        file: source.path(below),
+        why,
+    };
     let folders = match source.folders() {
         Ok(folders) => folders,
         Err(why) => return vec![Err(unreadable(Path::new(""), why.into()))],
     };
-    let tools = folders.into_iter().filter_map(|(name, refused)| match refused {
-        Some(why) => Some(Err(unreadable(name.as_ref(), why.into()))),
-        None => load_one(source, &name).transpose(),
-    });
+    let tools = folders
+        .into_iter()
+        .filter_map(|(name, refused)| match refused {
+            Some(why) => Some(Err(unreadable(name.as_ref(), why.into()))),
+            None => load_one(source, &name).transpose(),
+        });
     tools.collect()
 }
 
@@ -141,8 +185,14 @@ fn load_one(source: &Source, name: &str) -> Result<Option<Described>, Problem> {
         Err(why) => return Err(Problem::Unreadable { file, why }),
     };
     let definition = Definition::parse(&text).map_err(|faults| Problem::Faulty { file, faults })?;
-    let trusted = source.project().map(|admitted| (admitted.clone(), name.to_owned()));
-    Ok(Some(Described { definition, home: source.path(name.as_ref()), trusted }))
+    let trusted = source
+        .project()
+        .map(|admitted| (admitted.clone(), name.to_owned()));
+    Ok(Some(Described {
+        definition,
+        home: source.path(name.as_ref()),
+        trusted,
+    }))
 }
 
 #[async_trait]
@@ -168,7 +218,11 @@ impl Tool for ExternalTool {
         if let Err(why) = self.check().await {
             return Outcome::error(why);
         }
-        let mut words = match self.definition.command.fill(&args, &self.definition.options) {
+        let mut words = match self
+            .definition
+            .command
+            .fill(&args, &self.definition.options)
+        {
             Ok(words) => words.into_iter(),
             Err(refused) => return Outcome::error(refused),
         };
@@ -182,16 +236,28 @@ impl Tool for ExternalTool {
             keep: self.shell.caps().bytes,
         };
         let readable = std::slice::from_ref(&self.home);
-        self.shell.run(launch, &workspace, readable, self.definition.timeout, &call.cancel).await
+        self.shell
+            .run(
+                launch,
+                &workspace,
+                readable,
+                self.definition.timeout,
+                &call.cancel,
+            )
+            .await
     }
 }
 
 impl ExternalTool {
     /// A project's tool runs only as it was trusted, its programs included.
     async fn check(&self) -> Result<(), String> {
-        let Some((admitted, tool)) = self.trusted.clone() else { return Ok(()) };
+        let Some((admitted, tool)) = self.trusted.clone() else {
+            return Ok(());
+        };
         let checked = tokio::task::spawn_blocking(move || admitted.check_tool(&tool)).await;
-        checked.map_err(|panic| format!("failed: {panic}"))?.map_err(|why| format!("the tool was not run: {why}"))
+        checked
+            .map_err(|panic| format!("failed: {panic}"))?
+            .map_err(|why| format!("the tool was not run: {why}"))
     }
 
     /// `./run.sh` is beside the tool's file, whatever the working directory.

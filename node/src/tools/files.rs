@@ -1,4 +1,5 @@
-//! What the tools that touch files share: places inside the workspace, threads that may block, one writer a file.
+//! What the tools that touch files share: places inside the workspace, threads that may block, one
+//! writer a file.
 
 use std::{
     hash::{BuildHasher, BuildHasherDefault, DefaultHasher},
@@ -32,7 +33,11 @@ pub(super) enum FileError {
     #[error(transparent)]
     Path(#[from] PathError),
     #[error("cannot {what} {path}: {why}")]
-    Io { what: &'static str, path: String, why: io::Error },
+    Io {
+        what: &'static str,
+        path: String,
+        why: io::Error,
+    },
     #[error("cannot use the working directory {dir}: {why}")]
     Directory { dir: String, why: io::Error },
     #[error("{0}")]
@@ -41,7 +46,11 @@ pub(super) enum FileError {
 
 impl Files {
     pub fn new(roots: Roots, caps: Caps) -> Self {
-        Self { roots, caps, locks: Arc::new(std::array::from_fn(|_| Mutex::new(()))) }
+        Self {
+            roots,
+            caps,
+            locks: Arc::new(std::array::from_fn(|_| Mutex::new(()))),
+        }
     }
 
     /// How much of a file is returned.
@@ -50,7 +59,10 @@ impl Files {
     }
 
     pub(super) fn workspace(&self, dir: &Path) -> Result<Workspace, FileError> {
-        self.roots.of(dir).map_err(|why| FileError::Directory { dir: dir.display().to_string(), why })
+        self.roots.of(dir).map_err(|why| FileError::Directory {
+            dir: dir.display().to_string(),
+            why,
+        })
     }
 
     /// Does it while no other call changes that file.
@@ -83,11 +95,22 @@ impl Files {
 
 /// The arguments of a call as the tool's own type.
 pub(crate) fn args<A: serde::de::DeserializeOwned>(call: &Invocation) -> Result<A, Outcome> {
-    serde_json::from_str(call.args.get()).map_err(|why| Outcome::error(format!("the arguments do not fit: {why}")))
+    serde_json::from_str(call.args.get())
+        .map_err(|why| Outcome::error(format!("the arguments do not fit: {why}")))
 }
 
 /// A description of a tool whose schema is written beside it.
-pub(crate) fn spec(name: &str, description: &str, effect: Effect, parameters: &serde_json::Value) -> ToolSpec {
+pub(crate) fn spec(
+    name: &str,
+    description: &str,
+    effect: Effect,
+    parameters: &serde_json::Value,
+) -> ToolSpec {
     let parameters: Box<RawValue> = to_raw_value(parameters).unwrap_or_default();
-    ToolSpec { name: name.into(), description: description.into(), parameters: parameters.into(), effect }
+    ToolSpec {
+        name: name.into(),
+        description: description.into(),
+        parameters: parameters.into(),
+        effect,
+    }
 }

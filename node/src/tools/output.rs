@@ -14,7 +14,10 @@ pub struct Caps {
 
 impl Default for Caps {
     fn default() -> Self {
-        Self { lines: 2000, bytes: 50_000 }
+        Self {
+            lines: 2000,
+            bytes: 50_000,
+        }
     }
 }
 
@@ -22,12 +25,18 @@ impl Caps {
     /// The text itself if it fits, else its beginning and [`TRUNCATED`] on a line of its own.
     pub fn apply(self, text: String) -> String {
         let end = self.end(&text);
-        if end == text.len() { text } else { cut(text, end) }
+        if end == text.len() {
+            text
+        } else {
+            cut(text, end)
+        }
     }
 
     /// Where the part that fits ends.
     pub fn end(self, text: &str) -> usize {
-        let lines = memchr::memchr_iter(b'\n', text.as_bytes()).nth(self.lines.saturating_sub(1)).map_or(text.len(), |at| at + 1);
+        let lines = memchr::memchr_iter(b'\n', text.as_bytes())
+            .nth(self.lines.saturating_sub(1))
+            .map_or(text.len(), |at| at + 1);
         text.floor_char_boundary(lines.min(self.bytes))
     }
 }
@@ -52,7 +61,11 @@ pub struct Capture {
 
 impl Capture {
     pub fn new(keep: usize) -> Self {
-        Self { kept: Vec::new(), keep, total: 0 }
+        Self {
+            kept: Vec::new(),
+            keep,
+            total: 0,
+        }
     }
 
     pub fn push(&mut self, bytes: &[u8]) {
@@ -75,7 +88,10 @@ impl Capture {
     /// What was kept, as text that says so if it is none.
     pub fn finish(self) -> Captured {
         let total = self.total;
-        self.into_text().unwrap_or_else(|| Captured { text: format!("[binary, {total} bytes]"), truncated: false })
+        self.into_text().unwrap_or_else(|| Captured {
+            text: format!("[binary, {total} bytes]"),
+            truncated: false,
+        })
     }
 }
 
@@ -115,7 +131,10 @@ mod tests {
 
     #[test]
     fn long_texts_are_cut_between_characters() {
-        let caps = Caps { lines: 3, bytes: 10 };
+        let caps = Caps {
+            lines: 3,
+            bytes: 10,
+        };
         for (text, kept) in [
             ("", ""),
             ("a\nb\nc\n", "a\nb\nc\n"),
@@ -140,9 +159,20 @@ mod tests {
         };
         assert_eq!(captured(10, b"hello"), ("hello".into(), false));
         assert_eq!(captured(3, b"hello"), ("hel".into(), true));
-        assert_eq!(captured(2, "aäb".as_bytes()), ("a".into(), true), "cut within a character");
+        assert_eq!(
+            captured(2, "aäb".as_bytes()),
+            ("a".into(), true),
+            "cut within a character"
+        );
         assert_eq!(captured(10, b"a\xffb"), ("[binary, 3 bytes]".into(), false));
-        assert_eq!(captured(10, b"a\xc3"), ("[binary, 2 bytes]".into(), false), "half a character that was not cut");
-        assert_eq!(captured(2, b"\xff\xfe\xfd\xfc"), ("[binary, 4 bytes]".into(), false));
+        assert_eq!(
+            captured(10, b"a\xc3"),
+            ("[binary, 2 bytes]".into(), false),
+            "half a character that was not cut"
+        );
+        assert_eq!(
+            captured(2, b"\xff\xfe\xfd\xfc"),
+            ("[binary, 4 bytes]".into(), false)
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! Runs a command under `planck reap`: its output is read while it runs and kept within bounds, and when its time is over
-//! or the call is aborted, everything it started is killed.
+//! Runs a command under `planck reap`: its output is read while it runs and kept within bounds, and
+//! when its time is over or the call is aborted, everything it started is killed.
 
 pub mod heart;
 mod reaped;
@@ -51,7 +51,12 @@ impl Launcher {
 
     fn new(planck: PathBuf, heart: Option<Heart>) -> Self {
         strangers::adopt();
-        Self { planck, heart, limits: Limits::default(), groups: None }
+        Self {
+            planck,
+            heart,
+            limits: Limits::default(),
+            groups: None,
+        }
     }
 
     /// What each command may use from now on.
@@ -64,8 +69,14 @@ impl Launcher {
         Self { groups, ..self }
     }
 
-    /// Starts a command, runs it to its end, its time-out or its abort, and leaves no process of it.
-    pub async fn run(&self, launch: &Launch, limit: Duration, cancel: &CancellationToken) -> io::Result<Finished> {
+    /// Starts a command, runs it to its end, its time-out or its abort, and leaves no process of
+    /// it.
+    pub async fn run(
+        &self,
+        launch: &Launch,
+        limit: Duration,
+        cancel: &CancellationToken,
+    ) -> io::Result<Finished> {
         let started = Instant::now();
         let reaped = tokio::select! {
             biased;
@@ -73,7 +84,9 @@ impl Launcher {
             () = cancel.cancelled() => return Ok(Finished::before_it_began(End::Aborted)),
             () = sleep(limit) => return Ok(Finished::before_it_began(End::TimedOut)),
         };
-        Ok(reaped.finish(launch.keep, limit.saturating_sub(started.elapsed()), cancel).await)
+        Ok(reaped
+            .finish(launch.keep, limit.saturating_sub(started.elapsed()), cancel)
+            .await)
     }
 }
 
@@ -84,7 +97,8 @@ pub struct Launch {
     pub args: Vec<OsString>,
     pub dir: PathBuf,
     pub env: Vec<(OsString, OsString)>,
-    /// The rules that the command is put under by its reaper; `None` where it needs none, or is bubblewrap.
+    /// The rules that the command is put under by its reaper; `None` where it needs none, or is
+    /// bubblewrap.
     pub wall: Option<Policy>,
     /// Its stdin; empty for `/dev/null`.
     pub input: Vec<u8>,
@@ -104,7 +118,12 @@ pub struct Finished {
 
 impl Finished {
     fn before_it_began(end: End) -> Self {
-        Self { end, left: Vec::new(), stdout: Captured::default(), stderr: Captured::default() }
+        Self {
+            end,
+            left: Vec::new(),
+            stdout: Captured::default(),
+            stderr: Captured::default(),
+        }
     }
 }
 

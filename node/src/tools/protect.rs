@@ -1,4 +1,5 @@
-//! Files of a workspace that make other programs run code later, outside of the wall: no tool may change them.
+//! Files of a workspace that make other programs run code later, outside of the wall: no tool may
+//! change them.
 
 mod guard;
 mod record;
@@ -18,7 +19,8 @@ pub use undone::Undone;
 
 use super::workspace::Place;
 
-/// Of a workspace's root: settings of Planck, of editors and of other agents, and what shells and git read when they start.
+/// Of a workspace's root: settings of Planck, of editors and of other agents, and what shells and
+/// git read when they start.
 pub(super) const NAMES: &[&str] = &[
     ".bash_aliases",
     ".bash_login",
@@ -46,22 +48,26 @@ pub(super) const NAMES: &[&str] = &[
     ".zshrc",
 ];
 
-/// Of a repository: its hooks, the settings that name programs, and the file that says where these are instead.
+/// Of a repository: its hooks, the settings that name programs, and the file that says where these
+/// are instead.
 pub(super) const IN_GIT: &[&str] = &["commondir", "config", "config.worktree", "hooks"];
 
-/// What belongs to nobody's settings below a protected folder: sessions of versions that kept them in the project.
+/// What belongs to nobody's settings below a protected folder: sessions of versions that kept them
+/// in the project.
 const SESSIONS: &[&str] = &[".planck/sessions"];
 
 pub(super) const GIT: &str = ".git";
 
-/// Whether a path below a root is left out though it is below a protected folder. Git never runs samples of hooks.
+/// Whether a path below a root is left out though it is below a protected folder. Git never runs
+/// samples of hooks.
 fn is_exempt(below: &Path) -> bool {
-    let is_sample = below.starts_with(".git/hooks") && below.extension() == Some(OsStr::new("sample"));
+    let is_sample =
+        below.starts_with(".git/hooks") && below.extension() == Some(OsStr::new("sample"));
     is_sample || SESSIONS.iter().any(|exempt| below.starts_with(exempt))
 }
 
-/// The part of a place that tools may not change, in a nested folder too. The file tools go further than the wall: nothing in
-/// `.git` is written by them.
+/// The part of a place that tools may not change, in a nested folder too. The file tools go further
+/// than the wall: nothing in `.git` is written by them.
 pub fn refused(place: &Place) -> Option<&OsStr> {
     place.below.iter().find(|part| {
         let is = |name: &str| part.eq_ignore_ascii_case(name);
@@ -69,12 +75,15 @@ pub fn refused(place: &Place) -> Option<&OsStr> {
     })
 }
 
-/// The mounts that protect what is there below a root, in their order. A mount needs a file to be put on, and a link would be
-/// followed, so both are left to the comparison after the call.
+/// The mounts that protect what is there below a root, in their order. A mount needs a file to be
+/// put on, and a link would be followed, so both are left to the comparison after the call.
 pub(super) fn mounts(root: &Path) -> Vec<(&'static str, PathBuf)> {
     let git = root.join(GIT);
     let read_only = |path: PathBuf| is_itself(&path).then_some(("--ro-bind", path));
-    let mut mounts: Vec<_> = NAMES.iter().filter_map(|name| read_only(root.join(name))).collect();
+    let mut mounts: Vec<_> = NAMES
+        .iter()
+        .filter_map(|name| read_only(root.join(name)))
+        .collect();
     match fs::symlink_metadata(&git).map(|found| found.file_type()) {
         // A mount point cannot be renamed, so the repository stays where it is.
         Ok(kind) if kind.is_dir() => {
@@ -96,7 +105,10 @@ mod tests {
     use super::*;
 
     fn refused_part(below: &str) -> Option<String> {
-        let place = Place { root: "/ws".into(), below: below.into() };
+        let place = Place {
+            root: "/ws".into(),
+            below: below.into(),
+        };
         refused(&place).map(|part| part.to_string_lossy().into_owned())
     }
 

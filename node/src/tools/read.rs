@@ -20,7 +20,8 @@ use super::{
 };
 use crate::model::ToolSpec;
 
-/// How much of a file one call looks at. Skipping lines means reading them, and a sparse file of any length costs nothing.
+/// How much of a file one call looks at. Skipping lines means reading them, and a sparse file of
+/// any length costs nothing.
 const SCANNED: u64 = 256 << 20;
 
 pub struct ReadFile {
@@ -53,7 +54,10 @@ impl ReadFile {
             "required": ["path"],
             "additionalProperties": false,
         });
-        Self { spec: spec("read", &description, Effect::Pure, &parameters), files }
+        Self {
+            spec: spec("read", &description, Effect::Pure, &parameters),
+            files,
+        }
     }
 }
 
@@ -69,9 +73,15 @@ impl Tool for ReadFile {
 }
 
 fn read(files: &Files, call: &Invocation, args: Args) -> Result<String, FileError> {
-    let failed = |why| FileError::Io { what: "read", path: args.path.clone(), why };
+    let failed = |why| FileError::Io {
+        what: "read",
+        path: args.path.clone(),
+        why,
+    };
     let place = files.workspace(&call.dir)?.place(&args.path)?;
-    let file = Folder::open(&place).and_then(|folder| folder.read()).map_err(failed)?;
+    let file = Folder::open(&place)
+        .and_then(|folder| folder.read())
+        .map_err(failed)?;
     let size = file.metadata().map_err(failed)?.len();
     match lines(file, size, files.caps(), &args, &call.cancel).map_err(failed)? {
         Lines::Text(text) => Ok(text),
@@ -93,7 +103,13 @@ enum Lines {
 }
 
 /// The asked lines as far as the caps allow.
-fn lines(file: File, size: u64, caps: Caps, args: &Args, cancel: &CancellationToken) -> io::Result<Lines> {
+fn lines(
+    file: File,
+    size: u64,
+    caps: Caps,
+    args: &Args,
+    cancel: &CancellationToken,
+) -> io::Result<Lines> {
     let last = args.offset.saturating_add(args.limit.unwrap_or(u64::MAX));
     let mut reader = BufReader::with_capacity(64 * 1024, file);
     let mut capture = Capture::new(caps.bytes);
@@ -109,7 +125,9 @@ fn lines(file: File, size: u64, caps: Caps, args: &Args, cancel: &CancellationTo
         if chunk.is_empty() {
             break;
         }
-        let piece = memchr::memchr(b'\n', chunk).and_then(|at| chunk.get(..=at)).unwrap_or(chunk);
+        let piece = memchr::memchr(b'\n', chunk)
+            .and_then(|at| chunk.get(..=at))
+            .unwrap_or(chunk);
         if line >= args.offset {
             capture.push(piece);
         }
@@ -118,9 +136,15 @@ fn lines(file: File, size: u64, caps: Caps, args: &Args, cancel: &CancellationTo
         scanned += length as u64;
         reader.consume(length);
     }
-    let Some(read) = capture.into_text() else { return Ok(Lines::Text(format!("[binary, {size} bytes]"))) };
+    let Some(read) = capture.into_text() else {
+        return Ok(Lines::Text(format!("[binary, {size} bytes]")));
+    };
     let end = caps.end(&read.text);
-    Ok(Lines::Text(if read.truncated || end < read.text.len() { cut(read.text, end) } else { read.text }))
+    Ok(Lines::Text(if read.truncated || end < read.text.len() {
+        cut(read.text, end)
+    } else {
+        read.text
+    }))
 }
 
 #[cfg(test)]

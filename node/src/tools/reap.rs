@@ -1,5 +1,6 @@
-//! `planck reap`: runs one command and leaves no process of it behind. It is the parent of every tool's processes; when
-//! the pipe from the node ends, or falls silent in a cluster, or the command exits, whatever descends from it is killed.
+//! `planck reap`: runs one command and leaves no process of it behind. It is the parent of every
+//! tool's processes; when the pipe from the node ends, or falls silent in a cluster, or the command
+//! exits, whatever descends from it is killed.
 
 pub(in crate::tools) mod descendants;
 mod descriptors;
@@ -43,16 +44,22 @@ const CANNOT_START: u8 = 127;
 /// Names the running binary even when its file was replaced by a newer one meanwhile.
 pub const THIS_BINARY: &str = "/proc/self/exe";
 
-/// A command that is killed when the thread that starts it ends, however that ends, and that no terminal's signal reaches.
+/// A command that is killed when the thread that starts it ends, however that ends, and that no
+/// terminal's signal reaches.
 pub fn bound_to_this_process(program: &std::ffi::OsStr) -> Command {
     let mut command = Command::new(THIS_BINARY);
-    command.arg0("planck").args(["reap", "--under", &std::process::id().to_string(), "--"]).arg(program);
+    command
+        .arg0("planck")
+        .args(["reap", "--under", &std::process::id().to_string(), "--"])
+        .arg(program);
     command
 }
 
-/// Runs with the arguments after `reap`. The pipe from the node is stdin; stdout and stderr are the command's own.
+/// Runs with the arguments after `reap`. The pipe from the node is stdin; stdout and stderr are the
+/// command's own.
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
-    let closed = descriptors::close_inherited().map_err(|why| format!("cannot close what was inherited: {why}"));
+    let closed = descriptors::close_inherited()
+        .map_err(|why| format!("cannot close what was inherited: {why}"));
     match closed.and_then(|()| Options::parse(args)).and_then(run) {
         Ok(end) => leave(end),
         Err(why) => {
@@ -75,17 +82,25 @@ enum End {
 fn run(options: Options) -> Result<End, String> {
     match options.mode {
         Mode::Reap { watch, input } => reap(watch, input, &options),
-        Mode::Under { parent } => Err(prepare_command(parent, &options).map_or_else(|why| why, |()| become_command(&options))),
+        Mode::Under { parent } => {
+            Err(prepare_command(parent, &options)
+                .map_or_else(|why| why, |()| become_command(&options)))
+        }
         Mode::Inside => Err(become_command(&options)),
-        Mode::Check { file, port } => sandbox::check(options.wall.as_ref(), file.as_ref(), port).map(End::Command),
+        Mode::Check { file, port } => {
+            sandbox::check(options.wall.as_ref(), file.as_ref(), port).map(End::Command)
+        }
     }
 }
 
-/// The command dies with its reaper, and has a session of its own, so that a signal it sends to its own group stays there and
-/// its load is scheduled apart from the reaper's.
+/// The command dies with its reaper, and has a session of its own, so that a signal it sends to its
+/// own group stays there and its load is scheduled apart from the reaper's.
 fn prepare_command(parent: Pid, options: &Options) -> Result<(), String> {
-    let ready = prctl::set_pdeathsig(Signal::SIGKILL).and_then(|()| SigSet::empty().thread_set_mask());
-    ready.and_then(|()| unistd::setsid()).map_err(|why| format!("cannot prepare the command: {why}"))?;
+    let ready =
+        prctl::set_pdeathsig(Signal::SIGKILL).and_then(|()| SigSet::empty().thread_set_mask());
+    ready
+        .and_then(|()| unistd::setsid())
+        .map_err(|why| format!("cannot prepare the command: {why}"))?;
     if unistd::getppid() != parent {
         return Err("the reaper is gone".into());
     }
@@ -101,10 +116,16 @@ fn prepare_command(parent: Pid, options: &Options) -> Result<(), String> {
 
 /// The last step: from here on this process is under the wall's rules, and then it is the command.
 fn become_command(options: &Options) -> String {
-    if let Some(why) = options.wall.as_ref().and_then(|wall| sandbox::enter(wall).err()) {
+    if let Some(why) = options
+        .wall
+        .as_ref()
+        .and_then(|wall| sandbox::enter(wall).err())
+    {
         return format!("cannot confine the command: {why}");
     }
-    let [program, args @ ..] = options.command.as_slice() else { return "no command".into() };
+    let [program, args @ ..] = options.command.as_slice() else {
+        return "no command".into();
+    };
     let why = Command::new(program).args(args).exec();
     format!("cannot start {}: {why}", program.display())
 }
@@ -112,9 +133,16 @@ fn become_command(options: &Options) -> String {
 fn reap(silence: Option<Duration>, input: usize, options: &Options) -> Result<End, String> {
     let signals = prepare().map_err(|why| format!("cannot prepare: {why}"))?;
     let mut lifeline = Lifeline::new(silence);
-    let Some(input) = lifeline.read_input(input) else { return Ok(End::Told) };
+    let Some(input) = lifeline.read_input(input) else {
+        return Ok(End::Told);
+    };
     let child = start(options, input)?;
-    let end = wait(&mut lifeline, &signals, options.limits.and_then(Watch::new), child);
+    let end = wait(
+        &mut lifeline,
+        &signals,
+        options.limits.and_then(Watch::new),
+        child,
+    );
     if let Some(group) = &options.group {
         group.kill();
     }
@@ -132,9 +160,10 @@ fn reap(silence: Option<Duration>, input: usize, options: &Options) -> Result<En
     end
 }
 
-/// Its own session, no core dumps, orphans come to it, and signals are read rather than suffered. The short name keeps it
-/// out of the way of a command that kills processes named `planck`. The command may not trace it or read its memory, and a
-/// reaper that was stopped goes on when its node dies.
+/// Its own session, no core dumps, orphans come to it, and signals are read rather than suffered.
+/// The short name keeps it out of the way of a command that kills processes named `planck`. The
+/// command may not trace it or read its memory, and a reaper that was stopped goes on when its node
+/// dies.
 fn prepare() -> nix::Result<SignalFd> {
     let _ = unistd::setsid();
     prctl::set_dumpable(false)?;
@@ -143,7 +172,13 @@ fn prepare() -> nix::Result<SignalFd> {
     prctl::set_name(c"reap")?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
     let mut mask = SigSet::empty();
-    for signal in [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT] {
+    for signal in [
+        Signal::SIGCHLD,
+        Signal::SIGTERM,
+        Signal::SIGINT,
+        Signal::SIGHUP,
+        Signal::SIGQUIT,
+    ] {
         mask.add(signal);
     }
     mask.thread_block()?;
@@ -154,12 +189,26 @@ fn start(options: &Options, input: Vec<u8>) -> Result<Pid, String> {
     let mut child = Command::new(THIS_BINARY)
         .arg0("planck")
         .args(["reap", "--under", &unistd::getpid().to_string()])
-        .args(options.limits.iter().flat_map(|limits| ["--limits".into(), limits.to_string()]))
+        .args(
+            options
+                .limits
+                .iter()
+                .flat_map(|limits| ["--limits".into(), limits.to_string()]),
+        )
         .args(options.wall.iter().flat_map(Policy::to_option))
-        .args(options.group.iter().flat_map(|group| ["--group".as_ref(), group.folder().as_os_str()]))
+        .args(
+            options
+                .group
+                .iter()
+                .flat_map(|group| ["--group".as_ref(), group.folder().as_os_str()]),
+        )
         .arg("--")
         .args(&options.command)
-        .stdin(if input.is_empty() { Stdio::null() } else { Stdio::piped() })
+        .stdin(if input.is_empty() {
+            Stdio::null()
+        } else {
+            Stdio::piped()
+        })
         .spawn()
         .map_err(|why| format!("cannot start: {why}"))?;
     let pid = i32::try_from(child.id()).map_err(|why| why.to_string())?;
@@ -171,7 +220,12 @@ fn start(options: &Options, input: Vec<u8>) -> Result<Pid, String> {
 }
 
 /// Waits for the first thing that ends it all.
-fn wait(lifeline: &mut Lifeline, signals: &SignalFd, mut watch: Option<Watch>, child: Pid) -> Result<End, String> {
+fn wait(
+    lifeline: &mut Lifeline,
+    signals: &SignalFd,
+    mut watch: Option<Watch>,
+    child: Pid,
+) -> Result<End, String> {
     loop {
         if let Some(status) = exited(child)? {
             return Ok(End::Command(status));
@@ -179,7 +233,10 @@ fn wait(lifeline: &mut Lifeline, signals: &SignalFd, mut watch: Option<Watch>, c
         if let Some(excess) = watch.as_mut().and_then(Watch::look) {
             return Ok(End::Over(excess));
         }
-        match lifeline.wait(signals, watch.as_ref().map(Watch::pause)).map_err(|why| format!("cannot wait: {why}"))? {
+        match lifeline
+            .wait(signals, watch.as_ref().map(Watch::pause))
+            .map_err(|why| format!("cannot wait: {why}"))?
+        {
             News::Alive => {}
             News::Signals => {
                 if told_to_end(signals) {
@@ -203,8 +260,12 @@ fn told_to_end(signals: &SignalFd) -> bool {
 fn exited(child: Pid) -> Result<Option<ExitStatus>, String> {
     loop {
         match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
-            Ok(WaitStatus::Exited(pid, code)) if pid == child => return Ok(Some(ExitStatus::from_raw((code & 0xff) << 8))),
-            Ok(WaitStatus::Signaled(pid, signal, _)) if pid == child => return Ok(Some(ExitStatus::from_raw(signal as i32))),
+            Ok(WaitStatus::Exited(pid, code)) if pid == child => {
+                return Ok(Some(ExitStatus::from_raw((code & 0xff) << 8)));
+            }
+            Ok(WaitStatus::Signaled(pid, signal, _)) if pid == child => {
+                return Ok(Some(ExitStatus::from_raw(signal as i32)));
+            }
             Ok(WaitStatus::StillAlive) => return Ok(None),
             // The command died of a signal that has no name; which one is lost.
             Err(Errno::EINVAL | Errno::ECHILD) if signal::kill(child, None).is_err() => {
@@ -218,8 +279,15 @@ fn exited(child: Pid) -> Result<Option<ExitStatus>, String> {
 
 /// Ends as the command did, by the same signal too.
 fn leave(end: End) -> ExitCode {
-    let End::Command(status) = end else { return kill_itself(Signal::SIGKILL) };
-    match (status.code(), status.signal().and_then(|signal| Signal::try_from(signal).ok())) {
+    let End::Command(status) = end else {
+        return kill_itself(Signal::SIGKILL);
+    };
+    match (
+        status.code(),
+        status
+            .signal()
+            .and_then(|signal| Signal::try_from(signal).ok()),
+    ) {
         (Some(code), _) => ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)),
         (None, Some(signal)) => kill_itself(signal),
         (None, None) => ExitCode::FAILURE,

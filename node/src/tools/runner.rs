@@ -1,5 +1,5 @@
-//! Runs an agent's calls: finds the tool, checks the arguments, bounds time, size and concurrency, and turns whatever
-//! goes wrong into text for the model.
+//! Runs an agent's calls: finds the tool, checks the arguments, bounds time, size and concurrency,
+//! and turns whatever goes wrong into text for the model.
 
 use std::{any::Any, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -16,7 +16,8 @@ use crate::nul;
 /// What a call that was not run or not finished is answered with when its agent was aborted.
 pub const ABORTED: &str = "aborted by request";
 
-/// A tool that was told to stop may take so long to hand over what it has: longer than killing processes takes.
+/// A tool that was told to stop may take so long to hand over what it has: longer than killing
+/// processes takes.
 const GRACE: Duration = Duration::from_secs(6);
 
 /// Calls of one agent at once that wait for others. Spawns that wait together are born together.
@@ -34,7 +35,11 @@ pub struct Bounds {
 
 impl Default for Bounds {
     fn default() -> Self {
-        Self { at_once: 16, caps: Caps::default(), timeout: Duration::from_secs(300) }
+        Self {
+            at_once: 16,
+            caps: Caps::default(),
+            timeout: Duration::from_secs(300),
+        }
     }
 }
 
@@ -56,17 +61,27 @@ impl Default for Runner {
 impl Runner {
     pub fn new(bounds: Bounds) -> Self {
         let slots = |count: usize| Arc::new(Semaphore::new(count.max(1)));
-        Self { slots: slots(bounds.at_once), waiting: slots(WAITING), bounds }
+        Self {
+            slots: slots(bounds.at_once),
+            waiting: slots(WAITING),
+            bounds,
+        }
     }
 
     /// Always comes to an outcome, soon after `call.cancel` or the tool's time-out.
     pub async fn run(&self, toolbox: &Toolbox, name: &str, call: Invocation) -> Outcome {
-        let Some(entry) = toolbox.find(name) else { return self.capped(Outcome::error(toolbox.no_such_tool(name))) };
+        let Some(entry) = toolbox.find(name) else {
+            return self.capped(Outcome::error(toolbox.no_such_tool(name)));
+        };
         if let Err(mistakes) = check(name, &entry.schema, call.args.get()) {
             return self.capped(Outcome::error(mistakes));
         }
         let cancel = call.cancel.clone();
-        let slots = if entry.tool.waits() { &self.waiting } else { &self.slots };
+        let slots = if entry.tool.waits() {
+            &self.waiting
+        } else {
+            &self.slots
+        };
         let slot = tokio::select! {
             biased;
             () = cancel.cancelled() => return Outcome::error(ABORTED),
@@ -78,20 +93,32 @@ impl Runner {
     }
 
     fn capped(&self, outcome: Outcome) -> Outcome {
-        Outcome { text: self.bounds.caps.apply(nul::replaced(outcome.text)), ..outcome }
+        Outcome {
+            text: self.bounds.caps.apply(nul::replaced(outcome.text)),
+            ..outcome
+        }
     }
 }
 
 fn check(name: &str, schema: &Schema, args: &str) -> Result<(), String> {
-    let args: Value = serde_json::from_str(args).map_err(|why| format!("the arguments of `{name}` are not JSON: {why}"))?;
+    let args: Value = serde_json::from_str(args)
+        .map_err(|why| format!("the arguments of `{name}` are not JSON: {why}"))?;
     match schema.mistakes(&args).as_slice() {
         [] => Ok(()),
-        mistakes => Err(format!("`{name}` was not run, its arguments do not fit:\n- {}", mistakes.join("\n- "))),
+        mistakes => Err(format!(
+            "`{name}` was not run, its arguments do not fit:\n- {}",
+            mistakes.join("\n- ")
+        )),
     }
 }
 
 /// Until the tool is done, or it was told to stop and its grace is over.
-async fn run_bounded(tool: &dyn Tool, name: &str, mut call: Invocation, usual: Duration) -> Outcome {
+async fn run_bounded(
+    tool: &dyn Tool,
+    name: &str,
+    mut call: Invocation,
+    usual: Duration,
+) -> Outcome {
     let abort = call.cancel.clone();
     let stop = abort.child_token();
     call.cancel = stop.clone();
@@ -104,7 +131,10 @@ async fn run_bounded(tool: &dyn Tool, name: &str, mut call: Invocation, usual: D
         limit = over(limit) => format!("`{name}` was stopped: it took longer than {} ms", limit.as_millis()),
     };
     stop.cancel();
-    timeout(GRACE, running).await.map_or_else(|_| Outcome::error(why.clone()), |outcome| interrupted(outcome, &why))
+    timeout(GRACE, running).await.map_or_else(
+        |_| Outcome::error(why.clone()),
+        |outcome| interrupted(outcome, &why),
+    )
 }
 
 async fn over(limit: Option<Duration>) -> Duration {
@@ -117,27 +147,38 @@ async fn over(limit: Option<Duration>) -> Duration {
     }
 }
 
-/// What a tool answers that was told to stop: its result if it had one after all, else the reason before what it has.
+/// What a tool answers that was told to stop: its result if it had one after all, else the reason
+/// before what it has.
 fn interrupted(outcome: Outcome, why: &str) -> Outcome {
     match outcome {
         done if !done.error => done,
-        partial if partial.text.is_empty() || partial.text == why => Outcome { text: why.to_owned(), ..partial },
+        partial if partial.text.is_empty() || partial.text == why => Outcome {
+            text: why.to_owned(),
+            ..partial
+        },
         partial if partial.text.starts_with(why) => partial,
-        partial => Outcome { text: format!("{why}\n{}", partial.text), ..partial },
+        partial => Outcome {
+            text: format!("{why}\n{}", partial.text),
+            ..partial
+        },
     }
 }
 
 /// A panic is the tool's, not the agent's.
 async fn guarded(tool: &dyn Tool, name: &str, call: Invocation) -> Outcome {
-    AssertUnwindSafe(tool.run(call)).catch_unwind().await.unwrap_or_else(|panic| {
-        tracing::error!(tool = name, "a tool panicked");
-        Outcome::error(format!("`{name}` failed: {}", message(panic.as_ref())))
-    })
+    AssertUnwindSafe(tool.run(call))
+        .catch_unwind()
+        .await
+        .unwrap_or_else(|panic| {
+            tracing::error!(tool = name, "a tool panicked");
+            Outcome::error(format!("`{name}` failed: {}", message(panic.as_ref())))
+        })
 }
 
 fn message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("it panicked")
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("it panicked")
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
-//! The wall around tool processes: what they may read, write and connect to. The node decides the rules, finds by trying
-//! which means this machine has for them, and the last process before a command applies them to itself.
+//! The wall around tool processes: what they may read, write and connect to. The node decides the
+//! rules, finds by trying which means this machine has for them, and the last process before a
+//! command applies them to itself.
 
 mod bubblewrap;
 mod enter;
@@ -83,7 +84,8 @@ struct Inner {
     settings: Settings,
     /// Folders of the node's `PATH` that processes do not see.
     hidden: Vec<PathBuf>,
-    /// Keeps the entries of `/proc` that rules name: the kernel makes others in their place once nothing uses them.
+    /// Keeps the entries of `/proc` that rules name: the kernel makes others in their place once
+    /// nothing uses them.
     _pinned: Vec<OwnedFd>,
     /// Whether the log says that bubblewrap cannot be used any more.
     told_replaced: AtomicBool,
@@ -108,7 +110,15 @@ pub(super) struct Walled {
 impl Sandbox {
     /// No wall, as told.
     pub fn off() -> Self {
-        Self::new(Tier::Open, "`tools.sandbox` is off", Settings { demand: Demand::Off, network: true, ..Settings::default() })
+        Self::new(
+            Tier::Open,
+            "`tools.sandbox` is off",
+            Settings {
+                demand: Demand::Off,
+                network: true,
+                ..Settings::default()
+            },
+        )
     }
 
     /// No process at all.
@@ -132,12 +142,19 @@ impl Sandbox {
         let tried = probe::try_out(&Tier::Landlock(level), &settings).await;
         match (tried, settings.demand) {
             (Ok(()), Demand::Required) if level < Level::FULL => {
-                let reason = format!("{without_bubblewrap}; Landlock of this kernel is too old: {}", level.gaps().join(", "));
+                let reason = format!(
+                    "{without_bubblewrap}; Landlock of this kernel is too old: {}",
+                    level.gaps().join(", ")
+                );
                 Self::new(Tier::Refused, reason, settings)
             }
             (Ok(()), _) => Self::new(Tier::Landlock(level), without_bubblewrap, settings),
             (Err(why), demand) => {
-                let tier = if demand == Demand::Required { Tier::Refused } else { Tier::Open };
+                let tier = if demand == Demand::Required {
+                    Tier::Refused
+                } else {
+                    Tier::Open
+                };
                 Self::new(tier, format!("{without_bubblewrap}; {why}"), settings)
             }
         }
@@ -147,11 +164,14 @@ impl Sandbox {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let hidden = match tier {
             Tier::Open | Tier::Refused => Vec::new(),
-            Tier::Landlock(_) | Tier::Bubblewrap(_) => {
-                std::env::split_paths(&path).filter(|folder| !is_visible(folder, &settings.readable)).collect()
-            }
+            Tier::Landlock(_) | Tier::Bubblewrap(_) => std::env::split_paths(&path)
+                .filter(|folder| !is_visible(folder, &settings.readable))
+                .collect(),
         };
-        let pinned = system::MACHINE.iter().filter_map(|path| landlock::pin(Path::new(path))).collect();
+        let pinned = system::MACHINE
+            .iter()
+            .filter_map(|path| landlock::pin(Path::new(path)))
+            .collect();
         Self(Arc::new(Inner {
             tier,
             reason: reason.into(),
@@ -206,45 +226,86 @@ impl Sandbox {
     }
 
     /// Puts the wall around a command, which may read the files `readable` besides what all may.
-    pub(super) fn wrap(&self, launch: Launch, workspace: &Workspace, readable: &[PathBuf]) -> Result<Walled, Refused> {
-        let Inner { settings, reason, .. } = self.0.as_ref();
+    pub(super) fn wrap(
+        &self,
+        launch: Launch,
+        workspace: &Workspace,
+        readable: &[PathBuf],
+    ) -> Result<Walled, Refused> {
+        let Inner {
+            settings, reason, ..
+        } = self.0.as_ref();
         let level = match &self.0.tier {
-            Tier::Open => return Ok(Walled { launch, _scratch: None }),
+            Tier::Open => {
+                return Ok(Walled {
+                    launch,
+                    _scratch: None,
+                });
+            }
             Tier::Refused => return Err(Refused::NoWall(reason.clone())),
             Tier::Landlock(level) => *level,
             Tier::Bubblewrap(bubblewrap) => bubblewrap.level(),
         };
-        let readable = settings.readable.iter().chain(workspace.readable()).chain(readable).cloned().collect();
-        let policy =
-            Policy { level, network: settings.network, writable: workspace.roots().to_vec(), readable, ..Policy::default() };
+        let readable = settings
+            .readable
+            .iter()
+            .chain(workspace.readable())
+            .chain(readable)
+            .cloned()
+            .collect();
+        let policy = Policy {
+            level,
+            network: settings.network,
+            writable: workspace.roots().to_vec(),
+            readable,
+            ..Policy::default()
+        };
         let launch = self.without_hidden_programs(launch, workspace);
         match &self.0.tier {
-            Tier::Bubblewrap(bubblewrap) if bubblewrap.is_current() => {
-                Ok(Walled { launch: bubblewrap.wrap(launch, policy, settings.tmp), _scratch: None })
-            }
+            Tier::Bubblewrap(bubblewrap) if bubblewrap.is_current() => Ok(Walled {
+                launch: bubblewrap.wrap(launch, policy, settings.tmp),
+                _scratch: None,
+            }),
             Tier::Bubblewrap(_) => self.without_bubblewrap(launch, policy),
             Tier::Open | Tier::Refused | Tier::Landlock(_) => confined(launch, policy),
         }
     }
 
-    /// After an upgrade replaced this program's file, bubblewrap cannot show the running one inside.
+    /// After an upgrade replaced this program's file, bubblewrap cannot show the running one
+    /// inside.
     fn without_bubblewrap(&self, launch: Launch, policy: Policy) -> Result<Walled, Refused> {
-        let enough = if self.0.settings.demand == Demand::Required { Level::FULL } else { Level::LEAST };
+        let enough = if self.0.settings.demand == Demand::Required {
+            Level::FULL
+        } else {
+            Level::LEAST
+        };
         if policy.level < enough {
-            return Err(Refused::NoWall("this program's file was replaced, and bubblewrap needs it; restart the node".into()));
+            return Err(Refused::NoWall(
+                "this program's file was replaced, and bubblewrap needs it; restart the node"
+                    .into(),
+            ));
         }
         if !self.0.told_replaced.swap(true, Ordering::Relaxed) {
-            tracing::warn!("this program's file was replaced: tools run behind Landlock instead of bubblewrap until a restart");
+            tracing::warn!(
+                "this program's file was replaced: tools run behind Landlock instead of bubblewrap until a restart"
+            );
         }
         confined(launch, policy)
     }
 
     /// A shell that finds a program in a folder that it cannot read does not look further.
     fn without_hidden_programs(&self, mut launch: Launch, workspace: &Workspace) -> Launch {
-        let is_hidden =
-            |folder: &PathBuf| self.0.hidden.contains(folder) && !workspace.roots().iter().any(|root| folder.starts_with(root));
+        let is_hidden = |folder: &PathBuf| {
+            self.0.hidden.contains(folder)
+                && !workspace
+                    .roots()
+                    .iter()
+                    .any(|root| folder.starts_with(root))
+        };
         for (_, value) in launch.env.iter_mut().filter(|(name, _)| name == "PATH") {
-            let seen = std::env::split_paths(value).filter(|folder| !is_hidden(folder)).collect::<Vec<_>>();
+            let seen = std::env::split_paths(value)
+                .filter(|folder| !is_hidden(folder))
+                .collect::<Vec<_>>();
             if let Ok(seen) = std::env::join_paths(seen) {
                 *value = seen;
             }
@@ -253,37 +314,61 @@ impl Sandbox {
     }
 }
 
-/// With Landlock alone: the command has a folder of its own in place of `/tmp`, and its home is there.
+/// With Landlock alone: the command has a folder of its own in place of `/tmp`, and its home is
+/// there.
 fn confined(launch: Launch, mut policy: Policy) -> Result<Walled, Refused> {
     let scratch = Scratch::create().map_err(Refused::NoScratch)?;
     policy.writable.push(scratch.path().to_owned());
     policy.scratch = Some(scratch.path().to_owned());
     let env = with_home(launch.env, scratch.path());
-    Ok(Walled { launch: Launch { env, wall: Some(policy), ..launch }, _scratch: Some(scratch) })
+    Ok(Walled {
+        launch: Launch {
+            env,
+            wall: Some(policy),
+            ..launch
+        },
+        _scratch: Some(scratch),
+    })
 }
 
 fn with_home(env: Vec<(OsString, OsString)>, folder: &Path) -> Vec<(OsString, OsString)> {
     let own = ["HOME", "TMPDIR"].map(|name| (name.into(), folder.into()));
-    env.into_iter().filter(|(name, _)| name != "HOME" && name != "TMPDIR").chain(own).collect()
+    env.into_iter()
+        .filter(|(name, _)| name != "HOME" && name != "TMPDIR")
+        .chain(own)
+        .collect()
 }
 
 /// Whether all processes may read this folder of programs.
 fn is_visible(folder: &Path, readable: &[PathBuf]) -> bool {
     let real = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
     let is_below = |known: &Path| folder.starts_with(known) || real.starts_with(known);
-    let known = readable.iter().map(|path| path.canonicalize().unwrap_or_else(|_| path.clone()));
+    let known = readable
+        .iter()
+        .map(|path| path.canonicalize().unwrap_or_else(|_| path.clone()));
     folder.is_absolute()
-        && (system::PROGRAMS.iter().any(|path| is_below(Path::new(path))) || known.into_iter().any(|path| is_below(&path)))
+        && (system::PROGRAMS
+            .iter()
+            .any(|path| is_below(Path::new(path)))
+            || known.into_iter().any(|path| is_below(&path)))
 }
 
 impl fmt::Display for Sandbox {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let network = if self.0.settings.network { "and have the network" } else { "and have no network" };
+        let network = if self.0.settings.network {
+            "and have the network"
+        } else {
+            "and have no network"
+        };
         let sees = format!("processes see the system and their workspace, {network}");
         match (&self.0.tier, self.reason()) {
             (Tier::Open | Tier::Refused, why) => write!(f, "{}: {why}", self.tier()),
             (Tier::Landlock(_), why) => write!(f, "landlock with seccomp: {sees} ({why})"),
-            (Tier::Bubblewrap(found), _) => write!(f, "bubblewrap ({}) with seccomp: {sees}", found.program().display()),
+            (Tier::Bubblewrap(found), _) => write!(
+                f,
+                "bubblewrap ({}) with seccomp: {sees}",
+                found.program().display()
+            ),
         }
     }
 }

@@ -22,18 +22,28 @@ pub struct Schema {
 impl Schema {
     /// Compiles an object schema; the error says where it is wrong.
     pub fn compile(parameters: &str) -> Result<Self, String> {
-        let schema: Value = serde_json::from_str(parameters).map_err(|why| format!("not JSON: {why}"))?;
+        let schema: Value =
+            serde_json::from_str(parameters).map_err(|why| format!("not JSON: {why}"))?;
         if schema.get("type").and_then(Value::as_str) != Some("object") {
             return Err("its `type` must be \"object\"".into());
         }
-        let validator = jsonschema::validator_for(&schema).map_err(|why| match why.instance_path().as_str() {
-            "" => why.to_string(),
-            place => format!("{why} at {place}"),
+        let validator = jsonschema::validator_for(&schema).map_err(|why| {
+            match why.instance_path().as_str() {
+                "" => why.to_string(),
+                place => format!("{why} at {place}"),
+            }
         })?;
-        let mut properties: Vec<String> =
-            schema.get("properties").and_then(Value::as_object).into_iter().flat_map(|map| map.keys().cloned()).collect();
+        let mut properties: Vec<String> = schema
+            .get("properties")
+            .and_then(Value::as_object)
+            .into_iter()
+            .flat_map(|map| map.keys().cloned())
+            .collect();
         properties.sort();
-        Ok(Self { validator, properties })
+        Ok(Self {
+            validator,
+            properties,
+        })
     }
 
     pub fn properties(&self) -> &[String] {
@@ -42,12 +52,20 @@ impl Schema {
 
     /// Each mistake in a line of its own; empty when the arguments fit.
     pub fn mistakes(&self, args: &Value) -> Vec<String> {
-        let mut mistakes: Vec<String> = self.validator.iter_errors(args).take(TOLD).map(|error| self.explain(&error)).collect();
+        let mut mistakes: Vec<String> = self
+            .validator
+            .iter_errors(args)
+            .take(TOLD)
+            .map(|error| self.explain(&error))
+            .collect();
         mistakes.dedup();
         mistakes
     }
 
-    #[expect(clippy::wildcard_enum_match_arm, reason = "the rest of the library's rules explain themselves")]
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "the rest of the library's rules explain themselves"
+    )]
     fn explain(&self, error: &ValidationError) -> String {
         let place = place(error.instance_path().as_str());
         let got = shown(error.instance());
@@ -56,34 +74,77 @@ impl Schema {
                 Some(name) => format!("{} is required and missing", quoted(&join(&place, name))),
                 None => error.to_string(),
             },
-            ValidationErrorKind::AdditionalProperties { unexpected } => self.unknown(&place, unexpected),
-            ValidationErrorKind::Type { kind } => format!("{} must be {}, got {got}", quoted(&place), types(kind)),
-            ValidationErrorKind::Enum { options } => format!("{} must be one of {}, got {got}", quoted(&place), list(options)),
-            ValidationErrorKind::Constant { expected_value } => {
-                format!("{} must be {}, got {got}", quoted(&place), shown(expected_value))
+            ValidationErrorKind::AdditionalProperties { unexpected } => {
+                self.unknown(&place, unexpected)
             }
-            ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context } => {
+            ValidationErrorKind::Type { kind } => {
+                format!("{} must be {}, got {got}", quoted(&place), types(kind))
+            }
+            ValidationErrorKind::Enum { options } => format!(
+                "{} must be one of {}, got {got}",
+                quoted(&place),
+                list(options)
+            ),
+            ValidationErrorKind::Constant { expected_value } => {
+                format!(
+                    "{} must be {}, got {got}",
+                    quoted(&place),
+                    shown(expected_value)
+                )
+            }
+            ValidationErrorKind::AnyOf { context }
+            | ValidationErrorKind::OneOfNotValid { context } => {
                 self.alternatives(&place, &got, context)
             }
-            _ => format!("{}: {}, got {got}", quoted(&place), error.masked_with("the value")),
+            _ => format!(
+                "{}: {}, got {got}",
+                quoted(&place),
+                error.masked_with("the value")
+            ),
         }
     }
 
     fn unknown(&self, place: &str, unexpected: &[String]) -> String {
-        let names: Vec<String> = unexpected.iter().map(|name| quoted(&join(place, name))).collect();
-        let verb = if names.len() == 1 { "is not a property" } else { "are not properties" };
+        let names: Vec<String> = unexpected
+            .iter()
+            .map(|name| quoted(&join(place, name)))
+            .collect();
+        let verb = if names.len() == 1 {
+            "is not a property"
+        } else {
+            "are not properties"
+        };
         match place {
-            "" => format!("{} {verb}; there are: {}", names.join(", "), self.properties.join(", ")),
+            "" => format!(
+                "{} {verb}; there are: {}",
+                names.join(", "),
+                self.properties.join(", ")
+            ),
             _ => format!("{} {verb}", names.join(", ")),
         }
     }
 
-    fn alternatives(&self, place: &str, got: &str, context: &[Vec<ValidationError<'static>>]) -> String {
+    fn alternatives(
+        &self,
+        place: &str,
+        got: &str,
+        context: &[Vec<ValidationError<'static>>],
+    ) -> String {
         let each: Vec<String> = context
             .iter()
-            .map(|errors| errors.iter().map(|error| self.explain(error)).collect::<Vec<_>>().join(" and "))
+            .map(|errors| {
+                errors
+                    .iter()
+                    .map(|error| self.explain(error))
+                    .collect::<Vec<_>>()
+                    .join(" and ")
+            })
             .collect();
-        format!("{} fits none of the alternatives, got {got}: {}", quoted(place), each.join("; or "))
+        format!(
+            "{} fits none of the alternatives, got {got}: {}",
+            quoted(place),
+            each.join("; or ")
+        )
     }
 }
 
@@ -98,11 +159,19 @@ fn place(pointer: &str) -> String {
 }
 
 fn join(place: &str, name: &str) -> String {
-    if place.is_empty() { name.to_owned() } else { format!("{place}.{name}") }
+    if place.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{place}.{name}")
+    }
 }
 
 fn quoted(place: &str) -> String {
-    if place.is_empty() { "the whole".into() } else { format!("`{place}`") }
+    if place.is_empty() {
+        "the whole".into()
+    } else {
+        format!("`{place}`")
+    }
 }
 
 fn types(kind: &TypeKind) -> String {
@@ -110,7 +179,11 @@ fn types(kind: &TypeKind) -> String {
         TypeKind::Single(one) => vec![one.as_str()],
         TypeKind::Multiple(set) => set.iter().map(|one| one.as_str()).collect(),
     };
-    names.iter().map(|name| with_article(name)).collect::<Vec<_>>().join(" or ")
+    names
+        .iter()
+        .map(|name| with_article(name))
+        .collect::<Vec<_>>()
+        .join(" or ")
 }
 
 fn with_article(name: &str) -> String {
@@ -122,7 +195,13 @@ fn with_article(name: &str) -> String {
 }
 
 fn list(options: &Value) -> String {
-    options.as_array().into_iter().flatten().map(shown).collect::<Vec<_>>().join(", ")
+    options
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(shown)
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 fn shown(value: &Value) -> String {
@@ -154,12 +233,18 @@ mod tests {
             "required": ["path"],
             "additionalProperties": false,
         });
-        Schema::compile(&schema.to_string()).unwrap().mistakes(args).join("\n")
+        Schema::compile(&schema.to_string())
+            .unwrap()
+            .mistakes(args)
+            .join("\n")
     }
 
     #[test]
     fn mistakes_name_the_property_the_rule_and_what_was_given() {
-        assert_eq!(mistakes(&json!({"path": "a", "limit": 0, "mode": "slow", "size": null, "at": 3})), "");
+        assert_eq!(
+            mistakes(&json!({"path": "a", "limit": 0, "mode": "slow", "size": null, "at": 3})),
+            ""
+        );
         insta::assert_snapshot!(mistakes(&json!({"pth": 1})), @r"
         `pth` is not a property; there are: at, files, limit, mode, path, size
         `path` is required and missing
@@ -189,7 +274,10 @@ mod tests {
             ("{", "not JSON"),
             ("[]", "`type` must be \"object\""),
             (r#"{"type": "string"}"#, "`type` must be \"object\""),
-            (r#"{"type": "object", "properties": {"a": {"type": "text"}}}"#, "at /properties/a/type"),
+            (
+                r#"{"type": "object", "properties": {"a": {"type": "text"}}}"#,
+                "at /properties/a/type",
+            ),
         ] {
             let told = Schema::compile(parameters).unwrap_err();
             assert!(told.contains(why), "{parameters}: {told}");

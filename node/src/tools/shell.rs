@@ -1,6 +1,10 @@
-//! What the tools that start processes share: environment, sandbox, and the text that a process's end becomes.
+//! What the tools that start processes share: environment, sandbox, and the text that a process's
+//! end becomes.
 
-use std::{ffi::OsString, os::unix::process::ExitStatusExt, path::PathBuf, process::ExitStatus, sync::Arc, time::Duration};
+use std::{
+    ffi::OsString, os::unix::process::ExitStatusExt, path::PathBuf, process::ExitStatus, sync::Arc,
+    time::Duration,
+};
 
 use nix::{sys::signal::Signal, unistd::Pid};
 use tokio_util::sync::CancellationToken;
@@ -33,9 +37,21 @@ struct Inner {
 
 impl Shell {
     /// `pass_on`: variables of the node that processes get besides the usual ones.
-    pub fn new(launcher: Launcher, sandbox: Sandbox, guards: Guards, pass_on: &[String], caps: Caps) -> Self {
+    pub fn new(
+        launcher: Launcher,
+        sandbox: Sandbox,
+        guards: Guards,
+        pass_on: &[String],
+        caps: Caps,
+    ) -> Self {
         let env = environment::minimal(pass_on);
-        Self(Arc::new(Inner { launcher, sandbox, guards, env, caps }))
+        Self(Arc::new(Inner {
+            launcher,
+            sandbox,
+            guards,
+            env,
+            caps,
+        }))
     }
 
     /// How much of an output is returned.
@@ -47,7 +63,8 @@ impl Shell {
         self.0.env.clone()
     }
 
-    /// Runs a command behind the wall to its end. `readable`: folders it sees besides the workspace.
+    /// Runs a command behind the wall to its end. `readable`: folders it sees besides the
+    /// workspace.
     pub(super) async fn run(
         &self,
         launch: Launch,
@@ -57,11 +74,12 @@ impl Shell {
         cancel: &CancellationToken,
     ) -> Outcome {
         let (shell, workspace, readable) = (self.clone(), workspace.clone(), readable.to_vec());
-        let (walled, guard) = match blocking(move || shell.prepare(launch, &workspace, &readable)).await {
-            Ok(Ok(prepared)) => prepared,
-            Ok(Err(refused)) => return Outcome::error(refused.to_string()),
-            Err(failed) => return failed,
-        };
+        let (walled, guard) =
+            match blocking(move || shell.prepare(launch, &workspace, &readable)).await {
+                Ok(Ok(prepared)) => prepared,
+                Ok(Err(refused)) => return Outcome::error(refused.to_string()),
+                Err(failed) => return failed,
+            };
         let dir = walled.launch.dir.display().to_string();
         let outcome = match self.0.launcher.run(&walled.launch, limit, cancel).await {
             Ok(finished) => outcome(finished, limit, self.0.caps),
@@ -80,7 +98,12 @@ impl Shell {
     }
 
     /// Looks at files, so it may block.
-    fn prepare(&self, launch: Launch, workspace: &Workspace, readable: &[PathBuf]) -> Result<(Walled, Option<Guard>), Refused> {
+    fn prepare(
+        &self,
+        launch: Launch,
+        workspace: &Workspace,
+        readable: &[PathBuf],
+    ) -> Result<(Walled, Option<Guard>), Refused> {
         // Before the wall is built: what bubblewrap mounts is what was recorded.
         let guard = (!self.0.sandbox.is_off()).then(|| self.0.guards.begin(workspace.roots()));
         Ok((self.0.sandbox.wrap(launch, workspace, readable)?, guard))
@@ -88,33 +111,54 @@ impl Shell {
 }
 
 /// Does it on a thread that may block.
-async fn blocking<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> Result<T, Outcome> {
-    tokio::task::spawn_blocking(act).await.map_err(|panic| Outcome::error(format!("failed: {panic}")))
+async fn blocking<T: Send + 'static>(
+    act: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Outcome> {
+    tokio::task::spawn_blocking(act)
+        .await
+        .map_err(|panic| Outcome::error(format!("failed: {panic}")))
 }
 
 /// The result with a line for what was undone, within the caps.
 fn noted(mut outcome: Outcome, reports: &[Report], caps: Caps) -> Outcome {
-    let notes = reports.iter().map(|report| format!("{report}\n")).collect::<String>();
+    let notes = reports
+        .iter()
+        .map(|report| format!("{report}\n"))
+        .collect::<String>();
     if notes.is_empty() {
         return outcome;
     }
-    let room =
-        Caps { lines: caps.lines.saturating_sub(notes.lines().count()), bytes: caps.bytes.saturating_sub(notes.len() + 1) };
+    let room = Caps {
+        lines: caps.lines.saturating_sub(notes.lines().count()),
+        bytes: caps.bytes.saturating_sub(notes.len() + 1),
+    };
     limit(&mut outcome.text, room);
     section(&mut outcome.text, notes.trim_end());
     outcome
 }
 
 fn outcome(finished: Finished, limit: Duration, caps: Caps) -> Outcome {
-    let Finished { end, left, stdout, stderr } = finished;
+    let Finished {
+        end,
+        left,
+        stdout,
+        stderr,
+    } = finished;
     let complaint = match (end, left.is_empty()) {
-        (End::Exited(status), true) if status.success() => return Outcome::ok(joined("", stdout, stderr, caps)),
+        (End::Exited(status), true) if status.success() => {
+            return Outcome::ok(joined("", stdout, stderr, caps));
+        }
         (End::Exited(status), _) => ended(status),
         (End::TimedOut, true) => format!("timed out after {} ms and was killed", limit.as_millis()),
         (End::TimedOut, false) => format!("timed out after {} ms", limit.as_millis()),
         (End::Aborted, _) => ABORTED.to_owned(),
     };
-    Outcome::error(joined(&(complaint + &still_there(&left)), stdout, stderr, caps))
+    Outcome::error(joined(
+        &(complaint + &still_there(&left)),
+        stdout,
+        stderr,
+        caps,
+    ))
 }
 
 /// What is known of processes that did not die.
@@ -123,7 +167,10 @@ fn still_there(left: &[Pid]) -> String {
         [] => String::new(),
         left => {
             let pids: Vec<String> = left.iter().map(Pid::to_string).collect();
-            format!("; these of its processes could not be ended and may still run: {}", pids.join(", "))
+            format!(
+                "; these of its processes could not be ended and may still run: {}",
+                pids.join(", ")
+            )
         }
     }
 }
@@ -138,7 +185,8 @@ fn ended(status: ExitStatus) -> String {
     }
 }
 
-/// A first line on what went wrong, stdout, then `STDERR:` and stderr, within the caps; the end says whether something is missing.
+/// A first line on what went wrong, stdout, then `STDERR:` and stderr, within the caps; the end
+/// says whether something is missing.
 fn joined(complaint: &str, stdout: Captured, stderr: Captured, caps: Caps) -> String {
     let mut missing = stdout.truncated || stderr.truncated;
     let mut text = String::new();
@@ -146,7 +194,10 @@ fn joined(complaint: &str, stdout: Captured, stderr: Captured, caps: Caps) -> St
     section(&mut text, &stdout.text);
     if !stderr.text.is_empty() {
         let errors = format!("STDERR:\n{}", stderr.text);
-        let share = Caps { lines: caps.lines / FOR_STDERR, bytes: caps.bytes / FOR_STDERR };
+        let share = Caps {
+            lines: caps.lines / FOR_STDERR,
+            bytes: caps.bytes / FOR_STDERR,
+        };
         let reserved = errors.get(..share.end(&errors)).unwrap_or_default();
         let room = Caps {
             lines: caps.lines.saturating_sub(reserved.lines().count()),
@@ -181,7 +232,10 @@ mod tests {
     use super::*;
 
     fn captured(text: &str) -> Captured {
-        Captured { text: text.into(), truncated: false }
+        Captured {
+            text: text.into(),
+            truncated: false,
+        }
     }
 
     #[test]
@@ -200,11 +254,19 @@ mod tests {
             let (told_out, told_err) = text.split_once("STDERR:\n").unwrap_or((&text, ""));
             let count = |text: &str| text.lines().filter(|line| *line == "x").count();
             assert_eq!(
-                (count(told_out), count(told_err), text.ends_with("[output truncated]")),
+                (
+                    count(told_out),
+                    count(told_err),
+                    text.ends_with("[output truncated]")
+                ),
                 (out_lines, err_lines, cut),
                 "{out} {err}"
             );
-            assert_eq!(Caps::default().apply(text.clone()), text, "a second cut changes nothing");
+            assert_eq!(
+                Caps::default().apply(text.clone()),
+                text,
+                "a second cut changes nothing"
+            );
         }
     }
 
@@ -212,18 +274,43 @@ mod tests {
     fn a_death_is_told_only_where_it_was_seen() {
         let told = |end, left: &[i32]| {
             let left = left.iter().copied().map(Pid::from_raw).collect();
-            let finished = Finished { end, left, stdout: captured("out\n"), stderr: captured("") };
+            let finished = Finished {
+                end,
+                left,
+                stdout: captured("out\n"),
+                stderr: captured(""),
+            };
             outcome(finished, Duration::from_secs(2), Caps::default())
         };
         let exited = End::Exited(ExitStatus::from_raw(0));
         let still = "these of its processes could not be ended and may still run: 7, 8";
         for (end, left, is_error, text) in [
             (exited, &[][..], false, "out\n".to_owned()),
-            (End::TimedOut, &[], true, "timed out after 2000 ms and was killed\nout\n".to_owned()),
+            (
+                End::TimedOut,
+                &[],
+                true,
+                "timed out after 2000 ms and was killed\nout\n".to_owned(),
+            ),
             (End::Aborted, &[], true, format!("{ABORTED}\nout\n")),
-            (exited, &[7, 8], true, format!("exit status 0; {still}\nout\n")),
-            (End::TimedOut, &[7, 8], true, format!("timed out after 2000 ms; {still}\nout\n")),
-            (End::Aborted, &[7, 8], true, format!("{ABORTED}; {still}\nout\n")),
+            (
+                exited,
+                &[7, 8],
+                true,
+                format!("exit status 0; {still}\nout\n"),
+            ),
+            (
+                End::TimedOut,
+                &[7, 8],
+                true,
+                format!("timed out after 2000 ms; {still}\nout\n"),
+            ),
+            (
+                End::Aborted,
+                &[7, 8],
+                true,
+                format!("{ABORTED}; {still}\nout\n"),
+            ),
         ] {
             let outcome = told(end, left);
             assert_eq!((outcome.error, outcome.text), (is_error, text));
@@ -235,7 +322,16 @@ mod tests {
         let long = captured(&"ä".repeat(40_000));
         let text = joined("exit status 1", long.clone(), long, Caps::default());
         let (out, err) = text.split_once("STDERR:\n").unwrap();
-        assert!(text.len() <= 50_000 + "\n[output truncated]".len(), "{}", text.len());
-        assert!(out.starts_with("exit status 1\nä") && out.len() > 39_000 && err.len() > 9_900, "{} {}", out.len(), err.len());
+        assert!(
+            text.len() <= 50_000 + "\n[output truncated]".len(),
+            "{}",
+            text.len()
+        );
+        assert!(
+            out.starts_with("exit status 1\nä") && out.len() > 39_000 && err.len() > 9_900,
+            "{} {}",
+            out.len(),
+            err.len()
+        );
     }
 }

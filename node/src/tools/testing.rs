@@ -46,7 +46,10 @@ impl World {
     }
 
     pub fn files(&self) -> Files {
-        Files::new(Roots::confined(vec![self.at("ws")], Vec::new()), Caps::default())
+        Files::new(
+            Roots::confined(vec![self.at("ws")], Vec::new()),
+            Caps::default(),
+        )
     }
 
     /// A call by an agent that works in `ws`.
@@ -67,9 +70,17 @@ impl World {
     /// What the model gets, an error with `error: ` before it.
     pub async fn run(&self, tool: impl Tool + 'static, args: Value) -> String {
         let name = tool.spec().name.clone();
-        let outcome = Runner::default().run(&toolbox(tool), &name, self.call(&args)).await;
-        let text = outcome.text.replace(&self.top.path().display().to_string(), "");
-        if outcome.error { format!("error: {text}") } else { text }
+        let outcome = Runner::default()
+            .run(&toolbox(tool), &name, self.call(&args))
+            .await;
+        let text = outcome
+            .text
+            .replace(&self.top.path().display().to_string(), "");
+        if outcome.error {
+            format!("error: {text}")
+        } else {
+            text
+        }
     }
 }
 

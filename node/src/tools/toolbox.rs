@@ -28,13 +28,22 @@ impl Toolbox {
     pub(super) fn of(mut entries: Vec<Arc<Entry>>) -> Self {
         entries.sort_by(|one, other| one.name().cmp(other.name()));
         entries.dedup_by(|later, earlier| later.name() == earlier.name());
-        let specs = entries.iter().map(|entry| entry.tool.spec().clone()).collect();
-        Self { entries: entries.into(), specs }
+        let specs = entries
+            .iter()
+            .map(|entry| entry.tool.spec().clone())
+            .collect();
+        Self {
+            entries: entries.into(),
+            specs,
+        }
     }
 
     /// With tools that are this agent's alone, in place of any of the same name.
     pub fn with(&self, tools: impl IntoIterator<Item = Arc<dyn Tool>>) -> Result<Self, BadTool> {
-        let mut entries = tools.into_iter().map(Entry::new).collect::<Result<Vec<_>, _>>()?;
+        let mut entries = tools
+            .into_iter()
+            .map(Entry::new)
+            .collect::<Result<Vec<_>, _>>()?;
         entries.extend(self.entries.iter().cloned());
         Ok(Self::of(entries))
     }
@@ -54,11 +63,17 @@ impl Toolbox {
 
     /// What running a tool again would do.
     pub fn effect(&self, name: &str) -> Option<Effect> {
-        self.specs.iter().find(|spec| spec.name == name).map(|spec| spec.effect)
+        self.specs
+            .iter()
+            .find(|spec| spec.name == name)
+            .map(|spec| spec.effect)
     }
 
     pub(super) fn find(&self, name: &str) -> Option<&Arc<Entry>> {
-        let at = self.entries.binary_search_by(|entry| entry.name().cmp(name)).ok()?;
+        let at = self
+            .entries
+            .binary_search_by(|entry| entry.name().cmp(name))
+            .ok()?;
         self.entries.get(at)
     }
 
@@ -66,7 +81,10 @@ impl Toolbox {
     pub(super) fn no_such_tool(&self, name: &str) -> String {
         let there_are = match self.entries.is_empty() {
             true => "you have no tools".to_owned(),
-            false => format!("your tools are: {}", self.names().collect::<Vec<_>>().join(", ")),
+            false => format!(
+                "your tools are: {}",
+                self.names().collect::<Vec<_>>().join(", ")
+            ),
         };
         match nearest(name, self.names()) {
             Some(near) => format!("there is no tool `{name}`; did you mean `{near}`? {there_are}"),

@@ -15,7 +15,8 @@ use super::protect;
 /// The roots of a node's agents.
 #[derive(Debug, Clone)]
 pub struct Roots {
-    /// Workspaces: an agent may touch the one that its working directory is in, else only that directory.
+    /// Workspaces: an agent may touch the one that its working directory is in, else only that
+    /// directory.
     workspaces: Arc<[PathBuf]>,
     /// Roots for every agent.
     shared: Arc<[PathBuf]>,
@@ -26,47 +27,81 @@ pub struct Roots {
 
 impl Roots {
     pub fn confined(workspaces: Vec<PathBuf>, shared: Vec<PathBuf>) -> Self {
-        Self { workspaces: workspaces.into(), shared: shared.into(), readable: Arc::default(), confined: true }
+        Self {
+            workspaces: workspaces.into(),
+            shared: shared.into(),
+            readable: Arc::default(),
+            confined: true,
+        }
     }
 
     /// The same with folders that may be read.
     pub fn with_readable(self, readable: Vec<PathBuf>) -> Self {
-        Self { readable: readable.into(), ..self }
+        Self {
+            readable: readable.into(),
+            ..self
+        }
     }
 
     /// Every file of the machine.
     pub fn unconfined() -> Self {
-        Self { workspaces: Arc::default(), shared: Arc::default(), readable: Arc::default(), confined: false }
+        Self {
+            workspaces: Arc::default(),
+            shared: Arc::default(),
+            readable: Arc::default(),
+            confined: false,
+        }
     }
 
     /// What an agent that works in `dir` may touch.
     pub fn of(&self, dir: &Path) -> io::Result<Workspace> {
         let real = dir.canonicalize()?;
         if !self.confined {
-            return Ok(Workspace { dir: real, roots: vec![PathBuf::from("/")], readable: Vec::new() });
+            return Ok(Workspace {
+                dir: real,
+                roots: vec![PathBuf::from("/")],
+                readable: Vec::new(),
+            });
         }
         if let Some(root) = self.left(dir, &real) {
             let (dir, root) = (dir.display(), root.display());
-            return Err(io::Error::other(format!("{dir} is in the workspace {root}, but a link in it leads out of there")));
+            return Err(io::Error::other(format!(
+                "{dir} is in the workspace {root}, but a link in it leads out of there"
+            )));
         }
         let readable = self.readable.iter().filter_map(known).collect();
-        Ok(Workspace { roots: self.roots_of(&real), dir: real, readable })
+        Ok(Workspace {
+            roots: self.roots_of(&real),
+            dir: real,
+            readable,
+        })
     }
 
-    /// The root that holds this path by its name and not in truth: a tool may have put a link in the place of its own working
-    /// directory.
+    /// The root that holds this path by its name and not in truth: a tool may have put a link in
+    /// the place of its own working directory.
     fn left(&self, dir: &Path, real: &Path) -> Option<PathBuf> {
         let roots = self.workspaces.iter().chain(self.shared.iter());
-        let holding =
-            roots.filter_map(|root| Some((root, known(root)?))).filter(|(root, of)| dir.starts_with(root) || dir.starts_with(of));
+        let holding = roots
+            .filter_map(|root| Some((root, known(root)?)))
+            .filter(|(root, of)| dir.starts_with(root) || dir.starts_with(of));
         let innermost = holding.max_by_key(|(root, _)| root.as_os_str().len());
-        innermost.map(|(_, of)| of).filter(|of| !real.starts_with(of))
+        innermost
+            .map(|(_, of)| of)
+            .filter(|of| !real.starts_with(of))
     }
 
     fn roots_of(&self, dir: &Path) -> Vec<PathBuf> {
-        let workspaces = self.workspaces.iter().filter_map(known).filter(|root| dir.starts_with(root));
-        let own = workspaces.max_by_key(|root| root.as_os_str().len()).unwrap_or_else(|| dir.to_owned());
-        std::iter::once(own).chain(self.shared.iter().filter_map(known)).collect()
+        let workspaces = self
+            .workspaces
+            .iter()
+            .filter_map(known)
+            .filter(|root| dir.starts_with(root));
+        let own = workspaces
+            .max_by_key(|root| root.as_os_str().len())
+            .unwrap_or_else(|| dir.to_owned());
+        std::iter::once(own)
+            .chain(self.shared.iter().filter_map(known))
+            .collect()
     }
 }
 
@@ -89,7 +124,9 @@ pub enum PathError {
     Outside { path: String, roots: String },
     #[error("{path} may be read but not changed: {root} is readable only")]
     ReadOnly { path: String, root: String },
-    #[error("{path} may not be changed by tools: what is in `{part}` can make other programs run code later")]
+    #[error(
+        "{path} may not be changed by tools: what is in `{part}` can make other programs run code later"
+    )]
     Protected { path: String, part: String },
     #[error("{path} goes through a link to {target}, which does not exist")]
     Dangling { path: String, target: String },
@@ -107,7 +144,11 @@ pub struct Place {
 
 impl Place {
     pub fn path(&self) -> PathBuf {
-        if self.below.as_os_str().is_empty() { self.root.clone() } else { self.root.join(&self.below) }
+        if self.below.as_os_str().is_empty() {
+            self.root.clone()
+        } else {
+            self.root.join(&self.below)
+        }
     }
 }
 
@@ -126,14 +167,21 @@ impl Workspace {
         &self.readable
     }
 
-    /// Where a path given by a model really leads, to change the file. It, and folders before it, need not exist.
+    /// Where a path given by a model really leads, to change the file. It, and folders before it,
+    /// need not exist.
     pub fn place_to_change(&self, path: &str) -> Result<Place, PathError> {
         let place = self.place(path)?;
         if !self.roots.contains(&place.root) {
-            return Err(PathError::ReadOnly { path: path.into(), root: place.root.display().to_string() });
+            return Err(PathError::ReadOnly {
+                path: path.into(),
+                root: place.root.display().to_string(),
+            });
         }
         match protect::refused(&place) {
-            Some(part) => Err(PathError::Protected { path: path.into(), part: part.display().to_string() }),
+            Some(part) => Err(PathError::Protected {
+                path: path.into(),
+                part: part.display().to_string(),
+            }),
             None => Ok(place),
         }
     }
@@ -142,9 +190,17 @@ impl Workspace {
     pub fn place(&self, path: &str) -> Result<Place, PathError> {
         let real = self.resolve(path)?;
         let mut roots = self.roots.iter().chain(&self.readable);
-        let root = roots.find(|root| real.starts_with(root)).ok_or_else(|| self.outside(path))?;
-        let below = real.strip_prefix(root).map_err(|_| self.outside(path))?.to_owned();
-        Ok(Place { root: root.clone(), below })
+        let root = roots
+            .find(|root| real.starts_with(root))
+            .ok_or_else(|| self.outside(path))?;
+        let below = real
+            .strip_prefix(root)
+            .map_err(|_| self.outside(path))?
+            .to_owned();
+        Ok(Place {
+            root: root.clone(),
+            below,
+        })
     }
 
     /// The longest part that exists, without links, and the rest as it is.
@@ -156,10 +212,18 @@ impl Workspace {
             match known.canonicalize() {
                 Ok(real) => return self.append(real, &rest, path),
                 Err(why) if why.kind() == io::ErrorKind::NotFound => {}
-                Err(why) => return Err(PathError::Io { path: path.into(), why }),
+                Err(why) => {
+                    return Err(PathError::Io {
+                        path: path.into(),
+                        why,
+                    });
+                }
             }
             if let Ok(target) = known.read_link() {
-                return Err(PathError::Dangling { path: path.into(), target: target.display().to_string() });
+                return Err(PathError::Dangling {
+                    path: path.into(),
+                    target: target.display().to_string(),
+                });
             }
             rest.extend(known.components().next_back());
             known = known.parent().ok_or_else(|| self.outside(path))?;
@@ -167,20 +231,35 @@ impl Workspace {
     }
 
     /// What does not exist cannot be gone back from.
-    fn append(&self, mut real: PathBuf, rest: &[Component], path: &str) -> Result<PathBuf, PathError> {
+    fn append(
+        &self,
+        mut real: PathBuf,
+        rest: &[Component],
+        path: &str,
+    ) -> Result<PathBuf, PathError> {
         for step in rest.iter().rev() {
             match step {
                 Component::Normal(name) => real.push(name),
                 Component::CurDir => {}
-                Component::ParentDir | Component::RootDir | Component::Prefix(_) => return Err(self.outside(path)),
+                Component::ParentDir | Component::RootDir | Component::Prefix(_) => {
+                    return Err(self.outside(path));
+                }
             }
         }
         Ok(real)
     }
 
     fn outside(&self, path: &str) -> PathError {
-        let roots = self.roots.iter().map(|root| root.display().to_string()).collect::<Vec<_>>().join(", ");
-        PathError::Outside { path: path.into(), roots }
+        let roots = self
+            .roots
+            .iter()
+            .map(|root| root.display().to_string())
+            .collect::<Vec<_>>()
+            .join(", ");
+        PathError::Outside {
+            path: path.into(),
+            roots,
+        }
     }
 }
 

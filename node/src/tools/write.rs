@@ -35,7 +35,10 @@ impl WriteFile {
             "required": ["path", "content"],
             "additionalProperties": false,
         });
-        Self { spec: spec("write", description, Effect::Mutating, &parameters), files }
+        Self {
+            spec: spec("write", description, Effect::Mutating, &parameters),
+            files,
+        }
     }
 }
 
@@ -52,9 +55,19 @@ impl Tool for WriteFile {
 
 fn write(files: &Files, call: &Invocation, args: Args) -> Result<String, FileError> {
     let place = files.workspace(&call.dir)?.place_to_change(&args.path)?;
-    let written = files.locked(&place, || Folder::create(&place)?.write(args.content.as_bytes()));
-    written.map_err(|why| FileError::Io { what: "write", path: args.path.clone(), why })?;
-    Ok(format!("wrote {} bytes to {}", args.content.len(), args.path))
+    let written = files.locked(&place, || {
+        Folder::create(&place)?.write(args.content.as_bytes())
+    });
+    written.map_err(|why| FileError::Io {
+        what: "write",
+        path: args.path.clone(),
+        why,
+    })?;
+    Ok(format!(
+        "wrote {} bytes to {}",
+        args.content.len(),
+        args.path
+    ))
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! What must hold of a log, with the rows that were rewound and without them, and of what was published.
+//! What must hold of a log, with the rows that were rewound and without them, and of what was
+//! published.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,12 +11,23 @@ use planck_common::{
     message::{Message, Part, Role},
 };
 
-/// Of a session in which nothing runs any more: each of these prompts has its one end. Nobody goes on with the history of an
-/// agent that is stopped.
-pub fn check(log: &[Envelope], prompts: &BTreeSet<InputId>, stopped: &BTreeSet<&AgentId>) -> Result<()> {
+/// Of a session in which nothing runs any more: each of these prompts has its one end. Nobody goes
+/// on with the history of an agent that is stopped.
+pub fn check(
+    log: &[Envelope],
+    prompts: &BTreeSet<InputId>,
+    stopped: &BTreeSet<&AgentId>,
+) -> Result<()> {
     check_places(log)?;
-    let shown: Vec<&Envelope> = log.iter().filter(|event| event.hidden_by.is_none()).collect();
-    for agent in log.iter().map(|event| &event.agent_id).collect::<BTreeSet<_>>() {
+    let shown: Vec<&Envelope> = log
+        .iter()
+        .filter(|event| event.hidden_by.is_none())
+        .collect();
+    for agent in log
+        .iter()
+        .map(|event| &event.agent_id)
+        .collect::<BTreeSet<_>>()
+    {
         let of = |event: &&&Envelope| event.agent_id == *agent;
         let whole: Vec<&Envelope> = log.iter().filter(|event| of(&event)).collect();
         let shown: Vec<&Envelope> = shown.iter().filter(of).copied().collect();
@@ -28,7 +40,9 @@ pub fn check(log: &[Envelope], prompts: &BTreeSet<InputId>, stopped: &BTreeSet<&
     let mut ends: BTreeMap<InputId, Vec<Seq>> = BTreeMap::new();
     for event in log {
         for input in inputs(event) {
-            ends.entry(input).or_default().push(event.seq.unwrap_or_default());
+            ends.entry(input)
+                .or_default()
+                .push(event.seq.unwrap_or_default());
         }
     }
     for prompt in prompts {
@@ -53,7 +67,11 @@ pub fn check_order(heard: &[Envelope]) -> Result<()> {
     for event in heard.iter().filter(|event| event.seq.is_some()) {
         if let Some(before) = last.insert(&event.agent_id, event) {
             let names = (&before.kind, before.seq, &event.kind, event.seq);
-            ensure!(before.seq < event.seq, "agent {}: published out of order: {names:?}", event.agent_id);
+            ensure!(
+                before.seq < event.seq,
+                "agent {}: published out of order: {names:?}",
+                event.agent_id
+            );
         }
     }
     Ok(())
@@ -62,9 +80,17 @@ pub fn check_order(heard: &[Envelope]) -> Result<()> {
 fn check_places(log: &[Envelope]) -> Result<()> {
     let mut last: BTreeMap<&AgentId, Seq> = BTreeMap::new();
     for (event, seq) in log.iter().zip(1..) {
-        ensure!(event.seq == Some(seq), "{:?} stands where {seq} should", event.seq);
+        ensure!(
+            event.seq == Some(seq),
+            "{:?} stands where {seq} should",
+            event.seq
+        );
         let prev = last.insert(&event.agent_id, seq).unwrap_or(0);
-        ensure!(event.prev == Some(prev), "row {seq} follows {:?}, not {prev}", event.prev);
+        ensure!(
+            event.prev == Some(prev),
+            "row {seq} follows {:?}, not {prev}",
+            event.prev
+        );
     }
     Ok(())
 }
@@ -76,11 +102,17 @@ fn check_ends(log: &[&Envelope]) -> Result<()> {
         let (kind, turn, seq) = (&event.kind, event.turn, event.seq.unwrap_or_default());
         match event.event() {
             Some(Ok(Event::TurnStart(_))) => {
-                ensure!(open.is_none(), "turn {turn} begins at {seq} while {open:?} is open");
+                ensure!(
+                    open.is_none(),
+                    "turn {turn} begins at {seq} while {open:?} is open"
+                );
                 open = Some(turn);
             }
             Some(Ok(Event::TurnEnd(_) | Event::Error(_))) => {
-                ensure!(open == Some(turn), "{kind} {seq} of turn {turn} while {open:?} is open");
+                ensure!(
+                    open == Some(turn),
+                    "{kind} {seq} of turn {turn} while {open:?} is open"
+                );
                 open = None;
             }
             Some(Ok(Event::ToolStart(start))) => {
@@ -105,18 +137,38 @@ fn check_ends(log: &[&Envelope]) -> Result<()> {
 /// A history that providers take: every call is answered by the next message.
 fn check_history(shown: &[&Envelope]) -> Result<()> {
     let mut open: Vec<String> = Vec::new();
-    for event in shown.iter().filter(|event| event.kind == EventKind::Message.name()) {
+    for event in shown
+        .iter()
+        .filter(|event| event.kind == EventKind::Message.name())
+    {
         let Some(Ok(Event::Message(SavedMessage { message }))) = event.event() else {
             bail!("message {:?} cannot be read", event.seq)
         };
-        let Message { id, role, content, .. } = message;
-        let result = |part: &Part| if let Part::ToolResult { call_id, .. } = part { Some(call_id.to_string()) } else { None };
-        let call = |part: &Part| if let Part::ToolCall { call_id, .. } = part { Some(call_id.to_string()) } else { None };
+        let Message {
+            id, role, content, ..
+        } = message;
+        let result = |part: &Part| {
+            if let Part::ToolResult { call_id, .. } = part {
+                Some(call_id.to_string())
+            } else {
+                None
+            }
+        };
+        let call = |part: &Part| {
+            if let Part::ToolCall { call_id, .. } = part {
+                Some(call_id.to_string())
+            } else {
+                None
+            }
+        };
         let results: Vec<String> = content.iter().filter_map(result).collect();
         if role == Role::Custom && results.is_empty() && !open.is_empty() {
             continue; // A summary stands before what follows it.
         }
-        ensure!(results == open, "message {id} answers {results:?}, not {open:?}");
+        ensure!(
+            results == open,
+            "message {id} answers {results:?}, not {open:?}"
+        );
         open = content.iter().filter_map(call).collect();
     }
     ensure!(open.is_empty(), "calls {open:?} have no results");

@@ -1,4 +1,5 @@
-//! A node's process, played by a runtime of its own: what runs on it ends where it is when the process is killed.
+//! A node's process, played by a runtime of its own: what runs on it ends where it is when the
+//! process is killed.
 
 use std::{
     collections::BTreeMap,
@@ -43,14 +44,23 @@ pub struct Life {
 struct Process(Option<Runtime>);
 
 impl Process {
-    fn spawn<T: Send + 'static>(&self, task: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
-        self.0.as_ref().expect("it is there until it is dropped").spawn(task)
+    fn spawn<T: Send + 'static>(
+        &self,
+        task: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<T> {
+        self.0
+            .as_ref()
+            .expect("it is there until it is dropped")
+            .spawn(task)
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        self.0.take().into_iter().for_each(Runtime::shutdown_background);
+        self.0
+            .take()
+            .into_iter()
+            .for_each(Runtime::shutdown_background);
     }
 }
 
@@ -58,7 +68,12 @@ impl Life {
     /// A node on the store and in the directory below this folder.
     pub async fn begin(folder: &Path, model: &str) -> Result<Self> {
         let config = config(folder, model)?;
-        let process = Process(Some(Builder::new_multi_thread().worker_threads(2).enable_all().build()?));
+        let process = Process(Some(
+            Builder::new_multi_thread()
+                .worker_threads(2)
+                .enable_all()
+                .build()?,
+        ));
         let heard = Arc::<Mutex<Vec<Envelope>>>::default();
         let into = Arc::clone(&heard);
         let begun = process.spawn(async move {
@@ -66,15 +81,23 @@ impl Life {
             let mut events = bus.subscribe("agent.>").await?;
             tokio::spawn(async move {
                 while let Some(delivery) = events.next().await {
-                    let event = serde_json::from_slice(&delivery.payload).expect("what is published is an event");
-                    into.lock().unwrap_or_else(PoisonError::into_inner).push(event);
+                    let event = serde_json::from_slice(&delivery.payload)
+                        .expect("what is published is an event");
+                    into.lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .push(event);
                 }
             });
             let running = Box::pin(node::open_on(&config, bus.clone())).await?;
             anyhow::Ok((running, bus))
         });
         let (running, bus) = begun.await??;
-        Ok(Self { process, running, bus, heard })
+        Ok(Self {
+            process,
+            running,
+            bus,
+            heard,
+        })
     }
 
     /// Asks on the node's own runtime, so that a kill takes the request along.
@@ -96,7 +119,10 @@ impl Life {
 
     /// Everything that was published, in order.
     pub fn heard(&self) -> Vec<Envelope> {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.heard
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Ends the process where it is: nothing more is written, nobody is told.
@@ -105,8 +131,13 @@ impl Life {
     }
 
     pub async fn leave(self) -> Result<()> {
-        let Self { process, running, .. } = self;
-        process.spawn(async move { running.shut_down(Duration::ZERO).await }).await.context("the node does not leave")
+        let Self {
+            process, running, ..
+        } = self;
+        process
+            .spawn(async move { running.shut_down(Duration::ZERO).await })
+            .await
+            .context("the node does not leave")
     }
 }
 
@@ -121,11 +152,21 @@ pub async fn answered(asked: JoinHandle<Result<Value, Refusal>>) -> Answered {
 
 fn config(folder: &Path, model: &str) -> Result<Config> {
     let environment = [
-        ("PLANCK_STORE_URL", format!("sqlite:{}", folder.join("sessions").display())),
+        (
+            "PLANCK_STORE_URL",
+            format!("sqlite:{}", folder.join("sessions").display()),
+        ),
         ("PLANCK_MODELS_DEFAULT", "scripted:test".into()),
         ("PLANCK_PROVIDERS_SCRIPTED_BASE_URL", model.to_owned()),
     ];
-    let environment = BTreeMap::from_iter(environment.map(|(name, value): (&str, String)| (name.to_owned(), value)));
-    let sources = Sources { home: Some(folder.into()), folder: folder.join("work"), environment, ..Sources::default() };
+    let environment = BTreeMap::from_iter(
+        environment.map(|(name, value): (&str, String)| (name.to_owned(), value)),
+    );
+    let sources = Sources {
+        home: Some(folder.into()),
+        folder: folder.join("work"),
+        environment,
+        ..Sources::default()
+    };
     Ok(load::load(&sources)?.config)
 }

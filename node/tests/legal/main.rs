@@ -1,11 +1,18 @@
-//! Whatever clients do to sessions of a whole node, in whatever order, and wherever its process ends: the log stays legal, each
-//! prompt that was accepted has one outcome, and who listens hears each agent's events in the order of the log. The node has its
-//! bus in memory, a real store on the disk and a model that plays scripts.
+//! Whatever clients do to sessions of a whole node, in whatever order, and wherever its process
+//! ends: the log stays legal, each prompt that was accepted has one outcome, and who listens hears
+//! each agent's events in the order of the log. The node has its bus in memory, a real store on the
+//! disk and a model that plays scripts.
 //!
-//! A seed settles what is done, not how it interleaves. One that failed is played again with `PLANCK_LEGAL_SEED=N`, as often as
-//! `PLANCK_LEGAL_ROUNDS` says.
+//! A seed settles what is done, not how it interleaves. One that failed is played again with
+//! `PLANCK_LEGAL_SEED=N`, as often as `PLANCK_LEGAL_ROUNDS` says.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by a panic")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by a panic"
+)]
 
 mod judge;
 mod life;
@@ -22,11 +29,16 @@ const BUDGET: Duration = Duration::from_secs(9);
 const AT_ONCE: u64 = 8;
 
 fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")))
+    std::env::var(name).ok().map(|text| {
+        text.parse()
+            .unwrap_or_else(|_| panic!("{name} is no number: {text}"))
+    })
 }
 
 async fn play(seed: u64) {
-    Play::run(seed).await.unwrap_or_else(|why| panic!("seed {seed}, to be played again with PLANCK_LEGAL_SEED={seed}: {why}"));
+    Play::run(seed).await.unwrap_or_else(|why| {
+        panic!("seed {seed}, to be played again with PLANCK_LEGAL_SEED={seed}: {why}")
+    });
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -38,7 +50,8 @@ async fn whatever_is_done_to_a_session_its_log_stays_legal() {
     };
     let mut begun = 0;
     for seed in seeds.clone().cycle() {
-        let is_enough = begun == most || begun >= AT_ONCE && most == u64::MAX && began.elapsed() > BUDGET;
+        let is_enough =
+            begun == most || begun >= AT_ONCE && most == u64::MAX && began.elapsed() > BUDGET;
         if is_enough {
             break;
         }
@@ -51,5 +64,9 @@ async fn whatever_is_done_to_a_session_its_log_stays_legal() {
     while let Some(played) = plays.join_next().await {
         played.unwrap();
     }
-    println!("played {begun} times, from seed {} on, in {:?}", seeds.start(), began.elapsed());
+    println!(
+        "played {begun} times, from seed {} on, in {:?}",
+        seeds.start(),
+        began.elapsed()
+    );
 }

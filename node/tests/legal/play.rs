@@ -8,7 +8,10 @@ use std::{
 use anyhow::{Context as _, Result, bail, ensure};
 use planck_common::{
     InputId, SessionId,
-    command::{Accepted, AgentRow, AgentState, AgentVerb, Events, SessionInfo, SessionVerb, SessionsVerb, Started},
+    command::{
+        Accepted, AgentRow, AgentState, AgentVerb, Events, SessionInfo, SessionVerb, SessionsVerb,
+        Started,
+    },
     envelope::Envelope,
     event::EventKind,
     reply::{Code, Refusal},
@@ -30,7 +33,9 @@ const MOVES: usize = 24;
 const QUIET: Duration = Duration::from_secs(15);
 
 /// What prompts have the lead do.
-const TEXTS: [&str; 8] = ["hello", "hello", "hello", "slow", "write", "ask", "delegate", "spawn"];
+const TEXTS: [&str; 8] = [
+    "hello", "hello", "hello", "slow", "write", "ask", "delegate", "spawn",
+];
 
 #[derive(Debug, Clone, Copy)]
 enum Move {
@@ -87,20 +92,54 @@ pub struct Play {
 }
 
 fn script() -> Script {
-    let words = |count: usize| Reply::text("word ".repeat(count)).pace(Pace::per_second(200.0).chunk(5));
+    let words =
+        |count: usize| Reply::text("word ".repeat(count)).pace(Pace::per_second(200.0).chunk(5));
     let call = |name: &str, args: Value| Reply::text("Let me see.").and_call(name, args);
     let file = || json!({ "path": "a.txt", "content": "a" });
     Script::new()
-        .rounds(When::any().user("work-write"), [call("write", file()), words(10)])
+        .rounds(
+            When::any().user("work-write"),
+            [call("write", file()), words(10)],
+        )
         .rule(When::any().user("work-slow"), words(60))
         .rule(When::any().user("slow"), words(60))
-        .rounds(When::any().user("write"), [call("write", file()).and_call("read", json!({ "path": "a.txt" })), words(5)])
-        .rounds(When::any().user("ask"), [call("ask_agent", json!({ "agent": "worker", "question": "work-write" })), words(5)])
+        .rounds(
+            When::any().user("write"),
+            [
+                call("write", file()).and_call("read", json!({ "path": "a.txt" })),
+                words(5),
+            ],
+        )
+        .rounds(
+            When::any().user("ask"),
+            [
+                call(
+                    "ask_agent",
+                    json!({ "agent": "worker", "question": "work-write" }),
+                ),
+                words(5),
+            ],
+        )
         .rounds(
             When::any().user("delegate"),
-            [call("delegate_task", json!({ "agent": "worker", "task": "work-slow" })), words(5)],
+            [
+                call(
+                    "delegate_task",
+                    json!({ "agent": "worker", "task": "work-slow" }),
+                ),
+                words(5),
+            ],
         )
-        .rounds(When::any().user("spawn"), [call("spawn_agent", json!({ "type": "helper", "task": "work-slow" })), words(5)])
+        .rounds(
+            When::any().user("spawn"),
+            [
+                call(
+                    "spawn_agent",
+                    json!({ "type": "helper", "task": "work-slow" }),
+                ),
+                words(5),
+            ],
+        )
         .always(words(8))
 }
 
@@ -113,12 +152,27 @@ impl Play {
         let life = Life::begin(folder.path(), &model.openai_url()).await?;
         let dice = fastrand::Rng::with_seed(seed);
         let (session, prompts) = (SessionId::mint(), BTreeSet::new());
-        let mut play = Self { dice, folder, model, life, session, lead: String::new(), prompts, done: Vec::new() };
+        let mut play = Self {
+            dice,
+            folder,
+            model,
+            life,
+            session,
+            lead: String::new(),
+            prompts,
+            done: Vec::new(),
+        };
         let played = play.all().await;
         if let Err(error) = &played {
             let log = play.log().await.unwrap_or_default();
             let rows: Vec<String> = log.iter().map(shown).collect();
-            bail!("{error:#}\nsession {} of {:?}\n{}\nafter {}", play.session, play.lead, rows.join("\n"), play.done.join("\n"));
+            bail!(
+                "{error:#}\nsession {} of {:?}\n{}\nafter {}",
+                play.session,
+                play.lead,
+                rows.join("\n"),
+                play.done.join("\n")
+            );
         }
         play.life.leave().await
     }
@@ -128,7 +182,9 @@ impl Play {
         for _ in 0..self.dice.usize(8..=MOVES) {
             let next = CHOICES[self.dice.usize(..CHOICES.len())];
             self.done.push(format!("{next:?}"));
-            Box::pin(self.step(next)).await.with_context(|| format!("{next:?}"))?;
+            Box::pin(self.step(next))
+                .await
+                .with_context(|| format!("{next:?}"))?;
         }
         self.quiet().await
     }
@@ -140,7 +196,9 @@ impl Play {
                 self.accept(answered(asked).await, &[])
             }
             Move::Rewind => {
-                let Some(asked) = self.rewind().await? else { return Ok(()) };
+                let Some(asked) = self.rewind().await? else {
+                    return Ok(());
+                };
                 self.settled(answered(asked).await, &[Code::BadRequest])
             }
             Move::PromptsBesideRewind => self.prompts_beside_rewind().await,
@@ -164,7 +222,9 @@ impl Play {
                 Ok(())
             }
             Move::KillBesideRewind => {
-                let Some(asked) = self.rewind().await? else { return Ok(()) };
+                let Some(asked) = self.rewind().await? else {
+                    return Ok(());
+                };
                 tokio::time::sleep(Duration::from_millis(self.dice.u64(0..30))).await;
                 self.kill().await?;
                 self.settled(answered(asked).await, &[Code::BadRequest])
@@ -188,7 +248,9 @@ impl Play {
     async fn prompts_beside_rewind(&mut self) -> Result<()> {
         let before = self.dice.usize(0..3);
         let mut prompts: Vec<_> = (0..before).map(|_| self.prompt()).collect();
-        let Some(rewind) = self.rewind().await? else { return Ok(()) };
+        let Some(rewind) = self.rewind().await? else {
+            return Ok(());
+        };
         for _ in 0..self.dice.usize(1..4) {
             tokio::time::sleep(Duration::from_millis(self.dice.u64(0..8))).await;
             prompts.push(self.prompt());
@@ -206,35 +268,53 @@ impl Play {
             self.accept(answered(asked).await, &[])?;
         }
         tokio::time::sleep(Duration::from_millis(self.dice.u64(0..30))).await;
-        let Some(rewind) = self.rewind().await? else { return Ok(()) };
+        let Some(rewind) = self.rewind().await? else {
+            return Ok(());
+        };
         self.settled(answered(rewind).await, &[Code::BadRequest])
     }
 
     async fn stop_worker(&mut self) -> Result<()> {
-        let workers: Vec<String> =
-            self.info().await?.agents.into_iter().map(|agent| agent.id.to_string()).filter(|id| *id != self.lead).collect();
+        let workers: Vec<String> = self
+            .info()
+            .await?
+            .agents
+            .into_iter()
+            .map(|agent| agent.id.to_string())
+            .filter(|id| *id != self.lead)
+            .collect();
         if workers.is_empty() {
             return Ok(());
         }
         let worker = &workers[self.dice.usize(..workers.len())];
-        let asked = self.life.ask(Address::agent(worker, AgentVerb::Stop.name()), json!({}));
+        let asked = self
+            .life
+            .ask(Address::agent(worker, AgentVerb::Stop.name()), json!({}));
         self.settled(answered(asked).await, &[Code::NotFound])?;
         // What it said can still be read.
-        let read = self.life.ask(self.at(SessionVerb::Messages), json!({ "agent": worker }));
+        let read = self
+            .life
+            .ask(self.at(SessionVerb::Messages), json!({ "agent": worker }));
         self.settled(answered(read).await, &[])
     }
 
     /// Commands beside a removal are done before it, or find nothing.
     async fn delete(&mut self) -> Result<()> {
         self.quiet().await?;
-        let beside = [self.prompt(), self.life.ask(self.at(SessionVerb::Info), json!({}))];
+        let beside = [
+            self.prompt(),
+            self.life.ask(self.at(SessionVerb::Info), json!({})),
+        ];
         let deleted = self.life.ask(self.at(SessionVerb::Delete), json!({}));
         let more = [
             self.prompt(),
             self.life.ask(self.at(SessionVerb::Events), json!({})),
             self.life.ask(self.at(SessionVerb::Messages), json!({})),
         ];
-        let end = self.life.ask(Address::agent(&self.lead, AgentVerb::Info.name()), json!({}));
+        let end = self.life.ask(
+            Address::agent(&self.lead, AgentVerb::Info.name()),
+            json!({}),
+        );
         for asked in beside.into_iter().chain(more).chain([end]) {
             self.settled(answered(asked).await, &[Code::NotFound, Code::Busy])?;
         }
@@ -257,7 +337,10 @@ impl Play {
         std::mem::replace(&mut self.life, next).kill().await;
         let began = Instant::now();
         loop {
-            match answered(self.life.ask(self.at(SessionVerb::Resume), json!({}))).await.context("killed")? {
+            match answered(self.life.ask(self.at(SessionVerb::Resume), json!({})))
+                .await
+                .context("killed")?
+            {
                 Ok(_) if self.info().await?.owner.as_ref() == Some(self.life.id()) => return Ok(()),
                 Err(refusal) if !refusal.retryable => bail!("cannot resume: {refusal}"),
                 _ if began.elapsed() > QUIET => bail!("nobody takes the session up"),
@@ -272,7 +355,10 @@ impl Play {
             { "type": "worker", "name": "worker", "tools": ["read", "write"] },
         ]);
         let body = json!({ "session_id": self.session, "dir": self.folder.path().join("work"), "members": members });
-        self.life.ask(Address::new(Target::Sessions, SessionsVerb::Start.name()), body)
+        self.life.ask(
+            Address::new(Target::Sessions, SessionsVerb::Start.name()),
+            body,
+        )
     }
 
     async fn start(&mut self) -> Result<()> {
@@ -287,22 +373,34 @@ impl Play {
 
     fn prompt(&mut self) -> tokio::task::JoinHandle<Result<Value, Refusal>> {
         let text = TEXTS[self.dice.usize(..TEXTS.len())];
-        let mode = if self.dice.u8(..4) == 0 { "steer" } else { "queue" };
+        let mode = if self.dice.u8(..4) == 0 {
+            "steer"
+        } else {
+            "queue"
+        };
         self.done.push(format!("  {text} ({mode})"));
-        self.life.ask(self.at(SessionVerb::Prompt), json!({ "text": text, "mode": mode }))
+        self.life.ask(
+            self.at(SessionVerb::Prompt),
+            json!({ "text": text, "mode": mode }),
+        )
     }
 
     /// To one of the messages that are shown; `None` where there is none.
     async fn rewind(&mut self) -> Result<Option<tokio::task::JoinHandle<Result<Value, Refusal>>>> {
         let log = self.log().await?;
-        let messages = log.iter().filter(|event| event.kind == EventKind::Message.name() && event.hidden_by.is_none());
+        let messages = log
+            .iter()
+            .filter(|event| event.kind == EventKind::Message.name() && event.hidden_by.is_none());
         let ids: Vec<_> = messages.filter_map(|event| event.seq).collect();
         if ids.is_empty() {
             return Ok(None);
         }
         let to = ids[self.dice.usize(ids.len().saturating_sub(12)..ids.len())];
         self.done.push(format!("  to {to}"));
-        Ok(Some(self.life.ask(self.at(SessionVerb::Rewind), json!({ "to": to }))))
+        Ok(Some(
+            self.life
+                .ask(self.at(SessionVerb::Rewind), json!({ "to": to })),
+        ))
     }
 
     fn accept(&mut self, answer: Answered, allowed: &[Code]) -> Result<()> {
@@ -317,7 +415,10 @@ impl Play {
     fn settled(&self, answer: Answered, allowed: &[Code]) -> Result<()> {
         match answer {
             Some(Err(refusal)) => {
-                ensure!(refusal.retryable || allowed.contains(&refusal.code), "refused: {refusal:?}");
+                ensure!(
+                    refusal.retryable || allowed.contains(&refusal.code),
+                    "refused: {refusal:?}"
+                );
                 Ok(())
             }
             Some(Ok(_)) | None => Ok(()),
@@ -331,7 +432,9 @@ impl Play {
     async fn log(&self) -> Result<Vec<Envelope>> {
         let (mut log, mut from) = (Vec::new(), 1);
         loop {
-            let asked = self.life.ask(self.at(SessionVerb::Events), json!({ "from": from }));
+            let asked = self
+                .life
+                .ask(self.at(SessionVerb::Events), json!({ "from": from }));
             let page: Events = read(answered(asked).await)?;
             for event in &page.events {
                 log.push(serde_json::from_str::<Envelope>(event.get())?);
@@ -348,39 +451,77 @@ impl Play {
         let (began, mut is_still) = (Instant::now(), 0);
         loop {
             let before = self.info().await?;
-            for agent in before.agents.iter().filter(|agent| agent.state != AgentState::Stopped) {
+            for agent in before
+                .agents
+                .iter()
+                .filter(|agent| agent.state != AgentState::Stopped)
+            {
                 // It answers when it has taken up what its log left to it.
-                let looked = self.life.ask(Address::agent(&agent.id, AgentVerb::Info.name()), json!({}));
+                let looked = self
+                    .life
+                    .ask(Address::agent(&agent.id, AgentVerb::Info.name()), json!({}));
                 self.settled(answered(looked).await, &[Code::NotFound])?;
             }
             let (info, log) = (self.info().await?, self.log().await?);
             let ended: BTreeSet<InputId> = log.iter().flat_map(judge::inputs).collect();
             let open: Vec<&InputId> = self.prompts.difference(&ended).collect();
-            let is_at_rest = |agent: &&AgentRow| matches!(agent.state, AgentState::Idle | AgentState::Stopped);
-            let busy: Vec<_> =
-                info.agents.iter().filter(|agent| !is_at_rest(agent)).map(|agent| (&agent.name, agent.state)).collect();
-            // What was just decided may not be written yet, and a note from another agent may begin a turn before the log is read.
-            let heads = [is_still, before.head, info.head, log.last().and_then(|event| event.seq).unwrap_or_default()];
+            let is_at_rest =
+                |agent: &&AgentRow| matches!(agent.state, AgentState::Idle | AgentState::Stopped);
+            let busy: Vec<_> = info
+                .agents
+                .iter()
+                .filter(|agent| !is_at_rest(agent))
+                .map(|agent| (&agent.name, agent.state))
+                .collect();
+            // What was just decided may not be written yet, and a note from another agent may begin
+            // a turn before the log is read.
+            let heads = [
+                is_still,
+                before.head,
+                info.head,
+                log.last().and_then(|event| event.seq).unwrap_or_default(),
+            ];
             if open.is_empty() && busy.is_empty() && heads.iter().all(|head| *head == info.head) {
-                let stopped = info.agents.iter().filter(|agent| agent.state == AgentState::Stopped).map(|agent| &agent.id);
+                let stopped = info
+                    .agents
+                    .iter()
+                    .filter(|agent| agent.state == AgentState::Stopped)
+                    .map(|agent| &agent.id);
                 judge::check(&log, &self.prompts, &stopped.collect())?;
                 return judge::check_order(&self.life.heard());
             }
             is_still = info.head;
-            ensure!(began.elapsed() < QUIET, "after {QUIET:?} {open:?} have no end, and {busy:?} are at work");
+            ensure!(
+                began.elapsed() < QUIET,
+                "after {QUIET:?} {open:?} have no end, and {busy:?} are at work"
+            );
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
 }
 
 fn read<T: DeserializeOwned>(answer: Answered) -> Result<T> {
-    let answer = answer.context("killed")?.map_err(|refusal| anyhow::anyhow!("{refusal}"))?;
+    let answer = answer
+        .context("killed")?
+        .map_err(|refusal| anyhow::anyhow!("{refusal}"))?;
     Ok(serde_json::from_value(answer)?)
 }
 
 fn shown(event: &Envelope) -> String {
     let data: String = event.data.get().chars().take(160).collect();
-    let hidden = event.hidden_by.map_or_else(String::new, |by| format!(" hidden by {by}"));
-    let Envelope { agent_id, kind, turn, epoch, .. } = event;
-    format!("{:>4} {:.6} {kind} turn {turn} epoch {epoch}{hidden} {data}", event.seq.unwrap_or_default(), agent_id.as_str())
+    let hidden = event
+        .hidden_by
+        .map_or_else(String::new, |by| format!(" hidden by {by}"));
+    let Envelope {
+        agent_id,
+        kind,
+        turn,
+        epoch,
+        ..
+    } = event;
+    format!(
+        "{:>4} {:.6} {kind} turn {turn} epoch {epoch}{hidden} {data}",
+        event.seq.unwrap_or_default(),
+        agent_id.as_str()
+    )
 }

@@ -6,7 +6,14 @@ use super::*;
 use planck_node::tools::reap::Limits;
 
 async fn limited(limits: Limits, command: &str, mark: &Mark) -> Finished {
-    run(&Launcher::alone(PLANCK.into()).limited(limits), command, mark, LONG, &CancellationToken::new()).await
+    run(
+        &Launcher::alone(PLANCK.into()).limited(limits),
+        command,
+        mark,
+        LONG,
+        &CancellationToken::new(),
+    )
+    .await
 }
 
 fn signal_of(finished: &Finished) -> Option<i32> {
@@ -19,19 +26,45 @@ fn signal_of(finished: &Finished) -> Option<i32> {
 #[test]
 fn a_command_inherits_its_standard_streams_only() {
     let (input, _alive) = io::pipe().unwrap();
-    let script = format!("exec 9</ 37</etc/passwd 250</; exec {PLANCK} reap -- ls -l /proc/self/fd");
-    let output = Command::new("bash").args(["-c", &script]).stdin(input).output().unwrap();
+    let script =
+        format!("exec 9</ 37</etc/passwd 250</; exec {PLANCK} reap -- ls -l /proc/self/fd");
+    let output = Command::new("bash")
+        .args(["-c", &script])
+        .stdin(input)
+        .output()
+        .unwrap();
     let listed = String::from_utf8(output.stdout).unwrap();
-    let open: Vec<&str> = listed.lines().filter_map(|line| line.split_once(" -> ")?.0.split_whitespace().next_back()).collect();
+    let open: Vec<&str> = listed
+        .lines()
+        .filter_map(|line| line.split_once(" -> ")?.0.split_whitespace().next_back())
+        .collect();
     // `ls` itself opens the folder that it lists.
-    assert_eq!(open, ["0", "1", "2", "3"], "{listed}{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(
+        open,
+        ["0", "1", "2", "3"],
+        "{listed}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_is_bound_and_is_the_first_to_die_when_memory_runs_out() {
     let command = "ulimit -n; ulimit -Hn; ulimit -f; ulimit -c; cat /proc/self/oom_score_adj";
-    let finished = limited(Limits { open_files: 99, file_size: 1 << 20, ..Limits::default() }, command, &Mark::new()).await;
-    assert_eq!(finished.stdout.text, "99\n99\n1024\n0\n1000\n", "{}", finished.stderr.text);
+    let finished = limited(
+        Limits {
+            open_files: 99,
+            file_size: 1 << 20,
+            ..Limits::default()
+        },
+        command,
+        &Mark::new(),
+    )
+    .await;
+    assert_eq!(
+        finished.stdout.text, "99\n99\n1024\n0\n1000\n",
+        "{}",
+        finished.stderr.text
+    );
     let own = std::fs::read_to_string("/proc/self/oom_score_adj").unwrap();
     assert_ne!(own.trim(), "1000", "the node's own score is left as it is");
 }
@@ -40,16 +73,30 @@ async fn a_command_is_bound_and_is_the_first_to_die_when_memory_runs_out() {
 async fn a_file_grows_to_its_limit_only() {
     let file = env::temp_dir().join(Mark::new().name());
     let command = format!("exec head -c 20000000 /dev/zero > {}", file.display());
-    let finished = limited(Limits { file_size: 1 << 20, ..Limits::default() }, &command, &Mark::new()).await;
+    let finished = limited(
+        Limits {
+            file_size: 1 << 20,
+            ..Limits::default()
+        },
+        &command,
+        &Mark::new(),
+    )
+    .await;
     let length = std::fs::metadata(&file).unwrap().len();
     std::fs::remove_file(&file).unwrap();
-    assert_eq!((signal_of(&finished), length), (Some(Signal::SIGXFSZ as i32), 1 << 20));
+    assert_eq!(
+        (signal_of(&finished), length),
+        (Some(Signal::SIGXFSZ as i32), 1 << 20)
+    );
 }
 
 /// Each of these ends by itself at the thousandth process, if nothing ends it before.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_storm_of_processes_is_ended() {
-    let limits = Limits { processes: 60, ..Limits::default() };
+    let limits = Limits {
+        processes: 60,
+        ..Limits::default()
+    };
     for command in [
         "for i in $(seq 400); do setsid sleep 1000 & done; sleep 1000",
         "twice() { [ $1 -gt 8 ] && sleep 1000; twice $(($1+1)) & twice $(($1+1)) & wait; }; twice 0",
@@ -57,32 +104,62 @@ async fn a_storm_of_processes_is_ended() {
     ] {
         let mark = Mark::new();
         let finished = limited(limits, command, &mark).await;
-        assert_eq!(signal_of(&finished), Some(Signal::SIGKILL as i32), "{command}");
+        assert_eq!(
+            signal_of(&finished),
+            Some(Signal::SIGKILL as i32),
+            "{command}"
+        );
         let told = "planck: ended: the command used more than 60 processes at one time (`tools.limits.processes`)";
-        assert!(finished.stderr.text.contains(told), "{command}: {}", finished.stderr.text);
+        assert!(
+            finished.stderr.text.contains(told),
+            "{command}: {}",
+            finished.stderr.text
+        );
         assert_eq!(mark.living(), Vec::<String>::new(), "{command}");
     }
     let mark = Mark::new();
-    let fits = limited(limits, "for i in $(seq 40); do sleep 1 & done; wait; echo done", &mark).await;
+    let fits = limited(
+        limits,
+        "for i in $(seq 40); do sleep 1 & done; wait; echo done",
+        &mark,
+    )
+    .await;
     assert_eq!(fits.stdout.text, "done\n", "{}", fits.stderr.text);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_is_counted_over_all_processes_and_shared_memory_once() {
-    let limits = Limits { memory: 200 << 20, ..Limits::default() };
+    let limits = Limits {
+        memory: 200 << 20,
+        ..Limits::default()
+    };
     let holds = |bytes: u32| format!("x=$(head -c {bytes} /dev/zero | tr '\\0' x)");
     // A `sleep` that came last would replace the shell and free its memory.
     let alone = format!("{}; sleep 1000; true", holds(250_000_000));
-    let together = format!("for i in 1 2 3; do ({}; sleep 1000; true) & done; wait", holds(80_000_000));
+    let together = format!(
+        "for i in 1 2 3; do ({}; sleep 1000; true) & done; wait",
+        holds(80_000_000)
+    );
     for command in [alone, together] {
         let mark = Mark::new();
         let finished = limited(limits, &command, &mark).await;
-        assert_eq!(signal_of(&finished), Some(Signal::SIGKILL as i32), "{command}");
+        assert_eq!(
+            signal_of(&finished),
+            Some(Signal::SIGKILL as i32),
+            "{command}"
+        );
         let told = "more than 200 MiB of memory at one time (`tools.limits.memory`)";
-        assert!(finished.stderr.text.contains(told), "{command}: {}", finished.stderr.text);
+        assert!(
+            finished.stderr.text.contains(told),
+            "{command}: {}",
+            finished.stderr.text
+        );
         assert_eq!(mark.living(), Vec::<String>::new(), "{command}");
     }
-    let shared = format!("{}; for i in $(seq 8); do (sleep 1.5; true) & done; wait; echo done", holds(50_000_000));
+    let shared = format!(
+        "{}; for i in $(seq 8); do (sleep 1.5; true) & done; wait; echo done",
+        holds(50_000_000)
+    );
     let finished = limited(limits, &shared, &Mark::new()).await;
     assert_eq!(finished.stdout.text, "done\n", "{}", finished.stderr.text);
 }

@@ -28,31 +28,44 @@ impl Mark {
         ("MARK".into(), self.0.clone().into())
     }
 
-    /// The dead have no environment. A reaper hides its own, except from root; it is known by its marked children.
+    /// The dead have no environment. A reaper hides its own, except from root; it is known by its
+    /// marked children.
     pub fn pids(&self) -> Vec<Pid> {
         let wanted = format!("MARK={}", self.0);
         let entries = fs::read_dir("/proc").unwrap().flatten();
-        let all: Vec<Pid> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(Pid::from_raw)).collect();
+        let all: Vec<Pid> = entries
+            .filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(Pid::from_raw))
+            .collect();
         let is_marked = |pid: &Pid| {
             let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-            environment.split(|byte| *byte == 0).any(|variable| variable == wanted.as_bytes())
+            environment
+                .split(|byte| *byte == 0)
+                .any(|variable| variable == wanted.as_bytes())
         };
         let (marked, others): (Vec<Pid>, Vec<Pid>) = all.into_iter().partition(is_marked);
         let is_reaper = |pid: &Pid| {
-            let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-            let mut children = children.split_whitespace().filter_map(|child| child.parse().ok().map(Pid::from_raw));
-            command_line(*pid).starts_with("planck reap ") && children.any(|child| marked.contains(&child))
+            let children =
+                fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+            let mut children = children
+                .split_whitespace()
+                .filter_map(|child| child.parse().ok().map(Pid::from_raw));
+            command_line(*pid).starts_with("planck reap ")
+                && children.any(|child| marked.contains(&child))
         };
         let reapers: Vec<Pid> = others.into_iter().filter(is_reaper).collect();
         [marked, reapers].concat()
     }
 
     pub fn living(&self) -> Vec<String> {
-        self.pids().into_iter().map(|pid| format!("{pid} {}", command_line(pid))).collect()
+        self.pids()
+            .into_iter()
+            .map(|pid| format!("{pid} {}", command_line(pid)))
+            .collect()
     }
 
     pub async fn grows_to(&self, least: usize) {
-        self.eventually(Duration::from_secs(20), |living| living.len() >= least).await;
+        self.eventually(Duration::from_secs(20), |living| living.len() >= least)
+            .await;
     }
 
     pub async fn dies_out(&self, limit: Duration) {
@@ -66,7 +79,10 @@ impl Mark {
             if wanted(&living) {
                 return;
             }
-            assert!(Instant::now() < deadline, "after {limit:?} there are {living:#?}");
+            assert!(
+                Instant::now() < deadline,
+                "after {limit:?} there are {living:#?}"
+            );
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }

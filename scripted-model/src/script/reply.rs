@@ -40,7 +40,10 @@ impl From<Written> for Reply {
     fn from(written: Written) -> Self {
         match written {
             Written::Text(text) => Self::text(text),
-            Written::Parts(parts) => Self { parts, ..Self::default() },
+            Written::Parts(parts) => Self {
+                parts,
+                ..Self::default()
+            },
             Written::Whole(reply) => reply,
         }
     }
@@ -106,7 +109,10 @@ pub struct Pace {
 
 impl Default for Pace {
     fn default() -> Self {
-        Self { per_second: 0.0, chunk: 20 }
+        Self {
+            per_second: 0.0,
+            chunk: 20,
+        }
     }
 }
 
@@ -152,13 +158,20 @@ fn overloaded() -> String {
 
 impl Fault {
     pub fn status(status: u16) -> Self {
-        Self::Status { status, body: None, retry_after: None }
+        Self::Status {
+            status,
+            body: None,
+            retry_after: None,
+        }
     }
 }
 
 impl Pace {
     pub fn per_second(per_second: f64) -> Self {
-        Self { per_second, ..Self::default() }
+        Self {
+            per_second,
+            ..Self::default()
+        }
     }
 
     pub fn chunk(mut self, characters: usize) -> Self {
@@ -169,7 +182,12 @@ impl Pace {
 
 impl Call {
     pub fn new(name: &str, args: Value) -> Self {
-        Self { name: name.to_owned(), args, raw: None, id: None }
+        Self {
+            name: name.to_owned(),
+            args,
+            raw: None,
+            id: None,
+        }
     }
 
     pub fn id(mut self, id: &str) -> Self {
@@ -250,7 +268,8 @@ impl Reply {
     /// How it ends, said or implied.
     pub(crate) fn ending(&self) -> Stop {
         let calls = self.parts.iter().any(|part| matches!(part, Part::Call(_)));
-        self.stop.unwrap_or(if calls { Stop::ToolUse } else { Stop::End })
+        self.stop
+            .unwrap_or(if calls { Stop::ToolUse } else { Stop::End })
     }
 }
 

@@ -80,12 +80,26 @@ impl When {
     pub(crate) fn matches(&self, asked: &Asked) -> bool {
         holds(&self.model, |model| asked.model == model)
             && holds(&self.system, |text| asked.system.contains(text))
-            && holds(&self.last, |text| asked.said.last().is_some_and(|said| said.contains(text)))
+            && holds(&self.last, |text| {
+                asked.said.last().is_some_and(|said| said.contains(text))
+            })
             && holds(&self.user, |text| asked.last_user().contains(text))
             && self.anywhere.iter().all(|text| heard(asked, text))
-            && holds(&self.result, |text| asked.last_results().iter().any(|result| result.text.contains(text)))
-            && holds(&self.result_of, |tool| asked.last_results().iter().any(|result| result.name == tool))
-            && holds(&self.tool, |tool| asked.tools.iter().any(|name| name == tool))
+            && holds(&self.result, |text| {
+                asked
+                    .last_results()
+                    .iter()
+                    .any(|result| result.text.contains(text))
+            })
+            && holds(&self.result_of, |tool| {
+                asked
+                    .last_results()
+                    .iter()
+                    .any(|result| result.name == tool)
+            })
+            && holds(&self.tool, |tool| {
+                asked.tools.iter().any(|name| name == tool)
+            })
             && self.round.is_none_or(|round| asked.round() == round)
     }
 }
@@ -95,5 +109,8 @@ fn holds(field: &Option<String>, test: impl FnOnce(&str) -> bool) -> bool {
 }
 
 fn heard(asked: &Asked, text: &str) -> bool {
-    asked.said.iter().any(|said| !matches!(said, Said::Model { .. }) && said.contains(text))
+    asked
+        .said
+        .iter()
+        .any(|said| !matches!(said, Said::Model { .. }) && said.contains(text))
 }

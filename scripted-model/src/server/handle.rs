@@ -8,7 +8,10 @@ use std::{
 use axum::{
     body::{Body, Bytes},
     extract::{ConnectInfo, State},
-    http::{HeaderName, HeaderValue, Request as HttpRequest, Response, StatusCode, header, request::Parts},
+    http::{
+        HeaderName, HeaderValue, Request as HttpRequest, Response, StatusCode, header,
+        request::Parts,
+    },
 };
 use serde_json::Value;
 
@@ -33,12 +36,19 @@ pub async fn handle(
 ) -> Response<Body> {
     let (head, body) = request.into_parts();
     let Ok(bytes) = axum::body::to_bytes(body, MOST_BYTES).await else {
-        return plain(StatusCode::PAYLOAD_TOO_LARGE, "the request is too large or was cut off".to_owned());
+        return plain(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "the request is too large or was cut off".to_owned(),
+        );
     };
     let mut request = seen(&shared, connection, &head, &bytes);
     let Some(wire) = Wire::of_path(&request.path) else {
         let message = format!("nothing is served at {}", request.path);
-        shared.recorder.violated(Violation { serial: request.serial, path: request.path, message: message.clone() });
+        shared.recorder.violated(Violation {
+            serial: request.serial,
+            path: request.path,
+            message: message.clone(),
+        });
         return plain(StatusCode::NOT_FOUND, message);
     };
     let playbook = shared.playbook();
@@ -51,14 +61,30 @@ pub async fn handle(
         Err(refusal) => Err(refusal),
     };
     answered.unwrap_or_else(|refusal| {
-        let message =
-            format!("{}{}", refusal.field.as_deref().map(|field| format!("{field}: ")).unwrap_or_default(), refusal.message);
-        shared.recorder.violated(Violation { serial, path, message });
+        let message = format!(
+            "{}{}",
+            refusal
+                .field
+                .as_deref()
+                .map(|field| format!("{field}: "))
+                .unwrap_or_default(),
+            refusal.message
+        );
+        shared.recorder.violated(Violation {
+            serial,
+            path,
+            message,
+        });
         refused(wire, &refusal)
     })
 }
 
-fn seen(shared: &Shared, Connection(connection): Connection, head: &Parts, body: &Bytes) -> Request {
+fn seen(
+    shared: &Shared,
+    Connection(connection): Connection,
+    head: &Parts,
+    body: &Bytes,
+) -> Request {
     let headers = head.headers.iter();
     Request {
         serial: shared.recorder.serials.fetch_add(1, Ordering::Relaxed),
@@ -68,7 +94,12 @@ fn seen(shared: &Shared, Connection(connection): Connection, head: &Parts, body:
         path: head.uri.path().to_owned(),
         query: head.uri.query().unwrap_or_default().to_owned(),
         headers: headers
-            .map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
+            .map(|(name, value)| {
+                (
+                    name.to_string(),
+                    String::from_utf8_lossy(value.as_bytes()).into_owned(),
+                )
+            })
             .collect(),
         body: serde_json::from_slice(body).unwrap_or(Value::Null),
         asked: None,
@@ -77,12 +108,25 @@ fn seen(shared: &Shared, Connection(connection): Connection, head: &Parts, body:
 
 fn judge(wire: Wire, playbook: &Playbook, request: &Request) -> Result<Asked, Refusal> {
     if request.method != "POST" {
-        return Err(Refusal { status: 405, ..Refusal::invalid("Method Not Allowed") });
+        return Err(Refusal {
+            status: 405,
+            ..Refusal::invalid("Method Not Allowed")
+        });
     }
-    let heading = Heading { path: &request.path, query: &request.query, headers: &request.headers };
+    let heading = Heading {
+        path: &request.path,
+        query: &request.query,
+        headers: &request.headers,
+    };
     wire.authorise(&playbook.script.auth, &heading)?;
-    if !heading.header("content-type").is_some_and(|kind| kind.starts_with("application/json")) {
-        return Err(Refusal { status: 415, ..Refusal::invalid("content-type must be application/json") });
+    if !heading
+        .header("content-type")
+        .is_some_and(|kind| kind.starts_with("application/json"))
+    {
+        return Err(Refusal {
+            status: 415,
+            ..Refusal::invalid("content-type must be application/json")
+        });
     }
     let asked = wire.read(&request.body, &heading)?;
     if !asked.stream {
@@ -99,7 +143,10 @@ async fn answer(
     serial: u64,
     asked_bytes: usize,
 ) -> Result<Response<Body>, Refusal> {
-    let unscripted = |message| Refusal { kind: Kind::Invalid, ..Refusal::invalid(message) };
+    let unscripted = |message| Refusal {
+        kind: Kind::Invalid,
+        ..Refusal::invalid(message)
+    };
     let reply = playbook.reply(asked).map_err(unscripted)?;
     if reply.delay_ms > 0 {
         tokio::time::sleep(Duration::from_millis(reply.delay_ms)).await;
@@ -108,7 +155,8 @@ async fn answer(
         return Ok(response);
     }
     let pace = reply.pace.unwrap_or(playbook.script.pace);
-    let speech = answer::speech(&reply, asked, wire, serial, pace.chunk, asked_bytes).map_err(unscripted)?;
+    let speech =
+        answer::speech(&reply, asked, wire, serial, pace.chunk, asked_bytes).map_err(unscripted)?;
     let (limit, ending) = ending(wire, &reply);
     let player = Player {
         frames: wire.write(&speech),
@@ -121,26 +169,52 @@ async fn answer(
     };
     let id = HeaderValue::from(serial);
     let kind = HeaderValue::from_static(wire.content_type());
-    Ok(with(StatusCode::OK, kind, Body::from_stream(player.play()), Some((HeaderName::from_static("request-id"), id))))
+    Ok(with(
+        StatusCode::OK,
+        kind,
+        Body::from_stream(player.play()),
+        Some((HeaderName::from_static("request-id"), id)),
+    ))
 }
 
 /// The response of a fault that leaves no stream.
 async fn instead(shared: &Shared, wire: Wire, fault: Option<&Fault>) -> Option<Response<Body>> {
     match fault? {
-        Fault::Status { status, body, retry_after } => {
+        Fault::Status {
+            status,
+            body,
+            retry_after,
+        } => {
             let refusal = Refusal::of_status(*status);
             let body = body.clone().unwrap_or_else(|| wire.refuse(&refusal));
-            let wait = retry_after.as_deref().and_then(|wait| HeaderValue::from_str(wait).ok());
-            let kind = if body.starts_with('<') { "text/html" } else { "application/json" };
+            let wait = retry_after
+                .as_deref()
+                .and_then(|wait| HeaderValue::from_str(wait).ok());
+            let kind = if body.starts_with('<') {
+                "text/html"
+            } else {
+                "application/json"
+            };
             let header = wait.map(|wait| (header::RETRY_AFTER, wait));
-            Some(with(status_code(*status), HeaderValue::from_static(kind), body.into(), header))
+            Some(with(
+                status_code(*status),
+                HeaderValue::from_static(kind),
+                body.into(),
+                header,
+            ))
         }
-        Fault::Html(page) => {
-            Some(with(StatusCode::OK, HeaderValue::from_static("text/html; charset=utf-8"), page.clone().into(), None))
-        }
+        Fault::Html(page) => Some(with(
+            StatusCode::OK,
+            HeaderValue::from_static("text/html; charset=utf-8"),
+            page.clone().into(),
+            None,
+        )),
         Fault::HangBeforeHead => {
             shared.stop.cancelled().await;
-            Some(plain(StatusCode::SERVICE_UNAVAILABLE, "the server stops".to_owned()))
+            Some(plain(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "the server stops".to_owned(),
+            ))
         }
         Fault::Hang { .. } | Fault::Cut { .. } | Fault::End { .. } | Fault::Error { .. } => None,
     }
@@ -156,24 +230,41 @@ fn ending(wire: Wire, reply: &Reply) -> (usize, Ending) {
             let event = wire.error_event(message);
             (*after, Ending::Say(event.range(0, event.count())))
         }
-        Some(Fault::Status { .. } | Fault::Html(_) | Fault::HangBeforeHead) | None => (usize::MAX, Ending::End),
+        Some(Fault::Status { .. } | Fault::Html(_) | Fault::HangBeforeHead) | None => {
+            (usize::MAX, Ending::End)
+        }
     }
 }
 
 fn refused(wire: Wire, refusal: &Refusal) -> Response<Body> {
     let json = HeaderValue::from_static("application/json");
-    with(status_code(refusal.status), json, wire.refuse(refusal).into(), None)
+    with(
+        status_code(refusal.status),
+        json,
+        wire.refuse(refusal).into(),
+        None,
+    )
 }
 
 fn plain(status: StatusCode, message: String) -> Response<Body> {
-    with(status, HeaderValue::from_static("text/plain; charset=utf-8"), message.into(), None)
+    with(
+        status,
+        HeaderValue::from_static("text/plain; charset=utf-8"),
+        message.into(),
+        None,
+    )
 }
 
 fn status_code(status: u16) -> StatusCode {
     StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
 }
 
-fn with(status: StatusCode, kind: HeaderValue, body: Body, more: Option<(HeaderName, HeaderValue)>) -> Response<Body> {
+fn with(
+    status: StatusCode,
+    kind: HeaderValue,
+    body: Body,
+    more: Option<(HeaderName, HeaderValue)>,
+) -> Response<Body> {
     let mut response = Response::new(body);
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, kind);

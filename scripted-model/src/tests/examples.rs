@@ -1,4 +1,5 @@
-//! The team of the examples, played against its script by hand: whoever answers first, it gets to the end.
+//! The team of the examples, played against its script by hand: whoever answers first, it gets to
+//! the end.
 
 use serde_json::json;
 
@@ -7,17 +8,32 @@ use crate::{Called, Part, Returned, Said, Script, answer::Playbook, asked::Asked
 const LEAD: &str = "You are the lead of a small team.";
 
 fn playbook() -> Playbook {
-    Playbook::new(Script::parse(include_str!("../../../examples/scripts/build-a-cli.json")).unwrap())
+    Playbook::new(
+        Script::parse(include_str!("../../../examples/scripts/build-a-cli.json")).unwrap(),
+    )
 }
 
 fn asked(system: &str, said: Vec<Said>) -> Asked {
-    Asked { system: system.to_owned(), said, ..Asked::default() }
+    Asked {
+        system: system.to_owned(),
+        said,
+        ..Asked::default()
+    }
 }
 
 /// The names of the tools that are called, or the text where there is none.
 fn heard(reply: &Reply) -> String {
-    let calls: Vec<&str> =
-        reply.parts.iter().filter_map(|part| if let Part::Call(call) = part { Some(call.name.as_str()) } else { None }).collect();
+    let calls: Vec<&str> = reply
+        .parts
+        .iter()
+        .filter_map(|part| {
+            if let Part::Call(call) = part {
+                Some(call.name.as_str())
+            } else {
+                None
+            }
+        })
+        .collect();
     match (calls.is_empty(), reply.parts.first()) {
         (true, Some(Part::Text(text))) => text.to_string(),
         _ => calls.join(" "),
@@ -30,23 +46,51 @@ fn user(text: &str) -> Said {
 
 fn round(tool: &str, result: &str) -> [Said; 2] {
     let (id, name) = ("a".to_owned(), tool.to_owned());
-    let calls = vec![Called { id: id.clone(), name: name.clone() }];
-    [Said::Model { text: String::new(), calls }, Said::Results(vec![Returned { id, name, text: result.to_owned() }])]
+    let calls = vec![Called {
+        id: id.clone(),
+        name: name.clone(),
+    }];
+    [
+        Said::Model {
+            text: String::new(),
+            calls,
+        },
+        Said::Results(vec![Returned {
+            id,
+            name,
+            text: result.to_owned(),
+        }]),
+    ]
 }
 
 #[test]
 fn the_lead_waits_for_both_halves_in_either_order() {
     let playbook = playbook();
-    let (program, test) = (user("coder: count.sh is in place."), user("tester: count_test.sh is ready."));
+    let (program, test) = (
+        user("coder: count.sh is in place."),
+        user("tester: count_test.sh is ready."),
+    );
     let cases = [
         (vec![user("build it")], "list_team"),
-        (vec![user("build it"), program.clone()], "The program is there. I wait for the test."),
-        (vec![user("build it"), test.clone()], "The test is there. I wait for the program."),
-        (vec![user("build it"), program.clone(), test.clone()], "ask_agent"),
+        (
+            vec![user("build it"), program.clone()],
+            "The program is there. I wait for the test.",
+        ),
+        (
+            vec![user("build it"), test.clone()],
+            "The test is there. I wait for the program.",
+        ),
+        (
+            vec![user("build it"), program.clone(), test.clone()],
+            "ask_agent",
+        ),
         (vec![user("build it"), test, program], "ask_agent"),
     ];
     for (said, expected) in cases {
-        assert_eq!(heard(&playbook.reply(&asked(LEAD, said)).unwrap()), expected);
+        assert_eq!(
+            heard(&playbook.reply(&asked(LEAD, said)).unwrap()),
+            expected
+        );
     }
 }
 
@@ -58,7 +102,13 @@ fn a_failing_test_is_fixed_and_run_again() {
     for (result, asks) in [("The test fails: FAIL", "coder"), ("Fixed: wc", "tester")] {
         said.extend(round("ask_agent", result));
         let reply = playbook.reply(&asked(LEAD, said.clone())).unwrap();
-        let call = reply.parts.iter().find_map(|part| if let Part::Call(call) = part { Some(call) } else { None });
+        let call = reply.parts.iter().find_map(|part| {
+            if let Part::Call(call) = part {
+                Some(call)
+            } else {
+                None
+            }
+        });
         assert_eq!(call.unwrap().args["agent"], json!(asks));
     }
     said.extend(round("ask_agent", "The test passes: ok"));
@@ -69,21 +119,47 @@ fn a_failing_test_is_fixed_and_run_again() {
 fn a_tester_who_can_have_words_counted_does_so_first() {
     let asks = |tools: &[&str], said: Vec<Said>| {
         let tools = tools.iter().map(|tool| (*tool).to_owned()).collect();
-        heard(&playbook().reply(&Asked { tools, ..asked("You are the tester", said) }).unwrap())
+        heard(
+            &playbook()
+                .reply(&Asked {
+                    tools,
+                    ..asked("You are the tester", said)
+                })
+                .unwrap(),
+        )
     };
     assert_eq!(asks(&["write"], vec![user("write a test")]), "write");
-    assert_eq!(asks(&["count_words", "write"], vec![user("write a test")]), "count_words");
+    assert_eq!(
+        asks(&["count_words", "write"], vec![user("write a test")]),
+        "count_words"
+    );
     let mut said = vec![user("write a test")];
     said.extend(round("count_words", "3"));
     assert_eq!(asks(&["count_words", "write"], said), "write");
-    assert_eq!(asks(&["count_words", "write"], vec![user("Please run count_test.sh")]), "bash");
+    assert_eq!(
+        asks(
+            &["count_words", "write"],
+            vec![user("Please run count_test.sh")]
+        ),
+        "bash"
+    );
 }
 
 #[test]
 fn a_test_whose_run_was_interrupted_is_run_again() {
     let mut said = vec![user("Please run count_test.sh")];
-    said.extend(round("bash", "interrupted; it may or may not have taken effect"));
-    assert_eq!(heard(&playbook().reply(&asked("You are the tester", said)).unwrap()), "bash");
+    said.extend(round(
+        "bash",
+        "interrupted; it may or may not have taken effect",
+    ));
+    assert_eq!(
+        heard(
+            &playbook()
+                .reply(&asked("You are the tester", said))
+                .unwrap()
+        ),
+        "bash"
+    );
 }
 
 #[test]

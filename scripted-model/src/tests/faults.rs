@@ -17,16 +17,30 @@ fn script(reply: Reply) -> Script {
 }
 
 async fn play(reply: Reply) -> Answer {
-    post(&Server::start(script(reply)).await.unwrap(), PATH, &[], &body()).await
+    post(
+        &Server::start(script(reply)).await.unwrap(),
+        PATH,
+        &[],
+        &body(),
+    )
+    .await
 }
 
 #[tokio::test]
 async fn a_status_with_the_providers_error_and_a_wait() {
-    let fault = Fault::Status { status: 429, body: None, retry_after: Some("7".to_owned()) };
+    let fault = Fault::Status {
+        status: 429,
+        body: None,
+        retry_after: Some("7".to_owned()),
+    };
     let answer = play(Reply::fault(fault)).await;
     assert_eq!(answer.status, 429);
     assert!(answer.head.contains("retry-after: 7"), "{}", answer.head);
-    assert!(answer.body.contains("rate_limit_exceeded"), "{}", answer.body);
+    assert!(
+        answer.body.contains("rate_limit_exceeded"),
+        "{}",
+        answer.body
+    );
 }
 
 #[tokio::test]
@@ -42,23 +56,46 @@ async fn a_stream_that_breaks_ends_early_or_says_so() {
     let cases = [
         (Fault::Cut { after: 2 }, false, "one "),
         (Fault::End { after: 2 }, true, "one "),
-        (Fault::Error { after: 2, message: "busy".to_owned() }, true, r#""message":"busy""#),
+        (
+            Fault::Error {
+                after: 2,
+                message: "busy".to_owned(),
+            },
+            true,
+            r#""message":"busy""#,
+        ),
     ];
     for (fault, whole, says) in cases {
         let answer = play(reply().with_fault(fault)).await;
-        assert_eq!((answer.status, answer.whole), (200, whole), "{}", answer.body);
-        assert!(answer.body.contains(says) && !answer.body.contains("two"), "{}", answer.body);
+        assert_eq!(
+            (answer.status, answer.whole),
+            (200, whole),
+            "{}",
+            answer.body
+        );
+        assert!(
+            answer.body.contains(says) && !answer.body.contains("two"),
+            "{}",
+            answer.body
+        );
     }
 }
 
 #[tokio::test]
 async fn what_hangs_hangs_until_the_server_stops() {
     for fault in [Fault::HangBeforeHead, Fault::Hang { after: 2 }] {
-        let server = Server::start(script(Reply::text("one").with_fault(fault))).await.unwrap();
+        let server = Server::start(script(Reply::text("one").with_fault(fault)))
+            .await
+            .unwrap();
         let mut stream = open(&server, PATH, &[], &body()).await;
         let mut bytes = Vec::new();
-        let early = tokio::time::timeout(Duration::from_millis(100), stream.read_to_end(&mut bytes)).await;
-        assert!(early.is_err(), "it ended: {}", String::from_utf8_lossy(&bytes));
+        let early =
+            tokio::time::timeout(Duration::from_millis(100), stream.read_to_end(&mut bytes)).await;
+        assert!(
+            early.is_err(),
+            "it ended: {}",
+            String::from_utf8_lossy(&bytes)
+        );
         let (stopped, _) = tokio::join!(server.stop(), stream.read_to_end(&mut bytes));
         stopped.unwrap();
     }
@@ -69,7 +106,11 @@ async fn deltas_come_at_their_pace_and_bytes_may_be_cut_anywhere() {
     let started = Instant::now();
     let pace = Pace::per_second(100.0).chunk(1);
     let paced = play(Reply::text("0123456789").pace(pace)).await;
-    assert!(started.elapsed() >= Duration::from_millis(100), "{:?}", started.elapsed());
+    assert!(
+        started.elapsed() >= Duration::from_millis(100),
+        "{:?}",
+        started.elapsed()
+    );
     assert!(paced.whole);
     let whole = play(Reply::text("wörter 🦀 überall")).await;
     let split = play(Reply::text("wörter 🦀 überall").split(7)).await;
@@ -78,7 +119,11 @@ async fn deltas_come_at_their_pace_and_bytes_may_be_cut_anywhere() {
 
 #[tokio::test]
 async fn a_dropped_server_ends_its_streams_and_listens_no_more() {
-    let server = Server::start(script(Reply::text("one").with_fault(Fault::Hang { after: 1 }))).await.unwrap();
+    let server = Server::start(script(
+        Reply::text("one").with_fault(Fault::Hang { after: 1 }),
+    ))
+    .await
+    .unwrap();
     let (mut stream, address) = (open(&server, PATH, &[], &body()).await, server.address());
     let mut head = [0; 15];
     stream.read_exact(&mut head).await.unwrap();

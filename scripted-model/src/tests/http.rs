@@ -28,9 +28,16 @@ pub async fn post(server: &Server, path: &str, headers: &[(&str, &str)], body: &
 }
 
 /// Sends a request and leaves the answer unread.
-pub async fn open(server: &Server, path: &str, headers: &[(&str, &str)], body: &Value) -> TcpStream {
+pub async fn open(
+    server: &Server,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &Value,
+) -> TcpStream {
     let body = body.to_string();
-    let mut head = format!("POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\n");
+    let mut head = format!(
+        "POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\n"
+    );
     for (name, value) in headers {
         head.push_str(&format!("{name}: {value}\r\n"));
     }
@@ -43,9 +50,22 @@ pub async fn open(server: &Server, path: &str, headers: &[(&str, &str)], body: &
 fn parse(bytes: &[u8]) -> Answer {
     let text = String::from_utf8_lossy(bytes);
     let (head, rest) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
-    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
-    let (body, whole) = if head.contains("transfer-encoding: chunked") { unchunk(rest) } else { (rest.to_owned(), true) };
-    Answer { status, head: head.to_owned(), body, whole }
+    let status = head
+        .split(' ')
+        .nth(1)
+        .and_then(|status| status.parse().ok())
+        .unwrap_or(0);
+    let (body, whole) = if head.contains("transfer-encoding: chunked") {
+        unchunk(rest)
+    } else {
+        (rest.to_owned(), true)
+    };
+    Answer {
+        status,
+        head: head.to_owned(),
+        body,
+        whole,
+    }
 }
 
 fn unchunk(mut rest: &str) -> (String, bool) {
@@ -55,7 +75,9 @@ fn unchunk(mut rest: &str) -> (String, bool) {
         if size == 0 {
             return (body, true);
         }
-        let Some(chunk) = after.get(..size) else { return (body, false) };
+        let Some(chunk) = after.get(..size) else {
+            return (body, false);
+        };
         body.push_str(chunk);
         rest = after.get(size + 2..).unwrap_or("");
     }

@@ -13,7 +13,12 @@ async fn said(server: &Server, messages: Value) -> String {
     let answer = post(server, PATH, &[], &asking(messages)).await;
     assert_eq!(answer.status, 200, "{}", answer.body);
     let events = events(&answer);
-    let field = |name: &str| events.iter().filter_map(|event| event.pointer(name)?.as_str()).collect::<String>();
+    let field = |name: &str| {
+        events
+            .iter()
+            .filter_map(|event| event.pointer(name)?.as_str())
+            .collect::<String>()
+    };
     field("/choices/0/delta/content") + &field("/choices/0/delta/tool_calls/0/function/arguments")
 }
 
@@ -49,17 +54,29 @@ async fn the_first_rule_that_matches_answers() {
     assert_eq!(said(&server, user("once")).await, "later");
     assert_eq!(said(&server, user("team")).await, "{}");
     let team = r#"[{"id": "x1", "name": "lead"}, {"id": "x2", "name": "coder"}]"#;
-    assert_eq!(said(&server, after_list("team", team)).await, r#"{"agent":"x2","task":"team!"}"#);
+    assert_eq!(
+        said(&server, after_list("team", team)).await,
+        r#"{"agent":"x2","task":"team!"}"#
+    );
     assert_eq!(said(&server, user("do task 7f, now")).await, "doing 7f");
-    assert_eq!(said(&server, user("nothing of the kind")).await, "nothing of the kind");
+    assert_eq!(
+        said(&server, user("nothing of the kind")).await,
+        "nothing of the kind"
+    );
     assert_eq!(server.violations(), []);
 }
 
 #[tokio::test]
 async fn what_the_script_cannot_say_is_refused_and_told() {
-    let script = Script::new().rule(When::any().user("id"), "{{result:spawn_agent.id}}").refuse_otherwise().without_auth();
+    let script = Script::new()
+        .rule(When::any().user("id"), "{{result:spawn_agent.id}}")
+        .refuse_otherwise()
+        .without_auth();
     let server = Server::start(script).await.unwrap();
-    for (text, says) in [("id", "nothing to put for {{result:spawn_agent.id}}"), ("other", "no rule of the script matches")] {
+    for (text, says) in [
+        ("id", "nothing to put for {{result:spawn_agent.id}}"),
+        ("other", "no rule of the script matches"),
+    ] {
         let answer = post(&server, PATH, &[], &asking(user(text))).await;
         assert_eq!(answer.status, 400);
         assert!(answer.body.contains(says), "{}", answer.body);
@@ -73,13 +90,32 @@ async fn what_the_script_cannot_say_is_refused_and_told() {
 async fn requests_are_kept_up_to_a_bound() {
     let server = Server::start(Script::new().keep(2)).await.unwrap();
     for text in ["a", "b", "c"] {
-        post(&server, PATH, &[("authorization", "Bearer k")], &asking(user(text))).await;
+        post(
+            &server,
+            PATH,
+            &[("authorization", "Bearer k")],
+            &asking(user(text)),
+        )
+        .await;
     }
     let kept: Vec<(u64, u64, String)> = server
         .requests()
         .iter()
-        .map(|request| (request.serial, request.connection, request.asked.as_ref().unwrap().last_user().to_owned()))
+        .map(|request| {
+            (
+                request.serial,
+                request.connection,
+                request.asked.as_ref().unwrap().last_user().to_owned(),
+            )
+        })
         .collect();
     assert_eq!(kept, [(1, 2, "b".to_owned()), (2, 3, "c".to_owned())]);
-    assert_eq!((server.connections(), server.request_count(), server.most_streams()), (3, 3, 1));
+    assert_eq!(
+        (
+            server.connections(),
+            server.request_count(),
+            server.most_streams()
+        ),
+        (3, 3, 1)
+    );
 }

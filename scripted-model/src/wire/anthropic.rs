@@ -21,7 +21,9 @@ pub fn authorise(auth: &Auth, heading: &Heading<'_>) -> Result<(), Refusal> {
     match (auth, heading.header("x-api-key")) {
         (Auth::Off, _) => Ok(()),
         (_, None | Some("")) => Err(Refusal::auth(401, "x-api-key header is required")),
-        (Auth::Key(key), Some(given)) if key != given => Err(Refusal::auth(401, "invalid x-api-key")),
+        (Auth::Key(key), Some(given)) if key != given => {
+            Err(Refusal::auth(401, "invalid x-api-key"))
+        }
         (Auth::Present | Auth::Key(_), Some(_)) => Ok(()),
     }
 }
@@ -44,10 +46,13 @@ pub fn refuse(refusal: &Refusal) -> String {
     json!({"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_scripted"}).to_string()
 }
 
-/// The signature of a thinking text: the same text always carries the same one, so that none need be remembered.
+/// The signature of a thinking text: the same text always carries the same one, so that none need
+/// be remembered.
 fn signature(thinking: &str) -> String {
-    let hash = thinking.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3) // FNV-1a
-    });
+    let hash = thinking
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3) // FNV-1a
+        });
     format!("EqQB{hash:016x}Cg==")
 }

@@ -1,4 +1,5 @@
-//! Azure's addresses of OpenAI's chat completions: below `/openai/v1`, and the older ones that name a deployment.
+//! Azure's addresses of OpenAI's chat completions: below `/openai/v1`, and the older ones that name
+//! a deployment.
 
 use serde_json::{Value, json};
 
@@ -21,7 +22,9 @@ pub fn is_served(path: &str) -> bool {
 
 /// The deployment that an older address names.
 fn deployment(path: &str) -> Option<&str> {
-    let name = path.strip_prefix("/openai/deployments/")?.strip_suffix("/chat/completions")?;
+    let name = path
+        .strip_prefix("/openai/deployments/")?
+        .strip_suffix("/chat/completions")?;
     (!name.is_empty() && !name.contains('/')).then_some(name)
 }
 
@@ -34,16 +37,26 @@ pub fn authorise(auth: &Auth, heading: &Heading<'_>) -> Result<(), Refusal> {
         Auth::Key(expected) => key != Some(expected),
     };
     match is_wrong {
-        true => Err(Refusal::auth(401, "Access denied due to invalid subscription key or wrong API endpoint.")),
+        true => Err(Refusal::auth(
+            401,
+            "Access denied due to invalid subscription key or wrong API endpoint.",
+        )),
         false => Ok(()),
     }
 }
 
 pub fn read(body: &Value, heading: &Heading<'_>) -> Result<Asked, Refusal> {
-    let version = heading.query.split('&').find_map(|pair| pair.strip_prefix("api-version="));
+    let version = heading
+        .query
+        .split('&')
+        .find_map(|pair| pair.strip_prefix("api-version="));
     let named = deployment(heading.path);
     if named.is_some() && version.is_none_or(|version| !is_dated(version)) {
-        return Err(Refusal { status: 404, kind: Kind::NotFound, ..Refusal::invalid("Resource not found") });
+        return Err(Refusal {
+            status: 404,
+            kind: Kind::NotFound,
+            ..Refusal::invalid("Resource not found")
+        });
     }
     if named.is_none() && version.is_some_and(|version| !matches!(version, "v1" | "preview")) {
         return Err(Refusal::invalid("API version not supported"));
@@ -52,11 +65,14 @@ pub fn read(body: &Value, heading: &Heading<'_>) -> Result<Asked, Refusal> {
     if named.unwrap_or(&asked.model).starts_with(ABSENT) {
         let message = "The API deployment for this resource does not exist. If you created the deployment within the last 5 \
                        minutes, please wait a moment and try again.";
-        return Err(Refusal { status: 404, kind: Kind::NotFound, ..Refusal::invalid(message) });
+        return Err(Refusal {
+            status: 404,
+            kind: Kind::NotFound,
+            ..Refusal::invalid(message)
+        });
     }
     if body.get("max_tokens").is_some() {
-        let message =
-            "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.";
+        let message = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.";
         return Err(Refusal::at("max_tokens", message));
     }
     Ok(asked)
@@ -66,7 +82,13 @@ pub fn read(body: &Value, heading: &Heading<'_>) -> Result<Asked, Refusal> {
 fn is_dated(version: &str) -> bool {
     let day = version.strip_suffix("-preview").unwrap_or(version);
     day.len() == 10
-        && day.bytes().enumerate().all(|(at, byte)| if matches!(at, 4 | 7) { byte == b'-' } else { byte.is_ascii_digit() })
+        && day.bytes().enumerate().all(|(at, byte)| {
+            if matches!(at, 4 | 7) {
+                byte == b'-'
+            } else {
+                byte.is_ascii_digit()
+            }
+        })
 }
 
 pub fn refuse(refusal: &Refusal) -> String {
@@ -75,7 +97,9 @@ pub fn refuse(refusal: &Refusal) -> String {
         Kind::NotFound => "DeploymentNotFound",
         Kind::Auth => "401",
         Kind::RateLimit => "429",
-        Kind::Invalid | Kind::Order | Kind::Overloaded | Kind::Internal => return openai::refuse(refusal),
+        Kind::Invalid | Kind::Order | Kind::Overloaded | Kind::Internal => {
+            return openai::refuse(refusal);
+        }
     };
     json!({"error": {"code": code, "message": refusal.message}}).to_string()
 }

@@ -25,7 +25,10 @@ pub fn model_of(path: &str) -> Option<&str> {
 }
 
 pub fn authorise(auth: &Auth, heading: &Heading<'_>) -> Result<(), Refusal> {
-    let in_query = heading.query.split('&').find_map(|pair| pair.strip_prefix("key="));
+    let in_query = heading
+        .query
+        .split('&')
+        .find_map(|pair| pair.strip_prefix("key="));
     match (auth, heading.header("x-goog-api-key").or(in_query)) {
         (Auth::Off, _) => Ok(()),
         (_, None | Some("")) => Err(Refusal::auth(
@@ -33,9 +36,10 @@ pub fn authorise(auth: &Auth, heading: &Heading<'_>) -> Result<(), Refusal> {
             "Method doesn't allow unregistered callers (callers without established identity). \
              Please use API Key or other form of API consumer identity to call this API.",
         )),
-        (Auth::Key(key), Some(given)) if key != given => {
-            Err(Refusal::auth(400, "API key not valid. Please pass a valid API key."))
-        }
+        (Auth::Key(key), Some(given)) if key != given => Err(Refusal::auth(
+            400,
+            "API key not valid. Please pass a valid API key.",
+        )),
         (Auth::Present | Auth::Key(_), Some(_)) => Ok(()),
     }
 }
@@ -59,6 +63,8 @@ pub fn refuse(refusal: &Refusal) -> String {
 
 /// The signature of a call, the same for the same tool, so that none need be remembered.
 fn signature(tool: &str) -> String {
-    let hash = tool.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)); // FNV-1a
+    let hash = tool.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
+        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+    }); // FNV-1a
     format!("CgQA{hash:08x}Eg==")
 }

@@ -1,4 +1,5 @@
-//! llama.cpp's server: OpenAI's chat completions read with fewer questions, answered with extras of its own.
+//! llama.cpp's server: OpenAI's chat completions read with fewer questions, answered with extras of
+//! its own.
 
 mod write;
 
@@ -15,7 +16,9 @@ pub use write::{error_event, write};
 
 /// A key is asked for only where one is set.
 pub fn authorise(auth: &Auth, heading: &Heading<'_>) -> Result<(), Refusal> {
-    let given = heading.header("authorization").and_then(|value| value.strip_prefix("Bearer "));
+    let given = heading
+        .header("authorization")
+        .and_then(|value| value.strip_prefix("Bearer "));
     match auth {
         Auth::Key(key) if given != Some(key) => Err(Refusal::auth(401, "Invalid API Key")),
         Auth::Key(_) | Auth::Present | Auth::Off => Ok(()),

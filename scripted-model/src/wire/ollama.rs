@@ -13,7 +13,9 @@ pub use write::{error_event, write};
 
 /// A local server asks for no key; one that does takes it as its cloud does.
 pub fn authorise(auth: &Auth, heading: &Heading<'_>) -> Result<(), Refusal> {
-    let given = heading.header("authorization").and_then(|value| value.strip_prefix("Bearer "));
+    let given = heading
+        .header("authorization")
+        .and_then(|value| value.strip_prefix("Bearer "));
     match auth {
         Auth::Key(key) if given != Some(key) => Err(Refusal::auth(401, "unauthorized")),
         Auth::Key(_) | Auth::Present | Auth::Off => Ok(()),

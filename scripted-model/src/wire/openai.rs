@@ -1,5 +1,5 @@
-//! OpenAI's chat completions, as strict as the strictest of those who speak them: Mistral about who may speak when, DeepSeek and
-//! Kimi about the reasoning that belongs to calls.
+//! OpenAI's chat completions, as strict as the strictest of those who speak them: Mistral about who
+//! may speak when, DeepSeek and Kimi about the reasoning that belongs to calls.
 
 mod messages;
 mod read;
@@ -18,26 +18,40 @@ pub use write::{Chat, error_event, write};
 
 /// A call's id, which says whether reasoning stands before the call.
 pub fn call_id(serial: u64, index: usize, thought: Option<usize>) -> String {
-    format!("call_{serial:08x}{index:02x}{}", if thought.is_some() { "t" } else { "" })
+    format!(
+        "call_{serial:08x}{index:02x}{}",
+        if thought.is_some() { "t" } else { "" }
+    )
 }
 
 /// Whether reasoning stood before the call that was given this id.
 fn has_thought(call_id: &str) -> bool {
-    let digits = call_id.strip_prefix("call_").and_then(|rest| rest.strip_suffix('t'));
-    digits.is_some_and(|digits| digits.len() == 10 && digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    let digits = call_id
+        .strip_prefix("call_")
+        .and_then(|rest| rest.strip_suffix('t'));
+    digits.is_some_and(|digits| {
+        digits.len() == 10 && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
+    })
 }
 
 /// Whether a model refuses calls without the reasoning that belongs to them.
 fn wants_reasoning(model: &str) -> bool {
-    ["deepseek", "kimi"].iter().any(|start| model.starts_with(start))
+    ["deepseek", "kimi"]
+        .iter()
+        .any(|start| model.starts_with(start))
 }
 
 pub fn authorise(auth: &Auth, heading: &Heading<'_>) -> Result<(), Refusal> {
-    let key = heading.header("authorization").and_then(|value| value.strip_prefix("Bearer ")).filter(|key| !key.is_empty());
+    let key = heading
+        .header("authorization")
+        .and_then(|value| value.strip_prefix("Bearer "))
+        .filter(|key| !key.is_empty());
     match (auth, key) {
         (Auth::Off, _) => Ok(()),
         (_, None) => Err(Refusal::auth(401, "You didn't provide an API key.")),
-        (Auth::Key(key), Some(given)) if key != given => Err(Refusal::auth(401, "Incorrect API key provided.")),
+        (Auth::Key(key), Some(given)) if key != given => {
+            Err(Refusal::auth(401, "Incorrect API key provided."))
+        }
         (Auth::Present | Auth::Key(_), Some(_)) => Ok(()),
     }
 }

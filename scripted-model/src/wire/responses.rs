@@ -1,6 +1,8 @@
-//! OpenAI's Responses API, without storage: a request carries everything, and reasoning as the ciphertext that was given for it.
+//! OpenAI's Responses API, without storage: a request carries everything, and reasoning as the
+//! ciphertext that was given for it.
 //!
-//! No reply is remembered. The id of a reasoning item says what followed it, that of a call which reasoning it came from.
+//! No reply is remembered. The id of a reasoning item says what followed it, that of a call which
+//! reasoning it came from.
 
 mod input;
 mod read;
@@ -15,15 +17,20 @@ pub use write::{error_event, write};
 
 /// A call's id; `thought` is the index of the reasoning that stands before it in the reply.
 pub fn call_id(serial: u64, index: usize, thought: Option<usize>) -> String {
-    let of = thought.map(|thought| format!("_{thought:02x}")).unwrap_or_default();
+    let of = thought
+        .map(|thought| format!("_{thought:02x}"))
+        .unwrap_or_default();
     format!("call_{serial:08x}{index:02x}{of}")
 }
 
 /// The beginning of the id of the reasoning that a call came from.
 fn thought_of_call(call_id: &str) -> Option<String> {
     let (call, thought) = call_id.strip_prefix("call_")?.split_once('_')?;
-    let is_hex = |text: &str, length: usize| text.len() == length && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    (is_hex(call, 10) && is_hex(thought, 2)).then(|| format!("rs_{}{thought}", call.get(..8).unwrap_or_default()))
+    let is_hex = |text: &str, length: usize| {
+        text.len() == length && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+    };
+    (is_hex(call, 10) && is_hex(thought, 2))
+        .then(|| format!("rs_{}{thought}", call.get(..8).unwrap_or_default()))
 }
 
 /// What stands behind a reasoning item.
@@ -36,7 +43,12 @@ enum Follower {
 }
 
 impl Follower {
-    const ALL: [(Self, char); 4] = [(Self::Message, 'm'), (Self::Call, 'c'), (Self::Reasoning, 'r'), (Self::Nothing, 'n')];
+    const ALL: [(Self, char); 4] = [
+        (Self::Message, 'm'),
+        (Self::Call, 'c'),
+        (Self::Reasoning, 'r'),
+        (Self::Nothing, 'n'),
+    ];
 
     fn of(speech: &Speech, index: usize) -> Self {
         match speech.parts.get(index + 1) {
@@ -50,13 +62,19 @@ impl Follower {
     /// What followed the item that had this id, if this server gave it.
     fn told(id: &str) -> Option<Self> {
         let end = id.strip_prefix("rs_")?.chars().nth(10)?;
-        Self::ALL.iter().find(|(_, letter)| *letter == end).map(|(follower, _)| *follower)
+        Self::ALL
+            .iter()
+            .find(|(_, letter)| *letter == end)
+            .map(|(follower, _)| *follower)
     }
 }
 
 fn reasoning_id(speech: &Speech, index: usize) -> String {
     let follower = Follower::of(speech, index);
-    let letter = Follower::ALL.iter().find(|(known, _)| *known == follower).map_or('n', |(_, letter)| *letter);
+    let letter = Follower::ALL
+        .iter()
+        .find(|(known, _)| *known == follower)
+        .map_or('n', |(_, letter)| *letter);
     format!("rs_{:08x}{index:02x}{letter}", speech.serial)
 }
 

@@ -10,13 +10,17 @@ pub fn check(schema: &Value) -> Result<(), String> {
     if object.get("type").and_then(Value::as_str) != Some("object") {
         return Err("schema must be of type \"object\"".to_owned());
     }
-    if object.get("properties").is_some_and(|properties| !properties.is_object()) {
+    if object
+        .get("properties")
+        .is_some_and(|properties| !properties.is_object())
+    {
         return Err("properties must be an object".to_owned());
     }
     jsonschema::meta::validate(schema).map_err(|error| error.to_string())
 }
 
-/// Whether a tool may be called so: 1 to `longest` letters, digits, `_`, `-` and what `more` allows.
+/// Whether a tool may be called so: 1 to `longest` letters, digits, `_`, `-` and what `more`
+/// allows.
 pub fn good_name(name: &str, longest: usize, more: &str) -> bool {
     let good = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-' || more.contains(c);
     !name.is_empty() && name.len() <= longest && name.chars().all(good)

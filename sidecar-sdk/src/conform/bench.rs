@@ -58,7 +58,15 @@ pub enum End {
 impl Bench {
     pub fn new(client: Client, plan: Plan, instances: Vec<Info>) -> Self {
         let offers = instances.first().map(Offer::of_all).unwrap_or_default();
-        Self { client, plan, instances, offers, quick: None, run: fastrand::u32(..), calls: AtomicU64::new(0) }
+        Self {
+            client,
+            plan,
+            instances,
+            offers,
+            quick: None,
+            run: fastrand::u32(..),
+            calls: AtomicU64::new(0),
+        }
     }
 
     pub fn patience(&self) -> Duration {
@@ -70,7 +78,11 @@ impl Bench {
     }
 
     pub fn fresh(&self, what: &str) -> String {
-        format!("conform-{what}-{:08x}-{}", self.run, self.calls.fetch_add(1, Ordering::Relaxed))
+        format!(
+            "conform-{what}-{:08x}-{}",
+            self.run,
+            self.calls.fetch_add(1, Ordering::Relaxed)
+        )
     }
 
     pub fn tools(&self) -> impl Iterator<Item = &Offer> {
@@ -84,10 +96,17 @@ impl Bench {
             return Ok(args.clone());
         }
         if tool.effect == Effect::Mutating {
-            return Err(format!("it is mutating; if it may be called, name its arguments with --args {}=JSON", tool.name));
+            return Err(format!(
+                "it is mutating; if it may be called, name its arguments with --args {}=JSON",
+                tool.name
+            ));
         }
-        sample::fitting(&tool.parameters, nth)
-            .ok_or_else(|| format!("could not make up arguments that fit; name some with --args {}=JSON", tool.name))
+        sample::fitting(&tool.parameters, nth).ok_or_else(|| {
+            format!(
+                "could not make up arguments that fit; name some with --args {}=JSON",
+                tool.name
+            )
+        })
     }
 
     /// A call with ids of its own.
@@ -97,7 +116,12 @@ impl Bench {
             "v": 1, "call_id": call_id, "tool": offer.name, "args": args, "agent_id": self.fresh("agent"),
             "session_id": "conform", "team_id": "conform", "epoch": 1, "deadline_ms": 60_000,
         });
-        Request { subject: offer.subject.clone(), call_id, body, compactor: false }
+        Request {
+            subject: offer.subject.clone(),
+            call_id,
+            body,
+            compactor: false,
+        }
     }
 
     pub fn compaction(&self, offer: &Offer, messages: &[Value], tokens: usize) -> Request {
@@ -106,19 +130,37 @@ impl Bench {
             "v": 1, "call_id": call_id, "compactor": offer.name, "model": {"id": "conform", "context_window": 4000},
             "messages": messages, "tokens": tokens, "agent_id": "conform", "session_id": "conform", "deadline_ms": 60_000,
         });
-        Request { subject: offer.subject.clone(), call_id, body, compactor: true }
+        Request {
+            subject: offer.subject.clone(),
+            call_id,
+            body,
+            compactor: true,
+        }
     }
 
     pub async fn open(&self, request: &Request) -> Result<Line, Error> {
-        self.send(&request.subject, request.body.to_string(), request.compactor).await
+        self.send(
+            &request.subject,
+            request.body.to_string(),
+            request.compactor,
+        )
+        .await
     }
 
     /// Sends a body as it is.
     pub async fn send(&self, subject: &str, body: String, compactor: bool) -> Result<Line, Error> {
         let inbox = self.client.new_inbox();
         let replies = self.client.subscribe(inbox.clone()).await.map_err(nats)?;
-        self.client.publish_with_reply(subject.to_owned(), inbox, body.into()).await.map_err(nats)?;
-        Ok(Line { replies, compactor, progress: 0, malformed: None })
+        self.client
+            .publish_with_reply(subject.to_owned(), inbox, body.into())
+            .await
+            .map_err(nats)?;
+        Ok(Line {
+            replies,
+            compactor,
+            progress: 0,
+            malformed: None,
+        })
     }
 
     /// Makes a call and waits for its end.
@@ -145,7 +187,10 @@ const BETWEEN: Duration = Duration::from_millis(700);
 pub async fn gather(client: &Client, subject: String) -> Result<Vec<Value>, Error> {
     let inbox = client.new_inbox();
     let mut replies = client.subscribe(inbox.clone()).await.map_err(nats)?;
-    client.publish_with_reply(subject, inbox, "".into()).await.map_err(nats)?;
+    client
+        .publish_with_reply(subject, inbox, "".into())
+        .await
+        .map_err(nats)?;
     let mut gathered = Vec::new();
     while let Ok(Some(message)) = timeout(BETWEEN, replies.next()).await {
         if message.status.is_some() {
@@ -156,8 +201,8 @@ pub async fn gather(client: &Client, subject: String) -> Result<Vec<Value>, Erro
     Ok(gathered)
 }
 
-/// Hears what is published from when this returns on. A round trip behind the subscription shows that the server has it: that
-/// nobody answers is the server's answer.
+/// Hears what is published from when this returns on. A round trip behind the subscription shows
+/// that the server has it: that nobody answers is the server's answer.
 pub async fn listen(client: &Client, subject: String) -> Result<Subscriber, Error> {
     let heard = client.subscribe(subject).await.map_err(nats)?;
     let _nobody = client.request(client.new_inbox(), "".into()).await;
@@ -179,7 +224,10 @@ impl Line {
     pub async fn end(&mut self, within: Duration) -> End {
         let until = Instant::now() + within;
         loop {
-            match self.next(until.saturating_duration_since(Instant::now())).await {
+            match self
+                .next(until.saturating_duration_since(Instant::now()))
+                .await
+            {
                 Some(Piece::Progress) => self.progress += 1,
                 Some(Piece::Said(said)) => return End::Said(said),
                 Some(Piece::Malformed(why)) if why.contains("`progress") => {
@@ -216,7 +264,9 @@ impl End {
     pub fn ok(self) -> Result<String, String> {
         match self {
             Self::Said(Said::Ok(text)) => Ok(text),
-            other @ (Self::Said(_) | Self::Malformed(_) | Self::Nobody | Self::Silent(_)) => Err(other.told()),
+            other @ (Self::Said(_) | Self::Malformed(_) | Self::Nobody | Self::Silent(_)) => {
+                Err(other.told())
+            }
         }
     }
 
@@ -224,14 +274,18 @@ impl End {
     pub fn error(self) -> Result<String, String> {
         match self {
             Self::Said(Said::Error(text)) => Ok(text),
-            other @ (Self::Said(_) | Self::Malformed(_) | Self::Nobody | Self::Silent(_)) => Err(other.told()),
+            other @ (Self::Said(_) | Self::Malformed(_) | Self::Nobody | Self::Silent(_)) => {
+                Err(other.told())
+            }
         }
     }
 
     pub fn told(&self) -> String {
         match self {
             Self::Said(Said::Ok(text)) => format!("it was answered with ok: {}", shown(text)),
-            Self::Said(Said::Error(text)) => format!("it was answered with an error: {}", shown(text)),
+            Self::Said(Said::Error(text)) => {
+                format!("it was answered with an error: {}", shown(text))
+            }
             Self::Said(Said::Compact { .. }) => "it was answered with a summary".into(),
             Self::Said(Said::Skip) => "it was answered with skip".into(),
             Self::Malformed(why) => why.clone(),

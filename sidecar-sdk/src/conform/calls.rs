@@ -23,37 +23,62 @@ pub struct Good {
 
 /// One good call of every tool that may be called.
 pub async fn good_calls(bench: &Bench) -> Good {
-    let mut good = Good { findings: Vec::new(), works: None };
+    let mut good = Good {
+        findings: Vec::new(),
+        works: None,
+    };
     for tool in bench.tools().filter(|tool| !is_always_slow(bench, tool)) {
         match bench.arguments(tool, 0) {
             Ok(args) => good_call(bench, tool, args, &mut good).await,
-            Err(why) => good.findings.push(Finding::skipped("good_call", &tool.name, why)),
+            Err(why) => good
+                .findings
+                .push(Finding::skipped("good_call", &tool.name, why)),
         }
     }
     good
 }
 
 async fn good_call(bench: &Bench, tool: &Offer, args: Value, good: &mut Good) {
-    let (on, given) = (&tool.name, bench.plan.args.iter().any(|(name, _)| *name == tool.name));
+    let (on, given) = (
+        &tool.name,
+        bench.plan.args.iter().any(|(name, _)| *name == tool.name),
+    );
     let mut line = match bench.open(&bench.call(tool, &args)).await {
         Ok(line) => line,
-        Err(error) => return good.findings.push(Finding::failed("good_call", on, error.to_string())),
+        Err(error) => {
+            return good
+                .findings
+                .push(Finding::failed("good_call", on, error.to_string()));
+        }
     };
     let end = line.end(bench.patience()).await;
     let finding = match &end {
         End::Said(Said::Ok(_)) => Finding::passed("good_call", on),
         End::Said(Said::Error(text)) if !given => {
-            let told = format!("it answered the made-up arguments {args} with the error `{}`", shown(text));
-            Finding::skipped("good_call", on, format!("{told}; name good ones with --args {on}=JSON"))
+            let told = format!(
+                "it answered the made-up arguments {args} with the error `{}`",
+                shown(text)
+            );
+            Finding::skipped(
+                "good_call",
+                on,
+                format!("{told}; name good ones with --args {on}=JSON"),
+            )
         }
         other @ (End::Said(_) | End::Malformed(_) | End::Nobody | End::Silent(_)) => {
-            Finding::failed("good_call", on, format!("called with {args}, {}", other.told()))
+            Finding::failed(
+                "good_call",
+                on,
+                format!("called with {args}, {}", other.told()),
+            )
         }
     };
     good.findings.push(finding);
     if matches!(end, End::Said(_)) {
         let more = line.next(QUIET).await;
-        let once = more.map_or(Ok(()), |_| Err("after its answer it sent another message to the reply subject".to_owned()));
+        let once = more.map_or(Ok(()), |_| {
+            Err("after its answer it sent another message to the reply subject".to_owned())
+        });
         good.findings.push(Finding::of("one_answer", on, once));
     }
     if matches!(end, End::Said(Said::Ok(_))) && good.works.is_none() {
@@ -66,7 +91,9 @@ pub fn is_always_slow(bench: &Bench, tool: &Offer) -> bool {
     let required = tool.parameters.get("required").and_then(Value::as_array);
     let needs_seconds = required.is_some_and(|names| names.contains(&json!("seconds")));
     match &bench.plan.slow {
-        Some((name, _)) => *name == tool.name && !bench.plan.args.iter().any(|(named, _)| named == name),
+        Some((name, _)) => {
+            *name == tool.name && !bench.plan.args.iter().any(|(named, _)| named == name)
+        }
         None => needs_seconds,
     }
 }
@@ -76,20 +103,25 @@ pub const NOTHING_QUICK: &str = "no tool answered a good call with ok";
 
 pub async fn unknown_fields(bench: &Bench) -> Vec<Finding> {
     const CASE: &str = "unknown_fields";
-    let Some((tool, args)) = &bench.quick else { return vec![Finding::skipped(CASE, "", NOTHING_QUICK)] };
+    let Some((tool, args)) = &bench.quick else {
+        return vec![Finding::skipped(CASE, "", NOTHING_QUICK)];
+    };
     let mut request = bench.call(tool, args);
     if let Some(body) = request.body.as_object_mut() {
         body.insert("from_a_later_version".into(), json!({"a": [1]}));
     }
     let answered = bench.ask(&request).await.ok();
-    let checked =
-        answered.map(drop).map_err(|why| format!("with a key of a later version in the request, {why}; ignore unknown keys"));
+    let checked = answered.map(drop).map_err(|why| {
+        format!("with a key of a later version in the request, {why}; ignore unknown keys")
+    });
     vec![Finding::of(CASE, &tool.name, checked)]
 }
 
 pub async fn stale_epoch(bench: &Bench) -> Vec<Finding> {
     const CASE: &str = "stale_epoch";
-    let Some((tool, args)) = &bench.quick else { return vec![Finding::skipped(CASE, "", NOTHING_QUICK)] };
+    let Some((tool, args)) = &bench.quick else {
+        return vec![Finding::skipped(CASE, "", NOTHING_QUICK)];
+    };
     if let Some(several) = several_instances(bench, CASE, tool) {
         return several;
     }
@@ -103,11 +135,17 @@ pub async fn stale_epoch(bench: &Bench) -> Vec<Finding> {
         bench.ask(&request).await
     };
     let checked = async {
-        with_epoch(5).await.ok().map_err(|why| format!("called with epoch 5, {why}"))?;
+        with_epoch(5)
+            .await
+            .ok()
+            .map_err(|why| format!("called with epoch 5, {why}"))?;
         with_epoch(4).await.error().map_err(|why| {
             format!("after a call of the agent with epoch 5 came one with epoch 4, and {why}; it is from a node that was fenced off, refuse it")
         })?;
-        with_epoch(5).await.ok().map_err(|why| format!("called again with epoch 5, {why}"))
+        with_epoch(5)
+            .await
+            .ok()
+            .map_err(|why| format!("called again with epoch 5, {why}"))
     };
     vec![Finding::of(CASE, &tool.name, checked.await.map(drop))]
 }
@@ -131,8 +169,10 @@ pub async fn large_answer(bench: &Bench) -> Vec<Finding> {
         Err(error) => End::Malformed(error.to_string()),
     };
     if let End::Said(Said::Ok(text)) = &end {
-        let told =
-            format!("its answer of {} bytes was not too large; name a call whose answer is, with --large TOOL=JSON", text.len());
+        let told = format!(
+            "its answer of {} bytes was not too large; name a call whose answer is, with --large TOOL=JSON",
+            text.len()
+        );
         return vec![Finding::skipped(CASE, &tool.name, told)];
     }
     let checked = end.error().map(drop).map_err(|why| {
@@ -160,15 +200,21 @@ pub fn slow(bench: &Bench, at_least: Duration) -> Result<(&Offer, Value), String
 }
 
 fn named<'a>(bench: &'a Bench, name: &str) -> Result<&'a Offer, String> {
-    bench.tools().find(|tool| tool.name == name).ok_or_else(|| format!("it has no tool `{name}`"))
+    bench
+        .tools()
+        .find(|tool| tool.name == name)
+        .ok_or_else(|| format!("it has no tool `{name}`"))
 }
 
 /// A tool that may be called and has this property, with the property set.
 fn by_property<'a>(bench: &'a Bench, property: &str, value: Value) -> Option<(&'a Offer, Value)> {
-    bench.tools().filter(|tool| tool.effect.may_run_again()).find_map(|tool| {
-        let mut args = sample::fitting(&tool.parameters, 0)?;
-        tool.parameters.get("properties")?.get(property)?;
-        args.as_object_mut()?.insert(property.into(), value.clone());
-        sample::fits(&tool.parameters, &args).then_some((tool, args))
-    })
+    bench
+        .tools()
+        .filter(|tool| tool.effect.may_run_again())
+        .find_map(|tool| {
+            let mut args = sample::fitting(&tool.parameters, 0)?;
+            tool.parameters.get("properties")?.get(property)?;
+            args.as_object_mut()?.insert(property.into(), value.clone());
+            sample::fits(&tool.parameters, &args).then_some((tool, args))
+        })
 }

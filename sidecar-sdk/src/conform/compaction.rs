@@ -14,13 +14,20 @@ pub async fn long(bench: &Bench) -> Vec<Finding> {
 }
 
 pub async fn short(bench: &Bench) -> Vec<Finding> {
-    let messages = [message(101, "user", &json!([text("Hi.")])), message(102, "assistant", &json!([text("Hello.")]))];
+    let messages = [
+        message(101, "user", &json!([text("Hi.")])),
+        message(102, "assistant", &json!([text("Hello.")])),
+    ];
     check(bench, "compaction_short", &messages).await
 }
 
 async fn check(bench: &Bench, case: &'static str, messages: &[Value]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for offer in bench.offers.iter().filter(|offer| offer.kind == Kind::Compactor) {
+    for offer in bench
+        .offers
+        .iter()
+        .filter(|offer| offer.kind == Kind::Compactor)
+    {
         findings.push(finding(bench, case, offer, messages).await);
     }
     if findings.is_empty() {
@@ -33,7 +40,9 @@ async fn finding(bench: &Bench, case: &'static str, offer: &Offer, messages: &[V
     let request = bench.compaction(offer, messages, size(messages) / 4);
     match bench.ask(&request).await {
         End::Said(Said::Skip) => Finding::passed(case, &offer.name),
-        End::Said(Said::Compact { summary, keep_from }) => Finding::of(case, &offer.name, fits(messages, &summary, keep_from)),
+        End::Said(Said::Compact { summary, keep_from }) => {
+            Finding::of(case, &offer.name, fits(messages, &summary, keep_from))
+        }
         End::Said(Said::Error(text)) => Finding::skipped(
             case,
             &offer.name,
@@ -48,8 +57,13 @@ async fn finding(bench: &Bench, case: &'static str, offer: &Offer, messages: &[V
 /// Whether a node would take this summary.
 fn fits(messages: &[Value], summary: &str, keep_from: i64) -> Result<(), String> {
     let id = |message: &Value| message.get("id").and_then(Value::as_i64);
-    let Some(at) = messages.iter().position(|message| id(message) == Some(keep_from)) else {
-        return Err(format!("`keep_from` is {keep_from}, which is none of the messages' ids"));
+    let Some(at) = messages
+        .iter()
+        .position(|message| id(message) == Some(keep_from))
+    else {
+        return Err(format!(
+            "`keep_from` is {keep_from}, which is none of the messages' ids"
+        ));
     };
     if at == 0 {
         return Err("`keep_from` is the first message, so nothing is replaced; answer {\"v\":1,\"skip\":true}".into());
@@ -65,20 +79,37 @@ fn fits(messages: &[Value], summary: &str, keep_from: i64) -> Result<(), String>
         ));
     }
     let calls = ids(kept, "tool_call");
-    match ids(kept, "tool_result").iter().find(|result| !calls.contains(result)) {
-        Some(lost) => Err(format!("`keep_from` {keep_from} keeps the result of the call {lost} and drops the call")),
+    match ids(kept, "tool_result")
+        .iter()
+        .find(|result| !calls.contains(result))
+    {
+        Some(lost) => Err(format!(
+            "`keep_from` {keep_from} keeps the result of the call {lost} and drops the call"
+        )),
         None => Ok(()),
     }
 }
 
 fn ids(messages: &[Value], kind: &str) -> Vec<String> {
-    let parts = messages.iter().filter_map(|message| message.get("content")?.as_array()).flatten();
+    let parts = messages
+        .iter()
+        .filter_map(|message| message.get("content")?.as_array())
+        .flatten();
     let of_kind = parts.filter(|part| part.get("type").and_then(Value::as_str) == Some(kind));
-    of_kind.filter_map(|part| Some(part.get("call_id")?.as_str()?.to_owned())).collect()
+    of_kind
+        .filter_map(|part| Some(part.get("call_id")?.as_str()?.to_owned()))
+        .collect()
 }
 
 fn size(messages: &[Value]) -> usize {
-    messages.iter().map(|message| message.get("content").map_or(0, |content| content.to_string().len())).sum()
+    messages
+        .iter()
+        .map(|message| {
+            message
+                .get("content")
+                .map_or(0, |content| content.to_string().len())
+        })
+        .sum()
 }
 
 fn text(text: &str) -> Value {
@@ -91,15 +122,31 @@ fn message(id: i64, role: &str, content: &Value) -> Value {
 
 /// Tools were called, some of them two at a time, and their results are most of it.
 fn long_conversation() -> Vec<Value> {
-    let mut messages = vec![message(101, "user", &json!([text("Find out which files are large, and why.")]))];
+    let mut messages = vec![message(
+        101,
+        "user",
+        &json!([text("Find out which files are large, and why.")]),
+    )];
     for round in 0..8_i64 {
         let (one, other) = (format!("call-{round}-a"), format!("call-{round}-b"));
         let call = |id: &str| json!({"type": "tool_call", "id": id, "call_id": id, "name": "read", "args": {"path": id}});
         let result = |id: &str| json!({"type": "tool_result", "id": id, "call_id": id, "text": "line of a file\n".repeat(80), "error": false});
-        messages.push(message(102 + round * 2, "assistant", &json!([text("Looking."), call(&one), call(&other)])));
-        messages.push(message(103 + round * 2, "tool_result", &json!([result(&one), result(&other)])));
+        messages.push(message(
+            102 + round * 2,
+            "assistant",
+            &json!([text("Looking."), call(&one), call(&other)]),
+        ));
+        messages.push(message(
+            103 + round * 2,
+            "tool_result",
+            &json!([result(&one), result(&other)]),
+        ));
     }
-    messages.push(message(118, "assistant", &json!([text("They hold logs of the last year.")])));
+    messages.push(message(
+        118,
+        "assistant",
+        &json!([text("They hold logs of the last year.")]),
+    ));
     messages.push(message(119, "user", &json!([text("Good. Which may go?")])));
     messages
 }

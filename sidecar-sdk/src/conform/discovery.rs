@@ -37,11 +37,18 @@ impl Offer {
     fn of(endpoint: &Endpoint) -> Self {
         let said = |key: &str| endpoint.metadata.get(key).map(String::as_str);
         let words: Vec<&str> = endpoint.subject.split('.').collect();
-        let is_compactor = said(metadata::KIND).map_or_else(|| words.contains(&"compact"), |kind| kind == metadata::COMPACTOR);
+        let is_compactor = said(metadata::KIND).map_or_else(
+            || words.contains(&"compact"),
+            |kind| kind == metadata::COMPACTOR,
+        );
         Self {
             name: words.last().copied().unwrap_or_default().into(),
             subject: endpoint.subject.clone(),
-            kind: if is_compactor { Kind::Compactor } else { Kind::Tool },
+            kind: if is_compactor {
+                Kind::Compactor
+            } else {
+                Kind::Tool
+            },
             effect: said(metadata::EFFECT).and_then(effect).unwrap_or_default(),
             parameters: said(metadata::PARAMETERS)
                 .and_then(|text| serde_json::from_str(text).ok())
@@ -56,11 +63,20 @@ fn effect(text: &str) -> Option<Effect> {
 
 pub fn check(bench: &Bench) -> Vec<Finding> {
     let mut findings = vec![Finding::of("discovery", "", service(bench))];
-    for endpoint in bench.instances.first().into_iter().flat_map(|info| &info.endpoints) {
+    for endpoint in bench
+        .instances
+        .first()
+        .into_iter()
+        .flat_map(|info| &info.endpoints)
+    {
         let name = endpoint.subject.rsplit('.').next().unwrap_or_default();
         findings.push(Finding::of("metadata", name, readable(endpoint)));
         findings.push(Finding::of("subject", name, subject(bench, endpoint, name)));
-        findings.push(Finding::of("queue_group", name, queue_group(bench, endpoint)));
+        findings.push(Finding::of(
+            "queue_group",
+            name,
+            queue_group(bench, endpoint),
+        ));
     }
     findings
 }
@@ -73,8 +89,15 @@ fn service(bench: &Bench) -> Result<(), String> {
                 "the service's metadata needs `planck` = `1`; without it nodes take it for somebody else's service".into()
             );
         }
-        if info.metadata.get(metadata::PREFIX).map_or("", String::as_str) != prefix {
-            return Err(format!("the service's metadata needs `prefix` = `{prefix}`, the subject prefix of the cluster"));
+        if info
+            .metadata
+            .get(metadata::PREFIX)
+            .map_or("", String::as_str)
+            != prefix
+        {
+            return Err(format!(
+                "the service's metadata needs `prefix` = `{prefix}`, the subject prefix of the cluster"
+            ));
         }
         if info.endpoints.is_empty() {
             return Err("the service has no endpoints: neither a tool nor a compactor".into());
@@ -88,7 +111,9 @@ fn service(bench: &Bench) -> Result<(), String> {
     let mut all = bench.instances.iter().map(sorted);
     let first = all.next();
     match all.find(|other| Some(other) != first.as_ref()) {
-        Some(_) => Err("its instances offer different endpoints; run the same version of all".into()),
+        Some(_) => {
+            Err("its instances offer different endpoints; run the same version of all".into())
+        }
         None => Ok(()),
     }
 }
@@ -98,12 +123,19 @@ fn readable(endpoint: &Endpoint) -> Result<(), String> {
     if let Some(timeout) = said(metadata::TIMEOUT_MS)
         && !timeout.parse::<u64>().is_ok_and(|timeout| timeout > 0)
     {
-        return Err(format!("`timeout_ms` must be a whole number of milliseconds, as text; it is `{timeout}`"));
+        return Err(format!(
+            "`timeout_ms` must be a whole number of milliseconds, as text; it is `{timeout}`"
+        ));
     }
     match said(metadata::KIND) {
         Some(metadata::COMPACTOR) => return Ok(()),
         Some(metadata::TOOL) => (),
-        other => return Err(format!("`kind` must be `tool` or `compactor`; it is {}", or_missing(other))),
+        other => {
+            return Err(format!(
+                "`kind` must be `tool` or `compactor`; it is {}",
+                or_missing(other)
+            ));
+        }
     }
     if said(metadata::DESCRIPTION).is_none_or(|text| text.trim().is_empty()) {
         return Err("`description` is missing; it is what the model goes by".into());
@@ -111,19 +143,30 @@ fn readable(endpoint: &Endpoint) -> Result<(), String> {
     if let Some(text) = said(metadata::EFFECT)
         && effect(text).is_none()
     {
-        return Err(format!("`effect` must be `pure`, `idempotent` or `mutating`; it is `{text}`"));
+        return Err(format!(
+            "`effect` must be `pure`, `idempotent` or `mutating`; it is `{text}`"
+        ));
     }
-    let Some(text) = said(metadata::PARAMETERS) else { return Err("`parameters`, a JSON Schema as text, is missing".into()) };
+    let Some(text) = said(metadata::PARAMETERS) else {
+        return Err("`parameters`, a JSON Schema as text, is missing".into());
+    };
     if text.len() > MOST_PARAMETER_BYTES {
-        return Err(format!("`parameters` has {} bytes, over the limit of {MOST_PARAMETER_BYTES}; describe less", text.len()));
+        return Err(format!(
+            "`parameters` has {} bytes, over the limit of {MOST_PARAMETER_BYTES}; describe less",
+            text.len()
+        ));
     }
-    let schema: Value = serde_json::from_str(text).map_err(|error| format!("`parameters` is not JSON: {error}"))?;
+    let schema: Value =
+        serde_json::from_str(text).map_err(|error| format!("`parameters` is not JSON: {error}"))?;
     if schema.get("type").and_then(Value::as_str) != Some("object") {
         return Err("the schema in `parameters` must have \"type\":\"object\"".into());
     }
-    jsonschema::validator_for(&schema).map_err(|error| format!("`parameters` is no JSON Schema: {error}"))?;
+    jsonschema::validator_for(&schema)
+        .map_err(|error| format!("`parameters` is no JSON Schema: {error}"))?;
     match unknown_required(&schema) {
-        Some(name) => Err(format!("`parameters` requires `{name}`, which is none of its `properties`")),
+        Some(name) => Err(format!(
+            "`parameters` requires `{name}`, which is none of its `properties`"
+        )),
         None => Ok(()),
     }
 }
@@ -134,12 +177,23 @@ fn or_missing(text: Option<&str>) -> String {
 
 fn subject(bench: &Bench, endpoint: &Endpoint, name: &str) -> Result<(), String> {
     let kind = endpoint.metadata.get(metadata::KIND).map(String::as_str);
-    let build = if kind == Some(metadata::COMPACTOR) { compactor } else { tool };
+    let build = if kind == Some(metadata::COMPACTOR) {
+        compactor
+    } else {
+        tool
+    };
     let expected = bench.prefix().on(build(&bench.plan.name, name));
     if endpoint.subject != expected {
-        return Err(format!("it is on `{}`; nodes ask on `{expected}`", endpoint.subject));
+        return Err(format!(
+            "it is on `{}`; nodes ask on `{expected}`",
+            endpoint.subject
+        ));
     }
-    if is_id(name) { Ok(()) } else { Err(format!("`{name}` is not 1 to 64 of A-Z a-z 0-9 _ -")) }
+    if is_id(name) {
+        Ok(())
+    } else {
+        Err(format!("`{name}` is not 1 to 64 of A-Z a-z 0-9 _ -"))
+    }
 }
 
 fn queue_group(bench: &Bench, endpoint: &Endpoint) -> Result<(), String> {

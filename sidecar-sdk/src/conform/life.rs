@@ -33,8 +33,14 @@ const SHARED: usize = 32;
 const AT_ONCE: usize = 8;
 
 /// Connects, starts the sidecar where a command is named, and finds it.
-pub async fn begin<T: FnMut(&Finding)>(plan: Plan, report: &mut Report<T>) -> Result<(Bench, Option<Instance>), Error> {
-    let client = plan.connection.open("planck sidecar conform", |_| ()).await?;
+pub async fn begin<T: FnMut(&Finding)>(
+    plan: Plan,
+    report: &mut Report<T>,
+) -> Result<(Bench, Option<Instance>), Error> {
+    let client = plan
+        .connection
+        .open("planck sidecar conform", |_| ())
+        .await?;
     let instances = find(&client, &plan.name).await?;
     if plan.command.is_empty() {
         return if instances.is_empty() {
@@ -44,24 +50,49 @@ pub async fn begin<T: FnMut(&Finding)>(plan: Plan, report: &mut Report<T>) -> Re
         };
     }
     if !instances.is_empty() {
-        let text = format!("{} instances of `{}` are already running; stop them, or name no command", instances.len(), plan.name);
+        let text = format!(
+            "{} instances of `{}` are already running; stop them, or name no command",
+            instances.len(),
+            plan.name
+        );
         return Err(Error::Command(text));
     }
-    let mut news = listen(&client, plan.connection.prefix.on(Topic::Sidecar(&plan.name))).await?;
+    let mut news = listen(
+        &client,
+        plan.connection.prefix.on(Topic::Sidecar(&plan.name)),
+    )
+    .await?;
     let mut child = Instance::start(&plan)?;
     let instances = appear(&client, &plan, 1, &mut child).await?;
-    let said = told(&mut news, PresenceKind::Hello, &plan.name, &instances, plan.patience).await;
+    let said = told(
+        &mut news,
+        PresenceKind::Hello,
+        &plan.name,
+        &instances,
+        plan.patience,
+    )
+    .await;
     report.add(vec![Finding::of("hello", "", said)]);
     Ok((Bench::new(client, plan, instances), Some(child)))
 }
 
 async fn find(client: &Client, name: &SidecarId) -> Result<Vec<Info>, Error> {
     let answers = gather(client, subject::services(Some(name))).await?;
-    Ok(answers.into_iter().filter_map(|answer| serde_json::from_value(answer).ok()).collect())
+    Ok(answers
+        .into_iter()
+        .filter_map(|answer| serde_json::from_value(answer).ok())
+        .collect())
 }
 
-async fn appear(client: &Client, plan: &Plan, count: usize, child: &mut Instance) -> Result<Vec<Info>, Error> {
-    let Plan { name, start_within, .. } = plan;
+async fn appear(
+    client: &Client,
+    plan: &Plan,
+    count: usize,
+    child: &mut Instance,
+) -> Result<Vec<Info>, Error> {
+    let Plan {
+        name, start_within, ..
+    } = plan;
     let until = Instant::now() + *start_within;
     while Instant::now() < until {
         let instances = find(client, name).await?;
@@ -69,43 +100,71 @@ async fn appear(client: &Client, plan: &Plan, count: usize, child: &mut Instance
             return Ok(instances);
         }
         if let Some(status) = child.ended() {
-            return Err(Error::Command(format!("the command ended with {status} before `{name}` answered on $SRV.INFO.{name}")));
+            return Err(Error::Command(format!(
+                "the command ended with {status} before `{name}` answered on $SRV.INFO.{name}"
+            )));
         }
         sleep(BETWEEN).await;
     }
-    let silence =
-        format!("the command runs, and no sidecar `{name}` with an endpoint answers on $SRV.INFO.{name} after {start_within:?}");
+    let silence = format!(
+        "the command runs, and no sidecar `{name}` with an endpoint answers on $SRV.INFO.{name} after {start_within:?}"
+    );
     Err(Error::Command(format!(
         "{silence}; have it answer there as a NATS service does, or, if it has to be compiled first, build it before or give it longer with --start-within"
     )))
 }
 
 /// Waits for a hello or bye of one of these instances.
-async fn told(news: &mut Subscriber, kind: PresenceKind, name: &SidecarId, of: &[Info], within: Duration) -> Result<(), String> {
+async fn told(
+    news: &mut Subscriber,
+    kind: PresenceKind,
+    name: &SidecarId,
+    of: &[Info],
+    within: Duration,
+) -> Result<(), String> {
     let word = match kind {
         PresenceKind::Hello => "hello",
         PresenceKind::Bye => "bye",
     };
-    let wanted = format!("{{\"v\":1,\"type\":\"{word}\",\"sidecar\":\"{name}\",\"instance\":\"<id of its service>\"}}");
+    let wanted = format!(
+        "{{\"v\":1,\"type\":\"{word}\",\"sidecar\":\"{name}\",\"instance\":\"<id of its service>\"}}"
+    );
     let (until, mut seen) = (Instant::now() + within, String::new());
-    while let Ok(Some(message)) = timeout(until.saturating_duration_since(Instant::now()), news.next()).await {
+    while let Ok(Some(message)) =
+        timeout(until.saturating_duration_since(Instant::now()), news.next()).await
+    {
         match serde_json::from_slice::<Presence>(&message.payload) {
-            Ok(said) if said.r#type == kind && said.sidecar == *name && of.iter().any(|info| info.id == said.instance) => {
+            Ok(said)
+                if said.r#type == kind
+                    && said.sidecar == *name
+                    && of.iter().any(|info| info.id == said.instance) =>
+            {
                 return Ok(());
             }
             Ok(said) if said.r#type != kind => (),
-            Ok(_) | Err(_) => seen = format!(", only {}", String::from_utf8_lossy(&message.payload)),
+            Ok(_) | Err(_) => {
+                seen = format!(", only {}", String::from_utf8_lossy(&message.payload))
+            }
         }
     }
     Err(format!("there was no {wanted} on sidecar.{name}{seen}"))
 }
 
-/// After a case: whether the sidecar still lives. One that the checker started is started again; of another no instance is left.
-pub async fn look(bench: &mut Bench, child: &mut Option<Instance>, case: &'static str) -> Result<Vec<Finding>, Error> {
+/// After a case: whether the sidecar still lives. One that the checker started is started again; of
+/// another no instance is left.
+pub async fn look(
+    bench: &mut Bench,
+    child: &mut Option<Instance>,
+    case: &'static str,
+) -> Result<Vec<Finding>, Error> {
     let until = Instant::now() + bench.patience();
     while Instant::now() < until {
         let now = find(&bench.client, &bench.plan.name).await?;
-        if bench.instances.iter().all(|info| now.iter().any(|other| other.id == info.id)) {
+        if bench
+            .instances
+            .iter()
+            .all(|info| now.iter().any(|other| other.id == info.id))
+        {
             return Ok(Vec::new());
         }
         if child.as_mut().is_some_and(|child| child.ended().is_some()) {
@@ -119,7 +178,11 @@ pub async fn look(bench: &mut Bench, child: &mut Option<Instance>, case: &'stati
         bench.instances = appear(&bench.client, &bench.plan, 1, &mut fresh).await?;
         *child = Some(fresh);
     }
-    Ok(vec![Finding::failed(case, "", "an instance is gone after this: it died of it, or stopped its service")])
+    Ok(vec![Finding::failed(
+        case,
+        "",
+        "an instance is gone after this: it died of it, or stopped its service",
+    )])
 }
 
 const LIFE: [&str; 3] = ["crash", "instances", "drain"];
@@ -127,10 +190,17 @@ const LIFE: [&str; 3] = ["crash", "instances", "drain"];
 pub fn skipped() -> Vec<Finding> {
     let why = "the checker has to start the sidecar itself for this: name the command after `--`";
     let hello = std::iter::once("hello");
-    hello.chain(LIFE).map(|case| Finding::skipped(case, "", why)).collect()
+    hello
+        .chain(LIFE)
+        .map(|case| Finding::skipped(case, "", why))
+        .collect()
 }
 
-pub async fn check<T: FnMut(&Finding)>(bench: &mut Bench, child: Instance, report: &mut Report<T>) -> Result<(), Error> {
+pub async fn check<T: FnMut(&Finding)>(
+    bench: &mut Bench,
+    child: Instance,
+    report: &mut Report<T>,
+) -> Result<(), Error> {
     let mut first = child;
     if report.wants("crash") {
         let (finding, again) = crash(bench, first).await?;
@@ -157,7 +227,9 @@ pub async fn check<T: FnMut(&Finding)>(bench: &mut Bench, child: Instance, repor
 }
 
 async fn crash(bench: &mut Bench, child: Instance) -> Result<(Finding, Instance), Error> {
-    let running = slow(bench, bench.patience() * 3).ok().map(|(tool, args)| bench.call(tool, &args));
+    let running = slow(bench, bench.patience() * 3)
+        .ok()
+        .map(|(tool, args)| bench.call(tool, &args));
     if let Some(request) = &running {
         let mut line = bench.open(request).await?;
         let _begun = line.begun(BETWEEN * 5).await;
@@ -172,18 +244,26 @@ async fn crash(bench: &mut Bench, child: Instance) -> Result<(Finding, Instance)
 
 async fn as_before(bench: &Bench, before: &[Info]) -> Result<(), String> {
     let subjects = |infos: &[Info]| {
-        let mut subjects: Vec<String> =
-            infos.iter().flat_map(|info| &info.endpoints).map(|endpoint| endpoint.subject.clone()).collect();
+        let mut subjects: Vec<String> = infos
+            .iter()
+            .flat_map(|info| &info.endpoints)
+            .map(|endpoint| endpoint.subject.clone())
+            .collect();
         subjects.sort();
         subjects
     };
-    if before.iter().any(|info| bench.instances.iter().any(|other| other.id == info.id)) {
+    if before
+        .iter()
+        .any(|info| bench.instances.iter().any(|other| other.id == info.id))
+    {
         return Err("after a kill and a start its service has the same id; each start needs an id of its own".into());
     }
     if subjects(before) != subjects(&bench.instances) {
         return Err("after a kill and a start it offers something else than before".into());
     }
-    quick(bench).await.map_err(|why| format!("after a kill and a start, {why}"))
+    quick(bench)
+        .await
+        .map_err(|why| format!("after a kill and a start, {why}"))
 }
 
 /// A quick call, where there is one to make.
@@ -198,20 +278,37 @@ async fn quick(bench: &Bench) -> Result<(), String> {
 }
 
 async fn share(bench: &Bench) -> Result<(), String> {
-    let Some((tool, args)) = &bench.quick else { return Ok(()) };
+    let Some((tool, args)) = &bench.quick else {
+        return Ok(());
+    };
     let calls = (0..SHARED).map(|_| async {
-        let mut line = bench.open(&bench.call(tool, args)).await.map_err(|error| error.to_string())?;
-        line.end(bench.patience()).await.ok()?;
-        line.next(BETWEEN * 4)
+        let mut line = bench
+            .open(&bench.call(tool, args))
             .await
-            .map_or(Ok(()), |_| Err("both instances answered a call; put both in the queue group".to_owned()))
+            .map_err(|error| error.to_string())?;
+        line.end(bench.patience()).await.ok()?;
+        line.next(BETWEEN * 4).await.map_or(Ok(()), |_| {
+            Err("both instances answered a call; put both in the queue group".to_owned())
+        })
     });
-    join_all(calls).await.into_iter().collect::<Result<(), String>>().map_err(|why| format!("with two instances, {why}"))?;
+    join_all(calls)
+        .await
+        .into_iter()
+        .collect::<Result<(), String>>()
+        .map_err(|why| format!("with two instances, {why}"))?;
     for info in &bench.instances {
-        let stats =
-            bench.gather(format!("{}.{}", subject::stats(&bench.plan.name), info.id)).await.map_err(|error| error.to_string())?;
-        let endpoints = stats.first().and_then(|stats| stats.get("endpoints")?.as_array()).into_iter().flatten();
-        let requests: Option<u64> = endpoints.map(|endpoint| endpoint.get("num_requests").and_then(Value::as_u64)).sum();
+        let stats = bench
+            .gather(format!("{}.{}", subject::stats(&bench.plan.name), info.id))
+            .await
+            .map_err(|error| error.to_string())?;
+        let endpoints = stats
+            .first()
+            .and_then(|stats| stats.get("endpoints")?.as_array())
+            .into_iter()
+            .flatten();
+        let requests: Option<u64> = endpoints
+            .map(|endpoint| endpoint.get("num_requests").and_then(Value::as_u64))
+            .sum();
         if !stats.is_empty() && requests == Some(0) {
             return Err(format!("of {SHARED} calls instance {} got none", info.id));
         }
@@ -224,14 +321,25 @@ async fn lose_none(bench: &Bench, leaving: &mut Instance) -> Result<(), String> 
     leaving.terminate();
     let until = Instant::now() + LEAVE;
     loop {
-        let answered = join_all((0..AT_ONCE).map(|_| quick(bench))).await.into_iter().collect::<Result<(), String>>();
+        let answered = join_all((0..AT_ONCE).map(|_| quick(bench)))
+            .await
+            .into_iter()
+            .collect::<Result<(), String>>();
         answered.map_err(|why| {
             format!("while one of two instances left, {why}; leave the queue group first, then answer what has come")
         })?;
         match leaving.ended() {
             Some(status) if status.success() => return Ok(()),
-            Some(status) => return Err(format!("told to stop, it ended with {status}; status 0 was due")),
-            None if Instant::now() > until => return Err(format!("told to stop by SIGTERM, it still runs after {LEAVE:?}")),
+            Some(status) => {
+                return Err(format!(
+                    "told to stop, it ended with {status}; status 0 was due"
+                ));
+            }
+            None if Instant::now() > until => {
+                return Err(format!(
+                    "told to stop by SIGTERM, it still runs after {LEAVE:?}"
+                ));
+            }
             None => (),
         }
     }
@@ -240,25 +348,47 @@ async fn lose_none(bench: &Bench, leaving: &mut Instance) -> Result<(), String> 
 /// The last instance leaves while a call runs.
 async fn drain(bench: &Bench, child: &mut Instance) -> Result<(), String> {
     let subject = bench.prefix().on(Topic::Sidecar(&bench.plan.name));
-    let mut news = listen(&bench.client, subject).await.map_err(|error| error.to_string())?;
-    let running = slow(bench, Duration::from_secs(2)).ok().map(|(tool, args)| bench.call(tool, &args));
+    let mut news = listen(&bench.client, subject)
+        .await
+        .map_err(|error| error.to_string())?;
+    let running = slow(bench, Duration::from_secs(2))
+        .ok()
+        .map(|(tool, args)| bench.call(tool, &args));
     let mut line = match &running {
-        Some(request) => Some(bench.open(request).await.map_err(|error| error.to_string())?),
+        Some(request) => Some(
+            bench
+                .open(request)
+                .await
+                .map_err(|error| error.to_string())?,
+        ),
         None => None,
     };
     if let Some(line) = &mut line {
         let _begun = line.begun(BETWEEN * 5).await;
     }
     child.terminate();
-    let said = told(&mut news, PresenceKind::Bye, &bench.plan.name, &bench.instances, bench.patience()).await;
+    let said = told(
+        &mut news,
+        PresenceKind::Bye,
+        &bench.plan.name,
+        &bench.instances,
+        bench.patience(),
+    )
+    .await;
     if let (Some(line), Some(request)) = (&mut line, &running) {
         let end = line.end(LEAVE).await;
         cancel_call(bench, &request.call_id).await;
-        end.ok().map_err(|why| format!("told to stop by SIGTERM while a call ran, {why}; finish what runs"))?;
+        end.ok().map_err(|why| {
+            format!("told to stop by SIGTERM while a call ran, {why}; finish what runs")
+        })?;
     }
     match child.end(LEAVE).await {
-        None => Err(format!("told to stop by SIGTERM, it still runs after {LEAVE:?}")),
-        Some(status) if !status.success() => Err(format!("told to stop by SIGTERM, it ended with {status}; status 0 was due")),
+        None => Err(format!(
+            "told to stop by SIGTERM, it still runs after {LEAVE:?}"
+        )),
+        Some(status) if !status.success() => Err(format!(
+            "told to stop by SIGTERM, it ended with {status}; status 0 was due"
+        )),
         Some(_) => said,
     }
 }

@@ -13,12 +13,19 @@ pub async fn bad_args(bench: &Bench) -> Vec<Finding> {
     const CASE: &str = "bad_args";
     let mut findings = Vec::new();
     for tool in bench.tools() {
-        let may = bench.arguments(tool, 0).err().filter(|why| why.contains("mutating"));
+        let may = bench
+            .arguments(tool, 0)
+            .err()
+            .filter(|why| why.contains("mutating"));
         if let Some(why) = may {
             findings.push(Finding::skipped(CASE, &tool.name, why));
             continue;
         }
-        findings.push(Finding::of(CASE, &tool.name, refuses_misfits(bench, tool).await));
+        findings.push(Finding::of(
+            CASE,
+            &tool.name,
+            refuses_misfits(bench, tool).await,
+        ));
     }
     if findings.is_empty() {
         findings.push(Finding::skipped(CASE, "", "it has no tools"));
@@ -28,8 +35,16 @@ pub async fn bad_args(bench: &Bench) -> Vec<Finding> {
 
 async fn refuses_misfits(bench: &Bench, tool: &Offer) -> Result<(), String> {
     for (wrong, args) in sample::misfits(&tool.parameters) {
-        let told = |why| format!("called with {wrong} ({args}), {why}; answer {{\"v\":1,\"error\":\"what is wrong\"}}");
-        bench.ask(&bench.call(tool, &args)).await.error().map_err(told)?;
+        let told = |why| {
+            format!(
+                "called with {wrong} ({args}), {why}; answer {{\"v\":1,\"error\":\"what is wrong\"}}"
+            )
+        };
+        bench
+            .ask(&bench.call(tool, &args))
+            .await
+            .error()
+            .map_err(told)?;
     }
     Ok(())
 }
@@ -37,7 +52,11 @@ async fn refuses_misfits(bench: &Bench, tool: &Offer) -> Result<(), String> {
 pub async fn malformed(bench: &Bench) -> Vec<Finding> {
     let mut findings = Vec::new();
     for offer in &bench.offers {
-        findings.push(Finding::of("malformed", &offer.name, refuses_malformed(bench, offer).await));
+        findings.push(Finding::of(
+            "malformed",
+            &offer.name,
+            refuses_malformed(bench, offer).await,
+        ));
     }
     findings
 }
@@ -56,11 +75,16 @@ async fn refuses_malformed(bench: &Bench, offer: &Offer) -> Result<(), String> {
         without_args.to_string(),
     ];
     for body in bodies {
-        let end = match bench.send(&offer.subject, body.clone(), offer.kind == Kind::Compactor).await {
+        let end = match bench
+            .send(&offer.subject, body.clone(), offer.kind == Kind::Compactor)
+            .await
+        {
             Ok(mut line) => line.end(bench.patience()).await,
             Err(error) => End::Malformed(error.to_string()),
         };
-        let told = |why| format!("sent the body {body:?}, {why}; answer {{\"v\":1,\"error\":\"what is wrong\"}}");
+        let told = |why| {
+            format!("sent the body {body:?}, {why}; answer {{\"v\":1,\"error\":\"what is wrong\"}}")
+        };
         end.error().map_err(told)?;
     }
     Ok(())

@@ -16,15 +16,27 @@ const AT_ONCE: u32 = 16;
 
 pub async fn concurrency(bench: &Bench) -> Vec<Finding> {
     const CASE: &str = "concurrency";
-    let tools = bench.tools().filter(|tool| tool.effect.may_run_again() && !is_always_slow(bench, tool));
+    let tools = bench
+        .tools()
+        .filter(|tool| tool.effect.may_run_again() && !is_always_slow(bench, tool));
     let mut reasons = Vec::new();
     for tool in tools {
         match distinct(bench, tool).await {
-            Ok(expected) => return vec![Finding::of(CASE, &tool.name, own_results(bench, tool, expected).await)],
+            Ok(expected) => {
+                return vec![Finding::of(
+                    CASE,
+                    &tool.name,
+                    own_results(bench, tool, expected).await,
+                )];
+            }
             Err(why) => reasons.push(format!("{}: {why}", tool.name)),
         }
     }
-    let why = if reasons.is_empty() { "it has no tool that may be called often".into() } else { reasons.join("; ") };
+    let why = if reasons.is_empty() {
+        "it has no tool that may be called often".into()
+    } else {
+        reasons.join("; ")
+    };
     vec![Finding::skipped(CASE, "", why)]
 }
 
@@ -46,13 +58,25 @@ async fn distinct(bench: &Bench, tool: &Offer) -> Result<Vec<(Value, String)>, S
     let mut results: Vec<&String> = expected.iter().map(|(_, result)| result).collect();
     results.sort();
     results.dedup();
-    if results.len() < 2 { Err("its results do not depend on its arguments".into()) } else { Ok(expected) }
+    if results.len() < 2 {
+        Err("its results do not depend on its arguments".into())
+    } else {
+        Ok(expected)
+    }
 }
 
-async fn own_results(bench: &Bench, tool: &Offer, expected: Vec<(Value, String)>) -> Result<(), String> {
-    let calls = expected.iter().map(|(args, _)| async { bench.ask(&bench.call(tool, args)).await });
+async fn own_results(
+    bench: &Bench,
+    tool: &Offer,
+    expected: Vec<(Value, String)>,
+) -> Result<(), String> {
+    let calls = expected
+        .iter()
+        .map(|(args, _)| async { bench.ask(&bench.call(tool, args)).await });
     for (end, (args, result)) in join_all(calls).await.into_iter().zip(&expected) {
-        let said = end.ok().map_err(|why| format!("of {AT_ONCE} calls at once, for {args}, {why}"))?;
+        let said = end
+            .ok()
+            .map_err(|why| format!("of {AT_ONCE} calls at once, for {args}, {why}"))?;
         if said != *result {
             return Err(format!(
                 "of {AT_ONCE} calls at once, {args} was answered `{said}`, and alone `{result}`; keep no call's data in common"
@@ -64,23 +88,37 @@ async fn own_results(bench: &Bench, tool: &Offer, expected: Vec<(Value, String)>
 
 pub async fn quick_beside_slow(bench: &Bench) -> Vec<Finding> {
     const CASE: &str = "overlap";
-    let Some((tool, args)) = &bench.quick else { return vec![Finding::skipped(CASE, "", NOTHING_QUICK)] };
+    let Some((tool, args)) = &bench.quick else {
+        return vec![Finding::skipped(CASE, "", NOTHING_QUICK)];
+    };
     let (slow, slow_args) = match slow(bench, bench.patience() * 3) {
         Ok(found) => found,
         Err(why) => return vec![Finding::skipped(CASE, &tool.name, why)],
     };
     // As many slow calls as there are instances, and the same again, so that each has one.
-    let requests: Vec<_> = (0..bench.instances.len() * 2).map(|_| bench.call(slow, &slow_args)).collect();
+    let requests: Vec<_> = (0..bench.instances.len() * 2)
+        .map(|_| bench.call(slow, &slow_args))
+        .collect();
     let checked = async {
         let mut lines = Vec::new();
         for request in &requests {
-            lines.push(bench.open(request).await.map_err(|error| error.to_string())?);
+            lines.push(
+                bench
+                    .open(request)
+                    .await
+                    .map_err(|error| error.to_string())?,
+            );
         }
         for line in &mut lines {
             let _ended = line.begun(BEGIN).await;
         }
         let answered = bench.ask(&bench.call(tool, args)).await.ok();
-        answered.map(drop).map_err(|why| format!("while calls of {} ran, {why}; give each request a task of its own", slow.name))
+        answered.map(drop).map_err(|why| {
+            format!(
+                "while calls of {} ran, {why}; give each request a task of its own",
+                slow.name
+            )
+        })
     };
     let checked = checked.await;
     for request in &requests {

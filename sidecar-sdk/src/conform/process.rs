@@ -25,9 +25,16 @@ pub struct Instance {
 impl Instance {
     /// What it prints goes to standard error.
     pub fn start(plan: &Plan) -> Result<Self, Error> {
-        let (program, arguments) = plan.command.split_first().ok_or_else(|| Error::Command("the command is empty".into()))?;
+        let (program, arguments) = plan
+            .command
+            .split_first()
+            .ok_or_else(|| Error::Command("the command is empty".into()))?;
         let mut command = Command::new(program);
-        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).process_group(0);
+        command
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .process_group(0);
         let connection = &plan.connection;
         if let Some(url) = &connection.url {
             command.env("NATS_URL", url);
@@ -39,8 +46,13 @@ impl Instance {
             command.env("NATS_NKEY", nkey);
         }
         command.env("PLANCK_NATS_SUBJECT_PREFIX", connection.prefix.as_str());
-        let child = command.spawn().map_err(|error| Error::Command(format!("cannot run `{program}`: {error}")))?;
-        let group = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
+        let child = command
+            .spawn()
+            .map_err(|error| Error::Command(format!("cannot run `{program}`: {error}")))?;
+        let group = child
+            .id()
+            .and_then(|id| i32::try_from(id).ok())
+            .map(Pid::from_raw);
         Ok(Self { child, group })
     }
 

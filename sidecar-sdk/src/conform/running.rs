@@ -21,7 +21,9 @@ const QUIET: Duration = Duration::from_millis(400);
 
 pub async fn cancel_call(bench: &Bench, call_id: &str) {
     let subject = bench.prefix().on(Topic::Cancel(&bench.plan.name));
-    bench.publish(subject, json!({"v": 1, "call_id": call_id}).to_string()).await;
+    bench
+        .publish(subject, json!({"v": 1, "call_id": call_id}).to_string())
+        .await;
 }
 
 /// A slow call for a case, or the finding that there is none.
@@ -30,12 +32,16 @@ fn slow_call<'a>(bench: &'a Bench, case: &'static str) -> Result<(&'a Offer, Val
 }
 
 async fn begun(bench: &Bench, request: &Request) -> Result<Line, String> {
-    let mut line = bench.open(request).await.map_err(|error| error.to_string())?;
+    let mut line = bench
+        .open(request)
+        .await
+        .map_err(|error| error.to_string())?;
     match line.begun(BEGIN).await {
         None => Ok(line),
-        Some(end) => {
-            Err(format!("a call that was to take its time ended at once: {}; name another with --slow TOOL=JSON", end.told()))
-        }
+        Some(end) => Err(format!(
+            "a call that was to take its time ended at once: {}; name another with --slow TOOL=JSON",
+            end.told()
+        )),
     }
 }
 
@@ -53,15 +59,23 @@ pub async fn progress(bench: &Bench) -> Vec<Finding> {
     let end = line.end(bench.patience() * 4).await;
     let mut wrong = line.malformed.clone();
     match line.next(QUIET).await {
-        Some(Piece::Progress) => wrong = Some("progress came after the answer; send the answer last".into()),
+        Some(Piece::Progress) => {
+            wrong = Some("progress came after the answer; send the answer last".into())
+        }
         Some(_) => wrong = Some("after the answer came another".into()),
         None => (),
     }
     let finding = match (wrong, end) {
         (Some(wrong), _) => Finding::failed(CASE, &tool.name, wrong),
-        (None, End::Said(Said::Ok(_))) if line.progress == 0 => Finding::skipped(CASE, &tool.name, "it reported none"),
+        (None, End::Said(Said::Ok(_))) if line.progress == 0 => {
+            Finding::skipped(CASE, &tool.name, "it reported none")
+        }
         (None, End::Said(Said::Ok(_))) => Finding::passed(CASE, &tool.name),
-        (None, other) => Finding::failed(CASE, &tool.name, format!("called with {args}, {}", other.told())),
+        (None, other) => Finding::failed(
+            CASE,
+            &tool.name,
+            format!("called with {args}, {}", other.told()),
+        ),
     };
     vec![finding]
 }
@@ -93,25 +107,45 @@ pub async fn deadline(bench: &Bench) -> Vec<Finding> {
     }
     let checked = async {
         let mut line = begun(bench, &request).await?;
-        ended(bench, &request, &mut line, "its deadline (`deadline_ms`: 1500) had passed").await
+        ended(
+            bench,
+            &request,
+            &mut line,
+            "its deadline (`deadline_ms`: 1500) had passed",
+        )
+        .await
     };
     let checked = checked.await;
     cancel_call(bench, &request.call_id).await;
     vec![Finding::of(CASE, &tool.name, checked)]
 }
 
-/// A call has ended when it was answered, or, where it ends without a word, when its id is no longer running.
-async fn ended(bench: &Bench, request: &Request, line: &mut Line, since: &str) -> Result<(), String> {
+/// A call has ended when it was answered, or, where it ends without a word, when its id is no
+/// longer running.
+async fn ended(
+    bench: &Bench,
+    request: &Request,
+    line: &mut Line,
+    since: &str,
+) -> Result<(), String> {
     match line.end(bench.patience()).await {
         End::Said(_) => return Ok(()),
         End::Silent(_) => (),
-        other @ (End::Malformed(_) | End::Nobody) => return Err(format!("after {since}, {}", other.told())),
+        other @ (End::Malformed(_) | End::Nobody) => {
+            return Err(format!("after {since}, {}", other.told()));
+        }
     }
-    let mut again = bench.open(request).await.map_err(|error| error.to_string())?;
+    let mut again = bench
+        .open(request)
+        .await
+        .map_err(|error| error.to_string())?;
     let still = matches!(again.begun(BEGIN).await, Some(End::Said(Said::Error(text))) if text == IN_PROGRESS);
     cancel_call(bench, &request.call_id).await;
     if still || bench.instances.len() > 1 {
-        return Err(format!("{:?} after {since} the call was neither answered nor over", bench.patience()));
+        return Err(format!(
+            "{:?} after {since} the call was neither answered nor over",
+            bench.patience()
+        ));
     }
     Ok(())
 }
@@ -131,10 +165,12 @@ pub async fn in_progress(bench: &Bench) -> Vec<Finding> {
         let again = bench.ask(&request).await;
         match again.error() {
             Ok(text) if text == IN_PROGRESS => Ok(()),
-            Ok(text) => {
-                Err(format!("sent again while it ran, it was answered with the error `{text}`; it has to be `{IN_PROGRESS}`"))
-            }
-            Err(why) => Err(format!("sent again while it ran, {why}; answer the error `{IN_PROGRESS}`, and do not run it twice")),
+            Ok(text) => Err(format!(
+                "sent again while it ran, it was answered with the error `{text}`; it has to be `{IN_PROGRESS}`"
+            )),
+            Err(why) => Err(format!(
+                "sent again while it ran, {why}; answer the error `{IN_PROGRESS}`, and do not run it twice"
+            )),
         }
     };
     let checked = checked.await;

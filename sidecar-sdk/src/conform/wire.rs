@@ -35,7 +35,10 @@ pub fn read(message: &Message, compactor: bool) -> Piece {
     if message.status == Some(StatusCode::NO_RESPONDERS) {
         return Piece::Nobody;
     }
-    if let Some(error) = message.headers.as_ref().and_then(|headers: &HeaderMap| headers.get(ERROR_HEADER))
+    if let Some(error) = message
+        .headers
+        .as_ref()
+        .and_then(|headers: &HeaderMap| headers.get(ERROR_HEADER))
         && message.payload.is_empty()
     {
         return Piece::Malformed(format!(
@@ -43,31 +46,47 @@ pub fn read(message: &Message, compactor: bool) -> Piece {
         ));
     }
     let text = String::from_utf8_lossy(&message.payload);
-    parse(&text, compactor).unwrap_or_else(|why| Piece::Malformed(format!("{why}: {}", shown(&text))))
+    parse(&text, compactor)
+        .unwrap_or_else(|why| Piece::Malformed(format!("{why}: {}", shown(&text))))
 }
 
 fn parse(text: &str, compactor: bool) -> Result<Piece, String> {
-    let reply: Value = serde_json::from_str(text).map_err(|error| format!("the answer is not JSON ({error})"))?;
+    let reply: Value =
+        serde_json::from_str(text).map_err(|error| format!("the answer is not JSON ({error})"))?;
     if reply.get("v").and_then(Value::as_u64) != Some(PROTOCOL_VERSION.into()) {
         return Err("the answer needs \"v\":1".into());
     }
     let known = if compactor { OF_COMPACTORS } else { OF_TOOLS };
-    let mut present = known.iter().filter_map(|key| Some((*key, reply.get(*key)?)));
+    let mut present = known
+        .iter()
+        .filter_map(|key| Some((*key, reply.get(*key)?)));
     match (present.next(), present.next()) {
         (Some((key, value)), None) => piece(key, value),
-        _ => Err(format!("the answer needs exactly one of {}", known.join(", "))),
+        _ => Err(format!(
+            "the answer needs exactly one of {}",
+            known.join(", ")
+        )),
     }
 }
 
 fn piece(key: &str, value: &Value) -> Result<Piece, String> {
-    let text = || value.as_str().map(str::to_owned).ok_or_else(|| format!("`{key}` must be text"));
+    let text = || {
+        value
+            .as_str()
+            .map(str::to_owned)
+            .ok_or_else(|| format!("`{key}` must be text"))
+    };
     let said = match key {
         "ok" => Said::Ok(text()?),
         "error" => Said::Error(text()?),
         "skip" if value == &Value::Bool(true) => Said::Skip,
         "skip" => return Err("`skip` must be true".into()),
         "compact" => Said::Compact {
-            summary: value.get("summary").and_then(Value::as_str).ok_or("`compact.summary` must be text")?.into(),
+            summary: value
+                .get("summary")
+                .and_then(Value::as_str)
+                .ok_or("`compact.summary` must be text")?
+                .into(),
             keep_from: value
                 .get("keep_from")
                 .and_then(Value::as_i64)
@@ -84,8 +103,16 @@ fn progress(value: &Value) -> Result<(), String> {
     }
     match value.get("percent") {
         None => Ok(()),
-        Some(percent) if percent.as_f64().is_some_and(|percent| (0.0..=100.0).contains(&percent)) => Ok(()),
-        Some(percent) => Err(format!("`progress.percent` must be a number from 0 to 100, or left out; it is {percent}")),
+        Some(percent)
+            if percent
+                .as_f64()
+                .is_some_and(|percent| (0.0..=100.0).contains(&percent)) =>
+        {
+            Ok(())
+        }
+        Some(percent) => Err(format!(
+            "`progress.percent` must be a number from 0 to 100, or left out; it is {percent}"
+        )),
     }
 }
 
@@ -93,7 +120,11 @@ fn progress(value: &Value) -> Result<(), String> {
 pub fn shown(text: &str) -> String {
     const MOST: usize = 200;
     let cut: String = text.chars().take(MOST).collect();
-    if cut.len() < text.len() { format!("{cut}…") } else { cut }
+    if cut.len() < text.len() {
+        format!("{cut}…")
+    } else {
+        cut
+    }
 }
 
 #[cfg(test)]
@@ -104,9 +135,15 @@ mod tests {
     fn answers_are_read_strictly() {
         let tools = [
             (r#"{"v":1,"ok":"a"}"#, Ok(Piece::Said(Said::Ok("a".into())))),
-            (r#"{"v":1,"error":"a","new":1}"#, Ok(Piece::Said(Said::Error("a".into())))),
+            (
+                r#"{"v":1,"error":"a","new":1}"#,
+                Ok(Piece::Said(Said::Error("a".into()))),
+            ),
             (r#"{"v":1,"progress":{"message":"m"}}"#, Ok(Piece::Progress)),
-            (r#"{"v":1,"progress":{"message":"m","percent":101}}"#, Err("percent")),
+            (
+                r#"{"v":1,"progress":{"message":"m","percent":101}}"#,
+                Err("percent"),
+            ),
             (r#"{"v":1,"progress":"m"}"#, Err("message")),
             (r#"{"v":1,"ok":{"a":1}}"#, Err("must be text")),
             (r#"{"v":1,"ok":"a","error":"b"}"#, Err("exactly one")),
@@ -122,8 +159,17 @@ mod tests {
             }
         }
         let compact = parse(r#"{"v":1,"compact":{"summary":"s","keep_from":7}}"#, true);
-        assert_eq!(compact, Ok(Piece::Said(Said::Compact { summary: "s".into(), keep_from: 7 })));
-        assert_eq!(parse(r#"{"v":1,"skip":true}"#, true), Ok(Piece::Said(Said::Skip)));
+        assert_eq!(
+            compact,
+            Ok(Piece::Said(Said::Compact {
+                summary: "s".into(),
+                keep_from: 7
+            }))
+        );
+        assert_eq!(
+            parse(r#"{"v":1,"skip":true}"#, true),
+            Ok(Piece::Said(Said::Skip))
+        );
         assert!(parse(r#"{"v":1,"skip":false}"#, true).is_err());
         assert!(parse(r#"{"v":1,"ok":"a"}"#, true).is_err());
     }

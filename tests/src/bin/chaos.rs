@@ -22,7 +22,9 @@ async fn main() -> Result<()> {
         println!("{}", figures::of_teams(&rounds));
         return Ok(());
     }
-    let figures = chaos::run(&plan).await.with_context(|| format!("seed {}", plan.seed))?;
+    let figures = chaos::run(&plan)
+        .await
+        .with_context(|| format!("seed {}", plan.seed))?;
     println!("{figures}");
     Ok(())
 }
@@ -30,7 +32,11 @@ async fn main() -> Result<()> {
 fn plan(mut words: impl Iterator<Item = String>) -> Result<Plan> {
     let mut plan = Plan::calm(fastrand::u64(..), Backend::Sqlite);
     while let Some(word) = words.next() {
-        let mut value = || words.next().with_context(|| format!("{word} wants a value\n{USAGE}"));
+        let mut value = || {
+            words
+                .next()
+                .with_context(|| format!("{word} wants a value\n{USAGE}"))
+        };
         match word.as_str() {
             "--seed" => plan.seed = value()?.parse()?,
             "--nodes" => plan.nodes = value()?.parse()?,
@@ -70,7 +76,9 @@ fn servers(number: &str) -> Result<Servers> {
 }
 
 fn fault(word: &str) -> Result<(Kind, u32)> {
-    let (name, times) = word.split_once('=').with_context(|| format!("`{word}`?\n{USAGE}"))?;
+    let (name, times) = word
+        .split_once('=')
+        .with_context(|| format!("`{word}`?\n{USAGE}"))?;
     let kind = Kind::parse(name).with_context(|| format!("`{name}` is no fault\n{USAGE}"))?;
     Ok((kind, times.parse()?))
 }

@@ -57,21 +57,29 @@ impl Kind {
 
     /// Whether it is done to NATS alone.
     pub fn is_of_nats(self) -> bool {
-        matches!(self, Self::NatsAway | Self::NatsKill | Self::NatsMinute | Self::LeaderKill)
+        matches!(
+            self,
+            Self::NatsAway | Self::NatsKill | Self::NatsMinute | Self::LeaderKill
+        )
     }
 
     /// Whether it can be done to a cluster of this kind.
     pub fn fits(self, plan: &Plan) -> bool {
         match self {
             Self::SqlCut | Self::SqlAway => plan.backend == Backend::Postgres,
-            Self::Cut | Self::Sever | Self::NatsAway | Self::NatsKill | Self::NatsMinute => plan.servers == Servers::One,
+            Self::Cut | Self::Sever | Self::NatsAway | Self::NatsKill | Self::NatsMinute => {
+                plan.servers == Servers::One
+            }
             Self::LeaderKill => plan.servers == Servers::Three,
             Self::Kill | Self::Pause | Self::Hiccup => true,
         }
     }
 
     pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind)
+        Self::ALL
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map(|(_, kind)| *kind)
     }
 }
 
@@ -95,9 +103,16 @@ pub struct Failover {
 /// The faults of a plan, in the seed's order.
 pub fn of(plan: &Plan) -> Vec<Fault> {
     let mut random = fastrand::Rng::with_seed(plan.seed);
-    let kinds = plan.faults.iter().flat_map(|(kind, times)| std::iter::repeat_n(*kind, *times as usize));
+    let kinds = plan
+        .faults
+        .iter()
+        .flat_map(|(kind, times)| std::iter::repeat_n(*kind, *times as usize));
     let mut faults: Vec<Fault> = kinds
-        .map(|kind| Fault { kind, session: random.usize(..plan.sessions), lasts: lasts(kind, plan.brief, &mut random) })
+        .map(|kind| Fault {
+            kind,
+            session: random.usize(..plan.sessions),
+            lasts: lasts(kind, plan.brief, &mut random),
+        })
         .collect();
     random.shuffle(&mut faults);
     faults
@@ -120,7 +135,9 @@ fn lasts(kind: Kind, brief: bool, random: &mut fastrand::Rng) -> Duration {
 /// Does it, and waits until the cluster has got over it.
 pub async fn inflict(fault: &Fault, stage: &mut Stage, load: &Load) -> Result<Option<Failover>> {
     match fault.kind {
-        Kind::Kill | Kind::Pause | Kind::Cut | Kind::Sever => end_a_node(fault, stage, load).await.map(Some),
+        Kind::Kill | Kind::Pause | Kind::Cut | Kind::Sever => {
+            end_a_node(fault, stage, load).await.map(Some)
+        }
         Kind::Hiccup => {
             let (victim, _) = victim(stage, load, fault.session).await?;
             let member = stage.member(&victim).context("the victim is not ours")?;
@@ -185,10 +202,18 @@ async fn end_a_node(fault: &Fault, stage: &mut Stage, load: &Load) -> Result<Fai
         sleep(fault.lasts.saturating_sub(began.elapsed())).await;
         member.node.resume()?;
         member.link.set(Link::Up);
-        timeout(ENDS, member.node.ended()).await.context("a convicted node goes on")??;
+        timeout(ENDS, member.node.ended())
+            .await
+            .context("a convicted node goes on")??;
     }
-    let detected = stage.timeline.death(&victim).map(|at| at.duration_since(began));
-    Ok(Failover { detected, resumed: resumed.duration_since(began) })
+    let detected = stage
+        .timeline
+        .death(&victim)
+        .map(|at| at.duration_since(began));
+    Ok(Failover {
+        detected,
+        resumed: resumed.duration_since(began),
+    })
 }
 
 /// The node that hosts the lead of a session.
@@ -209,7 +234,12 @@ async fn victim(stage: &Stage, load: &Load, session: usize) -> Result<(NodeId, S
     }
 }
 
-async fn heard(stage: &Stage, session: &SessionId, began: Instant, gone: &NodeId) -> Result<Instant> {
+async fn heard(
+    stage: &Stage,
+    session: &SessionId,
+    began: Instant,
+    gone: &NodeId,
+) -> Result<Instant> {
     loop {
         if let Some(at) = stage.timeline.resumed(session, began, gone) {
             return Ok(at);

@@ -15,12 +15,20 @@ pub struct Figures {
 impl Figures {
     /// The time under which this share of failovers stayed.
     pub fn resumed(&self, share: f64) -> Option<Duration> {
-        quantile(self.failovers.iter().map(|failover| failover.resumed), share)
+        quantile(
+            self.failovers.iter().map(|failover| failover.resumed),
+            share,
+        )
     }
 
     /// The time under which this share of deaths was found out.
     pub fn detected(&self, share: f64) -> Option<Duration> {
-        quantile(self.failovers.iter().filter_map(|failover| failover.detected), share)
+        quantile(
+            self.failovers
+                .iter()
+                .filter_map(|failover| failover.detected),
+            share,
+        )
     }
 }
 
@@ -28,7 +36,11 @@ fn quantile(times: impl Iterator<Item = Duration>, share: f64) -> Option<Duratio
     let mut times: Vec<Duration> = times.collect();
     times.sort_unstable();
     let last = times.len().checked_sub(1)?;
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss
+    )]
     let at = (last as f64 * share).ceil() as usize;
     times.get(at).copied()
 }
@@ -36,8 +48,14 @@ fn quantile(times: impl Iterator<Item = Duration>, share: f64) -> Option<Duratio
 const HEAD: &str = "                 min     p50     p99     max";
 
 fn row(of: impl Fn(f64) -> Option<Duration>) -> String {
-    let shown = |time: Option<Duration>| time.map_or("-".to_owned(), |time| format!("{:.2} s", time.as_secs_f64()));
-    [0.0, 0.5, 0.99, 1.0].map(|share| shown(of(share))).join("  ")
+    let shown = |time: Option<Duration>| {
+        time.map_or("-".to_owned(), |time| {
+            format!("{:.2} s", time.as_secs_f64())
+        })
+    };
+    [0.0, 0.5, 0.99, 1.0]
+        .map(|share| shown(of(share)))
+        .join("  ")
 }
 
 /// What the teams' rounds took, as people read it.
@@ -48,7 +66,10 @@ pub fn of_teams(rounds: &[Round]) -> String {
         format!("spawned       {}", of(|round| round.spawned)),
         format!("detected      {}", of(|round| round.detected)),
         format!("then stopped  {}", of(|round| round.stopped)),
-        format!("teams         {}, none left a process or a model call behind", rounds.len()),
+        format!(
+            "teams         {}, none left a process or a model call behind",
+            rounds.len()
+        ),
     ];
     lines.join("\n")
 }
@@ -58,11 +79,25 @@ impl fmt::Display for Figures {
         writeln!(f, "{HEAD}")?;
         writeln!(f, "detected      {}", row(|share| self.detected(share)))?;
         writeln!(f, "gone on       {}", row(|share| self.resumed(share)))?;
-        let Found { prompts, events, executions, interrupted, convicted, falsely } = &self.found;
-        writeln!(f, "nodes ended   {}, convicted {convicted}; {falsely} that nothing was done to", self.failovers.len())?;
+        let Found {
+            prompts,
+            events,
+            executions,
+            interrupted,
+            convicted,
+            falsely,
+        } = &self.found;
+        writeln!(
+            f,
+            "nodes ended   {}, convicted {convicted}; {falsely} that nothing was done to",
+            self.failovers.len()
+        )?;
         writeln!(f, "NATS          {} faults of it alone", self.disturbed)?;
         writeln!(f, "prompts       {prompts} acknowledged, each with one end")?;
-        writeln!(f, "events        {events} in the logs, each told once to the attached clients")?;
+        writeln!(
+            f,
+            "events        {events} in the logs, each told once to the attached clients"
+        )?;
         write!(
             f,
             "tools         {executions} ran, none twice; {interrupted} calls answered as interrupted; 0 processes left behind"

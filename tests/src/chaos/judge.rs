@@ -1,4 +1,5 @@
-//! What must hold when it is over: from the log, a client that listened all the while, and the ledger.
+//! What must hold when it is over: from the log, a client that listened all the while, and the
+//! ledger.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -52,8 +53,16 @@ impl Readers {
 /// Fails with the first thing that does not hold.
 pub async fn judge(stage: &Stage, readers: Readers, asked: &[Asked]) -> Result<Found> {
     let deaths = stage.timeline.deaths();
-    let falsely = deaths.iter().filter(|node| stage.member(node).is_some()).count();
-    let mut found = Found { prompts: asked.len(), convicted: deaths.len(), falsely, ..Found::default() };
+    let falsely = deaths
+        .iter()
+        .filter(|node| stage.member(node).is_some())
+        .count();
+    let mut found = Found {
+        prompts: asked.len(),
+        convicted: deaths.len(),
+        falsely,
+        ..Found::default()
+    };
     for (session, reader) in readers.0 {
         let log = stage.world.caller.log(&session, 1).await?;
         check_dense(&session, &log)?;
@@ -67,14 +76,20 @@ pub async fn judge(stage: &Stage, readers: Readers, asked: &[Asked]) -> Result<F
     found.executions = check_ledger(stage)?;
     stage.world.check_model()?;
     let ledger = stage.ledger().display().to_string();
-    crate::eventually::within(Duration::from_secs(10), "no tool process is left", async || (!runs(&ledger)).then_some(()))
-        .await?;
+    crate::eventually::within(
+        Duration::from_secs(10),
+        "no tool process is left",
+        async || (!runs(&ledger)).then_some(()),
+    )
+    .await?;
     Ok(found)
 }
 
 /// The inputs that a row of the log ends.
 pub fn ends_of(row: &str) -> Vec<String> {
-    let Ok(envelope) = serde_json::from_str::<Envelope>(row) else { return Vec::new() };
+    let Ok(envelope) = serde_json::from_str::<Envelope>(row) else {
+        return Vec::new();
+    };
     ended(&envelope)
 }
 
@@ -88,7 +103,11 @@ fn ended(envelope: &Envelope) -> Vec<String> {
 
 fn check_dense(session: &SessionId, log: &[Envelope]) -> Result<()> {
     for (event, seq) in log.iter().zip(1..) {
-        ensure!(event.seq == Some(seq), "session {session}: {:?} stands where {seq} should", event.seq);
+        ensure!(
+            event.seq == Some(seq),
+            "session {session}: {:?} stands where {seq} should",
+            event.seq
+        );
     }
     Ok(())
 }
@@ -101,16 +120,26 @@ fn check_ends(session: &SessionId, log: &[Envelope], asked: &[Asked]) -> Result<
     }
     for Asked { prompt, .. } in asked.iter().filter(|asked| asked.session == *session) {
         let times = ends.get(prompt).copied().unwrap_or(0);
-        ensure!(times == 1, "session {session}: prompt {prompt} has {times} ends");
+        ensure!(
+            times == 1,
+            "session {session}: prompt {prompt} has {times} ends"
+        );
     }
-    let mut calls: BTreeMap<String, usize> = log.iter().filter_map(call_started).map(|call| (call, 0)).collect();
+    let mut calls: BTreeMap<String, usize> = log
+        .iter()
+        .filter_map(call_started)
+        .map(|call| (call, 0))
+        .collect();
     for event in log {
         if let Some(Ok(Event::ToolEnd(end))) = event.event() {
             *calls.entry(end.call_id.to_string()).or_default() += 1;
         }
     }
     for (call, ends) in calls {
-        ensure!(ends == 1, "session {session}: call {call} has {ends} results");
+        ensure!(
+            ends == 1,
+            "session {session}: call {call} has {ends} results"
+        );
     }
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! Sessions that are kept busy by clients as the protocol wants them: what is not acknowledged is asked again with the same id.
+//! Sessions that are kept busy by clients as the protocol wants them: what is not acknowledged is
+//! asked again with the same id.
 
 use std::{
     path::Path,
@@ -26,9 +27,11 @@ use crate::{caller::Caller, caller::session_at};
 
 /// How long a client waits for one answer, and between tries.
 const TRY: Duration = Duration::from_secs(2);
-/// How long a prompt may go without being accepted: an outage of NATS and of the database is well under it.
+/// How long a prompt may go without being accepted: an outage of NATS and of the database is well
+/// under it.
 const REFUSED: Duration = Duration::from_secs(120);
-/// How long an accepted prompt may take to be answered: while faults go on, its session may get no time to work.
+/// How long an accepted prompt may take to be answered: while faults go on, its session may get no
+/// time to work.
 const ANSWERED: Duration = Duration::from_secs(300);
 
 pub struct Load {
@@ -46,7 +49,11 @@ pub struct Asked {
 
 impl Load {
     pub async fn start(stage: &Stage, sessions: usize) -> Result<Self> {
-        let mut load = Self { sessions: Vec::new(), clients: JoinSet::new(), stop: Arc::default() };
+        let mut load = Self {
+            sessions: Vec::new(),
+            clients: JoinSet::new(),
+            stop: Arc::default(),
+        };
         let members = json!([
             { "type": "lead", "tools": ["bash", "spawn_agent"] },
             { "type": "helper", "tools": ["bash"] },
@@ -55,8 +62,13 @@ impl Load {
             let start = json!({ "dir": stage.world.dir(), "members": members });
             let Started { session_id, .. } = stage.world.caller.start(&start).await?;
             load.sessions.push(session_id.clone());
-            let client = Client { caller: stage.world.caller.clone(), session: session_id, number };
-            load.clients.spawn(client.keep_asking(Arc::clone(&load.stop)));
+            let client = Client {
+                caller: stage.world.caller.clone(),
+                session: session_id,
+                number,
+            };
+            load.clients
+                .spawn(client.keep_asking(Arc::clone(&load.stop)));
         }
         Ok(load)
     }
@@ -84,7 +96,10 @@ impl Client {
         while !stop.load(Ordering::Relaxed) {
             let prompt = format!("s{}-{}", self.number, asked.len());
             self.ask(&prompt).await?;
-            asked.push(Asked { session: self.session.clone(), prompt: prompt.clone() });
+            asked.push(Asked {
+                session: self.session.clone(),
+                prompt: prompt.clone(),
+            });
             self.answered(&prompt).await?;
         }
         Ok(asked)
@@ -100,14 +115,20 @@ impl Client {
             let error = match timeout(TRY, self.caller.try_ask::<Accepted>(&to, &body)).await {
                 Ok(Ok(Ok(_))) => return Ok(()),
                 Ok(Ok(Err(refusal))) if !refusal.retryable => {
-                    bail!("{prompt} of {} is refused for good: {refusal}", self.session)
+                    bail!(
+                        "{prompt} of {} is refused for good: {refusal}",
+                        self.session
+                    )
                 }
                 Ok(Ok(Err(refusal))) => refusal.to_string(),
                 Ok(Err(error)) => format!("{error:#}"),
                 Err(_) => "no answer".to_owned(),
             };
             if Instant::now() > until {
-                bail!("{prompt} of {} was not accepted within {REFUSED:?}: {error}", self.session);
+                bail!(
+                    "{prompt} of {} was not accepted within {REFUSED:?}: {error}",
+                    self.session
+                );
             }
             tokio::time::sleep_until(next).await;
         }
@@ -119,13 +140,20 @@ impl Client {
         let mut from = 1;
         loop {
             if let Ok(Ok(page)) = timeout(TRY, self.caller.events(&self.session, from)).await {
-                if page.events.iter().any(|event| super::judge::ends_of(event.get()).iter().any(|input| input == prompt)) {
+                if page.events.iter().any(|event| {
+                    super::judge::ends_of(event.get())
+                        .iter()
+                        .any(|input| input == prompt)
+                }) {
                     return Ok(());
                 }
                 from = page.next;
             }
             if Instant::now() > until {
-                bail!("{prompt} of {} was acknowledged and not answered within {ANSWERED:?}", self.session);
+                bail!(
+                    "{prompt} of {} was acknowledged and not answered within {ANSWERED:?}",
+                    self.session
+                );
             }
             sleep(Duration::from_millis(50)).await;
         }
@@ -140,7 +168,17 @@ pub fn script(ledger: &Path) -> Script {
     Script::new()
         .rounds(
             When::any().tool("spawn_agent"),
-            [Reply::call("bash", writes("-lead")), Reply::call("ask_agent", asks), Reply::text("All of it is done.")],
+            [
+                Reply::call("bash", writes("-lead")),
+                Reply::call("ask_agent", asks),
+                Reply::text("All of it is done."),
+            ],
         )
-        .rounds(When::any(), [Reply::call("bash", writes("-helper")), Reply::text("My part is done.")])
+        .rounds(
+            When::any(),
+            [
+                Reply::call("bash", writes("-helper")),
+                Reply::text("My part is done."),
+            ],
+        )
 }

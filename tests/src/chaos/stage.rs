@@ -49,14 +49,28 @@ impl Stage {
             Servers::Three => NatsCluster::start()?.servers,
         };
         let database = match plan.backend {
-            Backend::Postgres if plan.freezes_the_database() => Some(Database::create_alone().await?),
+            Backend::Postgres if plan.freezes_the_database() => {
+                Some(Database::create_alone().await?)
+            }
             backend @ (Backend::Sqlite | Backend::Postgres) => backend.database().await?,
         };
         let world = World::start_with(servers, database, Script::new()).await?;
-        world.model.set_script(script(&world.dir().join(LEDGER)).without_auth());
+        world
+            .model
+            .set_script(script(&world.dir().join(LEDGER)).without_auth());
         let timeline = Timeline::start(&world.caller.nats).await?;
-        let nats = world.nats.url().trim_start_matches("nats://").parse().context("nats-server's address")?;
-        let mut stage = Self { world, timeline, nodes: Vec::new(), nats };
+        let nats = world
+            .nats
+            .url()
+            .trim_start_matches("nats://")
+            .parse()
+            .context("nats-server's address")?;
+        let mut stage = Self {
+            world,
+            timeline,
+            nodes: Vec::new(),
+            nats,
+        };
         for _ in 0..plan.nodes {
             stage.add().await?;
         }
@@ -66,7 +80,11 @@ impl Stage {
     /// One more node.
     pub async fn add(&mut self) -> Result<()> {
         let link = Proxy::start(self.nats).await?;
-        let many = ["PLANCK_LIMITS_SESSION_MAX_AGENTS", "PLANCK_NODE_CAPACITY", "PLANCK_PROVIDERS_SCRIPTED_MAX_CONCURRENT"];
+        let many = [
+            "PLANCK_LIMITS_SESSION_MAX_AGENTS",
+            "PLANCK_NODE_CAPACITY",
+            "PLANCK_PROVIDERS_SCRIPTED_MAX_CONCURRENT",
+        ];
         let mut environment: Vec<(&str, &str)> = many.iter().map(|name| (*name, "10000")).collect();
         let url = link.nats_url();
         if self.world.mates.is_empty() {
@@ -91,16 +109,23 @@ impl Stage {
         self.world.dir().join(LEDGER)
     }
 
-    /// Ends all of it. Nodes that were disturbed may have warned, and who was given up has ended or will.
+    /// Ends all of it. Nodes that were disturbed may have warned, and who was given up has ended or
+    /// will.
     pub async fn strike(self) -> Result<()> {
-        let Self { world, timeline, nodes, .. } = self;
+        let Self {
+            world,
+            timeline,
+            nodes,
+            ..
+        } = self;
         for Member { node, .. } in nodes {
             let id = node.id().clone();
             if timeline.deaths().contains(&id) {
                 continue;
             }
             if let Err(error) = node.leave_despite(&[""]).await {
-                // A machine that is slow enough makes a hiccup a death, and what was said of it may not have been heard.
+                // A machine that is slow enough makes a hiccup a death, and what was said of it may
+                // not have been heard.
                 let record = record(&world.caller, &id).await?;
                 if record.is_none_or(|record| record.state != NodeStanding::Dead) {
                     return Err(error);

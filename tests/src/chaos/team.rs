@@ -1,4 +1,5 @@
-//! Teams over all nodes at work while the node of their lead is killed: how long they take to come to be, and to stop.
+//! Teams over all nodes at work while the node of their lead is killed: how long they take to come
+//! to be, and to stop.
 
 use std::time::Duration;
 
@@ -38,8 +39,16 @@ pub struct Round {
 pub fn script(workers: usize) -> Script {
     let worker = |n: usize| json!({ "type": "worker", "name": format!("w{n}"), "system_prompt": kind(n), "tools": ["bash"], "task": "{{last_user}}" });
     let numbers: Vec<usize> = (0..workers).collect();
-    let spawned = |some: &[usize]| some.iter().fold(Reply::new(), |reply, n| reply.and_call("spawn_agent", worker(*n)));
-    let answers: Vec<Reply> = numbers.chunks(OF_ONE_ANSWER).map(spawned).chain([Reply::text("All are made.")]).collect();
+    let spawned = |some: &[usize]| {
+        some.iter().fold(Reply::new(), |reply, n| {
+            reply.and_call("spawn_agent", worker(*n))
+        })
+    };
+    let answers: Vec<Reply> = numbers
+        .chunks(OF_ONE_ANSWER)
+        .map(spawned)
+        .chain([Reply::text("All are made.")])
+        .collect();
     let hold = json!({ "command": "export HELD={{word_after:hold }}; sleep 1000; true", "timeout": 600_000 });
     Script::new()
         .rounds(When::any().tool("spawn_agent"), answers)
@@ -49,7 +58,11 @@ pub fn script(workers: usize) -> Script {
 }
 
 fn kind(number: usize) -> &'static str {
-    if number < RUNNERS { "You hold." } else { "You talk." }
+    if number < RUNNERS {
+        "You hold."
+    } else {
+        "You talk."
+    }
 }
 
 /// One team after the other, each with a node less, which is replaced.
@@ -73,7 +86,9 @@ async fn one(workers: usize, stage: &mut Stage, mark: &str) -> Result<Round> {
     let spawned = spawned(stage, &started, workers).await?;
     let runners = workers.min(RUNNERS);
     within(LONG, "all are at work", async || {
-        (count(&format!("HELD={mark}")) >= runners && stage.world.model.streams() >= workers - runners).then_some(())
+        (count(&format!("HELD={mark}")) >= runners
+            && stage.world.model.streams() >= workers - runners)
+            .then_some(())
     })
     .await?;
     let owner = owner(stage, &started.session_id).await?;
@@ -83,7 +98,11 @@ async fn one(workers: usize, stage: &mut Stage, mark: &str) -> Result<Round> {
     let (dead, gone) = ending(stage, &owner, mark).await?;
     stage.add().await?;
     closed(stage, &started.session_id).await?;
-    Ok(Round { spawned, detected: dead.duration_since(began), stopped: gone.saturating_duration_since(dead) })
+    Ok(Round {
+        spawned,
+        detected: dead.duration_since(began),
+        stopped: gone.saturating_duration_since(dead),
+    })
 }
 
 /// When the node was said to be dead, and when nothing of the team was left.
@@ -92,21 +111,36 @@ async fn ending(stage: &Stage, owner: &NodeId, mark: &str) -> Result<(Instant, I
     let mut gone = None;
     loop {
         let left = stage.world.model.streams() + count(&format!("HELD={mark}"));
-        gone = if left == 0 { gone.or_else(|| Some(Instant::now())) } else { None };
+        gone = if left == 0 {
+            gone.or_else(|| Some(Instant::now()))
+        } else {
+            None
+        };
         if let (Some(dead), Some(gone)) = (stage.timeline.death(owner), gone) {
             return Ok((dead, gone));
         }
-        ensure!(Instant::now() < until, "{left} processes and model calls of the team are left after {LONG:?}");
+        ensure!(
+            Instant::now() < until,
+            "{left} processes and model calls of the team are left after {LONG:?}"
+        );
         sleep(LOOK).await;
     }
 }
 
-/// Reads the orchestrator's log as it grows, each row once: whoever looks again and again at all of it is what is measured.
+/// Reads the orchestrator's log as it grows, each row once: whoever looks again and again at all of
+/// it is what is measured.
 async fn spawned(stage: &Stage, started: &Started, workers: usize) -> Result<Duration> {
     let (mut from, mut starts, mut ends) = (1, Vec::new(), Vec::new());
     within(LONG, "the team is there", async || {
-        let page: Events =
-            stage.world.caller.ask(&events(started), &json!({ "from": from, "agent": started.orchestrator })).await.ok()?;
+        let page: Events = stage
+            .world
+            .caller
+            .ask(
+                &events(started),
+                &json!({ "from": from, "agent": started.orchestrator }),
+            )
+            .await
+            .ok()?;
         from = page.next;
         for event in &page.events {
             let event: Envelope = serde_json::from_str(event.get()).ok()?;
@@ -127,12 +161,21 @@ fn events(started: &Started) -> Address {
 }
 
 async fn owner(stage: &Stage, session: &SessionId) -> Result<NodeId> {
-    stage.world.caller.session(session).await?.owner.context("nobody leads the team")
+    stage
+        .world
+        .caller
+        .session(session)
+        .await?
+        .owner
+        .context("nobody leads the team")
 }
 
 async fn closed(stage: &Stage, session: &SessionId) -> Result<()> {
     within(LONG, "the session is closed", async || {
-        let info = timeout(Duration::from_secs(5), stage.world.caller.session(session)).await.ok()?.ok()?;
+        let info = timeout(Duration::from_secs(5), stage.world.caller.session(session))
+            .await
+            .ok()?
+            .ok()?;
         let is_left = info.agents.iter().all(|agent| agent.node_id.is_none());
         (info.state == SessionState::Closed && is_left).then_some(())
     })

@@ -37,18 +37,29 @@ impl Timeline {
     /// When a session was first heard to go on after its node was gone.
     pub fn resumed(&self, session: &SessionId, after: Instant, gone: &NodeId) -> Option<Instant> {
         let told = self.told();
-        let here = told.resumed.iter().find(|(at, id, from)| id == session && *at >= after && from.as_ref() == Some(gone));
+        let here = told
+            .resumed
+            .iter()
+            .find(|(at, id, from)| id == session && *at >= after && from.as_ref() == Some(gone));
         here.map(|(at, ..)| *at)
     }
 
     /// When a node was said to be dead.
     pub fn death(&self, node: &NodeId) -> Option<Instant> {
-        self.told().dead.iter().find(|(_, dead)| dead == node).map(|(at, _)| *at)
+        self.told()
+            .dead
+            .iter()
+            .find(|(_, dead)| dead == node)
+            .map(|(at, _)| *at)
     }
 
     /// Every node that was said to be dead.
     pub fn deaths(&self) -> Vec<NodeId> {
-        self.told().dead.iter().map(|(_, node)| node.clone()).collect()
+        self.told()
+            .dead
+            .iter()
+            .map(|(_, node)| node.clone())
+            .collect()
     }
 
     fn told(&self) -> MutexGuard<'_, Told> {
@@ -64,19 +75,27 @@ impl Drop for Timeline {
 
 async fn hear(mut news: Subscriber, told: Arc<Mutex<Told>>, of: fn(&mut Told, &[u8])) {
     while let Some(message) = news.next().await {
-        of(&mut told.lock().unwrap_or_else(PoisonError::into_inner), &message.payload);
+        of(
+            &mut told.lock().unwrap_or_else(PoisonError::into_inner),
+            &message.payload,
+        );
     }
 }
 
 fn of_session(told: &mut Told, payload: &[u8]) {
-    let Ok(envelope) = serde_json::from_slice::<Envelope>(payload) else { return };
+    let Ok(envelope) = serde_json::from_slice::<Envelope>(payload) else {
+        return;
+    };
     if let Some(Ok(Event::SessionResumed(resumed))) = envelope.event() {
-        told.resumed.push((Instant::now(), envelope.session_id, resumed.from_node));
+        told.resumed
+            .push((Instant::now(), envelope.session_id, resumed.from_node));
     }
 }
 
 fn of_cluster(told: &mut Told, payload: &[u8]) {
-    let Ok(decision) = serde_json::from_slice::<Value>(payload) else { return };
+    let Ok(decision) = serde_json::from_slice::<Value>(payload) else {
+        return;
+    };
     let about = decision.pointer("/data/node").and_then(Value::as_str);
     if decision.get("type").and_then(Value::as_str) == Some("node_dead")
         && let Some(node) = about.and_then(|id| NodeId::parse(id).ok())

@@ -1,5 +1,6 @@
-//! One Postgres server for a test process, on a unix socket in a temporary folder, started and ended through a shell that
-//! outlives the process just long enough to stop the server and remove its files.
+//! One Postgres server for a test process, on a unix socket in a temporary folder, started and
+//! ended through a shell that outlives the process just long enough to stop the server and remove
+//! its files.
 
 use std::{
     path::{Path, PathBuf},
@@ -31,8 +32,13 @@ rm -rf "$folder"
 "#;
 
 /// Its data need not outlive the machine, only its own processes, so nothing waits for the disk.
-const SETTINGS: [&str; 5] =
-    ["listen_addresses=", "max_connections=200", "max_wal_size=128MB", "fsync=off", "full_page_writes=off"];
+const SETTINGS: [&str; 5] = [
+    "listen_addresses=",
+    "max_connections=200",
+    "max_wal_size=128MB",
+    "fsync=off",
+    "full_page_writes=off",
+];
 
 /// A Postgres refuses to run as root.
 const UNPRIVILEGED: &str = "nobody";
@@ -47,7 +53,10 @@ pub struct Server {
 impl Server {
     pub async fn start() -> Result<Self> {
         let programs = programs::find()?;
-        let folder = tempfile::Builder::new().prefix("planck-pg-").tempdir()?.keep();
+        let folder = tempfile::Builder::new()
+            .prefix("planck-pg-")
+            .tempdir()?
+            .keep();
         let started = Self::launch(&programs, folder.clone());
         if started.is_err() {
             let _ = std::fs::remove_dir_all(&folder);
@@ -60,22 +69,43 @@ impl Server {
     fn launch(programs: &Path, folder: PathBuf) -> Result<Self> {
         make_cluster(programs, &folder)?;
         let mut command = Command::new("sh");
-        command.args(["-c", WATCHDOG, "planck-test-postgres"]).arg(&folder);
+        command
+            .args(["-c", WATCHDOG, "planck-test-postgres"])
+            .arg(&folder);
         command.args(unprivileged()?).arg(programs.join("postgres"));
-        command.arg("-D").arg(folder.join("data")).arg("-k").arg(&folder);
+        command
+            .arg("-D")
+            .arg(folder.join("data"))
+            .arg("-k")
+            .arg(&folder);
         command.args(SETTINGS.iter().flat_map(|setting| ["-c", setting]));
-        let mut watchdog = command.stdin(Stdio::piped()).spawn().context("cannot start sh")?;
+        let mut watchdog = command
+            .stdin(Stdio::piped())
+            .spawn()
+            .context("cannot start sh")?;
         let pipe = watchdog.stdin.take();
-        Ok(Self { folder, watchdog: Mutex::new(watchdog), _pipe: pipe })
+        Ok(Self {
+            folder,
+            watchdog: Mutex::new(watchdog),
+            _pipe: pipe,
+        })
     }
 
     pub fn options(&self) -> PgConnectOptions {
-        PgConnectOptions::new_without_pgpass().socket(&self.folder).port(5432).username("planck").database("postgres")
+        PgConnectOptions::new_without_pgpass()
+            .socket(&self.folder)
+            .port(5432)
+            .username("planck")
+            .database("postgres")
     }
 
     /// Freezes all its processes: connections stay open, and nothing is answered.
     pub fn pause(&self) -> Result<Paused> {
-        let watchdog = self.watchdog.lock().map_err(|_| anyhow::anyhow!("the watchdog's lock is poisoned"))?.id();
+        let watchdog = self
+            .watchdog
+            .lock()
+            .map_err(|_| anyhow::anyhow!("the watchdog's lock is poisoned"))?
+            .id();
         let mut frozen = Paused(Vec::new());
         // The first one makes no more of them once it is frozen.
         let mut parents = vec![watchdog];
@@ -105,7 +135,9 @@ impl Server {
     }
 
     fn has_ended(&self) -> bool {
-        self.watchdog.lock().is_ok_and(|mut watchdog| matches!(watchdog.try_wait(), Ok(Some(_))))
+        self.watchdog
+            .lock()
+            .is_ok_and(|mut watchdog| matches!(watchdog.try_wait(), Ok(Some(_))))
     }
 }
 
@@ -122,7 +154,10 @@ impl Drop for Paused {
 
 fn children(parent: u32) -> Result<Vec<u32>> {
     let text = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"))?;
-    Ok(text.split_whitespace().map(str::parse).collect::<Result<_, _>>()?)
+    Ok(text
+        .split_whitespace()
+        .map(str::parse)
+        .collect::<Result<_, _>>()?)
 }
 
 fn make_cluster(programs: &Path, folder: &Path) -> Result<()> {
@@ -132,8 +167,18 @@ fn make_cluster(programs: &Path, folder: &Path) -> Result<()> {
     }
     let mut command = Command::new("env");
     command.args(unprivileged()?).arg(programs.join("initdb"));
-    command.args(["--username=planck", "--auth=trust", "--no-sync", "--no-locale", "--encoding=UTF8", "-D"]);
-    let Output { status, stderr, .. } = command.arg(folder.join("data")).output().context("cannot run initdb")?;
+    command.args([
+        "--username=planck",
+        "--auth=trust",
+        "--no-sync",
+        "--no-locale",
+        "--encoding=UTF8",
+        "-D",
+    ]);
+    let Output { status, stderr, .. } = command
+        .arg(folder.join("data"))
+        .output()
+        .context("cannot run initdb")?;
     if !status.success() {
         bail!("initdb failed: {}", String::from_utf8_lossy(&stderr));
     }
@@ -144,12 +189,25 @@ fn nobody() -> Result<User> {
     User::from_name(UNPRIVILEGED)?.with_context(|| format!("there is no user {UNPRIVILEGED}"))
 }
 
-/// What stands before a server program on the command line so that it runs unprivileged, and ends with what started it.
+/// What stands before a server program on the command line so that it runs unprivileged, and ends
+/// with what started it.
 fn unprivileged() -> Result<Vec<String>> {
     if !Uid::effective().is_root() {
         return Ok(Vec::new());
     }
     let user = nobody()?;
-    let (user, group) = (format!("--reuid={}", user.uid), format!("--regid={}", user.gid));
-    Ok(["setpriv", &user, &group, "--clear-groups", "--pdeathsig=INT", "--"].map(str::to_owned).to_vec())
+    let (user, group) = (
+        format!("--reuid={}", user.uid),
+        format!("--regid={}", user.gid),
+    );
+    Ok([
+        "setpriv",
+        &user,
+        &group,
+        "--clear-groups",
+        "--pdeathsig=INT",
+        "--",
+    ]
+    .map(str::to_owned)
+    .to_vec())
 }

@@ -18,15 +18,33 @@ use serde_json::json;
 
 fn script() -> Script {
     let call = Reply::text("I look.").and_call("bash", json!({"command": "echo seen"}));
-    Script::new().rule(When::any().result_of("bash"), "There it is.").always(call)
+    Script::new()
+        .rule(When::any().result_of("bash"), "There it is.")
+        .always(call)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_from_its_first_prompt_to_its_end() -> Result<()> {
     let desk = Desk::start(script()).await?;
-    let ran = desk.run(&["run", "--model", "openai:gpt-5", "--session", "bold-oak", "look"]).await?;
+    let ran = desk
+        .run(&[
+            "run",
+            "--model",
+            "openai:gpt-5",
+            "--session",
+            "bold-oak",
+            "look",
+        ])
+        .await?;
     assert_eq!(ran.code, 0, "{ran:?}");
-    for told in ["› look", "I look.", "✓ bash echo seen", "There it is.", "tokens in", " out"] {
+    for told in [
+        "› look",
+        "I look.",
+        "✓ bash echo seen",
+        "There it is.",
+        "tokens in",
+        " out",
+    ] {
         assert!(ran.err.contains(told), "{told}: {}", ran.err);
     }
     assert_eq!(ran.out, "There it is.\n");
@@ -35,7 +53,10 @@ async fn a_session_from_its_first_prompt_to_its_end() -> Result<()> {
         (&["session", "show", "bold-oak"], "bold-oak"),
         (&["agent", "ls", "bold-oak"], "idle"),
         (&["session", "export", "bold-oak"], "There it is."),
-        (&["run", "--session", "bold-oak", "once more"], "There it is."),
+        (
+            &["run", "--session", "bold-oak", "once more"],
+            "There it is.",
+        ),
         (&["session", "close", "bold-oak"], "closed"),
         (&["session", "prune", "--older-than", "30d"], ""),
         (&["session", "rm", "bold-oak"], "removed"),
@@ -44,8 +65,14 @@ async fn a_session_from_its_first_prompt_to_its_end() -> Result<()> {
         (&["team", "ls"], ""),
     ] {
         let ran = desk.run(command).await?;
-        assert!(ran.code == 0 && ran.out.contains(told), "{command:?}: {ran:?}");
-        assert!(!ran.out.contains("key-0123456789"), "{command:?} shows a key");
+        assert!(
+            ran.code == 0 && ran.out.contains(told),
+            "{command:?}: {ran:?}"
+        );
+        assert!(
+            !ran.out.contains("key-0123456789"),
+            "{command:?} shows a key"
+        );
     }
     let gone = desk.run(&["session", "show", "bold-oak"]).await?;
     assert!(gone.code == 3 && gone.err.contains("bold-oak"), "{gone:?}");
@@ -62,14 +89,40 @@ async fn exit_codes_tell_what_kind_of_trouble_it_was() -> Result<()> {
         (&["session", "show", "nobody"], 3, "nobody"),
         (&["run", "--team", "nobody", "go"], 3, "nobody"),
         (&["agent", "show", "nobody"], 3, "nobody"),
-        (&["session", "ls", "--nats", "nats://127.0.0.1:1"], 4, "nats-server -js"),
-        (&["node", "--nats", "nats://127.0.0.1:1"], 4, "nats-server -js"),
-        (&["session", "ls", "--store", "postgres://127.0.0.1:1/x"], 4, "postgres://127.0.0.1:1/x"),
-        (&["run", "--model", "openai:gpt-5", "--store", "postgres://u:hidden@127.0.0.1:1/x", "go"], 4, "DATABASE_URL"),
+        (
+            &["session", "ls", "--nats", "nats://127.0.0.1:1"],
+            4,
+            "nats-server -js",
+        ),
+        (
+            &["node", "--nats", "nats://127.0.0.1:1"],
+            4,
+            "nats-server -js",
+        ),
+        (
+            &["session", "ls", "--store", "postgres://127.0.0.1:1/x"],
+            4,
+            "postgres://127.0.0.1:1/x",
+        ),
+        (
+            &[
+                "run",
+                "--model",
+                "openai:gpt-5",
+                "--store",
+                "postgres://u:hidden@127.0.0.1:1/x",
+                "go",
+            ],
+            4,
+            "DATABASE_URL",
+        ),
         (&["session", "ls", "--store", "mysql://x"], 2, "sqlite:DIR"),
     ] {
         let ran = desk.run(command).await?;
-        assert!(ran.code == code && ran.err.contains(told), "{command:?}: {ran:?}");
+        assert!(
+            ran.code == code && ran.err.contains(told),
+            "{command:?}: {ran:?}"
+        );
     }
     Ok(())
 }
@@ -91,12 +144,20 @@ async fn without_a_model_the_ways_out_are_named() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_chat_goes_line_by_line() -> Result<()> {
-    let desk = Desk::start(Script::new().rule(When::any().last("two"), "Second.").always("First.")).await?;
+    let desk = Desk::start(
+        Script::new()
+            .rule(When::any().last("two"), "Second.")
+            .always("First."),
+    )
+    .await?;
     std::fs::write(desk.folder().join("lines"), "one\n\ntwo\n/quit\nthree\n")?;
     let mut command = desk.planck(&["chat", "--model", "openai:gpt-5"])?;
     command.stdin(std::fs::File::open(desk.folder().join("lines"))?);
     let ran = run(command).await?;
-    assert!(ran.code == 0 && ran.out.contains("First.") && ran.out.contains("Second."), "{ran:?}");
+    assert!(
+        ran.code == 0 && ran.out.contains("First.") && ran.out.contains("Second."),
+        "{ran:?}"
+    );
     assert!(ran.out.contains("planck chat --session "), "{ran:?}");
     assert_eq!(desk.model.request_count(), 2);
     desk.check_model()
@@ -106,9 +167,23 @@ async fn a_chat_goes_line_by_line() -> Result<()> {
 async fn the_doctor_reaches_what_there_is() -> Result<()> {
     let desk = Desk::start(script()).await?;
     let alone = desk.run(&["doctor"]).await?;
-    assert!(alone.code == 0 && alone.out.contains("made with the first session"), "{alone:?}");
-    let gone = desk.run(&["doctor", "--nats", "nats://127.0.0.1:1", "--store", "postgres://127.0.0.1:1/x"]).await?;
-    assert!(gone.code == 1 && gone.out.contains("✗ nats") && gone.out.contains("✗ store"), "{gone:?}");
+    assert!(
+        alone.code == 0 && alone.out.contains("made with the first session"),
+        "{alone:?}"
+    );
+    let gone = desk
+        .run(&[
+            "doctor",
+            "--nats",
+            "nats://127.0.0.1:1",
+            "--store",
+            "postgres://127.0.0.1:1/x",
+        ])
+        .await?;
+    assert!(
+        gone.code == 1 && gone.out.contains("✗ nats") && gone.out.contains("✗ store"),
+        "{gone:?}"
+    );
     Ok(())
 }
 
@@ -118,12 +193,18 @@ async fn the_doctor_reaches_postgres_and_nats() -> Result<()> {
     let mut command = world.planck()?;
     command.arg("doctor");
     let before = run(command).await?;
-    assert!(before.out.contains("without tables yet") && before.out.contains("✓ nats"), "{before:?}");
+    assert!(
+        before.out.contains("without tables yet") && before.out.contains("✓ nats"),
+        "{before:?}"
+    );
     let node = world.node().await?;
     let mut command = world.planck()?;
     command.arg("doctor");
     let after = run(command).await?;
-    assert!(after.code == 0 && after.out.contains("reached, schema "), "{after:?}");
+    assert!(
+        after.code == 0 && after.out.contains("reached, schema "),
+        "{after:?}"
+    );
     node.leave().await
 }
 
@@ -132,14 +213,24 @@ async fn a_postgres_of_a_newer_planck_is_refused() -> Result<()> {
     let (desk, database) = (Desk::start(script()).await?, Database::create().await?);
     let url = database.url();
     let looked = desk.run(&["session", "ls", "--store", &url]).await?;
-    assert!(looked.code == 0, "a database without tables has no sessions: {looked:?}");
-    let first = desk.run(&["run", "--model", "openai:gpt-5", "--store", &url, "look"]).await?;
+    assert!(
+        looked.code == 0,
+        "a database without tables has no sessions: {looked:?}"
+    );
+    let first = desk
+        .run(&["run", "--model", "openai:gpt-5", "--store", &url, "look"])
+        .await?;
     assert_eq!(first.code, 0, "{first:?}");
     let mut connection = <sqlx::PgConnection as sqlx::Connection>::connect(&url).await?;
-    sqlx::query("INSERT INTO planck_schema (version) VALUES (999)").execute(&mut connection).await?;
+    sqlx::query("INSERT INTO planck_schema (version) VALUES (999)")
+        .execute(&mut connection)
+        .await?;
     for command in [&["session", "ls"][..], &["doctor"]] {
         let ran = desk.run(&[command, &["--store", &url]].concat()).await?;
-        assert!(ran.code == 1 && format!("{}{}", ran.out, ran.err).contains("run a newer planck"), "{ran:?}");
+        assert!(
+            ran.code == 1 && format!("{}{}", ran.out, ran.err).contains("run a newer planck"),
+            "{ran:?}"
+        );
     }
     Ok(())
 }

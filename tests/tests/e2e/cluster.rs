@@ -1,4 +1,5 @@
-//! Nodes that are a cluster: who is there, who is given up, what none of them dies of, and one team over several of them.
+//! Nodes that are a cluster: who is there, who is given up, what none of them dies of, and one team
+//! over several of them.
 
 mod chaos;
 mod crowd;

@@ -1,5 +1,5 @@
-//! What `docker-compose.yml` and `deploy/` promise, as far as it shows without an engine or a cluster. With an engine `deploy/try`
-//! proves the compose file.
+//! What `docker-compose.yml` and `deploy/` promise, as far as it shows without an engine or a
+//! cluster. With an engine `deploy/try` proves the compose file.
 
 use std::{
     fs,
@@ -20,15 +20,31 @@ fn text(path: &str) -> Result<String> {
     fs::read_to_string(at(path)).with_context(|| format!("no {path}"))
 }
 
-/// The tested binary is what `tools/release` builds; another command, toolchain or flag would make another one.
+/// The tested binary is what `tools/release` builds; another command, toolchain or flag would make
+/// another one.
 #[test]
 fn the_image_is_compiled_as_a_release_is() -> Result<()> {
-    let (image, release, toolchain) = (text("deploy/Dockerfile")?, text("tools/release")?, text("rust-toolchain.toml")?);
-    let command = release.lines().find(|line| line.starts_with("cargo build")).context("tools/release builds nothing")?;
-    assert!(image.contains(&format!("RUN PLANCK_BUILD_COMMIT=$COMMIT {command} \\\n")), "not built with `{command}`");
-    let channel =
-        toolchain.lines().find_map(|line| line.strip_prefix("channel = \"")?.strip_suffix('"')).context("no channel")?;
-    assert!(image.contains(&format!("\nFROM rust:{channel}-slim-bookworm AS build\n")), "not built with Rust {channel}");
+    let (image, release, toolchain) = (
+        text("deploy/Dockerfile")?,
+        text("tools/release")?,
+        text("rust-toolchain.toml")?,
+    );
+    let command = release
+        .lines()
+        .find(|line| line.starts_with("cargo build"))
+        .context("tools/release builds nothing")?;
+    assert!(
+        image.contains(&format!("RUN PLANCK_BUILD_COMMIT=$COMMIT {command} \\\n")),
+        "not built with `{command}`"
+    );
+    let channel = toolchain
+        .lines()
+        .find_map(|line| line.strip_prefix("channel = \"")?.strip_suffix('"'))
+        .context("no channel")?;
+    assert!(
+        image.contains(&format!("\nFROM rust:{channel}-slim-bookworm AS build\n")),
+        "not built with Rust {channel}"
+    );
     for word in ["RUSTFLAGS", "CARGO_PROFILE", "--features", "--config"] {
         assert!(!image.contains(word) && !release.contains(word), "{word}");
     }
@@ -38,22 +54,34 @@ fn the_image_is_compiled_as_a_release_is() -> Result<()> {
 #[test]
 fn every_service_is_confined_and_no_secret_is_a_variable() -> Result<()> {
     let compose = text("docker-compose.yml")?;
-    let services =
-        compose.split_once("\nservices:\n").and_then(|(_, rest)| rest.split_once("\nvolumes:\n")).context("no services")?.0;
+    let services = compose
+        .split_once("\nservices:\n")
+        .and_then(|(_, rest)| rest.split_once("\nvolumes:\n"))
+        .context("no services")?
+        .0;
     let mut blocks: Vec<String> = Vec::new();
     for line in services.lines() {
         match line.strip_prefix("  ") {
             Some(name) if name.starts_with(char::is_alphabetic) => blocks.push(format!("{line}\n")),
-            Some(_) | None => blocks.iter_mut().next_back().into_iter().for_each(|block| *block += &format!("{line}\n")),
+            Some(_) | None => blocks
+                .iter_mut()
+                .next_back()
+                .into_iter()
+                .for_each(|block| *block += &format!("{line}\n")),
         }
     }
     assert!(blocks.len() >= 7, "{blocks:?}");
     for block in blocks {
-        let confined = block.contains("\n    <<: *confined\n") || block.contains("\n    <<: *planck\n");
+        let confined =
+            block.contains("\n    <<: *confined\n") || block.contains("\n    <<: *planck\n");
         assert!(confined && !block.contains("privileged"), "{block}");
     }
-    assert!(compose.contains("  cap_drop: [ALL]\n  security_opt: [\"no-new-privileges:true\"]\n  read_only: true\n"));
-    let shown = ["PASSWORD: ", "PASSWORD:?", "PASSWORD}"].into_iter().find(|shown| compose.contains(shown));
+    assert!(compose.contains(
+        "  cap_drop: [ALL]\n  security_opt: [\"no-new-privileges:true\"]\n  read_only: true\n"
+    ));
+    let shown = ["PASSWORD: ", "PASSWORD:?", "PASSWORD}"]
+        .into_iter()
+        .find(|shown| compose.contains(shown));
     assert_eq!(shown, None, "a password is a variable");
     Ok(())
 }
@@ -62,9 +90,18 @@ fn every_service_is_confined_and_no_secret_is_a_variable() -> Result<()> {
 fn the_demos_team_is_the_example_with_the_sidecars_tool() -> Result<()> {
     let mut team: Value = serde_json::from_str(&text("examples/teams/build-a-cli/TEAM.json")?)?;
     let members = team["members"].as_array_mut().context("no members")?;
-    let tester = members.iter_mut().find(|member| member["type"] == "tester").context("no tester")?;
-    tester["tools"].as_array_mut().context("no tools")?.push("count_words".into());
-    assert_eq!(serde_json::from_str::<Value>(&text("deploy/demo/TEAM.json")?)?, team);
+    let tester = members
+        .iter_mut()
+        .find(|member| member["type"] == "tester")
+        .context("no tester")?;
+    tester["tools"]
+        .as_array_mut()
+        .context("no tools")?
+        .push("count_words".into());
+    assert_eq!(
+        serde_json::from_str::<Value>(&text("deploy/demo/TEAM.json")?)?,
+        team
+    );
     Ok(())
 }
 
@@ -72,19 +109,39 @@ fn the_demos_team_is_the_example_with_the_sidecars_tool() -> Result<()> {
 fn passwords_are_made_once_in_a_folder_of_their_owner() -> Result<()> {
     let folder = TempDir::new()?;
     let secrets = folder.path().join("secrets");
-    let make = || Command::new("sh").arg(at("deploy/passwords.sh")).arg(&secrets).output();
+    let make = || {
+        Command::new("sh")
+            .arg(at("deploy/passwords.sh"))
+            .arg(&secrets)
+            .output()
+    };
     let made = make()?;
     assert!(made.status.success(), "{made:?}");
-    let mode = |path: &Path| -> Result<u32> { Ok(fs::metadata(path)?.permissions().mode() & 0o777) };
-    assert_eq!(mode(&secrets)?, 0o700, "others of this machine read nothing");
-    for name in text("docker-compose.yml")?.lines().filter_map(|line| line.split_once("deploy/secrets}/")?.1.strip_suffix("\" }"))
+    let mode =
+        |path: &Path| -> Result<u32> { Ok(fs::metadata(path)?.permissions().mode() & 0o777) };
+    assert_eq!(
+        mode(&secrets)?,
+        0o700,
+        "others of this machine read nothing"
+    );
+    for name in text("docker-compose.yml")?
+        .lines()
+        .filter_map(|line| line.split_once("deploy/secrets}/")?.1.strip_suffix("\" }"))
     {
         let path = secrets.join(name);
-        assert_eq!(mode(&path).with_context(|| format!("no {name}"))?, 0o644, "{name}: a container's user reads it");
+        assert_eq!(
+            mode(&path).with_context(|| format!("no {name}"))?,
+            0o644,
+            "{name}: a container's user reads it"
+        );
         assert!(fs::read_to_string(&path)?.trim().len() > 32, "{name}");
     }
     let again = make()?;
-    assert!(!again.status.success() && String::from_utf8_lossy(&again.stderr).contains("has passwords already"), "{again:?}");
+    assert!(
+        !again.status.success()
+            && String::from_utf8_lossy(&again.stderr).contains("has passwords already"),
+        "{again:?}"
+    );
     Ok(())
 }
 
@@ -93,12 +150,26 @@ fn passwords_are_made_once_in_a_folder_of_their_owner() -> Result<()> {
 fn the_chart_is_what_kubernetes_takes() -> Result<()> {
     let judge = at(".tools/bin/planck-chart");
     if !judge.is_file() {
-        assert!(std::env::var_os("PLANCK_TESTS_NEED_CHART").is_none(), "no {}: run `make chart`", judge.display());
-        eprintln!("NOT TESTED: the Helm chart, because there is no {}; `make chart` compiles it", judge.display());
+        assert!(
+            std::env::var_os("PLANCK_TESTS_NEED_CHART").is_none(),
+            "no {}: run `make chart`",
+            judge.display()
+        );
+        eprintln!(
+            "NOT TESTED: the Helm chart, because there is no {}; `make chart` compiles it",
+            judge.display()
+        );
         return Ok(());
     }
     let judged = Command::new(judge).arg(at("deploy/helm/planck")).output()?;
-    assert!(judged.status.success(), "{}", String::from_utf8_lossy(&judged.stderr));
-    assert!(String::from_utf8_lossy(&judged.stdout).contains("wrong settings are refused"), "{judged:?}");
+    assert!(
+        judged.status.success(),
+        "{}",
+        String::from_utf8_lossy(&judged.stderr)
+    );
+    assert!(
+        String::from_utf8_lossy(&judged.stdout).contains("wrong settings are refused"),
+        "{judged:?}"
+    );
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! Files that are wrong, folders that cannot be written, stores that are not ours: every error at once, with the way out.
+//! Files that are wrong, folders that cannot be written, stores that are not ours: every error at
+//! once, with the way out.
 
 use std::{fs, os::unix::fs::PermissionsExt};
 
@@ -22,20 +23,43 @@ async fn everything_wrong_with_a_team_is_told_at_once() -> Result<()> {
     desk.write("team/TEAM.json", team)?;
     let told = desk.run(&["team", "validate", "team"]).await?;
     assert_eq!(told.code, 2, "{told:?}");
-    for wrong in ["raed", "did you mean `read`?", "gone.md", "max_tokens", "pdf", "antropic", "several members are orchestrators"]
-    {
+    for wrong in [
+        "raed",
+        "did you mean `read`?",
+        "gone.md",
+        "max_tokens",
+        "pdf",
+        "antropic",
+        "several members are orchestrators",
+    ] {
         assert!(told.out.contains(wrong), "{wrong}: {}", told.out);
     }
-    assert!(told.out.lines().all(|line| line.contains("TEAM.json")), "{}", told.out);
+    assert!(
+        told.out.lines().all(|line| line.contains("TEAM.json")),
+        "{}",
+        told.out
+    );
     desk.write("team/gone.md", "You lead.")?;
     let ran = desk.run(&["run", "--team", "team", "go"]).await?;
     assert_ne!(ran.code, 0);
-    assert!(ran.err.contains("antropic") && ran.err.contains("max_tokens"), "{}", ran.err);
+    assert!(
+        ran.err.contains("antropic") && ran.err.contains("max_tokens"),
+        "{}",
+        ran.err
+    );
 
-    for (text, wrong) in [("{", "line 1"), ("[]", "no member"), (r#"[{"type": "a", "tols": []}]"#, "tols"), ("3", "array")] {
+    for (text, wrong) in [
+        ("{", "line 1"),
+        ("[]", "no member"),
+        (r#"[{"type": "a", "tols": []}]"#, "tols"),
+        ("3", "array"),
+    ] {
         desk.write("team/TEAM.json", text)?;
         let told = desk.run(&["team", "validate", "team"]).await?;
-        assert!(told.code == 2 && told.out.contains("TEAM.json") && told.out.contains(wrong), "{text}: {told:?}");
+        assert!(
+            told.code == 2 && told.out.contains("TEAM.json") && told.out.contains(wrong),
+            "{text}: {told:?}"
+        );
     }
     Ok(())
 }
@@ -43,17 +67,31 @@ async fn everything_wrong_with_a_team_is_told_at_once() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn everything_wrong_with_tools_and_skills_is_told_everywhere() -> Result<()> {
     let desk = desk().await?;
-    desk.write(".planck/tools/broken/TOOL.json", r#"{"name": "a b", "comand": "x"}"#)?;
+    desk.write(
+        ".planck/tools/broken/TOOL.json",
+        r#"{"name": "a b", "comand": "x"}"#,
+    )?;
     desk.write(".planck/tools/torn/TOOL.json", "{\n  \"name\": ")?;
     desk.write(".planck/skills/plain/SKILL.md", "---\nname: plain\n---\n")?;
     assert_eq!(desk.run(&["trust", "--yes"]).await?.code, 0);
     let validate = desk.run(&["team", "validate"]).await?;
     let doctor = desk.run(&["doctor"]).await?;
     let ran = desk.run(&["run", "--model", "openai:m", "go"]).await?;
-    assert_eq!((validate.code, doctor.code, ran.code), (2, 1, 0), "{validate:?}\n{doctor:?}\n{ran:?}");
+    assert_eq!(
+        (validate.code, doctor.code, ran.code),
+        (2, 1, 0),
+        "{validate:?}\n{doctor:?}\n{ran:?}"
+    );
     for told in [&validate.out, &doctor.out, &ran.err] {
-        for wrong in ["broken/TOOL.json", "comand", "description", "torn/TOOL.json", "line 2", "plain/SKILL.md", "description: "]
-        {
+        for wrong in [
+            "broken/TOOL.json",
+            "comand",
+            "description",
+            "torn/TOOL.json",
+            "line 2",
+            "plain/SKILL.md",
+            "description: ",
+        ] {
             assert!(told.contains(wrong), "{wrong}: {told}");
         }
     }
@@ -63,11 +101,26 @@ async fn everything_wrong_with_tools_and_skills_is_told_everywhere() -> Result<(
 #[tokio::test(flavor = "multi_thread")]
 async fn everything_wrong_with_the_configuration_is_told_at_once() -> Result<()> {
     let desk = desk().await?;
-    desk.configure("[limits]\nmax_tokns = 3\nmax_requests_per_turn = 0\n\n[tools]\ntimeout = \"soon\"\n")?;
-    for command in [&["run", "go"][..], &["doctor"], &["config", "show"], &["node"]] {
+    desk.configure(
+        "[limits]\nmax_tokns = 3\nmax_requests_per_turn = 0\n\n[tools]\ntimeout = \"soon\"\n",
+    )?;
+    for command in [
+        &["run", "go"][..],
+        &["doctor"],
+        &["config", "show"],
+        &["node"],
+    ] {
         let ran = desk.run(command).await?;
         assert_eq!(ran.code, 2, "{ran:?}");
-        for wrong in ["config.toml", "max_tokns", "max_tokens", "toml:3", "max_requests_per_turn", "toml:6", "tools.timeout"] {
+        for wrong in [
+            "config.toml",
+            "max_tokns",
+            "max_tokens",
+            "toml:3",
+            "max_requests_per_turn",
+            "toml:6",
+            "tools.timeout",
+        ] {
             assert!(ran.err.contains(wrong), "{wrong}: {}", ran.err);
         }
     }
@@ -78,10 +131,27 @@ async fn everything_wrong_with_the_configuration_is_told_at_once() -> Result<()>
 async fn a_folder_that_cannot_be_a_store_says_so() -> Result<()> {
     let desk = desk().await?;
     desk.write("file", "")?;
-    let ran = desk.run(&["run", "--store", "sqlite:file/sessions", "--model", "openai:m", "go"]).await?;
-    assert!(ran.code == 1 && ran.err.contains("file/sessions"), "{ran:?}");
-    let doctor = desk.run(&["doctor", "--store", "sqlite:file/sessions"]).await?;
-    assert!(doctor.code == 1 && doctor.out.contains("✗ store"), "{doctor:?}");
+    let ran = desk
+        .run(&[
+            "run",
+            "--store",
+            "sqlite:file/sessions",
+            "--model",
+            "openai:m",
+            "go",
+        ])
+        .await?;
+    assert!(
+        ran.code == 1 && ran.err.contains("file/sessions"),
+        "{ran:?}"
+    );
+    let doctor = desk
+        .run(&["doctor", "--store", "sqlite:file/sessions"])
+        .await?;
+    assert!(
+        doctor.code == 1 && doctor.out.contains("✗ store"),
+        "{doctor:?}"
+    );
     Ok(())
 }
 
@@ -95,29 +165,53 @@ async fn a_folder_that_may_not_be_written_says_so() -> Result<()> {
         eprintln!("SKIPPED: this user may write everywhere");
         return Ok(());
     }
-    let ran = desk.run(&["run", "--store", "sqlite:sessions", "--model", "openai:m", "go"]).await?;
-    assert!(ran.code == 1 && ran.err.contains("sessions") && ran.err.contains("write"), "{ran:?}");
+    let ran = desk
+        .run(&[
+            "run",
+            "--store",
+            "sqlite:sessions",
+            "--model",
+            "openai:m",
+            "go",
+        ])
+        .await?;
+    assert!(
+        ran.code == 1 && ran.err.contains("sessions") && ran.err.contains("write"),
+        "{ran:?}"
+    );
     Ok(())
 }
 
 /// The only session file of a desk.
 fn session_file(desk: &Desk) -> Result<std::path::PathBuf> {
-    let files = fs::read_dir(desk.sessions()?)?.flatten().map(|entry| entry.path());
+    let files = fs::read_dir(desk.sessions()?)?
+        .flatten()
+        .map(|entry| entry.path());
     let mut sessions = files.filter(|path| path.to_string_lossy().ends_with("_one.db"));
-    sessions.next().ok_or_else(|| anyhow::anyhow!("no session file"))
+    sessions
+        .next()
+        .ok_or_else(|| anyhow::anyhow!("no session file"))
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_broken_session_file_is_named_and_the_others_go_on() -> Result<()> {
     let desk = desk().await?;
     for name in ["one", "two"] {
-        let ran = desk.run(&["run", "--model", "openai:m", "--session", name, "go"]).await?;
+        let ran = desk
+            .run(&["run", "--model", "openai:m", "--session", name, "go"])
+            .await?;
         assert_eq!(ran.code, 0, "{ran:?}");
     }
     let file = session_file(&desk)?;
-    fs::write(&file, "this is no database, whatever its name says".repeat(200))?;
+    fs::write(
+        &file,
+        "this is no database, whatever its name says".repeat(200),
+    )?;
     let shown = desk.run(&["session", "show", "one"]).await?;
-    assert!(shown.code == 1 && shown.err.contains("_one.db"), "{shown:?}");
+    assert!(
+        shown.code == 1 && shown.err.contains("_one.db"),
+        "{shown:?}"
+    );
     let listed = desk.run(&["session", "ls"]).await?;
     assert!(listed.code == 0 && listed.out.contains("two"), "{listed:?}");
     let ran = desk.run(&["run", "--session", "two", "again"]).await?;
@@ -128,29 +222,58 @@ async fn a_broken_session_file_is_named_and_the_others_go_on() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_file_of_a_newer_planck_is_refused() -> Result<()> {
     let desk = desk().await?;
-    let ran = desk.run(&["run", "--model", "openai:m", "--session", "one", "go"]).await?;
+    let ran = desk
+        .run(&["run", "--model", "openai:m", "--session", "one", "go"])
+        .await?;
     assert_eq!(ran.code, 0, "{ran:?}");
     let file = session_file(&desk)?;
-    let mut database = <sqlx::SqliteConnection as sqlx::Connection>::connect(&format!("sqlite:{}", file.display())).await?;
-    sqlx::query("PRAGMA user_version = 999").execute(&mut database).await?;
+    let mut database = <sqlx::SqliteConnection as sqlx::Connection>::connect(&format!(
+        "sqlite:{}",
+        file.display()
+    ))
+    .await?;
+    sqlx::query("PRAGMA user_version = 999")
+        .execute(&mut database)
+        .await?;
     sqlx::Connection::close(database).await?;
     let again = desk.run(&["run", "--session", "one", "again"]).await?;
-    assert!(again.code == 1 && again.err.contains("999") && again.err.contains("newer"), "{again:?}");
+    assert!(
+        again.code == 1 && again.err.contains("999") && again.err.contains("newer"),
+        "{again:?}"
+    );
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_at_work_in_another_process_is_busy_and_says_what_to_do() -> Result<()> {
-    let desk = Desk::start(Script::new().always(Reply::text("a b c").with_fault(Fault::Hang { after: 1 }))).await?;
+    let desk = Desk::start(
+        Script::new().always(Reply::text("a b c").with_fault(Fault::Hang { after: 1 })),
+    )
+    .await?;
     let mut first = desk.planck(&["run", "--model", "openai:m", "--session", "one", "go"])?;
-    let mut first = first.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn()?;
-    eventually("the first process asks its model", async || (desk.model.streams() > 0).then_some(())).await?;
-    for command in [&["run", "--session", "one", "more"][..], &["session", "prompt", "one", "more"]] {
+    let mut first = first
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()?;
+    eventually("the first process asks its model", async || {
+        (desk.model.streams() > 0).then_some(())
+    })
+    .await?;
+    for command in [
+        &["run", "--session", "one", "more"][..],
+        &["session", "prompt", "one", "more"],
+    ] {
         let ran = desk.run(command).await?;
-        assert!(ran.code == 1 && ran.err.contains("NATS_URL"), "{command:?}: {ran:?}");
+        assert!(
+            ran.code == 1 && ran.err.contains("NATS_URL"),
+            "{command:?}: {ran:?}"
+        );
     }
     let attached = desk.run(&["session", "attach", "one"]).await?;
-    assert!(attached.code == 0 && attached.out.contains("› go") && attached.err.contains("NATS_URL"), "{attached:?}");
+    assert!(
+        attached.code == 0 && attached.out.contains("› go") && attached.err.contains("NATS_URL"),
+        "{attached:?}"
+    );
     first.kill().await?;
     desk.model.set_script(Script::new().always("Hello."));
     let ran = desk.run(&["run", "--session", "one", "again"]).await?;
@@ -161,10 +284,24 @@ async fn a_session_at_work_in_another_process_is_busy_and_says_what_to_do() -> R
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_goes_on_as_it_was_started_and_says_so() -> Result<()> {
     let desk = desk().await?;
-    assert_eq!(desk.run(&["run", "--model", "openai:m", "--session", "one", "go"]).await?.code, 0);
-    for (flag, value) in [("--team", "team"), ("--workspace", "local:elsewhere"), ("--dir", "elsewhere")] {
-        let told = desk.run(&["run", "--session", "one", flag, value, "more"]).await?;
-        assert!(told.code == 2 && told.err.contains(flag) && told.err.contains("session one"), "{told:?}");
+    assert_eq!(
+        desk.run(&["run", "--model", "openai:m", "--session", "one", "go"])
+            .await?
+            .code,
+        0
+    );
+    for (flag, value) in [
+        ("--team", "team"),
+        ("--workspace", "local:elsewhere"),
+        ("--dir", "elsewhere"),
+    ] {
+        let told = desk
+            .run(&["run", "--session", "one", flag, value, "more"])
+            .await?;
+        assert!(
+            told.code == 2 && told.err.contains(flag) && told.err.contains("session one"),
+            "{told:?}"
+        );
     }
     let ran = desk.run(&["run", "--session", "one", "more"]).await?;
     assert_eq!(ran.code, 0, "nothing was done to it: {ran:?}");
@@ -173,7 +310,12 @@ async fn a_session_goes_on_as_it_was_started_and_says_so() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_is_told_and_what_was_not_saved_is_saved_when_there_is_room() -> Result<()> {
-    let desk = Desk::start(Script::new().limited(1, When::any(), "Hello.").always(Reply::text("x".repeat(1 << 20)))).await?;
+    let desk = Desk::start(
+        Script::new()
+            .limited(1, When::any(), "Hello.")
+            .always(Reply::text("x".repeat(1 << 20))),
+    )
+    .await?;
     let disk = desk.folder().join("disk");
     fs::create_dir(&disk)?;
     if !mount(&["-t", "tmpfs", "-o", "size=1m", "tmpfs"], &disk).await {
@@ -182,28 +324,61 @@ async fn a_full_disk_is_told_and_what_was_not_saved_is_saved_when_there_is_room(
     }
     let store = format!("sqlite:{}", disk.join("sessions").display());
     let told = fills_up(&desk, &store, &disk).await;
-    tokio::process::Command::new("umount").arg("-l").arg(&disk).status().await?;
+    tokio::process::Command::new("umount")
+        .arg("-l")
+        .arg(&disk)
+        .status()
+        .await?;
     told
 }
 
 async fn mount(options: &[&str], on: &std::path::Path) -> bool {
-    let mounted = tokio::process::Command::new("mount").args(options).arg(on).output().await;
+    let mounted = tokio::process::Command::new("mount")
+        .args(options)
+        .arg(on)
+        .output()
+        .await;
     mounted.is_ok_and(|mounted| mounted.status.success())
 }
 
 async fn fills_up(desk: &Desk, store: &str, disk: &std::path::Path) -> Result<()> {
-    let go = |prompt| desk.planck(&["run", "--store", store, "--model", "openai:m", "--session", "one", prompt]);
+    let go = |prompt| {
+        desk.planck(&[
+            "run",
+            "--store",
+            store,
+            "--model",
+            "openai:m",
+            "--session",
+            "one",
+            prompt,
+        ])
+    };
     let first = run(go("go")?).await?;
     assert_eq!(first.code, 0, "{first:?}");
     let log = desk.folder().join("log");
-    let mut more = go("more")?.stdout(std::process::Stdio::null()).stderr(fs::File::create(&log)?).spawn()?;
+    let mut more = go("more")?
+        .stdout(std::process::Stdio::null())
+        .stderr(fs::File::create(&log)?)
+        .spawn()?;
     let told = || fs::read_to_string(&log).unwrap_or_default();
-    eventually("the full disk is told", async || told().contains("the disk is full").then_some(())).await?;
+    eventually("the full disk is told", async || {
+        told().contains("the disk is full").then_some(())
+    })
+    .await?;
     assert!(mount(&["-o", "remount,size=9m"], disk).await);
     let ended = tokio::time::timeout(std::time::Duration::from_secs(30), more.wait()).await??;
     assert!(ended.success(), "{}", told());
     let kept = run(desk.planck(&["session", "export", "one", "--store", store])?).await?;
-    assert!(kept.code == 0 && kept.out.contains("Hello.") && kept.out.contains("xxxx"), "{:?}", kept.err);
-    assert_eq!(desk.model.request_count(), 2, "the model was asked once for each prompt");
+    assert!(
+        kept.code == 0 && kept.out.contains("Hello.") && kept.out.contains("xxxx"),
+        "{:?}",
+        kept.err
+    );
+    assert_eq!(
+        desk.model.request_count(),
+        2,
+        "the model was asked once for each prompt"
+    );
     Ok(())
 }

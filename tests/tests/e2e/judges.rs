@@ -1,4 +1,5 @@
-//! Bodies of every kind over every wire, judged by the types of the vendors' own SDKs: strangers to this project.
+//! Bodies of every kind over every wire, judged by the types of the vendors' own SDKs: strangers to
+//! this project.
 
 use std::path::Path;
 
@@ -19,7 +20,8 @@ use planck_tests::{
 use serde_json::{Value, json};
 
 /// A grey dot.
-const PNG: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGN4DgAA6gDphpkEXgAAAABJRU5ErkJggg==";
+const PNG: &str =
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGN4DgAA6gDphpkEXgAAAABJRU5ErkJggg==";
 /// What begins as a PDF does.
 const PDF: &str = "JVBERi0xLjQK";
 /// Some servers want one.
@@ -40,14 +42,15 @@ struct Wire {
     others: &'static [(&'static str, &'static str)],
 }
 
-const SAMPLED: &str = r#"{"temperature": 0.5, "top_p": 0.9, "stop": ["END"], "max_output_tokens": 500, "seed": 7}"#;
+const SAMPLED: &str =
+    r#"{"temperature": 0.5, "top_p": 0.9, "stop": ["END"], "max_output_tokens": 500, "seed": 7}"#;
 const SHORT: &str = r#"{"max_output_tokens": 500}"#;
 const CLAUDE_SAMPLED: &str = r#"{"stop": ["END"], "max_output_tokens": 500, "cache": "1h"}"#;
-const GEMINI_SAMPLED: &str = r#"{"temperature": 0.5, "stop": ["END"], "thinking_budget": 0, "seed": 7}"#;
+const GEMINI_SAMPLED: &str =
+    r#"{"temperature": 0.5, "stop": ["END"], "thinking_budget": 0, "seed": 7}"#;
 const THOUGHTFUL: &str = r#"{"thinking_budget": 4096}"#;
 /// What the vendor is asked by default; the address here is not the vendor's.
-const BOUND: &str =
-    r#"{"thinking": {"type": "adaptive", "display": "omitted", "block_binding": {"prefix_mismatch_behavior": "drop_block"}}}"#;
+const BOUND: &str = r#"{"thinking": {"type": "adaptive", "display": "omitted", "block_binding": {"prefix_mismatch_behavior": "drop_block"}}}"#;
 
 const WIRES: &[Wire] = &[
     Wire {
@@ -55,7 +58,11 @@ const WIRES: &[Wire] = &[
         provider: "anthropic",
         model: "claude-sonnet-5-5",
         has_text_arguments: true,
-        others: &[("claude-opus-4-5", THOUGHTFUL), ("claude-opus-4-5", CLAUDE_SAMPLED), ("claude-haiku-5-5", BOUND)],
+        others: &[
+            ("claude-opus-4-5", THOUGHTFUL),
+            ("claude-opus-4-5", CLAUDE_SAMPLED),
+            ("claude-haiku-5-5", BOUND),
+        ],
     },
     Wire {
         name: "openai",
@@ -64,7 +71,13 @@ const WIRES: &[Wire] = &[
         has_text_arguments: true,
         others: &[("gpt-4.1", SAMPLED), ("gpt-5-mini", THOUGHTFUL)],
     },
-    Wire { name: "chat", provider: "scripted", model: "test", has_text_arguments: true, others: &[("other", SAMPLED)] },
+    Wire {
+        name: "chat",
+        provider: "scripted",
+        model: "test",
+        has_text_arguments: true,
+        others: &[("other", SAMPLED)],
+    },
     Wire {
         name: "responses",
         provider: "answering",
@@ -77,7 +90,10 @@ const WIRES: &[Wire] = &[
         provider: "google",
         model: "gemini-2.5-pro",
         has_text_arguments: false,
-        others: &[("gemini-3.5-flash", THOUGHTFUL), ("gemini-2.5-flash", GEMINI_SAMPLED)],
+        others: &[
+            ("gemini-3.5-flash", THOUGHTFUL),
+            ("gemini-2.5-flash", GEMINI_SAMPLED),
+        ],
     },
     Wire {
         name: "ollama",
@@ -91,26 +107,63 @@ const WIRES: &[Wire] = &[
 fn script(wire: &Wire) -> Script {
     let read = |path: &str| Part::Call(Call::new("read", json!({ "path": path })));
     let broken = Call::new("read", json!({ "path": 3 }));
-    let broken = if wire.has_text_arguments { broken.raw("{\"path\": ") } else { broken };
-    let parallel = Reply::new().think("Which files?").say("Let me look.").part(read("a.txt")).part(read("b.txt"));
-    let wrong = Reply::new().think("Again.").part(Part::Call(broken)).and_call("raed", json!({})).part(read("../secret"));
-    let slow = Reply::new().think("Long.").say("word ".repeat(400)).pace(Pace::per_second(50.0).chunk(10));
-    let sleep = |mark: &str| Reply::call("bash", json!({ "command": format!("touch {mark}; sleep 100") }));
+    let broken = if wire.has_text_arguments {
+        broken.raw("{\"path\": ")
+    } else {
+        broken
+    };
+    let parallel = Reply::new()
+        .think("Which files?")
+        .say("Let me look.")
+        .part(read("a.txt"))
+        .part(read("b.txt"));
+    let wrong = Reply::new()
+        .think("Again.")
+        .part(Part::Call(broken))
+        .and_call("raed", json!({}))
+        .part(read("../secret"));
+    let slow = Reply::new()
+        .think("Long.")
+        .say("word ".repeat(400))
+        .pace(Pace::per_second(50.0).chunk(10));
+    let sleep = |mark: &str| {
+        Reply::call(
+            "bash",
+            json!({ "command": format!("touch {mark}; sleep 100") }),
+        )
+    };
     let script = Script::new()
         .rule(When::any().system("summar"), SUMMARY)
-        .rounds(When::any().user("use tools"), [parallel, wrong, Reply::call("read", json!({ "path": "a.txt" })), "Done.".into()])
+        .rounds(
+            When::any().user("use tools"),
+            [
+                parallel,
+                wrong,
+                Reply::call("read", json!({ "path": "a.txt" })),
+                "Done.".into(),
+            ],
+        )
         .rule(When::any().user("count"), Reply::text("blah ".repeat(300)))
         .rule(When::any().user("talk"), slow)
         .rule(When::any().user("sleep"), sleep("sleeping"))
-        .rounds(When::any().user("crash"), [sleep("crashing"), "I see.".into()])
+        .rounds(
+            When::any().user("crash"),
+            [sleep("crashing"), "I see.".into()],
+        )
         .always(Reply::new().think("Hm.").say("Well."));
-    if wire.name == "openai" { without_thoughts(script) } else { script }
+    if wire.name == "openai" {
+        without_thoughts(script)
+    } else {
+        script
+    }
 }
 
 /// OpenAI's own chat completions never show a thought.
 fn without_thoughts(mut script: Script) -> Script {
     for reply in script.rules.iter_mut().flat_map(|rule| &mut rule.replies) {
-        reply.parts.retain(|part| !matches!(part, Part::Thinking(_)));
+        reply
+            .parts
+            .retain(|part| !matches!(part, Part::Thinking(_)));
     }
     script
 }
@@ -129,13 +182,28 @@ impl Scene {
         std::fs::write(world.dir().join("a.txt"), "alpha")?;
         configure(&world, wire)?;
         let (node, recorder) = (world.node_with(KEY).await?, world.record().await?);
-        let session = begin(&world, wire.provider, wire.model, &json!({ "thinking_budget": 1024 })).await?;
-        Ok(Self { world, node, recorder, session })
+        let session = begin(
+            &world,
+            wire.provider,
+            wire.model,
+            &json!({ "thinking_budget": 1024 }),
+        )
+        .await?;
+        Ok(Self {
+            world,
+            node,
+            recorder,
+            session,
+        })
     }
 
     async fn prompt(&self, content: &Value) -> Result<InputId> {
         let to = session_at(&self.session.session_id, SessionVerb::Prompt);
-        let accepted: Accepted = self.world.caller.ask(&to, &json!({ "content": content })).await?;
+        let accepted: Accepted = self
+            .world
+            .caller
+            .ask(&to, &json!({ "content": content }))
+            .await?;
         Ok(accepted.prompt_id)
     }
 
@@ -146,21 +214,38 @@ impl Scene {
 
     async fn file(&self, name: &str) -> Result<()> {
         let path = self.world.dir().join(name);
-        eventually(&format!("there is a file {name}"), async || path.exists().then_some(())).await
+        eventually(&format!("there is a file {name}"), async || {
+            path.exists().then_some(())
+        })
+        .await
     }
 
     /// Waits until the answer that is being given has some words.
     async fn speaks(&self) -> Result<()> {
         eventually("the agent speaks", async || {
-            let running = self.world.caller.snapshot(&self.session.orchestrator).await.ok()?.running?;
-            running.parts.iter().any(|part| part.text.contains("word word")).then_some(())
+            let running = self
+                .world
+                .caller
+                .snapshot(&self.session.orchestrator)
+                .await
+                .ok()?
+                .running?;
+            running
+                .parts
+                .iter()
+                .any(|part| part.text.contains("word word"))
+                .then_some(())
         })
         .await
     }
 
     async fn abort(&self, input: &InputId) -> Result<()> {
         let to = agent_at(&self.session.orchestrator, AgentVerb::Abort);
-        let _: AgentStateNow = self.world.caller.ask(&to, &json!({ "reason": "enough" })).await?;
+        let _: AgentStateNow = self
+            .world
+            .caller
+            .ask(&to, &json!({ "reason": "enough" }))
+            .await?;
         self.recorder.answered(input).await.map(drop)
     }
 
@@ -210,23 +295,40 @@ fn attachments() -> Value {
 /// Every provider's name leads to the world's model.
 fn configure(world: &World, wire: &Wire) -> Result<()> {
     let (url, openai) = (world.model.url(), world.model.openai_url());
-    let keyed = |name: &str, url: &str| format!("[providers.{name}]\nbase_url = \"{url}\"\napi_key = \"env:KEY\"\n");
+    let keyed = |name: &str, url: &str| {
+        format!("[providers.{name}]\nbase_url = \"{url}\"\napi_key = \"env:KEY\"\n")
+    };
     let answering = keyed("answering", &openai) + "wire = \"responses\"\n";
-    let others = [keyed("anthropic", &url), keyed("openai", &openai), keyed("google", &url), keyed("ollama", &url)].concat();
+    let others = [
+        keyed("anthropic", &url),
+        keyed("openai", &openai),
+        keyed("google", &url),
+        keyed("ollama", &url),
+    ]
+    .concat();
     let config = others + &answering;
-    let Wire { provider, model, .. } = wire;
-    let facts = format!("provider = \"{provider}\"\ncontext_window = {WINDOW}\nmax_output = 2000\n");
+    let Wire {
+        provider, model, ..
+    } = wire;
+    let facts =
+        format!("provider = \"{provider}\"\ncontext_window = {WINDOW}\nmax_output = 2000\n");
     let entries = format!("[models.entries.\"{model}\"]\n{facts}");
     let folder = world.folder().join(".planck");
     std::fs::create_dir_all(&folder)?;
     let compaction = "[compaction]\nkeep_recent = 3\n";
-    Ok(std::fs::write(folder.join("config.toml"), format!("{config}{entries}{compaction}"))?)
+    Ok(std::fs::write(
+        folder.join("config.toml"),
+        format!("{config}{entries}{compaction}"),
+    )?)
 }
 
 async fn begin(world: &World, provider: &str, model: &str, opts: &Value) -> Result<Started> {
     let tools = ["read", "write", "bash"];
     let member = json!({ "type": "agent", "provider": provider, "model_id": model, "tools": tools, "opts": opts });
-    world.caller.start(&json!({ "dir": world.dir(), "members": [member] })).await
+    world
+        .caller
+        .start(&json!({ "dir": world.dir(), "members": [member] }))
+        .await
 }
 
 /// Everything over one wire; what the judges say of it.
@@ -239,17 +341,38 @@ async fn judged(judges: &Judges, wire: &Wire) -> Result<String> {
     scene.is_killed().await?;
     scene.is_summarised().await?;
     for (model, opts) in wire.others {
-        scene.session = begin(&scene.world, wire.provider, model, &serde_json::from_str(opts)?).await?;
+        scene.session = begin(
+            &scene.world,
+            wire.provider,
+            model,
+            &serde_json::from_str(opts)?,
+        )
+        .await?;
         scene.say(&text("use tools")).await?;
         scene.say(&attachments()).await?;
     }
     let requests = scene.world.model.requests();
-    let sent: Vec<String> = requests.iter().map(|request| request.body.to_string()).collect();
-    for mark in ["Which files?", PNG, "after words", "after a tool", "it may or may not have taken effect", "raed", SUMMARY] {
+    let sent: Vec<String> = requests
+        .iter()
+        .map(|request| request.body.to_string())
+        .collect();
+    for mark in [
+        "Which files?",
+        PNG,
+        "after words",
+        "after a tool",
+        "it may or may not have taken effect",
+        "raed",
+        SUMMARY,
+    ] {
         // Gemini's thoughts are summaries without a signature, which do not go back.
         let has_none = mark == "Which files?" && ["google", "openai"].contains(&wire.name);
         let is_sent = sent.iter().any(|body| body.contains(mark));
-        assert!(is_sent != has_none, "{}: `{mark}` in a request: {is_sent}", wire.name);
+        assert!(
+            is_sent != has_none,
+            "{}: `{mark}` in a request: {is_sent}",
+            wire.name
+        );
     }
     let verdict = judges.judge(wire.name, &requests, &scene.world.folder().join("captured"))?;
     scene.world.check_model()?;
@@ -258,10 +381,17 @@ async fn judged(judges: &Judges, wire: &Wire) -> Result<String> {
 }
 
 async fn strangers_accept(name: &str) -> Result<()> {
-    let Some(judges) = Judges::summon() else { return Ok(()) };
-    let wire = WIRES.iter().find(|wire| wire.name == name).context("no such wire")?;
+    let Some(judges) = Judges::summon() else {
+        return Ok(());
+    };
+    let wire = WIRES
+        .iter()
+        .find(|wire| wire.name == name)
+        .context("no such wire")?;
     let verdict = judged(&judges, wire).await?;
-    let judged = verdict.lines().find_map(|line| line.strip_prefix(&format!("judged {name}: ")));
+    let judged = verdict
+        .lines()
+        .find_map(|line| line.strip_prefix(&format!("judged {name}: ")));
     let judged: usize = judged.context("nothing was judged")?.parse()?;
     assert!(judged > 30, "{verdict}");
     Ok(())
@@ -283,7 +413,9 @@ mod strangers_accept_what_is_sent_over {
 
 #[test]
 fn strangers_see_what_is_wrong_and_nothing_else() -> Result<()> {
-    let Some(judges) = Judges::summon() else { return Ok(()) };
+    let Some(judges) = Judges::summon() else {
+        return Ok(());
+    };
     let said = judges.test(&Path::new(env!("CARGO_MANIFEST_DIR")).join("judges/wrong.jsonl"))?;
     assert!(said.contains("self-test: 59 bodies"), "{said}");
     Ok(())

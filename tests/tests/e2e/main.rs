@@ -1,7 +1,17 @@
-//! The whole runtime through its public faces: real node processes, a real nats-server, real stores, a model over HTTP.
+//! The whole runtime through its public faces: real node processes, a real nats-server, real
+//! stores, a model over HTTP.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by a panic")]
-#![allow(clippy::wildcard_enum_match_arm, reason = "a test looks at the events it is about")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by a panic"
+)]
+#![allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "a test looks at the events it is about"
+)]
 
 mod attacks;
 mod cascade;

@@ -1,4 +1,5 @@
-//! Models that get it wrong: each time the model is told, its history stays legal, and the next prompt works.
+//! Models that get it wrong: each time the model is told, its history stays legal, and the next
+//! prompt works.
 
 use anyhow::Result;
 use planck_common::{envelope::Envelope, event::EventKind};
@@ -9,7 +10,9 @@ use serde_json::{Value, json};
 const PROVIDERS: [&str; 2] = ["anthropic", "openai"];
 
 fn calls(calls: impl IntoIterator<Item = Call>) -> Reply {
-    calls.into_iter().fold(Reply::new(), |reply, call| reply.part(Part::Call(call)))
+    calls
+        .into_iter()
+        .fold(Reply::new(), |reply, call| reply.part(Part::Call(call)))
 }
 
 fn read(path: &str) -> Call {
@@ -33,22 +36,50 @@ impl Came {
         let messages = messages.iter().map(|saved| &saved["message"]);
         let results = messages.filter(|message| message["role"] == "tool_result");
         let parts = results.flat_map(|message| message["content"].as_array().unwrap());
-        parts.map(|part| (part["error"] == true, part["text"].as_str().unwrap().to_owned())).collect()
+        parts
+            .map(|part| {
+                (
+                    part["error"] == true,
+                    part["text"].as_str().unwrap().to_owned(),
+                )
+            })
+            .collect()
     }
 }
 
-/// A model's first answer, then "Well." to whatever comes of it, and the session goes on with "Again.".
+/// A model's first answer, then "Well." to whatever comes of it, and the session goes on with
+/// "Again.".
 async fn answers(provider: &str, first: Reply) -> Result<Came> {
-    let script = Script::new().limited(1, When::any(), first).rule(When::any().last("again"), "Again.").always("Well.");
+    let script = Script::new()
+        .limited(1, When::any(), first)
+        .rule(When::any().last("again"), "Again.")
+        .always("Well.");
     let desk = Desk::start(script).await?;
     desk.write("a.txt", "alpha")?;
     let model = format!("{provider}:m");
-    let ran = desk.run(&["run", "-o", "jsonl", "--model", &model, "--session", "one", "go"]).await?;
+    let ran = desk
+        .run(&[
+            "run",
+            "-o",
+            "jsonl",
+            "--model",
+            &model,
+            "--session",
+            "one",
+            "go",
+        ])
+        .await?;
     let events = ran.events()?;
-    let again = desk.run(&["run", "-o", "jsonl", "--session", "one", "again"]).await?;
+    let again = desk
+        .run(&["run", "-o", "jsonl", "--session", "one", "again"])
+        .await?;
     desk.check_model()?;
     assert_eq!(again.code, 0, "{provider}: {again:?}");
-    assert_eq!(of_kind(&again.events()?, EventKind::TurnEnd)[0]["message"], "Again.", "{provider}");
+    assert_eq!(
+        of_kind(&again.events()?, EventKind::TurnEnd)[0]["message"],
+        "Again.",
+        "{provider}"
+    );
     Ok(Came { ran, events })
 }
 
@@ -59,12 +90,18 @@ async fn wrong_calls_are_answered_with_what_is_wrong() -> Result<()> {
             (read("").raw("{\"path\": "), "not a JSON object"),
             (Call::new("read", json!({"path": 3})), "`path`"),
             (Call::new("read", json!({})), "path"),
-            (Call::new("raed", json!({"path": "a.txt"})), "did you mean `read`?"),
+            (
+                Call::new("raed", json!({"path": "a.txt"})),
+                "did you mean `read`?",
+            ),
             (read("../secret"), "outside"),
         ] {
             let came = answers(provider, calls([call])).await?;
             let results = came.results();
-            assert!(results.len() == 1 && results[0].0 && results[0].1.contains(told), "{provider} {told}: {results:?}");
+            assert!(
+                results.len() == 1 && results[0].0 && results[0].1.contains(told),
+                "{provider} {told}: {results:?}"
+            );
             assert_eq!(came.ran.code, 0, "{provider}: {:?}", came.ran);
         }
     }
@@ -74,10 +111,26 @@ async fn wrong_calls_are_answered_with_what_is_wrong() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_with_one_id_or_none_all_run() -> Result<()> {
     for provider in PROVIDERS {
-        let came = answers(provider, calls([read("a.txt").id("x"), read("b.txt").id("x"), read("a.txt").id("")])).await?;
+        let came = answers(
+            provider,
+            calls([
+                read("a.txt").id("x"),
+                read("b.txt").id("x"),
+                read("a.txt").id(""),
+            ]),
+        )
+        .await?;
         let results = came.results();
-        assert_eq!(results.iter().map(|(error, _)| *error).collect::<Vec<_>>(), [false, true, false], "{provider}: {results:?}");
-        let mut ids: Vec<String> = came.of(EventKind::ToolStart).iter().map(|start| start["id"].to_string()).collect();
+        assert_eq!(
+            results.iter().map(|(error, _)| *error).collect::<Vec<_>>(),
+            [false, true, false],
+            "{provider}: {results:?}"
+        );
+        let mut ids: Vec<String> = came
+            .of(EventKind::ToolStart)
+            .iter()
+            .map(|start| start["id"].to_string())
+            .collect();
         ids.sort();
         ids.dedup();
         assert_eq!(ids.len(), 3, "{provider}: {ids:?}");
@@ -90,7 +143,10 @@ async fn five_megabytes_of_arguments_are_written() -> Result<()> {
     for provider in PROVIDERS {
         let script = Script::new()
             .rule(When::any().result_of("write"), "Well.")
-            .always(Reply::call("write", json!({"path": "big", "content": "x".repeat(5 << 20)})));
+            .always(Reply::call(
+                "write",
+                json!({"path": "big", "content": "x".repeat(5 << 20)}),
+            ));
         let desk = Desk::start(script).await?;
         let (ran, _) = desk.prompt(&format!("{provider}:m"), "go").await?;
         assert_eq!(ran.code, 0, "{}", ran.err);
@@ -102,19 +158,30 @@ async fn five_megabytes_of_arguments_are_written() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn as_many_calls_as_an_answer_may_have_are_all_answered_in_order() -> Result<()> {
-    let mut many: Vec<Call> = (0..128).map(|n| read(if n % 2 == 0 { "a.txt" } else { "b.txt" })).collect();
+    let mut many: Vec<Call> = (0..128)
+        .map(|n| read(if n % 2 == 0 { "a.txt" } else { "b.txt" }))
+        .collect();
     many[100] = Call::new("read", json!({"path": "c.txt"}));
     let came = answers("anthropic", calls(many)).await?;
     let results = came.results();
     assert_eq!(results.len(), 128);
-    assert_eq!(results.iter().map(|(error, _)| *error).take(4).collect::<Vec<_>>(), [false, true, false, true]);
+    assert_eq!(
+        results
+            .iter()
+            .map(|(error, _)| *error)
+            .take(4)
+            .collect::<Vec<_>>(),
+        [false, true, false, true]
+    );
     assert!(results[100].1.contains("c.txt"), "{:?}", results[100]);
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_same_call_over_and_over_is_remarked_on_then_refused() -> Result<()> {
-    let script = Script::new().rule(When::any().round(11), "I give up.").always(calls([read("a.txt")]));
+    let script = Script::new()
+        .rule(When::any().round(11), "I give up.")
+        .always(calls([read("a.txt")]));
     let desk = Desk::start(script).await?;
     desk.write("a.txt", "alpha")?;
     let (ran, events) = desk.prompt("anthropic:m", "go").await?;
@@ -138,12 +205,20 @@ async fn empty_thoughtful_refused_and_cut_answers_end_their_turn() -> Result<()>
     for (first, outcome, code) in [
         (Reply::new(), "completed", 0),
         (Reply::new().think("Hm."), "completed", 0),
-        (Reply::text("I will not.").stop(Stop::Refusal), "truncated", 1),
+        (
+            Reply::text("I will not.").stop(Stop::Refusal),
+            "truncated",
+            1,
+        ),
         (Reply::text("And then").stop(Stop::Length), "truncated", 1),
     ] {
         let came = answers("anthropic", first.clone()).await?;
         let ends = came.of(EventKind::TurnEnd);
-        assert_eq!((ends.len(), &ends[0]["outcome"]), (1, &json!(outcome)), "{first:?}: {ends:?}");
+        assert_eq!(
+            (ends.len(), &ends[0]["outcome"]),
+            (1, &json!(outcome)),
+            "{first:?}: {ends:?}"
+        );
         assert_eq!(came.ran.code, code, "{first:?}: {:?}", came.ran);
     }
     Ok(())
@@ -162,7 +237,12 @@ async fn calls_of_an_answer_that_was_cut_are_not_run() -> Result<()> {
         let (ran, events) = desk.prompt(&format!("{provider}:m"), "go").await?;
         let results = Came { ran, events }.results();
         assert_eq!(results.len(), 2, "{provider}: {results:?}");
-        assert!(results.iter().all(|(error, text)| *error && text.contains("cut off before it was complete")), "{results:?}");
+        assert!(
+            results
+                .iter()
+                .all(|(error, text)| *error && text.contains("cut off before it was complete")),
+            "{results:?}"
+        );
         assert!(desk.read("made").is_err(), "{provider}");
         desk.check_model()?;
     }
@@ -171,22 +251,40 @@ async fn calls_of_an_answer_that_was_cut_are_not_run() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn limits_end_the_turn_and_say_which() -> Result<()> {
-    let usage = Usage { input: 600, output: 500, ..Usage::default() };
+    let usage = Usage {
+        input: 600,
+        output: 500,
+        ..Usage::default()
+    };
     for (key, value, limit) in [
         ("max_requests_per_turn", "2", "max_requests_per_turn"),
         ("max_tokens", "1000", "max_tokens"),
         ("max_cost_usd", "0.0001", "max_cost_usd"),
         ("session.max_tokens", "1000", "max_tokens"),
     ] {
-        let script = Script::new().rule(When::any().round(6), "Done.").always(calls([read("a.txt")]).usage(usage));
+        let script = Script::new()
+            .rule(When::any().round(6), "Done.")
+            .always(calls([read("a.txt")]).usage(usage));
         let desk = Desk::start(script).await?;
-        let (section, key) = key.split_once('.').map_or(("limits".into(), key), |(part, key)| (format!("limits.{part}"), key));
-        let prices = "[models.entries.m]\nprovider = \"anthropic\"\nprices = {input = 1.0, output = 1.0}\n";
+        let (section, key) = key
+            .split_once('.')
+            .map_or(("limits".into(), key), |(part, key)| {
+                (format!("limits.{part}"), key)
+            });
+        let prices =
+            "[models.entries.m]\nprovider = \"anthropic\"\nprices = {input = 1.0, output = 1.0}\n";
         desk.configure(&format!("[{section}]\n{key} = {value}\n{prices}"))?;
         let (ran, events) = desk.prompt("anthropic:m", "go").await?;
         let end = of_kind(&events, EventKind::TurnEnd);
-        assert_eq!((&end[0]["outcome"], ran.code), (&json!("limit"), 1), "{section}.{key}: {ran:?}");
-        assert!(end[0]["limit"].as_str().unwrap().contains(limit), "{section}.{key}: {end:?}");
+        assert_eq!(
+            (&end[0]["outcome"], ran.code),
+            (&json!("limit"), 1),
+            "{section}.{key}: {ran:?}"
+        );
+        assert!(
+            end[0]["limit"].as_str().unwrap().contains(limit),
+            "{section}.{key}: {end:?}"
+        );
         desk.check_model()?;
     }
     Ok(())
@@ -199,14 +297,23 @@ async fn a_small_context_is_summarised_in_the_middle_of_work() -> Result<()> {
         .rule(When::any().tool("read"), "All read.")
         .always("Summary: long.txt was read several times; go on.");
     let desk = Desk::start(script).await?;
-    desk.write("long.txt", &"one line of many words that say little\n".repeat(60))?;
+    desk.write(
+        "long.txt",
+        &"one line of many words that say little\n".repeat(60),
+    )?;
     desk.configure("[models.entries.m]\nprovider = \"anthropic\"\ncontext_window = 6000\n[tools]\nrepeat_refuse = 100\n")?;
     let (ran, events) = desk.prompt("anthropic:m", "read it many times").await?;
-    assert!(!of_kind(&events, EventKind::Compacting).is_empty(), "{ran:?}");
+    assert!(
+        !of_kind(&events, EventKind::Compacting).is_empty(),
+        "{ran:?}"
+    );
     let compacted = of_kind(&events, EventKind::Compacted);
     assert!(!compacted.is_empty(), "{ran:?}");
     for done in &compacted {
-        assert!(done["tokens_after"].as_u64() < done["tokens_before"].as_u64(), "{done:?}");
+        assert!(
+            done["tokens_after"].as_u64() < done["tokens_before"].as_u64(),
+            "{done:?}"
+        );
     }
     assert_eq!(ran.code, 0, "{:?}", of_kind(&events, EventKind::Error));
     desk.check_model()
@@ -217,7 +324,16 @@ async fn a_model_that_nobody_described_is_warned_about_once() -> Result<()> {
     let desk = Desk::start(Script::new().always("Hello.")).await?;
     let (_, events) = desk.prompt("openai:my-own", "go").await?;
     let warnings = of_kind(&events, EventKind::Warning);
-    assert_eq!((warnings.len(), &warnings[0]["code"]), (1, &json!("unknown_model")), "{warnings:?}");
-    assert!(warnings[0]["message"].as_str().unwrap().contains("`openai:my-own` is not in the catalogue"));
+    assert_eq!(
+        (warnings.len(), &warnings[0]["code"]),
+        (1, &json!("unknown_model")),
+        "{warnings:?}"
+    );
+    assert!(
+        warnings[0]["message"]
+            .as_str()
+            .unwrap()
+            .contains("`openai:my-own` is not in the catalogue")
+    );
     Ok(())
 }

@@ -9,17 +9,30 @@ use planck_tests::{
 };
 use serde_json::json;
 
-const PROVIDERS: [&str; 6] = ["anthropic", "openai", "google", "ollama", "llama_cpp", "scripted"];
+const PROVIDERS: [&str; 6] = [
+    "anthropic",
+    "openai",
+    "google",
+    "ollama",
+    "llama_cpp",
+    "scripted",
+];
 
 fn example() -> Script {
     let script = include_str!("../../../examples/scripts/build-a-cli.json");
-    Script { pace: Pace::default(), ..Script::parse(script).unwrap() }
+    Script {
+        pace: Pace::default(),
+        ..Script::parse(script).unwrap()
+    }
 }
 
 /// The example's team, with the models of a provider.
 fn team(provider: &str) -> String {
     let team = include_str!("../../../examples/teams/build-a-cli/TEAM.json");
-    team.replace("\"provider\": \"scripted\"", &format!("\"provider\": \"{provider}\""))
+    team.replace(
+        "\"provider\": \"scripted\"",
+        &format!("\"provider\": \"{provider}\""),
+    )
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -27,12 +40,26 @@ async fn a_team_works_over_every_wire_in_one_process() -> Result<()> {
     for provider in PROVIDERS {
         let desk = Desk::start(example()).await?;
         desk.write("team/TEAM.json", &team(provider))?;
-        let ran = desk.run(&["run", "--team", "team", "build a word counter"]).await?;
+        let ran = desk
+            .run(&["run", "--team", "team", "build a word counter"])
+            .await?;
         desk.check_model()?;
         assert_eq!(ran.code, 0, "{provider}: {ran:?}");
-        assert!(desk.read("count.sh")?.contains("wc -w"), "{provider}: the coder edited it: {}", ran.out);
-        assert!(ran.out.contains("the test passes now"), "{provider}: {}", ran.out);
-        assert!(ran.err.contains("● tester") && ran.err.contains("ok: 3 words"), "{provider}: {}", ran.err);
+        assert!(
+            desk.read("count.sh")?.contains("wc -w"),
+            "{provider}: the coder edited it: {}",
+            ran.out
+        );
+        assert!(
+            ran.out.contains("the test passes now"),
+            "{provider}: {}",
+            ran.out
+        );
+        assert!(
+            ran.err.contains("● tester") && ran.err.contains("ok: 3 words"),
+            "{provider}: {}",
+            ran.err
+        );
     }
     Ok(())
 }
@@ -44,36 +71,72 @@ async fn a_team_works_over_nats() -> Result<()> {
     std::fs::create_dir(world.folder().join("team"))?;
     std::fs::write(world.folder().join("team/TEAM.json"), team("scripted"))?;
     let mut command = world.planck()?;
-    command.args(["run", "--team", "team", "--dir", "work", "build a word counter"]);
+    command.args([
+        "run",
+        "--team",
+        "team",
+        "--dir",
+        "work",
+        "build a word counter",
+    ]);
     let ran = run(command).await?;
     world.check_model()?;
     assert_eq!(ran.code, 0, "{ran:?}");
-    assert!(std::fs::read_to_string(world.dir().join("count.sh"))?.contains("wc -w"), "{}", ran.out);
+    assert!(
+        std::fs::read_to_string(world.dir().join("count.sh"))?.contains("wc -w"),
+        "{}",
+        ran.out
+    );
     node.leave().await
 }
 
 /// What is tried again, and what it is called in the `retry`.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_may_pass_is_tried_again_with_an_event() -> Result<()> {
-    let busy = Fault::Status { status: 429, body: None, retry_after: Some("0.2".into()) };
+    let busy = Fault::Status {
+        status: 429,
+        body: None,
+        retry_after: Some("0.2".into()),
+    };
     for (provider, fault, reason) in [
-        ("anthropic", Fault::Html("<h1>Down for lunch</h1>".into()), "Down for lunch"),
+        (
+            "anthropic",
+            Fault::Html("<h1>Down for lunch</h1>".into()),
+            "Down for lunch",
+        ),
         ("openai", busy.clone(), "429"),
         ("anthropic", Fault::status(529), "529"),
         ("google", Fault::status(503), "503"),
         ("ollama", Fault::status(500), "500"),
-        ("anthropic", Fault::Error { after: 3, message: "Overloaded".into() }, "Overloaded"),
+        (
+            "anthropic",
+            Fault::Error {
+                after: 3,
+                message: "Overloaded".into(),
+            },
+            "Overloaded",
+        ),
         ("openai", Fault::Cut { after: 2 }, "broke off"),
         ("llama_cpp", Fault::End { after: 2 }, "end"),
     ] {
-        let script = Script::new().limited(1, When::any(), Reply::text("never whole").with_fault(fault.clone()));
+        let script = Script::new().limited(
+            1,
+            When::any(),
+            Reply::text("never whole").with_fault(fault.clone()),
+        );
         let desk = Desk::start(script.always("At last.")).await?;
         let (ran, events) = desk.prompt(&format!("{provider}:m"), "go").await?;
         assert_eq!(ran.code, 0, "{provider} {fault:?}: {ran:?}");
         let retries = of_kind(&events, EventKind::Retry);
         assert_eq!(retries.len(), 1, "{provider} {fault:?}: {retries:?}");
-        assert!(retries[0]["reason"].as_str().unwrap().contains(reason), "{provider} {fault:?}: {retries:?}");
-        assert_eq!(of_kind(&events, EventKind::TurnEnd)[0]["message"], "At last.");
+        assert!(
+            retries[0]["reason"].as_str().unwrap().contains(reason),
+            "{provider} {fault:?}: {retries:?}"
+        );
+        assert_eq!(
+            of_kind(&events, EventKind::TurnEnd)[0]["message"],
+            "At last."
+        );
         assert_eq!(desk.model.request_count(), 2);
         desk.check_model()?;
     }
@@ -82,7 +145,11 @@ async fn what_may_pass_is_tried_again_with_an_event() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_silent_stream_is_given_up_and_tried_again() -> Result<()> {
-    let script = Script::new().limited(1, When::any(), Reply::text("a b c d").with_fault(Fault::Hang { after: 2 }));
+    let script = Script::new().limited(
+        1,
+        When::any(),
+        Reply::text("a b c d").with_fault(Fault::Hang { after: 2 }),
+    );
     let desk = Desk::start(script.always("At last.")).await?;
     desk.configure(
         "[providers.openai]
@@ -92,7 +159,13 @@ first_byte_timeout = \"5s\"
     )?;
     let (ran, events) = desk.prompt("openai:m", "go").await?;
     assert_eq!(ran.code, 0, "{ran:?}");
-    assert!(of_kind(&events, EventKind::Retry)[0]["reason"].as_str().unwrap().contains("brought nothing for 0.3 s"), "{ran:?}");
+    assert!(
+        of_kind(&events, EventKind::Retry)[0]["reason"]
+            .as_str()
+            .unwrap()
+            .contains("brought nothing for 0.3 s"),
+        "{ran:?}"
+    );
     desk.check_model()
 }
 
@@ -106,7 +179,12 @@ async fn what_will_not_pass_ends_the_turn_and_the_command_fails() -> Result<()> 
         ("openai", 404, None, "provider"),
         ("anthropic", 400, Some(full.to_string()), "context_full"),
     ] {
-        let desk = Desk::start(Script::new().always(Reply::fault(Fault::Status { status, body, retry_after: None }))).await?;
+        let desk = Desk::start(Script::new().always(Reply::fault(Fault::Status {
+            status,
+            body,
+            retry_after: None,
+        })))
+        .await?;
         let (ran, events) = desk.prompt(&format!("{provider}:m"), "go").await?;
         assert_eq!(ran.code, 1, "{provider} {status}: {ran:?}");
         let errors = of_kind(&events, EventKind::Error);
@@ -117,29 +195,61 @@ async fn what_will_not_pass_ends_the_turn_and_the_command_fails() -> Result<()> 
     Ok(())
 }
 
-/// Azure's current addresses, the older ones with a deployment in the path, and an endpoint that is named by the configuration.
+/// Azure's current addresses, the older ones with a deployment in the path, and an endpoint that is
+/// named by the configuration.
 #[tokio::test(flavor = "multi_thread")]
 async fn azure_takes_a_round_of_tools_at_both_of_its_addresses() -> Result<()> {
     let older = "/openai/deployments/our-gpt/chat/completions";
-    for (version, path) in [("", "/openai/v1/chat/completions"), ("api_version = \"2025-04-01-preview\"\n", older)] {
-        let read = Reply::new().say("Let me look.").and_call("read", json!({"path": "a.txt"}));
-        let script = Script::new().key("key-0123456789").rule(When::any().result("alpha"), "It says alpha.").always(read);
+    for (version, path) in [
+        ("", "/openai/v1/chat/completions"),
+        ("api_version = \"2025-04-01-preview\"\n", older),
+    ] {
+        let read = Reply::new()
+            .say("Let me look.")
+            .and_call("read", json!({"path": "a.txt"}));
+        let script = Script::new()
+            .key("key-0123456789")
+            .rule(When::any().result("alpha"), "It says alpha.")
+            .always(read);
         let desk = Desk::start(script).await?;
         desk.write("a.txt", "alpha")?;
-        let endpoint = format!("base_url = \"{}\"\napi_key = \"env:OPENAI_API_KEY\"\n{version}", desk.model.url());
-        desk.configure(&format!("[providers.azure]\n{endpoint}\n[providers.company]\npreset = \"azure\"\n{endpoint}"))?;
+        let endpoint = format!(
+            "base_url = \"{}\"\napi_key = \"env:OPENAI_API_KEY\"\n{version}",
+            desk.model.url()
+        );
+        desk.configure(&format!(
+            "[providers.azure]\n{endpoint}\n[providers.company]\npreset = \"azure\"\n{endpoint}"
+        ))?;
         for provider in ["azure", "company"] {
             let (ran, events) = desk.prompt(&format!("{provider}:our-gpt"), "go").await?;
             assert_eq!(ran.code, 0, "{provider} {path}: {ran:?}");
-            assert_eq!(of_kind(&events, EventKind::TurnEnd)[0]["message"], "It says alpha.", "{provider} {path}");
+            assert_eq!(
+                of_kind(&events, EventKind::TurnEnd)[0]["message"],
+                "It says alpha.",
+                "{provider} {path}"
+            );
             let warnings = of_kind(&events, EventKind::Warning);
-            assert!(warnings.iter().all(|warning| warning["code"] == "unknown_model"), "{provider} {path}: {warnings:?}");
+            assert!(
+                warnings
+                    .iter()
+                    .all(|warning| warning["code"] == "unknown_model"),
+                "{provider} {path}: {warnings:?}"
+            );
         }
         desk.check_model()?;
         let requests = desk.model.requests();
         assert_eq!(requests.len(), 4, "{path}");
-        assert!(requests.iter().all(|request| request.path == path), "{requests:?}");
-        assert!(requests.iter().all(|request| request.headers.iter().all(|(name, _)| name != "authorization")), "{requests:?}");
+        assert!(
+            requests.iter().all(|request| request.path == path),
+            "{requests:?}"
+        );
+        assert!(
+            requests.iter().all(|request| request
+                .headers
+                .iter()
+                .all(|(name, _)| name != "authorization")),
+            "{requests:?}"
+        );
     }
     Ok(())
 }
@@ -149,11 +259,22 @@ async fn a_deployment_that_azure_does_not_have_is_named_after_one_request() -> R
     for version in ["", "api_version = \"2025-04-01-preview\"\n"] {
         let desk = Desk::start(Script::new()).await?;
         let url = desk.model.url();
-        desk.configure(&format!("[providers.azure]\nbase_url = \"{url}\"\napi_key = \"env:OPENAI_API_KEY\"\n{version}"))?;
+        desk.configure(&format!(
+            "[providers.azure]\nbase_url = \"{url}\"\napi_key = \"env:OPENAI_API_KEY\"\n{version}"
+        ))?;
         let (ran, events) = desk.prompt("azure:absent-gpt", "go").await?;
         assert_eq!((ran.code, desk.model.request_count()), (1, 1), "{ran:?}");
-        let reason = of_kind(&events, EventKind::Error)[0]["reason"].as_str().unwrap().to_owned();
-        for part in ["azure: ", "404", "DeploymentNotFound", "check the model's name (`absent-gpt`) and base_url", &url] {
+        let reason = of_kind(&events, EventKind::Error)[0]["reason"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        for part in [
+            "azure: ",
+            "404",
+            "DeploymentNotFound",
+            "check the model's name (`absent-gpt`) and base_url",
+            &url,
+        ] {
             assert!(reason.contains(part), "{part}: {reason}");
         }
     }
@@ -168,7 +289,12 @@ async fn tries_have_an_end_that_the_configuration_sets() -> Result<()> {
     assert_eq!(ran.code, 1, "{ran:?}");
     let retries = of_kind(&events, EventKind::Retry);
     assert_eq!(retries.len(), 2, "{retries:?}");
-    assert!(retries.iter().all(|retry| retry["delay_ms"].as_u64().unwrap() <= 20), "{retries:?}");
+    assert!(
+        retries
+            .iter()
+            .all(|retry| retry["delay_ms"].as_u64().unwrap() <= 20),
+        "{retries:?}"
+    );
     assert_eq!(of_kind(&events, EventKind::Error)[0]["retryable"], true);
     assert_eq!(desk.model.request_count(), 3);
     Ok(())
@@ -178,17 +304,31 @@ async fn tries_have_an_end_that_the_configuration_sets() -> Result<()> {
 async fn a_provider_that_never_begins_is_given_up() -> Result<()> {
     for provider in ["anthropic", "openai"] {
         let desk = Desk::start(Script::new().always(Reply::fault(Fault::HangBeforeHead))).await?;
-        let times = "first_byte_timeout = \"300ms\"\nmax_attempts = 3\nmax_retry_delay = \"20ms\"\n";
+        let times =
+            "first_byte_timeout = \"300ms\"\nmax_attempts = 3\nmax_retry_delay = \"20ms\"\n";
         desk.configure(&format!("[providers.{provider}]\n{times}"))?;
         let (ran, events) = desk.prompt(&format!("{provider}:m"), "go").await?;
         assert_eq!(ran.code, 1, "{provider}: {ran:?}");
         let retries = of_kind(&events, EventKind::Retry);
         assert_eq!(retries.len(), 2, "{provider}: {retries:?}");
         let reason = retries[0]["reason"].as_str().unwrap();
-        assert!(reason.contains("no answer from") && reason.contains("within 0.3 s"), "{provider}: {reason}");
+        assert!(
+            reason.contains("no answer from") && reason.contains("within 0.3 s"),
+            "{provider}: {reason}"
+        );
         let errors = of_kind(&events, EventKind::Error);
-        assert_eq!((errors.len(), &errors[0]["retryable"]), (1, &true.into()), "{provider}: {errors:?}");
-        assert!(errors[0]["reason"].as_str().unwrap().contains("within 0.3 s"), "{provider}: {errors:?}");
+        assert_eq!(
+            (errors.len(), &errors[0]["retryable"]),
+            (1, &true.into()),
+            "{provider}: {errors:?}"
+        );
+        assert!(
+            errors[0]["reason"]
+                .as_str()
+                .unwrap()
+                .contains("within 0.3 s"),
+            "{provider}: {errors:?}"
+        );
         assert_eq!(desk.model.request_count(), 3);
     }
     Ok(())
@@ -204,10 +344,15 @@ impl Full {
     fn new() -> Result<Self> {
         let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
         let (address, mut waiting) = (listener.local_addr()?, Vec::new());
-        while let Ok(stream) = std::net::TcpStream::connect_timeout(&address, std::time::Duration::from_millis(500)) {
+        while let Ok(stream) =
+            std::net::TcpStream::connect_timeout(&address, std::time::Duration::from_millis(500))
+        {
             waiting.push(stream);
         }
-        Ok(Self { listener, _waiting: waiting })
+        Ok(Self {
+            listener,
+            _waiting: waiting,
+        })
     }
 }
 
@@ -217,10 +362,19 @@ async fn an_address_where_nobody_opens_is_given_up() -> Result<()> {
     let config = "[providers]\nconnect_timeout = \"200ms\"\n[providers.openai]\nmax_attempts = 2\nmax_retry_delay = \"20ms\"\n";
     desk.configure(config)?;
     let mut command = desk.planck(&["run", "-o", "jsonl", "--model", "openai:m", "go"])?;
-    command.env("OPENAI_BASE_URL", format!("http://{}/v1", full.listener.local_addr()?));
+    command.env(
+        "OPENAI_BASE_URL",
+        format!("http://{}/v1", full.listener.local_addr()?),
+    );
     let ran = run(command).await?;
     assert_eq!(ran.code, 1, "{ran:?}");
     let errors = of_kind(&ran.events()?, EventKind::Error);
-    assert!(errors[0]["reason"].as_str().unwrap().contains("cannot connect to"), "{errors:?}");
+    assert!(
+        errors[0]["reason"]
+            .as_str()
+            .unwrap()
+            .contains("cannot connect to"),
+        "{errors:?}"
+    );
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! Real sidecars at real nodes: those of the SDK in this process and in their own, and bare services that are wrong.
+//! Real sidecars at real nodes: those of the SDK in this process and in their own, and bare
+//! services that are wrong.
 
 mod calls;
 mod coming;

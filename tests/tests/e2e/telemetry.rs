@@ -53,20 +53,43 @@ impl Collector {
     async fn take(self, mut stream: TcpStream) -> Option<()> {
         let mut seen = Vec::new();
         let (end, length) = loop {
-            stream.read_buf(&mut seen).await.ok().filter(|read| *read > 0)?;
-            let Some(end) = seen.windows(4).position(|four| four == b"\r\n\r\n") else { continue };
+            stream
+                .read_buf(&mut seen)
+                .await
+                .ok()
+                .filter(|read| *read > 0)?;
+            let Some(end) = seen.windows(4).position(|four| four == b"\r\n\r\n") else {
+                continue;
+            };
             let head = String::from_utf8_lossy(&seen[..end]).to_ascii_lowercase();
-            break (end + 4, head.lines().find_map(|line| line.strip_prefix("content-length: "))?.parse::<usize>().ok()?);
+            break (
+                end + 4,
+                head.lines()
+                    .find_map(|line| line.strip_prefix("content-length: "))?
+                    .parse::<usize>()
+                    .ok()?,
+            );
         };
         while seen.len() < end + length {
-            stream.read_buf(&mut seen).await.ok().filter(|read| *read > 0)?;
+            stream
+                .read_buf(&mut seen)
+                .await
+                .ok()
+                .filter(|read| *read > 0)?;
         }
         self.0.lock().unwrap().extend_from_slice(&seen[end..]);
-        stream.write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n").await.ok()
+        stream
+            .write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
+            .await
+            .ok()
     }
 
     fn holds(&self, bytes: &[u8]) -> bool {
-        self.0.lock().unwrap().windows(bytes.len()).any(|window| window == bytes)
+        self.0
+            .lock()
+            .unwrap()
+            .windows(bytes.len())
+            .any(|window| window == bytes)
     }
 }
 
@@ -84,7 +107,9 @@ fn place(joined: &Arc<Mutex<Option<String>>>) -> Sidecar {
             Ok::<_, Infallible>("there".to_owned())
         }
     };
-    Sidecar::new("atlas", "1.0.0").unwrap().tool(Tool::new("place", "Says where it is.", answer).pure())
+    Sidecar::new("atlas", "1.0.0")
+        .unwrap()
+        .tool(Tool::new("place", "Says where it is.", answer).pure())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -94,7 +119,13 @@ async fn turns_and_calls_are_spans_of_the_callers_trace() -> Result<()> {
     let script = Script::new()
         .rounds(
             by("lead"),
-            [Reply::call("ask_agent", json!({ "agent": "helper", "question": "hush-hush" })), Reply::text("done")],
+            [
+                Reply::call(
+                    "ask_agent",
+                    json!({ "agent": "helper", "question": "hush-hush" }),
+                ),
+                Reply::text("done"),
+            ],
         )
         .rounds(
             by("helper"),
@@ -108,24 +139,53 @@ async fn turns_and_calls_are_spans_of_the_callers_trace() -> Result<()> {
     let world = World::start(Backend::Sqlite, script).await?;
     let joined: Arc<Mutex<Option<String>>> = Arc::default();
     let sidecar = Serving::start(&world, place(&joined));
-    let node = world.node_with(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &url)]).await?;
+    let node = world
+        .node_with(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &url)])
+        .await?;
     let recorder = world.record().await?;
     let started =
         world.caller.start(&json!({ "dir": world.dir(), "members": [lead(&[]), member("helper", &["bash", "place"])] })).await?;
     let mut headers = HeaderMap::new();
-    headers.insert("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+    headers.insert(
+        "traceparent",
+        "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+    );
     let to = session_at(&started.session_id, SessionVerb::Prompt).to_string();
     let body = json!({ "text": "confidential" }).to_string();
-    let answer = world.caller.nats.request_with_headers(to, headers, body.into()).await?;
+    let answer = world
+        .caller
+        .nats
+        .request_with_headers(to, headers, body.into())
+        .await?;
     let accepted: Accepted = reply::decode(&answer.payload).context("the prompt was refused")?;
     recorder.answered(&accepted.prompt_id).await?;
     let session = started.session_id.to_string();
-    Scene { world, node: Some(node), recorder, started }.end().await?;
+    Scene {
+        world,
+        node: Some(node),
+        recorder,
+        started,
+    }
+    .end()
+    .await?;
     sidecar.end().await?;
 
-    let joined = joined.lock().unwrap().take().context("the sidecar was not called")?;
-    assert!(joined.starts_with("0af7651916cd43dd8448eb211c80319c"), "{joined}: its spans are part of the caller's trace");
-    let spans = ["invoke_agent lead", "invoke_agent helper", "chat test", "execute_tool ask_agent", "execute_tool bash"];
+    let joined = joined
+        .lock()
+        .unwrap()
+        .take()
+        .context("the sidecar was not called")?;
+    assert!(
+        joined.starts_with("0af7651916cd43dd8448eb211c80319c"),
+        "{joined}: its spans are part of the caller's trace"
+    );
+    let spans = [
+        "invoke_agent lead",
+        "invoke_agent helper",
+        "chat test",
+        "execute_tool ask_agent",
+        "execute_tool bash",
+    ];
     let attributes = [
         "gen_ai.usage.output_tokens",
         "gen_ai.response.id",
@@ -138,13 +198,23 @@ async fn turns_and_calls_are_spans_of_the_callers_trace() -> Result<()> {
         "gen_ai.client.operation.duration",
         "gen_ai.client.token.usage",
     ];
-    for known in spans.into_iter().chain(attributes).chain([session.as_str(), "tool_call"]) {
+    for known in spans
+        .into_iter()
+        .chain(attributes)
+        .chain([session.as_str(), "tool_call"])
+    {
         assert!(collector.holds(known.as_bytes()), "no {known}");
     }
     let trace = u128::from_str_radix("0af7651916cd43dd8448eb211c80319c", 16)?.to_be_bytes();
-    assert!(collector.holds(&trace), "the turn is part of the caller's trace");
+    assert!(
+        collector.holds(&trace),
+        "the turn is part of the caller's trace"
+    );
     for noise in ["code.file.path", "thread.id", "busy_ns", "session.new"] {
-        assert!(!collector.holds(noise.as_bytes()), "{noise} says nothing of the work");
+        assert!(
+            !collector.holds(noise.as_bytes()),
+            "{noise} says nothing of the work"
+        );
     }
     for said in ["hush-hush", "top-secret", "classified", "confidential"] {
         assert!(!collector.holds(said.as_bytes()), "{said} left the machine");
@@ -156,18 +226,43 @@ async fn turns_and_calls_are_spans_of_the_callers_trace() -> Result<()> {
 async fn content_is_told_only_when_it_is_asked_for() -> Result<()> {
     let collector = Collector::default();
     let url = collector.start().await?;
-    let script = Script::new()
-        .rounds(by("lead"), [Reply::call("bash", json!({ "command": "echo top-$((6 * 7))-secret" })), Reply::text("classified")]);
+    let script = Script::new().rounds(
+        by("lead"),
+        [
+            Reply::call("bash", json!({ "command": "echo top-$((6 * 7))-secret" })),
+            Reply::text("classified"),
+        ],
+    );
     let world = World::start(Backend::Sqlite, script).await?;
-    let environment = [("OTEL_EXPORTER_OTLP_ENDPOINT", url.as_str()), ("PLANCK_TELEMETRY_CONTENT", "true")];
+    let environment = [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", url.as_str()),
+        ("PLANCK_TELEMETRY_CONTENT", "true"),
+    ];
     let (node, recorder) = (world.node_with(&environment).await?, world.record().await?);
     let members = [lead(&["bash"])];
-    let started = world.caller.start(&json!({ "dir": world.dir(), "members": members, "prompt": "confidential" })).await?;
-    recorder.answered(started.prompt_id.as_ref().context("no prompt")?).await?;
-    Scene { world, node: Some(node), recorder, started }.end().await?;
-    for said in
-        ["You are lead.", "confidential", "top-$((6 * 7))-secret", "top-42-secret", "classified", "gen_ai.output.messages"]
-    {
+    let started = world
+        .caller
+        .start(&json!({ "dir": world.dir(), "members": members, "prompt": "confidential" }))
+        .await?;
+    recorder
+        .answered(started.prompt_id.as_ref().context("no prompt")?)
+        .await?;
+    Scene {
+        world,
+        node: Some(node),
+        recorder,
+        started,
+    }
+    .end()
+    .await?;
+    for said in [
+        "You are lead.",
+        "confidential",
+        "top-$((6 * 7))-secret",
+        "top-42-secret",
+        "classified",
+        "gen_ai.output.messages",
+    ] {
         assert!(collector.holds(said.as_bytes()), "no {said}");
     }
     Ok(())

@@ -1,4 +1,5 @@
-//! Two versions side by side: nodes of this one and of the next, with a changed event and a newer schema.
+//! Two versions side by side: nodes of this one and of the next, with a changed event and a newer
+//! schema.
 
 use anyhow::{Context as _, Result};
 use planck_common::{SessionId, command::Started, envelope::Envelope};
@@ -20,7 +21,11 @@ const GOES_ON: Duration = Duration::from_secs(40);
 /// Any node may take a session: one that this node took.
 async fn session_on(world: &World, node: &Node) -> Result<SessionId> {
     for _ in 0..100 {
-        let Started { session_id, node_id, .. } = world.caller.start(&world.solo()).await?;
+        let Started {
+            session_id,
+            node_id,
+            ..
+        } = world.caller.start(&world.solo()).await?;
         if node_id == *node.id() {
             return Ok(session_id);
         }
@@ -28,11 +33,20 @@ async fn session_on(world: &World, node: &Node) -> Result<SessionId> {
     anyhow::bail!("none of 100 sessions was started on node {}", node.id())
 }
 
-async fn answered(world: &World, recorder: &Recorder, session: &SessionId) -> Result<Vec<Envelope>> {
-    let prompt = within(GOES_ON, "a prompt is accepted", async || world.caller.prompt(session, "hello").await.ok()).await?;
+async fn answered(
+    world: &World,
+    recorder: &Recorder,
+    session: &SessionId,
+) -> Result<Vec<Envelope>> {
+    let prompt = within(GOES_ON, "a prompt is accepted", async || {
+        world.caller.prompt(session, "hello").await.ok()
+    })
+    .await?;
     let log = within(GOES_ON, "the prompt is answered", async || {
         let log = world.caller.log(session, 1).await.ok()?;
-        log.iter().any(|event| ends(event, &prompt.prompt_id)).then_some(log)
+        log.iter()
+            .any(|event| ends(event, &prompt.prompt_id))
+            .then_some(log)
     });
     let log = log.await?;
     assert_dense(&log);
@@ -41,7 +55,9 @@ async fn answered(world: &World, recorder: &Recorder, session: &SessionId) -> Re
 }
 
 fn heralded(log: &[Envelope]) -> bool {
-    log.iter().filter(|event| event.kind == "agent_started").any(|event| event.data.get().contains("herald"))
+    log.iter()
+        .filter(|event| event.kind == "agent_started")
+        .any(|event| event.data.get().contains("herald"))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -54,7 +70,10 @@ async fn sessions_go_from_this_version_to_the_next_and_back() -> Result<()> {
 
     let mut next = world.node_of(Build::Next).await?;
     let of_next = session_on(&world, &next).await?;
-    assert!(heralded(&answered(&world, &recorder, &of_next).await?), "the next version says more");
+    assert!(
+        heralded(&answered(&world, &recorder, &of_next).await?),
+        "the next version says more"
+    );
     answered(&world, &recorder, &of_this).await?;
 
     old.kill().await?;
@@ -62,7 +81,11 @@ async fn sessions_go_from_this_version_to_the_next_and_back() -> Result<()> {
     next.kill().await?;
     for session in [&of_this, &of_next] {
         let log = answered(&world, &recorder, session).await?;
-        assert_eq!(heralded(&log), session == &of_next, "what the next version said stays as it was");
+        assert_eq!(
+            heralded(&log),
+            session == &of_next,
+            "what the next version said stays as it was"
+        );
     }
     world.check_model()?;
     other_old.leave_despite(&[""]).await
@@ -73,8 +96,16 @@ async fn sessions_go_from_this_version_to_the_next_and_back() -> Result<()> {
 async fn a_node_refuses_a_schema_that_is_newer_than_its_own() -> Result<()> {
     let world = World::start(Backend::Postgres, Script::new()).await?;
     let next = world.node_of(Build::Next).await?;
-    let refused = world.node().await.err().context("it was not refused")?.to_string();
-    assert!(refused.contains("schema version 4") && refused.contains("run a newer planck"), "{refused}");
+    let refused = world
+        .node()
+        .await
+        .err()
+        .context("it was not refused")?
+        .to_string();
+    assert!(
+        refused.contains("schema version 4") && refused.contains("run a newer planck"),
+        "{refused}"
+    );
     next.leave().await
 }
 
@@ -85,7 +116,12 @@ async fn an_event_of_a_kind_that_is_not_known_keeps_its_place_and_stops_nobody()
     let mut node = world.node().await?;
     let session = session_on(&world, &node).await?;
     answered(&world, &recorder, &session).await?;
-    assert_eq!(world.sql("UPDATE log SET kind = 'heralded' WHERE kind = 'agent_started'").await?, 1);
+    assert_eq!(
+        world
+            .sql("UPDATE log SET kind = 'heralded' WHERE kind = 'agent_started'")
+            .await?,
+        1
+    );
     node.kill().await?;
     let node = world.node().await?;
     let log = answered(&world, &recorder, &session).await?;

@@ -31,5 +31,6 @@ pub async fn check(plan: Plan) -> Result<Vec<Finding>, Error> {
 /// Those with this verdict, as text.
 pub fn with(findings: &[Finding], verdict: Verdict) -> Vec<String> {
     let fit = findings.iter().filter(|finding| finding.verdict == verdict);
-    fit.map(|finding| format!("{} {}: {}", finding.case, finding.on, finding.why)).collect()
+    fit.map(|finding| format!("{} {}: {}", finding.case, finding.on, finding.why))
+        .collect()
 }

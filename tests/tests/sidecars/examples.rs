@@ -1,4 +1,5 @@
-//! The examples, each run as its README says, and short. Rust and Python always; TypeScript and Go where the machine has them.
+//! The examples, each run as its README says, and short. Rust and Python always; TypeScript and Go
+//! where the machine has them.
 
 use std::{process::Command, time::Duration};
 
@@ -24,10 +25,15 @@ const STARTS_WITHIN: Duration = Duration::from_secs(4);
 async fn conforms(example: Example, skipped: &[&str]) {
     let nats = NatsServer::start().unwrap();
     let command: Vec<&str> = example.command.iter().map(String::as_str).collect();
-    let findings = check(plan(&nats.url(), example.name, &command)).await.unwrap();
+    let findings = check(plan(&nats.url(), example.name, &command))
+        .await
+        .unwrap();
     assert_eq!(with(&findings, Verdict::Failed), Vec::<String>::new());
-    let left_out: Vec<&str> =
-        findings.iter().filter(|finding| finding.verdict == Verdict::Skipped).map(|finding| finding.case).collect();
+    let left_out: Vec<&str> = findings
+        .iter()
+        .filter(|finding| finding.verdict == Verdict::Skipped)
+        .map(|finding| finding.case)
+        .collect();
     assert_eq!(left_out, skipped);
 }
 
@@ -66,21 +72,38 @@ async fn typescript() {
 async fn go() {
     let of_slow_tools = ["overlap", "progress", "cancel", "deadline", "in_progress"];
     if let Some(example) = Example::go().unwrap() {
-        conforms(example, &[&["large_answer"], &of_slow_tools[..], &["compaction", "compaction_short"]].concat()).await;
+        conforms(
+            example,
+            &[
+                &["large_answer"],
+                &of_slow_tools[..],
+                &["compaction", "compaction_short"],
+            ]
+            .concat(),
+        )
+        .await;
     }
 }
 
-/// An instance that starts before its server is stopped at once, as one is that a scheduler takes back.
+/// An instance that starts before its server is stopped at once, as one is that a scheduler takes
+/// back.
 #[tokio::test(flavor = "multi_thread")]
 async fn those_on_an_sdk_stop_while_they_wait_for_a_server() {
     let examples = [Example::rust().unwrap(), Example::python().unwrap()];
-    for example in examples.into_iter().chain(Example::typescript_sdk().unwrap()) {
+    for example in examples
+        .into_iter()
+        .chain(Example::typescript_sdk().unwrap())
+    {
         let mut instance = example.start("nats://127.0.0.1:1").unwrap();
         tokio::time::sleep(STARTS_WITHIN).await;
         let pid = Pid::from_raw(instance.id().unwrap().try_into().unwrap());
         kill(pid, Signal::SIGTERM).unwrap();
         let ended = tokio::time::timeout(Duration::from_secs(3), instance.wait()).await;
-        assert!(ended.expect("it runs on").unwrap().success(), "{}", example.name);
+        assert!(
+            ended.expect("it runs on").unwrap().success(),
+            "{}",
+            example.name
+        );
     }
 }
 
@@ -95,7 +118,11 @@ fn they_are_short() {
     ];
     for example in examples {
         let lines = example.lines().count();
-        assert!(lines <= LONGEST, "{lines} lines: {}", example.lines().next().unwrap());
+        assert!(
+            lines <= LONGEST,
+            "{lines} lines: {}",
+            example.lines().next().unwrap()
+        );
     }
 }
 
@@ -104,18 +131,29 @@ fn they_are_short() {
 fn what_pages_show_is_an_example() {
     let example = include_str!("../../../examples/sidecars/python/words.py");
     let shown = example.split_once("\"\"\"\n\n").unwrap().1;
-    assert!(include_str!("../../../README.md").contains(shown.trim_end()), "README.md shows something else than words.py");
+    assert!(
+        include_str!("../../../README.md").contains(shown.trim_end()),
+        "README.md shows something else than words.py"
+    );
 }
 
 #[test]
 fn the_typescript_sdk_passes_its_own_tests() {
-    let Some(sdk) = typescript_sdk().unwrap() else { return };
+    let Some(sdk) = typescript_sdk().unwrap() else {
+        return;
+    };
     let nats = NatsServer::start().unwrap();
     let mut command = Command::new("node");
-    command.args(["--test", ".built/test/sdk.test.js"]).current_dir(sdk).env("NATS_URL", nats.url());
+    command
+        .args(["--test", ".built/test/sdk.test.js"])
+        .current_dir(sdk)
+        .env("NATS_URL", nats.url());
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && said.contains("# fail 0\n# cancelled 0\n# skipped 0\n"), "{said}");
+    assert!(
+        output.status.success() && said.contains("# fail 0\n# cancelled 0\n# skipped 0\n"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -123,8 +161,13 @@ fn the_python_sdk_passes_its_own_tests() {
     let nats = NatsServer::start().unwrap();
     let tests = concat!(env!("CARGO_MANIFEST_DIR"), "/../sidecar-sdk/python/tests");
     let mut command = Command::new("python3");
-    command.env("PYTHONPATH", python_path().unwrap()).env("NATS_URL", nats.url());
-    let output = command.args(["-m", "unittest", "discover", "-s", tests]).output().unwrap();
+    command
+        .env("PYTHONPATH", python_path().unwrap())
+        .env("NATS_URL", nats.url());
+    let output = command
+        .args(["-m", "unittest", "discover", "-s", tests])
+        .output()
+        .unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.contains("\nOK\n"), "{said}");
 }

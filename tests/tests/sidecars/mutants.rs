@@ -11,7 +11,8 @@ const MUTANT: &str = env!("CARGO_BIN_EXE_mutant");
 /// Checked at once; most of the time they wait.
 const AT_ONCE: usize = 8;
 
-/// What is wrong, the case that has to fail of it, and a part of what its author is told. Those that take longest come first.
+/// What is wrong, the case that has to fail of it, and a part of what its author is told. Those
+/// that take longest come first.
 const MUTATIONS: &[(&str, &str, &str)] = &[
     ("same_instance_id", "crash", "an id of its own"),
     ("shares_nothing", "instances", "both instances answered"),
@@ -19,28 +20,56 @@ const MUTATIONS: &[(&str, &str, &str)] = &[
     ("drops_running", "drain", "there was no answer"),
     ("ignores_sigterm", "drain", "still runs"),
     ("ends_badly", "drain", "status 0 was due"),
-    ("no_hello", "hello", "there was no {\"v\":1,\"type\":\"hello\""),
+    (
+        "no_hello",
+        "hello",
+        "there was no {\"v\":1,\"type\":\"hello\"",
+    ),
     ("hello_of_nobody", "hello", "\"instance\":\"nobody\""),
     ("no_planck", "discovery", "`planck` = `1`"),
     ("other_prefix", "discovery", "`prefix` = ``"),
-    ("no_kind", "metadata", "`kind` must be `tool` or `compactor`; it is missing"),
+    (
+        "no_kind",
+        "metadata",
+        "`kind` must be `tool` or `compactor`; it is missing",
+    ),
     ("no_description", "metadata", "`description` is missing"),
-    ("no_parameters", "metadata", "`parameters`, a JSON Schema as text, is missing"),
-    ("parameters_not_json", "metadata", "`parameters` is not JSON"),
+    (
+        "no_parameters",
+        "metadata",
+        "`parameters`, a JSON Schema as text, is missing",
+    ),
+    (
+        "parameters_not_json",
+        "metadata",
+        "`parameters` is not JSON",
+    ),
     ("parameters_of_text", "metadata", "\"type\":\"object\""),
-    ("parameters_no_schema", "metadata", "`parameters` is no JSON Schema"),
+    (
+        "parameters_no_schema",
+        "metadata",
+        "`parameters` is no JSON Schema",
+    ),
     ("unknown_effect", "metadata", "it is `harmless`"),
     ("timeout_in_words", "metadata", "it is `5 minutes`"),
     ("other_subject", "subject", "nodes ask on `tool."),
     ("other_queue_group", "queue_group", "the queue group is `q`"),
     ("never_answers", "good_call", "there was no answer"),
     ("no_version", "good_call", "needs \"v\":1"),
-    ("unknown_key", "good_call", "exactly one of ok, error, progress"),
+    (
+        "unknown_key",
+        "good_call",
+        "exactly one of ok, error, progress",
+    ),
     ("plain_text", "good_call", "not JSON"),
     ("ok_is_no_text", "good_call", "`ok` must be text"),
     ("error_in_header", "bad_args", "Nats-Service-Error"),
     ("answers_twice", "one_answer", "after its answer"),
-    ("refuses_unknown_fields", "unknown_fields", "ignore unknown keys"),
+    (
+        "refuses_unknown_fields",
+        "unknown_fields",
+        "ignore unknown keys",
+    ),
     ("takes_bad_args", "bad_args", "answered with ok"),
     ("silent_on_bad_args", "bad_args", "there was no answer"),
     ("dies_of_bad_args", "bad_args", "it died of it"),
@@ -48,7 +77,11 @@ const MUTATIONS: &[(&str, &str, &str)] = &[
     ("dies_of_malformed", "malformed", "it died of it"),
     ("takes_stale_epochs", "stale_epoch", "fenced off"),
     ("silent_when_too_large", "large_answer", "max_payload"),
-    ("mixes_up_calls", "concurrency", "keep no call's data in common"),
+    (
+        "mixes_up_calls",
+        "concurrency",
+        "keep no call's data in common",
+    ),
     ("one_at_a_time", "overlap", "a task of its own"),
     ("progress_is_text", "progress", "needs a `message`"),
     ("percent_too_high", "progress", "from 0 to 100"),
@@ -69,26 +102,40 @@ const MUTATIONS: &[(&str, &str, &str)] = &[
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_right_passes_every_case() {
     let nats = NatsServer::start().unwrap();
-    let findings = check(plan(&nats.url(), "right", &[MUTANT, "right", "nothing"])).await.unwrap();
+    let findings = check(plan(&nats.url(), "right", &[MUTANT, "right", "nothing"]))
+        .await
+        .unwrap();
     assert_eq!(with(&findings, Verdict::Failed), Vec::<String>::new());
     assert_eq!(with(&findings, Verdict::Skipped), Vec::<String>::new());
     let tried: Vec<&str> = findings.iter().map(|finding| finding.case).collect();
-    let untried: Vec<_> = CASES.iter().filter(|(case, _)| !tried.contains(case)).collect();
+    let untried: Vec<_> = CASES
+        .iter()
+        .filter(|(case, _)| !tried.contains(case))
+        .collect();
     assert!(untried.is_empty(), "{untried:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_mutation_is_found_by_its_case() {
     let nats = NatsServer::start().unwrap();
-    let checks = MUTATIONS.iter().map(|(mutation, case, words)| find(&nats, mutation, case, words));
-    let missed: Vec<String> = stream::iter(checks).buffer_unordered(AT_ONCE).filter_map(async |missed| missed).collect().await;
+    let checks = MUTATIONS
+        .iter()
+        .map(|(mutation, case, words)| find(&nats, mutation, case, words));
+    let missed: Vec<String> = stream::iter(checks)
+        .buffer_unordered(AT_ONCE)
+        .filter_map(async |missed| missed)
+        .collect()
+        .await;
     assert!(missed.is_empty(), "not found:\n{}", missed.join("\n"));
 }
 
 #[test]
 fn every_case_has_a_mutation() {
     for (case, _) in CASES {
-        assert!(MUTATIONS.iter().any(|(_, found_by, _)| found_by == case), "nothing shows that the case {case} can fail");
+        assert!(
+            MUTATIONS.iter().any(|(_, found_by, _)| found_by == case),
+            "nothing shows that the case {case} can fail"
+        );
     }
 }
 
@@ -101,6 +148,8 @@ async fn find(nats: &NatsServer, mutation: &str, case: &str, words: &str) -> Opt
         Err(error) => return Some(format!("{mutation}: {error}")),
     };
     let failed = with(&findings, Verdict::Failed);
-    let found = failed.iter().any(|failure| failure.starts_with(case) && failure.contains(words));
+    let found = failed
+        .iter()
+        .any(|failure| failure.starts_with(case) && failure.contains(words));
     (!found).then(|| format!("{mutation}: expected {case} with {words:?}, got {findings:?}"))
 }

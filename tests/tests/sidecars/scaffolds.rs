@@ -1,4 +1,5 @@
-//! `planck sidecar new` and `planck team new`: what they write passes its own tests, without a network, and the checker.
+//! `planck sidecar new` and `planck team new`: what they write passes its own tests, without a
+//! network, and the checker.
 
 use std::{os::unix::fs::symlink, path::Path, process::Command};
 
@@ -15,9 +16,18 @@ use crate::checking::{check, plan, with};
 
 /// Exit code, standard output and standard error of `planck`.
 async fn planck(folder: &Path, args: &[&str]) -> (Option<i32>, String, String) {
-    let output = planck_in(folder).unwrap().args(args).output().await.unwrap();
+    let output = planck_in(folder)
+        .unwrap()
+        .args(args)
+        .output()
+        .await
+        .unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (output.status.code(), text(&output.stdout), text(&output.stderr))
+    (
+        output.status.code(),
+        text(&output.stdout),
+        text(&output.stderr),
+    )
 }
 
 /// A folder with a new project `weather` on the SDK of this checkout.
@@ -37,7 +47,11 @@ async fn scaffold(lang: &str) -> TempDir {
 /// Runs a command to its end, which has to be good.
 fn succeeds(command: &mut Command) -> String {
     let output = command.output().unwrap();
-    let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let said = format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
     assert!(output.status.success(), "{command:?}: {said}");
     said
 }
@@ -47,8 +61,11 @@ async fn conforms(name: &str, command: &[&str], skipped: &[&str]) {
     let nats = NatsServer::start().unwrap();
     let findings = check(plan(&nats.url(), name, command)).await.unwrap();
     assert_eq!(with(&findings, Verdict::Failed), Vec::<String>::new());
-    let left_out: Vec<&str> =
-        findings.iter().filter(|finding| finding.verdict == Verdict::Skipped).map(|finding| finding.case).collect();
+    let left_out: Vec<&str> = findings
+        .iter()
+        .filter(|finding| finding.verdict == Verdict::Skipped)
+        .map(|finding| finding.case)
+        .collect();
     assert_eq!(left_out, skipped);
 }
 
@@ -60,64 +77,133 @@ async fn python() {
     let folder = scaffold("python").await;
     let project = folder.path().join("weather");
     let path = python_path().unwrap();
-    let said = succeeds(Command::new("python3").args(["-m", "unittest"]).env("PYTHONPATH", &path).current_dir(&project));
+    let said = succeeds(
+        Command::new("python3")
+            .args(["-m", "unittest"])
+            .env("PYTHONPATH", &path)
+            .current_dir(&project),
+    );
     assert!(said.contains("Ran 3 tests"), "{said}");
     let requirement = std::fs::read_to_string(project.join("requirements.txt")).unwrap();
-    assert_eq!(requirement, format!("planck-sidecar @ file://{}\n", root().join("sidecar-sdk/python").display()));
+    assert_eq!(
+        requirement,
+        format!(
+            "planck-sidecar @ file://{}\n",
+            root().join("sidecar-sdk/python").display()
+        )
+    );
 
     let (path, program) = (format!("PYTHONPATH={path}"), project.join("sidecar.py"));
-    conforms("weather", &["env", &path, "python3", program.to_str().unwrap()], &SKIPPED).await;
+    conforms(
+        "weather",
+        &["env", &path, "python3", program.to_str().unwrap()],
+        &SKIPPED,
+    )
+    .await;
 }
 
 /// The packages are linked as `npm install` does it for a folder, so that no network is needed.
 #[tokio::test(flavor = "multi_thread")]
 async fn typescript() {
-    let Some(sdk) = typescript_sdk().unwrap() else { return };
+    let Some(sdk) = typescript_sdk().unwrap() else {
+        return;
+    };
     let folder = scaffold("typescript").await;
     let project = folder.path().join("weather");
-    let manifest: Value = serde_json::from_str(&std::fs::read_to_string(project.join("package.json")).unwrap()).unwrap();
-    assert_eq!(manifest["dependencies"]["planck-sidecar"], format!("file:{}", sdk.display()));
+    let manifest: Value =
+        serde_json::from_str(&std::fs::read_to_string(project.join("package.json")).unwrap())
+            .unwrap();
+    assert_eq!(
+        manifest["dependencies"]["planck-sidecar"],
+        format!("file:{}", sdk.display())
+    );
     std::fs::create_dir(project.join("node_modules")).unwrap();
-    for (name, target) in [("planck-sidecar", sdk.clone()), ("@types", sdk.join("node_modules/@types"))] {
+    for (name, target) in [
+        ("planck-sidecar", sdk.clone()),
+        ("@types", sdk.join("node_modules/@types")),
+    ] {
         symlink(target, project.join("node_modules").join(name)).unwrap();
     }
-    succeeds(Command::new("node").arg(sdk.join("node_modules/typescript/bin/tsc")).current_dir(&project));
-    let said = succeeds(Command::new("node").args(["--test", "dist/"]).current_dir(&project));
+    succeeds(
+        Command::new("node")
+            .arg(sdk.join("node_modules/typescript/bin/tsc"))
+            .current_dir(&project),
+    );
+    let said = succeeds(
+        Command::new("node")
+            .args(["--test", "dist/"])
+            .current_dir(&project),
+    );
     assert!(said.contains("# pass 3\n# fail 0\n"), "{said}");
-    conforms("weather", &["node", project.join("dist/main.js").to_str().unwrap()], &SKIPPED).await;
+    conforms(
+        "weather",
+        &["node", project.join("dist/main.js").to_str().unwrap()],
+        &SKIPPED,
+    )
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn go_without_an_sdk() {
-    let Some(go) = go("the scaffold in Go") else { return };
+    let Some(go) = go("the scaffold in Go") else {
+        return;
+    };
     let folder = scaffold("go").await;
     let project = folder.path().join("weather");
     let offline = |args: &[&str]| {
         // `make tools` has fetched the modules, which are those of the example.
-        succeeds(Command::new(go).args(args).current_dir(&project).env("GOFLAGS", "-mod=readonly").env("GOPROXY", "off"))
+        succeeds(
+            Command::new(go)
+                .args(args)
+                .current_dir(&project)
+                .env("GOFLAGS", "-mod=readonly")
+                .env("GOPROXY", "off"),
+        )
     };
     offline(&["vet", "./..."]);
     let said = offline(&["test", "-count=1", "-v", "./..."]);
     assert_eq!(said.matches("--- PASS: ").count(), 3, "{said}");
     offline(&["build", "-o", "sidecar-weather", "."]);
-    conforms("weather", &[project.join("sidecar-weather").to_str().unwrap()], &SKIPPED).await;
+    conforms(
+        "weather",
+        &[project.join("sidecar-weather").to_str().unwrap()],
+        &SKIPPED,
+    )
+    .await;
 }
 
-/// The template compiles as it is, as an example of the SDK, whose tests run its own: to compile all dependencies again for a
-/// project would take minutes.
+/// The template compiles as it is, as an example of the SDK, whose tests run its own: to compile
+/// all dependencies again for a project would take minutes.
 #[tokio::test(flavor = "multi_thread")]
 async fn rust() {
     let folder = scaffold("rust").await;
-    let read = |path: &str| std::fs::read_to_string(folder.path().join("weather").join(path)).unwrap();
+    let read =
+        |path: &str| std::fs::read_to_string(folder.path().join("weather").join(path)).unwrap();
     let template = include_str!("../../../node/src/cli/scaffold/rust/src/main.rs");
-    assert_eq!(read("src/main.rs"), template.replace("SIDECAR_NAME", "weather"));
-    let dependency = format!("planck-sidecar = {{ path = {:?} }}\n", root().join("sidecar-sdk"));
-    assert!(read("Cargo.toml").contains(&dependency), "{}", read("Cargo.toml"));
+    assert_eq!(
+        read("src/main.rs"),
+        template.replace("SIDECAR_NAME", "weather")
+    );
+    let dependency = format!(
+        "planck-sidecar = {{ path = {:?} }}\n",
+        root().join("sidecar-sdk")
+    );
+    assert!(
+        read("Cargo.toml").contains(&dependency),
+        "{}",
+        read("Cargo.toml")
+    );
     let manifest = folder.path().join("weather/Cargo.toml");
-    let described = Command::new(env!("CARGO")).args(["read-manifest", "--manifest-path"]).arg(manifest).output().unwrap();
+    let described = Command::new(env!("CARGO"))
+        .args(["read-manifest", "--manifest-path"])
+        .arg(manifest)
+        .output()
+        .unwrap();
     assert!(described.status.success(), "{described:?}");
 
-    let [program] = &Example::scaffold_rust().unwrap().command[..] else { panic!("more than a program") };
+    let [program] = &Example::scaffold_rust().unwrap().command[..] else {
+        panic!("more than a program")
+    };
     conforms("SIDECAR_NAME", &[program], &SKIPPED).await;
 }
 
@@ -127,30 +213,70 @@ async fn what_is_wrong_with_the_arguments_is_named() {
     std::fs::create_dir(folder.path().join("taken")).unwrap();
     std::fs::write(folder.path().join("taken/mine.txt"), "mine").unwrap();
     let cases: [(&[&str], &str); 8] = [
-        (&["sidecar", "new", "--lang", "python", "taken"], "taken exists and is not empty; name another folder with --dir"),
-        (&["sidecar", "new", "--lang", "python", "x", "--dir", "taken/mine.txt"], "taken/mine.txt exists and is no folder"),
+        (
+            &["sidecar", "new", "--lang", "python", "taken"],
+            "taken exists and is not empty; name another folder with --dir",
+        ),
+        (
+            &[
+                "sidecar",
+                "new",
+                "--lang",
+                "python",
+                "x",
+                "--dir",
+                "taken/mine.txt",
+            ],
+            "taken/mine.txt exists and is no folder",
+        ),
         (&["sidecar", "new", "--lang", "python", "a b"], "a b"),
-        (&["sidecar", "new", "--lang", "cobol", "x"], "possible values: python"),
-        (&["sidecar", "new", "--lang", "python", "x", "--sdk", "taken"], "with sidecar-sdk/python/pyproject.toml"),
-        (&["sidecar", "new", "--lang", "go", "x", "--sdk", "1.0.0"], "there is no SDK for Go; leave out --sdk"),
-        (&["team", "new", "taken", "--dir", "taken"], "taken exists and is not empty"),
+        (
+            &["sidecar", "new", "--lang", "cobol", "x"],
+            "possible values: python",
+        ),
+        (
+            &["sidecar", "new", "--lang", "python", "x", "--sdk", "taken"],
+            "with sidecar-sdk/python/pyproject.toml",
+        ),
+        (
+            &["sidecar", "new", "--lang", "go", "x", "--sdk", "1.0.0"],
+            "there is no SDK for Go; leave out --sdk",
+        ),
+        (
+            &["team", "new", "taken", "--dir", "taken"],
+            "taken exists and is not empty",
+        ),
         (&["team", "new", "a/b"], "malformed team name `a/b`"),
     ];
     for (args, words) in cases {
         let (code, _, told) = planck(folder.path(), args).await;
-        assert!(code == Some(2) && told.contains(words), "{args:?}: {code:?} {told}");
+        assert!(
+            code == Some(2) && told.contains(words),
+            "{args:?}: {code:?} {told}"
+        );
     }
-    let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let left: Vec<_> = std::fs::read_dir(folder.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
     assert_eq!(left, ["taken"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_project_depends_on_the_version_of_the_binary_unless_another_is_said() {
     let folder = tempfile::tempdir().unwrap();
-    for (name, more, version) in [("one", &[][..], env!("CARGO_PKG_VERSION")), ("two", &["--sdk", "9.8.7"][..], "9.8.7")] {
-        let (code, _, told) = planck(folder.path(), &[&["sidecar", "new", "--lang", "python", name], more].concat()).await;
+    for (name, more, version) in [
+        ("one", &[][..], env!("CARGO_PKG_VERSION")),
+        ("two", &["--sdk", "9.8.7"][..], "9.8.7"),
+    ] {
+        let (code, _, told) = planck(
+            folder.path(),
+            &[&["sidecar", "new", "--lang", "python", name], more].concat(),
+        )
+        .await;
         assert_eq!(code, Some(0), "{told}");
-        let requirement = std::fs::read_to_string(folder.path().join(name).join("requirements.txt")).unwrap();
+        let requirement =
+            std::fs::read_to_string(folder.path().join(name).join("requirements.txt")).unwrap();
         assert_eq!(requirement, format!("planck-sidecar=={version}\n"));
     }
 }
@@ -159,9 +285,16 @@ async fn a_project_depends_on_the_version_of_the_binary_unless_another_is_said()
 async fn a_new_team_is_valid() {
     let folder = tempfile::tempdir().unwrap();
     let (code, out, err) = planck(folder.path(), &["team", "new", "reviewers"]).await;
-    assert_eq!((code, out.lines().nth(1)), (Some(0), Some("planck team validate teams/reviewers")), "{out}{err}");
+    assert_eq!(
+        (code, out.lines().nth(1)),
+        (Some(0), Some("planck team validate teams/reviewers")),
+        "{out}{err}"
+    );
     let (code, out, err) = planck(folder.path(), &["team", "validate", "teams/reviewers"]).await;
-    assert!(code == Some(0) && out.ends_with(": 2 members, no errors\n"), "{out}{err}");
+    assert!(
+        code == Some(0) && out.ends_with(": 2 members, no errors\n"),
+        "{out}{err}"
+    );
 }
 
 /// What the guide shows of tools and of the harness stands in the projects, whose tests are run.
@@ -171,17 +304,36 @@ fn what_the_guide_shows_is_in_the_projects() {
         ($($path:literal),+) => { concat!($(include_str!(concat!("../../../node/src/cli/scaffold/", $path))),+) };
     }
     let guide = include_str!("../../../docs/sidecars.md");
-    let section = guide.split_once("\n## Write a tool\n").unwrap().1.split_once("\n## Running\n").unwrap().0;
-    let blocks: Vec<(&str, &str)> =
-        section.split("```").skip(1).step_by(2).map(|block| block.split_once('\n').unwrap()).collect();
-    assert_eq!(blocks.iter().map(|(lang, _)| *lang).collect::<Vec<_>>(), ["python", "python", "rust", "ts"]);
+    let section = guide
+        .split_once("\n## Write a tool\n")
+        .unwrap()
+        .1
+        .split_once("\n## Running\n")
+        .unwrap()
+        .0;
+    let blocks: Vec<(&str, &str)> = section
+        .split("```")
+        .skip(1)
+        .step_by(2)
+        .map(|block| block.split_once('\n').unwrap())
+        .collect();
+    assert_eq!(
+        blocks.iter().map(|(lang, _)| *lang).collect::<Vec<_>>(),
+        ["python", "python", "rust", "ts"]
+    );
     for (lang, code) in blocks {
         let template = match lang {
             "python" => template!("python/sidecar.py", "python/test_sidecar.py"),
             "rust" => template!("rust/src/main.rs"),
-            _ => template!("typescript/src/sidecar.ts", "typescript/src/sidecar.test.ts"),
+            _ => template!(
+                "typescript/src/sidecar.ts",
+                "typescript/src/sidecar.test.ts"
+            ),
         };
-        let missing: Vec<&str> = code.lines().filter(|line| !template.contains(line.trim())).collect();
+        let missing: Vec<&str> = code
+            .lines()
+            .filter(|line| !template.contains(line.trim()))
+            .collect();
         assert_eq!(missing, Vec::<&str>::new(), "{lang}");
     }
 }

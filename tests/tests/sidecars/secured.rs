@@ -1,4 +1,5 @@
-//! The SDKs come in where a server lets in only those it knows, by the variables that nodes read too.
+//! The SDKs come in where a server lets in only those it knows, by the variables that nodes read
+//! too.
 
 #[path = "../e2e/flows/secured/certificates.rs"]
 mod certificates;
@@ -23,18 +24,27 @@ type Environment = Vec<(String, String)>;
 const REFUSED_WITHIN: Duration = Duration::from_secs(4);
 
 fn with(pairs: &[(&str, &str)]) -> Environment {
-    pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    pairs
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+        .collect()
 }
 
 /// The example on each SDK. Python signs with the package `nkeys`, which the machine may lack.
 fn examples(signs: bool) -> Vec<Example> {
     let mut examples = vec![Example::rust().unwrap()];
     examples.extend(Example::typescript_sdk().unwrap());
-    let python = Command::new("python3").args(["-c", "import nkeys"]).env("PYTHONPATH", python_path().unwrap()).output().unwrap();
+    let python = Command::new("python3")
+        .args(["-c", "import nkeys"])
+        .env("PYTHONPATH", python_path().unwrap())
+        .output()
+        .unwrap();
     if !signs || python.status.success() {
         examples.push(Example::python().unwrap());
     } else {
-        eprintln!("NOT TESTED: the SDK in Python signs with the package nkeys; `python3 -m pip install nkeys` provides it");
+        eprintln!(
+            "NOT TESTED: the SDK in Python signs with the package nkeys; `python3 -m pip install nkeys` provides it"
+        );
     }
     examples
 }
@@ -43,21 +53,30 @@ fn examples(signs: bool) -> Vec<Example> {
 fn serves(server: &NatsServer, example: &Example) -> bool {
     let connections = server.monitor("/connz").unwrap()["connections"].clone();
     let is_it = |connection: &serde_json::Value| {
-        connection["name"] == format!("sidecar {}", example.name) && connection["subscriptions"].as_u64() >= Some(4)
+        connection["name"] == format!("sidecar {}", example.name)
+            && connection["subscriptions"].as_u64() >= Some(4)
     };
-    connections.as_array().is_some_and(|connections| connections.iter().any(is_it))
+    connections
+        .as_array()
+        .is_some_and(|connections| connections.iter().any(is_it))
 }
 
 async fn admits(server: &NatsServer, example: &Example, environment: &Environment) {
     let _instance = example.start_with(&server.url(), environment).unwrap();
     let what = format!("{} serves with {environment:?}", example.name);
-    eventually(&what, async || serves(server, example).then_some(())).await.unwrap();
+    eventually(&what, async || serves(server, example).then_some(()))
+        .await
+        .unwrap();
 }
 
 async fn refuses(server: &NatsServer, example: &Example, environment: &Environment) {
     let _instance = example.start_with(&server.url(), environment).unwrap();
     tokio::time::sleep(REFUSED_WITHIN).await;
-    assert!(!serves(server, example), "{} serves with {environment:?}", example.name);
+    assert!(
+        !serves(server, example),
+        "{} serves with {environment:?}",
+        example.name
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -65,8 +84,12 @@ async fn by_certificate() {
     let (own, other) = (Certificates::new().unwrap(), Certificates::new().unwrap());
     let server = NatsServer::start_with(&own.config()).unwrap();
     let (certificate, key) = (own.file("client.pem"), own.file("client.key"));
-    let shown = [("PLANCK_NATS_TLS_CERT", certificate.as_str()), ("PLANCK_NATS_TLS_KEY", key.as_str())];
-    let trusting = |authority: &str| with(&[&[("PLANCK_NATS_TLS_CA", authority)], &shown[..]].concat());
+    let shown = [
+        ("PLANCK_NATS_TLS_CERT", certificate.as_str()),
+        ("PLANCK_NATS_TLS_KEY", key.as_str()),
+    ];
+    let trusting =
+        |authority: &str| with(&[&[("PLANCK_NATS_TLS_CA", authority)], &shown[..]].concat());
     for example in examples(false) {
         admits(&server, &example, &trusting(&own.file("ca.pem"))).await;
         refuses(&server, &example, &trusting(&other.file("ca.pem"))).await;
@@ -76,14 +99,23 @@ async fn by_certificate() {
 #[tokio::test(flavor = "multi_thread")]
 async fn by_nkey() {
     let (user, stranger) = (KeyPair::new_user(), KeyPair::new_user());
-    let server = NatsServer::start_with(&format!("authorization {{ users: [ {{ nkey: {} }} ] }}", user.public_key())).unwrap();
+    let server = NatsServer::start_with(&format!(
+        "authorization {{ users: [ {{ nkey: {} }} ] }}",
+        user.public_key()
+    ))
+    .unwrap();
     let (own, other) = (user.seed().unwrap(), stranger.seed().unwrap());
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("seed");
     fs::write(&file, format!("{own}\n")).unwrap();
     for example in examples(true) {
         admits(&server, &example, &with(&[("NATS_NKEY", &own)])).await;
-        admits(&server, &example, &with(&[("NATS_NKEY", file.to_str().unwrap())])).await;
+        admits(
+            &server,
+            &example,
+            &with(&[("NATS_NKEY", file.to_str().unwrap())]),
+        )
+        .await;
         refuses(&server, &example, &with(&[("NATS_NKEY", &other)])).await;
     }
 }

@@ -1,4 +1,5 @@
-//! What documents and other texts name: paths that exist, nothing outside the project, no host of a registry.
+//! What documents and other texts name: paths that exist, nothing outside the project, no host of a
+//! registry.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -26,7 +27,9 @@ const NEVER_NAMED: &[(&str, &str)] = &[
 fn nothing_outside_the_project_is_named() {
     let mut breaches = Vec::new();
     for path in files().iter().filter(|path| !path.ends_with("Cargo.lock")) {
-        let Ok(text) = std::fs::read_to_string(root().join(path)) else { continue };
+        let Ok(text) = std::fs::read_to_string(root().join(path)) else {
+            continue;
+        };
         for (one, other) in NEVER_NAMED {
             let named = text.contains(&format!("{one}{other}"));
             breaches.extend(named.then(|| format!("{path}: names {one}{other}")));
@@ -43,8 +46,11 @@ fn paths_that_documents_name_exist() {
         let beside = Path::new(document).parent().unwrap();
         let quoted = quoted(&text).map(PathBuf::from);
         let linked = linked(&text).map(|link| beside.join(link));
-        let missing = quoted.chain(linked).filter(|path| !root().join(plain(path)).exists());
-        breaches.extend(missing.map(|path| format!("{document}: {} does not exist", path.display())));
+        let missing = quoted
+            .chain(linked)
+            .filter(|path| !root().join(plain(path)).exists());
+        breaches
+            .extend(missing.map(|path| format!("{document}: {} does not exist", path.display())));
     }
     none(breaches);
 }
@@ -65,14 +71,24 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
         ".ci/",
     ];
     let prose = text.split("```").step_by(2);
-    let spans = prose.flat_map(|prose| prose.lines()).flat_map(|line| line.split('`').skip(1).step_by(2));
-    let is_path = |span: &&str| span.chars().all(|c| c.is_ascii_alphanumeric() || "_-./".contains(c));
-    spans.filter(|span| TOP.iter().any(|top| span.starts_with(top))).filter(is_path)
+    let spans = prose
+        .flat_map(|prose| prose.lines())
+        .flat_map(|line| line.split('`').skip(1).step_by(2));
+    let is_path = |span: &&str| {
+        span.chars()
+            .all(|c| c.is_ascii_alphanumeric() || "_-./".contains(c))
+    };
+    spans
+        .filter(|span| TOP.iter().any(|top| span.starts_with(top)))
+        .filter(is_path)
 }
 
 /// The targets of links, but those elsewhere on the web or within the page.
 fn linked(text: &str) -> impl Iterator<Item = &str> {
-    let targets = text.split("](").skip(1).filter_map(|rest| rest.split([')', '#', ' ']).next());
+    let targets = text
+        .split("](")
+        .skip(1)
+        .filter_map(|rest| rest.split([')', '#', ' ']).next());
     targets.filter(|target| !target.is_empty() && !target.contains(':'))
 }
 

@@ -1,11 +1,20 @@
-//! The walls: who may name NATS, SQL and providers' JSON, where subjects are spelled, which module sees which.
+//! The walls: who may name NATS, SQL and providers' JSON, where subjects are spelled, which module
+//! sees which.
 
 use crate::{none, source::Source, sources};
 
 /// A library, and the folders that may name it.
 const LIBRARIES: &[(&str, &[&str])] = &[
     // The benchmark's bare requests are what calls through the runtime are measured against.
-    ("async_nats", &["node/src/bus", "node/src/cli/bench/sidecar/bare.rs", "sidecar-sdk/", "tests/"]),
+    (
+        "async_nats",
+        &[
+            "node/src/bus",
+            "node/src/cli/bench/sidecar/bare.rs",
+            "sidecar-sdk/",
+            "tests/",
+        ],
+    ),
     ("sqlx", &["node/src/store", "tests/", "migrations/"]),
     ("axum", &["node/src/gateway", "scripted-model/"]),
 ];
@@ -35,12 +44,30 @@ const NEVER_SEES: &[(&str, &[&str])] = &[
     ),
     ("actor", &["crate::cluster"]),
     ("regular_file", &["crate::project", "crate::config"]),
-    ("project", &["crate::config", "crate::cli", "crate::team", "crate::skill", "crate::tools", "crate::node"]),
+    (
+        "project",
+        &[
+            "crate::config",
+            "crate::cli",
+            "crate::team",
+            "crate::skill",
+            "crate::tools",
+            "crate::node",
+        ],
+    ),
     ("llm", &["crate::agent"]),
     ("tools", &["crate::actor"]),
     ("store", &["crate::bus"]),
     ("bus", &["crate::store"]),
-    ("cluster", &["crate::agent", "crate::llm", "crate::store::sqlite", "crate::store::postgres"]),
+    (
+        "cluster",
+        &[
+            "crate::agent",
+            "crate::llm",
+            "crate::store::sqlite",
+            "crate::store::postgres",
+        ],
+    ),
     ("team", &["crate::bus"]),
     ("skill", &["crate::bus"]),
     ("sidecar", &["crate::agent"]),
@@ -48,18 +75,29 @@ const NEVER_SEES: &[(&str, &[&str])] = &[
 ];
 
 /// Words of the providers' formats.
-const PROVIDER_WORDS: &[&str] =
-    &["tool_use_id", "tool_calls", "functionCall", "content_block", "chat.completion", "generateContent", "x-api-key"];
+const PROVIDER_WORDS: &[&str] = &[
+    "tool_use_id",
+    "tool_calls",
+    "functionCall",
+    "content_block",
+    "chat.completion",
+    "generateContent",
+    "x-api-key",
+];
 
 /// First words of subjects.
 const SUBJECTS: &[&str] = &["agent", "session", "node", "cluster", "sidecar", "cancel"];
 
 fn production() -> Vec<Source> {
-    sources().into_iter().filter(|source| !source.is_test()).collect()
+    sources()
+        .into_iter()
+        .filter(|source| !source.is_test())
+        .collect()
 }
 
 fn names(path: &str, prefix: &str) -> bool {
-    path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+    path.strip_prefix(prefix)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
 }
 
 #[test]
@@ -69,7 +107,10 @@ fn libraries_are_named_in_their_layer_only() {
         for (library, folders) in LIBRARIES {
             let outside = !folders.iter().any(|folder| source.path.starts_with(folder));
             if outside && source.names().paths.iter().any(|path| names(path, library)) {
-                breaches.push(format!("{}: names {library}, which belongs to {folders:?}", source.path));
+                breaches.push(format!(
+                    "{}: names {library}, which belongs to {folders:?}",
+                    source.path
+                ));
             }
         }
     }
@@ -82,11 +123,17 @@ fn modules_do_not_see_what_they_must_not() {
     for source in production() {
         let inside = source.path.strip_prefix("node/src/").unwrap_or_default();
         let module = inside.split(['/', '.']).next().unwrap_or_default();
-        let unseen = NEVER_SEES.iter().filter(|(name, _)| *name == module).flat_map(|(_, unseen)| *unseen);
+        let unseen = NEVER_SEES
+            .iter()
+            .filter(|(name, _)| *name == module)
+            .flat_map(|(_, unseen)| *unseen);
         let paths = source.names().paths;
         for hidden in unseen {
             if let Some(path) = paths.iter().find(|path| names(path, hidden)) {
-                breaches.push(format!("{}: sees {path}, which {module} never does", source.path));
+                breaches.push(format!(
+                    "{}: sees {path}, which {module} never does",
+                    source.path
+                ));
             }
         }
     }
@@ -97,7 +144,10 @@ fn modules_do_not_see_what_they_must_not() {
 const WRITERS: &[(&str, &str)] = &[
     ("node/src/cli/output.rs", "cleans what it writes"),
     ("node/src/terminal/log.rs", "cleans what it writes"),
-    ("node/src/telemetry.rs", "asks whether standard error is a terminal"),
+    (
+        "node/src/telemetry.rs",
+        "asks whether standard error is a terminal",
+    ),
     ("node/src/tools/reap.rs", "runs behind a pipe of the node"),
 ];
 
@@ -106,13 +156,21 @@ fn one_module_writes_to_the_terminal() {
     let mut breaches = Vec::new();
     let writes = |path: &str| {
         let last = path.rsplit("::").next().unwrap_or_default();
-        let handle = ["stdout", "stderr"].contains(&last) && (path.contains("io::") || path == last);
+        let handle =
+            ["stdout", "stderr"].contains(&last) && (path.contains("io::") || path == last);
         handle || ["print", "println", "eprint", "eprintln", "dbg"].contains(&last)
     };
-    let outside = |path: &str| path.starts_with("node/src/") && !WRITERS.iter().any(|(writer, _)| path == *writer);
+    let outside = |path: &str| {
+        path.starts_with("node/src/") && !WRITERS.iter().any(|(writer, _)| path == *writer)
+    };
     for source in production().iter().filter(|source| outside(&source.path)) {
         let found = source.names().calls.into_iter().find(|path| writes(path));
-        breaches.extend(found.map(|path| format!("{}: {path}; write through node/src/cli/output.rs", source.path)));
+        breaches.extend(found.map(|path| {
+            format!(
+                "{}: {path}; write through node/src/cli/output.rs",
+                source.path
+            )
+        }));
     }
     none(breaches);
 }
@@ -140,11 +198,15 @@ fn provider_formats_are_spelled_under_llm_only() {
 fn subjects_are_spelled_in_one_place() {
     let mut breaches = Vec::new();
     // The configuration has sections of the same names.
-    let spellers = |path: &str| path.starts_with("node/src/") && !path.starts_with("node/src/config");
+    let spellers =
+        |path: &str| path.starts_with("node/src/") && !path.starts_with("node/src/config");
     for source in production().iter().filter(|source| spellers(&source.path)) {
         let texts = source.names().texts;
         let spelled = texts.iter().filter(|text| is_subject(text));
-        breaches.extend(spelled.map(|text| format!("{}: {text:?} belongs in common/src/subject.rs", source.path)));
+        breaches.extend(
+            spelled
+                .map(|text| format!("{}: {text:?} belongs in common/src/subject.rs", source.path)),
+        );
     }
     none(breaches);
 }
@@ -153,7 +215,9 @@ fn subjects_are_spelled_in_one_place() {
 fn is_subject(text: &str) -> bool {
     let whole_word = !text.contains(char::is_whitespace);
     let begins = |first: &str| {
-        let rest = text.strip_prefix(first).and_then(|rest| rest.strip_prefix('.'));
+        let rest = text
+            .strip_prefix(first)
+            .and_then(|rest| rest.strip_prefix('.'));
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['{', '*', '>']))
     };
     whole_word && (text.starts_with("cmd.") || SUBJECTS.iter().any(|first| begins(first)))

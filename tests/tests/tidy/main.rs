@@ -1,5 +1,10 @@
-//! The house rules that a machine can check: sizes, layers, arrows between modules, and paths that the documents name.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot read the sources has failed")]
+//! The house rules that a machine can check: sizes, layers, arrows between modules, and paths that
+//! the documents name.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that cannot read the sources has failed"
+)]
 
 mod documents;
 mod layers;
@@ -15,6 +20,10 @@ fn none(breaches: Vec<String>) {
 
 fn sources() -> Vec<Source> {
     let sources = source::all();
-    assert!(sources.len() > 20, "the sources were not found under {}", root().display());
+    assert!(
+        sources.len() > 20,
+        "the sources were not found under {}",
+        root().display()
+    );
     sources
 }

@@ -9,7 +9,14 @@ use syn::{
     visit::{self, Visit},
 };
 
-const SKIPPED: &[&str] = &["target", ".git", ".tools", ".planck", "node_modules", "__pycache__"];
+const SKIPPED: &[&str] = &[
+    "target",
+    ".git",
+    ".tools",
+    ".planck",
+    "node_modules",
+    "__pycache__",
+];
 
 /// A Rust file.
 pub struct Source {
@@ -35,7 +42,10 @@ pub struct Names {
 }
 
 pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .unwrap()
+        .to_owned()
 }
 
 /// Every file under the root, by its path from there.
@@ -48,7 +58,13 @@ pub fn files() -> Vec<String> {
             if path.is_dir() && !SKIPPED.contains(&name.as_str()) {
                 folders.push(path);
             } else if path.is_file() {
-                found.push(path.strip_prefix(root()).unwrap().to_str().unwrap().to_owned());
+                found.push(
+                    path.strip_prefix(root())
+                        .unwrap()
+                        .to_str()
+                        .unwrap()
+                        .to_owned(),
+                );
             }
         }
     }
@@ -57,11 +73,20 @@ pub fn files() -> Vec<String> {
 }
 
 pub fn all() -> Vec<Source> {
-    let mut sources: Vec<Source> = files().into_iter().filter(|path| path.ends_with(".rs")).map(Source::parse).collect();
-    let modules: Vec<String> = sources.iter().flat_map(|source| source.test_modules.clone()).collect();
+    let mut sources: Vec<Source> = files()
+        .into_iter()
+        .filter(|path| path.ends_with(".rs"))
+        .map(Source::parse)
+        .collect();
+    let modules: Vec<String> = sources
+        .iter()
+        .flat_map(|source| source.test_modules.clone())
+        .collect();
     for source in &mut sources {
         let stem = source.path.trim_end_matches(".rs");
-        source.is_test |= modules.iter().any(|module| stem == module || stem.starts_with(&format!("{module}/")));
+        source.is_test |= modules
+            .iter()
+            .any(|module| stem == module || stem.starts_with(&format!("{module}/")));
     }
     sources
 }
@@ -69,13 +94,29 @@ pub fn all() -> Vec<Source> {
 impl Source {
     fn parse(path: String) -> Self {
         let text = std::fs::read_to_string(root().join(&path)).unwrap();
-        let mut file = syn::parse_file(&text).unwrap_or_else(|error| panic!("cannot parse {path}: {error}"));
-        let tests: usize = file.items.iter().filter(|item| is_test_item(item)).map(span_lines).sum();
-        let test_modules =
-            file.items.iter().filter(|item| is_test_item(item)).filter_map(|item| elsewhere(&path, item)).collect();
+        let mut file =
+            syn::parse_file(&text).unwrap_or_else(|error| panic!("cannot parse {path}: {error}"));
+        let tests: usize = file
+            .items
+            .iter()
+            .filter(|item| is_test_item(item))
+            .map(span_lines)
+            .sum();
+        let test_modules = file
+            .items
+            .iter()
+            .filter(|item| is_test_item(item))
+            .filter_map(|item| elsewhere(&path, item))
+            .collect();
         file.items.retain(|item| !is_test_item(item));
         let is_test = path.starts_with("tests/");
-        Self { lines: text.lines().count() - tests, path, file, test_modules, is_test }
+        Self {
+            lines: text.lines().count() - tests,
+            path,
+            file,
+            test_modules,
+            is_test,
+        }
     }
 
     /// Whether all of it is tests.
@@ -98,7 +139,10 @@ fn elsewhere(path: &str, item: &Item) -> Option<String> {
         "lib.rs" | "main.rs" => folder,
         _ => path.trim_end_matches(".rs"),
     };
-    module.content.is_none().then(|| format!("{folder}/{}", module.ident))
+    module
+        .content
+        .is_none()
+        .then(|| format!("{folder}/{}", module.ident))
 }
 
 pub fn span_lines(spanned: &impl Spanned) -> usize {
@@ -157,7 +201,11 @@ impl<'ast> Visit<'ast> for Names {
 }
 
 fn words(path: &syn::Path) -> String {
-    path.segments.iter().map(|segment| segment.ident.to_string()).collect::<Vec<_>>().join("::")
+    path.segments
+        .iter()
+        .map(|segment| segment.ident.to_string())
+        .collect::<Vec<_>>()
+        .join("::")
 }
 
 impl Names {
@@ -185,7 +233,11 @@ impl Names {
                 }
                 TokenTree::Literal(literal) => {
                     self.paths.push(std::mem::take(&mut path));
-                    self.texts.extend(syn::parse_str::<LitStr>(&literal.to_string()).ok().map(|text| text.value()));
+                    self.texts.extend(
+                        syn::parse_str::<LitStr>(&literal.to_string())
+                            .ok()
+                            .map(|text| text.value()),
+                    );
                 }
             }
         }

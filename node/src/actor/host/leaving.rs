@@ -1,4 +1,5 @@
-//! How agents leave the host by the word of others: dropped with their work, or let go where nothing of them would be lost.
+//! How agents leave the host by the word of others: dropped with their work, or let go where
+//! nothing of them would be lost.
 
 use std::{convert::Infallible, sync::atomic::Ordering, time::Duration};
 
@@ -20,7 +21,10 @@ pub type Held = oneshot::Sender<Infallible>;
 
 async fn hold(live: Live) -> Option<Held> {
     let ((held, is_held), (release, released)) = (oneshot::channel(), oneshot::channel());
-    live.mail.send(Box::new(Mail::Hold(Hold { held, released }))).await.ok()?;
+    live.mail
+        .send(Box::new(Mail::Hold(Hold { held, released })))
+        .await
+        .ok()?;
     is_held.await.ok().map(|()| release)
 }
 
@@ -38,9 +42,13 @@ impl Host {
         }
     }
 
-    /// Drops an agent that is to go on elsewhere, unless something of it would be lost or done twice; whether it did.
+    /// Drops an agent that is to go on elsewhere, unless something of it would be lost or done
+    /// twice; whether it did.
     pub async fn leave(&self, agent: &AgentId) -> Result<bool, NotHere> {
-        if self.take(agent, |slot| slot.stage.live().is_none()).is_some() {
+        if self
+            .take(agent, |slot| slot.stage.live().is_none())
+            .is_some()
+        {
             return Ok(true);
         }
         let may_leave = self.ask(agent, Mail::Leave).await?;
@@ -50,15 +58,22 @@ impl Host {
         Ok(may_leave)
     }
 
-    /// Has agents of which something runs pause once what they decided is committed and published, until what this gives is
-    /// dropped. One that does not pause in time goes on: its writes are refused once its lease is taken.
+    /// Has agents of which something runs pause once what they decided is committed and published,
+    /// until what this gives is dropped. One that does not pause in time goes on: its writes are
+    /// refused once its lease is taken.
     pub async fn hold(&self, agents: &[AgentId]) -> Vec<Held> {
         let running: Vec<Live> = {
             let slots = self.slots();
-            agents.iter().filter_map(|agent| slots.get(agent)?.stage.live().cloned()).collect()
+            agents
+                .iter()
+                .filter_map(|agent| slots.get(agent)?.stage.live().cloned())
+                .collect()
         };
-        let held = future::join_all(running.into_iter().map(|live| timeout(HOLD, hold(live)))).await;
-        held.into_iter().filter_map(|held| held.ok().flatten()).collect()
+        let held =
+            future::join_all(running.into_iter().map(|live| timeout(HOLD, hold(live)))).await;
+        held.into_iter()
+            .filter_map(|held| held.ok().flatten())
+            .collect()
     }
 
     /// From now on nobody is taken in: what comes would never be waited for.
@@ -83,7 +98,10 @@ impl Host {
 
     fn end(&self, agent: &AgentId) -> Option<Live> {
         let slot = self.take(agent, |_| true)?;
-        slot.stage.live().cloned().inspect(|live| live.dropped.cancel())
+        slot.stage
+            .live()
+            .cloned()
+            .inspect(|live| live.dropped.cancel())
     }
 
     fn take(&self, agent: &AgentId, if_it: impl FnOnce(&Slot) -> bool) -> Option<Slot> {

@@ -26,7 +26,12 @@ impl World {
     fn summarise(&mut self, words: &str) {
         let ticket = self.compactor.take().unwrap();
         let keep_from = self.agent.compaction().unwrap().keep_from();
-        let result = CompactionResult::Summary { text: words.into(), keep_from, by: "local".into(), usage: Usage::default() };
+        let result = CompactionResult::Summary {
+            text: words.into(),
+            keep_from,
+            by: "local".into(),
+            usage: Usage::default(),
+        };
         self.step(Input::Compacted { ticket, result });
     }
 }
@@ -38,13 +43,31 @@ fn a_full_context_is_compacted_and_reads_the_same_after_a_restart() {
     let before = world.agent.context_tokens();
     world.summarise("hay everywhere");
     assert!(world.agent.context_tokens() < before);
-    let view: Vec<_> = world.agent.view().iter().map(|line| line.body.clone()).collect();
+    let view: Vec<_> = world
+        .agent
+        .view()
+        .iter()
+        .map(|line| line.body.clone())
+        .collect();
     assert!(text_of(&view[0].content).starts_with("hay everywhere"));
-    assert!(text_of(&view[0].content).ends_with("find the needle"), "the latest input stays, word for word");
+    assert!(
+        text_of(&view[0].content).ends_with("find the needle"),
+        "the latest input stays, word for word"
+    );
     assert_eq!(view.len(), 5);
     world.crash();
-    let after: Vec<_> = world.agent.view().iter().map(|line| serde_json::to_string(&line.body).unwrap()).collect();
-    assert_eq!(after, view.iter().map(|body| serde_json::to_string(body).unwrap()).collect::<Vec<_>>());
+    let after: Vec<_> = world
+        .agent
+        .view()
+        .iter()
+        .map(|line| serde_json::to_string(&line.body).unwrap())
+        .collect();
+    assert_eq!(
+        after,
+        view.iter()
+            .map(|body| serde_json::to_string(body).unwrap())
+            .collect::<Vec<_>>()
+    );
     assert!(world.model.is_some());
 }
 
@@ -53,9 +76,16 @@ fn long_talk(world: &mut World) {
     while world.compactor.is_none() {
         let ticket = world.model.take().unwrap();
         let n = world.rows.len();
-        world.step(Input::Chunks { ticket, chunks: call(0, "read", &format!(r#"{{"n":{n}}}"#)).into() });
+        world.step(Input::Chunks {
+            ticket,
+            chunks: call(0, "read", &format!(r#"{{"n":{n}}}"#)).into(),
+        });
         let finish = Finish::new(StopReason::ToolUse, Usage::default());
-        world.step(Input::Answered { ticket, result: Ok(finish), jitter: 0.0 });
+        world.step(Input::Answered {
+            ticket,
+            result: Ok(finish),
+            jitter: 0.0,
+        });
         world.tool_done(Outcome::ok("hay ".repeat(100)));
     }
 }
@@ -66,7 +96,10 @@ fn a_compaction_that_fails_is_not_tried_again_at_once() {
     long_talk(&mut world);
     let lines = world.agent.view().len();
     let ticket = world.compactor.take().unwrap();
-    world.step(Input::Compacted { ticket, result: CompactionResult::Failed("no".into()) });
+    world.step(Input::Compacted {
+        ticket,
+        result: CompactionResult::Failed("no".into()),
+    });
     assert_eq!(world.agent.view().len(), lines);
     assert!(world.model.is_some() && world.compactor.is_none());
 }
@@ -81,7 +114,9 @@ fn a_context_that_stays_full_ends_the_turn() {
         world.summarise("t");
         world.fail(FailureKind::ContextFull);
     }
-    let Event::Error(error) = world.ends().remove(0) else { panic!() };
+    let Event::Error(error) = world.ends().remove(0) else {
+        panic!()
+    };
     assert_eq!(error.code, "context_full");
 }
 
@@ -96,20 +131,34 @@ fn one_huge_result_is_cut_without_asking_anybody() {
     let sizes: Vec<_> = world.agent.view().iter().map(|line| line.tokens).collect();
     assert!(sizes.iter().sum::<u64>() < 1_000, "{sizes:?}");
     world.crash();
-    assert_eq!(sizes, world.agent.view().iter().map(|line| line.tokens).collect::<Vec<_>>());
+    assert_eq!(
+        sizes,
+        world
+            .agent
+            .view()
+            .iter()
+            .map(|line| line.tokens)
+            .collect::<Vec<_>>()
+    );
 }
 
 #[test]
 fn a_checkpoint_waits_for_the_turns_end_and_a_nudge_speaks_for_nobody() {
     let mut world = world();
     world.put(prompt("p1"));
-    world.step(Input::Command(Command::Checkpoint { summary: "we were here".into() }));
+    world.step(Input::Command(Command::Checkpoint {
+        summary: "we were here".into(),
+    }));
     world.say("done");
     assert_eq!(world.agent.view().len(), 1);
     world.step(Input::Command(Command::Nudge));
     world.say("going on");
     world.step(Input::Command(Command::Nudge));
-    assert_eq!(text_of(&world.messages().last().unwrap().content), "Continue.", "a model answers no assistant");
+    assert_eq!(
+        text_of(&world.messages().last().unwrap().content),
+        "Continue.",
+        "a model answers no assistant"
+    );
     world.say("still");
     assert_eq!(world.ends().len(), 3);
 }

@@ -11,7 +11,8 @@ use super::{
 };
 use crate::{model::Finish, tools::Outcome};
 
-/// The time the agent's steps take in the fastest of some rounds with a tool, after so many rounds before.
+/// The time the agent's steps take in the fastest of some rounds with a tool, after so many rounds
+/// before.
 fn round_after(rounds: usize) -> Duration {
     let mut setup = setup();
     setup.settings.max_requests_per_turn = u32::MAX;
@@ -21,9 +22,22 @@ fn round_after(rounds: usize) -> Duration {
     for n in 0..rounds + 50 {
         world.spent = Duration::ZERO;
         let ticket = world.model.take().unwrap();
-        world.step(Input::Chunks { ticket, chunks: call(0, "read", &format!(r#"{{"n":{n}}}"#)).into() });
-        let finish = Finish::new(StopReason::ToolUse, Usage { input_tokens: 100, ..Usage::default() });
-        world.step(Input::Answered { ticket, result: Ok(finish), jitter: 0.0 });
+        world.step(Input::Chunks {
+            ticket,
+            chunks: call(0, "read", &format!(r#"{{"n":{n}}}"#)).into(),
+        });
+        let finish = Finish::new(
+            StopReason::ToolUse,
+            Usage {
+                input_tokens: 100,
+                ..Usage::default()
+            },
+        );
+        world.step(Input::Answered {
+            ticket,
+            result: Ok(finish),
+            jitter: 0.0,
+        });
         world.tool_done(Outcome::ok("text"));
         if n >= rounds {
             fastest = fastest.min(world.spent);

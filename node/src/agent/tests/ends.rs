@@ -25,7 +25,9 @@ fn an_answer_without_anything_ends_the_turn() {
         let mut world = world();
         world.put(prompt("p1"));
         world.answer(chunks, StopReason::End);
-        let Event::TurnEnd(end) = world.ends().remove(0) else { panic!() };
+        let Event::TurnEnd(end) = world.ends().remove(0) else {
+            panic!()
+        };
         assert_eq!((end.message, end.usage.input_tokens), (None, 100));
         assert_eq!(world.messages().len(), 1);
     }
@@ -41,34 +43,67 @@ fn failures_are_retried_and_then_end_the_turn() {
         world.step(Input::Waited(ticket));
     }
     world.fail(FailureKind::Transient);
-    let retries: Vec<_> = world.rows.iter().filter(|row| row.kind == EventKind::Retry).map(|row| row.body.clone()).collect();
+    let retries: Vec<_> = world
+        .rows
+        .iter()
+        .filter(|row| row.kind == EventKind::Retry)
+        .map(|row| row.body.clone())
+        .collect();
     insta::assert_snapshot!(retries.join("\n"), @r#"
     {"attempt":2,"delay_ms":1000,"reason":"overloaded"}
     {"attempt":3,"delay_ms":2000,"reason":"overloaded"}
     {"attempt":4,"delay_ms":4000,"reason":"overloaded"}
     {"attempt":5,"delay_ms":8000,"reason":"overloaded"}
     "#);
-    let Event::Error(error) = world.ends().remove(0) else { panic!() };
+    let Event::Error(error) = world.ends().remove(0) else {
+        panic!()
+    };
     assert_eq!((error.code.as_str(), error.retryable), ("provider", true));
     assert_eq!(world.outcome("p1"), Some("error"));
 }
 
 #[test]
 fn what_was_read_before_an_error_is_kept_unless_it_is_asked_for_again() {
-    for (kind, kept) in [(FailureKind::Refused, true), (FailureKind::Transient, false), (FailureKind::AnswerLimit, false)] {
+    for (kind, kept) in [
+        (FailureKind::Refused, true),
+        (FailureKind::Transient, false),
+        (FailureKind::AnswerLimit, false),
+    ] {
         let mut world = world();
         world.put(prompt("p1"));
         let ticket = world.model.unwrap();
-        world.step(Input::Chunks { ticket, chunks: [vec![text("half a")], call(1, "write", "{}").into()].concat() });
+        world.step(Input::Chunks {
+            ticket,
+            chunks: [vec![text("half a")], call(1, "write", "{}").into()].concat(),
+        });
         world.fail(kind);
         let answers: Vec<_> = world.messages().into_iter().skip(1).collect();
-        assert_eq!(answers.iter().map(|answer| text_of(&answer.content)).collect::<Vec<_>>(), vec!["half a"; usize::from(kept)]);
-        assert!(answers.iter().all(|answer| answer.metadata.interrupted && answer.content.len() == 1), "{kind:?}");
-        assert_eq!(world.outcome("p1"), (kind != FailureKind::Transient).then_some("error"), "{kind:?}");
+        assert_eq!(
+            answers
+                .iter()
+                .map(|answer| text_of(&answer.content))
+                .collect::<Vec<_>>(),
+            vec!["half a"; usize::from(kept)]
+        );
+        assert!(
+            answers
+                .iter()
+                .all(|answer| answer.metadata.interrupted && answer.content.len() == 1),
+            "{kind:?}"
+        );
+        assert_eq!(
+            world.outcome("p1"),
+            (kind != FailureKind::Transient).then_some("error"),
+            "{kind:?}"
+        );
         assert!(world.tools.is_empty(), "{kind:?}: its calls are not run");
         if kept {
             world.put(prompt("p2"));
-            assert_eq!(world.messages().len(), 3, "the next turn follows what was kept");
+            assert_eq!(
+                world.messages().len(),
+                3,
+                "the next turn follows what was kept"
+            );
         }
     }
 }
@@ -80,11 +115,28 @@ fn what_the_provider_asks_to_wait_is_waited() {
     for (asked, waited) in [(30, 30), (600, 60)] {
         let ticket = world.model.take().unwrap();
         let retry_after = Some(Duration::from_secs(asked));
-        let failure = Failure { kind: FailureKind::Transient, message: "slow down".into(), public: None, retry_after };
+        let failure = Failure {
+            kind: FailureKind::Transient,
+            message: "slow down".into(),
+            public: None,
+            retry_after,
+        };
         let now = planck_common::Timestamp::from_millis(0);
-        let effects = world.agent.step(Input::Answered { ticket, result: Err(failure), jitter: 0.5 }, now);
-        let wait =
-            effects.iter().find_map(|effect| if let Effect::Wait { delay, .. } = effect { Some(delay.as_secs()) } else { None });
+        let effects = world.agent.step(
+            Input::Answered {
+                ticket,
+                result: Err(failure),
+                jitter: 0.5,
+            },
+            now,
+        );
+        let wait = effects.iter().find_map(|effect| {
+            if let Effect::Wait { delay, .. } = effect {
+                Some(delay.as_secs())
+            } else {
+                None
+            }
+        });
         assert_eq!(wait, Some(waited));
         world.perform(effects);
         let ticket = world.waits.pop().unwrap();
@@ -97,12 +149,18 @@ fn an_abort_keeps_what_there_was() {
     let mut world = world();
     world.put(prompt("p1"));
     let ticket = world.model.unwrap();
-    world.step(Input::Chunks { ticket, chunks: [vec![text("half a")], call(1, "write", "{").into()].concat() });
+    world.step(Input::Chunks {
+        ticket,
+        chunks: [vec![text("half a")], call(1, "write", "{").into()].concat(),
+    });
     world.put(prompt("p2"));
     world.step(Input::Command(Command::Abort { reason: None }));
     let partial = &world.messages()[1];
     assert!(partial.metadata.interrupted);
-    assert_eq!((text_of(&partial.content).as_str(), partial.content.len()), ("half a", 1));
+    assert_eq!(
+        (text_of(&partial.content).as_str(), partial.content.len()),
+        ("half a", 1)
+    );
     assert_eq!(world.outcome("p1"), Some("aborted"));
     assert!(world.model.is_some(), "it goes on with the inbox");
 }
@@ -111,7 +169,10 @@ fn an_abort_keeps_what_there_was() {
 fn an_abort_answers_the_calls_that_run() {
     let mut world = world();
     world.put(prompt("p1"));
-    world.answer([call(0, "read", "{}"), call(1, "write", "{}")].concat(), StopReason::ToolUse);
+    world.answer(
+        [call(0, "read", "{}"), call(1, "write", "{}")].concat(),
+        StopReason::ToolUse,
+    );
     world.tool_done(Outcome::ok("fine"));
     world.step(Input::Command(Command::Abort { reason: None }));
     assert!(world.agent.is_winding_down());
@@ -127,9 +188,16 @@ fn a_stop_gives_everything_its_outcome() {
     world.put(prompt("p2"));
     world.put(arrival("q1", InputKind::Question, "?"));
     world.inputs[2].outcome = Some("withdrawn".into());
-    world.step(Input::Command(Command::Stop { reason: "closed".into(), for_good: false, last: vec![] }));
+    world.step(Input::Command(Command::Stop {
+        reason: "closed".into(),
+        for_good: false,
+        last: vec![],
+    }));
     assert!(world.stopped);
-    assert_eq!(["p1", "p2", "q1"].map(|id| world.outcome(id)), [Some("aborted"), Some("stopped"), Some("withdrawn")]);
+    assert_eq!(
+        ["p1", "p2", "q1"].map(|id| world.outcome(id)),
+        [Some("aborted"), Some("stopped"), Some("withdrawn")]
+    );
     assert_eq!(world.kinds().last(), Some(&"agent_stopped"));
 }
 
@@ -139,13 +207,24 @@ fn a_stop_waits_for_the_calls_that_run() {
     world.put(prompt("p1"));
     world.call_tool("write", "{}");
     world.step(Input::Command(Command::Abort { reason: None }));
-    world.step(Input::Command(Command::Stop { reason: "not needed".into(), for_good: true, last: vec![] }));
+    world.step(Input::Command(Command::Stop {
+        reason: "not needed".into(),
+        for_good: true,
+        last: vec![],
+    }));
     world.put(prompt("p2"));
     assert!(!world.stopped && world.agent.is_winding_down());
     world.tool_done(Outcome::ok("written"));
     assert!(world.stopped);
-    assert_eq!(world.results(), ["written"], "what was done after all is kept");
-    assert_eq!(["p1", "p2"].map(|id| world.outcome(id)), [Some("aborted"), Some("stopped")]);
+    assert_eq!(
+        world.results(),
+        ["written"],
+        "what was done after all is kept"
+    );
+    assert_eq!(
+        ["p1", "p2"].map(|id| world.outcome(id)),
+        [Some("aborted"), Some("stopped")]
+    );
 }
 
 #[test]
@@ -153,7 +232,11 @@ fn who_closes_owes_no_answer() {
     for (for_good, notes) in [(true, 1), (false, 0)] {
         let mut world = world();
         world.put(arrival("t1", InputKind::Task, "count"));
-        world.step(Input::Command(Command::Stop { reason: "over".into(), for_good, last: vec![] }));
+        world.step(Input::Command(Command::Stop {
+            reason: "over".into(),
+            for_good,
+            last: vec![],
+        }));
         assert_eq!((world.stopped, world.puts.len()), (true, notes));
     }
 }
@@ -165,10 +248,15 @@ fn a_task_without_a_response_is_reported_to_who_gave_it() {
         world.put(arrival("t1", InputKind::Task, "count"));
         world.call_tool("ask", "{}");
         let responded = responds.then(|| InputId::parse("t1").unwrap());
-        world.tool_done(Outcome { responded, ..Outcome::ok("sent") });
+        world.tool_done(Outcome {
+            responded,
+            ..Outcome::ok("sent")
+        });
         world.say("I counted 3");
         let notes: Vec<_> = world.puts.iter().map(|(_, text)| text.as_str()).collect();
-        let expected = ["task_unanswered t1: the turn ended (completed) without a response. Its text:\n\nI counted 3"];
+        let expected = [
+            "task_unanswered t1: the turn ended (completed) without a response. Its text:\n\nI counted 3",
+        ];
         assert_eq!(notes, if responds { &[][..] } else { &expected[..] });
     }
 }
@@ -177,21 +265,38 @@ fn a_task_without_a_response_is_reported_to_who_gave_it() {
 fn limits_end_a_turn_by_name() {
     type Set = fn(&mut super::super::Setup);
     let cases: [(&str, Set); 5] = [
-        ("max_requests_per_turn", |setup| setup.spec.limits.max_requests_per_turn = Some(1)),
-        ("max_tokens", |setup| setup.spec.limits.max_tokens = Some(110)),
-        ("max_cost_usd", |setup| setup.spec.limits.max_cost_usd = Some(0.0002)),
-        ("session.max_tokens", |setup| setup.limits.max_tokens = Some(110)),
-        ("session.max_cost_usd", |setup| setup.limits.max_cost_usd = Some(0.0002)),
+        ("max_requests_per_turn", |setup| {
+            setup.spec.limits.max_requests_per_turn = Some(1)
+        }),
+        ("max_tokens", |setup| {
+            setup.spec.limits.max_tokens = Some(110)
+        }),
+        ("max_cost_usd", |setup| {
+            setup.spec.limits.max_cost_usd = Some(0.0002)
+        }),
+        ("session.max_tokens", |setup| {
+            setup.limits.max_tokens = Some(110)
+        }),
+        ("session.max_cost_usd", |setup| {
+            setup.limits.max_cost_usd = Some(0.0002)
+        }),
     ];
     for (name, set) in cases {
         let mut setup = setup();
-        setup.card.prices = Some(Prices { input: 1.0, output: 10.0, cache_read: 0.0, cache_write: 0.0 });
+        setup.card.prices = Some(Prices {
+            input: 1.0,
+            output: 10.0,
+            cache_read: 0.0,
+            cache_write: 0.0,
+        });
         set(&mut setup);
         let mut world = World::new(setup);
         world.put(prompt("p1"));
         world.call_tool("read", "{}");
         world.tool_done(Outcome::ok("text"));
-        let Event::TurnEnd(end) = world.ends().remove(0) else { panic!() };
+        let Event::TurnEnd(end) = world.ends().remove(0) else {
+            panic!()
+        };
         assert_eq!(end.limit.as_deref(), Some(name));
         assert_eq!(world.outcome("p1"), Some("limit"));
     }
@@ -208,7 +313,9 @@ fn a_turn_whose_time_is_up_ends() {
     world.step(Input::Waited(ticket));
     world.tool_done(Outcome::error("aborted by request"));
     assert_eq!(world.results(), ["the turn's time is up"]);
-    let Event::TurnEnd(end) = world.ends().remove(0) else { panic!() };
+    let Event::TurnEnd(end) = world.ends().remove(0) else {
+        panic!()
+    };
     assert_eq!(end.limit.as_deref(), Some("max_turn_seconds"));
     assert!(world.tools.is_empty());
 }

@@ -1,4 +1,5 @@
-//! Whatever happens, in whatever order, with crashes anywhere: the log stays legal, and everything gets its one outcome.
+//! Whatever happens, in whatever order, with crashes anywhere: the log stays legal, and everything
+//! gets its one outcome.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -65,7 +66,12 @@ enum Move {
 }
 
 fn moves() -> impl Strategy<Value = Move> {
-    let kind = prop_oneof![Just(InputKind::Prompt), Just(InputKind::Question), Just(InputKind::Task), Just(InputKind::Note)];
+    let kind = prop_oneof![
+        Just(InputKind::Prompt),
+        Just(InputKind::Question),
+        Just(InputKind::Task),
+        Just(InputKind::Note)
+    ];
     let mode = prop_oneof![3 => Just(Mode::Queue), 2 => Just(Mode::Steer), 1 => Just(Mode::Reject)];
     let stop = prop_oneof![6 => Just(StopReason::ToolUse), 1 => Just(StopReason::Length)];
     let failure = prop_oneof![
@@ -108,7 +114,10 @@ impl Player {
         let mut setup = setup();
         setup.card.context_window = window;
         setup.spec.limits.max_turn_seconds = Some(600);
-        Self { world: World::new(setup), put: 0 }
+        Self {
+            world: World::new(setup),
+            put: 0,
+        }
     }
 
     fn play(&mut self, step: Move) {
@@ -121,12 +130,25 @@ impl Player {
                 }
             }
             Move::Withdraw { which, told } => self.withdraw(which, told),
-            Move::Chunks => self.chunks(vec![Chunk::Text { part: 0, text: "so ".into() }]),
-            Move::Say(stop) => self.answer(vec![Chunk::Text { part: 0, text: "done. ".repeat(20) }], stop),
+            Move::Chunks => self.chunks(vec![Chunk::Text {
+                part: 0,
+                text: "so ".into(),
+            }]),
+            Move::Say(stop) => self.answer(
+                vec![Chunk::Text {
+                    part: 0,
+                    text: "done. ".repeat(20),
+                }],
+                stop,
+            ),
             Move::Call { tools, stop } => self.answer(calls(&tools), stop),
             Move::SayNothing => self.answer(Vec::new(), StopReason::End),
             Move::Fail(kind) => self.fail(kind),
-            Move::Stale => world.step(Input::Answered { ticket: Ticket(1), result: Ok(finish(StopReason::End)), jitter: 0.5 }),
+            Move::Stale => world.step(Input::Answered {
+                ticket: Ticket(1),
+                result: Ok(finish(StopReason::End)),
+                jitter: 0.5,
+            }),
             Move::ToolDone { which, twice } => self.tool_done(which, twice),
             Move::Waited(which) => {
                 if let Some(at) = which.checked_rem(world.waits.len()) {
@@ -145,21 +167,38 @@ impl Player {
             }
             Move::Abort => world.step(Input::Command(Command::Abort { reason: None })),
             Move::Nudge => world.step(Input::Command(Command::Nudge)),
-            Move::Checkpoint => world.step(Input::Command(Command::Checkpoint { summary: "so far".into() })),
+            Move::Checkpoint => world.step(Input::Command(Command::Checkpoint {
+                summary: "so far".into(),
+            })),
             Move::Record => {
-                let warning = planck_common::event::Warning { code: "test".into(), message: "x".into() };
+                let warning = planck_common::event::Warning {
+                    code: "test".into(),
+                    message: "x".into(),
+                };
                 world.step(Input::Command(Command::Record(Event::Warning(warning))));
             }
             Move::Refuse => {
                 let open = open_turn(world);
                 world.refuse();
-                let ends = |turn| world.rows.iter().any(|row| row.kind.is_terminal() && row.place.turn == turn);
-                assert!(world.stopped || open.is_none_or(ends), "a refused turn goes on");
+                let ends = |turn| {
+                    world
+                        .rows
+                        .iter()
+                        .any(|row| row.kind.is_terminal() && row.place.turn == turn)
+                };
+                assert!(
+                    world.stopped || open.is_none_or(ends),
+                    "a refused turn goes on"
+                );
             }
             Move::Crash { after: 0 } => world.crash(),
             Move::Crash { after } => world.fuse = Some(after),
             Move::Rewind(which) => world.rewind(which),
-            Move::Stop => world.step(Input::Command(Command::Stop { reason: "test".into(), for_good: true, last: vec![] })),
+            Move::Stop => world.step(Input::Command(Command::Stop {
+                reason: "test".into(),
+                for_good: true,
+                last: vec![],
+            })),
         }
     }
 
@@ -171,14 +210,26 @@ impl Player {
         let id = InputId::parse(&format!("i{}", self.put)).unwrap();
         let from = (kind != InputKind::Prompt).then(sender);
         let content = vec![Part::text("please ".repeat(10))];
-        self.world.put(Arrival { id, kind, mode, sender: from, reply_to: None, content, fresh });
+        self.world.put(Arrival {
+            id,
+            kind,
+            mode,
+            sender: from,
+            reply_to: None,
+            content,
+            fresh,
+        });
     }
 
     fn withdraw(&mut self, which: usize, told: bool) {
         let unread: Vec<usize> = (0..self.world.inputs.len())
-            .filter(|at| self.world.inputs[*at].outcome.is_none() && self.world.inputs[*at].turn.is_none())
+            .filter(|at| {
+                self.world.inputs[*at].outcome.is_none() && self.world.inputs[*at].turn.is_none()
+            })
             .collect();
-        let Some(at) = pick(&unread, which).copied() else { return };
+        let Some(at) = pick(&unread, which).copied() else {
+            return;
+        };
         self.world.inputs[at].outcome = Some("withdrawn".into());
         if told {
             let id = self.world.inputs[at].arrival.id.clone();
@@ -195,37 +246,68 @@ impl Player {
     fn answer(&mut self, chunks: Vec<Chunk>, stop: StopReason) {
         self.chunks(chunks);
         if let Some(ticket) = self.world.model.take() {
-            self.world.step(Input::Answered { ticket, result: Ok(finish(stop)), jitter: 0.5 });
+            self.world.step(Input::Answered {
+                ticket,
+                result: Ok(finish(stop)),
+                jitter: 0.5,
+            });
         }
     }
 
     fn fail(&mut self, kind: FailureKind) {
         if let Some(ticket) = self.world.model.take() {
-            let failure = Failure { kind, message: "no".into(), public: None, retry_after: None };
-            self.world.step(Input::Answered { ticket, result: Err(failure), jitter: 0.5 });
+            let failure = Failure {
+                kind,
+                message: "no".into(),
+                public: None,
+                retry_after: None,
+            };
+            self.world.step(Input::Answered {
+                ticket,
+                result: Err(failure),
+                jitter: 0.5,
+            });
         }
     }
 
     fn tool_done(&mut self, which: usize, twice: bool) {
-        let Some(at) = which.checked_rem(self.world.tools.len()) else { return };
+        let Some(at) = which.checked_rem(self.world.tools.len()) else {
+            return;
+        };
         let ticket = self.world.tools.swap_remove(at).ticket;
         let deaths = self.world.deaths;
         for _ in 0..=usize::from(twice) {
-            // The tools of a dead process tell nobody, and the next one counts its tickets from the start.
+            // The tools of a dead process tell nobody, and the next one counts its tickets from the
+            // start.
             if self.world.deaths != deaths {
                 return;
             }
             let outcome = Outcome::ok("result ".repeat(30));
-            self.world.step(Input::ToolDone { ticket, outcome, elapsed: Duration::from_millis(5) });
+            self.world.step(Input::ToolDone {
+                ticket,
+                outcome,
+                elapsed: Duration::from_millis(5),
+            });
         }
     }
 
     fn compacted(&mut self, how: u8) {
-        let Some(ticket) = self.world.compactor.take() else { return };
+        let Some(ticket) = self.world.compactor.take() else {
+            return;
+        };
         let keep_from = self.world.agent.compaction().unwrap().keep_from();
         let summary = |text: String, keep_from| {
-            let usage = Usage { input_tokens: 100, output_tokens: 10, ..Usage::default() };
-            CompactionResult::Summary { text, keep_from, by: "local".into(), usage }
+            let usage = Usage {
+                input_tokens: 100,
+                output_tokens: 10,
+                ..Usage::default()
+            };
+            CompactionResult::Summary {
+                text,
+                keep_from,
+                by: "local".into(),
+                usage,
+            }
         };
         let result = match how % 8 {
             0 => CompactionResult::Skipped,
@@ -246,11 +328,18 @@ impl Player {
             }
             let step = match &self.world {
                 world if world.model.is_some() => Move::Say(StopReason::End),
-                world if !world.tools.is_empty() => Move::ToolDone { which: 0, twice: false },
+                world if !world.tools.is_empty() => Move::ToolDone {
+                    which: 0,
+                    twice: false,
+                },
                 world if world.compactor.is_some() => Move::Compacted(7),
                 world if !world.beside.is_empty() => Move::Commit,
                 world => {
-                    assert!(!world.waits.is_empty(), "nothing to wait for, and not idle: {:?}", world.agent);
+                    assert!(
+                        !world.waits.is_empty(),
+                        "nothing to wait for, and not idle: {:?}",
+                        world.agent
+                    );
                     Move::Waited(world.waits.len() - 1)
                 }
             };
@@ -263,7 +352,10 @@ impl Player {
     fn check(&mut self) {
         let world = &mut self.world;
         let may_be_open = world.agent.state() == AgentState::ExecutingTools;
-        check_history(world.agent.view().iter().map(|line| &*line.body), may_be_open);
+        check_history(
+            world.agent.view().iter().map(|line| &*line.body),
+            may_be_open,
+        );
         if world.beside.is_empty() {
             check_history(world.messages().iter(), may_be_open);
             check_turns(world);
@@ -276,7 +368,11 @@ impl Player {
 
 /// The turn that the committed rows leave open.
 fn open_turn(world: &World) -> Option<u32> {
-    let last = world.rows.iter().rev().find(|row| row.kind == EventKind::TurnStart || row.kind.is_terminal())?;
+    let last = world
+        .rows
+        .iter()
+        .rev()
+        .find(|row| row.kind == EventKind::TurnStart || row.kind.is_terminal())?;
     (last.kind == EventKind::TurnStart).then_some(last.place.turn)
 }
 
@@ -285,7 +381,10 @@ fn check_turns(world: &World) {
     let (mut turn, mut open, mut request) = (0, false, 0);
     for row in &world.rows {
         if row.kind == EventKind::TurnStart {
-            let Ok(Event::TurnStart(TurnStart { index, .. })) = Event::parse(row.kind, &row.body) else { panic!() };
+            let Ok(Event::TurnStart(TurnStart { index, .. })) = Event::parse(row.kind, &row.body)
+            else {
+                panic!()
+            };
             assert!(!open, "a turn in a turn");
             assert_eq!(index, turn + 1);
             (turn, open, request) = (index, true, 0);
@@ -299,7 +398,10 @@ fn check_turns(world: &World) {
         request = row.place.request;
     }
     let is_open = !matches!(world.agent.state(), AgentState::Idle | AgentState::Stopped);
-    assert_eq!(open, is_open, "the log and the agent disagree on whether a turn is open");
+    assert_eq!(
+        open, is_open,
+        "the log and the agent disagree on whether a turn is open"
+    );
 }
 
 /// Every start of a call has one end, once its round is over, and no call has two.
@@ -307,14 +409,31 @@ fn check_calls(world: &World, may_be_open: bool) {
     let mut ends: HashMap<String, usize> = HashMap::new();
     let mut starts: HashMap<String, usize> = HashMap::new();
     for row in &world.rows {
-        match Event::parse(row.kind, if row.kind == EventKind::Message { "{}" } else { &row.body }) {
-            Ok(Event::ToolStart(start)) => *starts.entry(start.call_id.to_string()).or_default() += 1,
+        match Event::parse(
+            row.kind,
+            if row.kind == EventKind::Message {
+                "{}"
+            } else {
+                &row.body
+            },
+        ) {
+            Ok(Event::ToolStart(start)) => {
+                *starts.entry(start.call_id.to_string()).or_default() += 1
+            }
             Ok(Event::ToolEnd(end)) => *ends.entry(end.call_id.to_string()).or_default() += 1,
             _ => {}
         }
     }
-    assert!(ends.values().chain(starts.values()).all(|count| *count == 1), "a call started or ended twice");
-    assert!(may_be_open || starts.keys().all(|call| ends.contains_key(call)), "a call without an end");
+    assert!(
+        ends.values()
+            .chain(starts.values())
+            .all(|count| *count == 1),
+        "a call started or ended twice"
+    );
+    assert!(
+        may_be_open || starts.keys().all(|call| ends.contains_key(call)),
+        "a call without an end"
+    );
 }
 
 /// Whoever takes the agent up sees what it sees.
@@ -322,9 +441,15 @@ fn check_restore(world: &mut World) {
     let (other, _) = world.restored();
     let view = |agent: &Agent| -> Vec<(i64, String)> {
         let known = agent.view().iter().filter(|line| line.id > 0);
-        known.map(|line| (line.id, serde_json::to_string(&*line.body).unwrap())).collect()
+        known
+            .map(|line| (line.id, serde_json::to_string(&*line.body).unwrap()))
+            .collect()
     };
-    assert_eq!(view(&world.agent), view(&other), "the restored view differs");
+    assert_eq!(
+        view(&world.agent),
+        view(&other),
+        "the restored view differs"
+    );
     assert_eq!(world.agent.turn(), other.turn());
     assert_eq!(world.agent.totals(), other.totals());
 }
@@ -334,7 +459,10 @@ fn check_rest(world: &mut World) {
     let before = format!("{:?}", world.agent);
     world.agent.rest();
     world.agent.rest();
-    assert!(!world.agent.is_idle() || world.agent.view().is_empty(), "it holds its history twice");
+    assert!(
+        !world.agent.is_idle() || world.agent.view().is_empty(),
+        "it holds its history twice"
+    );
     world.agent.wake().unwrap();
     assert_eq!(format!("{:?}", world.agent), before);
 }
@@ -344,11 +472,21 @@ fn pick<T>(from: &[T], which: usize) -> Option<&T> {
 }
 
 fn finish(stop: StopReason) -> Finish {
-    Finish::new(stop, Usage { input_tokens: 50, output_tokens: 5, ..Usage::default() })
+    Finish::new(
+        stop,
+        Usage {
+            input_tokens: 50,
+            output_tokens: 5,
+            ..Usage::default()
+        },
+    )
 }
 
 fn calls(tools: &str) -> Vec<Chunk> {
-    let mut chunks = vec![Chunk::Text { part: 0, text: "let me see".into() }];
+    let mut chunks = vec![Chunk::Text {
+        part: 0,
+        text: "let me see".into(),
+    }];
     for (at, letter) in tools.chars().enumerate() {
         let name = match letter {
             'w' => "write",
@@ -356,9 +494,24 @@ fn calls(tools: &str) -> Vec<Chunk> {
             'a' => "ask",
             _ => "unknown",
         };
-        let args = if letter == 'x' { "{broken" } else { r#"{"a":1}"# };
-        chunks.push(Chunk::Call { part: at + 1, id: if at % 2 == 0 { "c".into() } else { String::new() }, name: name.into() });
-        chunks.push(Chunk::Args { part: at + 1, json: args.into() });
+        let args = if letter == 'x' {
+            "{broken"
+        } else {
+            r#"{"a":1}"#
+        };
+        chunks.push(Chunk::Call {
+            part: at + 1,
+            id: if at % 2 == 0 {
+                "c".into()
+            } else {
+                String::new()
+            },
+            name: name.into(),
+        });
+        chunks.push(Chunk::Args {
+            part: at + 1,
+            json: args.into(),
+        });
     }
     chunks
 }

@@ -16,7 +16,13 @@ use crate::tools::Outcome;
 fn interrupted_calls_are_taken_up_by_what_they_do() {
     let mut world = world();
     world.put(prompt("p1"));
-    let calls = [call(0, "write", "{}"), call(1, "read", "{}"), call(2, "ask", "{}"), call(3, "read", "{\"b\":1}")].concat();
+    let calls = [
+        call(0, "write", "{}"),
+        call(1, "read", "{}"),
+        call(2, "ask", "{}"),
+        call(3, "read", "{\"b\":1}"),
+    ]
+    .concat();
     world.answer(calls, StopReason::ToolUse);
     let before: Vec<_> = world.tools.iter().map(|run| run.call_id.clone()).collect();
     world.tools.swap(0, 3);
@@ -24,24 +30,56 @@ fn interrupted_calls_are_taken_up_by_what_they_do() {
     world.commit_all();
     world.crash();
     let again: Vec<_> = world.tools.iter().map(|run| run.call_id.clone()).collect();
-    assert_eq!(again, before[1..3], "pure and idempotent calls run again under the same id");
+    assert_eq!(
+        again,
+        before[1..3],
+        "pure and idempotent calls run again under the same id"
+    );
     world.tool_done(Outcome::ok("read"));
     world.tool_done(Outcome::ok("asked"));
     assert_eq!(world.agent.request(), 2);
     world.say("done");
-    assert_eq!(world.results(), ["interrupted; it may or may not have taken effect", "read", "asked", "had finished"]);
-    assert_eq!(world.kinds().iter().filter(|kind| **kind == "turn_start").count(), 1);
+    assert_eq!(
+        world.results(),
+        [
+            "interrupted; it may or may not have taken effect",
+            "read",
+            "asked",
+            "had finished"
+        ]
+    );
+    assert_eq!(
+        world
+            .kinds()
+            .iter()
+            .filter(|kind| **kind == "turn_start")
+            .count(),
+        1
+    );
 }
 
-/// An agent whose three prompts wait when it is loaded after the store refused a batch that consumed some of them.
+/// An agent whose three prompts wait when it is loaded after the store refused a batch that
+/// consumed some of them.
 fn loaded_without(consumed: &[&str]) -> World {
     let mut world = world();
-    let row = |id| Row { arrival: prompt(id), turn: None, outcome: None, answer: None };
+    let row = |id| Row {
+        arrival: prompt(id),
+        turn: None,
+        outcome: None,
+        answer: None,
+    };
     world.inputs = ["p1", "p2", "p3"].map(row).into();
-    let mark = |id: &&str| Mark { input: prompt(id).id, change: Change::Consumed { turn: 1 } };
+    let mark = |id: &&str| Mark {
+        input: prompt(id).id,
+        change: Change::Consumed { turn: 1 },
+    };
     let marks: Vec<Mark> = consumed.iter().map(mark).collect();
-    let memory = super::super::Memory { open_turn: OpenTurn::Refused(Unstorable::new("a test", &marks)), ..world.memory() };
-    let (agent, effects) = Agent::restore(setup(), memory, planck_common::Timestamp::from_millis(0)).unwrap();
+    let memory = super::super::Memory {
+        open_turn: OpenTurn::Refused(Unstorable::new("a test", &marks)),
+        ..world.memory()
+    };
+    let (agent, effects) =
+        Agent::restore(setup(), memory, planck_common::Timestamp::from_millis(0)).unwrap();
     world.agent = agent;
     world.perform(effects);
     world
@@ -50,18 +88,39 @@ fn loaded_without(consumed: &[&str]) -> World {
 #[test]
 fn inputs_of_a_refused_batch_are_taken_one_by_one() {
     let world = loaded_without(&["p1", "p2"]);
-    assert_eq!(world.inputs.iter().map(|input| input.turn).collect::<Vec<_>>(), [Some(1), None, None]);
+    assert_eq!(
+        world
+            .inputs
+            .iter()
+            .map(|input| input.turn)
+            .collect::<Vec<_>>(),
+        [Some(1), None, None]
+    );
     assert!(world.inputs.iter().all(|input| input.outcome.is_none()));
 }
 
 #[test]
 fn single_input_of_a_refused_batch_is_refused_and_the_agent_goes_on() {
     let world = loaded_without(&["p1"]);
-    let fates = world.inputs.iter().map(|input| (input.turn, input.outcome.as_deref())).collect::<Vec<_>>();
-    assert_eq!(fates, [(Some(1), Some("error")), (Some(2), None), (Some(2), None)]);
+    let fates = world
+        .inputs
+        .iter()
+        .map(|input| (input.turn, input.outcome.as_deref()))
+        .collect::<Vec<_>>();
+    assert_eq!(
+        fates,
+        [(Some(1), Some("error")), (Some(2), None), (Some(2), None)]
+    );
     let kinds: Vec<EventKind> = world.rows.iter().map(|row| row.kind).take(3).collect();
-    assert_eq!(kinds, [EventKind::TurnStart, EventKind::Error, EventKind::TurnStart]);
-    assert!(world.rows[1].body.contains("not_storable") && world.rows[1].body.contains("p1"), "{}", world.rows[1].body);
+    assert_eq!(
+        kinds,
+        [EventKind::TurnStart, EventKind::Error, EventKind::TurnStart]
+    );
+    assert!(
+        world.rows[1].body.contains("not_storable") && world.rows[1].body.contains("p1"),
+        "{}",
+        world.rows[1].body
+    );
 }
 
 #[test]
@@ -71,7 +130,11 @@ fn a_turn_that_was_rewound_or_lost_is_closed() {
     before.call_tool("write", "{}");
     for (open_turn, rewound, kind) in [
         (OpenTurn::Lost, false, EventKind::Error),
-        (OpenTurn::Refused(Unstorable::new("a test", &[])), false, EventKind::Error),
+        (
+            OpenTurn::Refused(Unstorable::new("a test", &[])),
+            false,
+            EventKind::Error,
+        ),
         (OpenTurn::Close, false, EventKind::TurnEnd),
         (OpenTurn::Resume, true, EventKind::TurnEnd),
     ] {
@@ -80,12 +143,19 @@ fn a_turn_that_was_rewound_or_lost_is_closed() {
         if rewound {
             world.inputs[0].outcome = Some("rewound".into());
         }
-        let memory = super::super::Memory { open_turn, ..world.memory() };
-        let (agent, effects) = Agent::restore(setup(), memory, planck_common::Timestamp::from_millis(0)).unwrap();
+        let memory = super::super::Memory {
+            open_turn,
+            ..world.memory()
+        };
+        let (agent, effects) =
+            Agent::restore(setup(), memory, planck_common::Timestamp::from_millis(0)).unwrap();
         world.agent = agent;
         world.perform(effects);
         assert_eq!(world.rows.last().unwrap().kind, kind);
-        assert_eq!(world.results(), ["interrupted; it may or may not have taken effect"]);
+        assert_eq!(
+            world.results(),
+            ["interrupted; it may or may not have taken effect"]
+        );
         assert!(world.agent.is_idle() && world.inputs[0].outcome.is_some());
     }
 }

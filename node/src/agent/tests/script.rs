@@ -22,7 +22,15 @@ use crate::{
 pub fn arrival(id: &str, kind: InputKind, text: &str) -> Arrival {
     let from = (kind != InputKind::Prompt).then(sender);
     let id = InputId::parse(id).unwrap();
-    Arrival { id, kind, mode: Mode::Queue, sender: from, reply_to: None, content: vec![Part::text(text)], fresh: false }
+    Arrival {
+        id,
+        kind,
+        mode: Mode::Queue,
+        sender: from,
+        reply_to: None,
+        content: vec![Part::text(text)],
+        fresh: false,
+    }
 }
 
 pub fn prompt(id: &str) -> Arrival {
@@ -30,11 +38,24 @@ pub fn prompt(id: &str) -> Arrival {
 }
 
 pub fn text(text: &str) -> Chunk {
-    Chunk::Text { part: 0, text: text.into() }
+    Chunk::Text {
+        part: 0,
+        text: text.into(),
+    }
 }
 
 pub fn call(part: usize, name: &str, args: &str) -> [Chunk; 2] {
-    [Chunk::Call { part, id: "c".into(), name: name.into() }, Chunk::Args { part, json: args.into() }]
+    [
+        Chunk::Call {
+            part,
+            id: "c".into(),
+            name: name.into(),
+        },
+        Chunk::Args {
+            part,
+            json: args.into(),
+        },
+    ]
 }
 
 impl World {
@@ -42,8 +63,16 @@ impl World {
         let ticket = self.model.expect("no request runs");
         self.step(Input::Chunks { ticket, chunks });
         self.model = None;
-        let usage = Usage { input_tokens: 100, output_tokens: 10, ..Usage::default() };
-        self.step(Input::Answered { ticket, result: Ok(Finish::new(stop, usage)), jitter: 0.0 });
+        let usage = Usage {
+            input_tokens: 100,
+            output_tokens: 10,
+            ..Usage::default()
+        };
+        self.step(Input::Answered {
+            ticket,
+            result: Ok(Finish::new(stop, usage)),
+            jitter: 0.0,
+        });
     }
 
     pub fn say(&mut self, words: &str) {
@@ -56,13 +85,26 @@ impl World {
 
     pub fn fail(&mut self, kind: FailureKind) {
         let ticket = self.model.take().expect("no request runs");
-        let failure = Failure { kind, message: "overloaded".into(), public: None, retry_after: None };
-        self.step(Input::Answered { ticket, result: Err(failure), jitter: 1.0 });
+        let failure = Failure {
+            kind,
+            message: "overloaded".into(),
+            public: None,
+            retry_after: None,
+        };
+        self.step(Input::Answered {
+            ticket,
+            result: Err(failure),
+            jitter: 1.0,
+        });
     }
 
     pub fn tool_done(&mut self, outcome: Outcome) {
         let ticket = self.tools.remove(0).ticket;
-        self.step(Input::ToolDone { ticket, outcome, elapsed: Duration::from_millis(7) });
+        self.step(Input::ToolDone {
+            ticket,
+            outcome,
+            elapsed: Duration::from_millis(7),
+        });
     }
 
     pub fn commit_all(&mut self) {
@@ -75,23 +117,40 @@ impl World {
     pub fn log(&self) -> String {
         let lines = self.rows.iter().map(|row| {
             let body: serde_json::Value = serde_json::from_str(&row.body).unwrap();
-            format!("{} {}/{} {} {body}\n", row.seq, row.place.turn, row.place.request, row.kind.name())
+            format!(
+                "{} {}/{} {} {body}\n",
+                row.seq,
+                row.place.turn,
+                row.place.request,
+                row.kind.name()
+            )
         });
         lines.collect()
     }
 
     pub fn ends(&self) -> Vec<Event> {
         let ends = self.rows.iter().filter(|row| row.kind.is_terminal());
-        ends.map(|row| Event::parse(row.kind, &row.body).unwrap()).collect()
+        ends.map(|row| Event::parse(row.kind, &row.body).unwrap())
+            .collect()
     }
 
     pub fn outcome(&self, id: &str) -> Option<&str> {
-        self.inputs.iter().find(|row| &*row.arrival.id == id)?.outcome.as_deref()
+        self.inputs
+            .iter()
+            .find(|row| &*row.arrival.id == id)?
+            .outcome
+            .as_deref()
     }
 
     pub fn results(&self) -> Vec<String> {
         let parts = self.messages().into_iter().flat_map(|body| body.content);
-        let texts = parts.filter_map(|part| if let Part::ToolResult { text, .. } = part { Some(text) } else { None });
+        let texts = parts.filter_map(|part| {
+            if let Part::ToolResult { text, .. } = part {
+                Some(text)
+            } else {
+                None
+            }
+        });
         texts.collect()
     }
 }

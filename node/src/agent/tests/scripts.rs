@@ -17,7 +17,12 @@ fn a_turn_with_two_tools_and_a_question() {
     let mut world = world();
     world.put(arrival("q1", InputKind::Question, "what is in a?"));
     assert_eq!(world.agent.state(), AgentState::Streaming);
-    let chunks = [vec![text("I look.")], call(1, "read", r#"{"path": "a"}"#).into(), call(2, "write", "").into()].concat();
+    let chunks = [
+        vec![text("I look.")],
+        call(1, "read", r#"{"path": "a"}"#).into(),
+        call(2, "write", "").into(),
+    ]
+    .concat();
     world.answer(chunks, StopReason::ToolUse);
     assert_eq!(world.agent.state(), AgentState::ExecutingTools);
     world.tools.reverse();
@@ -36,10 +41,24 @@ fn deltas_tell_part_and_offset() {
     let ticket = world.model.unwrap();
     world.step(Input::Chunks {
         ticket,
-        chunks: vec![text("zwölf"), text(" Bäume"), Chunk::Thinking { part: 1, text: "hm".into() }],
+        chunks: vec![
+            text("zwölf"),
+            text(" Bäume"),
+            Chunk::Thinking {
+                part: 1,
+                text: "hm".into(),
+            },
+        ],
     });
-    world.step(Input::Chunks { ticket, chunks: vec![text("!")] });
-    let deltas: Vec<_> = world.told.iter().map(|event| format!("{} {}", event.kind().name(), event.data())).collect();
+    world.step(Input::Chunks {
+        ticket,
+        chunks: vec![text("!")],
+    });
+    let deltas: Vec<_> = world
+        .told
+        .iter()
+        .map(|event| format!("{} {}", event.kind().name(), event.data()))
+        .collect();
     assert_eq!(
         deltas,
         [
@@ -48,7 +67,10 @@ fn deltas_tell_part_and_offset() {
             r#"text_delta {"text":"!","part":0,"offset":11}"#
         ]
     );
-    let running = world.agent.snapshot(planck_common::Timestamp::from_millis(0)).unwrap();
+    let running = world
+        .agent
+        .snapshot(planck_common::Timestamp::from_millis(0))
+        .unwrap();
     assert_eq!(running.parts[0].text, "zwölf Bäume!");
 }
 
@@ -57,15 +79,27 @@ fn what_waits_makes_one_turn_but_a_fresh_input_has_its_own() {
     let mut world = world();
     world.put(prompt("p1"));
     world.put(prompt("p2"));
-    world.put(Arrival { fresh: true, ..arrival("t1", InputKind::Task, "anew") });
+    world.put(Arrival {
+        fresh: true,
+        ..arrival("t1", InputKind::Task, "anew")
+    });
     world.put(prompt("p3"));
     assert_eq!(world.agent.queued(), 3);
     world.say("one");
     world.say("two");
-    assert_eq!(world.agent.view().len(), 1, "a fresh turn begins with an empty context");
+    assert_eq!(
+        world.agent.view().len(),
+        1,
+        "a fresh turn begins with an empty context"
+    );
     world.say("three");
     world.say("four");
-    let inputs: Vec<_> = world.rows.iter().filter(|row| row.kind == EventKind::TurnStart).map(|row| row.body.as_str()).collect();
+    let inputs: Vec<_> = world
+        .rows
+        .iter()
+        .filter(|row| row.kind == EventKind::TurnStart)
+        .map(|row| row.body.as_str())
+        .collect();
     insta::assert_snapshot!(inputs.join("\n"), @r#"
     {"index":1,"inputs":[{"id":"p1","kind":"prompt","from":null}]}
     {"index":2,"inputs":[{"id":"p2","kind":"prompt","from":null}]}
@@ -79,13 +113,29 @@ fn a_steered_input_joins_before_the_next_request() {
     let mut world = world();
     world.put(prompt("p1"));
     world.call_tool("read", "{}");
-    world.put(Arrival { mode: Mode::Steer, ..prompt("p2") });
-    world.put(Arrival { mode: Mode::Reject, ..prompt("p3") });
+    world.put(Arrival {
+        mode: Mode::Steer,
+        ..prompt("p2")
+    });
+    world.put(Arrival {
+        mode: Mode::Reject,
+        ..prompt("p3")
+    });
     world.tool_done(Outcome::ok("text"));
     world.say("done");
-    let roles: Vec<_> = world.messages().iter().map(|body| format!("{:?}", body.role)).collect();
-    assert_eq!(roles, ["User", "Assistant", "ToolResult", "User", "Assistant"]);
-    assert_eq!(["p1", "p2", "p3"].map(|id| world.outcome(id)), [Some("completed"), Some("completed"), Some("busy")]);
+    let roles: Vec<_> = world
+        .messages()
+        .iter()
+        .map(|body| format!("{:?}", body.role))
+        .collect();
+    assert_eq!(
+        roles,
+        ["User", "Assistant", "ToolResult", "User", "Assistant"]
+    );
+    assert_eq!(
+        ["p1", "p2", "p3"].map(|id| world.outcome(id)),
+        [Some("completed"), Some("completed"), Some("busy")]
+    );
 }
 
 #[test]
@@ -104,10 +154,30 @@ fn an_input_that_is_gone_is_left_out() {
 #[test]
 fn calls_that_are_not_whole_are_answered_and_not_run() {
     let cases: [(&str, StopReason, &str, &str); 4] = [
-        ("{broken", StopReason::ToolUse, "not run: the arguments are not a JSON object: key must be", "completed"),
-        ("[1]", StopReason::ToolUse, "not run: the arguments are not a JSON object: they are JSON, but no object", "completed"),
-        ("{}", StopReason::Length, "not run: the call was cut off before it was complete", "truncated"),
-        ("{\"a", StopReason::Length, "not run: the call was cut off before it was complete", "truncated"),
+        (
+            "{broken",
+            StopReason::ToolUse,
+            "not run: the arguments are not a JSON object: key must be",
+            "completed",
+        ),
+        (
+            "[1]",
+            StopReason::ToolUse,
+            "not run: the arguments are not a JSON object: they are JSON, but no object",
+            "completed",
+        ),
+        (
+            "{}",
+            StopReason::Length,
+            "not run: the call was cut off before it was complete",
+            "truncated",
+        ),
+        (
+            "{\"a",
+            StopReason::Length,
+            "not run: the call was cut off before it was complete",
+            "truncated",
+        ),
     ];
     for (args, stop, result, outcome) in cases {
         let mut world = world();
@@ -118,7 +188,11 @@ fn calls_that_are_not_whole_are_answered_and_not_run() {
         }
         world.commit_all();
         assert!(world.ledger.is_empty());
-        assert!(world.results()[0].starts_with(result), "{}", world.results()[0]);
+        assert!(
+            world.results()[0].starts_with(result),
+            "{}",
+            world.results()[0]
+        );
         assert_eq!(world.outcome("p1"), Some(outcome));
         assert!(!world.kinds().contains(&"tool_start"));
     }
@@ -137,6 +211,14 @@ fn the_loop_guard_counts_over_requests() {
     world.say("I give up");
     let results = world.results();
     assert_eq!(results[1], "same");
-    assert!(results[2].contains("call 3 in a row of read"), "{}", results[2]);
-    assert!(results[9].starts_with("not run: this is call 10 in a row"), "{}", results[9]);
+    assert!(
+        results[2].contains("call 3 in a row of read"),
+        "{}",
+        results[2]
+    );
+    assert!(
+        results[9].starts_with("not run: this is call 10 in a row"),
+        "{}",
+        results[9]
+    );
 }

@@ -1,4 +1,5 @@
-//! A tiny model of the shell and the store: performs effects as they do, in memory, and can crash at any save.
+//! A tiny model of the shell and the store: performs effects as they do, in memory, and can crash
+//! at any save.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -16,7 +17,8 @@ use planck_common::{
 use serde_json::value::RawValue;
 
 use super::super::{
-    Agent, Arrival, Effect, Input, Memory, OpenInput, OpenTurn, Save, Settings, Setup, Ticket, Unstorable,
+    Agent, Arrival, Effect, Input, Memory, OpenInput, OpenTurn, Save, Settings, Setup, Ticket,
+    Unstorable,
     effect::{Change, ToolRun},
     input::Saved,
 };
@@ -66,8 +68,15 @@ pub struct Row {
 }
 
 pub fn tool(name: &str, effect: ToolEffect) -> ToolSpec {
-    let parameters = RawValue::from_string(r#"{"type":"object"}"#.into()).unwrap().into();
-    ToolSpec { name: name.into(), description: String::new(), parameters, effect }
+    let parameters = RawValue::from_string(r#"{"type":"object"}"#.into())
+        .unwrap()
+        .into();
+    ToolSpec {
+        name: name.into(),
+        description: String::new(),
+        parameters,
+        effect,
+    }
 }
 
 pub fn setup() -> Setup {
@@ -76,7 +85,11 @@ pub fn setup() -> Setup {
         name: "w".into(),
         description: String::new(),
         role: planck_common::spec::Role::Worker,
-        model: ModelRef { provider: "scripted".into(), id: "m".into(), base_url: None },
+        model: ModelRef {
+            provider: "scripted".into(),
+            id: "m".into(),
+            base_url: None,
+        },
         system_prompt: "be good".into(),
         opts: serde_json::Map::new(),
         tools: Vec::new(),
@@ -92,15 +105,34 @@ pub fn setup() -> Setup {
         agent: AgentId::parse("a1").unwrap(),
         epoch: 1,
         spec,
-        card: ModelCard { context_window: 100_000, max_output: 4_096, prices: None, retry: RetryRules::default() },
-        tools: [tool("write", ToolEffect::Mutating), tool("read", ToolEffect::Pure), tool("ask", ToolEffect::Idempotent)].into(),
+        card: ModelCard {
+            context_window: 100_000,
+            max_output: 4_096,
+            prices: None,
+            retry: RetryRules::default(),
+        },
+        tools: [
+            tool("write", ToolEffect::Mutating),
+            tool("read", ToolEffect::Pure),
+            tool("ask", ToolEffect::Idempotent),
+        ]
+        .into(),
         limits: SessionLimits::default(),
-        settings: Settings { compaction: Rules { ratio: 0.8, keep_recent: 4 }, ..Settings::default() },
+        settings: Settings {
+            compaction: Rules {
+                ratio: 0.8,
+                keep_recent: 4,
+            },
+            ..Settings::default()
+        },
     }
 }
 
 pub fn sender() -> Sender {
-    Sender { id: AgentId::parse("boss").unwrap(), name: "boss".into() }
+    Sender {
+        id: AgentId::parse("boss").unwrap(),
+        name: "boss".into(),
+    }
 }
 
 impl World {
@@ -137,7 +169,12 @@ impl World {
 
     /// Puts an input into the inbox, and wakes the agent.
     pub fn put(&mut self, arrival: Arrival) {
-        self.inputs.push(Row { arrival: arrival.clone(), turn: None, outcome: None, answer: None });
+        self.inputs.push(Row {
+            arrival: arrival.clone(),
+            turn: None,
+            outcome: None,
+            answer: None,
+        });
         self.step(Input::Arrived(arrival));
     }
 
@@ -147,14 +184,19 @@ impl World {
     }
 
     pub fn perform(&mut self, effects: Vec<Effect>) {
-        assert!(!self.stopped || effects.is_empty(), "effects after the end: {effects:?}");
+        assert!(
+            !self.stopped || effects.is_empty(),
+            "effects after the end: {effects:?}"
+        );
         let mut todo = VecDeque::from(effects);
         while let Some(effect) = todo.pop_front() {
             if let Effect::Save(save) = effect {
                 if save.beside {
                     self.beside.push_back(save);
                 } else {
-                    let Some(more) = self.settle(save) else { return self.crash() };
+                    let Some(more) = self.settle(save) else {
+                        return self.crash();
+                    };
                     todo.extend(more);
                 }
             } else {
@@ -196,29 +238,63 @@ impl World {
 
     pub fn commit(&mut self, save: Save) -> Input {
         assert!(!save.entries.is_empty(), "a save without entries");
-        let gone: Vec<_> = save.marks.iter().filter(|mark| !self.is_markable(mark)).map(|mark| mark.input.clone()).collect();
+        let gone: Vec<_> = save
+            .marks
+            .iter()
+            .filter(|mark| !self.is_markable(mark))
+            .map(|mark| mark.input.clone())
+            .collect();
         if !gone.is_empty() {
-            assert!(!save.entries.iter().any(|entry| entry.kind.is_terminal()), "the end of a turn came back as gone");
-            return Input::Gone { save: save.ticket, inputs: gone };
+            assert!(
+                !save.entries.iter().any(|entry| entry.kind.is_terminal()),
+                "the end of a turn came back as gone"
+            );
+            return Input::Gone {
+                save: save.ticket,
+                inputs: gone,
+            };
         }
         for mark in &save.marks {
-            let row = self.inputs.iter_mut().find(|row| row.arrival.id == mark.input).unwrap();
+            let row = self
+                .inputs
+                .iter_mut()
+                .find(|row| row.arrival.id == mark.input)
+                .unwrap();
             match &mark.change {
                 Change::Consumed { turn } => row.turn = Some(*turn),
-                Change::Ended { outcome, answer } => (row.outcome, row.answer) = (Some(outcome.clone()), answer.clone()),
+                Change::Ended { outcome, answer } => {
+                    (row.outcome, row.answer) = (Some(outcome.clone()), answer.clone())
+                }
             }
         }
-        let seqs: Vec<Seq> = save.entries.iter().map(|entry| self.append(entry)).collect();
-        self.puts.extend(save.puts.iter().map(|put| (put.id.to_string(), put.text.clone())));
+        let seqs: Vec<Seq> = save
+            .entries
+            .iter()
+            .map(|entry| self.append(entry))
+            .collect();
+        self.puts.extend(
+            save.puts
+                .iter()
+                .map(|put| (put.id.to_string(), put.text.clone())),
+        );
         self.totals += save.usage;
-        Input::Saved(Saved { save: save.ticket, seqs, session: self.totals })
+        Input::Saved(Saved {
+            save: save.ticket,
+            seqs,
+            session: self.totals,
+        })
     }
 
     fn append(&mut self, entry: &super::super::Entry) -> Seq {
         self.seq += 1;
         let seq = self.seq;
         let body = entry.body.clone();
-        self.rows.push(LogRow { seq, kind: entry.kind, place: entry.place, body });
+        self.rows.push(LogRow {
+            seq,
+            kind: entry.kind,
+            place: entry.place,
+            body,
+        });
         seq
     }
 
@@ -246,10 +322,15 @@ impl World {
             }
             Effect::CancelModel { ticket } => assert_eq!(self.model.take(), Some(ticket)),
             Effect::RunTool(run) => self.run(run),
-            Effect::CancelTool { ticket } => assert!(self.tools.iter().any(|run| run.ticket == ticket)),
+            Effect::CancelTool { ticket } => {
+                assert!(self.tools.iter().any(|run| run.ticket == ticket))
+            }
             Effect::Compact { ticket } => {
                 let material = self.agent.compaction().expect("nothing to compact");
-                assert!(material.lines.iter().all(|line| line.id > 0), "a compaction of unsaved messages");
+                assert!(
+                    material.lines.iter().all(|line| line.id > 0),
+                    "a compaction of unsaved messages"
+                );
                 self.compactor = Some(ticket);
             }
             Effect::CancelCompact { .. } => self.compactor = None,
@@ -268,7 +349,10 @@ impl World {
     }
 
     fn run(&mut self, run: ToolRun) {
-        assert!(self.started(&run.call_id), "a tool that runs before its start is saved");
+        assert!(
+            self.started(&run.call_id),
+            "a tool that runs before its start is saved"
+        );
         if run.name == "write" {
             let runs = self.ledger.entry(run.call_id.clone()).or_default();
             *runs += 1;
@@ -278,28 +362,50 @@ impl World {
     }
 
     fn started(&self, call: &CallId) -> bool {
-        self.rows.iter().any(|row| row.kind == EventKind::ToolStart && row.body.contains(call.as_str()))
+        self.rows
+            .iter()
+            .any(|row| row.kind == EventKind::ToolStart && row.body.contains(call.as_str()))
     }
 
-    /// Everything from the `which`-th message on is hidden, and the agent is loaded again under the next epoch. What is open is
-    /// ended by that, and an end stays where its beginning does.
+    /// Everything from the `which`-th message on is hidden, and the agent is loaded again under the
+    /// next epoch. What is open is ended by that, and an end stays where its beginning does.
     pub fn rewind(&mut self, which: usize) {
-        let messages: Vec<usize> = (0..self.rows.len()).filter(|at| self.rows[*at].kind == EventKind::Message).collect();
-        let Some(at) = which.checked_rem(messages.len()).map(|which| messages[which]) else { return };
+        let messages: Vec<usize> = (0..self.rows.len())
+            .filter(|at| self.rows[*at].kind == EventKind::Message)
+            .collect();
+        let Some(at) = which
+            .checked_rem(messages.len())
+            .map(|which| messages[which])
+        else {
+            return;
+        };
         if self.stopped {
             return;
         }
         self.end_what_is_open();
         let hidden = self.rows.split_off(at);
-        let has = |kind: EventKind, turn: u32| hidden.iter().any(|row| row.kind == kind && row.place.turn == turn);
-        for row in self.inputs.iter_mut().filter(|row| row.turn.is_some_and(|turn| has(EventKind::TurnStart, turn))) {
+        let has = |kind: EventKind, turn: u32| {
+            hidden
+                .iter()
+                .any(|row| row.kind == kind && row.place.turn == turn)
+        };
+        for row in self
+            .inputs
+            .iter_mut()
+            .filter(|row| row.turn.is_some_and(|turn| has(EventKind::TurnStart, turn)))
+        {
             row.outcome = Some("rewound".into());
         }
-        for row in self.inputs.iter_mut().filter(|row| row.turn.is_some() && row.outcome.is_none()) {
+        for row in self
+            .inputs
+            .iter_mut()
+            .filter(|row| row.turn.is_some() && row.outcome.is_none())
+        {
             row.outcome = Some("aborted".into());
         }
         for row in hidden {
-            let is_start = |of: &LogRow| of.kind == EventKind::TurnStart && of.place.turn == row.place.turn;
+            let is_start =
+                |of: &LogRow| of.kind == EventKind::TurnStart && of.place.turn == row.place.turn;
             let ends_turn = row.kind.is_terminal() && self.rows.iter().any(is_start);
             if ends_turn || row.kind == EventKind::ToolEnd && self.started(&call_of(&row)) {
                 self.rows.push(row);
@@ -311,20 +417,58 @@ impl World {
 
     /// As the store does: calls without an end are interrupted, a turn without one is aborted.
     fn end_what_is_open(&mut self) {
-        let last = self.rows.iter().rposition(|row| row.kind == EventKind::TurnStart || row.kind.is_terminal());
-        let Some(start) = last.filter(|at| self.rows[*at].kind == EventKind::TurnStart) else { return };
-        let place = Place { at: self.now(), ..self.rows.last().unwrap().place };
-        let ended: Vec<CallId> = self.rows.iter().filter(|row| row.kind == EventKind::ToolEnd).map(call_of).collect();
-        let open = self.rows[start..].iter().filter(|row| row.kind == EventKind::ToolStart).filter_map(|row| {
-            let Ok(Event::ToolStart(ToolStart { call_id, id, name, .. })) = Event::parse(row.kind, &row.body) else { panic!() };
-            let end = ToolEnd { call_id, id, name, result: "interrupted".into(), error: true, duration_ms: 0 };
-            (!ended.contains(&end.call_id)).then_some(Event::ToolEnd(end))
-        });
+        let last = self
+            .rows
+            .iter()
+            .rposition(|row| row.kind == EventKind::TurnStart || row.kind.is_terminal());
+        let Some(start) = last.filter(|at| self.rows[*at].kind == EventKind::TurnStart) else {
+            return;
+        };
+        let place = Place {
+            at: self.now(),
+            ..self.rows.last().unwrap().place
+        };
+        let ended: Vec<CallId> = self
+            .rows
+            .iter()
+            .filter(|row| row.kind == EventKind::ToolEnd)
+            .map(call_of)
+            .collect();
+        let open = self.rows[start..]
+            .iter()
+            .filter(|row| row.kind == EventKind::ToolStart)
+            .filter_map(|row| {
+                let Ok(Event::ToolStart(ToolStart {
+                    call_id, id, name, ..
+                })) = Event::parse(row.kind, &row.body)
+                else {
+                    panic!()
+                };
+                let end = ToolEnd {
+                    call_id,
+                    id,
+                    name,
+                    result: "interrupted".into(),
+                    error: true,
+                    duration_ms: 0,
+                };
+                (!ended.contains(&end.call_id)).then_some(Event::ToolEnd(end))
+            });
         let mut ends: Vec<Event> = open.collect();
-        let end = TurnEnd { outcome: TurnOutcome::Aborted, message: None, usage: Usage::default(), limit: None, inputs: vec![] };
+        let end = TurnEnd {
+            outcome: TurnOutcome::Aborted,
+            message: None,
+            usage: Usage::default(),
+            limit: None,
+            inputs: vec![],
+        };
         ends.push(Event::TurnEnd(end));
         for event in ends {
-            self.append(&super::super::Entry { kind: event.kind(), place, body: event.data() });
+            self.append(&super::super::Entry {
+                kind: event.kind(),
+                place,
+                body: event.data(),
+            });
         }
     }
 
@@ -344,7 +488,8 @@ impl World {
         self.perform(effects);
     }
 
-    /// The store refuses what is under way for its data, and the agent is loaded again to end its turn.
+    /// The store refuses what is under way for its data, and the agent is loaded again to end its
+    /// turn.
     pub fn refuse(&mut self) {
         self.open_turn = OpenTurn::Refused(Unstorable::new("for a test", &[]));
         self.crash();
@@ -359,7 +504,10 @@ impl World {
 
     pub fn memory(&self) -> Memory {
         let open = |row: &&Row| row.outcome.is_none();
-        let inputs = self.inputs.iter().filter(open).map(|row| OpenInput { arrival: row.arrival.clone(), turn: row.turn });
+        let inputs = self.inputs.iter().filter(open).map(|row| OpenInput {
+            arrival: row.arrival.clone(),
+            turn: row.turn,
+        });
         Memory {
             rows: self.load(),
             inputs: inputs.collect(),
@@ -370,22 +518,37 @@ impl World {
         }
     }
 
-    /// Rows after what the latest checkpoint covers, or from the open turn's start if that is earlier.
+    /// Rows after what the latest checkpoint covers, or from the open turn's start if that is
+    /// earlier.
     fn load(&self) -> Vec<LogRow> {
         let last = |is: fn(EventKind) -> bool| self.rows.iter().rev().find(|row| is(row.kind));
         let covers = last(|kind| kind == EventKind::Checkpoint).map_or(0, |row| {
-            let Ok(Event::Checkpoint(checkpoint)) = Event::parse(row.kind, &row.body) else { panic!() };
+            let Ok(Event::Checkpoint(checkpoint)) = Event::parse(row.kind, &row.body) else {
+                panic!()
+            };
             checkpoint.covers
         });
         let start = last(|kind| kind == EventKind::TurnStart).map_or(0, |row| row.seq);
         let end = last(EventKind::is_terminal).map_or(0, |row| row.seq);
-        let from = if start > end { start.min(covers + 1) } else { covers + 1 };
-        self.rows.iter().filter(|row| row.seq >= from).cloned().collect()
+        let from = if start > end {
+            start.min(covers + 1)
+        } else {
+            covers + 1
+        };
+        self.rows
+            .iter()
+            .filter(|row| row.seq >= from)
+            .cloned()
+            .collect()
     }
 
     pub fn messages(&self) -> Vec<Body> {
-        let rows = self.rows.iter().filter(|row| row.kind == EventKind::Message);
-        rows.map(|row| serde_json::from_str(&row.body).unwrap()).collect()
+        let rows = self
+            .rows
+            .iter()
+            .filter(|row| row.kind == EventKind::Message);
+        rows.map(|row| serde_json::from_str(&row.body).unwrap())
+            .collect()
     }
 
     pub fn kinds(&self) -> Vec<&'static str> {
@@ -394,19 +557,32 @@ impl World {
 }
 
 fn call_of(end: &LogRow) -> CallId {
-    let Ok(Event::ToolEnd(end)) = Event::parse(end.kind, &end.body) else { panic!() };
+    let Ok(Event::ToolEnd(end)) = Event::parse(end.kind, &end.body) else {
+        panic!()
+    };
     end.call_id
 }
 
 fn ids(body: &Body) -> (Vec<&CallId>, Vec<&CallId>) {
-    let calls =
-        body.content.iter().filter_map(|part| if let Part::ToolCall { call_id, .. } = part { Some(call_id) } else { None });
-    let results =
-        body.content.iter().filter_map(|part| if let Part::ToolResult { call_id, .. } = part { Some(call_id) } else { None });
+    let calls = body.content.iter().filter_map(|part| {
+        if let Part::ToolCall { call_id, .. } = part {
+            Some(call_id)
+        } else {
+            None
+        }
+    });
+    let results = body.content.iter().filter_map(|part| {
+        if let Part::ToolResult { call_id, .. } = part {
+            Some(call_id)
+        } else {
+            None
+        }
+    });
     (calls.collect(), results.collect())
 }
 
-/// Whether a history is one that a provider takes. Calls of the last message may be open while tools run.
+/// Whether a history is one that a provider takes. Calls of the last message may be open while
+/// tools run.
 pub fn check_history<'a>(messages: impl Iterator<Item = &'a Body>, may_be_open: bool) {
     let mut open: Vec<&CallId> = Vec::new();
     for body in messages {

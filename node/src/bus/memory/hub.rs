@@ -47,7 +47,9 @@ impl MemoryHub {
 
     pub(super) fn subscribe(&self, pattern: &str) -> mpsc::Receiver<Delivery> {
         let (sender, receiver) = mpsc::channel(BEHIND);
-        self.state().subscriptions.push((pattern.to_owned(), sender));
+        self.state()
+            .subscriptions
+            .push((pattern.to_owned(), sender));
         receiver
     }
 
@@ -55,7 +57,13 @@ impl MemoryHub {
         let mut state = self.state();
         state.next += 1;
         let id = state.next;
-        state.endpoints.insert(id, Endpoint { patterns, answering });
+        state.endpoints.insert(
+            id,
+            Endpoint {
+                patterns,
+                answering,
+            },
+        );
         id
     }
 
@@ -66,17 +74,26 @@ impl MemoryHub {
     /// One of those who answer a subject, at random.
     pub(super) fn find(&self, subject: &str) -> Option<Answering> {
         let state = self.state();
-        let who: Vec<&Endpoint> =
-            state.endpoints.values().filter(|endpoint| endpoint.patterns.iter().any(|p| matches(p, subject))).collect();
+        let who: Vec<&Endpoint> = state
+            .endpoints
+            .values()
+            .filter(|endpoint| endpoint.patterns.iter().any(|p| matches(p, subject)))
+            .collect();
         fastrand::choice(who).map(|endpoint| endpoint.answering.clone())
     }
 
     fn deliver(&self, subject: &str, payload: &Bytes) {
         self.state().subscriptions.retain(|(pattern, sender)| {
             if matches(pattern, subject) {
-                let delivery = Delivery { subject: subject.to_owned(), payload: payload.clone() };
+                let delivery = Delivery {
+                    subject: subject.to_owned(),
+                    payload: payload.clone(),
+                };
                 if sender.try_send(delivery).is_err() && !sender.is_closed() {
-                    tracing::warn!(subject, "a subscription is read too slowly; a message was dropped");
+                    tracing::warn!(
+                        subject,
+                        "a subscription is read too slowly; a message was dropped"
+                    );
                 }
             }
             !sender.is_closed()
@@ -86,7 +103,10 @@ impl MemoryHub {
 
 impl Outlet for MemoryHub {
     fn link(&self) -> Link {
-        Link { up: true, connects: 1 }
+        Link {
+            up: true,
+            connects: 1,
+        }
     }
 
     async fn link_changed(&self) {

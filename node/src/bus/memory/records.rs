@@ -45,7 +45,12 @@ struct Watch {
 
 impl Default for MemoryRecords {
     fn default() -> Self {
-        let bucket = Bucket { began: Instant::now(), last: 0, records: BTreeMap::new(), watches: Vec::new() };
+        let bucket = Bucket {
+            began: Instant::now(),
+            last: 0,
+            records: BTreeMap::new(),
+            watches: Vec::new(),
+        };
         Self(Arc::new(Mutex::new(bucket)))
     }
 }
@@ -53,7 +58,9 @@ impl Default for MemoryRecords {
 impl MemoryRecords {
     fn bucket(&self) -> MutexGuard<'_, Bucket> {
         let mut bucket = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        bucket.records.retain(|_, stored| stored.until.is_none_or(|until| until > Instant::now()));
+        bucket
+            .records
+            .retain(|_, stored| stored.until.is_none_or(|until| until > Instant::now()));
         bucket
     }
 }
@@ -77,12 +84,18 @@ impl Bucket {
         let stored = Stored {
             revision: self.last,
             value: write.value,
-            until: write.lasts.map(|time| Instant::now() + Duration::from_secs(time.as_secs())),
+            until: write
+                .lasts
+                .map(|time| Instant::now() + Duration::from_secs(time.as_secs())),
         };
         self.records.insert(write.key.clone(), stored);
         let record = self.find(&write.key);
         self.watches.retain(|watch| !watch.hints.is_closed());
-        for watch in self.watches.iter().filter(|watch| matches(&watch.pattern, &record.key)) {
+        for watch in self
+            .watches
+            .iter()
+            .filter(|watch| matches(&watch.pattern, &record.key))
+        {
             let _too_slow = watch.hints.try_send(Hint::Changed(record.clone()));
         }
     }
@@ -107,12 +120,20 @@ impl Records for MemoryRecords {
 
     async fn read_all(&self, pattern: &str) -> Result<Vec<Record>, RecordsError> {
         let records = self.bucket().fitting(pattern);
-        Ok(records.into_iter().filter(|record| record.value.is_some()).take(MOST).collect())
+        Ok(records
+            .into_iter()
+            .filter(|record| record.value.is_some())
+            .take(MOST)
+            .collect())
     }
 
     async fn write(&self, writes: Vec<Write>) -> Result<u64, RecordsError> {
         let mut bucket = self.bucket();
-        if !writes.iter().filter_map(|write| write.only_if.as_ref()).all(|condition| bucket.holds(condition)) {
+        if !writes
+            .iter()
+            .filter_map(|write| write.only_if.as_ref())
+            .all(|condition| bucket.holds(condition))
+        {
             return Err(RecordsError::Refused);
         }
         for write in writes {
@@ -124,9 +145,19 @@ impl Records for MemoryRecords {
     fn watch(&self, pattern: &str) -> BoxStream<'static, Hint> {
         let mut bucket = self.bucket();
         let (sender, receiver) = mpsc::channel(BEHIND);
-        let now: Vec<Hint> = bucket.fitting(pattern).into_iter().map(Hint::Changed).collect();
-        bucket.watches.push(Watch { pattern: pattern.into(), hints: sender });
-        stream::iter([Hint::LookAgain]).chain(stream::iter(now)).chain(ReceiverStream::new(receiver)).boxed()
+        let now: Vec<Hint> = bucket
+            .fitting(pattern)
+            .into_iter()
+            .map(Hint::Changed)
+            .collect();
+        bucket.watches.push(Watch {
+            pattern: pattern.into(),
+            hints: sender,
+        });
+        stream::iter([Hint::LookAgain])
+            .chain(stream::iter(now))
+            .chain(ReceiverStream::new(receiver))
+            .boxed()
     }
 }
 

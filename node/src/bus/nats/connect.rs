@@ -22,7 +22,8 @@ use crate::bus::{BusError, Limits};
 const SERVER: (i64, i64) = (2, 12);
 const API_LEVEL: usize = 2;
 
-/// Where JetStream tells what an account has, and how long it may take: it may be electing a leader.
+/// Where JetStream tells what an account has, and how long it may take: it may be electing a
+/// leader.
 const ACCOUNT: &str = "$JS.API.INFO";
 const JETSTREAM: Duration = Duration::from_secs(5);
 
@@ -86,8 +87,13 @@ pub async fn connect(options: &NatsOptions) -> Result<NatsLink, BusError> {
     let mut tries = 1;
     loop {
         let late = |_| absent(&shown(&servers), "not in time");
-        let result = timeout_at(deadline, try_connect(options, &servers)).await.map_err(late).flatten();
-        let again = matches!(result, Err(BusError::Away(_))) && tries < TRIES && Instant::now() + PAUSE < deadline;
+        let result = timeout_at(deadline, try_connect(options, &servers))
+            .await
+            .map_err(late)
+            .flatten();
+        let again = matches!(result, Err(BusError::Away(_)))
+            && tries < TRIES
+            && Instant::now() + PAUSE < deadline;
         if !again {
             return result;
         }
@@ -99,20 +105,36 @@ pub async fn connect(options: &NatsOptions) -> Result<NatsLink, BusError> {
 async fn try_connect(options: &NatsOptions, servers: &[ServerAddr]) -> Result<NatsLink, BusError> {
     let events = Arc::new(Events::new());
     let settings = with_user(settings(options, events.clone()).await?, servers);
-    let client = settings.connect(without_users(servers)).await.map_err(|error| refusal(&shown(servers), &error))?;
-    let inboxes = options.reply_prefixes.iter().chain([&options.inbox_prefix]).cloned().collect();
+    let client = settings
+        .connect(without_users(servers))
+        .await
+        .map_err(|error| refusal(&shown(servers), &error))?;
+    let inboxes = options
+        .reply_prefixes
+        .iter()
+        .chain([&options.inbox_prefix])
+        .cloned()
+        .collect();
     let replies = ReplyGuard::new(ReplyRule::new(options.prefix.clone(), inboxes));
     Ok(NatsLink::new(client, events, replies))
 }
 
 pub fn servers(urls: &str) -> Result<Vec<ServerAddr>, BusError> {
-    let parsed: Result<Vec<ServerAddr>, _> = urls.split(',').map(|url| url.trim().parse()).collect();
-    parsed.map_err(|error| BusError::Unfit(format!("cannot read the NATS URL ({error}); expected nats://host:port")))
+    let parsed: Result<Vec<ServerAddr>, _> =
+        urls.split(',').map(|url| url.trim().parse()).collect();
+    parsed.map_err(|error| {
+        BusError::Unfit(format!(
+            "cannot read the NATS URL ({error}); expected nats://host:port"
+        ))
+    })
 }
 
 /// The servers without what a URL may hold of secrets.
 fn shown(servers: &[ServerAddr]) -> String {
-    let shown: Vec<String> = servers.iter().map(|server| format!("nats://{}:{}", server.host(), server.port())).collect();
+    let shown: Vec<String> = servers
+        .iter()
+        .map(|server| format!("nats://{}:{}", server.host(), server.port()))
+        .collect();
     shown.join(",")
 }
 
@@ -127,9 +149,13 @@ fn without_users(servers: &[ServerAddr]) -> Vec<ServerAddr> {
     servers.iter().filter_map(without).collect()
 }
 
-/// The client library leaves a user, or a token alone, in the URL unread; there they stand percent-encoded.
+/// The client library leaves a user, or a token alone, in the URL unread; there they stand
+/// percent-encoded.
 fn with_user(settings: ConnectOptions, servers: &[ServerAddr]) -> ConnectOptions {
-    let Some((user, password)) = servers.iter().find_map(|server| Some((server.username()?, server.password()))) else {
+    let Some((user, password)) = servers
+        .iter()
+        .find_map(|server| Some((server.username()?, server.password())))
+    else {
         return settings;
     };
     let plain = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
@@ -163,32 +189,50 @@ async fn settings(options: &NatsOptions, events: Arc<Events>) -> Result<ConnectO
         settings = settings.nkey(nkey.trim().to_owned());
     }
     if let Some(creds) = &options.creds {
-        settings = settings
-            .credentials_file(creds)
-            .await
-            .map_err(|error| BusError::Unfit(format!("cannot read NATS credentials {}: {error}", creds.display())))?;
+        settings = settings.credentials_file(creds).await.map_err(|error| {
+            BusError::Unfit(format!(
+                "cannot read NATS credentials {}: {error}",
+                creds.display()
+            ))
+        })?;
     }
     Ok(settings)
 }
 
 /// The client library would not say which file it cannot read.
 async fn check_files(tls: &TlsOptions) -> Result<(), BusError> {
-    let (certificate, key) = tls.certificate.as_ref().map(|(certificate, key)| (certificate, key)).unzip();
+    let (certificate, key) = tls
+        .certificate
+        .as_ref()
+        .map(|(certificate, key)| (certificate, key))
+        .unzip();
     for file in [tls.ca.as_ref(), certificate, key].into_iter().flatten() {
         let opened = tokio::fs::File::open(file).await;
-        opened.map_err(|error| BusError::Unfit(format!("cannot read {} for TLS to NATS: {error}", file.display())))?;
+        opened.map_err(|error| {
+            BusError::Unfit(format!(
+                "cannot read {} for TLS to NATS: {error}",
+                file.display()
+            ))
+        })?;
     }
     Ok(())
 }
 
-/// Quick at first and never over 250 ms, with jitter so that a thousand clients do not come back at once.
+/// Quick at first and never over 250 ms, with jitter so that a thousand clients do not come back at
+/// once.
 fn reconnect_delay(attempts: usize) -> Duration {
-    let base = u64::try_from(attempts).unwrap_or(u64::MAX).saturating_sub(1).saturating_mul(20).min(250);
+    let base = u64::try_from(attempts)
+        .unwrap_or(u64::MAX)
+        .saturating_sub(1)
+        .saturating_mul(20)
+        .min(250);
     Duration::from_millis(base + fastrand::u64(0..=base / 4 + 2))
 }
 
 fn absent(url: &str, why: &str) -> BusError {
-    BusError::Away(format!("no server answers at {url} ({why}); start one with `nats-server -js -a 127.0.0.1`, or set NATS_URL"))
+    BusError::Away(format!(
+        "no server answers at {url} ({why}); start one with `nats-server -js -a 127.0.0.1`, or set NATS_URL"
+    ))
 }
 
 fn refusal(url: &str, error: &async_nats::ConnectError) -> BusError {
@@ -199,12 +243,17 @@ fn refusal(url: &str, error: &async_nats::ConnectError) -> BusError {
     }
     match error.kind() {
         ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
-            BusError::Denied(format!("the NATS server at {url} does not accept this user; check its credentials"))
+            BusError::Denied(format!(
+                "the NATS server at {url} does not accept this user; check its credentials"
+            ))
         }
-        ConnectErrorKind::ServerParse => BusError::Unfit(format!("`{url}` is no NATS URL; expected nats://host:port")),
-        ConnectErrorKind::Dns | ConnectErrorKind::TimedOut | ConnectErrorKind::Io | ConnectErrorKind::MaxReconnects => {
-            absent(url, &error.to_string())
+        ConnectErrorKind::ServerParse => {
+            BusError::Unfit(format!("`{url}` is no NATS URL; expected nats://host:port"))
         }
+        ConnectErrorKind::Dns
+        | ConnectErrorKind::TimedOut
+        | ConnectErrorKind::Io
+        | ConnectErrorKind::MaxReconnects => absent(url, &error.to_string()),
         ConnectErrorKind::Tls => BusError::Unfit(format!("no TLS connection to {url}: {error}")),
     }
 }
@@ -245,27 +294,51 @@ struct Refused {
     description: String,
 }
 
-/// Refuses a server whose JetStream a node cannot work with. The client library's own question would not tell a refused
-/// permission from silence.
+/// Refuses a server whose JetStream a node cannot work with. The client library's own question
+/// would not tell a refused permission from silence.
 pub async fn check_jetstream(link: &NatsLink) -> Result<(), BusError> {
-    let messages = [Outgoing { subject: ACCOUNT.into(), headers: None, body: bytes::Bytes::new() }];
+    let messages = [Outgoing {
+        subject: ACCOUNT.into(),
+        headers: None,
+        body: bytes::Bytes::new(),
+    }];
     let deadline = Instant::now() + JETSTREAM;
-    let ask = Ask { link, messages: &messages, name: "JetStream", deadline, patience: JETSTREAM, fits: |_| true };
+    let ask = Ask {
+        link,
+        messages: &messages,
+        name: "JetStream",
+        deadline,
+        patience: JETSTREAM,
+        fits: |_| true,
+    };
     let answer = ask.once().await.map_err(|error| match error {
         BusError::NoResponders(_) => no_jetstream("nobody answers for it"),
-        BusError::TimedOut { .. } => BusError::Away("JetStream does not answer; it may be electing a leader".into()),
-        error @ (BusError::Away(_) | BusError::Denied(_) | BusError::Unfit(_) | BusError::TooLarge { .. }) => error,
+        BusError::TimedOut { .. } => {
+            BusError::Away("JetStream does not answer; it may be electing a leader".into())
+        }
+        error @ (BusError::Away(_)
+        | BusError::Denied(_)
+        | BusError::Unfit(_)
+        | BusError::TooLarge { .. }) => error,
     })?;
     match serde_json::from_slice(&answer) {
-        Ok(Account { error: Some(Refused { description }), .. }) => Err(no_jetstream(&description)),
-        Ok(Account { api: Some(Api { level }), .. }) if level >= API_LEVEL => Ok(()),
+        Ok(Account {
+            error: Some(Refused { description }),
+            ..
+        }) => Err(no_jetstream(&description)),
+        Ok(Account {
+            api: Some(Api { level }),
+            ..
+        }) if level >= API_LEVEL => Ok(()),
         Ok(Account { api, .. }) => Err(BusError::Unfit(format!(
             "the JetStream API of the NATS cluster has level {}, Planck needs {API_LEVEL}; upgrade every nats-server to {}.{} or later",
             api.map_or(0, |api| api.level),
             SERVER.0,
             SERVER.1
         ))),
-        Err(error) => Err(BusError::Unfit(format!("cannot read what JetStream says of its account: {error}"))),
+        Err(error) => Err(BusError::Unfit(format!(
+            "cannot read what JetStream says of its account: {error}"
+        ))),
     }
 }
 

@@ -1,4 +1,5 @@
-//! Asking those who answer in several messages: sidecars report progress, and many services say what they are.
+//! Asking those who answer in several messages: sidecars report progress, and many services say
+//! what they are.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,19 +22,36 @@ const MOST: usize = 4096;
 /// Services are heard for so many times the quiet that ends it.
 const ROUNDS: u32 = 4;
 
-/// Asks, and hears whatever comes back until the conversation is dropped. A link that fails meanwhile does not end it: what was
-/// asked goes on, and its answer may come when the link is back.
-pub async fn converse(link: Arc<NatsLink>, subject: &str, body: Bytes) -> Result<Conversation, BusError> {
+/// Asks, and hears whatever comes back until the conversation is dropped. A link that fails
+/// meanwhile does not end it: what was asked goes on, and its answer may come when the link is
+/// back.
+pub async fn converse(
+    link: Arc<NatsLink>,
+    subject: &str,
+    body: Bytes,
+) -> Result<Conversation, BusError> {
     let limit = link.client.max_payload();
     if body.len() > limit {
-        return Err(BusError::TooLarge { size: body.len(), limit });
+        return Err(BusError::TooLarge {
+            size: body.len(),
+            limit,
+        });
     }
     link.up_by(Instant::now() + LINK_PATIENCE).await?;
     let denials = link.events.denials();
     let line = link.inbox().await?.line();
-    let asked = Outgoing { subject: subject.into(), headers: trace_headers(), body };
+    let asked = Outgoing {
+        subject: subject.into(),
+        headers: trace_headers(),
+        body,
+    };
     asked.send(&link.client, &line.subject, subject).await?;
-    let heard = Heard { _link: link, line, denials, subject: subject.into() };
+    let heard = Heard {
+        _link: link,
+        line,
+        denials,
+        subject: subject.into(),
+    };
     Ok(stream::unfold(Some(heard), next).boxed())
 }
 
@@ -60,16 +78,29 @@ async fn next(heard: Option<Heard>) -> Option<(Result<Said, BusError>, Option<He
 }
 
 fn read(reply: Option<Message>, subject: &str) -> Result<Said, BusError> {
-    let reply = reply.ok_or_else(|| BusError::Away("the connection was closed, or more was answered than is read".into()))?;
+    let reply = reply.ok_or_else(|| {
+        BusError::Away("the connection was closed, or more was answered than is read".into())
+    })?;
     if reply.status == Some(StatusCode::NO_RESPONDERS) {
         return Err(BusError::NoResponders(subject.into()));
     }
-    let error = reply.headers.as_ref().and_then(|headers| headers.get(NATS_SERVICE_ERROR)).map(|error| error.as_str().to_owned());
-    Ok(Said { payload: reply.payload, error })
+    let error = reply
+        .headers
+        .as_ref()
+        .and_then(|headers| headers.get(NATS_SERVICE_ERROR))
+        .map(|error| error.as_str().to_owned());
+    Ok(Said {
+        payload: reply.payload,
+        error,
+    })
 }
 
 /// What services say of themselves.
-pub async fn services(link: Arc<NatsLink>, name: Option<&str>, quiet: Duration) -> Result<Vec<Bytes>, BusError> {
+pub async fn services(
+    link: Arc<NatsLink>,
+    name: Option<&str>,
+    quiet: Duration,
+) -> Result<Vec<Bytes>, BusError> {
     let mut told = Vec::new();
     let mut answers = converse(link, &subject::services(name), Bytes::new()).await?;
     let last = Instant::now() + quiet * ROUNDS;

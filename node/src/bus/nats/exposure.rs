@@ -4,14 +4,23 @@ use std::net::IpAddr;
 
 use async_nats::ServerInfo;
 
-/// What is wrong with a server that asks nobody who he is and can be reached from other machines; `connected` are the hosts it
-/// was reached by.
-pub fn exposure<'a>(info: &'a ServerInfo, connected: impl Iterator<Item = &'a str>) -> Option<String> {
+/// What is wrong with a server that asks nobody who he is and can be reached from other machines;
+/// `connected` are the hosts it was reached by.
+pub fn exposure<'a>(
+    info: &'a ServerInfo,
+    connected: impl Iterator<Item = &'a str>,
+) -> Option<String> {
     if info.auth_required {
         return None;
     }
-    let announced = info.connect_urls.iter().map(|url| url.rsplit_once(':').map_or(url.as_str(), |(host, _)| host));
-    let mut hosts = connected.chain([info.host.as_str()]).chain(announced).map(|host| host.trim_matches(['[', ']']));
+    let announced = info
+        .connect_urls
+        .iter()
+        .map(|url| url.rsplit_once(':').map_or(url.as_str(), |(host, _)| host));
+    let mut hosts = connected
+        .chain([info.host.as_str()])
+        .chain(announced)
+        .map(|host| host.trim_matches(['[', ']']));
     let outside = hosts.find(|host| !host.is_empty() && !is_loopback(host))?;
     Some(format!(
         "the NATS server listens at {outside} and asks for no user: whoever reaches it runs commands on this cluster's nodes. Let \
@@ -20,7 +29,10 @@ pub fn exposure<'a>(info: &'a ServerInfo, connected: impl Iterator<Item = &'a st
 }
 
 fn is_loopback(host: &str) -> bool {
-    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+    host == "localhost"
+        || host
+            .parse::<IpAddr>()
+            .is_ok_and(|address| address.is_loopback())
 }
 
 #[cfg(test)]
@@ -36,7 +48,13 @@ mod tests {
             (false, "0.0.0.0", &[], "127.0.0.1", true),
             (false, "127.0.0.1", &["10.0.0.7:4222"], "127.0.0.1", true),
             (false, "127.0.0.1", &["[fe80::1]:4222"], "127.0.0.1", true),
-            (false, "127.0.0.1", &["127.0.0.1:4222", "[::1]:4222"], "127.0.0.1", false),
+            (
+                false,
+                "127.0.0.1",
+                &["127.0.0.1:4222", "[::1]:4222"],
+                "127.0.0.1",
+                false,
+            ),
             (false, "127.0.0.1", &[], "nats", true),
             (true, "0.0.0.0", &["10.0.0.7:4222"], "nats", false),
         ] {
@@ -47,7 +65,11 @@ mod tests {
                 ..ServerInfo::default()
             };
             let said = exposure(&info, [connected].into_iter());
-            assert_eq!(said.is_some(), exposed, "{host} {urls:?} {connected}: {said:?}");
+            assert_eq!(
+                said.is_some(),
+                exposed,
+                "{host} {urls:?} {connected}: {said:?}"
+            );
         }
     }
 }

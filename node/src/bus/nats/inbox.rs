@@ -1,4 +1,5 @@
-//! Where the answers of all conversations come in: one subscription. One for each would cost more than a call of a sidecar does.
+//! Where the answers of all conversations come in: one subscription. One for each would cost more
+//! than a call of a sidecar does.
 
 use std::{
     collections::HashMap,
@@ -16,8 +17,8 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
-/// Answers of one conversation that may wait to be read. One that is read more slowly ends there: an answer that was left out
-/// would never be missed.
+/// Answers of one conversation that may wait to be read. One that is read more slowly ends there:
+/// an answer that was left out would never be missed.
 const ROOM: usize = 4096;
 
 /// Ends with the last conversation that has a line on it.
@@ -49,7 +50,13 @@ impl Inbox {
         let heard = client.subscribe(subject.clone()).await?;
         let lines: Arc<Lines> = Arc::default();
         let reading = AbortOnDropHandle::new(runtime.spawn(read(heard, Arc::clone(&lines))));
-        Ok(Arc::new(Self { subject, stem, lines, last: AtomicU64::new(0), reading }))
+        Ok(Arc::new(Self {
+            subject,
+            stem,
+            lines,
+            last: AtomicU64::new(0),
+            reading,
+        }))
     }
 
     pub fn line(self: Arc<Self>) -> Line {
@@ -58,7 +65,12 @@ impl Inbox {
         if !self.reading.is_finished() {
             lock(&self.lines).insert(number, sender);
         }
-        Line { subject: format!("{}.{number}", self.stem), inbox: self, number, messages }
+        Line {
+            subject: format!("{}.{number}", self.stem),
+            inbox: self,
+            number,
+            messages,
+        }
     }
 }
 
@@ -77,9 +89,19 @@ impl Drop for Line {
 
 async fn read(mut heard: Subscriber, lines: Arc<Lines>) {
     while let Some(message) = heard.next().await {
-        let Some(number) = message.subject.rsplit('.').next().and_then(|number| number.parse().ok()) else { continue };
+        let Some(number) = message
+            .subject
+            .rsplit('.')
+            .next()
+            .and_then(|number| number.parse().ok())
+        else {
+            continue;
+        };
         let mut lines = lock(&lines);
-        if lines.get(&number).is_some_and(|line| line.try_send(message).is_err()) {
+        if lines
+            .get(&number)
+            .is_some_and(|line| line.try_send(message).is_err())
+        {
             lines.remove(&number);
         }
     }

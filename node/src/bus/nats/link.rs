@@ -1,4 +1,5 @@
-//! A NATS connection as the bus sees it: up or down, how often it was made, and what the server refused.
+//! A NATS connection as the bus sees it: up or down, how often it was made, and what the server
+//! refused.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -19,7 +20,8 @@ use crate::bus::{
     publisher::{Link, Outlet},
 };
 
-/// The client's event channel drops events when it is full, so its state is looked at this often as well.
+/// The client's event channel drops events when it is full, so its state is looked at this often as
+/// well.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// A connection with what its events told.
@@ -42,7 +44,10 @@ pub struct Events {
 
 impl Events {
     pub fn new() -> Self {
-        Self { changed: Notify::new(), denied: broadcast::channel(64).0 }
+        Self {
+            changed: Notify::new(),
+            denied: broadcast::channel(64).0,
+        }
     }
 
     /// Takes an event of the client.
@@ -52,15 +57,22 @@ impl Events {
             Event::Disconnected => tracing::warn!("the connection to NATS is down"),
             Event::LameDuckMode => tracing::info!("the NATS server is about to stop"),
             Event::SlowConsumer(subscription) => {
-                tracing::warn!(subscription, "a subscription is read too slowly; messages were dropped");
+                tracing::warn!(
+                    subscription,
+                    "a subscription is read too slowly; messages were dropped"
+                );
             }
             Event::ServerError(ServerError::Other(text)) if is_denial(text) => {
                 tracing::warn!("{}", denial(text));
                 let _nobody_asks = self.denied.send(text.clone());
             }
             Event::ServerError(error) => tracing::warn!(%error, "the NATS server reports an error"),
-            Event::ClientError(error) => tracing::debug!(%error, "the NATS client reports an error"),
-            Event::Draining | Event::Closed => tracing::debug!(%event, "the NATS client is closing"),
+            Event::ClientError(error) => {
+                tracing::debug!(%error, "the NATS client reports an error")
+            }
+            Event::Draining | Event::Closed => {
+                tracing::debug!(%event, "the NATS client is closing")
+            }
         }
         self.changed.notify_waiters();
     }
@@ -74,7 +86,11 @@ impl Events {
 /// What the server refused, and the way out.
 fn denial(text: &str) -> String {
     let lower = text.to_ascii_lowercase();
-    let what = if lower.contains("violation for publish") { "publish" } else { "subscribe" };
+    let what = if lower.contains("violation for publish") {
+        "publish"
+    } else {
+        "subscribe"
+    };
     let subject = text.split('"').nth(1).unwrap_or(text);
     format!("permission denied for {what} to `{subject}`: {REMEDY}")
 }
@@ -94,7 +110,11 @@ impl Denials {
     pub async fn of(&mut self, subjects: &[&str]) -> BusError {
         loop {
             match self.0.recv().await {
-                Ok(text) if subjects.iter().any(|subject| text.contains(&format!("\"{subject}\""))) => {
+                Ok(text)
+                    if subjects
+                        .iter()
+                        .any(|subject| text.contains(&format!("\"{subject}\""))) =>
+                {
                     return BusError::Denied(denial(&text));
                 }
                 Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
@@ -107,13 +127,24 @@ impl Denials {
 impl NatsLink {
     /// Takes a connection of the current runtime.
     pub fn new(client: Client, events: Arc<Events>, replies: ReplyGuard) -> Self {
-        Self { client, events, replies, inbox: OnceCell::new(), runtime: Handle::current() }
+        Self {
+            client,
+            events,
+            replies,
+            inbox: OnceCell::new(),
+            runtime: Handle::current(),
+        }
     }
 
     /// Where the answers to conversations come in.
     pub async fn inbox(&self) -> Result<Arc<Inbox>, BusError> {
-        let started = self.inbox.get_or_try_init(|| Inbox::start(&self.client, &self.runtime)).await;
-        started.cloned().map_err(|error| BusError::Away(error.to_string()))
+        let started = self
+            .inbox
+            .get_or_try_init(|| Inbox::start(&self.client, &self.runtime))
+            .await;
+        started
+            .cloned()
+            .map_err(|error| BusError::Away(error.to_string()))
     }
 
     pub fn is_up(&self) -> bool {
@@ -122,7 +153,9 @@ impl NatsLink {
 
     /// Waits until the link is up, or gives up.
     pub async fn up_by(&self, deadline: Instant) -> Result<(), BusError> {
-        timeout_at(deadline, self.until(true)).await.map_err(|_| down())
+        timeout_at(deadline, self.until(true))
+            .await
+            .map_err(|_| down())
     }
 
     /// Returns when the link is down.
@@ -147,7 +180,10 @@ fn down() -> BusError {
 
 impl Outlet for NatsLink {
     fn link(&self) -> Link {
-        Link { up: self.is_up(), connects: self.client.statistics().connects.load(Ordering::Relaxed) }
+        Link {
+            up: self.is_up(),
+            connects: self.client.statistics().connects.load(Ordering::Relaxed),
+        }
     }
 
     async fn link_changed(&self) {

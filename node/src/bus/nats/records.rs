@@ -1,5 +1,6 @@
-//! Records in a JetStream KV bucket, by raw messages where the client library's own calls fall short: its reads come from any
-//! replica and so may be old, and its writes know neither conditions on other keys nor batches.
+//! Records in a JetStream KV bucket, by raw messages where the client library's own calls fall
+//! short: its reads come from any replica and so may be old, and its writes know neither conditions
+//! on other keys nor batches.
 
 mod bucket;
 mod reply;
@@ -43,7 +44,11 @@ pub struct NatsRecords {
 
 impl NatsRecords {
     pub(super) fn new(link: Arc<NatsLink>, bucket: String, replicas: usize) -> Self {
-        Self { link, bucket, replicas }
+        Self {
+            link,
+            bucket,
+            replicas,
+        }
     }
 
     fn stream(&self) -> String {
@@ -55,25 +60,59 @@ impl NatsRecords {
     }
 
     fn key(&self, subject: &str) -> Option<String> {
-        Some(subject.strip_prefix("$KV.")?.strip_prefix(&self.bucket)?.strip_prefix('.')?.to_owned())
+        Some(
+            subject
+                .strip_prefix("$KV.")?
+                .strip_prefix(&self.bucket)?
+                .strip_prefix('.')?
+                .to_owned(),
+        )
     }
 
     /// A question to JetStream's API about the bucket's stream.
-    async fn ask(&self, verb: &str, body: Bytes, patience: Duration) -> Result<Bytes, RecordsError> {
+    async fn ask(
+        &self,
+        verb: &str,
+        body: Bytes,
+        patience: Duration,
+    ) -> Result<Bytes, RecordsError> {
         let subject = format!("$JS.API.STREAM.{verb}.{}", self.stream());
-        let messages = [Outgoing { subject: subject.clone(), headers: None, body }];
-        self.exchange(&subject, &messages, patience).await.map_err(|error| match error {
-            BusError::NoResponders(_) => RecordsError::Away("JetStream is not there".into()),
-            BusError::TimedOut { .. } | BusError::Away(_) => RecordsError::Away(error.to_string()),
-            BusError::Denied(why) => RecordsError::Denied(why),
-            BusError::TooLarge { .. } | BusError::Unfit(_) => RecordsError::Unfit(error.to_string()),
-        })
+        let messages = [Outgoing {
+            subject: subject.clone(),
+            headers: None,
+            body,
+        }];
+        self.exchange(&subject, &messages, patience)
+            .await
+            .map_err(|error| match error {
+                BusError::NoResponders(_) => RecordsError::Away("JetStream is not there".into()),
+                BusError::TimedOut { .. } | BusError::Away(_) => {
+                    RecordsError::Away(error.to_string())
+                }
+                BusError::Denied(why) => RecordsError::Denied(why),
+                BusError::TooLarge { .. } | BusError::Unfit(_) => {
+                    RecordsError::Unfit(error.to_string())
+                }
+            })
     }
 
-    /// An answer is any reply that says something: what comes after the other messages of a batch is empty.
-    async fn exchange(&self, name: &str, messages: &[Outgoing], patience: Duration) -> Result<Bytes, BusError> {
+    /// An answer is any reply that says something: what comes after the other messages of a batch
+    /// is empty.
+    async fn exchange(
+        &self,
+        name: &str,
+        messages: &[Outgoing],
+        patience: Duration,
+    ) -> Result<Bytes, BusError> {
         let deadline = Instant::now() + patience;
-        let ask = Ask { link: &self.link, messages, name, deadline, patience, fits: |reply| !reply.is_empty() };
+        let ask = Ask {
+            link: &self.link,
+            messages,
+            name,
+            deadline,
+            patience,
+            fits: |reply| !reply.is_empty(),
+        };
         ask.once().await
     }
 
@@ -83,8 +122,14 @@ impl NatsRecords {
         up.map_err(|error| RecordsError::Away(error.to_string()))
     }
 
-    async fn find(&self, question: serde_json::Value, patience: Duration) -> Result<Option<Found>, RecordsError> {
-        let answer = self.ask("MSG.GET", question.to_string().into(), patience).await?;
+    async fn find(
+        &self,
+        question: serde_json::Value,
+        patience: Duration,
+    ) -> Result<Option<Found>, RecordsError> {
+        let answer = self
+            .ask("MSG.GET", question.to_string().into(), patience)
+            .await?;
         reply::found(&answer, &self.bucket)
     }
 
@@ -93,14 +138,21 @@ impl NatsRecords {
             Ok(answer) => reply::stored(&answer, &self.bucket).map(|Stored { seq }| seq),
             Err(BusError::NoResponders(_)) => Err(self.why_nobody().await),
             Err(BusError::Denied(why)) => Err(RecordsError::Denied(why)),
-            Err(error @ (BusError::TimedOut { .. } | BusError::Away(_))) => Err(RecordsError::Unknown(error.to_string())),
-            Err(error @ (BusError::TooLarge { .. } | BusError::Unfit(_))) => Err(RecordsError::Unfit(error.to_string())),
+            Err(error @ (BusError::TimedOut { .. } | BusError::Away(_))) => {
+                Err(RecordsError::Unknown(error.to_string()))
+            }
+            Err(error @ (BusError::TooLarge { .. } | BusError::Unfit(_))) => {
+                Err(RecordsError::Unfit(error.to_string()))
+            }
         }
     }
 
     /// Nobody takes writes of a bucket that is not there, nor of one without a leader.
     async fn why_nobody(&self) -> RecordsError {
-        match self.find(json!({ "last_by_subj": self.subject("store") }), DEADLINE).await {
+        match self
+            .find(json!({ "last_by_subj": self.subject("store") }), DEADLINE)
+            .await
+        {
             Err(error) => error,
             Ok(_) => RecordsError::Away("its leader was just being elected".into()),
         }
@@ -111,13 +163,20 @@ impl NatsRecords {
         let one = |(number, write): (usize, Write)| {
             let mut headers = self.headers(&write);
             if count > 1 {
-                headers.insert(header::NATS_BATCH_ID, batch.rsplit('.').next().unwrap_or_default());
+                headers.insert(
+                    header::NATS_BATCH_ID,
+                    batch.rsplit('.').next().unwrap_or_default(),
+                );
                 headers.insert(header::NATS_BATCH_SEQUENCE, number.to_string());
             }
             if count > 1 && number == count {
                 headers.insert(header::NATS_BATCH_COMMIT, header::NATS_BATCH_COMMIT_FINAL);
             }
-            Outgoing { subject: self.subject(&write.key), headers: Some(headers), body: write.value.unwrap_or_default() }
+            Outgoing {
+                subject: self.subject(&write.key),
+                headers: Some(headers),
+                body: write.value.unwrap_or_default(),
+            }
         };
         (1..).zip(writes).map(one).collect()
     }
@@ -125,13 +184,19 @@ impl NatsRecords {
     fn headers(&self, write: &Write) -> HeaderMap {
         let mut headers = HeaderMap::new();
         if let Some(condition) = &write.only_if {
-            headers.insert(header::NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, condition.revision.to_string());
+            headers.insert(
+                header::NATS_EXPECTED_LAST_SUBJECT_SEQUENCE,
+                condition.revision.to_string(),
+            );
             if condition.key != write.key {
                 headers.insert(EXPECTED_SUBJECT, self.subject(&condition.key));
             }
         }
         if let Some(time) = write.lasts {
-            headers.insert(header::NATS_MESSAGE_TTL, format!("{}s", time.as_secs().max(1)));
+            headers.insert(
+                header::NATS_MESSAGE_TTL,
+                format!("{}s", time.as_secs().max(1)),
+            );
         }
         if write.value.is_none() {
             headers.insert(OPERATION, "PURGE");
@@ -152,9 +217,19 @@ impl Records for NatsRecords {
 
     async fn read(&self, key: &str) -> Result<Record, RecordsError> {
         self.link_up().await?;
-        let found = self.find(json!({ "last_by_subj": self.subject(key) }), DEADLINE).await?;
-        let nothing = || Record { key: key.to_owned(), revision: 0, value: None };
-        Ok(found.map_or_else(nothing, |found| Record { key: key.to_owned(), revision: found.seq, value: found.value }))
+        let found = self
+            .find(json!({ "last_by_subj": self.subject(key) }), DEADLINE)
+            .await?;
+        let nothing = || Record {
+            key: key.to_owned(),
+            revision: 0,
+            value: None,
+        };
+        Ok(found.map_or_else(nothing, |found| Record {
+            key: key.to_owned(),
+            revision: found.seq,
+            value: found.value,
+        }))
     }
 
     async fn read_all(&self, pattern: &str) -> Result<Vec<Record>, RecordsError> {
@@ -163,16 +238,32 @@ impl Records for NatsRecords {
         let (mut records, mut from) = (Vec::new(), 1);
         while Instant::now() < deadline {
             let question = json!({ "seq": from, "next_by_subj": subject });
-            let Some(Found { subject, seq, value }) = self.find(question, DEADLINE).await? else { return Ok(records) };
+            let Some(Found {
+                subject,
+                seq,
+                value,
+            }) = self.find(question, DEADLINE).await?
+            else {
+                return Ok(records);
+            };
             from = seq + 1;
             if let (Some(key), Some(value)) = (self.key(&subject), value) {
-                records.push(Record { key, revision: seq, value: Some(value) });
+                records.push(Record {
+                    key,
+                    revision: seq,
+                    value: Some(value),
+                });
             }
             if records.len() > MOST {
-                return Err(RecordsError::Unfit(format!("bucket {} has more than {MOST} records {pattern}", self.bucket)));
+                return Err(RecordsError::Unfit(format!(
+                    "bucket {} has more than {MOST} records {pattern}",
+                    self.bucket
+                )));
             }
         }
-        Err(RecordsError::Away(format!("records {pattern} were not read within {READING:?}")))
+        Err(RecordsError::Away(format!(
+            "records {pattern} were not read within {READING:?}"
+        )))
     }
 
     async fn write(&self, writes: Vec<Write>) -> Result<u64, RecordsError> {

@@ -17,13 +17,22 @@ pub struct ReplyGuard {
 
 impl ReplyGuard {
     pub fn new(rule: ReplyRule) -> Self {
-        Self { rule, refusals: Mutex::default() }
+        Self {
+            rule,
+            refusals: Mutex::default(),
+        }
     }
 
     /// Whether a request may be done and answered. One without a reply subject is done in silence.
     pub fn admits(&self, request: &Message) -> bool {
-        let Some(to) = request.reply.as_deref().filter(|to| !self.rule.admits(to)) else { return true };
-        let to_log = self.refusals.lock().unwrap_or_else(PoisonError::into_inner).add(Instant::now());
+        let Some(to) = request.reply.as_deref().filter(|to| !self.rule.admits(to)) else {
+            return true;
+        };
+        let to_log = self
+            .refusals
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .add(Instant::now());
         if let Some(refused) = to_log {
             let (subject, to) = (shown(&request.subject), shown(to));
             tracing::warn!(
@@ -39,5 +48,9 @@ impl ReplyGuard {
 
 /// The beginning of a subject that somebody else chose.
 fn shown(subject: &str) -> String {
-    subject.chars().take(120).filter(|c| !c.is_control()).collect()
+    subject
+        .chars()
+        .take(120)
+        .filter(|c| !c.is_control())
+        .collect()
 }

@@ -1,4 +1,5 @@
-//! Asking and listening. A request has an inbox of its own: it outlives foreign replies, and a time-out leaves nothing behind.
+//! Asking and listening. A request has an inbox of its own: it outlives foreign replies, and a
+//! time-out leaves nothing behind.
 
 use std::{sync::Arc, time::Duration};
 
@@ -38,11 +39,26 @@ pub async fn request(
     let deadline = Instant::now() + patience;
     let limit = link.client.max_payload();
     if body.len() > limit {
-        return Err(BusError::TooLarge { size: body.len(), limit });
+        return Err(BusError::TooLarge {
+            size: body.len(),
+            limit,
+        });
     }
-    link.up_by(deadline.min(Instant::now() + LINK_PATIENCE)).await?;
-    let messages = [Outgoing { subject: prefix.on(subject), headers: trace_headers(), body }];
-    let ask = Ask { link, messages: &messages, name: subject, deadline, patience, fits: is_ours };
+    link.up_by(deadline.min(Instant::now() + LINK_PATIENCE))
+        .await?;
+    let messages = [Outgoing {
+        subject: prefix.on(subject),
+        headers: trace_headers(),
+        body,
+    }];
+    let ask = Ask {
+        link,
+        messages: &messages,
+        name: subject,
+        deadline,
+        patience,
+        fits: is_ours,
+    };
     match ask.once().await {
         Err(BusError::NoResponders(_)) if Instant::now() + AGAIN < deadline => {
             sleep(AGAIN).await;
@@ -75,7 +91,12 @@ impl Ask<'_> {
     pub async fn once(&self) -> Result<Bytes, BusError> {
         let inbox = self.link.client.new_inbox();
         let mut denials = self.link.events.denials();
-        let subjects: Vec<&str> = self.messages.iter().map(|message| message.subject.as_str()).chain([inbox.as_str()]).collect();
+        let subjects: Vec<&str> = self
+            .messages
+            .iter()
+            .map(|message| message.subject.as_str())
+            .chain([inbox.as_str()])
+            .collect();
         tokio::select! {
             biased;
             reply = self.exchange(&inbox) => reply,
@@ -88,7 +109,12 @@ impl Ask<'_> {
     }
 
     async fn exchange(&self, inbox: &str) -> Result<Bytes, BusError> {
-        let mut replies = self.link.client.subscribe(inbox.to_owned()).await.map_err(|error| lost(&error))?;
+        let mut replies = self
+            .link
+            .client
+            .subscribe(inbox.to_owned())
+            .await
+            .map_err(|error| lost(&error))?;
         for message in self.messages {
             message.send(&self.link.client, inbox, self.name).await?;
         }
@@ -107,17 +133,32 @@ impl Ask<'_> {
 impl Outgoing {
     /// Sends it; answers go to the inbox.
     pub async fn send(&self, client: &Client, inbox: &str, name: &str) -> Result<(), BusError> {
-        let Self { subject, headers, body } = self;
+        let Self {
+            subject,
+            headers,
+            body,
+        } = self;
         let (subject, inbox) = (subject.clone(), inbox.to_owned());
         let sent = match headers {
-            Some(headers) => client.publish_with_reply_and_headers(subject, inbox, headers.clone(), body.clone()).await,
-            None => client.publish_with_reply(subject, inbox, body.clone()).await,
+            Some(headers) => {
+                client
+                    .publish_with_reply_and_headers(subject, inbox, headers.clone(), body.clone())
+                    .await
+            }
+            None => {
+                client
+                    .publish_with_reply(subject, inbox, body.clone())
+                    .await
+            }
         };
         sent.map_err(|error| match error.kind() {
-            async_nats::client::PublishErrorKind::MaxPayloadExceeded => {
-                BusError::TooLarge { size: body.len(), limit: client.max_payload() }
+            async_nats::client::PublishErrorKind::MaxPayloadExceeded => BusError::TooLarge {
+                size: body.len(),
+                limit: client.max_payload(),
+            },
+            async_nats::client::PublishErrorKind::InvalidSubject => {
+                BusError::NoResponders(name.into())
             }
-            async_nats::client::PublishErrorKind::InvalidSubject => BusError::NoResponders(name.into()),
             async_nats::client::PublishErrorKind::Send => lost(&error),
         })
     }
@@ -134,17 +175,24 @@ pub fn lost(error: &dyn std::error::Error) -> BusError {
     BusError::Away(error.to_string())
 }
 
-/// Whether a reply is of this protocol; a JetStream stream that records requests answers them, and answers first.
+/// Whether a reply is of this protocol; a JetStream stream that records requests answers them, and
+/// answers first.
 fn is_ours(reply: &[u8]) -> bool {
     #[derive(Deserialize)]
     struct Version {
         v: Option<serde::de::IgnoredAny>,
     }
-    reply.starts_with(br#"{"v":"#) || serde_json::from_slice::<Version>(reply).is_ok_and(|reply| reply.v.is_some())
+    reply.starts_with(br#"{"v":"#)
+        || serde_json::from_slice::<Version>(reply).is_ok_and(|reply| reply.v.is_some())
 }
 
-/// Subscribes, and returns when the server has the subscription: a round trip behind it says so, a flush does not.
-pub async fn subscribe(link: &NatsLink, prefix: &Prefix, subject: &str) -> Result<Subscriber, BusError> {
+/// Subscribes, and returns when the server has the subscription: a round trip behind it says so, a
+/// flush does not.
+pub async fn subscribe(
+    link: &NatsLink,
+    prefix: &Prefix,
+    subject: &str,
+) -> Result<Subscriber, BusError> {
     link.up_by(Instant::now() + LINK_PATIENCE).await?;
     let subject = prefix.on(subject);
     let mut denials = link.events.denials();
@@ -155,20 +203,35 @@ pub async fn subscribe(link: &NatsLink, prefix: &Prefix, subject: &str) -> Resul
 }
 
 async fn begin(link: &NatsLink, subject: &str) -> Result<Subscriber, BusError> {
-    link.client.subscribe(subject.to_owned()).await.map_err(|error| match error.kind() {
-        async_nats::SubscribeErrorKind::InvalidSubject | async_nats::SubscribeErrorKind::InvalidQueueName => {
-            BusError::Denied(format!("`{subject}` is no subject"))
-        }
-        async_nats::SubscribeErrorKind::Other => lost(&error),
-    })
+    link.client
+        .subscribe(subject.to_owned())
+        .await
+        .map_err(|error| match error.kind() {
+            async_nats::SubscribeErrorKind::InvalidSubject
+            | async_nats::SubscribeErrorKind::InvalidQueueName => {
+                BusError::Denied(format!("`{subject}` is no subject"))
+            }
+            async_nats::SubscribeErrorKind::Other => lost(&error),
+        })
 }
 
-/// Subscribes and publishes nothing. That the server refuses the subscription is heard whenever it says so.
-pub async fn observe(link: Arc<NatsLink>, prefix: &Prefix, subject: &str) -> Result<Observed, BusError> {
+/// Subscribes and publishes nothing. That the server refuses the subscription is heard whenever it
+/// says so.
+pub async fn observe(
+    link: Arc<NatsLink>,
+    prefix: &Prefix,
+    subject: &str,
+) -> Result<Observed, BusError> {
     link.up_by(Instant::now() + LINK_PATIENCE).await?;
     let (denials, subject) = (link.events.denials(), prefix.on(subject));
     let messages = begin(&link, &subject).await?;
-    let observer = Observer { _link: link, messages, denials, subject, prefix: prefix.clone() };
+    let observer = Observer {
+        _link: link,
+        messages,
+        denials,
+        subject,
+        prefix: prefix.clone(),
+    };
     Ok(stream::unfold(Some(observer), |observer| async { observer?.next().await }).boxed())
 }
 
@@ -192,18 +255,35 @@ impl Observer {
             };
             let subject = self.prefix.off(&message.subject).map(str::to_owned);
             if let Some(subject) = subject {
-                return Some((Ok(Delivery { subject, payload: message.payload }), Some(self)));
+                return Some((
+                    Ok(Delivery {
+                        subject,
+                        payload: message.payload,
+                    }),
+                    Some(self),
+                ));
             }
         }
     }
 }
 
-/// Returns when the server has handled what was sent before. Nobody answers; being told so, or being refused, is the answer.
+/// Returns when the server has handled what was sent before. Nobody answers; being told so, or
+/// being refused, is the answer.
 pub async fn round_trip(link: &NatsLink, prefix: &Prefix) -> Result<(), BusError> {
     let nobody = Address::node(&NodeId::mint(), "info").to_string();
-    let messages = [Outgoing { subject: prefix.on(&nobody), headers: None, body: Bytes::new() }];
-    let ask =
-        Ask { link, messages: &messages, name: &nobody, deadline: Instant::now() + IN_FORCE, patience: IN_FORCE, fits: |_| true };
+    let messages = [Outgoing {
+        subject: prefix.on(&nobody),
+        headers: None,
+        body: Bytes::new(),
+    }];
+    let ask = Ask {
+        link,
+        messages: &messages,
+        name: &nobody,
+        deadline: Instant::now() + IN_FORCE,
+        patience: IN_FORCE,
+        fits: |_| true,
+    };
     match ask.once().await {
         Ok(_) | Err(BusError::NoResponders(_) | BusError::Denied(_)) => Ok(()),
         Err(error) => Err(error),
@@ -211,18 +291,26 @@ pub async fn round_trip(link: &NatsLink, prefix: &Prefix) -> Result<(), BusError
 }
 
 impl NatsLink {
-    /// Fails when the server refused one of these subjects, which a round trip has followed. A server without users refuses
-    /// nothing.
-    pub async fn none_denied(&self, denials: &mut Denials, subjects: &[&str]) -> Result<(), BusError> {
+    /// Fails when the server refused one of these subjects, which a round trip has followed. A
+    /// server without users refuses nothing.
+    pub async fn none_denied(
+        &self,
+        denials: &mut Denials,
+        subjects: &[&str],
+    ) -> Result<(), BusError> {
         if !self.client.server_info().auth_required {
             return Ok(());
         }
-        timeout(TRAIL, denials.of(subjects)).await.map_or(Ok(()), Err)
+        timeout(TRAIL, denials.of(subjects))
+            .await
+            .map_or(Ok(()), Err)
     }
 
     /// Answers a request.
     pub async fn reply(&self, request: &Message, headers: HeaderMap, body: Bytes) {
-        let Some(to) = request.reply.clone() else { return };
+        let Some(to) = request.reply.clone() else {
+            return;
+        };
         let sent = async {
             if headers.is_empty() {
                 self.client.publish(to, body).await

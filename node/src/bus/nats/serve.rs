@@ -41,7 +41,8 @@ pub struct NatsService {
     _drop: DropGuard,
 }
 
-/// Endpoints that are left together, with a bound of their own: clients cannot crowd out what nodes ask each other.
+/// Endpoints that are left together, with a bound of their own: clients cannot crowd out what nodes
+/// ask each other.
 struct Group {
     leave: CancellationToken,
     tasks: TaskTracker,
@@ -50,7 +51,11 @@ struct Group {
 
 impl Group {
     fn new(answer: Answer) -> Self {
-        Self { leave: CancellationToken::new(), tasks: TaskTracker::new(), answering: Answering::new(answer) }
+        Self {
+            leave: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+            answering: Answering::new(answer),
+        }
     }
 
     async fn leave(&self) {
@@ -69,16 +74,29 @@ impl Serving for NatsService {
     async fn stop(&self) {
         self.shared.leave().await;
         self.own.leave().await;
-        tokio::join!(self.shared.answering.finish(GRACE), self.own.answering.finish(GRACE));
+        tokio::join!(
+            self.shared.answering.finish(GRACE),
+            self.own.answering.finish(GRACE)
+        );
     }
 }
 
 /// Serves all endpoints; they are in force when it returns.
-pub async fn start(link: Arc<NatsLink>, prefix: Prefix, node: &NodeId, answer: Answer) -> Result<NatsService, BusError> {
+pub async fn start(
+    link: Arc<NatsLink>,
+    prefix: Prefix,
+    node: &NodeId,
+    answer: Answer,
+) -> Result<NatsService, BusError> {
     let dropped = CancellationToken::new();
     let service = Arc::new(Service::new(node, prefix.as_str()));
     let (shared, own) = (Group::new(answer.clone()), Group::new(answer));
-    let worker = Worker { link, prefix: prefix.clone(), service, dropped: dropped.clone() };
+    let worker = Worker {
+        link,
+        prefix: prefix.clone(),
+        service,
+        dropped: dropped.clone(),
+    };
     let mut denials = worker.link.events.denials();
     for (name, pattern) in SHARED_ENDPOINTS {
         worker.serve(&shared, name, pattern).await?;
@@ -88,11 +106,20 @@ pub async fn start(link: Arc<NatsLink>, prefix: Prefix, node: &NodeId, answer: A
         worker.discover(&own, subject).await?;
     }
     round_trip(&worker.link, &worker.prefix).await?;
-    let patterns = SHARED_ENDPOINTS.iter().map(|(_, pattern)| prefix.on(pattern));
-    let subjects: Vec<String> = patterns.chain([prefix.on(own_endpoint(node))]).chain(discovery(NODE_SERVICE, node)).collect();
+    let patterns = SHARED_ENDPOINTS
+        .iter()
+        .map(|(_, pattern)| prefix.on(pattern));
+    let subjects: Vec<String> = patterns
+        .chain([prefix.on(own_endpoint(node))])
+        .chain(discovery(NODE_SERVICE, node))
+        .collect();
     let subjects: Vec<&str> = subjects.iter().map(String::as_str).collect();
     worker.link.none_denied(&mut denials, &subjects).await?;
-    Ok(NatsService { shared, own, _drop: dropped.drop_guard() })
+    Ok(NatsService {
+        shared,
+        own,
+        _drop: dropped.drop_guard(),
+    })
 }
 
 #[derive(Clone)]
@@ -106,11 +133,21 @@ struct Worker {
 impl Worker {
     async fn serve(&self, group: &Group, name: &str, pattern: &str) -> Result<(), BusError> {
         let subject = self.prefix.on(pattern);
-        let requests = self.link.client.queue_subscribe(subject.clone(), NODE_QUEUE.into()).await.map_err(closed)?;
+        let requests = self
+            .link
+            .client
+            .queue_subscribe(subject.clone(), NODE_QUEUE.into())
+            .await
+            .map_err(closed)?;
         let (worker, endpoint) = (self.clone(), self.service.add(name, &subject, NODE_QUEUE));
         let (leave, answering) = (group.leave.clone(), group.answering.clone());
         group.tasks.spawn(async move {
-            worker.clone().each(requests, leave, |message| worker.take(&answering, endpoint, message)).await;
+            worker
+                .clone()
+                .each(requests, leave, |message| {
+                    worker.take(&answering, endpoint, message)
+                })
+                .await;
             worker.service.left(endpoint);
         });
         Ok(())
@@ -118,15 +155,25 @@ impl Worker {
 
     async fn discover(&self, group: &Group, subject: String) -> Result<(), BusError> {
         let requests = self.link.client.subscribe(subject).await.map_err(closed)?;
-        let (worker, leave, answering) = (self.clone(), group.leave.clone(), group.answering.clone());
+        let (worker, leave, answering) =
+            (self.clone(), group.leave.clone(), group.answering.clone());
         group.tasks.spawn(async move {
-            worker.clone().each(requests, leave, |message| worker.tell(&answering, message)).await;
+            worker
+                .clone()
+                .each(requests, leave, |message| worker.tell(&answering, message))
+                .await;
         });
         Ok(())
     }
 
-    /// Handles each message until the subscription is left and what was on its way has come, or all is dropped.
-    async fn each(self, mut messages: Subscriber, leave: CancellationToken, mut handle: impl FnMut(Message)) {
+    /// Handles each message until the subscription is left and what was on its way has come, or all
+    /// is dropped.
+    async fn each(
+        self,
+        mut messages: Subscriber,
+        leave: CancellationToken,
+        mut handle: impl FnMut(Message),
+    ) {
         loop {
             tokio::select! {
                 message = messages.next() => match message {
@@ -150,15 +197,30 @@ impl Worker {
             return self.service.count(endpoint, Duration::ZERO, Some(&refusal));
         }
         let (worker, began) = (self.clone(), Instant::now());
-        let subject = self.prefix.off(&message.subject).unwrap_or(&message.subject).to_owned();
+        let subject = self
+            .prefix
+            .off(&message.subject)
+            .unwrap_or(&message.subject)
+            .to_owned();
         // The message lives until it is answered; its body only as long as the command needs it.
         let body = std::mem::take(&mut message.payload);
         let span = span(&subject, &message);
         answering.take(&subject, body, span, move |reply| async move {
             let reply = reply.within(room(&worker.link));
-            worker.service.count(endpoint, began.elapsed(), reply.refusal.as_ref());
+            worker
+                .service
+                .count(endpoint, began.elapsed(), reply.refusal.as_ref());
             let Reply { body, refusal } = reply;
-            worker.link.reply(&message, refusal.map(|refusal| error_headers(&refusal)).unwrap_or_default(), body).await;
+            worker
+                .link
+                .reply(
+                    &message,
+                    refusal
+                        .map(|refusal| error_headers(&refusal))
+                        .unwrap_or_default(),
+                    body,
+                )
+                .await;
         });
     }
 
@@ -167,9 +229,16 @@ impl Worker {
         if !self.link.replies.admits(&message) {
             return;
         }
-        let Some(body) = self.service.answer(&message.subject) else { return };
+        let Some(body) = self.service.answer(&message.subject) else {
+            return;
+        };
         let worker = self.clone();
-        answering.spawn(async move { worker.link.reply(&message, HeaderMap::new(), body.into()).await });
+        answering.spawn(async move {
+            worker
+                .link
+                .reply(&message, HeaderMap::new(), body.into())
+                .await
+        });
     }
 }
 
@@ -182,10 +251,14 @@ fn closed(error: async_nats::SubscribeError) -> BusError {
     BusError::Away(error.to_string())
 }
 
-/// The span of a command is part of its caller's trace. A command without a trace gets no span in the collector, because the
-/// commands of observers would fill it.
+/// The span of a command is part of its caller's trace. A command without a trace gets no span in
+/// the collector, because the commands of observers would fill it.
 fn span(subject: &str, message: &Message) -> Span {
-    match message.headers.as_ref().and_then(|headers| headers.get(propagation::TRACEPARENT)) {
+    match message
+        .headers
+        .as_ref()
+        .and_then(|headers| headers.get(propagation::TRACEPARENT))
+    {
         Some(parent) => {
             let span = tracing::info_span!("command", subject);
             propagation::set_parent(&span, parent.as_str());
@@ -197,9 +270,17 @@ fn span(subject: &str, message: &Message) -> Span {
 
 /// A header's value is one line.
 fn error_headers(refusal: &Refusal) -> HeaderMap {
-    let line: String = refusal.message.chars().take(200).map(|c| if c.is_ascii_graphic() { c } else { ' ' }).collect();
+    let line: String = refusal
+        .message
+        .chars()
+        .take(200)
+        .map(|c| if c.is_ascii_graphic() { c } else { ' ' })
+        .collect();
     let mut headers = HeaderMap::new();
     headers.insert(NATS_SERVICE_ERROR, line.as_str());
-    headers.insert(NATS_SERVICE_ERROR_CODE, refusal.code.number().to_string().as_str());
+    headers.insert(
+        NATS_SERVICE_ERROR_CODE,
+        refusal.code.number().to_string().as_str(),
+    );
     headers
 }

@@ -19,21 +19,36 @@ pub struct Service(Mutex<service::Service>);
 
 impl Service {
     pub fn new(node: &NodeId, prefix: &str) -> Self {
-        let pairs = [(metadata::PLANCK, "1"), (metadata::PREFIX, prefix), ("node", node.as_str())];
+        let pairs = [
+            (metadata::PLANCK, "1"),
+            (metadata::PREFIX, prefix),
+            ("node", node.as_str()),
+        ];
         let identity = Identity {
             name: NODE_SERVICE.into(),
             id: node.to_string(),
             version: env!("CARGO_PKG_VERSION").into(),
-            metadata: pairs.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
+            metadata: pairs
+                .into_iter()
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .collect(),
         };
         let description = "a node of Planck, a runtime for teams of LLM agents";
-        Self(Mutex::new(service::Service::new(identity, description, Timestamp::now())))
+        Self(Mutex::new(service::Service::new(
+            identity,
+            description,
+            Timestamp::now(),
+        )))
     }
 
     /// Adds an endpoint; its number is what [`Self::count`] takes.
     pub fn add(&self, name: &str, subject: &str, queue_group: &str) -> usize {
-        let endpoint =
-            Endpoint { name: name.into(), subject: subject.into(), queue_group: queue_group.into(), metadata: Metadata::new() };
+        let endpoint = Endpoint {
+            name: name.into(),
+            subject: subject.into(),
+            queue_group: queue_group.into(),
+            metadata: Metadata::new(),
+        };
         self.with(|service| service.add(endpoint))
     }
 

@@ -1,4 +1,5 @@
-//! The conformance suite over a private server each, and what only NATS can do: go away, come back, refuse.
+//! The conformance suite over a private server each, and what only NATS can do: go away, come back,
+//! refuse.
 
 mod cli;
 mod cluster;
@@ -31,11 +32,17 @@ impl Nats {
 
     /// With more lines of configuration.
     fn with(config: &str) -> Self {
-        Self { server: NatsServer::start_with(config).unwrap(), prefix: Prefix::default() }
+        Self {
+            server: NatsServer::start_with(config).unwrap(),
+            prefix: Prefix::default(),
+        }
     }
 
     fn options(&self) -> NatsOptions {
-        NatsOptions { prefix: self.prefix.clone(), ..NatsOptions::new(self.server.url()) }
+        NatsOptions {
+            prefix: self.prefix.clone(),
+            ..NatsOptions::new(self.server.url())
+        }
     }
 
     async fn connect(&self) -> NatsBus {
@@ -44,9 +51,17 @@ impl Nats {
 
     /// A connection as a user of the configuration.
     async fn connect_as(&self, user: &str) -> Result<NatsBus, BusError> {
-        let url = self.server.url().replace("nats://", &format!("nats://{user}:secret@"));
+        let url = self
+            .server
+            .url()
+            .replace("nats://", &format!("nats://{user}:secret@"));
         let inbox_prefix = InboxPrefix::parse(&format!("_INBOX.{user}")).unwrap();
-        let bus = NatsBus::connect(NatsOptions { url, inbox_prefix, ..self.options() }).await?;
+        let bus = NatsBus::connect(NatsOptions {
+            url,
+            inbox_prefix,
+            ..self.options()
+        })
+        .await?;
         Ok(bus)
     }
 }
@@ -73,5 +88,8 @@ mod conforms {
 mod conforms_under_a_prefix {
     use super::*;
 
-    suite!(Nats { prefix: Prefix::parse("eu.test").unwrap(), ..Nats::start() });
+    suite!(Nats {
+        prefix: Prefix::parse("eu.test").unwrap(),
+        ..Nats::start()
+    });
 }

@@ -1,4 +1,5 @@
-//! The bare loop: the same requests over the same HTTP, each stream read to its end, and nothing else.
+//! The bare loop: the same requests over the same HTTP, each stream read to its end, and nothing
+//! else.
 
 use std::time::{Duration, Instant};
 
@@ -13,21 +14,33 @@ use crate::llm;
 pub async fn run(workload: Workload, agents: usize, base: &str) -> Result<Vec<Duration>> {
     let (base, answers, turns) = (base.to_owned(), workload.answers(), workload.turns());
     let work = move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
         let client = llm::client(&llm::ClientOptions::default())?;
         runtime.block_on(async {
             let agents = (0..agents).map(|_| agent(&client, &base, &answers, turns));
             Ok(try_join_all(agents).await?.into_iter().flatten().collect())
         })
     };
-    tokio::task::spawn_blocking(work).await.context("the bare loop failed")?
+    tokio::task::spawn_blocking(work)
+        .await
+        .context("the bare loop failed")?
 }
 
-async fn agent(client: &reqwest::Client, base: &str, answers: &[Answer], turns: usize) -> Result<Vec<Duration>> {
+async fn agent(
+    client: &reqwest::Client,
+    base: &str,
+    answers: &[Answer],
+    turns: usize,
+) -> Result<Vec<Duration>> {
     let (mut history, mut times) = (head()?, Vec::with_capacity(turns));
     for _ in 0..turns {
         let began = Instant::now();
-        add(&mut history, &json!({ "role": "user", "content": "Read the lines." }))?;
+        add(
+            &mut history,
+            &json!({ "role": "user", "content": "Read the lines." }),
+        )?;
         for (round, answer) in answers.iter().enumerate() {
             ask(client, base, &history).await?;
             said(&mut history, round, *answer)?;
@@ -39,7 +52,10 @@ async fn agent(client: &reqwest::Client, base: &str, answers: &[Answer], turns: 
 
 async fn ask(client: &reqwest::Client, base: &str, history: &[u8]) -> Result<()> {
     let body = [history, b"]}"].concat();
-    let request = client.post(format!("{base}/chat/completions")).header("content-type", "application/json").body(body);
+    let request = client
+        .post(format!("{base}/chat/completions"))
+        .header("content-type", "application/json")
+        .body(body);
     let mut response = request.send().await?.error_for_status()?;
     while response.chunk().await?.is_some() {}
     Ok(())
@@ -53,21 +69,33 @@ fn said(history: &mut Vec<u8>, round: usize, answer: Answer) -> Result<()> {
         json!({ "id": id(at), "type": "function", "function": { "name": call.name, "arguments": call.args.to_string() } })
     });
     if calls.is_empty() {
-        return add(history, &json!({ "role": "assistant", "content": "word ".repeat(answer.deltas) }));
+        return add(
+            history,
+            &json!({ "role": "assistant", "content": "word ".repeat(answer.deltas) }),
+        );
     }
-    add(history, &json!({ "role": "assistant", "content": null, "tool_calls": listed.collect::<Vec<_>>() }))?;
-    (0..answer.calls).try_for_each(|at| add(history, &json!({ "role": "tool", "tool_call_id": id(at), "content": "line 1" })))
+    add(
+        history,
+        &json!({ "role": "assistant", "content": null, "tool_calls": listed.collect::<Vec<_>>() }),
+    )?;
+    (0..answer.calls).try_for_each(|at| {
+        add(
+            history,
+            &json!({ "role": "tool", "tool_call_id": id(at), "content": "line 1" }),
+        )
+    })
 }
 
 fn head() -> Result<Vec<u8>> {
     let parameters = json!({ "type": "object", "properties": { "path": { "type": "string" } } });
-    let tool =
-        json!({ "type": "function", "function": { "name": "read", "description": "Read a file.", "parameters": parameters } });
+    let tool = json!({ "type": "function", "function": { "name": "read", "description": "Read a file.", "parameters": parameters } });
     let options = json!({ "model": "bench", "stream": true, "stream_options": { "include_usage": true }, "tools": [tool] });
     let mut bytes = serde_json::to_vec(&options)?;
     bytes.pop();
     bytes.extend_from_slice(br#","messages":["#);
-    bytes.extend(serde_json::to_vec(&json!({ "role": "system", "content": "Be brief." }))?);
+    bytes.extend(serde_json::to_vec(
+        &json!({ "role": "system", "content": "Be brief." }),
+    )?);
     Ok(bytes)
 }
 

@@ -47,30 +47,44 @@ pub struct Span {
 
 impl Span {
     pub fn begin() -> Self {
-        Self { began: Instant::now(), cpu: cpu() }
+        Self {
+            began: Instant::now(),
+            cpu: cpu(),
+        }
     }
 
     /// From the start of this process; its wall time from now on.
     pub fn of_process() -> Self {
-        Self { began: Instant::now(), cpu: Duration::ZERO }
+        Self {
+            began: Instant::now(),
+            cpu: Duration::ZERO,
+        }
     }
 
     /// Wall and CPU time in seconds.
     pub fn end(&self) -> (f64, f64) {
-        (self.began.elapsed().as_secs_f64(), cpu().saturating_sub(self.cpu).as_secs_f64())
+        (
+            self.began.elapsed().as_secs_f64(),
+            cpu().saturating_sub(self.cpu).as_secs_f64(),
+        )
     }
 }
 
 /// What this process has used, on all its threads.
 fn cpu() -> Duration {
-    let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return Duration::ZERO };
+    let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else {
+        return Duration::ZERO;
+    };
     let micros = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
     Duration::from_micros(u64::try_from(micros).unwrap_or(0))
 }
 
 /// What another process has used: the scheduler counts in nanoseconds, thread by thread.
 pub fn cpu_of(pid: u32) -> Duration {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let tasks = fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten()
+        .flatten();
     let nanos = tasks.filter_map(|task| {
         let text = fs::read_to_string(task.path().join("schedstat")).ok()?;
         text.split_whitespace().next()?.parse::<u64>().ok()
@@ -78,17 +92,23 @@ pub fn cpu_of(pid: u32) -> Duration {
     Duration::from_nanos(nanos.sum())
 }
 
-/// `VmHWM` (the most it ever was), `VmRSS` (now) or `RssAnon` (now, without what is but read from files) of this process.
+/// `VmHWM` (the most it ever was), `VmRSS` (now) or `RssAnon` (now, without what is but read from
+/// files) of this process.
 pub fn memory_kib(field: &str) -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
-    line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    line.and_then(|rest| rest.split_whitespace().next()?.parse().ok())
+        .unwrap_or(0)
 }
 
 /// The time within which this share of them was done, in milliseconds.
 pub fn quantile(sorted: &[Duration], share: f64) -> f64 {
     let at = (sorted.len() as f64 * share).ceil() as usize;
-    sorted.get(at.saturating_sub(1)).map_or(0.0, |time| time.as_secs_f64() * 1e3)
+    sorted
+        .get(at.saturating_sub(1))
+        .map_or(0.0, |time| time.as_secs_f64() * 1e3)
 }
 
 #[cfg(test)]
@@ -98,7 +118,14 @@ mod tests {
     #[test]
     fn quantiles_are_times_that_were_measured() {
         let times: Vec<Duration> = (1..=100).map(Duration::from_millis).collect();
-        assert_eq!((quantile(&times, 0.5), quantile(&times, 0.99), quantile(&times[..1], 0.99)), (50.0, 99.0, 1.0));
+        assert_eq!(
+            (
+                quantile(&times, 0.5),
+                quantile(&times, 0.99),
+                quantile(&times[..1], 0.99)
+            ),
+            (50.0, 99.0, 1.0)
+        );
         assert_eq!(quantile(&[], 0.5), 0.0);
     }
 

@@ -25,7 +25,11 @@ impl ModelServer {
         file.write_all(&serde_json::to_vec(script)?)?;
         let mut part = Part::of_this_program(["model".as_ref(), file.path().as_os_str()])?;
         let url = part.line(PATIENCE).await?;
-        Ok(Self { url, _part: part, _script: file })
+        Ok(Self {
+            url,
+            _part: part,
+            _script: file,
+        })
     }
 
     /// Its base as OpenAI's clients want it.
@@ -47,7 +51,10 @@ impl Serve {
         say(&format!("{}\n", server.openai_url()))?;
         orphaned().await;
         for violation in server.violations() {
-            warn(&format!("refused request {}: {}", violation.serial, violation.message));
+            warn(&format!(
+                "refused request {}: {}",
+                violation.serial, violation.message
+            ));
         }
         server.stop().await.context("the model server did not stop")
     }

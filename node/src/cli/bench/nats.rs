@@ -29,14 +29,28 @@ impl NatsServer {
         let config = folder.path().join("nats.conf");
         let mut text = String::new();
         writeln!(text, "listen: 127.0.0.1:{port}\nmax_payload: 8MB")?;
-        writeln!(text, "jetstream {{ store_dir: {:?} }}", folder.path().join("jetstream"))?;
+        writeln!(
+            text,
+            "jetstream {{ store_dir: {:?} }}",
+            folder.path().join("jetstream")
+        )?;
         std::fs::write(&config, text)?;
         let mut command = Command::new(program()?);
         command.arg("-c").arg(&config);
         let mut part = Part::guarded(&command)?;
-        let pid = part.line(PATIENCE).await?.trim().parse().context("no process id of the nats-server")?;
+        let pid = part
+            .line(PATIENCE)
+            .await?
+            .trim()
+            .parse()
+            .context("no process id of the nats-server")?;
         wait_until_ready(port).await?;
-        Ok(Self { url: format!("nats://127.0.0.1:{port}"), pid, _part: part, _folder: folder })
+        Ok(Self {
+            url: format!("nats://127.0.0.1:{port}"),
+            pid,
+            _part: part,
+            _folder: folder,
+        })
     }
 
     pub fn url(&self) -> &str {
@@ -51,7 +65,9 @@ impl NatsServer {
 fn program() -> Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut found = std::env::split_paths(&path).map(|folder| folder.join("nats-server"));
-    found.find(|file| file.is_file()).context("no nats-server on the PATH; `make bench` brings one")
+    found
+        .find(|file| file.is_file())
+        .context("no nats-server on the PATH; `make bench` brings one")
 }
 
 fn free_port() -> Result<u16> {
@@ -73,5 +89,9 @@ async fn greets(port: u16) -> Result<()> {
     let mut greeting = [0; 4];
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
     stream.read_exact(&mut greeting).await?;
-    if &greeting == b"INFO" { Ok(()) } else { bail!("not a NATS server") }
+    if &greeting == b"INFO" {
+        Ok(())
+    } else {
+        bail!("not a NATS server")
+    }
 }

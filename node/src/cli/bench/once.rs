@@ -36,7 +36,8 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(600);
 /// Prompts under way at once; a node refuses those beyond its own limit.
 const ASKED_AT_ONCE: usize = 200;
-/// What agents hold is the process's own; the pages of the program that their first turns touch are not.
+/// What agents hold is the process's own; the pages of the program that their first turns touch are
+/// not.
 const HELD: &str = "RssAnon";
 /// When an agent whose turn is over has given back what was for its next request only.
 const RESTED: Duration = Duration::from_secs(10);
@@ -70,15 +71,30 @@ impl Once {
         let line = part.line(PATIENCE).await?;
         part.finish(Duration::from_secs(30)).await?;
         let mut line: Line = serde_json::from_str(&line).context("no line of a repetition")?;
-        line.aux_cpu_s = nats.map(super::measure::cpu_of).unwrap_or_default().saturating_sub(before).as_secs_f64();
+        line.aux_cpu_s = nats
+            .map(super::measure::cpu_of)
+            .unwrap_or_default()
+            .saturating_sub(before)
+            .as_secs_f64();
         Ok(line)
     }
 
     fn arguments(&self) -> Vec<String> {
         let Size { agents, sessions } = self.size;
-        let mut arguments = vec!["once".into(), format!("--workload={}", self.workload.name())];
-        arguments.extend([format!("--agents={agents}"), format!("--sessions={sessions}"), format!("--model={}", self.model)]);
-        arguments.extend(self.server.as_ref().map(|server| format!("--server={server}")));
+        let mut arguments = vec![
+            "once".into(),
+            format!("--workload={}", self.workload.name()),
+        ];
+        arguments.extend([
+            format!("--agents={agents}"),
+            format!("--sessions={sessions}"),
+            format!("--model={}", self.model),
+        ]);
+        arguments.extend(
+            self.server
+                .as_ref()
+                .map(|server| format!("--server={server}")),
+        );
         arguments.extend(self.bare.then(|| "--bare".to_owned()));
         arguments
     }
@@ -93,12 +109,20 @@ impl Once {
     }
 
     async fn run(&self) -> Result<Line> {
-        if self.bare { self.bare().await } else { Box::pin(self.node()).await }
+        if self.bare {
+            self.bare().await
+        } else {
+            Box::pin(self.node()).await
+        }
     }
 
     /// What the process start costs belongs to the workload that is about it, and to no other.
     fn span(&self) -> Span {
-        if self.workload == Workload::Start { Span::of_process() } else { Span::begin() }
+        if self.workload == Workload::Start {
+            Span::of_process()
+        } else {
+            Span::begin()
+        }
     }
 
     async fn bare(&self) -> Result<Line> {
@@ -119,7 +143,11 @@ impl Once {
         }
         world.bus.flush(Duration::from_secs(5)).await?;
         let line = self.line(&span, times);
-        let idle = if self.workload.is_idle() { Some(world.idle(empty).await) } else { None };
+        let idle = if self.workload.is_idle() {
+            Some(world.idle(empty).await)
+        } else {
+            None
+        };
         world.node.shut_down(Duration::ZERO).await;
         Ok(Line { idle, ..line })
     }
@@ -146,11 +174,18 @@ impl Once {
     fn config(&self, folder: &TempDir) -> Config {
         let mut config = Config::default();
         config.nats.url = self.server.as_deref().map(Address::new);
-        config.store.url = Address::new(format!("sqlite:{}", folder.path().join("sessions").display()));
+        config.store.url = Address::new(format!(
+            "sqlite:{}",
+            folder.path().join("sessions").display()
+        ));
         config.models.default = Some("scripted:bench".into());
         let scripted = config.providers.entry("scripted");
         (scripted.base_url, scripted.max_concurrent) = (Some(Address::new(&self.model)), 1_024);
-        let roomy = ModelEntry { provider: Some("scripted".into()), context_window: Some(1 << 30), ..ModelEntry::default() };
+        let roomy = ModelEntry {
+            provider: Some("scripted".into()),
+            context_window: Some(1 << 30),
+            ..ModelEntry::default()
+        };
         config.models.entries.0.insert("bench".into(), roomy);
         config
     }
@@ -173,13 +208,22 @@ impl World {
         let bus = Arc::new(Watched::new(inner));
         let node = Box::pin(node::open_on(config, bus.clone())).await?;
         let client = Client::new(bus.clone()).with_deadline(Duration::from_secs(60));
-        Ok(Self { node, bus, client, agents: Vec::new() })
+        Ok(Self {
+            node,
+            bus,
+            client,
+            agents: Vec::new(),
+        })
     }
 
     async fn with_agents(mut self, size: Size, dir: &Path) -> Result<Self> {
         let Size { agents, sessions } = size;
         for session in 0..sessions {
-            self.start(agents * (session + 1) / sessions - agents * session / sessions, dir).await?;
+            self.start(
+                agents * (session + 1) / sessions - agents * session / sessions,
+                dir,
+            )
+            .await?;
         }
         Ok(self)
     }
@@ -195,7 +239,10 @@ impl World {
             dir: Some(dir.to_str().context("an odd folder")?.into()),
             prompt: None,
             prompt_id: None,
-            limits: Some(SessionLimits { max_agents: u32::try_from(agents).ok(), ..SessionLimits::default() }),
+            limits: Some(SessionLimits {
+                max_agents: u32::try_from(agents).ok(),
+                ..SessionLimits::default()
+            }),
             on_node_death: None,
             metadata: serde_json::Map::new(),
         };
@@ -208,16 +255,28 @@ impl World {
 
     /// Asks every agent without waiting for what comes of it, and gives how long each took.
     async fn turn(&self) -> Result<Vec<Duration>> {
-        let asked: HashMap<AgentId, Instant> =
-            stream::iter(&self.agents).map(|agent| self.ask(agent)).buffer_unordered(ASKED_AT_ONCE).try_collect().await?;
+        let asked: HashMap<AgentId, Instant> = stream::iter(&self.agents)
+            .map(|agent| self.ask(agent))
+            .buffer_unordered(ASKED_AT_ONCE)
+            .try_collect()
+            .await?;
         let ended = self.bus.ends(self.agents.len(), PATIENCE).await?;
-        Ok(ended.into_iter().filter_map(|(agent, at)| Some(at - *asked.get(&agent)?)).collect())
+        Ok(ended
+            .into_iter()
+            .filter_map(|(agent, at)| Some(at - *asked.get(&agent)?))
+            .collect())
     }
 
     async fn ask(&self, agent: &AgentId) -> Result<(AgentId, Instant)> {
         let began = Instant::now();
         let text = Some("Read the lines.".to_owned());
-        let prompt = Prompt { text, content: None, prompt_id: None, mode: Mode::Queue, agent: None };
+        let prompt = Prompt {
+            text,
+            content: None,
+            prompt_id: None,
+            mode: Mode::Queue,
+            agent: None,
+        };
         self.client.prompt_agent(agent, prompt).await?;
         Ok((agent.clone(), began))
     }
@@ -227,15 +286,28 @@ impl World {
         tokio::time::sleep(RESTED).await;
         let loaded_kib = held();
         tokio::time::sleep(PARKED).await;
-        Idle { agents: self.agents.len(), loaded_kib, parked_kib: held() }
+        Idle {
+            agents: self.agents.len(),
+            loaded_kib,
+            parked_kib: held(),
+        }
     }
 }
 
 /// A lead, and workers.
 fn members(count: usize) -> Vec<Member> {
     let member = |at: usize| {
-        let more = if at == 0 && count > 1 { vec!["read".to_owned(), "spawn_agent".to_owned()] } else { vec!["read".to_owned()] };
-        Member { r#type: "worker".into(), name: Some(format!("worker-{at}")), tools: Some(more), ..Member::default() }
+        let more = if at == 0 && count > 1 {
+            vec!["read".to_owned(), "spawn_agent".to_owned()]
+        } else {
+            vec!["read".to_owned()]
+        };
+        Member {
+            r#type: "worker".into(),
+            name: Some(format!("worker-{at}")),
+            tools: Some(more),
+            ..Member::default()
+        }
     };
     (0..count).map(member).collect()
 }

@@ -10,8 +10,10 @@ use tokio::{
     time::timeout,
 };
 
-/// Kills a program when the guard's own standard input ends, which it does however the bench dies. It says the program's id.
-const GUARD: &str = r#""$@" >/dev/null 2>&1 </dev/null & echo $!; cat >/dev/null; kill -9 $! 2>/dev/null; wait"#;
+/// Kills a program when the guard's own standard input ends, which it does however the bench dies.
+/// It says the program's id.
+const GUARD: &str =
+    r#""$@" >/dev/null 2>&1 </dev/null & echo $!; cat >/dev/null; kill -9 $! 2>/dev/null; wait"#;
 
 /// A child whose standard input stays open as long as this is kept. It ends when that does.
 pub struct Part {
@@ -28,32 +30,49 @@ impl Part {
         Self::start(command)
     }
 
-    /// Another program, which need not know that it has to end. The first line it says is its process id.
+    /// Another program, which need not know that it has to end. The first line it says is its
+    /// process id.
     pub fn guarded(program: &Command) -> Result<Self> {
         let program = program.as_std();
         let mut command = Command::new("sh");
-        command.args(["-c", GUARD, "guard"]).arg(program.get_program()).args(program.get_args());
-        command.envs(program.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command
+            .args(["-c", GUARD, "guard"])
+            .arg(program.get_program())
+            .args(program.get_args());
+        command.envs(
+            program
+                .get_envs()
+                .filter_map(|(name, value)| Some((name, value?))),
+        );
         Self::start(command)
     }
 
     fn start(mut command: Command) -> Result<Self> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().with_context(|| format!("cannot run {:?}", command.as_std().get_program()))?;
+        let mut child = command
+            .spawn()
+            .with_context(|| format!("cannot run {:?}", command.as_std().get_program()))?;
         let output = child.stdout.take().context("a child without an output")?;
-        Ok(Self { child, lines: BufReader::new(output).lines() })
+        Ok(Self {
+            child,
+            lines: BufReader::new(output).lines(),
+        })
     }
 
     /// The next line it says.
     pub async fn line(&mut self, within: Duration) -> Result<String> {
-        let line = timeout(within, self.lines.next_line()).await.context("a part of the bench says nothing")??;
+        let line = timeout(within, self.lines.next_line())
+            .await
+            .context("a part of the bench says nothing")??;
         line.context("a part of the bench ended without an answer")
     }
 
     /// Waits until it has ended by itself.
     pub async fn finish(mut self, within: Duration) -> Result<()> {
         let input = self.child.stdin.take();
-        let status = timeout(within, self.child.wait()).await.context("a part of the bench does not end")??;
+        let status = timeout(within, self.child.wait())
+            .await
+            .context("a part of the bench does not end")??;
         drop(input);
         if !status.success() {
             bail!("a part of the bench ended with {status}");
@@ -66,10 +85,12 @@ impl Part {
 pub async fn orphaned() {
     let (gone, told) = oneshot::channel::<()>();
     // A thread that nobody waits for: it reads for as long as this process lives.
-    let reading = std::thread::Builder::new().name("parent".into()).spawn(move || {
-        let _end = std::io::stdin().read_to_end(&mut Vec::new());
-        drop(gone);
-    });
+    let reading = std::thread::Builder::new()
+        .name("parent".into())
+        .spawn(move || {
+            let _end = std::io::stdin().read_to_end(&mut Vec::new());
+            drop(gone);
+        });
     if reading.is_ok() {
         let _gone = told.await;
     }

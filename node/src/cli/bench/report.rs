@@ -21,25 +21,40 @@ impl Report {
                 named.push(&line.workload);
             }
         }
-        warn(&format!("{:<8} {:>22} {:>10} {:>7} {:>10} {:>9} {:>9}", "", "cpu", "bare", "ratio", "nats", "p99 ms", "peak MiB"));
+        warn(&format!(
+            "{:<8} {:>22} {:>10} {:>7} {:>10} {:>9} {:>9}",
+            "", "cpu", "bare", "ratio", "nats", "p99 ms", "peak MiB"
+        ));
         for workload in named {
             self.row(workload);
         }
     }
 
     fn row(&self, workload: &str) {
-        let Some(first) = self.lines.iter().find(|line| line.workload == workload) else { return };
+        let Some(first) = self.lines.iter().find(|line| line.workload == workload) else {
+            return;
+        };
         let (count, unit) = unit(first);
         let each = |value: Option<f64>| value.map(|seconds| seconds * 1e3 / count);
         let own = each(self.median(workload, false, |line| line.cpu_s)).unwrap_or_default();
         let bare = each(self.median(workload, true, |line| line.cpu_s));
         let nats = each(self.median(workload, false, |line| line.aux_cpu_s)).unwrap_or_default();
-        let p99 = self.median(workload, false, |line| line.p99_ms).unwrap_or_default();
-        let peak = self.median(workload, false, |line| line.peak_kib as f64).unwrap_or_default() / 1024.0;
-        let said = |value: Option<f64>, digits: usize| value.map_or_else(|| "-".into(), |value| format!("{value:.digits$}"));
+        let p99 = self
+            .median(workload, false, |line| line.p99_ms)
+            .unwrap_or_default();
+        let peak = self
+            .median(workload, false, |line| line.peak_kib as f64)
+            .unwrap_or_default()
+            / 1024.0;
+        let said = |value: Option<f64>, digits: usize| {
+            value.map_or_else(|| "-".into(), |value| format!("{value:.digits$}"))
+        };
         let ratio = said(bare.map(|bare| own / bare), 1);
         let cost = format!("{own:.3} ms {unit}");
-        warn(&format!("{workload:<8} {cost:>22} {:>10} {ratio:>7} {nats:>10.3} {p99:>9.1} {peak:>9.1}", said(bare, 3)));
+        warn(&format!(
+            "{workload:<8} {cost:>22} {:>10} {ratio:>7} {nats:>10.3} {p99:>9.1} {peak:>9.1}",
+            said(bare, 3)
+        ));
         if let Some(idle) = first.idle {
             let of = |kib: u64| kib as f64 / 1024.0 * 1_000.0 / idle.agents as f64;
             warn(&format!(
@@ -52,7 +67,10 @@ impl Report {
     }
 
     fn median(&self, workload: &str, bare: bool, of: impl Fn(&Line) -> f64) -> Option<f64> {
-        let chosen = self.lines.iter().filter(|line| line.workload == workload && line.bare == bare);
+        let chosen = self
+            .lines
+            .iter()
+            .filter(|line| line.workload == workload && line.bare == bare);
         let mut values: Vec<f64> = chosen.map(of).collect();
         values.sort_by(f64::total_cmp);
         values.get(values.len() / 2).copied()

@@ -1,4 +1,5 @@
-//! What a call of a sidecar's tool costs through the runtime, beside a bare request and its reply at the very same sidecar.
+//! What a call of a sidecar's tool costs through the runtime, beside a bare request and its reply
+//! at the very same sidecar.
 
 mod bare;
 mod runtime;
@@ -25,7 +26,8 @@ const CALLERS: [usize; 2] = [1, 64];
 /// Calls before those that count.
 const WARM_UP: usize = 200;
 
-/// Starts a sidecar at a nats-server of its own, and calls a tool of it: bare and through the runtime, in turns
+/// Starts a sidecar at a nats-server of its own, and calls a tool of it: bare and through the
+/// runtime, in turns
 #[derive(Debug, Args)]
 pub struct Sidecar {
     /// The sidecar's name
@@ -71,10 +73,17 @@ struct Timed {
 impl Sidecar {
     pub async fn perform(self) -> Result<()> {
         ensure!(is_id(&self.tool), "`{}` names no tool", self.tool);
-        let args = RawValue::from_string(self.args.clone()).context("the arguments are not JSON")?;
-        let called = Called { sidecar: SidecarId::parse(&self.name)?, tool: self.tool.clone(), args };
+        let args =
+            RawValue::from_string(self.args.clone()).context("the arguments are not JSON")?;
+        let called = Called {
+            sidecar: SidecarId::parse(&self.name)?,
+            tool: self.tool.clone(),
+            args,
+        };
         let server = NatsServer::start().await?;
-        let _instances = (0..self.instances).map(|_| self.instance(&server)).collect::<Result<Vec<_>>>()?;
+        let _instances = (0..self.instances)
+            .map(|_| self.instance(&server))
+            .collect::<Result<Vec<_>>>()?;
         let runtime = Runtime::start(server.url(), &called, self.instances).await?;
         let bare = Bare::start(server.url(), &called).await?;
         let mut timed = Vec::new();
@@ -115,7 +124,12 @@ trait Caller: Send + 'static {
 }
 
 /// Has so many callers share the calls, and times each.
-async fn time<C: Caller>(way: &'static str, callers: usize, calls: usize, caller: impl Fn() -> C) -> Result<Timed> {
+async fn time<C: Caller>(
+    way: &'static str,
+    callers: usize,
+    calls: usize,
+    caller: impl Fn() -> C,
+) -> Result<Timed> {
     let (mut working, began) = (JoinSet::new(), Instant::now());
     for _ in 0..callers {
         working.spawn(calls_of(caller(), calls / callers));
@@ -128,7 +142,14 @@ async fn time<C: Caller>(way: &'static str, callers: usize, calls: usize, caller
     times.sort();
     let calls = times.len().max(1);
     let us = |share| quantile(&times, share) * 1e3;
-    Ok(Timed { way, callers, calls, us_per_call: wall.as_secs_f64() * 1e6 / calls as f64, p50_us: us(0.5), p99_us: us(0.99) })
+    Ok(Timed {
+        way,
+        callers,
+        calls,
+        us_per_call: wall.as_secs_f64() * 1e6 / calls as f64,
+        p50_us: us(0.5),
+        p99_us: us(0.99),
+    })
 }
 
 async fn calls_of(mut caller: impl Caller, calls: usize) -> Result<Vec<Duration>> {
@@ -149,16 +170,27 @@ fn report(timed: &[Timed], shares: &[u64]) {
     ));
     for callers in CALLERS {
         let median = |way: &str, of: fn(&Timed) -> f64| {
-            let chosen = timed.iter().filter(|timed| timed.way == way && timed.callers == callers);
+            let chosen = timed
+                .iter()
+                .filter(|timed| timed.way == way && timed.callers == callers);
             let mut values: Vec<f64> = chosen.map(of).collect();
             values.sort_by(f64::total_cmp);
             values.get(values.len() / 2).copied().unwrap_or_default()
         };
         let [bare, runtime] = ["bare", "runtime"].map(|way| median(way, |timed| timed.us_per_call));
         let [bare99, runtime99] = ["bare", "runtime"].map(|way| median(way, |timed| timed.p99_us));
-        warn(&format!("{callers:>8} {bare:>14.1} {runtime:>14.1} {:>7.2} {bare99:>14.0} {runtime99:>14.0}", runtime / bare));
+        warn(&format!(
+            "{callers:>8} {bare:>14.1} {runtime:>14.1} {:>7.2} {bare99:>14.0} {runtime99:>14.0}",
+            runtime / bare
+        ));
     }
     let mean = shares.iter().sum::<u64>() as f64 / shares.len().max(1) as f64;
-    let off: Vec<String> = shares.iter().map(|share| format!("{:+.1} %", (*share as f64 / mean - 1.0) * 100.0)).collect();
-    warn(&format!("calls of each instance: {shares:?}, off the mean by {}", off.join(", ")));
+    let off: Vec<String> = shares
+        .iter()
+        .map(|share| format!("{:+.1} %", (*share as f64 / mean - 1.0) * 100.0))
+        .collect();
+    warn(&format!(
+        "calls of each instance: {shares:?}, off the mean by {}",
+        off.join(", ")
+    ));
 }

@@ -29,7 +29,12 @@ pub struct Watched {
 
 impl Watched {
     pub fn new(inner: Arc<dyn Bus>) -> Self {
-        Self { inner, ended: Mutex::default(), failed: AtomicUsize::new(0), news: Notify::new() }
+        Self {
+            inner,
+            ended: Mutex::default(),
+            failed: AtomicUsize::new(0),
+            news: Notify::new(),
+        }
     }
 
     /// When so many turns have ended: which, and when.
@@ -39,7 +44,9 @@ impl Watched {
                 self.news.notified().await;
             }
         };
-        timeout(within, all).await.with_context(|| format!("{} of {count} turns ended in time", self.lock().len()))?;
+        timeout(within, all)
+            .await
+            .with_context(|| format!("{} of {count} turns ended in time", self.lock().len()))?;
         match self.failed.load(Ordering::Relaxed) {
             0 => Ok(std::mem::take(&mut *self.lock())),
             failed => bail!("{failed} turns failed"),
@@ -72,7 +79,12 @@ impl Bus for Watched {
         self.inner.turn_open(session, agent, open);
     }
 
-    async fn request(&self, to: &Address, body: Bytes, timeout: Duration) -> Result<Bytes, BusError> {
+    async fn request(
+        &self,
+        to: &Address,
+        body: Bytes,
+        timeout: Duration,
+    ) -> Result<Bytes, BusError> {
         self.inner.request(to, body, timeout).await
     }
 

@@ -46,8 +46,16 @@ pub struct Answer {
 const DELTA: &str = "word ";
 
 impl Workload {
-    pub const USUAL: [Self; 8] =
-        [Self::Start, Self::Burst, Self::Stream, Self::Rounds, Self::Long, Self::Wide, Self::Crowd, Self::Idle];
+    pub const USUAL: [Self; 8] = [
+        Self::Start,
+        Self::Burst,
+        Self::Stream,
+        Self::Rounds,
+        Self::Long,
+        Self::Wide,
+        Self::Crowd,
+        Self::Idle,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -72,7 +80,10 @@ impl Workload {
             Self::Fresh => 10_000,
         };
         let agents = agents.unwrap_or(usual).max(1);
-        Size { agents, sessions: sessions.unwrap_or(agents.div_ceil(1_000)).clamp(1, agents) }
+        Size {
+            agents,
+            sessions: sessions.unwrap_or(agents.div_ceil(1_000)).clamp(1, agents),
+        }
     }
 
     /// The model's answers in one turn, in order.
@@ -106,11 +117,21 @@ impl Workload {
     }
 
     pub fn deltas(self) -> usize {
-        self.turns() * self.answers().iter().map(|answer| answer.deltas).sum::<usize>()
+        self.turns()
+            * self
+                .answers()
+                .iter()
+                .map(|answer| answer.deltas)
+                .sum::<usize>()
     }
 
     pub fn tools(self) -> usize {
-        self.turns() * self.answers().iter().map(|answer| answer.calls).sum::<usize>()
+        self.turns()
+            * self
+                .answers()
+                .iter()
+                .map(|answer| answer.calls)
+                .sum::<usize>()
     }
 
     /// Whether it is about memory after the work, not about the work.
@@ -125,17 +146,30 @@ impl Workload {
     pub fn script(self) -> Script {
         let rate = if self == Self::Stream { 50.0 } else { 0.0 };
         let pace = Pace::per_second(rate).chunk(DELTA.len());
-        let replies = self.answers().into_iter().enumerate().map(|(round, answer)| reply(round, answer));
-        Script::new().without_auth().keep(0).pace(pace).rounds(When::any(), replies.chain([Reply::text("Ok.")]))
+        let replies = self
+            .answers()
+            .into_iter()
+            .enumerate()
+            .map(|(round, answer)| reply(round, answer));
+        Script::new()
+            .without_auth()
+            .keep(0)
+            .pace(pace)
+            .rounds(When::any(), replies.chain([Reply::text("Ok.")]))
     }
 }
 
 fn reply(round: usize, answer: Answer) -> Reply {
-    let said = if answer.deltas == 0 { Reply::new() } else { Reply::text(DELTA.repeat(answer.deltas)) };
+    let said = if answer.deltas == 0 {
+        Reply::new()
+    } else {
+        Reply::text(DELTA.repeat(answer.deltas))
+    };
     (0..answer.calls).fold(said, |reply, at| reply.part(Part::Call(call(round, at))))
 }
 
-/// A call of the `round`-th answer. Each asks for something else, or it would look like a model that runs in circles.
+/// A call of the `round`-th answer. Each asks for something else, or it would look like a model
+/// that runs in circles.
 pub fn call(round: usize, at: usize) -> Call {
     let args = json!({ "path": FILE, "offset": round * 8 + at, "limit": 1 });
     Call::new("read", args).id(&format!("call_{round}_{at}"))
@@ -168,13 +202,28 @@ mod tests {
         ];
         for (workload, agents, turns, deltas, tools) in table {
             let size = workload.size(None, None);
-            assert_eq!((size.agents, workload.turns(), workload.deltas(), workload.tools()), (agents, turns, deltas, tools));
+            assert_eq!(
+                (
+                    size.agents,
+                    workload.turns(),
+                    workload.deltas(),
+                    workload.tools()
+                ),
+                (agents, turns, deltas, tools)
+            );
         }
     }
 
     #[test]
     fn a_thousand_agents_share_a_session_unless_said() {
         let sessions = |agents, sessions| Workload::Fresh.size(agents, sessions).sessions;
-        assert_eq!((sessions(None, None), sessions(Some(5), None), sessions(Some(5), Some(9))), (10, 1, 5));
+        assert_eq!(
+            (
+                sessions(None, None),
+                sessions(Some(5), None),
+                sessions(Some(5), Some(9))
+            ),
+            (10, 1, 5)
+        );
     }
 }

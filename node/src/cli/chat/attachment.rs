@@ -1,4 +1,5 @@
-//! Files that a prompt names with `@`: text stands in the prompt, images and PDF files go with it as parts.
+//! Files that a prompt names with `@`: text stands in the prompt, images and PDF files go with it
+//! as parts.
 
 use std::path::{Path, PathBuf};
 
@@ -21,7 +22,10 @@ const MOST_DATA: u64 = 5 * 1024 * 1024;
 /// A prompt with the files it names.
 pub fn content(dir: &Path, text: &str) -> Result<Vec<Part>, Usage> {
     let mut parts = vec![Part::text(text)];
-    let mut named: Vec<&str> = text.split_whitespace().filter_map(|word| word.strip_prefix('@')).collect();
+    let mut named: Vec<&str> = text
+        .split_whitespace()
+        .filter_map(|word| word.strip_prefix('@'))
+        .collect();
     named.sort_unstable();
     named.dedup();
     for name in named {
@@ -30,9 +34,13 @@ pub fn content(dir: &Path, text: &str) -> Result<Vec<Part>, Usage> {
         if name.is_empty() || path.symlink_metadata().is_err() {
             continue;
         }
-        let refused = |why: &dyn std::fmt::Display| Usage(format!("cannot attach {}: {why}", clean_line(name)));
+        let refused = |why: &dyn std::fmt::Display| {
+            Usage(format!("cannot attach {}: {why}", clean_line(name)))
+        };
         if parts.len() > MOST_FILES {
-            return Err(refused(&format!("a prompt takes {MOST_FILES} files; name folders in words instead")));
+            return Err(refused(&format!(
+                "a prompt takes {MOST_FILES} files; name folders in words instead"
+            )));
         }
         parts.push(part(name, &path).map_err(|why| refused(&why))?);
     }
@@ -41,21 +49,35 @@ pub fn content(dir: &Path, text: &str) -> Result<Vec<Part>, Usage> {
 
 fn part(name: &str, path: &Path) -> Result<Part, Refused> {
     let file = path.file_name().ok_or(Refused::Kind("a folder"))?;
-    let above = path.parent().filter(|above| !above.as_os_str().is_empty()).map_or_else(|| PathBuf::from("."), Path::to_owned);
+    let above = path
+        .parent()
+        .filter(|above| !above.as_os_str().is_empty())
+        .map_or_else(|| PathBuf::from("."), Path::to_owned);
     let most = MOST_DATA.max(MOST_TEXT);
-    let content = Folder::open(&above)?.file(file, most)?.ok_or_else(|| Refused::Io(std::io::ErrorKind::NotFound.into()))?;
+    let content = Folder::open(&above)?
+        .file(file, most)?
+        .ok_or_else(|| Refused::Io(std::io::ErrorKind::NotFound.into()))?;
     if let Some(mime) = image(&content.bytes) {
-        return Ok(Part::Image { mime: mime.into(), source: Source::Data(STANDARD.encode(&content.bytes)) });
+        return Ok(Part::Image {
+            mime: mime.into(),
+            source: Source::Data(STANDARD.encode(&content.bytes)),
+        });
     }
     if content.bytes.starts_with(b"%PDF-") {
         let name = file.to_str().map(str::to_owned);
-        return Ok(Part::File { mime: "application/pdf".into(), name, source: Source::Data(STANDARD.encode(&content.bytes)) });
+        return Ok(Part::File {
+            mime: "application/pdf".into(),
+            name,
+            source: Source::Data(STANDARD.encode(&content.bytes)),
+        });
     }
     if content.bytes.len() as u64 > MOST_TEXT {
         return Err(Refused::TooLarge(MOST_TEXT));
     }
     let text = content.text()?;
-    Ok(Part::text(format!("\n\n--- {name} ---\n{text}\n--- end of {name} ---\n")))
+    Ok(Part::text(format!(
+        "\n\n--- {name} ---\n{text}\n--- end of {name} ---\n"
+    )))
 }
 
 /// The kind of an image, told by its first bytes: names lie.
@@ -77,11 +99,16 @@ mod tests {
     #[test]
     fn files_go_with_a_prompt_as_what_they_are() {
         let folder = tempfile::tempdir().unwrap();
-        let write = |name: &str, bytes: &[u8]| std::fs::write(folder.path().join(name), bytes).unwrap();
+        let write =
+            |name: &str, bytes: &[u8]| std::fs::write(folder.path().join(name), bytes).unwrap();
         write("a.txt", b"words");
         write("b.png", b"\x89PNG\r\n");
         write("c.pdf", b"%PDF-1.7");
-        let parts = content(folder.path(), "look at @a.txt, @a.txt @b.png @c.pdf and tell @somebody").unwrap();
+        let parts = content(
+            folder.path(),
+            "look at @a.txt, @a.txt @b.png @c.pdf and tell @somebody",
+        )
+        .unwrap();
         let kinds: Vec<&str> = parts
             .iter()
             .map(|part| match part {
@@ -91,7 +118,9 @@ mod tests {
             })
             .collect();
         assert_eq!(kinds, ["text", "text", "image/png", "application/pdf"]);
-        assert!(matches!(parts.get(1), Some(Part::Text { text, .. }) if text.contains("--- a.txt ---\nwords\n")));
+        assert!(
+            matches!(parts.get(1), Some(Part::Text { text, .. }) if text.contains("--- a.txt ---\nwords\n"))
+        );
     }
 
     #[test]
@@ -102,9 +131,20 @@ mod tests {
         std::fs::create_dir(folder.path().join("folder")).unwrap();
         std::fs::write(folder.path().join("long"), vec![b'x'; 300 * 1024]).unwrap();
         std::fs::write(folder.path().join("binary"), [0xff, 0xfe, 0]).unwrap();
-        for (name, why) in [("link", "link"), ("pipe", "a pipe"), ("folder", "folder"), ("long", "larger"), ("binary", "UTF-8")] {
-            let refused = content(folder.path(), &format!("see @{name}")).unwrap_err().to_string();
-            assert!(refused.contains(name) && refused.contains(why), "{name}: {refused}");
+        for (name, why) in [
+            ("link", "link"),
+            ("pipe", "a pipe"),
+            ("folder", "folder"),
+            ("long", "larger"),
+            ("binary", "UTF-8"),
+        ] {
+            let refused = content(folder.path(), &format!("see @{name}"))
+                .unwrap_err()
+                .to_string();
+            assert!(
+                refused.contains(name) && refused.contains(why),
+                "{name}: {refused}"
+            );
         }
     }
 }

@@ -23,13 +23,21 @@ pub fn files(dir: &Path, typed: &str) -> (usize, Vec<String>) {
 }
 
 fn names(dir: &Path, path: &str) -> Option<Vec<String>> {
-    let (folder, begun) = path.rsplit_once('/').map_or(("", path), |(folder, begun)| (folder, begun));
-    let above = if path.starts_with('/') { PathBuf::from(format!("/{folder}")) } else { dir.join(folder) };
+    let (folder, begun) = path
+        .rsplit_once('/')
+        .map_or(("", path), |(folder, begun)| (folder, begun));
+    let above = if path.starts_with('/') {
+        PathBuf::from(format!("/{folder}"))
+    } else {
+        dir.join(folder)
+    };
     let entries = Folder::open(&above).ok()?.entries(MOST).ok()?;
     let folder = path.strip_suffix(begun).unwrap_or_default();
     let fits = |(name, kind): (String, Kind)| {
-        let is_meant = name.starts_with(begun) && (begun.starts_with('.') || !name.starts_with('.'));
-        // A name with a space would end the word, and one that a terminal obeys must not be offered as if it were harmless.
+        let is_meant =
+            name.starts_with(begun) && (begun.starts_with('.') || !name.starts_with('.'));
+        // A name with a space would end the word, and one that a terminal obeys must not be offered
+        // as if it were harmless.
         let is_plain = !name.contains(char::is_whitespace) && clean_line(&name) == name;
         let end = match kind {
             Kind::Folder => "/",
@@ -50,13 +58,26 @@ mod tests {
     #[test]
     fn files_are_offered_and_hostile_names_are_not() {
         let folder = tempfile::tempdir().unwrap();
-        for name in ["main.rs", "make.sh", ".hidden", "two words", "m\u{1b}[2Jx", "m\u{202e}x"] {
+        for name in [
+            "main.rs",
+            "make.sh",
+            ".hidden",
+            "two words",
+            "m\u{1b}[2Jx",
+            "m\u{202e}x",
+        ] {
             std::fs::write(folder.path().join(name), "").unwrap();
         }
         std::fs::create_dir(folder.path().join("more")).unwrap();
         std::fs::write(folder.path().join("more/deep.txt"), "").unwrap();
         let offered = |typed| files(folder.path(), typed);
-        assert_eq!(offered("see @m"), (4, vec!["@main.rs".into(), "@make.sh".into(), "@more/".into()]));
+        assert_eq!(
+            offered("see @m"),
+            (
+                4,
+                vec!["@main.rs".into(), "@make.sh".into(), "@more/".into()]
+            )
+        );
         assert_eq!(offered("@more/d"), (0, vec!["@more/deep.txt".into()]));
         assert_eq!(offered("@.h"), (0, vec!["@.hidden".into()]));
         assert_eq!(offered("mail me@m"), (5, Vec::new()));

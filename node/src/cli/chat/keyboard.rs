@@ -21,12 +21,13 @@ use crate::{
 };
 
 const PROMPT: &str = "› ";
-/// While a turn runs no editor reads, so the terminal is asked here to mark pasted text for the editor that reads it later.
+/// While a turn runs no editor reads, so the terminal is asked here to mark pasted text for the
+/// editor that reads it later.
 const MARK_PASTES: &str = "\x1b[?2004h";
 const MARK_NO_PASTES: &str = "\x1b[?2004l";
 
-/// Where prompts come from. One at a time is read, on request: a read from a terminal cannot be cancelled, so its thread ends
-/// with the process.
+/// Where prompts come from. One at a time is read, on request: a read from a terminal cannot be
+/// cancelled, so its thread ends with the process.
 pub struct Keyboard {
     ask: std::sync::mpsc::Sender<()>,
     typed: mpsc::Receiver<Option<String>>,
@@ -58,8 +59,15 @@ impl Keyboard {
             };
             while asked.recv().is_ok() && send.blocking_send(next()).is_ok() {}
         };
-        std::thread::Builder::new().name("keyboard".into()).spawn(read)?;
-        Ok(Self { ask, typed, has_editor, before: has_editor.then(|| tcgetattr(stdin()).ok()).flatten() })
+        std::thread::Builder::new()
+            .name("keyboard".into())
+            .spawn(read)?;
+        Ok(Self {
+            ask,
+            typed,
+            has_editor,
+            before: has_editor.then(|| tcgetattr(stdin()).ok()).flatten(),
+        })
     }
 
     /// The next prompt; `None` at the end of the input, or where the person is done.
@@ -73,9 +81,13 @@ impl Keyboard {
 
     /// Keeps what is typed from now on off the screen. The editor reads it when this is dropped.
     pub fn hush(&self) -> io::Result<Option<Hush>> {
-        let Some(before) = &self.before else { return Ok(None) };
+        let Some(before) = &self.before else {
+            return Ok(None);
+        };
         let mut silent = before.clone();
-        silent.local_flags.remove(LocalFlags::ECHO | LocalFlags::ICANON);
+        silent
+            .local_flags
+            .remove(LocalFlags::ECHO | LocalFlags::ICANON);
         tcsetattr(stdin(), SetArg::TCSADRAIN, &silent)?;
         draw(&Drawing::control(MARK_PASTES))?;
         Ok(Some(Hush(before.clone())))

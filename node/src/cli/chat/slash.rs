@@ -44,12 +44,17 @@ pub enum Slash<'a> {
 }
 
 impl<'a> Slash<'a> {
-    pub const NAMES: [&'static str; 8] = ["abort", "cost", "help", "model", "quit", "rewind", "session", "team"];
+    pub const NAMES: [&'static str; 8] = [
+        "abort", "cost", "help", "model", "quit", "rewind", "session", "team",
+    ];
 
     /// The command that a line is, if it is one. A path is none.
     pub fn of(line: &'a str) -> Option<Self> {
         let rest = line.strip_prefix('/')?;
-        let (name, argument) = rest.trim_end().split_once(char::is_whitespace).unwrap_or((rest.trim_end(), ""));
+        let (name, argument) = rest
+            .trim_end()
+            .split_once(char::is_whitespace)
+            .unwrap_or((rest.trim_end(), ""));
         if !name.chars().all(|c| c.is_ascii_alphabetic()) {
             return None;
         }
@@ -85,11 +90,18 @@ impl<'a> Slash<'a> {
             }
             Self::Rewind(Some(message)) => match message.parse::<Seq>() {
                 Ok(message) => rewind::to(client, &talk.id, message).await?,
-                Err(_) => say(&format!("`{message}` is no message's number; /rewind lists them\n"))?,
+                Err(_) => say(&format!(
+                    "`{message}` is no message's number; /rewind lists them\n"
+                ))?,
             },
-            Self::Cost => say(&format!("{}\n", consumed(&client.session(&talk.id).await?.usage)))?,
+            Self::Cost => say(&format!(
+                "{}\n",
+                consumed(&client.session(&talk.id).await?.usage)
+            ))?,
             Self::Quit => return Ok(true),
-            Self::Unknown(name) => say(&format!("there is no /{name}; /help lists the commands\n"))?,
+            Self::Unknown(name) => {
+                say(&format!("there is no /{name}; /help lists the commands\n"))?
+            }
         }
         Ok(false)
     }
@@ -100,7 +112,17 @@ async fn change_model(client: &Client, talk: &mut Talk, model: &str) -> anyhow::
         Some((provider, id)) => (Some(provider.to_owned()), id.to_owned()),
         None => (None, model.to_owned()),
     };
-    let model = client.change_model(&talk.lead, &ChangeModel { provider, model_id, base_url: None }).await?.model;
+    let model = client
+        .change_model(
+            &talk.lead,
+            &ChangeModel {
+                provider,
+                model_id,
+                base_url: None,
+            },
+        )
+        .await?
+        .model;
     talk.model = format!("{}:{}", model.provider, model.id);
     Ok(say(&format!("the model is {} from now on\n", talk.model))?)
 }
@@ -108,7 +130,10 @@ async fn change_model(client: &Client, talk: &mut Talk, model: &str) -> anyhow::
 fn about(info: &SessionInfo) -> String {
     let node = or_dash(info.owner.as_ref());
     let way = format!("planck chat --session {}", info.name);
-    format!("{} ({}) in {} {}, on node {node}\ngo on with `{way}`\n", info.name, info.id, info.workspace, info.dir)
+    format!(
+        "{} ({}) in {} {}, on node {node}\ngo on with `{way}`\n",
+        info.name, info.id, info.workspace, info.dir
+    )
 }
 
 #[cfg(test)]
@@ -120,7 +145,10 @@ mod tests {
         for (line, command) in [
             ("/help", Some(Slash::Help)),
             ("/model", Some(Slash::Model(None))),
-            ("/model anthropic:x ", Some(Slash::Model(Some("anthropic:x")))),
+            (
+                "/model anthropic:x ",
+                Some(Slash::Model(Some("anthropic:x"))),
+            ),
             ("/rewind 12", Some(Slash::Rewind(Some("12")))),
             ("/quit", Some(Slash::Quit)),
             ("/nope at all", Some(Slash::Unknown("nope"))),
@@ -132,7 +160,13 @@ mod tests {
             assert_eq!(Slash::of(line), command, "{line}");
         }
         for name in Slash::NAMES {
-            assert!(!matches!(Slash::of(&format!("/{name}")), None | Some(Slash::Unknown(_))), "{name}");
+            assert!(
+                !matches!(
+                    Slash::of(&format!("/{name}")),
+                    None | Some(Slash::Unknown(_))
+                ),
+                "{name}"
+            );
             assert!(HELP.contains(&format!("/{name}")), "{name}");
         }
     }

@@ -1,4 +1,5 @@
-//! The blow of the demo: the node that hosts the session is killed in the middle of the story, and the story goes on.
+//! The blow of the demo: the node that hosts the session is killed in the middle of the story, and
+//! the story goes on.
 
 use std::time::Duration;
 
@@ -32,23 +33,43 @@ pub struct Blow {
 impl Blow {
     pub fn tell(&self) -> String {
         let millis = u64::try_from(self.went_on.as_millis()).unwrap_or(u64::MAX);
-        format!("{} was killed; its session went on elsewhere {} later", self.name, duration(millis))
+        format!(
+            "{} was killed; its session went on elsewhere {} later",
+            self.name,
+            duration(millis)
+        )
     }
 }
 
 /// Kills the session's node when its moment has come, and waits until the session goes on.
 pub async fn strike(client: &Client, started: &Started, stage: &mut Stage) -> anyhow::Result<Blow> {
     let mut follow = Follow::start(client.clone(), started.session_id.clone(), 1).await?;
-    until(&mut follow, |event| matches!(event, Event::ToolEnd(end) if end.result.starts_with(WHEN))).await?;
-    let owner = client.session(&started.session_id).await?.owner.context("nobody hosts the session")?;
-    let node = stage.take(&owner).context("the session's node is not ours")?;
+    until(
+        &mut follow,
+        |event| matches!(event, Event::ToolEnd(end) if end.result.starts_with(WHEN)),
+    )
+    .await?;
+    let owner = client
+        .session(&started.session_id)
+        .await?
+        .owner
+        .context("nobody hosts the session")?;
+    let node = stage
+        .take(&owner)
+        .context("the session's node is not ours")?;
     let name = node.name;
     let struck = Instant::now();
     node.kill().await?;
     let said = format!("✗ {name}, which hosts the session, was killed (SIGKILL)");
     draw(&(Drawing::text("\n") + Style::of_stdout().paint(Paint::Bad, &said) + "\n"))?;
-    until(&mut follow, |event| matches!(event, Event::SessionResumed(_))).await?;
-    Ok(Blow { name, went_on: struck.elapsed() })
+    until(&mut follow, |event| {
+        matches!(event, Event::SessionResumed(_))
+    })
+    .await?;
+    Ok(Blow {
+        name,
+        went_on: struck.elapsed(),
+    })
 }
 
 async fn until(follow: &mut Follow, is_it: impl Fn(&Event) -> bool) -> anyhow::Result<()> {

@@ -1,5 +1,5 @@
-//! A server process of the demo: its output goes to a file, it ends with this process however that ends, and a terminal's
-//! interrupt does not reach it.
+//! A server process of the demo: its output goes to a file, it ends with this process however that
+//! ends, and a terminal's interrupt does not reach it.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -33,7 +33,12 @@ pub struct Child {
 
 impl Child {
     /// Starts a program; must be called on the thread that lives as long as the demo.
-    pub fn start<A: AsRef<OsStr>>(name: &'static str, program: &OsStr, args: &[A], folder: &Path) -> anyhow::Result<Self> {
+    pub fn start<A: AsRef<OsStr>>(
+        name: &'static str,
+        program: &OsStr,
+        args: &[A],
+        folder: &Path,
+    ) -> anyhow::Result<Self> {
         Self::start_in(name, program, args, folder, &[])
     }
 
@@ -46,20 +51,39 @@ impl Child {
         environment: &[(&str, OsString)],
     ) -> anyhow::Result<Self> {
         let log = folder.join(name).with_extension("log");
-        let output = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
+        let output =
+            File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
         let mut command = Command::from(reap::bound_to_this_process(program));
-        command.args(args).current_dir(folder).env_clear().env("HOME", folder);
-        command.envs(["PATH", "LANG", "TMPDIR"].into_iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
+        command
+            .args(args)
+            .current_dir(folder)
+            .env_clear()
+            .env("HOME", folder);
+        command.envs(
+            ["PATH", "LANG", "TMPDIR"]
+                .into_iter()
+                .filter_map(|name| Some((name, std::env::var_os(name)?))),
+        );
         command.envs(environment.iter().map(|(name, value)| (name, value)));
-        command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output).kill_on_drop(true);
-        let process = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
+        command
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output)
+            .kill_on_drop(true);
+        let process = command
+            .spawn()
+            .with_context(|| format!("cannot start {}", program.display()))?;
         Ok(Self { name, process, log })
     }
 
     /// Says why, once it has ended.
     pub fn check(&mut self) -> anyhow::Result<()> {
         if let Some(status) = self.process.try_wait()? {
-            bail!("{} ended with {status}; the end of its log:\n{}", self.name, self.last_lines());
+            bail!(
+                "{} ended with {status}; the end of its log:\n{}",
+                self.name,
+                self.last_lines()
+            );
         }
         Ok(())
     }
@@ -68,7 +92,11 @@ impl Child {
     pub fn last_lines(&self) -> String {
         let text = std::fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
-        lines.iter().skip(lines.len().saturating_sub(LAST_LINES)).map(|line| format!("  {line}\n")).collect()
+        lines
+            .iter()
+            .skip(lines.len().saturating_sub(LAST_LINES))
+            .map(|line| format!("  {line}\n"))
+            .collect()
     }
 
     /// Ends it without a word.
@@ -82,8 +110,14 @@ impl Child {
         if let Some(pid) = pid {
             let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
         }
-        if tokio::time::timeout(PATIENCE, self.process.wait()).await.is_err() {
-            warn(&format!("planck: {} does not end when asked and is killed", self.name));
+        if tokio::time::timeout(PATIENCE, self.process.wait())
+            .await
+            .is_err()
+        {
+            warn(&format!(
+                "planck: {} does not end when asked and is killed",
+                self.name
+            ));
             let _ = self.process.kill().await;
         }
     }

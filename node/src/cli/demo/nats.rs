@@ -35,8 +35,14 @@ impl Nats {
              the project's folder",
         )?;
         let config = folder.join("nats.conf");
-        fs::write(&config, settings(folder)).with_context(|| format!("cannot write {}", config.display()))?;
-        let mut child = Child::start("nats-server", program.as_os_str(), &["-c".as_ref(), config.as_os_str()], folder)?;
+        fs::write(&config, settings(folder))
+            .with_context(|| format!("cannot write {}", config.display()))?;
+        let mut child = Child::start(
+            "nats-server",
+            program.as_os_str(),
+            &["-c".as_ref(), config.as_os_str()],
+            folder,
+        )?;
         let url = listening(&mut child, folder).await?;
         Ok(Self { url, child })
     }
@@ -61,26 +67,45 @@ async fn listening(child: &mut Child, folder: &Path) -> anyhow::Result<String> {
         }
         child.check()?;
         if Instant::now() > until {
-            bail!("nats-server does not listen after {} s; the end of its log:\n{}", PATIENCE.as_secs(), child.last_lines());
+            bail!(
+                "nats-server does not listen after {} s; the end of its log:\n{}",
+                PATIENCE.as_secs(),
+                child.last_lines()
+            );
         }
         sleep(Duration::from_millis(20)).await;
     }
 }
 
 fn told_url(folder: &Path) -> Option<String> {
-    let files = fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
-    let file = files.into_iter().find(|path| path.extension().is_some_and(|ending| ending == PORTS))?;
+    let files = fs::read_dir(folder)
+        .ok()?
+        .flatten()
+        .map(|entry| entry.path());
+    let file = files
+        .into_iter()
+        .find(|path| path.extension().is_some_and(|ending| ending == PORTS))?;
     let ports: Ports = serde_json::from_slice(&fs::read(file).ok()?).ok()?;
     ports.nats.into_iter().next()
 }
 
-/// `NATS_SERVER`, else one on the PATH, else the one that `make tools` unpacked here or in a folder above.
+/// `NATS_SERVER`, else one on the PATH, else the one that `make tools` unpacked here or in a folder
+/// above.
 fn find() -> Option<PathBuf> {
     let named = env::var_os("NATS_SERVER").map(PathBuf::from);
     let path = env::var_os("PATH").unwrap_or_default();
-    let on_path = env::split_paths(&path).map(|folder| folder.join("nats-server")).collect::<Vec<_>>();
+    let on_path = env::split_paths(&path)
+        .map(|folder| folder.join("nats-server"))
+        .collect::<Vec<_>>();
     let here = env::current_dir().unwrap_or_default();
-    let unpacked = here.ancestors().map(|folder| folder.join(".tools/bin/nats-server")).collect::<Vec<_>>();
-    let found = named.into_iter().chain(on_path).chain(unpacked).find(|file| file.is_file())?;
+    let unpacked = here
+        .ancestors()
+        .map(|folder| folder.join(".tools/bin/nats-server"))
+        .collect::<Vec<_>>();
+    let found = named
+        .into_iter()
+        .chain(on_path)
+        .chain(unpacked)
+        .find(|file| file.is_file())?;
     std::path::absolute(found).ok()
 }

@@ -19,10 +19,21 @@ pub struct Node {
 
 impl Node {
     /// Starts the process and waits until it answers.
-    pub async fn start(name: &'static str, folder: &Path, client: &Client, settings: &str) -> anyhow::Result<Self> {
+    pub async fn start(
+        name: &'static str,
+        folder: &Path,
+        client: &Client,
+        settings: &str,
+    ) -> anyhow::Result<Self> {
         let config = folder.join(name).with_extension("toml");
-        fs::write(&config, settings).with_context(|| format!("cannot write {}", config.display()))?;
-        let args = ["node".as_ref(), "--no-project".as_ref(), "--config".as_ref(), config.as_os_str()];
+        fs::write(&config, settings)
+            .with_context(|| format!("cannot write {}", config.display()))?;
+        let args = [
+            "node".as_ref(),
+            "--no-project".as_ref(),
+            "--config".as_ref(),
+            config.as_os_str(),
+        ];
         let mut child = Child::start(name, reap::THIS_BINARY.as_ref(), &args, folder)?;
         let id = answering(name, client, &mut child).await?;
         Ok(Self { id, name, child })
@@ -49,7 +60,11 @@ async fn answering(name: &str, client: &Client, child: &mut Child) -> anyhow::Re
             return Ok(node.id);
         }
         if Instant::now() > until {
-            bail!("{name} does not answer after {} s; the end of its log:\n{}", PATIENCE.as_secs(), child.last_lines());
+            bail!(
+                "{name} does not answer after {} s; the end of its log:\n{}",
+                PATIENCE.as_secs(),
+                child.last_lines()
+            );
         }
         sleep(Duration::from_millis(50)).await;
     }

@@ -1,8 +1,11 @@
-//! What came of the demo: the files that are there, whether the test they were to pass passes here and now, and what it took.
+//! What came of the demo: the files that are there, whether the test they were to pass passes here
+//! and now, and what it took.
 
 use std::{path::Path, time::Duration};
 
-use planck_common::{SessionId, Timestamp, command::ReadEvents, envelope::Envelope, event::Event, usage::Usage};
+use planck_common::{
+    SessionId, Timestamp, command::ReadEvents, envelope::Envelope, event::Event, usage::Usage,
+};
 use tokio::process::Command;
 
 use super::{blow::Blow, sidecar, stage::Stage};
@@ -51,27 +54,56 @@ impl Proof {
             events: info.head,
             millis: took(stage.client()?, session, info.head).await?,
             requests: model.request_count(),
-            refused: model.violations().into_iter().map(|violation| violation.message).collect(),
+            refused: model
+                .violations()
+                .into_iter()
+                .map(|violation| violation.message)
+                .collect(),
             blow,
         })
     }
 
     pub fn holds(&self) -> bool {
-        let sidecar_answered = self.sidecar.as_ref().is_none_or(|answers| !answers.is_empty());
+        let sidecar_answered = self
+            .sidecar
+            .as_ref()
+            .is_none_or(|answers| !answers.is_empty());
         self.test.is_ok() && self.refused.is_empty() && !self.files.is_empty() && sidecar_answered
     }
 
     pub fn tell(&self, style: Style) -> Drawing {
         let (paint, verdict) = match &self.test {
-            Ok(said) => (Paint::Good, format!("✓ sh {TEST}: {}", one_line(said, style.width))),
-            Err(why) => (Paint::Bad, format!("✗ sh {TEST}: {}", one_line(why, style.width))),
+            Ok(said) => (
+                Paint::Good,
+                format!("✓ sh {TEST}: {}", one_line(said, style.width)),
+            ),
+            Err(why) => (
+                Paint::Bad,
+                format!("✗ sh {TEST}: {}", one_line(why, style.width)),
+            ),
         };
-        let files: String = self.files.iter().map(|(name, bytes)| format!("  {name:<16} {bytes} bytes\n")).collect();
-        let refused = self.refused.iter().map(|why| style.paint(Paint::Bad, &format!("  ✗ the model refused: {why}")) + "\n");
-        let sidecar = self.sidecar.as_ref().map(|answers| sidecar_line(answers, style)).unwrap_or_default();
+        let files: String = self
+            .files
+            .iter()
+            .map(|(name, bytes)| format!("  {name:<16} {bytes} bytes\n"))
+            .collect();
+        let refused = self
+            .refused
+            .iter()
+            .map(|why| style.paint(Paint::Bad, &format!("  ✗ the model refused: {why}")) + "\n");
+        let sidecar = self
+            .sidecar
+            .as_ref()
+            .map(|answers| sidecar_line(answers, style))
+            .unwrap_or_default();
         let (took, consumed) = (duration(self.millis), consumed(&self.usage));
-        let sums = format!("{took} · {consumed} · {} requests to the model · {} events", self.requests, self.events);
-        let head = Drawing::text("\n") + style.paint(Paint::Strong, "What came of it") + format!("\n{files}  ");
+        let sums = format!(
+            "{took} · {consumed} · {} requests to the model · {} events",
+            self.requests, self.events
+        );
+        let head = Drawing::text("\n")
+            + style.paint(Paint::Strong, "What came of it")
+            + format!("\n{files}  ");
         let verdicts = style.paint(paint, &verdict) + "\n" + sidecar + refused.collect::<Drawing>();
         head + verdicts + format!("  {}\n  {sums}\n", self.blow.tell())
     }
@@ -79,8 +111,14 @@ impl Proof {
 
 fn sidecar_line(answers: &[String], style: Style) -> Drawing {
     let (paint, said) = match answers.last() {
-        Some(answer) => (Paint::Good, format!("✓ {} of the Python sidecar: {answer}", sidecar::TOOL)),
-        None => (Paint::Bad, format!("✗ {} of the Python sidecar was not answered", sidecar::TOOL)),
+        Some(answer) => (
+            Paint::Good,
+            format!("✓ {} of the Python sidecar: {answer}", sidecar::TOOL),
+        ),
+        None => (
+            Paint::Bad,
+            format!("✗ {} of the Python sidecar was not answered", sidecar::TOOL),
+        ),
     };
     Drawing::text("  ") + style.paint(paint, &one_line(&said, style.width)) + "\n"
 }
@@ -89,7 +127,10 @@ fn files(workspace: &Path) -> std::io::Result<Vec<(String, u64)>> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(workspace)? {
         let entry = entry?;
-        files.push((entry.file_name().to_string_lossy().into_owned(), entry.metadata()?.len()));
+        files.push((
+            entry.file_name().to_string_lossy().into_owned(),
+            entry.metadata()?.len(),
+        ));
     }
     files.sort();
     Ok(files)
@@ -98,18 +139,42 @@ fn files(workspace: &Path) -> std::io::Result<Vec<(String, u64)>> {
 /// Runs the test once more, without any agent.
 async fn test(workspace: &Path) -> Result<String, String> {
     let mut command = Command::new("sh");
-    command.arg(TEST).current_dir(workspace).stdin(std::process::Stdio::null()).kill_on_drop(true);
+    command
+        .arg(TEST)
+        .current_dir(workspace)
+        .stdin(std::process::Stdio::null())
+        .kill_on_drop(true);
     let output = tokio::time::timeout(PATIENCE, command.output()).await;
-    let output = output.map_err(|_| format!("no end after {} s", PATIENCE.as_secs()))?.map_err(|error| error.to_string())?;
-    let said = String::from_utf8_lossy(if output.stdout.is_empty() { &output.stderr } else { &output.stdout }).into_owned();
-    if output.status.success() { Ok(said) } else { Err(format!("{}: {said}", output.status)) }
+    let output = output
+        .map_err(|_| format!("no end after {} s", PATIENCE.as_secs()))?
+        .map_err(|error| error.to_string())?;
+    let said = String::from_utf8_lossy(if output.stdout.is_empty() {
+        &output.stderr
+    } else {
+        &output.stdout
+    })
+    .into_owned();
+    if output.status.success() {
+        Ok(said)
+    } else {
+        Err(format!("{}: {said}", output.status))
+    }
 }
 
 /// What calls of a tool were answered, by the session's log.
 async fn answers(client: &Client, session: &SessionId, tool: &str) -> anyhow::Result<Vec<String>> {
     let (mut from, mut answers) = (1, Vec::new());
     loop {
-        let page = client.events(session, &ReadEvents { from: Some(from), limit: None, agent: None }).await?;
+        let page = client
+            .events(
+                session,
+                &ReadEvents {
+                    from: Some(from),
+                    limit: None,
+                    agent: None,
+                },
+            )
+            .await?;
         for event in &page.events {
             let envelope: Envelope = serde_json::from_str(event.get())?;
             if let Some(Ok(Event::ToolEnd(end))) = envelope.event()
@@ -129,10 +194,20 @@ async fn answers(client: &Client, session: &SessionId, tool: &str) -> anyhow::Re
 /// From the session's first event to its last.
 async fn took(client: &Client, session: &SessionId, head: i64) -> anyhow::Result<u64> {
     let at = async |seq: i64| -> anyhow::Result<Option<Timestamp>> {
-        let read = ReadEvents { from: Some(seq), limit: Some(1), agent: None };
+        let read = ReadEvents {
+            from: Some(seq),
+            limit: Some(1),
+            agent: None,
+        };
         let page = client.events(session, &read).await?;
-        Ok(page.events.first().and_then(|event| serde_json::from_str::<Envelope>(event.get()).ok()).map(|event| event.at))
+        Ok(page
+            .events
+            .first()
+            .and_then(|event| serde_json::from_str::<Envelope>(event.get()).ok())
+            .map(|event| event.at))
     };
     let (first, last) = (at(1).await?, at(head).await?);
-    Ok(first.zip(last).map_or(0, |(first, last)| last.millis_since(first)))
+    Ok(first
+        .zip(last)
+        .map_or(0, |(first, last)| last.millis_since(first)))
 }

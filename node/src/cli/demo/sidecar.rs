@@ -1,5 +1,5 @@
-//! The sidecar of the demo: the example in Python, whose tool the tester uses. Where this machine has no Python for it, or not
-//! the NATS client, the demo goes without and says so.
+//! The sidecar of the demo: the example in Python, whose tool the tester uses. Where this machine
+//! has no Python for it, or not the NATS client, the demo goes without and says so.
 
 use std::{
     env,
@@ -37,16 +37,38 @@ const LOOK: Duration = Duration::from_millis(100);
 const PROGRAM: &str = include_str!("../../../../examples/sidecars/python/words.py");
 
 const SDK: [(&str, &str); 7] = [
-    ("__init__.py", include_str!("../../../../sidecar-sdk/python/planck_sidecar/__init__.py")),
-    ("desk.py", include_str!("../../../../sidecar-sdk/python/planck_sidecar/desk.py")),
-    ("harness.py", include_str!("../../../../sidecar-sdk/python/planck_sidecar/harness.py")),
-    ("replies.py", include_str!("../../../../sidecar-sdk/python/planck_sidecar/replies.py")),
-    ("schema.py", include_str!("../../../../sidecar-sdk/python/planck_sidecar/schema.py")),
-    ("sidecar.py", include_str!("../../../../sidecar-sdk/python/planck_sidecar/sidecar.py")),
-    ("trace.py", include_str!("../../../../sidecar-sdk/python/planck_sidecar/trace.py")),
+    (
+        "__init__.py",
+        include_str!("../../../../sidecar-sdk/python/planck_sidecar/__init__.py"),
+    ),
+    (
+        "desk.py",
+        include_str!("../../../../sidecar-sdk/python/planck_sidecar/desk.py"),
+    ),
+    (
+        "harness.py",
+        include_str!("../../../../sidecar-sdk/python/planck_sidecar/harness.py"),
+    ),
+    (
+        "replies.py",
+        include_str!("../../../../sidecar-sdk/python/planck_sidecar/replies.py"),
+    ),
+    (
+        "schema.py",
+        include_str!("../../../../sidecar-sdk/python/planck_sidecar/schema.py"),
+    ),
+    (
+        "sidecar.py",
+        include_str!("../../../../sidecar-sdk/python/planck_sidecar/sidecar.py"),
+    ),
+    (
+        "trace.py",
+        include_str!("../../../../sidecar-sdk/python/planck_sidecar/trace.py"),
+    ),
 ];
 
-/// Where its modules are: in the demo's folder, where `make tools` unpacked the NATS client, and where Python looks anyway.
+/// Where its modules are: in the demo's folder, where `make tools` unpacked the NATS client, and
+/// where Python looks anyway.
 #[derive(Debug)]
 pub struct Python {
     program: PathBuf,
@@ -58,51 +80,86 @@ impl Python {
     pub async fn prepare(folder: &Path) -> anyhow::Result<Result<Self, String>> {
         let home = folder.join("sidecar");
         let package = home.join("planck_sidecar");
-        fs::create_dir_all(&package).with_context(|| format!("cannot make {}", package.display()))?;
+        fs::create_dir_all(&package)
+            .with_context(|| format!("cannot make {}", package.display()))?;
         for (name, text) in SDK {
             fs::write(package.join(name), text)?;
         }
         let program = home.join(NAME).with_extension("py");
         fs::write(&program, PROGRAM)?;
         let usual = env::var_os("PYTHONPATH").unwrap_or_default();
-        let modules = [home].into_iter().chain(unpacked()).chain(env::split_paths(&usual));
-        let python = Self { program, path: env::join_paths(modules)? };
+        let modules = [home]
+            .into_iter()
+            .chain(unpacked())
+            .chain(env::split_paths(&usual));
+        let python = Self {
+            program,
+            path: env::join_paths(modules)?,
+        };
         Ok(python.check().await.map(|()| python))
     }
 
     async fn check(&self) -> Result<(), String> {
         let mut command = Command::new(PYTHON);
-        command.args(["-c", "import planck_sidecar"]).envs(self.environment());
+        command
+            .args(["-c", "import planck_sidecar"])
+            .envs(self.environment());
         command.stdin(Stdio::null()).kill_on_drop(true);
         let output = timeout(PATIENCE, command.output()).await;
         match output {
             Ok(Ok(output)) if output.status.success() => Ok(()),
             Ok(Ok(output)) => {
                 let said = String::from_utf8_lossy(&output.stderr);
-                let why = said.trim_end().lines().next_back().unwrap_or("it failed").to_owned();
+                let why = said
+                    .trim_end()
+                    .lines()
+                    .next_back()
+                    .unwrap_or("it failed")
+                    .to_owned();
                 Err(format!(
                     "{PYTHON} cannot run it: {why}; `make tools` brings the NATS client, and Python has to be 3.10 or later"
                 ))
             }
             Ok(Err(error)) => Err(format!("{PYTHON} does not start: {error}")),
-            Err(_) => Err(format!("{PYTHON} does not start within {} s", PATIENCE.as_secs())),
+            Err(_) => Err(format!(
+                "{PYTHON} does not start within {} s",
+                PATIENCE.as_secs()
+            )),
         }
     }
 
     fn environment(&self) -> [(&'static str, OsString); 2] {
-        [("PYTHONPATH", self.path.clone()), ("PYTHONDONTWRITEBYTECODE", "1".into())]
+        [
+            ("PYTHONPATH", self.path.clone()),
+            ("PYTHONDONTWRITEBYTECODE", "1".into()),
+        ]
     }
 
     /// Starts it and waits until it is there.
     pub async fn start(&self, folder: &Path, url: &str, bus: &dyn Bus) -> anyhow::Result<Child> {
         let [path, bytecode] = self.environment();
         let environment = [path, bytecode, ("NATS_URL", url.into())];
-        let mut child = Child::start_in(NAME, PYTHON.as_ref(), &[&self.program], folder, &environment)?;
+        let mut child = Child::start_in(
+            NAME,
+            PYTHON.as_ref(),
+            &[&self.program],
+            folder,
+            &environment,
+        )?;
         let until = Instant::now() + PATIENCE;
-        while bus.services(Some(NAME), LOOK).await.unwrap_or_default().is_empty() {
+        while bus
+            .services(Some(NAME), LOOK)
+            .await
+            .unwrap_or_default()
+            .is_empty()
+        {
             child.check()?;
             if Instant::now() > until {
-                bail!("the sidecar is not there after {} s; the end of its log:\n{}", PATIENCE.as_secs(), child.last_lines());
+                bail!(
+                    "the sidecar is not there after {} s; the end of its log:\n{}",
+                    PATIENCE.as_secs(),
+                    child.last_lines()
+                );
             }
             tokio::time::sleep(LOOK).await;
         }
@@ -113,7 +170,10 @@ impl Python {
 /// Here or in a folder above.
 fn unpacked() -> Option<PathBuf> {
     let here = env::current_dir().ok()?;
-    let found = here.ancestors().map(|folder| folder.join(".tools/python")).find(|folder| folder.is_dir())?;
+    let found = here
+        .ancestors()
+        .map(|folder| folder.join(".tools/python"))
+        .find(|folder| folder.is_dir())?;
     std::path::absolute(found).ok()
 }
 
@@ -125,9 +185,17 @@ mod tests {
 
     #[test]
     fn the_demo_has_every_module_of_the_sdk() {
-        let package = concat!(env!("CARGO_MANIFEST_DIR"), "/../sidecar-sdk/python/planck_sidecar");
-        let names = fs::read_dir(package).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let package = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../sidecar-sdk/python/planck_sidecar"
+        );
+        let names = fs::read_dir(package)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap());
         let modules: BTreeSet<String> = names.filter(|name| name.ends_with(".py")).collect();
-        assert_eq!(modules, SDK.iter().map(|(name, _)| (*name).to_owned()).collect());
+        assert_eq!(
+            modules,
+            SDK.iter().map(|(name, _)| (*name).to_owned()).collect()
+        );
     }
 }

@@ -49,9 +49,19 @@ pub struct Stage {
 impl Stage {
     /// An empty folder, which stays where it is to be looked at.
     pub fn folder(keep: bool) -> anyhow::Result<Self> {
-        let mut folder = tempfile::Builder::new().prefix("planck-demo-").tempdir().context("cannot make a folder")?;
+        let mut folder = tempfile::Builder::new()
+            .prefix("planck-demo-")
+            .tempdir()
+            .context("cannot make a folder")?;
         folder.disable_cleanup(keep);
-        Ok(Self { folder, model: None, nats: None, client: None, sidecar: Err("not yet".into()), nodes: Vec::new() })
+        Ok(Self {
+            folder,
+            model: None,
+            nats: None,
+            client: None,
+            sidecar: Err("not yet".into()),
+            nodes: Vec::new(),
+        })
     }
 
     /// Starts the model, NATS, the sidecar and the nodes.
@@ -63,11 +73,16 @@ impl Stage {
         }
         let python = Python::prepare(&folder).await?;
         fs::write(template.join("TEAM.json"), team(python.is_ok())?)?;
-        let model = Server::start(Script::parse(SCRIPT)?).await.context("cannot start the scripted model")?;
+        let model = Server::start(Script::parse(SCRIPT)?)
+            .await
+            .context("cannot start the scripted model")?;
         let model = self.model.insert(model);
         let nats = self.nats.insert(Nats::start(&folder).await?);
         let (url, model) = (nats.url.clone(), model.openai_url());
-        let options = NatsOptions { name: "planck demo".into(), ..NatsOptions::new(&url) };
+        let options = NatsOptions {
+            name: "planck demo".into(),
+            ..NatsOptions::new(&url)
+        };
         let bus: Arc<dyn Bus> = Arc::new(NatsBus::connect(options).await?);
         let client = self.client.insert(Client::new(Arc::clone(&bus))).clone();
         self.sidecar = match python {
@@ -75,7 +90,15 @@ impl Stage {
             Err(why) => Err(why),
         };
         for name in NODES {
-            self.nodes.push(Node::start(name, &folder, &client, &settings(name, &folder, &url, &model)).await?);
+            self.nodes.push(
+                Node::start(
+                    name,
+                    &folder,
+                    &client,
+                    &settings(name, &folder, &url, &model),
+                )
+                .await?,
+            );
         }
         Ok(())
     }
@@ -99,7 +122,10 @@ impl Stage {
     }
 
     pub fn nats_url(&self) -> anyhow::Result<&str> {
-        self.nats.as_ref().map(|nats| nats.url.as_str()).context("nats-server is not up")
+        self.nats
+            .as_ref()
+            .map(|nats| nats.url.as_str())
+            .context("nats-server is not up")
     }
 
     pub fn model(&self) -> anyhow::Result<&Server> {
@@ -111,15 +137,32 @@ impl Stage {
     }
 
     pub fn describe(&self) -> String {
-        let model = self.model.as_ref().map(|model| format!("  model      {}\n", model.url()));
-        let nats = self.nats.as_ref().map(|nats| format!("  nats       {}\n", nats.url));
-        let nodes = self.nodes.iter().map(|node| format!("  {:<10} {}\n", node.name, node.id)).collect();
+        let model = self
+            .model
+            .as_ref()
+            .map(|model| format!("  model      {}\n", model.url()));
+        let nats = self
+            .nats
+            .as_ref()
+            .map(|nats| format!("  nats       {}\n", nats.url));
+        let nodes = self
+            .nodes
+            .iter()
+            .map(|node| format!("  {:<10} {}\n", node.name, node.id))
+            .collect();
         let sidecar = match &self.sidecar {
-            Ok(_) => format!("  sidecar    in Python, with the tool {} for the {}\n", sidecar::TOOL, sidecar::USER),
+            Ok(_) => format!(
+                "  sidecar    in Python, with the tool {} for the {}\n",
+                sidecar::TOOL,
+                sidecar::USER
+            ),
             Err(why) => format!("  sidecar    NONE: {why}\n"),
         };
         let workspace = format!("  workspace  {}\n\n", self.workspace().display());
-        [model, nats, Some(nodes), Some(sidecar), Some(workspace)].into_iter().flatten().collect()
+        [model, nats, Some(nodes), Some(sidecar), Some(workspace)]
+            .into_iter()
+            .flatten()
+            .collect()
     }
 
     /// Stops what runs: the nodes first, while what it stands on is there.
@@ -140,9 +183,18 @@ impl Stage {
 /// The example's team; one of its members has the sidecar's tool too, where there is one.
 fn team(has_sidecar: bool) -> anyhow::Result<String> {
     let mut team: Value = serde_json::from_str(TEMPLATE).context("the example is no team")?;
-    let members = team.get_mut("members").and_then(Value::as_array_mut).into_iter().flatten();
-    for member in members.filter(|member| has_sidecar && member.get("type").is_some_and(|kind| kind == sidecar::USER)) {
-        let tools = member.get_mut("tools").and_then(Value::as_array_mut).context("a member without tools")?;
+    let members = team
+        .get_mut("members")
+        .and_then(Value::as_array_mut)
+        .into_iter()
+        .flatten();
+    for member in members.filter(|member| {
+        has_sidecar && member.get("type").is_some_and(|kind| kind == sidecar::USER)
+    }) {
+        let tools = member
+            .get_mut("tools")
+            .and_then(Value::as_array_mut)
+            .context("a member without tools")?;
         tools.push(sidecar::TOOL.into());
     }
     Ok(team.to_string())
@@ -150,12 +202,20 @@ fn team(has_sidecar: bool) -> anyhow::Result<String> {
 
 /// The node's configuration; JSON strings are TOML strings too.
 fn settings(name: &str, folder: &Path, nats: &str, model: &str) -> String {
-    let text = |value: &dyn std::fmt::Display| serde_json::Value::from(value.to_string()).to_string();
+    let text =
+        |value: &dyn std::fmt::Display| serde_json::Value::from(value.to_string()).to_string();
     let at = |name: &str| text(&folder.join(name).display());
     [
-        format!("node.name = {}\nnode.data_dir = {}\n", text(&name), at(&format!("{name}-data"))),
+        format!(
+            "node.name = {}\nnode.data_dir = {}\n",
+            text(&name),
+            at(&format!("{name}-data"))
+        ),
         format!("nats.url = {}\n", text(&nats)),
-        format!("store.url = {}\n", text(&format!("sqlite:{}", folder.join("sessions").display()))),
+        format!(
+            "store.url = {}\n",
+            text(&format!("sqlite:{}", folder.join("sessions").display()))
+        ),
         format!("workspaces.{WORKSPACE} = {}\n", at("workspace")),
         format!("teams.dirs = [{}]\n", at("teams")),
         format!("models.default = \"scripted:{TEAM}\"\n"),

@@ -19,7 +19,13 @@ const FILES: u64 = 4096;
 
 pub fn all(config: &Config) -> Vec<Finding> {
     let mut findings = vec![folder()];
-    findings.extend(config.workspaces.0.iter().map(|(name, path)| workspace(name, path)));
+    findings.extend(
+        config
+            .workspaces
+            .0
+            .iter()
+            .map(|(name, path)| workspace(name, path)),
+    );
     findings.extend([groups(), files(), limits(config), nats_cli()]);
     findings
 }
@@ -35,11 +41,19 @@ pub async fn sandbox(config: &Config) -> Vec<Finding> {
                   unprivileged user namespaces (`sysctl kernel.unprivileged_userns_clone=1`)";
     let whole = match (sandbox.refuses(), sandbox.is_off(), sandbox.is_open()) {
         (true, ..) => Finding::bad("sandbox", sandbox.to_string(), remedy),
-        (_, true, _) => Finding::note("sandbox", sandbox.to_string(), "tools can do all that you can; take the setting out"),
+        (_, true, _) => Finding::note(
+            "sandbox",
+            sandbox.to_string(),
+            "tools can do all that you can; take the setting out",
+        ),
         (.., true) => Finding::note("sandbox", sandbox.to_string(), remedy),
         _ if !sandbox.gaps().is_empty() => {
             let gaps = sandbox.gaps().join(", ");
-            Finding::note("sandbox", format!("{sandbox}; this kernel's Landlock is old: {gaps}"), remedy)
+            Finding::note(
+                "sandbox",
+                format!("{sandbox}; this kernel's Landlock is old: {gaps}"),
+                remedy,
+            )
         }
         _ => Finding::good("sandbox", sandbox.to_string()),
     };
@@ -49,25 +63,40 @@ pub async fn sandbox(config: &Config) -> Vec<Finding> {
 
 /// Programs that a person can run and a tool cannot.
 fn hidden(sandbox: &Sandbox) -> Option<Finding> {
-    let folders: Vec<String> = sandbox.hidden().iter().map(|folder| folder.display().to_string()).collect();
-    let remedy =
-        "name the toolchains that tools need in `tools.readable`, and variables that lead to them in `tools.pass_environment`";
-    (!folders.is_empty()).then(|| Finding::note("programs", format!("tools do not see {} of PATH", folders.join(", ")), remedy))
+    let folders: Vec<String> = sandbox
+        .hidden()
+        .iter()
+        .map(|folder| folder.display().to_string())
+        .collect();
+    let remedy = "name the toolchains that tools need in `tools.readable`, and variables that lead to them in `tools.pass_environment`";
+    (!folders.is_empty()).then(|| {
+        Finding::note(
+            "programs",
+            format!("tools do not see {} of PATH", folders.join(", ")),
+            remedy,
+        )
+    })
 }
 
 fn folder() -> Finding {
     match is_writable(Path::new(".")) {
         true => Finding::good("folder", "agents can write here"),
-        false => Finding::note("folder", "agents cannot write here", "go to a folder of yours"),
+        false => Finding::note(
+            "folder",
+            "agents cannot write here",
+            "go to a folder of yours",
+        ),
     }
 }
 
 fn workspace(name: &str, path: &Path) -> Finding {
     match is_writable(path) {
         true => Finding::good("workspace", format!("{name} = {}", path.display())),
-        false => {
-            Finding::bad("workspace", format!("{name} = {} is not a writable folder", path.display()), "correct `workspaces`")
-        }
+        false => Finding::bad(
+            "workspace",
+            format!("{name} = {} is not a writable folder", path.display()),
+            "correct `workspaces`",
+        ),
     }
 }
 
@@ -79,14 +108,24 @@ fn files() -> Finding {
             format!("up to {soft}; many agents need {FILES}"),
             format!("`ulimit -n {}`", hard.min(65_536)),
         ),
-        Err(error) => Finding::note("open files", format!("cannot tell: {error}"), "see `ulimit -n`"),
+        Err(error) => Finding::note(
+            "open files",
+            format!("cannot tell: {error}"),
+            "see `ulimit -n`",
+        ),
     }
 }
 
 /// What bounds each call of a tool. A bound of zero is none.
 fn limits(config: &Config) -> Finding {
     let limits = &config.tools.limits;
-    let bound = |bound: String| if bound == "0" { "no bound".into() } else { bound };
+    let bound = |bound: String| {
+        if bound == "0" {
+            "no bound".into()
+        } else {
+            bound
+        }
+    };
     let what = format!(
         "a call has processes: {}, memory: {}, size of a file: {}, open files: {}",
         bound(limits.processes.to_string()),
@@ -96,7 +135,11 @@ fn limits(config: &Config) -> Finding {
     );
     match limits.processes > 0 && limits.memory.0 > 0 {
         true => Finding::good("limits", what),
-        false => Finding::note("limits", what, "set `tools.limits.processes` and `tools.limits.memory`"),
+        false => Finding::note(
+            "limits",
+            what,
+            "set `tools.limits.processes` and `tools.limits.memory`",
+        ),
     }
 }
 
@@ -106,9 +149,22 @@ fn groups() -> Finding {
                   `systemd-run --user --scope -p Delegate=yes`, a container of Docker with `security_opt: \
                   [writable-cgroups=true]` where it is root";
     match Delegated::look() {
-        Ok(Delegated { folder, bounds_tasks }) => {
-            let tasks = if bounds_tasks { "bounds its tasks" } else { "has no `pids` to bound its tasks" };
-            Finding::good("cgroups", format!("a call has a group below {}, which {tasks}", folder.display()))
+        Ok(Delegated {
+            folder,
+            bounds_tasks,
+        }) => {
+            let tasks = if bounds_tasks {
+                "bounds its tasks"
+            } else {
+                "has no `pids` to bound its tasks"
+            };
+            Finding::good(
+                "cgroups",
+                format!(
+                    "a call has a group below {}, which {tasks}",
+                    folder.display()
+                ),
+            )
         }
         Err(why) => Finding::note("cgroups", why.to_string(), remedy),
     }
@@ -116,10 +172,15 @@ fn groups() -> Finding {
 
 fn nats_cli() -> Finding {
     let paths = std::env::var_os("PATH").unwrap_or_default();
-    let found =
-        std::env::split_paths(&paths).map(|folder| folder.join("nats")).find(|path| access(path, AccessFlags::X_OK).is_ok());
+    let found = std::env::split_paths(&paths)
+        .map(|folder| folder.join("nats"))
+        .find(|path| access(path, AccessFlags::X_OK).is_ok());
     match found {
         Some(path) => Finding::good("nats cli", path.display().to_string()),
-        None => Finding::note("nats cli", "not installed", "handy to look at subjects, not needed"),
+        None => Finding::note(
+            "nats cli",
+            "not installed",
+            "handy to look at subjects, not needed",
+        ),
     }
 }

@@ -21,26 +21,42 @@ pub async fn store(config: &Config) -> Finding {
     match node::inspect_store(config).await {
         Ok(Some(told)) => Finding::good("store", format!("{url}: {told}")),
         Ok(None) => new_folder(config),
-        Err(error @ StoreError::Away(_)) => Finding::bad("store", format!("{url}: {error}"), StoreError::UNREACHED),
-        Err(error) => Finding::bad("store", format!("{url}: {error}"), "see above, or name another one in `store.url`"),
+        Err(error @ StoreError::Away(_)) => {
+            Finding::bad("store", format!("{url}: {error}"), StoreError::UNREACHED)
+        }
+        Err(error) => Finding::bad(
+            "store",
+            format!("{url}: {error}"),
+            "see above, or name another one in `store.url`",
+        ),
     }
 }
 
 /// Sessions that lie in the folder planck is started in, and belong to no store.
 pub fn strays(config: &Config) -> Option<Finding> {
     let what = earlier::what_is_there(config)?;
-    Some(Finding::note("sessions", what, "`planck session adopt` takes them over, closed; leave them if they are not yours"))
+    Some(Finding::note(
+        "sessions",
+        what,
+        "`planck session adopt` takes them over, closed; leave them if they are not yours",
+    ))
 }
 
 /// A folder of session files that does not exist yet.
 fn new_folder(config: &Config) -> Finding {
     let url = &config.store.url;
     let folder = config.store.folder().unwrap_or_default();
-    let parent = folder.ancestors().find(|path| path.exists()).unwrap_or(Path::new("."));
+    let parent = folder
+        .ancestors()
+        .find(|path| path.exists())
+        .unwrap_or(Path::new("."));
     match parent.is_dir() && is_writable(parent) {
         true => Finding::good("store", format!("{url}, made with the first session")),
         false => {
-            let what = format!("{url}: {} is no folder that can be written", parent.display());
+            let what = format!(
+                "{url}: {} is no folder that can be written",
+                parent.display()
+            );
             Finding::bad("store", what, "name another folder in `store.url`")
         }
     }
@@ -49,26 +65,45 @@ fn new_folder(config: &Config) -> Finding {
 /// Connecting checks the server's version, too. JetStream is what a node needs besides.
 pub async fn nats(config: &Config) -> Finding {
     let Some(url) = &config.nats.url else {
-        return Finding::note("nats", "not configured; sessions run in one process", "set NATS_URL for a cluster");
+        return Finding::note(
+            "nats",
+            "not configured; sessions run in one process",
+            "set NATS_URL for a cluster",
+        );
     };
     let options = match node::nats(config) {
-        Ok(Some(options)) => NatsOptions { name: "planck doctor".into(), ..options },
+        Ok(Some(options)) => NatsOptions {
+            name: "planck doctor".into(),
+            ..options
+        },
         Ok(None) => return Finding::note("nats", "not configured", "set NATS_URL for a cluster"),
         Err(error) => return Finding::bad("nats", format!("{url}: {error}"), "correct `[nats]`"),
     };
     let bus = match NatsBus::connect(options).await {
         Ok(bus) => bus,
         Err(error) => {
-            return Finding::bad("nats", format!("{url}: {error}"), "start nats-server 2.12 or later, or correct `[nats]`");
+            return Finding::bad(
+                "nats",
+                format!("{url}: {error}"),
+                "start nats-server 2.12 or later, or correct `[nats]`",
+            );
         }
     };
     if let Some(exposure) = bus.exposure() {
-        return Finding::bad("nats", format!("{url}: {exposure}"), "see docs/operations.md, \"Settings of NATS\"");
+        return Finding::bad(
+            "nats",
+            format!("{url}: {exposure}"),
+            "see docs/operations.md, \"Settings of NATS\"",
+        );
     }
     match bus.check_jetstream().await {
         Ok(()) => Finding::good("nats", format!("{url}, with all that is needed")),
         Err(BusError::Denied(why)) => without_jetstream(&bus, url, &why).await,
-        Err(error) => Finding::bad("nats", format!("{url}: {error}"), "start nats-server 2.12 or later with JetStream (-js)"),
+        Err(error) => Finding::bad(
+            "nats",
+            format!("{url}: {error}"),
+            "start nats-server 2.12 or later with JetStream (-js)",
+        ),
     }
 }
 

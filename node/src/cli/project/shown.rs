@@ -1,4 +1,5 @@
-//! A project as a person is shown it: what is there, what trusting it would admit, and what changed.
+//! A project as a person is shown it: what is there, what trusting it would admit, and what
+//! changed.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -23,12 +24,21 @@ pub fn told(met: &Met) -> String {
     match &met.standing {
         Standing::Nothing => format!("{path} holds nothing that could have an effect"),
         Standing::Trusted(_) => format!("{path} is trusted"),
-        Standing::Unknown(snapshot) => format!("{path} ({}) is not trusted", clean_line(&snapshot.summary())),
+        Standing::Unknown(snapshot) => format!(
+            "{path} ({}) is not trusted",
+            clean_line(&snapshot.summary())
+        ),
         Standing::Changed(both) => {
             let (snapshot, record) = &**both;
-            format!("{path} ({}) is not what you trusted on {}", clean_line(&snapshot.summary()), record.at)
+            format!(
+                "{path} ({}) is not what you trusted on {}",
+                clean_line(&snapshot.summary()),
+                record.at
+            )
         }
-        Standing::Untrustable(why) => format!("{path} cannot be trusted: {}", clean_line(&why.to_string())),
+        Standing::Untrustable(why) => {
+            format!("{path} cannot be trusted: {}", clean_line(&why.to_string()))
+        }
     }
 }
 
@@ -40,9 +50,15 @@ pub fn lines(standing: &Standing) -> String {
         Standing::Changed(both) => changed(&both.0, &both.1),
     };
     let more = lines.len().saturating_sub(LONG);
-    let mut text: String = lines.iter().take(LONG).map(|line| format!("  {}\n", cut(&clean_line(line)))).collect();
+    let mut text: String = lines
+        .iter()
+        .take(LONG)
+        .map(|line| format!("  {}\n", cut(&clean_line(line))))
+        .collect();
     if more > 0 {
-        text.push_str(&format!("  … and {more} more lines; read the files before you trust them\n"));
+        text.push_str(&format!(
+            "  … and {more} more lines; read the files before you trust them\n"
+        ));
     }
     text
 }
@@ -61,13 +77,28 @@ fn admitted(snapshot: &Snapshot) -> Vec<String> {
     if let Some(text) = &snapshot.config {
         let Written { values, problems } = written(Path::new(CONFIG), text);
         lines.push(format!("{CONFIG} sets {} keys", values.len()));
-        lines.extend(values.iter().map(|(key, value)| format!("  {key} = {value}")));
+        lines.extend(
+            values
+                .iter()
+                .map(|(key, value)| format!("  {key} = {value}")),
+        );
         lines.extend(problems.iter().map(|problem| format!("  {problem}")));
     }
-    lines.extend(snapshot.texts.iter().map(|(name, text)| described(name, text)));
-    let others: Vec<&str> = snapshot.files().filter(|name| *name != CONFIG && !snapshot.texts.contains_key(*name)).collect();
+    lines.extend(
+        snapshot
+            .texts
+            .iter()
+            .map(|(name, text)| described(name, text)),
+    );
+    let others: Vec<&str> = snapshot
+        .files()
+        .filter(|name| *name != CONFIG && !snapshot.texts.contains_key(*name))
+        .collect();
     if !others.is_empty() {
-        lines.push(format!("programs and other files of tools: {}", others.join(", ")));
+        lines.push(format!(
+            "programs and other files of tools: {}",
+            others.join(", ")
+        ));
     }
     lines.extend(texts(snapshot));
     lines
@@ -83,21 +114,45 @@ fn texts(snapshot: &Snapshot) -> Vec<String> {
         lines.push(format!("prompts of teams: {}", snapshot.prompts.join(", ")));
     }
     if !lines.is_empty() {
-        lines.push("skills and prompts may change later without your being asked again; nothing else may".into());
+        lines.push(
+            "skills and prompts may change later without your being asked again; nothing else may"
+                .into(),
+        );
     }
     lines
 }
 
 /// A tool or a team by what matters of it.
 fn described(name: &str, text: &str) -> String {
-    let Ok(value) = serde_json::from_str::<Value>(text) else { return format!("{name}: not JSON") };
+    let Ok(value) = serde_json::from_str::<Value>(text) else {
+        return format!("{name}: not JSON");
+    };
     if name.ends_with("TOOL.json") {
-        let field = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or("?").to_owned();
-        return format!("tool {} runs `{}` ({name})", field("name"), field("command"));
+        let field = |name: &str| {
+            value
+                .get(name)
+                .and_then(Value::as_str)
+                .unwrap_or("?")
+                .to_owned()
+        };
+        return format!(
+            "tool {} runs `{}` ({name})",
+            field("name"),
+            field("command")
+        );
     }
-    let members = value.get("members").unwrap_or(&value).as_array().cloned().unwrap_or_default();
+    let members = value
+        .get("members")
+        .unwrap_or(&value)
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
     let texts = |field: &str| -> BTreeSet<String> {
-        members.iter().filter_map(|member| member.get(field)?.as_str()).map(Into::into).collect()
+        members
+            .iter()
+            .filter_map(|member| member.get(field)?.as_str())
+            .map(Into::into)
+            .collect()
     };
     let tools: BTreeSet<String> = members
         .iter()
@@ -108,12 +163,24 @@ fn described(name: &str, text: &str) -> String {
         .collect();
     let join = |names: BTreeSet<String>| names.into_iter().collect::<Vec<_>>().join(", ");
     let addresses = texts("base_url");
-    let addresses = if addresses.is_empty() { String::new() } else { format!("; talks to {}", join(addresses)) };
-    format!("team of {} with the tools {}{addresses} ({name})", join(texts("type")), join(tools))
+    let addresses = if addresses.is_empty() {
+        String::new()
+    } else {
+        format!("; talks to {}", join(addresses))
+    };
+    format!(
+        "team of {} with the tools {}{addresses} ({name})",
+        join(texts("type")),
+        join(tools)
+    )
 }
 
 fn changed(snapshot: &Snapshot, record: &Record) -> Vec<String> {
-    let Difference { added, changed, gone } = Difference::between(&record.files, &snapshot.prints);
+    let Difference {
+        added,
+        changed,
+        gone,
+    } = Difference::between(&record.files, &snapshot.prints);
     let mut lines = vec!["since then:".to_owned()];
     let files = [("new    ", added), ("changed", changed), ("gone   ", gone)];
     for (what, names) in files {
@@ -131,13 +198,18 @@ fn changed(snapshot: &Snapshot, record: &Record) -> Vec<String> {
 
 /// The keys that are not as they were.
 fn keys(before: Option<&str>, now: Option<&str>) -> Vec<String> {
-    let read = |text: Option<&str>| text.map(|text| written(Path::new(CONFIG), text)).unwrap_or_default();
+    let read = |text: Option<&str>| {
+        text.map(|text| written(Path::new(CONFIG), text))
+            .unwrap_or_default()
+    };
     let (before, now) = (read(before), read(now));
     let names: BTreeSet<&String> = before.values.keys().chain(now.values.keys()).collect();
     let mut lines = Vec::new();
     for name in names {
         lines.extend(match (before.values.get(name), now.values.get(name)) {
-            (Some(before), Some(now)) if before != now => Some(format!("  {name}: {before} is now {now}")),
+            (Some(before), Some(now)) if before != now => {
+                Some(format!("  {name}: {before} is now {now}"))
+            }
             (None, Some(now)) => Some(format!("  {name} = {now} is new")),
             (Some(before), None) => Some(format!("  {name} = {before} is gone")),
             (Some(_), Some(_)) | (None, None) => None,

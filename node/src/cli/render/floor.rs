@@ -1,4 +1,5 @@
-//! Who may speak: while one agent's text is flowing the others wait, so that two never share a line.
+//! Who may speak: while one agent's text is flowing the others wait, so that two never share a
+//! line.
 
 use std::collections::VecDeque;
 
@@ -81,7 +82,9 @@ impl Floor {
     pub fn take(&mut self, agent: &AgentId, name: &str, piece: Piece, out: &mut Drawing) {
         if self.holder.as_ref().is_some_and(|holder| holder != agent) {
             self.waiting.bytes += piece.weight();
-            self.waiting.pieces.push_back((agent.clone(), name.into(), piece));
+            self.waiting
+                .pieces
+                .push_back((agent.clone(), name.into(), piece));
             if self.waiting.bytes > WAITING {
                 self.hand_over(out);
             }
@@ -127,7 +130,11 @@ impl Floor {
             return self.draw_markdown(agent, name, text, out);
         }
         // A speech neither begins nor ends with the empty lines that models like.
-        let text = if self.mid_line { text } else { text.trim_start_matches('\n') };
+        let text = if self.mid_line {
+            text
+        } else {
+            text.trim_start_matches('\n')
+        };
         let shown = text.trim_end_matches('\n');
         let ends = text.len() - shown.len();
         if shown.is_empty() {
@@ -138,7 +145,9 @@ impl Floor {
         if thinking && !self.mid_line && self.style.colour {
             *out += &Drawing::control(Paint::Dim.code());
         }
-        *out += "\n".repeat(std::mem::replace(&mut self.held_back, ends)).as_str();
+        *out += "\n"
+            .repeat(std::mem::replace(&mut self.held_back, ends))
+            .as_str();
         *out += shown;
         self.mid_line = true;
         self.thinking = thinking;
@@ -150,7 +159,11 @@ impl Floor {
             self.header(agent, name, out);
         }
         (self.thinking, self.holder) = (false, Some(agent.clone()));
-        *out += &self.markdown.as_mut().map(|markdown| markdown.push(text)).unwrap_or_default();
+        *out += &self
+            .markdown
+            .as_mut()
+            .map(|markdown| markdown.push(text))
+            .unwrap_or_default();
     }
 
     fn line(&mut self, agent: &AgentId, name: &str, line: &Drawing, out: &mut Drawing) {
@@ -160,7 +173,14 @@ impl Floor {
         *out += "\n";
     }
 
-    fn tool_begins(&mut self, agent: &AgentId, name: &str, call: CallId, line: &Drawing, out: &mut Drawing) {
+    fn tool_begins(
+        &mut self,
+        agent: &AgentId,
+        name: &str,
+        call: CallId,
+        line: &Drawing,
+        out: &mut Drawing,
+    ) {
         if !self.style.in_place {
             return;
         }
@@ -171,7 +191,14 @@ impl Floor {
         self.open_tool = Some(call);
     }
 
-    fn tool_ends(&mut self, agent: &AgentId, name: &str, call: &CallId, line: &Drawing, out: &mut Drawing) {
+    fn tool_ends(
+        &mut self,
+        agent: &AgentId,
+        name: &str,
+        call: &CallId,
+        line: &Drawing,
+        out: &mut Drawing,
+    ) {
         if self.open_tool.as_ref() == Some(call) {
             self.open_tool = None;
             self.mid_line = false;
@@ -181,7 +208,11 @@ impl Floor {
     }
 
     fn end_line(&mut self, out: &mut Drawing) {
-        *out += &self.markdown.as_mut().map(Markdown::finish).unwrap_or_default();
+        *out += &self
+            .markdown
+            .as_mut()
+            .map(Markdown::finish)
+            .unwrap_or_default();
         if self.mid_line {
             if self.thinking && self.style.colour {
                 *out += &Drawing::control(RESET);
@@ -204,7 +235,9 @@ impl Floor {
             self.agents.len() - 1
         });
         let gap = if self.speaker.is_some() { "\n" } else { "" };
-        *out += &(Drawing::text(gap) + self.style.paint(Paint::Agent(number), &format!("● {name}")) + "\n");
+        *out += &(Drawing::text(gap)
+            + self.style.paint(Paint::Agent(number), &format!("● {name}"))
+            + "\n");
         self.speaker = Some(agent.clone());
     }
 }
@@ -213,7 +246,9 @@ impl Piece {
     fn weight(&self) -> usize {
         match self {
             Self::Flow { text, .. } => text.len(),
-            Self::Line(line) | Self::ToolBegins { line, .. } | Self::ToolEnds { line, .. } => line.len(),
+            Self::Line(line) | Self::ToolBegins { line, .. } | Self::ToolEnds { line, .. } => {
+                line.len()
+            }
             Self::Rest => 1,
         }
     }

@@ -22,23 +22,45 @@ pub struct Heard {
 impl Heard {
     pub fn line(&mut self, event: &Event, style: Style) -> Option<Drawing> {
         if let Event::TurnStart(start) = event {
-            self.kinds.extend(start.inputs.iter().map(|input| (input.id.clone(), input.kind)));
+            self.kinds.extend(
+                start
+                    .inputs
+                    .iter()
+                    .map(|input| (input.id.clone(), input.kind)),
+            );
         }
-        let Event::Message(saved) = event else { return None };
+        let Event::Message(saved) = event else {
+            return None;
+        };
         let (paint, text) = self.message(&saved.message)?;
-        Some(style.paint(paint, &format!("  {}", one_line(&text, style.width.saturating_sub(2)))))
+        Some(style.paint(
+            paint,
+            &format!("  {}", one_line(&text, style.width.saturating_sub(2))),
+        ))
     }
 
     fn message(&mut self, message: &Message) -> Option<(Paint, String)> {
         let inputs = &message.metadata.inputs;
-        if self.own.as_ref().is_some_and(|own| inputs.as_slice() == std::slice::from_ref(own)) {
+        if self
+            .own
+            .as_ref()
+            .is_some_and(|own| inputs.as_slice() == std::slice::from_ref(own))
+        {
             return None;
         }
         match (message.role, &message.custom) {
             (Role::User, _) => Some((Paint::Strong, format!("› {}", text_of(&message.content)))),
             (Role::Custom, Some(Custom::AgentMessage)) => {
-                let kind = message.metadata.inputs.iter().find_map(|input| self.kinds.remove(input));
-                let who = message.metadata.from.as_ref().map_or("the runtime", |from| from.name.as_str());
+                let kind = message
+                    .metadata
+                    .inputs
+                    .iter()
+                    .find_map(|input| self.kinds.remove(input));
+                let who = message
+                    .metadata
+                    .from
+                    .as_ref()
+                    .map_or("the runtime", |from| from.name.as_str());
                 let text = text_of(spoken(&message.content));
                 Some((Paint::Dim, format!("← {}: {text}", introduced(kind, who))))
             }
@@ -59,7 +81,11 @@ fn introduced(kind: Option<InputKind>, who: &str) -> String {
 /// Without the line that tells the model who speaks.
 fn spoken(content: &[Part]) -> &[Part] {
     match content {
-        [Part::Text { text, .. }, rest @ ..] if !rest.is_empty() && text.starts_with('[') && text.ends_with("]\n\n") => rest,
+        [Part::Text { text, .. }, rest @ ..]
+            if !rest.is_empty() && text.starts_with('[') && text.ends_with("]\n\n") =>
+        {
+            rest
+        }
         all => all,
     }
 }

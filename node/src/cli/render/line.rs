@@ -13,30 +13,71 @@ pub fn of(event: &Event, style: Style, names: &Names) -> Option<Drawing> {
     let (paint, text) = match event {
         Event::TurnEnd(end) => ended(end.outcome, end.limit.as_deref())?,
         Event::Error(error) => (Paint::Bad, format!("✗ {} ({})", error.reason, error.code)),
-        Event::Retry(retry) => {
-            (Paint::Warning, format!("↻ try {} in {}: {}", retry.attempt, duration(retry.delay_ms), retry.reason))
-        }
+        Event::Retry(retry) => (
+            Paint::Warning,
+            format!(
+                "↻ try {} in {}: {}",
+                retry.attempt,
+                duration(retry.delay_ms),
+                retry.reason
+            ),
+        ),
         Event::Warning(warning) => (Paint::Warning, format!("! {}", warning.message)),
         Event::ToolProgress(progress) => {
-            let percent = progress.percent.map_or(String::new(), |percent| format!(" {percent:.0} %"));
+            let percent = progress
+                .percent
+                .map_or(String::new(), |percent| format!(" {percent:.0} %"));
             (Paint::Dim, format!("…{percent} {}", progress.message))
         }
         Event::MessageQueued(queued) => {
-            let from = queued.from.as_ref().map_or("a client".into(), |agent| names.of(agent));
-            (Paint::Dim, format!("↓ {} from {from} waits ({} in the inbox)", queued.kind.name(), queued.queued))
+            let from = queued
+                .from
+                .as_ref()
+                .map_or("a client".into(), |agent| names.of(agent));
+            (
+                Paint::Dim,
+                format!(
+                    "↓ {} from {from} waits ({} in the inbox)",
+                    queued.kind.name(),
+                    queued.queued
+                ),
+            )
         }
-        Event::Compacting(compacting) => (Paint::Dim, format!("summarising {} tokens", count(compacting.tokens_before))),
+        Event::Compacting(compacting) => (
+            Paint::Dim,
+            format!("summarising {} tokens", count(compacting.tokens_before)),
+        ),
         Event::Compacted(done) => {
             let (before, after) = (count(done.tokens_before), count(done.tokens_after));
-            (Paint::Dim, format!("summarised {before} tokens to {after} ({}), {} messages kept", done.by, done.kept))
+            (
+                Paint::Dim,
+                format!(
+                    "summarised {before} tokens to {after} ({}), {} messages kept",
+                    done.by, done.kept
+                ),
+            )
         }
-        Event::WorkerSpawned(worker) => (Paint::Good, format!("+ {} ({})", worker.name, worker.r#type)),
-        Event::WorkerExit(worker) => (Paint::Warning, format!("- {}: {}", worker.name, worker.reason)),
-        Event::SessionResumed(resumed) => (Paint::Dim, format!("session resumed: {}", resumed.reason)),
+        Event::WorkerSpawned(worker) => (
+            Paint::Good,
+            format!("+ {} ({})", worker.name, worker.r#type),
+        ),
+        Event::WorkerExit(worker) => (
+            Paint::Warning,
+            format!("- {}: {}", worker.name, worker.reason),
+        ),
+        Event::SessionResumed(resumed) => {
+            (Paint::Dim, format!("session resumed: {}", resumed.reason))
+        }
         Event::SessionClosed(closed) => (Paint::Dim, format!("session closed: {}", closed.reason)),
-        Event::Rewound(rewound) => (Paint::Warning, format!("rewound to before message {}", rewound.to)),
+        Event::Rewound(rewound) => (
+            Paint::Warning,
+            format!("rewound to before message {}", rewound.to),
+        ),
         Event::ToolsChanged(tools) => (Paint::Dim, changed(&tools.added, &tools.removed)),
-        Event::ModelChanged(change) => (Paint::Dim, format!("model is now {}:{}", change.model.provider, change.model.id)),
+        Event::ModelChanged(change) => (
+            Paint::Dim,
+            format!("model is now {}:{}", change.model.provider, change.model.id),
+        ),
         Event::Message(_)
         | Event::Checkpoint(_)
         | Event::TurnStart(_)
@@ -51,7 +92,11 @@ pub fn of(event: &Event, style: Style, names: &Names) -> Option<Drawing> {
     };
     // What went wrong is never cut: its cause stands at the end.
     let is_trouble = matches!(event, Event::Error(_) | Event::Retry(_) | Event::Warning(_));
-    let width = if is_trouble { usize::MAX } else { style.width.saturating_sub(2) };
+    let width = if is_trouble {
+        usize::MAX
+    } else {
+        style.width.saturating_sub(2)
+    };
     Some(style.paint(paint, &format!("  {}", one_line(&text, width))))
 }
 
@@ -59,12 +104,24 @@ fn ended(outcome: TurnOutcome, limit: Option<&str>) -> Option<(Paint, String)> {
     match outcome {
         TurnOutcome::Completed => None,
         TurnOutcome::Aborted => Some((Paint::Warning, "■ aborted".into())),
-        TurnOutcome::Truncated => Some((Paint::Warning, "■ the model cut its answer off: its output limit, or a refusal".into())),
-        TurnOutcome::Limit => Some((Paint::Warning, format!("■ stopped by the limit {}", limit.unwrap_or("of this agent")))),
+        TurnOutcome::Truncated => Some((
+            Paint::Warning,
+            "■ the model cut its answer off: its output limit, or a refusal".into(),
+        )),
+        TurnOutcome::Limit => Some((
+            Paint::Warning,
+            format!(
+                "■ stopped by the limit {}",
+                limit.unwrap_or("of this agent")
+            ),
+        )),
     }
 }
 
 fn changed(added: &[String], removed: &[String]) -> String {
-    let words = added.iter().map(|name| format!("+{name}")).chain(removed.iter().map(|name| format!("-{name}")));
+    let words = added
+        .iter()
+        .map(|name| format!("+{name}"))
+        .chain(removed.iter().map(|name| format!("-{name}")));
     format!("tools: {}", words.collect::<Vec<_>>().join(" "))
 }

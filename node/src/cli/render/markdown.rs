@@ -1,8 +1,9 @@
-//! Markdown as a terminal shows it, block by block while it is still being written. The block that is being written is
-//! previewed on one line, which is drawn over.
+//! Markdown as a terminal shows it, block by block while it is still being written. The block that
+//! is being written is previewed on one line, which is drawn over.
 //!
-//! Blocks are told apart here, line by line, because a parser needs all of a document; what stands within a block is parsed by
-//! `pulldown_cmark`. All text goes through [`Drawing`], so nothing of it moves the cursor.
+//! Blocks are told apart here, line by line, because a parser needs all of a document; what stands
+//! within a block is parsed by `pulldown_cmark`. All text goes through [`Drawing`], so nothing of
+//! it moves the cursor.
 
 mod inline;
 
@@ -42,11 +43,18 @@ struct Fence {
 impl Fence {
     fn of(line: &str) -> Option<Self> {
         let text = line.trim_start();
-        let mark = text.chars().next().filter(|mark| matches!(mark, '`' | '~'))?;
+        let mark = text
+            .chars()
+            .next()
+            .filter(|mark| matches!(mark, '`' | '~'))?;
         let length = text.chars().take_while(|c| *c == mark).count();
         // Inline code on a line of its own is no fence.
         let is_fence = length >= 3 && !(mark == '`' && text.get(length..)?.contains('`'));
-        is_fence.then(|| Self { mark, length, indent: line.len() - text.len() })
+        is_fence.then(|| Self {
+            mark,
+            length,
+            indent: line.len() - text.len(),
+        })
     }
 
     fn is_closed_by(self, line: &str) -> bool {
@@ -103,7 +111,11 @@ impl Markdown {
 
     /// The end of what is being written, as much of it as fits on a line.
     fn preview(&mut self, out: &mut Drawing) {
-        let text = if self.line.trim().is_empty() { self.block.lines().last().unwrap_or_default() } else { &self.line };
+        let text = if self.line.trim().is_empty() {
+            self.block.lines().last().unwrap_or_default()
+        } else {
+            &self.line
+        };
         let mut room = self.style.width.saturating_sub(2);
         let tail: Vec<char> = text
             .chars()
@@ -118,7 +130,11 @@ impl Markdown {
         if tail.is_empty() {
             return;
         }
-        let tail: String = tail.into_iter().rev().map(|c| if c == '\t' { ' ' } else { c }).collect();
+        let tail: String = tail
+            .into_iter()
+            .rev()
+            .map(|c| if c == '\t' { ' ' } else { c })
+            .collect();
         *out += &self.style.paint(Paint::Dim, &tail);
         self.is_previewed = true;
     }
@@ -140,7 +156,10 @@ impl Markdown {
             self.has_gap = true;
         } else {
             let is_one_line = is_heading(line) || is_rule(line);
-            if is_one_line || Item::of(line).is_some() || self.block.len() + line.len() > LONGEST_BLOCK {
+            if is_one_line
+                || Item::of(line).is_some()
+                || self.block.len() + line.len() > LONGEST_BLOCK
+            {
                 self.flush(out);
             }
             self.block.push_str(line);
@@ -175,14 +194,25 @@ impl Markdown {
         if hides_text(&block) {
             *out += block.as_str();
         } else if is_rule(&block) {
-            *out += &(self.style.paint(Paint::Dim, &"─".repeat(RULE.min(self.style.width))) + "\n");
+            *out += &(self
+                .style
+                .paint(Paint::Dim, &"─".repeat(RULE.min(self.style.width)))
+                + "\n");
         } else if let Some(item) = Item::of(&block) {
             let mark = self.style.paint(Paint::Dim, &item.mark);
             *out += &(Drawing::text(&" ".repeat(item.indent)) + mark + " ");
             *out += &self.paragraph(item.text, &" ".repeat(item.indent + item.mark.width() + 1));
         } else if block.lines().all(|line| line.trim_start().starts_with('>')) {
-            let inner: String =
-                block.lines().map(|line| line.trim_start().trim_start_matches('>').trim_start().to_owned() + "\n").collect();
+            let inner: String = block
+                .lines()
+                .map(|line| {
+                    line.trim_start()
+                        .trim_start_matches('>')
+                        .trim_start()
+                        .to_owned()
+                        + "\n"
+                })
+                .collect();
             let mark = self.style.paint(Paint::Dim, "│ ");
             for line in inner.lines() {
                 *out += &(mark.clone() + self.paragraph(line, ""));
@@ -199,13 +229,16 @@ impl Markdown {
     /// Text of a block, its further lines indented.
     fn paragraph(&self, text: &str, indent: &str) -> Drawing {
         // An indent would make a parser take the text for code.
-        let text: String = text.lines().map(|line| line.trim_start().to_owned() + "\n").collect();
+        let text: String = text
+            .lines()
+            .map(|line| line.trim_start().to_owned() + "\n")
+            .collect();
         Inline::of(&text, self.style, indent).drawing + "\n"
     }
 }
 
-/// Whether a parser would leave something of a block out, or run its lines together: HTML, where links lead, and cells that a
-/// table has no column for.
+/// Whether a parser would leave something of a block out, or run its lines together: HTML, where
+/// links lead, and cells that a table has no column for.
 fn hides_text(block: &str) -> bool {
     let mut lines = block.lines().map(str::trim_start);
     let cells = |line: &str| line.matches('|').count();
@@ -224,7 +257,10 @@ fn is_heading(line: &str) -> bool {
 
 fn is_rule(line: &str) -> bool {
     let text: Vec<char> = line.chars().filter(|c| !c.is_whitespace()).collect();
-    text.len() >= 3 && text.first().is_some_and(|first| matches!(first, '-' | '*' | '_') && text.iter().all(|c| c == first))
+    text.len() >= 3
+        && text.first().is_some_and(|first| {
+            matches!(first, '-' | '*' | '_') && text.iter().all(|c| c == first)
+        })
 }
 
 /// An entry of a list.
@@ -242,10 +278,16 @@ impl<'a> Item<'a> {
         let digits = mark.trim_end_matches(['.', ')']);
         let is_number = digits.len() + 1 == mark.len() && digits.len() <= 9 && !digits.is_empty();
         match mark {
-            "-" | "*" | "+" => Some(Self { indent, mark: "•".into(), text: rest }),
-            _ if is_number && digits.bytes().all(|byte| byte.is_ascii_digit()) => {
-                Some(Self { indent, mark: mark.into(), text: rest })
-            }
+            "-" | "*" | "+" => Some(Self {
+                indent,
+                mark: "•".into(),
+                text: rest,
+            }),
+            _ if is_number && digits.bytes().all(|byte| byte.is_ascii_digit()) => Some(Self {
+                indent,
+                mark: mark.into(),
+                text: rest,
+            }),
             _ => None,
         }
     }
@@ -255,7 +297,11 @@ impl<'a> Item<'a> {
 mod tests {
     use super::*;
 
-    const STYLE: Style = Style { colour: true, in_place: true, width: 60 };
+    const STYLE: Style = Style {
+        colour: true,
+        in_place: true,
+        width: 60,
+    };
 
     /// What is written when the text comes in pieces of a size.
     fn written(text: &str, piece: usize) -> String {
@@ -273,7 +319,9 @@ mod tests {
     fn drawn(text: &str, piece: usize) -> String {
         let text = written(text, piece);
         // Previews are drawn over: on each line only what follows the last of them stays.
-        let lines = text.split('\n').map(|line| line.rsplit(ERASE_LINE).next().unwrap_or(line));
+        let lines = text
+            .split('\n')
+            .map(|line| line.rsplit(ERASE_LINE).next().unwrap_or(line));
         lines.collect::<Vec<_>>().join("\n").replace('\x1b', "␛")
     }
 
@@ -316,7 +364,12 @@ mod tests {
 
     #[test]
     fn nothing_that_a_parser_leaves_out_is_lost() {
-        for text in ["<!-- one\ntwo -->", "[1]: http://x.y", "| a |\n|---|\n| b | c |", "<p>one</p>\ntwo"] {
+        for text in [
+            "<!-- one\ntwo -->",
+            "[1]: http://x.y",
+            "| a |\n|---|\n| b | c |",
+            "<p>one</p>\ntwo",
+        ] {
             assert_eq!(drawn(text, 1000).trim_end(), text);
         }
     }
@@ -324,26 +377,49 @@ mod tests {
     #[test]
     fn pieces_of_any_size_draw_the_same() {
         for piece in [1, 2, 7, 40] {
-            assert_eq!(drawn(TEXT, piece), drawn(TEXT, 1000), "in pieces of {piece}");
+            assert_eq!(
+                drawn(TEXT, piece),
+                drawn(TEXT, 1000),
+                "in pieces of {piece}"
+            );
         }
     }
 
     #[test]
     fn text_that_is_being_written_is_seen() {
         let mut markdown = Markdown::new(STYLE);
-        assert_eq!(markdown.push("A sentence that is").as_str(), "\x1b[2mA sentence that is\x1b[0m");
-        assert_eq!(markdown.push(" done.\n\n").as_str(), "\r\x1b[2KA sentence that is done.\n");
+        assert_eq!(
+            markdown.push("A sentence that is").as_str(),
+            "\x1b[2mA sentence that is\x1b[0m"
+        );
+        assert_eq!(
+            markdown.push(" done.\n\n").as_str(),
+            "\r\x1b[2KA sentence that is done.\n"
+        );
         let long = markdown.push(&"wörd ".repeat(100));
-        assert!(long.as_str().chars().count() < 60 + 8, "a preview is one line: {long:?}");
+        assert!(
+            long.as_str().chars().count() < 60 + 8,
+            "a preview is one line: {long:?}"
+        );
     }
 
     #[test]
     fn nothing_in_markdown_moves_the_cursor() {
         let hostile = "# \x1b[2J\n\n**\x1b]0;t\x07** `\u{9b}2J` [a](http://\x1b[1m) \u{202e} &#27;[2J\n\n| \x1b[2J | b |\n|-|-|\n| \x07 | c |\n\n```\n\x1b[2J\n```\n- \x1b[H";
         let written = written(hostile, 3);
-        let ours = [ERASE_LINE, "\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[3m", "\x1b[36m"];
-        let foreign = ours.iter().fold(written.clone(), |text, own| text.replace(own, ""));
-        assert!(!foreign.contains(|c: char| (c.is_control() && c != '\n') || c == '\u{202e}'), "{written:?}");
-        assert!(foreign.contains("␛[2J"), "it is shown that somebody tried: {written:?}");
+        let ours = [
+            ERASE_LINE, "\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[3m", "\x1b[36m",
+        ];
+        let foreign = ours
+            .iter()
+            .fold(written.clone(), |text, own| text.replace(own, ""));
+        assert!(
+            !foreign.contains(|c: char| (c.is_control() && c != '\n') || c == '\u{202e}'),
+            "{written:?}"
+        );
+        assert!(
+            foreign.contains("␛[2J"),
+            "it is shown that somebody tried: {written:?}"
+        );
     }
 }

@@ -23,12 +23,17 @@ impl Names {
     }
 
     pub fn of(&self, agent: &AgentId) -> String {
-        self.0.get(agent).cloned().unwrap_or_else(|| one_line(agent, OF_AN_ID))
+        self.0
+            .get(agent)
+            .cloned()
+            .unwrap_or_else(|| one_line(agent, OF_AN_ID))
     }
 
     /// The name of whom a tool's argument means, which is an id or a name.
     pub fn of_target(&self, target: &str) -> String {
-        let known = AgentId::parse(target).ok().and_then(|id| self.0.get(&id).cloned());
+        let known = AgentId::parse(target)
+            .ok()
+            .and_then(|id| self.0.get(&id).cloned());
         known.unwrap_or_else(|| clean_line(target).into_owned())
     }
 }

@@ -43,17 +43,28 @@ impl Shown {
 
     /// What of the saved text is not on the screen yet; `None` where what is there is not of it.
     fn rest<'a>(&self, saved: &'a str) -> Option<&'a str> {
-        let from = saved.char_indices().nth(self.from).map_or(saved.len(), |(at, _)| at);
+        let from = saved
+            .char_indices()
+            .nth(self.from)
+            .map_or(saved.len(), |(at, _)| at);
         saved.get(from..)?.strip_prefix(self.text.as_str())
     }
 }
 
 impl Speech {
-    pub fn hear(&mut self, envelope: &Envelope, event: &Event, names: &Names, style: Style) -> Vec<Piece> {
+    pub fn hear(
+        &mut self,
+        envelope: &Envelope,
+        event: &Event,
+        names: &Names,
+        style: Style,
+    ) -> Vec<Piece> {
         match event {
             Event::TextDelta(delta) => self.flow(envelope, delta, false, style),
             Event::ThinkingDelta(delta) => self.flow(envelope, delta, true, style),
-            Event::Message(saved) if saved.message.role == Role::Assistant => self.settle(envelope, &saved.message, style),
+            Event::Message(saved) if saved.message.role == Role::Assistant => {
+                self.settle(envelope, &saved.message, style)
+            }
             Event::ToolStart(tool) => self.tool_begins(tool, names, style),
             Event::ToolEnd(tool) => self.tool_ends(tool, style),
             Event::TurnEnd(_) | Event::Error(_) | Event::Retry(_) | Event::AgentStopped(_) => {
@@ -92,34 +103,59 @@ impl Speech {
         if !superseded {
             return Vec::new();
         }
-        vec![Piece::Rest, Piece::Line(style.paint(Paint::Dim, "  (the reply broke off and begins anew)"))]
+        vec![
+            Piece::Rest,
+            Piece::Line(style.paint(Paint::Dim, "  (the reply broke off and begins anew)")),
+        ]
     }
 
-    fn flow(&mut self, envelope: &Envelope, delta: &Delta, thinking: bool, style: Style) -> Vec<Piece> {
+    fn flow(
+        &mut self,
+        envelope: &Envelope,
+        delta: &Delta,
+        thinking: bool,
+        style: Style,
+    ) -> Vec<Piece> {
         let mut pieces = self.begin(envelope, style);
         self.shown.entry(delta.part).or_default().flow(delta);
-        pieces.push(Piece::Flow { thinking, text: clean(&delta.text).into_owned() });
+        pieces.push(Piece::Flow {
+            thinking,
+            text: clean(&delta.text).into_owned(),
+        });
         pieces
     }
 
-    /// Says what of a saved reply was not said yet. Live text is not in the log, so anybody who may publish can forge it: where
-    /// the saved reply reads otherwise, it is said as a whole.
+    /// Says what of a saved reply was not said yet. Live text is not in the log, so anybody who may
+    /// publish can forge it: where the saved reply reads otherwise, it is said as a whole.
     fn settle(&mut self, envelope: &Envelope, message: &Message, style: Style) -> Vec<Piece> {
         let mut pieces = self.begin(envelope, style);
         for (at, part) in message.content.iter().enumerate() {
             let (thinking, text) = match part {
                 Part::Text { text, .. } => (false, text),
                 Part::Thinking { text, .. } => (true, text),
-                Part::ToolCall { .. } | Part::ToolResult { .. } | Part::Image { .. } | Part::File { .. } => continue,
+                Part::ToolCall { .. }
+                | Part::ToolResult { .. }
+                | Part::Image { .. }
+                | Part::File { .. } => continue,
             };
-            let rest = self.shown.get(&at).map_or(Some(text.as_str()), |shown| shown.rest(text));
+            let rest = self
+                .shown
+                .get(&at)
+                .map_or(Some(text.as_str()), |shown| shown.rest(text));
             if rest.is_none() {
-                let warning = "warning: disregard the reply above: it is not what the agent said, which is";
-                pieces.extend([Piece::Rest, Piece::Line(style.paint(Paint::Warning, warning))]);
+                let warning =
+                    "warning: disregard the reply above: it is not what the agent said, which is";
+                pieces.extend([
+                    Piece::Rest,
+                    Piece::Line(style.paint(Paint::Warning, warning)),
+                ]);
             }
             let rest = rest.unwrap_or(text);
             if !rest.is_empty() {
-                pieces.push(Piece::Flow { thinking, text: clean(rest).into_owned() });
+                pieces.push(Piece::Flow {
+                    thinking,
+                    text: clean(rest).into_owned(),
+                });
             }
         }
         pieces.push(Piece::Rest);
@@ -129,23 +165,52 @@ impl Speech {
 
     fn tool_begins(&mut self, tool: &ToolStart, names: &Names, style: Style) -> Vec<Piece> {
         let what = tool::call(&tool.name, tool.args.get(), names);
-        let line = style.paint(Paint::Dim, &format!("  ▸ {}", one_line(&what, style.width.saturating_sub(4))));
+        let line = style.paint(
+            Paint::Dim,
+            &format!("  ▸ {}", one_line(&what, style.width.saturating_sub(4))),
+        );
         self.tools.insert(tool.call_id.clone(), what);
-        vec![Piece::Rest, Piece::ToolBegins { call: tool.call_id.clone(), line }]
+        vec![
+            Piece::Rest,
+            Piece::ToolBegins {
+                call: tool.call_id.clone(),
+                line,
+            },
+        ]
     }
 
     fn tool_ends(&mut self, tool: &ToolEnd, style: Style) -> Vec<Piece> {
-        let what = self.tools.remove(&tool.call_id).unwrap_or_else(|| clean_line(&tool.name).into_owned());
-        let (mark, paint) = if tool.error { ("✗", Paint::Bad) } else { ("✓", Paint::Good) };
+        let what = self
+            .tools
+            .remove(&tool.call_id)
+            .unwrap_or_else(|| clean_line(&tool.name).into_owned());
+        let (mark, paint) = if tool.error {
+            ("✗", Paint::Bad)
+        } else {
+            ("✓", Paint::Good)
+        };
         let took = duration(tool.duration_ms);
         let between = "  ✓ ".chars().count() + "  ".chars().count() * 2;
         let room = style.width.saturating_sub(took.chars().count() + between);
-        let result = if tool.error { one_line(&tool.result, style.width) } else { tool::result(&tool.name, &tool.result) };
+        let result = if tool.error {
+            one_line(&tool.result, style.width)
+        } else {
+            tool::result(&tool.name, &tool.result)
+        };
         // What was asked for gives way to what came of it, but not below half of the line.
-        let what = one_line(&what, room.saturating_sub(result.chars().count()).max(room / 2));
+        let what = one_line(
+            &what,
+            room.saturating_sub(result.chars().count()).max(room / 2),
+        );
         let result = cut(&result, room.saturating_sub(what.chars().count()));
-        let rest = style.paint(if tool.error { Paint::Bad } else { Paint::Dim }, format!("{took}  {result}").trim_end());
+        let rest = style.paint(
+            if tool.error { Paint::Bad } else { Paint::Dim },
+            format!("{took}  {result}").trim_end(),
+        );
         let line = Drawing::text("  ") + style.paint(paint, mark) + format!(" {what}  ") + rest;
-        vec![Piece::ToolEnds { call: tool.call_id.clone(), line }]
+        vec![Piece::ToolEnds {
+            call: tool.call_id.clone(),
+            line,
+        }]
     }
 }

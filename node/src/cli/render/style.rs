@@ -23,13 +23,22 @@ impl Style {
     /// For what one of the outputs is now. A terminal that calls itself `dumb` obeys no movements.
     pub fn of(stream: Stream) -> Self {
         let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-        let width = terminal_size::terminal_size().map_or(100, |(terminal_size::Width(width), _)| usize::from(width));
-        Self { colour: stream.has_colours(), in_place: stream.is_terminal() && !is_dumb, width: width.clamp(40, 200) }
+        let width = terminal_size::terminal_size()
+            .map_or(100, |(terminal_size::Width(width), _)| usize::from(width));
+        Self {
+            colour: stream.has_colours(),
+            in_place: stream.is_terminal() && !is_dumb,
+            width: width.clamp(40, 200),
+        }
     }
 
     /// Without colours or movements.
     pub const fn plain(width: usize) -> Self {
-        Self { colour: false, in_place: false, width }
+        Self {
+            colour: false,
+            in_place: false,
+            width,
+        }
     }
 
     pub fn paint(self, paint: Paint, text: &str) -> Drawing {
@@ -58,7 +67,14 @@ pub enum Paint {
     Agent(usize),
 }
 
-const AGENTS: [&str; 6] = ["\x1b[1;36m", "\x1b[1;35m", "\x1b[1;33m", "\x1b[1;32m", "\x1b[1;34m", "\x1b[1;31m"];
+const AGENTS: [&str; 6] = [
+    "\x1b[1;36m",
+    "\x1b[1;35m",
+    "\x1b[1;33m",
+    "\x1b[1;32m",
+    "\x1b[1;34m",
+    "\x1b[1;31m",
+];
 
 impl Paint {
     pub fn code(self) -> &'static str {
@@ -70,7 +86,10 @@ impl Paint {
             Self::Strong => "\x1b[1m",
             Self::Soft => "\x1b[3m",
             Self::Code => "\x1b[36m",
-            Self::Agent(number) => AGENTS.get(number % AGENTS.len()).copied().unwrap_or_default(),
+            Self::Agent(number) => AGENTS
+                .get(number % AGENTS.len())
+                .copied()
+                .unwrap_or_default(),
         }
     }
 }
@@ -85,7 +104,10 @@ pub fn cut(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.into();
     }
-    text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+    text.chars()
+        .take(width.saturating_sub(1))
+        .chain(['…'])
+        .collect()
 }
 
 /// `950 ms`, `12.3 s`, `4 m 05 s`.
@@ -105,6 +127,10 @@ pub fn counted(number: usize, noun: &str) -> String {
 /// Digits in groups of three.
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
-    let groups = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy);
+    let groups = digits
+        .as_bytes()
+        .rchunks(3)
+        .rev()
+        .map(String::from_utf8_lossy);
     groups.collect::<Vec<_>>().join(",")
 }

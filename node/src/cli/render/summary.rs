@@ -31,8 +31,15 @@ impl Summary {
     }
 
     /// What a turn took, at its end.
-    pub(super) fn turn_line(&mut self, envelope: &Envelope, event: &Event, style: Style) -> Option<Drawing> {
-        let Event::TurnEnd(end) = event else { return None };
+    pub(super) fn turn_line(
+        &mut self,
+        envelope: &Envelope,
+        event: &Event,
+        style: Style,
+    ) -> Option<Drawing> {
+        let Event::TurnEnd(end) = event else {
+            return None;
+        };
         let began = self.began.remove(&envelope.agent_id).unwrap_or(envelope.at);
         if !self.each_turn {
             return None;
@@ -54,6 +61,14 @@ pub fn consumed(usage: &Usage) -> String {
         0 => String::new(),
         read => format!(" ({} % cached)", read.saturating_mul(100) / prompt.max(1)),
     };
-    let cost = if usage.cost_usd > 0.0 { format!(" · ${:.4}", usage.cost_usd) } else { String::new() };
-    format!("{} tokens in{cached} · {} out{cost}", count(prompt), count(usage.output_tokens))
+    let cost = if usage.cost_usd > 0.0 {
+        format!(" · ${:.4}", usage.cost_usd)
+    } else {
+        String::new()
+    };
+    format!(
+        "{} tokens in{cached} · {} out{cost}",
+        count(prompt),
+        count(usage.output_tokens)
+    )
 }

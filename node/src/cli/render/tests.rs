@@ -21,8 +21,16 @@ impl Stage {
     fn new(style: Style, agents: &[&str]) -> Self {
         let mut screen = Screen::new(style);
         screen.summary.each_turn = true;
-        agents.iter().for_each(|name| screen.know(&AgentId::parse(name).unwrap(), name));
-        Self { screen, seq: 0, at: 0, request: 1, drawn: String::new() }
+        agents
+            .iter()
+            .for_each(|name| screen.know(&AgentId::parse(name).unwrap(), name));
+        Self {
+            screen,
+            seq: 0,
+            at: 0,
+            request: 1,
+            drawn: String::new(),
+        }
     }
 
     fn tell(&mut self, agent: &str, kind: EventKind, data: Value) {
@@ -34,28 +42,57 @@ impl Stage {
             epoch: 1,
         };
         self.at += 500;
-        let place = Place { turn: 1, request: self.request, at: Timestamp::from_millis(self.at) };
+        let place = Place {
+            turn: 1,
+            request: self.request,
+            at: Timestamp::from_millis(self.at),
+        };
         let text = if kind.is_durable() {
             self.seq += 1;
-            writer.durable(kind, place, Row { seq: self.seq, prev: 0, hidden_by: None }, &data.to_string())
+            writer.durable(
+                kind,
+                place,
+                Row {
+                    seq: self.seq,
+                    prev: 0,
+                    hidden_by: None,
+                },
+                &data.to_string(),
+            )
         } else {
             writer.live(kind, place, &data.to_string())
         };
         let event: Envelope = serde_json::from_str(&text).unwrap();
-        let told = if kind.is_durable() { Told::Event(event) } else { Told::Live(event) };
+        let told = if kind.is_durable() {
+            Told::Event(event)
+        } else {
+            Told::Live(event)
+        };
         self.drawn += self.screen.told(&told).as_str();
     }
 
     fn text(&mut self, agent: &str, offset: usize, text: &str) {
-        self.tell(agent, EventKind::TextDelta, json!({"text": text, "part": 0, "offset": offset}));
+        self.tell(
+            agent,
+            EventKind::TextDelta,
+            json!({"text": text, "part": 0, "offset": offset}),
+        );
     }
 
     fn says(&mut self, agent: &str, content: Value) {
-        self.tell(agent, EventKind::Message, json!({"role": "assistant", "content": content}));
+        self.tell(
+            agent,
+            EventKind::Message,
+            json!({"role": "assistant", "content": content}),
+        );
     }
 
     fn tool(&mut self, agent: &str, call: &str, name: &str, args: Value) {
-        self.tell(agent, EventKind::ToolStart, json!({"call_id": call, "id": "x", "name": name, "args": args, "effect": "pure"}));
+        self.tell(
+            agent,
+            EventKind::ToolStart,
+            json!({"call_id": call, "id": "x", "name": name, "args": args, "effect": "pure"}),
+        );
     }
 
     fn tool_ends(&mut self, agent: &str, call: &str, result: &str, error: bool) {
@@ -65,7 +102,11 @@ impl Stage {
 
     fn ends(&mut self, agent: &str, outcome: &str) {
         let usage = json!({"input_tokens": 1000, "output_tokens": 330, "cache_read_tokens": 3000, "cost_usd": 0.0123});
-        self.tell(agent, EventKind::UsageDelta, json!({"delta": usage, "total": usage, "context_tokens": 4000}));
+        self.tell(
+            agent,
+            EventKind::UsageDelta,
+            json!({"delta": usage, "total": usage, "context_tokens": 4000}),
+        );
         self.tell(
             agent,
             EventKind::TurnEnd,
@@ -86,17 +127,36 @@ fn plain() -> Style {
 #[test]
 fn a_turn_of_one_agent() {
     let mut stage = Stage::new(plain(), &["lead"]);
-    stage.tell("lead", EventKind::TurnStart, json!({"index": 1, "inputs": []}));
-    stage.tell("lead", EventKind::Message, json!({"role": "user", "content": [{"type": "text", "text": "What is\nin here?"}]}));
+    stage.tell(
+        "lead",
+        EventKind::TurnStart,
+        json!({"index": 1, "inputs": []}),
+    );
+    stage.tell(
+        "lead",
+        EventKind::Message,
+        json!({"role": "user", "content": [{"type": "text", "text": "What is\nin here?"}]}),
+    );
     stage.text("lead", 0, "I will ");
     stage.text("lead", 7, "look.");
-    stage.says("lead", json!([{"type": "text", "text": "I will look. Now."}]));
+    stage.says(
+        "lead",
+        json!([{"type": "text", "text": "I will look. Now."}]),
+    );
     stage.tool("lead", "c1", "read", json!({"path": "src/main.rs"}));
     stage.tool_ends("lead", "c1", "fn main() {\n\n}\n", false);
-    stage.tool("lead", "c2", "edit", json!({"path": "x", "old_string": "long ".repeat(30)}));
+    stage.tool(
+        "lead",
+        "c2",
+        "edit",
+        json!({"path": "x", "old_string": "long ".repeat(30)}),
+    );
     stage.tool_ends("lead", "c2", "no match in x", true);
     stage.request = 2;
-    stage.says("lead", json!([{"type": "thinking", "text": "Hm."}, {"type": "text", "text": "A program."}]));
+    stage.says(
+        "lead",
+        json!([{"type": "thinking", "text": "Hm."}, {"type": "text", "text": "A program."}]),
+    );
     stage.ends("lead", "completed");
     insta::assert_snapshot!(stage.end(), @r"
       › What is in here?
@@ -121,7 +181,11 @@ fn two_agents_never_share_a_line() {
     stage.tool_ends("coder", "c1", "one line", false);
     stage.text("lead", 0, "");
     stage.ends("coder", "limit");
-    stage.tell("lead", EventKind::WorkerExit, json!({"id": "coder", "name": "coder", "reason": "stopped"}));
+    stage.tell(
+        "lead",
+        EventKind::WorkerExit,
+        json!({"id": "coder", "name": "coder", "reason": "stopped"}),
+    );
     insta::assert_snapshot!(stage.end(), @r"
     ● lead
     First this.
@@ -140,20 +204,43 @@ fn two_agents_never_share_a_line() {
 #[test]
 fn what_happens_besides() {
     let mut stage = Stage::new(plain(), &["lead"]);
-    stage.tell("lead", EventKind::WorkerSpawned, json!({"id": "w1", "name": "tester", "type": "tester", "node_id": "n"}));
+    stage.tell(
+        "lead",
+        EventKind::WorkerSpawned,
+        json!({"id": "w1", "name": "tester", "type": "tester", "node_id": "n"}),
+    );
     let from = json!({"from": {"id": "lead", "name": "lead"}});
-    let task =
-        json!({"role": "custom", "custom": "agent_message", "content": [{"type": "text", "text": "Test it."}], "metadata": from});
+    let task = json!({"role": "custom", "custom": "agent_message", "content": [{"type": "text", "text": "Test it."}], "metadata": from});
     stage.tell("w1", EventKind::Message, task);
     stage.text("w1", 0, "I beg");
-    stage.tell("w1", EventKind::Retry, json!({"attempt": 2, "delay_ms": 1500, "reason": "overloaded"}));
+    stage.tell(
+        "w1",
+        EventKind::Retry,
+        json!({"attempt": 2, "delay_ms": 1500, "reason": "overloaded"}),
+    );
     stage.request = 2;
     stage.text("w1", 0, "I begin");
     stage.says("w1", json!([{"type": "text", "text": "I begin."}]));
-    stage.tell("lead", EventKind::Compacting, json!({"tokens_before": 160_000}));
-    stage.tell("lead", EventKind::Compacted, json!({"tokens_before": 160_000, "tokens_after": 9_000, "by": "local", "kept": 10}));
-    stage.tell("lead", EventKind::Warning, json!({"code": "not_granted", "message": "write is not yours to grant"}));
-    stage.tell("lead", EventKind::Error, json!({"reason": "no key", "code": "auth", "retryable": false, "inputs": []}));
+    stage.tell(
+        "lead",
+        EventKind::Compacting,
+        json!({"tokens_before": 160_000}),
+    );
+    stage.tell(
+        "lead",
+        EventKind::Compacted,
+        json!({"tokens_before": 160_000, "tokens_after": 9_000, "by": "local", "kept": 10}),
+    );
+    stage.tell(
+        "lead",
+        EventKind::Warning,
+        json!({"code": "not_granted", "message": "write is not yours to grant"}),
+    );
+    stage.tell(
+        "lead",
+        EventKind::Error,
+        json!({"reason": "no key", "code": "auth", "retryable": false, "inputs": []}),
+    );
     insta::assert_snapshot!(stage.end(), @r"
     ● lead
       + tester (tester)
@@ -176,17 +263,44 @@ fn what_happens_besides() {
 fn what_went_wrong_is_never_cut() {
     let mut stage = Stage::new(plain(), &["lead"]);
     let reason = format!("{}: its cause", "connection refused ".repeat(20));
-    stage.tell("lead", EventKind::Retry, json!({"attempt": 2, "delay_ms": 1500, "reason": reason}));
-    stage.tell("lead", EventKind::Error, json!({"reason": reason, "code": "x", "retryable": false, "inputs": []}));
-    stage.tell("lead", EventKind::Warning, json!({"code": "x", "message": reason}));
+    stage.tell(
+        "lead",
+        EventKind::Retry,
+        json!({"attempt": 2, "delay_ms": 1500, "reason": reason}),
+    );
+    stage.tell(
+        "lead",
+        EventKind::Error,
+        json!({"reason": reason, "code": "x", "retryable": false, "inputs": []}),
+    );
+    stage.tell(
+        "lead",
+        EventKind::Warning,
+        json!({"code": "x", "message": reason}),
+    );
     assert_eq!(stage.end().matches("its cause").count(), 3);
 }
 
 #[test]
 fn on_a_terminal_a_tools_line_is_drawn_over_and_thinking_is_dim() {
-    let mut stage = Stage::new(Style { colour: true, in_place: true, width: 60 }, &["lead"]);
-    stage.tell("lead", EventKind::ThinkingDelta, json!({"text": "Hm", "part": 0, "offset": 0}));
-    stage.tell("lead", EventKind::TextDelta, json!({"text": "Well", "part": 1, "offset": 0}));
+    let mut stage = Stage::new(
+        Style {
+            colour: true,
+            in_place: true,
+            width: 60,
+        },
+        &["lead"],
+    );
+    stage.tell(
+        "lead",
+        EventKind::ThinkingDelta,
+        json!({"text": "Hm", "part": 0, "offset": 0}),
+    );
+    stage.tell(
+        "lead",
+        EventKind::TextDelta,
+        json!({"text": "Well", "part": 1, "offset": 0}),
+    );
     stage.tool("lead", "c1", "bash", json!({"command": "ls"}));
     stage.tool_ends("lead", "c1", "a\nb", false);
     insta::assert_snapshot!(stage.end(), @r"
@@ -199,7 +313,14 @@ fn on_a_terminal_a_tools_line_is_drawn_over_and_thinking_is_dim() {
 #[test]
 fn a_tools_line_is_no_wider_than_the_terminal() {
     for length in [1, 20, 30, 40, 80] {
-        let mut stage = Stage::new(Style { colour: false, in_place: false, width: 60 }, &["lead"]);
+        let mut stage = Stage::new(
+            Style {
+                colour: false,
+                in_place: false,
+                width: 60,
+            },
+            &["lead"],
+        );
         stage.tool("lead", "c1", "bash", json!({"command": "c".repeat(length)}));
         stage.tool_ends("lead", "c1", &"r".repeat(80), false);
         let drawn = stage.end();
@@ -212,13 +333,33 @@ fn a_tools_line_is_no_wider_than_the_terminal() {
 fn nothing_an_agent_says_moves_the_cursor() {
     let mut stage = Stage::new(plain(), &["lead"]);
     stage.text("lead", 0, "a\x1b[2Jb\x07\r\nc");
-    stage.tool("lead", "c1", "bash", json!({"command": "echo \u{1b}]0;title\u{7}"}));
+    stage.tool(
+        "lead",
+        "c1",
+        "bash",
+        json!({"command": "echo \u{1b}]0;title\u{7}"}),
+    );
     stage.tool_ends("lead", "c1", "\x1b[31mred", false);
-    stage.tool("lead", "c2", "bash\x1b[2J", json!({"\x1b[2Jkey": "\u{202e}x", "b": 1}));
-    stage.tell("lead", EventKind::Warning, json!({"code": "c", "message": "\x1b]52;c;x\x07 \u{9b}2J"}));
+    stage.tool(
+        "lead",
+        "c2",
+        "bash\x1b[2J",
+        json!({"\x1b[2Jkey": "\u{202e}x", "b": 1}),
+    );
+    stage.tell(
+        "lead",
+        EventKind::Warning,
+        json!({"code": "c", "message": "\x1b]52;c;x\x07 \u{9b}2J"}),
+    );
     let drawn = stage.drawn + stage.screen.rest().as_str();
-    assert!(!drawn.contains(|c: char| c.is_control() && c != '\n') && !drawn.contains('\u{202e}'), "{drawn:?}");
-    assert!(drawn.contains("a␛[2Jb␇\nc") && drawn.contains("␛[31mred"), "{drawn:?}");
+    assert!(
+        !drawn.contains(|c: char| c.is_control() && c != '\n') && !drawn.contains('\u{202e}'),
+        "{drawn:?}"
+    );
+    assert!(
+        drawn.contains("a␛[2Jb␇\nc") && drawn.contains("␛[31mred"),
+        "{drawn:?}"
+    );
 }
 
 #[test]
@@ -228,14 +369,23 @@ fn a_hidden_row_and_a_kind_of_tomorrow() {
         serde_json::from_value(json!({"v": 1, "type": "of_tomorrow", "agent_id": "a", "session_id": "s", "team_id": "t",
         "node_id": "n", "epoch": 1, "seq": 1, "prev": 0, "turn": 0, "request": 0, "at": "2026-01-01T12:00:00.123Z", "data": {}}))
         .unwrap();
-    assert_eq!(screen.told(&Told::Event(event.clone())).as_str(), "  of_tomorrow\n");
+    assert_eq!(
+        screen.told(&Told::Event(event.clone())).as_str(),
+        "  of_tomorrow\n"
+    );
     event.hidden_by = Some(9);
     assert_eq!(screen.told(&Told::Event(event)).as_str(), "");
 }
 
 #[test]
 fn numbers_as_people_write_them() {
-    assert_eq!([0, 999, 1000, 1_234_567].map(style::count), ["0", "999", "1,000", "1,234,567"]);
-    assert_eq!([950, 12_345, 245_000].map(style::duration), ["950 ms", "12.3 s", "4 m 05 s"]);
+    assert_eq!(
+        [0, 999, 1000, 1_234_567].map(style::count),
+        ["0", "999", "1,000", "1,234,567"]
+    );
+    assert_eq!(
+        [950, 12_345, 245_000].map(style::duration),
+        ["950 ms", "12.3 s", "4 m 05 s"]
+    );
     assert_eq!(style::one_line("a\n  b\tc", 4), "a b…");
 }

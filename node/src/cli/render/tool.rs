@@ -1,4 +1,5 @@
-//! A tool's call in one line: what agents say to each other as a sentence, everything else by what matters in its arguments.
+//! A tool's call in one line: what agents say to each other as a sentence, everything else by what
+//! matters in its arguments.
 
 use serde_json::{Map, Value};
 
@@ -14,26 +15,43 @@ const SUBJECTS: [&str; 3] = ["path", "command", "name"];
 /// What is called, with what.
 pub fn call(name: &str, args: &str, names: &Names) -> String {
     let name = clean_line(name);
-    let Ok(Value::Object(args)) = serde_json::from_str(args) else { return format!("{name} {}", one_line(args, MOST)) };
-    said(&name, &args, names).unwrap_or_else(|| format!("{name} {}", arguments(&args)).trim_end().to_owned())
+    let Ok(Value::Object(args)) = serde_json::from_str(args) else {
+        return format!("{name} {}", one_line(args, MOST));
+    };
+    said(&name, &args, names)
+        .unwrap_or_else(|| format!("{name} {}", arguments(&args)).trim_end().to_owned())
 }
 
 /// What agents do to each other, and to a file, in words.
 fn said(tool: &str, args: &Map<String, Value>, names: &Names) -> Option<String> {
-    let text = |key: &str| args.get(key).and_then(Value::as_str).map(|text| one_line(text, MOST));
+    let text = |key: &str| {
+        args.get(key)
+            .and_then(Value::as_str)
+            .map(|text| one_line(text, MOST))
+    };
     let whom = || text("agent").map(|agent| names.of_target(&agent));
     match tool {
         "delegate_task" | "send_agent" => Some(format!("task for {}: {}", whom()?, text("task")?)),
         "ask_agent" | "call_agent" => Some(format!("asks {}: {}", whom()?, text("question")?)),
         "send_response" | "respond_agent" => Some(format!("answers: {}", text("response")?)),
         "spawn_agent" => {
-            let about = text("task").or_else(|| text("description")).map_or(String::new(), |about| format!(": {about}"));
-            Some(format!("spawns {}{about}", text("name").or_else(|| text("type"))?))
+            let about = text("task")
+                .or_else(|| text("description"))
+                .map_or(String::new(), |about| format!(": {about}"));
+            Some(format!(
+                "spawns {}{about}",
+                text("name").or_else(|| text("type"))?
+            ))
         }
         "destroy_agent" => Some(format!("dismisses {}", whom()?)),
         "interrupt_agent" => Some(format!("interrupts {}", whom()?)),
         "write" => Some(format!("write {}", text("path")?)),
-        "edit" => Some(format!("edit {}: {} → {}", text("path")?, text("old_string")?, text("new_string")?)),
+        "edit" => Some(format!(
+            "edit {}: {} → {}",
+            text("path")?,
+            text("old_string")?,
+            text("new_string")?
+        )),
         _ => None,
     }
 }
@@ -41,7 +59,9 @@ fn said(tool: &str, args: &Map<String, Value>, names: &Names) -> Option<String> 
 /// What came of it; nothing where the line of the call says it all.
 pub fn result(tool: &str, text: &str) -> String {
     match tool {
-        "delegate_task" | "send_agent" | "send_response" | "respond_agent" | "spawn_agent" => String::new(),
+        "delegate_task" | "send_agent" | "send_response" | "respond_agent" | "spawn_agent" => {
+            String::new()
+        }
         _ => match serde_json::from_str(text) {
             Ok(Value::Array(entries)) => format!("{} entries", entries.len()),
             Ok(_) | Err(_) => lines(text),
@@ -54,10 +74,16 @@ fn arguments(args: &Map<String, Value>) -> String {
     if args.len() == 1 {
         return args.values().map(value).collect();
     }
-    let subject = SUBJECTS.into_iter().find(|key| args.get(*key).is_some_and(Value::is_string));
+    let subject = SUBJECTS
+        .into_iter()
+        .find(|key| args.get(*key).is_some_and(Value::is_string));
     let first = subject.and_then(|key| args.get(key)).map(value);
-    let others = args.iter().filter(|(name, _)| Some(name.as_str()) != subject);
-    let words = first.into_iter().chain(others.map(|(name, of)| format!("{}={}", clean_line(name), value(of))));
+    let others = args
+        .iter()
+        .filter(|(name, _)| Some(name.as_str()) != subject);
+    let words = first
+        .into_iter()
+        .chain(others.map(|(name, of)| format!("{}={}", clean_line(name), value(of))));
     words.collect::<Vec<_>>().join(" ")
 }
 
@@ -91,18 +117,42 @@ mod tests {
         let mut names = Names::default();
         names.learn(&AgentId::parse("a1").unwrap(), "coder");
         for (tool, args, line) in [
-            ("delegate_task", r#"{"agent":"a1","task":"Write it.\nNow."}"#, "task for coder: Write it. Now."),
-            ("ask_agent", r#"{"agent":"tester","question":"Well?"}"#, "asks tester: Well?"),
-            ("send_response", r#"{"response":"Done.","task_id":"t"}"#, "answers: Done."),
-            ("spawn_agent", r#"{"type":"scout","task":"Look."}"#, "spawns scout: Look."),
+            (
+                "delegate_task",
+                r#"{"agent":"a1","task":"Write it.\nNow."}"#,
+                "task for coder: Write it. Now.",
+            ),
+            (
+                "ask_agent",
+                r#"{"agent":"tester","question":"Well?"}"#,
+                "asks tester: Well?",
+            ),
+            (
+                "send_response",
+                r#"{"response":"Done.","task_id":"t"}"#,
+                "answers: Done.",
+            ),
+            (
+                "spawn_agent",
+                r#"{"type":"scout","task":"Look."}"#,
+                "spawns scout: Look.",
+            ),
             ("destroy_agent", r#"{"agent":"a1"}"#, "dismisses coder"),
             ("ask_agent", r#"{"agent":"a1"}"#, "ask_agent a1"),
             ("list_team", "{}", "list_team"),
             ("bash", r#"{"command":"ls"}"#, "bash ls"),
             ("write", r#"{"content":"a\nb","path":"x.sh"}"#, "write x.sh"),
-            ("patch", r#"{"content":"a\nb","path":"x.sh"}"#, "patch x.sh content=a b"),
+            (
+                "patch",
+                r#"{"content":"a\nb","path":"x.sh"}"#,
+                "patch x.sh content=a b",
+            ),
             ("grep", r#"{"deep":true,"for":"x"}"#, "grep deep=true for=x"),
-            ("edit", r#"{"path":"x","old_string":"a","new_string":"b"}"#, "edit x: a → b"),
+            (
+                "edit",
+                r#"{"path":"x","old_string":"a","new_string":"b"}"#,
+                "edit x: a → b",
+            ),
             ("bash", "{broken", "bash {broken"),
         ] {
             assert_eq!(call(tool, args, &names), line);

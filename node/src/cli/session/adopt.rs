@@ -63,14 +63,24 @@ impl Adopt {
     }
 }
 
-async fn adopt_all(store: &SqliteStore, folder: &Path, strays: &[StraySession]) -> anyhow::Result<Exit> {
+async fn adopt_all(
+    store: &SqliteStore,
+    folder: &Path,
+    strays: &[StraySession],
+) -> anyhow::Result<Exit> {
     let mut exit = Exit::Done;
     for stray in strays {
         match store.adopt(folder, stray).await {
-            Ok(()) => say(&format!("{} is here, closed; `planck session resume {}` takes it up\n", stray.name, stray.name))?,
+            Ok(()) => say(&format!(
+                "{} is here, closed; `planck session resume {}` takes it up\n",
+                stray.name, stray.name
+            ))?,
             Err(error) => {
                 exit = Exit::Failed;
-                warn(&format!("planck: {} stays where it is: {error}", stray.name));
+                warn(&format!(
+                    "planck: {} stays where it is: {error}",
+                    stray.name
+                ));
             }
         }
     }
@@ -79,22 +89,38 @@ async fn adopt_all(store: &SqliteStore, folder: &Path, strays: &[StraySession]) 
 
 fn shown(strays: &[StraySession]) -> String {
     let row = |stray: &StraySession| {
-        vec![stray.name.to_string(), format!("{} KiB", stray.bytes.div_ceil(1024)), stray.problem.clone().unwrap_or_default()]
+        vec![
+            stray.name.to_string(),
+            format!("{} KiB", stray.bytes.div_ceil(1024)),
+            stray.problem.clone().unwrap_or_default(),
+        ]
     };
-    table(&["session", "size", "trouble"], &strays.iter().map(row).collect::<Vec<_>>())
+    table(
+        &["session", "size", "trouble"],
+        &strays.iter().map(row).collect::<Vec<_>>(),
+    )
 }
 
 /// Whether the person at the terminal agrees.
 fn confirmed() -> anyhow::Result<bool> {
     if !stdin().is_terminal() {
-        return Err(Usage("nobody can be asked here; look at the list above, and say --yes".into()).into());
+        return Err(Usage(
+            "nobody can be asked here; look at the list above, and say --yes".into(),
+        )
+        .into());
     }
     say("Move them? [y/N] ")?;
     let mut answer = String::new();
     stdin().lock().read_line(&mut answer)?;
-    Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
+    Ok(matches!(
+        answer.trim().to_ascii_lowercase().as_str(),
+        "y" | "yes"
+    ))
 }
 
 fn is_same(one: &Path, other: &Path) -> bool {
-    one.canonicalize().ok().zip(other.canonicalize().ok()).is_some_and(|(one, other)| one == other)
+    one.canonicalize()
+        .ok()
+        .zip(other.canonicalize().ok())
+        .is_some_and(|(one, other)| one == other)
 }

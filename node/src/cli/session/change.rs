@@ -45,14 +45,24 @@ impl When {
 
 impl SendPrompt {
     pub async fn perform(self, link: &Link) -> anyhow::Result<Exit> {
-        let prompt = Prompt { text: Some(self.text), content: None, prompt_id: None, mode: self.mode.mode(), agent: self.agent };
+        let prompt = Prompt {
+            text: Some(self.text),
+            content: None,
+            prompt_id: None,
+            mode: self.mode.mode(),
+            agent: self.agent,
+        };
         let accepted = link.client.prompt(&self.session, prompt).await?;
         let hint = match link.is_alone() {
             true => format!(
                 "no node works on it until `planck run --session {} PROMPT` or `planck chat` goes on with the session",
                 self.session
             ),
-            false => format!("follow it with `planck session attach {} --from {}`", self.session, accepted.seq + 1),
+            false => format!(
+                "follow it with `planck session attach {} --from {}`",
+                self.session,
+                accepted.seq + 1
+            ),
         };
         say(&format!("accepted as {}; {hint}\n", accepted.prompt_id))?;
         Ok(Exit::Done)
@@ -67,7 +77,12 @@ pub async fn abort(client: &Client, session: &str) -> anyhow::Result<Exit> {
 
 pub async fn resume(client: &Client, session: &str) -> anyhow::Result<Exit> {
     let started = client.resume(session, None).await?;
-    say(&format!("{} is {} on {}\n", started.name, state(started.state), started.node_id))?;
+    say(&format!(
+        "{} is {} on {}\n",
+        started.name,
+        state(started.state),
+        started.node_id
+    ))?;
     Ok(Exit::Done)
 }
 
@@ -87,7 +102,13 @@ pub async fn remove(client: &Client, sessions: &[String]) -> anyhow::Result<Exit
 /// Removes a session, and says so under the name that people know.
 pub async fn remove_one(client: &Client, session: &str, name: &str) -> anyhow::Result<()> {
     let removed = client.delete(session, None).await?.removed;
-    let counts = [(removed.agents, "agent"), (removed.events, "event"), (removed.inputs, "input")];
-    let what = counts.map(|(number, noun)| counted(number as usize, noun)).join(", ");
+    let counts = [
+        (removed.agents, "agent"),
+        (removed.events, "event"),
+        (removed.inputs, "input"),
+    ];
+    let what = counts
+        .map(|(number, noun)| counted(number as usize, noun))
+        .join(", ");
     Ok(say(&format!("removed {name}: {what}\n"))?)
 }

@@ -12,10 +12,26 @@ pub async fn perform(client: &Client, session: &str) -> anyhow::Result<Exit> {
     let end = client.session(session).await?.head;
     let mut from = 1;
     while from <= end {
-        let page = client.events(session, &ReadEvents { from: Some(from), limit: None, agent: None }).await?;
-        let lines: String = page.events.iter().flat_map(|event| [event.get(), "\n"]).collect();
+        let page = client
+            .events(
+                session,
+                &ReadEvents {
+                    from: Some(from),
+                    limit: None,
+                    agent: None,
+                },
+            )
+            .await?;
+        let lines: String = page
+            .events
+            .iter()
+            .flat_map(|event| [event.get(), "\n"])
+            .collect();
         json_text(&lines)?;
-        anyhow::ensure!(page.next > from, "the log of {session} cannot be read past event {from}");
+        anyhow::ensure!(
+            page.next > from,
+            "the log of {session} cannot be read past event {from}"
+        );
         from = page.next;
     }
     Ok(Exit::Done)

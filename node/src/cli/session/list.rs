@@ -85,10 +85,14 @@ impl std::str::FromStr for Since {
     fn from_str(text: &str) -> Result<Self, String> {
         if let Ok(Period(ago)) = text.parse() {
             let millis = i64::try_from(ago.as_millis()).unwrap_or(i64::MAX);
-            return Ok(Self(Timestamp::from_millis(Timestamp::now().millis().saturating_sub(millis))));
+            return Ok(Self(Timestamp::from_millis(
+                Timestamp::now().millis().saturating_sub(millis),
+            )));
         }
         let midnight = format!("{text}T00:00:00Z");
-        let time = Timestamp::parse(text).or_else(|_| Timestamp::parse(&midnight)).ok();
+        let time = Timestamp::parse(text)
+            .or_else(|_| Timestamp::parse(&midnight))
+            .ok();
         time.map(Self)
             .ok_or_else(|| "write how long ago (2h, 30d), a day in UTC (2026-11-22), or a time (2026-11-22T10:00:00Z)".into())
     }
@@ -111,22 +115,53 @@ impl Ls {
             Some(Wanted::Closed) => Some(SessionState::Closed),
             Some(Wanted::Working | Wanted::Failed | Wanted::Waiting) | None => None,
         };
-        let mut rows = every_session(client, &ListSessions { state, limit: None, after: None }).await?;
+        let mut rows = every_session(
+            client,
+            &ListSessions {
+                state,
+                limit: None,
+                after: None,
+            },
+        )
+        .await?;
         rows.retain(|row| self.since.is_none_or(|since| row.updated_at >= since.0));
-        rows.retain(|row| self.name.as_deref().is_none_or(|glob| fits(glob.as_bytes(), row.name.as_bytes())));
+        rows.retain(|row| {
+            self.name
+                .as_deref()
+                .is_none_or(|glob| fits(glob.as_bytes(), row.name.as_bytes()))
+        });
         rows.sort_by_key(|row| Reverse(row.updated_at));
         let total = rows.len();
         let (listed, looked) = self.looked_at(client, rows).await?;
         let cells = listed.iter().map(cells).collect();
-        self.output.list(&listed, &["name", "state", "agents", "workspace", "node", "updated", "id"], cells)?;
+        self.output.list(
+            &listed,
+            &[
+                "name",
+                "state",
+                "agents",
+                "workspace",
+                "node",
+                "updated",
+                "id",
+            ],
+            cells,
+        )?;
         if looked < total {
-            warn(&format!("planck: {} older ones are not listed; raise --limit, or say --since or --name", total - looked));
+            warn(&format!(
+                "planck: {} older ones are not listed; raise --limit, or say --since or --name",
+                total - looked
+            ));
         }
         Ok(Exit::Done)
     }
 
     /// As many of the wanted ones as may be listed, and how many rows were looked at for them.
-    async fn looked_at(&self, client: &Client, rows: Vec<SessionRow>) -> anyhow::Result<(Vec<Listed>, usize)> {
+    async fn looked_at(
+        &self,
+        client: &Client,
+        rows: Vec<SessionRow>,
+    ) -> anyhow::Result<(Vec<Listed>, usize)> {
         let asked = rows.into_iter().map(|row| async move {
             let activity = activity(client, &row).await?;
             Ok::<_, ClientError>(activity.map(|activity| Listed { row, activity }))
@@ -155,19 +190,29 @@ impl Ls {
 /// `None` where the session was removed meanwhile.
 async fn activity(client: &Client, row: &SessionRow) -> Result<Option<Activity>, ClientError> {
     let gone = |error: ClientError| {
-        let is_gone = matches!(&error, ClientError::Refused(refusal) if refusal.code == Code::NotFound);
+        let is_gone =
+            matches!(&error, ClientError::Refused(refusal) if refusal.code == Code::NotFound);
         if is_gone { Ok(None) } else { Err(error) }
     };
     let info = match client.session(&row.id).await {
         Ok(info) => info,
         Err(error) => return gone(error),
     };
-    let is_busy = |state| matches!(state, AgentState::Streaming | AgentState::ExecutingTools | AgentState::Compacting);
+    let is_busy = |state| {
+        matches!(
+            state,
+            AgentState::Streaming | AgentState::ExecutingTools | AgentState::Compacting
+        )
+    };
     if info.agents.iter().any(|agent| is_busy(agent.state)) {
         return Ok(Some(Activity::Working));
     }
     let mut waits = false;
-    for agent in info.agents.iter().filter(|agent| agent.state != AgentState::Stopped) {
+    for agent in info
+        .agents
+        .iter()
+        .filter(|agent| agent.state != AgentState::Stopped)
+    {
         waits |= match client.agent(&agent.id).await {
             Ok(agent) => agent.queued > 0,
             Err(error) => return gone(error),
@@ -186,15 +231,26 @@ async fn activity(client: &Client, row: &SessionRow) -> Result<Option<Activity>,
     }
 }
 
-/// Whether the lead's last turn ended otherwise than it should have. One that a person aborted did not fail.
+/// Whether the lead's last turn ended otherwise than it should have. One that a person aborted did
+/// not fail.
 async fn has_failed(client: &Client, info: &SessionInfo) -> Result<bool, ClientError> {
-    let Some(lead) = lead(info) else { return Ok(false) };
+    let Some(lead) = lead(info) else {
+        return Ok(false);
+    };
     let mut last = None;
     let mut from = (info.head - TAIL + 1).max(1);
     while from <= info.head {
-        let read = ReadEvents { from: Some(from), limit: None, agent: Some(lead.id.to_string()) };
+        let read = ReadEvents {
+            from: Some(from),
+            limit: None,
+            agent: Some(lead.id.to_string()),
+        };
         let page = client.events(&info.id, &read).await?;
-        for event in page.events.iter().filter_map(|event| serde_json::from_str::<Envelope>(event.get()).ok()) {
+        for event in page
+            .events
+            .iter()
+            .filter_map(|event| serde_json::from_str::<Envelope>(event.get()).ok())
+        {
             if event.hidden_by.is_some() {
                 continue;
             }
@@ -208,7 +264,10 @@ async fn has_failed(client: &Client, info: &SessionInfo) -> Result<bool, ClientE
         }
         from = page.next;
     }
-    Ok(matches!(last, Some(Outcome::Error | Outcome::Limit | Outcome::Truncated)))
+    Ok(matches!(
+        last,
+        Some(Outcome::Error | Outcome::Limit | Outcome::Truncated)
+    ))
 }
 
 fn cells(listed: &Listed) -> Vec<String> {
@@ -232,7 +291,8 @@ fn cells(listed: &Listed) -> Vec<String> {
 
 /// Whether a name fits a pattern of `*` and `?`.
 fn fits(glob: &[u8], name: &[u8]) -> bool {
-    // Where to go on when the rest does not fit: after the last star, which then stands for one character more.
+    // Where to go on when the rest does not fit: after the last star, which then stands for one
+    // character more.
     let (mut at, mut of, mut star) = (0, 0, None);
     while at < name.len() {
         match glob.get(of) {
@@ -251,7 +311,10 @@ fn fits(glob: &[u8], name: &[u8]) -> bool {
             },
         }
     }
-    glob.get(of..).unwrap_or_default().iter().all(|rest| *rest == b'*')
+    glob.get(of..)
+        .unwrap_or_default()
+        .iter()
+        .all(|rest| *rest == b'*')
 }
 
 #[cfg(test)]
@@ -272,7 +335,11 @@ mod tests {
             ("b?ld", "bld", false),
             ("", "x", false),
         ] {
-            assert_eq!(fits(glob.as_bytes(), name.as_bytes()), expected, "{glob} {name}");
+            assert_eq!(
+                fits(glob.as_bytes(), name.as_bytes()),
+                expected,
+                "{glob} {name}"
+            );
         }
     }
 
@@ -281,8 +348,14 @@ mod tests {
         let since = |text: &str| text.parse::<Since>().map(|since| since.0);
         let ago = Timestamp::now().millis() - since("2h").unwrap().millis();
         assert!((7_199_000..7_201_000).contains(&ago), "{ago}");
-        assert_eq!(since("2026-11-22").unwrap().to_string(), "2026-11-22T00:00:00.000Z");
-        assert_eq!(since("2026-11-22T10:00:00Z").unwrap().to_string(), "2026-11-22T10:00:00.000Z");
+        assert_eq!(
+            since("2026-11-22").unwrap().to_string(),
+            "2026-11-22T00:00:00.000Z"
+        );
+        assert_eq!(
+            since("2026-11-22T10:00:00Z").unwrap().to_string(),
+            "2026-11-22T10:00:00.000Z"
+        );
         assert!(since("yesterday").unwrap_err().contains("2h, 30d"));
     }
 }

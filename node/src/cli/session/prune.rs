@@ -16,15 +16,25 @@ use crate::{
 pub async fn perform(client: &Client, older_than: Period, dry_run: bool) -> anyhow::Result<Exit> {
     let age = u64::try_from(older_than.0.as_millis()).unwrap_or(u64::MAX);
     let now = Timestamp::now();
-    let filter = ListSessions { state: Some(SessionState::Closed), limit: None, after: None };
+    let filter = ListSessions {
+        state: Some(SessionState::Closed),
+        limit: None,
+        after: None,
+    };
     let closed = every_session(client, &filter).await?;
-    let old: Vec<_> = closed.into_iter().filter(|session| now.millis_since(session.updated_at) > age).collect();
+    let old: Vec<_> = closed
+        .into_iter()
+        .filter(|session| now.millis_since(session.updated_at) > age)
+        .collect();
     if old.is_empty() {
         say(&format!("no closed session is older than {older_than}\n"))?;
     }
     for session in old {
         match dry_run {
-            true => say(&format!("would remove {}, closed {}\n", session.name, session.updated_at))?,
+            true => say(&format!(
+                "would remove {}, closed {}\n",
+                session.name, session.updated_at
+            ))?,
             false => change::remove_one(client, session.id.as_str(), session.name.as_str()).await?,
         }
     }

@@ -28,7 +28,9 @@ pub async fn perform(client: &Client, session: &str, message: Option<Seq>) -> an
         Some(message) => to(client, &id, message).await?,
         None => {
             list(client, &id).await?;
-            say(&format!("go back with `planck session rewind {session} --to MESSAGE`\n"))?;
+            say(&format!(
+                "go back with `planck session rewind {session} --to MESSAGE`\n"
+            ))?;
         }
     }
     Ok(Exit::Done)
@@ -37,7 +39,9 @@ pub async fn perform(client: &Client, session: &str, message: Option<Seq>) -> an
 /// Hides a message and all after it.
 pub async fn to(client: &Client, session: &SessionId, message: Seq) -> anyhow::Result<()> {
     let head = client.rewind(session, message).await?.head;
-    Ok(say(&format!("message {message} and all after it are hidden; the log ends at {head}\n"))?)
+    Ok(say(&format!(
+        "message {message} and all after it are hidden; the log ends at {head}\n"
+    ))?)
 }
 
 /// Shows the messages that a session can go back to: what was said to its agents and is not hidden.
@@ -45,10 +49,26 @@ pub async fn list(client: &Client, session: &SessionId) -> anyhow::Result<()> {
     let mut rows = Vec::new();
     let (mut from, head) = (1, client.session(session).await?.head);
     while from <= head {
-        let page = client.events(session, &ReadEvents { from: Some(from), limit: None, agent: None }).await?;
-        rows.extend(page.events.iter().filter_map(|event| row(&serde_json::from_str(event.get()).ok()?)));
+        let page = client
+            .events(
+                session,
+                &ReadEvents {
+                    from: Some(from),
+                    limit: None,
+                    agent: None,
+                },
+            )
+            .await?;
+        rows.extend(
+            page.events
+                .iter()
+                .filter_map(|event| row(&serde_json::from_str(event.get()).ok()?)),
+        );
         rows.drain(..rows.len().saturating_sub(SHOWN));
-        anyhow::ensure!(page.next > from, "the log of {session} cannot be read past event {from}");
+        anyhow::ensure!(
+            page.next > from,
+            "the log of {session} cannot be read past event {from}"
+        );
         from = page.next;
     }
     Ok(say(&table(&["message", "at", "text"], &rows))?)
@@ -56,7 +76,15 @@ pub async fn list(client: &Client, session: &SessionId) -> anyhow::Result<()> {
 
 fn row(event: &Envelope) -> Option<Vec<String>> {
     let seq = event.seq.filter(|_| event.hidden_by.is_none())?;
-    let Event::Message(saved) = event.event()?.ok()? else { return None };
+    let Event::Message(saved) = event.event()?.ok()? else {
+        return None;
+    };
     let is_prompt = saved.message.role == Role::User;
-    is_prompt.then(|| vec![seq.to_string(), event.at.to_string(), one_line(&text_of(&saved.message.content), OF_A_MESSAGE)])
+    is_prompt.then(|| {
+        vec![
+            seq.to_string(),
+            event.at.to_string(),
+            one_line(&text_of(&saved.message.content), OF_A_MESSAGE),
+        ]
+    })
 }

@@ -43,10 +43,20 @@ impl Call {
         if !planck_common::id::is_id(&self.tool) {
             return Err(Usage(format!("`{}` names no tool", self.tool)).into());
         }
-        let args = RawValue::from_string(self.args).map_err(|error| usage(&format!("the arguments are not JSON: {error}")))?;
-        let bus = to_nats(&config, "planck client").await?.ok_or_else(|| Usage("sidecars are on NATS; set NATS_URL".into()))?;
+        let args = RawValue::from_string(self.args)
+            .map_err(|error| usage(&format!("the arguments are not JSON: {error}")))?;
+        let bus = to_nats(&config, "planck client")
+            .await?
+            .ok_or_else(|| Usage("sidecars are on NATS; set NATS_URL".into()))?;
         let (prefix, cancel) = (prefix(&config)?, CancellationToken::new());
-        let called = sidecar::call_tool(&bus, &prefix, &sidecar, &self.tool, self.timeout.0, invocation(args, &cancel));
+        let called = sidecar::call_tool(
+            &bus,
+            &prefix,
+            &sidecar,
+            &self.tool,
+            self.timeout.0,
+            invocation(args, &cancel),
+        );
         let mut called = std::pin::pin!(called);
         let outcome = tokio::select! {
             outcome = &mut called => outcome,
@@ -76,6 +86,8 @@ fn invocation(args: Box<RawValue>, cancel: &CancellationToken) -> Invocation {
         args: args.into(),
         dir: std::path::PathBuf::new(),
         cancel: cancel.clone(),
-        progress: std::sync::Arc::new(|progress: Progress| warn(&format!("planck: {}", progress.message))),
+        progress: std::sync::Arc::new(|progress: Progress| {
+            warn(&format!("planck: {}", progress.message))
+        }),
     }
 }

@@ -15,15 +15,18 @@ use crate::cli::{
 
 /// Writes a project with one tool, its tests and a README with the commands to run it.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  planck sidecar new --lang python weather\n  \
-                        planck sidecar new --lang rust weather --sdk ~/planck   # with the SDK of a checkout")]
+#[command(
+    after_help = "Examples:\n  planck sidecar new --lang python weather\n  \
+                        planck sidecar new --lang rust weather --sdk ~/planck   # with the SDK of a checkout"
+)]
 pub struct New {
     /// The sidecar's name
     name: String,
     /// The language to write it in; Go has no SDK, so there the project speaks the protocol itself
     #[arg(long, value_enum)]
     lang: Language,
-    /// The SDK to depend on: a version as in 1.0.0, or the folder of a checkout; this binary's version unless said
+    /// The SDK to depend on: a version as in 1.0.0, or the folder of a checkout; this binary's
+    /// version unless said
     #[arg(long, value_name = "VERSION|DIR")]
     sdk: Option<String>,
     /// The folder to write, which must be empty or missing; ./NAME unless said
@@ -54,7 +57,8 @@ struct SdkPackage {
     of_version: fn(&str) -> String,
     /// Of an absolute path.
     of_folder: fn(&str) -> String,
-    /// What has to be there before a project can use the package from its folder, and the command that makes it there.
+    /// What has to be there before a project can use the package from its folder, and the command
+    /// that makes it there.
     built: Option<(&'static str, &'static str)>,
 }
 
@@ -84,7 +88,12 @@ const PYTHON: Template = Template {
         below: "python",
         manifest: "pyproject.toml",
         of_version: |version| format!("planck-sidecar=={version}"),
-        of_folder: |folder| format!("planck-sidecar @ file://{}", utf8_percent_encode(folder, IN_URL)),
+        of_folder: |folder| {
+            format!(
+                "planck-sidecar @ file://{}",
+                utf8_percent_encode(folder, IN_URL)
+            )
+        },
         built: None,
     }),
 };
@@ -138,7 +147,15 @@ const GO: Template = Template {
 };
 
 /// What a path in a URL cannot hold as it is.
-const IN_URL: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'%').add(b'<').add(b'>').add(b'?').add(b'`');
+const IN_URL: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'#')
+    .add(b'%')
+    .add(b'<')
+    .add(b'>')
+    .add(b'?')
+    .add(b'`');
 
 /// As JSON and TOML quote a text.
 fn quoted(text: &str) -> String {
@@ -158,21 +175,41 @@ impl Language {
 
 impl New {
     pub fn perform(self) -> anyhow::Result<Exit> {
-        let name = SidecarId::parse(&self.name).map_err(|error| Usage(error.to_string()))?.to_string();
+        let name = SidecarId::parse(&self.name)
+            .map_err(|error| Usage(error.to_string()))?
+            .to_string();
         let Template { files, sdk } = self.lang.template();
         let dependency = match (sdk, &self.sdk) {
-            (Some(sdk), said) => sdk.dependency(said.as_deref().unwrap_or(env!("CARGO_PKG_VERSION")))?,
+            (Some(sdk), said) => {
+                sdk.dependency(said.as_deref().unwrap_or(env!("CARGO_PKG_VERSION")))?
+            }
             (None, None) => Dependency::default(),
-            (None, Some(_)) => return Err(Usage("there is no SDK for Go; leave out --sdk".into()).into()),
+            (None, Some(_)) => {
+                return Err(Usage("there is no SDK for Go; leave out --sdk".into()).into());
+            }
         };
         let folder = self.dir.unwrap_or_else(|| name.clone().into());
         let replacements = vec![("SIDECAR_NAME", name), ("SDK_DEPENDENCY", dependency.text)];
-        let scaffold = Scaffold { folder, files, replacements };
+        let scaffold = Scaffold {
+            folder,
+            files,
+            replacements,
+        };
         scaffold.write()?;
         let readme = scaffold.text("README.md");
-        let commands = readme.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap_or_default();
-        dependency.first.iter().try_for_each(|first| say(&format!("first, as the SDK there is not built yet: {first}\n")))?;
-        say(&format!("in that folder:\n\n{commands}\nREADME.md has the rest\n"))?;
+        let commands = readme
+            .split("```sh\n")
+            .nth(1)
+            .and_then(|rest| rest.split("```").next())
+            .unwrap_or_default();
+        dependency.first.iter().try_for_each(|first| {
+            say(&format!(
+                "first, as the SDK there is not built yet: {first}\n"
+            ))
+        })?;
+        say(&format!(
+            "in that folder:\n\n{commands}\nREADME.md has the rest\n"
+        ))?;
         Ok(Exit::Done)
     }
 }
@@ -182,26 +219,47 @@ impl SdkPackage {
     fn dependency(&self, said: &str) -> Result<Dependency, Usage> {
         let numbers: Vec<&str> = said.split('.').collect();
         if numbers.len() == 3 && numbers.iter().all(|number| number.parse::<u32>().is_ok()) {
-            return Ok(Dependency { text: (self.of_version)(said), first: None });
+            return Ok(Dependency {
+                text: (self.of_version)(said),
+                first: None,
+            });
         }
         let folder = self.folder(said).ok_or_else(|| {
-            let wanted = PathBuf::from("sidecar-sdk").join(self.below).join(self.manifest);
-            Usage(format!("--sdk {said}: it is neither a version as in 1.0.0 nor a checkout with {}", wanted.display()))
+            let wanted = PathBuf::from("sidecar-sdk")
+                .join(self.below)
+                .join(self.manifest);
+            Usage(format!(
+                "--sdk {said}: it is neither a version as in 1.0.0 nor a checkout with {}",
+                wanted.display()
+            ))
         })?;
-        let text = folder.to_str().ok_or_else(|| Usage(format!("--sdk {said}: its path is not UTF-8")))?;
+        let text = folder
+            .to_str()
+            .ok_or_else(|| Usage(format!("--sdk {said}: its path is not UTF-8")))?;
         let missing = self.built.filter(|(made, _)| !folder.join(made).exists());
         let first = missing.map(|(_, command)| format!("cd {text} && {command}"));
-        Ok(Dependency { text: (self.of_folder)(text), first })
+        Ok(Dependency {
+            text: (self.of_folder)(text),
+            first,
+        })
     }
 
     /// The package's folder in a checkout, in its `sidecar-sdk/`, or named itself.
     fn folder(&self, said: &str) -> Option<PathBuf> {
         let said = fs::canonicalize(said).ok()?;
-        let candidates = [said.join("sidecar-sdk").join(self.below), said.join(self.below), said];
+        let candidates = [
+            said.join("sidecar-sdk").join(self.below),
+            said.join(self.below),
+            said,
+        ];
         let is_package = |folder: &PathBuf| {
-            fs::read_to_string(folder.join(self.manifest)).is_ok_and(|manifest| manifest.contains("\"planck-sidecar\""))
+            fs::read_to_string(folder.join(self.manifest))
+                .is_ok_and(|manifest| manifest.contains("\"planck-sidecar\""))
         };
         // As components, so that no path ends with a slash.
-        candidates.into_iter().find(is_package).map(|folder| folder.components().collect())
+        candidates
+            .into_iter()
+            .find(is_package)
+            .map(|folder| folder.components().collect())
     }
 }

@@ -33,12 +33,23 @@ impl New {
     pub fn perform(self) -> anyhow::Result<Exit> {
         let Self { name, dir } = self;
         if !is_id(&name) {
-            return Err(Usage(format!("malformed team name `{name}`: expected 1 to 64 of A-Z a-z 0-9 _ -")).into());
+            return Err(Usage(format!(
+                "malformed team name `{name}`: expected 1 to 64 of A-Z a-z 0-9 _ -"
+            ))
+            .into());
         }
         let folder = dir.unwrap_or_else(|| Path::new("teams").join(&name));
-        let shown = shlex::try_quote(&folder.to_string_lossy()).map_or_else(|_| name.clone(), |quoted| quoted.into_owned());
-        Scaffold { folder, files: FILES, replacements: vec![("TEAM_NAME", name)] }.write()?;
-        say(&format!("planck team validate {shown}\nplanck run --team {shown} \"What is in this folder?\"\n"))?;
+        let shown = shlex::try_quote(&folder.to_string_lossy())
+            .map_or_else(|_| name.clone(), |quoted| quoted.into_owned());
+        Scaffold {
+            folder,
+            files: FILES,
+            replacements: vec![("TEAM_NAME", name)],
+        }
+        .write()?;
+        say(&format!(
+            "planck team validate {shown}\nplanck run --team {shown} \"What is in this folder?\"\n"
+        ))?;
         Ok(Exit::Done)
     }
 }

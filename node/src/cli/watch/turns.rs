@@ -28,7 +28,9 @@ impl Outcome {
     pub fn exit(self) -> Exit {
         match self {
             Self::Completed => Exit::Done,
-            Self::Aborted | Self::Truncated | Self::Limit | Self::Error | Self::Lost => Exit::Failed,
+            Self::Aborted | Self::Truncated | Self::Limit | Self::Error | Self::Lost => {
+                Exit::Failed
+            }
         }
     }
 
@@ -57,19 +59,48 @@ pub struct Ended {
 
 impl Ended {
     pub fn lost() -> Self {
-        Self { seq: None, outcome: Outcome::Lost, answer: None, answered_at: None, error: None }
+        Self {
+            seq: None,
+            outcome: Outcome::Lost,
+            answer: None,
+            answered_at: None,
+            error: None,
+        }
     }
 
     /// What an event says about the end of a turn, and the inputs that the turn consumed.
     pub fn of(envelope: &Envelope) -> Option<(Self, Vec<InputId>)> {
         let (seq, event) = (envelope.seq, envelope.event().and_then(Result::ok)?);
         if let Event::TurnEnd(end) = event {
-            let (outcome, answered_at) = (Outcome::of(end.outcome), seq.filter(|_| end.message.is_some()));
-            return Some((Self { seq, outcome, answer: end.message, answered_at, error: None }, end.inputs));
+            let (outcome, answered_at) = (
+                Outcome::of(end.outcome),
+                seq.filter(|_| end.message.is_some()),
+            );
+            return Some((
+                Self {
+                    seq,
+                    outcome,
+                    answer: end.message,
+                    answered_at,
+                    error: None,
+                },
+                end.inputs,
+            ));
         }
-        let Event::Error(error) = event else { return None };
+        let Event::Error(error) = event else {
+            return None;
+        };
         let inputs = error.inputs.clone();
-        Some((Self { seq, outcome: Outcome::Error, answer: None, answered_at: None, error: Some(error) }, inputs))
+        Some((
+            Self {
+                seq,
+                outcome: Outcome::Error,
+                answer: None,
+                answered_at: None,
+                error: Some(error),
+            },
+            inputs,
+        ))
     }
 }
 
@@ -85,7 +116,12 @@ pub struct Turns {
 
 impl Turns {
     pub fn of(prompt: InputId) -> Self {
-        Self { prompt, lead: None, open: BTreeSet::new(), ended: None }
+        Self {
+            prompt,
+            lead: None,
+            open: BTreeSet::new(),
+            ended: None,
+        }
     }
 
     pub fn hear(&mut self, envelope: &Envelope) {
@@ -115,15 +151,22 @@ impl Turns {
     /// What was heard of an agent was not the log's, which is heard next.
     pub fn forget(&mut self, retracted: &Retracted) {
         self.open.remove(&retracted.agent_id);
-        if self.ended.as_ref().is_some_and(|ended| ended.seq == Some(retracted.seq)) {
+        if self
+            .ended
+            .as_ref()
+            .is_some_and(|ended| ended.seq == Some(retracted.seq))
+        {
             self.ended = None;
         }
     }
 
     fn close(&mut self, agent: &AgentId, inputs: &[InputId], mut ended: Ended) {
         self.open.remove(agent);
-        if inputs.contains(&self.prompt) || (self.ended.is_some() && self.lead.as_ref() == Some(agent)) {
-            // A later turn without words, which only took note of a worker's end, leaves the answer as it was.
+        if inputs.contains(&self.prompt)
+            || (self.ended.is_some() && self.lead.as_ref() == Some(agent))
+        {
+            // A later turn without words, which only took note of a worker's end, leaves the answer
+            // as it was.
             if let Some(before) = self.ended.take()
                 && ended.outcome == Outcome::Completed
                 && ended.answer.is_none()
@@ -164,8 +207,21 @@ mod tests {
             node_id: NodeId::parse("n").unwrap(),
             epoch: 1,
         };
-        let place = Place { turn: 1, request: 1, at: Timestamp::from_millis(0) };
-        let text = writer.durable(event.kind(), place, Row { seq: 1, prev: 0, hidden_by: None }, &event.data());
+        let place = Place {
+            turn: 1,
+            request: 1,
+            at: Timestamp::from_millis(0),
+        };
+        let text = writer.durable(
+            event.kind(),
+            place,
+            Row {
+                seq: 1,
+                prev: 0,
+                hidden_by: None,
+            },
+            &event.data(),
+        );
         serde_json::from_str(&text).unwrap()
     }
 
@@ -175,7 +231,13 @@ mod tests {
             kind: planck_common::event::InputKind::Prompt,
             from: None,
         });
-        event(agent, &Event::TurnStart(TurnStart { index: 1, inputs: inputs.collect() }))
+        event(
+            agent,
+            &Event::TurnStart(TurnStart {
+                index: 1,
+                inputs: inputs.collect(),
+            }),
+        )
     }
 
     fn end(agent: &str, outcome: TurnOutcome, inputs: &[&str]) -> Envelope {
@@ -183,10 +245,19 @@ mod tests {
     }
 
     fn says(agent: &str, outcome: TurnOutcome, message: Option<&str>, inputs: &[&str]) -> Envelope {
-        let inputs = inputs.iter().map(|id| InputId::parse(id).unwrap()).collect();
+        let inputs = inputs
+            .iter()
+            .map(|id| InputId::parse(id).unwrap())
+            .collect();
         event(
             agent,
-            &Event::TurnEnd(TurnEnd { outcome, message: message.map(Into::into), usage: Usage::default(), limit: None, inputs }),
+            &Event::TurnEnd(TurnEnd {
+                outcome,
+                message: message.map(Into::into),
+                usage: Usage::default(),
+                limit: None,
+                inputs,
+            }),
         )
     }
 
@@ -201,19 +272,43 @@ mod tests {
         let (done, failed) = (TurnOutcome::Completed, TurnOutcome::Aborted);
         let table: [(&[Envelope], Option<Exit>); 5] = [
             (&[start("lead", &["p"])], None),
-            (&[start("lead", &["p"]), end("lead", done, &["p"])], Some(Exit::Done)),
-            (&[start("lead", &["p"]), start("worker", &["t"]), end("lead", done, &["p"])], None),
             (
-                &[start("lead", &["p"]), start("worker", &[]), end("lead", done, &["p"]), end("worker", failed, &[])],
+                &[start("lead", &["p"]), end("lead", done, &["p"])],
                 Some(Exit::Done),
             ),
             (
-                &[start("lead", &["p"]), end("lead", done, &["p"]), start("lead", &["r"]), end("lead", failed, &["r"])],
+                &[
+                    start("lead", &["p"]),
+                    start("worker", &["t"]),
+                    end("lead", done, &["p"]),
+                ],
+                None,
+            ),
+            (
+                &[
+                    start("lead", &["p"]),
+                    start("worker", &[]),
+                    end("lead", done, &["p"]),
+                    end("worker", failed, &[]),
+                ],
+                Some(Exit::Done),
+            ),
+            (
+                &[
+                    start("lead", &["p"]),
+                    end("lead", done, &["p"]),
+                    start("lead", &["r"]),
+                    end("lead", failed, &["r"]),
+                ],
                 Some(Exit::Failed),
             ),
         ];
         for (events, expected) in table {
-            assert_eq!(heard(events).map(|ended| ended.outcome.exit()), expected, "{events:?}");
+            assert_eq!(
+                heard(events).map(|ended| ended.outcome.exit()),
+                expected,
+                "{events:?}"
+            );
         }
         assert_eq!(EventKind::TurnEnd.name(), "turn_end");
     }
@@ -223,21 +318,54 @@ mod tests {
         let (done, cut) = (TurnOutcome::Completed, TurnOutcome::Truncated);
         let delegates = || says("lead", done, Some("I asked the coder."), &["p"]);
         let table: [(&[Envelope], Option<&str>); 4] = [
-            (&[start("lead", &["p"]), delegates()], Some("I asked the coder.")),
-            (&[delegates(), says("coder", done, Some("Built."), &["t"])], Some("I asked the coder.")),
-            (&[start("lead", &["p"]), delegates(), says("lead", done, Some("It is built."), &["r"])], Some("It is built.")),
-            (&[start("lead", &["p"]), delegates(), says("lead", cut, None, &["r"])], None),
+            (
+                &[start("lead", &["p"]), delegates()],
+                Some("I asked the coder."),
+            ),
+            (
+                &[delegates(), says("coder", done, Some("Built."), &["t"])],
+                Some("I asked the coder."),
+            ),
+            (
+                &[
+                    start("lead", &["p"]),
+                    delegates(),
+                    says("lead", done, Some("It is built."), &["r"]),
+                ],
+                Some("It is built."),
+            ),
+            (
+                &[
+                    start("lead", &["p"]),
+                    delegates(),
+                    says("lead", cut, None, &["r"]),
+                ],
+                None,
+            ),
         ];
         for (events, expected) in table {
-            assert_eq!(heard(events).and_then(|ended| ended.answer).as_deref(), expected, "{events:?}");
+            assert_eq!(
+                heard(events).and_then(|ended| ended.answer).as_deref(),
+                expected,
+                "{events:?}"
+            );
         }
     }
 
     #[test]
     fn retracted_end_of_a_turn_is_no_end() {
         let mut turns = Turns::of(InputId::parse("p").unwrap());
-        turns.hear(&says("lead", TurnOutcome::Completed, Some("forged"), &["p"]));
-        turns.forget(&Retracted { seq: 1, kind: "turn_end".into(), agent_id: AgentId::parse("lead").unwrap() });
+        turns.hear(&says(
+            "lead",
+            TurnOutcome::Completed,
+            Some("forged"),
+            &["p"],
+        ));
+        turns.forget(&Retracted {
+            seq: 1,
+            kind: "turn_end".into(),
+            agent_id: AgentId::parse("lead").unwrap(),
+        });
         assert!(turns.at_rest().is_none());
     }
 }

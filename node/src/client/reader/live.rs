@@ -56,7 +56,8 @@ impl Live {
         };
         agent.settled = agent.settled.max(upto);
         if settles == Settles::Turn {
-            // Live events have no place in the log: what was heard of a later lease or turn need not be true.
+            // Live events have no place in the log: what was heard of a later lease or turn need
+            // not be true.
             (agent.epoch, agent.current) = (event.epoch, upto);
         }
     }
@@ -68,8 +69,13 @@ impl Live {
 
     /// The deltas that bring a reader up to a snapshot.
     pub(super) fn join(&mut self, snapshot: &Snapshot) -> Vec<Envelope> {
-        let (info, Some(running)) = (&snapshot.info, &snapshot.running) else { return Vec::new() };
-        let deltas = running.parts.iter().filter_map(|part| delta_of(snapshot, running, part));
+        let (info, Some(running)) = (&snapshot.info, &snapshot.running) else {
+            return Vec::new();
+        };
+        let deltas = running
+            .parts
+            .iter()
+            .filter_map(|part| delta_of(snapshot, running, part));
         let agent = self.agents.entry(info.id.clone()).or_default();
         deltas.filter_map(|event| agent.take(event)).collect()
     }
@@ -94,7 +100,11 @@ impl Agent {
         }
         let offset = *told;
         *told += fresh.chars().count();
-        let data = raw(&Delta { text: fresh, part: delta.part, offset })?;
+        let data = raw(&Delta {
+            text: fresh,
+            part: delta.part,
+            offset,
+        })?;
         Some(Envelope { data, ..event })
     }
 }
@@ -125,6 +135,10 @@ fn delta_of(snapshot: &Snapshot, running: &Running, part: &RunningPart) -> Optio
         request: running.request,
         at: Timestamp::now(),
         hidden_by: None,
-        data: raw(&Delta { text: part.text.clone(), part: part.part, offset: 0 })?,
+        data: raw(&Delta {
+            text: part.text.clone(),
+            part: part.part,
+            offset: 0,
+        })?,
     })
 }

@@ -9,7 +9,11 @@ use serde_json::json;
 
 use super::Reader;
 
-const PLACE: Place = Place { turn: 1, request: 1, at: Timestamp::from_millis(0) };
+const PLACE: Place = Place {
+    turn: 1,
+    request: 1,
+    at: Timestamp::from_millis(0),
+};
 
 fn writer(epoch: i64) -> Writer {
     Writer {
@@ -22,18 +26,42 @@ fn writer(epoch: i64) -> Writer {
 }
 
 fn durable(seq: Seq) -> Envelope {
-    let row = Row { seq, prev: seq - 1, hidden_by: None };
-    let text = writer(1).durable(EventKind::Warning, PLACE, row, r#"{"code":"c","message":"m"}"#);
+    let row = Row {
+        seq,
+        prev: seq - 1,
+        hidden_by: None,
+    };
+    let text = writer(1).durable(
+        EventKind::Warning,
+        PLACE,
+        row,
+        r#"{"code":"c","message":"m"}"#,
+    );
     serde_json::from_str(&text).unwrap()
 }
 
 fn reply(seq: Seq, place: Place, text: &str) -> Envelope {
-    let body = json!({"role": "assistant", "content": [{"type": "text", "text": text}]}).to_string();
-    serde_json::from_str(&writer(1).durable(EventKind::Message, place, Row { seq, prev: 0, hidden_by: None }, &body)).unwrap()
+    let body =
+        json!({"role": "assistant", "content": [{"type": "text", "text": text}]}).to_string();
+    serde_json::from_str(&writer(1).durable(
+        EventKind::Message,
+        place,
+        Row {
+            seq,
+            prev: 0,
+            hidden_by: None,
+        },
+        &body,
+    ))
+    .unwrap()
 }
 
 fn delta(epoch: i64, place: Place, offset: usize, text: &str) -> Envelope {
-    let data = json(&Delta { text: text.into(), part: 0, offset });
+    let data = json(&Delta {
+        text: text.into(),
+        part: 0,
+        offset,
+    });
     serde_json::from_str(&writer(epoch).live(EventKind::TextDelta, place, &data)).unwrap()
 }
 
@@ -42,7 +70,14 @@ fn seqs(events: &[Envelope]) -> Vec<Seq> {
 }
 
 fn text_of(events: &[Envelope]) -> String {
-    events.iter().map(|event| serde_json::from_str::<Delta>(event.data.get()).unwrap().text).collect()
+    events
+        .iter()
+        .map(|event| {
+            serde_json::from_str::<Delta>(event.data.get())
+                .unwrap()
+                .text
+        })
+        .collect()
 }
 
 /// A reader that has read an empty log.
@@ -81,7 +116,10 @@ fn what_does_not_come_in_time_is_read() {
     assert_eq!(reader.wanted(211), None, "one read at a time");
     reader.page_failed();
     assert_eq!(reader.wanted(212), Some(1));
-    assert_eq!(seqs(&reader.page(vec![durable(1), durable(2)], 3, 3, 220)), [1, 2, 3]);
+    assert_eq!(
+        seqs(&reader.page(vec![durable(1), durable(2)], 3, 3, 220)),
+        [1, 2, 3]
+    );
     assert_eq!(reader.wanted(10_000), None);
 }
 
@@ -97,7 +135,17 @@ fn a_head_shows_that_the_last_event_was_lost() {
 #[test]
 fn a_truncated_event_is_read_whole() {
     let mut reader = caught_up();
-    assert!(reader.published(Envelope { truncated: true, ..durable(1) }, 0).is_empty());
+    assert!(
+        reader
+            .published(
+                Envelope {
+                    truncated: true,
+                    ..durable(1)
+                },
+                0
+            )
+            .is_empty()
+    );
     assert_eq!(reader.wanted(0), Some(1));
     assert_eq!(seqs(&reader.page(vec![durable(1)], 2, 1, 0)), [1]);
 }
@@ -116,7 +164,10 @@ fn too_many_early_events_are_left_to_the_log() {
 fn a_row_that_cannot_be_read_does_not_hold_the_rest_up() {
     let mut reader = Reader::from(1);
     assert_eq!(reader.wanted(0), Some(1));
-    assert_eq!(seqs(&reader.page(vec![durable(1), durable(3)], 4, 3, 0)), [1, 3]);
+    assert_eq!(
+        seqs(&reader.page(vec![durable(1), durable(3)], 4, 3, 0)),
+        [1, 3]
+    );
     assert_eq!(reader.wanted(10_000), None);
 }
 
@@ -137,16 +188,43 @@ fn a_saved_reply_settles_its_deltas() {
     reader.published(delta(1, PLACE, 0, "He"), 0);
     assert_eq!(seqs(&reader.published(reply(1, PLACE, "Hello"), 0)), [1]);
     assert!(reader.published(delta(1, PLACE, 2, "llo"), 0).is_empty());
-    let next = Place { request: 2, ..PLACE };
-    assert_eq!(text_of(&reader.published(delta(1, next, 0, "again"), 0)), "again");
-    assert!(reader.published(delta(1, PLACE, 0, "Hello"), 0).is_empty(), "an earlier request");
+    let next = Place {
+        request: 2,
+        ..PLACE
+    };
+    assert_eq!(
+        text_of(&reader.published(delta(1, next, 0, "again"), 0)),
+        "again"
+    );
+    assert!(
+        reader.published(delta(1, PLACE, 0, "Hello"), 0).is_empty(),
+        "an earlier request"
+    );
 }
 
 #[test]
 fn a_fenced_writer_is_not_heard() {
     let mut reader = caught_up();
-    assert_eq!(text_of(&reader.published(delta(2, PLACE, 0, "new"), 0)), "new");
-    assert!(reader.published(delta(1, Place { request: 9, ..PLACE }, 0, "old"), 0).is_empty());
+    assert_eq!(
+        text_of(&reader.published(delta(2, PLACE, 0, "new"), 0)),
+        "new"
+    );
+    assert!(
+        reader
+            .published(
+                delta(
+                    1,
+                    Place {
+                        request: 9,
+                        ..PLACE
+                    },
+                    0,
+                    "old"
+                ),
+                0
+            )
+            .is_empty()
+    );
 }
 
 #[test]
@@ -162,12 +240,16 @@ fn a_snapshot_is_joined_to_what_was_heard() {
     }))
     .unwrap();
     assert_eq!(text_of(&reader.snapshot(&snapshot)), "Hello");
-    assert_eq!(text_of(&reader.published(delta(1, PLACE, 5, " you"), 0)), " you");
+    assert_eq!(
+        text_of(&reader.published(delta(1, PLACE, 5, " you"), 0)),
+        " you"
+    );
     assert!(reader.snapshot(&snapshot).is_empty());
 }
 
 proptest! {
-    /// Published events may be lost, doubled and come in any order: the log is told in order and once.
+    /// Published events may be lost, doubled and come in any order: the log is told in order and
+    /// once.
     #[test]
     fn the_story_is_the_log(
         length in 1..120_i64,
@@ -193,7 +275,8 @@ proptest! {
         prop_assert_eq!(reader.wanted(now + 10_000), None);
     }
 
-    /// Whatever deltas are lost, doubled or reordered: what is told of a reply is a beginning of it.
+    /// Whatever deltas are lost, doubled or reordered: what is told of a reply is a beginning of
+    /// it.
     #[test]
     fn a_running_reply_is_told_from_its_beginning(order in prop::collection::vec(0..20_usize, 0..60)) {
         let whole: String = ('a'..='t').collect();
@@ -208,13 +291,26 @@ proptest! {
 }
 
 fn ends(seq: Seq) -> Envelope {
-    let row = Row { seq, prev: seq - 1, hidden_by: None };
-    serde_json::from_str(&writer(1).durable(EventKind::TurnEnd, PLACE, row, r#"{"outcome":"completed","usage":{},"inputs":[]}"#))
-        .unwrap()
+    let row = Row {
+        seq,
+        prev: seq - 1,
+        hidden_by: None,
+    };
+    serde_json::from_str(&writer(1).durable(
+        EventKind::TurnEnd,
+        PLACE,
+        row,
+        r#"{"outcome":"completed","usage":{},"inputs":[]}"#,
+    ))
+    .unwrap()
 }
 
 fn retracted(reader: &mut Reader) -> Vec<Seq> {
-    reader.take_retracted().into_iter().map(|retracted| retracted.seq).collect()
+    reader
+        .take_retracted()
+        .into_iter()
+        .map(|retracted| retracted.seq)
+        .collect()
 }
 
 #[test]
@@ -222,7 +318,11 @@ fn end_of_a_turn_is_told_from_the_log_alone() {
     let mut reader = caught_up();
     assert_eq!(seqs(&reader.published(durable(1), 0)), [1]);
     assert!(reader.published(ends(2), 0).is_empty());
-    assert_eq!(reader.wanted(0), Some(1), "what was told before is looked at too");
+    assert_eq!(
+        reader.wanted(0),
+        Some(1),
+        "what was told before is looked at too"
+    );
     assert_eq!(seqs(&reader.page(vec![durable(1), ends(2)], 3, 2, 0)), [2]);
     assert!(retracted(&mut reader).is_empty());
     assert_eq!(reader.wanted(10_000), None);
@@ -254,14 +354,21 @@ fn true_event_beside_a_forged_one_makes_it_look_at_the_log() {
 fn events_beyond_the_end_of_the_log_are_retracted_and_their_numbers_are_free_again() {
     let mut reader = caught_up();
     for seq in 1..=3 {
-        assert_eq!(seqs(&reader.published(reply(seq, PLACE, "FORGED"), 0)), [seq]);
+        assert_eq!(
+            seqs(&reader.published(reply(seq, PLACE, "FORGED"), 0)),
+            [seq]
+        );
     }
     reader.published(durable(1_000_000), 0);
     reader.head(0, 10);
     assert_eq!(reader.wanted(10), Some(1));
     assert!(reader.page(Vec::new(), 1, 0, 10).is_empty());
     assert_eq!(retracted(&mut reader), [1, 2, 3]);
-    assert_eq!((reader.wanted(60_000), reader.next()), (None, 1), "what is beyond the log's end is no gap in it");
+    assert_eq!(
+        (reader.wanted(60_000), reader.next()),
+        (None, 1),
+        "what is beyond the log's end is no gap in it"
+    );
     assert_eq!(seqs(&reader.published(durable(1), 60_000)), [1]);
 }
 
@@ -272,7 +379,10 @@ fn event_that_came_while_the_log_was_read_is_not_taken_for_forged() {
     reader.published(ends(2), 0);
     assert_eq!(reader.wanted(0), Some(1));
     assert!(reader.published(durable(3), 0).is_empty());
-    assert_eq!(seqs(&reader.page(vec![durable(1), ends(2)], 3, 2, 0)), [2, 3]);
+    assert_eq!(
+        seqs(&reader.page(vec![durable(1), ends(2)], 3, 2, 0)),
+        [2, 3]
+    );
     assert!(retracted(&mut reader).is_empty());
 }
 
@@ -310,5 +420,8 @@ fn forged_live_events_do_not_silence_true_ones_after_the_turn() {
     reader.wanted(0);
     reader.page(vec![ends(1)], 2, 1, 0);
     let next = Place { turn: 2, ..PLACE };
-    assert_eq!(text_of(&reader.published(delta(1, next, 0, "again"), 0)), "again");
+    assert_eq!(
+        text_of(&reader.published(delta(1, next, 0, "again"), 0)),
+        "again"
+    );
 }

@@ -3,7 +3,10 @@ use super::*;
 const NOW: Moment = Moment::from_millis(1_000);
 
 fn life(incarnation: i64) -> Life {
-    Life { team: TeamId::parse("t").unwrap(), incarnation }
+    Life {
+        team: TeamId::parse("t").unwrap(),
+        incarnation,
+    }
 }
 
 fn agent(name: &str) -> AgentId {
@@ -15,24 +18,51 @@ fn node(name: &str) -> NodeId {
 }
 
 fn alive(on: &str, revision: Revision) -> SeenTeam {
-    SeenTeam { revision, standing: TeamStanding::Alive, reason: None, node: node(on), node_died: false }
+    SeenTeam {
+        revision,
+        standing: TeamStanding::Alive,
+        reason: None,
+        node: node(on),
+        node_died: false,
+    }
 }
 
 fn hosting(members: &[&str]) -> Cascade {
     let mut cascade = Cascade::default();
     for member in members {
-        cascade.on(NOW, Input::Up { life: life(1), agent: agent(member), lead: false });
+        cascade.on(
+            NOW,
+            Input::Up {
+                life: life(1),
+                agent: agent(member),
+                lead: false,
+            },
+        );
     }
-    cascade.on(NOW, Input::Read { life: life(1), seen: Some(alive("x", 5)) });
+    cascade.on(
+        NOW,
+        Input::Read {
+            life: life(1),
+            seen: Some(alive("x", 5)),
+        },
+    );
     cascade
 }
 
 fn stopped(incarnation: i64, agents: &[&str], end: TeamEnd) -> Effect {
-    Effect::Stop { life: life(incarnation), agents: agents.iter().map(|name| agent(name)).collect(), end }
+    Effect::Stop {
+        life: life(incarnation),
+        agents: agents.iter().map(|name| agent(name)).collect(),
+        end,
+    }
 }
 
 fn mark(expects: Option<Revision>, end: TeamEnd) -> Effect {
-    Effect::MarkDead { life: life(1), expects, end }
+    Effect::MarkDead {
+        life: life(1),
+        expects,
+        end,
+    }
 }
 
 fn read() -> Effect {
@@ -40,7 +70,10 @@ fn read() -> Effect {
 }
 
 fn marked(done: bool) -> Input {
-    Input::Marked { life: life(1), done }
+    Input::Marked {
+        life: life(1),
+        done,
+    }
 }
 
 /// What each input leads to, one after the other.
@@ -66,16 +99,29 @@ fn a_dead_orchestrators_team_is_marked_and_its_members_dropped() {
 
 #[test]
 fn the_death_of_another_node_changes_nothing() {
-    plays(&mut hosting(&["a"]), vec![(Input::NodeDied { node: node("y") }, vec![])]);
+    plays(
+        &mut hosting(&["a"]),
+        vec![(Input::NodeDied { node: node("y") }, vec![])],
+    );
 }
 
 #[test]
 fn a_refused_mark_is_settled_by_the_record() {
     let end = TeamEnd::NodeDead;
-    let seen = |seen| Input::Read { life: life(1), seen };
-    let dead = SeenTeam { standing: TeamStanding::Dead, reason: Some(TeamEnd::Closed), ..alive("x", 6) };
+    let seen = |seen| Input::Read {
+        life: life(1),
+        seen,
+    };
+    let dead = SeenTeam {
+        standing: TeamStanding::Dead,
+        reason: Some(TeamEnd::Closed),
+        ..alive("x", 6)
+    };
     let moved = alive("y", 6);
-    let rewritten = SeenTeam { node_died: true, ..alive("x", 6) };
+    let rewritten = SeenTeam {
+        node_died: true,
+        ..alive("x", 6)
+    };
     let cases = [
         (Some(dead), vec![stopped(1, &["a"], TeamEnd::Closed)]),
         (Some(moved), vec![]),
@@ -84,7 +130,10 @@ fn a_refused_mark_is_settled_by_the_record() {
     ];
     for (found, expected) in cases {
         let script = vec![
-            (Input::NodeDied { node: node("x") }, vec![mark(Some(5), end)]),
+            (
+                Input::NodeDied { node: node("x") },
+                vec![mark(Some(5), end)],
+            ),
             (marked(false), vec![read()]),
             (seen(found), expected),
         ];
@@ -104,10 +153,23 @@ fn an_answer_that_does_not_come_is_asked_for_again() {
 #[test]
 fn a_team_whose_record_was_never_read_is_read_when_a_node_dies() {
     let mut cascade = Cascade::default();
-    cascade.on(NOW, Input::Up { life: life(1), agent: agent("a"), lead: false });
+    cascade.on(
+        NOW,
+        Input::Up {
+            life: life(1),
+            agent: agent("a"),
+            lead: false,
+        },
+    );
     let script = vec![
         (Input::NodeDied { node: node("z") }, vec![read()]),
-        (Input::Read { life: life(1), seen: Some(alive("x", 5)) }, vec![]),
+        (
+            Input::Read {
+                life: life(1),
+                seen: Some(alive("x", 5)),
+            },
+            vec![],
+        ),
     ];
     plays(&mut cascade, script);
 }
@@ -115,14 +177,43 @@ fn a_team_whose_record_was_never_read_is_read_when_a_node_dies() {
 #[test]
 fn an_orchestrator_that_ends_takes_its_team_along() {
     let mut cascade = Cascade::default();
-    cascade.on(NOW, Input::Up { life: life(1), agent: agent("lead"), lead: true });
-    cascade.on(NOW, Input::Up { life: life(1), agent: agent("w"), lead: false });
-    cascade.on(NOW, Input::Read { life: life(1), seen: Some(alive("me", 5)) });
+    cascade.on(
+        NOW,
+        Input::Up {
+            life: life(1),
+            agent: agent("lead"),
+            lead: true,
+        },
+    );
+    cascade.on(
+        NOW,
+        Input::Up {
+            life: life(1),
+            agent: agent("w"),
+            lead: false,
+        },
+    );
+    cascade.on(
+        NOW,
+        Input::Read {
+            life: life(1),
+            seen: Some(alive("me", 5)),
+        },
+    );
     let end = TeamEnd::Closed;
     let script = vec![
-        (Input::LeadEnded { life: life(1), end }, vec![stopped(1, &["lead", "w"], end), mark(Some(5), end)]),
+        (
+            Input::LeadEnded { life: life(1), end },
+            vec![stopped(1, &["lead", "w"], end), mark(Some(5), end)],
+        ),
         (marked(false), vec![read()]),
-        (Input::Read { life: life(1), seen: Some(alive("me", 7)) }, vec![mark(Some(7), end)]),
+        (
+            Input::Read {
+                life: life(1),
+                seen: Some(alive("me", 7)),
+            },
+            vec![mark(Some(7), end)],
+        ),
         (marked(true), vec![]),
     ];
     plays(&mut cascade, script);
@@ -132,10 +223,29 @@ fn an_orchestrator_that_ends_takes_its_team_along() {
 #[test]
 fn a_later_life_ends_the_ones_before() {
     let mut cascade = hosting(&["a"]);
-    cascade.on(NOW, Input::Up { life: life(2), agent: agent("b"), lead: false });
+    cascade.on(
+        NOW,
+        Input::Up {
+            life: life(2),
+            agent: agent("b"),
+            lead: false,
+        },
+    );
     let script = vec![
-        (Input::Over { life: life(1), end: TeamEnd::NodeDead }, vec![stopped(1, &["a"], TeamEnd::NodeDead)]),
-        (Input::Over { life: life(3), end: TeamEnd::NodeDead }, vec![stopped(2, &["b"], TeamEnd::NodeDead)]),
+        (
+            Input::Over {
+                life: life(1),
+                end: TeamEnd::NodeDead,
+            },
+            vec![stopped(1, &["a"], TeamEnd::NodeDead)],
+        ),
+        (
+            Input::Over {
+                life: life(3),
+                end: TeamEnd::NodeDead,
+            },
+            vec![stopped(2, &["b"], TeamEnd::NodeDead)],
+        ),
     ];
     plays(&mut cascade, script);
 }
@@ -143,16 +253,48 @@ fn a_later_life_ends_the_ones_before() {
 #[test]
 fn a_lost_record_is_written_again_by_the_leads_node_only() {
     let mut lead = Cascade::default();
-    lead.on(NOW, Input::Up { life: life(1), agent: agent("lead"), lead: true });
-    let missing = || Input::Read { life: life(1), seen: None };
-    plays(&mut lead, vec![(Input::Sweep, vec![read()]), (missing(), vec![Effect::Reassert { life: life(1) }])]);
-    plays(&mut hosting(&["a"]), vec![(Input::Sweep, vec![read()]), (missing(), vec![])]);
+    lead.on(
+        NOW,
+        Input::Up {
+            life: life(1),
+            agent: agent("lead"),
+            lead: true,
+        },
+    );
+    let missing = || Input::Read {
+        life: life(1),
+        seen: None,
+    };
+    plays(
+        &mut lead,
+        vec![
+            (Input::Sweep, vec![read()]),
+            (missing(), vec![Effect::Reassert { life: life(1) }]),
+        ],
+    );
+    plays(
+        &mut hosting(&["a"]),
+        vec![(Input::Sweep, vec![read()]), (missing(), vec![])],
+    );
 }
 
 #[test]
 fn a_member_that_stops_by_itself_is_purged() {
     let mut cascade = hosting(&["a"]);
-    let down = || Input::Down { life: life(1), agent: agent("a") };
-    let purge = Effect::Purge { life: life(1), agent: agent("a") };
-    plays(&mut cascade, vec![(down(), vec![purge]), (down(), vec![]), (Input::Sweep, vec![])]);
+    let down = || Input::Down {
+        life: life(1),
+        agent: agent("a"),
+    };
+    let purge = Effect::Purge {
+        life: life(1),
+        agent: agent("a"),
+    };
+    plays(
+        &mut cascade,
+        vec![
+            (down(), vec![purge]),
+            (down(), vec![]),
+            (Input::Sweep, vec![]),
+        ],
+    );
 }

@@ -12,7 +12,8 @@ pub enum Effect {
     Beat {
         seq: u64,
     },
-    /// Write the proof, on condition that one's own record is at `expects`. Give it up after `proof_every`.
+    /// Write the proof, on condition that one's own record is at `expects`. Give it up after
+    /// `proof_every`.
     Prove {
         sent_at: Moment,
         expects: Revision,
@@ -33,8 +34,8 @@ pub enum Effect {
     },
     /// Read every node's record from the leader.
     ReadAll,
-    /// One atomic batch: the proof on condition that one's own record is at `own`, and `node` dead on condition that its record
-    /// is at `expects`, or not there.
+    /// One atomic batch: the proof on condition that one's own record is at `own`, and `node` dead
+    /// on condition that its record is at `expects`, or not there.
     Convict {
         node: NodeId,
         expects: Option<Revision>,

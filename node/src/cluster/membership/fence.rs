@@ -1,4 +1,5 @@
-//! Whether a node may cause anything new. It suspends itself rather than be wrong; nobody dies of it.
+//! Whether a node may cause anything new. It suspends itself rather than be wrong; nobody dies of
+//! it.
 
 use std::time::Duration;
 
@@ -20,14 +21,18 @@ struct Suspended {
 #[derive(Debug)]
 pub struct Fence {
     suspended: Option<Suspended>,
-    /// What was written or proved before this says nothing: its own heartbeats did not come back then, or it was suspended.
+    /// What was written or proved before this says nothing: its own heartbeats did not come back
+    /// then, or it was suspended.
     doubted: Moment,
 }
 
 impl Fence {
     /// A node begins suspended: it has proved nothing yet.
     pub fn new(now: Moment) -> Self {
-        Self { suspended: Some(Suspended::since(now)), doubted: now }
+        Self {
+            suspended: Some(Suspended::since(now)),
+            doubted: now,
+        }
     }
 
     pub fn is_suspended(&self) -> bool {
@@ -62,7 +67,9 @@ impl Fence {
 
     /// What a suspended node does about what still runs on it.
     pub fn watch_over_leases(&mut self, now: Moment, alone: bool, out: &mut Vec<Effect>) {
-        let Some(suspended) = &mut self.suspended else { return };
+        let Some(suspended) = &mut self.suspended else {
+            return;
+        };
         if now >= suspended.next_check {
             suspended.next_check = now + CHECK_EVERY;
             out.push(Effect::CheckLeases { asked_at: now });
@@ -74,12 +81,18 @@ impl Fence {
     }
 
     pub fn deadline(&self) -> Option<Moment> {
-        self.suspended.as_ref().map(|suspended| suspended.next_check)
+        self.suspended
+            .as_ref()
+            .map(|suspended| suspended.next_check)
     }
 }
 
 impl Suspended {
     fn since(now: Moment) -> Self {
-        Self { next_check: now, sql_heard: now, tools_killed: false }
+        Self {
+            next_check: now,
+            sql_heard: now,
+            tools_killed: false,
+        }
     }
 }

@@ -28,7 +28,10 @@ impl Seen {
             revision,
             standing: record.state,
             nonce: record.nonce.clone(),
-            silent: record.verdict.as_ref().map(|verdict| Duration::from_millis(verdict.silent_ms)),
+            silent: record
+                .verdict
+                .as_ref()
+                .map(|verdict| Duration::from_millis(verdict.silent_ms)),
         }
     }
 }

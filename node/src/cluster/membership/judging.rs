@@ -1,15 +1,20 @@
-//! Suspicion, then verdict: who may judge, when a silence is long enough, and what becomes of the judged.
+//! Suspicion, then verdict: who may judge, when a silence is long enough, and what becomes of the
+//! judged.
 
 use std::time::Duration;
 
 use planck_common::{NodeId, registry::NodeStanding};
 
-use super::{Effect, Membership, News, Peer, Record, Revision, Seen, Source, just_after, peer::Bench};
+use super::{
+    Effect, Membership, News, Peer, Record, Revision, Seen, Source, just_after, peer::Bench,
+};
 use crate::cluster::moment::Moment;
 
-/// Judges of one silent node come one after the other, so that one verdict is written and not as many as there are judges.
+/// Judges of one silent node come one after the other, so that one verdict is written and not as
+/// many as there are judges.
 const STAGGER: Duration = Duration::from_millis(50);
-/// When so many are silent at once the fault is likely elsewhere, and they get this many times as long.
+/// When so many are silent at once the fault is likely elsewhere, and they get this many times as
+/// long.
 const MASS_SILENCE: u32 = 3;
 /// How long nodes have to write their records into a new registry.
 const REGISTRY_FILLS: Duration = Duration::from_secs(15);
@@ -21,10 +26,15 @@ const PATIENCE_AFTER_REFUSAL: Duration = Duration::from_millis(500);
 const GONE_REMEMBERED: usize = 1_000;
 
 impl Membership {
-    /// A judge has proved its own life lately and hears itself without a gap; and all it heard before that is void.
+    /// A judge has proved its own life lately and hears itself without a gap; and all it heard
+    /// before that is void.
     pub(super) fn take_or_leave_the_bench(&mut self, now: Moment, out: &mut Vec<Effect>) {
-        let proven = self.own.held().is_some() && self.proofs.is_younger(self.times.proof_fresh.0, now);
-        let steady_since = self.link.steady_since().filter(|_| proven && !self.fence.is_suspended());
+        let proven =
+            self.own.held().is_some() && self.proofs.is_younger(self.times.proof_fresh.0, now);
+        let steady_since = self
+            .link
+            .steady_since()
+            .filter(|_| proven && !self.fence.is_suspended());
         let Some(steady_since) = steady_since else {
             (self.sound, self.judging) = (None, None);
             self.forget_proofs();
@@ -38,17 +48,35 @@ impl Membership {
     }
 
     fn bench(&self) -> Option<Bench> {
-        Some(Bench { sound: self.sound?, judging: self.judging? })
+        Some(Bench {
+            sound: self.sound?,
+            judging: self.judging?,
+        })
     }
 
-    /// A silence is known up to the newest own heartbeat that came back: what was said after that may still be on its way.
+    /// A silence is known up to the newest own heartbeat that came back: what was said after that
+    /// may still be on its way.
     pub(super) fn judge(&mut self, now: Moment, out: &mut Vec<Effect>) {
-        let (Some(bench), Some(own), Some(echo)) = (self.bench(), self.own.held(), self.link.echo()) else { return };
+        let (Some(bench), Some(own), Some(echo)) =
+            (self.bench(), self.own.held(), self.link.echo())
+        else {
+            return;
+        };
         let suspicion = self.times.suspicion.0;
-        for (node, peer) in self.peers.iter_mut().filter(|(_, peer)| peer.may_be_suspected()) {
-            if peer.silent_since(bench).is_some_and(|since| echo.since(since) > suspicion) {
+        for (node, peer) in self
+            .peers
+            .iter_mut()
+            .filter(|(_, peer)| peer.may_be_suspected())
+        {
+            if peer
+                .silent_since(bench)
+                .is_some_and(|since| echo.since(since) > suspicion)
+            {
                 peer.suspected_at = Some(now);
-                out.push(Effect::Peer { node: node.clone(), news: News::Suspect });
+                out.push(Effect::Peer {
+                    node: node.clone(),
+                    news: News::Suspect,
+                });
             }
         }
         let due = self.verdicts().filter(|(_, at)| now >= *at);
@@ -71,7 +99,10 @@ impl Membership {
         }
         peer.hear(now);
         if peer.suspected_at.take().is_some() {
-            out.push(Effect::Peer { node: node.clone(), news: News::Back });
+            out.push(Effect::Peer {
+                node: node.clone(),
+                news: News::Back,
+            });
         }
         if matches!(peer.record, Record::Unread | Record::Missing) {
             ask_about(peer, node, now, out);
@@ -89,7 +120,14 @@ impl Membership {
         }
     }
 
-    pub(super) fn read(&mut self, now: Moment, node: &NodeId, seen: Option<&Seen>, source: Source, out: &mut Vec<Effect>) {
+    pub(super) fn read(
+        &mut self,
+        now: Moment,
+        node: &NodeId,
+        seen: Option<&Seen>,
+        source: Source,
+        out: &mut Vec<Effect>,
+    ) {
         let is_final = seen.is_some_and(|seen| seen.standing.is_final());
         let peer = self.peers.entry(node.clone()).or_insert_with(Peer::new);
         if source == Source::Watch && !is_final {
@@ -108,20 +146,32 @@ impl Membership {
         peer.load(now, self.judging);
         if peer.is_gone() && !was_gone {
             let silent = seen.and_then(|seen| seen.silent).unwrap_or_default();
-            let quiet_since = now.before(silent).max(peer.heard.unwrap_or(now.before(silent)));
+            let quiet_since = now
+                .before(silent)
+                .max(peer.heard.unwrap_or(now.before(silent)));
             let news = match peer.record {
                 Record::Gone(NodeStanding::Left) => News::Left,
-                Record::Gone(_) | Record::Risen(_) | Record::Unread | Record::Missing | Record::At(_) => {
-                    News::Died { quiet_since }
-                }
+                Record::Gone(_)
+                | Record::Risen(_)
+                | Record::Unread
+                | Record::Missing
+                | Record::At(_) => News::Died { quiet_since },
             };
-            out.push(Effect::Peer { node: node.clone(), news });
+            out.push(Effect::Peer {
+                node: node.clone(),
+                news,
+            });
             self.forget_the_oldest_gone();
         }
     }
 
     /// Peers that are not among all records have none.
-    pub(super) fn read_all(&mut self, now: Moment, records: &[(NodeId, Seen)], out: &mut Vec<Effect>) {
+    pub(super) fn read_all(
+        &mut self,
+        now: Moment,
+        records: &[(NodeId, Seen)],
+        out: &mut Vec<Effect>,
+    ) {
         for (node, seen) in records {
             if *node == self.me {
                 self.found_own(now, Some(seen), Source::Leader, out);
@@ -139,12 +189,19 @@ impl Membership {
 
     pub(super) fn convicted(&mut self, now: Moment, node: &NodeId, out: &mut Vec<Effect>) {
         let bench = self.bench();
-        let Some(peer) = self.peers.get_mut(node) else { return };
+        let Some(peer) = self.peers.get_mut(node) else {
+            return;
+        };
         let news = !peer.is_gone();
         peer.record = Record::Gone(NodeStanding::Dead);
         if news {
-            let quiet_since = bench.and_then(|bench| peer.silent_since(bench)).unwrap_or(now);
-            out.push(Effect::Peer { node: node.clone(), news: News::Died { quiet_since } });
+            let quiet_since = bench
+                .and_then(|bench| peer.silent_since(bench))
+                .unwrap_or(now);
+            out.push(Effect::Peer {
+                node: node.clone(),
+                news: News::Died { quiet_since },
+            });
             self.forget_the_oldest_gone();
         }
     }
@@ -156,8 +213,17 @@ impl Membership {
         }
     }
 
-    fn convict(&mut self, now: Moment, node: NodeId, bench: Bench, own: Revision, out: &mut Vec<Effect>) {
-        let Some(peer) = self.peers.get_mut(&node) else { return };
+    fn convict(
+        &mut self,
+        now: Moment,
+        node: NodeId,
+        bench: Bench,
+        own: Revision,
+        out: &mut Vec<Effect>,
+    ) {
+        let Some(peer) = self.peers.get_mut(&node) else {
+            return;
+        };
         let expects = match peer.record {
             Record::At(revision) | Record::Risen(revision) => Some(revision),
             Record::Missing => None,
@@ -165,8 +231,16 @@ impl Membership {
             Record::Gone(_) => return,
         };
         peer.busy_until = Some(now + PATIENCE);
-        let silent = peer.silent_since(bench).map(|since| now.since(since)).unwrap_or_default();
-        out.push(Effect::Convict { node, expects, own, silent });
+        let silent = peer
+            .silent_since(bench)
+            .map(|since| now.since(since))
+            .unwrap_or_default();
+        out.push(Effect::Convict {
+            node,
+            expects,
+            own,
+            silent,
+        });
     }
 
     /// Whom this node is to convict, and when, unless they are heard by then.
@@ -180,7 +254,9 @@ impl Membership {
         let at = match peer.record {
             Record::Gone(_) => return None,
             Record::Risen(_) => bench.judging,
-            Record::Missing => self.silent_long_enough(node, peer, bench)?.max(self.registry_created? + REGISTRY_FILLS),
+            Record::Missing => self
+                .silent_long_enough(node, peer, bench)?
+                .max(self.registry_created? + REGISTRY_FILLS),
             Record::Unread | Record::At(_) => self.silent_long_enough(node, peer, bench)?,
         };
         Some(peer.busy_until.map_or(at, |until| at.max(until)))
@@ -194,20 +270,27 @@ impl Membership {
 
     fn patience(&self, bench: Bench) -> Duration {
         let present = || self.peers.values().filter(|peer| !peer.is_gone());
-        let silent = present().filter(|peer| peer.suspected_at.is_some() && peer.silent_since(bench).is_some()).count();
+        let silent = present()
+            .filter(|peer| peer.suspected_at.is_some() && peer.silent_since(bench).is_some())
+            .count();
         let many = silent >= 2 && 2 * silent > present().count();
         self.times.suspicion.0 * if many { MASS_SILENCE } else { 1 }
     }
 
     fn stagger(&self, node: &NodeId) -> Duration {
-        let before_me = self.audible().filter(|peer| **peer < self.me && *peer != node).count();
+        let before_me = self
+            .audible()
+            .filter(|peer| **peer < self.me && *peer != node)
+            .count();
         STAGGER * u32::try_from(before_me).unwrap_or(u32::MAX)
     }
 
     fn forget_the_oldest_gone(&mut self) {
         let gone = || self.peers.iter().filter(|(_, peer)| peer.is_gone());
         if gone().count() > GONE_REMEMBERED
-            && let Some(oldest) = gone().min_by_key(|(_, peer)| peer.heard).map(|(node, _)| node.clone())
+            && let Some(oldest) = gone()
+                .min_by_key(|(_, peer)| peer.heard)
+                .map(|(node, _)| node.clone())
         {
             self.peers.remove(&oldest);
         }

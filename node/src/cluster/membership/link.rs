@@ -19,7 +19,14 @@ pub struct Link {
 
 impl Link {
     pub fn new(every: Duration, now: Moment) -> Self {
-        Self { every, seq: 0, next: now, sent: VecDeque::new(), echo: None, steady_since: None }
+        Self {
+            every,
+            seq: 0,
+            next: now,
+            sent: VecDeque::new(),
+            echo: None,
+            steady_since: None,
+        }
     }
 
     /// The number of the heartbeat that is due, if one is.
@@ -40,7 +47,8 @@ impl Link {
         self.next
     }
 
-    /// When the newest heartbeat that came back was *sent*: how long it waited on the way is part of its age.
+    /// When the newest heartbeat that came back was *sent*: how long it waited on the way is part
+    /// of its age.
     pub fn echo(&self) -> Option<Moment> {
         self.echo
     }
@@ -50,13 +58,21 @@ impl Link {
     }
 
     pub fn came_back(&mut self, seq: u64, now: Moment) {
-        let Some(sent_at) = self.sent.iter().find(|(sent, _)| *sent == seq).map(|(_, at)| *at) else { return };
+        let Some(sent_at) = self
+            .sent
+            .iter()
+            .find(|(sent, _)| *sent == seq)
+            .map(|(_, at)| *at)
+        else {
+            return;
+        };
         self.sent.retain(|(sent, _)| *sent > seq);
         self.echo = self.echo.max(Some(sent_at));
         self.steady_since.get_or_insert(now);
     }
 
-    /// Breaks the run of echoes when the newest is older than `gap`. A process that did not run has such a gap too.
+    /// Breaks the run of echoes when the newest is older than `gap`. A process that did not run has
+    /// such a gap too.
     pub fn notice_gap(&mut self, now: Moment, gap: Duration) {
         if self.echo_age(now).is_none_or(|age| age > gap) {
             self.steady_since = None;

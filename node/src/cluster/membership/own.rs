@@ -1,4 +1,5 @@
-//! One's own record: written once, and found out about whenever a write on its condition is refused.
+//! One's own record: written once, and found out about whenever a write on its condition is
+//! refused.
 
 use std::time::Duration;
 
@@ -76,13 +77,22 @@ pub enum Found {
 
 impl OwnRecord {
     pub fn new(nonce: Nonce) -> Self {
-        Self { nonce, wanted: NodeStanding::Alive, phase: Phase::Absent, written: None, read: None }
+        Self {
+            nonce,
+            wanted: NodeStanding::Alive,
+            phase: Phase::Absent,
+            written: None,
+            read: None,
+        }
     }
 
     pub fn held(&self) -> Option<Revision> {
         match self.phase {
             Phase::Held { revision, .. } => Some(revision),
-            Phase::Absent | Phase::Writing { .. } | Phase::Reading { .. } | Phase::CheckingLeases { .. } => None,
+            Phase::Absent
+            | Phase::Writing { .. }
+            | Phase::Reading { .. }
+            | Phase::CheckingLeases { .. } => None,
         }
     }
 
@@ -98,7 +108,9 @@ impl OwnRecord {
 
     pub fn deadline(&self) -> Option<Moment> {
         match self.phase {
-            Phase::Writing { until, .. } | Phase::Reading { until, .. } | Phase::CheckingLeases { until, .. } => Some(until),
+            Phase::Writing { until, .. }
+            | Phase::Reading { until, .. }
+            | Phase::CheckingLeases { until, .. } => Some(until),
             Phase::Absent | Phase::Held { .. } => None,
         }
     }
@@ -112,26 +124,43 @@ impl OwnRecord {
         matches!((trust, self.read), (Trust::Since(doubt), Some(read)) if read >= doubt)
     }
 
-    /// What is to be done about it now. One from before a doubt is written again when that is over: what a judge decided
-    /// then, on the condition that it stands where it stood, cannot be written after this node is back.
+    /// What is to be done about it now. One from before a doubt is written again when that is over:
+    /// what a judge decided then, on the condition that it stands where it stood, cannot be written
+    /// after this node is back.
     pub fn drive(&mut self, now: Moment, me: &NodeId, trust: Trust) -> Option<Effect> {
         let is_old = matches!(trust, Trust::Since(doubt) if !self.is_written_since(doubt));
         match self.phase {
             Phase::Absent => (trust != Trust::None).then(|| self.write(now, None)),
-            // A registry that forgot everything gives revisions out again: the same one can be of a verdict.
-            Phase::Held { revision, .. } if is_old && !self.is_read_since(trust) => Some(self.read(now, me, Some(revision))),
-            Phase::Held { revision, standing } if standing != self.wanted || is_old => Some(self.write(now, Some(revision))),
+            // A registry that forgot everything gives revisions out again: the same one can be of a
+            // verdict.
+            Phase::Held { revision, .. } if is_old && !self.is_read_since(trust) => {
+                Some(self.read(now, me, Some(revision)))
+            }
+            Phase::Held { revision, standing } if standing != self.wanted || is_old => {
+                Some(self.write(now, Some(revision)))
+            }
             Phase::Writing { until, .. } if now >= until => Some(self.read(now, me, None)),
-            Phase::Reading { until, before, .. } if now >= until => Some(self.read(now, me, before)),
-            Phase::CheckingLeases { since, until } if now >= until => Some(self.check_leases(now, since)),
-            Phase::Held { .. } | Phase::Writing { .. } | Phase::Reading { .. } | Phase::CheckingLeases { .. } => None,
+            Phase::Reading { until, before, .. } if now >= until => {
+                Some(self.read(now, me, before))
+            }
+            Phase::CheckingLeases { since, until } if now >= until => {
+                Some(self.check_leases(now, since))
+            }
+            Phase::Held { .. }
+            | Phase::Writing { .. }
+            | Phase::Reading { .. }
+            | Phase::CheckingLeases { .. } => None,
         }
     }
 
     /// A write on its condition was refused or has an unknown outcome: what stands there decides.
     pub fn question(&mut self, now: Moment) {
         if matches!(self.phase, Phase::Held { .. } | Phase::Writing { .. }) {
-            self.phase = Phase::Reading { since: now, until: now, before: self.held() };
+            self.phase = Phase::Reading {
+                since: now,
+                until: now,
+                before: self.held(),
+            };
         }
     }
 
@@ -150,12 +179,18 @@ impl OwnRecord {
                     self.read = Some(since);
                 }
                 let moved = !matches!(self.phase, Phase::Reading { before, .. } if before == Some(seen.revision));
-                self.phase = Phase::Held { revision: seen.revision, standing: seen.standing };
+                self.phase = Phase::Held {
+                    revision: seen.revision,
+                    standing: seen.standing,
+                };
                 if moved { Found::Moved } else { Found::Unmoved }
             }
             // Nobody else is given this node's id: a record of another process is as good as none.
             Some(_) | None => {
-                self.phase = Phase::CheckingLeases { since: now, until: now };
+                self.phase = Phase::CheckingLeases {
+                    since: now,
+                    until: now,
+                };
                 Found::Missing
             }
         }
@@ -168,17 +203,30 @@ impl OwnRecord {
     }
 
     fn write(&mut self, now: Moment, expects: Option<Revision>) -> Effect {
-        self.phase = Phase::Writing { since: now, until: now + PATIENCE };
-        Effect::Write { standing: self.wanted, expects }
+        self.phase = Phase::Writing {
+            since: now,
+            until: now + PATIENCE,
+        };
+        Effect::Write {
+            standing: self.wanted,
+            expects,
+        }
     }
 
     fn read(&mut self, now: Moment, me: &NodeId, before: Option<Revision>) -> Effect {
-        self.phase = Phase::Reading { since: now, until: now + PATIENCE, before };
+        self.phase = Phase::Reading {
+            since: now,
+            until: now + PATIENCE,
+            before,
+        };
         Effect::Read { node: me.clone() }
     }
 
     fn check_leases(&mut self, now: Moment, since: Moment) -> Effect {
-        self.phase = Phase::CheckingLeases { since, until: now + PATIENCE };
+        self.phase = Phase::CheckingLeases {
+            since,
+            until: now + PATIENCE,
+        };
         Effect::CheckLeases { asked_at: now }
     }
 }

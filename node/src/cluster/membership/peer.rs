@@ -76,15 +76,16 @@ impl Peer {
         self.heard = Some(now);
     }
 
-    /// Its record was loaded: a judge since `judging` that has not heard it counts its silence from here.
+    /// Its record was loaded: a judge since `judging` that has not heard it counts its silence from
+    /// here.
     pub fn load(&mut self, now: Moment, judging: Option<Moment>) {
         if self.loaded.is_none() || self.loaded < judging {
             self.loaded = Some(now);
         }
     }
 
-    /// From when its silence counts for a judge: it was heard while the judge was sound, or else its record was loaded by one
-    /// who may judge.
+    /// From when its silence counts for a judge: it was heard while the judge was sound, or else
+    /// its record was loaded by one who may judge.
     pub fn silent_since(&self, bench: Bench) -> Option<Moment> {
         let heard = self.heard.filter(|heard| *heard >= bench.sound);
         heard.or_else(|| self.loaded.filter(|loaded| *loaded >= bench.judging))
@@ -93,7 +94,9 @@ impl Peer {
     /// Takes note of its record as the leader has it.
     pub fn read(&mut self, seen: Option<&Seen>) {
         self.record = match (self.record, seen) {
-            (Record::Gone(NodeStanding::Dead) | Record::Risen(_), Some(seen)) if !seen.standing.is_final() => {
+            (Record::Gone(NodeStanding::Dead) | Record::Risen(_), Some(seen))
+                if !seen.standing.is_final() =>
+            {
                 Record::Risen(seen.revision)
             }
             (gone @ Record::Gone(_), _) => gone,

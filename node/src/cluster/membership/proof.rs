@@ -14,12 +14,20 @@ pub struct Proofs {
 
 impl Proofs {
     pub fn new(every: Duration) -> Self {
-        Self { every, last_sent: None, in_flight: None, newest: None }
+        Self {
+            every,
+            last_sent: None,
+            in_flight: None,
+            newest: None,
+        }
     }
 
-    /// Whether one is to be sent now. One that was sent before `doubt` says nothing, so another is due as soon as none is in flight.
+    /// Whether one is to be sent now. One that was sent before `doubt` says nothing, so another is
+    /// due as soon as none is in flight.
     pub fn is_due(&self, now: Moment, doubt: Option<Moment>) -> bool {
-        let Some(last) = self.last_sent else { return true };
+        let Some(last) = self.last_sent else {
+            return true;
+        };
         let in_turn = now >= last + self.every;
         let wanted = self.in_flight.is_none() && doubt.is_some_and(|doubt| last < doubt);
         in_turn || wanted

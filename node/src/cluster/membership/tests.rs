@@ -38,11 +38,18 @@ fn id(name: &str) -> NodeId {
 }
 
 fn seen(revision: Revision, standing: NodeStanding, nonce: &str) -> Seen {
-    Seen { revision, standing, nonce: nonce.into(), silent: None }
+    Seen {
+        revision,
+        standing,
+        nonce: nonce.into(),
+        silent: None,
+    }
 }
 
 fn died(quiet_since: u64) -> News {
-    News::Died { quiet_since: Moment::from_millis(quiet_since) }
+    News::Died {
+        quiet_since: Moment::from_millis(quiet_since),
+    }
 }
 
 impl Lab {
@@ -55,9 +62,15 @@ impl Lab {
     }
 
     fn new(peers: &[&str]) -> Self {
-        let identity = Identity { node: id(ME), nonce: "mine".into() };
+        let identity = Identity {
+            node: id(ME),
+            nonce: "mine".into(),
+        };
         let node = Membership::new(identity, Cluster::default(), Moment::from_millis(0));
-        let records = peers.iter().map(|peer| (id(peer), seen(7, NodeStanding::Alive, peer))).collect();
+        let records = peers
+            .iter()
+            .map(|peer| (id(peer), seen(7, NodeStanding::Alive, peer)))
+            .collect();
         let beating = peers.iter().map(|peer| id(peer)).collect();
         let (asked, proofs) = (Vec::new(), Vec::new());
         Self {
@@ -98,7 +111,10 @@ impl Lab {
             self.tell(Input::Woken);
             if self.now == beat {
                 for peer in self.beating.clone() {
-                    self.tell(Input::Heard { node: peer, seq: beat });
+                    self.tell(Input::Heard {
+                        node: peer,
+                        seq: beat,
+                    });
                 }
             }
         }
@@ -107,7 +123,12 @@ impl Lab {
     fn perform(&mut self, effect: Effect) -> Option<Input> {
         let own = || id(ME);
         let answer = match &effect {
-            Effect::Beat { seq } => return self.echoes.then_some(Input::Heard { node: own(), seq: *seq }),
+            Effect::Beat { seq } => {
+                return self.echoes.then_some(Input::Heard {
+                    node: own(),
+                    seq: *seq,
+                });
+            }
             Effect::Prove { sent_at, expects } => {
                 self.proofs.push((self.now, *expects));
                 return match self.proof {
@@ -121,21 +142,43 @@ impl Lab {
             }
             Effect::Write { standing, .. } => {
                 let revision = 100 + self.now;
-                self.records.insert(own(), seen(revision, *standing, "mine"));
-                Some(Input::Written { revision, standing: *standing })
+                self.records
+                    .insert(own(), seen(revision, *standing, "mine"));
+                Some(Input::Written {
+                    revision,
+                    standing: *standing,
+                })
             }
             Effect::Read { node } => {
                 let seen = self.records.get(node).cloned();
-                Some(Input::Record { node: node.clone(), seen, source: Source::Leader })
+                Some(Input::Record {
+                    node: node.clone(),
+                    seen,
+                    source: Source::Leader,
+                })
             }
             Effect::ReadProof { node, asked_at } => {
-                let proof = if self.proofless.contains(node) { 1 } else { 1_000 + self.now / 2_000 };
-                return Some(Input::Proof { node: node.clone(), asked_at: *asked_at, proof: Some(proof) });
+                let proof = if self.proofless.contains(node) {
+                    1
+                } else {
+                    1_000 + self.now / 2_000
+                };
+                return Some(Input::Proof {
+                    node: node.clone(),
+                    asked_at: *asked_at,
+                    proof: Some(proof),
+                });
             }
             Effect::ReadAll => Some(Input::Records(self.records.clone().into_iter().collect())),
-            Effect::CheckLeases { asked_at } => self.sql.then_some(Input::LeasesChecked { asked_at: *asked_at }),
+            Effect::CheckLeases { asked_at } => self.sql.then_some(Input::LeasesChecked {
+                asked_at: *asked_at,
+            }),
             Effect::Convict { node, .. } => Some(Input::Convicted { node: node.clone() }),
-            Effect::KillTools | Effect::Suspend { .. } | Effect::Resume | Effect::Peer { .. } | Effect::Exit { .. } => None,
+            Effect::KillTools
+            | Effect::Suspend { .. }
+            | Effect::Resume
+            | Effect::Peer { .. }
+            | Effect::Exit { .. } => None,
         };
         self.asked.push((self.now, effect));
         answer
@@ -143,11 +186,19 @@ impl Lab {
 
     /// What was asked for, readings of all records left out.
     fn what(&self) -> Vec<Effect> {
-        self.asked.iter().map(|(_, effect)| effect.clone()).filter(|effect| *effect != Effect::ReadAll).collect()
+        self.asked
+            .iter()
+            .map(|(_, effect)| effect.clone())
+            .filter(|effect| *effect != Effect::ReadAll)
+            .collect()
     }
 
     fn when(&self, wanted: impl Fn(&Effect) -> bool) -> Vec<u64> {
-        self.asked.iter().filter(|(_, effect)| wanted(effect)).map(|(at, _)| *at).collect()
+        self.asked
+            .iter()
+            .filter(|(_, effect)| wanted(effect))
+            .map(|(at, _)| *at)
+            .collect()
     }
 
     fn verdicts(&self) -> Vec<u64> {
@@ -172,14 +223,26 @@ fn a_node_begins_suspended_and_acts_once_heard_and_proved() {
     lab.proof = Answer::Committed;
     lab.until(5_000);
     assert!(lab.node.may_act(Moment::from_millis(lab.now)));
-    assert_eq!(lab.when(|effect| matches!(effect, Effect::Write { standing: NodeStanding::Alive, expects: None })), [0]);
+    assert_eq!(
+        lab.when(|effect| matches!(
+            effect,
+            Effect::Write {
+                standing: NodeStanding::Alive,
+                expects: None
+            }
+        )),
+        [0]
+    );
 }
 
 #[test]
 fn proofs_go_out_every_two_seconds_on_condition_of_the_own_record() {
     let mut lab = Lab::new(&[]);
     lab.until(7_000);
-    assert_eq!(lab.proofs, [(0, 100), (2_000, 100), (4_000, 100), (6_000, 100)]);
+    assert_eq!(
+        lab.proofs,
+        [(0, 100), (2_000, 100), (4_000, 100), (6_000, 100)]
+    );
 }
 
 #[test]
@@ -187,10 +250,24 @@ fn a_silent_peer_is_suspected_and_then_convicted() {
     let mut lab = Lab::settled(&["p", "q", "r"]);
     lab.silence("p");
     lab.until(14_000);
-    let convict = Effect::Convict { node: id("p"), expects: Some(7), own: 100, silent: Duration::from_secs(3) };
-    let suspect = Effect::Peer { node: id("p"), news: News::Suspect };
-    let dead = Effect::Peer { node: id("p"), news: died(10_000) };
-    assert_eq!(lab.asked, [(13_000, suspect), (13_000, convict), (13_000, dead)]);
+    let convict = Effect::Convict {
+        node: id("p"),
+        expects: Some(7),
+        own: 100,
+        silent: Duration::from_secs(3),
+    };
+    let suspect = Effect::Peer {
+        node: id("p"),
+        news: News::Suspect,
+    };
+    let dead = Effect::Peer {
+        node: id("p"),
+        news: died(10_000),
+    };
+    assert_eq!(
+        lab.asked,
+        [(13_000, suspect), (13_000, convict), (13_000, dead)]
+    );
     assert!(lab.node.is_gone(&id("p")));
 }
 
@@ -199,11 +276,20 @@ fn a_peer_that_is_heard_in_time_is_not_convicted() {
     let mut lab = Lab::settled(&["a", "p", "q"]);
     lab.silence("p");
     lab.until(13_030);
-    lab.tell(Input::Heard { node: id("p"), seq: 1 });
+    lab.tell(Input::Heard {
+        node: id("p"),
+        seq: 1,
+    });
     lab.until(14_000);
     // `a` comes before `m`: 50 ms remain between suspicion and verdict.
-    let news = |news| Effect::Peer { node: id("p"), news };
-    assert_eq!(lab.asked, [(13_000, news(News::Suspect)), (13_030, news(News::Back))]);
+    let news = |news| Effect::Peer {
+        node: id("p"),
+        news,
+    };
+    assert_eq!(
+        lab.asked,
+        [(13_000, news(News::Suspect)), (13_030, news(News::Back))]
+    );
 }
 
 #[test]
@@ -212,9 +298,16 @@ fn heartbeats_of_a_node_without_young_proof_keep_nobody_alive() {
     lab.until(20_000);
     lab.proofless.push(id("p"));
     lab.until(31_000);
-    assert_eq!(lab.verdicts(), [0_u64; 0], "its proof is old, and not yet older than a living node's may be");
+    assert_eq!(
+        lab.verdicts(),
+        [0_u64; 0],
+        "its proof is old, and not yet older than a living node's may be"
+    );
     lab.until(45_000);
-    let verdict = *lab.verdicts().first().expect("its heartbeats go on, and it is dead");
+    let verdict = *lab
+        .verdicts()
+        .first()
+        .expect("its heartbeats go on, and it is dead");
     assert!((34_000..43_000).contains(&verdict), "{verdict}");
 }
 
@@ -251,7 +344,11 @@ fn judges_come_one_after_the_other() {
 
 #[test]
 fn when_most_are_silent_they_get_three_times_as_long() {
-    for (silent, expected) in [(&["p"][..], 13_000), (&["p", "q"][..], 18_000), (&["p", "q", "r"][..], 18_000)] {
+    for (silent, expected) in [
+        (&["p"][..], 13_000),
+        (&["p", "q"][..], 18_000),
+        (&["p", "q", "r"][..], 18_000),
+    ] {
         let mut lab = Lab::settled(&["p", "q", "r"]);
         silent.iter().for_each(|peer| lab.silence(peer));
         lab.until(25_000);
@@ -311,7 +408,10 @@ fn whom_a_young_node_heard_it_judges_as_soon_as_it_may() {
 fn a_pause_is_an_own_gap() {
     let mut lab = Lab::settled(&["p", "q"]);
     lab.now = 40_000;
-    lab.tell(Input::Heard { node: id("q"), seq: 1 });
+    lab.tell(Input::Heard {
+        node: id("q"),
+        seq: 1,
+    });
     assert_eq!(lab.when(suspends), [40_000]);
     lab.until(50_000);
     assert_eq!(lab.verdicts(), Vec::<u64>::new());
@@ -325,7 +425,10 @@ fn after_a_pause_nothing_is_started_before_a_new_proof() {
     lab.tell(Input::Woken);
     lab.until(17_900);
     assert_eq!(lab.when(suspends), [16_000]);
-    assert!(!lab.node.may_act(Moment::from_millis(lab.now)), "its last proof is young enough, but from before the pause");
+    assert!(
+        !lab.node.may_act(Moment::from_millis(lab.now)),
+        "its last proof is young enough, but from before the pause"
+    );
     lab.proof = Answer::Committed;
     lab.until(19_000);
     assert!(lab.node.may_act(Moment::from_millis(lab.now)));
@@ -336,13 +439,31 @@ fn an_old_echo_or_an_old_proof_suspends() {
     let mut lab = Lab::settled(&["p"]);
     lab.echoes = false;
     lab.until(20_000);
-    assert_eq!(lab.asked.first(), Some(&(12_001, Effect::Suspend { why: Doubt::Unheard })), "the last echo is of 10 s");
+    assert_eq!(
+        lab.asked.first(),
+        Some(&(
+            12_001,
+            Effect::Suspend {
+                why: Doubt::Unheard
+            }
+        )),
+        "the last echo is of 10 s"
+    );
 
     let mut lab = Lab::settled(&["p"]);
     lab.proof = Answer::None;
     lab.until(25_000);
     let suspended = lab.asked.iter().find(|(_, effect)| suspends(effect));
-    assert_eq!(suspended, Some(&(22_001, Effect::Suspend { why: Doubt::Unproven })), "the last proof is of 10 s");
+    assert_eq!(
+        suspended,
+        Some(&(
+            22_001,
+            Effect::Suspend {
+                why: Doubt::Unproven
+            }
+        )),
+        "the last proof is of 10 s"
+    );
     lab.proof = Answer::Committed;
     lab.until(27_000);
     assert_eq!(lab.when(resumes), [26_000]);
@@ -353,9 +474,16 @@ fn the_echo_of_an_old_heartbeat_is_no_sign_of_life() {
     let mut lab = Lab::settled(&["p"]);
     lab.echoes = false;
     lab.until(14_000);
-    lab.tell(Input::Heard { node: id(ME), seq: 21 });
+    lab.tell(Input::Heard {
+        node: id(ME),
+        seq: 21,
+    });
     lab.until(14_400);
-    assert_eq!(lab.when(resumes), Vec::<u64>::new(), "it was sent four seconds ago");
+    assert_eq!(
+        lab.when(resumes),
+        Vec::<u64>::new(),
+        "it was sent four seconds ago"
+    );
 }
 
 #[test]
@@ -363,7 +491,10 @@ fn a_suspended_node_asks_sql_every_second_and_kills_its_tools_when_sql_is_silent
     let mut lab = Lab::settled(&["p"]);
     lab.echoes = false;
     lab.until(13_600);
-    assert_eq!(lab.when(|effect| matches!(effect, Effect::CheckLeases { .. })), [12_001, 13_001]);
+    assert_eq!(
+        lab.when(|effect| matches!(effect, Effect::CheckLeases { .. })),
+        [12_001, 13_001]
+    );
     lab.sql = false;
     lab.until(20_000);
     assert_eq!(lab.when(|effect| *effect == Effect::KillTools), [15_001]);
@@ -374,24 +505,53 @@ fn alone_no_tool_is_killed() {
     let mut lab = Lab::settled(&[]);
     (lab.echoes, lab.sql) = (false, false);
     lab.until(30_000);
-    assert_eq!(lab.when(|effect| *effect == Effect::KillTools), Vec::<u64>::new());
+    assert_eq!(
+        lab.when(|effect| *effect == Effect::KillTools),
+        Vec::<u64>::new()
+    );
 }
 
 #[test]
 fn a_refused_proof_asks_what_became_of_the_own_record() {
     type After = fn(&mut Lab);
-    let dead: After = |lab| drop(lab.records.insert(id(ME), seen(9, NodeStanding::Dead, "judge")));
-    let moved: After = |lab| drop(lab.records.insert(id(ME), seen(9, NodeStanding::Alive, "mine")));
-    let foreign: After = |lab| drop(lab.records.insert(id(ME), seen(9, NodeStanding::Alive, "other")));
+    let dead: After = |lab| {
+        drop(
+            lab.records
+                .insert(id(ME), seen(9, NodeStanding::Dead, "judge")),
+        )
+    };
+    let moved: After = |lab| {
+        drop(
+            lab.records
+                .insert(id(ME), seen(9, NodeStanding::Alive, "mine")),
+        )
+    };
+    let foreign: After = |lab| {
+        drop(
+            lab.records
+                .insert(id(ME), seen(9, NodeStanding::Alive, "other")),
+        )
+    };
     let lost: After = |lab| drop(lab.records.remove(&id(ME)));
     let read = Effect::Read { node: id(ME) };
-    let exit = Effect::Exit { standing: NodeStanding::Dead };
-    let check = Effect::CheckLeases { asked_at: Moment::from_millis(12_000) };
-    let write = Effect::Write { standing: NodeStanding::Alive, expects: None };
+    let exit = Effect::Exit {
+        standing: NodeStanding::Dead,
+    };
+    let check = Effect::CheckLeases {
+        asked_at: Moment::from_millis(12_000),
+    };
+    let write = Effect::Write {
+        standing: NodeStanding::Alive,
+        expects: None,
+    };
     let cases: [(After, Vec<Effect>, Revision); 4] = [
         (dead, vec![read.clone(), exit], 100),
         (moved, vec![read.clone()], 9),
-        (foreign, vec![read.clone(), check.clone(), write.clone()], 12_100),
+        (
+            foreign,
+            vec![read.clone(), check.clone(), write.clone()],
+            12_100,
+        ),
         (lost, vec![read, check, write], 12_100),
     ];
     for (what, expected, revision) in cases {
@@ -401,7 +561,11 @@ fn a_refused_proof_asks_what_became_of_the_own_record() {
         lab.until(12_100);
         assert_eq!(lab.what(), expected);
         let proved = lab.proofs.last().map(|(_, revision)| *revision);
-        assert_eq!(proved, Some(revision), "the record as it was found is what the next proof stands on");
+        assert_eq!(
+            proved,
+            Some(revision),
+            "the record as it was found is what the next proof stands on"
+        );
     }
 }
 
@@ -409,7 +573,9 @@ fn a_refused_proof_asks_what_became_of_the_own_record() {
 fn a_node_without_record_is_convicted_only_when_the_registry_had_time_to_fill() {
     for (created, expected) in [(0, vec![15_000]), (8_000, vec![23_000])] {
         let mut lab = Lab::settled(&["q", "r"]);
-        lab.tell(Input::RegistryCreated { at: Moment::from_millis(created) });
+        lab.tell(Input::RegistryCreated {
+            at: Moment::from_millis(created),
+        });
         lab.until(11_000);
         lab.tell(Input::Leaseholder { node: id("x") });
         lab.until(30_000);
@@ -422,41 +588,99 @@ fn a_node_without_record_is_convicted_only_when_the_registry_had_time_to_fill() 
 #[test]
 fn a_watch_is_believed_only_about_what_is_final() {
     let mut lab = Lab::settled(&["p"]);
-    let told = |node, standing| Input::Record { node, seen: Some(seen(8, standing, "x")), source: Source::Watch };
+    let told = |node, standing| Input::Record {
+        node,
+        seen: Some(seen(8, standing, "x")),
+        source: Source::Watch,
+    };
     lab.tell(told(id("p"), NodeStanding::Alive));
     lab.tell(told(id("new"), NodeStanding::Alive));
-    assert_eq!(lab.asked, [(10_000, Effect::Read { node: id("p") }), (10_000, Effect::Read { node: id("new") })]);
+    assert_eq!(
+        lab.asked,
+        [
+            (10_000, Effect::Read { node: id("p") }),
+            (10_000, Effect::Read { node: id("new") })
+        ]
+    );
     lab.asked.clear();
     lab.tell(told(id("p"), NodeStanding::Left));
-    assert_eq!(lab.asked, [(10_000, Effect::Peer { node: id("p"), news: News::Left })]);
+    assert_eq!(
+        lab.asked,
+        [(
+            10_000,
+            Effect::Peer {
+                node: id("p"),
+                news: News::Left
+            }
+        )]
+    );
 }
 
 #[test]
 fn a_death_is_dated_by_who_heard_the_dead_last() {
     for (silent, expected) in [(None, 10_000), (Some(2_600), 9_500), (Some(100), 9_900)] {
         let mut lab = Lab::settled(&["q"]);
-        lab.tell(Input::Record { node: id("p"), seen: Some(seen(1, NodeStanding::Alive, "p")), source: Source::Leader });
+        lab.tell(Input::Record {
+            node: id("p"),
+            seen: Some(seen(1, NodeStanding::Alive, "p")),
+            source: Source::Leader,
+        });
         lab.now = 9_500;
-        lab.node.on(Moment::from_millis(9_500), Input::Heard { node: id("p"), seq: 1 });
+        lab.node.on(
+            Moment::from_millis(9_500),
+            Input::Heard {
+                node: id("p"),
+                seq: 1,
+            },
+        );
         lab.now = 10_000;
         lab.asked.clear();
         let silent = silent.map(Duration::from_millis);
-        let verdict = Seen { silent, ..seen(8, NodeStanding::Dead, "judge") };
-        lab.tell(Input::Record { node: id("p"), seen: Some(verdict), source: Source::Watch });
-        assert_eq!(lab.asked, [(10_000, Effect::Peer { node: id("p"), news: died(expected) })]);
+        let verdict = Seen {
+            silent,
+            ..seen(8, NodeStanding::Dead, "judge")
+        };
+        lab.tell(Input::Record {
+            node: id("p"),
+            seen: Some(verdict),
+            source: Source::Watch,
+        });
+        assert_eq!(
+            lab.asked,
+            [(
+                10_000,
+                Effect::Peer {
+                    node: id("p"),
+                    news: died(expected)
+                }
+            )]
+        );
     }
 }
 
 #[test]
 fn a_death_outlives_the_registry() {
     let mut lab = Lab::settled(&["p", "q"]);
-    lab.tell(Input::Record { node: id("p"), seen: Some(seen(8, NodeStanding::Dead, "judge")), source: Source::Watch });
+    lab.tell(Input::Record {
+        node: id("p"),
+        seen: Some(seen(8, NodeStanding::Dead, "judge")),
+        source: Source::Watch,
+    });
     lab.asked.clear();
     // The registry forgot it, and the dead node wrote itself anew.
-    lab.records.insert(id("p"), seen(3, NodeStanding::Alive, "p"));
+    lab.records
+        .insert(id("p"), seen(3, NodeStanding::Alive, "p"));
     let records = lab.records.clone().into_iter().collect();
     lab.tell(Input::Records(records));
-    let again = |effect: &Effect| matches!(effect, Effect::Convict { expects: Some(3), .. });
+    let again = |effect: &Effect| {
+        matches!(
+            effect,
+            Effect::Convict {
+                expects: Some(3),
+                ..
+            }
+        )
+    };
     assert_eq!(lab.when(again), [10_000]);
     assert!(lab.node.is_gone(&id("p")));
 }
@@ -466,8 +690,20 @@ fn leaving_is_written_before_the_end() {
     let mut lab = Lab::settled(&["p"]);
     lab.tell(Input::Drain);
     lab.tell(Input::Leave);
-    let write = |standing, expects| Effect::Write { standing, expects: Some(expects) };
-    let exit = Effect::Exit { standing: NodeStanding::Left };
-    assert_eq!(lab.what(), [write(NodeStanding::Draining, 100), write(NodeStanding::Left, 10_100), exit]);
+    let write = |standing, expects| Effect::Write {
+        standing,
+        expects: Some(expects),
+    };
+    let exit = Effect::Exit {
+        standing: NodeStanding::Left,
+    };
+    assert_eq!(
+        lab.what(),
+        [
+            write(NodeStanding::Draining, 100),
+            write(NodeStanding::Left, 10_100),
+            exit
+        ]
+    );
     assert_eq!(lab.node.on(Moment::from_millis(11_000), Input::Woken), []);
 }

@@ -1,9 +1,10 @@
-//! Whether a peer's heartbeats are its own. Whoever may publish can send heartbeats in a dead node's name, and so keep its
-//! sessions from being taken over. A proof of life needs the right to write to the registry: a peer whose newest proof has not
-//! changed for `proof_limit` is no longer believed. By that time it is suspended by its own account.
+//! Whether a peer's heartbeats are its own. Whoever may publish can send heartbeats in a dead
+//! node's name, and so keep its sessions from being taken over. A proof of life needs the right to
+//! write to the registry: a peer whose newest proof has not changed for `proof_limit` is no longer
+//! believed. By that time it is suspended by its own account.
 //!
-//! Every node looks at the proofs of the two peers that come after it in the order of ids, so each peer has two witnesses and
-//! the registry a read for each proof, however many nodes there are.
+//! Every node looks at the proofs of the two peers that come after it in the order of ids, so each
+//! peer has two witnesses and the registry a read for each proof, however many nodes there are.
 
 use std::{ops::Bound, time::Duration};
 
@@ -24,7 +25,10 @@ pub struct Rounds {
 
 impl Rounds {
     pub fn new(proof_every: Duration) -> Self {
-        Self { every: proof_every * 2, last: None }
+        Self {
+            every: proof_every * 2,
+            last: None,
+        }
     }
 
     /// Whether it is time, and if so begins a round.
@@ -51,12 +55,19 @@ impl Testimony {
         self.void
     }
 
-    /// Takes a proof that was asked for at one moment and answered at another. How old it is counts between two answers: a
-    /// registry that does not answer makes nobody suspect.
+    /// Takes a proof that was asked for at one moment and answered at another. How old it is counts
+    /// between two answers: a registry that does not answer makes nobody suspect.
     fn take(&mut self, proof: Option<Revision>, asked_at: Moment, now: Moment, limit: Duration) {
         match self.newest {
-            Some((known, since)) if known == proof => self.void = asked_at >= since && asked_at.since(since) > limit,
-            Some(_) | None => *self = Self { newest: Some((proof, now)), void: false },
+            Some((known, since)) if known == proof => {
+                self.void = asked_at >= since && asked_at.since(since) > limit
+            }
+            Some(_) | None => {
+                *self = Self {
+                    newest: Some((proof, now)),
+                    void: false,
+                }
+            }
         }
     }
 }
@@ -65,18 +76,32 @@ impl Membership {
     /// A judge asks for the proofs of those whose witness it is.
     pub(super) fn read_proofs(&mut self, now: Moment, out: &mut Vec<Effect>) {
         if self.judging.is_some() && self.rounds.begin(now) {
-            let watched = self.watched().cloned().map(|node| Effect::ReadProof { node, asked_at: now });
+            let watched = self.watched().cloned().map(|node| Effect::ReadProof {
+                node,
+                asked_at: now,
+            });
             out.extend(watched.collect::<Vec<_>>());
         }
     }
 
     pub(super) fn watched(&self) -> impl Iterator<Item = &NodeId> {
-        let after = self.peers.range::<NodeId, _>((Bound::Excluded(&self.me), Bound::Unbounded));
+        let after = self
+            .peers
+            .range::<NodeId, _>((Bound::Excluded(&self.me), Bound::Unbounded));
         let around = after.chain(self.peers.range::<NodeId, _>(..&self.me));
-        around.filter(|(_, peer)| matches!(peer.record, Record::At(_))).map(|(node, _)| node).take(WATCHED)
+        around
+            .filter(|(_, peer)| matches!(peer.record, Record::At(_)))
+            .map(|(node, _)| node)
+            .take(WATCHED)
     }
 
-    pub(super) fn witness(&mut self, now: Moment, node: &NodeId, asked_at: Moment, proof: Option<Revision>) {
+    pub(super) fn witness(
+        &mut self,
+        now: Moment,
+        node: &NodeId,
+        asked_at: Moment,
+        proof: Option<Revision>,
+    ) {
         // What was asked before this node left the bench and came back says too little.
         if self.judging.is_none_or(|judging| asked_at < judging) {
             return;
@@ -89,6 +114,8 @@ impl Membership {
 
     /// One who may not judge does not know how long proofs have been old.
     pub(super) fn forget_proofs(&mut self) {
-        self.peers.values_mut().for_each(|peer| peer.testimony = Testimony::default());
+        self.peers
+            .values_mut()
+            .for_each(|peer| peer.testimony = Testimony::default());
     }
 }

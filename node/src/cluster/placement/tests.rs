@@ -16,7 +16,12 @@ fn node(id: &str, agents: u32) -> Candidate {
 }
 
 fn wanted() -> Wanted {
-    Wanted { workspace: "code".into(), provider: Some("openai".into()), labels: Map::new(), only: None }
+    Wanted {
+        workspace: "code".into(),
+        provider: Some("openai".into()),
+        labels: Map::new(),
+        only: None,
+    }
 }
 
 fn labels(value: Value) -> Map<String, Value> {
@@ -26,27 +31,79 @@ fn labels(value: Value) -> Map<String, Value> {
 /// Numbers that differ from call to call, the same in each run.
 fn dice(mut state: u64) -> impl FnMut(usize) -> usize {
     move |below| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         usize::try_from(state >> 33).unwrap() % below
     }
 }
 
 #[test]
 fn a_refusal_names_what_no_node_has() {
-    let gpu = Candidate { labels: labels(json!({ "gpu": "true" })), ..node("gpu", 0) };
+    let gpu = Candidate {
+        labels: labels(json!({ "gpu": "true" })),
+        ..node("gpu", 0)
+    };
     let nodes = [node("plain", 3), gpu.clone()];
-    let said = |nodes: &[Candidate], wanted: Wanted| choose(nodes, &wanted, dice(1)).unwrap_err().to_string();
-    assert_eq!(said(&nodes, Wanted { workspace: "docs".into(), ..wanted() }), "no node has workspace `docs`");
-    let google = Wanted { provider: Some("google".into()), ..wanted() };
-    assert_eq!(said(&nodes, google), "no node with workspace `code` has provider `google`");
-    let tpu = Wanted { labels: labels(json!({ "tpu": true })), ..wanted() };
-    assert_eq!(said(&nodes, tpu.clone()), r#"no node with labels {"tpu":true}"#);
-    assert_eq!(said(&[Candidate { agents: 100, ..node("a", 0) }], wanted()), "all nodes that fit are full");
-    let leaving = Candidate { takes: false, ..node("a", 0) };
-    assert_eq!(said(&[leaving], wanted()), "all nodes that fit are leaving or have lost NATS");
-    let near = Wanted { only: Some(node("plain", 0).id), ..tpu };
-    assert_eq!(said(&nodes, near), r#"the orchestrator's node cannot host it: no node with labels {"tpu":true}"#);
-    let wants_gpu = Wanted { labels: labels(json!({ "gpu": true })), ..wanted() };
+    let said = |nodes: &[Candidate], wanted: Wanted| {
+        choose(nodes, &wanted, dice(1)).unwrap_err().to_string()
+    };
+    assert_eq!(
+        said(
+            &nodes,
+            Wanted {
+                workspace: "docs".into(),
+                ..wanted()
+            }
+        ),
+        "no node has workspace `docs`"
+    );
+    let google = Wanted {
+        provider: Some("google".into()),
+        ..wanted()
+    };
+    assert_eq!(
+        said(&nodes, google),
+        "no node with workspace `code` has provider `google`"
+    );
+    let tpu = Wanted {
+        labels: labels(json!({ "tpu": true })),
+        ..wanted()
+    };
+    assert_eq!(
+        said(&nodes, tpu.clone()),
+        r#"no node with labels {"tpu":true}"#
+    );
+    assert_eq!(
+        said(
+            &[Candidate {
+                agents: 100,
+                ..node("a", 0)
+            }],
+            wanted()
+        ),
+        "all nodes that fit are full"
+    );
+    let leaving = Candidate {
+        takes: false,
+        ..node("a", 0)
+    };
+    assert_eq!(
+        said(&[leaving], wanted()),
+        "all nodes that fit are leaving or have lost NATS"
+    );
+    let near = Wanted {
+        only: Some(node("plain", 0).id),
+        ..tpu
+    };
+    assert_eq!(
+        said(&nodes, near),
+        r#"the orchestrator's node cannot host it: no node with labels {"tpu":true}"#
+    );
+    let wants_gpu = Wanted {
+        labels: labels(json!({ "gpu": true })),
+        ..wanted()
+    };
     assert_eq!(choose(&nodes, &wants_gpu, dice(1)), Ok(&gpu));
     assert!(choose(&[], &wanted(), dice(1)).is_err());
 }
@@ -54,49 +111,86 @@ fn a_refusal_names_what_no_node_has() {
 #[test]
 fn near_is_that_node_however_loaded() {
     let nodes = [node("a", 99), node("b", 0), node("c", 0)];
-    let near = Wanted { only: Some(node("a", 0).id), ..wanted() };
+    let near = Wanted {
+        only: Some(node("a", 0).id),
+        ..wanted()
+    };
     assert_eq!(choose(&nodes, &near, dice(3)).unwrap().id, node("a", 0).id);
 }
 
 #[test]
 fn many_placements_are_in_balance() {
     for count in [2, 3, 10, 50] {
-        let mut nodes: Vec<Candidate> = (0..count).map(|n| Candidate { capacity: 10_000, ..node(&format!("n{n}"), 0) }).collect();
+        let mut nodes: Vec<Candidate> = (0..count)
+            .map(|n| Candidate {
+                capacity: 10_000,
+                ..node(&format!("n{n}"), 0)
+            })
+            .collect();
         let mut random = dice(count);
         for _ in 0..count * 100 {
             let chosen = choose(&nodes, &wanted(), &mut random).unwrap().id.clone();
-            nodes.iter_mut().find(|node| node.id == chosen).unwrap().agents += 1;
+            nodes
+                .iter_mut()
+                .find(|node| node.id == chosen)
+                .unwrap()
+                .agents += 1;
         }
         let agents = nodes.iter().map(|node| node.agents);
         let (most, least) = (agents.clone().max().unwrap(), agents.min().unwrap());
-        assert!(most - least <= 10, "{count} nodes: from {least} to {most} instead of 100 each");
+        assert!(
+            most - least <= 10,
+            "{count} nodes: from {least} to {most} instead of 100 each"
+        );
     }
 }
 
 #[test]
 fn a_larger_node_takes_more() {
-    let mut nodes = [node("small", 0), Candidate { capacity: 300, ..node("large", 0) }];
+    let mut nodes = [
+        node("small", 0),
+        Candidate {
+            capacity: 300,
+            ..node("large", 0)
+        },
+    ];
     let mut random = dice(5);
     for _ in 0..200 {
         let chosen = choose(&nodes, &wanted(), &mut random).unwrap().id.clone();
-        nodes.iter_mut().find(|node| node.id == chosen).unwrap().agents += 1;
+        nodes
+            .iter_mut()
+            .find(|node| node.id == chosen)
+            .unwrap()
+            .agents += 1;
     }
-    assert!((145..=155).contains(&nodes[1].agents), "{}", nodes[1].agents);
+    assert!(
+        (145..=155).contains(&nodes[1].agents),
+        "{}",
+        nodes[1].agents
+    );
 }
 
 fn any_node() -> impl Strategy<Value = Candidate> {
     let (some, few) = (0..3_u8, 0..4_u32);
-    (some.clone(), some.clone(), some, few.clone(), few, any::<bool>()).prop_map(
-        |(label, workspace, provider, capacity, agents, takes)| Candidate {
-            id: NodeId::mint(),
-            labels: labels(json!({ "zone": label })),
-            workspaces: vec![format!("w{workspace}")],
-            providers: vec![format!("p{provider}")],
-            capacity,
-            agents,
-            takes,
-        },
+    (
+        some.clone(),
+        some.clone(),
+        some,
+        few.clone(),
+        few,
+        any::<bool>(),
     )
+        .prop_map(
+            |(label, workspace, provider, capacity, agents, takes)| Candidate {
+                id: NodeId::mint(),
+                labels: labels(json!({ "zone": label })),
+                workspaces: vec![format!("w{workspace}")],
+                providers: vec![format!("p{provider}")],
+                capacity,
+                agents,
+                takes,
+            },
+        )
 }
 
 proptest! {

@@ -37,12 +37,20 @@ impl Registry {
 
     pub async fn nodes(&self) -> Result<Vec<(NodeId, Found<NodeRecord>)>, RegistryError> {
         let found = self.find_all(&Keys::Nodes).await?.into_iter();
-        Ok(found.filter_map(|(key, found)| Some((node_of(key)?, found))).collect())
+        Ok(found
+            .filter_map(|(key, found)| Some((node_of(key)?, found)))
+            .collect())
     }
 
-    /// Writes a node's own record. A final one is kept for a day. Without a revision it is written where none stands: a
-    /// verdict does, and a record of this process, but not another node's record under this node's key.
-    pub async fn write_node(&self, node: &NodeId, record: &NodeRecord, expects: Option<u64>) -> Result<u64, RegistryError> {
+    /// Writes a node's own record. A final one is kept for a day. Without a revision it is written
+    /// where none stands: a verdict does, and a record of this process, but not another node's
+    /// record under this node's key.
+    pub async fn write_node(
+        &self,
+        node: &NodeId,
+        record: &NodeRecord,
+        expects: Option<u64>,
+    ) -> Result<u64, RegistryError> {
         let key = Key::Node(node.clone());
         let stands = |found: &NodeRecord| found.state.is_final() || found.nonce == record.nonce;
         let expects = match expects {
@@ -71,21 +79,30 @@ impl Registry {
             Some(revision) => revision,
             None => self.vacancy(&key, |_: &NodeRecord| true).await?,
         };
-        let verdict = Write::put(key.to_string(), json(sentence.record)).at(expects).lasting(FINAL);
-        Ok(self.0.write(vec![proof(sentence.judge, sentence.own), verdict]).await?)
+        let verdict = Write::put(key.to_string(), json(sentence.record))
+            .at(expects)
+            .lasting(FINAL);
+        Ok(self
+            .0
+            .write(vec![proof(sentence.judge, sentence.own), verdict])
+            .await?)
     }
 
     /// Changes of nodes' records; a hint that may be late or left out.
     pub fn watch_nodes(&self) -> BoxStream<'static, NodeHint> {
         let hints = self.0.watch(&Keys::Nodes.to_string());
-        hints.filter_map(|hint| std::future::ready(node_hint(hint))).boxed()
+        hints
+            .filter_map(|hint| std::future::ready(node_hint(hint)))
+            .boxed()
     }
 }
 
 /// Of a node that is gone its proof vanishes.
 fn proof(node: &NodeId, own: u64) -> Write {
     let (proof, record) = (Key::Proof(node.clone()), Key::Node(node.clone()));
-    Write::put(proof.to_string(), "").while_at(record.to_string(), own).lasting(REMOVED)
+    Write::put(proof.to_string(), "")
+        .while_at(record.to_string(), own)
+        .lasting(REMOVED)
 }
 
 fn node_of(key: Key) -> Option<NodeId> {

@@ -1,4 +1,5 @@
-//! Teams and their members. A team's record is written at birth, hand-over and death only, so its revision fences its members.
+//! Teams and their members. A team's record is written at birth, hand-over and death only, so its
+//! revision fences its members.
 
 use planck_common::{
     AgentId, NodeId, TeamId,
@@ -28,7 +29,11 @@ pub enum Birth {
 }
 
 impl Registry {
-    pub async fn team(&self, team: &TeamId, incarnation: i64) -> Result<Option<Found<TeamRecord>>, RegistryError> {
+    pub async fn team(
+        &self,
+        team: &TeamId,
+        incarnation: i64,
+    ) -> Result<Option<Found<TeamRecord>>, RegistryError> {
         self.find(&Key::Team(team.clone(), incarnation)).await
     }
 
@@ -41,8 +46,14 @@ impl Registry {
         Ok(found.filter_map(of_team).collect())
     }
 
-    /// Creates a team's record, dead or alive; also where it was lost. The same again, with its nonce, is the same.
-    pub async fn bear_team(&self, team: &TeamId, incarnation: i64, record: &TeamRecord) -> Result<Settled, RegistryError> {
+    /// Creates a team's record, dead or alive; also where it was lost. The same again, with its
+    /// nonce, is the same.
+    pub async fn bear_team(
+        &self,
+        team: &TeamId,
+        incarnation: i64,
+        record: &TeamRecord,
+    ) -> Result<Settled, RegistryError> {
         self.write_team(team, incarnation, record, None).await
     }
 
@@ -54,11 +65,12 @@ impl Registry {
         record: &TeamRecord,
         expects: u64,
     ) -> Result<Settled, RegistryError> {
-        self.write_team(team, incarnation, record, Some(expects)).await
+        self.write_team(team, incarnation, record, Some(expects))
+            .await
     }
 
-    /// Sets a team dead, whatever revision it is at; `otherwise` is written dead where there is no record. Whoever set it
-    /// dead first said why.
+    /// Sets a team dead, whatever revision it is at; `otherwise` is written dead where there is no
+    /// record. Whoever set it dead first said why.
     pub async fn end_team(
         &self,
         team: &TeamId,
@@ -70,11 +82,18 @@ impl Registry {
             let found = self.team(team, incarnation).await?;
             let expects = found.as_ref().map(|found| found.revision);
             let record = match found {
-                Some(found) if found.record.state == TeamStanding::Dead => return Ok(Settled::Theirs(found)),
+                Some(found) if found.record.state == TeamStanding::Dead => {
+                    return Ok(Settled::Theirs(found));
+                }
                 Some(found) => found.record,
                 None => otherwise.clone(),
             };
-            let dead = TeamRecord { state: TeamStanding::Dead, reason: Some(reason), nonce: otherwise.nonce.clone(), ..record };
+            let dead = TeamRecord {
+                state: TeamStanding::Dead,
+                reason: Some(reason),
+                nonce: otherwise.nonce.clone(),
+                ..record
+            };
             let settled = self.write_team(team, incarnation, &dead, expects).await?;
             let moved = matches!(&settled, Settled::Theirs(found) if found.record.state == TeamStanding::Alive);
             if !moved {
@@ -95,9 +114,9 @@ impl Registry {
         let lasts = (record.state == TeamStanding::Dead).then_some(FINAL);
         match self.put(&key, record, expects, lasts).await {
             Ok(revision) => Ok(Settled::Mine(revision)),
-            Err(error @ RegistryError::Records(RecordsError::Refused | RecordsError::Unknown(_))) => {
-                self.settle(team, incarnation, &record.nonce, error).await
-            }
+            Err(
+                error @ RegistryError::Records(RecordsError::Refused | RecordsError::Unknown(_)),
+            ) => self.settle(team, incarnation, &record.nonce, error).await,
             Err(error) => Err(error),
         }
     }
@@ -117,8 +136,15 @@ impl Registry {
         }
     }
 
-    pub async fn members(&self, team: &TeamId, incarnation: i64) -> Result<Vec<(AgentId, Found<MemberRecord>)>, RegistryError> {
-        let found = self.find_all(&Keys::MembersOf(team, incarnation)).await?.into_iter();
+    pub async fn members(
+        &self,
+        team: &TeamId,
+        incarnation: i64,
+    ) -> Result<Vec<(AgentId, Found<MemberRecord>)>, RegistryError> {
+        let found = self
+            .find_all(&Keys::MembersOf(team, incarnation))
+            .await?
+            .into_iter();
         let of_member = |(key, found)| match key {
             Key::Member(_, _, agent) => Some((agent, found)),
             Key::Store | Key::Node(_) | Key::Proof(_) | Key::Team(..) => None,
@@ -126,8 +152,8 @@ impl Registry {
         Ok(found.filter_map(of_member).collect())
     }
 
-    /// Writes the records of members while their team is alive, whoever leads it now: of all or of none. The same again is the
-    /// same.
+    /// Writes the records of members while their team is alive, whoever leads it now: of all or of
+    /// none. The same again is the same.
     pub async fn bear_members(
         &self,
         team: &TeamId,
@@ -136,7 +162,10 @@ impl Registry {
     ) -> Result<Birth, RegistryError> {
         let of_team = Key::Team(team.clone(), incarnation).to_string();
         let record = |(agent, record): &(AgentId, MemberRecord)| {
-            Write::put(Key::Member(team.clone(), incarnation, agent.clone()).to_string(), json(record))
+            Write::put(
+                Key::Member(team.clone(), incarnation, agent.clone()).to_string(),
+                json(record),
+            )
         };
         let mut outcome = RegistryError::Records(RecordsError::Refused);
         for _ in 0..TRIES {
@@ -146,11 +175,18 @@ impl Registry {
             };
             // The first one's condition is that of all: they are written together.
             let mut writes: Vec<Write> = members.iter().map(record).collect();
-            let Some(first) = writes.first_mut() else { return Ok(Birth::Born) };
-            first.only_if = Some(Condition { key: of_team.clone(), revision: alive });
+            let Some(first) = writes.first_mut() else {
+                return Ok(Birth::Born);
+            };
+            first.only_if = Some(Condition {
+                key: of_team.clone(),
+                revision: alive,
+            });
             match self.0.write(writes).await {
                 Ok(_) => return Ok(Birth::Born),
-                Err(error @ (RecordsError::Refused | RecordsError::Unknown(_))) => outcome = error.into(),
+                Err(error @ (RecordsError::Refused | RecordsError::Unknown(_))) => {
+                    outcome = error.into()
+                }
                 Err(error) => return Err(error.into()),
             }
         }
@@ -170,11 +206,18 @@ impl Registry {
         let revision = record.revision;
         let is_absent = record.value.is_none();
         // One that cannot be read is nobody's, and goes too.
-        let is_anothers = readable::<MemberRecord>(record).is_some_and(|found| found.record.node != *node);
+        let is_anothers =
+            readable::<MemberRecord>(record).is_some_and(|found| found.record.node != *node);
         if is_absent || is_anothers {
             return Ok(());
         }
-        match self.0.write(vec![Write::remove(key.to_string()).at(revision).lasting(REMOVED)]).await {
+        match self
+            .0
+            .write(vec![
+                Write::remove(key.to_string()).at(revision).lasting(REMOVED),
+            ])
+            .await
+        {
             Ok(_) | Err(RecordsError::Refused) => Ok(()),
             Err(error) => Err(error.into()),
         }

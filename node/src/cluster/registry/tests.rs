@@ -2,7 +2,9 @@
 
 use planck_common::{
     AgentId, NodeId, SessionId, TeamId, Timestamp,
-    registry::{MemberRecord, NodeRecord, NodeStanding, TeamEnd, TeamRecord, TeamStanding, Verdict},
+    registry::{
+        MemberRecord, NodeRecord, NodeStanding, TeamEnd, TeamRecord, TeamStanding, Verdict,
+    },
     spec::Role,
 };
 use planck_tests::nats::NatsServer;
@@ -50,7 +52,13 @@ fn team(node: &str, nonce: &str) -> TeamRecord {
 }
 
 fn member(node: &str) -> MemberRecord {
-    MemberRecord { node: id(node), session: id("s"), r#type: "worker".into(), name: "w".into(), role: Role::Worker }
+    MemberRecord {
+        node: id(node),
+        session: id("s"),
+        r#type: "worker".into(),
+        name: "w".into(),
+        role: Role::Worker,
+    }
 }
 
 fn mine(settled: Settled) -> u64 {
@@ -63,10 +71,19 @@ fn mine(settled: Settled) -> u64 {
 #[tokio::test]
 async fn another_store_is_refused_and_named_until_it_replaces_the_first() {
     let registry = registry();
-    let store = |id: &str| StoreRecord { id: id.into(), address: Some(format!("sqlite:/{id}")) };
+    let store = |id: &str| StoreRecord {
+        id: id.into(),
+        address: Some(format!("sqlite:/{id}")),
+    };
     let (first, second, third) = (store("first"), store("second"), store("third"));
     registry.check_store(&first).await.unwrap();
-    registry.check_store(&StoreRecord { address: None, ..first.clone() }).await.unwrap();
+    registry
+        .check_store(&StoreRecord {
+            address: None,
+            ..first.clone()
+        })
+        .await
+        .unwrap();
     let error = registry.check_store(&second).await.unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -75,72 +92,196 @@ async fn another_store_is_refused_and_named_until_it_replaces_the_first() {
     registry.replace_store(&first, &second).await.unwrap();
     registry.check_store(&second).await.unwrap();
     registry.replace_store(&first, &third).await.unwrap();
-    registry.check_store(&third).await.expect_err("somebody replaced the first one before");
+    registry
+        .check_store(&third)
+        .await
+        .expect_err("somebody replaced the first one before");
 }
 
 #[tokio::test]
 async fn only_the_living_convict_and_once() {
     let registry = registry();
-    let (judge, convict, other): (NodeId, NodeId, NodeId) = (id("judge"), id("convict"), id("other"));
-    let own = registry.write_node(&judge, &node(NodeStanding::Alive), None).await.unwrap();
-    let expects = registry.write_node(&convict, &node(NodeStanding::Alive), None).await.unwrap();
-    let verdict = Verdict { by: judge.clone(), reason: "silent".into(), silent_ms: 2_600 };
-    let dead = NodeRecord { verdict: Some(verdict), ..node(NodeStanding::Dead) };
-    let sentence = |own, convict, expects| Sentence { judge: &judge, own, convict, expects, record: &dead };
+    let (judge, convict, other): (NodeId, NodeId, NodeId) =
+        (id("judge"), id("convict"), id("other"));
+    let own = registry
+        .write_node(&judge, &node(NodeStanding::Alive), None)
+        .await
+        .unwrap();
+    let expects = registry
+        .write_node(&convict, &node(NodeStanding::Alive), None)
+        .await
+        .unwrap();
+    let verdict = Verdict {
+        by: judge.clone(),
+        reason: "silent".into(),
+        silent_ms: 2_600,
+    };
+    let dead = NodeRecord {
+        verdict: Some(verdict),
+        ..node(NodeStanding::Dead)
+    };
+    let sentence = |own, convict, expects| Sentence {
+        judge: &judge,
+        own,
+        convict,
+        expects,
+        record: &dead,
+    };
 
-    assert!(registry.convict(sentence(own + 9, &convict, Some(expects))).await.unwrap_err().is_refused());
-    assert!(registry.convict(sentence(own, &convict, None)).await.unwrap_err().is_refused(), "it has a record");
+    assert!(
+        registry
+            .convict(sentence(own + 9, &convict, Some(expects)))
+            .await
+            .unwrap_err()
+            .is_refused()
+    );
+    assert!(
+        registry
+            .convict(sentence(own, &convict, None))
+            .await
+            .unwrap_err()
+            .is_refused(),
+        "it has a record"
+    );
     registry.prove(&convict, expects).await.unwrap();
-    registry.convict(sentence(own, &convict, Some(expects))).await.unwrap();
-    assert!(registry.convict(sentence(own, &convict, Some(expects))).await.unwrap_err().is_refused());
-    assert!(registry.prove(&convict, expects).await.unwrap_err().is_refused());
+    registry
+        .convict(sentence(own, &convict, Some(expects)))
+        .await
+        .unwrap();
+    assert!(
+        registry
+            .convict(sentence(own, &convict, Some(expects)))
+            .await
+            .unwrap_err()
+            .is_refused()
+    );
+    assert!(
+        registry
+            .prove(&convict, expects)
+            .await
+            .unwrap_err()
+            .is_refused()
+    );
     registry.prove(&judge, own).await.unwrap();
     assert_eq!(registry.node(&convict).await.unwrap().unwrap().record, dead);
 
     registry.convict(sentence(own, &other, None)).await.unwrap();
     let found = registry.nodes().await.unwrap();
-    let standing: Vec<_> = found.iter().map(|(node, found)| (node.as_str(), found.record.state)).collect();
+    let standing: Vec<_> = found
+        .iter()
+        .map(|(node, found)| (node.as_str(), found.record.state))
+        .collect();
     let dead = NodeStanding::Dead;
-    assert_eq!(standing, [("judge", NodeStanding::Alive), ("convict", dead), ("other", dead)]);
+    assert_eq!(
+        standing,
+        [
+            ("judge", NodeStanding::Alive),
+            ("convict", dead),
+            ("other", dead)
+        ]
+    );
 }
 
 #[tokio::test]
 async fn a_removed_record_is_written_again() {
     let registry = registry();
     let me: NodeId = id("me");
-    registry.write_node(&me, &node(NodeStanding::Alive), None).await.unwrap();
-    registry.0.write(vec![Write::remove(Key::Node(me.clone()).to_string())]).await.unwrap();
+    registry
+        .write_node(&me, &node(NodeStanding::Alive), None)
+        .await
+        .unwrap();
+    registry
+        .0
+        .write(vec![Write::remove(Key::Node(me.clone()).to_string())])
+        .await
+        .unwrap();
     assert_eq!(registry.node(&me).await.unwrap(), None);
-    let revision = registry.write_node(&me, &node(NodeStanding::Alive), None).await.unwrap();
-    assert_eq!(registry.node(&me).await.unwrap().unwrap().revision, revision);
+    let revision = registry
+        .write_node(&me, &node(NodeStanding::Alive), None)
+        .await
+        .unwrap();
+    assert_eq!(
+        registry.node(&me).await.unwrap().unwrap().revision,
+        revision
+    );
 }
 
 #[tokio::test]
 async fn a_team_is_born_moves_and_dies_once() {
     let (registry, t) = (registry(), id::<TeamId>("t"));
     let born = mine(registry.bear_team(&t, 1, &team("a", "x")).await.unwrap());
-    assert_eq!(registry.bear_team(&t, 1, &team("a", "x")).await.unwrap(), Settled::Mine(born), "the same again");
+    assert_eq!(
+        registry.bear_team(&t, 1, &team("a", "x")).await.unwrap(),
+        Settled::Mine(born),
+        "the same again"
+    );
     let theirs = registry.bear_team(&t, 1, &team("b", "y")).await.unwrap();
-    assert_eq!(theirs, Settled::Theirs(Found { revision: born, record: team("a", "x") }));
+    assert_eq!(
+        theirs,
+        Settled::Theirs(Found {
+            revision: born,
+            record: team("a", "x")
+        })
+    );
 
-    let moved = mine(registry.hand_over(&t, 1, &team("b", "z"), born).await.unwrap());
-    assert!(matches!(registry.hand_over(&t, 1, &team("c", "q"), born).await.unwrap(), Settled::Theirs(_)));
-    let died = mine(registry.end_team(&t, 1, TeamEnd::NodeDead, &team("c", "judge")).await.unwrap());
+    let moved = mine(
+        registry
+            .hand_over(&t, 1, &team("b", "z"), born)
+            .await
+            .unwrap(),
+    );
+    assert!(matches!(
+        registry
+            .hand_over(&t, 1, &team("c", "q"), born)
+            .await
+            .unwrap(),
+        Settled::Theirs(_)
+    ));
+    let died = mine(
+        registry
+            .end_team(&t, 1, TeamEnd::NodeDead, &team("c", "judge"))
+            .await
+            .unwrap(),
+    );
     assert!(died > moved);
     let found = registry.team(&t, 1).await.unwrap().unwrap().record;
-    assert_eq!((found.node.as_str(), found.reason), ("b", Some(TeamEnd::NodeDead)));
-    let again = registry.end_team(&t, 1, TeamEnd::Closed, &team("c", "late")).await.unwrap();
-    assert!(matches!(again, Settled::Theirs(found) if found.record.reason == Some(TeamEnd::NodeDead)));
+    assert_eq!(
+        (found.node.as_str(), found.reason),
+        ("b", Some(TeamEnd::NodeDead))
+    );
+    let again = registry
+        .end_team(&t, 1, TeamEnd::Closed, &team("c", "late"))
+        .await
+        .unwrap();
+    assert!(
+        matches!(again, Settled::Theirs(found) if found.record.reason == Some(TeamEnd::NodeDead))
+    );
 
-    let unknown = registry.end_team(&t, 7, TeamEnd::NodeDead, &team("c", "judge")).await.unwrap();
+    let unknown = registry
+        .end_team(&t, 7, TeamEnd::NodeDead, &team("c", "judge"))
+        .await
+        .unwrap();
     assert!(matches!(unknown, Settled::Mine(_)));
     let teams = registry.teams().await.unwrap();
-    assert!(teams.iter().all(|(_, _, found)| found.record.state == TeamStanding::Dead));
-    assert_eq!(teams.iter().map(|(_, incarnation, _)| *incarnation).collect::<Vec<_>>(), [1, 7]);
+    assert!(
+        teams
+            .iter()
+            .all(|(_, _, found)| found.record.state == TeamStanding::Dead)
+    );
+    assert_eq!(
+        teams
+            .iter()
+            .map(|(_, incarnation, _)| *incarnation)
+            .collect::<Vec<_>>(),
+        [1, 7]
+    );
 }
 
 async fn bear(registry: &Registry, team: &TeamId, agent: &str, node: &str) -> Birth {
-    registry.bear_members(team, 1, &[(id(agent), member(node))]).await.unwrap()
+    registry
+        .bear_members(team, 1, &[(id(agent), member(node))])
+        .await
+        .unwrap()
 }
 
 #[tokio::test]
@@ -149,27 +290,45 @@ async fn members_are_born_into_living_teams_and_removed_by_their_host() {
     assert_eq!(bear(&registry, &t, "w", "a").await, Birth::NoTeam(None));
     let born = mine(registry.bear_team(&t, 1, &team("a", "x")).await.unwrap());
     assert_eq!(bear(&registry, &t, "w", "a").await, Birth::Born);
-    registry.hand_over(&t, 1, &team("b", "y"), born).await.unwrap();
-    assert_eq!(bear(&registry, &t, "v", "b").await, Birth::Born, "a hand-over disturbs nobody");
+    registry
+        .hand_over(&t, 1, &team("b", "y"), born)
+        .await
+        .unwrap();
+    assert_eq!(
+        bear(&registry, &t, "v", "b").await,
+        Birth::Born,
+        "a hand-over disturbs nobody"
+    );
 
     registry.remove_member(&t, 1, &w, &id("b")).await.unwrap();
     let names = async || {
         let members = registry.members(&t, 1).await.unwrap();
-        members.into_iter().map(|(agent, _)| agent.to_string()).collect::<Vec<_>>()
+        members
+            .into_iter()
+            .map(|(agent, _)| agent.to_string())
+            .collect::<Vec<_>>()
     };
     assert_eq!(names().await, ["w", "v"], "it is not b's");
     registry.remove_member(&t, 1, &w, &id("a")).await.unwrap();
     assert_eq!(names().await, ["v"]);
-    registry.end_team(&t, 1, TeamEnd::Stopped, &team("b", "end")).await.unwrap();
-    assert!(matches!(bear(&registry, &t, "w", "a").await, Birth::NoTeam(Some(_))));
+    registry
+        .end_team(&t, 1, TeamEnd::Stopped, &team("b", "end"))
+        .await
+        .unwrap();
+    assert!(matches!(
+        bear(&registry, &t, "w", "a").await,
+        Birth::NoTeam(Some(_))
+    ));
 }
 
-/// Births, two at once, race a death, on a server: once the death is written, whoever lists the members finds every one there
-/// will be.
+/// Births, two at once, race a death, on a server: once the death is written, whoever lists the
+/// members finds every one there will be.
 #[tokio::test]
 async fn nobody_is_born_into_a_dead_team() {
     let server = NatsServer::start().unwrap();
-    let bus = NatsBus::connect(NatsOptions::new(server.url())).await.unwrap();
+    let bus = NatsBus::connect(NatsOptions::new(server.url()))
+        .await
+        .unwrap();
     let registry = Registry::new(Arc::new(bus.records(1)));
     registry.open().await.unwrap();
     for round in 0..10 {
@@ -180,7 +339,8 @@ async fn nobody_is_born_into_a_dead_team() {
             let (registry, t) = (registry.clone(), t.clone());
             births.spawn(async move {
                 for n in 0.. {
-                    let twins = ["a", "b"].map(|twin| (id(&format!("w{spawner}-{n}{twin}")), member("a")));
+                    let twins =
+                        ["a", "b"].map(|twin| (id(&format!("w{spawner}-{n}{twin}")), member("a")));
                     if registry.bear_members(&t, 1, &twins).await.unwrap() != Birth::Born {
                         return n * twins.len();
                     }
@@ -189,7 +349,10 @@ async fn nobody_is_born_into_a_dead_team() {
             });
         }
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        registry.end_team(&t, 1, TeamEnd::Stopped, &team("a", "end")).await.unwrap();
+        registry
+            .end_team(&t, 1, TeamEnd::Stopped, &team("a", "end"))
+            .await
+            .unwrap();
         let there = registry.members(&t, 1).await.unwrap().len();
         let born: usize = births.join_all().await.into_iter().sum();
         assert_eq!(there, born, "round {round}");

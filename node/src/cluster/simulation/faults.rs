@@ -6,7 +6,8 @@ use super::{
 };
 
 const FAULTS: usize = 5;
-/// Of so many seeds one has nothing but a crash: there the times of verdict and failover are checked.
+/// Of so many seeds one has nothing but a crash: there the times of verdict and failover are
+/// checked.
 const CALM: u64 = 8;
 const FIRST: u64 = 8_000;
 const LAST: u64 = 26_000;
@@ -83,17 +84,35 @@ impl Fault {
             2 | 3 => (Self::Pause { machine }, rng.u64(500..15_000)),
             4 => (Self::Cut { machine }, rng.u64(500..12_000)),
             5 => {
-                let machines = (0..=rng.usize(0..3)).map(|further| (machine + further) % MACHINES).collect();
+                let machines = (0..=rng.usize(0..3))
+                    .map(|further| (machine + further) % MACHINES)
+                    .collect();
                 (Self::Island { machines }, rng.u64(3_000..16_000))
             }
             6 => (Self::Outage, rng.u64(200..9_000)),
             7 => (Self::Election, rng.u64(4_000..10_000)),
-            8 => (Self::Lag { most: rng.u64(1_000..11_000) }, rng.u64(5_000..15_000)),
-            9 => (Self::LostTail { back_to: begin - rng.u64(100..4_000) }, rng.u64(500..1_500)),
+            8 => (
+                Self::Lag {
+                    most: rng.u64(1_000..11_000),
+                },
+                rng.u64(5_000..15_000),
+            ),
+            9 => (
+                Self::LostTail {
+                    back_to: begin - rng.u64(100..4_000),
+                },
+                rng.u64(500..1_500),
+            ),
             10 => (Self::Wiped, rng.u64(500..1_500)),
             11 => (Self::NoSql, rng.u64(500..6_000)),
             12 => (Self::SqlCut { machine }, rng.u64(1_000..10_000)),
-            _ => (Self::Slow { machine, most: rng.u64(50..800) }, rng.u64(2_000..10_000)),
+            _ => (
+                Self::Slow {
+                    machine,
+                    most: rng.u64(50..800),
+                },
+                rng.u64(2_000..10_000),
+            ),
         }
     }
 
@@ -157,7 +176,9 @@ fn reconnect(world: &mut World, machines: &[usize]) {
 }
 
 fn crash(world: &mut World, machine: usize) {
-    let Some(process) = world.process_on(machine) else { return };
+    let Some(process) = world.process_on(machine) else {
+        return;
+    };
     world.processes[process].state = State::Gone;
     world.processes[process].hosted.clear();
     world.reap(process);
@@ -165,13 +186,20 @@ fn crash(world: &mut World, machine: usize) {
 }
 
 fn pause(world: &mut World, machine: usize) {
-    let Some(process) = world.process_on(machine) else { return };
+    let Some(process) = world.process_on(machine) else {
+        return;
+    };
     world.processes[process].state = State::Paused;
     world.reap(process);
 }
 
 fn go_on(world: &mut World, machine: usize) {
-    let Some(process) = world.process_on(machine).filter(|at| world.processes[*at].state == State::Paused) else { return };
+    let Some(process) = world
+        .process_on(machine)
+        .filter(|at| world.processes[*at].state == State::Paused)
+    else {
+        return;
+    };
     world.processes[process].state = State::Running;
     world.checks.spared(process, world.now);
     for local in std::mem::take(&mut world.processes[process].backlog) {

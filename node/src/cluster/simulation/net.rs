@@ -1,4 +1,5 @@
-//! The network as it was measured: who is connected to NATS, on which side of a split, and whether JetStream can write.
+//! The network as it was measured: who is connected to NATS, on which side of a split, and whether
+//! JetStream can write.
 
 #[derive(Debug, Clone, Default)]
 pub struct Link {
@@ -26,7 +27,14 @@ pub struct Net {
 impl Net {
     pub fn new(machines: usize) -> Self {
         let links = vec![Link::default(); machines];
-        Self { links, up: true, writable: true, sql_up: true, island: Vec::new(), watch_lag: 5 }
+        Self {
+            links,
+            up: true,
+            writable: true,
+            sql_up: true,
+            island: Vec::new(),
+            watch_lag: 5,
+        }
     }
 
     fn link(&self, machine: usize) -> &Link {

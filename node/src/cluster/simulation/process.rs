@@ -82,17 +82,53 @@ pub enum Local {
 /// A request to the registry.
 #[derive(Debug, Clone)]
 pub enum Write {
-    Prove { sent_at: Moment, expects: Revision },
-    Own { standing: NodeStanding, expects: Option<Revision> },
-    ReadNode { process: usize },
+    Prove {
+        sent_at: Moment,
+        expects: Revision,
+    },
+    Own {
+        standing: NodeStanding,
+        expects: Option<Revision>,
+    },
+    ReadNode {
+        process: usize,
+    },
     ReadNodes,
-    ReadProof { process: usize, asked_at: Moment },
-    Convict { process: usize, expects: Option<Revision>, own: Revision, silent: Duration, decided: u64 },
-    ReadTeam { life: Life },
-    MarkDead { life: Life, expects: Option<Revision>, end: TeamEnd },
-    CreateTeam { session: usize, incarnation: i64 },
-    Bury { session: usize, incarnation: i64 },
-    Member { session: usize, agent: usize, seen: i64, incarnation: i64, revision: Revision, tools_from: u64 },
+    ReadProof {
+        process: usize,
+        asked_at: Moment,
+    },
+    Convict {
+        process: usize,
+        expects: Option<Revision>,
+        own: Revision,
+        silent: Duration,
+        decided: u64,
+    },
+    ReadTeam {
+        life: Life,
+    },
+    MarkDead {
+        life: Life,
+        expects: Option<Revision>,
+        end: TeamEnd,
+    },
+    CreateTeam {
+        session: usize,
+        incarnation: i64,
+    },
+    Bury {
+        session: usize,
+        incarnation: i64,
+    },
+    Member {
+        session: usize,
+        agent: usize,
+        seen: i64,
+        incarnation: i64,
+        revision: Revision,
+        tools_from: u64,
+    },
 }
 
 #[derive(Debug, Clone)]
@@ -177,9 +213,15 @@ struct Clock {
 
 impl Process {
     pub fn new(number: usize, machine: usize, now: u64, ppm: i64) -> Self {
-        let clock = Clock { ppm, offset: 1_000_000 * number as u64 };
+        let clock = Clock {
+            ppm,
+            offset: 1_000_000 * number as u64,
+        };
         let id = node_id(number);
-        let identity = Identity { node: id.clone(), nonce: nonce(number) };
+        let identity = Identity {
+            node: id.clone(),
+            nonce: nonce(number),
+        };
         Self {
             machine,
             id,
@@ -210,13 +252,17 @@ impl Process {
 
 impl Clock {
     fn local(self, now: u64) -> Moment {
-        Moment::from_millis(self.offset + now.saturating_add_signed(now as i64 * self.ppm / 1_000_000))
+        Moment::from_millis(
+            self.offset + now.saturating_add_signed(now as i64 * self.ppm / 1_000_000),
+        )
     }
 
     /// The first millisecond of the world at which this clock shows `moment`.
     fn world(self, moment: Moment) -> u64 {
         let local = moment.as_millis().saturating_sub(self.offset);
-        let mut at = local.saturating_add_signed(-(local as i64 * self.ppm / 1_000_000)).saturating_sub(1);
+        let mut at = local
+            .saturating_add_signed(-(local as i64 * self.ppm / 1_000_000))
+            .saturating_sub(1);
         while self.local(at) < moment {
             at += 1;
         }

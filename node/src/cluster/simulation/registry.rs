@@ -1,4 +1,5 @@
-//! The registry: a map with revisions, conditional writes and atomic batches, which can lose its tail or everything.
+//! The registry: a map with revisions, conditional writes and atomic batches, which can lose its
+//! tail or everything.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -6,7 +7,8 @@ use planck_common::registry::{NodeStanding, TeamEnd, TeamStanding};
 
 use crate::cluster::membership::{Revision, Seen};
 
-/// Nodes by the number of their process, teams by the number of their session, agents by their place in the team.
+/// Nodes by the number of their process, teams by the number of their session, agents by their
+/// place in the team.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
     Node(usize),
@@ -23,7 +25,11 @@ pub struct Team {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
-    Node { standing: NodeStanding, by: usize, silent: Option<Duration> },
+    Node {
+        standing: NodeStanding,
+        by: usize,
+        silent: Option<Duration>,
+    },
     Team(Team),
     Member,
 }
@@ -72,7 +78,10 @@ impl Registry {
 
     pub fn team(&self, session: usize, incarnation: i64) -> Option<(Revision, Team)> {
         match self.get(Key::Team(session, incarnation)) {
-            Some(Entry { revision, value: Value::Team(team) }) => Some((*revision, *team)),
+            Some(Entry {
+                revision,
+                value: Value::Team(team),
+            }) => Some((*revision, *team)),
             _ => None,
         }
     }
@@ -85,8 +94,18 @@ impl Registry {
     }
 
     pub fn nodes(&self) -> Vec<(usize, Seen)> {
-        let keys = self.entries.range(Key::Node(0)..=Key::Node(usize::MAX)).map(|(key, _)| *key);
-        keys.filter_map(|key| if let Key::Node(process) = key { Some((process, self.node(process)?)) } else { None }).collect()
+        let keys = self
+            .entries
+            .range(Key::Node(0)..=Key::Node(usize::MAX))
+            .map(|(key, _)| *key);
+        keys.filter_map(|key| {
+            if let Key::Node(process) = key {
+                Some((process, self.node(process)?))
+            } else {
+                None
+            }
+        })
+        .collect()
     }
 
     pub fn keys(&self) -> Vec<Key> {
@@ -95,16 +114,27 @@ impl Registry {
 
     pub fn put(&mut self, now: u64, key: Key, value: Value) -> Revision {
         self.revision += 1;
-        let entry = Entry { revision: self.revision, value };
+        let entry = Entry {
+            revision: self.revision,
+            value,
+        };
         let before = self.entries.insert(key, entry);
-        self.tail.push(Change { at: now, key, before });
+        self.tail.push(Change {
+            at: now,
+            key,
+            before,
+        });
         self.revision
     }
 
     pub fn remove(&mut self, now: u64, key: Key) {
         if let Some(before) = self.entries.remove(&key) {
             self.revision += 1;
-            self.tail.push(Change { at: now, key, before: Some(before) });
+            self.tail.push(Change {
+                at: now,
+                key,
+                before: Some(before),
+            });
         }
     }
 
@@ -121,15 +151,31 @@ impl Registry {
     }
 
     pub fn wipe(&mut self, now: u64) {
-        *self = Self { created: now, losses: self.losses + 1, ..Self::default() };
+        *self = Self {
+            created: now,
+            losses: self.losses + 1,
+            ..Self::default()
+        };
     }
 }
 
 impl Entry {
     /// A node's record as its readers see it.
     pub fn seen(&self) -> Option<Seen> {
-        let Value::Node { standing, by, silent } = self.value else { return None };
-        Some(Seen { revision: self.revision, standing, nonce: nonce(by), silent })
+        let Value::Node {
+            standing,
+            by,
+            silent,
+        } = self.value
+        else {
+            return None;
+        };
+        Some(Seen {
+            revision: self.revision,
+            standing,
+            nonce: nonce(by),
+            silent,
+        })
     }
 }
 

@@ -31,16 +31,47 @@ impl World {
             Local::Answer { write, outcome } => self.answered(process, write, outcome),
             Local::Sql { statement, reply } => self.replied(process, statement, reply),
             Local::Watched { key, entry } => self.watched(process, key, entry.as_ref()),
-            Local::StopTeam { asker, session, incarnation } => self.stop_team(process, asker, session, incarnation),
+            Local::StopTeam {
+                asker,
+                session,
+                incarnation,
+            } => self.stop_team(process, asker, session, incarnation),
             Local::TeamStopped { from, session } => self.team_stopped(process, from, session),
-            Local::Host { session, agent, seen, incarnation, revision, tools_from } => {
+            Local::Host {
+                session,
+                agent,
+                seen,
+                incarnation,
+                revision,
+                tools_from,
+            } => {
                 if self.may_act(process) {
-                    self.request(process, Write::Member { session, agent, seen, incarnation, revision, tools_from });
+                    self.request(
+                        process,
+                        Write::Member {
+                            session,
+                            agent,
+                            seen,
+                            incarnation,
+                            revision,
+                            tools_from,
+                        },
+                    );
                 }
             }
-            Local::Agent { session, agent, epoch } => self.step(process, session, agent, epoch),
+            Local::Agent {
+                session,
+                agent,
+                epoch,
+            } => self.step(process, session, agent, epoch),
             Local::Sweep => self.sweep(process),
-            Local::Claim { session, seen, incarnation, from, hosts } => {
+            Local::Claim {
+                session,
+                seen,
+                incarnation,
+                from,
+                hosts,
+            } => {
                 self.begin_claim(process, session, seen, incarnation, from, &hosts);
             }
         }
@@ -74,7 +105,13 @@ impl World {
                 }
                 cascade::Effect::Reassert { life } => {
                     let (session, incarnation) = parts(&life);
-                    self.request(process, Write::CreateTeam { session, incarnation });
+                    self.request(
+                        process,
+                        Write::CreateTeam {
+                            session,
+                            incarnation,
+                        },
+                    );
                 }
                 cascade::Effect::Stop { life, agents, .. } => {
                     let (session, _) = parts(&life);
@@ -84,7 +121,8 @@ impl World {
                 }
                 cascade::Effect::Purge { life, agent } => {
                     let (session, incarnation) = parts(&life);
-                    self.registry.remove(self.now, Key::Member(session, incarnation, number(&agent)));
+                    self.registry
+                        .remove(self.now, Key::Member(session, incarnation, number(&agent)));
                 }
             }
         }
@@ -98,8 +136,14 @@ impl World {
         state.notes.wake_at = None;
         let now = state.local(self.now);
         let cascade_due = state.cascade.next_wake().is_some_and(|at| at <= now);
-        let due = |claim: &crate::cluster::claiming::Claim| claim.next_wake().is_some_and(|at| at <= now);
-        let claims: Vec<usize> = state.claims.iter().filter(|(_, claim)| due(claim)).map(|(at, _)| *at).collect();
+        let due =
+            |claim: &crate::cluster::claiming::Claim| claim.next_wake().is_some_and(|at| at <= now);
+        let claims: Vec<usize> = state
+            .claims
+            .iter()
+            .filter(|(_, claim)| due(claim))
+            .map(|(at, _)| *at)
+            .collect();
         self.member(process, Input::Woken);
         if cascade_due {
             self.cascade(process, cascade::Input::Woken);
@@ -119,11 +163,21 @@ impl World {
         let others = claims.chain(state.cascade.next_wake());
         let wake = others.fold(state.membership.next_wake(), Moment::min);
         let at = state.world(wake).max(self.now + 1);
-        if state.notes.wake_at.is_none_or(|set| at < set || set <= self.now) {
+        if state
+            .notes
+            .wake_at
+            .is_none_or(|set| at < set || set <= self.now)
+        {
             state.notes.wake_ticket += 1;
             state.notes.wake_at = Some(at);
             let ticket = state.notes.wake_ticket;
-            self.at(at, Event::Local { process, local: Local::Wake { ticket } });
+            self.at(
+                at,
+                Event::Local {
+                    process,
+                    local: Local::Wake { ticket },
+                },
+            );
         }
     }
 
@@ -133,18 +187,49 @@ impl World {
         }
         match effect {
             Effect::Beat { seq } => self.beat(process, seq),
-            Effect::Prove { sent_at, expects } => self.request(process, Write::Prove { sent_at, expects }),
-            Effect::Write { standing, expects } => self.request(process, Write::Own { standing, expects }),
-            Effect::Read { node } => self.request(process, Write::ReadNode { process: number(&node) }),
-            Effect::ReadProof { node, asked_at } => self.read_proof(process, number(&node), asked_at),
+            Effect::Prove { sent_at, expects } => {
+                self.request(process, Write::Prove { sent_at, expects })
+            }
+            Effect::Write { standing, expects } => {
+                self.request(process, Write::Own { standing, expects })
+            }
+            Effect::Read { node } => self.request(
+                process,
+                Write::ReadNode {
+                    process: number(&node),
+                },
+            ),
+            Effect::ReadProof { node, asked_at } => {
+                self.read_proof(process, number(&node), asked_at)
+            }
             Effect::ReadAll => self.request(process, Write::ReadNodes),
-            Effect::Convict { node, expects, own, silent } => {
+            Effect::Convict {
+                node,
+                expects,
+                own,
+                silent,
+            } => {
                 let decided = self.now;
-                self.request(process, Write::Convict { process: number(&node), expects, own, silent, decided });
+                self.request(
+                    process,
+                    Write::Convict {
+                        process: number(&node),
+                        expects,
+                        own,
+                        silent,
+                        decided,
+                    },
+                );
             }
             Effect::CheckLeases { asked_at } => {
                 let asked_at = asked_at.as_millis();
-                self.query(process, Statement::OwnLeases { asked_at, me: process });
+                self.query(
+                    process,
+                    Statement::OwnLeases {
+                        asked_at,
+                        me: process,
+                    },
+                );
             }
             Effect::KillTools => self.kill_tools(process),
             Effect::Suspend { .. } => {}
@@ -164,7 +249,8 @@ impl World {
         }
         for peer in 0..self.processes.len() {
             let to = self.processes[peer].machine;
-            let heard = self.processes[peer].state != State::Gone && self.net.hears(from, to, self.now);
+            let heard =
+                self.processes[peer].state != State::Gone && self.net.hears(from, to, self.now);
             if heard && self.rng.u32(0..LOST_BEATS) != 0 {
                 let delay = self.latency(from) + self.latency(to);
                 self.tell(peer, delay, Local::Heartbeat { from: process, seq });
@@ -178,7 +264,10 @@ impl World {
             News::Left => self.query(process, Statement::Leases),
             News::Died { quiet_since } => {
                 let node = self.processes[peer].id.clone();
-                self.processes[process].notes.quiet.insert(peer, quiet_since);
+                self.processes[process]
+                    .notes
+                    .quiet
+                    .insert(peer, quiet_since);
                 self.cascade(process, cascade::Input::NodeDied { node });
                 self.query(process, Statement::Leases);
             }
@@ -203,28 +292,65 @@ impl World {
                 self.processes[process].notes.last_proof = self.processes[process].world(sent_at);
                 self.member(process, Input::ProofCommitted { sent_at });
             }
-            (Write::Prove { sent_at, .. }, Outcome::Refused) => self.member(process, Input::ProofRefused { sent_at }),
-            (Write::Prove { sent_at, .. }, _) => self.member(process, Input::ProofUnknown { sent_at }),
+            (Write::Prove { sent_at, .. }, Outcome::Refused) => {
+                self.member(process, Input::ProofRefused { sent_at })
+            }
+            (Write::Prove { sent_at, .. }, _) => {
+                self.member(process, Input::ProofUnknown { sent_at })
+            }
             (Write::Own { standing, .. }, Outcome::Done(revision)) => {
                 self.member(process, Input::Written { revision, standing });
             }
             (Write::Own { .. }, _) => self.member(process, Input::NotWritten),
             (Write::ReadNode { process: read }, Outcome::Node(seen)) => {
-                self.member(process, Input::Record { node: of(read), seen, source: Source::Leader });
+                self.member(
+                    process,
+                    Input::Record {
+                        node: of(read),
+                        seen,
+                        source: Source::Leader,
+                    },
+                );
             }
-            (Write::ReadProof { process: peer, asked_at }, Outcome::Proof(proof)) => {
-                self.member(process, Input::Proof { node: of(peer), asked_at, proof });
+            (
+                Write::ReadProof {
+                    process: peer,
+                    asked_at,
+                },
+                Outcome::Proof(proof),
+            ) => {
+                self.member(
+                    process,
+                    Input::Proof {
+                        node: of(peer),
+                        asked_at,
+                        proof,
+                    },
+                );
             }
             (Write::ReadNodes, Outcome::Nodes(records, created)) => {
                 let at = self.processes[process].local(created);
                 self.member(process, Input::RegistryCreated { at });
-                let records = records.into_iter().map(|(process, seen)| (of(process), seen)).collect();
+                let records = records
+                    .into_iter()
+                    .map(|(process, seen)| (of(process), seen))
+                    .collect();
                 self.member(process, Input::Records(records));
             }
-            (Write::Convict { process: convict, .. }, Outcome::Done(_)) => {
+            (
+                Write::Convict {
+                    process: convict, ..
+                },
+                Outcome::Done(_),
+            ) => {
                 self.member(process, Input::Convicted { node: of(convict) });
             }
-            (Write::Convict { process: convict, .. }, _) => self.member(process, Input::NotConvicted { node: of(convict) }),
+            (
+                Write::Convict {
+                    process: convict, ..
+                },
+                _,
+            ) => self.member(process, Input::NotConvicted { node: of(convict) }),
             (Write::ReadTeam { life }, Outcome::Team(found)) => {
                 let (session, incarnation) = parts(&life);
                 self.team_read(process, session, incarnation, found);
@@ -233,25 +359,61 @@ impl World {
                 let done = matches!(outcome, Outcome::Done(_));
                 self.cascade(process, cascade::Input::Marked { life, done });
             }
-            (Write::CreateTeam { session, incarnation }, outcome) => {
+            (
+                Write::CreateTeam {
+                    session,
+                    incarnation,
+                },
+                outcome,
+            ) => {
                 self.team_created(process, session, incarnation, &outcome);
             }
             (Write::Bury { session, .. }, Outcome::Done(_)) => {
                 self.claim(process, session, crate::cluster::claiming::Input::Buried);
             }
-            (Write::Member { session, agent, seen, incarnation, tools_from, .. }, Outcome::Done(_)) => {
-                self.processes[process].notes.births.insert((session, agent), tools_from);
-                self.query(process, Statement::ClaimWorker { session, agent, seen, incarnation, me: process });
+            (
+                Write::Member {
+                    session,
+                    agent,
+                    seen,
+                    incarnation,
+                    tools_from,
+                    ..
+                },
+                Outcome::Done(_),
+            ) => {
+                self.processes[process]
+                    .notes
+                    .births
+                    .insert((session, agent), tools_from);
+                self.query(
+                    process,
+                    Statement::ClaimWorker {
+                        session,
+                        agent,
+                        seen,
+                        incarnation,
+                        me: process,
+                    },
+                );
             }
             // What was not answered is asked again by whoever asked.
             _ => {}
         }
     }
 
-    fn team_read(&mut self, process: usize, session: usize, incarnation: i64, found: Option<(u64, Team)>) {
+    fn team_read(
+        &mut self,
+        process: usize,
+        session: usize,
+        incarnation: i64,
+        found: Option<(u64, Team)>,
+    ) {
         let lives = |team: &Team| team.node == process && team.standing == TeamStanding::Alive;
         if let Some((revision, _)) = found.filter(|(_, team)| lives(team)) {
-            self.processes[process].teams.insert((session, incarnation), revision);
+            self.processes[process]
+                .teams
+                .insert((session, incarnation), revision);
         }
         let quiet = &self.processes[process].notes.quiet;
         let seen = found.map(|(revision, team)| SeenTeam {
@@ -261,29 +423,84 @@ impl World {
             node: self.processes[team.node].id.clone(),
             node_died: quiet.contains_key(&team.node),
         });
-        self.cascade(process, cascade::Input::Read { life: life(session, incarnation), seen });
+        self.cascade(
+            process,
+            cascade::Input::Read {
+                life: life(session, incarnation),
+                seen,
+            },
+        );
     }
 
     fn replied(&mut self, process: usize, statement: Statement, reply: Reply) {
         use crate::cluster::claiming::{Input as Claiming, Lease};
         match (statement, reply) {
-            (Statement::Append { session, row, .. }, reply) => self.appended(process, session, row, &reply),
-            (Statement::ClaimLead { session, .. }, Reply::Claimed { .. }) => self.claim(process, session, Claiming::LeaseTaken),
-            (Statement::ClaimLead { session, .. }, Reply::Refused) => self.claim(process, session, Claiming::LeaseRefused),
-            (Statement::ReadLead { session }, Reply::Lead { node, epoch, incarnation }) => {
-                let node = node.map(|node| self.processes[node].id.clone());
-                self.claim(process, session, Claiming::LeaseRead(Lease { node, epoch, incarnation }));
+            (Statement::Append { session, row, .. }, reply) => {
+                self.appended(process, session, row, &reply)
             }
-            (Statement::ClaimWorker { session, agent, incarnation, .. }, reply) => {
-                let tools_from = self.processes[process].notes.births.remove(&(session, agent)).unwrap_or_default();
-                if let Reply::Claimed { epoch, last_seq, open_call } = reply {
-                    self.start_agent(process, (session, agent), incarnation, (epoch, last_seq, open_call), tools_from);
+            (Statement::ClaimLead { session, .. }, Reply::Claimed { .. }) => {
+                self.claim(process, session, Claiming::LeaseTaken)
+            }
+            (Statement::ClaimLead { session, .. }, Reply::Refused) => {
+                self.claim(process, session, Claiming::LeaseRefused)
+            }
+            (
+                Statement::ReadLead { session },
+                Reply::Lead {
+                    node,
+                    epoch,
+                    incarnation,
+                },
+            ) => {
+                let node = node.map(|node| self.processes[node].id.clone());
+                self.claim(
+                    process,
+                    session,
+                    Claiming::LeaseRead(Lease {
+                        node,
+                        epoch,
+                        incarnation,
+                    }),
+                );
+            }
+            (
+                Statement::ClaimWorker {
+                    session,
+                    agent,
+                    incarnation,
+                    ..
+                },
+                reply,
+            ) => {
+                let tools_from = self.processes[process]
+                    .notes
+                    .births
+                    .remove(&(session, agent))
+                    .unwrap_or_default();
+                if let Reply::Claimed {
+                    epoch,
+                    last_seq,
+                    open_call,
+                } = reply
+                {
+                    self.start_agent(
+                        process,
+                        (session, agent),
+                        incarnation,
+                        (epoch, last_seq, open_call),
+                        tools_from,
+                    );
                 }
             }
             (Statement::Leases, Reply::Leases(rows)) => self.look_at_leases(process, &rows),
             (Statement::OwnLeases { asked_at, .. }, Reply::Leases(rows)) => {
                 self.drop_what_was_raised(process, &rows);
-                self.member(process, Input::LeasesChecked { asked_at: Moment::from_millis(asked_at) });
+                self.member(
+                    process,
+                    Input::LeasesChecked {
+                        asked_at: Moment::from_millis(asked_at),
+                    },
+                );
             }
             _ => {}
         }
@@ -294,10 +511,15 @@ impl World {
         if outdated && self.rng.u32(0..10) < 4 {
             return;
         }
-        let source = if self.flaws.trust_watch { Source::Leader } else { Source::Watch };
+        let source = if self.flaws.trust_watch {
+            Source::Leader
+        } else {
+            Source::Watch
+        };
         match (key, entry.map(|entry| &entry.value)) {
             (Key::Node(peer), value) => {
-                let alive = matches!(value, Some(Value::Node { standing, .. }) if !standing.is_final());
+                let alive =
+                    matches!(value, Some(Value::Node { standing, .. }) if !standing.is_final());
                 self.processes[process].notes.watched.insert(peer, alive);
                 let (node, seen) = (self.processes[peer].id.clone(), entry.and_then(Entry::seen));
                 if seen.is_some() || self.flaws.trust_watch {
@@ -305,9 +527,21 @@ impl World {
                 }
             }
             (Key::Team(session, incarnation), Some(Value::Team(team))) => {
-                let end = team.end.unwrap_or(planck_common::registry::TeamEnd::NodeDead);
-                let over = if team.standing == TeamStanding::Dead { incarnation } else { incarnation - 1 };
-                self.cascade(process, cascade::Input::Over { life: life(session, over), end });
+                let end = team
+                    .end
+                    .unwrap_or(planck_common::registry::TeamEnd::NodeDead);
+                let over = if team.standing == TeamStanding::Dead {
+                    incarnation
+                } else {
+                    incarnation - 1
+                };
+                self.cascade(
+                    process,
+                    cascade::Input::Over {
+                        life: life(session, over),
+                        end,
+                    },
+                );
             }
             _ => {}
         }
@@ -334,7 +568,9 @@ impl World {
     pub fn notify(&mut self, key: Key) {
         for process in 0..self.processes.len() {
             let machine = self.processes[process].machine;
-            if self.processes[process].state == State::Gone || !self.net.can_write(machine, self.now) {
+            if self.processes[process].state == State::Gone
+                || !self.net.can_write(machine, self.now)
+            {
                 continue;
             }
             let entry = self.registry.get(key).cloned();
@@ -345,7 +581,11 @@ impl World {
 
     /// A watch begins anew with what there is.
     pub fn resync_watch(&mut self, process: usize) {
-        let shown = self.registry.keys().into_iter().filter(|key| !matches!(key, Key::Member(..)));
+        let shown = self
+            .registry
+            .keys()
+            .into_iter()
+            .filter(|key| !matches!(key, Key::Member(..)));
         for key in shown.collect::<Vec<_>>() {
             let entry = self.registry.get(key).cloned();
             let delay = 10 + self.rng.u64(0..self.net.watch_lag);
@@ -356,10 +596,18 @@ impl World {
     fn show(&mut self, process: usize, delay: u64, key: Key, entry: Option<Entry>) {
         let at = (self.now + delay).max(self.processes[process].notes.watch_at);
         self.processes[process].notes.watch_at = at;
-        self.at(at, Event::Local { process, local: Local::Watched { key, entry } });
+        self.at(
+            at,
+            Event::Local {
+                process,
+                local: Local::Watched { key, entry },
+            },
+        );
     }
 
     pub fn is_final(&self, process: usize) -> bool {
-        self.registry.node(process).is_some_and(|seen| seen.standing == NodeStanding::Dead)
+        self.registry
+            .node(process)
+            .is_some_and(|seen| seen.standing == NodeStanding::Dead)
     }
 }

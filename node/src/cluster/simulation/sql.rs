@@ -1,4 +1,5 @@
-//! The store: leases and a log for each session, behind statements that are atomic, and answers that may be lost.
+//! The store: leases and a log for each session, behind statements that are atomic, and answers
+//! that may be lost.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeaseRow {
@@ -108,28 +109,65 @@ pub struct Sql {
 impl Sql {
     pub fn run(&mut self, statement: &Statement, fenced: bool) -> Reply {
         match *statement {
-            Statement::Append { session, row, prev } => self.sessions[session].append(row, prev, fenced),
-            Statement::ClaimLead { session, seen, me } => self.sessions[session].claim_lead(seen, me),
-            Statement::ClaimWorker { session, agent, seen, incarnation, me } => {
+            Statement::Append { session, row, prev } => {
+                self.sessions[session].append(row, prev, fenced)
+            }
+            Statement::ClaimLead { session, seen, me } => {
+                self.sessions[session].claim_lead(seen, me)
+            }
+            Statement::ClaimWorker {
+                session,
+                agent,
+                seen,
+                incarnation,
+                me,
+            } => {
                 let session = &mut self.sessions[session];
-                let lives = session.incarnation == incarnation && session.leases[agent].epoch == seen;
-                if lives && session.open { session.claim(agent, me) } else { Reply::Refused }
+                let lives =
+                    session.incarnation == incarnation && session.leases[agent].epoch == seen;
+                if lives && session.open {
+                    session.claim(agent, me)
+                } else {
+                    Reply::Refused
+                }
             }
             Statement::ReadLead { session } => {
-                let Session { leases, incarnation, .. } = &self.sessions[session];
-                Reply::Lead { node: leases[0].node, epoch: leases[0].epoch, incarnation: *incarnation }
+                let Session {
+                    leases,
+                    incarnation,
+                    ..
+                } = &self.sessions[session];
+                Reply::Lead {
+                    node: leases[0].node,
+                    epoch: leases[0].epoch,
+                    incarnation: *incarnation,
+                }
             }
             Statement::Leases => Reply::Leases(self.leases(|_| true)),
-            Statement::OwnLeases { me, .. } => Reply::Leases(self.leases(|lease| lease.node == Some(me))),
+            Statement::OwnLeases { me, .. } => {
+                Reply::Leases(self.leases(|lease| lease.node == Some(me)))
+            }
             Statement::Close { session, epoch } => self.sessions[session].close(epoch),
-            Statement::Release { session, agent, epoch } => self.sessions[session].release(agent, epoch),
+            Statement::Release {
+                session,
+                agent,
+                epoch,
+            } => self.sessions[session].release(agent, epoch),
         }
     }
 
     fn leases(&self, wanted: impl Fn(&LeaseRow) -> bool) -> Vec<(usize, usize, LeaseRow, i64)> {
-        let open = self.sessions.iter().enumerate().filter(|(_, session)| session.open);
+        let open = self
+            .sessions
+            .iter()
+            .enumerate()
+            .filter(|(_, session)| session.open);
         let all = open.flat_map(|(at, session)| {
-            session.leases.iter().enumerate().map(move |(agent, lease)| (at, agent, *lease, session.incarnation))
+            session
+                .leases
+                .iter()
+                .enumerate()
+                .map(move |(agent, lease)| (at, agent, *lease, session.incarnation))
         });
         all.filter(|(_, _, lease, _)| wanted(lease)).collect()
     }
@@ -137,8 +175,17 @@ impl Sql {
 
 impl Session {
     pub fn new(workers: usize) -> Self {
-        let lease = LeaseRow { node: None, epoch: 0, last_seq: 0 };
-        Self { leases: vec![lease; workers + 1], incarnation: 0, log: Vec::new(), open: true }
+        let lease = LeaseRow {
+            node: None,
+            epoch: 0,
+            last_seq: 0,
+        };
+        Self {
+            leases: vec![lease; workers + 1],
+            incarnation: 0,
+            log: Vec::new(),
+            open: true,
+        }
     }
 
     fn append(&mut self, row: Row, prev: usize, fenced: bool) -> Reply {
@@ -147,11 +194,19 @@ impl Session {
         if mine && lease.last_seq == prev || !mine && !fenced {
             self.log.push(row);
             self.leases[row.agent].last_seq = self.log.len();
-            return Reply::Appended { seq: self.log.len() };
+            return Reply::Appended {
+                seq: self.log.len(),
+            };
         }
         // The same row sent again after a lost answer.
         let last = lease.last_seq.checked_sub(1).map(|at| self.log[at]);
-        if mine && last == Some(row) { Reply::Appended { seq: lease.last_seq } } else { Reply::Stale }
+        if mine && last == Some(row) {
+            Reply::Appended {
+                seq: lease.last_seq,
+            }
+        } else {
+            Reply::Stale
+        }
     }
 
     fn claim_lead(&mut self, seen: i64, me: usize) -> Reply {
@@ -165,12 +220,21 @@ impl Session {
     fn claim(&mut self, agent: usize, me: usize) -> Reply {
         let lease = &mut self.leases[agent];
         (lease.node, lease.epoch) = (Some(me), lease.epoch + 1);
-        let LeaseRow { epoch, last_seq, .. } = *lease;
-        Reply::Claimed { epoch, last_seq, open_call: self.open_call(agent) }
+        let LeaseRow {
+            epoch, last_seq, ..
+        } = *lease;
+        Reply::Claimed {
+            epoch,
+            last_seq,
+            open_call: self.open_call(agent),
+        }
     }
 
     pub fn open_call(&self, agent: usize) -> Option<Call> {
-        let last = self.leases[agent].last_seq.checked_sub(1).map(|at| self.log[at])?;
+        let last = self.leases[agent]
+            .last_seq
+            .checked_sub(1)
+            .map(|at| self.log[at])?;
         (last.kind == Kind::ToolStart).then_some(last.call)
     }
 

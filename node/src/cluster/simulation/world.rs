@@ -1,4 +1,5 @@
-//! The world: one queue of what happens next, in virtual milliseconds, and everything it happens to.
+//! The world: one queue of what happens next, in virtual milliseconds, and everything it happens
+//! to.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
@@ -93,7 +94,9 @@ impl World {
             rng: Rng::with_seed(seed),
             net: Net::new(MACHINES),
             registry: Registry::default(),
-            sql: Sql { sessions: (0..SESSIONS).map(|_| Session::new(WORKERS)).collect() },
+            sql: Sql {
+                sessions: (0..SESSIONS).map(|_| Session::new(WORKERS)).collect(),
+            },
             processes: Vec::new(),
             checks: Checks::new(MACHINES),
             flaws,
@@ -128,7 +131,11 @@ impl World {
 
     pub fn at(&mut self, at: u64, event: Event) {
         self.order += 1;
-        self.queue.push(Reverse(Entry { at: at.max(self.now), order: self.order, event }));
+        self.queue.push(Reverse(Entry {
+            at: at.max(self.now),
+            order: self.order,
+            event,
+        }));
     }
 
     pub fn after(&mut self, delay: u64, event: Event) {
@@ -163,7 +170,11 @@ impl World {
     fn happen(&mut self, event: Event) {
         match event {
             Event::Local { process, local } => self.local(process, local),
-            Event::Registry { process, write, awaited } => self.reach_registry(process, write, awaited),
+            Event::Registry {
+                process,
+                write,
+                awaited,
+            } => self.reach_registry(process, write, awaited),
             Event::Sql { process, statement } => self.reach_sql(process, statement),
             Event::Sessions => self.begin_sessions(),
             Event::Begin(fault) => fault.begin(self),
@@ -193,7 +204,9 @@ impl World {
 
     /// The process that runs on a machine.
     pub fn process_on(&self, machine: usize) -> Option<usize> {
-        self.processes.iter().rposition(|process| process.machine == machine && process.state != State::Gone)
+        self.processes
+            .iter()
+            .rposition(|process| process.machine == machine && process.state != State::Gone)
     }
 
     pub fn start(&mut self, machine: usize) {
@@ -201,7 +214,8 @@ impl World {
             return;
         }
         let (number, ppm) = (self.processes.len(), self.rng.i64(-200..=200));
-        self.processes.push(Process::new(number, machine, self.now, ppm));
+        self.processes
+            .push(Process::new(number, machine, self.now, ppm));
         self.trace(|| format!("n{number:03} starts on machine {machine}"));
         self.tell(number, 0, Local::Wake { ticket: 0 });
         let sweep = self.rng.u64(1_000..12_000);
@@ -211,7 +225,10 @@ impl World {
 }
 
 pub fn life(session: usize, incarnation: i64) -> Life {
-    Life { team: TeamId::parse(&format!("t{session}")).unwrap(), incarnation }
+    Life {
+        team: TeamId::parse(&format!("t{session}")).unwrap(),
+        incarnation,
+    }
 }
 
 pub fn session_id(session: usize) -> SessionId {

@@ -26,12 +26,23 @@ impl Member {
     pub(super) fn perform(&mut self, effect: Effect) {
         match effect {
             Effect::Beat { seq } => self.beat(seq),
-            Effect::Prove { sent_at, expects } => self.job(|performer| performer.prove(sent_at, expects)),
-            Effect::Write { standing, expects } => self.job(|performer| performer.write(standing, expects)),
+            Effect::Prove { sent_at, expects } => {
+                self.job(|performer| performer.prove(sent_at, expects))
+            }
+            Effect::Write { standing, expects } => {
+                self.job(|performer| performer.write(standing, expects))
+            }
             Effect::Read { node } => self.job(|performer| performer.read(node)),
-            Effect::ReadProof { node, asked_at } => self.job(|performer| performer.read_proof(node, asked_at)),
+            Effect::ReadProof { node, asked_at } => {
+                self.job(|performer| performer.read_proof(node, asked_at))
+            }
             Effect::ReadAll => self.job(Performer::read_all),
-            Effect::Convict { node, expects, own, silent } => {
+            Effect::Convict {
+                node,
+                expects,
+                own,
+                silent,
+            } => {
                 let known = self.options.census.record(&node);
                 self.job(|performer| performer.convict(node, expects, own, silent, known));
             }
@@ -60,9 +71,20 @@ impl Member {
 
     /// The last one again says what has changed meanwhile.
     fn tell_heartbeat(&self) {
-        let Options { node, record, load, .. } = &self.options;
-        let beat = Beat { node, record, load: load(), draining: self.draining, suspended: self.suspended };
-        self.bus.publish(Topic::Node(node).to_string(), json(&beat.numbered(self.beaten)).into());
+        let Options {
+            node, record, load, ..
+        } = &self.options;
+        let beat = Beat {
+            node,
+            record,
+            load: load(),
+            draining: self.draining,
+            suspended: self.suspended,
+        };
+        self.bus.publish(
+            Topic::Node(node).to_string(),
+            json(&beat.numbered(self.beaten)).into(),
+        );
     }
 
     fn suspend(&mut self, why: Doubt) {
@@ -72,7 +94,10 @@ impl Member {
         };
         self.suspended = true;
         self.options.permit.take_back();
-        tracing::warn!(why, "this node is suspended: what runs goes on, and nothing new is begun");
+        tracing::warn!(
+            why,
+            "this node is suspended: what runs goes on, and nothing new is begun"
+        );
         self.decided(DecisionKind::NodeSuspended, Decided::because(why));
         self.tell(Fact::Suspended);
     }
@@ -80,9 +105,13 @@ impl Member {
     fn resume(&mut self) {
         self.suspended = false;
         tracing::info!("this node is in the cluster and may work");
-        // Peers place nothing on a node that said it was suspended: they need not wait for the next beat.
+        // Peers place nothing on a node that said it was suspended: they need not wait for the next
+        // beat.
         self.tell_heartbeat();
-        self.decided(DecisionKind::NodeResumed, Decided::because("its heartbeat came back and its proof is written"));
+        self.decided(
+            DecisionKind::NodeResumed,
+            Decided::because("its heartbeat came back and its proof is written"),
+        );
         self.tell(Fact::Resumed);
     }
 
@@ -108,11 +137,17 @@ impl Member {
     fn exit(&mut self, standing: NodeStanding) {
         match standing {
             NodeStanding::Left => {
-                self.decided(DecisionKind::NodeLeft, Decided::because("it was asked to leave"));
+                self.decided(
+                    DecisionKind::NodeLeft,
+                    Decided::because("it was asked to leave"),
+                );
                 self.over = true;
             }
             NodeStanding::Alive | NodeStanding::Draining | NodeStanding::Dead => {
-                self.must_die("its peers did not hear it and gave it up; what it did is taken up elsewhere".into());
+                self.must_die(
+                    "its peers did not hear it and gave it up; what it did is taken up elsewhere"
+                        .into(),
+                );
             }
         }
     }
@@ -120,12 +155,16 @@ impl Member {
     pub(super) fn must_die(&mut self, why: String) {
         self.options.permit.take_back();
         self.options.heart.cut();
-        tracing::error!(why, "this node is out of the cluster; it stops everything and ends");
+        tracing::error!(
+            why,
+            "this node is out of the cluster; it stops everything and ends"
+        );
         self.tell(Fact::MustDie(why));
         self.over = true;
     }
 
-    /// A reader that is so far behind is stuck; it finds the rest out from the census and the store.
+    /// A reader that is so far behind is stuck; it finds the rest out from the census and the
+    /// store.
     fn tell(&self, fact: Fact) {
         match self.facts.try_send(fact) {
             Ok(()) => {}
@@ -136,6 +175,9 @@ impl Member {
 
     pub(super) fn decided(&self, kind: DecisionKind, data: Decided) {
         let decision = Decision::new(kind, &self.options.node, data);
-        self.bus.publish(Topic::Cluster(kind.name()).to_string(), json(&decision).into());
+        self.bus.publish(
+            Topic::Cluster(kind.name()).to_string(),
+            json(&decision).into(),
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! What the nodes of a cluster must agree on: its times, as a node with others would convict the living or start tools too early,
-//! and its store.
+//! What the nodes of a cluster must agree on: its times, as a node with others would convict the
+//! living or start tools too early, and its store.
 
 use std::time::Duration;
 
@@ -21,7 +21,11 @@ use crate::{
 const ANSWERED: Duration = Duration::from_secs(2);
 
 /// Refuses a node whose times are others than those of a node that lives.
-pub(super) async fn check(mine: &NodeRecord, registry: &Registry, bus: &NatsBus) -> Result<(), JoinError> {
+pub(super) async fn check(
+    mine: &NodeRecord,
+    registry: &Registry,
+    bus: &NatsBus,
+) -> Result<(), JoinError> {
     let records = match registry.nodes().await {
         Ok(records) => records,
         Err(error) if error.is_passing() => return Ok(()),
@@ -31,14 +35,18 @@ pub(super) async fn check(mine: &NodeRecord, registry: &Registry, bus: &NatsBus)
         if let Some(what) = difference(mine, &found.record)
             && lives(&node, bus).await
         {
-            return Err(JoinError::OtherTimes { node: found.record.name, what });
+            return Err(JoinError::OtherTimes {
+                node: found.record.name,
+                what,
+            });
         }
     }
     Ok(())
 }
 
-/// Names this node's store as the cluster's in place of another. Refused while a node of the cluster is connected, even one that
-/// does not answer: it may be frozen, and go on with the other store when it wakes up.
+/// Names this node's store as the cluster's in place of another. Refused while a node of the
+/// cluster is connected, even one that does not answer: it may be frozen, and go on with the other
+/// store when it wakes up.
 pub(super) async fn take_over(
     theirs: Box<StoreRecord>,
     mine: &StoreRecord,
@@ -47,7 +55,11 @@ pub(super) async fn take_over(
 ) -> Result<(), JoinError> {
     for (node, found) in registry.nodes().await? {
         if !found.record.state.is_final() && is_connected(&node, bus).await {
-            return Err(JoinError::OtherStore { mine: Box::new(mine.clone()), theirs, node: found.record.name });
+            return Err(JoinError::OtherStore {
+                mine: Box::new(mine.clone()),
+                theirs,
+                node: found.record.name,
+            });
         }
     }
     registry.replace_store(&theirs, mine).await?;
@@ -67,7 +79,12 @@ async fn is_connected(node: &NodeId, bus: &NatsBus) -> bool {
 }
 
 async fn ask(node: &NodeId, bus: &NatsBus) -> Result<Bytes, BusError> {
-    bus.request(&Address::node(node, NodeVerb::Info.name()), "{}".into(), ANSWERED).await
+    bus.request(
+        &Address::node(node, NodeVerb::Info.name()),
+        "{}".into(),
+        ANSWERED,
+    )
+    .await
 }
 
 /// What two nodes that are to work together do not agree on.

@@ -1,4 +1,5 @@
-//! The loop of the membership thread: what comes in goes to the pure machine, with the time it came.
+//! The loop of the membership thread: what comes in goes to the pure machine, with the time it
+//! came.
 
 use std::{sync::Arc, time::Duration};
 
@@ -56,9 +57,17 @@ pub(super) struct Member {
 }
 
 impl Member {
-    pub async fn enter(options: Options, facts: mpsc::Sender<Fact>, deadline: Instant) -> Result<(Self, Ears), JoinError> {
+    pub async fn enter(
+        options: Options,
+        facts: mpsc::Sender<Fact>,
+        deadline: Instant,
+    ) -> Result<(Self, Ears), JoinError> {
         let name = format!("{} membership", options.nats.name);
-        let bus = NatsBus::connect(NatsOptions { name, ..options.nats.clone() }).await?;
+        let bus = NatsBus::connect(NatsOptions {
+            name,
+            ..options.nats.clone()
+        })
+        .await?;
         let registry = Registry::new(Arc::new(bus.records(options.replicas)));
         let age = match open(&registry, &options.store, deadline).await {
             Err(RegistryError::OtherStore { theirs, .. }) => {
@@ -70,7 +79,10 @@ impl Member {
         agreement::check(&options.record, &registry, &bus).await?;
         let heartbeats = bus.subscribe(&Topic::AllNodes.to_string()).await?;
         let hints = registry.watch_nodes();
-        let identity = Identity { node: options.node.clone(), nonce: options.record.nonce.clone() };
+        let identity = Identity {
+            node: options.node.clone(),
+            nonce: options.record.nonce.clone(),
+        };
         let mut member = Self {
             machine: Membership::new(identity, options.times.clone(), clock::now()),
             performer: Performer {
@@ -93,7 +105,13 @@ impl Member {
         Ok((member, Ears { heartbeats, hints }))
     }
 
-    pub async fn run(mut self, mut ears: Ears, mut orders: mpsc::Receiver<Order>, ready: Ready, deadline: Instant) {
+    pub async fn run(
+        mut self,
+        mut ears: Ears,
+        mut orders: mpsc::Receiver<Order>,
+        ready: Ready,
+        deadline: Instant,
+    ) {
         let mut ready = Some(ready);
         let mut heart = interval(heart::INTERVAL);
         heart.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -117,7 +135,10 @@ impl Member {
             if !self.suspended
                 && let Some(ready) = ready.take()
             {
-                self.decided(DecisionKind::NodeJoined, Decided::because("its heartbeat came back and its proof is written"));
+                self.decided(
+                    DecisionKind::NodeJoined,
+                    Decided::because("its heartbeat came back and its proof is written"),
+                );
                 // Its peers know that it may work before anybody is told that it does.
                 let _soon_enough = self.bus.flush(FLUSHED).await;
                 let _nobody_waits = ready.send(Ok(()));
@@ -128,7 +149,13 @@ impl Member {
 
     /// Every so often, give or take a fifth.
     fn next_sweep(&self) -> Instant {
-        Instant::now() + self.options.times.sweep.0.mul_f64(0.8 + 0.4 * fastrand::f64())
+        Instant::now()
+            + self
+                .options
+                .times
+                .sweep
+                .0
+                .mul_f64(0.8 + 0.4 * fastrand::f64())
     }
 
     fn happened(&mut self, input: Input) {
@@ -143,7 +170,9 @@ impl Member {
     }
 
     fn heard(&mut self, delivery: &Delivery) {
-        let Ok(heartbeat) = serde_json::from_slice::<Heartbeat>(&delivery.payload) else { return };
+        let Ok(heartbeat) = serde_json::from_slice::<Heartbeat>(&delivery.payload) else {
+            return;
+        };
         let (node, seq) = (heartbeat.node_id.clone(), heartbeat.seq);
         self.options.census.heard(heartbeat);
         self.happened(Input::Heard { node, seq });
@@ -155,8 +184,14 @@ impl Member {
             NodeHint::Changed(_, None) => {}
             NodeHint::Changed(node, Some(found)) => {
                 let seen = Some(Seen::of(&found.record, found.revision));
-                self.options.census.recorded(&node, found.revision, found.record);
-                self.happened(Input::Record { node, seen, source: Source::Watch });
+                self.options
+                    .census
+                    .recorded(&node, found.revision, found.record);
+                self.happened(Input::Record {
+                    node,
+                    seen,
+                    source: Source::Watch,
+                });
             }
         }
     }
@@ -168,7 +203,9 @@ impl Member {
                 self.happened(Input::Drain);
             }
             Some(Order::Leave) => self.happened(Input::Leave),
-            Some(Order::LeasesChecked { asked_at }) => self.happened(Input::LeasesChecked { asked_at }),
+            Some(Order::LeasesChecked { asked_at }) => {
+                self.happened(Input::LeasesChecked { asked_at })
+            }
             None => self.over = true,
         }
     }
@@ -179,15 +216,26 @@ impl Member {
             Done::Nothing => {}
             Done::Happened(input) => self.happened(input),
             Done::Read(node, found) => {
-                let seen = found.as_ref().map(|found| Seen::of(&found.record, found.revision));
+                let seen = found
+                    .as_ref()
+                    .map(|found| Seen::of(&found.record, found.revision));
                 if let Some(found) = found {
-                    self.options.census.recorded(&node, found.revision, found.record);
+                    self.options
+                        .census
+                        .recorded(&node, found.revision, found.record);
                 }
-                self.happened(Input::Record { node, seen, source: Source::Leader });
+                self.happened(Input::Record {
+                    node,
+                    seen,
+                    source: Source::Leader,
+                });
             }
             Done::ReadAll(found) => {
                 self.warn_of_other_times(&found);
-                let seen = found.iter().map(|(node, revision, record)| (node.clone(), Seen::of(record, *revision))).collect();
+                let seen = found
+                    .iter()
+                    .map(|(node, revision, record)| (node.clone(), Seen::of(record, *revision)))
+                    .collect();
                 self.options.census.all_recorded(&found);
                 self.happened(Input::Records(seen));
             }
@@ -202,7 +250,9 @@ impl Member {
             }
             Done::Opened(age) => {
                 self.reopening = false;
-                self.happened(Input::RegistryCreated { at: clock::now().before(age) });
+                self.happened(Input::RegistryCreated {
+                    at: clock::now().before(age),
+                });
             }
             Done::NotOpened => self.reopening = false,
             Done::Missing(input) => {
@@ -228,7 +278,9 @@ impl Member {
     fn reopen(&mut self) {
         if !self.reopening {
             self.reopening = true;
-            tracing::warn!("the registry is gone; it is made anew, and every node writes again what is its own");
+            tracing::warn!(
+                "the registry is gone; it is made anew, and every node writes again what is its own"
+            );
             self.jobs.spawn(self.performer.clone().reopen());
         }
     }

@@ -59,7 +59,10 @@ impl Performer {
     }
 
     pub async fn write(self, standing: NodeStanding, expects: Option<Revision>) -> Done {
-        let record = NodeRecord { state: standing, ..self.record };
+        let record = NodeRecord {
+            state: standing,
+            ..self.record
+        };
         match self.registry.write_node(&self.node, &record, expects).await {
             Ok(revision) => Done::Happened(Input::Written { revision, standing }),
             Err(error) => failed(&error, Some(Input::NotWritten)),
@@ -69,7 +72,9 @@ impl Performer {
     pub async fn read(self, node: NodeId) -> Done {
         match self.registry.node(&node).await {
             Ok(Some(found)) if self.is_foreign(&node, &found.record) => {
-                tracing::warn!("this node's record in the registry is another's; it is written again");
+                tracing::warn!(
+                    "this node's record in the registry is another's; it is written again"
+                );
                 Done::Read(node, Some(found))
             }
             Ok(found) => Done::Read(node, found),
@@ -84,12 +89,17 @@ impl Performer {
 
     pub async fn read_proof(self, node: NodeId, asked_at: Moment) -> Done {
         match self.registry.proof(&node).await {
-            Ok(proof) => Done::Happened(Input::Proof { node, asked_at, proof }),
+            Ok(proof) => Done::Happened(Input::Proof {
+                node,
+                asked_at,
+                proof,
+            }),
             Err(error) => failed(&error, None),
         }
     }
 
-    /// The record of the store is looked at as well: if it is lost, a node that works on the store names it again.
+    /// The record of the store is looked at as well: if it is lost, a node that works on the store
+    /// names it again.
     pub async fn read_all(self) -> Done {
         match self.registry.check_store(&self.store).await {
             Err(error) if !error.is_passing() && !error.is_missing() => {
@@ -98,7 +108,12 @@ impl Performer {
             Ok(()) | Err(_) => {}
         }
         match self.registry.nodes().await {
-            Ok(found) => Done::ReadAll(found.into_iter().map(|(node, found)| (node, found.revision, found.record)).collect()),
+            Ok(found) => Done::ReadAll(
+                found
+                    .into_iter()
+                    .map(|(node, found)| (node, found.revision, found.record))
+                    .collect(),
+            ),
             Err(error) => failed(&error, None),
         }
     }
@@ -117,7 +132,9 @@ impl Performer {
             reason: "it was not heard".into(),
             silent_ms: u64::try_from(silent.as_millis()).unwrap_or(u64::MAX),
         };
-        let known = known.filter(|(revision, _)| Some(*revision) == expects).map(|(_, record)| record);
+        let known = known
+            .filter(|(revision, _)| Some(*revision) == expects)
+            .map(|(_, record)| record);
         let record = match (known, expects) {
             (Some(record), _) => record,
             (None, None) => unknown(&convict),
@@ -126,8 +143,18 @@ impl Performer {
                 Ok(_) | Err(_) => return Done::Happened(Input::NotConvicted { node: convict }),
             },
         };
-        let record = NodeRecord { state: NodeStanding::Dead, verdict: Some(verdict), ..record };
-        let sentence = Sentence { judge: &self.node, own, convict: &convict, expects, record: &record };
+        let record = NodeRecord {
+            state: NodeStanding::Dead,
+            verdict: Some(verdict),
+            ..record
+        };
+        let sentence = Sentence {
+            judge: &self.node,
+            own,
+            convict: &convict,
+            expects,
+            record: &record,
+        };
         match self.registry.convict(sentence).await {
             Ok(_) => {
                 metrics::meters().judged();

@@ -38,6 +38,8 @@ impl Cluster {
     pub fn shown(&self) -> BTreeMap<String, String> {
         let mut all = Vec::new();
         self.show(&KeyPath::default(), &mut all);
-        all.into_iter().filter_map(|(key, value)| Some((key.words().join("."), value?))).collect()
+        all.into_iter()
+            .filter_map(|(key, value)| Some((key.words().join("."), value?)))
+            .collect()
     }
 }

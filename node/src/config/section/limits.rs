@@ -39,7 +39,8 @@ section! {
 }
 
 section! {
-    /// What one answer of a model may hold; what is over is cut, none of it is kept, and the turn ends with an error.
+    /// What one answer of a model may hold; what is over is cut, none of it is kept, and the turn
+    /// ends with an error.
     AnswerLimits {
         /// Text, thoughts and arguments of one answer.
         max_bytes: Size = Size::mebibytes(8);

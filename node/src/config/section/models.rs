@@ -5,14 +5,16 @@ use crate::config::setting::{Address, ModelsFile, Named};
 section! {
     /// The default model, and what the built-in catalogue does not know.
     Models {
-        /// `provider:model` for agents that name none. Unset: the standard model of the first provider that has a key.
+        /// `provider:model` for agents that name none. Unset: the standard model of the first
+        /// provider that has a key.
         default: Option<String> = None;
-        /// A file of models, with limits and prices, in place of the one that comes with the binary (docs/models.md).
+        /// A file of models, with limits and prices, in place of the one that comes with the binary
+        /// (docs/models.md).
         catalogue: Option<ModelsFile> = None;
         /// A model under a name of your choice; what is unset comes from the catalogue.
         entries: Named<ModelEntry> = Named::default();
-        /// Origins, or addresses with the beginning of a path, that agents, templates and clients may name as `base_url`, beside
-        /// those of providers and entries. No key goes there.
+        /// Origins, or addresses with the beginning of a path, that agents, templates and clients
+        /// may name as `base_url`, beside those of providers and entries. No key goes there.
         allowed_base_urls: Vec<Address> = Vec::new();
     }
 }

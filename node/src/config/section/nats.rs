@@ -8,7 +8,8 @@ use crate::config::setting::{Address, Period};
 section! {
     /// The link to NATS.
     Nats {
-        /// Servers, with commas between them. Unset: `run` and `chat` work in one process, without a cluster.
+        /// Servers, with commas between them. Unset: `run` and `chat` work in one process, without
+        /// a cluster.
         url: Option<Address> = None;
         /// A credentials file.
         creds: Option<PathBuf> = None;
@@ -22,9 +23,11 @@ section! {
         tls_key: Option<PathBuf> = None;
         /// Words before every subject, so that two clusters in one account never meet.
         subject_prefix: String = String::new();
-        /// What the subjects of replies begin with; one of its own for each user, where users must not read each other's replies.
+        /// What the subjects of replies begin with; one of its own for each user, where users must
+        /// not read each other's replies.
         inbox_prefix: String = "_INBOX".into();
-        /// Where replies may go besides subjects that begin with `_INBOX`: the `inbox_prefix` of others.
+        /// Where replies may go besides subjects that begin with `_INBOX`: the `inbox_prefix` of
+        /// others.
         reply_prefixes: Vec<String> = Vec::new();
         /// Copies of the registry: 1 alone, 3 in a cluster.
         replicas: u32 = 1;
@@ -36,10 +39,18 @@ section! {
 }
 
 impl Nats {
-    /// Whether all servers are on this machine, or there are none: nobody else then sends what comes in.
+    /// Whether all servers are on this machine, or there are none: nobody else then sends what
+    /// comes in.
     pub fn is_on_this_machine(&self) -> bool {
-        let urls = self.url.as_ref().map(|url| url.reveal().to_owned()).unwrap_or_default();
-        urls.split(',').map(str::trim).filter(|url| !url.is_empty()).all(|url| is_this_machine(host(url)))
+        let urls = self
+            .url
+            .as_ref()
+            .map(|url| url.reveal().to_owned())
+            .unwrap_or_default();
+        urls.split(',')
+            .map(str::trim)
+            .filter(|url| !url.is_empty())
+            .all(|url| is_this_machine(host(url)))
     }
 }
 
@@ -56,7 +67,10 @@ fn host(url: &str) -> &str {
 
 /// Whether a host is the loopback of this machine.
 pub fn is_this_machine(host: &str) -> bool {
-    host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+    host.eq_ignore_ascii_case("localhost")
+        || host
+            .parse::<IpAddr>()
+            .is_ok_and(|address| address.is_loopback())
 }
 
 #[cfg(test)]
@@ -80,7 +94,11 @@ mod tests {
             ("nats://127.0.0.1.evil.example", false),
             ("nats://0.0.0.0:4222", false),
         ] {
-            assert_eq!(urls.split(',').all(|url| is_this_machine(host(url.trim()))), expected, "{urls}");
+            assert_eq!(
+                urls.split(',').all(|url| is_this_machine(host(url.trim()))),
+                expected,
+                "{urls}"
+            );
         }
         assert!(Nats::default().is_on_this_machine());
     }

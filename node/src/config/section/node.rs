@@ -17,8 +17,9 @@ section! {
         threads: Option<u32> = None;
         /// An agent idle for so long leaves memory, until something comes for it.
         park_after: Period = Period::seconds(60);
-        /// Whether a session over NATS may work in any directory of this machine, named by an absolute path, rather than in the
-        /// workspaces alone. Unset: only where NATS is on this machine.
+        /// Whether a session over NATS may work in any directory of this machine, named by an
+        /// absolute path, rather than in the workspaces alone. Unset: only where NATS is on this
+        /// machine.
         absolute_dirs: Option<bool> = None;
         /// What this node keeps for itself.
         data_dir: PathBuf = "~/.planck".into();

@@ -27,16 +27,18 @@ section! {
     Provider {
         /// The preset whose address and quirks it has, where its own name is no preset's.
         preset: Option<String> = None;
-        /// The wire format, if not the preset's: `chat` is OpenAI's chat completions, `responses` its Responses API.
+        /// The wire format, if not the preset's: `chat` is OpenAI's chat completions, `responses`
+        /// its Responses API.
         wire: Option<WireKind> = None;
         /// `env:NAME` or `file:PATH`.
         api_key: Option<Secret> = None;
-        /// Where it is, if not at its preset's usual address. A query in it is sent with every request.
+        /// Where it is, if not at its preset's usual address. A query in it is sent with every
+        /// request.
         base_url: Option<Address> = None;
         /// A header for every request: text, `env:NAME` or `file:PATH`.
         headers: Named<HeaderText> = Named::default();
-        /// The proxy for requests to it: an address, or `env` for what `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` say. Loopback
-        /// addresses are reached without one.
+        /// The proxy for requests to it: an address, or `env` for what `HTTPS_PROXY`, `HTTP_PROXY`
+        /// and `NO_PROXY` say. Loopback addresses are reached without one.
         proxy: Option<ProxyRule> = None;
         /// A PEM file with certificates of authorities that are trusted beside the system's.
         ca: Option<Authorities> = None;
@@ -44,8 +46,8 @@ section! {
         api_version: Option<String> = None;
         /// How long an answer may take to begin; a local server may load the model first.
         first_byte_timeout: Period = Period::seconds(300);
-        /// How long a stream may bring nothing new; pings, comments and empty pieces do not count. Before the first piece it is
-        /// `first_byte_timeout`, where that is longer.
+        /// How long a stream may bring nothing new; pings, comments and empty pieces do not count.
+        /// Before the first piece it is `first_byte_timeout`, where that is longer.
         idle_timeout: Period = Period::seconds(120);
         /// How long one request may take as a whole.
         request_timeout: Period = Period::seconds(1_800);
@@ -60,25 +62,46 @@ section! {
 
 impl Default for Providers {
     fn default() -> Self {
-        Self { by_name: BTreeMap::new(), connect_timeout: Period::seconds(10) }
+        Self {
+            by_name: BTreeMap::new(),
+            connect_timeout: Period::seconds(10),
+        }
     }
 }
 
 impl Field for Providers {
     fn keys(&self, at: &KeyPath, _: &'static str) -> Vec<Key> {
         let mut keys = Provider::default().keys(&at.then("*"), "");
-        keys.extend(self.connect_timeout.keys(&at.then(CONNECT_TIMEOUT), "How long a connection to any of them may take."));
+        keys.extend(self.connect_timeout.keys(
+            &at.then(CONNECT_TIMEOUT),
+            "How long a connection to any of them may take.",
+        ));
         keys
     }
 
     fn read(self, at: &KeyPath, values: &mut Values) -> Self {
-        let names = values.children(at).into_iter().filter(|name| name != CONNECT_TIMEOUT);
-        let by_name = names.map(|name| (name.clone(), Provider::default().read(&at.then(&name), values))).collect();
-        Self { by_name, connect_timeout: Field::read(self.connect_timeout, &at.then(CONNECT_TIMEOUT), values) }
+        let names = values
+            .children(at)
+            .into_iter()
+            .filter(|name| name != CONNECT_TIMEOUT);
+        let by_name = names
+            .map(|name| {
+                (
+                    name.clone(),
+                    Provider::default().read(&at.then(&name), values),
+                )
+            })
+            .collect();
+        Self {
+            by_name,
+            connect_timeout: Field::read(self.connect_timeout, &at.then(CONNECT_TIMEOUT), values),
+        }
     }
 
     fn show(&self, at: &KeyPath, into: &mut Vec<(KeyPath, Option<String>)>) {
-        self.by_name.iter().for_each(|(name, provider)| provider.show(&at.then(name), into));
+        self.by_name
+            .iter()
+            .for_each(|(name, provider)| provider.show(&at.then(name), into));
         Field::show(&self.connect_timeout, &at.then(CONNECT_TIMEOUT), into);
     }
 }
@@ -100,29 +123,46 @@ impl Providers {
 
     /// Whether the configuration says where it is.
     pub fn has_address(&self, name: &str) -> bool {
-        self.find(name).is_some_and(|provider| provider.base_url.is_some())
+        self.find(name)
+            .is_some_and(|provider| provider.base_url.is_some())
     }
 
     /// The names of all providers there are.
     pub fn names(&self) -> BTreeSet<&str> {
         let configured = self.by_name.keys().map(String::as_str);
-        PRESETS.iter().map(|preset| preset.name).chain(configured).collect()
+        PRESETS
+            .iter()
+            .map(|preset| preset.name)
+            .chain(configured)
+            .collect()
     }
 
     /// Whether a request to it can be made: it has its key, or needs none.
     pub fn is_ready(&self, name: &str) -> bool {
         let provider = self.find(name);
         let has_key = provider.is_some_and(|provider| provider.api_key.is_some());
-        let preset = Preset::find(provider.and_then(|provider| provider.preset.as_deref()).unwrap_or(name));
-        let needs_key = preset.is_some_and(|preset| preset.needs_key) && provider.is_none_or(|it| it.base_url.is_none());
+        let preset = Preset::find(
+            provider
+                .and_then(|provider| provider.preset.as_deref())
+                .unwrap_or(name),
+        );
+        let needs_key = preset.is_some_and(|preset| preset.needs_key)
+            && provider.is_none_or(|it| it.base_url.is_none());
         self.has(name) && (has_key || !needs_key)
     }
 
     /// Those that have a key, in the order of the presets and then by name.
     pub fn keyed(&self) -> Vec<&str> {
-        let has_key = |name: &&str| self.find(name).is_some_and(|provider| provider.api_key.is_some());
+        let has_key = |name: &&str| {
+            self.find(name)
+                .is_some_and(|provider| provider.api_key.is_some())
+        };
         let presets = PRESETS.iter().map(|preset| preset.name);
-        let others = self.by_name.keys().map(String::as_str).filter(|name| Preset::find(name).is_none());
+        let others = self
+            .by_name
+            .keys()
+            .map(String::as_str)
+            .filter(|name| Preset::find(name).is_none());
         presets.chain(others).filter(has_key).collect()
     }
 }

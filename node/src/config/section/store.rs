@@ -10,10 +10,12 @@ use crate::config::{
 section! {
     /// Where sessions are kept.
     Store {
-        /// `sqlite:DIR`, a folder of session files for one host, or `postgres://…` for any number of hosts. By default each
-        /// folder that planck is started in has a place of its own in the user's data directory.
+        /// `sqlite:DIR`, a folder of session files for one host, or `postgres://…` for any number
+        /// of hosts. By default each folder that planck is started in has a place of its own in the
+        /// user's data directory.
         url: Address = Address::of_project();
-        /// What SQLite's commits survive: the death of every process (`normal`), the loss of power too (`full`).
+        /// What SQLite's commits survive: the death of every process (`normal`), the loss of power
+        /// too (`full`).
         synchronous: Synchronous = Synchronous::Normal;
         /// Connections to Postgres, or open session files of SQLite.
         pool: Option<u32> = None;
@@ -34,8 +36,8 @@ impl Store {
         }
     }
 
-    /// The folder of session files; `None` for another kind of store, and where the default place is unknown because the
-    /// user has no home folder.
+    /// The folder of session files; `None` for another kind of store, and where the default place
+    /// is unknown because the user has no home folder.
     pub fn folder(&self) -> Option<PathBuf> {
         if self.url.is_of_project() {
             return Some(self.project()?.folder());
@@ -46,7 +48,10 @@ impl Store {
 
     /// Where the store is, without passwords.
     pub fn address(&self) -> String {
-        self.folder().map_or_else(|| self.url.to_string(), |folder| format!("sqlite:{}", folder.display()))
+        self.folder().map_or_else(
+            || self.url.to_string(),
+            |folder| format!("sqlite:{}", folder.display()),
+        )
     }
 
     /// The default place, where nobody named a store.

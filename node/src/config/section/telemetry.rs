@@ -15,9 +15,11 @@ section! {
         otlp_endpoint: Option<Address> = None;
         /// What this service is called there.
         service_name: String = "planck".into();
-        /// Whether traces hold what was said: instructions, messages, arguments and results of tools, long ones cut.
+        /// Whether traces hold what was said: instructions, messages, arguments and results of
+        /// tools, long ones cut.
         content: bool = false;
-        /// Where `planck node` serves `/livez`, `/readyz` and `/metrics` over HTTP, without authentication; port 0 is off.
+        /// Where `planck node` serves `/livez`, `/readyz` and `/metrics` over HTTP, without
+        /// authentication; port 0 is off.
         listen: Listen = Listen::OFF;
         /// The older name of `telemetry.listen`, which goes before it.
         metrics_address: Option<Listen> = None;
@@ -27,6 +29,8 @@ section! {
 impl Telemetry {
     /// Where a node listens, if it is to.
     pub fn listener(&self) -> Option<SocketAddr> {
-        self.listen.address().or_else(|| self.metrics_address.and_then(Listen::address))
+        self.listen
+            .address()
+            .or_else(|| self.metrics_address.and_then(Listen::address))
     }
 }

@@ -9,14 +9,16 @@ section! {
     Tools {
         /// Folders tools may touch beside the session's workspace.
         workspace_roots: Vec<PathBuf> = Vec::new();
-        /// Folders of external tools, each `<name>/TOOL.json`, searched in order. A trusted project's own folder is searched
-        /// too, and a name that both have is an error.
+        /// Folders of external tools, each `<name>/TOOL.json`, searched in order. A trusted
+        /// project's own folder is searched too, and a name that both have is an error.
         dirs: Vec<PathBuf> = vec!["~/.planck/tools".into()];
         /// Whether the kernel confines tool processes: as far as it can, strictly, or not at all.
         sandbox: Sandbox = Sandbox::Auto;
-        /// Whether tool processes may open IP sockets. `on` reaches every address, those of this machine included.
+        /// Whether tool processes may open IP sockets. `on` reaches every address, those of this
+        /// machine included.
         network: Network = Network::Off;
-        /// Files and folders that tool processes may read besides the system and their workspace, such as toolchains in the home.
+        /// Files and folders that tool processes may read besides the system and their workspace,
+        /// such as toolchains in the home.
         readable: Vec<PathBuf> = Vec::new();
         /// The `bwrap` to use in place of the machine's own.
         bubblewrap: Option<PathBuf> = None;
@@ -42,7 +44,8 @@ section! {
 }
 
 section! {
-    /// Bounds of all processes of one call. `docs/operations.md` says which of them the kernel enforces, and where.
+    /// Bounds of all processes of one call. `docs/operations.md` says which of them the kernel
+    /// enforces, and where.
     ToolLimits {
         /// Processes at one time; threads are bounded to 16 times as many.
         processes: u64 = 512;

@@ -8,7 +8,10 @@ pub trait Choice: Sized + Copy + PartialEq + 'static {
     const ALL: &'static [(&'static str, Self)];
 
     fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(_, value)| *value == self).map_or("", |(name, _)| name)
+        Self::ALL
+            .iter()
+            .find(|(_, value)| *value == self)
+            .map_or("", |(name, _)| name)
     }
 }
 

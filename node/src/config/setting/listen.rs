@@ -27,7 +27,9 @@ impl Setting for Listen {
             Some(port) => format!("{}:{port}", Ipv4Addr::LOCALHOST),
             None => said.to_owned(),
         });
-        said.and_then(|said| said.parse().ok()).map(Self).ok_or_else(|| Wrong::kind::<Self>(raw))
+        said.and_then(|said| said.parse().ok())
+            .map(Self)
+            .ok_or_else(|| Wrong::kind::<Self>(raw))
     }
 
     fn show(&self) -> Option<String> {

@@ -27,14 +27,19 @@ impl Setting for ModelsFile {
         let path = PathBuf::parse(raw, world)?;
         let refused = |what: String| Wrong {
             what: format!("{}: {what}", path.display()),
-            remedy: "name a file of the form that docs/models.md describes, or take the key out".into(),
+            remedy: "name a file of the form that docs/models.md describes, or take the key out"
+                .into(),
         };
         let status = fs::metadata(&path).map_err(|error| refused(error.to_string()))?;
         if !status.is_file() || status.len() > MOST_BYTES {
-            return Err(refused(format!("it is no regular file of at most {MOST_BYTES} bytes")));
+            return Err(refused(format!(
+                "it is no regular file of at most {MOST_BYTES} bytes"
+            )));
         }
         let text = fs::read_to_string(&path).map_err(|error| refused(error.to_string()))?;
-        let table = text.parse().map_err(|error: crate::llm::BadTable| refused(error.to_string()))?;
+        let table = text
+            .parse()
+            .map_err(|error: crate::llm::BadTable| refused(error.to_string()))?;
         Ok(Self { path, table })
     }
 

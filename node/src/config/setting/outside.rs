@@ -28,11 +28,24 @@ impl Setting for HeaderText {
 
     fn parse(raw: &Raw, world: &World) -> Result<Self, Wrong> {
         let written = text(raw).ok_or_else(|| Wrong::kind::<Self>(raw))?;
-        let refers = ["env:", "file:"].iter().any(|start| written.starts_with(start));
-        let text = if refers { Secret::parse(raw, world)? } else { Secret::new(written) };
-        if text.reveal().bytes().any(|byte| byte < b' ' || byte == 0x7f) {
+        let refers = ["env:", "file:"]
+            .iter()
+            .any(|start| written.starts_with(start));
+        let text = if refers {
+            Secret::parse(raw, world)?
+        } else {
+            Secret::new(written)
+        };
+        if text
+            .reveal()
+            .bytes()
+            .any(|byte| byte < b' ' || byte == 0x7f)
+        {
             let what = "a header cannot hold control characters".into();
-            return Err(Wrong { what, remedy: "write it on one line".into() });
+            return Err(Wrong {
+                what,
+                remedy: "write it on one line".into(),
+            });
         }
         Ok(Self(text))
     }
@@ -57,33 +70,59 @@ impl Setting for ProxyRule {
     fn parse(raw: &Raw, world: &World) -> Result<Self, Wrong> {
         let written = text(raw).ok_or_else(|| Wrong::kind::<Self>(raw))?;
         if written == "env" {
-            return Ok(Self { from_environment: true, proxy: from_environment(world)? });
+            return Ok(Self {
+                from_environment: true,
+                proxy: from_environment(world)?,
+            });
         }
         let url = Secret::new(written);
         check(&url, || Wrong::kind::<Self>(raw))?;
-        Ok(Self { from_environment: false, proxy: Proxy { https: Some(url.clone()), http: Some(url), except: String::new() } })
+        Ok(Self {
+            from_environment: false,
+            proxy: Proxy {
+                https: Some(url.clone()),
+                http: Some(url),
+                except: String::new(),
+            },
+        })
     }
 
     fn show(&self) -> Option<String> {
-        Some(if self.from_environment { "env".into() } else { "(set)".into() })
+        Some(if self.from_environment {
+            "env".into()
+        } else {
+            "(set)".into()
+        })
     }
 }
 
 fn from_environment(world: &World) -> Result<Proxy, Wrong> {
     let find = |name: &str| {
-        let found = [name.to_owned(), name.to_lowercase()].into_iter().find_map(|name| world.environment.get(&name));
+        let found = [name.to_owned(), name.to_lowercase()]
+            .into_iter()
+            .find_map(|name| world.environment.get(&name));
         found.filter(|text| !text.is_empty()).cloned()
     };
     let read = |name: &str| {
-        let Some(text) = find(name) else { return Ok(None) };
-        let url = Secret::new(if text.contains("://") { text } else { format!("http://{text}") });
+        let Some(text) = find(name) else {
+            return Ok(None);
+        };
+        let url = Secret::new(if text.contains("://") {
+            text
+        } else {
+            format!("http://{text}")
+        });
         check(&url, || Wrong {
             what: format!("{name} is not the address of a proxy"),
             remedy: "correct it, or unset it".into(),
         })?;
         Ok(Some(url))
     };
-    Ok(Proxy { https: read("HTTPS_PROXY")?, http: read("HTTP_PROXY")?, except: find("NO_PROXY").unwrap_or_default() })
+    Ok(Proxy {
+        https: read("HTTPS_PROXY")?,
+        http: read("HTTP_PROXY")?,
+        except: find("NO_PROXY").unwrap_or_default(),
+    })
 }
 
 fn check(url: &Secret, wrong: impl Fn() -> Wrong) -> Result<(), Wrong> {
@@ -105,7 +144,10 @@ impl Setting for Authorities {
         let path = PathBuf::parse(raw, world)?;
         match check_authorities(&path) {
             Ok(()) => Ok(Self(path)),
-            Err(error) => Err(Wrong { what: error.to_string(), remedy: "name a file with certificates in PEM".into() }),
+            Err(error) => Err(Wrong {
+                what: error.to_string(),
+                remedy: "name a file with certificates in PEM".into(),
+            }),
         }
     }
 
@@ -131,10 +173,15 @@ impl Setting for WireKind {
 
     fn parse(raw: &Raw, _: &World) -> Result<Self, Wrong> {
         let found = text(raw).and_then(|text| WIRES.iter().find(|(name, _)| *name == text));
-        found.map(|(_, wire)| *wire).ok_or_else(|| Wrong::kind::<Self>(raw))
+        found
+            .map(|(_, wire)| *wire)
+            .ok_or_else(|| Wrong::kind::<Self>(raw))
     }
 
     fn show(&self) -> Option<String> {
-        WIRES.iter().find(|(_, wire)| wire == self).map(|(name, _)| (*name).to_owned())
+        WIRES
+            .iter()
+            .find(|(_, wire)| wire == self)
+            .map(|(name, _)| (*name).to_owned())
     }
 }

@@ -10,7 +10,13 @@ use crate::config::values::{Raw, World};
 pub struct Period(pub Duration);
 
 /// Units from the longest, in milliseconds.
-const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
+const UNITS: [(&str, u64); 5] = [
+    ("d", 86_400_000),
+    ("h", 3_600_000),
+    ("m", 60_000),
+    ("s", 1_000),
+    ("ms", 1),
+];
 
 impl Period {
     pub const fn millis(millis: u64) -> Self {
@@ -31,20 +37,26 @@ impl FromStr for Period {
     type Err = MalformedPeriod;
 
     fn from_str(text: &str) -> Result<Self, MalformedPeriod> {
-        let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let split = text
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(text.len());
         let (number, unit) = text.split_at(split);
         let millis = || {
             let (_, scale) = UNITS.into_iter().find(|(name, _)| *name == unit.trim())?;
             number.parse::<u64>().ok()?.checked_mul(scale)
         };
-        millis().map(Self::millis).ok_or_else(|| MalformedPeriod(text.into()))
+        millis()
+            .map(Self::millis)
+            .ok_or_else(|| MalformedPeriod(text.into()))
     }
 }
 
 impl fmt::Display for Period {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let millis = u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX);
-        let fits = UNITS.into_iter().find(|(_, scale)| millis != 0 && millis % scale == 0);
+        let fits = UNITS
+            .into_iter()
+            .find(|(_, scale)| millis != 0 && millis % scale == 0);
         let (unit, scale) = fits.unwrap_or(("ms", 1));
         write!(f, "{}{unit}", millis / scale)
     }
@@ -56,7 +68,9 @@ impl Setting for Period {
     }
 
     fn parse(raw: &Raw, _: &World) -> Result<Self, Wrong> {
-        text(raw).and_then(|text| text.parse().ok()).ok_or_else(|| Wrong::kind::<Self>(raw))
+        text(raw)
+            .and_then(|text| text.parse().ok())
+            .ok_or_else(|| Wrong::kind::<Self>(raw))
     }
 
     fn show(&self) -> Option<String> {
@@ -70,7 +84,14 @@ mod tests {
 
     #[test]
     fn periods_round_trip_in_their_largest_unit() {
-        for (text, shown) in [("500ms", "500ms"), ("30s", "30s"), ("120s", "2m"), ("36h", "36h"), ("48h", "2d"), ("0s", "0ms")] {
+        for (text, shown) in [
+            ("500ms", "500ms"),
+            ("30s", "30s"),
+            ("120s", "2m"),
+            ("36h", "36h"),
+            ("48h", "2d"),
+            ("0s", "0ms"),
+        ] {
             assert_eq!(text.parse::<Period>().unwrap().to_string(), shown);
         }
         for bad in ["", "5", "s", "5 weeks", "-1s", "99999999999999999d"] {

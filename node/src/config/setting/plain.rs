@@ -19,7 +19,9 @@ impl Setting for String {
     }
 
     fn parse(raw: &Raw, _: &World) -> Result<Self, Wrong> {
-        text(raw).map(Into::into).ok_or_else(|| Wrong::kind::<Self>(raw))
+        text(raw)
+            .map(Into::into)
+            .ok_or_else(|| Wrong::kind::<Self>(raw))
     }
 
     fn show(&self) -> Option<String> {
@@ -84,7 +86,9 @@ impl Setting for f64 {
             Raw::Toml(value) => value.as_float(),
             Raw::Text(text) => text.parse().ok(),
         };
-        found.filter(|number: &f64| number.is_finite() && *number >= 0.0).ok_or_else(|| Wrong::kind::<Self>(raw))
+        found
+            .filter(|number: &f64| number.is_finite() && *number >= 0.0)
+            .ok_or_else(|| Wrong::kind::<Self>(raw))
     }
 
     fn show(&self) -> Option<String> {
@@ -98,7 +102,9 @@ impl Setting for PathBuf {
     }
 
     fn parse(raw: &Raw, world: &World) -> Result<Self, Wrong> {
-        let text = text(raw).filter(|text| !text.is_empty()).ok_or_else(|| Wrong::kind::<Self>(raw))?;
+        let text = text(raw)
+            .filter(|text| !text.is_empty())
+            .ok_or_else(|| Wrong::kind::<Self>(raw))?;
         Ok(Self::from(text).at_home(world))
     }
 
@@ -140,17 +146,30 @@ impl<T: Setting> Setting for Vec<T> {
 
     fn parse(raw: &Raw, world: &World) -> Result<Self, Wrong> {
         match raw {
-            Raw::Toml(toml::Value::Array(items)) => items.iter().map(|item| T::parse(&Raw::Toml(item.clone()), world)).collect(),
+            Raw::Toml(toml::Value::Array(items)) => items
+                .iter()
+                .map(|item| T::parse(&Raw::Toml(item.clone()), world))
+                .collect(),
             Raw::Toml(_) => Err(Wrong::kind::<Self>(raw)),
             Raw::Text(text) => {
-                let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
-                words.map(|word| T::parse(&Raw::Text(word.into()), world)).collect()
+                let words = text
+                    .split(',')
+                    .map(str::trim)
+                    .filter(|word| !word.is_empty());
+                words
+                    .map(|word| T::parse(&Raw::Text(word.into()), world))
+                    .collect()
             }
         }
     }
 
     fn show(&self) -> Option<String> {
-        Some(self.iter().filter_map(Setting::show).collect::<Vec<_>>().join(", "))
+        Some(
+            self.iter()
+                .filter_map(Setting::show)
+                .collect::<Vec<_>>()
+                .join(", "),
+        )
     }
 
     fn at_home(self, world: &World) -> Self {

@@ -22,7 +22,10 @@ impl Setting for Secret {
             (_, Raw::Text(text)) if !text.is_empty() => Ok(Self::new(text.trim())),
             (_, Raw::Text(_) | Raw::Toml(_)) => Err(Wrong {
                 what: "a secret does not stand in a file".into(),
-                remedy: format!("write {}, and take the secret out of the file", Self::kind()),
+                remedy: format!(
+                    "write {}, and take the secret out of the file",
+                    Self::kind()
+                ),
             }),
         }
     }
@@ -33,20 +36,29 @@ impl Setting for Secret {
 }
 
 fn from_environment(name: &str, world: &World) -> Result<Secret, Wrong> {
-    world.environment.get(name).map(|text| Secret::new(text.trim())).ok_or_else(|| Wrong {
-        what: format!("the variable {name} is not set"),
-        remedy: format!("set {name}, or take the key out"),
-    })
+    world
+        .environment
+        .get(name)
+        .map(|text| Secret::new(text.trim()))
+        .ok_or_else(|| Wrong {
+            what: format!("the variable {name} is not set"),
+            remedy: format!("set {name}, or take the key out"),
+        })
 }
 
 /// The file that a value names, and what it holds.
 fn held(path: &str, world: &World) -> Result<(PathBuf, String), Wrong> {
     let path = PathBuf::parse(&Raw::Text(path.into()), world)?;
     let remedy = || "put the value there, readable to you alone, or take the key out".into();
-    let text = fs::read_to_string(&path)
-        .map_err(|error| Wrong { what: format!("cannot read {}: {error}", path.display()), remedy: remedy() })?;
+    let text = fs::read_to_string(&path).map_err(|error| Wrong {
+        what: format!("cannot read {}: {error}", path.display()),
+        remedy: remedy(),
+    })?;
     match text.trim() {
-        "" => Err(Wrong { what: format!("{} is empty", path.display()), remedy: remedy() }),
+        "" => Err(Wrong {
+            what: format!("{} is empty", path.display()),
+            remedy: remedy(),
+        }),
         text => Ok((path, text.into())),
     }
 }
@@ -60,7 +72,8 @@ pub struct Address(String, Place);
 enum Place {
     /// It was written by somebody, or is the same everywhere.
     Named,
-    /// The place of a project's sessions; unknown until it is read for a user who has a home folder.
+    /// The place of a project's sessions; unknown until it is read for a user who has a home
+    /// folder.
     Project(Option<ProjectPlace>),
 }
 
@@ -97,17 +110,28 @@ impl Address {
     }
 }
 
-/// Without what stands between `//` and `@`, in each of several addresses, and without query values.
+/// Without what stands between `//` and `@`, in each of several addresses, and without query
+/// values.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown = self.0.split(',').map(without_password).collect::<Vec<_>>().join(",");
+        let shown = self
+            .0
+            .split(',')
+            .map(without_password)
+            .collect::<Vec<_>>()
+            .join(",");
         f.write_str(&shown)
     }
 }
 
 fn without_password(address: &str) -> String {
-    let (address, query) = address.split_once('?').map_or((address, ""), |(address, _)| (address, "?…"));
-    let shown = match address.split_once("//").map(|(scheme, rest)| (scheme, rest.rsplit_once('@'))) {
+    let (address, query) = address
+        .split_once('?')
+        .map_or((address, ""), |(address, _)| (address, "?…"));
+    let shown = match address
+        .split_once("//")
+        .map(|(scheme, rest)| (scheme, rest.rsplit_once('@')))
+    {
         Some((scheme, Some((_, host)))) => format!("{scheme}//***@{host}"),
         Some((_, None)) | None => address.into(),
     };
@@ -125,15 +149,20 @@ impl Setting for Address {
         "an address like scheme://host:port, or `file:PATH`".into()
     }
 
-    /// An address may hold a password, so it may stand in a file of its own, which `file:PATH` names.
+    /// An address may hold a password, so it may stand in a file of its own, which `file:PATH`
+    /// names.
     fn parse(raw: &Raw, world: &World) -> Result<Self, Wrong> {
         let written = text(raw).unwrap_or_default();
         let (place, address) = match written.strip_prefix("file:") {
-            Some(path) => held(path, world).map(|(path, text)| (format!("what {} holds", path.display()), text))?,
+            Some(path) => held(path, world)
+                .map(|(path, text)| (format!("what {} holds", path.display()), text))?,
             None => ("this".into(), written.into()),
         };
         if address.trim().is_empty() || address.chars().any(char::is_whitespace) {
-            return Err(Wrong { what: format!("{place} is not an address"), remedy: format!("write {}", Self::kind()) });
+            return Err(Wrong {
+                what: format!("{place} is not an address"),
+                remedy: format!("write {}", Self::kind()),
+            });
         }
         Ok(Self::new(address).at_home(world))
     }
@@ -142,12 +171,20 @@ impl Setting for Address {
     fn at_home(self, world: &World) -> Self {
         if let Place::Project(None) = self.1 {
             let place = ProjectPlace::of(world);
-            let text = place.as_ref().map_or(self.0, |place| format!("sqlite:{}", place.folder().display()));
+            let text = place.as_ref().map_or(self.0, |place| {
+                format!("sqlite:{}", place.folder().display())
+            });
             return Self(text, Place::Project(place));
         }
-        let folder = self.0.strip_prefix("sqlite:").map(|rest| rest.strip_prefix("//").unwrap_or(rest));
+        let folder = self
+            .0
+            .strip_prefix("sqlite:")
+            .map(|rest| rest.strip_prefix("//").unwrap_or(rest));
         match folder.filter(|folder| folder.starts_with('~')) {
-            Some(folder) => Self::new(format!("sqlite:{}", PathBuf::from(folder).at_home(world).display())),
+            Some(folder) => Self::new(format!(
+                "sqlite:{}",
+                PathBuf::from(folder).at_home(world).display()
+            )),
             None => self,
         }
     }
@@ -164,8 +201,14 @@ mod tests {
     #[test]
     fn an_address_keeps_its_password_to_itself() {
         for (address, shown) in [
-            ("postgres://me:pw@db:5432/x?password=pw", "postgres://***@db:5432/x?…"),
-            ("nats://a:b@one:4222,nats://two:4222", "nats://***@one:4222,nats://two:4222"),
+            (
+                "postgres://me:pw@db:5432/x?password=pw",
+                "postgres://***@db:5432/x?…",
+            ),
+            (
+                "nats://a:b@one:4222,nats://two:4222",
+                "nats://***@one:4222,nats://two:4222",
+            ),
             ("postgres://me:p@w@db/x", "postgres://***@db/x"),
             ("sqlite:.planck/sessions", "sqlite:.planck/sessions"),
         ] {
@@ -178,23 +221,34 @@ mod tests {
     fn an_address_is_read_from_the_file_that_is_named() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("url").display().to_string();
-        let named =
-            |path: &str| Address::parse(&Raw::Text(format!("file:{path}")), &World::default()).map_err(|wrong| wrong.what);
+        let named = |path: &str| {
+            Address::parse(&Raw::Text(format!("file:{path}")), &World::default())
+                .map_err(|wrong| wrong.what)
+        };
         let read = |text: &str| {
             fs::write(&path, text).unwrap();
             named(&path)
         };
-        assert_eq!(read("nats://node:pw@nats:4222\n").unwrap().reveal(), "nats://node:pw@nats:4222");
+        assert_eq!(
+            read("nats://node:pw@nats:4222\n").unwrap().reveal(),
+            "nats://node:pw@nats:4222"
+        );
         assert_eq!(read(" \n").unwrap_err(), format!("{path} is empty"));
         let wrong = read("my secret").unwrap_err();
         assert_eq!(wrong, format!("what {path} holds is not an address"));
         let missing = named("/nowhere/url").unwrap_err();
-        assert!(missing.starts_with("cannot read /nowhere/url: "), "{missing}");
+        assert!(
+            missing.starts_with("cannot read /nowhere/url: "),
+            "{missing}"
+        );
     }
 
     #[test]
     fn a_folder_below_the_home_is_spelled_out() {
-        let world = World { home: Some("/home/me".into()), ..World::default() };
+        let world = World {
+            home: Some("/home/me".into()),
+            ..World::default()
+        };
         for (written, read) in [
             ("sqlite:~/sessions", "sqlite:/home/me/sessions"),
             ("sqlite://~/sessions", "sqlite:/home/me/sessions"),
@@ -202,7 +256,12 @@ mod tests {
             ("sqlite:///var/lib/planck", "sqlite:///var/lib/planck"),
             ("postgres://~/x", "postgres://~/x"),
         ] {
-            assert_eq!(Address::parse(&Raw::Text(written.into()), &world).unwrap().reveal(), read);
+            assert_eq!(
+                Address::parse(&Raw::Text(written.into()), &world)
+                    .unwrap()
+                    .reveal(),
+                read
+            );
         }
     }
 }

@@ -27,7 +27,9 @@ impl FromStr for Size {
     type Err = MalformedSize;
 
     fn from_str(text: &str) -> Result<Self, MalformedSize> {
-        let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let split = text
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(text.len());
         let (number, unit) = text.split_at(split);
         let bytes = || {
             let (_, power) = UNITS.into_iter().find(|(name, _)| *name == unit.trim())?;
@@ -39,7 +41,9 @@ impl FromStr for Size {
 
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let fits = UNITS.into_iter().find(|(_, power)| self.0 != 0 && self.0.is_multiple_of(1 << power));
+        let fits = UNITS
+            .into_iter()
+            .find(|(_, power)| self.0 != 0 && self.0.is_multiple_of(1 << power));
         let (unit, power) = fits.unwrap_or(("", 0));
         write!(f, "{}{unit}", self.0 >> power)
     }
@@ -52,10 +56,15 @@ impl Setting for Size {
 
     fn parse(raw: &Raw, _: &World) -> Result<Self, Wrong> {
         let bytes = match raw {
-            Raw::Toml(value) => value.as_integer().and_then(|bytes| u64::try_from(bytes).ok()).map(Self),
+            Raw::Toml(value) => value
+                .as_integer()
+                .and_then(|bytes| u64::try_from(bytes).ok())
+                .map(Self),
             Raw::Text(_) => None,
         };
-        bytes.or_else(|| text(raw)?.parse().ok()).ok_or_else(|| Wrong::kind::<Self>(raw))
+        bytes
+            .or_else(|| text(raw)?.parse().ok())
+            .ok_or_else(|| Wrong::kind::<Self>(raw))
     }
 
     fn show(&self) -> Option<String> {
@@ -69,7 +78,13 @@ mod tests {
 
     #[test]
     fn sizes_round_trip_in_their_largest_unit() {
-        for (text, shown) in [("0", "0"), ("4096", "4KiB"), ("1000", "1000"), ("512MiB", "512MiB"), ("2048 MiB", "2GiB")] {
+        for (text, shown) in [
+            ("0", "0"),
+            ("4096", "4KiB"),
+            ("1000", "1000"),
+            ("512MiB", "512MiB"),
+            ("2048 MiB", "2GiB"),
+        ] {
             assert_eq!(text.parse::<Size>().unwrap().to_string(), shown);
         }
         for bad in ["", "GiB", "4G", "1.5GiB", "-1", "99999999999TiB"] {

@@ -18,7 +18,8 @@ use crate::{
     model::{Chunk, Failure, Finish, Names},
 };
 
-/// The longest signature of a thought, in bytes. It is held back until its block ends, where the answer's bounds count it.
+/// The longest signature of a thought, in bytes. It is held back until its block ends, where the
+/// answer's bounds count it.
 const LONGEST_SIGNATURE: usize = 8 << 20;
 
 /// A reply as far as it has come.
@@ -28,7 +29,8 @@ pub struct Reply {
     label: String,
     is_vendor: bool,
     parts: Parts,
-    /// The blocks that are being read, by their index. The vendor sends one after the other, other servers do not.
+    /// The blocks that are being read, by their index. The vendor sends one after the other, other
+    /// servers do not.
     blocks: Vec<(usize, Block)>,
     calls: bool,
     usage: Usage,
@@ -52,19 +54,30 @@ impl Events for Reply {
         let event: Event<'_> = parse(data)?;
         let index = event.index.number().unwrap_or_default();
         match &*event.kind {
-            "content_block_delta" => return self.delta(index, event.delta.unwrap_or_default(), chunks),
-            "content_block_start" => self.start(index, event.content_block.unwrap_or_default(), chunks),
+            "content_block_delta" => {
+                return self.delta(index, event.delta.unwrap_or_default(), chunks);
+            }
+            "content_block_start" => {
+                self.start(index, event.content_block.unwrap_or_default(), chunks)
+            }
             "content_block_stop" => self.end_block(index, chunks),
             "message_start" => self.count(event.message),
             "message_delta" => {
-                self.stop = event.delta.and_then(|delta| delta.stop_reason).map(|reason| stop_reason(&reason.0)).or(self.stop);
+                self.stop = event
+                    .delta
+                    .and_then(|delta| delta.stop_reason)
+                    .map(|reason| stop_reason(&reason.0))
+                    .or(self.stop);
                 self.count_usage(event.usage);
             }
             "message_stop" => {
                 self.end_blocks(chunks);
                 self.stopped = true;
             }
-            "error" => return Err(Complaint::read(data).map_or_else(|| broken("an error without words"), Complaint::midway)),
+            "error" => {
+                return Err(Complaint::read(data)
+                    .map_or_else(|| broken("an error without words"), Complaint::midway));
+            }
             // `ping`, and what a later version of the API may send.
             _ => {}
         }
@@ -88,7 +101,12 @@ impl Events for Reply {
     }
 
     fn end(&self) -> Option<Finish> {
-        self.stopped.then(|| Finish::new(stop_of(self.stop.unwrap_or(StopReason::End), self.calls), self.usage))
+        self.stopped.then(|| {
+            Finish::new(
+                stop_of(self.stop.unwrap_or(StopReason::End), self.calls),
+                self.usage,
+            )
+        })
     }
 
     fn is_whole(&self) -> bool {
@@ -102,13 +120,22 @@ impl Events for Reply {
 
 impl Reply {
     pub fn of(target: &Target) -> Self {
-        Self { label: target.label.clone(), is_vendor: target.is_vendor, ..Self::default() }
+        Self {
+            label: target.label.clone(),
+            is_vendor: target.is_vendor,
+            ..Self::default()
+        }
     }
 
     fn start(&mut self, index: usize, start: Start<'_>, chunks: &mut Vec<Chunk>) {
         self.end_block(index, chunks);
         self.parts.close();
-        let block = |kind, part| Block { kind, part, signature: String::new(), is_bare: true };
+        let block = |kind, part| Block {
+            kind,
+            part,
+            signature: String::new(),
+            is_bare: true,
+        };
         match &*start.kind {
             "text" => {
                 self.blocks.push((index, block(Kind::Text, None)));
@@ -116,41 +143,76 @@ impl Reply {
             }
             "thinking" => {
                 let part = self.parts.begin(Kind::Thinking);
-                let (signature, is_bare) = (start.signature.unwrap_or_default(), start.thinking.is_empty());
-                let block = Block { signature, is_bare, ..block(Kind::Thinking, Some(part)) };
+                let (signature, is_bare) = (
+                    start.signature.unwrap_or_default(),
+                    start.thinking.is_empty(),
+                );
+                let block = Block {
+                    signature,
+                    is_bare,
+                    ..block(Kind::Thinking, Some(part))
+                };
                 self.blocks.push((index, block));
-                chunks.push(Chunk::Thinking { part, text: start.thinking });
+                chunks.push(Chunk::Thinking {
+                    part,
+                    text: start.thinking,
+                });
             }
             "redacted_thinking" => {
                 let part = self.parts.begin(Kind::Thinking);
-                chunks.push(Chunk::Redacted { part, data: seal::seal(&self.label, &start.data) });
+                chunks.push(Chunk::Redacted {
+                    part,
+                    data: seal::seal(&self.label, &start.data),
+                });
             }
             "tool_use" => {
                 let part = self.parts.begin(Kind::Call);
                 self.calls = true;
                 self.blocks.push((index, block(Kind::Call, Some(part))));
-                chunks.push(Chunk::Call { part, id: start.id, name: start.name });
-                let args = start.input.map(RawValue::get).filter(|input| *input != "{}").unwrap_or_default();
+                chunks.push(Chunk::Call {
+                    part,
+                    id: start.id,
+                    name: start.name,
+                });
+                let args = start
+                    .input
+                    .map(RawValue::get)
+                    .filter(|input| *input != "{}")
+                    .unwrap_or_default();
                 self.args(index, args.to_owned(), chunks);
             }
             _ => {}
         }
     }
 
-    fn delta(&mut self, index: usize, delta: Delta<'_>, chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
+    fn delta(
+        &mut self,
+        index: usize,
+        delta: Delta<'_>,
+        chunks: &mut Vec<Chunk>,
+    ) -> Result<(), Failure> {
         match &*delta.kind {
             "text_delta" => self.text(index, delta.text, chunks),
             "input_json_delta" => self.args(index, delta.partial_json, chunks),
             "thinking_delta" => {
-                let block = self.block(index).filter(|block| block.kind == Kind::Thinking && !delta.thinking.is_empty());
-                if let Some((block, part)) = block.and_then(|block| block.part.map(|part| (block, part))) {
+                let block = self
+                    .block(index)
+                    .filter(|block| block.kind == Kind::Thinking && !delta.thinking.is_empty());
+                if let Some((block, part)) =
+                    block.and_then(|block| block.part.map(|part| (block, part)))
+                {
                     block.is_bare = false;
-                    chunks.push(Chunk::Thinking { part, text: delta.thinking });
+                    chunks.push(Chunk::Thinking {
+                        part,
+                        text: delta.thinking,
+                    });
                 }
             }
             "signature_delta" => {
                 let signature = delta.signature.unwrap_or_default();
-                let Some(block) = self.block(index) else { return Ok(()) };
+                let Some(block) = self.block(index) else {
+                    return Ok(());
+                };
                 // It becomes a chunk only at the block's end, so nothing else bounds it.
                 if block.signature.len() + signature.len() > LONGEST_SIGNATURE {
                     return Err(over("has a signature of many MiB"));
@@ -163,7 +225,10 @@ impl Reply {
     }
 
     fn block(&mut self, index: usize) -> Option<&mut Block> {
-        self.blocks.iter_mut().find(|(at, _)| *at == index).map(|(_, block)| block)
+        self.blocks
+            .iter_mut()
+            .find(|(at, _)| *at == index)
+            .map(|(_, block)| block)
     }
 
     fn text(&mut self, index: usize, text: String, chunks: &mut Vec<Chunk>) {
@@ -179,7 +244,9 @@ impl Reply {
     }
 
     fn args(&mut self, index: usize, json: String, chunks: &mut Vec<Chunk>) {
-        let call = self.block(index).filter(|block| block.kind == Kind::Call && !json.is_empty());
+        let call = self
+            .block(index)
+            .filter(|block| block.kind == Kind::Call && !json.is_empty());
         if let Some((call, part)) = call.and_then(|call| call.part.map(|part| (call, part))) {
             call.is_bare = false;
             chunks.push(Chunk::Args { part, json });
@@ -193,21 +260,32 @@ impl Reply {
     }
 
     fn end_block(&mut self, index: usize, chunks: &mut Vec<Chunk>) {
-        let Some(at) = self.blocks.iter().position(|(known, _)| *known == index) else { return };
+        let Some(at) = self.blocks.iter().position(|(known, _)| *known == index) else {
+            return;
+        };
         let (_, block) = self.blocks.remove(at);
         let Some(part) = block.part else { return };
         if block.kind == Kind::Call && block.is_bare {
-            chunks.push(Chunk::Args { part, json: "{}".to_owned() });
+            chunks.push(Chunk::Args {
+                part,
+                json: "{}".to_owned(),
+            });
         }
-        // Servers that only speak the wire format may sign nothing, and want their thinking back all the same.
+        // Servers that only speak the wire format may sign nothing, and want their thinking back
+        // all the same.
         let goes_back_unsigned = !self.is_vendor && !block.is_bare;
         if block.kind == Kind::Thinking && (goes_back_unsigned || !block.signature.is_empty()) {
-            chunks.push(Chunk::Signature { part, signature: seal::seal(&self.label, &block.signature) });
+            chunks.push(Chunk::Signature {
+                part,
+                signature: seal::seal(&self.label, &block.signature),
+            });
         }
     }
 
     fn count(&mut self, message: Option<Message<'_>>) {
-        let Some(Message { id, model, usage }) = message else { return };
+        let Some(Message { id, model, usage }) = message else {
+            return;
+        };
         self.names.note(id, model);
         self.count_usage(usage);
     }
@@ -223,7 +301,10 @@ impl Reply {
         set(&mut self.usage.input_tokens, "input_tokens");
         set(&mut self.usage.output_tokens, "output_tokens");
         set(&mut self.usage.cache_read_tokens, "cache_read_input_tokens");
-        set(&mut self.usage.cache_write_tokens, "cache_creation_input_tokens");
+        set(
+            &mut self.usage.cache_write_tokens,
+            "cache_creation_input_tokens",
+        );
     }
 }
 

@@ -1,4 +1,5 @@
-//! A conversation as Anthropic's messages. Neighbours of one side share a turn, so the last turn is held open.
+//! A conversation as Anthropic's messages. Neighbours of one side share a turn, so the last turn is
+//! held open.
 
 use std::borrow::Cow;
 
@@ -12,7 +13,10 @@ use crate::{
         Encoder, Head, Request,
         call_ids::{CallIds, Form},
         catalogue::{Entry, Thinking},
-        encode::{NOTHING, Side, cannot_show, file_text, is_blank, legal_name, named_text, put, put_open, side_of},
+        encode::{
+            NOTHING, Side, cannot_show, file_text, is_blank, legal_name, named_text, put, put_open,
+            side_of,
+        },
         opts::{Cache, Opts, set},
         seal,
         wire::Target,
@@ -20,7 +24,8 @@ use crate::{
     model::ToolSpec,
 };
 
-/// Put before a block's closing brace: the provider caches the prompt up to here. Four are allowed in a request.
+/// Put before a block's closing brace: the provider caches the prompt up to here. Four are allowed
+/// in a request.
 const FIVE_MINUTES: &[u8] = br#","cache_control":{"type":"ephemeral"}"#;
 const ONE_HOUR: &[u8] = br#","cache_control":{"type":"ephemeral","ttl":"1h"}"#;
 
@@ -44,7 +49,8 @@ pub struct Messages {
     /// The turns; the last one lacks its `]}`.
     turns: Vec<u8>,
     open: Option<Side>,
-    /// The closing brace of the last block of the user's turn before the last: there the request before ended, and its cache.
+    /// The closing brace of the last block of the user's turn before the last: there the request
+    /// before ended, and its cache.
     earlier: Option<usize>,
     mark: &'static [u8],
     features: Option<&'static str>,
@@ -84,8 +90,13 @@ impl Messages {
         if self.open.is_some() {
             self.turns.extend_from_slice(b"]},");
         }
-        let role = if side == Side::Assistant { "assistant" } else { "user" };
-        self.turns.extend_from_slice(format!(r#"{{"role":"{role}","content":["#).as_bytes());
+        let role = if side == Side::Assistant {
+            "assistant"
+        } else {
+            "user"
+        };
+        self.turns
+            .extend_from_slice(format!(r#"{{"role":"{role}","content":["#).as_bytes());
         self.open = Some(side);
     }
 
@@ -98,8 +109,14 @@ impl Messages {
 impl Encoder for Messages {
     fn push(&mut self, message: &Body) {
         let Some(side) = side_of(message) else { return };
-        let Self { ids, label, images, .. } = self;
-        let mut blocks: Vec<Block<'_>> = message.content.iter().filter_map(|part| block(part, *images, label, ids)).collect();
+        let Self {
+            ids, label, images, ..
+        } = self;
+        let mut blocks: Vec<Block<'_>> = message
+            .content
+            .iter()
+            .filter_map(|part| block(part, *images, label, ids))
+            .collect();
         match side {
             Side::Assistant => {
                 // A turn may not end in thinking; only one that was cut short does.
@@ -112,7 +129,9 @@ impl Encoder for Messages {
             }
             Side::User | Side::Results => {
                 if blocks.is_empty() {
-                    blocks.push(Block::Text { text: NOTHING.into() });
+                    blocks.push(Block::Text {
+                        text: NOTHING.into(),
+                    });
                 }
                 self.push_blocks(Side::User, &blocks);
             }
@@ -120,7 +139,8 @@ impl Encoder for Messages {
     }
 
     fn request(&self) -> Request {
-        let mut out = Vec::with_capacity(self.prefix.len() + self.turns.len() + 2 * self.mark.len() + 8);
+        let mut out =
+            Vec::with_capacity(self.prefix.len() + self.turns.len() + 2 * self.mark.len() + 8);
         out.extend_from_slice(&self.prefix);
         let mut rest = self.turns.as_slice();
         if let Some((before, after)) = self.earlier.and_then(|brace| rest.split_at_checked(brace)) {
@@ -141,8 +161,13 @@ impl Encoder for Messages {
             Some(Side::User | Side::Results) => b"]}]}",
             None => b"]}",
         });
-        let features = self.features.map(|features| (FEATURES, HeaderValue::from_static(features)));
-        Request { body: out.into(), headers: features.into_iter().collect() }
+        let features = self
+            .features
+            .map(|features| (FEATURES, HeaderValue::from_static(features)));
+        Request {
+            body: out.into(),
+            headers: features.into_iter().collect(),
+        }
     }
 }
 
@@ -155,12 +180,22 @@ fn put_items<T: Serialize>(out: &mut Vec<u8>, items: &[T]) {
     }
 }
 
-fn prefix(settings: &Map<String, Value>, system_prompt: &str, tools: &[ToolSpec], mark: &[u8]) -> Vec<u8> {
+fn prefix(
+    settings: &Map<String, Value>,
+    system_prompt: &str,
+    tools: &[ToolSpec],
+    mark: &[u8],
+) -> Vec<u8> {
     let mut out = Vec::new();
     put_open(&mut out, settings);
     if !system_prompt.trim().is_empty() {
         out.extend_from_slice(br#","system":["#);
-        put(&mut out, &Block::Text { text: system_prompt.into() });
+        put(
+            &mut out,
+            &Block::Text {
+                text: system_prompt.into(),
+            },
+        );
         mark_last(&mut out, mark);
         out.push(b']');
     }
@@ -198,13 +233,21 @@ fn features(settings: &Map<String, Value>, entry: &Entry, target: &Target) -> Op
     (asked && entry.thinking == Thinking::Budget && target.is_vendor).then_some(INTERLEAVED)
 }
 
-fn settings(model: String, opts: Opts, max_output: u64, entry: &Entry, target: &Target) -> Map<String, Value> {
+fn settings(
+    model: String,
+    opts: Opts,
+    max_output: u64,
+    entry: &Entry,
+    target: &Target,
+) -> Map<String, Value> {
     let max_tokens = opts.max_output_tokens.unwrap_or(max_output).max(1);
     let mut members = opts.rest;
     if let Some(thinking) = thinking(opts.thinking_budget, max_tokens, entry.thinking, target) {
         members.entry("thinking").or_insert(thinking);
     }
-    let thinks = members.get("thinking").is_some_and(|thinking| thinking.get("type") != Some(&json!("disabled")));
+    let thinks = members
+        .get("thinking")
+        .is_some_and(|thinking| thinking.get("type") != Some(&json!("disabled")));
     let samples = !thinks && !matches!(entry.thinking, Thinking::Adaptive | Thinking::Bound);
     if samples {
         set(&mut members, "temperature", opts.temperature);
@@ -215,13 +258,23 @@ fn settings(model: String, opts: Opts, max_output: u64, entry: &Entry, target: &
     members.insert("model".into(), model.into());
     members.insert("max_tokens".into(), max_tokens.into());
     members.insert("stream".into(), true.into());
-    set(&mut members, "stop_sequences", (!opts.stop.is_empty()).then_some(opts.stop));
+    set(
+        &mut members,
+        "stop_sequences",
+        (!opts.stop.is_empty()).then_some(opts.stop),
+    );
     members
 }
 
-/// What asks for thinking. A budget must leave room for the reply. Where thinking is bound to what was said before, the
-/// vendor is to drop what a compaction or a change of tools made invalid, not to refuse it; other servers refuse that wish.
-fn thinking(budget: Option<u64>, max_tokens: u64, ability: Thinking, target: &Target) -> Option<Value> {
+/// What asks for thinking. A budget must leave room for the reply. Where thinking is bound to what
+/// was said before, the vendor is to drop what a compaction or a change of tools made invalid, not
+/// to refuse it; other servers refuse that wish.
+fn thinking(
+    budget: Option<u64>,
+    max_tokens: u64,
+    ability: Thinking,
+    target: &Target,
+) -> Option<Value> {
     let budget = budget.unwrap_or(0);
     let display = if budget > 0 { "summarized" } else { "omitted" };
     match ability {
@@ -230,9 +283,13 @@ fn thinking(budget: Option<u64>, max_tokens: u64, ability: Thinking, target: &Ta
             let block_binding = json!({"prefix_mismatch_behavior": "drop_block"});
             Some(json!({"type": "adaptive", "display": display, "block_binding": block_binding}))
         }
-        Thinking::Adaptive | Thinking::Bound => (budget > 0).then(|| json!({"type": "adaptive", "display": display})),
+        Thinking::Adaptive | Thinking::Bound => {
+            (budget > 0).then(|| json!({"type": "adaptive", "display": display}))
+        }
         Thinking::Budget if budget == 0 || max_tokens <= LEAST_THINKING => None,
-        Thinking::Budget => Some(json!({"type": "enabled", "budget_tokens": budget.clamp(LEAST_THINKING, max_tokens - 1)})),
+        Thinking::Budget => Some(
+            json!({"type": "enabled", "budget_tokens": budget.clamp(LEAST_THINKING, max_tokens - 1)}),
+        ),
     }
 }
 
@@ -245,7 +302,11 @@ struct Tool<'a> {
 
 impl<'a> From<&'a ToolSpec> for Tool<'a> {
     fn from(tool: &'a ToolSpec) -> Self {
-        Self { name: &tool.name, description: &tool.description, input_schema: &tool.parameters }
+        Self {
+            name: &tool.name,
+            description: &tool.description,
+            input_schema: &tool.parameters,
+        }
     }
 }
 
@@ -301,38 +362,76 @@ fn block<'a>(part: &'a Part, images: bool, label: &str, ids: &mut CallIds) -> Op
     match part {
         Part::Text { .. } if is_blank(part) => None,
         Part::Text { text, .. } => Some(Block::Text { text: text.into() }),
-        Part::Thinking { text, signature, redacted } => {
+        Part::Thinking {
+            text,
+            signature,
+            redacted,
+        } => {
             let signature = seal::open(label, signature.as_deref()?)?;
             Some(if *redacted {
                 Block::RedactedThinking { data: signature }
             } else {
-                Block::Thinking { thinking: text, signature }
+                Block::Thinking {
+                    thinking: text,
+                    signature,
+                }
             })
         }
-        Part::ToolCall { id, call_id, name, args, .. } => {
-            Some(Block::ToolUse { id: ids.of_call(id, call_id), name: legal_name(name), input: args })
-        }
-        Part::ToolResult { id, call_id, text, error } => {
+        Part::ToolCall {
+            id,
+            call_id,
+            name,
+            args,
+            ..
+        } => Some(Block::ToolUse {
+            id: ids.of_call(id, call_id),
+            name: legal_name(name),
+            input: args,
+        }),
+        Part::ToolResult {
+            id,
+            call_id,
+            text,
+            error,
+        } => {
             let tool_use_id = ids.of_result(id, call_id).to_owned().into();
-            Some(Block::ToolResult { tool_use_id, content: text, is_error: *error })
+            Some(Block::ToolResult {
+                tool_use_id,
+                content: text,
+                is_error: *error,
+            })
         }
-        Part::Image { mime, source } if images => Some(Block::Image { source: origin(mime, source) }),
-        Part::Image { mime, source } => Some(Block::Text { text: cannot_show("image", None, mime, source).into() }),
+        Part::Image { mime, source } if images => Some(Block::Image {
+            source: origin(mime, source),
+        }),
+        Part::Image { mime, source } => Some(Block::Text {
+            text: cannot_show("image", None, mime, source).into(),
+        }),
         Part::File { mime, name, source } => Some(file(mime, name.as_deref(), source)),
     }
 }
 
 fn file<'a>(mime: &'a str, name: Option<&'a str>, source: &'a Source) -> Block<'a> {
     if mime == "application/pdf" {
-        return Block::Document { source: origin(mime, source), title: name };
+        return Block::Document {
+            source: origin(mime, source),
+            title: name,
+        };
     }
     let text = file_text(mime, source).map(|text| named_text(name, &text));
-    Block::Text { text: text.unwrap_or_else(|| cannot_show("file", name, mime, source)).into() }
+    Block::Text {
+        text: text
+            .unwrap_or_else(|| cannot_show("file", name, mime, source))
+            .into(),
+    }
 }
 
 fn origin<'a>(mime: &'a str, source: &'a Source) -> Origin<'a> {
     match source {
-        Source::Data(data) => Origin::Base64 { media_type: mime, data },
+        Source::Data(data) => Origin::Base64 {
+            media_type: mime,
+            data,
+        },
         Source::Url(url) => Origin::Url { url },
     }
 }

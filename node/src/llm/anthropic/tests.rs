@@ -23,14 +23,37 @@ fn marked(mut block: Value) -> Value {
 
 #[test]
 fn a_whole_request() {
-    let thinking = Part::Thinking { text: "hm".into(), signature: Some("anthropic:sig".into()), redacted: false };
+    let thinking = Part::Thinking {
+        text: "hm".into(),
+        signature: Some("anthropic:sig".into()),
+        redacted: false,
+    };
     let messages = [
         user("go"),
-        message(Role::Assistant, vec![thinking, call("t1", "read", json!({"path": "a"})), call("t2", "list", json!({}))]),
-        message(Role::ToolResult, vec![result("t1", "text", false), result("t2", "no such folder", true)]),
+        message(
+            Role::Assistant,
+            vec![
+                thinking,
+                call("t1", "read", json!({"path": "a"})),
+                call("t2", "list", json!({})),
+            ],
+        ),
+        message(
+            Role::ToolResult,
+            vec![
+                result("t1", "text", false),
+                result("t2", "no such folder", true),
+            ],
+        ),
         user("and now?"),
     ];
-    let request = spoken().request(head("claude-x", json!({"temperature": 0.5, "stop": ["X"], "top_k": 3})), &messages);
+    let request = spoken().request(
+        head(
+            "claude-x",
+            json!({"temperature": 0.5, "stop": ["X"], "top_k": 3}),
+        ),
+        &messages,
+    );
     insta::assert_json_snapshot!(request);
 }
 
@@ -49,27 +72,74 @@ fn the_cache_is_marked_at_the_last_two_ends_of_the_user() {
         .requests(head("claude-x", json!({})), &messages)
         .iter()
         .map(|request| {
-            request["messages"].as_array().unwrap().iter().flat_map(|turn| turn["content"].as_array().unwrap()).cloned().collect()
+            request["messages"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .flat_map(|turn| turn["content"].as_array().unwrap())
+                .cloned()
+                .collect()
         })
         .collect();
     assert_eq!(marks[0], json!([marked(text("a"))]));
     assert_eq!(marks[1], json!([text("a"), marked(text("b"))]));
-    assert_eq!(marks[2], json!([text("a"), marked(text("b")), text("c"), text("(go on)")]));
-    assert_eq!(marks[3], json!([text("a"), marked(text("b")), text("c"), marked(text("d"))]));
-    assert_eq!(marks[5], json!([text("a"), text("b"), text("c"), marked(text("d")), text("e"), marked(text("f"))]));
+    assert_eq!(
+        marks[2],
+        json!([text("a"), marked(text("b")), text("c"), text("(go on)")])
+    );
+    assert_eq!(
+        marks[3],
+        json!([text("a"), marked(text("b")), text("c"), marked(text("d"))])
+    );
+    assert_eq!(
+        marks[5],
+        json!([
+            text("a"),
+            text("b"),
+            text("c"),
+            marked(text("d")),
+            text("e"),
+            marked(text("f"))
+        ])
+    );
 }
 
 #[test]
 fn what_cannot_be_sent_is_left_out() {
-    let unsigned = || Part::Thinking { text: "hm".into(), signature: None, redacted: false };
-    let foreign = || Part::Thinking { text: "hm".into(), signature: Some("google:x".into()), redacted: false };
-    let own = || Part::Thinking { text: "hm".into(), signature: Some("anthropic:x".into()), redacted: false };
+    let unsigned = || Part::Thinking {
+        text: "hm".into(),
+        signature: None,
+        redacted: false,
+    };
+    let foreign = || Part::Thinking {
+        text: "hm".into(),
+        signature: Some("google:x".into()),
+        redacted: false,
+    };
+    let own = || Part::Thinking {
+        text: "hm".into(),
+        signature: Some("anthropic:x".into()),
+        redacted: false,
+    };
     for (content, expected) in [
-        (vec![unsigned(), foreign(), Part::text("a"), Part::text("  \n")], json!([{"type": "text", "text": "a"}])),
-        (vec![Part::text("a"), own()], json!([{"type": "text", "text": "a"}])),
+        (
+            vec![unsigned(), foreign(), Part::text("a"), Part::text("  \n")],
+            json!([{"type": "text", "text": "a"}]),
+        ),
+        (
+            vec![Part::text("a"), own()],
+            json!([{"type": "text", "text": "a"}]),
+        ),
         (vec![own()], Value::Null),
         (
-            vec![Part::Thinking { text: String::new(), signature: Some("anthropic:c".into()), redacted: true }, Part::text("a")],
+            vec![
+                Part::Thinking {
+                    text: String::new(),
+                    signature: Some("anthropic:c".into()),
+                    redacted: true,
+                },
+                Part::text("a"),
+            ],
             json!([{"type": "redacted_thinking", "data": "c"}, {"type": "text", "text": "a"}]),
         ),
         (vec![Part::text("")], Value::Null),
@@ -79,19 +149,42 @@ fn what_cannot_be_sent_is_left_out() {
         ),
     ] {
         let messages = [user("go"), message(Role::Assistant, content)];
-        assert_eq!(spoken().request(head("claude-x", json!({})), &messages)["messages"][1]["content"], expected);
+        assert_eq!(
+            spoken().request(head("claude-x", json!({})), &messages)["messages"][1]["content"],
+            expected
+        );
     }
 }
 
 #[test]
 fn thinking_has_room_and_no_temperature() {
     for (opts, budget, temperature) in [
-        (json!({"thinking_budget": 0, "temperature": 0.5}), Value::Null, json!(0.5)),
-        (json!({"thinking_budget": 10, "temperature": 0.5}), json!(1024), Value::Null),
+        (
+            json!({"thinking_budget": 0, "temperature": 0.5}),
+            Value::Null,
+            json!(0.5),
+        ),
+        (
+            json!({"thinking_budget": 10, "temperature": 0.5}),
+            json!(1024),
+            Value::Null,
+        ),
         (json!({"thinking_budget": 9000}), json!(4095), Value::Null),
-        (json!({"thinking_budget": 9000, "max_output_tokens": 10_000}), json!(9000), Value::Null),
-        (json!({"thinking_budget": 9000, "max_output_tokens": 500}), Value::Null, Value::Null),
-        (json!({"thinking": {"type": "disabled"}, "thinking_budget": 9000, "temperature": 1}), Value::Null, json!(1.0)),
+        (
+            json!({"thinking_budget": 9000, "max_output_tokens": 10_000}),
+            json!(9000),
+            Value::Null,
+        ),
+        (
+            json!({"thinking_budget": 9000, "max_output_tokens": 500}),
+            Value::Null,
+            Value::Null,
+        ),
+        (
+            json!({"thinking": {"type": "disabled"}, "thinking_budget": 9000, "temperature": 1}),
+            Value::Null,
+            json!(1.0),
+        ),
     ] {
         let request = spoken().request(head("claude-x", opts.clone()), &[user("go")]);
         assert_eq!(request["thinking"]["budget_tokens"], budget, "{opts}");
@@ -103,43 +196,86 @@ fn thinking_has_room_and_no_temperature() {
 fn a_model_that_thinks_by_itself_is_not_given_a_budget() {
     let settings = |model: &str, opts: Value| {
         let Spoken { wire, target, .. } = spoken();
-        let entry =
-            Catalogue::new(ModelTable::built_in(), &[]).find("anthropic", Preset::find("anthropic").unwrap(), model).entry;
-        let request: Value = serde_json::from_slice(&wire.encoder(head(model, opts), &entry, &target).request().body).unwrap();
+        let entry = Catalogue::new(ModelTable::built_in(), &[])
+            .find("anthropic", Preset::find("anthropic").unwrap(), model)
+            .entry;
+        let request: Value = serde_json::from_slice(
+            &wire
+                .encoder(head(model, opts), &entry, &target)
+                .request()
+                .body,
+        )
+        .unwrap();
         (request["thinking"].clone(), request["temperature"].clone())
     };
     let bound = |display: &str| json!({"type": "adaptive", "display": display, "block_binding": {"prefix_mismatch_behavior": "drop_block"}});
-    assert_eq!(settings("claude-opus-5-5", json!({"temperature": 0.5})), (bound("omitted"), Value::Null));
-    assert_eq!(settings("claude-opus-5-5", json!({"thinking_budget": 9})), (bound("summarized"), Value::Null));
+    assert_eq!(
+        settings("claude-opus-5-5", json!({"temperature": 0.5})),
+        (bound("omitted"), Value::Null)
+    );
+    assert_eq!(
+        settings("claude-opus-5-5", json!({"thinking_budget": 9})),
+        (bound("summarized"), Value::Null)
+    );
     assert_eq!(
         settings("claude-opus-5", json!({"thinking_budget": 9})),
-        (json!({"type": "adaptive", "display": "summarized"}), Value::Null)
+        (
+            json!({"type": "adaptive", "display": "summarized"}),
+            Value::Null
+        )
     );
-    assert_eq!(settings("claude-opus-5", json!({})), (Value::Null, Value::Null));
+    assert_eq!(
+        settings("claude-opus-5", json!({})),
+        (Value::Null, Value::Null)
+    );
 }
 
 #[test]
 fn attachments() {
     let data = |data: &str| Source::Data(data.into());
     let parts = vec![
-        Part::Image { mime: "image/png".into(), source: data("AAAA") },
-        Part::Image { mime: "image/png".into(), source: Source::Url("https://x/y.png".into()) },
-        Part::File { mime: "application/pdf".into(), name: Some("p.pdf".into()), source: data("AAAA") },
-        Part::File { mime: "text/plain".into(), name: Some("n.txt".into()), source: data("aGk=") },
-        Part::File { mime: "application/zip".into(), name: None, source: data("AAAA") },
+        Part::Image {
+            mime: "image/png".into(),
+            source: data("AAAA"),
+        },
+        Part::Image {
+            mime: "image/png".into(),
+            source: Source::Url("https://x/y.png".into()),
+        },
+        Part::File {
+            mime: "application/pdf".into(),
+            name: Some("p.pdf".into()),
+            source: data("AAAA"),
+        },
+        Part::File {
+            mime: "text/plain".into(),
+            name: Some("n.txt".into()),
+            source: data("aGk="),
+        },
+        Part::File {
+            mime: "application/zip".into(),
+            name: None,
+            source: data("AAAA"),
+        },
     ];
-    insta::assert_json_snapshot!(spoken().request(head("claude-x", json!({})), &[message(Role::User, parts)])["messages"]);
+    insta::assert_json_snapshot!(
+        spoken().request(head("claude-x", json!({})), &[message(Role::User, parts)])["messages"]
+    );
 }
 
 #[test]
 fn features_are_named_where_a_member_needs_them() {
     let asked = |spoken: Spoken, model: &str, opts: Value| {
         let Spoken { wire, target, .. } = spoken;
-        let entry =
-            Catalogue::new(ModelTable::built_in(), &[]).find("anthropic", Preset::find("anthropic").unwrap(), model).entry;
+        let entry = Catalogue::new(ModelTable::built_in(), &[])
+            .find("anthropic", Preset::find("anthropic").unwrap(), model)
+            .entry;
         let request = wire.encoder(head(model, opts), &entry, &target).request();
         let body: Value = serde_json::from_slice(&request.body).unwrap();
-        let features = request.headers.get("anthropic-beta").map(|value| value.to_str().unwrap().to_owned());
+        let features = request
+            .headers
+            .get("anthropic-beta")
+            .map(|value| value.to_str().unwrap().to_owned());
         (body["thinking"].get("block_binding").is_some(), features)
     };
     let elsewhere = || Spoken::new(crate::llm::WireKind::Anthropic, "gateway");
@@ -147,12 +283,30 @@ fn features_are_named_where_a_member_needs_them() {
     let interleaved = || Some("interleaved-thinking-2025-05-14".to_owned());
     let own = json!({"thinking": {"type": "adaptive", "block_binding": {"prefix_mismatch_behavior": "error"}}});
     let budget = || json!({"thinking_budget": 2000});
-    assert_eq!(asked(spoken(), "claude-sonnet-5-5", json!({})), (true, binding()));
-    assert_eq!(asked(elsewhere(), "claude-sonnet-5-5", budget()), (false, None));
-    assert_eq!(asked(elsewhere(), "claude-sonnet-5-5", own), (true, binding()));
-    assert_eq!(asked(spoken(), "claude-sonnet-4-5", budget()), (false, interleaved()));
-    assert_eq!(asked(spoken(), "claude-sonnet-4-5", json!({})), (false, None));
-    assert_eq!(asked(elsewhere(), "claude-sonnet-4-5", budget()), (false, None));
+    assert_eq!(
+        asked(spoken(), "claude-sonnet-5-5", json!({})),
+        (true, binding())
+    );
+    assert_eq!(
+        asked(elsewhere(), "claude-sonnet-5-5", budget()),
+        (false, None)
+    );
+    assert_eq!(
+        asked(elsewhere(), "claude-sonnet-5-5", own),
+        (true, binding())
+    );
+    assert_eq!(
+        asked(spoken(), "claude-sonnet-4-5", budget()),
+        (false, interleaved())
+    );
+    assert_eq!(
+        asked(spoken(), "claude-sonnet-4-5", json!({})),
+        (false, None)
+    );
+    assert_eq!(
+        asked(elsewhere(), "claude-sonnet-4-5", budget()),
+        (false, None)
+    );
     assert_eq!(asked(spoken(), "claude-opus-5", budget()), (false, None));
 }
 
@@ -162,7 +316,10 @@ fn the_cache_may_be_kept_for_an_hour_or_not_at_all() {
         let request = spoken().request(head("claude-x", json!({"cache": cache})), &[user("go")]);
         assert_eq!(request.get("cache"), None);
         let mark = |value: &Value| value.get("cache_control").cloned();
-        (mark(&request["system"][0]), mark(&request["messages"][0]["content"][0]))
+        (
+            mark(&request["system"][0]),
+            mark(&request["messages"][0]["content"][0]),
+        )
     };
     let hour = || Some(json!({"type": "ephemeral", "ttl": "1h"}));
     assert_eq!(marks("1h"), (hour(), hour()));
@@ -180,11 +337,29 @@ fn thinking_without_a_signature_goes_back_to_a_server_that_signs_nothing() {
         "data: {\"type\":\"message_stop\"}\n\n",
     );
     let elsewhere = || Spoken::new(crate::llm::WireKind::Anthropic, "gateway");
-    let said = |spoken: &Spoken| message(Role::Assistant, folded(&spoken.decoded(stream.as_bytes()).0));
-    let sent = |spoken: Spoken, body| spoken.request(head("m", json!({})), &[user("go"), body])["messages"][1]["content"].clone();
+    let said = |spoken: &Spoken| {
+        message(
+            Role::Assistant,
+            folded(&spoken.decoded(stream.as_bytes()).0),
+        )
+    };
+    let sent = |spoken: Spoken, body| {
+        spoken.request(head("m", json!({})), &[user("go"), body])["messages"][1]["content"].clone()
+    };
     let text = json!({"type": "text", "text": "Hi"});
     let thinking = json!({"type": "thinking", "thinking": "hm", "signature": ""});
-    assert_eq!(sent(elsewhere(), said(&elsewhere())), json!([thinking, text]));
-    assert_eq!(sent(spoken(), said(&elsewhere())), json!([text]), "it came from elsewhere");
-    assert_eq!(sent(spoken(), said(&spoken())), json!([text]), "the vendor signs");
+    assert_eq!(
+        sent(elsewhere(), said(&elsewhere())),
+        json!([thinking, text])
+    );
+    assert_eq!(
+        sent(spoken(), said(&elsewhere())),
+        json!([text]),
+        "it came from elsewhere"
+    );
+    assert_eq!(
+        sent(spoken(), said(&spoken())),
+        json!([text]),
+        "the vendor signs"
+    );
 }

@@ -1,7 +1,8 @@
 //! Tells whether a request opened a connection or used one again.
 //!
-//! A server may close a kept connection just when the next request is written to it. Such a request was not refused: it is
-//! sent again on another connection. A request that opened its connection failed for a reason of its own.
+//! A server may close a kept connection just when the next request is written to it. Such a request
+//! was not refused: it is sent again on another connection. A request that opened its connection
+//! failed for a reason of its own.
 
 use std::{
     cell::Cell,
@@ -17,7 +18,11 @@ tokio::task_local! {
 
 /// Runs a request, and says whether a connection was opened for it.
 pub async fn watched<T>(request: impl Future<Output = T>) -> (T, bool) {
-    DIALLED.scope(Cell::new(false), async { (request.await, DIALLED.with(Cell::get)) }).await
+    DIALLED
+        .scope(Cell::new(false), async {
+            (request.await, DIALLED.with(Cell::get))
+        })
+        .await
 }
 
 /// A layer around the connector: the pool calls it where it has no connection to lend.
@@ -45,7 +50,8 @@ impl<R, S: Service<R>> Service<R> for Watched<S> {
     }
 
     fn call(&mut self, request: R) -> Self::Future {
-        // The pool also opens connections in tasks of its own, outside of any request. Those have no cell to set.
+        // The pool also opens connections in tasks of its own, outside of any request. Those have
+        // no cell to set.
         let _ = DIALLED.try_with(|dialled| dialled.set(true));
         self.0.call(request)
     }

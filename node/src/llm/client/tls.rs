@@ -1,5 +1,6 @@
-//! TLS for all clients of the process. The system's root certificates are read when the first server shows its certificate:
-//! reading them takes milliseconds, and where models are local there may be none.
+//! TLS for all clients of the process. The system's root certificates are read when the first
+//! server shows its certificate: reading them takes milliseconds, and where models are local there
+//! may be none.
 
 use std::{
     fs,
@@ -25,7 +26,10 @@ pub fn config() -> Result<ClientConfig, Error> {
 
 /// One that trusts the authorities of a PEM file too.
 pub fn config_with(path: &Path) -> Result<ClientConfig, ClientError> {
-    let wrong = |what: String| ClientError::Authorities { path: path.to_owned(), what };
+    let wrong = |what: String| ClientError::Authorities {
+        path: path.to_owned(),
+        what,
+    };
     let text = fs::read(path).map_err(|error| wrong(error.to_string()))?;
     let authorities: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
     let authorities = authorities.map_err(|error| wrong(error.to_string()))?;
@@ -37,9 +41,17 @@ pub fn config_with(path: &Path) -> Result<ClientConfig, ClientError> {
 
 fn build(authorities: Vec<CertificateDer<'static>>) -> Result<ClientConfig, Error> {
     let provider = Arc::new(ring::default_provider());
-    let verifier = Arc::new(SystemRoots { provider: Arc::clone(&provider), authorities, verifier: OnceLock::new() });
-    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-    Ok(builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth())
+    let verifier = Arc::new(SystemRoots {
+        provider: Arc::clone(&provider),
+        authorities,
+        verifier: OnceLock::new(),
+    });
+    let builder =
+        ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    Ok(builder
+        .dangerous()
+        .with_custom_certificate_verifier(verifier)
+        .with_no_client_auth())
 }
 
 /// Trusts what the system trusts, and the authorities of the configuration.
@@ -52,9 +64,12 @@ struct SystemRoots {
 
 impl SystemRoots {
     fn verifier(&self) -> Result<&Verifier, Error> {
-        let make = || Verifier::new_with_extra_roots(self.authorities.clone(), Arc::clone(&self.provider));
+        let make =
+            || Verifier::new_with_extra_roots(self.authorities.clone(), Arc::clone(&self.provider));
         let verifier = self.verifier.get_or_init(|| make().inspect_err(told).ok());
-        verifier.as_ref().ok_or(Error::InvalidCertificate(CertificateError::UnknownIssuer))
+        verifier
+            .as_ref()
+            .ok_or(Error::InvalidCertificate(CertificateError::UnknownIssuer))
     }
 }
 
@@ -71,7 +86,13 @@ impl ServerCertVerifier for SystemRoots {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        self.verifier()?.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+        self.verifier()?.verify_server_cert(
+            end_entity,
+            intermediates,
+            server_name,
+            ocsp_response,
+            now,
+        )
     }
 
     fn verify_tls12_signature(
@@ -80,7 +101,12 @@ impl ServerCertVerifier for SystemRoots {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+        verify_tls12_signature(
+            message,
+            cert,
+            dss,
+            &self.provider.signature_verification_algorithms,
+        )
     }
 
     fn verify_tls13_signature(
@@ -89,10 +115,17 @@ impl ServerCertVerifier for SystemRoots {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+        verify_tls13_signature(
+            message,
+            cert,
+            dss,
+            &self.provider.signature_verification_algorithms,
+        )
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
+        self.provider
+            .signature_verification_algorithms
+            .supported_schemes()
     }
 }

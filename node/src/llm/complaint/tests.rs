@@ -7,20 +7,51 @@ use super::*;
 fn real_messages() {
     use FailureKind::{Auth, ContextFull, Refused, Transient};
     let google = |code: u16, status: &str, message: &str| json!({"error": {"code": code, "message": message, "status": status}});
-    let openai =
-        |kind: &str, code: &str, message: &str| json!({"error": {"message": message, "type": kind, "param": null, "code": code}});
+    let openai = |kind: &str, code: &str, message: &str| json!({"error": {"message": message, "type": kind, "param": null, "code": code}});
     let anthropic = |kind: &str, message: &str| json!({"type": "error", "error": {"type": kind, "message": message}});
     for (status, body, kind) in [
-        (400, anthropic("invalid_request_error", "prompt is too long: 213251 tokens > 200000 maximum"), ContextFull),
         (
             400,
-            anthropic("invalid_request_error", "input length and `max_tokens` exceed context limit: 188240 + 21333 > 200000"),
+            anthropic(
+                "invalid_request_error",
+                "prompt is too long: 213251 tokens > 200000 maximum",
+            ),
             ContextFull,
         ),
-        (413, anthropic("request_too_large", "Request exceeds the maximum size"), ContextFull),
-        (400, anthropic("invalid_request_error", "Your credit balance is too low to access the Anthropic API."), Refused),
-        (400, anthropic("invalid_request_error", "messages.0.content: text content blocks must be non-empty"), Refused),
-        (401, anthropic("authentication_error", "invalid x-api-key"), Auth),
+        (
+            400,
+            anthropic(
+                "invalid_request_error",
+                "input length and `max_tokens` exceed context limit: 188240 + 21333 > 200000",
+            ),
+            ContextFull,
+        ),
+        (
+            413,
+            anthropic("request_too_large", "Request exceeds the maximum size"),
+            ContextFull,
+        ),
+        (
+            400,
+            anthropic(
+                "invalid_request_error",
+                "Your credit balance is too low to access the Anthropic API.",
+            ),
+            Refused,
+        ),
+        (
+            400,
+            anthropic(
+                "invalid_request_error",
+                "messages.0.content: text content blocks must be non-empty",
+            ),
+            Refused,
+        ),
+        (
+            401,
+            anthropic("authentication_error", "invalid x-api-key"),
+            Auth,
+        ),
         (
             429,
             anthropic(
@@ -57,7 +88,15 @@ fn real_messages() {
             ),
             ContextFull,
         ),
-        (429, openai("requests", "rate_limit_exceeded", "Rate limit reached for gpt-4o on requests per min"), Transient),
+        (
+            429,
+            openai(
+                "requests",
+                "rate_limit_exceeded",
+                "Rate limit reached for gpt-4o on requests per min",
+            ),
+            Transient,
+        ),
         (
             429,
             openai(
@@ -67,7 +106,15 @@ fn real_messages() {
             ),
             Refused,
         ),
-        (401, openai("invalid_request_error", "invalid_api_key", "Incorrect API key provided: sk-abc***xyz."), Auth),
+        (
+            401,
+            openai(
+                "invalid_request_error",
+                "invalid_api_key",
+                "Incorrect API key provided: sk-abc***xyz.",
+            ),
+            Auth,
+        ),
         (
             404,
             openai(
@@ -91,17 +138,49 @@ fn real_messages() {
             ),
             ContextFull,
         ),
-        (400, google(400, "INVALID_ARGUMENT", "API key not valid. Please pass a valid API key."), Auth),
-        (400, json!([google(400, "INVALID_ARGUMENT", "Invalid JSON payload received.")]), Refused),
-        (503, google(503, "UNAVAILABLE", "The model is overloaded. Please try again later."), Transient),
+        (
+            400,
+            google(
+                400,
+                "INVALID_ARGUMENT",
+                "API key not valid. Please pass a valid API key.",
+            ),
+            Auth,
+        ),
+        (
+            400,
+            json!([google(
+                400,
+                "INVALID_ARGUMENT",
+                "Invalid JSON payload received."
+            )]),
+            Refused,
+        ),
+        (
+            503,
+            google(
+                503,
+                "UNAVAILABLE",
+                "The model is overloaded. Please try again later.",
+            ),
+            Transient,
+        ),
         (
             400,
             json!({"error": {"code": 400, "message": "the request exceeds the available context size, try increasing it", "type": "exceed_context_size_error", "n_prompt_tokens": 5000, "n_ctx": 4096}}),
             ContextFull,
         ),
-        (503, json!({"error": {"code": 503, "message": "Loading model", "type": "unavailable_error"}}), Transient),
+        (
+            503,
+            json!({"error": {"code": 503, "message": "Loading model", "type": "unavailable_error"}}),
+            Transient,
+        ),
         (404, json!({"error": "model 'nope' not found"}), Refused),
-        (400, json!({"error": "input length exceeds the context length"}), ContextFull),
+        (
+            400,
+            json!({"error": "input length exceeds the context length"}),
+            ContextFull,
+        ),
         (422, json!({"detail": "field required"}), Refused),
     ] {
         let complaint = Complaint::read(body.to_string().as_bytes()).unwrap();
@@ -112,10 +191,22 @@ fn real_messages() {
 #[test]
 fn errors_midway_have_no_status_of_their_own() {
     let midway = |body: &str| Complaint::read(body.as_bytes()).unwrap().midway().kind;
-    assert_eq!(midway(r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#), FailureKind::Transient);
-    assert_eq!(midway(r#"{"error":{"type":"invalid_request_error","message":"no"}}"#), FailureKind::Refused);
-    assert_eq!(midway(r#"{"error":{"code":401,"message":"no"}}"#), FailureKind::Auth);
-    assert_eq!(midway(r#"{"error":"something new"}"#), FailureKind::Transient);
+    assert_eq!(
+        midway(r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#),
+        FailureKind::Transient
+    );
+    assert_eq!(
+        midway(r#"{"error":{"type":"invalid_request_error","message":"no"}}"#),
+        FailureKind::Refused
+    );
+    assert_eq!(
+        midway(r#"{"error":{"code":401,"message":"no"}}"#),
+        FailureKind::Auth
+    );
+    assert_eq!(
+        midway(r#"{"error":"something new"}"#),
+        FailureKind::Transient
+    );
 }
 
 #[test]
@@ -136,8 +227,14 @@ fn a_wait_is_read_from_the_words_of_a_message() {
         ),
         ("Please try again in 345ms.", Some(345)),
         ("Please try again in 6m0s.", Some(360_000)),
-        ("Please try again in 1h2m59.56s. Need more tokens?", Some(3_779_560)),
-        ("Requests have exceeded the rate limit of your tier. Please retry after 10 seconds.", Some(10_000)),
+        (
+            "Please try again in 1h2m59.56s. Need more tokens?",
+            Some(3_779_560),
+        ),
+        (
+            "Requests have exceeded the rate limit of your tier. Please retry after 10 seconds.",
+            Some(10_000),
+        ),
         ("Please retry in 17.25s.", Some(17_250)),
         ("Please try again in 2 days", None),
         ("Please try again in 99999999999999999999999999s", None),
@@ -145,8 +242,14 @@ fn a_wait_is_read_from_the_words_of_a_message() {
         ("Please try again in a moment.", None),
         ("Please try again later.", None),
     ] {
-        let midway = Complaint::read(json!({"error": {"message": words}}).to_string().as_bytes()).unwrap().midway();
-        assert_eq!(midway.retry_after.map(|wait| wait.as_millis()), millis, "{words}");
+        let midway = Complaint::read(json!({"error": {"message": words}}).to_string().as_bytes())
+            .unwrap()
+            .midway();
+        assert_eq!(
+            midway.retry_after.map(|wait| wait.as_millis()),
+            millis,
+            "{words}"
+        );
     }
 }
 

@@ -6,10 +6,19 @@ use super::*;
 use crate::llm::testing::{Spoken, call, head, message, result};
 
 fn said() -> impl Strategy<Value = Part> {
-    let token = || proptest::option::of(prop_oneof![Just("anthropic:t".to_owned()), Just("google:t".to_owned())]);
+    let token = || {
+        proptest::option::of(prop_oneof![
+            Just("anthropic:t".to_owned()),
+            Just("google:t".to_owned())
+        ])
+    };
     prop_oneof![
         ("[ a-c\"ü]{0,3}", token()).prop_map(|(text, signature)| Part::Text { text, signature }),
-        (token(), any::<bool>()).prop_map(|(signature, redacted)| Part::Thinking { text: "hm".into(), signature, redacted }),
+        (token(), any::<bool>()).prop_map(|(signature, redacted)| Part::Thinking {
+            text: "hm".into(),
+            signature,
+            redacted
+        }),
         "[a-c.:]{1,3}".prop_map(|id| call(&id, "read", json!({"path": "}]"}))),
     ]
 }
@@ -17,31 +26,54 @@ fn said() -> impl Strategy<Value = Part> {
 fn heard() -> impl Strategy<Value = Part> {
     prop_oneof![
         "[ a-c\"ü]{0,3}".prop_map(Part::text),
-        Just(Part::Image { mime: "image/png".into(), source: Source::Data("AA==".into()) }),
-        Just(Part::File { mime: "text/plain".into(), name: None, source: Source::Data("aGk=".into()) }),
+        Just(Part::Image {
+            mime: "image/png".into(),
+            source: Source::Data("AA==".into())
+        }),
+        Just(Part::File {
+            mime: "text/plain".into(),
+            name: None,
+            source: Source::Data("aGk=".into())
+        }),
     ]
 }
 
 /// Messages in any order, partial and empty ones too; results follow their calls.
 fn conversation() -> impl Strategy<Value = Vec<Body>> {
-    let user = proptest::collection::vec(heard(), 0..3).prop_map(|parts| vec![message(Role::User, parts)]);
+    let user =
+        proptest::collection::vec(heard(), 0..3).prop_map(|parts| vec![message(Role::User, parts)]);
     let reply = proptest::collection::vec(said(), 0..4).prop_map(|parts| {
         let results: Vec<Part> = parts
             .iter()
-            .filter_map(|part| if let Part::ToolCall { id, .. } = part { Some(result(id, "r", id.len() == 2)) } else { None })
+            .filter_map(|part| {
+                if let Part::ToolCall { id, .. } = part {
+                    Some(result(id, "r", id.len() == 2))
+                } else {
+                    None
+                }
+            })
             .collect();
         let answered = (!results.is_empty()).then(|| message(Role::ToolResult, results));
-        [message(Role::Assistant, parts)].into_iter().chain(answered).collect()
+        [message(Role::Assistant, parts)]
+            .into_iter()
+            .chain(answered)
+            .collect()
     });
     proptest::collection::vec(prop_oneof![user, reply], 1..6).prop_map(|groups| groups.concat())
 }
 
 fn roles(request: &Value, list: &str) -> Vec<String> {
-    request[list].as_array().unwrap().iter().map(|turn| turn["role"].as_str().unwrap().to_owned()).collect()
+    request[list]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|turn| turn["role"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 proptest! {
-    /// Whatever was said, every request on the way is whole, and where turns must alternate they do and end with the user's.
+    /// Whatever was said, every request on the way is whole, and where turns must alternate they do
+    /// and end with the user's.
     #[test]
     fn requests_are_legal(messages in conversation()) {
         for (preset, list) in [("anthropic", "messages"), ("google", "contents"), ("openai", "messages"), ("mistral", "messages")] {
@@ -76,24 +108,48 @@ fn an_error_says_that_it_is_one() {
 fn only_text_is_read_as_text() {
     let data = |data: &str| Source::Data(data.into());
     assert_eq!(file_text("text/plain", &data("aGk=")), Some("hi".into()));
-    assert_eq!(file_text("application/json", &data("e30=")), Some("{}".into()));
+    assert_eq!(
+        file_text("application/json", &data("e30=")),
+        Some("{}".into())
+    );
     assert_eq!(file_text("image/png", &data("aGk=")), None);
     assert_eq!(file_text("text/plain", &data("/w==")), None);
     assert_eq!(file_text("text/plain", &data("?")), None);
-    assert_eq!(file_text("text/plain", &Source::Url("https://x".into())), None);
+    assert_eq!(
+        file_text("text/plain", &Source::Url("https://x".into())),
+        None
+    );
 }
 
 #[test]
 fn a_call_of_what_no_tool_is_named_can_be_repeated() {
-    for (name, expected) in [("read", "read"), ("functions.read", "functions_read"), ("", "_"), ("lésen!", "l_sen_")] {
+    for (name, expected) in [
+        ("read", "read"),
+        ("functions.read", "functions_read"),
+        ("", "_"),
+        ("lésen!", "l_sen_"),
+    ] {
         assert_eq!(legal_name(name), expected);
     }
     assert_eq!(legal_name(&"x".repeat(99)).len(), 64);
-    let messages = [message(Role::User, vec![Part::text("go")]), message(Role::Assistant, vec![call("a", "do it!", json!({}))])];
+    let messages = [
+        message(Role::User, vec![Part::text("go")]),
+        message(Role::Assistant, vec![call("a", "do it!", json!({}))]),
+    ];
     for preset in ["anthropic", "openai", "google", "ollama"] {
-        let request = Spoken::by(preset).request(head("m", json!({})), &messages).to_string();
-        assert!(request.contains("do_it_") && !request.contains("do it!"), "{preset}: {request}");
+        let request = Spoken::by(preset)
+            .request(head("m", json!({})), &messages)
+            .to_string();
+        assert!(
+            request.contains("do_it_") && !request.contains("do it!"),
+            "{preset}: {request}"
+        );
     }
-    let responses = Spoken::new(crate::llm::WireKind::Responses, "openai").request(head("m", json!({})), &messages).to_string();
-    assert!(responses.contains("do_it_") && !responses.contains("do it!"), "{responses}");
+    let responses = Spoken::new(crate::llm::WireKind::Responses, "openai")
+        .request(head("m", json!({})), &messages)
+        .to_string();
+    assert!(
+        responses.contains("do_it_") && !responses.contains("do it!"),
+        "{responses}"
+    );
 }

@@ -20,7 +20,10 @@ fn server_sent_events() {
         ("data: a\n\ndata: b\n\n", vec!["a", "b"]),
         ("data: a\r\n\r\n", vec!["a"]),
         ("data:a\ndata: b\ndata:  c\n\n", vec!["a\nb\n c"]),
-        (": hello\n\nevent: x\nid: 1\ndata: a\nretry: 3\n\n", vec!["a"]),
+        (
+            ": hello\n\nevent: x\nid: 1\ndata: a\nretry: 3\n\n",
+            vec!["a"],
+        ),
         ("\n\n\ndata\ndata: \n\ndatax: a\n\n", vec![]),
         ("\u{feff}data: a\n\n", vec!["a"]),
         (" \n{\"a\":\n\n1}\n", vec!["{\"a\":\n\n1}"]),
@@ -28,24 +31,49 @@ fn server_sent_events() {
         ("data: no end", vec!["no end"]),
         ("garbage\n\n<html>\n", vec![]),
     ] {
-        assert_eq!(events(Sse::default(), &[stream.as_bytes()]).unwrap(), expected, "{stream:?}");
+        assert_eq!(
+            events(Sse::default(), &[stream.as_bytes()]).unwrap(),
+            expected,
+            "{stream:?}"
+        );
         let bytes: Vec<&[u8]> = stream.as_bytes().chunks(1).collect();
-        assert_eq!(events(Sse::default(), &bytes).unwrap(), expected, "{stream:?} byte by byte");
+        assert_eq!(
+            events(Sse::default(), &bytes).unwrap(),
+            expected,
+            "{stream:?} byte by byte"
+        );
     }
 }
 
 #[test]
 fn lines() {
     let pieces: [&[u8]; 3] = [b"{\"a\":", b"1}\r\n\n{}\n", b"3"];
-    assert_eq!(events(Ndjson::default(), &pieces).unwrap(), ["{\"a\":1}", "{}", "3"]);
+    assert_eq!(
+        events(Ndjson::default(), &pieces).unwrap(),
+        ["{\"a\":1}", "{}", "3"]
+    );
 }
 
 #[test]
 fn an_event_has_a_bound() {
     let endless = |pieces: &[&[u8]]| events(Sse::with_limit(8), pieces).unwrap_err().kind;
     assert_eq!(endless(&[b"data: 123456789"]), FailureKind::Transient);
-    assert_eq!(endless(&[b"data", b": 12", b"345678"]), FailureKind::Transient);
-    assert_eq!(endless(&[b"data:1234\n", b"data:1234\n", b"data:1234\n"]), FailureKind::Transient);
-    assert_eq!(events(Sse::with_limit(8), &[b"data:123\n\n", b"data:456\n\n"]).unwrap(), ["123", "456"]);
-    assert_eq!(events(Ndjson::with_limit(4), &[b"123", b"45"]).unwrap_err().kind, FailureKind::Transient);
+    assert_eq!(
+        endless(&[b"data", b": 12", b"345678"]),
+        FailureKind::Transient
+    );
+    assert_eq!(
+        endless(&[b"data:1234\n", b"data:1234\n", b"data:1234\n"]),
+        FailureKind::Transient
+    );
+    assert_eq!(
+        events(Sse::with_limit(8), &[b"data:123\n\n", b"data:456\n\n"]).unwrap(),
+        ["123", "456"]
+    );
+    assert_eq!(
+        events(Ndjson::with_limit(4), &[b"123", b"45"])
+            .unwrap_err()
+            .kind,
+        FailureKind::Transient
+    );
 }

@@ -1,4 +1,5 @@
-//! Gemini's responses, read into borrowed structures. A call comes whole; text comes in pieces that continue the last part.
+//! Gemini's responses, read into borrowed structures. A call comes whole; text comes in pieces that
+//! continue the last part.
 
 use std::borrow::Cow;
 
@@ -32,17 +33,29 @@ impl Events for Reply {
     fn event(&mut self, data: &[u8], chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
         let event: Event<'_> = parse(data)?;
         if event.error.is_some() {
-            return Err(Complaint::read(data).map_or_else(|| broken("an error without words"), Complaint::midway));
+            return Err(Complaint::read(data)
+                .map_or_else(|| broken("an error without words"), Complaint::midway));
         }
         self.names.note(event.response_id, event.model_version);
         if let Some(counts) = event.usage_metadata {
             self.usage = counts.usage();
         }
-        if event.prompt_feedback.and_then(|feedback| feedback.block_reason).is_some() {
+        if event
+            .prompt_feedback
+            .and_then(|feedback| feedback.block_reason)
+            .is_some()
+        {
             self.stop = Some(StopReason::Refusal);
         }
-        let Some(candidate) = event.candidates.into_iter().next() else { return Ok(()) };
-        for item in candidate.content.and_then(|content| content.parts).into_iter().flatten() {
+        let Some(candidate) = event.candidates.into_iter().next() else {
+            return Ok(());
+        };
+        for item in candidate
+            .content
+            .and_then(|content| content.parts)
+            .into_iter()
+            .flatten()
+        {
             self.item(item, chunks);
         }
         if let Some(reason) = candidate.finish_reason {
@@ -67,18 +80,30 @@ impl Events for Reply {
 
 impl Reply {
     pub fn of(target: &Target) -> Self {
-        Self { label: target.label.clone(), ..Self::default() }
+        Self {
+            label: target.label.clone(),
+            ..Self::default()
+        }
     }
 
     fn item(&mut self, item: Item<'_>, chunks: &mut Vec<Chunk>) {
         let part = if let Some(call) = item.function_call {
             Some(self.call(call, chunks))
         } else {
-            self.text(item.text.unwrap_or_default(), item.thought, item.thought_signature.is_some(), chunks)
+            self.text(
+                item.text.unwrap_or_default(),
+                item.thought,
+                item.thought_signature.is_some(),
+                chunks,
+            )
         };
         if let (Some(part), Some(token)) = (part, item.thought_signature) {
-            chunks.push(Chunk::Signature { part, signature: seal::seal(&self.label, &token) });
-            // The text after a signed part begins a new part, because otherwise the token would cover both.
+            chunks.push(Chunk::Signature {
+                part,
+                signature: seal::seal(&self.label, &token),
+            });
+            // The text after a signed part begins a new part, because otherwise the token would
+            // cover both.
             self.parts.close();
         }
     }
@@ -86,19 +111,38 @@ impl Reply {
     fn call(&mut self, call: Call<'_>, chunks: &mut Vec<Chunk>) -> usize {
         let part = self.parts.begin(Kind::Call);
         self.calls = true;
-        chunks.push(Chunk::Call { part, id: call.id.unwrap_or_default(), name: call.name });
+        chunks.push(Chunk::Call {
+            part,
+            id: call.id.unwrap_or_default(),
+            name: call.name,
+        });
         let json = call.args.map_or("{}", RawValue::get);
-        chunks.push(Chunk::Args { part, json: if json == "null" { "{}" } else { json }.to_owned() });
+        chunks.push(Chunk::Args {
+            part,
+            json: if json == "null" { "{}" } else { json }.to_owned(),
+        });
         part
     }
 
     /// Empty text says something only if it is signed.
-    fn text(&mut self, text: String, thought: bool, signed: bool, chunks: &mut Vec<Chunk>) -> Option<usize> {
+    fn text(
+        &mut self,
+        text: String,
+        thought: bool,
+        signed: bool,
+        chunks: &mut Vec<Chunk>,
+    ) -> Option<usize> {
         if text.is_empty() && !signed {
             return None;
         }
-        let part = self.parts.of(if thought { Kind::Thinking } else { Kind::Text });
-        chunks.push(if thought { Chunk::Thinking { part, text } } else { Chunk::Text { part, text } });
+        let part = self
+            .parts
+            .of(if thought { Kind::Thinking } else { Kind::Text });
+        chunks.push(if thought {
+            Chunk::Thinking { part, text }
+        } else {
+            Chunk::Text { part, text }
+        });
         Some(part)
     }
 }
@@ -106,11 +150,16 @@ impl Reply {
 fn stop_reason(word: &str) -> Result<StopReason, Failure> {
     Ok(match word {
         "MAX_TOKENS" => StopReason::Length,
-        "SAFETY" | "RECITATION" | "BLOCKLIST" | "PROHIBITED_CONTENT" | "SPII" | "LANGUAGE" | "IMAGE_SAFETY" => {
-            StopReason::Refusal
-        }
-        "MALFORMED_FUNCTION_CALL" | "UNEXPECTED_TOOL_CALL" | "MISSING_THOUGHT_SIGNATURE" | "TOO_MANY_TOOL_CALLS" => {
-            return Err(garbled("the model made a call that could not be read", word));
+        "SAFETY" | "RECITATION" | "BLOCKLIST" | "PROHIBITED_CONTENT" | "SPII" | "LANGUAGE"
+        | "IMAGE_SAFETY" => StopReason::Refusal,
+        "MALFORMED_FUNCTION_CALL"
+        | "UNEXPECTED_TOOL_CALL"
+        | "MISSING_THOUGHT_SIGNATURE"
+        | "TOO_MANY_TOOL_CALLS" => {
+            return Err(garbled(
+                "the model made a call that could not be read",
+                word,
+            ));
         }
         _ => StopReason::End,
     })
@@ -193,6 +242,10 @@ struct Counts {
 impl Counts {
     fn usage(self) -> Usage {
         let prompt = self.prompt_token_count + self.tool_use_prompt_token_count;
-        decode::usage(prompt, self.cached_content_token_count, self.candidates_token_count + self.thoughts_token_count)
+        decode::usage(
+            prompt,
+            self.cached_content_token_count,
+            self.candidates_token_count + self.thoughts_token_count,
+        )
     }
 }

@@ -1,4 +1,5 @@
-//! A conversation as Gemini's contents. Neighbours of one side share a content, so the last one is held open.
+//! A conversation as Gemini's contents. Neighbours of one side share a content, so the last one is
+//! held open.
 
 use std::{borrow::Cow, collections::HashMap};
 
@@ -10,13 +11,17 @@ use super::schema;
 use crate::llm::{
     Encoder, Head, Request,
     catalogue::{Entry, Thinking},
-    encode::{NOTHING, Side, cannot_show, file_text, is_blank, legal_name, named_text, put, put_open, side_of},
+    encode::{
+        NOTHING, Side, cannot_show, file_text, is_blank, legal_name, named_text, put, put_open,
+        side_of,
+    },
     opts::{Opts, set},
     seal,
     wire::Target,
 };
 
-/// Stands for the signature of a call that another model made; without one Gemini 3 refuses the call.
+/// Stands for the signature of a call that another model made; without one Gemini 3 refuses the
+/// call.
 const NO_SIGNATURE: &str = "skip_thought_signature_validator";
 /// Ends a request whose last word is the model's; the user must have it.
 const GO_ON: &[u8] = br#"]},{"role":"user","parts":[{"text":"(go on)"}]}]}"#;
@@ -39,7 +44,9 @@ pub struct Contents {
 
 impl Contents {
     pub fn new(head: Head, entry: &Entry, target: &Target) -> Self {
-        let needs_signatures = !["gemini-1", "gemini-2"].iter().any(|old| head.model.contains(old));
+        let needs_signatures = !["gemini-1", "gemini-2"]
+            .iter()
+            .any(|old| head.model.contains(old));
         let images = entry.images;
         let prefix = prefix(head, entry);
         Self {
@@ -61,8 +68,13 @@ impl Contents {
         if self.open.is_some() {
             self.contents.extend_from_slice(b"]},");
         }
-        let role = if side == Side::Assistant { "model" } else { "user" };
-        self.contents.extend_from_slice(format!(r#"{{"role":"{role}","parts":["#).as_bytes());
+        let role = if side == Side::Assistant {
+            "model"
+        } else {
+            "user"
+        };
+        self.contents
+            .extend_from_slice(format!(r#"{{"role":"{role}","parts":["#).as_bytes());
         self.open = Some(side);
     }
 
@@ -74,14 +86,23 @@ impl Contents {
     }
 
     fn push_model(&mut self, parts: &[Part]) {
-        let mut items: Vec<Item<'_>> = parts.iter().filter_map(|part| said(part, &self.label)).collect();
+        let mut items: Vec<Item<'_>> = parts
+            .iter()
+            .filter_map(|part| said(part, &self.label))
+            .collect();
         let first_call = items.iter_mut().find(|item| item.function_call.is_some());
-        if let Some(call) = first_call.filter(|call| self.needs_signatures && call.thought_signature.is_none()) {
+        if let Some(call) =
+            first_call.filter(|call| self.needs_signatures && call.thought_signature.is_none())
+        {
             call.thought_signature = Some(NO_SIGNATURE);
         }
         let calls = parts.iter().filter_map(|part| match part {
             Part::ToolCall { id, name, .. } => Some((id.clone(), legal_name(name).into_owned())),
-            Part::Text { .. } | Part::Thinking { .. } | Part::ToolResult { .. } | Part::Image { .. } | Part::File { .. } => None,
+            Part::Text { .. }
+            | Part::Thinking { .. }
+            | Part::ToolResult { .. }
+            | Part::Image { .. }
+            | Part::File { .. } => None,
         });
         self.calls = calls.collect();
         self.put(Side::Assistant, &items);
@@ -90,7 +111,10 @@ impl Contents {
     fn push_user(&mut self, parts: &[Part]) {
         let calls = std::mem::take(&mut self.calls);
         let images = self.images;
-        let mut items: Vec<Item<'_>> = parts.iter().filter_map(|part| heard(part, &calls, images)).collect();
+        let mut items: Vec<Item<'_>> = parts
+            .iter()
+            .filter_map(|part| heard(part, &calls, images))
+            .collect();
         if items.is_empty() {
             items.push(Item::text(NOTHING.into()));
         }
@@ -120,34 +144,59 @@ impl Encoder for Contents {
 fn prefix(head: Head, entry: &Entry) -> Vec<u8> {
     let mut members = settings(Opts::read(head.opts), entry);
     if !head.system_prompt.trim().is_empty() {
-        members.insert("systemInstruction".into(), json!({"parts": [{"text": &*head.system_prompt}]}));
+        members.insert(
+            "systemInstruction".into(),
+            json!({"parts": [{"text": &*head.system_prompt}]}),
+        );
     }
     if !head.tools.is_empty() {
         let functions = head.tools.iter().map(|tool| {
             let mut function = Map::new();
             function.insert("name".into(), tool.name.clone().into());
             function.insert("description".into(), tool.description.clone().into());
-            set(&mut function, "parameters", schema::parameters(tool.parameters.get()));
+            set(
+                &mut function,
+                "parameters",
+                schema::parameters(tool.parameters.get()),
+            );
             Value::Object(function)
         });
-        members.insert("tools".into(), json!([{"functionDeclarations": functions.collect::<Vec<_>>()}]));
+        members.insert(
+            "tools".into(),
+            json!([{"functionDeclarations": functions.collect::<Vec<_>>()}]),
+        );
     }
     let mut out = Vec::new();
     put_open(&mut out, &members);
-    out.extend_from_slice(if members.is_empty() { br#""contents":["# } else { br#","contents":["# });
+    out.extend_from_slice(if members.is_empty() {
+        br#""contents":["#
+    } else {
+        br#","contents":["#
+    });
     out
 }
 
 /// The generation's configuration, and what a member asked to stand beside it.
 fn settings(opts: Opts, entry: &Entry) -> Map<String, Value> {
-    let (mut members, mut config): (Map<_, _>, Map<_, _>) =
-        opts.rest.into_iter().partition(|(name, _)| BESIDE.contains(&name.as_str()));
+    let (mut members, mut config): (Map<_, _>, Map<_, _>) = opts
+        .rest
+        .into_iter()
+        .partition(|(name, _)| BESIDE.contains(&name.as_str()));
     set(&mut config, "temperature", opts.temperature);
     set(&mut config, "topP", opts.top_p);
     set(&mut config, "maxOutputTokens", opts.max_output_tokens);
-    set(&mut config, "stopSequences", (!opts.stop.is_empty()).then_some(opts.stop));
-    if let Some(budget) = opts.thinking_budget.filter(|_| entry.thinking != Thinking::None) {
-        config.entry("thinkingConfig").or_insert(json!({"thinkingBudget": budget, "includeThoughts": budget > 0}));
+    set(
+        &mut config,
+        "stopSequences",
+        (!opts.stop.is_empty()).then_some(opts.stop),
+    );
+    if let Some(budget) = opts
+        .thinking_budget
+        .filter(|_| entry.thinking != Thinking::None)
+    {
+        config
+            .entry("thinkingConfig")
+            .or_insert(json!({"thinkingBudget": budget, "includeThoughts": budget > 0}));
     }
     if !config.is_empty() {
         members.insert("generationConfig".into(), Value::Object(config));
@@ -210,25 +259,53 @@ struct Linked<'a> {
 
 impl<'a> Item<'a> {
     fn text(text: Cow<'a, str>) -> Self {
-        Self { text: Some(text), ..Self::default() }
+        Self {
+            text: Some(text),
+            ..Self::default()
+        }
     }
 }
 
-/// A message of the model. Its thoughts are summaries for us and go back only if they carry a token.
+/// A message of the model. Its thoughts are summaries for us and go back only if they carry a
+/// token.
 fn said<'a>(part: &'a Part, label: &str) -> Option<Item<'a>> {
-    let opened = |signature: &'a Option<String>| signature.as_deref().and_then(|sealed| seal::open(label, sealed));
+    let opened = |signature: &'a Option<String>| {
+        signature
+            .as_deref()
+            .and_then(|sealed| seal::open(label, sealed))
+    };
     match part {
         Part::Text { signature, .. } if is_blank(part) && opened(signature).is_none() => None,
-        Part::Text { text, signature } => Some(Item { thought_signature: opened(signature), ..Item::text(text.into()) }),
-        Part::Thinking { text, signature, redacted: false } if opened(signature).is_some() => {
-            Some(Item { thought: true, thought_signature: opened(signature), ..Item::text(text.into()) })
-        }
-        Part::ToolCall { name, args, signature, .. } => Some(Item {
-            function_call: Some(Called { name: legal_name(name), args }),
+        Part::Text { text, signature } => Some(Item {
+            thought_signature: opened(signature),
+            ..Item::text(text.into())
+        }),
+        Part::Thinking {
+            text,
+            signature,
+            redacted: false,
+        } if opened(signature).is_some() => Some(Item {
+            thought: true,
+            thought_signature: opened(signature),
+            ..Item::text(text.into())
+        }),
+        Part::ToolCall {
+            name,
+            args,
+            signature,
+            ..
+        } => Some(Item {
+            function_call: Some(Called {
+                name: legal_name(name),
+                args,
+            }),
             thought_signature: opened(signature),
             ..Item::default()
         }),
-        Part::Thinking { .. } | Part::ToolResult { .. } | Part::Image { .. } | Part::File { .. } => None,
+        Part::Thinking { .. }
+        | Part::ToolResult { .. }
+        | Part::Image { .. }
+        | Part::File { .. } => None,
     }
 }
 
@@ -237,13 +314,24 @@ fn heard<'a>(part: &'a Part, calls: &'a HashMap<String, String>, images: bool) -
     match part {
         Part::Text { .. } if is_blank(part) => None,
         Part::Text { text, .. } => Some(Item::text(text.into())),
-        Part::ToolResult { id, text, error, .. } => {
-            let response = if *error { Outcome::Error(text) } else { Outcome::Output(text) };
+        Part::ToolResult {
+            id, text, error, ..
+        } => {
+            let response = if *error {
+                Outcome::Error(text)
+            } else {
+                Outcome::Output(text)
+            };
             let name = calls.get(id).map_or(id.as_str(), String::as_str);
-            Some(Item { function_response: Some(Response { name, response }), ..Item::default() })
+            Some(Item {
+                function_response: Some(Response { name, response }),
+                ..Item::default()
+            })
         }
         Part::Image { mime, source } if images => Some(attached(mime, source)),
-        Part::Image { mime, source } => Some(Item::text(cannot_show("image", None, mime, source).into())),
+        Part::Image { mime, source } => {
+            Some(Item::text(cannot_show("image", None, mime, source).into()))
+        }
         Part::File { mime, name, source } => Some(match file_text(mime, source) {
             Some(text) => Item::text(named_text(name.as_deref(), &text).into()),
             None => attached(mime, source),
@@ -254,7 +342,19 @@ fn heard<'a>(part: &'a Part, calls: &'a HashMap<String, String>, images: bool) -
 
 fn attached<'a>(mime: &'a str, source: &'a Source) -> Item<'a> {
     match source {
-        Source::Data(data) => Item { inline_data: Some(Inline { mime_type: mime, data }), ..Item::default() },
-        Source::Url(url) => Item { file_data: Some(Linked { mime_type: mime, file_uri: url }), ..Item::default() },
+        Source::Data(data) => Item {
+            inline_data: Some(Inline {
+                mime_type: mime,
+                data,
+            }),
+            ..Item::default()
+        },
+        Source::Url(url) => Item {
+            file_data: Some(Linked {
+                mime_type: mime,
+                file_uri: url,
+            }),
+            ..Item::default()
+        },
     }
 }

@@ -1,4 +1,5 @@
-//! JSON Schema as Gemini takes it: a subset of OpenAPI's, and what is not in it is refused, so it is left out here.
+//! JSON Schema as Gemini takes it: a subset of OpenAPI's, and what is not in it is refused, so it
+//! is left out here.
 
 use serde_json::{Map, Value, json};
 
@@ -25,24 +26,31 @@ const FORMATS: &[&str] = &["enum", "date-time", "int32", "int64", "float", "doub
 /// How deep schemas are followed; a `$ref` to itself has no end.
 const DEEPEST: usize = 16;
 
-/// The parameters of a function; none if it has no properties, since an object without them is refused.
+/// The parameters of a function; none if it has no properties, since an object without them is
+/// refused.
 pub fn parameters(schema: &str) -> Option<Value> {
     let root: Value = serde_json::from_str(schema).ok()?;
     let plain = simplified(&root, &root, 0);
     (plain.get("type").is_some_and(|name| name == "object") && !is_refused(&plain)).then_some(plain)
 }
 
-/// An object of which no property is known, or a list of such, at whatever depth: a map of free names cannot be said.
+/// An object of which no property is known, or a list of such, at whatever depth: a map of free
+/// names cannot be said.
 fn is_refused(plain: &Value) -> bool {
     match plain.get("type").and_then(Value::as_str) {
-        Some("object") => plain.get("properties").and_then(Value::as_object).is_none_or(Map::is_empty),
+        Some("object") => plain
+            .get("properties")
+            .and_then(Value::as_object)
+            .is_none_or(Map::is_empty),
         Some("array") => plain.get("items").is_some_and(is_refused),
         Some(_) | None => false,
     }
 }
 
 fn simplified(schema: &Value, root: &Value, depth: usize) -> Value {
-    let Some(object) = schema.as_object().filter(|_| depth < DEEPEST) else { return json!({"type": "string"}) };
+    let Some(object) = schema.as_object().filter(|_| depth < DEEPEST) else {
+        return json!({"type": "string"});
+    };
     if let Some(target) = object.get("$ref").and_then(Value::as_str) {
         return followed(target, object, root, depth);
     }
@@ -51,7 +59,10 @@ fn simplified(schema: &Value, root: &Value, depth: usize) -> Value {
         .filter(|(name, _)| KEPT.contains(&name.as_str()))
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect();
-    if let Some(format) = object.get("format").filter(|format| format.as_str().is_some_and(|name| FORMATS.contains(&name))) {
+    if let Some(format) = object
+        .get("format")
+        .filter(|format| format.as_str().is_some_and(|name| FORMATS.contains(&name)))
+    {
         plain.insert("format".into(), format.clone());
     }
     take_constant(object, &mut plain);
@@ -63,7 +74,9 @@ fn simplified(schema: &Value, root: &Value, depth: usize) -> Value {
 
 /// The schema that a `$ref` points to, merged with the keys beside the `$ref`.
 fn followed(target: &str, object: &Map<String, Value>, root: &Value, depth: usize) -> Value {
-    let found = target.strip_prefix('#').and_then(|pointer| root.pointer(pointer));
+    let found = target
+        .strip_prefix('#')
+        .and_then(|pointer| root.pointer(pointer));
     let mut plain = simplified(found.unwrap_or(&Value::Null), root, depth + 1);
     if let (Some(plain), Some(description)) = (plain.as_object_mut(), object.get("description")) {
         plain.insert("description".into(), description.clone());
@@ -82,8 +95,14 @@ fn take_constant(object: &Map<String, Value>, plain: &mut Map<String, Value>) {
 
 /// `["string", "null"]` is a nullable string here; several other types are alternatives.
 fn take_types(plain: &mut Map<String, Value>) {
-    let Some(Value::Array(types)) = plain.get("type").cloned() else { return };
-    let named: Vec<Value> = types.iter().filter(|name| *name != "null").cloned().collect();
+    let Some(Value::Array(types)) = plain.get("type").cloned() else {
+        return;
+    };
+    let named: Vec<Value> = types
+        .iter()
+        .filter(|name| *name != "null")
+        .cloned()
+        .collect();
     if named.len() < types.len() {
         plain.insert("nullable".into(), true.into());
     }
@@ -94,35 +113,65 @@ fn take_types(plain: &mut Map<String, Value>) {
             plain.insert("type".into(), one.clone());
         }
         many => {
-            plain.insert("anyOf".into(), many.iter().map(|name| json!({"type": name})).collect());
+            plain.insert(
+                "anyOf".into(),
+                many.iter().map(|name| json!({"type": name})).collect(),
+            );
         }
     }
 }
 
-fn take_children(object: &Map<String, Value>, plain: &mut Map<String, Value>, root: &Value, depth: usize) {
+fn take_children(
+    object: &Map<String, Value>,
+    plain: &mut Map<String, Value>,
+    root: &Value,
+    depth: usize,
+) {
     let child = |schema: &Value| simplified(schema, root, depth + 1);
     if let Some(properties) = object.get("properties").and_then(Value::as_object) {
-        let properties = properties.iter().map(|(name, schema)| (name.clone(), child(schema)));
-        plain.insert("properties".into(), Value::Object(properties.filter(|(_, schema)| !is_refused(schema)).collect()));
+        let properties = properties
+            .iter()
+            .map(|(name, schema)| (name.clone(), child(schema)));
+        plain.insert(
+            "properties".into(),
+            Value::Object(
+                properties
+                    .filter(|(_, schema)| !is_refused(schema))
+                    .collect(),
+            ),
+        );
     }
     if let Some(items) = object.get("items") {
         plain.insert("items".into(), child(items));
     } else if plain.get("type").is_some_and(|name| name == "array") {
         plain.insert("items".into(), json!({"type": "string"}));
     }
-    let alternatives = ["anyOf", "oneOf", "allOf"].iter().find_map(|name| object.get(*name)?.as_array());
+    let alternatives = ["anyOf", "oneOf", "allOf"]
+        .iter()
+        .find_map(|name| object.get(*name)?.as_array());
     if let Some(alternatives) = alternatives {
         take_alternatives(alternatives, plain, child);
     }
 }
 
-fn take_alternatives(alternatives: &[Value], plain: &mut Map<String, Value>, child: impl Fn(&Value) -> Value) {
+fn take_alternatives(
+    alternatives: &[Value],
+    plain: &mut Map<String, Value>,
+    child: impl Fn(&Value) -> Value,
+) {
     let is_null = |schema: &&Value| schema.get("type").is_some_and(|name| name == "null");
-    let some: Vec<Value> = alternatives.iter().filter(|schema| !is_null(schema)).map(child).collect();
+    let some: Vec<Value> = alternatives
+        .iter()
+        .filter(|schema| !is_null(schema))
+        .map(child)
+        .collect();
     if some.len() < alternatives.len() {
         plain.insert("nullable".into(), true.into());
     }
-    let some: Vec<Value> = some.into_iter().filter(|schema| !is_refused(schema)).collect();
+    let some: Vec<Value> = some
+        .into_iter()
+        .filter(|schema| !is_refused(schema))
+        .collect();
     match some.as_slice() {
         [] => {}
         [Value::Object(only)] => only.iter().for_each(|(name, value)| {
@@ -136,15 +185,25 @@ fn take_alternatives(alternatives: &[Value], plain: &mut Map<String, Value>, chi
 
 /// An enum may list strings only.
 fn drop_foreign_enum(plain: &mut Map<String, Value>) {
-    let strings = |value: &Value| value.as_array().is_some_and(|values| values.iter().all(Value::is_string));
+    let strings = |value: &Value| {
+        value
+            .as_array()
+            .is_some_and(|values| values.iter().all(Value::is_string))
+    };
     if plain.get("enum").is_some_and(|value| !strings(value)) {
         plain.remove("enum");
     }
-    let required = plain.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
+    let required = plain
+        .get("required")
+        .and_then(Value::as_array)
+        .cloned()
+        .unwrap_or_default();
     let properties = plain.get("properties").and_then(Value::as_object);
     let known: Vec<Value> = required
         .into_iter()
-        .filter(|name| properties.is_some_and(|all| name.as_str().is_some_and(|name| all.contains_key(name))))
+        .filter(|name| {
+            properties.is_some_and(|all| name.as_str().is_some_and(|name| all.contains_key(name)))
+        })
         .collect();
     if known.is_empty() {
         plain.remove("required");
@@ -170,20 +229,26 @@ mod tests {
             (
                 json!({"type": "object", "$defs": {"N": {"type": "integer", "exclusiveMinimum": 0, "enum": [1, 2]}},
                        "properties": {"n": {"$ref": "#/$defs/N", "description": "how many"}, "k": {"const": "v"}}}),
-                Some(json!({"type": "object", "properties": {"n": {"type": "integer", "description": "how many"},
-                                                             "k": {"type": "string", "enum": ["v"]}}})),
+                Some(
+                    json!({"type": "object", "properties": {"n": {"type": "integer", "description": "how many"},
+                                                             "k": {"type": "string", "enum": ["v"]}}}),
+                ),
             ),
             (
                 json!({"type": "object", "properties": {"x": {"oneOf": [{"type": "string"}, {"type": "null"}]},
                        "y": {"anyOf": [{"type": "string"}, {"type": "array"}]}}}),
-                Some(json!({"type": "object", "properties": {"x": {"type": "string", "nullable": true},
-                       "y": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}}})),
+                Some(
+                    json!({"type": "object", "properties": {"x": {"type": "string", "nullable": true},
+                       "y": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}}}),
+                ),
             ),
             (
                 json!({"type": "object", "required": ["labels", "x"], "properties": {
                        "labels": {"type": "object", "additionalProperties": {"type": "string"}},
                        "maps": {"type": "array", "items": {"type": "object"}}, "x": {"type": "string"}}}),
-                Some(json!({"type": "object", "required": ["x"], "properties": {"x": {"type": "string"}}})),
+                Some(
+                    json!({"type": "object", "required": ["x"], "properties": {"x": {"type": "string"}}}),
+                ),
             ),
         ] {
             assert_eq!(parameters(&schema.to_string()), expected, "{schema}");

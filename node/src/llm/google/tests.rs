@@ -15,39 +15,90 @@ fn recorded_streams() {
 fn signed(part: Part, token: &str) -> Part {
     let token = Some(token.to_owned());
     match part {
-        Part::Text { text, .. } => Part::Text { text, signature: token },
-        Part::ToolCall { id, call_id, name, args, invalid, .. } => {
-            Part::ToolCall { id, call_id, name, args, invalid, signature: token }
-        }
-        Part::Thinking { .. } | Part::ToolResult { .. } | Part::Image { .. } | Part::File { .. } => part,
+        Part::Text { text, .. } => Part::Text {
+            text,
+            signature: token,
+        },
+        Part::ToolCall {
+            id,
+            call_id,
+            name,
+            args,
+            invalid,
+            ..
+        } => Part::ToolCall {
+            id,
+            call_id,
+            name,
+            args,
+            invalid,
+            signature: token,
+        },
+        Part::Thinking { .. }
+        | Part::ToolResult { .. }
+        | Part::Image { .. }
+        | Part::File { .. } => part,
     }
 }
 
 #[test]
 fn a_whole_request() {
-    let thinking = Part::Thinking { text: "hm".into(), signature: None, redacted: false };
-    let calls = vec![thinking, signed(call("t1", "read", json!({"path": "a"})), "google:c2ln"), call("t2", "list", json!({}))];
+    let thinking = Part::Thinking {
+        text: "hm".into(),
+        signature: None,
+        redacted: false,
+    };
+    let calls = vec![
+        thinking,
+        signed(call("t1", "read", json!({"path": "a"})), "google:c2ln"),
+        call("t2", "list", json!({})),
+    ];
     let messages = [
         user("go"),
         message(Role::Assistant, calls),
-        message(Role::ToolResult, vec![result("t1", "text", false), result("t2", "no such folder", true)]),
+        message(
+            Role::ToolResult,
+            vec![
+                result("t1", "text", false),
+                result("t2", "no such folder", true),
+            ],
+        ),
         user("and now?"),
-        message(Role::Assistant, vec![signed(Part::text(""), "google:c2ln2")]),
+        message(
+            Role::Assistant,
+            vec![signed(Part::text(""), "google:c2ln2")],
+        ),
     ];
-    let opts =
-        json!({"temperature": 0.5, "topK": 3, "max_output_tokens": 9, "thinking_budget": 100, "stop": "X", "safetySettings": []});
-    insta::assert_json_snapshot!("google_request", spoken().request(head("gemini-3.8-flash", opts), &messages));
+    let opts = json!({"temperature": 0.5, "topK": 3, "max_output_tokens": 9, "thinking_budget": 100, "stop": "X", "safetySettings": []});
+    insta::assert_json_snapshot!(
+        "google_request",
+        spoken().request(head("gemini-3.8-flash", opts), &messages)
+    );
 }
 
 #[test]
 fn a_call_of_another_model_has_a_stand_in_for_its_signature() {
-    let calls = || vec![signed(call("a", "read", json!({})), "anthropic:x"), call("b", "read", json!({}))];
+    let calls = || {
+        vec![
+            signed(call("a", "read", json!({})), "anthropic:x"),
+            call("b", "read", json!({})),
+        ]
+    };
     let messages = || [user("go"), message(Role::Assistant, calls())];
     let signatures = |model: &str| -> Vec<Value> {
-        let parts = spoken().request(head(model, json!({})), &messages())["contents"][1]["parts"].clone();
-        parts.as_array().unwrap().iter().map(|part| part["thoughtSignature"].clone()).collect()
+        let parts =
+            spoken().request(head(model, json!({})), &messages())["contents"][1]["parts"].clone();
+        parts
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|part| part["thoughtSignature"].clone())
+            .collect()
     };
-    assert_eq!(signatures("gemini-3.8-flash"), [json!("skip_thought_signature_validator"), Value::Null]);
+    assert_eq!(
+        signatures("gemini-3.8-flash"),
+        [json!("skip_thought_signature_validator"), Value::Null]
+    );
     assert_eq!(signatures("gemini-2.5-pro"), [Value::Null, Value::Null]);
 }
 
@@ -64,12 +115,26 @@ fn without_options_tools_or_prompt_a_request_is_still_whole() {
 #[test]
 fn attachments() {
     let parts = vec![
-        Part::Image { mime: "image/png".into(), source: Source::Data("AAAA".into()) },
-        Part::File { mime: "application/pdf".into(), name: None, source: Source::Url("https://x/y.pdf".into()) },
-        Part::File { mime: "text/plain".into(), name: Some("n.txt".into()), source: Source::Data("aGk=".into()) },
+        Part::Image {
+            mime: "image/png".into(),
+            source: Source::Data("AAAA".into()),
+        },
+        Part::File {
+            mime: "application/pdf".into(),
+            name: None,
+            source: Source::Url("https://x/y.pdf".into()),
+        },
+        Part::File {
+            mime: "text/plain".into(),
+            name: Some("n.txt".into()),
+            source: Source::Data("aGk=".into()),
+        },
     ];
     assert_eq!(
-        spoken().request(head("gemini-2.5-pro", json!({})), &[message(Role::User, parts)])["contents"][0]["parts"],
+        spoken().request(
+            head("gemini-2.5-pro", json!({})),
+            &[message(Role::User, parts)]
+        )["contents"][0]["parts"],
         json!([{"inlineData": {"mimeType": "image/png", "data": "AAAA"}},
                {"fileData": {"mimeType": "application/pdf", "fileUri": "https://x/y.pdf"}},
                {"text": "File n.txt:\nhi"}])
@@ -81,6 +146,9 @@ fn addresses() {
     for base in ["https://g", "https://g/v1beta"] {
         let Spoken { wire, target, .. } = spoken();
         let url = wire.url(&base.parse().unwrap(), "models/m", &target);
-        assert_eq!(url.as_str(), "https://g/v1beta/models/m:streamGenerateContent?alt=sse");
+        assert_eq!(
+            url.as_str(),
+            "https://g/v1beta/models/m:streamGenerateContent?alt=sse"
+        );
     }
 }

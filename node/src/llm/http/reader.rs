@@ -12,7 +12,8 @@ use crate::{
     model::Failure,
 };
 
-/// How long the end of a body is waited for once the reply is whole; a server that holds it back costs only its connection.
+/// How long the end of a body is waited for once the reply is whole; a server that holds it back
+/// costs only its connection.
 const DRAIN: Duration = Duration::from_millis(500);
 
 pub struct Reader {
@@ -21,18 +22,27 @@ pub struct Reader {
     alarm: Pin<Box<Sleep>>,
     deadline: Instant,
     between: Duration,
-    /// Until when content must come: bytes alone, such as pings, comments and empty pieces, do not count.
+    /// Until when content must come: bytes alone, such as pings, comments and empty pieces, do not
+    /// count.
     due: Instant,
     drained: Option<Instant>,
 }
 
 impl Reader {
     pub fn new(response: Response, times: Times, sent: Instant) -> Self {
-        // Servers that queue a request or read a long prompt keep the connection alive until they begin.
+        // Servers that queue a request or read a long prompt keep the connection alive until they
+        // begin.
         let due = (Instant::now() + times.between_content).max(sent + times.first_byte);
         let deadline = sent + times.whole;
         let alarm = Box::pin(sleep_until(deadline.min(due)));
-        Self { response, alarm, deadline, between: times.between_content, due, drained: None }
+        Self {
+            response,
+            alarm,
+            deadline,
+            between: times.between_content,
+            due,
+            drained: None,
+        }
     }
 
     /// Content came, so the server may be silent again for a while.
@@ -64,7 +74,10 @@ impl Reader {
             return Err(over("took too long as a whole"));
         }
         if now >= self.due {
-            return Err(broken(format!("the stream brought nothing for {} s", self.between.as_secs_f64())));
+            return Err(broken(format!(
+                "the stream brought nothing for {} s",
+                self.between.as_secs_f64()
+            )));
         }
         self.alarm.as_mut().reset(self.due.min(self.deadline));
         Ok(())

@@ -1,4 +1,5 @@
-//! Interprets an answer that is no stream: statuses, error bodies, pages of proxies, and connections that failed.
+//! Interprets an answer that is no stream: statuses, error bodies, pages of proxies, and
+//! connections that failed.
 
 use std::{error::Error, time::Duration};
 
@@ -26,7 +27,10 @@ pub struct Refusal {
 
 impl From<Failure> for Refusal {
     fn from(failure: Failure) -> Self {
-        Self { overload: failure.retry_after.is_some(), failure }
+        Self {
+            overload: failure.retry_after.is_some(),
+            failure,
+        }
     }
 }
 
@@ -35,37 +39,78 @@ pub async fn of(response: Response, within: Duration, destination: &Destination)
     let address = &destination.address;
     let status = response.status();
     let asked = retry_after(response.headers(), time::OffsetDateTime::now_utc());
-    let location = response.headers().get(LOCATION).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let location = response
+        .headers()
+        .get(LOCATION)
+        .and_then(|value| value.to_str().ok())
+        .map(str::to_owned);
     let body = body(response, within).await;
     if let Some(location) = location.filter(|_| status.is_redirection()) {
-        let message = format!("{address} redirects to {location}; set that as base_url if it is right");
-        return Failure { public: Some(format!("{address} redirects elsewhere")), ..refused(message) }.into();
+        let message =
+            format!("{address} redirects to {location}; set that as base_url if it is right");
+        return Failure {
+            public: Some(format!("{address} redirects elsewhere")),
+            ..refused(message)
+        }
+        .into();
     }
     if status.is_success() {
         return no_stream(&body);
     }
     let failure = by_status(status, &body, asked, destination);
-    let overload =
-        failure.kind == FailureKind::Transient && (matches!(status.as_u16(), 429 | 529) || failure.retry_after.is_some());
+    let overload = failure.kind == FailureKind::Transient
+        && (matches!(status.as_u16(), 429 | 529) || failure.retry_after.is_some());
     Refusal { failure, overload }
 }
 
-fn by_status(status: StatusCode, body: &[u8], asked: Option<Duration>, destination: &Destination) -> Failure {
+fn by_status(
+    status: StatusCode,
+    body: &[u8],
+    asked: Option<Duration>,
+    destination: &Destination,
+) -> Failure {
     let complaint = Complaint::read(body);
-    let kind = complaint.as_ref().map_or_else(|| kind_of_status(Some(status.as_u16())), |said| said.kind(Some(status.as_u16())));
+    let kind = complaint.as_ref().map_or_else(
+        || kind_of_status(Some(status.as_u16())),
+        |said| said.kind(Some(status.as_u16())),
+    );
     let within_body = complaint.as_ref().and_then(|said| said.retry_after);
     let said = complaint.map_or_else(|| excerpt(body), |said| shorten(&said.text()));
-    let retry_after = asked.or(within_body).filter(|_| kind == FailureKind::Transient);
-    let hint = if said.contains("/v1/responses") { OTHER_WIRE.to_owned() } else { hint(kind, status, destination) };
+    let retry_after = asked
+        .or(within_body)
+        .filter(|_| kind == FailureKind::Transient);
+    let hint = if said.contains("/v1/responses") {
+        OTHER_WIRE.to_owned()
+    } else {
+        hint(kind, status, destination)
+    };
     let public = Some(format!("{}{hint}", words(status)));
-    Failure { kind, message: format!("{}: {said}{hint}", words(status)), public, retry_after }
+    Failure {
+        kind,
+        message: format!("{}: {said}{hint}", words(status)),
+        public,
+        retry_after,
+    }
 }
 
 /// The request could not be sent.
 pub fn unsent(error: reqwest::Error, address: &str) -> Failure {
-    let kind = if error.is_builder() { FailureKind::Refused } else { FailureKind::Transient };
-    let what = if error.is_connect() { "cannot connect to" } else { "no answer from" };
-    Failure { kind, message: format!("{what} {address}: {}", causes(error)), public: None, retry_after: None }
+    let kind = if error.is_builder() {
+        FailureKind::Refused
+    } else {
+        FailureKind::Transient
+    };
+    let what = if error.is_connect() {
+        "cannot connect to"
+    } else {
+        "no answer from"
+    };
+    Failure {
+        kind,
+        message: format!("{what} {address}: {}", causes(error)),
+        public: None,
+        retry_after: None,
+    }
 }
 
 /// The connection broke while the stream was read.
@@ -75,7 +120,10 @@ pub fn cut(error: reqwest::Error) -> Failure {
 
 fn no_stream(body: &[u8]) -> Refusal {
     match Complaint::read(body) {
-        Some(complaint) => Refusal { overload: complaint.is_overload(), failure: complaint.midway() },
+        Some(complaint) => Refusal {
+            overload: complaint.is_overload(),
+            failure: complaint.midway(),
+        },
         None => garbled("the answer is no stream of events", excerpt(body)).into(),
     }
 }
@@ -84,7 +132,12 @@ fn no_stream(body: &[u8]) -> Refusal {
 const OTHER_WIRE: &str = "; set the provider's `wire` to \"responses\"";
 
 fn refused(message: String) -> Failure {
-    Failure { kind: FailureKind::Refused, message, public: None, retry_after: None }
+    Failure {
+        kind: FailureKind::Refused,
+        message,
+        public: None,
+        retry_after: None,
+    }
 }
 
 fn words(status: StatusCode) -> String {
@@ -92,15 +145,24 @@ fn words(status: StatusCode) -> String {
     format!("status {} {reason}", status.as_u16())
 }
 
-fn hint(kind: FailureKind, status: StatusCode, Destination { address, model }: &Destination) -> String {
+fn hint(
+    kind: FailureKind,
+    status: StatusCode,
+    Destination { address, model }: &Destination,
+) -> String {
     let check = format!("; check the model's name (`{model}`) and base_url ({address})");
     match kind {
         FailureKind::Auth => "; check the provider's key".to_owned(),
-        FailureKind::Refused if status == StatusCode::NOT_FOUND && address.ends_with("/responses") => {
+        FailureKind::Refused
+            if status == StatusCode::NOT_FOUND && address.ends_with("/responses") =>
+        {
             format!("{check}, or set the provider's `wire` to \"chat\"")
         }
         FailureKind::Refused if status == StatusCode::NOT_FOUND => check,
-        FailureKind::Refused | FailureKind::Transient | FailureKind::ContextFull | FailureKind::AnswerLimit => String::new(),
+        FailureKind::Refused
+        | FailureKind::Transient
+        | FailureKind::ContextFull
+        | FailureKind::AnswerLimit => String::new(),
     }
 }
 
@@ -124,7 +186,11 @@ async fn body(mut response: Response, within: Duration) -> Vec<u8> {
     let until = Instant::now() + within.min(Duration::from_secs(10));
     let mut body = Vec::new();
     while let Ok(Ok(Some(bytes))) = timeout_at(until, response.chunk()).await {
-        body.extend_from_slice(bytes.get(..READ.saturating_sub(body.len())).unwrap_or(&bytes));
+        body.extend_from_slice(
+            bytes
+                .get(..READ.saturating_sub(body.len()))
+                .unwrap_or(&bytes),
+        );
         if body.len() >= READ {
             break;
         }
@@ -132,12 +198,20 @@ async fn body(mut response: Response, within: Duration) -> Vec<u8> {
     body
 }
 
-/// The visible text of a body that is no known error, in one line: a page without its tags, or garbage.
+/// The visible text of a body that is no known error, in one line: a page without its tags, or
+/// garbage.
 fn excerpt(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     let page = text.trim_start().starts_with('<');
-    let visible = if page { without_tags(&text) } else { text.into_owned() };
-    let clean: String = visible.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let visible = if page {
+        without_tags(&text)
+    } else {
+        text.into_owned()
+    };
+    let clean: String = visible
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
     let line = clean.split_whitespace().collect::<Vec<_>>().join(" ");
     match (page, line.is_empty()) {
         (_, true) => "an empty body".to_owned(),

@@ -7,7 +7,12 @@ use time::{OffsetDateTime, PrimitiveDateTime, macros::format_description};
 
 /// `retry-after-ms`, else `retry-after` in seconds or as an HTTP date.
 pub fn retry_after(headers: &HeaderMap, now: OffsetDateTime) -> Option<Duration> {
-    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
+    let text = |name: &str| {
+        headers
+            .get(name)
+            .and_then(|value| value.to_str().ok())
+            .map(str::trim)
+    };
     let millis = text("retry-after-ms").and_then(|text| text.parse::<f64>().ok());
     let seconds = |text: &str| text.parse::<f64>().ok();
     millis
@@ -18,7 +23,9 @@ pub fn retry_after(headers: &HeaderMap, now: OffsetDateTime) -> Option<Duration>
 
 /// The time until an HTTP date (IMF-fixdate); none if it has passed.
 fn until(date: &str, now: OffsetDateTime) -> Option<Duration> {
-    let format = format_description!("[weekday repr:short], [day] [month repr:short] [year] [hour]:[minute]:[second] GMT");
+    let format = format_description!(
+        "[weekday repr:short], [day] [month repr:short] [year] [hour]:[minute]:[second] GMT"
+    );
     let at = PrimitiveDateTime::parse(date, format).ok()?.assume_utc();
     Some(Duration::try_from(at - now).unwrap_or_default())
 }
@@ -35,17 +42,37 @@ mod tests {
         for (headers, expected) in [
             (vec![("retry-after", "7")], Some(7_000)),
             (vec![("retry-after", "0.25")], Some(250)),
-            (vec![("retry-after", "7"), ("retry-after-ms", "12.5")], Some(12)),
-            (vec![("retry-after", "Sun, 22 Nov 2026 03:00:05 GMT")], Some(5_000)),
-            (vec![("retry-after", "Sun, 22 Nov 2026 02:00:05 GMT")], Some(0)),
+            (
+                vec![("retry-after", "7"), ("retry-after-ms", "12.5")],
+                Some(12),
+            ),
+            (
+                vec![("retry-after", "Sun, 22 Nov 2026 03:00:05 GMT")],
+                Some(5_000),
+            ),
+            (
+                vec![("retry-after", "Sun, 22 Nov 2026 02:00:05 GMT")],
+                Some(0),
+            ),
             (vec![("retry-after", "soon")], None),
             (vec![("retry-after", "-3")], None),
             (vec![("retry-after", "NaN")], None),
             (vec![], None),
         ] {
-            let map =
-                headers.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value))).collect();
-            assert_eq!(retry_after(&map, now).map(|wait| wait.as_millis()), expected, "{headers:?}");
+            let map = headers
+                .iter()
+                .map(|(name, value)| {
+                    (
+                        HeaderName::from_static(name),
+                        HeaderValue::from_static(value),
+                    )
+                })
+                .collect();
+            assert_eq!(
+                retry_after(&map, now).map(|wait| wait.as_millis()),
+                expected,
+                "{headers:?}"
+            );
         }
     }
 }

@@ -27,16 +27,23 @@ impl Events for Reply {
     fn event(&mut self, data: &[u8], chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
         let line: Line<'_> = parse(data)?;
         if line.error.is_some() {
-            return Err(Complaint::read(data).map_or_else(|| broken("an error without words"), Complaint::midway));
+            return Err(Complaint::read(data)
+                .map_or_else(|| broken("an error without words"), Complaint::midway));
         }
         self.names.note(None, line.model);
         if let Some(message) = line.message {
             self.message(message, chunks);
         }
         if line.done {
-            let stop = line.done_reason.map_or(StopReason::End, |reason| stop_reason(&reason.0));
+            let stop = line
+                .done_reason
+                .map_or(StopReason::End, |reason| stop_reason(&reason.0));
             // `prompt_eval_count` is absent where the whole prompt was cached.
-            let usage = usage(line.prompt_eval_count.unwrap_or(0), 0, line.eval_count.unwrap_or(0));
+            let usage = usage(
+                line.prompt_eval_count.unwrap_or(0),
+                0,
+                line.eval_count.unwrap_or(0),
+            );
             self.end = Some(Finish::new(stop_of(stop, self.calls), usage));
         }
         Ok(())
@@ -58,23 +65,40 @@ impl Events for Reply {
 impl Reply {
     fn message(&mut self, message: Message<'_>, chunks: &mut Vec<Chunk>) {
         if let Some(text) = message.thinking.filter(|text| !text.is_empty()) {
-            chunks.push(Chunk::Thinking { part: self.parts.of(Kind::Thinking), text });
+            chunks.push(Chunk::Thinking {
+                part: self.parts.of(Kind::Thinking),
+                text,
+            });
         }
         if let Some(text) = message.content.filter(|text| !text.is_empty()) {
-            chunks.push(Chunk::Text { part: self.parts.of(Kind::Text), text });
+            chunks.push(Chunk::Text {
+                part: self.parts.of(Kind::Text),
+                text,
+            });
         }
         for call in message.tool_calls.into_iter().flatten() {
             self.calls = true;
             let part = self.parts.begin(Kind::Call);
             let json = call.function.arguments.map_or("{}", RawValue::get);
-            chunks.push(Chunk::Call { part, id: call.id.unwrap_or_default(), name: call.function.name });
-            chunks.push(Chunk::Args { part, json: if json == "null" { "{}" } else { json }.to_owned() });
+            chunks.push(Chunk::Call {
+                part,
+                id: call.id.unwrap_or_default(),
+                name: call.function.name,
+            });
+            chunks.push(Chunk::Args {
+                part,
+                json: if json == "null" { "{}" } else { json }.to_owned(),
+            });
         }
     }
 }
 
 fn stop_reason(word: &str) -> StopReason {
-    if word == "length" { StopReason::Length } else { StopReason::End }
+    if word == "length" {
+        StopReason::Length
+    } else {
+        StopReason::End
+    }
 }
 
 #[derive(Deserialize)]

@@ -9,7 +9,10 @@ use serde_json::{Map, Value, json, value::RawValue};
 use crate::llm::{
     Encoder, Head, Request,
     catalogue::{Entry, Thinking},
-    encode::{NOTHING, Side, cannot_show, file_text, legal_name, named_text, put, put_open, result_text, side_of},
+    encode::{
+        NOTHING, Side, cannot_show, file_text, legal_name, named_text, put, put_open, result_text,
+        side_of,
+    },
     function::Tool,
     opts::{Opts, set},
 };
@@ -32,7 +35,13 @@ impl Messages {
     pub fn new(head: Head, entry: &Entry) -> Self {
         let comma = !head.system_prompt.trim().is_empty();
         let images = entry.images;
-        Self { prefix: prefix(head, entry), messages: Vec::new(), comma, calls: HashMap::new(), images }
+        Self {
+            prefix: prefix(head, entry),
+            messages: Vec::new(),
+            comma,
+            calls: HashMap::new(),
+            images,
+        }
     }
 
     fn put(&mut self, message: &Message<'_>) {
@@ -44,10 +53,21 @@ impl Messages {
     }
 
     fn push_user(&mut self, parts: &[Part]) {
-        let texts: Vec<String> = parts.iter().filter_map(|part| shown(part, self.images)).collect();
-        let images: Vec<&str> = parts.iter().filter_map(image).filter(|_| self.images).collect();
+        let texts: Vec<String> = parts
+            .iter()
+            .filter_map(|part| shown(part, self.images))
+            .collect();
+        let images: Vec<&str> = parts
+            .iter()
+            .filter_map(image)
+            .filter(|_| self.images)
+            .collect();
         let text = texts.join("\n\n");
-        let content = if text.trim().is_empty() && images.is_empty() { NOTHING.to_owned() } else { text };
+        let content = if text.trim().is_empty() && images.is_empty() {
+            NOTHING.to_owned()
+        } else {
+            text
+        };
         self.put(&Message::User { content, images });
     }
 
@@ -58,15 +78,25 @@ impl Messages {
             return;
         }
         self.calls = parts.iter().filter_map(named).collect();
-        self.put(&Message::Assistant { content, thinking: thinking(parts), tool_calls });
+        self.put(&Message::Assistant {
+            content,
+            thinking: thinking(parts),
+            tool_calls,
+        });
     }
 
     fn push_results(&mut self, parts: &[Part]) {
         let calls = std::mem::take(&mut self.calls);
         for part in parts {
-            if let Part::ToolResult { id, text, error, .. } = part {
+            if let Part::ToolResult {
+                id, text, error, ..
+            } = part
+            {
                 let tool_name = calls.get(id).map_or(id.as_str(), String::as_str);
-                self.put(&Message::Tool { tool_name, content: &result_text(text, *error) });
+                self.put(&Message::Tool {
+                    tool_name,
+                    content: &result_text(text, *error),
+                });
             }
         }
     }
@@ -83,34 +113,59 @@ impl Encoder for Messages {
     }
 
     fn request(&self) -> Request {
-        [&self.prefix, &self.messages, b"]}".as_slice()].concat().into()
+        [&self.prefix, &self.messages, b"]}".as_slice()]
+            .concat()
+            .into()
     }
 }
 
 fn prefix(head: Head, entry: &Entry) -> Vec<u8> {
     let mut out = Vec::new();
-    put_open(&mut out, &settings(head.model, Opts::read(head.opts), entry));
+    put_open(
+        &mut out,
+        &settings(head.model, Opts::read(head.opts), entry),
+    );
     if !head.tools.is_empty() {
         out.extend_from_slice(br#","tools":"#);
-        put(&mut out, &head.tools.iter().map(Tool::from).collect::<Vec<_>>());
+        put(
+            &mut out,
+            &head.tools.iter().map(Tool::from).collect::<Vec<_>>(),
+        );
     }
     out.extend_from_slice(br#","messages":["#);
     if !head.system_prompt.trim().is_empty() {
-        put(&mut out, &Message::System { content: &head.system_prompt });
+        put(
+            &mut out,
+            &Message::System {
+                content: &head.system_prompt,
+            },
+        );
     }
     out
 }
 
-/// Unless told otherwise Ollama cuts a prompt silently at a few thousand tokens, so the context's size is always named.
+/// Unless told otherwise Ollama cuts a prompt silently at a few thousand tokens, so the context's
+/// size is always named.
 fn settings(model: String, opts: Opts, entry: &Entry) -> Map<String, Value> {
-    let (mut members, mut options): (Map<_, _>, Map<_, _>) =
-        opts.rest.into_iter().partition(|(name, _)| BESIDE.contains(&name.as_str()));
-    options.entry("num_ctx").or_insert(entry.context_window.into());
+    let (mut members, mut options): (Map<_, _>, Map<_, _>) = opts
+        .rest
+        .into_iter()
+        .partition(|(name, _)| BESIDE.contains(&name.as_str()));
+    options
+        .entry("num_ctx")
+        .or_insert(entry.context_window.into());
     set(&mut options, "temperature", opts.temperature);
     set(&mut options, "top_p", opts.top_p);
     set(&mut options, "num_predict", opts.max_output_tokens);
-    set(&mut options, "stop", (!opts.stop.is_empty()).then_some(opts.stop));
-    if let Some(budget) = opts.thinking_budget.filter(|_| entry.thinking != Thinking::None) {
+    set(
+        &mut options,
+        "stop",
+        (!opts.stop.is_empty()).then_some(opts.stop),
+    );
+    if let Some(budget) = opts
+        .thinking_budget
+        .filter(|_| entry.thinking != Thinking::None)
+    {
         members.entry("think").or_insert(json!(budget > 0));
     }
     members.insert("options".into(), Value::Object(options));
@@ -158,7 +213,10 @@ struct Called<'a> {
 fn shown(part: &Part, images: bool) -> Option<String> {
     match part {
         Part::Text { text, .. } => Some(text.clone()),
-        Part::Image { source: Source::Data(_), .. } if images => None,
+        Part::Image {
+            source: Source::Data(_),
+            ..
+        } if images => None,
         Part::Image { mime, source } => Some(cannot_show("image", None, mime, source)),
         Part::File { mime, name, source } => {
             let text = file_text(mime, source).map(|text| named_text(name.as_deref(), &text));
@@ -169,24 +227,43 @@ fn shown(part: &Part, images: bool) -> Option<String> {
 }
 
 fn image(part: &Part) -> Option<&str> {
-    let Part::Image { source: Source::Data(data), .. } = part else { return None };
+    let Part::Image {
+        source: Source::Data(data),
+        ..
+    } = part
+    else {
+        return None;
+    };
     Some(data)
 }
 
 fn call(part: &Part) -> Option<Call<'_>> {
-    let Part::ToolCall { name, args, .. } = part else { return None };
-    Some(Call { function: Called { name: legal_name(name), arguments: args } })
+    let Part::ToolCall { name, args, .. } = part else {
+        return None;
+    };
+    Some(Call {
+        function: Called {
+            name: legal_name(name),
+            arguments: args,
+        },
+    })
 }
 
 fn named(part: &Part) -> Option<(String, String)> {
-    let Part::ToolCall { id, name, .. } = part else { return None };
+    let Part::ToolCall { id, name, .. } = part else {
+        return None;
+    };
     Some((id.clone(), legal_name(name).into_owned()))
 }
 
 fn thinking(parts: &[Part]) -> String {
     let texts = parts.iter().filter_map(|part| match part {
         Part::Thinking { text, .. } => Some(text.as_str()),
-        Part::Text { .. } | Part::ToolCall { .. } | Part::ToolResult { .. } | Part::Image { .. } | Part::File { .. } => None,
+        Part::Text { .. }
+        | Part::ToolCall { .. }
+        | Part::ToolResult { .. }
+        | Part::Image { .. }
+        | Part::File { .. } => None,
     });
     texts.collect()
 }

@@ -14,22 +14,48 @@ fn recorded_streams() {
 
 #[test]
 fn a_whole_request() {
-    let thinking = Part::Thinking { text: "hm".into(), signature: None, redacted: false };
+    let thinking = Part::Thinking {
+        text: "hm".into(),
+        signature: None,
+        redacted: false,
+    };
     let picture = message(
         Role::User,
         vec![
             Part::text("see"),
-            Part::Image { mime: "image/png".into(), source: Source::Data("AAAA".into()) },
-            Part::Image { mime: "image/png".into(), source: Source::Url("https://x/y.png".into()) },
+            Part::Image {
+                mime: "image/png".into(),
+                source: Source::Data("AAAA".into()),
+            },
+            Part::Image {
+                mime: "image/png".into(),
+                source: Source::Url("https://x/y.png".into()),
+            },
         ],
     );
     let messages = [
         picture,
-        message(Role::Assistant, vec![thinking, call("t1", "read", json!({"path": "a"})), call("t2", "list", json!({}))]),
-        message(Role::ToolResult, vec![result("t1", "text", false), result("t2", "no such folder", true)]),
+        message(
+            Role::Assistant,
+            vec![
+                thinking,
+                call("t1", "read", json!({"path": "a"})),
+                call("t2", "list", json!({})),
+            ],
+        ),
+        message(
+            Role::ToolResult,
+            vec![
+                result("t1", "text", false),
+                result("t2", "no such folder", true),
+            ],
+        ),
         message(Role::Assistant, vec![]),
         user(""),
     ];
     let opts = json!({"temperature": 0.5, "seed": 3, "keep_alive": "5m", "max_output_tokens": 9, "thinking_budget": 0});
-    insta::assert_json_snapshot!("ollama_request", spoken().request(head("qwen3:8b", opts), &messages));
+    insta::assert_json_snapshot!(
+        "ollama_request",
+        spoken().request(head("qwen3:8b", opts), &messages)
+    );
 }

@@ -63,7 +63,8 @@ impl Events for Reply {
         }
         let event: Event<'_> = parse(data)?;
         if event.error.is_some_and(|error| error.get() != "null") {
-            return Err(Complaint::read(data).map_or_else(|| broken("an error without words"), Complaint::midway));
+            return Err(Complaint::read(data)
+                .map_or_else(|| broken("an error without words"), Complaint::midway));
         }
         self.told.names.note(event.id, event.model);
         self.count(event.usage, event.timings);
@@ -92,8 +93,15 @@ impl Events for Reply {
             }
             None => return None,
         };
-        let stop = if self.refused { StopReason::Refusal } else { stop_of(stop, !self.calls.is_empty()) };
-        Some(Finish { salvaged, ..Finish::new(stop, self.usage.unwrap_or(self.timings)) })
+        let stop = if self.refused {
+            StopReason::Refusal
+        } else {
+            stop_of(stop, !self.calls.is_empty())
+        };
+        Some(Finish {
+            salvaged,
+            ..Finish::new(stop, self.usage.unwrap_or(self.timings))
+        })
     }
 
     fn is_whole(&self) -> bool {
@@ -110,18 +118,24 @@ impl Call {
         !self.has_args || self.args.is_complete()
     }
 
-    /// Whether a delta that names its function begins another call: some servers give all calls of an answer one index and no
-    /// ids, others repeat the name in every piece of one call.
+    /// Whether a delta that names its function begins another call: some servers give all calls of
+    /// an answer one index and no ids, others repeat the name in every piece of one call.
     fn is_over(&self, id: &str, name: &str) -> bool {
         let is_other = !id.is_empty() && !self.id.is_empty() && id != self.id;
         let has_no_id = id.is_empty() || self.id.is_empty();
-        !name.is_empty() && (is_other || (has_no_id && (self.args.is_complete() || (!self.has_args && self.name != name))))
+        !name.is_empty()
+            && (is_other
+                || (has_no_id
+                    && (self.args.is_complete() || (!self.has_args && self.name != name))))
     }
 }
 
 impl Reply {
     pub fn of(target: &Target) -> Self {
-        Self { label: target.label.clone(), ..Self::default() }
+        Self {
+            label: target.label.clone(),
+            ..Self::default()
+        }
     }
 
     fn salvage(&mut self, what: &'static str) {
@@ -131,19 +145,29 @@ impl Reply {
     }
 
     fn count(&mut self, usage: Option<&RawValue>, timings: Option<&RawValue>) {
-        let read = |raw: Option<&RawValue>| raw.and_then(|raw| serde_json::from_str::<Value>(raw.get()).ok());
+        let read = |raw: Option<&RawValue>| {
+            raw.and_then(|raw| serde_json::from_str::<Value>(raw.get()).ok())
+        };
         if let Some(usage) = read(usage).filter(|usage| !usage.is_null()) {
             if !usage.is_object() {
                 self.salvage("its usage cannot be read");
             }
             let cached = count(&usage, &["prompt_tokens_details", "cached_tokens"]);
             let cached = cached.max(count(&usage, &["prompt_cache_hit_tokens"]));
-            self.usage = Some(decode::usage(count(&usage, &["prompt_tokens"]), cached, count(&usage, &["completion_tokens"])));
+            self.usage = Some(decode::usage(
+                count(&usage, &["prompt_tokens"]),
+                cached,
+                count(&usage, &["completion_tokens"]),
+            ));
         }
         // `prompt_n` are the tokens that llama.cpp read, `cache_n` those it had.
         if let Some(timings) = read(timings) {
             let cached = count(&timings, &["cache_n"]);
-            self.timings = decode::usage(count(&timings, &["prompt_n"]) + cached, cached, count(&timings, &["predicted_n"]));
+            self.timings = decode::usage(
+                count(&timings, &["prompt_n"]) + cached,
+                cached,
+                count(&timings, &["predicted_n"]),
+            );
         }
     }
 
@@ -198,11 +222,15 @@ impl Reply {
     fn say(&mut self, text: String, chunks: &mut Vec<Chunk>) {
         self.said = true;
         self.end_thinking(chunks);
-        chunks.push(Chunk::Text { part: self.parts.of(Kind::Text), text });
+        chunks.push(Chunk::Text {
+            part: self.parts.of(Kind::Text),
+            text,
+        });
     }
 
-    /// Reasoning goes back under the name and in the form in which it came, so that is kept with it: a name at once, so that
-    /// an interrupted reply has it too, and details when they are whole.
+    /// Reasoning goes back under the name and in the form in which it came, so that is kept with
+    /// it: a name at once, so that an interrupted reply has it too, and details when they are
+    /// whole.
     fn think(&mut self, text: String, carried: Carried, chunks: &mut Vec<Chunk>) {
         let begins = !self.parts.is_last(Kind::Thinking);
         let part = self.parts.of(Kind::Thinking);
@@ -221,7 +249,10 @@ impl Reply {
 
     fn end_thinking(&mut self, chunks: &mut Vec<Chunk>) {
         if let Some((part, carried)) = self.carried.take().filter(|(_, carried)| carried.grows()) {
-            chunks.push(Chunk::Signature { part, signature: seal::seal(&self.label, &carried.token()) });
+            chunks.push(Chunk::Signature {
+                part,
+                signature: seal::seal(&self.label, &carried.token()),
+            });
         }
     }
 
@@ -230,9 +261,15 @@ impl Reply {
         let is_new = !self.parts.is_last(kind);
         let part = self.parts.of(kind);
         if is_new {
-            chunks.push(Chunk::Text { part, text: String::new() });
+            chunks.push(Chunk::Text {
+                part,
+                text: String::new(),
+            });
         }
-        chunks.push(Chunk::Signature { part, signature: seal::seal(&self.label, token) });
+        chunks.push(Chunk::Signature {
+            part,
+            signature: seal::seal(&self.label, token),
+        });
     }
 
     fn call(&mut self, delta: CallDelta<'_>, chunks: &mut Vec<Chunk>) {
@@ -249,33 +286,66 @@ impl Reply {
             None => String::new(),
         };
         let token = delta.extra_content.and_then(thought_signature);
-        let Some(call) = self.calls.get_mut(at) else { return };
+        let Some(call) = self.calls.get_mut(at) else {
+            return;
+        };
         if !json.is_empty() {
             call.has_args = true;
             call.args.feed(&json);
-            chunks.push(Chunk::Args { part: call.part, json });
+            chunks.push(Chunk::Args {
+                part: call.part,
+                json,
+            });
         }
         if let Some(token) = token {
-            chunks.push(Chunk::Signature { part: call.part, signature: seal::seal(&self.label, &token) });
+            chunks.push(Chunk::Signature {
+                part: call.part,
+                signature: seal::seal(&self.label, &token),
+            });
         }
     }
 
     /// The call that a delta belongs to.
-    fn find_or_begin(&mut self, index: Option<usize>, id: &str, name: String, chunks: &mut Vec<Chunk>) -> usize {
+    fn find_or_begin(
+        &mut self,
+        index: Option<usize>,
+        id: &str,
+        name: String,
+        chunks: &mut Vec<Chunk>,
+    ) -> usize {
         let by_index = |call: &Call| call.index == index;
         let by_id = |call: &Call| !id.is_empty() && call.id == id;
         let known = match index {
             Some(_) => self.calls.iter().rposition(by_index),
-            None => self.calls.iter().rposition(by_id).or(self.calls.len().checked_sub(1)),
+            None => self
+                .calls
+                .iter()
+                .rposition(by_id)
+                .or(self.calls.len().checked_sub(1)),
         };
-        let goes_on = |at: &usize| self.calls.get(*at).is_some_and(|call| !call.is_over(id, &name));
+        let goes_on = |at: &usize| {
+            self.calls
+                .get(*at)
+                .is_some_and(|call| !call.is_over(id, &name))
+        };
         if let Some(at) = known.filter(goes_on) {
             return at;
         }
         self.end_thinking(chunks);
         let part = self.parts.begin(Kind::Call);
-        chunks.push(Chunk::Call { part, id: id.to_owned(), name: name.clone() });
-        self.calls.push(Call { index, id: id.to_owned(), name, part, args: Balance::default(), has_args: false });
+        chunks.push(Chunk::Call {
+            part,
+            id: id.to_owned(),
+            name: name.clone(),
+        });
+        self.calls.push(Call {
+            index,
+            id: id.to_owned(),
+            name,
+            part,
+            args: Balance::default(),
+            has_args: false,
+        });
         self.calls.len() - 1
     }
 
@@ -285,7 +355,10 @@ impl Reply {
         for call in self.calls.iter_mut().filter(|call| !call.has_args) {
             call.has_args = true;
             call.args.feed("{}");
-            chunks.push(Chunk::Args { part: call.part, json: "{}".to_owned() });
+            chunks.push(Chunk::Args {
+                part: call.part,
+                json: "{}".to_owned(),
+            });
         }
     }
 }
@@ -295,7 +368,9 @@ fn stop_reason(word: &str) -> Result<StopReason, Failure> {
         "tool_calls" | "function_call" => StopReason::ToolUse,
         "length" => StopReason::Length,
         "content_filter" => StopReason::Refusal,
-        "error" | "insufficient_system_resource" => return Err(garbled("the provider broke the reply off", word)),
+        "error" | "insufficient_system_resource" => {
+            return Err(garbled("the provider broke the reply off", word));
+        }
         _ => StopReason::End,
     })
 }
@@ -303,7 +378,13 @@ fn stop_reason(word: &str) -> Result<StopReason, Failure> {
 /// `{"google":{"thought_signature":…}}`
 fn thought_signature(extra: &RawValue) -> Option<String> {
     let extra: Value = serde_json::from_str(extra.get()).ok()?;
-    Some(extra.get("google")?.get("thought_signature")?.as_str()?.to_owned())
+    Some(
+        extra
+            .get("google")?
+            .get("thought_signature")?
+            .as_str()?
+            .to_owned(),
+    )
 }
 
 #[derive(Deserialize)]

@@ -17,13 +17,15 @@ use crate::llm::{
     wire::Target,
 };
 
-/// Stands between results and the user's next words: many templates want the assistant to speak after its tools.
+/// Stands between results and the user's next words: many templates want the assistant to speak
+/// after its tools.
 const INTERRUPTED: &str = "(interrupted by the user)";
 /// Asks for more where the assistant had the last word.
 const GO_ON: &str = "(go on)";
 
-/// Messages in an order that every template takes: the user and the assistant alternate, results stand between two of the
-/// assistant's. Neighbours of the user are one message, so the last one is held open.
+/// Messages in an order that every template takes: the user and the assistant alternate, results
+/// stand between two of the assistant's. Neighbours of the user are one message, so the last one is
+/// held open.
 #[derive(Debug)]
 pub struct Messages {
     /// Up to and with `"messages":[` and the system prompt.
@@ -93,17 +95,32 @@ impl Messages {
     fn push_assistant(&mut self, parts: &[Part]) {
         let content = planck_common::message::text_of(parts);
         let signed = parts.iter().find_map(|part| match part {
-            Part::Text { signature: Some(sealed), .. } => seal::open(&self.label, sealed),
+            Part::Text {
+                signature: Some(sealed),
+                ..
+            } => seal::open(&self.label, sealed),
             Part::Text { .. } | Part::Thinking { .. } | Part::ToolCall { .. } => None,
             Part::ToolResult { .. } | Part::Image { .. } | Part::File { .. } => None,
         });
         let Self { ids, label, .. } = self;
-        let tool_calls: Vec<Call<'_>> = parts.iter().filter_map(|part| call(part, ids, label)).collect();
+        let tool_calls: Vec<Call<'_>> = parts
+            .iter()
+            .filter_map(|part| call(part, ids, label))
+            .collect();
         if content.trim().is_empty() && tool_calls.is_empty() && signed.is_none() {
             return;
         }
-        let carried = if self.reasons { reasoning::Reasoning::of(parts, &self.label) } else { reasoning::Reasoning::default() };
-        let reasoning::Reasoning { reasoning_content, reasoning, list, details } = carried;
+        let carried = if self.reasons {
+            reasoning::Reasoning::of(parts, &self.label)
+        } else {
+            reasoning::Reasoning::default()
+        };
+        let reasoning::Reasoning {
+            reasoning_content,
+            reasoning,
+            list,
+            details,
+        } = carried;
         let content = match (list.is_empty(), content.is_empty()) {
             (false, _) => Some(Said::Items(said(&list, &content))),
             (true, false) => Some(Said::Text(content)),
@@ -128,9 +145,18 @@ impl Messages {
     fn push_results(&mut self, parts: &[Part]) {
         self.close_user();
         for part in parts {
-            if let Part::ToolResult { id, call_id, text, error } = part {
+            if let Part::ToolResult {
+                id,
+                call_id,
+                text,
+                error,
+            } = part
+            {
                 let id = self.ids.of_result(id, call_id).to_owned();
-                self.put(&Message::Tool { tool_call_id: &id, content: &result_text(text, *error) });
+                self.put(&Message::Tool {
+                    tool_call_id: &id,
+                    content: &result_text(text, *error),
+                });
                 self.last = Some(Side::Results);
             }
         }
@@ -169,14 +195,25 @@ impl Encoder for Messages {
 
 fn prefix(head: Head, entry: &Entry, quirks: Quirks) -> Vec<u8> {
     let mut out = Vec::new();
-    put_open(&mut out, &settings(head.model, Opts::read(head.opts), entry, quirks));
+    put_open(
+        &mut out,
+        &settings(head.model, Opts::read(head.opts), entry, quirks),
+    );
     if !head.tools.is_empty() {
         out.extend_from_slice(br#","tools":"#);
-        put(&mut out, &head.tools.iter().map(Tool::from).collect::<Vec<_>>());
+        put(
+            &mut out,
+            &head.tools.iter().map(Tool::from).collect::<Vec<_>>(),
+        );
     }
     out.extend_from_slice(br#","messages":["#);
     if !head.system_prompt.trim().is_empty() {
-        put(&mut out, &Message::System { content: &head.system_prompt });
+        put(
+            &mut out,
+            &Message::System {
+                content: &head.system_prompt,
+            },
+        );
     }
     out
 }
@@ -245,8 +282,15 @@ struct Thought<'a> {
 
 /// Mistral's list of content.
 fn said<'a>(thoughts: &[&'a str], text: &str) -> Vec<SaidItem<'a>> {
-    let thoughts = thoughts.iter().map(|text| SaidItem::Thinking { thinking: [Thought { r#type: "text", text }] });
-    let text = (!text.is_empty()).then(|| SaidItem::Text { text: text.to_owned() });
+    let thoughts = thoughts.iter().map(|text| SaidItem::Thinking {
+        thinking: [Thought {
+            r#type: "text",
+            text,
+        }],
+    });
+    let text = (!text.is_empty()).then(|| SaidItem::Text {
+        text: text.to_owned(),
+    });
     thoughts.chain(text).collect()
 }
 
@@ -263,7 +307,9 @@ struct Google<'a> {
 
 impl<'a> Extra<'a> {
     fn of(thought_signature: &'a str) -> Self {
-        Self { google: Google { thought_signature } }
+        Self {
+            google: Google { thought_signature },
+        }
     }
 }
 
@@ -284,8 +330,29 @@ struct Called<'a> {
 }
 
 fn call<'a>(part: &'a Part, ids: &mut CallIds, label: &str) -> Option<Call<'a>> {
-    let Part::ToolCall { id, call_id, name, args, signature, .. } = part else { return None };
-    let extra_content = signature.as_deref().and_then(|sealed| seal::open(label, sealed)).map(Extra::of);
-    let function = Called { name: legal_name(name), arguments: args.get() };
-    Some(Call { id: ids.of_call(id, call_id), r#type: "function", function, extra_content })
+    let Part::ToolCall {
+        id,
+        call_id,
+        name,
+        args,
+        signature,
+        ..
+    } = part
+    else {
+        return None;
+    };
+    let extra_content = signature
+        .as_deref()
+        .and_then(|sealed| seal::open(label, sealed))
+        .map(Extra::of);
+    let function = Called {
+        name: legal_name(name),
+        arguments: args.get(),
+    };
+    Some(Call {
+        id: ids.of_call(id, call_id),
+        r#type: "function",
+        function,
+        extra_content,
+    })
 }

@@ -7,7 +7,8 @@ use serde::Serialize;
 
 use crate::llm::encode::{NOTHING, cannot_show, data_url, file_text, is_blank, named_text, put};
 
-/// A user's message: text alone, or items. Some servers know text only, so items are used only where text is not enough.
+/// A user's message: text alone, or items. Some servers know text only, so items are used only
+/// where text is not enough.
 #[derive(Debug, Clone)]
 pub enum Heard {
     Text(String),
@@ -51,7 +52,13 @@ impl Heard {
 
     pub fn put(&self, out: &mut Vec<u8>) {
         match self {
-            Self::Text(text) => put(out, &Plain { role: "user", content: text }),
+            Self::Text(text) => put(
+                out,
+                &Plain {
+                    role: "user",
+                    content: text,
+                },
+            ),
             Self::Items(items) => {
                 out.extend_from_slice(br#"{"role":"user","content":["#);
                 out.extend_from_slice(items);
@@ -97,8 +104,14 @@ struct FileData<'a> {
 fn item(part: &Part, images: bool) -> Option<Item<'_>> {
     match part {
         Part::Text { text, .. } => Some(Item::Text { text: text.into() }),
-        Part::Image { mime, source } if images => Some(Item::ImageUrl { image_url: Url { url: url(mime, source) } }),
-        Part::Image { mime, source } => Some(Item::Text { text: cannot_show("image", None, mime, source).into() }),
+        Part::Image { mime, source } if images => Some(Item::ImageUrl {
+            image_url: Url {
+                url: url(mime, source),
+            },
+        }),
+        Part::Image { mime, source } => Some(Item::Text {
+            text: cannot_show("image", None, mime, source).into(),
+        }),
         Part::File { mime, name, source } => Some(file(mime, name.as_deref(), source)),
         Part::Thinking { .. } | Part::ToolCall { .. } | Part::ToolResult { .. } => None,
     }
@@ -113,12 +126,19 @@ fn url<'a>(mime: &str, source: &'a Source) -> Cow<'a, str> {
 
 fn file<'a>(mime: &'a str, name: Option<&'a str>, source: &'a Source) -> Item<'a> {
     if let Some(text) = file_text(mime, source) {
-        return Item::Text { text: named_text(name, &text).into() };
+        return Item::Text {
+            text: named_text(name, &text).into(),
+        };
     }
     match source {
-        Source::Data(data) if mime == "application/pdf" => {
-            Item::File { file: FileData { filename: name.unwrap_or("file.pdf"), file_data: data_url(mime, data) } }
-        }
-        Source::Data(_) | Source::Url(_) => Item::Text { text: cannot_show("file", name, mime, source).into() },
+        Source::Data(data) if mime == "application/pdf" => Item::File {
+            file: FileData {
+                filename: name.unwrap_or("file.pdf"),
+                file_data: data_url(mime, data),
+            },
+        },
+        Source::Data(_) | Source::Url(_) => Item::Text {
+            text: cannot_show("file", name, mime, source).into(),
+        },
     }
 }

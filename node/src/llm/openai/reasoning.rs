@@ -1,4 +1,5 @@
-//! How reasoning came on the chat wire, and how it goes back: under the name and in the form in which it came.
+//! How reasoning came on the chat wire, and how it goes back: under the name and in the form in
+//! which it came.
 
 use planck_common::message::Part;
 use serde_json::{Map, Value, value::RawValue};
@@ -43,7 +44,9 @@ impl Carried {
             Self::ReasoningContent => REASONING_CONTENT.to_owned(),
             Self::Reasoning => REASONING.to_owned(),
             Self::List => LIST.to_owned(),
-            Self::Details(Details(items)) => Value::Array(items.iter().cloned().map(Value::Object).collect()).to_string(),
+            Self::Details(Details(items)) => {
+                Value::Array(items.iter().cloned().map(Value::Object).collect()).to_string()
+            }
         }
     }
 }
@@ -61,7 +64,9 @@ impl Details {
 
     /// Its readable text.
     pub fn text(&self) -> String {
-        let texts = self.0.iter().flat_map(|item| ["text", "summary"].map(|name| item.get(name).and_then(Value::as_str)));
+        let texts = self.0.iter().flat_map(|item| {
+            ["text", "summary"].map(|name| item.get(name).and_then(Value::as_str))
+        });
         texts.flatten().collect()
     }
 
@@ -86,7 +91,11 @@ fn join(last: &mut Map<String, Value>, item: Map<String, Value>) {
     for (name, value) in item {
         match (last.get_mut(&name), value) {
             (_, Value::Null) => {}
-            (Some(Value::String(text)), Value::String(more)) if name == "text" || name == "summary" => text.push_str(&more),
+            (Some(Value::String(text)), Value::String(more))
+                if name == "text" || name == "summary" =>
+            {
+                text.push_str(&more)
+            }
             (_, value) => {
                 last.insert(name, value);
             }
@@ -110,12 +119,21 @@ impl<'a> Reasoning<'a> {
     pub fn of(parts: &'a [Part], label: &str) -> Self {
         let mut reasoning = Self::default();
         for part in parts {
-            let Part::Thinking { text, signature: Some(sealed), .. } = part else { continue };
+            let Part::Thinking {
+                text,
+                signature: Some(sealed),
+                ..
+            } = part
+            else {
+                continue;
+            };
             match seal::open(label, sealed) {
                 Some(REASONING_CONTENT) => reasoning.reasoning_content.push_str(text),
                 Some(REASONING) => reasoning.reasoning.push_str(text),
                 Some(LIST) => reasoning.list.push(text),
-                Some(details) => reasoning.details.extend(serde_json::from_str::<Vec<Value>>(details).unwrap_or_default()),
+                Some(details) => reasoning
+                    .details
+                    .extend(serde_json::from_str::<Vec<Value>>(details).unwrap_or_default()),
                 None => {}
             }
         }

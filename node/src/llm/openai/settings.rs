@@ -13,7 +13,11 @@ pub fn settings(model: String, opts: Opts, entry: &Entry, quirks: Quirks) -> Map
     if let Some(budget) = opts.thinking_budget {
         ask_to_think(&mut members, budget, entry, quirks);
     }
-    let limit = if has_new_limit(&model, quirks) { "max_completion_tokens" } else { "max_tokens" };
+    let limit = if has_new_limit(&model, quirks) {
+        "max_completion_tokens"
+    } else {
+        "max_tokens"
+    };
     set(&mut members, limit, opts.max_output_tokens);
     if !matches!(entry.thinking, Thinking::Adaptive | Thinking::Bound) {
         set(&mut members, "temperature", opts.temperature);
@@ -21,18 +25,27 @@ pub fn settings(model: String, opts: Opts, entry: &Entry, quirks: Quirks) -> Map
     } else if opts.temperature.is_some() || opts.top_p.is_some() {
         tracing::warn!(%model, "temperature and top_p cannot be set for a model that thinks; left out");
     }
-    set(&mut members, "stop", (!opts.stop.is_empty()).then_some(opts.stop));
+    set(
+        &mut members,
+        "stop",
+        (!opts.stop.is_empty()).then_some(opts.stop),
+    );
     members.insert("model".into(), model.into());
     members.insert("stream".into(), true.into());
     members.insert("stream_options".into(), json!({"include_usage": true}));
     members
 }
 
-/// OpenAI's own models know `max_completion_tokens` (the reasoning ones nothing else); other servers often know only `max_tokens`.
+/// OpenAI's own models know `max_completion_tokens` (the reasoning ones nothing else); other
+/// servers often know only `max_tokens`.
 fn has_new_limit(model: &str, quirks: Quirks) -> bool {
     let name = model.strip_prefix("openai/").unwrap_or(model);
-    let reasoning = name.strip_prefix('o').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
-    let own = reasoning || (name.starts_with("gpt-") && !name.starts_with("gpt-oss")) || name.starts_with("chatgpt-");
+    let reasoning = name
+        .strip_prefix('o')
+        .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+    let own = reasoning
+        || (name.starts_with("gpt-") && !name.starts_with("gpt-oss"))
+        || name.starts_with("chatgpt-");
     match quirks.limit {
         Limit::ByModel => own,
         Limit::MaxTokens => false,
@@ -42,8 +55,14 @@ fn has_new_limit(model: &str, quirks: Quirks) -> bool {
 
 fn ask_to_think(members: &mut Map<String, Value>, budget: u64, entry: &Entry, quirks: Quirks) {
     let (name, value) = match quirks.thinking {
-        AskToThink::Template => ("chat_template_kwargs", json!({"enable_thinking": budget > 0})),
-        AskToThink::Switch => ("thinking", json!({"type": if budget > 0 { "enabled" } else { "disabled" }})),
+        AskToThink::Template => (
+            "chat_template_kwargs",
+            json!({"enable_thinking": budget > 0}),
+        ),
+        AskToThink::Switch => (
+            "thinking",
+            json!({"type": if budget > 0 { "enabled" } else { "disabled" }}),
+        ),
         AskToThink::Effort | AskToThink::Budget if entry.thinking == Thinking::None => return,
         AskToThink::Budget => ("reasoning", json!({"max_tokens": budget})),
         AskToThink::Effort => ("reasoning_effort", effort(budget).into()),

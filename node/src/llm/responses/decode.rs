@@ -104,7 +104,12 @@ impl Events for Reply {
             "response.completed" => self.close(event.response()?, StopReason::End, chunks),
             "response.incomplete" => self.close(event.response()?, StopReason::Length, chunks),
             "response.failed" => Err(failure(event.response()?.error)),
-            "error" => Err(failure(event.error.filter(says_something).or(serde_json::from_slice(data).ok()))),
+            "error" => Err(failure(
+                event
+                    .error
+                    .filter(says_something)
+                    .or(serde_json::from_slice(data).ok()),
+            )),
             "" if event.error.filter(says_something).is_some() => Err(failure(event.error)),
             // Hosted tools and later versions of the API send these.
             _ => Ok(()),
@@ -116,14 +121,28 @@ impl Events for Reply {
         if response.output.is_none() && response.error.filter(says_something).is_none() {
             return Ok(());
         }
-        let usual = if response.status.0.as_deref() == Some("incomplete") { StopReason::Length } else { StopReason::End };
+        let usual = if response.status.0.as_deref() == Some("incomplete") {
+            StopReason::Length
+        } else {
+            StopReason::End
+        };
         self.close(response, usual, chunks)
     }
 
     fn end(&self) -> Option<Finish> {
-        let calls = self.items.iter().any(|item| item.place.kind() == Kind::Call);
-        let stop = if self.refused { StopReason::Refusal } else { stop_of(self.stop?, calls) };
-        self.stop.map(|_| Finish { salvaged: self.salvaged.clone(), ..Finish::new(stop, self.usage) })
+        let calls = self
+            .items
+            .iter()
+            .any(|item| item.place.kind() == Kind::Call);
+        let stop = if self.refused {
+            StopReason::Refusal
+        } else {
+            stop_of(self.stop?, calls)
+        };
+        self.stop.map(|_| Finish {
+            salvaged: self.salvaged.clone(),
+            ..Finish::new(stop, self.usage)
+        })
     }
 
     fn is_whole(&self) -> bool {
@@ -137,18 +156,29 @@ impl Events for Reply {
 
 impl Reply {
     pub fn of(target: &Target) -> Self {
-        Self { label: sealed::label(target), ..Self::default() }
+        Self {
+            label: sealed::label(target),
+            ..Self::default()
+        }
     }
 
     fn said(&mut self, event: &Event<'_>, chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
-        let Some(text) = text_of(event.delta) else { return Ok(()) };
+        let Some(text) = text_of(event.delta) else {
+            return Ok(());
+        };
         let at = self.find_or_begin(event.output_index.number(), Kind::Text, chunks)?;
         self.say(at, event.content_index.number().unwrap_or(0), text, chunks);
         Ok(())
     }
 
     fn say(&mut self, at: usize, piece: usize, text: String, chunks: &mut Vec<Chunk>) {
-        let Some(Item { place: Place::Message { pieces }, .. }) = self.items.get_mut(at) else { return };
+        let Some(Item {
+            place: Place::Message { pieces },
+            ..
+        }) = self.items.get_mut(at)
+        else {
+            return;
+        };
         let part = match pieces.iter().find(|(known, _)| *known == piece) {
             Some((_, part)) => *part,
             None => {
@@ -160,10 +190,26 @@ impl Reply {
         chunks.push(Chunk::Text { part, text });
     }
 
-    fn thought(&mut self, event: &Event<'_>, shown: bool, chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
-        let Some(text) = text_of(event.delta) else { return Ok(()) };
+    fn thought(
+        &mut self,
+        event: &Event<'_>,
+        shown: bool,
+        chunks: &mut Vec<Chunk>,
+    ) -> Result<(), Failure> {
+        let Some(text) = text_of(event.delta) else {
+            return Ok(());
+        };
         let at = self.find_or_begin(event.output_index.number(), Kind::Thinking, chunks)?;
-        if let Some(Item { place: Place::Reasoning { part, said, is_shown }, .. }) = self.items.get_mut(at) {
+        if let Some(Item {
+            place:
+                Place::Reasoning {
+                    part,
+                    said,
+                    is_shown,
+                },
+            ..
+        }) = self.items.get_mut(at)
+        {
             (*said, *is_shown) = (true, *is_shown || shown);
             chunks.push(Chunk::Thinking { part: *part, text });
         }
@@ -173,15 +219,30 @@ impl Reply {
     /// A further part of a summary is a paragraph of its own.
     fn end_paragraph(&mut self, event: &Event<'_>, chunks: &mut Vec<Chunk>) {
         let at = self.find(event.output_index.number(), Kind::Thinking);
-        if let Some(Item { place: Place::Reasoning { part, said: true, .. }, .. }) = at.and_then(|at| self.items.get(at)) {
-            chunks.push(Chunk::Thinking { part: *part, text: "\n\n".to_owned() });
+        if let Some(Item {
+            place: Place::Reasoning {
+                part, said: true, ..
+            },
+            ..
+        }) = at.and_then(|at| self.items.get(at))
+        {
+            chunks.push(Chunk::Thinking {
+                part: *part,
+                text: "\n\n".to_owned(),
+            });
         }
     }
 
     fn args(&mut self, event: &Event<'_>, chunks: &mut Vec<Chunk>) {
-        let Some(json) = text_of(event.delta) else { return };
+        let Some(json) = text_of(event.delta) else {
+            return;
+        };
         let at = self.find(event.output_index.number(), Kind::Call);
-        if let Some(Item { place: Place::Call { part, has_args }, .. }) = at.and_then(|at| self.items.get_mut(at)) {
+        if let Some(Item {
+            place: Place::Call { part, has_args },
+            ..
+        }) = at.and_then(|at| self.items.get_mut(at))
+        {
             *has_args = true;
             chunks.push(Chunk::Args { part: *part, json });
         }
@@ -189,18 +250,31 @@ impl Reply {
 
     /// The open item of this kind and index, or the latest one where the server gives no index.
     fn find(&self, index: Option<usize>, kind: Kind) -> Option<usize> {
-        let fits = |item: &Item| !item.settled && item.place.kind() == kind && (index.is_none() || item.index == index);
+        let fits = |item: &Item| {
+            !item.settled && item.place.kind() == kind && (index.is_none() || item.index == index)
+        };
         self.items.iter().rposition(fits)
     }
 
-    fn find_or_begin(&mut self, index: Option<usize>, kind: Kind, chunks: &mut Vec<Chunk>) -> Result<usize, Failure> {
+    fn find_or_begin(
+        &mut self,
+        index: Option<usize>,
+        kind: Kind,
+        chunks: &mut Vec<Chunk>,
+    ) -> Result<usize, Failure> {
         match self.find(index, kind) {
             Some(at) => Ok(at),
             None => self.begin(index, kind, &OutputItem::default(), chunks),
         }
     }
 
-    fn begin(&mut self, index: Option<usize>, kind: Kind, item: &OutputItem, chunks: &mut Vec<Chunk>) -> Result<usize, Failure> {
+    fn begin(
+        &mut self,
+        index: Option<usize>,
+        kind: Kind,
+        item: &OutputItem,
+        chunks: &mut Vec<Chunk>,
+    ) -> Result<usize, Failure> {
         if self.items.len() >= MOST_PARTS {
             return Err(over(&format!("has more than {MOST_PARTS} items")));
         }
@@ -208,21 +282,49 @@ impl Reply {
             Kind::Text => Place::Message { pieces: Vec::new() },
             Kind::Thinking => {
                 let part = self.parts.begin(Kind::Thinking);
-                chunks.push(Chunk::Thinking { part, text: String::new() });
-                Place::Reasoning { part, said: false, is_shown: false }
+                chunks.push(Chunk::Thinking {
+                    part,
+                    text: String::new(),
+                });
+                Place::Reasoning {
+                    part,
+                    said: false,
+                    is_shown: false,
+                }
             }
             Kind::Call => {
                 let part = self.parts.begin(Kind::Call);
-                let id = item.call_id.0.clone().or(item.id.0.clone()).unwrap_or_default();
-                chunks.push(Chunk::Call { part, id, name: item.name.0.clone().unwrap_or_default() });
-                Place::Call { part, has_args: false }
+                let id = item
+                    .call_id
+                    .0
+                    .clone()
+                    .or(item.id.0.clone())
+                    .unwrap_or_default();
+                chunks.push(Chunk::Call {
+                    part,
+                    id,
+                    name: item.name.0.clone().unwrap_or_default(),
+                });
+                Place::Call {
+                    part,
+                    has_args: false,
+                }
             }
         };
-        self.items.push(Item { index, place, settled: false });
+        self.items.push(Item {
+            index,
+            place,
+            settled: false,
+        });
         Ok(self.items.len() - 1)
     }
 
-    fn added(&mut self, index: Option<usize>, item: &OutputItem, chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
+    fn added(
+        &mut self,
+        index: Option<usize>,
+        item: &OutputItem,
+        chunks: &mut Vec<Chunk>,
+    ) -> Result<(), Failure> {
         match item.kind() {
             Some(kind) => self.begin(index, kind, item, chunks).map(drop),
             None => Ok(()),
@@ -230,8 +332,15 @@ impl Reply {
     }
 
     /// An item is complete. Its contents are taken where no delta brought them.
-    fn done(&mut self, index: Option<usize>, item: OutputItem, chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
-        let Some(kind) = item.kind() else { return Ok(()) };
+    fn done(
+        &mut self,
+        index: Option<usize>,
+        item: OutputItem,
+        chunks: &mut Vec<Chunk>,
+    ) -> Result<(), Failure> {
+        let Some(kind) = item.kind() else {
+            return Ok(());
+        };
         let at = match self.find(index, kind) {
             Some(at) => at,
             None => self.begin(index, kind, &item, chunks)?,
@@ -258,48 +367,98 @@ impl Reply {
                 self.say(at, piece, text, chunks);
             }
         }
-        let token = item.phase.0.and_then(|phase| sealed::sealed(&self.label, &Spoken { phase }));
-        if let (Some(signature), Some(Item { place: Place::Message { pieces }, .. })) = (token, self.items.get(at)) {
-            chunks.extend(pieces.iter().map(|(_, part)| Chunk::Signature { part: *part, signature: signature.clone() }));
+        let token = item
+            .phase
+            .0
+            .and_then(|phase| sealed::sealed(&self.label, &Spoken { phase }));
+        if let (
+            Some(signature),
+            Some(Item {
+                place: Place::Message { pieces },
+                ..
+            }),
+        ) = (token, self.items.get(at))
+        {
+            chunks.extend(pieces.iter().map(|(_, part)| Chunk::Signature {
+                part: *part,
+                signature: signature.clone(),
+            }));
         }
     }
 
     fn end_reasoning(&mut self, at: usize, item: OutputItem, chunks: &mut Vec<Chunk>) {
-        let Some(Item { place: Place::Reasoning { part, said, is_shown }, .. }) = self.items.get_mut(at) else { return };
+        let Some(Item {
+            place:
+                Place::Reasoning {
+                    part,
+                    said,
+                    is_shown,
+                },
+            ..
+        }) = self.items.get_mut(at)
+        else {
+            return;
+        };
         let part = *part;
         if !*said {
             let (summary, content) = (paragraphs(item.summary), paragraphs(item.content));
-            let text = if summary.is_empty() { &content } else { &summary };
+            let text = if summary.is_empty() {
+                &content
+            } else {
+                &summary
+            };
             *is_shown = summary.is_empty() && !content.is_empty();
             if !text.is_empty() {
-                chunks.push(Chunk::Thinking { part, text: text.clone() });
+                chunks.push(Chunk::Thinking {
+                    part,
+                    text: text.clone(),
+                });
             }
         }
         let encrypted_content = item.encrypted_content.0;
         let goes_back = encrypted_content.is_some() || *is_shown;
-        let thought = item.id.0.filter(|_| goes_back).map(|id| Thought { id, encrypted_content });
+        let thought = item.id.0.filter(|_| goes_back).map(|id| Thought {
+            id,
+            encrypted_content,
+        });
         if let Some(signature) = thought.and_then(|thought| sealed::sealed(&self.label, &thought)) {
             chunks.push(Chunk::Signature { part, signature });
         }
     }
 
     fn end_call(&mut self, at: usize, item: &OutputItem, chunks: &mut Vec<Chunk>) {
-        let Some(Item { place: Place::Call { part, has_args }, .. }) = self.items.get_mut(at) else { return };
+        let Some(Item {
+            place: Place::Call { part, has_args },
+            ..
+        }) = self.items.get_mut(at)
+        else {
+            return;
+        };
         if !std::mem::replace(has_args, true) {
             let json = match item.arguments.as_deref().map(arguments) {
                 Some(Arguments::Text(text)) => text,
                 Some(Arguments::Json(json)) => {
-                    self.salvaged.push("it sent arguments as JSON where text that holds JSON was due");
+                    self.salvaged
+                        .push("it sent arguments as JSON where text that holds JSON was due");
                     json
                 }
                 None => String::new(),
             };
-            let json = if json.is_empty() { "{}".to_owned() } else { json };
+            let json = if json.is_empty() {
+                "{}".to_owned()
+            } else {
+                json
+            };
             chunks.push(Chunk::Args { part: *part, json });
         }
     }
 
-    fn close(&mut self, response: Response<'_>, usual: StopReason, chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
+    fn close(
+        &mut self,
+        response: Response<'_>,
+        usual: StopReason,
+        chunks: &mut Vec<Chunk>,
+    ) -> Result<(), Failure> {
         if response.error.filter(says_something).is_some() {
             return Err(failure(response.error));
         }
@@ -312,7 +471,9 @@ impl Reply {
         for at in 0..self.items.len() {
             self.end_call(at, &OutputItem::default(), chunks);
         }
-        let reason = response.incomplete_details.and_then(|details| details.reason.0);
+        let reason = response
+            .incomplete_details
+            .and_then(|details| details.reason.0);
         self.stop = Some(match reason.as_deref() {
             Some("content_filter") => StopReason::Refusal,
             Some(_) => StopReason::Length,
@@ -337,7 +498,12 @@ fn read_item(raw: &RawValue) -> Result<OutputItem, Failure> {
 }
 
 fn paragraphs(texts: Option<Vec<Content>>) -> String {
-    texts.into_iter().flatten().filter_map(|one| one.text.0).collect::<Vec<_>>().join("\n\n")
+    texts
+        .into_iter()
+        .flatten()
+        .filter_map(|one| one.text.0)
+        .collect::<Vec<_>>()
+        .join("\n\n")
 }
 
 fn failure(error: Option<&RawValue>) -> Failure {

@@ -16,8 +16,8 @@ use crate::{
         call_ids::{CallIds, Form},
         catalogue::{Entry, Thinking},
         encode::{
-            NOTHING, Side, cannot_show, data_url, file_text, is_blank, legal_name, named_text, put, put_open, result_text,
-            side_of,
+            NOTHING, Side, cannot_show, data_url, file_text, is_blank, legal_name, named_text, put,
+            put_open, result_text, side_of,
         },
         openai::effort,
         opts::{Opts, set},
@@ -27,7 +27,8 @@ use crate::{
 };
 
 /// Ends a request whose last word is the assistant's; the user must have it.
-const GO_ON: &[u8] = br#"{"type":"message","role":"user","content":[{"type":"input_text","text":"(go on)"}]}"#;
+const GO_ON: &[u8] =
+    br#"{"type":"message","role":"user","content":[{"type":"input_text","text":"(go on)"}]}"#;
 
 /// The least that `max_output_tokens` may say.
 const LEAST_OUTPUT: u64 = 16;
@@ -69,20 +70,44 @@ impl Items {
 
     fn push_user(&mut self, parts: &[Part]) {
         let shown = parts.iter().filter(|part| !is_blank(part));
-        let mut content: Vec<Content<'_>> = shown.filter_map(|part| heard(part, self.images)).collect();
+        let mut content: Vec<Content<'_>> =
+            shown.filter_map(|part| heard(part, self.images)).collect();
         if content.is_empty() {
-            content.push(Content::Text { text: NOTHING.into() });
+            content.push(Content::Text {
+                text: NOTHING.into(),
+            });
         }
-        self.put(Side::User, &Item::Message { role: "user", content: Words::Items(content), phase: None });
+        self.put(
+            Side::User,
+            &Item::Message {
+                role: "user",
+                content: Words::Items(content),
+                phase: None,
+            },
+        );
     }
 
     fn push_assistant(&mut self, message: &Body) {
-        let Self { ids, label, reasons, .. } = self;
-        let said = message.content.iter().filter_map(|part| said(part, ids, label, *reasons));
+        let Self {
+            ids,
+            label,
+            reasons,
+            ..
+        } = self;
+        let said = message
+            .content
+            .iter()
+            .filter_map(|part| said(part, ids, label, *reasons));
         let mut items: Vec<Item<'_>> = said.collect();
-        // The item that followed a reasoning item must follow it again, and the log has no calls of a reply that was cut short.
+        // The item that followed a reasoning item must follow it again, and the log has no calls of
+        // a reply that was cut short.
         let has_gaps = message.metadata.interrupted || message.content.iter().any(is_blank);
-        let follows: Vec<bool> = items.iter().skip(1).map(|item| !(has_gaps && item.is_reasoning())).chain([true]).collect();
+        let follows: Vec<bool> = items
+            .iter()
+            .skip(1)
+            .map(|item| !(has_gaps && item.is_reasoning()))
+            .chain([true])
+            .collect();
         let mut follows = follows.into_iter();
         items.retain(|item| follows.next().unwrap_or(true) || !item.is_reasoning());
         while items.last().is_some_and(Item::is_reasoning) {
@@ -95,9 +120,21 @@ impl Items {
 
     fn push_results(&mut self, parts: &[Part]) {
         for part in parts {
-            if let Part::ToolResult { id, call_id, text, error } = part {
+            if let Part::ToolResult {
+                id,
+                call_id,
+                text,
+                error,
+            } = part
+            {
                 let call_id = self.ids.of_result(id, call_id).to_owned();
-                self.put(Side::Results, &Item::FunctionCallOutput { call_id, output: result_text(text, *error) });
+                self.put(
+                    Side::Results,
+                    &Item::FunctionCallOutput {
+                        call_id,
+                        output: result_text(text, *error),
+                    },
+                );
             }
         }
     }
@@ -132,14 +169,20 @@ fn reasons(entry: &Entry) -> bool {
 
 fn prefix(head: Head, entry: &Entry) -> Vec<u8> {
     let mut out = Vec::new();
-    put_open(&mut out, &settings(head.model, Opts::read(head.opts), entry));
+    put_open(
+        &mut out,
+        &settings(head.model, Opts::read(head.opts), entry),
+    );
     if !head.system_prompt.trim().is_empty() {
         out.extend_from_slice(br#","instructions":"#);
         put(&mut out, &*head.system_prompt);
     }
     if !head.tools.is_empty() {
         out.extend_from_slice(br#","tools":"#);
-        put(&mut out, &head.tools.iter().map(Tool::from).collect::<Vec<_>>());
+        put(
+            &mut out,
+            &head.tools.iter().map(Tool::from).collect::<Vec<_>>(),
+        );
     }
     out.extend_from_slice(br#","input":["#);
     out
@@ -148,7 +191,10 @@ fn prefix(head: Head, entry: &Entry) -> Vec<u8> {
 fn settings(model: String, opts: Opts, entry: &Entry) -> Map<String, Value> {
     let mut members = opts.rest;
     ask_to_think(&mut members, opts.thinking_budget, entry);
-    let is_off = members.get("reasoning").and_then(|reasoning| reasoning.get("effort")) == Some(&json!("none"));
+    let is_off = members
+        .get("reasoning")
+        .and_then(|reasoning| reasoning.get("effort"))
+        == Some(&json!("none"));
     if !reasons(entry) || is_off {
         set(&mut members, "temperature", opts.temperature);
         set(&mut members, "top_p", opts.top_p);
@@ -158,7 +204,11 @@ fn settings(model: String, opts: Opts, entry: &Entry) -> Map<String, Value> {
     if !opts.stop.is_empty() {
         tracing::warn!(%model, "the Responses API has no `stop`; left out");
     }
-    set(&mut members, "max_output_tokens", opts.max_output_tokens.map(|most| most.max(LEAST_OUTPUT)));
+    set(
+        &mut members,
+        "max_output_tokens",
+        opts.max_output_tokens.map(|most| most.max(LEAST_OUTPUT)),
+    );
     members.insert("model".into(), model.into());
     members.insert("stream".into(), true.into());
     members.insert("store".into(), false.into());
@@ -168,10 +218,19 @@ fn settings(model: String, opts: Opts, entry: &Entry) -> Map<String, Value> {
     members
 }
 
-/// `reasoning` is passed through. If it has no effort, that comes from `reasoning_effort`, else from the budget.
+/// `reasoning` is passed through. If it has no effort, that comes from `reasoning_effort`, else
+/// from the budget.
 fn ask_to_think(members: &mut Map<String, Value>, budget: Option<u64>, entry: &Entry) {
-    let by_budget = budget.filter(|_| reasons(entry)).map(|budget| effort(budget).into());
-    let Some(effort) = members.remove("reasoning_effort").filter(|word| !word.is_null()).or(by_budget) else { return };
+    let by_budget = budget
+        .filter(|_| reasons(entry))
+        .map(|budget| effort(budget).into());
+    let Some(effort) = members
+        .remove("reasoning_effort")
+        .filter(|word| !word.is_null())
+        .or(by_budget)
+    else {
+        return;
+    };
     match members.get_mut("reasoning") {
         Some(Value::Object(reasoning)) => {
             reasoning.entry("effort").or_insert(effort);
@@ -179,7 +238,11 @@ fn ask_to_think(members: &mut Map<String, Value>, budget: Option<u64>, entry: &E
         Some(_) => {}
         None => {
             let is_off = effort == json!("none");
-            let reasoning = if is_off { json!({"effort": effort}) } else { json!({"effort": effort, "summary": "auto"}) };
+            let reasoning = if is_off {
+                json!({"effort": effort})
+            } else {
+                json!({"effort": effort, "summary": "auto"})
+            };
             members.insert("reasoning".into(), reasoning);
         }
     }
@@ -197,7 +260,13 @@ struct Tool<'a> {
 impl<'a> From<&'a ToolSpec> for Tool<'a> {
     fn from(tool: &'a ToolSpec) -> Self {
         let (parameters, strict) = strict::parameters(&tool.parameters);
-        Self { r#type: "function", name: &tool.name, description: &tool.description, parameters, strict }
+        Self {
+            r#type: "function",
+            name: &tool.name,
+            description: &tool.description,
+            parameters,
+            strict,
+        }
     }
 }
 
@@ -242,7 +311,10 @@ enum Content<'a> {
     #[serde(rename = "input_text")]
     Text { text: Cow<'a, str> },
     #[serde(rename = "input_image")]
-    Image { image_url: Cow<'a, str>, detail: &'static str },
+    Image {
+        image_url: Cow<'a, str>,
+        detail: &'static str,
+    },
     #[serde(rename = "input_file")]
     File {
         #[serde(flatten)]
@@ -253,11 +325,17 @@ enum Content<'a> {
 #[derive(Serialize)]
 #[serde(untagged)]
 enum File<'a> {
-    Data { filename: &'a str, file_data: String },
-    Url { file_url: &'a str },
+    Data {
+        filename: &'a str,
+        file_data: String,
+    },
+    Url {
+        file_url: &'a str,
+    },
 }
 
-/// The assistant's messages go back as text. As items they would need their ids on the server, which stores none.
+/// The assistant's messages go back as text. As items they would need their ids on the server,
+/// which stores none.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Words<'a> {
@@ -276,23 +354,49 @@ fn said<'a>(part: &'a Part, ids: &mut CallIds, label: &str, reasons: bool) -> Op
     match part {
         Part::Text { .. } if is_blank(part) => None,
         Part::Text { text, signature } => {
-            let phase = opened::<sealed::Spoken>(label, signature.as_deref()).map(|spoken| spoken.phase);
-            Some(Item::Message { role: "assistant", content: Words::Text(text), phase })
+            let phase =
+                opened::<sealed::Spoken>(label, signature.as_deref()).map(|spoken| spoken.phase);
+            Some(Item::Message {
+                role: "assistant",
+                content: Words::Text(text),
+                phase,
+            })
         }
-        Part::Thinking { text, signature, .. } if reasons => {
-            let sealed::Thought { id, encrypted_content } = opened(label, signature.as_deref())?;
+        Part::Thinking {
+            text, signature, ..
+        } if reasons => {
+            let sealed::Thought {
+                id,
+                encrypted_content,
+            } = opened(label, signature.as_deref())?;
             let thought = Some(text.as_str()).filter(|text| !text.trim().is_empty());
             let (summary, content) = match &encrypted_content {
                 Some(_) => (thought.map(|text| Thought::SummaryText { text }), None),
                 None => (None, Some(Thought::ReasoningText { text: thought? })),
             };
             let (summary, content) = (summary.into_iter().collect(), content.into_iter().collect());
-            Some(Item::Reasoning { id, summary, content, encrypted_content })
+            Some(Item::Reasoning {
+                id,
+                summary,
+                content,
+                encrypted_content,
+            })
         }
-        Part::ToolCall { id, call_id, name, args, .. } => {
-            Some(Item::FunctionCall { call_id: ids.of_call(id, call_id), name: legal_name(name), arguments: args.get() })
-        }
-        Part::Thinking { .. } | Part::ToolResult { .. } | Part::Image { .. } | Part::File { .. } => None,
+        Part::ToolCall {
+            id,
+            call_id,
+            name,
+            args,
+            ..
+        } => Some(Item::FunctionCall {
+            call_id: ids.of_call(id, call_id),
+            name: legal_name(name),
+            arguments: args.get(),
+        }),
+        Part::Thinking { .. }
+        | Part::ToolResult { .. }
+        | Part::Image { .. }
+        | Part::File { .. } => None,
     }
 }
 
@@ -300,8 +404,13 @@ fn said<'a>(part: &'a Part, ids: &mut CallIds, label: &str, reasons: bool) -> Op
 fn heard(part: &Part, images: bool) -> Option<Content<'_>> {
     match part {
         Part::Text { text, .. } => Some(Content::Text { text: text.into() }),
-        Part::Image { mime, source } if images => Some(Content::Image { image_url: url(mime, source), detail: "auto" }),
-        Part::Image { mime, source } => Some(Content::Text { text: cannot_show("image", None, mime, source).into() }),
+        Part::Image { mime, source } if images => Some(Content::Image {
+            image_url: url(mime, source),
+            detail: "auto",
+        }),
+        Part::Image { mime, source } => Some(Content::Text {
+            text: cannot_show("image", None, mime, source).into(),
+        }),
         Part::File { mime, name, source } => Some(file(mime, name.as_deref(), source)),
         Part::Thinking { .. } | Part::ToolCall { .. } | Part::ToolResult { .. } => None,
     }
@@ -316,14 +425,25 @@ fn url<'a>(mime: &str, source: &'a Source) -> Cow<'a, str> {
 
 fn file<'a>(mime: &'a str, name: Option<&'a str>, source: &'a Source) -> Content<'a> {
     if let Some(text) = file_text(mime, source) {
-        return Content::Text { text: named_text(name, &text).into() };
+        return Content::Text {
+            text: named_text(name, &text).into(),
+        };
     }
     match source {
         Source::Data(data) if mime == "application/pdf" => {
             let file_data = data_url(mime, data);
-            Content::File { file: File::Data { filename: name.unwrap_or("file.pdf"), file_data } }
+            Content::File {
+                file: File::Data {
+                    filename: name.unwrap_or("file.pdf"),
+                    file_data,
+                },
+            }
         }
-        Source::Url(file_url) if mime == "application/pdf" => Content::File { file: File::Url { file_url } },
-        Source::Data(_) | Source::Url(_) => Content::Text { text: cannot_show("file", name, mime, source).into() },
+        Source::Url(file_url) if mime == "application/pdf" => Content::File {
+            file: File::Url { file_url },
+        },
+        Source::Data(_) | Source::Url(_) => Content::Text {
+            text: cannot_show("file", name, mime, source).into(),
+        },
     }
 }

@@ -11,7 +11,8 @@ use crate::{
     model::Failure,
 };
 
-/// Members that some events have, read only where they matter: another event may mean something else by them.
+/// Members that some events have, read only where they matter: another event may mean something
+/// else by them.
 #[derive(Deserialize)]
 pub struct Event<'a> {
     #[serde(default, rename = "type")]
@@ -32,7 +33,10 @@ pub struct Event<'a> {
 
 impl<'a> Event<'a> {
     pub fn response(&self) -> Result<Response<'a>, Failure> {
-        self.response.map_or_else(|| Ok(Response::default()), |raw| parse(raw.get().as_bytes()))
+        self.response.map_or_else(
+            || Ok(Response::default()),
+            |raw| parse(raw.get().as_bytes()),
+        )
     }
 }
 

@@ -1,4 +1,5 @@
-//! The members of an item that go back with it and are not text. The signature of the item's part holds them as JSON.
+//! The members of an item that go back with it and are not text. The signature of the item's part
+//! holds them as JSON.
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
@@ -21,8 +22,8 @@ pub struct Spoken {
     pub phase: String,
 }
 
-/// The name under which this wire's tokens are kept. An endpoint may speak chat completions to another of its models, and
-/// those must not be given them.
+/// The name under which this wire's tokens are kept. An endpoint may speak chat completions to
+/// another of its models, and those must not be given them.
 pub fn label(target: &Target) -> String {
     format!("{}/responses", target.label)
 }

@@ -1,11 +1,12 @@
-//! A tool's schema as the Responses API takes it. Where `strict` is not said the API assumes it, and makes every argument of the
-//! tool a required one; so it is always said.
+//! A tool's schema as the Responses API takes it. Where `strict` is not said the API assumes it,
+//! and makes every argument of the tool a required one; so it is always said.
 
 use std::borrow::Cow;
 
 use serde_json::{Map, Value, value::RawValue};
 
-/// Keywords that strict mode is known to take. A schema with any other is still sent, but not as strict: that would be refused.
+/// Keywords that strict mode is known to take. A schema with any other is still sent, but not as
+/// strict: that would be refused.
 const KEYWORDS: &[&str] = &[
     "additionalProperties",
     "anyOf",
@@ -33,20 +34,32 @@ pub fn parameters(schema: &RawValue) -> (Cow<'_, RawValue>, bool) {
     let Ok(Value::Object(mut members)) = serde_json::from_str::<Value>(schema.get()) else {
         return (Cow::Borrowed(schema), false);
     };
-    let is_strict = schema.get().len() <= MOST_BYTES && !members.contains_key("anyOf") && is_object(&members, MOST_LEVELS);
+    let is_strict = schema.get().len() <= MOST_BYTES
+        && !members.contains_key("anyOf")
+        && is_object(&members, MOST_LEVELS);
     if members.contains_key("properties") {
         return (Cow::Borrowed(schema), is_strict);
     }
     // "object schema missing properties"
     members.insert("properties".to_owned(), Value::Object(Map::new()));
     let completed = serde_json::value::to_raw_value(&members);
-    (completed.map_or(Cow::Borrowed(schema), Cow::Owned), is_strict)
+    (
+        completed.map_or(Cow::Borrowed(schema), Cow::Owned),
+        is_strict,
+    )
 }
 
 fn is_strict(schema: &Value, levels: usize) -> bool {
-    let Some(schema) = schema.as_object().filter(|_| levels > 0) else { return false };
-    let is_known = schema.keys().all(|keyword| KEYWORDS.contains(&keyword.as_str()));
-    let values = schema.get("enum").and_then(Value::as_array).map_or(0, Vec::len);
+    let Some(schema) = schema.as_object().filter(|_| levels > 0) else {
+        return false;
+    };
+    let is_known = schema
+        .keys()
+        .all(|keyword| KEYWORDS.contains(&keyword.as_str()));
+    let values = schema
+        .get("enum")
+        .and_then(Value::as_array)
+        .map_or(0, Vec::len);
     let holds = |kind: &str| match schema.get("type") {
         Some(Value::String(one)) => one == kind,
         Some(Value::Array(many)) => many.iter().any(|one| one == kind),
@@ -54,7 +67,9 @@ fn is_strict(schema: &Value, levels: usize) -> bool {
     };
     let has_type = schema.contains_key("type") || schema.contains_key("anyOf");
     let all = |name: &str| match schema.get(name) {
-        Some(Value::Array(many)) => !many.is_empty() && many.iter().all(|one| is_strict(one, levels - 1)),
+        Some(Value::Array(many)) => {
+            !many.is_empty() && many.iter().all(|one| is_strict(one, levels - 1))
+        }
         Some(one) => is_strict(one, levels - 1),
         None => true,
     };
@@ -68,14 +83,26 @@ fn is_strict(schema: &Value, levels: usize) -> bool {
 
 /// An object has no more than its properties, and all of them.
 fn is_object(schema: &Map<String, Value>, levels: usize) -> bool {
-    let Some(properties) = schema.get("properties").and_then(Value::as_object) else { return false };
-    let required = schema.get("required").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    schema.keys().all(|keyword| KEYWORDS.contains(&keyword.as_str()))
+    let Some(properties) = schema.get("properties").and_then(Value::as_object) else {
+        return false;
+    };
+    let required = schema
+        .get("required")
+        .and_then(Value::as_array)
+        .map(Vec::as_slice)
+        .unwrap_or_default();
+    schema
+        .keys()
+        .all(|keyword| KEYWORDS.contains(&keyword.as_str()))
         && schema.get("additionalProperties") == Some(&Value::Bool(false))
         && required.len() == properties.len()
-        && properties.keys().all(|name| required.iter().any(|one| one == name))
+        && properties
+            .keys()
+            .all(|name| required.iter().any(|one| one == name))
         && levels > 0
-        && properties.values().all(|property| is_strict(property, levels - 1))
+        && properties
+            .values()
+            .all(|property| is_strict(property, levels - 1))
 }
 
 #[cfg(test)]
@@ -100,20 +127,55 @@ mod tests {
         let text = json!({"type": "string", "description": "a text"});
         for (schema, expected) in [
             (object(json!({})), true),
-            (object(json!({"a": text, "b": {"type": ["integer", "null"], "minimum": 1}})), true),
-            (object(json!({"a": {"type": "array", "items": object(json!({"b": text}))}})), true),
-            (object(json!({"a": {"anyOf": [text, {"type": "null"}]}})), true),
-            (json!({"type": "object", "properties": {"a": text}, "required": [], "additionalProperties": false}), false),
-            (json!({"type": "object", "properties": {}, "required": []}), false),
-            (json!({"type": "object", "properties": {}, "additionalProperties": true}), false),
-            (object(json!({"a": {"type": "string", "pattern": "(?<=a)b"}})), false),
-            (object(json!({"a": {"type": "string", "default": "x"}})), false),
+            (
+                object(json!({"a": text, "b": {"type": ["integer", "null"], "minimum": 1}})),
+                true,
+            ),
+            (
+                object(json!({"a": {"type": "array", "items": object(json!({"b": text}))}})),
+                true,
+            ),
+            (
+                object(json!({"a": {"anyOf": [text, {"type": "null"}]}})),
+                true,
+            ),
+            (
+                json!({"type": "object", "properties": {"a": text}, "required": [], "additionalProperties": false}),
+                false,
+            ),
+            (
+                json!({"type": "object", "properties": {}, "required": []}),
+                false,
+            ),
+            (
+                json!({"type": "object", "properties": {}, "additionalProperties": true}),
+                false,
+            ),
+            (
+                object(json!({"a": {"type": "string", "pattern": "(?<=a)b"}})),
+                false,
+            ),
+            (
+                object(json!({"a": {"type": "string", "default": "x"}})),
+                false,
+            ),
             (object(json!({"a": {}})), false),
             (object(json!({"a": {"type": "array"}})), false),
             (object(json!({"a": {"type": "object"}})), false),
-            (object(json!({"a": {"type": "array", "items": {"type": "object", "properties": {}}}})), false),
-            (object(json!({"a": {"enum": vec![1; 300], "type": "integer"}})), false),
-            (object(json!({"a": {"type": "string", "description": "x".repeat(20_000)}})), false),
+            (
+                object(
+                    json!({"a": {"type": "array", "items": {"type": "object", "properties": {}}}}),
+                ),
+                false,
+            ),
+            (
+                object(json!({"a": {"enum": vec![1; 300], "type": "integer"}})),
+                false,
+            ),
+            (
+                object(json!({"a": {"type": "string", "description": "x".repeat(20_000)}})),
+                false,
+            ),
         ] {
             assert_eq!(read(&schema), (schema.clone(), expected), "{schema}");
         }
@@ -124,7 +186,10 @@ mod tests {
     #[test]
     fn an_object_without_properties_is_given_none() {
         let expected = json!({"type": "object", "properties": {}, "description": "d"});
-        assert_eq!(read(&json!({"type": "object", "description": "d"})), (expected, false));
+        assert_eq!(
+            read(&json!({"type": "object", "description": "d"})),
+            (expected, false)
+        );
         assert_eq!(read(&json!(true)), (json!(true), false));
     }
 }

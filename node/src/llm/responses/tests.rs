@@ -12,22 +12,34 @@ use crate::{
 };
 
 fn spoken() -> Spoken {
-    Spoken { wire: WireKind::Responses.wire(), ..Spoken::by("openai") }
+    Spoken {
+        wire: WireKind::Responses.wire(),
+        ..Spoken::by("openai")
+    }
 }
 
 /// As the catalogue has a model of OpenAI's.
 fn of_model(model: &str) -> Spoken {
-    let entry = Catalogue::new(ModelTable::built_in(), &[]).find("openai", Preset::find("openai").unwrap(), model).entry;
+    let entry = Catalogue::new(ModelTable::built_in(), &[])
+        .find("openai", Preset::find("openai").unwrap(), model)
+        .entry;
     Spoken { entry, ..spoken() }
 }
 
 fn thought(text: &str, token: Value) -> Part {
     let signature = Some(format!("openai/responses:{token}"));
-    Part::Thinking { text: text.into(), signature, redacted: false }
+    Part::Thinking {
+        text: text.into(),
+        signature,
+        redacted: false,
+    }
 }
 
 fn reasoning(number: u32) -> Part {
-    thought("", json!({"id": format!("rs_{number}"), "encrypted_content": "gAAA"}))
+    thought(
+        "",
+        json!({"id": format!("rs_{number}"), "encrypted_content": "gAAA"}),
+    )
 }
 
 fn input(messages: &[Body]) -> Value {
@@ -37,9 +49,20 @@ fn input(messages: &[Body]) -> Value {
 /// The types of the items after the user's first, with the ids of reasoning.
 fn kinds(messages: &[Body]) -> Vec<String> {
     let kind = |item: &Value| {
-        item["id"].as_str().or(item["role"].as_str()).or(item["type"].as_str()).map(str::to_owned).expect("an item has a type")
+        item["id"]
+            .as_str()
+            .or(item["role"].as_str())
+            .or(item["type"].as_str())
+            .map(str::to_owned)
+            .expect("an item has a type")
     };
-    input(messages).as_array().unwrap().iter().skip(1).map(kind).collect()
+    input(messages)
+        .as_array()
+        .unwrap()
+        .iter()
+        .skip(1)
+        .map(kind)
+        .collect()
 }
 
 #[test]
@@ -52,25 +75,46 @@ fn items_without_content_have_an_end() {
     for item in ["reasoning", "message"] {
         let added = |at: usize| json!({"type": "response.output_item.added", "output_index": at, "item": {"type": item}});
         let mut decoder = spoken().wire.decoder(&spoken().target);
-        let fed = (0..5_000).try_for_each(|at| decoder.feed(format!("data: {}\n\n", added(at)).as_bytes(), &mut Vec::new()));
+        let fed = (0..5_000).try_for_each(|at| {
+            decoder.feed(
+                format!("data: {}\n\n", added(at)).as_bytes(),
+                &mut Vec::new(),
+            )
+        });
         assert_eq!(fed.unwrap_err().kind, FailureKind::AnswerLimit, "{item}");
     }
 }
 
 #[test]
 fn a_whole_request() {
-    let commentary = Part::Text { text: "I look.".into(), signature: Some(r#"openai/responses:{"phase":"commentary"}"#.into()) };
+    let commentary = Part::Text {
+        text: "I look.".into(),
+        signature: Some(r#"openai/responses:{"phase":"commentary"}"#.into()),
+    };
     let own = thought("Hm", json!({"id": "rs_1", "encrypted_content": "gAAA"}));
     let messages = [
         user("go"),
-        message(Role::Assistant, vec![own, commentary, call("t1", "read", json!({"path": "a"})), call("t2", "list", json!({}))]),
-        message(Role::ToolResult, vec![result("t1", "text", false), result("t2", "no such folder", true)]),
+        message(
+            Role::Assistant,
+            vec![
+                own,
+                commentary,
+                call("t1", "read", json!({"path": "a"})),
+                call("t2", "list", json!({})),
+            ],
+        ),
+        message(
+            Role::ToolResult,
+            vec![
+                result("t1", "text", false),
+                result("t2", "no such folder", true),
+            ],
+        ),
         message(Role::Assistant, vec![Part::text("done")]),
         user(""),
         user("and now?"),
     ];
-    let opts =
-        json!({"temperature": 0.5, "stop": "X", "max_output_tokens": 99, "thinking_budget": 9000, "input": [], "store": true});
+    let opts = json!({"temperature": 0.5, "stop": "X", "max_output_tokens": 99, "thinking_budget": 9000, "input": [], "store": true});
     insta::assert_json_snapshot!(of_model("gpt-6-sol").request(head("gpt-6-sol", opts), &messages));
 }
 
@@ -79,25 +123,58 @@ fn attachments() {
     let data = |data: &str| Source::Data(data.into());
     let parts = vec![
         Part::text("see"),
-        Part::Image { mime: "image/png".into(), source: data("AAAA") },
-        Part::Image { mime: "image/png".into(), source: Source::Url("https://x/y.png".into()) },
-        Part::File { mime: "application/pdf".into(), name: Some("p.pdf".into()), source: data("AAAA") },
-        Part::File { mime: "application/pdf".into(), name: None, source: Source::Url("https://x/y.pdf".into()) },
-        Part::File { mime: "text/plain".into(), name: Some("n.txt".into()), source: data("aGk=") },
-        Part::File { mime: "application/zip".into(), name: None, source: data("AAAA") },
+        Part::Image {
+            mime: "image/png".into(),
+            source: data("AAAA"),
+        },
+        Part::Image {
+            mime: "image/png".into(),
+            source: Source::Url("https://x/y.png".into()),
+        },
+        Part::File {
+            mime: "application/pdf".into(),
+            name: Some("p.pdf".into()),
+            source: data("AAAA"),
+        },
+        Part::File {
+            mime: "application/pdf".into(),
+            name: None,
+            source: Source::Url("https://x/y.pdf".into()),
+        },
+        Part::File {
+            mime: "text/plain".into(),
+            name: Some("n.txt".into()),
+            source: data("aGk="),
+        },
+        Part::File {
+            mime: "application/zip".into(),
+            name: None,
+            source: data("AAAA"),
+        },
     ];
     insta::assert_json_snapshot!(input(&[message(Role::User, parts)]));
 }
 
 #[test]
 fn the_assistant_never_has_the_last_word() {
-    let messages = [user("a"), message(Role::Assistant, vec![Part::text("b")]), user("c")];
+    let messages = [
+        user("a"),
+        message(Role::Assistant, vec![Part::text("b")]),
+        user("c"),
+    ];
     let requests = spoken().requests(head("gpt-6-sol", json!({})), &messages);
     let roles = |at: usize| {
         let items = requests[at]["input"].as_array().unwrap();
-        items.iter().map(|item| item["role"].as_str().unwrap()).collect::<Vec<_>>().join(" ")
+        items
+            .iter()
+            .map(|item| item["role"].as_str().unwrap())
+            .collect::<Vec<_>>()
+            .join(" ")
     };
-    assert_eq!([roles(0), roles(1), roles(2)], ["user", "user assistant user", "user assistant user"]);
+    assert_eq!(
+        [roles(0), roles(1), roles(2)],
+        ["user", "user assistant user", "user assistant user"]
+    );
     assert_eq!(requests[1]["input"][2]["content"][0]["text"], "(go on)");
     assert_eq!(requests[2]["input"][2]["content"][0]["text"], "c");
 }
@@ -107,55 +184,149 @@ fn reasoning_goes_back_with_what_followed_it_or_not_at_all() {
     let text = || Part::text("a");
     let reading = |id: &str| call(id, "read", json!({"path": "a"}));
     let token = json!({"id": "rs_9", "encrypted_content": "x"});
-    let signed = |signature: Option<String>| Part::Thinking { text: "hm".into(), signature, redacted: false };
-    let foreign = ["openai", "other/responses", "openai@other:1/responses"].map(|label| signed(Some(format!("{label}:{token}"))));
+    let signed = |signature: Option<String>| Part::Thinking {
+        text: "hm".into(),
+        signature,
+        redacted: false,
+    };
+    let foreign = ["openai", "other/responses", "openai@other:1/responses"]
+        .map(|label| signed(Some(format!("{label}:{token}"))));
     for (content, interrupted, expected) in [
-        (vec![reasoning(1), reading("t1")], false, "rs_1 function_call"),
-        (vec![reasoning(1), reasoning(2), reading("t1")], false, "rs_1 rs_2 function_call"),
-        (vec![reasoning(1), text(), reasoning(2), reading("t1")], false, "rs_1 assistant rs_2 function_call"),
+        (
+            vec![reasoning(1), reading("t1")],
+            false,
+            "rs_1 function_call",
+        ),
+        (
+            vec![reasoning(1), reasoning(2), reading("t1")],
+            false,
+            "rs_1 rs_2 function_call",
+        ),
+        (
+            vec![reasoning(1), text(), reasoning(2), reading("t1")],
+            false,
+            "rs_1 assistant rs_2 function_call",
+        ),
         (vec![text(), reasoning(1)], false, "assistant"),
         (vec![reasoning(1), reasoning(2)], false, ""),
         // The call that followed the first one is not kept of an interrupted reply.
-        (vec![reasoning(1), reasoning(2), text()], true, "rs_2 assistant"),
-        (vec![reasoning(1), text(), reasoning(2)], true, "rs_1 assistant"),
-        (vec![reasoning(1), Part::text(" "), reasoning(2), text()], false, "rs_2 assistant"),
-        (vec![signed(None), foreign[0].clone(), foreign[1].clone(), foreign[2].clone(), text()], false, "assistant"),
-        (vec![signed(Some("openai/responses:no json".into())), text()], false, "assistant"),
+        (
+            vec![reasoning(1), reasoning(2), text()],
+            true,
+            "rs_2 assistant",
+        ),
+        (
+            vec![reasoning(1), text(), reasoning(2)],
+            true,
+            "rs_1 assistant",
+        ),
+        (
+            vec![reasoning(1), Part::text(" "), reasoning(2), text()],
+            false,
+            "rs_2 assistant",
+        ),
+        (
+            vec![
+                signed(None),
+                foreign[0].clone(),
+                foreign[1].clone(),
+                foreign[2].clone(),
+                text(),
+            ],
+            false,
+            "assistant",
+        ),
+        (
+            vec![signed(Some("openai/responses:no json".into())), text()],
+            false,
+            "assistant",
+        ),
     ] {
         let mut reply = message(Role::Assistant, content.clone());
         reply.metadata.interrupted = interrupted;
         let results = message(Role::ToolResult, vec![result("t1", "x", false)]);
-        let messages =
-            if expected.contains("function_call") { vec![user("go"), reply, results] } else { vec![user("go"), reply] };
-        let sent = kinds(&messages).into_iter().filter(|kind| kind != "user" && kind != "function_call_output");
+        let messages = if expected.contains("function_call") {
+            vec![user("go"), reply, results]
+        } else {
+            vec![user("go"), reply]
+        };
+        let sent = kinds(&messages)
+            .into_iter()
+            .filter(|kind| kind != "user" && kind != "function_call_output");
         assert_eq!(sent.collect::<Vec<_>>().join(" "), expected, "{content:?}");
     }
 }
 
 #[test]
 fn a_model_that_does_not_reason_is_given_no_reasoning() {
-    let messages = [user("go"), message(Role::Assistant, vec![reasoning(1), Part::text("a")]), user("on")];
+    let messages = [
+        user("go"),
+        message(Role::Assistant, vec![reasoning(1), Part::text("a")]),
+        user("on"),
+    ];
     let opts = json!({"temperature": 0.5, "top_p": 0.9, "thinking_budget": 100});
     let request = of_model("gpt-4.1").request(head("gpt-4.1", opts), &messages);
     assert_eq!(request["input"][1]["type"], "message");
-    assert_eq!((request.get("include"), request.get("reasoning")), (None, None));
-    assert_eq!((&request["temperature"], &request["top_p"], &request["store"]), (&json!(0.5), &json!(0.9), &json!(false)));
+    assert_eq!(
+        (request.get("include"), request.get("reasoning")),
+        (None, None)
+    );
+    assert_eq!(
+        (
+            &request["temperature"],
+            &request["top_p"],
+            &request["store"]
+        ),
+        (&json!(0.5), &json!(0.9), &json!(false))
+    );
 }
 
 #[test]
 fn the_effort_is_asked_for() {
     for (opts, reasoning, temperature) in [
         (json!({}), Value::Null, Value::Null),
-        (json!({"thinking_budget": 1, "temperature": 0.5}), json!({"effort": "low", "summary": "auto"}), Value::Null),
-        (json!({"thinking_budget": 8000}), json!({"effort": "medium", "summary": "auto"}), Value::Null),
-        (json!({"thinking_budget": 20_000}), json!({"effort": "high", "summary": "auto"}), Value::Null),
-        (json!({"reasoning_effort": "xhigh", "thinking_budget": 1}), json!({"effort": "xhigh", "summary": "auto"}), Value::Null),
-        (json!({"reasoning_effort": "none", "temperature": 0.5}), json!({"effort": "none"}), json!(0.5)),
-        (json!({"reasoning": {"mode": "pro"}, "thinking_budget": 1}), json!({"mode": "pro", "effort": "low"}), Value::Null),
-        (json!({"reasoning": {"effort": "max"}, "reasoning_effort": "low"}), json!({"effort": "max"}), Value::Null),
+        (
+            json!({"thinking_budget": 1, "temperature": 0.5}),
+            json!({"effort": "low", "summary": "auto"}),
+            Value::Null,
+        ),
+        (
+            json!({"thinking_budget": 8000}),
+            json!({"effort": "medium", "summary": "auto"}),
+            Value::Null,
+        ),
+        (
+            json!({"thinking_budget": 20_000}),
+            json!({"effort": "high", "summary": "auto"}),
+            Value::Null,
+        ),
+        (
+            json!({"reasoning_effort": "xhigh", "thinking_budget": 1}),
+            json!({"effort": "xhigh", "summary": "auto"}),
+            Value::Null,
+        ),
+        (
+            json!({"reasoning_effort": "none", "temperature": 0.5}),
+            json!({"effort": "none"}),
+            json!(0.5),
+        ),
+        (
+            json!({"reasoning": {"mode": "pro"}, "thinking_budget": 1}),
+            json!({"mode": "pro", "effort": "low"}),
+            Value::Null,
+        ),
+        (
+            json!({"reasoning": {"effort": "max"}, "reasoning_effort": "low"}),
+            json!({"effort": "max"}),
+            Value::Null,
+        ),
     ] {
         let request = of_model("gpt-6-sol").request(head("gpt-6-sol", opts.clone()), &[user("go")]);
-        assert_eq!((&request["reasoning"], &request["temperature"]), (&reasoning, &temperature), "{opts}");
+        assert_eq!(
+            (&request["reasoning"], &request["temperature"]),
+            (&reasoning, &temperature),
+            "{opts}"
+        );
         assert_eq!(request.get("reasoning_effort"), None, "{opts}");
     }
 }
@@ -164,17 +335,36 @@ fn the_effort_is_asked_for() {
 fn ids_and_names_are_such_as_the_api_takes() {
     let long = format!("{}{}", ".".repeat(30), "x".repeat(60));
     let round = |id: &str, name: &str| {
-        [message(Role::Assistant, vec![call(id, name, json!({}))]), message(Role::ToolResult, vec![result(id, "x", false)])]
+        [
+            message(Role::Assistant, vec![call(id, name, json!({}))]),
+            message(Role::ToolResult, vec![result(id, "x", false)]),
+        ]
     };
-    let rounds = [round("functions.read:0", "read"), round("functions_read_0", "no.such tool"), round(&long, &long)];
+    let rounds = [
+        round("functions.read:0", "read"),
+        round("functions_read_0", "no.such tool"),
+        round(&long, &long),
+    ];
     let messages: Vec<Body> = [vec![user("go")], rounds.concat()].concat();
     let input = input(&messages);
     let of = |name: &str| {
-        let texts = input.as_array().unwrap().iter().filter_map(|item| item.get(name)?.as_str());
+        let texts = input
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|item| item.get(name)?.as_str());
         texts.map(str::to_owned).collect::<Vec<_>>()
     };
     let ids = of("call_id");
-    assert_eq!(ids[..4], ["functions_read_0", "functions_read_0", "functions_read_0_2", "functions_read_0_2"]);
+    assert_eq!(
+        ids[..4],
+        [
+            "functions_read_0",
+            "functions_read_0",
+            "functions_read_0_2",
+            "functions_read_0_2"
+        ]
+    );
     let short = long[..64].replace('.', "_");
     assert_eq!((&ids[4], &ids[5]), (&short, &short));
     assert_eq!(of("name"), ["read", "no_such_tool", &short]);
@@ -210,7 +400,11 @@ fn what_was_decoded_goes_back_as_it_came() {
     ] {
         let (chunks, end) = spoken().decoded(stream);
         end.unwrap();
-        let input = input(&[user("go"), message(Role::Assistant, folded(&chunks)), user("on")]);
+        let input = input(&[
+            user("go"),
+            message(Role::Assistant, folded(&chunks)),
+            user("on"),
+        ]);
         let items = input.as_array().unwrap();
         assert_eq!(json!(items[1..items.len() - 1]), sent);
     }
@@ -219,8 +413,14 @@ fn what_was_decoded_goes_back_as_it_came() {
 #[test]
 fn its_tokens_are_not_for_chat_completions() {
     let (chunks, _) = spoken().decoded(include_bytes!("streams/reasoning.sse"));
-    let messages = [user("go"), message(Role::Assistant, folded(&chunks)), user("on")];
-    let request = Spoken::by("openai").request(head("gpt-5", json!({})), &messages).to_string();
+    let messages = [
+        user("go"),
+        message(Role::Assistant, folded(&chunks)),
+        user("on"),
+    ];
+    let request = Spoken::by("openai")
+        .request(head("gpt-5", json!({})), &messages)
+        .to_string();
     for token in ["gAAAA", "rs_0", "extra_content", "phase"] {
         assert!(!request.contains(token), "{token}: {request}");
     }
@@ -229,11 +429,31 @@ fn its_tokens_are_not_for_chat_completions() {
 #[test]
 fn addresses() {
     for (preset, base, expected) in [
-        ("openai", "https://api.openai.com/v1", "https://api.openai.com/v1/responses"),
-        ("openai", "http://127.0.0.1:8080", "http://127.0.0.1:8080/v1/responses"),
-        ("openai", "https://x/api/v3?team=a", "https://x/api/v3/responses?team=a"),
-        ("azure", "https://r.openai.azure.com", "https://r.openai.azure.com/openai/v1/responses"),
-        ("azure", "https://r.openai.azure.com/openai/v1/", "https://r.openai.azure.com/openai/v1/responses"),
+        (
+            "openai",
+            "https://api.openai.com/v1",
+            "https://api.openai.com/v1/responses",
+        ),
+        (
+            "openai",
+            "http://127.0.0.1:8080",
+            "http://127.0.0.1:8080/v1/responses",
+        ),
+        (
+            "openai",
+            "https://x/api/v3?team=a",
+            "https://x/api/v3/responses?team=a",
+        ),
+        (
+            "azure",
+            "https://r.openai.azure.com",
+            "https://r.openai.azure.com/openai/v1/responses",
+        ),
+        (
+            "azure",
+            "https://r.openai.azure.com/openai/v1/",
+            "https://r.openai.azure.com/openai/v1/responses",
+        ),
         (
             "azure",
             "https://r.openai.azure.com?api-version=2025-04-01-preview",
@@ -241,6 +461,12 @@ fn addresses() {
         ),
     ] {
         let target = Spoken::by(preset).target;
-        assert_eq!(WireKind::Responses.wire().url(&base.parse().unwrap(), "a/b", &target).as_str(), expected);
+        assert_eq!(
+            WireKind::Responses
+                .wire()
+                .url(&base.parse().unwrap(), "a/b", &target)
+                .as_str(),
+            expected
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! The way of a request: kept connections that turn out closed, proxies, authorities, headers and queries.
+//! The way of a request: kept connections that turn out closed, proxies, authorities, headers and
+//! queries.
 
 use std::{
     io::{Read as _, Write as _},
@@ -40,16 +41,35 @@ impl ByHand {
     fn start(serve: impl Fn(&mut Connection, usize) + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
-        let (connections, heads) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Vec::new())));
-        let (count, said, serve) = (Arc::clone(&connections), Arc::clone(&heads), Arc::new(serve));
+        let (connections, heads) = (
+            Arc::new(AtomicUsize::new(0)),
+            Arc::new(Mutex::new(Vec::new())),
+        );
+        let (count, said, serve) = (
+            Arc::clone(&connections),
+            Arc::clone(&heads),
+            Arc::new(serve),
+        );
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 let number = count.fetch_add(1, SeqCst);
                 let (serve, heads) = (Arc::clone(&serve), Arc::clone(&said));
-                thread::spawn(move || serve(&mut Connection { stream: Box::new(stream), heads }, number));
+                thread::spawn(move || {
+                    serve(
+                        &mut Connection {
+                            stream: Box::new(stream),
+                            heads,
+                        },
+                        number,
+                    )
+                });
             }
         });
-        Self { at, connections, heads }
+        Self {
+            at,
+            connections,
+            heads,
+        }
     }
 
     fn heads(&self) -> String {
@@ -76,28 +96,53 @@ impl Connection {
             }
         }
         let text = String::from_utf8(seen).unwrap();
-        let length = text.lines().find_map(|line| line.to_lowercase().strip_prefix("content-length: ")?.parse().ok());
+        let length = text.lines().find_map(|line| {
+            line.to_lowercase()
+                .strip_prefix("content-length: ")?
+                .parse()
+                .ok()
+        });
         self.heads.lock().unwrap().push(text);
-        self.stream.read_exact(&mut vec![0; length.unwrap_or(0)]).is_ok()
+        self.stream
+            .read_exact(&mut vec![0; length.unwrap_or(0)])
+            .is_ok()
     }
 
     fn answer(&mut self) {
         let length = STREAM.len();
-        let head = format!("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {length}\r\n\r\n");
-        self.stream.write_all(format!("{head}{STREAM}").as_bytes()).unwrap();
+        let head = format!(
+            "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {length}\r\n\r\n"
+        );
+        self.stream
+            .write_all(format!("{head}{STREAM}").as_bytes())
+            .unwrap();
         self.stream.flush().unwrap();
     }
 }
 
 fn at(base_url: String, options: ProviderOptions) -> Llm {
-    let options =
-        ProviderOptions { wire: Some(WireKind::Chat), base_url: Some(base_url), key: Some(Secret::new(KEY)), ..options };
-    let options = ProviderOptions { retry: RetryRules::default(), ..options };
-    Llm::new(LlmOptions { providers: [("mine".to_owned(), options)].into(), ..LlmOptions::default() })
+    let options = ProviderOptions {
+        wire: Some(WireKind::Chat),
+        base_url: Some(base_url),
+        key: Some(Secret::new(KEY)),
+        ..options
+    };
+    let options = ProviderOptions {
+        retry: RetryRules::default(),
+        ..options
+    };
+    Llm::new(LlmOptions {
+        providers: [("mine".to_owned(), options)].into(),
+        ..LlmOptions::default()
+    })
 }
 
 async fn answer_of(llm: &Llm) -> Result<String, crate::model::Failure> {
-    let model = planck_common::spec::ModelRef { provider: "mine".into(), id: "m".into(), base_url: None };
+    let model = planck_common::spec::ModelRef {
+        provider: "mine".into(),
+        id: "m".into(),
+        base_url: None,
+    };
     let provider = llm.provider(&model).unwrap();
     let (body, _) = ask(&http(), &*provider, head("m", json!({})), &[user("go")]).await?;
     Ok(text_of(&body.content))
@@ -117,10 +162,16 @@ async fn a_kept_connection_that_was_closed_is_replaced() {
         connection.read();
     });
     let llm = at(format!("http://{}", server.at), ProviderOptions::default());
-    let model = planck_common::spec::ModelRef { provider: "mine".into(), id: "m".into(), base_url: None };
+    let model = planck_common::spec::ModelRef {
+        provider: "mine".into(),
+        id: "m".into(),
+        base_url: None,
+    };
     let (provider, clients) = (llm.provider(&model).unwrap(), http());
     for _ in 0..6 {
-        let (body, _) = ask(&clients, &*provider, head("m", json!({})), &[user("go")]).await.unwrap();
+        let (body, _) = ask(&clients, &*provider, head("m", json!({})), &[user("go")])
+            .await
+            .unwrap();
         assert_eq!(text_of(&body.content), "fine");
     }
     assert_eq!(server.connections.load(SeqCst), 3);
@@ -131,9 +182,18 @@ async fn a_new_connection_that_is_closed_is_a_failure() {
     let server = ByHand::start(|connection, _| {
         connection.read();
     });
-    let failure = answer_of(&at(format!("http://{}", server.at), ProviderOptions::default())).await.unwrap_err();
+    let failure = answer_of(&at(
+        format!("http://{}", server.at),
+        ProviderOptions::default(),
+    ))
+    .await
+    .unwrap_err();
     assert_eq!(failure.kind, FailureKind::Transient, "{failure}");
-    assert_eq!(server.connections.load(SeqCst), 1, "it is for the agent to try again");
+    assert_eq!(
+        server.connections.load(SeqCst),
+        1,
+        "it is for the agent to try again"
+    );
 }
 
 #[tokio::test]
@@ -142,12 +202,27 @@ async fn queries_and_headers_of_the_configuration_are_sent() {
         connection.read();
         connection.answer();
     });
-    let headers = vec![("x-team".to_owned(), Secret::new("blue")), ("User-Agent".to_owned(), Secret::new("ours"))];
-    let llm = at(format!("http://{}/v1?api-version=7", server.at), ProviderOptions { headers, ..ProviderOptions::default() });
+    let headers = vec![
+        ("x-team".to_owned(), Secret::new("blue")),
+        ("User-Agent".to_owned(), Secret::new("ours")),
+    ];
+    let llm = at(
+        format!("http://{}/v1?api-version=7", server.at),
+        ProviderOptions {
+            headers,
+            ..ProviderOptions::default()
+        },
+    );
     assert_eq!(answer_of(&llm).await.unwrap(), "fine");
     let heads = server.heads();
-    assert!(heads.starts_with("POST /v1/chat/completions?api-version=7 HTTP/1.1"), "{heads}");
-    assert!(heads.contains("x-team: blue\r\n") && heads.contains("user-agent: ours\r\n"), "{heads}");
+    assert!(
+        heads.starts_with("POST /v1/chat/completions?api-version=7 HTTP/1.1"),
+        "{heads}"
+    );
+    assert!(
+        heads.contains("x-team: blue\r\n") && heads.contains("user-agent: ours\r\n"),
+        "{heads}"
+    );
 }
 
 #[tokio::test]
@@ -161,18 +236,57 @@ async fn a_proxy_is_used_beyond_loopback_only() {
     let proxy = server();
     let url = Secret::new(format!("http://me:word@{}", proxy.at));
     let route = |except: &str| Route {
-        proxy: Some(Proxy { https: Some(url.clone()), http: Some(url.clone()), except: except.into() }),
+        proxy: Some(Proxy {
+            https: Some(url.clone()),
+            http: Some(url.clone()),
+            except: except.into(),
+        }),
         ca: None,
     };
-    let by = |base: String, except: &str| at(base, ProviderOptions { route: route(except), ..ProviderOptions::default() });
-    assert_eq!(answer_of(&by("http://model.invalid/v1".into(), "")).await.unwrap(), "fine");
+    let by = |base: String, except: &str| {
+        at(
+            base,
+            ProviderOptions {
+                route: route(except),
+                ..ProviderOptions::default()
+            },
+        )
+    };
+    assert_eq!(
+        answer_of(&by("http://model.invalid/v1".into(), ""))
+            .await
+            .unwrap(),
+        "fine"
+    );
     let heads = proxy.heads();
-    assert!(heads.starts_with("POST http://model.invalid/v1/chat/completions HTTP/1.1"), "{heads}");
-    assert!(heads.contains("proxy-authorization: Basic bWU6d29yZA=="), "{heads}");
-    assert!(answer_of(&by("http://model.invalid/v1".into(), ".invalid")).await.is_err(), "NO_PROXY counts");
+    assert!(
+        heads.starts_with("POST http://model.invalid/v1/chat/completions HTTP/1.1"),
+        "{heads}"
+    );
+    assert!(
+        heads.contains("proxy-authorization: Basic bWU6d29yZA=="),
+        "{heads}"
+    );
+    assert!(
+        answer_of(&by("http://model.invalid/v1".into(), ".invalid"))
+            .await
+            .is_err(),
+        "NO_PROXY counts"
+    );
     let here = server();
-    assert_eq!(answer_of(&by(format!("http://{}/v1", here.at), "")).await.unwrap(), "fine");
-    assert_eq!((proxy.connections.load(SeqCst), here.connections.load(SeqCst)), (1, 1));
+    assert_eq!(
+        answer_of(&by(format!("http://{}/v1", here.at), ""))
+            .await
+            .unwrap(),
+        "fine"
+    );
+    assert_eq!(
+        (
+            proxy.connections.load(SeqCst),
+            here.connections.load(SeqCst)
+        ),
+        (1, 1)
+    );
 }
 
 #[tokio::test]
@@ -181,17 +295,29 @@ async fn an_authority_of_the_configuration_is_trusted() {
     let folder = tempfile::tempdir().unwrap();
     let ca = folder.path().join("ca.pem");
     std::fs::write(&ca, issued.cert.pem()).unwrap();
-    let key = rustls::pki_types::PrivateKeyDer::try_from(issued.signing_key.serialize_der()).unwrap();
+    let key =
+        rustls::pki_types::PrivateKeyDer::try_from(issued.signing_key.serialize_der()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-    let config = Arc::new(config.with_no_client_auth().with_single_cert(vec![issued.cert.der().clone()], key).unwrap());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap();
+    let config = Arc::new(
+        config
+            .with_no_client_auth()
+            .with_single_cert(vec![issued.cert.der().clone()], key)
+            .unwrap(),
+    );
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
             let session = rustls::ServerConnection::new(Arc::clone(&config)).unwrap();
-            let stream: rustls::StreamOwned<_, TcpStream> = rustls::StreamOwned::new(session, stream);
-            let mut connection = Connection { stream: Box::new(stream), heads: Arc::default() };
+            let stream: rustls::StreamOwned<_, TcpStream> =
+                rustls::StreamOwned::new(session, stream);
+            let mut connection = Connection {
+                stream: Box::new(stream),
+                heads: Arc::default(),
+            };
             if connection.read() {
                 connection.answer();
             }
@@ -199,11 +325,22 @@ async fn an_authority_of_the_configuration_is_trusted() {
     });
     let by = |ca: Option<std::path::PathBuf>| {
         let route = Route { proxy: None, ca };
-        at(format!("https://localhost:{port}/v1"), ProviderOptions { route, ..ProviderOptions::default() })
+        at(
+            format!("https://localhost:{port}/v1"),
+            ProviderOptions {
+                route,
+                ..ProviderOptions::default()
+            },
+        )
     };
     let refused = answer_of(&by(None)).await.unwrap_err();
     assert!(refused.message.contains("certificate"), "{refused}");
     assert_eq!(answer_of(&by(Some(ca))).await.unwrap(), "fine");
-    let missing = answer_of(&by(Some(folder.path().join("none.pem")))).await.unwrap_err();
-    assert!(missing.message.contains("none.pem") && missing.kind == FailureKind::Refused, "{missing}");
+    let missing = answer_of(&by(Some(folder.path().join("none.pem"))))
+        .await
+        .unwrap_err();
+    assert!(
+        missing.message.contains("none.pem") && missing.kind == FailureKind::Refused,
+        "{missing}"
+    );
 }

@@ -1,4 +1,5 @@
-//! What agents of this machine could be given, and what is wrong with the files that describe it. No node is needed.
+//! What agents of this machine could be given, and what is wrong with the files that describe it.
+//! No node is needed.
 
 use std::collections::BTreeSet;
 
@@ -25,13 +26,28 @@ impl Inventory {
         let (found, of_tools) = external::names(&config.sources(Part::Tools));
         let mut problems: Vec<String> = of_tools.iter().map(ToString::to_string).collect();
         problems.extend(of_skills.iter().map(ToString::to_string));
-        let clashes = external::clashes(&of_tools).chain(skill::clashes(&of_skills)).cloned().collect();
-        let mut tools: BTreeSet<String> = built_in_names().into_iter().chain(tool_names::ALL).map(Into::into).collect();
+        let clashes = external::clashes(&of_tools)
+            .chain(skill::clashes(&of_skills))
+            .cloned()
+            .collect();
+        let mut tools: BTreeSet<String> = built_in_names()
+            .into_iter()
+            .chain(tool_names::ALL)
+            .map(Into::into)
+            .collect();
         for (name, file) in found {
             if !tools.insert(name.clone()) {
-                problems.push(format!("{}: there is a tool `{name}` already; rename this one", file.display()));
+                problems.push(format!(
+                    "{}: there is a tool `{name}` already; rename this one",
+                    file.display()
+                ));
             }
         }
-        Self { tools, skills, problems, clashes }
+        Self {
+            tools,
+            skills,
+            problems,
+            clashes,
+        }
     }
 }

@@ -4,16 +4,32 @@ use planck_common::{command, spec::ModelRef};
 
 use crate::{
     config::{Address, AnswerLimits, Config, ModelEntry, Prices, Provider},
-    llm::{Addresses, AnswerBounds, Llm, LlmOptions, ModelOptions, PRESETS, ProviderOptions, Route, Times},
+    llm::{
+        Addresses, AnswerBounds, Llm, LlmOptions, ModelOptions, PRESETS, ProviderOptions, Route,
+        Times,
+    },
     model::RetryRules,
 };
 
 pub(super) fn options(config: &Config) -> LlmOptions {
     let providers = &config.providers.by_name;
     LlmOptions {
-        providers: providers.iter().map(|(name, section)| (name.clone(), provider(section, trusted(config, name)))).collect(),
-        table: config.models.catalogue.as_ref().map(|file| file.table.clone()),
-        models: config.models.entries.0.iter().filter_map(|named| entry(config, named)).collect(),
+        providers: providers
+            .iter()
+            .map(|(name, section)| (name.clone(), provider(section, trusted(config, name))))
+            .collect(),
+        table: config
+            .models
+            .catalogue
+            .as_ref()
+            .map(|file| file.table.clone()),
+        models: config
+            .models
+            .entries
+            .0
+            .iter()
+            .filter_map(|named| entry(config, named))
+            .collect(),
         addresses: addresses(config),
         answer: answer(&config.limits.answer),
     }
@@ -21,7 +37,10 @@ pub(super) fn options(config: &Config) -> LlmOptions {
 
 fn answer(limits: &AnswerLimits) -> AnswerBounds {
     let bytes = usize::try_from(limits.max_bytes.0).unwrap_or(usize::MAX);
-    AnswerBounds { bytes, calls: usize::try_from(limits.max_calls).unwrap_or(usize::MAX) }
+    AnswerBounds {
+        bytes,
+        calls: usize::try_from(limits.max_calls).unwrap_or(usize::MAX),
+    }
 }
 
 fn provider(section: &Provider, trusted_urls: Vec<String>) -> ProviderOptions {
@@ -31,7 +50,12 @@ fn provider(section: &Provider, trusted_urls: Vec<String>) -> ProviderOptions {
         key: section.api_key.clone(),
         base_url: section.base_url.as_ref().map(|url| url.reveal().to_owned()),
         trusted_urls,
-        headers: section.headers.0.iter().map(|(name, text)| (name.clone(), text.0.clone())).collect(),
+        headers: section
+            .headers
+            .0
+            .iter()
+            .map(|(name, text)| (name.clone(), text.0.clone()))
+            .collect(),
         api_version: section.api_version.clone(),
         route: Route {
             proxy: section.proxy.as_ref().map(|rule| rule.proxy.clone()),
@@ -43,17 +67,35 @@ fn provider(section: &Provider, trusted_urls: Vec<String>) -> ProviderOptions {
             whole: section.request_timeout.0,
         },
         max_concurrent: Some(section.max_concurrent as usize),
-        retry: RetryRules { tries: section.max_attempts, cap: section.max_retry_delay.0, ..RetryRules::default() },
+        retry: RetryRules {
+            tries: section.max_attempts,
+            cap: section.max_retry_delay.0,
+            ..RetryRules::default()
+        },
     }
 }
 
 /// The addresses that agents and clients may name for a model.
 pub(super) fn addresses(config: &Config) -> Addresses {
-    let usual = PRESETS.iter().filter(|preset| preset.assumed && !config.providers.has_address(preset.name));
+    let usual = PRESETS
+        .iter()
+        .filter(|preset| preset.assumed && !config.providers.has_address(preset.name));
     let usual = usual.filter_map(|preset| preset.base_url);
-    let own = config.providers.by_name.values().filter_map(|provider| provider.base_url.as_ref());
-    let of_models = config.models.entries.0.values().filter_map(|entry| entry.base_url.as_ref());
-    let configured = own.chain(of_models).chain(&config.models.allowed_base_urls).map(Address::reveal);
+    let own = config
+        .providers
+        .by_name
+        .values()
+        .filter_map(|provider| provider.base_url.as_ref());
+    let of_models = config
+        .models
+        .entries
+        .0
+        .values()
+        .filter_map(|entry| entry.base_url.as_ref());
+    let configured = own
+        .chain(of_models)
+        .chain(&config.models.allowed_base_urls)
+        .map(Address::reveal);
     Addresses::new(usual.chain(configured))
 }
 
@@ -64,13 +106,24 @@ pub(super) fn offers_addresses(config: &Config) -> bool {
 
 /// Addresses of configured models: whoever configured them meant the provider's key to go there.
 fn trusted(config: &Config, provider: &str) -> Vec<String> {
-    let entries = config.models.entries.0.values().filter(|entry| entry.provider.as_deref() == Some(provider));
-    entries.filter_map(|entry| entry.base_url.as_ref()).map(|url| url.reveal().to_owned()).collect()
+    let entries = config
+        .models
+        .entries
+        .0
+        .values()
+        .filter(|entry| entry.provider.as_deref() == Some(provider));
+    entries
+        .filter_map(|entry| entry.base_url.as_ref())
+        .map(|url| url.reveal().to_owned())
+        .collect()
 }
 
 fn entry(config: &Config, (name, entry): (&String, &ModelEntry)) -> Option<ModelOptions> {
     let provider = entry.provider.clone()?;
-    let preset = config.providers.find(&provider).and_then(|section| section.preset.clone());
+    let preset = config
+        .providers
+        .find(&provider)
+        .and_then(|section| section.preset.clone());
     Some(ModelOptions {
         preset: Some(preset.unwrap_or_else(|| provider.clone())),
         provider,
@@ -84,11 +137,23 @@ fn entry(config: &Config, (name, entry): (&String, &ModelEntry)) -> Option<Model
 
 fn prices(section: &Prices) -> Option<command::Prices> {
     let (input, output) = (section.input?, section.output?);
-    let (cache_read, cache_write) = (section.cache_read.unwrap_or(input), section.cache_write.unwrap_or(input));
-    Some(command::Prices { input, output, cache_read, cache_write })
+    let (cache_read, cache_write) = (
+        section.cache_read.unwrap_or(input),
+        section.cache_write.unwrap_or(input),
+    );
+    Some(command::Prices {
+        input,
+        output,
+        cache_read,
+        cache_write,
+    })
 }
 
 /// For agents that name no model: the standard one of the first provider that has a key.
 pub(super) fn default(config: &Config, models: &Llm) -> Option<ModelRef> {
-    config.providers.keyed().into_iter().find_map(|name| models.standard(name))
+    config
+        .providers
+        .keyed()
+        .into_iter()
+        .find_map(|name| models.standard(name))
 }

@@ -14,11 +14,16 @@ use crate::{
     },
 };
 
-pub(super) async fn open(config: &Config, node: &NodeId) -> Result<Arc<dyn SessionStore>, AssemblyError> {
+pub(super) async fn open(
+    config: &Config,
+    node: &NodeId,
+) -> Result<Arc<dyn SessionStore>, AssemblyError> {
     match config.store.kind() {
         Some(StoreKind::Postgres) => {
             let connected = PostgresStore::connect(postgres(config)).await;
-            Ok(Arc::new(connected.map_err(|error| unreached(config, error))?))
+            Ok(Arc::new(
+                connected.map_err(|error| unreached(config, error))?,
+            ))
         }
         Some(StoreKind::Sqlite) => Ok(Arc::new(SqliteStore::open(sqlite(config)?, node).await?)),
         None => Err(neither()),
@@ -29,7 +34,10 @@ pub(super) async fn open(config: &Config, node: &NodeId) -> Result<Arc<dyn Sessi
 pub(super) async fn look(config: &Config) -> Result<Arc<dyn SessionStore>, AssemblyError> {
     match config.store.kind() {
         Some(StoreKind::Postgres) => {
-            match PostgresStore::look(postgres(config)).await.map_err(|error| unreached(config, error))? {
+            match PostgresStore::look(postgres(config))
+                .await
+                .map_err(|error| unreached(config, error))?
+            {
                 Some(store) => Ok(Arc::new(store)),
                 None => Ok(Arc::new(SqliteStore::nothing().await?)),
             }
@@ -43,7 +51,9 @@ pub(super) async fn look(config: &Config) -> Result<Arc<dyn SessionStore>, Assem
 fn unreached(config: &Config, error: StoreError) -> StoreError {
     let url = &config.store.url;
     match error {
-        StoreError::Away(why) => StoreError::Away(format!("{url}: {why}; {}", StoreError::UNREACHED)),
+        StoreError::Away(why) => {
+            StoreError::Away(format!("{url}: {why}; {}", StoreError::UNREACHED))
+        }
         StoreError::Broken(why) => StoreError::Broken(format!("{url}: {why}")),
         other @ (StoreError::NotFound(_)
         | StoreError::Exists(_)
@@ -87,7 +97,10 @@ pub(crate) fn sqlite(config: &Config) -> Result<SqliteOptions, StoreError> {
         )
     };
     let mut options = SqliteOptions::new(config.store.folder().ok_or_else(homeless)?);
-    options.own_place = config.store.project().map(|place| OwnPlace { data: place.data.clone(), project: place.project.clone() });
+    options.own_place = config.store.project().map(|place| OwnPlace {
+        data: place.data.clone(),
+        project: place.project.clone(),
+    });
     options.inbox = inbox(&config.limits.inbox);
     options.full_sync = config.store.synchronous == Synchronous::Full;
     if let Some(pool) = config.store.pool {
@@ -96,20 +109,29 @@ pub(crate) fn sqlite(config: &Config) -> Result<SqliteOptions, StoreError> {
     Ok(options)
 }
 
-/// What the store says of itself when it is reached, without changing it; `None` where there is nothing yet.
+/// What the store says of itself when it is reached, without changing it; `None` where there is
+/// nothing yet.
 pub(crate) async fn inspect(config: &Config) -> Result<Option<String>, StoreError> {
     match config.store.kind() {
         Some(StoreKind::Postgres) => match PostgresStore::schema(&postgres(config)).await? {
-            (0, _) => Ok(Some("reached, without tables yet; the first node makes them".into())),
+            (0, _) => Ok(Some(
+                "reached, without tables yet; the first node makes them".into(),
+            )),
             (found, known) if found > known => Err(StoreError::Broken(format!(
                 "the database has schema version {found}, this planck knows versions up to {known}: run a newer planck"
             ))),
-            (found, known) if found < known => Ok(Some(format!("reached, schema {found}; the next node raises it to {known}"))),
+            (found, known) if found < known => Ok(Some(format!(
+                "reached, schema {found}; the next node raises it to {known}"
+            ))),
             (found, _) => Ok(Some(format!("reached, schema {found}"))),
         },
         Some(StoreKind::Sqlite) if sqlite(config)?.folder.symlink_metadata().is_ok() => {
             let store = SqliteStore::look(sqlite(config)?).await?;
-            let every = ListSessions { state: None, limit: Some(1_000), after: None };
+            let every = ListSessions {
+                state: None,
+                limit: Some(1_000),
+                after: None,
+            };
             let page = store.sessions(every).await?;
             Ok(Some(match (page.sessions.len(), page.next) {
                 (1, None) => "1 session".into(),

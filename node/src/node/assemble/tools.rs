@@ -11,7 +11,8 @@ use crate::{
     skill::{self, Skills},
     team::tool_names,
     tools::{
-        Bounds, Caps, Catalogue, Files, Guards, Heart, Launcher, Roots, Sandbox, Shell, Tool, Undone, built_in,
+        Bounds, Caps, Catalogue, Files, Guards, Heart, Launcher, Roots, Sandbox, Shell, Tool,
+        Undone, built_in,
         cgroup::Groups,
         external,
         reap::Limits,
@@ -38,24 +39,49 @@ pub(super) async fn build(config: &Config, bus: &Arc<dyn Bus>) -> Result<Worksho
         tracing::warn!("{problem}");
     }
     let files = Files::new(roots(config), caps(config));
-    // In a cluster a process also ends when its node was stopped: another one may have taken its session up.
-    let heart = config.nats.url.is_some().then(|| Heart::new(config.cluster.reap_after.0));
-    let launcher = Launcher::of_this_binary(heart.clone()).limited(limits(config)).grouped(groups(config).await);
+    // In a cluster a process also ends when its node was stopped: another one may have taken its
+    // session up.
+    let heart = config
+        .nats
+        .url
+        .is_some()
+        .then(|| Heart::new(config.cluster.reap_after.0));
+    let launcher = Launcher::of_this_binary(heart.clone())
+        .limited(limits(config))
+        .grouped(groups(config).await);
     let sandbox = sandbox(config).await;
     check(&sandbox)?;
     let undone = Undone::in_folder(config.node.data_dir.join(UNDONE));
     undone.prune();
-    let shell = Shell::new(launcher, sandbox, Guards::new(undone), &config.tools.pass_environment, caps(config));
+    let shell = Shell::new(
+        launcher,
+        sandbox,
+        Guards::new(undone),
+        &config.tools.pass_environment,
+        caps(config),
+    );
     let catalogue = Catalogue::default();
     let built_in = built_in(&files, &shell, config.tools.bash_timeout.0);
     let (external, of_tools) = external(config, &files, &shell);
-    let clashes = external::clashes(&of_tools).chain(skill::clashes(&of_skills)).cloned().collect();
-    for tool in built_in.into_iter().chain(external).chain(plain::tools(config, bus)) {
+    let clashes = external::clashes(&of_tools)
+        .chain(skill::clashes(&of_skills))
+        .cloned()
+        .collect();
+    for tool in built_in
+        .into_iter()
+        .chain(external)
+        .chain(plain::tools(config, bus))
+    {
         if let Err(error) = catalogue.add(tool) {
             tracing::warn!(%error, "a tool is left out");
         }
     }
-    Ok(Workshop { catalogue, skills, heart, clashes })
+    Ok(Workshop {
+        catalogue,
+        skills,
+        heart,
+        clashes,
+    })
 }
 
 /// How sidecars are found and waited for.
@@ -63,26 +89,42 @@ pub(super) fn sidecars(config: &Config) -> Result<sidecar::Settings, AssemblyErr
     Ok(sidecar::Settings {
         prefix: super::prefix(config)?,
         allow: config.sidecars.allow.clone(),
-        patience: Patience { tool: config.sidecars.tool_timeout.0, ..Patience::default() },
+        patience: Patience {
+            tool: config.sidecars.tool_timeout.0,
+            ..Patience::default()
+        },
     })
 }
 
 /// External tools, without those that have the name of a tool between agents.
-fn external(config: &Config, files: &Files, shell: &Shell) -> (Vec<Arc<dyn Tool>>, Vec<external::Problem>) {
+fn external(
+    config: &Config,
+    files: &Files,
+    shell: &Shell,
+) -> (Vec<Arc<dyn Tool>>, Vec<external::Problem>) {
     let (tools, problems) = external::load(&config.sources(Part::Tools), files, shell);
     for problem in &problems {
         tracing::warn!("{problem}");
     }
-    let (taken, tools): (Vec<_>, Vec<_>) = tools.into_iter().partition(|tool| tool_names::ALL.contains(&&*tool.spec().name));
+    let (taken, tools): (Vec<_>, Vec<_>) = tools
+        .into_iter()
+        .partition(|tool| tool_names::ALL.contains(&&*tool.spec().name));
     for tool in taken {
-        tracing::warn!("an external tool is left out: agents have a tool `{}` already", tool.spec().name);
+        tracing::warn!(
+            "an external tool is left out: agents have a tool `{}` already",
+            tool.spec().name
+        );
     }
     (tools, problems)
 }
 
 fn roots(config: &Config) -> Roots {
     let workspaces = config.workspaces.0.values().cloned().collect();
-    let skills = config.sources(Part::Skills).iter().map(Source::dir).collect::<Vec<_>>();
+    let skills = config
+        .sources(Part::Skills)
+        .iter()
+        .map(Source::dir)
+        .collect::<Vec<_>>();
     Roots::confined(workspaces, folders(&config.tools.workspace_roots)).with_readable(skills)
 }
 
@@ -96,17 +138,30 @@ pub(crate) async fn sandbox(config: &Config) -> Sandbox {
     };
     let network = section.network == Network::On;
     let (readable, bubblewrap) = (folders(&section.readable), section.bubblewrap.clone());
-    Sandbox::probe(sandbox::Settings { demand, network, readable, bubblewrap, tmp: section.limits.tmp.0, planck: None }).await
+    Sandbox::probe(sandbox::Settings {
+        demand,
+        network,
+        readable,
+        bubblewrap,
+        tmp: section.limits.tmp.0,
+        planck: None,
+    })
+    .await
 }
 
 /// A node that must have a wall and has none does not start; one that lacks a part of it says so.
 fn check(sandbox: &Sandbox) -> Result<(), AssemblyError> {
     if sandbox.refuses() {
         let why = sandbox.reason();
-        return Err(AssemblyError::Config(format!("`tools.sandbox` is required, and this machine offers no whole wall: {why}")));
+        return Err(AssemblyError::Config(format!(
+            "`tools.sandbox` is required, and this machine offers no whole wall: {why}"
+        )));
     }
     if sandbox.is_open() && nix::unistd::geteuid().is_root() {
-        tracing::warn!(reason = sandbox.reason(), "tool processes run as root without a sandbox, and can do anything here");
+        tracing::warn!(
+            reason = sandbox.reason(),
+            "tool processes run as root without a sandbox, and can do anything here"
+        );
     } else if !sandbox.gaps().is_empty() {
         tracing::warn!(gaps = ?sandbox.gaps(), "this kernel's Landlock is old: tool processes are confined in part");
     } else {
@@ -137,15 +192,27 @@ async fn groups(config: &Config) -> Option<Groups> {
 /// What the processes of one call may use.
 fn limits(config: &Config) -> Limits {
     let limits = &config.tools.limits;
-    Limits { processes: limits.processes, memory: limits.memory.0, file_size: limits.file_size.0, open_files: limits.open_files }
+    Limits {
+        processes: limits.processes,
+        memory: limits.memory.0,
+        file_size: limits.file_size.0,
+        open_files: limits.open_files,
+    }
 }
 
 /// What bounds the calls of each agent.
 pub(super) fn bounds(config: &Config) -> Bounds {
     let section = &config.tools;
-    Bounds { at_once: section.concurrency as usize, caps: caps(config), timeout: section.timeout.0 }
+    Bounds {
+        at_once: section.concurrency as usize,
+        caps: caps(config),
+        timeout: section.timeout.0,
+    }
 }
 
 fn caps(config: &Config) -> Caps {
-    Caps { lines: config.tools.max_lines, bytes: config.tools.max_bytes }
+    Caps {
+        lines: config.tools.max_lines,
+        bytes: config.tools.max_bytes,
+    }
 }

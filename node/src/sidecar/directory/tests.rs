@@ -10,12 +10,18 @@ fn instance(sidecar: &str, id: &str, version: &str, tools: &[(&str, &str)]) -> I
     let endpoints: Vec<_> = tools
         .iter()
         .map(|(name, description)| {
-            let metadata = json!({"kind": "tool", "description": description, "parameters": SCHEMA});
+            let metadata =
+                json!({"kind": "tool", "description": description, "parameters": SCHEMA});
             json!({"name": name, "subject": format!("tool.{sidecar}.{name}"), "metadata": metadata})
         })
         .collect();
     let info = json!({"name": sidecar, "id": id, "version": version, "metadata": {"planck": "1"}, "endpoints": endpoints});
-    Instance::read(info.to_string().as_bytes(), &Prefix::default(), Patience::default()).unwrap()
+    Instance::read(
+        info.to_string().as_bytes(),
+        &Prefix::default(),
+        Patience::default(),
+    )
+    .unwrap()
 }
 
 fn one(id: &str) -> Instance {
@@ -23,7 +29,11 @@ fn one(id: &str) -> Instance {
 }
 
 fn counts(directory: &Directory) -> Vec<(String, u32)> {
-    directory.rows().into_iter().map(|row| (row.name, row.instances)).collect()
+    directory
+        .rows()
+        .into_iter()
+        .map(|row| (row.name, row.instances))
+        .collect()
 }
 
 #[test]
@@ -39,7 +49,11 @@ fn three_misses_or_a_goodbye_remove_an_instance() {
     directory.left(&calculator, "a");
     assert_eq!(counts(&directory), []);
     directory.swept(vec![one("a")]);
-    assert_eq!(counts(&directory), [], "it answers while it ends what runs, and takes no more calls");
+    assert_eq!(
+        counts(&directory),
+        [],
+        "it answers while it ends what runs, and takes no more calls"
+    );
     directory.heard(vec![one("c")]);
     assert_eq!(counts(&directory), [("calculator".into(), 1)]);
 }
@@ -75,9 +89,11 @@ fn what_is_broken_is_left_out_and_told() {
         metadata[extra.0] = extra.1.into();
         metadata
     };
-    let within =
-        r#"{"type":"object","properties":{"x":{"type":"array","items":{"type":"object","properties":{},"required":["y"]}}}}"#;
-    let large = format!(r#"{{"type":"object","description":"{}"}}"#, "x".repeat(1 << 16));
+    let within = r#"{"type":"object","properties":{"x":{"type":"array","items":{"type":"object","properties":{},"required":["y"]}}}}"#;
+    let large = format!(
+        r#"{{"type":"object","description":"{}"}}"#,
+        "x".repeat(1 << 16)
+    );
     let info = json!({"name": "s", "id": "a", "version": "1.0.0", "metadata": {"planck": "1"}, "endpoints": [
         endpoint("a", "tool.s.a", whole(("kind", "tol"))),
         endpoint("b", "tool.other.b", whole(("kind", "tool"))),
@@ -92,9 +108,22 @@ fn what_is_broken_is_left_out_and_told() {
         endpoint("k", "tool.s.k", whole(("parameters", within))),
         endpoint("l", "tool.s.l", whole(("parameters", &large))),
     ]});
-    let read = |prefix: &str| Instance::read(info.to_string().as_bytes(), &Prefix::parse(prefix).unwrap(), Patience::default());
+    let read = |prefix: &str| {
+        Instance::read(
+            info.to_string().as_bytes(),
+            &Prefix::parse(prefix).unwrap(),
+            Patience::default(),
+        )
+    };
     let instance = read("").unwrap();
-    assert_eq!(instance.offers.iter().map(|offer| offer.name.as_str()).collect::<Vec<_>>(), ["g", "i"]);
+    assert_eq!(
+        instance
+            .offers
+            .iter()
+            .map(|offer| offer.name.as_str())
+            .collect::<Vec<_>>(),
+        ["g", "i"]
+    );
     insta::assert_snapshot!(instance.faults.join("\n"), @r#"
     sidecar `s`: `a` is left out: its `kind` is `tol`, not `tool` or `compactor`
     sidecar `s`: `b` is left out: its subject is `tool.other.b`, not `tool.s.<name>`

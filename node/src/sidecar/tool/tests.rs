@@ -34,7 +34,12 @@ impl Bus for Played {
     }
     async fn converse(&self, subject: &str, body: Bytes) -> Result<Conversation, BusError> {
         self.asked.lock().unwrap().push(body);
-        let script = self.scripts.lock().unwrap().pop_front().ok_or_else(|| BusError::Denied(subject.into()))?;
+        let script = self
+            .scripts
+            .lock()
+            .unwrap()
+            .pop_front()
+            .ok_or_else(|| BusError::Denied(subject.into()))?;
         let messages = stream::iter(script).then(|(after, said)| async move {
             tokio::time::sleep(after).await;
             said
@@ -56,7 +61,10 @@ impl Bus for Played {
 }
 
 fn said(payload: &str) -> Result<Said, BusError> {
-    Ok(Said { payload: payload.to_owned().into(), error: None })
+    Ok(Said {
+        payload: payload.to_owned().into(),
+        error: None,
+    })
 }
 
 fn at_once(payload: &str) -> Script {
@@ -64,7 +72,10 @@ fn at_once(payload: &str) -> Script {
 }
 
 fn nobody() -> Script {
-    vec![(Duration::ZERO, Err(BusError::NoResponders("tool.s.t".into())))]
+    vec![(
+        Duration::ZERO,
+        Err(BusError::NoResponders("tool.s.t".into())),
+    )]
 }
 
 struct Ran {
@@ -75,10 +86,20 @@ struct Ran {
 }
 
 async fn run(effect: Effect, schema: Value, args: Value, scripts: Vec<Script>) -> Ran {
-    let bus = Arc::new(Played { scripts: Mutex::new(scripts.into()), ..Played::default() });
+    let bus = Arc::new(Played {
+        scripts: Mutex::new(scripts.into()),
+        ..Played::default()
+    });
     let manner = Manner::Sidecar(SidecarId::parse("s").unwrap());
     let spec = spec("t", "a tool", effect, &schema);
-    let tool = RemoteTool::new(spec, "t".into(), "tool.s.t".into(), manner, Duration::from_secs(5), bus.clone());
+    let tool = RemoteTool::new(
+        spec,
+        "t".into(),
+        "tool.s.t".into(),
+        manner,
+        Duration::from_secs(5),
+        bus.clone(),
+    );
     let reports = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&reports);
     let call = Invocation {
@@ -95,9 +116,20 @@ async fn run(effect: Effect, schema: Value, args: Value, scripts: Vec<Script>) -
         }),
     };
     let outcome = tool.run(call).await;
-    let asked = bus.asked.lock().unwrap().iter().map(|body| serde_json::from_slice(body).unwrap()).collect();
+    let asked = bus
+        .asked
+        .lock()
+        .unwrap()
+        .iter()
+        .map(|body| serde_json::from_slice(body).unwrap())
+        .collect();
     let published = bus.published.lock().unwrap().clone();
-    Ran { outcome, asked, published, reports: reports.load(Ordering::Relaxed) }
+    Ran {
+        outcome,
+        asked,
+        published,
+        reports: reports.load(Ordering::Relaxed),
+    }
 }
 
 async fn run_plainly(effect: Effect, scripts: Vec<Script>) -> Ran {
@@ -107,8 +139,17 @@ async fn run_plainly(effect: Effect, scripts: Vec<Script>) -> Ran {
 #[tokio::test(start_paused = true)]
 async fn what_a_sidecar_gets_is_the_protocols_request() {
     let answers = vec![at_once(r#"{"v":1,"ok":"done"}"#)];
-    let ran = run(Effect::Pure, json!({"type": "object"}), json!({"a": 1, "timeout_ms": 7}), answers).await;
-    assert_eq!((ran.outcome.text.as_str(), ran.outcome.error), ("done", false));
+    let ran = run(
+        Effect::Pure,
+        json!({"type": "object"}),
+        json!({"a": 1, "timeout_ms": 7}),
+        answers,
+    )
+    .await;
+    assert_eq!(
+        (ran.outcome.text.as_str(), ran.outcome.error),
+        ("done", false)
+    );
     let expected = json!({"v": 1, "call_id": "ca", "tool": "t", "args": {"a": 1}, "agent_id": "ag", "session_id": "se",
         "team_id": "te", "epoch": 3, "deadline_ms": 70});
     assert_eq!(ran.asked, [expected]);
@@ -118,8 +159,17 @@ async fn what_a_sidecar_gets_is_the_protocols_request() {
 #[tokio::test(start_paused = true)]
 async fn a_timeout_of_its_own_is_the_sidecars() {
     let schema = json!({"type": "object", "properties": {"timeout_ms": {"type": "integer"}}});
-    let ran = run(Effect::Pure, schema, json!({"timeout_ms": 7}), vec![at_once(r#"{"v":1,"ok":""}"#)]).await;
-    assert_eq!((&ran.asked[0]["args"], &ran.asked[0]["deadline_ms"]), (&json!({"timeout_ms": 7}), &json!(50_000)));
+    let ran = run(
+        Effect::Pure,
+        schema,
+        json!({"timeout_ms": 7}),
+        vec![at_once(r#"{"v":1,"ok":""}"#)],
+    )
+    .await;
+    assert_eq!(
+        (&ran.asked[0]["args"], &ran.asked[0]["deadline_ms"]),
+        (&json!({"timeout_ms": 7}), &json!(50_000))
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -132,13 +182,23 @@ async fn silence_is_told_and_the_call_is_cancelled() {
 
 #[tokio::test(start_paused = true)]
 async fn progress_renews_the_time_up_to_ten_times_it() {
-    let report = || (Duration::from_secs(4), said(r#"{"v":1,"progress":{"message":"on it"}}"#));
+    let report = || {
+        (
+            Duration::from_secs(4),
+            said(r#"{"v":1,"progress":{"message":"on it"}}"#),
+        )
+    };
     let mut script: Script = (0..10).map(|_| report()).collect();
     script.push((Duration::from_secs(4), said(r#"{"v":1,"ok":"done"}"#)));
     let ran = run_plainly(Effect::Pure, vec![script]).await;
     assert_eq!((ran.outcome.text.as_str(), ran.reports), ("done", 10));
     let ran = run_plainly(Effect::Pure, vec![(0..100).map(|_| report()).collect()]).await;
-    assert!(ran.outcome.text.contains("too long in all") && ran.reports == 12, "{} {}", ran.outcome.text, ran.reports);
+    assert!(
+        ran.outcome.text.contains("too long in all") && ran.reports == 12,
+        "{} {}",
+        ran.outcome.text,
+        ran.reports
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -151,28 +211,54 @@ async fn foreign_answers_do_not_count() {
     let ran = run_plainly(Effect::Pure, vec![script]).await;
     assert_eq!((ran.outcome.text.as_str(), ran.outcome.error), ("no", true));
     let garbage = run_plainly(Effect::Pure, vec![at_once(r#"{"v":1,"okay":"no"}"#)]).await;
-    assert!(garbage.outcome.error && garbage.outcome.text.contains("cannot be read"), "{}", garbage.outcome.text);
+    assert!(
+        garbage.outcome.error && garbage.outcome.text.contains("cannot be read"),
+        "{}",
+        garbage.outcome.text
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_is_not_there_is_asked_twice_and_then_told() {
-    let ran = run_plainly(Effect::Mutating, vec![nobody(), at_once(r#"{"v":1,"ok":"moved"}"#)]).await;
+    let ran = run_plainly(
+        Effect::Mutating,
+        vec![nobody(), at_once(r#"{"v":1,"ok":"moved"}"#)],
+    )
+    .await;
     assert_eq!(ran.outcome.text, "moved");
     let ran = run_plainly(Effect::Mutating, vec![nobody(), nobody(), nobody()]).await;
-    assert!(ran.outcome.text.starts_with("nobody is there") && ran.outcome.text.ends_with("Nothing was done"));
+    assert!(
+        ran.outcome.text.starts_with("nobody is there")
+            && ran.outcome.text.ends_with("Nothing was done")
+    );
     assert_eq!((ran.asked.len(), ran.published.len()), (2, 0));
     let denied = run_plainly(Effect::Mutating, vec![]).await;
-    assert!(denied.outcome.text.starts_with("denied"), "{}", denied.outcome.text);
+    assert!(
+        denied.outcome.text.starts_with("denied"),
+        "{}",
+        denied.outcome.text
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_still_runs_is_waited_for_if_it_may_run_again() {
     let running = || at_once(r#"{"v":1,"error":"in progress"}"#);
-    let ran = run_plainly(Effect::Idempotent, vec![running(), running(), at_once(r#"{"v":1,"ok":"done"}"#)]).await;
+    let ran = run_plainly(
+        Effect::Idempotent,
+        vec![running(), running(), at_once(r#"{"v":1,"ok":"done"}"#)],
+    )
+    .await;
     assert_eq!((ran.outcome.text.as_str(), ran.asked.len()), ("done", 3));
     assert!(ran.asked.iter().all(|asked| asked["call_id"] == "ca"));
     let ran = run_plainly(Effect::Mutating, vec![running()]).await;
-    assert_eq!((ran.outcome.text.as_str(), ran.asked.len()), ("in progress", 1));
+    assert_eq!(
+        (ran.outcome.text.as_str(), ran.asked.len()),
+        ("in progress", 1)
+    );
     let never = run_plainly(Effect::Pure, (0..1000).map(|_| running()).collect()).await;
-    assert!(never.outcome.text.starts_with("it timed out"), "{}", never.outcome.text);
+    assert!(
+        never.outcome.text.starts_with("it timed out"),
+        "{}",
+        never.outcome.text
+    );
 }

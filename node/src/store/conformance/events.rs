@@ -11,9 +11,17 @@ use super::{
 pub async fn all(team: &Team, agent: Option<&AgentId>) -> Vec<Envelope> {
     let (mut events, mut from) = (vec![], 1);
     loop {
-        let page = team.store.events(&team.session, from, 3, agent).await.unwrap();
+        let page = team
+            .store
+            .events(&team.session, from, 3, agent)
+            .await
+            .unwrap();
         assert!(page.events.len() <= 3);
-        events.extend(page.events.iter().map(|text| serde_json::from_str::<Envelope>(text.get()).unwrap()));
+        events.extend(
+            page.events
+                .iter()
+                .map(|text| serde_json::from_str::<Envelope>(text.get()).unwrap()),
+        );
         if page.next > page.head {
             return events;
         }
@@ -35,22 +43,51 @@ pub async fn events_come_in_pages(world: &dyn World) {
     assert_eq!(seqs(&all(&team, None).await), (1..=8).collect::<Vec<_>>());
     let page = team.store.events(&team.session, 3, 4, None).await.unwrap();
     assert_eq!((page.events.len(), page.next, page.head), (4, 7, 8));
-    let rest = team.store.events(&team.session, 7, 500, None).await.unwrap();
+    let rest = team
+        .store
+        .events(&team.session, 7, 500, None)
+        .await
+        .unwrap();
     assert_eq!((rest.events.len(), rest.next), (2, 9));
-    let beyond = team.store.events(&team.session, 100, 500, None).await.unwrap();
+    let beyond = team
+        .store
+        .events(&team.session, 100, 500, None)
+        .await
+        .unwrap();
     assert_eq!((beyond.events.len(), beyond.head), (0, 8));
     team.log(0, warnings(600)).await;
-    assert_eq!(team.store.events(&team.session, 1, 9999, None).await.unwrap().events.len(), 500);
+    assert_eq!(
+        team.store
+            .events(&team.session, 1, 9999, None)
+            .await
+            .unwrap()
+            .events
+            .len(),
+        500
+    );
 }
 
 pub async fn a_page_is_bounded_in_bytes(world: &dyn World) {
     let team = Team::start(world, 1).await;
     let large = "x".repeat(300 * 1024);
     let huge = "x".repeat(2 * 1024 * 1024);
-    team.log(0, vec![message(&large), message(&large), message(&huge), message("small")]).await;
+    team.log(
+        0,
+        vec![
+            message(&large),
+            message(&large),
+            message(&huge),
+            message("small"),
+        ],
+    )
+    .await;
     let mut from = 1;
     for (size, next) in [(1, 2), (1, 3), (1, 4), (1, 5)] {
-        let page = team.store.events(&team.session, from, 500, None).await.unwrap();
+        let page = team
+            .store
+            .events(&team.session, from, 500, None)
+            .await
+            .unwrap();
         assert_eq!((page.events.len(), page.next), (size, next));
         from = next;
     }
@@ -72,7 +109,11 @@ pub async fn an_envelope_is_that_of_its_writer(world: &dyn World) {
     team.log(0, vec![first.clone(), second.clone()]).await;
     let other = NodeId::mint();
     let claim = crate::store::Claim::Lead { after_death: false };
-    team.store.claim(&team.session, team.lead(), 1, claim, &other).await.unwrap().unwrap();
+    team.store
+        .claim(&team.session, team.lead(), 1, claim, &other)
+        .await
+        .unwrap()
+        .unwrap();
     let writer = planck_common::envelope::Writer {
         agent_id: team.lead().clone(),
         session_id: team.session.clone(),
@@ -80,10 +121,21 @@ pub async fn an_envelope_is_that_of_its_writer(world: &dyn World) {
         node_id: team.node.clone(),
         epoch: 1,
     };
-    let page = team.store.events(&team.session, 1, 500, None).await.unwrap();
+    let page = team
+        .store
+        .events(&team.session, 1, 500, None)
+        .await
+        .unwrap();
     for (seq, (entry, text)) in (1..).zip([first, second].iter().zip(&page.events)) {
-        let row = planck_common::envelope::Row { seq, prev: seq - 1, hidden_by: None };
-        assert_eq!(text.get(), writer.durable(entry.kind, entry.place, row, &entry.body));
+        let row = planck_common::envelope::Row {
+            seq,
+            prev: seq - 1,
+            hidden_by: None,
+        };
+        assert_eq!(
+            text.get(),
+            writer.durable(entry.kind, entry.place, row, &entry.body)
+        );
     }
     assert_eq!(page.events.len(), 2);
 }

@@ -14,47 +14,98 @@ pub async fn a_put_is_idempotent(world: &dyn World) {
     let other = world.open(&NodeId::mint()).await;
     team.log(0, warnings(3)).await;
     let input = team.prompt(0);
-    let PutResult::Put { head, node, epoch } = other.put(&team.session, input.clone()).await.unwrap() else { panic!("not put") };
+    let PutResult::Put { head, node, epoch } =
+        other.put(&team.session, input.clone()).await.unwrap()
+    else {
+        panic!("not put")
+    };
     assert_eq!((head, node, epoch), (3, Some(team.node.clone()), 1));
     team.log(0, warnings(1)).await;
-    let PutResult::Known(known) = team.store.put(&team.session, input.clone()).await.unwrap() else { panic!("put twice") };
+    let PutResult::Known(known) = team.store.put(&team.session, input.clone()).await.unwrap()
+    else {
+        panic!("put twice")
+    };
     assert_eq!((&known.id, known.head, known.outcome), (&input.id, 3, None));
 
-    let elsewhere = NewInput { agent: team.agents[1].clone(), ..input };
-    assert!(matches!(team.store.put(&team.session, elsewhere).await, Err(StoreError::BadRequest(_))));
-    let nobody = NewInput { agent: planck_common::AgentId::mint(), ..team.prompt(0) };
-    assert!(matches!(team.store.put(&team.session, nobody).await.unwrap(), PutResult::NotFound));
-    let nowhere = team.store.put(&planck_common::SessionId::mint(), team.prompt(0)).await;
-    assert!(matches!(nowhere, Err(StoreError::NotFound(_))), "{nowhere:?}");
+    let elsewhere = NewInput {
+        agent: team.agents[1].clone(),
+        ..input
+    };
+    assert!(matches!(
+        team.store.put(&team.session, elsewhere).await,
+        Err(StoreError::BadRequest(_))
+    ));
+    let nobody = NewInput {
+        agent: planck_common::AgentId::mint(),
+        ..team.prompt(0)
+    };
+    assert!(matches!(
+        team.store.put(&team.session, nobody).await.unwrap(),
+        PutResult::NotFound
+    ));
+    let nowhere = team
+        .store
+        .put(&planck_common::SessionId::mint(), team.prompt(0))
+        .await;
+    assert!(
+        matches!(nowhere, Err(StoreError::NotFound(_))),
+        "{nowhere:?}"
+    );
 }
 
 pub async fn an_inbox_is_bounded_by_bytes(world: &dyn World) {
     let team = Team::start(world, 2).await;
-    let content = format!("[{{\"type\":\"text\",\"text\":\"{}\"}}]", "x".repeat(8_000_000));
-    let large = || NewInput { content: content.clone(), ..team.prompt(0) };
+    let content = format!(
+        "[{{\"type\":\"text\",\"text\":\"{}\"}}]",
+        "x".repeat(8_000_000)
+    );
+    let large = || NewInput {
+        content: content.clone(),
+        ..team.prompt(0)
+    };
     let mut put = Vec::new();
     for _ in 0..8 {
         put.push(large());
         team.put(put.last().unwrap()).await;
     }
     let refused = team.store.put(&team.session, large()).await;
-    assert!(matches!(&refused, Err(StoreError::Limit(why)) if why.contains("64 MiB")), "{refused:?}");
+    assert!(
+        matches!(&refused, Err(StoreError::Limit(why)) if why.contains("64 MiB")),
+        "{refused:?}"
+    );
     let again = team.store.put(&team.session, put[0].clone()).await.unwrap();
-    assert!(matches!(again, PutResult::Known(_)), "what was accepted stays accepted");
+    assert!(
+        matches!(again, PutResult::Known(_)),
+        "what was accepted stays accepted"
+    );
     team.put(&team.prompt(0)).await;
     team.put(&team.prompt(1)).await;
-    team.write(Batch { marks: vec![consumed(&put[0], 1)], ..team.batch(0, 0, vec![turn_start(1)]) }).await;
+    team.write(Batch {
+        marks: vec![consumed(&put[0], 1)],
+        ..team.batch(0, 0, vec![turn_start(1)])
+    })
+    .await;
     team.put(&large()).await;
 }
 
-/// Twelve at once, over handles of two nodes: as many are taken as fit, and each of the others hears why not.
+/// Twelve at once, over handles of two nodes: as many are taken as fit, and each of the others
+/// hears why not.
 pub async fn inputs_put_at_once_fit_the_bounds_together(world: &dyn World) {
     let team = Team::start(world, 2).await;
     let stores = [team.store.clone(), world.open(&NodeId::mint()).await];
-    let content = format!("[{{\"type\":\"text\",\"text\":\"{}\"}}]", "x".repeat(7_900_000));
+    let content = format!(
+        "[{{\"type\":\"text\",\"text\":\"{}\"}}]",
+        "x".repeat(7_900_000)
+    );
     let mut puts = JoinSet::new();
     for (_, store) in (0..12).zip(stores.iter().cycle().cloned()) {
-        let (session, input) = (team.session.clone(), NewInput { content: content.clone(), ..team.prompt(0) });
+        let (session, input) = (
+            team.session.clone(),
+            NewInput {
+                content: content.clone(),
+                ..team.prompt(0)
+            },
+        );
         puts.spawn(async move {
             loop {
                 match store.put(&session, input.clone()).await {
@@ -74,77 +125,185 @@ pub async fn inputs_put_at_once_fit_the_bounds_together(world: &dyn World) {
         }
     }
     assert_eq!((taken, refused), (8, 4));
-    assert_eq!(team.store.open_inputs(&team.session, team.lead()).await.unwrap().len(), 8);
+    assert_eq!(
+        team.store
+            .open_inputs(&team.session, team.lead())
+            .await
+            .unwrap()
+            .len(),
+        8
+    );
     team.put(&team.prompt(1)).await;
 }
 
 pub async fn inputs_keep_their_fields_and_order(world: &dyn World) {
     let team = Team::start(world, 2).await;
     let task = team.said_by(1, 0, InputKind::Task);
-    let full =
-        NewInput { mode: Mode::Steer, reply_to: Some(task.id.clone()), fresh: true, ..team.said_by(1, 0, InputKind::Note) };
+    let full = NewInput {
+        mode: Mode::Steer,
+        reply_to: Some(task.id.clone()),
+        fresh: true,
+        ..team.said_by(1, 0, InputKind::Note)
+    };
     let inputs = [task, full, team.prompt(0), team.prompt(0)];
     for input in &inputs {
         team.put(input).await;
     }
-    team.write(Batch { marks: vec![consumed(&inputs[2], 4)], ..team.batch(0, 0, vec![turn_start(4)]) }).await;
-    let open = team.store.open_inputs(&team.session, team.lead()).await.unwrap();
+    team.write(Batch {
+        marks: vec![consumed(&inputs[2], 4)],
+        ..team.batch(0, 0, vec![turn_start(4)])
+    })
+    .await;
+    let open = team
+        .store
+        .open_inputs(&team.session, team.lead())
+        .await
+        .unwrap();
     assert_eq!(open.len(), inputs.len());
     for (put, read) in inputs.iter().zip(&open) {
-        assert_eq!((&put.id, &put.agent, put.kind, put.mode), (&read.id, &read.agent, read.kind, read.mode));
-        assert_eq!((&put.sender, &put.reply_to, &put.content), (&read.sender, &read.reply_to, &read.content));
-        assert_eq!((put.fresh, put.at, read.waiting), (read.fresh, read.at, false));
+        assert_eq!(
+            (&put.id, &put.agent, put.kind, put.mode),
+            (&read.id, &read.agent, read.kind, read.mode)
+        );
+        assert_eq!(
+            (&put.sender, &put.reply_to, &put.content),
+            (&read.sender, &read.reply_to, &read.content)
+        );
+        assert_eq!(
+            (put.fresh, put.at, read.waiting),
+            (read.fresh, read.at, false)
+        );
     }
-    assert_eq!(open.iter().map(|input| input.turn).collect::<Vec<_>>(), [None, None, Some(4), None]);
+    assert_eq!(
+        open.iter().map(|input| input.turn).collect::<Vec<_>>(),
+        [None, None, Some(4), None]
+    );
 }
 
 pub async fn an_input_may_wait_for_an_agent_nobody_holds(world: &dyn World) {
     let team = Team::start(world, 2).await;
     let alive = [team.node.clone()];
-    team.store.release(&team.session, team.lead(), 1, false).await.unwrap();
+    team.store
+        .release(&team.session, team.lead(), 1, false)
+        .await
+        .unwrap();
     assert_eq!(team.store.sweep(&alive).await.unwrap(), []);
-    let PutResult::Put { node: None, epoch: 2, .. } = team.store.put(&team.session, team.prompt(0)).await.unwrap() else {
+    let PutResult::Put {
+        node: None,
+        epoch: 2,
+        ..
+    } = team.store.put(&team.session, team.prompt(0)).await.unwrap()
+    else {
         panic!("somebody holds it")
     };
     team.put(&team.prompt(1)).await;
-    let stray = Stray { session: team.session.clone(), agent: team.lead().clone(), node: None, epoch: 2 };
-    let held = Stray { session: team.session.clone(), agent: team.prompt(1).agent, node: Some(team.node.clone()), epoch: 1 };
+    let stray = Stray {
+        session: team.session.clone(),
+        agent: team.lead().clone(),
+        node: None,
+        epoch: 2,
+    };
+    let held = Stray {
+        session: team.session.clone(),
+        agent: team.prompt(1).agent,
+        node: Some(team.node.clone()),
+        epoch: 1,
+    };
     for store in [&team.store, &world.open(&NodeId::mint()).await] {
         let found = store.sweep(&alive).await.unwrap();
-        assert!(found.len() == 2 && found.contains(&stray) && found.contains(&held), "word of either may be lost: {found:?}");
+        assert!(
+            found.len() == 2 && found.contains(&stray) && found.contains(&held),
+            "word of either may be lost: {found:?}"
+        );
     }
 }
 
 pub async fn tasks_are_known_until_answered(world: &dyn World) {
     let team = Team::start(world, 2).await;
-    let (first, second) = (team.said_by(0, 1, InputKind::Task), team.said_by(0, 1, InputKind::Task));
-    for input in [&first, &second, &team.said_by(0, 1, InputKind::Question), &team.said_by(1, 0, InputKind::Task)] {
+    let (first, second) = (
+        team.said_by(0, 1, InputKind::Task),
+        team.said_by(0, 1, InputKind::Task),
+    );
+    for input in [
+        &first,
+        &second,
+        &team.said_by(0, 1, InputKind::Question),
+        &team.said_by(1, 0, InputKind::Task),
+    ] {
         team.put(input).await;
     }
-    team.write(Batch { marks: vec![consumed(&first, 1)], ..team.batch(1, 0, vec![turn_start(1)]) }).await;
-    let task =
-        |input: &NewInput, consumed, responded| Task { id: input.id.clone(), from: input.sender.clone(), consumed, responded };
+    team.write(Batch {
+        marks: vec![consumed(&first, 1)],
+        ..team.batch(1, 0, vec![turn_start(1)])
+    })
+    .await;
+    let task = |input: &NewInput, consumed, responded| Task {
+        id: input.id.clone(),
+        from: input.sender.clone(),
+        consumed,
+        responded,
+    };
     let tasks = || team.store.tasks(&team.session, &team.agents[1]);
-    assert_eq!(tasks().await.unwrap(), [task(&first, true, false), task(&second, false, false)]);
-    let response = NewInput { reply_to: Some(first.id.clone()), ..team.said_by(1, 0, InputKind::Response) };
+    assert_eq!(
+        tasks().await.unwrap(),
+        [task(&first, true, false), task(&second, false, false)]
+    );
+    let response = NewInput {
+        reply_to: Some(first.id.clone()),
+        ..team.said_by(1, 0, InputKind::Response)
+    };
     team.put(&response).await;
-    let note = NewInput { reply_to: Some(second.id.clone()), ..team.said_by(1, 0, InputKind::Note) };
+    let note = NewInput {
+        reply_to: Some(second.id.clone()),
+        ..team.said_by(1, 0, InputKind::Note)
+    };
     team.put(&note).await;
-    assert_eq!(tasks().await.unwrap(), [task(&first, true, true), task(&second, false, false)]);
+    assert_eq!(
+        tasks().await.unwrap(),
+        [task(&first, true, true), task(&second, false, false)]
+    );
 }
 
 pub async fn an_unread_question_is_withdrawn(world: &dyn World) {
     let team = Team::start(world, 2).await;
-    let (unread, read) = (team.said_by(1, 0, InputKind::Question), team.said_by(1, 0, InputKind::Question));
+    let (unread, read) = (
+        team.said_by(1, 0, InputKind::Question),
+        team.said_by(1, 0, InputKind::Question),
+    );
     for question in [&unread, &read] {
-        team.store.ask(&team.session, question.clone(), 1, 16).await.unwrap();
+        team.store
+            .ask(&team.session, question.clone(), 1, 16)
+            .await
+            .unwrap();
     }
-    team.write(Batch { marks: vec![consumed(&read, 1)], ..team.batch(0, 0, vec![turn_start(1)]) }).await;
+    team.write(Batch {
+        marks: vec![consumed(&read, 1)],
+        ..team.batch(0, 0, vec![turn_start(1)])
+    })
+    .await;
     for (question, left, outcome) in [(&unread, true, Some("withdrawn")), (&read, false, None)] {
-        assert_eq!(team.store.withdraw(&team.session, &question.id).await.unwrap(), left);
-        let row = team.store.input(&team.session, &question.id).await.unwrap().unwrap();
+        assert_eq!(
+            team.store
+                .withdraw(&team.session, &question.id)
+                .await
+                .unwrap(),
+            left
+        );
+        let row = team
+            .store
+            .input(&team.session, &question.id)
+            .await
+            .unwrap()
+            .unwrap();
         assert_eq!((row.waiting, row.outcome.as_deref()), (false, outcome));
     }
-    let open = team.store.open_inputs(&team.session, team.lead()).await.unwrap();
-    assert_eq!(open.into_iter().map(|input| input.id).collect::<Vec<_>>(), [read.id]);
+    let open = team
+        .store
+        .open_inputs(&team.session, team.lead())
+        .await
+        .unwrap();
+    assert_eq!(
+        open.into_iter().map(|input| input.id).collect::<Vec<_>>(),
+        [read.id]
+    );
 }

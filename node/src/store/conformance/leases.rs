@@ -14,7 +14,9 @@ use super::{
     World,
     team::{Team, entry, message, new_agent, warnings},
 };
-use crate::store::{BatchOutcome, Birth, Claim, Lease, NAMESAKES, NewInput, Newborn, PutResult, StoreError, Stray};
+use crate::store::{
+    BatchOutcome, Birth, Claim, Lease, NAMESAKES, NewInput, Newborn, PutResult, StoreError, Stray,
+};
 
 pub async fn claiming_fences(world: &dyn World) {
     let team = Team::start(world, 1).await;
@@ -23,23 +25,70 @@ pub async fn claiming_fences(world: &dyn World) {
     assert_eq!(team.log(0, warnings(2)).await, [1, 2]);
 
     let lead = |after_death| Claim::Lead { after_death };
-    let lease = store.claim(&team.session, team.lead(), 1, lead(true), &thief).await.unwrap();
-    assert_eq!(lease, Some(Lease { epoch: 2, last_seq: 2, incarnation: 2 }));
-    assert_eq!(team.append(team.batch(0, 2, warnings(1))).await, BatchOutcome::StaleEpoch);
-    assert_eq!(store.claim(&team.session, team.lead(), 1, lead(true), &team.node).await.unwrap(), None);
+    let lease = store
+        .claim(&team.session, team.lead(), 1, lead(true), &thief)
+        .await
+        .unwrap();
+    assert_eq!(
+        lease,
+        Some(Lease {
+            epoch: 2,
+            last_seq: 2,
+            incarnation: 2
+        })
+    );
+    assert_eq!(
+        team.append(team.batch(0, 2, warnings(1))).await,
+        BatchOutcome::StaleEpoch
+    );
+    assert_eq!(
+        store
+            .claim(&team.session, team.lead(), 1, lead(true), &team.node)
+            .await
+            .unwrap(),
+        None
+    );
 
-    let handed_over = store.claim(&team.session, team.lead(), 2, lead(false), &team.node).await.unwrap();
-    assert_eq!(handed_over, Some(Lease { epoch: 3, last_seq: 2, incarnation: 2 }));
-    assert_eq!(store.session(&team.session).await.unwrap().unwrap().owner, Some(team.node.clone()));
+    let handed_over = store
+        .claim(&team.session, team.lead(), 2, lead(false), &team.node)
+        .await
+        .unwrap();
+    assert_eq!(
+        handed_over,
+        Some(Lease {
+            epoch: 3,
+            last_seq: 2,
+            incarnation: 2
+        })
+    );
+    assert_eq!(
+        store.session(&team.session).await.unwrap().unwrap().owner,
+        Some(team.node.clone())
+    );
 }
 
 pub async fn a_claim_of_unknown_outcome_is_found_to_be_mine(world: &dyn World) {
     let team = Team::start(world, 1).await;
     let me = NodeId::mint();
     let store = world.open(&me).await;
-    let claim = || store.claim(&team.session, team.lead(), 1, Claim::Lead { after_death: true }, &me);
+    let claim = || {
+        store.claim(
+            &team.session,
+            team.lead(),
+            1,
+            Claim::Lead { after_death: true },
+            &me,
+        )
+    };
     let first = claim().await.unwrap();
-    assert_eq!(first, Some(Lease { epoch: 2, last_seq: 0, incarnation: 2 }));
+    assert_eq!(
+        first,
+        Some(Lease {
+            epoch: 2,
+            last_seq: 0,
+            incarnation: 2
+        })
+    );
     assert_eq!(claim().await.unwrap(), first);
     assert_eq!(team.record(0).await.epoch, 2);
 }
@@ -48,62 +97,182 @@ pub async fn members_follow_the_leads_incarnation(world: &dyn World) {
     let team = Team::start(world, 2).await;
     let me = NodeId::mint();
     let store = world.open(&me).await;
-    let member = |incarnation| store.claim(&team.session, &team.agents[1], 1, Claim::Member(team.under(incarnation)), &me);
-    store.claim(&team.session, team.lead(), 1, Claim::Lead { after_death: true }, &me).await.unwrap().unwrap();
+    let member = |incarnation| {
+        store.claim(
+            &team.session,
+            &team.agents[1],
+            1,
+            Claim::Member(team.under(incarnation)),
+            &me,
+        )
+    };
+    store
+        .claim(
+            &team.session,
+            team.lead(),
+            1,
+            Claim::Lead { after_death: true },
+            &me,
+        )
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(member(1).await.unwrap(), None);
-    assert_eq!(member(2).await.unwrap(), Some(Lease { epoch: 2, last_seq: 0, incarnation: 0 }));
+    assert_eq!(
+        member(2).await.unwrap(),
+        Some(Lease {
+            epoch: 2,
+            last_seq: 0,
+            incarnation: 0
+        })
+    );
 }
 
 pub async fn a_birth_is_idempotent_and_bounded(world: &dyn World) {
-    let limits = SessionLimits { max_agents: Some(2), ..SessionLimits::default() };
+    let limits = SessionLimits {
+        max_agents: Some(2),
+        ..SessionLimits::default()
+    };
     let team = Team::start_with(world, 1, limits).await;
     let agent = new_agent(&team.session, "born");
-    assert!(matches!(team.birth(agent.clone(), 2).await, Birth::TeamDead));
+    assert!(matches!(
+        team.birth(agent.clone(), 2).await,
+        Birth::TeamDead
+    ));
 
-    let Birth::Born { lease, name } = team.birth(agent.clone(), 1).await else { panic!("not born") };
-    assert_eq!((lease, name.as_str()), (Lease { epoch: 1, last_seq: 0, incarnation: 0 }, "born"));
-    let Birth::Known(known) = team.birth(agent.clone(), 1).await else { panic!("born twice") };
-    assert_eq!((&known.id, &known.spec, known.node), (&agent.id, &agent.spec, Some(team.node.clone())));
-    assert_eq!(team.store.find_agent(&agent.id).await.unwrap().map(|a| a.session), Some(team.session.clone()));
+    let Birth::Born { lease, name } = team.birth(agent.clone(), 1).await else {
+        panic!("not born")
+    };
+    assert_eq!(
+        (lease, name.as_str()),
+        (
+            Lease {
+                epoch: 1,
+                last_seq: 0,
+                incarnation: 0
+            },
+            "born"
+        )
+    );
+    let Birth::Known(known) = team.birth(agent.clone(), 1).await else {
+        panic!("born twice")
+    };
+    assert_eq!(
+        (&known.id, &known.spec, known.node),
+        (&agent.id, &agent.spec, Some(team.node.clone()))
+    );
+    assert_eq!(
+        team.store
+            .find_agent(&agent.id)
+            .await
+            .unwrap()
+            .map(|a| a.session),
+        Some(team.session.clone())
+    );
 
     let refused = team.birth(new_agent(&team.session, "too many"), 1).await;
     assert!(matches!(refused, Birth::Full { max: 2 }), "{refused:?}");
-    assert_eq!(team.store.session(&team.session).await.unwrap().unwrap().agents, 2);
+    assert_eq!(
+        team.store
+            .session(&team.session)
+            .await
+            .unwrap()
+            .unwrap()
+            .agents,
+        2
+    );
 }
 
 /// Each gets what it would get alone, in their order.
 pub async fn agents_are_born_together(world: &dyn World) {
-    let limits = SessionLimits { max_agents: Some(5), ..SessionLimits::default() };
+    let limits = SessionLimits {
+        max_agents: Some(5),
+        ..SessionLimits::default()
+    };
     let team = Team::start_with(world, 1, limits).await;
-    let agent = |name: &str| Newborn { agent: new_agent(&team.session, name), task: None };
+    let agent = |name: &str| Newborn {
+        agent: new_agent(&team.session, name),
+        task: None,
+    };
     let with_task = |name: &str| {
         let born = agent(name);
-        let task = NewInput { agent: born.agent.id.clone(), ..team.said_by(0, 0, InputKind::Task) };
-        Newborn { task: Some(task), ..born }
+        let task = NewInput {
+            agent: born.agent.id.clone(),
+            ..team.said_by(0, 0, InputKind::Task)
+        };
+        Newborn {
+            task: Some(task),
+            ..born
+        }
     };
     let known = with_task("known");
-    assert!(matches!(team.births(vec![known.clone()], 1).await[..], [Birth::Born { .. }]));
+    assert!(matches!(
+        team.births(vec![known.clone()], 1).await[..],
+        [Birth::Born { .. }]
+    ));
 
-    let group = vec![agent("w"), known, with_task("w"), agent("agent 0"), agent("one too many")];
+    let group = vec![
+        agent("w"),
+        known,
+        with_task("w"),
+        agent("agent 0"),
+        agent("one too many"),
+    ];
     let births = team.births(group.clone(), 1).await;
     let told = births.iter().map(|birth| match birth {
-        Birth::Born { lease: Lease { epoch: 1, last_seq: 0, .. }, name } => name.clone(),
+        Birth::Born {
+            lease:
+                Lease {
+                    epoch: 1,
+                    last_seq: 0,
+                    ..
+                },
+            name,
+        } => name.clone(),
         Birth::Known(record) => format!("{} again", record.spec.name),
         Birth::Full { max } => format!("over {max}"),
         other @ (Birth::Born { .. } | Birth::TeamDead | Birth::Refused(_)) => panic!("{other:?}"),
     });
-    assert_eq!(told.collect::<Vec<_>>(), ["w", "known again", "w-2", "agent 0-2", "over 5"]);
-    assert_eq!(team.store.session(&team.session).await.unwrap().unwrap().agents, 5);
+    assert_eq!(
+        told.collect::<Vec<_>>(),
+        ["w", "known again", "w-2", "agent 0-2", "over 5"]
+    );
+    assert_eq!(
+        team.store
+            .session(&team.session)
+            .await
+            .unwrap()
+            .unwrap()
+            .agents,
+        5
+    );
     for (number, Newborn { agent, task }) in group.iter().enumerate() {
-        let inbox = team.store.open_inputs(&team.session, &agent.id).await.unwrap();
+        let inbox = team
+            .store
+            .open_inputs(&team.session, &agent.id)
+            .await
+            .unwrap();
         let ids: Vec<_> = inbox.iter().map(|input| &input.id).collect();
-        assert_eq!(ids, task.iter().map(|task| &task.id).collect::<Vec<_>>(), "of number {number}, once");
-        assert_eq!(team.store.find_agent(&agent.id).await.unwrap().is_some(), number < 4);
+        assert_eq!(
+            ids,
+            task.iter().map(|task| &task.id).collect::<Vec<_>>(),
+            "of number {number}, once"
+        );
+        assert_eq!(
+            team.store.find_agent(&agent.id).await.unwrap().is_some(),
+            number < 4
+        );
         for (input, task) in inbox.iter().zip(task) {
-            assert_eq!((&input.sender, &input.content, input.kind), (&task.sender, &task.content, InputKind::Task));
+            assert_eq!(
+                (&input.sender, &input.content, input.kind),
+                (&task.sender, &task.content, InputKind::Task)
+            );
         }
     }
-    assert!(matches!(team.births(vec![agent("late"), agent("later")], 2).await[..], [Birth::TeamDead, Birth::TeamDead]));
+    assert!(matches!(
+        team.births(vec![agent("late"), agent("later")], 2).await[..],
+        [Birth::TeamDead, Birth::TeamDead]
+    ));
 }
 
 pub async fn whom_a_text_may_mean(world: &dyn World) {
@@ -126,18 +295,46 @@ pub async fn whom_a_text_may_mean(world: &dyn World) {
     assert_eq!(meant("worker").await, team.agents);
     assert_eq!(meant("nobody").await, []);
     let other = Team::start(world, 1).await;
-    assert_eq!(other.store.meant(&other.session, tester.as_str()).await.unwrap().len(), 0, "of another session");
+    assert_eq!(
+        other
+            .store
+            .meant(&other.session, tester.as_str())
+            .await
+            .unwrap()
+            .len(),
+        0,
+        "of another session"
+    );
 
     let twin = of_type("tester", "sam").await;
-    team.store.release(&team.session, &tester, 1, true).await.unwrap();
-    assert_eq!(meant("kim").await, slice::from_ref(&tester), "stopped ones too");
-    assert_eq!(meant("tester").await, [twin.clone(), tester.clone()], "last");
+    team.store
+        .release(&team.session, &tester, 1, true)
+        .await
+        .unwrap();
+    assert_eq!(
+        meant("kim").await,
+        slice::from_ref(&tester),
+        "stopped ones too"
+    );
+    assert_eq!(
+        meant("tester").await,
+        [twin.clone(), tester.clone()],
+        "last"
+    );
     let namesake = of_type("coder", "tester").await;
-    assert_eq!(meant("tester").await, [namesake], "a name goes before a type");
+    assert_eq!(
+        meant("tester").await,
+        [namesake],
+        "a name goes before a type"
+    );
     for number in 0..NAMESAKES {
         of_type("kim", &format!("kim {number}")).await;
     }
-    assert_eq!(meant("kim").await.len(), 1 + NAMESAKES as usize, "one of that name who is stopped, and those of that type");
+    assert_eq!(
+        meant("kim").await.len(),
+        1 + NAMESAKES as usize,
+        "one of that name who is stopped, and those of that type"
+    );
     of_type("kim", "one more").await;
     assert_eq!(meant("kim").await.len(), 1 + NAMESAKES as usize);
 }
@@ -145,23 +342,57 @@ pub async fn whom_a_text_may_mean(world: &dyn World) {
 pub async fn a_born_name_is_unique(world: &dyn World) {
     let team = Team::start(world, 1).await;
     let mut names = vec![];
-    for name in ["coder", "coder", "coder-2", "coder", &"x".repeat(64), &"x".repeat(64)] {
+    for name in [
+        "coder",
+        "coder",
+        "coder-2",
+        "coder",
+        &"x".repeat(64),
+        &"x".repeat(64),
+    ] {
         let agent = new_agent(&team.session, name);
-        let Birth::Born { name, .. } = team.birth(agent.clone(), 1).await else { panic!("not born") };
-        assert_eq!(team.store.find_agent(&agent.id).await.unwrap().unwrap().spec.name, name);
+        let Birth::Born { name, .. } = team.birth(agent.clone(), 1).await else {
+            panic!("not born")
+        };
+        assert_eq!(
+            team.store
+                .find_agent(&agent.id)
+                .await
+                .unwrap()
+                .unwrap()
+                .spec
+                .name,
+            name
+        );
         names.push(name);
     }
     let long = "x".repeat(64);
     let shortened = format!("{}-2", "x".repeat(62));
-    assert_eq!(names, ["coder", "coder-2", "coder-2-2", "coder-3", &long, &shortened]);
+    assert_eq!(
+        names,
+        [
+            "coder",
+            "coder-2",
+            "coder-2-2",
+            "coder-3",
+            &long,
+            &shortened
+        ]
+    );
 }
 
 pub async fn nobody_is_born_into_a_closed_session(world: &dyn World) {
     let team = Team::start(world, 1).await;
     let birth = || team.birth(new_agent(&team.session, "late"), 1);
-    team.store.set_state(&team.session, 1, SessionState::Closed).await.unwrap();
+    team.store
+        .set_state(&team.session, 1, SessionState::Closed)
+        .await
+        .unwrap();
     assert!(matches!(birth().await, Birth::TeamDead));
-    team.store.set_state(&team.session, 1, SessionState::Open).await.unwrap();
+    team.store
+        .set_state(&team.session, 1, SessionState::Open)
+        .await
+        .unwrap();
     assert!(matches!(birth().await, Birth::Born { .. }));
 }
 
@@ -169,16 +400,37 @@ pub async fn a_workers_end_is_found_until_it_is_told(world: &dyn World) {
     let team = Team::start(world, 5).await;
     let stop = async |agent: usize, said: Option<&str>| {
         if let Some(reason) = said {
-            team.log(agent, vec![entry(EventKind::AgentStopped, 0, json!({ "reason": reason }).to_string())]).await;
+            team.log(
+                agent,
+                vec![entry(
+                    EventKind::AgentStopped,
+                    0,
+                    json!({ "reason": reason }).to_string(),
+                )],
+            )
+            .await;
         }
-        team.store.release(&team.session, &team.agents[agent], 1, true).await.unwrap();
+        team.store
+            .release(&team.session, &team.agents[agent], 1, true)
+            .await
+            .unwrap();
     };
     let untold = async || {
         let exits = team.store.untold_exits(&team.session).await.unwrap();
-        exits.into_iter().map(|exit| (exit.id, exit.name, exit.reason)).collect::<Vec<_>>()
+        exits
+            .into_iter()
+            .map(|exit| (exit.id, exit.name, exit.reason))
+            .collect::<Vec<_>>()
     };
-    let exit = |agent: usize, reason: &str| (team.agents[agent].clone(), format!("agent {agent}"), reason.to_owned());
-    let about = |kind, agent: usize| entry(kind, 0, json!({ "id": team.agents[agent] }).to_string());
+    let exit = |agent: usize, reason: &str| {
+        (
+            team.agents[agent].clone(),
+            format!("agent {agent}"),
+            reason.to_owned(),
+        )
+    };
+    let about =
+        |kind, agent: usize| entry(kind, 0, json!({ "id": team.agents[agent] }).to_string());
     assert_eq!(untold().await, []);
     stop(1, Some("enough")).await;
     stop(2, None).await;
@@ -186,10 +438,26 @@ pub async fn a_workers_end_is_found_until_it_is_told(world: &dyn World) {
     team.log(0, vec![about(EventKind::WorkerExit, 1)]).await;
     assert_eq!(untold().await, [exit(2, "stopped")]);
 
-    let birth = team.log(0, vec![message("rewound"), about(EventKind::WorkerSpawned, 3)]).await[0];
-    let rewound = team.store.rewind(&team.session, 1, birth, "me").await.unwrap();
-    team.store.release(&team.session, &rewound.unborn[0], 2, true).await.unwrap();
-    assert_eq!(untold().await, [exit(2, "stopped")], "who was never born does not leave");
+    let birth = team
+        .log(
+            0,
+            vec![message("rewound"), about(EventKind::WorkerSpawned, 3)],
+        )
+        .await[0];
+    let rewound = team
+        .store
+        .rewind(&team.session, 1, birth, "me")
+        .await
+        .unwrap();
+    team.store
+        .release(&team.session, &rewound.unborn[0], 2, true)
+        .await
+        .unwrap();
+    assert_eq!(
+        untold().await,
+        [exit(2, "stopped")],
+        "who was never born does not leave"
+    );
 }
 
 pub async fn releasing_ends_a_lease(world: &dyn World) {
@@ -199,22 +467,50 @@ pub async fn releasing_ends_a_lease(world: &dyn World) {
     release(1).await.unwrap();
     release(1).await.unwrap();
     let record = team.record(0).await;
-    assert_eq!((record.node, record.epoch, record.state), (None, 2, AgentState::Idle));
-    assert_eq!(team.append(team.batch(0, 0, warnings(1))).await, BatchOutcome::StaleEpoch);
-    assert_eq!(team.store.session(&team.session).await.unwrap().unwrap().owner, None);
+    assert_eq!(
+        (record.node, record.epoch, record.state),
+        (None, 2, AgentState::Idle)
+    );
+    assert_eq!(
+        team.append(team.batch(0, 0, warnings(1))).await,
+        BatchOutcome::StaleEpoch
+    );
+    assert_eq!(
+        team.store
+            .session(&team.session)
+            .await
+            .unwrap()
+            .unwrap()
+            .owner,
+        None
+    );
 }
 
 pub async fn a_stopped_agent_takes_no_input(world: &dyn World) {
     let team = Team::start(world, 2).await;
     let unread = team.said_by(0, 1, InputKind::Task);
     team.put(&unread).await;
-    team.store.release(&team.session, &team.agents[1], 1, true).await.unwrap();
+    team.store
+        .release(&team.session, &team.agents[1], 1, true)
+        .await
+        .unwrap();
     let record = team.record(1).await;
     assert_eq!((record.node, record.state), (None, AgentState::Stopped));
-    let input = team.store.input(&team.session, &unread.id).await.unwrap().unwrap();
+    let input = team
+        .store
+        .input(&team.session, &unread.id)
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(input.outcome.as_deref(), Some("stopped"));
-    assert!(matches!(team.store.put(&team.session, team.prompt(1)).await.unwrap(), PutResult::NotFound));
-    assert!(matches!(team.store.put(&team.session, unread).await.unwrap(), PutResult::Known(_)));
+    assert!(matches!(
+        team.store.put(&team.session, team.prompt(1)).await.unwrap(),
+        PutResult::NotFound
+    ));
+    assert!(matches!(
+        team.store.put(&team.session, unread).await.unwrap(),
+        PutResult::Known(_)
+    ));
 }
 
 pub async fn a_spec_is_replaced_under_its_lease(world: &dyn World) {
@@ -240,15 +536,32 @@ pub async fn leases_are_swept(world: &dyn World) {
         strays
     };
     let alive = [mine.node.clone()];
-    assert_eq!(sorted(mine.store.sweep(&alive).await.unwrap()), [stray(0), stray(1)]);
-    assert_eq!(sorted(mine.store.held(&dead.node).await.unwrap()), [stray(0), stray(1)]);
+    assert_eq!(
+        sorted(mine.store.sweep(&alive).await.unwrap()),
+        [stray(0), stray(1)]
+    );
+    assert_eq!(
+        sorted(mine.store.held(&dead.node).await.unwrap()),
+        [stray(0), stray(1)]
+    );
 
-    dead.store.release(&dead.session, &dead.agents[1], 1, false).await.unwrap();
+    dead.store
+        .release(&dead.session, &dead.agents[1], 1, false)
+        .await
+        .unwrap();
     let claim = Claim::Lead { after_death: true };
-    mine.store.claim(&dead.session, dead.lead(), 1, claim, &mine.node).await.unwrap().unwrap();
+    mine.store
+        .claim(&dead.session, dead.lead(), 1, claim, &mine.node)
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(mine.store.sweep(&alive).await.unwrap(), []);
     assert_eq!(mine.store.held(&dead.node).await.unwrap(), []);
     let held = mine.store.held(&mine.node).await.unwrap();
     assert_eq!(held.len(), 2);
-    assert!(held.contains(&Stray { node: Some(mine.node.clone()), epoch: 2, ..stray(0) }));
+    assert!(held.contains(&Stray {
+        node: Some(mine.node.clone()),
+        epoch: 2,
+        ..stray(0)
+    }));
 }

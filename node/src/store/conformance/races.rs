@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use planck_common::{AgentId, NodeId, Seq, SessionId, command::SessionState, envelope::Envelope, event::InputKind};
+use planck_common::{
+    AgentId, NodeId, Seq, SessionId, command::SessionState, envelope::Envelope, event::InputKind,
+};
 use tokio::task::JoinSet;
 
 use super::{
@@ -10,7 +12,8 @@ use super::{
     team::{Team, message, new_agent, new_session, warnings},
 };
 use crate::store::{
-    Appended, Asked, Batch, BatchOutcome, Birth, Claim, Created, NewSession, PutResult, SessionStore, StoreError,
+    Appended, Asked, Batch, BatchOutcome, Birth, Claim, Created, NewSession, PutResult,
+    SessionStore, StoreError,
 };
 
 const ROUNDS: usize = 30;
@@ -21,12 +24,26 @@ pub async fn one_of_many_claims_wins(world: &dyn World) {
         let mut claims = JoinSet::new();
         for _ in 0..4 {
             let node = NodeId::mint();
-            let (store, session, lead) = (world.open(&node).await, team.session.clone(), team.lead().clone());
+            let (store, session, lead) = (
+                world.open(&node).await,
+                team.session.clone(),
+                team.lead().clone(),
+            );
             let claim = Claim::Lead { after_death: true };
-            claims.spawn(async move { store.claim(&session, &lead, seen, claim, &node).await.unwrap() });
+            claims.spawn(async move {
+                store
+                    .claim(&session, &lead, seen, claim, &node)
+                    .await
+                    .unwrap()
+            });
         }
         let won: Vec<_> = claims.join_all().await.into_iter().flatten().collect();
-        assert_eq!(won.iter().map(|lease| (lease.epoch, lease.incarnation)).collect::<Vec<_>>(), [(seen + 1, seen + 1)]);
+        assert_eq!(
+            won.iter()
+                .map(|lease| (lease.epoch, lease.incarnation))
+                .collect::<Vec<_>>(),
+            [(seen + 1, seen + 1)]
+        );
     }
 }
 
@@ -42,7 +59,11 @@ struct Writer {
 impl Writer {
     async fn append(&self) -> Appended {
         loop {
-            match self.store.append(&self.session, &self.node, std::slice::from_ref(&self.batch)).await {
+            match self
+                .store
+                .append(&self.session, &self.node, std::slice::from_ref(&self.batch))
+                .await
+            {
                 Ok(appended) if fastrand::u8(..10) > 2 => return appended,
                 Ok(_lost) => {}
                 Err(StoreError::Away(_)) => {}
@@ -61,7 +82,9 @@ impl Writer {
                     self.seen.extend(seqs);
                 }
                 BatchOutcome::StaleEpoch => break,
-                other @ (BatchOutcome::InputsGone(_) | BatchOutcome::Refused(_)) => panic!("{other:?}"),
+                other @ (BatchOutcome::InputsGone(_) | BatchOutcome::Refused(_)) => {
+                    panic!("{other:?}")
+                }
             }
             tokio::task::yield_now().await;
         }
@@ -75,7 +98,13 @@ pub async fn racing_writers_with_lost_answers(world: &dyn World) {
     for agent in 0..3 {
         let batch = team.batch(agent, 0, vec![]);
         let session = team.session.clone();
-        let first = Writer { store: team.store.clone(), node: team.node.clone(), session, batch, seen: vec![] };
+        let first = Writer {
+            store: team.store.clone(),
+            node: team.node.clone(),
+            session,
+            batch,
+            seen: vec![],
+        };
         let node = NodeId::mint();
         let mut second = Writer {
             store: world.open(&node).await,
@@ -85,20 +114,37 @@ pub async fn racing_writers_with_lost_answers(world: &dyn World) {
             seen: vec![],
         };
         writers.spawn(first.run(ROUNDS));
-        let claim = if agent == 0 { Claim::Lead { after_death: false } } else { Claim::Member(team.under(1)) };
+        let claim = if agent == 0 {
+            Claim::Lead { after_death: false }
+        } else {
+            Claim::Member(team.under(1))
+        };
         writers.spawn(async move {
             tokio::task::yield_now().await;
-            let claimed = second.store.claim(&second.session, &second.batch.agent, 1, claim, &second.node).await;
+            let claimed = second
+                .store
+                .claim(&second.session, &second.batch.agent, 1, claim, &second.node)
+                .await;
             let lease = claimed.unwrap().unwrap();
             (second.batch.epoch, second.batch.prev) = (lease.epoch, lease.last_seq);
             second.run(ROUNDS).await
         });
     }
-    let mut acknowledged: Vec<Seq> = writers.join_all().await.into_iter().flat_map(|writer| writer.seen).collect();
+    let mut acknowledged: Vec<Seq> = writers
+        .join_all()
+        .await
+        .into_iter()
+        .flat_map(|writer| writer.seen)
+        .collect();
     acknowledged.sort_unstable();
     let log = events::all(&team, None).await;
     assert_log_is_sound(&log);
-    assert_eq!(acknowledged, log.iter().map(|event| event.seq.unwrap()).collect::<Vec<_>>());
+    assert_eq!(
+        acknowledged,
+        log.iter()
+            .map(|event| event.seq.unwrap())
+            .collect::<Vec<_>>()
+    );
 }
 
 /// Dense seqs, each agent's `prev` chain, epochs that never fall.
@@ -106,7 +152,9 @@ pub fn assert_log_is_sound(log: &[Envelope]) {
     let mut last: BTreeMap<AgentId, (Seq, i64)> = BTreeMap::new();
     for (seq, event) in (1..).zip(log) {
         assert_eq!(event.seq, Some(seq));
-        let (prev, epoch) = last.insert(event.agent_id.clone(), (seq, event.epoch)).unwrap_or((0, 0));
+        let (prev, epoch) = last
+            .insert(event.agent_id.clone(), (seq, event.epoch))
+            .unwrap_or((0, 0));
         assert_eq!(event.prev, Some(prev), "at {seq}");
         assert!(event.epoch >= epoch, "at {seq}");
     }
@@ -114,19 +162,37 @@ pub fn assert_log_is_sound(log: &[Envelope]) {
 
 pub async fn crossing_questions_never_make_a_cycle(world: &dyn World) {
     let team = Team::start(world, 3).await;
-    let stores = [world.open(&NodeId::mint()).await, world.open(&NodeId::mint()).await, world.open(&NodeId::mint()).await];
+    let stores = [
+        world.open(&NodeId::mint()).await,
+        world.open(&NodeId::mint()).await,
+        world.open(&NodeId::mint()).await,
+    ];
     for _ in 0..ROUNDS {
         let mut asks = JoinSet::new();
         for (asker, store) in stores.iter().enumerate() {
             let question = team.said_by(asker, (asker + 1) % 3, InputKind::Question);
             let (store, session) = (store.clone(), team.session.clone());
-            asks.spawn(async move { (question.id.clone(), store.ask(&session, question, 1, 16).await.unwrap()) });
+            asks.spawn(async move {
+                (
+                    question.id.clone(),
+                    store.ask(&session, question, 1, 16).await.unwrap(),
+                )
+            });
         }
         let asked = asks.join_all().await;
-        let refused = asked.iter().filter(|(_, asked)| matches!(asked, Asked::Cycle(path) if path.len() == 4)).count();
+        let refused = asked
+            .iter()
+            .filter(|(_, asked)| matches!(asked, Asked::Cycle(path) if path.len() == 4))
+            .count();
         assert_eq!(refused, 1, "{asked:?}");
         for (question, _) in asked {
-            if team.store.input(&team.session, &question).await.unwrap().is_some() {
+            if team
+                .store
+                .input(&team.session, &question)
+                .await
+                .unwrap()
+                .is_some()
+            {
                 team.store.withdraw(&team.session, &question).await.unwrap();
             }
         }
@@ -140,7 +206,8 @@ pub async fn no_input_slips_in_beside_a_stop(world: &dyn World) {
         let input = team.prompt(agent);
         let (put, stop) = tokio::join!(
             other.put(&team.session, input.clone()),
-            team.store.release(&team.session, &team.agents[agent], 1, true)
+            team.store
+                .release(&team.session, &team.agents[agent], 1, true)
         );
         stop.unwrap();
         let row = team.store.input(&team.session, &input.id).await.unwrap();
@@ -160,16 +227,26 @@ pub async fn no_member_is_born_beside_a_claim_of_the_lead(world: &dyn World) {
         let agent = new_agent(&team.session, "born");
         let (born, claimed) = tokio::join!(
             team.birth(agent.clone(), incarnation),
-            other.claim(&team.session, team.lead(), incarnation, Claim::Lead { after_death: true }, &thief)
+            other.claim(
+                &team.session,
+                team.lead(),
+                incarnation,
+                Claim::Lead { after_death: true },
+                &thief
+            )
         );
         assert_eq!(claimed.unwrap().unwrap().incarnation, incarnation + 1);
         let there = team.store.find_agent(&agent.id).await.unwrap().is_some();
         match born {
             Birth::Born { .. } => assert!(there),
             Birth::TeamDead => assert!(!there),
-            other @ (Birth::Known(_) | Birth::Full { .. } | Birth::Refused(_)) => panic!("{other:?}"),
+            other @ (Birth::Known(_) | Birth::Full { .. } | Birth::Refused(_)) => {
+                panic!("{other:?}")
+            }
         }
-        let late = team.birth(new_agent(&team.session, "late"), incarnation).await;
+        let late = team
+            .birth(new_agent(&team.session, "late"), incarnation)
+            .await;
         assert!(matches!(late, Birth::TeamDead));
     }
 }
@@ -179,8 +256,17 @@ pub async fn a_session_that_many_create_is_created_once(world: &dyn World) {
         let (id, mut tries, mut readers) = (SessionId::mint(), JoinSet::new(), JoinSet::new());
         for _ in 0..3 {
             // Each node makes up the agents, and would make up a name.
-            let (node, mut session) = (NodeId::mint(), NewSession { id: id.clone(), ..new_session(2) });
-            session.agents.iter_mut().for_each(|agent| agent.session = id.clone());
+            let (node, mut session) = (
+                NodeId::mint(),
+                NewSession {
+                    id: id.clone(),
+                    ..new_session(2)
+                },
+            );
+            session
+                .agents
+                .iter_mut()
+                .for_each(|agent| agent.session = id.clone());
             let store = world.open(&node).await;
             tries.spawn(async move {
                 store.session(&session.id).await?;
@@ -208,7 +294,10 @@ pub async fn what_comes_beside_a_removal_finds_the_session_or_nothing(world: &dy
     for _ in 0..20 {
         let team = Team::start(world, 1).await;
         team.log(0, vec![message("1")]).await;
-        team.store.set_state(&team.session, 1, SessionState::Closed).await.unwrap();
+        team.store
+            .set_state(&team.session, 1, SessionState::Closed)
+            .await
+            .unwrap();
         let mut others = JoinSet::new();
         for _ in 0..3 {
             let (store, session) = (world.open(&NodeId::mint()).await, team.session.clone());
@@ -218,14 +307,28 @@ pub async fn what_comes_beside_a_removal_finds_the_session_or_nothing(world: &dy
                     let seen = [
                         store.session(&session).await.map(|found| found.is_some()),
                         store.events(&session, 1, 10, None).await.map(|_| true),
-                        store.messages(&session, None, None, None).await.map(|_| true),
-                        store.put(&session, input.clone()).await.map(|put| !matches!(put, PutResult::NotFound)),
+                        store
+                            .messages(&session, None, None, None)
+                            .await
+                            .map(|_| true),
+                        store
+                            .put(&session, input.clone())
+                            .await
+                            .map(|put| !matches!(put, PutResult::NotFound)),
                         store.find_agent(&lead).await.map(|found| found.is_some()),
                         store.open_inputs(&session, &lead).await.map(|_| true),
-                        store.release(&session, &lead, 9, false).await.map(|()| true),
+                        store
+                            .release(&session, &lead, 9, false)
+                            .await
+                            .map(|()| true),
                     ];
                     for error in seen.iter().filter_map(|seen| seen.as_ref().err()) {
-                        let is_true = matches!(error, StoreError::NotFound(_) | StoreError::StaleEpoch(_) | StoreError::Away(_));
+                        let is_true = matches!(
+                            error,
+                            StoreError::NotFound(_)
+                                | StoreError::StaleEpoch(_)
+                                | StoreError::Away(_)
+                        );
                         assert!(is_true, "{error:?}");
                     }
                     if !matches!(seen[0], Ok(true)) {

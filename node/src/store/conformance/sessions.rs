@@ -24,39 +24,89 @@ pub async fn a_session_is_created_once(world: &dyn World) {
     }
     .prompt(0);
     session.prompt = Some(prompt.clone());
-    let Created::New(record) = store.create(session.clone(), &node).await.unwrap() else { panic!("it was there before") };
-    assert_eq!((record.state, record.head, record.agents), (SessionState::Open, 0, 2));
-    assert_eq!((&record.spec, &record.metadata, &record.owner), (&session.spec, &session.metadata, &Some(node.clone())));
+    let Created::New(record) = store.create(session.clone(), &node).await.unwrap() else {
+        panic!("it was there before")
+    };
+    assert_eq!(
+        (record.state, record.head, record.agents),
+        (SessionState::Open, 0, 2)
+    );
+    assert_eq!(
+        (&record.spec, &record.metadata, &record.owner),
+        (&session.spec, &session.metadata, &Some(node.clone()))
+    );
     assert_eq!(record.created_at, session.at);
 
-    let Created::Known(known) = other.create(session.clone(), &NodeId::mint()).await.unwrap() else { panic!("created twice") };
-    assert_eq!((known.id, &known.name, known.owner), (record.id.clone(), &record.name, Some(node.clone())));
+    let Created::Known(known) = other
+        .create(session.clone(), &NodeId::mint())
+        .await
+        .unwrap()
+    else {
+        panic!("created twice")
+    };
+    assert_eq!(
+        (known.id, &known.name, known.owner),
+        (record.id.clone(), &record.name, Some(node.clone()))
+    );
 
     let agents = other.agents(&record.id).await.unwrap();
-    let leases: Vec<_> = agents.iter().map(|a| (&a.id, a.node.clone(), a.epoch, a.last_seq, a.incarnation)).collect();
-    let expected: Vec<_> = session.agents.iter().zip([1, 0]).map(|(a, i)| (&a.id, Some(node.clone()), 1, 0, i)).collect();
+    let leases: Vec<_> = agents
+        .iter()
+        .map(|a| (&a.id, a.node.clone(), a.epoch, a.last_seq, a.incarnation))
+        .collect();
+    let expected: Vec<_> = session
+        .agents
+        .iter()
+        .zip([1, 0])
+        .map(|(a, i)| (&a.id, Some(node.clone()), 1, 0, i))
+        .collect();
     assert_eq!(leases, expected);
-    assert_eq!((&agents[0].spec, &agents[0].team), (&session.agents[0].spec, &session.spec.team_id));
+    assert_eq!(
+        (&agents[0].spec, &agents[0].team),
+        (&session.agents[0].spec, &session.spec.team_id)
+    );
     let open = other.open_inputs(&record.id, &agents[0].id).await.unwrap();
-    assert_eq!(open.iter().map(|i| (&i.id, i.head)).collect::<Vec<_>>(), [(&prompt.id, 0)]);
+    assert_eq!(
+        open.iter().map(|i| (&i.id, i.head)).collect::<Vec<_>>(),
+        [(&prompt.id, 0)]
+    );
     assert_eq!(other.id().await.unwrap(), store.id().await.unwrap());
 }
 
 pub async fn names_are_unique_and_made_up(world: &dyn World) {
     let node = NodeId::mint();
     let store = world.open(&node).await;
-    let Created::New(made_up) = store.create(new_session(1), &node).await.unwrap() else { panic!("known") };
-    assert!(made_up.name.split_once('-').is_some_and(|(adjective, noun)| !adjective.is_empty() && !noun.is_empty()));
+    let Created::New(made_up) = store.create(new_session(1), &node).await.unwrap() else {
+        panic!("known")
+    };
+    assert!(
+        made_up
+            .name
+            .split_once('-')
+            .is_some_and(|(adjective, noun)| !adjective.is_empty() && !noun.is_empty())
+    );
 
     let name = SessionName::parse("my-session").unwrap();
-    let named = |name: &SessionName| crate::store::NewSession { name: Some(name.clone()), ..new_session(1) };
-    let Created::New(record) = store.create(named(&name), &node).await.unwrap() else { panic!("known") };
+    let named = |name: &SessionName| crate::store::NewSession {
+        name: Some(name.clone()),
+        ..new_session(1)
+    };
+    let Created::New(record) = store.create(named(&name), &node).await.unwrap() else {
+        panic!("known")
+    };
     assert_eq!(record.name, name);
-    assert!(matches!(store.create(named(&name), &node).await, Err(StoreError::Exists(_))));
+    assert!(matches!(
+        store.create(named(&name), &node).await,
+        Err(StoreError::Exists(_))
+    ));
 
     let other = world.open(&NodeId::mint()).await;
     for key in [name.as_str(), record.id.as_str()] {
-        assert_eq!(other.session(key).await.unwrap().map(|s| s.id), Some(record.id.clone()), "{key}");
+        assert_eq!(
+            other.session(key).await.unwrap().map(|s| s.id),
+            Some(record.id.clone()),
+            "{key}"
+        );
     }
     assert!(other.session("no-such-session").await.unwrap().is_none());
 }
@@ -66,9 +116,17 @@ pub async fn names_in_a_team_are_unique(world: &dyn World) {
     let store = world.open(&node).await;
     let mut session = new_session(1);
     let id = session.id.clone();
-    session.agents.extend(["coder", "coder", "coder"].map(|name| new_agent(&id, name)));
+    session
+        .agents
+        .extend(["coder", "coder", "coder"].map(|name| new_agent(&id, name)));
     store.create(session, &node).await.unwrap();
-    let names: Vec<_> = store.agents(&id).await.unwrap().into_iter().map(|agent| agent.spec.name).collect();
+    let names: Vec<_> = store
+        .agents(&id)
+        .await
+        .unwrap()
+        .into_iter()
+        .map(|agent| agent.spec.name)
+        .collect();
     assert_eq!(names, ["agent 0", "coder", "coder-2", "coder-3"]);
 }
 
@@ -76,8 +134,14 @@ pub async fn a_team_has_its_limit_from_the_start(world: &dyn World) {
     let node = NodeId::mint();
     let store = world.open(&node).await;
     let mut session = new_session(3);
-    session.spec.limits = SessionLimits { max_agents: Some(2), ..SessionLimits::default() };
-    assert!(matches!(store.create(session.clone(), &node).await, Err(StoreError::Limit(_))));
+    session.spec.limits = SessionLimits {
+        max_agents: Some(2),
+        ..SessionLimits::default()
+    };
+    assert!(matches!(
+        store.create(session.clone(), &node).await,
+        Err(StoreError::Limit(_))
+    ));
     assert!(store.session(&session.id).await.unwrap().is_none());
 }
 
@@ -86,10 +150,15 @@ pub async fn sessions_are_listed_in_pages(world: &dyn World) {
     let store = world.open(&node).await;
     let mut ids = vec![];
     for _ in 0..5 {
-        let Created::New(record) = store.create(new_session(1), &node).await.unwrap() else { panic!("known") };
+        let Created::New(record) = store.create(new_session(1), &node).await.unwrap() else {
+            panic!("known")
+        };
         ids.insert(0, record.id);
     }
-    store.set_state(&ids[1], 1, SessionState::Closed).await.unwrap();
+    store
+        .set_state(&ids[1], 1, SessionState::Closed)
+        .await
+        .unwrap();
     for (state, expected) in [
         (None, ids.clone()),
         (Some(SessionState::Open), [&ids[..1], &ids[2..]].concat()),
@@ -97,7 +166,14 @@ pub async fn sessions_are_listed_in_pages(world: &dyn World) {
     ] {
         let (mut seen, mut after) = (vec![], None);
         loop {
-            let page = store.sessions(ListSessions { state, limit: Some(2), after }).await.unwrap();
+            let page = store
+                .sessions(ListSessions {
+                    state,
+                    limit: Some(2),
+                    after,
+                })
+                .await
+                .unwrap();
             assert!(page.sessions.len() <= 2);
             seen.extend(page.sessions.into_iter().map(|row| row.id));
             let Some(next) = page.next else { break };
@@ -109,11 +185,28 @@ pub async fn sessions_are_listed_in_pages(world: &dyn World) {
 
 pub async fn closing_needs_the_leads_lease(world: &dyn World) {
     let team = Team::start(world, 1).await;
-    let refused = team.store.set_state(&team.session, 2, SessionState::Closed).await;
+    let refused = team
+        .store
+        .set_state(&team.session, 2, SessionState::Closed)
+        .await;
     assert!(matches!(refused, Err(StoreError::StaleEpoch(_))));
-    team.store.set_state(&team.session, 1, SessionState::Closed).await.unwrap();
-    assert_eq!(team.store.session(&team.session).await.unwrap().unwrap().state, SessionState::Closed);
-    let nowhere = team.store.set_state(&planck_common::SessionId::mint(), 1, SessionState::Closed).await;
+    team.store
+        .set_state(&team.session, 1, SessionState::Closed)
+        .await
+        .unwrap();
+    assert_eq!(
+        team.store
+            .session(&team.session)
+            .await
+            .unwrap()
+            .unwrap()
+            .state,
+        SessionState::Closed
+    );
+    let nowhere = team
+        .store
+        .set_state(&planck_common::SessionId::mint(), 1, SessionState::Closed)
+        .await;
     assert!(matches!(nowhere, Err(StoreError::NotFound(_))));
 }
 
@@ -124,17 +217,34 @@ pub async fn deleting_says_what_it_removed(world: &dyn World) {
     team.log(1, vec![message("hello")]).await;
     team.put(&team.prompt(1)).await;
     assert_eq!(other.head(&team.session).await.unwrap(), 4);
-    assert!(matches!(team.store.delete(&team.session).await, Err(StoreError::Busy(_))));
+    assert!(matches!(
+        team.store.delete(&team.session).await,
+        Err(StoreError::Busy(_))
+    ));
 
-    team.store.set_state(&team.session, 1, SessionState::Closed).await.unwrap();
+    team.store
+        .set_state(&team.session, 1, SessionState::Closed)
+        .await
+        .unwrap();
     let removed = team.store.delete(&team.session).await.unwrap();
     assert_eq!((removed.agents, removed.events, removed.inputs), (2, 4, 1));
     for store in [&team.store, &other] {
         assert!(store.session(&team.session).await.unwrap().is_none());
         assert!(store.find_agent(&team.agents[0]).await.unwrap().is_none());
-        assert!(matches!(store.delete(&team.session).await, Err(StoreError::NotFound(_))));
-        assert!(matches!(store.head(&team.session).await, Err(StoreError::NotFound(_))));
-        assert!(store.put(&team.session, team.prompt(0)).await.is_err_and(|e| matches!(e, StoreError::NotFound(_))));
+        assert!(matches!(
+            store.delete(&team.session).await,
+            Err(StoreError::NotFound(_))
+        ));
+        assert!(matches!(
+            store.head(&team.session).await,
+            Err(StoreError::NotFound(_))
+        ));
+        assert!(
+            store
+                .put(&team.session, team.prompt(0))
+                .await
+                .is_err_and(|e| matches!(e, StoreError::NotFound(_)))
+        );
     }
 }
 
@@ -144,7 +254,17 @@ pub async fn old_closed_sessions_expire(world: &dyn World) {
         team.log(0, warnings(1)).await;
     }
     let written = tick();
-    closed.store.set_state(&closed.session, 1, SessionState::Closed).await.unwrap();
-    assert_eq!(open.store.expired(Timestamp::from_millis(0)).await.unwrap(), []);
-    assert_eq!(open.store.expired(written).await.unwrap(), std::slice::from_ref(&closed.session));
+    closed
+        .store
+        .set_state(&closed.session, 1, SessionState::Closed)
+        .await
+        .unwrap();
+    assert_eq!(
+        open.store.expired(Timestamp::from_millis(0)).await.unwrap(),
+        []
+    );
+    assert_eq!(
+        open.store.expired(written).await.unwrap(),
+        std::slice::from_ref(&closed.session)
+    );
 }

@@ -11,7 +11,9 @@ use planck_common::{
     envelope::Place,
     event::{EventKind, InputKind},
     message::Sender,
-    spec::{AgentLimits, AgentSpec, Grant, ModelRef, OnNodeDeath, Role, SessionLimits, SessionSpec},
+    spec::{
+        AgentLimits, AgentSpec, Grant, ModelRef, OnNodeDeath, Role, SessionLimits, SessionSpec,
+    },
     usage::Usage,
 };
 use serde_json::json;
@@ -19,7 +21,10 @@ use serde_json::json;
 use super::World;
 use crate::{
     agent::{Entry, Mark, effect::Change},
-    store::{Batch, BatchOutcome, Birth, Created, NewAgent, NewInput, NewSession, Newborn, SessionStore, Under},
+    store::{
+        Batch, BatchOutcome, Birth, Created, NewAgent, NewInput, NewSession, Newborn, SessionStore,
+        Under,
+    },
 };
 
 /// A session whose agents are all held by `node` at epoch 1.
@@ -41,9 +46,20 @@ impl Team {
         let store = world.open(&node).await;
         let mut session = new_session(size);
         session.spec.limits = limits;
-        let agents = session.agents.iter().map(|agent| agent.id.clone()).collect();
-        let Created::New(record) = store.create(session, &node).await.unwrap() else { panic!("it was there before") };
-        Self { store, node, session: record.id, agents }
+        let agents = session
+            .agents
+            .iter()
+            .map(|agent| agent.id.clone())
+            .collect();
+        let Created::New(record) = store.create(session, &node).await.unwrap() else {
+            panic!("it was there before")
+        };
+        Self {
+            store,
+            node,
+            session: record.id,
+            agents,
+        }
     }
 
     pub fn lead(&self) -> &AgentId {
@@ -51,16 +67,25 @@ impl Team {
     }
 
     pub fn under(&self, incarnation: i64) -> Under {
-        Under { lead: self.lead().clone(), incarnation }
+        Under {
+            lead: self.lead().clone(),
+            incarnation,
+        }
     }
 
     /// One agent's birth, without a task.
     pub async fn birth(&self, agent: NewAgent, incarnation: i64) -> Birth {
-        self.births(vec![Newborn { agent, task: None }], incarnation).await.remove(0)
+        self.births(vec![Newborn { agent, task: None }], incarnation)
+            .await
+            .remove(0)
     }
 
     pub async fn births(&self, born: Vec<Newborn>, incarnation: i64) -> Vec<Birth> {
-        let births = self.store.births(&self.session, &born, &self.under(incarnation), &self.node).await.unwrap();
+        let births = self
+            .store
+            .births(&self.session, &born, &self.under(incarnation), &self.node)
+            .await
+            .unwrap();
         assert_eq!(births.len(), born.len());
         births
     }
@@ -80,7 +105,11 @@ impl Team {
     }
 
     pub async fn append(&self, batch: Batch) -> BatchOutcome {
-        let mut done = self.store.append(&self.session, &self.node, &[batch]).await.unwrap();
+        let mut done = self
+            .store
+            .append(&self.session, &self.node, &[batch])
+            .await
+            .unwrap();
         assert_eq!(done.batches.len(), 1);
         done.batches.remove(0)
     }
@@ -89,7 +118,9 @@ impl Team {
     pub async fn write(&self, batch: Batch) -> Vec<Seq> {
         match self.append(batch).await {
             BatchOutcome::Written(seqs) => seqs,
-            refused @ (BatchOutcome::StaleEpoch | BatchOutcome::InputsGone(_) | BatchOutcome::Refused(_)) => {
+            refused @ (BatchOutcome::StaleEpoch
+            | BatchOutcome::InputsGone(_)
+            | BatchOutcome::Refused(_)) => {
                 panic!("not written: {refused:?}")
             }
         }
@@ -102,11 +133,18 @@ impl Team {
     }
 
     pub async fn record(&self, agent: usize) -> crate::store::AgentRecord {
-        self.store.find_agent(&self.agents[agent]).await.unwrap().unwrap()
+        self.store
+            .find_agent(&self.agents[agent])
+            .await
+            .unwrap()
+            .unwrap()
     }
 
     pub fn sender(&self, agent: usize) -> Sender {
-        Sender { id: self.agents[agent].clone(), name: format!("agent {agent}") }
+        Sender {
+            id: self.agents[agent].clone(),
+            name: format!("agent {agent}"),
+        }
     }
 
     pub fn prompt(&self, to: usize) -> NewInput {
@@ -124,7 +162,11 @@ impl Team {
     }
 
     pub fn said_by(&self, from: usize, to: usize, kind: InputKind) -> NewInput {
-        NewInput { kind, sender: Some(self.sender(from)), ..self.prompt(to) }
+        NewInput {
+            kind,
+            sender: Some(self.sender(from)),
+            ..self.prompt(to)
+        }
     }
 
     pub async fn put(&self, input: &NewInput) {
@@ -134,7 +176,9 @@ impl Team {
 
 pub fn new_session(size: usize) -> NewSession {
     let id = SessionId::mint();
-    let agents: Vec<_> = (0..size).map(|n| new_agent(&id, &format!("agent {n}"))).collect();
+    let agents: Vec<_> = (0..size)
+        .map(|n| new_agent(&id, &format!("agent {n}")))
+        .collect();
     NewSession {
         id,
         name: None,
@@ -163,7 +207,11 @@ pub fn new_agent(session: &SessionId, name: &str) -> NewAgent {
             name: name.into(),
             description: String::new(),
             role: Role::Worker,
-            model: ModelRef { provider: "scripted".into(), id: "one".into(), base_url: None },
+            model: ModelRef {
+                provider: "scripted".into(),
+                id: "one".into(),
+                base_url: None,
+            },
             system_prompt: "You are \"it\".".into(),
             opts: serde_json::Map::new(),
             tools: vec!["read".into()],
@@ -184,19 +232,37 @@ pub fn tick() -> Timestamp {
 }
 
 pub fn entry(kind: EventKind, turn: u32, body: impl Into<String>) -> Entry {
-    Entry { kind, place: Place { turn, request: 1, at: tick() }, body: body.into() }
+    Entry {
+        kind,
+        place: Place {
+            turn,
+            request: 1,
+            at: tick(),
+        },
+        body: body.into(),
+    }
 }
 
 pub fn warning(text: &str) -> Entry {
-    entry(EventKind::Warning, 1, json!({"code": "test", "message": text}).to_string())
+    entry(
+        EventKind::Warning,
+        1,
+        json!({"code": "test", "message": text}).to_string(),
+    )
 }
 
 pub fn warnings(count: usize) -> Vec<Entry> {
-    (0..count).map(|n| warning(&format!("number {n}"))).collect()
+    (0..count)
+        .map(|n| warning(&format!("number {n}")))
+        .collect()
 }
 
 pub fn turn_start(turn: u32) -> Entry {
-    entry(EventKind::TurnStart, turn, json!({"index": turn, "inputs": []}).to_string())
+    entry(
+        EventKind::TurnStart,
+        turn,
+        json!({"index": turn, "inputs": []}).to_string(),
+    )
 }
 
 pub fn turn_end(turn: u32) -> Entry {
@@ -205,7 +271,11 @@ pub fn turn_end(turn: u32) -> Entry {
 }
 
 pub fn message(text: &str) -> Entry {
-    entry(EventKind::Message, 1, json!({"role": "user", "content": [{"type": "text", "text": text}]}).to_string())
+    entry(
+        EventKind::Message,
+        1,
+        json!({"role": "user", "content": [{"type": "text", "text": text}]}).to_string(),
+    )
 }
 
 /// A summary of all messages up to `covers`, with its checkpoint.
@@ -214,14 +284,27 @@ pub fn checkpoint(covers: Seq) -> Vec<Entry> {
     let summary = json!({"role": "custom", "custom": "summary", "content": content, "metadata": {"covers": covers}});
     vec![
         entry(EventKind::Message, 1, summary.to_string()),
-        entry(EventKind::Checkpoint, 1, json!({"covers": covers}).to_string()),
+        entry(
+            EventKind::Checkpoint,
+            1,
+            json!({"covers": covers}).to_string(),
+        ),
     ]
 }
 
 pub fn consumed(input: &NewInput, turn: u32) -> Mark {
-    Mark { input: input.id.clone(), change: Change::Consumed { turn } }
+    Mark {
+        input: input.id.clone(),
+        change: Change::Consumed { turn },
+    }
 }
 
 pub fn ended(input: &NewInput, outcome: &str, answer: Option<&str>) -> Mark {
-    Mark { input: input.id.clone(), change: Change::Ended { outcome: outcome.into(), answer: answer.map(Into::into) } }
+    Mark {
+        input: input.id.clone(),
+        change: Change::Ended {
+            outcome: outcome.into(),
+            answer: answer.map(Into::into),
+        },
+    }
 }

@@ -1,4 +1,5 @@
-//! The append: rows, marks and puts of several agents in one statement, each agent's whole or not at all.
+//! The append: rows, marks and puts of several agents in one statement, each agent's whole or not
+//! at all.
 
 mod arguments;
 
@@ -9,8 +10,9 @@ use crate::store::append::{one_batch_each, refused};
 use arguments::{bind, entries};
 use planck_common::{InputId, NodeId, Seq, SessionId, usage::Usage};
 
-/// Agents are locked by id, those that write and those that get an input, then inputs by id, then the session.
-/// `mine` takes the marks of a batch without rows again: nothing else tells that it was written before.
+/// Agents are locked by id, those that write and those that get an input, then inputs by id, then
+/// the session. `mine` takes the marks of a batch without rows again: nothing else tells that it
+/// was written before.
 const APPEND: &str = "
 WITH w AS (SELECT * FROM unnest($3::text[], $4::bigint[], $5::bigint[], $6::text[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[],
     $11::bigint[], $12::float8[]) WITH ORDINALITY
@@ -61,8 +63,9 @@ SELECT ok.agent IS NOT NULL AS written, held.agent IS NOT NULL AS held, coalesce
 FROM w LEFT JOIN held USING (n) LEFT JOIN ok USING (n) LEFT JOIN g ON g.agent = w.agent LEFT JOIN missing ON missing.agent = w.agent
 LEFT JOIN s ON true ORDER BY w.n";
 
-/// The session's totals, and of batches that the statement left out: where they are in the log, if they are. A statement of
-/// its own, for the one before it may have begun when the rows' first writing had not ended.
+/// The session's totals, and of batches that the statement left out: where they are in the log, if
+/// they are. A statement of its own, for the one before it may have begun when the rows' first
+/// writing had not ended.
 const KNOWN: &str = "
 SELECT w.n, known.seqs, s.input_tokens, s.output_tokens, s.cache_read_tokens, s.cache_write_tokens, s.cost_usd
 FROM sessions s LEFT JOIN unnest($2::text[], $3::bigint[], $4::bigint[], $5::bigint[]) WITH ORDINALITY AS w(agent, epoch, prev, entries, n) ON true
@@ -72,22 +75,42 @@ LEFT JOIN LATERAL (SELECT array_agg(mine.seq ORDER BY mine.seq) AS seqs, min(min
   HAVING count(*) = w.entries AND min(mine.prev) = w.prev) known ON true
 WHERE s.id = $1 ORDER BY w.n";
 
-pub async fn append(database: &Database, session: &SessionId, node: &NodeId, batches: &[Batch]) -> Result<Appended, StoreError> {
+pub async fn append(
+    database: &Database,
+    session: &SessionId,
+    node: &NodeId,
+    batches: &[Batch],
+) -> Result<Appended, StoreError> {
     one_batch_each(batches)?;
     let bad: Vec<Option<BatchOutcome>> = batches.iter().map(refused).collect();
-    let good: Vec<&Batch> = batches.iter().zip(&bad).filter(|(_, bad)| bad.is_none()).map(|(batch, _)| batch).collect();
+    let good: Vec<&Batch> = batches
+        .iter()
+        .zip(&bad)
+        .filter(|(_, bad)| bad.is_none())
+        .map(|(batch, _)| batch)
+        .collect();
     let Written { answers, totals } = write(database, session, node, &good).await?;
-    let lost: Vec<&Batch> =
-        good.iter().zip(&answers).filter(|(_, answer)| matches!(answer, Answer::NotHeld)).map(|(batch, _)| *batch).collect();
+    let lost: Vec<&Batch> = good
+        .iter()
+        .zip(&answers)
+        .filter(|(_, answer)| matches!(answer, Answer::NotHeld))
+        .map(|(batch, _)| *batch)
+        .collect();
     let (known, totals) = match totals {
         Some(totals) if lost.is_empty() => (Vec::new(), totals),
         _ => find_known(database, session, &lost).await?,
     };
     let (mut answers, mut known) = (answers.into_iter(), known.into_iter());
-    let settled = bad.into_iter().map(|bad| bad.or_else(|| answers.next()?.settle(&mut known)));
+    let settled = bad
+        .into_iter()
+        .map(|bad| bad.or_else(|| answers.next()?.settle(&mut known)));
     let batches: Option<Vec<BatchOutcome>> = settled.collect();
-    let batches = batches.ok_or_else(|| StoreError::Broken("an append has fewer answers than batches".into()))?;
-    Ok(Appended { batches, session: totals })
+    let batches = batches
+        .ok_or_else(|| StoreError::Broken("an append has fewer answers than batches".into()))?;
+    Ok(Appended {
+        batches,
+        session: totals,
+    })
 }
 
 struct Written {
@@ -106,34 +129,58 @@ impl Answer {
     fn settle(self, known: &mut impl Iterator<Item = Option<Vec<Seq>>>) -> Option<BatchOutcome> {
         match self {
             Self::Settled(outcome) => Some(outcome),
-            Self::NotHeld => Some(known.next()?.map_or(BatchOutcome::StaleEpoch, BatchOutcome::Written)),
+            Self::NotHeld => Some(
+                known
+                    .next()?
+                    .map_or(BatchOutcome::StaleEpoch, BatchOutcome::Written),
+            ),
         }
     }
 }
 
-/// One statement for all; where the server refuses the data, one for each, so that only whose data it is has to bear it.
-async fn write(database: &Database, session: &SessionId, node: &NodeId, batches: &[&Batch]) -> Result<Written, StoreError> {
+/// One statement for all; where the server refuses the data, one for each, so that only whose data
+/// it is has to bear it.
+async fn write(
+    database: &Database,
+    session: &SessionId,
+    node: &NodeId,
+    batches: &[&Batch],
+) -> Result<Written, StoreError> {
     if batches.is_empty() {
-        return Ok(Written { answers: Vec::new(), totals: None });
+        return Ok(Written {
+            answers: Vec::new(),
+            totals: None,
+        });
     }
     match state(database, session, node, batches).await? {
         Ok(written) => Ok(written),
-        Err(refusal) if batches.len() == 1 => {
-            Ok(Written { answers: vec![Answer::Settled(BatchOutcome::Refused(refusal))], totals: None })
-        }
+        Err(refusal) if batches.len() == 1 => Ok(Written {
+            answers: vec![Answer::Settled(BatchOutcome::Refused(refusal))],
+            totals: None,
+        }),
         Err(_) => write_each(database, session, node, batches).await,
     }
 }
 
-async fn write_each(database: &Database, session: &SessionId, node: &NodeId, batches: &[&Batch]) -> Result<Written, StoreError> {
-    let mut all = Written { answers: Vec::with_capacity(batches.len()), totals: None };
+async fn write_each(
+    database: &Database,
+    session: &SessionId,
+    node: &NodeId,
+    batches: &[&Batch],
+) -> Result<Written, StoreError> {
+    let mut all = Written {
+        answers: Vec::with_capacity(batches.len()),
+        totals: None,
+    };
     for batch in batches {
         match state(database, session, node, &[*batch]).await? {
             Ok(written) => {
                 all.answers.extend(written.answers);
                 all.totals = written.totals.or(all.totals);
             }
-            Err(refusal) => all.answers.push(Answer::Settled(BatchOutcome::Refused(refusal))),
+            Err(refusal) => all
+                .answers
+                .push(Answer::Settled(BatchOutcome::Refused(refusal))),
         }
     }
     Ok(all)
@@ -146,12 +193,32 @@ async fn state(
     node: &NodeId,
     batches: &[&Batch],
 ) -> Result<Result<Written, String>, StoreError> {
-    let rows = match database.try_all(bind(sqlx::query(APPEND).bind(session.as_str()).bind(node.as_str()), batches)).await {
+    let rows = match database
+        .try_all(bind(
+            sqlx::query(APPEND)
+                .bind(session.as_str())
+                .bind(node.as_str()),
+            batches,
+        ))
+        .await
+    {
         Ok(rows) => rows,
-        Err(failed) => return failed.refused_data().map(Err).ok_or_else(|| failed.into_error()),
+        Err(failed) => {
+            return failed
+                .refused_data()
+                .map(Err)
+                .ok_or_else(|| failed.into_error());
+        }
     };
-    let answers = rows.iter().map(|row| answer(&Columns(row))).collect::<Result<_, _>>()?;
-    let totals = rows.first().map(|row| totals(&Columns(row))).transpose()?.flatten();
+    let answers = rows
+        .iter()
+        .map(|row| answer(&Columns(row)))
+        .collect::<Result<_, _>>()?;
+    let totals = rows
+        .first()
+        .map(|row| totals(&Columns(row)))
+        .transpose()?
+        .flatten();
     Ok(Ok(Written { answers, totals }))
 }
 
@@ -163,12 +230,18 @@ fn answer(row: &Columns<'_>) -> Result<Answer, StoreError> {
         return Ok(Answer::NotHeld);
     }
     let missing: Option<Vec<String>> = row.get("missing")?;
-    let missing = missing.unwrap_or_default().iter().filter_map(|id| InputId::parse(id).ok()).collect();
+    let missing = missing
+        .unwrap_or_default()
+        .iter()
+        .filter_map(|id| InputId::parse(id).ok())
+        .collect();
     Ok(Answer::Settled(BatchOutcome::InputsGone(missing)))
 }
 
 fn totals(row: &Columns<'_>) -> Result<Option<Usage>, StoreError> {
-    row.get::<Option<f64>>("cost_usd")?.map(|_| row.usage()).transpose()
+    row.get::<Option<f64>>("cost_usd")?
+        .map(|_| row.usage())
+        .transpose()
 }
 
 /// For each batch its seqs where it is in the log; and the session's totals.
@@ -184,8 +257,13 @@ async fn find_known(
         .bind(column(batches, |batch| batch.prev))
         .bind(column(batches, |batch| entries(batch)));
     let rows = database.all(statement).await?;
-    let Some(first) = rows.first() else { return Err(StoreError::NotFound(format!("no session {session}"))) };
+    let Some(first) = rows.first() else {
+        return Err(StoreError::NotFound(format!("no session {session}")));
+    };
     let totals = Columns(first).usage()?;
-    let known = rows.iter().map(|row| Columns(row).get("seqs")).collect::<Result<_, _>>()?;
+    let known = rows
+        .iter()
+        .map(|row| Columns(row).get("seqs"))
+        .collect::<Result<_, _>>()?;
     Ok((known, totals))
 }

@@ -36,7 +36,8 @@ pub async fn births(
         Err(_) => {
             let mut births = Vec::with_capacity(born.len());
             for one in born {
-                let birth = state(database, session, std::slice::from_ref(one), under, node).await?;
+                let birth =
+                    state(database, session, std::slice::from_ref(one), under, node).await?;
                 births.extend(birth.unwrap_or_else(|refusal| vec![Birth::Refused(refusal)]));
             }
             Ok(births)
@@ -58,22 +59,45 @@ async fn state(
         .bind(under.incarnation)
         .bind(node.as_str())
         .bind(MAX_AGENTS);
-    let rows = match database.try_all(bind_tasks(bind_agents(statement, born), born)).await {
+    let rows = match database
+        .try_all(bind_tasks(bind_agents(statement, born), born))
+        .await
+    {
         Ok(rows) => rows,
-        Err(failed) => return failed.refused_data().map(Err).ok_or_else(|| failed.into_error()),
+        Err(failed) => {
+            return failed
+                .refused_data()
+                .map(Err)
+                .ok_or_else(|| failed.into_error());
+        }
     };
     let mut births = Vec::with_capacity(born.len());
     for (row, Newborn { agent, .. }) in rows.iter().zip(born) {
         let row = Columns(row);
         births.push(match row.get::<&str>("verdict")? {
-            "born" => Birth::Born { lease: Lease { epoch: 1, last_seq: 0, incarnation: 0 }, name: row.get("detail")? },
+            "born" => Birth::Born {
+                lease: Lease {
+                    epoch: 1,
+                    last_seq: 0,
+                    incarnation: 0,
+                },
+                name: row.get("detail")?,
+            },
             "known" => match find_agent(database, &agent.id).await? {
                 Some(record) if record.session == *session => Birth::Known(Box::new(record)),
-                Some(_) | None => Birth::Refused(format!("no agent {} in session {session}", agent.id)),
+                Some(_) | None => {
+                    Birth::Refused(format!("no agent {} in session {session}", agent.id))
+                }
             },
             "team_dead" => Birth::TeamDead,
-            "full" => Birth::Full { max: row.count("most")? },
-            other => return Err(StoreError::Broken(format!("unknown verdict `{other}` of the database"))),
+            "full" => Birth::Full {
+                max: row.count("most")?,
+            },
+            other => {
+                return Err(StoreError::Broken(format!(
+                    "unknown verdict `{other}` of the database"
+                )));
+            }
         });
     }
     Ok(Ok(births))
@@ -91,9 +115,17 @@ fn bind_agents<'q>(statement: Statement<'q>, born: &[Newborn]) -> Statement<'q> 
 fn bind_tasks<'q>(statement: Statement<'q>, born: &[Newborn]) -> Statement<'q> {
     let sender = |born: &Newborn| born.task.as_ref().and_then(|task| task.sender.clone());
     statement
-        .bind(column(born, |born| born.task.as_ref().map(|task| task.id.as_str())))
-        .bind(column(born, |born| sender(born).map(|sender| sender.id.to_string())))
+        .bind(column(born, |born| {
+            born.task.as_ref().map(|task| task.id.as_str())
+        }))
+        .bind(column(born, |born| {
+            sender(born).map(|sender| sender.id.to_string())
+        }))
         .bind(column(born, |born| sender(born).map(|sender| sender.name)))
-        .bind(column(born, |born| born.task.as_ref().map(|task| task.content.as_str())))
-        .bind(column(born, |born| born.task.as_ref().map(|task| task.at.millis())))
+        .bind(column(born, |born| {
+            born.task.as_ref().map(|task| task.content.as_str())
+        }))
+        .bind(column(born, |born| {
+            born.task.as_ref().map(|task| task.at.millis())
+        }))
 }

@@ -25,7 +25,8 @@ const SETTINGS: [(&str, &str); 6] = [
     ("default_transaction_isolation", "read committed"),
 ];
 
-/// So much longer than the server's own time-out is ours, so that it is the server that gives up on a slow statement.
+/// So much longer than the server's own time-out is ours, so that it is the server that gives up on
+/// a slow statement.
 const BEYOND: Duration = Duration::from_secs(2);
 /// A connection unused for so long is tried before it gets a statement.
 const STALE: Duration = Duration::from_secs(1);
@@ -60,9 +61,16 @@ impl Trouble {
 impl Database {
     /// Opens no connection yet.
     pub fn connect(options: &PostgresOptions) -> Result<Self, StoreError> {
-        let connect: PgConnectOptions = options.url.parse().map_err(|error| malformed_url(&error))?;
-        let limit = [("statement_timeout", options.statement_timeout.as_millis().to_string())];
-        let connect = connect.application_name(&options.application_name).options(SETTINGS).options(limit);
+        let connect: PgConnectOptions =
+            options.url.parse().map_err(|error| malformed_url(&error))?;
+        let limit = [(
+            "statement_timeout",
+            options.statement_timeout.as_millis().to_string(),
+        )];
+        let connect = connect
+            .application_name(&options.application_name)
+            .options(SETTINGS)
+            .options(limit);
         let connect = match options.read_only {
             true => connect.options([("default_transaction_read_only", "on")]),
             false => connect,
@@ -73,9 +81,16 @@ impl Database {
             .max_connections(options.connections)
             .acquire_timeout(options.acquire_timeout)
             .test_before_acquire(false)
-            .before_acquire(move |connection, meta| is_usable(connection, of_pool.trusts(meta.idle_for)))
+            .before_acquire(move |connection, meta| {
+                is_usable(connection, of_pool.trusts(meta.idle_for))
+            })
             .connect_lazy_with(connect.clone());
-        Ok(Self { pool, options: Arc::new(connect), deadline: options.statement_timeout + BEYOND, trouble })
+        Ok(Self {
+            pool,
+            options: Arc::new(connect),
+            deadline: options.statement_timeout + BEYOND,
+            trouble,
+        })
     }
 
     pub async fn close(&self) {
@@ -84,8 +99,11 @@ impl Database {
 
     /// A connection outside the pool, for what may take long.
     pub async fn dedicated(&self) -> Result<PgConnection, StoreError> {
-        let opened = tokio::time::timeout(self.deadline, PgConnection::connect_with(&self.options)).await;
-        opened.map_err(|_| too_slow(self.deadline))?.map_err(|error| classify(&error))
+        let opened =
+            tokio::time::timeout(self.deadline, PgConnection::connect_with(&self.options)).await;
+        opened
+            .map_err(|_| too_slow(self.deadline))?
+            .map_err(|error| classify(&error))
     }
 
     pub async fn all(&self, statement: Statement<'_>) -> Result<Vec<PgRow>, StoreError> {
@@ -99,7 +117,9 @@ impl Database {
     /// The only row of a statement that always gives one.
     pub async fn one(&self, statement: Statement<'_>) -> Result<PgRow, StoreError> {
         let row = self.optional(statement).await?;
-        row.ok_or_else(|| StoreError::Broken("the database gave no row where there is always one".into()))
+        row.ok_or_else(|| {
+            StoreError::Broken("the database gave no row where there is always one".into())
+        })
     }
 
     /// As [`Self::all`], for a caller to whom the kind of a refusal matters.
@@ -139,15 +159,21 @@ impl Failed {
 
     /// Whether the schema is older than the function that was called.
     pub fn is_unknown_function(&self) -> bool {
-        let Self::Sql(sqlx::Error::Database(error)) = self else { return false };
+        let Self::Sql(sqlx::Error::Database(error)) = self else {
+            return false;
+        };
         error.code().is_some_and(|code| code == "42883")
     }
 
     /// What is wrong with the data, where the server refused the data itself.
     pub fn refused_data(&self) -> Option<String> {
-        let Self::Sql(sqlx::Error::Database(error)) = self else { return None };
+        let Self::Sql(sqlx::Error::Database(error)) = self else {
+            return None;
+        };
         let code = error.code()?;
-        let of_data = ["22", "23", "54"].iter().any(|class| code.starts_with(class));
+        let of_data = ["22", "23", "54"]
+            .iter()
+            .any(|class| code.starts_with(class));
         of_data.then(|| error.message().to_owned())
     }
 }
@@ -157,31 +183,44 @@ fn abandon(connection: PoolConnection<Postgres>) {
     drop(connection.detach());
 }
 
-fn is_usable(connection: &mut PgConnection, trusted: bool) -> BoxFuture<'_, Result<bool, sqlx::Error>> {
+fn is_usable(
+    connection: &mut PgConnection,
+    trusted: bool,
+) -> BoxFuture<'_, Result<bool, sqlx::Error>> {
     Box::pin(async move {
         if trusted {
             return Ok(true);
         }
-        Ok(matches!(tokio::time::timeout(PING_TIMEOUT, connection.ping()).await, Ok(Ok(()))))
+        Ok(matches!(
+            tokio::time::timeout(PING_TIMEOUT, connection.ping()).await,
+            Ok(Ok(()))
+        ))
     })
 }
 
 fn too_slow(deadline: Duration) -> StoreError {
-    StoreError::Away(format!("no answer from Postgres for {} s", deadline.as_secs_f64()))
+    StoreError::Away(format!(
+        "no answer from Postgres for {} s",
+        deadline.as_secs_f64()
+    ))
 }
 
 fn malformed_url(error: &sqlx::Error) -> StoreError {
     StoreError::Broken(format!("malformed Postgres URL: {error}"))
 }
 
-/// Every error that is neither the server's refusal nor a mistake of ours is one of the connection or the pool.
+/// Every error that is neither the server's refusal nor a mistake of ours is one of the connection
+/// or the pool.
 pub fn classify(error: &sqlx::Error) -> StoreError {
     use sqlx::Error::{ColumnDecode, ColumnNotFound, Configuration, Database, Decode, Encode};
     if let Database(refusal) = error {
         let code = refusal.code().unwrap_or_default().into_owned();
         return of_code(&code, format!("{} ({code})", refusal.message()));
     }
-    if matches!(error, ColumnDecode { .. } | ColumnNotFound(_) | Decode(_) | Encode(_) | Configuration(_)) {
+    if matches!(
+        error,
+        ColumnDecode { .. } | ColumnNotFound(_) | Decode(_) | Encode(_) | Configuration(_)
+    ) {
         return StoreError::Broken(format!("cannot use the database: {error}"));
     }
     StoreError::Away(error.to_string())
@@ -196,7 +235,8 @@ fn of_code(code: &str, message: String) -> StoreError {
         // Cannot write: a standby, or a server that was demoted.
         "25006" => StoreError::Away(message),
         _ => match code.get(..2) {
-            // connection, rollback (deadlock), resources, intervention (time-out, shutdown, kill), system
+            // connection, rollback (deadlock), resources, intervention (time-out, shutdown, kill),
+            // system
             Some("08" | "40" | "53" | "55" | "57") => StoreError::Away(message),
             Some("22" | "23" | "54") => StoreError::BadRequest(message),
             _ => StoreError::Broken(message),

@@ -10,10 +10,11 @@ use super::{
 };
 use crate::store::unread::Unread;
 
-const PUT: &str = "SELECT * FROM planck_put($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)";
+const PUT: &str =
+    "SELECT * FROM planck_put($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)";
 
-/// The same in a schema before version 2, which a node uses that may not change it. The agent's row is held, so nothing slips in
-/// beside a stop; inputs that come at once do not count each other.
+/// The same in a schema before version 2, which a node uses that may not change it. The agent's row
+/// is held, so nothing slips in beside a stop; inputs that come at once do not count each other.
 const PUT_BEFORE: &str = "
 WITH t AS MATERIALIZED (SELECT id, node_id, epoch FROM agents WHERE session_id = $1 AND id = $3 AND state <> 'stopped' FOR SHARE),
 n AS (INSERT INTO inputs (session_id, id, agent_id, kind, mode, sender, sender_name, reply_to, content, fresh, at, head)
@@ -27,7 +28,8 @@ SELECT coalesce(sum(octet_length(content)) FILTER (WHERE agent_id = $2), 0)::big
   count(*) FILTER (WHERE agent_id = $2) AS agent_inputs, coalesce(sum(octet_length(content)), 0)::bigint AS session_bytes
 FROM inputs WHERE session_id = $1 AND outcome IS NULL AND turn IS NULL";
 
-/// Columns are named one by one: a statement that was prepared with `*` fails when a newer node adds one.
+/// Columns are named one by one: a statement that was prepared with `*` fails when a newer node
+/// adds one.
 macro_rules! inputs {
     ($which:literal) => {
         concat!(
@@ -39,7 +41,8 @@ macro_rules! inputs {
 }
 
 const INPUT: &str = inputs!("WHERE session_id = $1 AND id = $2");
-const OPEN_INPUTS: &str = inputs!("WHERE session_id = $1 AND agent_id = $2 AND outcome IS NULL ORDER BY accepted");
+const OPEN_INPUTS: &str =
+    inputs!("WHERE session_id = $1 AND agent_id = $2 AND outcome IS NULL ORDER BY accepted");
 
 const ASK: &str = "SELECT * FROM planck_ask($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
 
@@ -59,21 +62,34 @@ pub async fn put(
     input: NewInput,
     bounds: &InboxBounds,
 ) -> Result<PutResult, StoreError> {
-    let statement = bind(PUT, session, &input).bind(bounds.agent_bytes).bind(bounds.agent_inputs).bind(bounds.session_bytes);
+    let statement = bind(PUT, session, &input)
+        .bind(bounds.agent_bytes)
+        .bind(bounds.agent_inputs)
+        .bind(bounds.session_bytes);
     let rows = match database.try_all(statement).await {
-        Err(failed) if failed.is_unknown_function() => return put_before(database, session, input, bounds).await,
+        Err(failed) if failed.is_unknown_function() => {
+            return put_before(database, session, input, bounds).await;
+        }
         rows => rows.map_err(Failed::into_error)?,
     };
-    let Some(row) = rows.first() else { return Err(StoreError::Broken("a put has no verdict".into())) };
+    let Some(row) = rows.first() else {
+        return Err(StoreError::Broken("a put has no verdict".into()));
+    };
     let row = Columns(row);
     match row.get::<&str>("verdict")? {
-        "put" => Ok(PutResult::Put { head: row.get("head")?, node: row.parse_optional("node_id")?, epoch: row.get("epoch")? }),
+        "put" => Ok(PutResult::Put {
+            head: row.get("head")?,
+            node: row.parse_optional("node_id")?,
+            epoch: row.get("epoch")?,
+        }),
         "full" => match known(database, session, &input).await? {
             PutResult::NotFound => Err(full(of_row(&row)?, &input, bounds)),
             known @ (PutResult::Known(_) | PutResult::Put { .. }) => Ok(known),
         },
         "known" | "gone" => known(database, session, &input).await,
-        other => Err(StoreError::Broken(format!("unknown verdict `{other}` of the database"))),
+        other => Err(StoreError::Broken(format!(
+            "unknown verdict `{other}` of the database"
+        ))),
     }
 }
 
@@ -90,18 +106,27 @@ async fn put_before(
     input: NewInput,
     bounds: &InboxBounds,
 ) -> Result<PutResult, StoreError> {
-    if let Err(full) = unread(database, session, &input.agent).await?.check(input.content.len(), bounds) {
+    if let Err(full) = unread(database, session, &input.agent)
+        .await?
+        .check(input.content.len(), bounds)
+    {
         return match known(database, session, &input).await? {
             PutResult::NotFound => Err(full),
             known @ (PutResult::Known(_) | PutResult::Put { .. }) => Ok(known),
         };
     }
     let row = database.optional(bind(PUT_BEFORE, session, &input)).await?;
-    let head = row.as_ref().map(|row| Columns(row).get::<Option<Seq>>("head")).transpose()?.flatten();
+    let head = row
+        .as_ref()
+        .map(|row| Columns(row).get::<Option<Seq>>("head"))
+        .transpose()?
+        .flatten();
     match (row, head) {
-        (Some(row), Some(head)) => {
-            Ok(PutResult::Put { head, node: Columns(&row).parse_optional("node_id")?, epoch: Columns(&row).get("epoch")? })
-        }
+        (Some(row), Some(head)) => Ok(PutResult::Put {
+            head,
+            node: Columns(&row).parse_optional("node_id")?,
+            epoch: Columns(&row).get("epoch")?,
+        }),
         (Some(_), None) | (None, _) => known(database, session, &input).await,
     }
 }
@@ -121,23 +146,45 @@ fn bind<'q>(sql: &'static str, session: &'q SessionId, input: &'q NewInput) -> S
         .bind(input.at.millis())
 }
 
-async fn unread(database: &Database, session: &SessionId, agent: &AgentId) -> Result<Unread, StoreError> {
-    let row = database.optional(sqlx::query(UNREAD).bind(session.as_str()).bind(agent.as_str())).await?;
-    let Some(row) = row else { return Ok(Unread::default()) };
+async fn unread(
+    database: &Database,
+    session: &SessionId,
+    agent: &AgentId,
+) -> Result<Unread, StoreError> {
+    let row = database
+        .optional(
+            sqlx::query(UNREAD)
+                .bind(session.as_str())
+                .bind(agent.as_str()),
+        )
+        .await?;
+    let Some(row) = row else {
+        return Ok(Unread::default());
+    };
     of_row(&Columns(&row))
 }
 
 fn of_row(row: &Columns<'_>) -> Result<Unread, StoreError> {
     let (agent_bytes, agent_inputs) = (row.get("agent_bytes")?, row.get("agent_inputs")?);
-    Ok(Unread { agent_bytes, agent_inputs, session_bytes: row.get("session_bytes")? })
+    Ok(Unread {
+        agent_bytes,
+        agent_inputs,
+        session_bytes: row.get("session_bytes")?,
+    })
 }
 
 /// What was put under that id before; to a stopped agent too.
-async fn known(database: &Database, session: &SessionId, input: &NewInput) -> Result<PutResult, StoreError> {
+async fn known(
+    database: &Database,
+    session: &SessionId,
+    input: &NewInput,
+) -> Result<PutResult, StoreError> {
     match self::input(database, session, &input.id).await? {
         Some(known) if known.agent == input.agent => Ok(PutResult::Known(Box::new(known))),
         Some(known) => Err(taken(&known.id)),
-        None => super::log::head(database, session).await.map(|_| PutResult::NotFound),
+        None => super::log::head(database, session)
+            .await
+            .map(|_| PutResult::NotFound),
     }
 }
 
@@ -152,7 +199,9 @@ pub async fn ask(
     asker_epoch: i64,
     max_depth: u32,
 ) -> Result<Asked, StoreError> {
-    let Some(asker) = &question.sender else { return Err(StoreError::BadRequest("a question needs a sender".into())) };
+    let Some(asker) = &question.sender else {
+        return Err(StoreError::BadRequest("a question needs a sender".into()));
+    };
     let statement = sqlx::query(ASK)
         .bind(session.as_str())
         .bind(question.id.as_str())
@@ -171,44 +220,99 @@ pub async fn ask(
 
 fn asked(question: &NewInput, row: &Columns<'_>) -> Result<Asked, StoreError> {
     Ok(match row.get::<&str>("verdict")? {
-        "asked" => Asked::Asked { node: row.parse_optional("node")? },
-        "known" => Asked::Known { outcome: row.get("detail")? },
+        "asked" => Asked::Asked {
+            node: row.parse_optional("node")?,
+        },
+        "known" => Asked::Known {
+            outcome: row.get("detail")?,
+        },
         "taken" => return Err(taken(&question.id)),
         "not_found" => Asked::NotFound,
         "cycle" => Asked::Cycle(path(row)?),
         "too_deep" => Asked::TooDeep(u32::try_from(row.get::<i32>("depth")?).unwrap_or(u32::MAX)),
         "stale_epoch" => Asked::StaleEpoch,
-        other => return Err(StoreError::Broken(format!("unknown verdict `{other}` of the database"))),
+        other => {
+            return Err(StoreError::Broken(format!(
+                "unknown verdict `{other}` of the database"
+            )));
+        }
     })
 }
 
 fn path(row: &Columns<'_>) -> Result<Vec<AgentId>, StoreError> {
     let ids: Vec<String> = row.get::<Option<_>>("path")?.unwrap_or_default();
-    Ok(ids.iter().filter_map(|id| AgentId::parse(id).ok()).collect())
+    Ok(ids
+        .iter()
+        .filter_map(|id| AgentId::parse(id).ok())
+        .collect())
 }
 
-pub async fn withdraw(database: &Database, session: &SessionId, question: &InputId) -> Result<bool, StoreError> {
-    let row = database.optional(sqlx::query(WITHDRAW).bind(session.as_str()).bind(question.as_str())).await?;
+pub async fn withdraw(
+    database: &Database,
+    session: &SessionId,
+    question: &InputId,
+) -> Result<bool, StoreError> {
+    let row = database
+        .optional(
+            sqlx::query(WITHDRAW)
+                .bind(session.as_str())
+                .bind(question.as_str()),
+        )
+        .await?;
     row.map_or(Ok(false), |row| Columns(&row).get("unread"))
 }
 
-pub async fn input(database: &Database, session: &SessionId, id: &InputId) -> Result<Option<InputRecord>, StoreError> {
+pub async fn input(
+    database: &Database,
+    session: &SessionId,
+    id: &InputId,
+) -> Result<Option<InputRecord>, StoreError> {
     let statement = sqlx::query(INPUT).bind(session.as_str()).bind(id.as_str());
-    database.optional(statement).await?.as_ref().map(rows::input).transpose()
+    database
+        .optional(statement)
+        .await?
+        .as_ref()
+        .map(rows::input)
+        .transpose()
 }
 
-pub async fn open_inputs(database: &Database, session: &SessionId, agent: &AgentId) -> Result<Vec<InputRecord>, StoreError> {
-    let found = database.all(sqlx::query(OPEN_INPUTS).bind(session.as_str()).bind(agent.as_str())).await?;
+pub async fn open_inputs(
+    database: &Database,
+    session: &SessionId,
+    agent: &AgentId,
+) -> Result<Vec<InputRecord>, StoreError> {
+    let found = database
+        .all(
+            sqlx::query(OPEN_INPUTS)
+                .bind(session.as_str())
+                .bind(agent.as_str()),
+        )
+        .await?;
     found.iter().map(rows::input).collect()
 }
 
-pub async fn tasks(database: &Database, session: &SessionId, agent: &AgentId) -> Result<Vec<Task>, StoreError> {
-    let found = database.all(sqlx::query(TASKS).bind(session.as_str()).bind(agent.as_str())).await?;
+pub async fn tasks(
+    database: &Database,
+    session: &SessionId,
+    agent: &AgentId,
+) -> Result<Vec<Task>, StoreError> {
+    let found = database
+        .all(
+            sqlx::query(TASKS)
+                .bind(session.as_str())
+                .bind(agent.as_str()),
+        )
+        .await?;
     found.iter().map(task).collect()
 }
 
 fn task(row: &PgRow) -> Result<Task, StoreError> {
     let row = Columns(row);
     let (id, from) = (row.parse("id")?, rows::sender(&row)?);
-    Ok(Task { id, from, consumed: row.get("consumed")?, responded: row.get("responded")? })
+    Ok(Task {
+        id,
+        from,
+        consumed: row.get("consumed")?,
+        responded: row.get("responded")?,
+    })
 }

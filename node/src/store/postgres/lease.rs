@@ -13,7 +13,8 @@ use super::{
     rows::{self, Columns},
 };
 
-/// Columns are named one by one: a statement that was prepared with `*` fails when a newer node adds one.
+/// Columns are named one by one: a statement that was prepared with `*` fails when a newer node
+/// adds one.
 macro_rules! agents {
     ($which:literal) => {
         concat!(
@@ -29,7 +30,9 @@ const AGENT: &str = agents!("WHERE a.id = $1");
 const AGENTS: &str = agents!("WHERE a.session_id = $1 ORDER BY a.born");
 
 const NAMED: &str = agents!("WHERE a.session_id = $1 AND (a.id = $2 OR a.name = $2)");
-const TYPED: &str = agents!("WHERE a.session_id = $1 AND a.type = $2 ORDER BY a.state = 'stopped', a.born LIMIT $3");
+const TYPED: &str = agents!(
+    "WHERE a.session_id = $1 AND a.type = $2 ORDER BY a.state = 'stopped', a.born LIMIT $3"
+);
 
 const CLAIM_LEAD: &str = "
 UPDATE agents SET node_id = $4, epoch = epoch + 1, incarnation = incarnation + $5
@@ -44,7 +47,8 @@ WHERE a.session_id = $1 AND a.id = $2 AND a.epoch = $3 RETURNING a.epoch, a.last
 const CLAIMED: &str = "
 SELECT epoch, last_seq, incarnation FROM agents WHERE session_id = $1 AND id = $2 AND epoch = $3 + 1 AND node_id = $4";
 
-const RESPEC: &str = "UPDATE agents SET spec = $4 WHERE session_id = $1 AND id = $2 AND epoch = $3 RETURNING 1";
+const RESPEC: &str =
+    "UPDATE agents SET spec = $4 WHERE session_id = $1 AND id = $2 AND epoch = $3 RETURNING 1";
 
 const EXITS: &str = "
 SELECT a.id, a.name, coalesce((SELECT l.body::json ->> 'reason' FROM log l
@@ -62,21 +66,55 @@ WHERE i.outcome IS NULL AND i.turn IS NULL AND (a.node_id IS NULL OR a.node_id =
 
 const HELD: &str = "SELECT session_id, id, node_id, epoch FROM agents WHERE node_id = $1";
 
-pub async fn find_agent(database: &Database, agent: &AgentId) -> Result<Option<AgentRecord>, StoreError> {
-    database.optional(sqlx::query(AGENT).bind(agent.as_str())).await?.as_ref().map(rows::agent).transpose()
+pub async fn find_agent(
+    database: &Database,
+    agent: &AgentId,
+) -> Result<Option<AgentRecord>, StoreError> {
+    database
+        .optional(sqlx::query(AGENT).bind(agent.as_str()))
+        .await?
+        .as_ref()
+        .map(rows::agent)
+        .transpose()
 }
 
-pub async fn agents(database: &Database, session: &SessionId) -> Result<Vec<AgentRecord>, StoreError> {
-    let found = database.all(sqlx::query(AGENTS).bind(session.as_str())).await?;
+pub async fn agents(
+    database: &Database,
+    session: &SessionId,
+) -> Result<Vec<AgentRecord>, StoreError> {
+    let found = database
+        .all(sqlx::query(AGENTS).bind(session.as_str()))
+        .await?;
     found.iter().map(rows::agent).collect()
 }
 
-pub async fn meant(database: &Database, session: &SessionId, text: &str) -> Result<Vec<AgentRecord>, StoreError> {
-    let mut found = database.all(sqlx::query(NAMED).bind(session.as_str()).bind(text)).await?;
-    let mut meant = found.iter().map(rows::agent).collect::<Result<Vec<_>, _>>()?;
+pub async fn meant(
+    database: &Database,
+    session: &SessionId,
+    text: &str,
+) -> Result<Vec<AgentRecord>, StoreError> {
+    let mut found = database
+        .all(sqlx::query(NAMED).bind(session.as_str()).bind(text))
+        .await?;
+    let mut meant = found
+        .iter()
+        .map(rows::agent)
+        .collect::<Result<Vec<_>, _>>()?;
     if !meant.iter().any(AgentRecord::is_there) {
-        found = database.all(sqlx::query(TYPED).bind(session.as_str()).bind(text).bind(i64::from(NAMESAKES))).await?;
-        meant.extend(found.iter().map(rows::agent).collect::<Result<Vec<_>, _>>()?);
+        found = database
+            .all(
+                sqlx::query(TYPED)
+                    .bind(session.as_str())
+                    .bind(text)
+                    .bind(i64::from(NAMESAKES)),
+            )
+            .await?;
+        meant.extend(
+            found
+                .iter()
+                .map(rows::agent)
+                .collect::<Result<Vec<_>, _>>()?,
+        );
     }
     Ok(meant)
 }
@@ -93,14 +131,22 @@ pub async fn claim(
         Claim::Lead { .. } => CLAIM_LEAD,
         Claim::Member(_) => CLAIM_MEMBER,
     };
-    let statement = sqlx::query(text).bind(session.as_str()).bind(agent.as_str()).bind(seen).bind(node.as_str());
+    let statement = sqlx::query(text)
+        .bind(session.as_str())
+        .bind(agent.as_str())
+        .bind(seen)
+        .bind(node.as_str());
     let statement = match &claim {
         Claim::Lead { after_death } => statement.bind(i64::from(*after_death)),
         Claim::Member(under) => statement.bind(under.lead.as_str()).bind(under.incarnation),
     };
     let mut claimed = database.optional(statement).await?;
     if claimed.is_none() {
-        let before = sqlx::query(CLAIMED).bind(session.as_str()).bind(agent.as_str()).bind(seen).bind(node.as_str());
+        let before = sqlx::query(CLAIMED)
+            .bind(session.as_str())
+            .bind(agent.as_str())
+            .bind(seen)
+            .bind(node.as_str());
         claimed = database.optional(before).await?;
     }
     claimed.as_ref().map(lease).transpose()
@@ -108,7 +154,11 @@ pub async fn claim(
 
 fn lease(row: &PgRow) -> Result<Lease, StoreError> {
     let row = Columns(row);
-    Ok(Lease { epoch: row.get("epoch")?, last_seq: row.get("last_seq")?, incarnation: row.get("incarnation")? })
+    Ok(Lease {
+        epoch: row.get("epoch")?,
+        last_seq: row.get("last_seq")?,
+        incarnation: row.get("incarnation")?,
+    })
 }
 
 pub async fn release(
@@ -119,13 +169,21 @@ pub async fn release(
     stopped: bool,
 ) -> Result<(), StoreError> {
     let statement = sqlx::query("SELECT planck_release($1, $2, $3, $4) AS verdict");
-    let statement = statement.bind(session.as_str()).bind(agent.as_str()).bind(epoch).bind(stopped);
+    let statement = statement
+        .bind(session.as_str())
+        .bind(agent.as_str())
+        .bind(epoch)
+        .bind(stopped);
     let row = database.one(statement).await?;
     match Columns(&row).get::<&str>("verdict")? {
         "released" => Ok(()),
-        "not_found" => Err(StoreError::NotFound(format!("no agent {agent} in session {session}"))),
+        "not_found" => Err(StoreError::NotFound(format!(
+            "no agent {agent} in session {session}"
+        ))),
         "stale_epoch" => Err(StoreError::StaleEpoch(agent.to_string())),
-        other => Err(StoreError::Broken(format!("unknown verdict `{other}` of the database"))),
+        other => Err(StoreError::Broken(format!(
+            "unknown verdict `{other}` of the database"
+        ))),
     }
 }
 
@@ -136,21 +194,36 @@ pub async fn respec(
     epoch: i64,
     spec: &AgentSpec,
 ) -> Result<(), StoreError> {
-    let statement = sqlx::query(RESPEC).bind(session.as_str()).bind(agent.as_str()).bind(epoch).bind(json(spec));
+    let statement = sqlx::query(RESPEC)
+        .bind(session.as_str())
+        .bind(agent.as_str())
+        .bind(epoch)
+        .bind(json(spec));
     if database.optional(statement).await?.is_some() {
         return Ok(());
     }
     match find_agent(database, agent).await? {
         Some(_) => Err(StoreError::StaleEpoch(agent.to_string())),
-        None => Err(StoreError::NotFound(format!("no agent {agent} in session {session}"))),
+        None => Err(StoreError::NotFound(format!(
+            "no agent {agent} in session {session}"
+        ))),
     }
 }
 
-pub async fn untold_exits(database: &Database, session: &SessionId) -> Result<Vec<WorkerExit>, StoreError> {
-    let found = database.all(sqlx::query(EXITS).bind(session.as_str())).await?;
+pub async fn untold_exits(
+    database: &Database,
+    session: &SessionId,
+) -> Result<Vec<WorkerExit>, StoreError> {
+    let found = database
+        .all(sqlx::query(EXITS).bind(session.as_str()))
+        .await?;
     let exit = |row| {
         let row = Columns(row);
-        Ok(WorkerExit { id: row.parse("id")?, name: row.get("name")?, reason: row.get("reason")? })
+        Ok(WorkerExit {
+            id: row.parse("id")?,
+            name: row.get("name")?,
+            reason: row.get("reason")?,
+        })
     };
     found.iter().map(exit).collect()
 }

@@ -41,8 +41,18 @@ SELECT seq, kind, turn, request, at, body FROM log WHERE session_id = $1 AND age
     AND kind IN ('turn_start', 'turn_end', 'error') ORDER BY seq DESC LIMIT 1) t WHERE t.kind = 'turn_start'))
 ORDER BY seq";
 
-pub async fn load(database: &Database, session: &SessionId, agent: &AgentId) -> Result<Vec<LogRow>, StoreError> {
-    let found = database.all(sqlx::query(LOAD).bind(session.as_str()).bind(agent.as_str())).await?;
+pub async fn load(
+    database: &Database,
+    session: &SessionId,
+    agent: &AgentId,
+) -> Result<Vec<LogRow>, StoreError> {
+    let found = database
+        .all(
+            sqlx::query(LOAD)
+                .bind(session.as_str())
+                .bind(agent.as_str()),
+        )
+        .await?;
     let rows: Vec<Option<LogRow>> = found.iter().map(log_row).collect::<Result<_, _>>()?;
     Ok(rows.into_iter().flatten().collect())
 }
@@ -50,17 +60,30 @@ pub async fn load(database: &Database, session: &SessionId, agent: &AgentId) -> 
 /// `None` for a kind that only a newer version knows.
 fn log_row(row: &PgRow) -> Result<Option<LogRow>, StoreError> {
     let row = Columns(row);
-    let Some(kind) = EventKind::find(row.get("kind")?) else { return Ok(None) };
-    Ok(Some(LogRow { seq: row.get("seq")?, kind, place: place(&row)?, body: row.get("body")? }))
+    let Some(kind) = EventKind::find(row.get("kind")?) else {
+        return Ok(None);
+    };
+    Ok(Some(LogRow {
+        seq: row.get("seq")?,
+        kind,
+        place: place(&row)?,
+        body: row.get("body")?,
+    }))
 }
 
 fn place(row: &Columns<'_>) -> Result<Place, StoreError> {
-    Ok(Place { turn: row.count("turn")?, request: row.count("request")?, at: row.time("at")? })
+    Ok(Place {
+        turn: row.count("turn")?,
+        request: row.count("request")?,
+        at: row.time("at")?,
+    })
 }
 
 pub async fn head(database: &Database, session: &SessionId) -> Result<Seq, StoreError> {
     let head = "SELECT next_seq - 1 AS head FROM sessions WHERE id = $1";
-    let row = database.optional(sqlx::query(head).bind(session.as_str())).await?;
+    let row = database
+        .optional(sqlx::query(head).bind(session.as_str()))
+        .await?;
     Columns(&row.ok_or_else(|| no_session(session))?).get("head")
 }
 
@@ -83,21 +106,47 @@ pub async fn events(
         .bind(ENVELOPE)
         .bind(MAX_BYTES);
     let rows = database.all(statement).await?;
-    let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return Err(no_session(session)) };
+    let (Some(first), Some(last)) = (rows.first(), rows.last()) else {
+        return Err(no_session(session));
+    };
     let head: Seq = Columns(first).get("head")?;
     let Some(last_seq) = Columns(last).get::<Option<Seq>>("seq")? else {
-        return Ok(Events { events: Vec::new(), next: head + 1, head });
+        return Ok(Events {
+            events: Vec::new(),
+            next: head + 1,
+            head,
+        });
     };
     let found = usize::try_from(Columns(first).get::<i64>("found")?).unwrap_or(usize::MAX);
-    let next = if found > rows.len() { last_seq + 1 } else { head + 1 };
+    let next = if found > rows.len() {
+        last_seq + 1
+    } else {
+        head + 1
+    };
     let team = Columns(first).parse("team_id")?;
-    let events = rows.iter().map(|row| envelope(&Columns(row), session, &team)).collect::<Result<_, _>>()?;
+    let events = rows
+        .iter()
+        .map(|row| envelope(&Columns(row), session, &team))
+        .collect::<Result<_, _>>()?;
     Ok(Events { events, next, head })
 }
 
-fn envelope(row: &Columns<'_>, session: &SessionId, team: &TeamId) -> Result<Box<RawValue>, StoreError> {
-    let place_in_log = Row { seq: row.get("seq")?, prev: row.get("prev")?, hidden_by: row.get("hidden_by")? };
-    raw(writer(row, session, team)?.stored(row.get("kind")?, place(row)?, place_in_log, row.get("body")?))
+fn envelope(
+    row: &Columns<'_>,
+    session: &SessionId,
+    team: &TeamId,
+) -> Result<Box<RawValue>, StoreError> {
+    let place_in_log = Row {
+        seq: row.get("seq")?,
+        prev: row.get("prev")?,
+        hidden_by: row.get("hidden_by")?,
+    };
+    raw(writer(row, session, team)?.stored(
+        row.get("kind")?,
+        place(row)?,
+        place_in_log,
+        row.get("body")?,
+    ))
 }
 
 fn writer(row: &Columns<'_>, session: &SessionId, team: &TeamId) -> Result<Writer, StoreError> {
@@ -111,24 +160,46 @@ fn writer(row: &Columns<'_>, session: &SessionId, team: &TeamId) -> Result<Write
 }
 
 fn raw(text: String) -> Result<Box<RawValue>, StoreError> {
-    RawValue::from_string(text).map_err(|error| StoreError::Broken(format!("a stored body is no JSON: {error}")))
+    RawValue::from_string(text)
+        .map_err(|error| StoreError::Broken(format!("a stored body is no JSON: {error}")))
 }
 
-pub async fn rewind(database: &Database, session: &SessionId, lead_epoch: i64, to: Seq, by: &str) -> Result<Rewound, StoreError> {
+pub async fn rewind(
+    database: &Database,
+    session: &SessionId,
+    lead_epoch: i64,
+    to: Seq,
+    by: &str,
+) -> Result<Rewound, StoreError> {
     let statement = sqlx::query("SELECT * FROM planck_rewind($1, $2, $3, $4, $5)");
-    let statement = statement.bind(session.as_str()).bind(lead_epoch).bind(to).bind(by).bind(Timestamp::now().millis());
+    let statement = statement
+        .bind(session.as_str())
+        .bind(lead_epoch)
+        .bind(to)
+        .bind(by)
+        .bind(Timestamp::now().millis());
     let rows = database.all(statement).await?;
-    let Some(first) = rows.first() else { return Err(no_session(session)) };
+    let Some(first) = rows.first() else {
+        return Err(no_session(session));
+    };
     match Columns(first).get::<&str>("verdict")? {
         "rewound" => rewound(&rows, Columns(first).get("head")?),
         "stale_epoch" => Err(StoreError::StaleEpoch(format!("session {session}"))),
-        "no_message" => Err(StoreError::BadRequest(format!("{to} is no message of session {session} that can be rewound to"))),
-        other => Err(StoreError::Broken(format!("unknown verdict `{other}` of the database"))),
+        "no_message" => Err(StoreError::BadRequest(format!(
+            "{to} is no message of session {session} that can be rewound to"
+        ))),
+        other => Err(StoreError::Broken(format!(
+            "unknown verdict `{other}` of the database"
+        ))),
     }
 }
 
 fn rewound(rows: &[PgRow], head: Seq) -> Result<Rewound, StoreError> {
-    let mut rewound = Rewound { head, agents: Vec::with_capacity(rows.len()), unborn: Vec::new() };
+    let mut rewound = Rewound {
+        head,
+        agents: Vec::with_capacity(rows.len()),
+        unborn: Vec::new(),
+    };
     for row in rows {
         let row = Columns(row);
         let agent: AgentId = row.parse("agent")?;

@@ -1,4 +1,5 @@
-//! Brings the schema up to date: forward only, one node at a time, and never a newer schema than this node knows.
+//! Brings the schema up to date: forward only, one node at a time, and never a newer schema than
+//! this node knows.
 
 use std::time::Duration;
 
@@ -22,38 +23,62 @@ pub async fn run(database: &Database, migrations: &[Migration]) -> Result<(), St
 }
 
 /// The schema's version in the database, and the newest one this node knows. Nothing is changed.
-pub async fn versions(database: &Database, migrations: &[Migration]) -> Result<(u32, u32), StoreError> {
+pub async fn versions(
+    database: &Database,
+    migrations: &[Migration],
+) -> Result<(u32, u32), StoreError> {
     let mut connection = database.dedicated().await?;
     let found = tokio::time::timeout(TIMEOUT, version(&mut connection)).await;
-    let found = found.map_err(|_| StoreError::Away("the database does not tell its schema's version".into()))??;
+    let found = found.map_err(|_| {
+        StoreError::Away("the database does not tell its schema's version".into())
+    })??;
     Ok((found, newest(migrations)))
 }
 
 fn newest(migrations: &[Migration]) -> u32 {
-    migrations.iter().map(|migration| migration.version).max().unwrap_or(0)
+    migrations
+        .iter()
+        .map(|migration| migration.version)
+        .max()
+        .unwrap_or(0)
 }
 
-async fn migrate(connection: &mut PgConnection, migrations: &[Migration]) -> Result<(), StoreError> {
+async fn migrate(
+    connection: &mut PgConnection,
+    migrations: &[Migration],
+) -> Result<(), StoreError> {
     let known = newest(migrations);
     if version(connection).await? == known {
         return Ok(());
     }
     connection
-        .execute(AssertSqlSafe(format!("SET statement_timeout = '{}s'", TIMEOUT.as_secs())))
+        .execute(AssertSqlSafe(format!(
+            "SET statement_timeout = '{}s'",
+            TIMEOUT.as_secs()
+        )))
         .await
         .map_err(|error| classify(&error))?;
-    connection.execute(AssertSqlSafe(format!("SELECT pg_advisory_lock({LOCK})"))).await.map_err(|error| classify(&error))?;
+    connection
+        .execute(AssertSqlSafe(format!("SELECT pg_advisory_lock({LOCK})")))
+        .await
+        .map_err(|error| classify(&error))?;
     let found = version(connection).await?;
     if found > known {
         return Err(StoreError::Broken(format!(
             "the database has schema version {found}, this node knows versions up to {known}: run a newer planck"
         )));
     }
-    for migration in migrations.iter().filter(|migration| migration.version > found) {
+    for migration in migrations
+        .iter()
+        .filter(|migration| migration.version > found)
+    {
         match apply(connection, migration).await {
             // The version before its own serves a node that may not change the schema.
             Err(error) if is_denied(&error) && found > 0 && found + 1 == known => {
-                tracing::warn!(version = found, "may not change the schema; going on with the one before mine");
+                tracing::warn!(
+                    version = found,
+                    "may not change the schema; going on with the one before mine"
+                );
             }
             result => result.map_err(|error| classify(&error))?,
         }
@@ -63,12 +88,20 @@ async fn migrate(connection: &mut PgConnection, migrations: &[Migration]) -> Res
 
 async fn version(connection: &mut PgConnection) -> Result<u32, StoreError> {
     let table = "SELECT to_regclass('planck_schema') IS NOT NULL";
-    let exists: bool = connection.fetch_one(table).await.and_then(|row| row.try_get(0)).map_err(|error| classify(&error))?;
+    let exists: bool = connection
+        .fetch_one(table)
+        .await
+        .and_then(|row| row.try_get(0))
+        .map_err(|error| classify(&error))?;
     if !exists {
         return Ok(0);
     }
     let newest = "SELECT coalesce(max(version), 0) FROM planck_schema";
-    let found: i32 = connection.fetch_one(newest).await.and_then(|row| row.try_get(0)).map_err(|error| classify(&error))?;
+    let found: i32 = connection
+        .fetch_one(newest)
+        .await
+        .and_then(|row| row.try_get(0))
+        .map_err(|error| classify(&error))?;
     Ok(u32::try_from(found).unwrap_or(0))
 }
 
@@ -76,11 +109,17 @@ async fn version(connection: &mut PgConnection) -> Result<u32, StoreError> {
 async fn apply(connection: &mut PgConnection, migration: &Migration) -> Result<(), sqlx::Error> {
     let Migration { version, sql } = migration;
     let create = "CREATE TABLE IF NOT EXISTS planck_schema (version int PRIMARY KEY, at timestamptz NOT NULL DEFAULT now());";
-    let script = format!("{create}\n{sql}\n;INSERT INTO planck_schema (version) VALUES ({version});");
-    connection.execute(sqlx::raw_sql(AssertSqlSafe(script))).await?;
+    let script =
+        format!("{create}\n{sql}\n;INSERT INTO planck_schema (version) VALUES ({version});");
+    connection
+        .execute(sqlx::raw_sql(AssertSqlSafe(script)))
+        .await?;
     Ok(())
 }
 
 fn is_denied(error: &sqlx::Error) -> bool {
-    error.as_database_error().and_then(|refusal| refusal.code()).is_some_and(|code| code == "42501")
+    error
+        .as_database_error()
+        .and_then(|refusal| refusal.code())
+        .is_some_and(|code| code == "42501")
 }

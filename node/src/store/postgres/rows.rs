@@ -28,20 +28,30 @@ impl Columns<'_> {
     }
 
     /// A text that this store wrote and can therefore parse.
-    pub fn parse<T: std::str::FromStr<Err: std::fmt::Display>>(&self, name: &str) -> Result<T, StoreError> {
-        self.get::<&str>(name)?.parse().map_err(|error| unreadable(name, &error))
+    pub fn parse<T: std::str::FromStr<Err: std::fmt::Display>>(
+        &self,
+        name: &str,
+    ) -> Result<T, StoreError> {
+        self.get::<&str>(name)?
+            .parse()
+            .map_err(|error| unreadable(name, &error))
     }
 
-    pub fn parse_optional<T: std::str::FromStr<Err: std::fmt::Display>>(&self, name: &str) -> Result<Option<T>, StoreError> {
+    pub fn parse_optional<T: std::str::FromStr<Err: std::fmt::Display>>(
+        &self,
+        name: &str,
+    ) -> Result<Option<T>, StoreError> {
         let text = self.get::<Option<&str>>(name)?;
-        text.map(|text| text.parse().map_err(|error| unreadable(name, &error))).transpose()
+        text.map(|text| text.parse().map_err(|error| unreadable(name, &error)))
+            .transpose()
     }
 
     pub fn json<T: DeserializeOwned>(&self, name: &str) -> Result<T, StoreError> {
         serde_json::from_str(self.get(name)?).map_err(|error| unreadable(name, &error))
     }
 
-    /// A closed set of names, of which a newer version may have written one this node does not know.
+    /// A closed set of names, of which a newer version may have written one this node does not
+    /// know.
     pub fn named<T>(&self, name: &str, find: impl Fn(&str) -> Option<T>) -> Result<T, StoreError> {
         let text = self.get::<&str>(name)?;
         find(text).ok_or_else(|| unreadable(name, &format!("unknown `{text}`")))
@@ -52,7 +62,8 @@ impl Columns<'_> {
     }
 
     pub fn usage(&self) -> Result<Usage, StoreError> {
-        let tokens = |name: &str| Ok::<_, StoreError>(u64::try_from(self.get::<i64>(name)?).unwrap_or(0));
+        let tokens =
+            |name: &str| Ok::<_, StoreError>(u64::try_from(self.get::<i64>(name)?).unwrap_or(0));
         Ok(Usage {
             input_tokens: tokens("input_tokens")?,
             output_tokens: tokens("output_tokens")?,
@@ -64,7 +75,9 @@ impl Columns<'_> {
 }
 
 fn unreadable(column: &str, error: &dyn std::fmt::Display) -> StoreError {
-    StoreError::Broken(format!("cannot read column {column} of the database: {error}"))
+    StoreError::Broken(format!(
+        "cannot read column {column} of the database: {error}"
+    ))
 }
 
 pub const fn session_state_name(state: SessionState) -> &'static str {
@@ -75,12 +88,16 @@ pub const fn session_state_name(state: SessionState) -> &'static str {
 }
 
 fn session_state(name: &str) -> Option<SessionState> {
-    [SessionState::Open, SessionState::Closed].into_iter().find(|state| session_state_name(*state) == name)
+    [SessionState::Open, SessionState::Closed]
+        .into_iter()
+        .find(|state| session_state_name(*state) == name)
 }
 
 fn agent_state(name: &str) -> Option<AgentState> {
     use AgentState::{Compacting, ExecutingTools, Idle, Stopped, Streaming};
-    [Idle, Streaming, ExecutingTools, Compacting, Stopped].into_iter().find(|state| state.name() == name)
+    [Idle, Streaming, ExecutingTools, Compacting, Stopped]
+        .into_iter()
+        .find(|state| state.name() == name)
 }
 
 /// Columns of [`session`], of `sessions s` and the lead's row `l`.
@@ -139,7 +156,9 @@ pub fn input(row: &PgRow) -> Result<InputRecord, StoreError> {
         fresh: row.get("fresh")?,
         head: row.get("head")?,
         at: row.time("at")?,
-        turn: row.get::<Option<i32>>("turn")?.and_then(|turn| u32::try_from(turn).ok()),
+        turn: row
+            .get::<Option<i32>>("turn")?
+            .and_then(|turn| u32::try_from(turn).ok()),
         outcome: row.get("outcome")?,
         answer: row.get("answer")?,
         waiting: row.get("waiting")?,
@@ -149,7 +168,10 @@ pub fn input(row: &PgRow) -> Result<InputRecord, StoreError> {
 pub fn sender(row: &Columns<'_>) -> Result<Option<Sender>, StoreError> {
     let name: Option<String> = row.get("sender_name")?;
     let id = row.parse_optional("sender")?;
-    Ok(id.map(|id| Sender { id, name: name.unwrap_or_default() }))
+    Ok(id.map(|id| Sender {
+        id,
+        name: name.unwrap_or_default(),
+    }))
 }
 
 pub const fn role_name(role: planck_common::spec::Role) -> &'static str {

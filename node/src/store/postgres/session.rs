@@ -39,19 +39,30 @@ pub async fn store_id(database: &Database) -> Result<String, StoreError> {
     Columns(&row).get("id")
 }
 
-pub async fn create(database: &Database, session: NewSession, node: &NodeId) -> Result<Created, StoreError> {
+pub async fn create(
+    database: &Database,
+    session: NewSession,
+    node: &NodeId,
+) -> Result<Created, StoreError> {
     session.check()?;
     for tries in 0..NAMES {
         let name = session.name.clone().unwrap_or_else(|| name::make_up(tries));
-        let inserted = database.optional(insert(&session, &name, node)).await?.is_some();
+        let inserted = database
+            .optional(insert(&session, &name, node))
+            .await?
+            .is_some();
         match find(database, &session.id).await? {
             Some(record) if inserted => return Ok(Created::New(record)),
             Some(record) if record.id == session.id => return Ok(Created::Known(record)),
-            Some(_) | None if session.name.is_some() => return Err(StoreError::Exists(format!("a session is named {name}"))),
+            Some(_) | None if session.name.is_some() => {
+                return Err(StoreError::Exists(format!("a session is named {name}")));
+            }
             Some(_) | None => {}
         }
     }
-    Err(StoreError::Exists("found no free name for the session".into()))
+    Err(StoreError::Exists(
+        "found no free name for the session".into(),
+    ))
 }
 
 fn insert<'q>(session: &NewSession, name: &SessionName, node: &NodeId) -> Statement<'q> {
@@ -92,17 +103,26 @@ fn bind_prompt<'q>(statement: Statement<'q>, session: &NewSession) -> Statement<
 fn distinct_names(agents: &[NewAgent]) -> Vec<String> {
     let mut names: Vec<String> = Vec::with_capacity(agents.len());
     for agent in agents {
-        names.extend((1..).map(|n| name::nth(&agent.spec.name, n)).find(|name| !names.contains(name)));
+        names.extend(
+            (1..)
+                .map(|n| name::nth(&agent.spec.name, n))
+                .find(|name| !names.contains(name)),
+        );
     }
     names
 }
 
-pub async fn find(database: &Database, id_or_name: &str) -> Result<Option<SessionRecord>, StoreError> {
+pub async fn find(
+    database: &Database,
+    id_or_name: &str,
+) -> Result<Option<SessionRecord>, StoreError> {
     let text = format!(
         "SELECT {SESSION} FROM sessions s LEFT JOIN agents l ON l.session_id = s.id AND l.id = s.lead
          WHERE s.id = $1 OR s.name = $1 ORDER BY s.id = $1 DESC LIMIT 1"
     );
-    let row = database.optional(sqlx::query(sqlx::AssertSqlSafe(text)).bind(id_or_name)).await?;
+    let row = database
+        .optional(sqlx::query(sqlx::AssertSqlSafe(text)).bind(id_or_name))
+        .await?;
     row.as_ref().map(rows::session).transpose()
 }
 
@@ -124,22 +144,44 @@ pub async fn list(database: &Database, filter: ListSessions) -> Result<Sessions,
     let more = found.len() > page;
     found.truncate(page);
     let next = found.last().filter(|_| more).map(cursor).transpose()?;
-    Ok(Sessions { sessions: found.iter().map(rows::session_row).collect::<Result<_, _>>()?, next })
+    Ok(Sessions {
+        sessions: found
+            .iter()
+            .map(rows::session_row)
+            .collect::<Result<_, _>>()?,
+        next,
+    })
 }
 
 fn cursor(row: &PgRow) -> Result<String, StoreError> {
     let row = Columns(row);
-    Ok(format!("{}.{}", row.get::<i64>("created_at")?, row.get::<&str>("id")?))
+    Ok(format!(
+        "{}.{}",
+        row.get::<i64>("created_at")?,
+        row.get::<&str>("id")?
+    ))
 }
 
 fn parse_cursor(text: &str) -> Result<(Timestamp, SessionId), StoreError> {
-    let parts = text.split_once('.').and_then(|(at, id)| Some((at.parse().ok()?, SessionId::parse(id).ok()?)));
-    let (at, id) = parts.ok_or_else(|| StoreError::BadRequest(format!("`after` is no cursor of a page: `{text}`")))?;
+    let parts = text
+        .split_once('.')
+        .and_then(|(at, id)| Some((at.parse().ok()?, SessionId::parse(id).ok()?)));
+    let (at, id) = parts.ok_or_else(|| {
+        StoreError::BadRequest(format!("`after` is no cursor of a page: `{text}`"))
+    })?;
     Ok((Timestamp::from_millis(at), id))
 }
 
-pub async fn set_state(database: &Database, session: &SessionId, epoch: i64, state: SessionState) -> Result<(), StoreError> {
-    let statement = sqlx::query(SET_STATE).bind(session.as_str()).bind(epoch).bind(rows::session_state_name(state));
+pub async fn set_state(
+    database: &Database,
+    session: &SessionId,
+    epoch: i64,
+    state: SessionState,
+) -> Result<(), StoreError> {
+    let statement = sqlx::query(SET_STATE)
+        .bind(session.as_str())
+        .bind(epoch)
+        .bind(rows::session_state_name(state));
     if database.optional(statement).await?.is_some() {
         return Ok(());
     }
@@ -150,21 +192,32 @@ pub async fn set_state(database: &Database, session: &SessionId, epoch: i64, sta
 }
 
 pub async fn delete(database: &Database, session: &SessionId) -> Result<RemovedCounts, StoreError> {
-    let row = database.one(sqlx::query("SELECT * FROM planck_delete($1)").bind(session.as_str())).await?;
+    let row = database
+        .one(sqlx::query("SELECT * FROM planck_delete($1)").bind(session.as_str()))
+        .await?;
     let row = Columns(&row);
     let count = |name: &str| Ok::<_, StoreError>(u64::try_from(row.get::<i64>(name)?).unwrap_or(0));
     match row.get::<&str>("verdict")? {
-        "deleted" => {
-            Ok(RemovedCounts { agents: count("agents_gone")?, events: count("rows_gone")?, inputs: count("inputs_gone")? })
-        }
+        "deleted" => Ok(RemovedCounts {
+            agents: count("agents_gone")?,
+            events: count("rows_gone")?,
+            inputs: count("inputs_gone")?,
+        }),
         "not_found" => Err(StoreError::NotFound(format!("no session {session}"))),
-        "open" => Err(StoreError::Busy(format!("session {session} is open: close it first"))),
-        other => Err(StoreError::Broken(format!("unknown verdict `{other}` of the database"))),
+        "open" => Err(StoreError::Busy(format!(
+            "session {session} is open: close it first"
+        ))),
+        other => Err(StoreError::Broken(format!(
+            "unknown verdict `{other}` of the database"
+        ))),
     }
 }
 
 pub async fn expired(database: &Database, before: Timestamp) -> Result<Vec<SessionId>, StoreError> {
-    let closed = "SELECT id FROM sessions WHERE state = 'closed' AND updated_at < $1 ORDER BY updated_at";
-    let found = database.all(sqlx::query(closed).bind(before.millis())).await?;
+    let closed =
+        "SELECT id FROM sessions WHERE state = 'closed' AND updated_at < $1 ORDER BY updated_at";
+    let found = database
+        .all(sqlx::query(closed).bind(before.millis()))
+        .await?;
     found.iter().map(|row| Columns(row).parse("id")).collect()
 }

@@ -19,7 +19,12 @@ impl Private {
     }
 
     async fn store(&self) -> PostgresStore {
-        PostgresStore::connect(PostgresOptions { connections: 4, ..PostgresOptions::new(self.0.url()) }).await.unwrap()
+        PostgresStore::connect(PostgresOptions {
+            connections: 4,
+            ..PostgresOptions::new(self.0.url())
+        })
+        .await
+        .unwrap()
     }
 }
 

@@ -1,4 +1,5 @@
-//! Which failures an agent's driver knows of: a save submitted before it knew was built upon the failed one.
+//! Which failures an agent's driver knows of: a save submitted before it knew was built upon the
+//! failed one.
 
 use std::{
     collections::HashMap,
@@ -25,7 +26,12 @@ pub struct Failures {
 impl Failures {
     /// 0 if there was none.
     pub fn known_of(&self, agent: &AgentId) -> u64 {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).get(agent).copied().unwrap_or(0)
+        self.known
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(agent)
+            .copied()
+            .unwrap_or(0)
     }
 
     pub fn is_known(&self, agent: &AgentId, number: u64) {
@@ -35,6 +41,9 @@ impl Failures {
     }
 
     pub fn forget(&self, agent: &AgentId) {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(agent);
+        self.known
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(agent);
     }
 }

@@ -44,14 +44,24 @@ impl Statement {
         self.batches.iter().any(|batch| batch.agent == *agent)
     }
 
-    /// Adds a save that follows `prev`, or what the agent has in here already. Gives it back where it must wait for the
-    /// next statement: another epoch of the same agent.
+    /// Adds a save that follows `prev`, or what the agent has in here already. Gives it back where
+    /// it must wait for the next statement: another epoch of the same agent.
     pub fn add(&mut self, queued: Queued, prev: Seq) -> Result<(), Box<Queued>> {
-        let there = self.batches.iter().position(|batch| batch.agent == queued.pending.agent);
-        let size: usize = queued.pending.entries.iter().map(|entry| entry.body.len()).sum();
+        let there = self
+            .batches
+            .iter()
+            .position(|batch| batch.agent == queued.pending.agent);
+        let size: usize = queued
+            .pending
+            .entries
+            .iter()
+            .map(|entry| entry.body.len())
+            .sum();
         let rows = queued.pending.entries.len();
         match there.and_then(|at| self.batches.get_mut(at).zip(self.parts.get_mut(at))) {
-            Some((batch, _)) if batch.epoch != queued.pending.epoch => return Err(Box::new(queued)),
+            Some((batch, _)) if batch.epoch != queued.pending.epoch => {
+                return Err(Box::new(queued));
+            }
             Some((batch, parts)) => parts.push(join(batch, queued)),
             None => {
                 let (batch, part) = open(queued, prev);
@@ -66,9 +76,42 @@ impl Statement {
 }
 
 fn open(queued: Queued, prev: Seq) -> (Batch, Part) {
-    let Queued { pending: Pending { agent, epoch, entries, marks, puts, usage, state }, reply, knows } = queued;
-    let part = Part { entries: entries.len(), marks: marks.len(), puts: puts.len(), usage, state, reply, knows };
-    (Batch { agent, epoch, prev, entries, marks, puts, usage, state }, part)
+    let Queued {
+        pending:
+            Pending {
+                agent,
+                epoch,
+                entries,
+                marks,
+                puts,
+                usage,
+                state,
+            },
+        reply,
+        knows,
+    } = queued;
+    let part = Part {
+        entries: entries.len(),
+        marks: marks.len(),
+        puts: puts.len(),
+        usage,
+        state,
+        reply,
+        knows,
+    };
+    (
+        Batch {
+            agent,
+            epoch,
+            prev,
+            entries,
+            marks,
+            puts,
+            usage,
+            state,
+        },
+        part,
+    )
 }
 
 fn join(batch: &mut Batch, queued: Queued) -> Part {
@@ -81,12 +124,24 @@ fn join(batch: &mut Batch, queued: Queued) -> Part {
     part
 }
 
-/// The saves of a batch again, each for itself, in order; `prev` is to be set when their turn comes.
+/// The saves of a batch again, each for itself, in order; `prev` is to be set when their turn
+/// comes.
 pub fn split(mut batch: Batch, parts: Vec<Part>) -> Vec<(Batch, Part)> {
     let alone = |part: Part| {
-        let (entries, marks, puts) =
-            (take(&mut batch.entries, part.entries), take(&mut batch.marks, part.marks), take(&mut batch.puts, part.puts));
-        let of_part = Batch { agent: batch.agent.clone(), entries, marks, puts, usage: part.usage, state: part.state, ..batch };
+        let (entries, marks, puts) = (
+            take(&mut batch.entries, part.entries),
+            take(&mut batch.marks, part.marks),
+            take(&mut batch.puts, part.puts),
+        );
+        let of_part = Batch {
+            agent: batch.agent.clone(),
+            entries,
+            marks,
+            puts,
+            usage: part.usage,
+            state: part.state,
+            ..batch
+        };
         (of_part, part)
     };
     parts.into_iter().map(alone).collect()

@@ -5,7 +5,8 @@ mod model;
 use std::sync::Arc;
 
 use planck_common::{
-    AgentId, InputId, NodeId, SessionId, Timestamp, command::AgentState, envelope::Place, event::EventKind, usage::Usage,
+    AgentId, InputId, NodeId, SessionId, Timestamp, command::AgentState, envelope::Place,
+    event::EventKind, usage::Usage,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -25,10 +26,25 @@ fn agent(n: usize) -> AgentId {
 }
 
 fn start() -> World {
-    let (model, tasks, stop) = (Arc::new(Model::default()), TaskTracker::new(), CancellationToken::new());
-    let queue = AppendQueue::start(model.clone(), SessionId::mint(), NodeId::mint(), &tasks, stop.clone());
+    let (model, tasks, stop) = (
+        Arc::new(Model::default()),
+        TaskTracker::new(),
+        CancellationToken::new(),
+    );
+    let queue = AppendQueue::start(
+        model.clone(),
+        SessionId::mint(),
+        NodeId::mint(),
+        &tasks,
+        stop.clone(),
+    );
     tasks.close();
-    World { model, queue, tasks, stop }
+    World {
+        model,
+        queue,
+        tasks,
+        stop,
+    }
 }
 
 impl World {
@@ -57,7 +73,11 @@ impl World {
 fn save(n: usize, bodies: &[&str]) -> Pending {
     let entry = |body: &&str| Entry {
         kind: EventKind::Warning,
-        place: Place { turn: 1, request: 1, at: Timestamp::from_millis(0) },
+        place: Place {
+            turn: 1,
+            request: 1,
+            at: Timestamp::from_millis(0),
+        },
         body: (*body).to_owned(),
     };
     Pending {
@@ -66,7 +86,10 @@ fn save(n: usize, bodies: &[&str]) -> Pending {
         entries: bodies.iter().map(entry).collect(),
         marks: vec![],
         puts: vec![],
-        usage: Usage { output_tokens: 1, ..Usage::default() },
+        usage: Usage {
+            output_tokens: 1,
+            ..Usage::default()
+        },
         state: AgentState::Streaming,
     }
 }
@@ -74,8 +97,17 @@ fn save(n: usize, bodies: &[&str]) -> Pending {
 /// A save whose input was withdrawn.
 fn gone(n: usize) -> (Pending, AppendError) {
     let input = InputId::parse("gone").unwrap();
-    let mark = Mark { input: input.clone(), change: Change::Consumed { turn: 1 } };
-    (Pending { marks: vec![mark], ..save(n, &["never"]) }, AppendError::InputsGone(vec![input]))
+    let mark = Mark {
+        input: input.clone(),
+        change: Change::Consumed { turn: 1 },
+    };
+    (
+        Pending {
+            marks: vec![mark],
+            ..save(n, &["never"])
+        },
+        AppendError::InputsGone(vec![input]),
+    )
 }
 
 fn place(written: Result<Written, AppendError>) -> (Vec<i64>, i64) {
@@ -88,7 +120,13 @@ async fn what_comes_meanwhile_goes_with_the_next() {
     let world = start();
     world.enroll(2).await;
     let first = world.hold_up().await;
-    let saves = [save(0, &["a", "b"]), save(1, &["c"]), save(0, &["d"]), save(0, &[]), save(1, &["e", "f"])];
+    let saves = [
+        save(0, &["a", "b"]),
+        save(1, &["c"]),
+        save(0, &["d"]),
+        save(0, &[]),
+        save(1, &["e", "f"]),
+    ];
     let mut receipts = vec![];
     for pending in saves {
         receipts.push(world.submit(pending).await);
@@ -99,9 +137,21 @@ async fn what_comes_meanwhile_goes_with_the_next() {
     for receipt in receipts {
         places.push(place(receipt.outcome().await));
     }
-    assert_eq!(places, [(vec![2, 3], 0), (vec![5], 0), (vec![4], 3), (vec![], 4), (vec![6, 7], 5)]);
+    assert_eq!(
+        places,
+        [
+            (vec![2, 3], 0),
+            (vec![5], 0),
+            (vec![4], 3),
+            (vec![], 4),
+            (vec![6, 7], 5)
+        ]
+    );
     assert_eq!(world.model.statements(), 2);
-    assert_eq!(world.model.bodies(), ["first", "a", "b", "d", "c", "e", "f"]);
+    assert_eq!(
+        world.model.bodies(),
+        ["first", "a", "b", "d", "c", "e", "f"]
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -109,7 +159,9 @@ async fn an_unknown_outcome_is_sent_again_unchanged() {
     let world = start();
     world.enroll(1).await;
     let first = world.hold_up().await;
-    world.model.fail([Fault::DropAnswer, Fault::Away, Fault::DropAnswer]);
+    world
+        .model
+        .fail([Fault::DropAnswer, Fault::Away, Fault::DropAnswer]);
     let more = world.submit(save(0, &["more"])).await;
     world.model.open();
     assert_eq!(place(first.outcome().await), (vec![1], 0));
@@ -124,7 +176,10 @@ async fn a_lost_lease_fails_what_waits_behind_it() {
     let world = start();
     world.enroll(2).await;
     let first = world.hold_up().await;
-    let (mine, others) = (world.submit(save(0, &["mine"])).await, world.submit(save(1, &["other"])).await);
+    let (mine, others) = (
+        world.submit(save(0, &["mine"])).await,
+        world.submit(save(1, &["other"])).await,
+    );
     world.model.hold(&agent(0), 2);
     world.model.open();
     first.outcome().await.unwrap();
@@ -133,11 +188,21 @@ async fn a_lost_lease_fails_what_waits_behind_it() {
     assert_eq!(behind.outcome().await, Err(AppendError::StaleEpoch));
     others.outcome().await.unwrap();
     let sent = world.model.statements();
-    assert_eq!(world.queue.append(save(0, &["later"])).await, Err(AppendError::StaleEpoch));
+    assert_eq!(
+        world.queue.append(save(0, &["later"])).await,
+        Err(AppendError::StaleEpoch)
+    );
     assert_eq!(world.model.statements(), sent);
 
     world.queue.enroll(agent(0), 0).await.unwrap();
-    let renewed = world.queue.append(Pending { epoch: 2, ..save(0, &["again"]) }).await.unwrap();
+    let renewed = world
+        .queue
+        .append(Pending {
+            epoch: 2,
+            ..save(0, &["again"])
+        })
+        .await
+        .unwrap();
     assert_eq!(renewed.prev, 0);
     assert_eq!(world.model.bodies(), ["first", "other", "again"]);
 }
@@ -149,7 +214,12 @@ async fn an_older_epochs_failure_does_not_touch_a_newer_one() {
     world.model.hold(&agent(0), 2);
     let first = world.hold_up().await;
     let old = world.submit(save(0, &["old"])).await;
-    let new = world.submit(Pending { epoch: 2, ..save(0, &["new"]) }).await;
+    let new = world
+        .submit(Pending {
+            epoch: 2,
+            ..save(0, &["new"])
+        })
+        .await;
     world.model.open();
     first.outcome().await.unwrap();
     assert_eq!(old.outcome().await, Err(AppendError::StaleEpoch));
@@ -165,7 +235,10 @@ async fn gone_inputs_fail_that_save_and_those_built_upon_it() {
     let before = world.submit(save(0, &["before"])).await;
     let (pending, error) = gone(0);
     let lost = world.submit(pending).await;
-    let (behind, other) = (world.submit(save(0, &["behind"])).await, world.submit(save(1, &["other"])).await);
+    let (behind, other) = (
+        world.submit(save(0, &["behind"])).await,
+        world.submit(save(1, &["other"])).await,
+    );
     world.model.open();
     first.outcome().await.unwrap();
     before.outcome().await.unwrap();
@@ -184,12 +257,24 @@ async fn refused_data_fails_its_own_save_only() {
     let world = start();
     world.enroll(1).await;
     let first = world.hold_up().await;
-    let (good, bad) = (world.submit(save(0, &["good"])).await, world.submit(save(0, &["a\0b"])).await);
+    let (good, bad) = (
+        world.submit(save(0, &["good"])).await,
+        world.submit(save(0, &["a\0b"])).await,
+    );
     world.model.open();
     first.outcome().await.unwrap();
     good.outcome().await.unwrap();
     assert!(matches!(bad.outcome().await, Err(AppendError::Refused(_))));
-    assert_eq!(world.queue.append(save(0, &["next"])).await.unwrap().session_totals.output_tokens, 3);
+    assert_eq!(
+        world
+            .queue
+            .append(save(0, &["next"]))
+            .await
+            .unwrap()
+            .session_totals
+            .output_tokens,
+        3
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -198,21 +283,37 @@ async fn while_the_store_is_away_work_pauses_and_nothing_is_lost() {
     world.enroll(1).await;
     world.model.fail(std::iter::repeat_n(Fault::Away, 40));
     let before = tokio::time::Instant::now();
-    assert_eq!(place(world.queue.append(save(0, &["kept"])).await), (vec![1], 0));
-    assert!(before.elapsed().as_secs() > 60, "tried {} times in {:?}", world.model.statements(), before.elapsed());
+    assert_eq!(
+        place(world.queue.append(save(0, &["kept"])).await),
+        (vec![1], 0)
+    );
+    assert!(
+        before.elapsed().as_secs() > 60,
+        "tried {} times in {:?}",
+        world.model.statements(),
+        before.elapsed()
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn stopping_ends_it_at_once() {
     let world = start();
     world.enroll(1).await;
-    world.model.fail(std::iter::repeat_n(Fault::Away, 1_000_000));
-    let (first, waits) = (world.submit(save(0, &["x"])).await, world.submit(save(0, &["y"])).await);
+    world
+        .model
+        .fail(std::iter::repeat_n(Fault::Away, 1_000_000));
+    let (first, waits) = (
+        world.submit(save(0, &["x"])).await,
+        world.submit(save(0, &["y"])).await,
+    );
     world.stop.cancel();
     assert_eq!(first.outcome().await, Err(AppendError::Closed));
     assert_eq!(waits.outcome().await, Err(AppendError::Closed));
     world.tasks.wait().await;
-    assert!(matches!(world.queue.submit(save(0, &["z"])).await, Err(AppendError::Closed)));
+    assert!(matches!(
+        world.queue.submit(save(0, &["z"])).await,
+        Err(AppendError::Closed)
+    ));
 }
 
 #[tokio::test]
@@ -221,7 +322,12 @@ async fn it_ends_with_its_last_handle_when_all_is_written() {
     world.enroll(1).await;
     let first = world.hold_up().await;
     drop((first, world.submit(save(0, &["unwatched"])).await));
-    let World { model, queue, tasks, .. } = world;
+    let World {
+        model,
+        queue,
+        tasks,
+        ..
+    } = world;
     drop(queue);
     model.open();
     tasks.wait().await;
@@ -250,7 +356,10 @@ async fn nobody_writes_without_being_enrolled() {
     let world = start();
     world.enroll(1).await;
     world.queue.append(save(0, &["x"])).await.unwrap();
-    assert_eq!(world.queue.append(save(1, &["y"])).await, Err(AppendError::NotEnrolled(agent(1))));
+    assert_eq!(
+        world.queue.append(save(1, &["y"])).await,
+        Err(AppendError::NotEnrolled(agent(1)))
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -274,13 +383,22 @@ async fn whatever_fails_what_was_acknowledged_is_the_log() {
                 let n = random.usize(..3);
                 let body = format!("{round}.{step}");
                 let text = body.as_str();
-                let pending = if random.u8(..12) == 0 { gone(n).0 } else { save(n, &[text, text][..random.usize(..3)]) };
+                let pending = if random.u8(..12) == 0 {
+                    gone(n).0
+                } else {
+                    save(n, &[text, text][..random.usize(..3)])
+                };
                 receipts.push((body, world.submit(pending).await));
             }
             for (body, receipt) in receipts {
                 match receipt.outcome().await {
-                    Ok(written) => acknowledged.extend(written.seqs.into_iter().map(|seq| (seq, body.clone()))),
-                    Err(error) => assert!(matches!(error, AppendError::InputsGone(_)), "seed {seed}: {error:?}"),
+                    Ok(written) => {
+                        acknowledged.extend(written.seqs.into_iter().map(|seq| (seq, body.clone())))
+                    }
+                    Err(error) => assert!(
+                        matches!(error, AppendError::InputsGone(_)),
+                        "seed {seed}: {error:?}"
+                    ),
                 }
             }
         }

@@ -30,11 +30,20 @@ struct Agent {
 }
 
 impl Agent {
-    /// Why a save cannot be written, before it is tried: its lease is known to be lost, or what it follows was not written.
+    /// Why a save cannot be written, before it is tried: its lease is known to be lost, or what it
+    /// follows was not written.
     fn refusal(&self, epoch: i64, knows: u64) -> Option<Failure> {
         let of_epoch = |failure: &&(Failure, i64)| epoch <= failure.1;
-        let built_upon = self.failed.as_ref().filter(of_epoch).filter(|(failure, _)| knows < failure.number);
-        self.fenced.as_ref().filter(of_epoch).or(built_upon).map(|(failure, _)| failure.clone())
+        let built_upon = self
+            .failed
+            .as_ref()
+            .filter(of_epoch)
+            .filter(|(failure, _)| knows < failure.number);
+        self.fenced
+            .as_ref()
+            .filter(of_epoch)
+            .or(built_upon)
+            .map(|(failure, _)| failure.clone())
     }
 }
 
@@ -61,7 +70,17 @@ impl<S: AppendLog + ?Sized> Worker<S> {
         failures: Arc<Failures>,
         stop: CancellationToken,
     ) -> Self {
-        Self { store, session, node, orders, carried: None, agents: HashMap::new(), failures, failed: 0, stop }
+        Self {
+            store,
+            session,
+            node,
+            orders,
+            carried: None,
+            agents: HashMap::new(),
+            failures,
+            failed: 0,
+            stop,
+        }
     }
 
     pub async fn run(mut self) {
@@ -103,7 +122,14 @@ impl<S: AppendLog + ?Sized> Worker<S> {
         match order {
             Order::Enroll { agent, last_seq } if !statement.has(&agent) => {
                 self.failures.forget(&agent);
-                self.agents.insert(agent, Agent { last_seq, failed: None, fenced: None });
+                self.agents.insert(
+                    agent,
+                    Agent {
+                        last_seq,
+                        failed: None,
+                        fenced: None,
+                    },
+                );
                 None
             }
             waits @ Order::Enroll { .. } => Some(waits),
@@ -122,7 +148,10 @@ impl<S: AppendLog + ?Sized> Worker<S> {
                 self.answer(&queued.pending.agent, queued.reply, Err(failure));
                 None
             }
-            None => statement.add(queued, agent.last_seq).err().map(|waits| *waits),
+            None => statement
+                .add(queued, agent.last_seq)
+                .err()
+                .map(|waits| *waits),
         }
     }
 
@@ -143,25 +172,39 @@ impl<S: AppendLog + ?Sized> Worker<S> {
 
     async fn write_alone(&mut self, batch: Batch, parts: Vec<Part>) -> Result<(), Stopped> {
         for (mut batch, part) in split(batch, parts) {
-            let Some(agent) = self.agents.get(&batch.agent) else { continue };
+            let Some(agent) = self.agents.get(&batch.agent) else {
+                continue;
+            };
             batch.prev = agent.last_seq;
             if let Some(failure) = agent.refusal(batch.epoch, part.knows) {
                 self.answer(&batch.agent, part.reply, Err(failure));
                 continue;
             }
             let answer = self.send(std::slice::from_ref(&batch)).await?.pop();
-            let (outcome, totals) = answer.unwrap_or_else(|| (Err(too_few_answers()), Usage::default()));
+            let (outcome, totals) =
+                answer.unwrap_or_else(|| (Err(too_few_answers()), Usage::default()));
             self.settle(&batch.agent, batch.epoch, vec![part], outcome, totals);
         }
         Ok(())
     }
 
     /// Sends batches until their outcome is known; one answer for each.
-    async fn send(&self, batches: &[Batch]) -> Result<Vec<(Result<Vec<Seq>, AppendError>, Usage)>, Stopped> {
+    async fn send(
+        &self,
+        batches: &[Batch],
+    ) -> Result<Vec<(Result<Vec<Seq>, AppendError>, Usage)>, Stopped> {
         let sent = self.send_until_known(batches).await?;
-        let Appended { batches: outcomes, session } = match sent {
+        let Appended {
+            batches: outcomes,
+            session,
+        } = match sent {
             Ok(appended) => appended,
-            Err(error) => return Ok(batches.iter().map(|_| (Err(error.clone()), Usage::default())).collect()),
+            Err(error) => {
+                return Ok(batches
+                    .iter()
+                    .map(|_| (Err(error.clone()), Usage::default()))
+                    .collect());
+            }
         };
         let mut outcomes = outcomes.into_iter();
         let answer = |batch: &Batch| match outcomes.next() {
@@ -171,14 +214,23 @@ impl<S: AppendLog + ?Sized> Worker<S> {
             Some(BatchOutcome::InputsGone(inputs)) => Err(AppendError::InputsGone(inputs)),
             Some(BatchOutcome::Refused(why)) => Err(AppendError::Refused(why)),
         };
-        Ok(batches.iter().map(answer).map(|outcome| (outcome, session)).collect())
+        Ok(batches
+            .iter()
+            .map(answer)
+            .map(|outcome| (outcome, session))
+            .collect())
     }
 
-    async fn send_until_known(&self, batches: &[Batch]) -> Result<Result<Appended, AppendError>, Stopped> {
+    async fn send_until_known(
+        &self,
+        batches: &[Batch],
+    ) -> Result<Result<Appended, AppendError>, Stopped> {
         let mut pause = FIRST_PAUSE;
         let mut tries = 0_u32;
         loop {
-            let sent = self.unless_stopped(self.store.send(&self.session, &self.node, batches)).await?;
+            let sent = self
+                .unless_stopped(self.store.send(&self.session, &self.node, batches))
+                .await?;
             match sent {
                 Ok(appended) => {
                     if tries > 0 {
@@ -200,7 +252,10 @@ impl<S: AppendLog + ?Sized> Worker<S> {
                 }
                 Err(error) => return Ok(Err(AppendError::Broken(error.to_string()))),
             }
-            self.unless_stopped(tokio::time::sleep(pause.mul_f64(fastrand::f64() / 2.0 + 0.75))).await?;
+            self.unless_stopped(tokio::time::sleep(
+                pause.mul_f64(fastrand::f64() / 2.0 + 0.75),
+            ))
+            .await?;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
@@ -213,7 +268,14 @@ impl<S: AppendLog + ?Sized> Worker<S> {
         }
     }
 
-    fn settle(&mut self, agent: &AgentId, epoch: i64, parts: Vec<Part>, outcome: Result<Vec<Seq>, AppendError>, totals: Usage) {
+    fn settle(
+        &mut self,
+        agent: &AgentId,
+        epoch: i64,
+        parts: Vec<Part>,
+        outcome: Result<Vec<Seq>, AppendError>,
+        totals: Usage,
+    ) {
         match outcome {
             Ok(seqs) => self.hand_out(agent, parts, &seqs, totals),
             Err(error) => self.fail(agent, epoch, parts, error),
@@ -221,12 +283,18 @@ impl<S: AppendLog + ?Sized> Worker<S> {
     }
 
     fn hand_out(&mut self, agent: &AgentId, parts: Vec<Part>, seqs: &[Seq], session_totals: Usage) {
-        let Some(known) = self.agents.get_mut(agent) else { return };
+        let Some(known) = self.agents.get_mut(agent) else {
+            return;
+        };
         let mut rest = seqs;
         for part in parts {
             let (mine, others) = rest.split_at(part.entries.min(rest.len()));
             rest = others;
-            let written = Written { seqs: mine.to_vec(), prev: known.last_seq, session_totals };
+            let written = Written {
+                seqs: mine.to_vec(),
+                prev: known.last_seq,
+                session_totals,
+            };
             known.last_seq = mine.last().copied().unwrap_or(known.last_seq);
             // Nobody waits where the driver went away; the rows stand all the same.
             let _ = part.reply.send(Ok(written));
@@ -235,15 +303,25 @@ impl<S: AppendLog + ?Sized> Worker<S> {
 
     fn fail(&mut self, agent: &AgentId, epoch: i64, parts: Vec<Part>, error: AppendError) {
         self.failed += 1;
-        let failure = Failure { number: self.failed, error };
+        let failure = Failure {
+            number: self.failed,
+            error,
+        };
         if let Some(known) = self.agents.get_mut(agent) {
             let failed = Some((failure.clone(), epoch));
             match failure.error {
-                AppendError::StaleEpoch if known.fenced.as_ref().is_none_or(|(_, fenced)| *fenced < epoch) => {
+                AppendError::StaleEpoch
+                    if known
+                        .fenced
+                        .as_ref()
+                        .is_none_or(|(_, fenced)| *fenced < epoch) =>
+                {
                     known.fenced = failed
                 }
                 AppendError::StaleEpoch => {}
-                AppendError::InputsGone(_) | AppendError::Refused(_) | AppendError::Broken(_) => known.failed = failed,
+                AppendError::InputsGone(_) | AppendError::Refused(_) | AppendError::Broken(_) => {
+                    known.failed = failed
+                }
                 AppendError::NotEnrolled(_) | AppendError::Closed => {}
             }
         }

@@ -1,5 +1,6 @@
-//! Takes sessions over from another folder: those of an earlier version, or of a project that was moved. Whoever wrote the
-//! files may be a stranger, so only rows come over, into tables of this version, and nothing in them is at work.
+//! Takes sessions over from another folder: those of an earlier version, or of a project that was
+//! moved. Whoever wrote the files may be a stranger, so only rows come over, into tables of this
+//! version, and nothing in them is at work.
 
 use std::{
     fs::File,
@@ -46,33 +47,54 @@ pub fn stray_sessions(folder: &Path) -> Result<Vec<StraySession>, StoreError> {
     let folder = Folder::open(folder)?;
     let mut found: Vec<StraySession> = Vec::new();
     for file in folder.names()? {
-        let Some((id, name)) = session_of_file(&file) else { continue };
+        let Some((id, name)) = session_of_file(&file) else {
+            continue;
+        };
         let (bytes, problem) = match folder.read_file(&file) {
-            Ok(file) => (file.and_then(|file| Some(file.metadata().ok()?.len())).unwrap_or(0), None),
+            Ok(file) => (
+                file.and_then(|file| Some(file.metadata().ok()?.len()))
+                    .unwrap_or(0),
+                None,
+            ),
             Err(error) => (0, Some(error.to_string())),
         };
-        found.push(StraySession { id, name, bytes, problem });
+        found.push(StraySession {
+            id,
+            name,
+            bytes,
+            problem,
+        });
     }
     found.sort_by(|one, other| one.name.as_str().cmp(other.name.as_str()));
     Ok(found)
 }
 
 impl SqliteStore {
-    /// Brings a session over as a closed one: nobody holds its agents, and its unread inputs count as withdrawn. The files it
-    /// came from are removed.
+    /// Brings a session over as a closed one: nobody holds its agents, and its unread inputs count
+    /// as withdrawn. The files it came from are removed.
     pub async fn adopt(&self, from: &Path, stray: &StraySession) -> Result<(), StoreError> {
         let source = Folder::open(from)?;
         if lock::is_in_use(&source) {
-            let message = format!("a planck process still works in {}; end it first", from.display());
+            let message = format!(
+                "a planck process still works in {}; end it first",
+                from.display()
+            );
             return Err(StoreError::Busy(message));
         }
         let copy = copied(&source, stray)?;
         let old = copy.path().join("copy.db");
         let created_at = self.created_at(&old, stray).await?;
-        match self.index.reserve(&stray.id, &stray.name, created_at).await? {
+        match self
+            .index
+            .reserve(&stray.id, &stray.name, created_at)
+            .await?
+        {
             Reserved::Yes => {}
             Reserved::Known(_) | Reserved::Taken(_) => {
-                return Err(StoreError::Exists(format!("there is a session `{}` already", stray.name)));
+                return Err(StoreError::Exists(format!(
+                    "there is a session `{}` already",
+                    stray.name
+                )));
             }
         }
         let filled = self.fill(&old, stray).await;
@@ -80,12 +102,17 @@ impl SqliteStore {
             self.files.forget(&stray.id);
             self.index.forget(&stray.id).await?;
             for end in ["", "-wal", "-shm"] {
-                let _ = std::fs::remove_file(view::beside(&self.files.path(&stray.id, &stray.name), end));
+                let _ = std::fs::remove_file(view::beside(
+                    &self.files.path(&stray.id, &stray.name),
+                    end,
+                ));
             }
             return Err(error);
         }
         self.index.adopted(&stray.id, &stray.name).await?;
-        self.index.state(&stray.id, SessionState::Closed, Timestamp::now()).await?;
+        self.index
+            .state(&stray.id, SessionState::Closed, Timestamp::now())
+            .await?;
         for end in ["", "-wal", "-shm"] {
             let _ = source.remove(&format!("{}{end}", stray.file()));
         }
@@ -94,17 +121,36 @@ impl SqliteStore {
 
     /// When the session of a copy was created; its schema is brought up to date.
     async fn created_at(&self, old: &Path, stray: &StraySession) -> Result<Timestamp, StoreError> {
-        let opening = Opening { look: false, ..self.opening };
+        let opening = Opening {
+            look: false,
+            ..self.opening
+        };
         let db = Db::open(old, opening, false, SQLITE_SESSION).await?;
         let created = query("SELECT created_at FROM sessions WHERE id = ?1 AND name = ?2");
-        let row = db.row(created.bind(stray.id.to_string()).bind(stray.name.to_string())).await?;
-        let row = row.ok_or_else(|| StoreError::NotFound(format!("the file of session {} holds another one", stray.name)))?;
-        Reader { row: &row, path: old }.timestamp("created_at")
+        let row = db
+            .row(
+                created
+                    .bind(stray.id.to_string())
+                    .bind(stray.name.to_string()),
+            )
+            .await?;
+        let row = row.ok_or_else(|| {
+            StoreError::NotFound(format!(
+                "the file of session {} holds another one",
+                stray.name
+            ))
+        })?;
+        Reader {
+            row: &row,
+            path: old,
+        }
+        .timestamp("created_at")
     }
 
     async fn fill(&self, old: &Path, stray: &StraySession) -> Result<(), StoreError> {
         let db = self.files.create(&stray.id, &stray.name).await?;
-        db.execute(query("ATTACH DATABASE ?1 AS old").bind(old.to_string_lossy().into_owned())).await?;
+        db.execute(query("ATTACH DATABASE ?1 AS old").bind(old.to_string_lossy().into_owned()))
+            .await?;
         let session = sqlx::AssertSqlSafe(format!(
             "INSERT INTO main.sessions (only, id, store_id, name, state, spec, lead, metadata, next_seq, max_agents, {TOTALS},
                 created_at, updated_at)
@@ -125,21 +171,31 @@ impl SqliteStore {
              SELECT n, id, agent_id, kind, mode, sender, sender_name, reply_to, content, fresh, head, at, turn,
                 iif(outcome IS NULL AND turn IS NULL, 'withdrawn', outcome), answer,
                 iif(outcome IS NULL AND turn IS NULL, 0, waiting) FROM old.inputs";
-        let first = query(session).bind(stray.id.to_string()).bind(stray.name.to_string()).bind(self.index.store_id().await?);
+        let first = query(session)
+            .bind(stray.id.to_string())
+            .bind(stray.name.to_string())
+            .bind(self.index.store_id().await?);
         let rest = vec![query(agents), query(LOG), query(INPUTS)];
         match db.all_or_nothing(first, rest).await? {
             true => Ok(()),
-            false => Err(StoreError::NotFound(format!("the file of session {} holds another one", stray.name))),
+            false => Err(StoreError::NotFound(format!(
+                "the file of session {} holds another one",
+                stray.name
+            ))),
         }
     }
 }
 
 /// A private copy of a session's file and its journal.
 fn copied(source: &Folder, stray: &StraySession) -> Result<TempDir, StoreError> {
-    let failed = |path: PathBuf| move |error: io::Error| fault::refused(&path, &error, "free some space for temporary files");
+    let failed = |path: PathBuf| {
+        move |error: io::Error| fault::refused(&path, &error, "free some space for temporary files")
+    };
     let copy = TempDir::new().map_err(failed(std::env::temp_dir()))?;
     for end in ["", "-wal", "-journal"] {
-        let Some(mut from) = source.read_file(&format!("{}{end}", stray.file()))? else { continue };
+        let Some(mut from) = source.read_file(&format!("{}{end}", stray.file()))? else {
+            continue;
+        };
         let to = copy.path().join(format!("copy.db{end}"));
         let written = File::create(&to).and_then(|mut into| io::copy(&mut from, &mut into));
         written.map_err(failed(to))?;

@@ -1,8 +1,11 @@
-//! The append: one statement for all batches of a session; when it is refused, each batch by itself.
+//! The append: one statement for all batches of a session; when it is refused, each batch by
+//! itself.
 
 use std::fmt::Write as _;
 
-use planck_common::{AgentId, InputId, NodeId, Seq, SessionId, Timestamp, event::json, usage::Usage};
+use planck_common::{
+    AgentId, InputId, NodeId, Seq, SessionId, Timestamp, event::json, usage::Usage,
+};
 use serde::Serialize;
 use sqlx::{AssertSqlSafe, Row, query, sqlite::SqliteRow};
 
@@ -27,11 +30,13 @@ const LARGEST: usize = 1500;
 /// Statements of up to so many rows stay prepared.
 const KEPT: usize = 24;
 
-const COLUMNS: &str = "agent_id, epoch, prev, kind, turn, request, at, node_id, covers, body, marks, puts, state,
+const COLUMNS: &str =
+    "agent_id, epoch, prev, kind, turn, request, at, node_id, covers, body, marks, puts, state,
     input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_usd, last";
 
 /// Correlated with the row, else every row gives the first one's value.
-const RETURNING: &str = "(SELECT next_seq - 1 FROM sessions WHERE append.agent_id IS NOT NULL) AS seq,
+const RETURNING: &str =
+    "(SELECT next_seq - 1 FROM sessions WHERE append.agent_id IS NOT NULL) AS seq,
     (SELECT input_tokens FROM sessions WHERE append.last) AS input_tokens,
     (SELECT output_tokens FROM sessions WHERE append.last) AS output_tokens,
     (SELECT cache_read_tokens FROM sessions WHERE append.last) AS cache_read_tokens,
@@ -39,7 +44,12 @@ const RETURNING: &str = "(SELECT next_seq - 1 FROM sessions WHERE append.agent_i
     (SELECT cost_usd FROM sessions WHERE append.last) AS cost_usd";
 
 impl SqliteStore {
-    pub(super) async fn append_all(&self, session: &SessionId, node: &NodeId, batches: &[Batch]) -> Result<Appended, StoreError> {
+    pub(super) async fn append_all(
+        &self,
+        session: &SessionId,
+        node: &NodeId,
+        batches: &[Batch],
+    ) -> Result<Appended, StoreError> {
         one_batch_each(batches)?;
         let file = self.file(session).await?;
         self.announce_puts(session, batches).await?;
@@ -58,13 +68,27 @@ impl SqliteStore {
             None => session_totals(&file).await?,
         };
         let outcomes: Vec<BatchOutcome> = outcomes.into_iter().flatten().collect();
-        self.settled(session, &self.index.announced_here(&settled(batches, &outcomes))).await;
-        Ok(Appended { batches: outcomes, session: totals })
+        self.settled(
+            session,
+            &self.index.announced_here(&settled(batches, &outcomes)),
+        )
+        .await;
+        Ok(Appended {
+            batches: outcomes,
+            session: totals,
+        })
     }
 
-    async fn announce_puts(&self, session: &SessionId, batches: &[Batch]) -> Result<(), StoreError> {
-        let puts: Vec<(&InputId, &AgentId)> =
-            batches.iter().flat_map(|batch| &batch.puts).map(|put| (&put.id, &put.agent)).collect();
+    async fn announce_puts(
+        &self,
+        session: &SessionId,
+        batches: &[Batch],
+    ) -> Result<(), StoreError> {
+        let puts: Vec<(&InputId, &AgentId)> = batches
+            .iter()
+            .flat_map(|batch| &batch.puts)
+            .map(|put| (&put.id, &put.agent))
+            .collect();
         if puts.is_empty() {
             return Ok(());
         }
@@ -73,11 +97,17 @@ impl SqliteStore {
 }
 
 fn refused_here(batch: &Batch) -> Option<BatchOutcome> {
-    let too_long = || BatchOutcome::Refused(format!("{} rows are over the {LARGEST} of one batch", batch.entries.len()));
+    let too_long = || {
+        BatchOutcome::Refused(format!(
+            "{} rows are over the {LARGEST} of one batch",
+            batch.entries.len()
+        ))
+    };
     refused(batch).or_else(|| (batch.entries.len() > LARGEST).then(too_long))
 }
 
-/// Runs of batches that fit into a statement, as where each starts and how many it has; refused ones are in none.
+/// Runs of batches that fit into a statement, as where each starts and how many it has; refused
+/// ones are in none.
 fn statements(batches: &[Batch], refused: &[Option<BatchOutcome>]) -> Vec<(usize, usize)> {
     let mut runs: Vec<(usize, usize)> = vec![];
     let (mut rows, mut open) = (0, false);
@@ -100,12 +130,23 @@ fn statements(batches: &[Batch], refused: &[Option<BatchOutcome>]) -> Vec<(usize
 
 /// The inputs that need no looking after any more.
 fn settled<'a>(batches: &'a [Batch], outcomes: &[BatchOutcome]) -> Vec<&'a InputId> {
-    let written = batches.iter().zip(outcomes).filter(|(_, outcome)| matches!(outcome, BatchOutcome::Written(_)));
-    written.flat_map(|(batch, _)| &batch.marks).map(|mark| &mark.input).collect()
+    let written = batches
+        .iter()
+        .zip(outcomes)
+        .filter(|(_, outcome)| matches!(outcome, BatchOutcome::Written(_)));
+    written
+        .flat_map(|(batch, _)| &batch.marks)
+        .map(|mark| &mark.input)
+        .collect()
 }
 
-/// The outcomes of batches in one statement, and the session's totals where it was carried out whole.
-async fn write(file: &InUse, node: &NodeId, batches: &[&Batch]) -> Result<(Vec<BatchOutcome>, Option<Usage>), StoreError> {
+/// The outcomes of batches in one statement, and the session's totals where it was carried out
+/// whole.
+async fn write(
+    file: &InUse,
+    node: &NodeId,
+    batches: &[&Batch],
+) -> Result<(Vec<BatchOutcome>, Option<Usage>), StoreError> {
     match file.db.rows(statement(node, batches)).await {
         Ok(rows) => outcomes(file, batches, &rows),
         Err(Fault::Store(error)) => Err(error),
@@ -124,25 +165,49 @@ async fn write(file: &InUse, node: &NodeId, batches: &[&Batch]) -> Result<(Vec<B
     }
 }
 
-fn outcomes(file: &InUse, batches: &[&Batch], rows: &[SqliteRow]) -> Result<(Vec<BatchOutcome>, Option<Usage>), StoreError> {
-    let mut seqs = rows.iter().map(|row| row.try_get::<Seq, _>(0).map_err(|error| fault::sort(&error, file.db.path())));
+fn outcomes(
+    file: &InUse,
+    batches: &[&Batch],
+    rows: &[SqliteRow],
+) -> Result<(Vec<BatchOutcome>, Option<Usage>), StoreError> {
+    let mut seqs = rows.iter().map(|row| {
+        row.try_get::<Seq, _>(0)
+            .map_err(|error| fault::sort(&error, file.db.path()))
+    });
     let mut outcomes = Vec::with_capacity(batches.len());
     for batch in batches {
-        let written: Result<Vec<Seq>, Fault> = seqs.by_ref().take(batch.entries.len().max(1)).collect();
+        let written: Result<Vec<Seq>, Fault> =
+            seqs.by_ref().take(batch.entries.len().max(1)).collect();
         let mut written = written?;
         written.truncate(batch.entries.len());
         outcomes.push(BatchOutcome::Written(written));
     }
-    let totals = rows.last().map(|row| Reader { row, path: file.db.path() }.usage()).transpose()?;
+    let totals = rows
+        .last()
+        .map(|row| {
+            Reader {
+                row,
+                path: file.db.path(),
+            }
+            .usage()
+        })
+        .transpose()?;
     Ok((outcomes, totals))
 }
 
 async fn session_totals(file: &InUse) -> Result<Usage, StoreError> {
     let row = file.db.row(query("SELECT * FROM sessions")).await?;
-    row.map_or(Ok(Usage::default()), |row| Reader { row: &row, path: file.db.path() }.usage())
+    row.map_or(Ok(Usage::default()), |row| {
+        Reader {
+            row: &row,
+            path: file.db.path(),
+        }
+        .usage()
+    })
 }
 
-/// What stands against a batch: its rows are in the log already, the epoch moved, an input is gone, or its data is bad.
+/// What stands against a batch: its rows are in the log already, the epoch moved, an input is gone,
+/// or its data is bad.
 async fn why_not(file: &InUse, batch: &Batch, fault: Fault) -> Result<BatchOutcome, StoreError> {
     if let Some(seqs) = in_the_log(file, batch).await? {
         return Ok(BatchOutcome::Written(seqs));
@@ -161,24 +226,33 @@ async fn why_not(file: &InUse, batch: &Batch, fault: Fault) -> Result<BatchOutco
     match fault {
         Fault::Refused(why) => Ok(BatchOutcome::Refused(why)),
         Fault::Aborted(_) | Fault::Missing(_) | Fault::Damaged(_) | Fault::Store(_) => {
-            Err(StoreError::Away(format!("a batch of {} was refused for reasons that went away", batch.agent)))
+            Err(StoreError::Away(format!(
+                "a batch of {} was refused for reasons that went away",
+                batch.agent
+            )))
         }
     }
 }
 
 /// The seqs of a batch that was written before: the same rows by the same epoch after the same row.
 async fn in_the_log(file: &InUse, batch: &Batch) -> Result<Option<Vec<Seq>>, StoreError> {
-    const WRITTEN: &str =
-        "SELECT seq, prev, kind, body FROM log WHERE agent_id = ?1 AND epoch = ?2 AND seq > ?3 ORDER BY seq LIMIT ?4";
+    const WRITTEN: &str = "SELECT seq, prev, kind, body FROM log WHERE agent_id = ?1 AND epoch = ?2 AND seq > ?3 ORDER BY seq LIMIT ?4";
     let count = i64::try_from(batch.entries.len()).unwrap_or(i64::MAX);
     if count == 0 {
         return Ok(None);
     }
-    let written = query(WRITTEN).bind(batch.agent.as_str()).bind(batch.epoch).bind(batch.prev).bind(count);
+    let written = query(WRITTEN)
+        .bind(batch.agent.as_str())
+        .bind(batch.epoch)
+        .bind(batch.prev)
+        .bind(count);
     let rows = file.db.rows(written).await?;
     let (mut seqs, mut prev) = (Vec::with_capacity(batch.entries.len()), batch.prev);
     for (row, entry) in rows.iter().zip(&batch.entries) {
-        let row = Reader { row, path: file.db.path() };
+        let row = Reader {
+            row,
+            path: file.db.path(),
+        };
         let same = row.get::<Seq>("prev")? == prev
             && row.get::<&str>("kind")? == entry.kind.name()
             && row.get::<&str>("body")? == entry.body;
@@ -193,24 +267,52 @@ async fn in_the_log(file: &InUse, batch: &Batch) -> Result<Option<Vec<Seq>>, Sto
 
 async fn holds(file: &InUse, batch: &Batch) -> Result<bool, StoreError> {
     let lease = query("SELECT 1 FROM agents WHERE id = ?1 AND epoch = ?2 AND last_seq = ?3");
-    Ok(file.db.row(lease.bind(batch.agent.as_str()).bind(batch.epoch).bind(batch.prev)).await?.is_some())
+    Ok(file
+        .db
+        .row(
+            lease
+                .bind(batch.agent.as_str())
+                .bind(batch.epoch)
+                .bind(batch.prev),
+        )
+        .await?
+        .is_some())
 }
 
 async fn gone(file: &InUse, batch: &Batch, marks: &[MarkRow]) -> Result<Vec<InputId>, StoreError> {
     const GONE: &str = "SELECT m.value->>'id' AS id FROM json_each(?1) m LEFT JOIN inputs i
         ON i.id = m.value->>'id' AND i.agent_id = ?2 AND i.outcome IS NULL AND (m.value->>'turn' IS NULL OR i.turn IS NULL)
         WHERE i.id IS NULL ORDER BY m.key";
-    let rows = file.db.rows(query(GONE).bind(json(&marks)).bind(batch.agent.as_str())).await?;
-    rows.iter().map(|row| Reader { row, path: file.db.path() }.parse("id", InputId::parse)).collect()
+    let rows = file
+        .db
+        .rows(query(GONE).bind(json(&marks)).bind(batch.agent.as_str()))
+        .await?;
+    rows.iter()
+        .map(|row| {
+            Reader {
+                row,
+                path: file.db.path(),
+            }
+            .parse("id", InputId::parse)
+        })
+        .collect()
 }
 
 /// Whether all marks of a batch without rows were made before.
-async fn already_marked(file: &InUse, batch: &Batch, marks: &[MarkRow]) -> Result<bool, StoreError> {
+async fn already_marked(
+    file: &InUse,
+    batch: &Batch,
+    marks: &[MarkRow],
+) -> Result<bool, StoreError> {
     const OTHERS: &str = "SELECT 1 FROM json_each(?1) m LEFT JOIN inputs i ON i.id = m.value->>'id' AND i.agent_id = ?2
         AND (m.value->>'turn' IS NULL OR i.turn = m.value->>'turn')
         AND i.outcome IS m.value->>'outcome' AND i.answer IS m.value->>'answer'
         WHERE i.id IS NULL";
-    Ok(file.db.row(query(OTHERS).bind(json(&marks)).bind(batch.agent.as_str())).await?.is_none())
+    Ok(file
+        .db
+        .row(query(OTHERS).bind(json(&marks)).bind(batch.agent.as_str()))
+        .await?
+        .is_none())
 }
 
 fn statement(node: &NodeId, batches: &[&Batch]) -> Statement<'static> {
@@ -221,7 +323,8 @@ fn statement(node: &NodeId, batches: &[&Batch]) -> Statement<'static> {
         let last = n + 1 == batches.len();
         let rows = batch.entries.len().max(1);
         for row in 0..rows {
-            statement = bind(statement, batch, batch.entries.get(row), row == 0, &node).bind(last && row + 1 == rows);
+            statement = bind(statement, batch, batch.entries.get(row), row == 0, &node)
+                .bind(last && row + 1 == rows);
         }
     }
     statement
@@ -229,7 +332,8 @@ fn statement(node: &NodeId, batches: &[&Batch]) -> Statement<'static> {
 
 fn sql(rows: usize) -> String {
     const ROW: &str = "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
-    let mut text = String::with_capacity(COLUMNS.len() + RETURNING.len() + 80 + rows * (ROW.len() + 1));
+    let mut text =
+        String::with_capacity(COLUMNS.len() + RETURNING.len() + 80 + rows * (ROW.len() + 1));
     let _ = write!(text, "INSERT INTO append ({COLUMNS}) VALUES {ROW}");
     for _ in 1..rows {
         let _ = write!(text, ",{ROW}");
@@ -246,7 +350,11 @@ fn bind(
     first: bool,
     node: &std::sync::Arc<str>,
 ) -> Statement<'static> {
-    let usage = if first && entry.is_some() { batch.usage } else { Usage::default() };
+    let usage = if first && entry.is_some() {
+        batch.usage
+    } else {
+        Usage::default()
+    };
     let tokens = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
     let puts: Vec<PutRow<'_>> = batch.puts.iter().map(PutRow::new).collect();
     statement

@@ -17,7 +17,10 @@ use super::{
     inbox,
     index::Reserved,
 };
-use crate::store::{AgentRecord, Created, NAMESAKES, NewAgent, NewSession, SessionRecord, StoreError, name, row::max_agents};
+use crate::store::{
+    AgentRecord, Created, NAMESAKES, NewAgent, NewSession, SessionRecord, StoreError, name,
+    row::max_agents,
+};
 
 /// How many made-up names are tried.
 const TRIES: u32 = 40;
@@ -32,12 +35,28 @@ const LARGEST_PAGE: u32 = 1000;
 const RECORD: &str = "SELECT s.*, a.node_id FROM sessions s JOIN agents a ON a.id = s.lead";
 
 impl SqliteStore {
-    pub(super) async fn create_session(&self, session: NewSession, node: &NodeId) -> Result<Created, StoreError> {
+    pub(super) async fn create_session(
+        &self,
+        session: NewSession,
+        node: &NodeId,
+    ) -> Result<Created, StoreError> {
         session.check()?;
         let name = self.reserve(&session).await?;
-        self.index.add(&session.id, session.agents.iter().map(|agent| &agent.id), node).await?;
+        self.index
+            .add(
+                &session.id,
+                session.agents.iter().map(|agent| &agent.id),
+                node,
+            )
+            .await?;
         if let Some(prompt) = &session.prompt {
-            self.index.pending(&session.id, &[(&prompt.id, &prompt.agent)], Timestamp::now()).await?;
+            self.index
+                .pending(
+                    &session.id,
+                    &[(&prompt.id, &prompt.agent)],
+                    Timestamp::now(),
+                )
+                .await?;
         }
         let db = self.files.create(&session.id, &name).await?;
         let first = self.insert(&session, &name).await?;
@@ -45,30 +64,51 @@ impl SqliteStore {
         drop(db);
         self.index.state_of_new(&session.id).await?;
         let record = self.record(session.id.as_str()).await?;
-        let record = record.ok_or_else(|| StoreError::NotFound(format!("session {} was deleted", session.id)))?;
-        Ok(if is_new { Created::New(record) } else { Created::Known(record) })
+        let record = record
+            .ok_or_else(|| StoreError::NotFound(format!("session {} was deleted", session.id)))?;
+        Ok(if is_new {
+            Created::New(record)
+        } else {
+            Created::Known(record)
+        })
     }
 
     async fn reserve(&self, session: &NewSession) -> Result<SessionName, StoreError> {
         let now = Timestamp::now();
         for attempt in 0..TRIES {
-            let name = session.name.clone().unwrap_or_else(|| name::make_up(attempt));
+            let name = session
+                .name
+                .clone()
+                .unwrap_or_else(|| name::make_up(attempt));
             match self.index.reserve(&session.id, &name, session.at).await? {
                 Reserved::Yes => return Ok(name),
                 Reserved::Known(name) => return Ok(name),
-                Reserved::Taken(by) if self.index.abandoned(&by, now.millis() - ABANDONED_MS).await? => {
+                Reserved::Taken(by)
+                    if self
+                        .index
+                        .abandoned(&by, now.millis() - ABANDONED_MS)
+                        .await? =>
+                {
                     self.index.forget(&by).await?;
                 }
                 Reserved::Taken(_) if session.name.is_some() => {
-                    return Err(StoreError::Exists(format!("there is a session `{name}` already")));
+                    return Err(StoreError::Exists(format!(
+                        "there is a session `{name}` already"
+                    )));
                 }
                 Reserved::Taken(_) => {}
             }
         }
-        Err(StoreError::Limit("no free session name was found; give one".into()))
+        Err(StoreError::Limit(
+            "no free session name was found; give one".into(),
+        ))
     }
 
-    async fn insert(&self, session: &NewSession, name: &SessionName) -> Result<Statement<'static>, StoreError> {
+    async fn insert(
+        &self,
+        session: &NewSession,
+        name: &SessionName,
+    ) -> Result<Statement<'static>, StoreError> {
         const INSERT: &str =
             "INSERT INTO sessions (only, id, store_id, name, state, spec, lead, metadata, max_agents, created_at, updated_at)
             VALUES (1, ?1, ?2, ?3, 'open', ?4, ?5, ?6, ?7, ?8, ?8) ON CONFLICT DO NOTHING";
@@ -108,7 +148,10 @@ impl SqliteStore {
         }
     }
 
-    pub(super) async fn record(&self, id_or_name: &str) -> Result<Option<SessionRecord>, StoreError> {
+    pub(super) async fn record(
+        &self,
+        id_or_name: &str,
+    ) -> Result<Option<SessionRecord>, StoreError> {
         let open = match SessionId::parse(id_or_name) {
             Ok(id) => self.files.open_one(&id).await?,
             Err(_name) => None,
@@ -116,8 +159,12 @@ impl SqliteStore {
         if let Some(file) = open {
             return record_in(&file.db).await;
         }
-        let Some((id, _)) = self.index.find(id_or_name).await? else { return Ok(None) };
-        let Some(file) = self.file_if_any(&id).await? else { return Ok(None) };
+        let Some((id, _)) = self.index.find(id_or_name).await? else {
+            return Ok(None);
+        };
+        let Some(file) = self.file_if_any(&id).await? else {
+            return Ok(None);
+        };
         record_in(&file.db).await
     }
 
@@ -126,48 +173,82 @@ impl SqliteStore {
         let after = filter.after.as_deref().map(parse_place).transpose()?;
         let listed = self.index.page(filter.state, after, limit).await?;
         let full = listed.len() >= usize::try_from(limit).unwrap_or(usize::MAX);
-        let last = listed.last().filter(|_| full).map(|last| format!("{}_{}", last.created_at.millis(), last.id));
+        let last = listed
+            .last()
+            .filter(|_| full)
+            .map(|last| format!("{}_{}", last.created_at.millis(), last.id));
         let mut sessions = Vec::with_capacity(listed.len());
         for listed in listed {
             let record = self.record(listed.id.as_str()).await;
             match record {
-                Ok(record) => {
-                    sessions.extend(record.filter(|r| filter.state.is_none_or(|state| state == r.state)).map(SessionRecord::row))
-                }
+                Ok(record) => sessions.extend(
+                    record
+                        .filter(|r| filter.state.is_none_or(|state| state == r.state))
+                        .map(SessionRecord::row),
+                ),
                 Err(error) => {
                     tracing::warn!(session = %listed.id, name = %listed.name, %error, "a session is left out of the list")
                 }
             }
         }
-        Ok(Sessions { sessions, next: last })
+        Ok(Sessions {
+            sessions,
+            next: last,
+        })
     }
 
-    pub(super) async fn change_state(&self, session: &SessionId, epoch: i64, state: SessionState) -> Result<(), StoreError> {
+    pub(super) async fn change_state(
+        &self,
+        session: &SessionId,
+        epoch: i64,
+        state: SessionState,
+    ) -> Result<(), StoreError> {
         const CHANGE: &str = "UPDATE sessions SET state = ?1
             WHERE EXISTS (SELECT 1 FROM agents WHERE id = sessions.lead AND epoch = ?2)";
         let file = self.file(session).await?;
-        if file.db.execute(query(CHANGE).bind(session_state_name(state)).bind(epoch)).await? == 0 {
+        if file
+            .db
+            .execute(query(CHANGE).bind(session_state_name(state)).bind(epoch))
+            .await?
+            == 0
+        {
             return Err(StoreError::StaleEpoch(file.lead.to_string()));
         }
         self.index.state(session, state, Timestamp::now()).await
     }
 
-    /// The record and the agents go first, so that whoever still has the file open finds nobody in it.
+    /// The record and the agents go first, so that whoever still has the file open finds nobody in
+    /// it.
     pub(super) async fn remove(&self, session: &SessionId) -> Result<RemovedCounts, StoreError> {
         const COUNT: &str = "SELECT s.state, (SELECT count(*) FROM agents) AS agents, (SELECT count(*) FROM log) AS events,
             (SELECT count(*) FROM inputs) AS inputs FROM sessions s";
         let file = self.file(session).await?;
-        let row =
-            file.db.row(query(COUNT)).await?.ok_or_else(|| StoreError::NotFound(format!("there is no session {session}")))?;
-        let row = Reader { row: &row, path: file.db.path() };
+        let row = file
+            .db
+            .row(query(COUNT))
+            .await?
+            .ok_or_else(|| StoreError::NotFound(format!("there is no session {session}")))?;
+        let row = Reader {
+            row: &row,
+            path: file.db.path(),
+        };
         let count = |column| Ok::<_, StoreError>(row.get::<i64>(column)?.unsigned_abs());
-        let removed = RemovedCounts { agents: count("agents")?, events: count("events")?, inputs: count("inputs")? };
+        let removed = RemovedCounts {
+            agents: count("agents")?,
+            events: count("events")?,
+            inputs: count("inputs")?,
+        };
         let emptied = file
             .db
-            .all_or_nothing(query("DELETE FROM sessions WHERE state = 'closed'"), vec![query("DELETE FROM agents")])
+            .all_or_nothing(
+                query("DELETE FROM sessions WHERE state = 'closed'"),
+                vec![query("DELETE FROM agents")],
+            )
             .await?;
         if !emptied {
-            return Err(StoreError::Busy(format!("session {session} is open; close it first")));
+            return Err(StoreError::Busy(format!(
+                "session {session} is open; close it first"
+            )));
         }
         let path = file.db.path().to_owned();
         drop(file);
@@ -179,64 +260,135 @@ impl SqliteStore {
         Ok(removed)
     }
 
-    pub(super) async fn closed_and_old(&self, before: Timestamp) -> Result<Vec<SessionId>, StoreError> {
+    pub(super) async fn closed_and_old(
+        &self,
+        before: Timestamp,
+    ) -> Result<Vec<SessionId>, StoreError> {
         let mut old = vec![];
         for id in self.index.closed_before(before).await? {
             match self.record(id.as_str()).await {
-                Ok(record) => {
-                    old.extend(record.filter(|r| r.state == SessionState::Closed && r.updated_at < before).map(|r| r.id))
+                Ok(record) => old.extend(
+                    record
+                        .filter(|r| r.state == SessionState::Closed && r.updated_at < before)
+                        .map(|r| r.id),
+                ),
+                Err(error) => {
+                    tracing::warn!(session = %id, %error, "a session is left out of the old ones")
                 }
-                Err(error) => tracing::warn!(session = %id, %error, "a session is left out of the old ones"),
             }
         }
         Ok(old)
     }
 
-    pub(super) async fn agent_record(&self, agent: &AgentId) -> Result<Option<AgentRecord>, StoreError> {
-        let Some(session) = self.index.session_of(agent).await? else { return Ok(None) };
-        let Some(file) = self.file_if_any(&session).await? else { return Ok(None) };
+    pub(super) async fn agent_record(
+        &self,
+        agent: &AgentId,
+    ) -> Result<Option<AgentRecord>, StoreError> {
+        let Some(session) = self.index.session_of(agent).await? else {
+            return Ok(None);
+        };
+        let Some(file) = self.file_if_any(&session).await? else {
+            return Ok(None);
+        };
         self.agent_in(&file, agent).await
     }
 
-    pub(super) async fn agent_in(&self, file: &InUse, agent: &AgentId) -> Result<Option<AgentRecord>, StoreError> {
-        let row = file.db.row(query("SELECT * FROM agents WHERE id = ?1").bind(agent.as_str())).await?;
-        row.map(|row| Reader { row: &row, path: file.db.path() }.agent(&file.id, &file.team)).transpose()
+    pub(super) async fn agent_in(
+        &self,
+        file: &InUse,
+        agent: &AgentId,
+    ) -> Result<Option<AgentRecord>, StoreError> {
+        let row = file
+            .db
+            .row(query("SELECT * FROM agents WHERE id = ?1").bind(agent.as_str()))
+            .await?;
+        row.map(|row| {
+            Reader {
+                row: &row,
+                path: file.db.path(),
+            }
+            .agent(&file.id, &file.team)
+        })
+        .transpose()
     }
 
-    pub(super) async fn agents_meant(&self, session: &SessionId, text: &str) -> Result<Vec<AgentRecord>, StoreError> {
+    pub(super) async fn agents_meant(
+        &self,
+        session: &SessionId,
+        text: &str,
+    ) -> Result<Vec<AgentRecord>, StoreError> {
         const NAMED: &str = "SELECT * FROM agents WHERE id = ?1 OR name = ?1";
-        const TYPED: &str = "SELECT * FROM agents WHERE type = ?1 ORDER BY state = 'stopped', n LIMIT ?2";
+        const TYPED: &str =
+            "SELECT * FROM agents WHERE type = ?1 ORDER BY state = 'stopped', n LIMIT ?2";
         let file = self.file(session).await?;
         let mut meant = agents_of(&file, &file.db.rows(query(NAMED).bind(text)).await?)?;
         if !meant.iter().any(AgentRecord::is_there) {
-            meant.extend(agents_of(&file, &file.db.rows(query(TYPED).bind(text).bind(NAMESAKES)).await?)?);
+            meant.extend(agents_of(
+                &file,
+                &file
+                    .db
+                    .rows(query(TYPED).bind(text).bind(NAMESAKES))
+                    .await?,
+            )?);
         }
         Ok(meant)
     }
 
-    pub(super) async fn all_agents(&self, session: &SessionId) -> Result<Vec<AgentRecord>, StoreError> {
+    pub(super) async fn all_agents(
+        &self,
+        session: &SessionId,
+    ) -> Result<Vec<AgentRecord>, StoreError> {
         let file = self.file(session).await?;
-        agents_of(&file, &file.db.rows(query("SELECT * FROM agents ORDER BY n")).await?)
+        agents_of(
+            &file,
+            &file
+                .db
+                .rows(query("SELECT * FROM agents ORDER BY n"))
+                .await?,
+        )
     }
 }
 
 fn agents_of(file: &InUse, rows: &[SqliteRow]) -> Result<Vec<AgentRecord>, StoreError> {
-    rows.iter().map(|row| Reader { row, path: file.db.path() }.agent(&file.id, &file.team)).collect()
+    rows.iter()
+        .map(|row| {
+            Reader {
+                row,
+                path: file.db.path(),
+            }
+            .agent(&file.id, &file.team)
+        })
+        .collect()
 }
 
 async fn record_in(db: &Db) -> Result<Option<SessionRecord>, StoreError> {
     let row = db.row(query(RECORD)).await.map_err(StoreError::from)?;
-    row.map(|row| Reader { row: &row, path: db.path() }.session()).transpose()
+    row.map(|row| {
+        Reader {
+            row: &row,
+            path: db.path(),
+        }
+        .session()
+    })
+    .transpose()
 }
 
 fn rest(session: &NewSession, node: &NodeId) -> Vec<Statement<'static>> {
     let names = session.agent_names();
     let agents = session.agents.iter().zip(names).enumerate();
-    let agents = agents.map(|(n, (agent, name))| insert_agent(agent, &name, node, i64::from(n == 0)));
-    agents.chain(session.prompt.iter().map(inbox::insert)).collect()
+    let agents =
+        agents.map(|(n, (agent, name))| insert_agent(agent, &name, node, i64::from(n == 0)));
+    agents
+        .chain(session.prompt.iter().map(inbox::insert))
+        .collect()
 }
 
-fn insert_agent(agent: &NewAgent, name: &str, node: &NodeId, incarnation: i64) -> Statement<'static> {
+fn insert_agent(
+    agent: &NewAgent,
+    name: &str,
+    node: &NodeId,
+    incarnation: i64,
+) -> Statement<'static> {
     const INSERT: &str = "INSERT INTO agents (id, name, type, role, spec, node_id, incarnation)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
     query(INSERT)
@@ -251,6 +403,12 @@ fn insert_agent(agent: &NewAgent, name: &str, node: &NodeId, incarnation: i64) -
 
 /// A place in the list's order, as `next` says it.
 fn parse_place(text: &str) -> Result<(i64, String), StoreError> {
-    let place = text.split_once('_').and_then(|(at, id)| Some((at.parse().ok()?, id.to_owned())));
-    place.ok_or_else(|| StoreError::BadRequest(format!("malformed `after`: `{text}` is no `next` of a page before")))
+    let place = text
+        .split_once('_')
+        .and_then(|(at, id)| Some((at.parse().ok()?, id.to_owned())));
+    place.ok_or_else(|| {
+        StoreError::BadRequest(format!(
+            "malformed `after`: `{text}` is no `next` of a page before"
+        ))
+    })
 }

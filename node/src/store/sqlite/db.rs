@@ -1,4 +1,5 @@
-//! One open SQLite file: its one connection, which is a thread of its own, a deadline for everything, and its schema.
+//! One open SQLite file: its one connection, which is a thread of its own, a deadline for
+//! everything, and its schema.
 
 use std::{
     fs,
@@ -12,7 +13,9 @@ use planck_migrations::Migration;
 use sqlx::{
     AssertSqlSafe, ConnectOptions, Connection, Row, Sqlite, SqliteConnection,
     query::Query,
-    sqlite::{SqliteArguments, SqliteConnectOptions, SqliteJournalMode, SqliteRow, SqliteSynchronous},
+    sqlite::{
+        SqliteArguments, SqliteConnectOptions, SqliteJournalMode, SqliteRow, SqliteSynchronous,
+    },
 };
 use tempfile::TempDir;
 use tokio::{
@@ -30,7 +33,8 @@ use crate::store::StoreError;
 
 pub type Statement<'q> = Query<'q, Sqlite, SqliteArguments>;
 
-/// Pages a connection keeps, in KiB by SQLite's way of a negative number; the system has the rest of the file in its own cache.
+/// Pages a connection keeps, in KiB by SQLite's way of a negative number; the system has the rest
+/// of the file in its own cache.
 const CACHE: &str = "-512";
 
 /// How files are opened.
@@ -51,7 +55,11 @@ impl Opening {
     }
 
     fn connect(&self, path: &Path, create: bool) -> SqliteConnectOptions {
-        let synchronous = if self.full_sync { SqliteSynchronous::Full } else { SqliteSynchronous::Normal };
+        let synchronous = if self.full_sync {
+            SqliteSynchronous::Full
+        } else {
+            SqliteSynchronous::Normal
+        };
         SqliteConnectOptions::new()
             .filename(path)
             .create_if_missing(create)
@@ -70,7 +78,8 @@ impl Opening {
 #[derive(Debug)]
 pub struct Db {
     path: PathBuf,
-    /// The file itself, which another process may have replaced or removed since; `None` for one in memory.
+    /// The file itself, which another process may have replaced or removed since; `None` for one in
+    /// memory.
     inode: Option<u64>,
     in_memory: bool,
     /// Whether the connection's thread ended: it answers nothing any more.
@@ -83,28 +92,60 @@ pub struct Db {
 
 impl Db {
     /// Opens a file, brings its schema up to date, and refuses one that is newer.
-    pub async fn open(path: &Path, opening: Opening, create: bool, schema: &[Migration]) -> Result<Self, Fault> {
+    pub async fn open(
+        path: &Path,
+        opening: Opening,
+        create: bool,
+        schema: &[Migration],
+    ) -> Result<Self, Fault> {
         folder::admit(path, create && !opening.look)?;
         if opening.look {
             return Self::look(path, opening, schema).await;
         }
         let was_there = inode(path).is_some();
         let opened = async {
-            let db = Self::connect(path, View { connect: opening.connect(path, create), copy: None }, opening).await?;
+            let db = Self::connect(
+                path,
+                View {
+                    connect: opening.connect(path, create),
+                    copy: None,
+                },
+                opening,
+            )
+            .await?;
             db.migrate(schema).await.map(|()| db)
         };
         match opened.await {
-            // Whatever is said of a file that another process creates or removes meanwhile: it was not there.
+            // Whatever is said of a file that another process creates or removes meanwhile: it was
+            // not there.
             Err(_) if !was_there || inode(path).is_none() => Err(missing(path)),
             opened => opened,
         }
     }
 
     /// A database of this process alone, which is gone with it.
-    pub async fn in_memory(path: &Path, opening: Opening, schema: &[Migration]) -> Result<Self, Fault> {
-        let connect = SqliteConnectOptions::new().filename(":memory:").foreign_keys(false).disable_statement_logging();
-        let db = Self::connect(path, View { connect, copy: None }, opening).await?;
-        let db = Self { in_memory: true, ..db };
+    pub async fn in_memory(
+        path: &Path,
+        opening: Opening,
+        schema: &[Migration],
+    ) -> Result<Self, Fault> {
+        let connect = SqliteConnectOptions::new()
+            .filename(":memory:")
+            .foreign_keys(false)
+            .disable_statement_logging();
+        let db = Self::connect(
+            path,
+            View {
+                connect,
+                copy: None,
+            },
+            opening,
+        )
+        .await?;
+        let db = Self {
+            in_memory: true,
+            ..db
+        };
         for migration in schema {
             db.step(migration).await?;
         }
@@ -113,7 +154,9 @@ impl Db {
 
     async fn connect(path: &Path, view: View, opening: Opening) -> Result<Self, Fault> {
         let opened = timeout_at(opening.deadline(), view.connect.connect()).await;
-        let connection = opened.map_err(|_elapsed| slow(path))?.map_err(|error| fault::sort(&error, path))?;
+        let connection = opened
+            .map_err(|_elapsed| slow(path))?
+            .map_err(|error| fault::sort(&error, path))?;
         let connection = Mutex::new(connection);
         Ok(Self {
             path: path.to_owned(),
@@ -126,12 +169,16 @@ impl Db {
         })
     }
 
-    /// Opens a file without changing anything beside it; one whose schema is older than this version's is refused.
+    /// Opens a file without changing anything beside it; one whose schema is older than this
+    /// version's is refused.
     async fn look(path: &Path, opening: Opening, schema: &[Migration]) -> Result<Self, Fault> {
         if inode(path).is_none() {
             return Err(missing(path));
         }
-        let mut tried = Err(Fault::Missing(format!("{} cannot be looked at", path.display())));
+        let mut tried = Err(Fault::Missing(format!(
+            "{} cannot be looked at",
+            path.display()
+        )));
         for way in view::ways(path) {
             let view = way(path)?;
             tried = async {
@@ -149,23 +196,37 @@ impl Db {
     async fn is_of(&self, schema: &[Migration]) -> Result<(), Fault> {
         let known = schema.last().map_or(0, |migration| migration.version);
         match self.checked_version(schema).await? {
-            0 => Err(Fault::Missing(format!("{} holds nothing yet", self.path.display()))),
+            0 => Err(Fault::Missing(format!(
+                "{} holds nothing yet",
+                self.path.display()
+            ))),
             found if found < known => {
-                let what = format!("its schema {found} is older than {known}, and looking changes nothing");
-                Err(fault::broken(&self.path, what, "the next node on this store brings it up to date").into())
+                let what = format!(
+                    "its schema {found} is older than {known}, and looking changes nothing"
+                );
+                Err(fault::broken(
+                    &self.path,
+                    what,
+                    "the next node on this store brings it up to date",
+                )
+                .into())
             }
             _known => Ok(()),
         }
     }
 
-    /// The version of the file's schema, which is one that this version knows and has the tables of it.
+    /// The version of the file's schema, which is one that this version knows and has the tables of
+    /// it.
     async fn checked_version(&self, schema: &[Migration]) -> Result<u32, Fault> {
         let known = schema.last().map_or(0, |migration| migration.version);
         let found = Found::read(self).await?;
         if found.version > known {
             return Err(self.newer(found.version, known));
         }
-        found.check(&self.path, self.opening, schema).await.map(|()| found.version)
+        found
+            .check(&self.path, self.opening, schema)
+            .await
+            .map(|()| found.version)
     }
 
     fn newer(&self, found: u32, known: u32) -> Fault {
@@ -188,7 +249,11 @@ impl Db {
 
     /// All rows of one statement. It is run to its end, so that what it changes is committed.
     pub async fn rows(&self, statement: Statement<'_>) -> Result<Vec<SqliteRow>, Fault> {
-        let run = async { statement.fetch_all(&mut *self.connection.lock().await).await };
+        let run = async {
+            statement
+                .fetch_all(&mut *self.connection.lock().await)
+                .await
+        };
         self.bounded(run).await
     }
 
@@ -203,9 +268,13 @@ impl Db {
         Ok(self.bounded(run).await?.rows_affected())
     }
 
-    /// Several statements in one transaction, for what concerns nobody else yet. The first one says how many rows there
-    /// must be for the others to be carried out.
-    pub async fn all_or_nothing(&self, first: Statement<'_>, others: Vec<Statement<'_>>) -> Result<bool, Fault> {
+    /// Several statements in one transaction, for what concerns nobody else yet. The first one says
+    /// how many rows there must be for the others to be carried out.
+    pub async fn all_or_nothing(
+        &self,
+        first: Statement<'_>,
+        others: Vec<Statement<'_>>,
+    ) -> Result<bool, Fault> {
         let run = async {
             let mut connection = self.connection.lock().await;
             let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
@@ -220,13 +289,24 @@ impl Db {
         self.bounded(run).await
     }
 
-    async fn bounded<T>(&self, run: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, Fault> {
-        let done = timeout_at(self.opening.deadline(), run).await.map_err(|_elapsed| slow(&self.path))?;
+    async fn bounded<T>(
+        &self,
+        run: impl Future<Output = Result<T, sqlx::Error>>,
+    ) -> Result<T, Fault> {
+        let done = timeout_at(self.opening.deadline(), run)
+            .await
+            .map_err(|_elapsed| slow(&self.path))?;
         if matches!(done, Err(sqlx::Error::WorkerCrashed)) {
             self.is_dead.store(true, Ordering::Relaxed);
         }
         // Of a file that was removed SQLite says many things.
-        done.map_err(|error| if self.is_in_place() { fault::sort(&error, &self.path) } else { missing(&self.path) })
+        done.map_err(|error| {
+            if self.is_in_place() {
+                fault::sort(&error, &self.path)
+            } else {
+                missing(&self.path)
+            }
+        })
     }
 
     async fn migrate(&self, schema: &[Migration]) -> Result<(), Fault> {
@@ -242,11 +322,16 @@ impl Db {
         let run = async {
             let mut connection = self.connection.lock().await;
             let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
-            let found: u32 = sqlx::query("PRAGMA user_version").fetch_one(&mut *transaction).await?.try_get(0)?;
+            let found: u32 = sqlx::query("PRAGMA user_version")
+                .fetch_one(&mut *transaction)
+                .await?
+                .try_get(0)?;
             if found >= migration.version {
                 return Ok(());
             }
-            sqlx::raw_sql(migration.sql).execute(&mut *transaction).await?;
+            sqlx::raw_sql(migration.sql)
+                .execute(&mut *transaction)
+                .await?;
             let stamp = AssertSqlSafe(format!("PRAGMA user_version = {}", migration.version));
             sqlx::raw_sql(stamp).execute(&mut *transaction).await?;
             transaction.commit().await

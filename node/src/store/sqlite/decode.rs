@@ -26,11 +26,17 @@ pub struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     pub fn get<T: Decode<'a, Sqlite> + Type<Sqlite>>(&self, column: &str) -> Result<T, StoreError> {
-        self.row.try_get(column).map_err(|error| self.broken(column, error))
+        self.row
+            .try_get(column)
+            .map_err(|error| self.broken(column, error))
     }
 
     /// A text that is parsed.
-    pub fn parse<T, E: std::fmt::Display>(&self, column: &str, parse: impl Fn(&str) -> Result<T, E>) -> Result<T, StoreError> {
+    pub fn parse<T, E: std::fmt::Display>(
+        &self,
+        column: &str,
+        parse: impl Fn(&str) -> Result<T, E>,
+    ) -> Result<T, StoreError> {
         parse(self.get(column)?).map_err(|error| self.broken(column, error))
     }
 
@@ -40,7 +46,9 @@ impl<'a> Reader<'a> {
         parse: impl Fn(&str) -> Result<T, E>,
     ) -> Result<Option<T>, StoreError> {
         let text: Option<&str> = self.get(column)?;
-        text.map(parse).transpose().map_err(|error| self.broken(column, error))
+        text.map(parse)
+            .transpose()
+            .map_err(|error| self.broken(column, error))
     }
 
     /// A name of a closed set.
@@ -56,11 +64,16 @@ impl<'a> Reader<'a> {
         fault::damaged(self.path, format!("malformed {column}: {error}")).into()
     }
 
-    /// A count or a place in the log: JSON carries it exactly, and arithmetic on it does not overflow.
+    /// A count or a place in the log: JSON carries it exactly, and arithmetic on it does not
+    /// overflow.
     pub fn number(&self, column: &str) -> Result<i64, StoreError> {
         const LARGEST: i64 = 1 << 53;
         let number = self.get(column)?;
-        if (0..=LARGEST).contains(&number) { Ok(number) } else { Err(self.broken(column, format!("{number} is no count"))) }
+        if (0..=LARGEST).contains(&number) {
+            Ok(number)
+        } else {
+            Err(self.broken(column, format!("{number} is no count")))
+        }
     }
 
     pub fn usage(&self) -> Result<Usage, StoreError> {
@@ -159,23 +172,42 @@ impl<'a> Reader<'a> {
 
     pub fn sender(&self) -> Result<Option<Sender>, StoreError> {
         let id = self.parse_optional("sender", AgentId::parse)?;
-        id.map(|id| Ok(Sender { id, name: self.get("sender_name")? })).transpose()
+        id.map(|id| {
+            Ok(Sender {
+                id,
+                name: self.get("sender_name")?,
+            })
+        })
+        .transpose()
     }
 
     pub fn place(&self) -> Result<Place, StoreError> {
-        Ok(Place { turn: self.get("turn")?, request: self.get("request")?, at: self.timestamp("at")? })
+        Ok(Place {
+            turn: self.get("turn")?,
+            request: self.get("request")?,
+            at: self.timestamp("at")?,
+        })
     }
 
     /// `None` for a kind that only a newer version knows.
     pub fn log_row(&self) -> Result<Option<LogRow>, StoreError> {
-        let Some(kind) = EventKind::find(self.get("kind")?) else { return Ok(None) };
-        Ok(Some(LogRow { seq: self.number("seq")?, kind, place: self.place()?, body: self.get("body")? }))
+        let Some(kind) = EventKind::find(self.get("kind")?) else {
+            return Ok(None);
+        };
+        Ok(Some(LogRow {
+            seq: self.number("seq")?,
+            kind,
+            place: self.place()?,
+            body: self.get("body")?,
+        }))
     }
 }
 
 fn agent_state(name: &str) -> Option<AgentState> {
     use AgentState::{Compacting, ExecutingTools, Idle, Stopped, Streaming};
-    [Idle, Streaming, ExecutingTools, Compacting, Stopped].into_iter().find(|state| state.name() == name)
+    [Idle, Streaming, ExecutingTools, Compacting, Stopped]
+        .into_iter()
+        .find(|state| state.name() == name)
 }
 
 pub fn session_state_name(state: SessionState) -> &'static str {

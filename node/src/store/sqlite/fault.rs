@@ -24,7 +24,9 @@ impl From<Fault> for StoreError {
             Fault::Store(error) => error,
             Fault::Missing(message) => Self::NotFound(message),
             Fault::Damaged(message) => Self::Broken(message),
-            Fault::Aborted(message) | Fault::Refused(message) => Self::Broken(format!("the store contradicts itself: {message}")),
+            Fault::Aborted(message) | Fault::Refused(message) => {
+                Self::Broken(format!("the store contradicts itself: {message}"))
+            }
         }
     }
 }
@@ -60,7 +62,10 @@ pub fn sort(error: &sqlx::Error, path: &Path) -> Fault {
     let Some(database) = error.as_database_error() else {
         return sort_own(error, path);
     };
-    let extended: i32 = database.code().and_then(|code| code.parse().ok()).unwrap_or(0);
+    let extended: i32 = database
+        .code()
+        .and_then(|code| code.parse().ok())
+        .unwrap_or(0);
     if extended == code::CONSTRAINT_TRIGGER {
         return Fault::Aborted(database.message().to_owned());
     }
@@ -69,19 +74,30 @@ pub fn sort(error: &sqlx::Error, path: &Path) -> Fault {
         code::BUSY | code::LOCKED | code::INTERRUPT | code::PROTOCOL => away(path, error),
         code::CONSTRAINT | code::TOOBIG => Fault::Refused(database.message().to_owned()),
         code::FULL => Fault::Store(full(path)),
-        code::READONLY | code::PERM => {
-            broken("it cannot be written", "give this user write permission to the file and its folder")
+        code::READONLY | code::PERM => broken(
+            "it cannot be written",
+            "give this user write permission to the file and its folder",
+        ),
+        code::CANTOPEN if !path.exists() => {
+            Fault::Missing(format!("there is no {}", path.display()))
         }
-        code::CANTOPEN if !path.exists() => Fault::Missing(format!("there is no {}", path.display())),
-        code::CANTOPEN => {
-            broken("it cannot be opened", "check the permissions of the file and its folder, and the limit of open files")
-        }
+        code::CANTOPEN => broken(
+            "it cannot be opened",
+            "check the permissions of the file and its folder, and the limit of open files",
+        ),
         code::CORRUPT | code::NOTADB | code::MISMATCH => damaged(path, database.message()),
         // Of a stored value: the statements and what they are given are ours.
-        code::ERROR if ["JSON", "integer overflow"].iter().any(|of| database.message().contains(of)) => {
+        code::ERROR
+            if ["JSON", "integer overflow"]
+                .iter()
+                .any(|of| database.message().contains(of)) =>
+        {
             damaged(path, database.message())
         }
-        code::IOERR => broken("the disk gives an error", "check the disk and the system's log"),
+        code::IOERR => broken(
+            "the disk gives an error",
+            "check the disk and the system's log",
+        ),
         _other => broken(database.message(), "report this"),
     }
 }
@@ -91,8 +107,14 @@ pub fn sort(error: &sqlx::Error, path: &Path) -> Fault {
 fn sort_own(error: &sqlx::Error, path: &Path) -> Fault {
     match error {
         sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_) => damaged(path, error),
-        // sqlx answers so for every statement after a panic of its thread; the next call opens the file again.
-        sqlx::Error::WorkerCrashed => broken(path, "the thread that reads it failed", "report this with the node's log").into(),
+        // sqlx answers so for every statement after a panic of its thread; the next call opens the
+        // file again.
+        sqlx::Error::WorkerCrashed => broken(
+            path,
+            "the thread that reads it failed",
+            "report this with the node's log",
+        )
+        .into(),
         _ => away(path, error),
     }
 }
@@ -100,7 +122,10 @@ fn sort_own(error: &sqlx::Error, path: &Path) -> Fault {
 /// What the file at `path` holds makes no sense.
 pub fn damaged(path: &Path, what: impl std::fmt::Display) -> Fault {
     let way_out = "put it aside, or recover it with `sqlite3 FILE .recover`";
-    Fault::Damaged(format!("cannot use {}: it is damaged: {what}; {way_out}", path.display()))
+    Fault::Damaged(format!(
+        "cannot use {}: it is damaged: {what}; {way_out}",
+        path.display()
+    ))
 }
 
 fn away(path: &Path, error: &sqlx::Error) -> Fault {
@@ -108,11 +133,17 @@ fn away(path: &Path, error: &sqlx::Error) -> Fault {
 }
 
 fn full(path: &Path) -> StoreError {
-    StoreError::Full(format!("cannot use {}: the disk is full; free some space; what was saved is safe", path.display()))
+    StoreError::Full(format!(
+        "cannot use {}: the disk is full; free some space; what was saved is safe",
+        path.display()
+    ))
 }
 
 /// The system refuses something of the file at `path`.
-#[allow(clippy::wildcard_enum_match_arm, reason = "the standard library's list is open")]
+#[allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "the standard library's list is open"
+)]
 pub fn refused(path: &Path, error: &std::io::Error, way_out: &str) -> StoreError {
     match error.kind() {
         std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => full(path),

@@ -1,4 +1,5 @@
-//! The open session files: a bounded pool, for each open file is a thread. The least recently used one is closed.
+//! The open session files: a bounded pool, for each open file is a thread. The least recently used
+//! one is closed.
 
 use std::{
     collections::HashMap,
@@ -63,7 +64,13 @@ pub struct Files {
 impl Files {
     pub fn new(folder: PathBuf, opening: Opening, capacity: usize) -> Self {
         let permits = Arc::new(Semaphore::new(capacity.max(1)));
-        Self { folder, opening, capacity: capacity.max(1), pool: Mutex::default(), permits }
+        Self {
+            folder,
+            opening,
+            capacity: capacity.max(1),
+            pool: Mutex::default(),
+            permits,
+        }
     }
 
     pub fn path(&self, id: &SessionId, name: &SessionName) -> PathBuf {
@@ -74,9 +81,14 @@ impl Files {
     pub async fn open_one(&self, id: &SessionId) -> Result<Option<InUse>, StoreError> {
         let permit = self.permit().await?;
         let cell = self.pool().find(id);
-        let Some(file) = cell.and_then(|cell| cell.get().cloned()) else { return Ok(None) };
+        let Some(file) = cell.and_then(|cell| cell.get().cloned()) else {
+            return Ok(None);
+        };
         if file.db.is_current() {
-            return Ok(Some(InUse { file, _permit: permit }));
+            return Ok(Some(InUse {
+                file,
+                _permit: permit,
+            }));
         }
         self.forget(id);
         Ok(None)
@@ -86,10 +98,18 @@ impl Files {
     pub async fn open(&self, id: &SessionId, name: &SessionName) -> Result<InUse, StoreError> {
         let permit = self.permit().await?;
         let cell = self.pool().take(id, self.capacity);
-        let opened =
-            cell.get_or_try_init(async || SessionFile::open(id, self.path(id, name), self.opening).await.map(Arc::new)).await;
+        let opened = cell
+            .get_or_try_init(async || {
+                SessionFile::open(id, self.path(id, name), self.opening)
+                    .await
+                    .map(Arc::new)
+            })
+            .await;
         match opened {
-            Ok(file) => Ok(InUse { file: file.clone(), _permit: permit }),
+            Ok(file) => Ok(InUse {
+                file: file.clone(),
+                _permit: permit,
+            }),
             Err(fault) => {
                 self.forget(id);
                 Err(fault.into())
@@ -104,7 +124,9 @@ impl Files {
 
     /// Closes what nobody used for so long: an open file is a thread, and its pages.
     pub fn close_unused(&self, for_long: Duration) {
-        self.pool().slots.retain(|_, (cell, used)| used.elapsed() < for_long || !is_unused(cell));
+        self.pool()
+            .slots
+            .retain(|_, (cell, used)| used.elapsed() < for_long || !is_unused(cell));
     }
 
     pub fn forget(&self, id: &SessionId) {
@@ -140,14 +162,21 @@ impl Pool {
         }
         while self.slots.len() >= capacity && self.close_one() {}
         let cell = Cell::default();
-        self.slots.insert(id.clone(), (cell.clone(), Instant::now()));
+        self.slots
+            .insert(id.clone(), (cell.clone(), Instant::now()));
         cell
     }
 
     /// Closes the least recently used file that nobody uses.
     fn close_one(&mut self) -> bool {
-        let oldest = self.slots.iter().filter(|(_, (cell, _))| is_unused(cell)).min_by_key(|(_, (_, used))| *used);
-        let Some(id) = oldest.map(|(id, _)| id.clone()) else { return false };
+        let oldest = self
+            .slots
+            .iter()
+            .filter(|(_, (cell, _))| is_unused(cell))
+            .min_by_key(|(_, (_, used))| *used);
+        let Some(id) = oldest.map(|(id, _)| id.clone()) else {
+            return false;
+        };
         self.slots.remove(&id).is_some()
     }
 }
@@ -159,9 +188,21 @@ fn is_unused(cell: &Cell) -> bool {
 impl SessionFile {
     async fn open(named: &SessionId, path: PathBuf, opening: Opening) -> Result<Self, Fault> {
         let db = Db::open(&path, opening, false, SQLITE_SESSION).await?;
-        let row = db.row(query("SELECT id, lead, spec->>'team_id' AS team_id FROM sessions")).await?;
-        let Some(row) = row else { return Err(Fault::Missing(format!("{} holds no session", path.display()))) };
-        let row = Reader { row: &row, path: &path };
+        let row = db
+            .row(query(
+                "SELECT id, lead, spec->>'team_id' AS team_id FROM sessions",
+            ))
+            .await?;
+        let Some(row) = row else {
+            return Err(Fault::Missing(format!(
+                "{} holds no session",
+                path.display()
+            )));
+        };
+        let row = Reader {
+            row: &row,
+            path: &path,
+        };
         let (id, lead) = (row.parse("id", SessionId::parse)?, row.agent_id("lead")?);
         if id != *named {
             return Err(fault::damaged(&path, format!("it holds session {id}")));

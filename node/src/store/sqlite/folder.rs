@@ -1,5 +1,6 @@
-//! A directory of the store, held open. Its files are opened relative to its descriptor, so that the store never follows a
-//! link, waits for a FIFO, or writes to a file that has another name elsewhere.
+//! A directory of the store, held open. Its files are opened relative to its descriptor, so that
+//! the store never follows a link, waits for a FIFO, or writes to a file that has another name
+//! elsewhere.
 
 use std::{
     fs::{self, File},
@@ -30,7 +31,8 @@ const PRIVATE_FOLDER: u32 = 0o700;
 const PRIVATE_FILE: u32 = 0o600;
 
 const PUT_RIGHT: &str = "remove it, or name another folder with `--store sqlite:DIR`";
-const WRITABLE: &str = "give this user write permission to the folder, or name another one with `--store sqlite:DIR`";
+const WRITABLE: &str =
+    "give this user write permission to the folder, or name another one with `--store sqlite:DIR`";
 
 /// An open directory.
 #[derive(Debug)]
@@ -40,13 +42,18 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Opens a directory, and creates it with the missing ones above it. A link in its place is refused.
+    /// Opens a directory, and creates it with the missing ones above it. A link in its place is
+    /// refused.
     pub fn create(path: &Path) -> Result<Self, StoreError> {
         let path: PathBuf = path.components().collect();
-        let created = fs::DirBuilder::new().recursive(true).mode(PRIVATE_FOLDER).create(&path);
+        let created = fs::DirBuilder::new()
+            .recursive(true)
+            .mode(PRIVATE_FOLDER)
+            .create(&path);
         match created {
             Ok(()) => Self::enter(AT_FDCWD, &path, &path),
-            Err(error) => Err(Self::refusal(AT_FDCWD, &path, &path).unwrap_or_else(|| fault::refused(&path, &error, WRITABLE))),
+            Err(error) => Err(Self::refusal(AT_FDCWD, &path, &path)
+                .unwrap_or_else(|| fault::refused(&path, &error, WRITABLE))),
         }
     }
 
@@ -59,7 +66,11 @@ impl Folder {
     /// Opens a directory in this one, and creates it if it is missing.
     pub fn create_folder(&self, name: &str) -> Result<Self, StoreError> {
         let path = self.path.join(name);
-        match mkdirat(self.fd.as_fd(), name, Mode::from_bits_truncate(mode(PRIVATE_FOLDER))) {
+        match mkdirat(
+            self.fd.as_fd(),
+            name,
+            Mode::from_bits_truncate(mode(PRIVATE_FOLDER)),
+        ) {
             Ok(()) | Err(Errno::EEXIST) => Self::enter(self.fd.as_fd(), Path::new(name), &path),
             Err(errno) => Err(fault::refused(&path, &errno.into(), WRITABLE)),
         }
@@ -69,15 +80,25 @@ impl Folder {
     pub fn find_folder(&self, name: &str) -> Result<Option<Self>, StoreError> {
         match fstatat(self.fd.as_fd(), name, AtFlags::AT_SYMLINK_NOFOLLOW) {
             Err(Errno::ENOENT) => Ok(None),
-            Ok(_) | Err(_) => Self::enter(self.fd.as_fd(), Path::new(name), &self.path.join(name)).map(Some),
+            Ok(_) | Err(_) => {
+                Self::enter(self.fd.as_fd(), Path::new(name), &self.path.join(name)).map(Some)
+            }
         }
     }
 
-    fn enter(at: impl std::os::fd::AsFd + Copy, name: &Path, path: &Path) -> Result<Self, StoreError> {
+    fn enter(
+        at: impl std::os::fd::AsFd + Copy,
+        name: &Path,
+        path: &Path,
+    ) -> Result<Self, StoreError> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         match openat(at, name, flags, Mode::empty()) {
-            Ok(fd) => Ok(Self { fd, path: path.to_owned() }),
-            Err(errno) => Err(Self::refusal(at, name, path).unwrap_or_else(|| fault::refused(path, &errno.into(), WRITABLE))),
+            Ok(fd) => Ok(Self {
+                fd,
+                path: path.to_owned(),
+            }),
+            Err(errno) => Err(Self::refusal(at, name, path)
+                .unwrap_or_else(|| fault::refused(path, &errno.into(), WRITABLE))),
         }
     }
 
@@ -85,7 +106,11 @@ impl Folder {
     fn refusal(at: impl std::os::fd::AsFd, name: &Path, path: &Path) -> Option<StoreError> {
         let stat = fstatat(at, name, AtFlags::AT_SYMLINK_NOFOLLOW).ok()?;
         let kind = SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT;
-        let what = if kind == SFlag::S_IFLNK { "it is a link" } else { "it is no folder" };
+        let what = if kind == SFlag::S_IFLNK {
+            "it is a link"
+        } else {
+            "it is no folder"
+        };
         (kind != SFlag::S_IFDIR).then(|| fault::broken(path, what, PUT_RIGHT))
     }
 
@@ -95,7 +120,8 @@ impl Folder {
 
     /// Who else may change what is in it; `None`: this user alone.
     pub fn exposure(&self) -> Result<Option<&'static str>, StoreError> {
-        let there = fstat(self.fd.as_fd()).map_err(|errno| fault::refused(&self.path, &errno.into(), WRITABLE))?;
+        let there = fstat(self.fd.as_fd())
+            .map_err(|errno| fault::refused(&self.path, &errno.into(), WRITABLE))?;
         let others = Mode::S_IWGRP | Mode::S_IWOTH;
         Ok(if there.st_uid != nix::unistd::geteuid().as_raw() {
             Some("it belongs to another user")
@@ -128,7 +154,9 @@ impl Folder {
     pub fn create_file(&self, name: &str) -> Result<File, StoreError> {
         match self.open_file(name, OFlag::O_RDWR | OFlag::O_CREAT) {
             Ok(file) => Ok(file),
-            Err(Refused::Missing) => Err(fault::broken(&self.path, "it was removed", "start again")),
+            Err(Refused::Missing) => {
+                Err(fault::broken(&self.path, "it was removed", "start again"))
+            }
             Err(Refused::Store(error)) => Err(error),
         }
     }
@@ -140,10 +168,18 @@ impl Folder {
             Ok((file, _)) => file,
             Err(NotOpened::Missing) => return Err(Refused::Missing),
             Err(NotOpened::Kind(_)) => return Err(Refused::Store(refuse(&path))),
-            Err(NotOpened::Io(error)) => return Err(Refused::Store(fault::refused(&path, &error, WRITABLE))),
+            Err(NotOpened::Io(error)) => {
+                return Err(Refused::Store(fault::refused(&path, &error, WRITABLE)));
+            }
         };
-        let there = file.metadata().map_err(|error| Refused::Store(fault::refused(&path, &error, WRITABLE)))?;
-        let wrong = if flags.contains(OFlag::O_RDWR) { complaint(&there) } else { kind_complaint(&there) };
+        let there = file
+            .metadata()
+            .map_err(|error| Refused::Store(fault::refused(&path, &error, WRITABLE)))?;
+        let wrong = if flags.contains(OFlag::O_RDWR) {
+            complaint(&there)
+        } else {
+            kind_complaint(&there)
+        };
         match wrong {
             Some(what) => Err(Refused::Store(fault::broken(&path, what, PUT_RIGHT))),
             None => Ok(file),
@@ -152,17 +188,29 @@ impl Folder {
 
     /// The names of what is in it, but for those that are no text.
     pub fn names(&self) -> Result<Vec<String>, StoreError> {
-        let failed = |errno: Errno| fault::refused(&self.path, &errno.into(), "give this user read permission to the folder");
+        let failed = |errno: Errno| {
+            fault::refused(
+                &self.path,
+                &errno.into(),
+                "give this user read permission to the folder",
+            )
+        };
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let mut dir = Dir::openat(self.fd.as_fd(), ".", flags, Mode::empty()).map_err(failed)?;
-        let names = dir.iter().filter_map(Result::ok).filter_map(|entry| entry.file_name().to_str().ok().map(str::to_owned));
+        let names = dir
+            .iter()
+            .filter_map(Result::ok)
+            .filter_map(|entry| entry.file_name().to_str().ok().map(str::to_owned));
         Ok(names.filter(|name| name != "." && name != "..").collect())
     }
 
     /// Whether an open file is the one of that name here.
     pub fn holds(&self, name: &str, file: &File) -> bool {
         let there = fstatat(self.fd.as_fd(), name, AtFlags::AT_SYMLINK_NOFOLLOW);
-        there.is_ok_and(|there| file.metadata().is_ok_and(|open| open.ino() == there.st_ino && same_device(&open, &there)))
+        there.is_ok_and(|there| {
+            file.metadata()
+                .is_ok_and(|open| open.ino() == there.st_ino && same_device(&open, &there))
+        })
     }
 
     /// Removes a name. A link is removed itself, not what it leads to.
@@ -176,8 +224,9 @@ enum Refused {
     Store(StoreError),
 }
 
-/// Refuses what SQLite must not open at `path`: anything but a regular file with one name. With `create` a missing file is
-/// made, for this user only; SQLite gives the files beside it the same permissions.
+/// Refuses what SQLite must not open at `path`: anything but a regular file with one name. With
+/// `create` a missing file is made, for this user only; SQLite gives the files beside it the same
+/// permissions.
 pub fn admit(path: &Path, create: bool) -> Result<(), StoreError> {
     for end in ["", "-wal", "-shm", "-journal"] {
         let beside = view::beside(path, end);
@@ -186,7 +235,10 @@ pub fn admit(path: &Path, create: bool) -> Result<(), StoreError> {
         }
     }
     if create
-        && let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str()))
+        && let (Some(folder), Some(name)) = (
+            path.parent(),
+            path.file_name().and_then(|name| name.to_str()),
+        )
         && fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
     {
         Folder::open(folder)?.create_file(name)?;
@@ -196,7 +248,10 @@ pub fn admit(path: &Path, create: bool) -> Result<(), StoreError> {
 
 fn refuse(path: &Path) -> StoreError {
     let there = fs::symlink_metadata(path);
-    let what = there.ok().and_then(|there| complaint(&there)).unwrap_or("it is no regular file");
+    let what = there
+        .ok()
+        .and_then(|there| complaint(&there))
+        .unwrap_or("it is no regular file");
     fault::broken(path, what, PUT_RIGHT)
 }
 
@@ -220,12 +275,20 @@ fn kind_complaint(there: &fs::Metadata) -> Option<&'static str> {
 }
 
 /// The type of a mode is smaller on some systems.
-#[allow(clippy::useless_conversion, clippy::unnecessary_fallible_conversions, reason = "the type differs between systems")]
+#[allow(
+    clippy::useless_conversion,
+    clippy::unnecessary_fallible_conversions,
+    reason = "the type differs between systems"
+)]
 fn mode(bits: u32) -> nix::libc::mode_t {
     bits.try_into().unwrap_or(0)
 }
 
-#[allow(clippy::unnecessary_cast, clippy::cast_sign_loss, reason = "the type differs between systems")]
+#[allow(
+    clippy::unnecessary_cast,
+    clippy::cast_sign_loss,
+    reason = "the type differs between systems"
+)]
 fn same_device(open: &fs::Metadata, there: &nix::sys::stat::FileStat) -> bool {
     open.dev() == there.st_dev as u64
 }

@@ -4,9 +4,12 @@ use planck_common::{AgentId, InputId, NodeId, SessionId, Timestamp};
 use sqlx::query;
 
 use super::{SqliteStore, db::Statement, decode::Reader, files::InUse};
-use crate::store::{Asked, InboxBounds, InputRecord, NewInput, PutResult, StoreError, Task, unread::Unread};
+use crate::store::{
+    Asked, InboxBounds, InputRecord, NewInput, PutResult, StoreError, Task, unread::Unread,
+};
 
-/// What waits for an agent and in its session. The index holds open inputs only, however long the session's history is.
+/// What waits for an agent and in its session. The index holds open inputs only, however long the
+/// session's history is.
 macro_rules! unread {
     ($agent:literal) => {
         concat!(
@@ -22,8 +25,8 @@ macro_rules! unread {
 
 const UNREAD: &str = unread!("?1");
 
-/// Unless the agent is unknown or stopped, an inbox is full, or the id is taken. One statement counts and puts, and a file has
-/// one writer, so inputs that come at once count each other.
+/// Unless the agent is unknown or stopped, an inbox is full, or the id is taken. One statement
+/// counts and puts, and a file has one writer, so inputs that come at once count each other.
 const PUT: &str = concat!(
     "INSERT INTO inputs (id, agent_id, kind, mode, sender, sender_name, reply_to, content, fresh, at, head)
     SELECT ?1, t.id, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, s.next_seq - 1 FROM agents t, sessions s, (",
@@ -62,15 +65,26 @@ const WHY_NOT: &str = "SELECT
 const TRIES: u32 = 5;
 
 impl SqliteStore {
-    pub(super) async fn put_input(&self, session: &SessionId, input: NewInput) -> Result<PutResult, StoreError> {
+    pub(super) async fn put_input(
+        &self,
+        session: &SessionId,
+        input: NewInput,
+    ) -> Result<PutResult, StoreError> {
         let file = self.file(session).await?;
         check_text(&input)?;
         for _ in 0..TRIES {
             if let Some(row) = file.db.row(put(&input, &self.inbox)).await? {
-                let row = Reader { row: &row, path: file.db.path() };
+                let row = Reader {
+                    row: &row,
+                    path: file.db.path(),
+                };
                 let node = row.node()?;
                 self.announce(session, &input, node.as_ref()).await?;
-                return Ok(PutResult::Put { head: row.get("head")?, node, epoch: row.get("epoch")? });
+                return Ok(PutResult::Put {
+                    head: row.get("head")?,
+                    node,
+                    epoch: row.get("epoch")?,
+                });
             }
             if let Some(known) = self.known(&file, &input).await? {
                 if known.turn.is_none() && known.outcome.is_none() {
@@ -82,34 +96,60 @@ impl SqliteStore {
             if target.is_none_or(|target| !target.is_there()) {
                 return Ok(PutResult::NotFound);
             }
-            self.unread(&file, &input.agent).await?.check(input.content.len(), &self.inbox)?;
+            self.unread(&file, &input.agent)
+                .await?
+                .check(input.content.len(), &self.inbox)?;
         }
-        Err(StoreError::Away(format!("input {} was refused for reasons that went away", input.id)))
+        Err(StoreError::Away(format!(
+            "input {} was refused for reasons that went away",
+            input.id
+        )))
     }
 
     async fn unread(&self, file: &InUse, agent: &AgentId) -> Result<Unread, StoreError> {
-        let Some(row) = file.db.row(query(UNREAD).bind(agent.to_string())).await? else { return Ok(Unread::default()) };
-        let row = Reader { row: &row, path: file.db.path() };
+        let Some(row) = file.db.row(query(UNREAD).bind(agent.to_string())).await? else {
+            return Ok(Unread::default());
+        };
+        let row = Reader {
+            row: &row,
+            path: file.db.path(),
+        };
         let (agent_bytes, agent_inputs) = (row.get("agent_bytes")?, row.get("agent_inputs")?);
-        Ok(Unread { agent_bytes, agent_inputs, session_bytes: row.get("session_bytes")? })
+        Ok(Unread {
+            agent_bytes,
+            agent_inputs,
+            session_bytes: row.get("session_bytes")?,
+        })
     }
 
-    /// Tells the index of an unread input before it is acknowledged, unless this node holds the agent: what is waiting for
-    /// agents of a node that dies is found by the node's leases.
-    async fn announce(&self, session: &SessionId, input: &NewInput, holder: Option<&NodeId>) -> Result<(), StoreError> {
+    /// Tells the index of an unread input before it is acknowledged, unless this node holds the
+    /// agent: what is waiting for agents of a node that dies is found by the node's leases.
+    async fn announce(
+        &self,
+        session: &SessionId,
+        input: &NewInput,
+        holder: Option<&NodeId>,
+    ) -> Result<(), StoreError> {
         if holder == Some(&self.node) {
             return Ok(());
         }
-        self.index.pending(session, &[(&input.id, &input.agent)], Timestamp::now()).await
+        self.index
+            .pending(session, &[(&input.id, &input.agent)], Timestamp::now())
+            .await
     }
 
     /// The input of that id; one of another agent is a mistake.
-    async fn known(&self, file: &InUse, input: &NewInput) -> Result<Option<InputRecord>, StoreError> {
+    async fn known(
+        &self,
+        file: &InUse,
+        input: &NewInput,
+    ) -> Result<Option<InputRecord>, StoreError> {
         let known = self.input_in(file, &input.id).await?;
         match known {
-            Some(known) if known.agent != input.agent => {
-                Err(StoreError::BadRequest(format!("input {} was put for another agent before", input.id)))
-            }
+            Some(known) if known.agent != input.agent => Err(StoreError::BadRequest(format!(
+                "input {} was put for another agent before",
+                input.id
+            ))),
             known => Ok(known),
         }
     }
@@ -124,22 +164,36 @@ impl SqliteStore {
         let file = self.file(session).await?;
         check_text(&question)?;
         let asker = question.sender.as_ref().map(|sender| sender.id.clone());
-        let asker = asker.ok_or_else(|| StoreError::BadRequest("a question has a sender".into()))?;
+        let asker =
+            asker.ok_or_else(|| StoreError::BadRequest("a question has a sender".into()))?;
         for _ in 0..TRIES {
-            let asked = file.db.row(bind(ASK, &question).bind(asker_epoch).bind(max_depth)).await?;
+            let asked = file
+                .db
+                .row(bind(ASK, &question).bind(asker_epoch).bind(max_depth))
+                .await?;
             if let Some(row) = asked {
-                let node = Reader { row: &row, path: file.db.path() }.node()?;
+                let node = Reader {
+                    row: &row,
+                    path: file.db.path(),
+                }
+                .node()?;
                 self.announce(session, &question, node.as_ref()).await?;
                 return Ok(Asked::Asked { node });
             }
-            if let Some(refused) = self.why_not(&file, &question, &asker, asker_epoch, max_depth).await? {
+            if let Some(refused) = self
+                .why_not(&file, &question, &asker, asker_epoch, max_depth)
+                .await?
+            {
                 if let Asked::Known { outcome: None } = refused {
                     self.announce(session, &question, None).await?;
                 }
                 return Ok(refused);
             }
         }
-        Err(StoreError::Away(format!("question {} was refused for reasons that went away", question.id)))
+        Err(StoreError::Away(format!(
+            "question {} was refused for reasons that went away",
+            question.id
+        )))
     }
 
     async fn why_not(
@@ -150,7 +204,11 @@ impl SqliteStore {
         epoch: i64,
         max_depth: u32,
     ) -> Result<Option<Asked>, StoreError> {
-        if self.agent_in(file, asker).await?.is_none_or(|asker| asker.epoch != epoch) {
+        if self
+            .agent_in(file, asker)
+            .await?
+            .is_none_or(|asker| asker.epoch != epoch)
+        {
             return Ok(Some(Asked::StaleEpoch));
         }
         if self.known(file, question).await?.is_some() {
@@ -160,31 +218,64 @@ impl SqliteStore {
         if target.is_none_or(|target| target.state == planck_common::command::AgentState::Stopped) {
             return Ok(Some(Asked::NotFound));
         }
-        let why = query(WHY_NOT).bind(question.agent.as_str()).bind(asker.as_str()).bind(max_depth);
-        let Some(row) = file.db.row(why).await? else { return Ok(None) };
-        let row = Reader { row: &row, path: file.db.path() };
+        let why = query(WHY_NOT)
+            .bind(question.agent.as_str())
+            .bind(asker.as_str())
+            .bind(max_depth);
+        let Some(row) = file.db.row(why).await? else {
+            return Ok(None);
+        };
+        let row = Reader {
+            row: &row,
+            path: file.db.path(),
+        };
         if let Some(path) = row.get::<Option<&str>>("path")? {
             let path: Vec<AgentId> = serde_json::from_str(path).unwrap_or_default();
-            return Ok(Some(Asked::Cycle(std::iter::once(asker.clone()).chain(path).collect())));
+            return Ok(Some(Asked::Cycle(
+                std::iter::once(asker.clone()).chain(path).collect(),
+            )));
         }
         let depth: u32 = row.get("depth")?;
         Ok((depth > max_depth).then_some(Asked::TooDeep(depth)))
     }
 
-    async fn wait_again(&self, file: &InUse, question: &InputId) -> Result<Option<Asked>, StoreError> {
-        const WAIT: &str = "UPDATE inputs SET waiting = outcome IS NULL WHERE id = ?1 RETURNING outcome";
+    async fn wait_again(
+        &self,
+        file: &InUse,
+        question: &InputId,
+    ) -> Result<Option<Asked>, StoreError> {
+        const WAIT: &str =
+            "UPDATE inputs SET waiting = outcome IS NULL WHERE id = ?1 RETURNING outcome";
         let row = file.db.row(query(WAIT).bind(question.as_str())).await?;
-        let known = |row| Ok(Asked::Known { outcome: Reader { row: &row, path: file.db.path() }.get("outcome")? });
+        let known = |row| {
+            Ok(Asked::Known {
+                outcome: Reader {
+                    row: &row,
+                    path: file.db.path(),
+                }
+                .get("outcome")?,
+            })
+        };
         row.map(known).transpose()
     }
 
-    pub(super) async fn withdraw_question(&self, session: &SessionId, question: &InputId) -> Result<bool, StoreError> {
+    pub(super) async fn withdraw_question(
+        &self,
+        session: &SessionId,
+        question: &InputId,
+    ) -> Result<bool, StoreError> {
         const WITHDRAW: &str = "UPDATE inputs SET waiting = 0,
             outcome = CASE WHEN turn IS NULL AND outcome IS NULL THEN 'withdrawn' ELSE outcome END
             WHERE id = ?1 RETURNING coalesce(outcome = 'withdrawn', 0) AS left";
         let file = self.file(session).await?;
-        let Some(row) = file.db.row(query(WITHDRAW).bind(question.as_str())).await? else { return Ok(false) };
-        let left = Reader { row: &row, path: file.db.path() }.get("left")?;
+        let Some(row) = file.db.row(query(WITHDRAW).bind(question.as_str())).await? else {
+            return Ok(false);
+        };
+        let left = Reader {
+            row: &row,
+            path: file.db.path(),
+        }
+        .get("left")?;
         if left {
             self.settled(session, &[question]).await;
         }
@@ -201,9 +292,23 @@ impl SqliteStore {
         }
     }
 
-    pub(super) async fn input_in(&self, file: &InUse, id: &InputId) -> Result<Option<InputRecord>, StoreError> {
-        let row = file.db.row(query("SELECT * FROM inputs WHERE id = ?1").bind(id.as_str())).await?;
-        row.map(|row| Reader { row: &row, path: file.db.path() }.input()).transpose()
+    pub(super) async fn input_in(
+        &self,
+        file: &InUse,
+        id: &InputId,
+    ) -> Result<Option<InputRecord>, StoreError> {
+        let row = file
+            .db
+            .row(query("SELECT * FROM inputs WHERE id = ?1").bind(id.as_str()))
+            .await?;
+        row.map(|row| {
+            Reader {
+                row: &row,
+                path: file.db.path(),
+            }
+            .input()
+        })
+        .transpose()
     }
 
     pub(super) async fn inputs_without_outcome(
@@ -212,12 +317,25 @@ impl SqliteStore {
         agent: &AgentId,
     ) -> Result<Vec<InputRecord>, StoreError> {
         let file = self.file(session).await?;
-        let open = query("SELECT * FROM inputs WHERE agent_id = ?1 AND outcome IS NULL ORDER BY n").bind(agent.as_str());
+        let open = query("SELECT * FROM inputs WHERE agent_id = ?1 AND outcome IS NULL ORDER BY n")
+            .bind(agent.as_str());
         let rows = file.db.rows(open).await?;
-        rows.iter().map(|row| Reader { row, path: file.db.path() }.input()).collect()
+        rows.iter()
+            .map(|row| {
+                Reader {
+                    row,
+                    path: file.db.path(),
+                }
+                .input()
+            })
+            .collect()
     }
 
-    pub(super) async fn tasks_of(&self, session: &SessionId, agent: &AgentId) -> Result<Vec<Task>, StoreError> {
+    pub(super) async fn tasks_of(
+        &self,
+        session: &SessionId,
+        agent: &AgentId,
+    ) -> Result<Vec<Task>, StoreError> {
         const TASKS: &str = "SELECT i.id, i.sender, i.sender_name, i.turn IS NOT NULL AS consumed,
             EXISTS (SELECT 1 FROM inputs r WHERE r.reply_to = i.id AND r.kind = 'response' AND r.sender = i.agent_id
               AND coalesce(r.outcome, '') <> 'rewound') AS responded
@@ -226,9 +344,17 @@ impl SqliteStore {
         let file = self.file(session).await?;
         let rows = file.db.rows(query(TASKS).bind(agent.as_str())).await?;
         let task = |row| {
-            let row = Reader { row, path: file.db.path() };
+            let row = Reader {
+                row,
+                path: file.db.path(),
+            };
             let id = row.parse("id", InputId::parse)?;
-            Ok(Task { id, from: row.sender()?, consumed: row.get("consumed")?, responded: row.get("responded")? })
+            Ok(Task {
+                id,
+                from: row.sender()?,
+                consumed: row.get("consumed")?,
+                responded: row.get("responded")?,
+            })
         };
         rows.iter().map(task).collect()
     }
@@ -240,7 +366,10 @@ pub fn insert(input: &NewInput) -> Statement<'static> {
 }
 
 fn put(input: &NewInput, bounds: &InboxBounds) -> Statement<'static> {
-    bind(PUT, input).bind(bounds.agent_bytes).bind(bounds.agent_inputs).bind(bounds.session_bytes)
+    bind(PUT, input)
+        .bind(bounds.agent_bytes)
+        .bind(bounds.agent_inputs)
+        .bind(bounds.session_bytes)
 }
 
 fn bind(sql: &'static str, input: &NewInput) -> Statement<'static> {
@@ -260,6 +389,9 @@ fn bind(sql: &'static str, input: &NewInput) -> Statement<'static> {
 fn check_text(input: &NewInput) -> Result<(), StoreError> {
     match memchr::memchr(0, input.content.as_bytes()) {
         None => Ok(()),
-        Some(_) => Err(StoreError::BadRequest(format!("input {} holds a NUL byte", input.id))),
+        Some(_) => Err(StoreError::BadRequest(format!(
+            "input {} holds a NUL byte",
+            input.id
+        ))),
     }
 }

@@ -1,11 +1,14 @@
-//! `index.db`: where to look. It maps names, agents and nodes to session files and can be rebuilt from them.
+//! `index.db`: where to look. It maps names, agents and nodes to session files and can be rebuilt
+//! from them.
 
 mod known;
 mod rebuild;
 
 use std::{path::PathBuf, sync::Arc};
 
-use planck_common::{AgentId, InputId, NodeId, SessionId, SessionName, Timestamp, command::SessionState, event::json};
+use planck_common::{
+    AgentId, InputId, NodeId, SessionId, SessionName, Timestamp, command::SessionState, event::json,
+};
 use sqlx::{query, sqlite::SqliteRow};
 use tokio::sync::Mutex;
 
@@ -46,10 +49,16 @@ pub struct Listed {
 
 impl Index {
     pub fn new(folder: PathBuf, opening: Opening) -> Self {
-        Self { folder, opening, open: Mutex::new(None), known: Known::default() }
+        Self {
+            folder,
+            opening,
+            open: Mutex::new(None),
+            known: Known::default(),
+        }
     }
 
-    /// The open file; opened anew where somebody replaced it, and rebuilt where it is missing or broken.
+    /// The open file; opened anew where somebody replaced it, and rebuilt where it is missing or
+    /// broken.
     async fn db(&self) -> Result<Arc<Db>, StoreError> {
         let mut open = self.open.lock().await;
         if let Some(db) = open.as_ref().filter(|db| db.is_current()) {
@@ -75,22 +84,47 @@ impl Index {
     ) -> Result<Vec<T>, StoreError> {
         let db = self.db().await?;
         let rows: Vec<SqliteRow> = db.rows(statement).await?;
-        rows.iter().map(|row| read(Reader { row, path: db.path() })).collect()
+        rows.iter()
+            .map(|row| {
+                read(Reader {
+                    row,
+                    path: db.path(),
+                })
+            })
+            .collect()
     }
 
     pub async fn store_id(&self) -> Result<String, StoreError> {
-        let ids = self.read(query("SELECT id FROM store"), |row| row.get("id")).await?;
-        ids.into_iter().next().ok_or_else(|| StoreError::Broken("index.db names no store; delete it, and it is rebuilt".into()))
+        let ids = self
+            .read(query("SELECT id FROM store"), |row| row.get("id"))
+            .await?;
+        ids.into_iter().next().ok_or_else(|| {
+            StoreError::Broken("index.db names no store; delete it, and it is rebuilt".into())
+        })
     }
 
-    pub async fn reserve(&self, id: &SessionId, name: &SessionName, at: Timestamp) -> Result<Reserved, StoreError> {
+    pub async fn reserve(
+        &self,
+        id: &SessionId,
+        name: &SessionName,
+        at: Timestamp,
+    ) -> Result<Reserved, StoreError> {
         const RESERVE: &str = "INSERT INTO sessions (id, name, state, created_at, changed_at) VALUES (?1, ?2, 'new', ?3, ?3) ON CONFLICT DO NOTHING";
-        let statement = query(RESERVE).bind(id.as_str()).bind(name.as_str()).bind(at.millis());
+        let statement = query(RESERVE)
+            .bind(id.as_str())
+            .bind(name.as_str())
+            .bind(at.millis());
         if self.execute(statement).await? == 1 {
             return Ok(Reserved::Yes);
         }
-        const HOLDER: &str = "SELECT id, name FROM sessions WHERE id = ?1 OR name = ?2 ORDER BY id <> ?1";
-        let found = self.read(query(HOLDER).bind(id.as_str()).bind(name.as_str()), id_and_name).await?;
+        const HOLDER: &str =
+            "SELECT id, name FROM sessions WHERE id = ?1 OR name = ?2 ORDER BY id <> ?1";
+        let found = self
+            .read(
+                query(HOLDER).bind(id.as_str()).bind(name.as_str()),
+                id_and_name,
+            )
+            .await?;
         Ok(match found.into_iter().next() {
             Some((known, name)) if known == *id => Reserved::Known(name),
             Some((other, _)) => Reserved::Taken(other),
@@ -106,57 +140,97 @@ impl Index {
         node: &NodeId,
     ) -> Result<(), StoreError> {
         let ids: Vec<&AgentId> = agents.collect();
-        const AGENTS: &str =
-            "INSERT INTO agents (id, session_id) SELECT value, ?1 FROM json_each(?2) WHERE true ON CONFLICT DO NOTHING";
-        self.execute(query(AGENTS).bind(session.as_str()).bind(json(&ids))).await?;
+        const AGENTS: &str = "INSERT INTO agents (id, session_id) SELECT value, ?1 FROM json_each(?2) WHERE true ON CONFLICT DO NOTHING";
+        self.execute(query(AGENTS).bind(session.as_str()).bind(json(&ids)))
+            .await?;
         self.leased(session, node).await
     }
 
     pub async fn leased(&self, session: &SessionId, node: &NodeId) -> Result<(), StoreError> {
-        const LEASED: &str = "INSERT INTO leases (node_id, session_id) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
-        self.execute(query(LEASED).bind(node.as_str()).bind(session.as_str())).await.map(drop)
+        const LEASED: &str =
+            "INSERT INTO leases (node_id, session_id) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
+        self.execute(query(LEASED).bind(node.as_str()).bind(session.as_str()))
+            .await
+            .map(drop)
     }
 
     pub async fn unleased(&self, session: &SessionId, nodes: &[NodeId]) -> Result<(), StoreError> {
         const UNLEASED: &str = "DELETE FROM leases WHERE session_id = ?1 AND node_id IN (SELECT value FROM json_each(?2))";
-        self.execute(query(UNLEASED).bind(session.as_str()).bind(json(&nodes))).await.map(drop)
+        self.execute(query(UNLEASED).bind(session.as_str()).bind(json(&nodes)))
+            .await
+            .map(drop)
     }
 
-    pub async fn pending(&self, session: &SessionId, inputs: &[(&InputId, &AgentId)], at: Timestamp) -> Result<(), StoreError> {
+    pub async fn pending(
+        &self,
+        session: &SessionId,
+        inputs: &[(&InputId, &AgentId)],
+        at: Timestamp,
+    ) -> Result<(), StoreError> {
         const PENDING: &str = "INSERT INTO pending (session_id, input_id, agent_id, at)
             SELECT ?1, value->>0, value->>1, ?2 FROM json_each(?3) WHERE true ON CONFLICT DO NOTHING";
-        self.execute(query(PENDING).bind(session.as_str()).bind(at.millis()).bind(json(&inputs))).await?;
+        self.execute(
+            query(PENDING)
+                .bind(session.as_str())
+                .bind(at.millis())
+                .bind(json(&inputs)),
+        )
+        .await?;
         self.known.announced(inputs.iter().map(|(input, _)| *input));
         Ok(())
     }
 
-    /// Of inputs that were consumed or ended, those that this process announced. Others' announcements go with a sweep.
+    /// Of inputs that were consumed or ended, those that this process announced. Others'
+    /// announcements go with a sweep.
     pub fn announced_here<'a>(&self, inputs: &[&'a InputId]) -> Vec<&'a InputId> {
         self.known.take_announced(inputs)
     }
 
-    pub async fn consumed(&self, session: &SessionId, inputs: &[&InputId]) -> Result<(), StoreError> {
+    pub async fn consumed(
+        &self,
+        session: &SessionId,
+        inputs: &[&InputId],
+    ) -> Result<(), StoreError> {
         const CONSUMED: &str = "DELETE FROM pending WHERE session_id = ?1 AND input_id IN (SELECT value FROM json_each(?2))";
-        self.execute(query(CONSUMED).bind(session.as_str()).bind(json(&inputs))).await.map(drop)
+        self.execute(query(CONSUMED).bind(session.as_str()).bind(json(&inputs)))
+            .await
+            .map(drop)
     }
 
-    pub async fn state(&self, session: &SessionId, state: SessionState, at: Timestamp) -> Result<(), StoreError> {
+    pub async fn state(
+        &self,
+        session: &SessionId,
+        state: SessionState,
+        at: Timestamp,
+    ) -> Result<(), StoreError> {
         const STATE: &str = "UPDATE sessions SET state = ?2, changed_at = ?3 WHERE id = ?1";
-        let statement = query(STATE).bind(session.as_str()).bind(session_state_name(state)).bind(at.millis());
+        let statement = query(STATE)
+            .bind(session.as_str())
+            .bind(session_state_name(state))
+            .bind(at.millis());
         self.execute(statement).await.map(drop)
     }
 
     /// The file holds the session now.
     pub async fn state_of_new(&self, session: &SessionId) -> Result<(), StoreError> {
-        let statement = query("UPDATE sessions SET state = 'open' WHERE id = ?1 AND state = 'new'").bind(session.as_str());
+        let statement = query("UPDATE sessions SET state = 'open' WHERE id = ?1 AND state = 'new'")
+            .bind(session.as_str());
         self.execute(statement).await.map(drop)
     }
 
     /// Whether a name was reserved before `at` for a session that has no file.
     pub async fn abandoned(&self, session: &SessionId, at: i64) -> Result<bool, StoreError> {
-        const ABANDONED: &str = "SELECT id, name FROM sessions WHERE id = ?1 AND state = 'new' AND changed_at < ?2";
-        let found = self.read(query(ABANDONED).bind(session.as_str()).bind(at), id_and_name).await?;
-        Ok(found.first().is_some_and(|(id, name)| !self.folder.join(format!("{id}_{name}.db")).exists()))
+        const ABANDONED: &str =
+            "SELECT id, name FROM sessions WHERE id = ?1 AND state = 'new' AND changed_at < ?2";
+        let found = self
+            .read(
+                query(ABANDONED).bind(session.as_str()).bind(at),
+                id_and_name,
+            )
+            .await?;
+        Ok(found
+            .first()
+            .is_some_and(|(id, name)| !self.folder.join(format!("{id}_{name}.db")).exists()))
     }
 
     pub async fn forget(&self, session: &SessionId) -> Result<(), StoreError> {
@@ -172,13 +246,25 @@ impl Index {
     }
 
     /// A session by id, else by name. One that the index does not know is looked for in the folder.
-    pub async fn find(&self, id_or_name: &str) -> Result<Option<(SessionId, SessionName)>, StoreError> {
-        const FIND: &str = "SELECT id, name FROM sessions WHERE id = ?1 OR name = ?1 ORDER BY id <> ?1";
-        if let Some(found) = self.read(query(FIND).bind(id_or_name), id_and_name).await?.into_iter().next() {
+    pub async fn find(
+        &self,
+        id_or_name: &str,
+    ) -> Result<Option<(SessionId, SessionName)>, StoreError> {
+        const FIND: &str =
+            "SELECT id, name FROM sessions WHERE id = ?1 OR name = ?1 ORDER BY id <> ?1";
+        if let Some(found) = self
+            .read(query(FIND).bind(id_or_name), id_and_name)
+            .await?
+            .into_iter()
+            .next()
+        {
             return Ok(Some(found));
         }
         let files = rebuild::session_files(&self.folder)?;
-        let Some(file) = files.into_iter().find(|(id, name)| id.as_str() == id_or_name || name.as_str() == id_or_name) else {
+        let Some(file) = files
+            .into_iter()
+            .find(|(id, name)| id.as_str() == id_or_name || name.as_str() == id_or_name)
+        else {
             return Ok(None);
         };
         if self.opening.look {
@@ -192,7 +278,13 @@ impl Index {
     /// Takes in what the index should know of a file that came from elsewhere.
     pub async fn adopted(&self, id: &SessionId, name: &SessionName) -> Result<(), StoreError> {
         let db = self.db().await?;
-        rebuild::add(&db, &self.folder, self.opening, &[(id.clone(), name.clone())]).await
+        rebuild::add(
+            &db,
+            &self.folder,
+            self.opening,
+            &[(id.clone(), name.clone())],
+        )
+        .await
     }
 
     pub async fn session_of(&self, agent: &AgentId) -> Result<Option<SessionId>, StoreError> {
@@ -202,7 +294,9 @@ impl Index {
         let found = query("SELECT session_id FROM agents WHERE id = ?1").bind(agent.as_str());
         let read = |row: Reader<'_>| row.parse("session_id", SessionId::parse);
         let session = self.read(found, read).await?.into_iter().next();
-        session.iter().for_each(|session| self.known.belongs(agent, session));
+        session
+            .iter()
+            .for_each(|session| self.known.belongs(agent, session));
         Ok(session)
     }
 
@@ -217,38 +311,72 @@ impl Index {
             WHERE state <> 'new' AND (?1 IS NULL OR state = ?1) AND (?2 IS NULL OR (created_at, id) < (?2, ?3))
             ORDER BY created_at DESC, id DESC LIMIT ?4";
         let (at, id) = after.unzip();
-        let statement = query(PAGE).bind(state.map(session_state_name)).bind(at).bind(id).bind(limit);
+        let statement = query(PAGE)
+            .bind(state.map(session_state_name))
+            .bind(at)
+            .bind(id)
+            .bind(limit);
         let listed = |row: Reader<'_>| {
             let (id, name) = id_and_name(row)?;
-            Ok(Listed { id, name, created_at: row.timestamp("created_at")? })
+            Ok(Listed {
+                id,
+                name,
+                created_at: row.timestamp("created_at")?,
+            })
         };
         self.read(statement, listed).await
     }
 
     pub async fn closed_before(&self, at: Timestamp) -> Result<Vec<SessionId>, StoreError> {
         const CLOSED: &str = "SELECT id FROM sessions WHERE state = 'closed' AND created_at < ?1 ORDER BY created_at, id";
-        self.read(query(CLOSED).bind(at.millis()), |row| row.parse("id", SessionId::parse)).await
+        self.read(query(CLOSED).bind(at.millis()), |row| {
+            row.parse("id", SessionId::parse)
+        })
+        .await
     }
 
-    /// Sessions in which nodes that are not among these have, or had, leases, or in which this one has.
-    pub async fn leases(&self, but: &[NodeId], of: Option<&NodeId>) -> Result<Vec<(SessionId, NodeId)>, StoreError> {
+    /// Sessions in which nodes that are not among these have, or had, leases, or in which this one
+    /// has.
+    pub async fn leases(
+        &self,
+        but: &[NodeId],
+        of: Option<&NodeId>,
+    ) -> Result<Vec<(SessionId, NodeId)>, StoreError> {
         const LEASES: &str = "SELECT session_id, node_id FROM leases
             WHERE CASE WHEN ?2 IS NULL THEN node_id NOT IN (SELECT value FROM json_each(?1)) ELSE node_id = ?2 END
             ORDER BY session_id";
-        let statement = query(LEASES).bind(json(&but)).bind(of.map(|node| node.to_string()));
-        let lease = |row: Reader<'_>| Ok((row.parse("session_id", SessionId::parse)?, row.parse("node_id", NodeId::parse)?));
+        let statement = query(LEASES)
+            .bind(json(&but))
+            .bind(of.map(|node| node.to_string()));
+        let lease = |row: Reader<'_>| {
+            Ok((
+                row.parse("session_id", SessionId::parse)?,
+                row.parse("node_id", NodeId::parse)?,
+            ))
+        };
         self.read(statement, lease).await
     }
 
     /// Inputs that may be unread, by session, with when they were announced.
     pub async fn all_pending(&self) -> Result<Vec<(SessionId, InputId, Timestamp)>, StoreError> {
         let pending = |row: Reader<'_>| {
-            Ok((row.parse("session_id", SessionId::parse)?, row.parse("input_id", InputId::parse)?, row.timestamp("at")?))
+            Ok((
+                row.parse("session_id", SessionId::parse)?,
+                row.parse("input_id", InputId::parse)?,
+                row.timestamp("at")?,
+            ))
         };
-        self.read(query("SELECT session_id, input_id, at FROM pending ORDER BY session_id"), pending).await
+        self.read(
+            query("SELECT session_id, input_id, at FROM pending ORDER BY session_id"),
+            pending,
+        )
+        .await
     }
 }
 
 fn id_and_name(row: Reader<'_>) -> Result<(SessionId, SessionName), StoreError> {
-    Ok((row.parse("id", SessionId::parse)?, row.parse("name", SessionName::parse)?))
+    Ok((
+        row.parse("id", SessionId::parse)?,
+        row.parse("name", SessionName::parse)?,
+    ))
 }

@@ -41,12 +41,22 @@ const EXITS: &str = "SELECT a.id, a.name, coalesce((SELECT l.body->>'reason' FRO
     ORDER BY a.n";
 
 impl SqliteStore {
-    pub(super) async fn exits_not_told(&self, session: &SessionId) -> Result<Vec<WorkerExit>, StoreError> {
+    pub(super) async fn exits_not_told(
+        &self,
+        session: &SessionId,
+    ) -> Result<Vec<WorkerExit>, StoreError> {
         let file = self.file(session).await?;
         let rows = file.db.rows(query(EXITS)).await?;
         let exit = |row| {
-            let row = Reader { row, path: file.db.path() };
-            Ok(WorkerExit { id: row.agent_id("id")?, name: row.get("name")?, reason: row.get("reason")? })
+            let row = Reader {
+                row,
+                path: file.db.path(),
+            };
+            Ok(WorkerExit {
+                id: row.agent_id("id")?,
+                name: row.get("name")?,
+                reason: row.get("reason")?,
+            })
         };
         rows.iter().map(exit).collect()
     }
@@ -60,7 +70,9 @@ impl SqliteStore {
         node: &NodeId,
     ) -> Result<Vec<Birth>, StoreError> {
         let file = self.file(session).await?;
-        self.index.add(session, born.iter().map(|born| &born.agent.id), node).await?;
+        self.index
+            .add(session, born.iter().map(|born| &born.agent.id), node)
+            .await?;
         let mut births = Vec::with_capacity(born.len());
         for Newborn { agent, task } in born {
             let birth = self.bear(&file, agent, under, node).await?;
@@ -73,7 +85,13 @@ impl SqliteStore {
         Ok(births)
     }
 
-    async fn bear(&self, file: &InUse, agent: &NewAgent, under: &Under, node: &NodeId) -> Result<Birth, StoreError> {
+    async fn bear(
+        &self,
+        file: &InUse,
+        agent: &NewAgent,
+        under: &Under,
+        node: &NodeId,
+    ) -> Result<Birth, StoreError> {
         let birth = query(BIRTH)
             .bind(agent.id.as_str())
             .bind(agent.spec.name.as_str())
@@ -85,15 +103,31 @@ impl SqliteStore {
             .bind(under.incarnation);
         match file.db.row(birth).await? {
             Some(row) => {
-                let name = Reader { row: &row, path: file.db.path() }.get("name")?;
-                Ok(Birth::Born { lease: Lease { epoch: 1, last_seq: 0, incarnation: 0 }, name })
+                let name = Reader {
+                    row: &row,
+                    path: file.db.path(),
+                }
+                .get("name")?;
+                Ok(Birth::Born {
+                    lease: Lease {
+                        epoch: 1,
+                        last_seq: 0,
+                        incarnation: 0,
+                    },
+                    name,
+                })
             }
             None => self.unborn(file, &agent.id, under).await,
         }
     }
 
     /// Why an agent was not born.
-    async fn unborn(&self, file: &InUse, agent: &AgentId, under: &Under) -> Result<Birth, StoreError> {
+    async fn unborn(
+        &self,
+        file: &InUse,
+        agent: &AgentId,
+        under: &Under,
+    ) -> Result<Birth, StoreError> {
         if let Some(known) = self.agent_in(file, agent).await? {
             return Ok(Birth::Known(Box::new(known)));
         }
@@ -101,12 +135,26 @@ impl SqliteStore {
         if lead.is_none_or(|lead| lead.id != under.lead || lead.incarnation != under.incarnation) {
             return Ok(Birth::TeamDead);
         }
-        let row = file.db.row(query("SELECT max_agents FROM sessions WHERE state = 'open'")).await?;
-        let Some(row) = row else { return Ok(Birth::TeamDead) };
-        Ok(Birth::Full { max: Reader { row: &row, path: file.db.path() }.get("max_agents")? })
+        let row = file
+            .db
+            .row(query(
+                "SELECT max_agents FROM sessions WHERE state = 'open'",
+            ))
+            .await?;
+        let Some(row) = row else {
+            return Ok(Birth::TeamDead);
+        };
+        Ok(Birth::Full {
+            max: Reader {
+                row: &row,
+                path: file.db.path(),
+            }
+            .get("max_agents")?,
+        })
     }
 
-    /// The index learns of the lease before the file, and once more after it: a sweep may have looked in between.
+    /// The index learns of the lease before the file, and once more after it: a sweep may have
+    /// looked in between.
     pub(super) async fn take(
         &self,
         session: &SessionId,
@@ -122,15 +170,27 @@ impl SqliteStore {
             Claim::Member(under) => Some(under),
         };
         let raised = i64::from(matches!(claim, Claim::Lead { after_death: true }));
-        let statement = query(if under.is_some() { CLAIM_MEMBER } else { CLAIM_LEAD });
-        let statement = statement.bind(node.as_str()).bind(agent.as_str()).bind(seen);
+        let statement = query(if under.is_some() {
+            CLAIM_MEMBER
+        } else {
+            CLAIM_LEAD
+        });
+        let statement = statement
+            .bind(node.as_str())
+            .bind(agent.as_str())
+            .bind(seen);
         let statement = match under {
             None => statement.bind(raised),
             Some(under) => statement.bind(under.lead.as_str()).bind(under.incarnation),
         };
-        let Some(row) = file.db.row(statement).await? else { return self.mine(&file, agent, seen, node).await };
+        let Some(row) = file.db.row(statement).await? else {
+            return self.mine(&file, agent, seen, node).await;
+        };
         self.index.leased(session, node).await?;
-        let row = Reader { row: &row, path: file.db.path() };
+        let row = Reader {
+            row: &row,
+            path: file.db.path(),
+        };
         Ok(Some(Lease {
             epoch: row.number("epoch")?,
             last_seq: row.number("last_seq")?,
@@ -139,12 +199,27 @@ impl SqliteStore {
     }
 
     /// A claim whose answer was lost may have been carried out.
-    async fn mine(&self, file: &InUse, agent: &AgentId, seen: i64, node: &NodeId) -> Result<Option<Lease>, StoreError> {
+    async fn mine(
+        &self,
+        file: &InUse,
+        agent: &AgentId,
+        seen: i64,
+        node: &NodeId,
+    ) -> Result<Option<Lease>, StoreError> {
         let record = self.agent_in(file, agent).await?;
-        let AgentRecord { epoch, last_seq, incarnation, node: holder, .. } =
-            record.ok_or_else(|| StoreError::NotFound(format!("there is no agent {agent}")))?;
+        let AgentRecord {
+            epoch,
+            last_seq,
+            incarnation,
+            node: holder,
+            ..
+        } = record.ok_or_else(|| StoreError::NotFound(format!("there is no agent {agent}")))?;
         let mine = holder.as_ref() == Some(node) && epoch == seen + 1;
-        Ok(mine.then_some(Lease { epoch, last_seq, incarnation }))
+        Ok(mine.then_some(Lease {
+            epoch,
+            last_seq,
+            incarnation,
+        }))
     }
 
     pub(super) async fn give_up(
@@ -154,10 +229,21 @@ impl SqliteStore {
         epoch: i64,
         stopped: bool,
     ) -> Result<(), StoreError> {
-        const RELEASE: &str = "UPDATE agents SET node_id = NULL, epoch = epoch + 1, state = iif(?3, 'stopped', state)
+        const RELEASE: &str =
+            "UPDATE agents SET node_id = NULL, epoch = epoch + 1, state = iif(?3, 'stopped', state)
             WHERE id = ?1 AND epoch = ?2";
         let file = self.file(session).await?;
-        if file.db.execute(query(RELEASE).bind(agent.as_str()).bind(epoch).bind(stopped)).await? > 0 {
+        if file
+            .db
+            .execute(
+                query(RELEASE)
+                    .bind(agent.as_str())
+                    .bind(epoch)
+                    .bind(stopped),
+            )
+            .await?
+            > 0
+        {
             return Ok(());
         }
         match self.agent_in(&file, agent).await? {
@@ -174,10 +260,14 @@ impl SqliteStore {
         epoch: i64,
         spec: &AgentSpec,
     ) -> Result<(), StoreError> {
-        const RESPEC: &str = "UPDATE agents SET type = ?3, role = ?4, spec = ?5 WHERE id = ?1 AND epoch = ?2";
+        const RESPEC: &str =
+            "UPDATE agents SET type = ?3, role = ?4, spec = ?5 WHERE id = ?1 AND epoch = ?2";
         let file = self.file(session).await?;
         let statement = query(RESPEC).bind(agent.as_str()).bind(epoch);
-        let statement = statement.bind(spec.r#type.as_str()).bind(role_name(spec.role)).bind(json(spec));
+        let statement = statement
+            .bind(spec.r#type.as_str())
+            .bind(role_name(spec.role))
+            .bind(json(spec));
         match file.db.execute(statement).await? {
             0 => Err(StoreError::StaleEpoch(agent.to_string())),
             _changed => Ok(()),

@@ -1,4 +1,5 @@
-//! A node's lock file, held for its process's life: by it alone others of the host tell whether the process lives.
+//! A node's lock file, held for its process's life: by it alone others of the host tell whether the
+//! process lives.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -38,13 +39,23 @@ impl NodeLock {
     pub fn take(store: &Folder, node: &NodeId) -> Result<Self, StoreError> {
         let (folder, name) = (store.create_folder(FOLDER)?, file_name(node));
         let path = folder.path().join(&name);
-        let failed = |error: std::io::Error| fault::refused(&path, &error, "give this user write permission to the folder");
+        let failed = |error: std::io::Error| {
+            fault::refused(
+                &path,
+                &error,
+                "give this user write permission to the folder",
+            )
+        };
         for _ in 0..LOOKED_AT {
             let mut file = folder.create_file(&name)?;
             match file.try_lock() {
                 Ok(()) if folder.holds(&name, &file) => {
-                    file.set_len(0).and_then(|()| file.rewind()).map_err(failed)?;
-                    write!(file, "{}", Holder::me()).and_then(|()| file.flush()).map_err(failed)?;
+                    file.set_len(0)
+                        .and_then(|()| file.rewind())
+                        .map_err(failed)?;
+                    write!(file, "{}", Holder::me())
+                        .and_then(|()| file.flush())
+                        .map_err(failed)?;
                     return Ok(Self { _file: file });
                 }
                 Ok(()) => {}
@@ -52,13 +63,18 @@ impl NodeLock {
                 Err(TryLockError::Error(error)) => return Err(failed(error)),
             }
         }
-        Err(StoreError::Busy(format!("node {node} already runs on this host")))
+        Err(StoreError::Busy(format!(
+            "node {node} already runs on this host"
+        )))
     }
 }
 
-/// Removes the lock files of dead nodes: a missing one says the same. Every other file stays, whatever put it there.
+/// Removes the lock files of dead nodes: a missing one says the same. Every other file stays,
+/// whatever put it there.
 pub fn tidy(store: &Folder) {
-    let Ok(Some(folder)) = store.find_folder(FOLDER) else { return };
+    let Ok(Some(folder)) = store.find_folder(FOLDER) else {
+        return;
+    };
     for name in folder.names().unwrap_or_default() {
         if is_of_the_dead(&folder, &name).unwrap_or(false) {
             let _ = folder.remove(&name);
@@ -66,13 +82,19 @@ pub fn tidy(store: &Folder) {
     }
 }
 
-/// Whether a file is certainly a lock that a node left: by its name, by its text, and because nobody holds it. A node that
-/// takes its lock at this moment has not written its text yet; it notices that the file was removed, and tries again.
+/// Whether a file is certainly a lock that a node left: by its name, by its text, and because
+/// nobody holds it. A node that takes its lock at this moment has not written its text yet; it
+/// notices that the file was removed, and tries again.
 fn is_of_the_dead(folder: &Folder, name: &str) -> Result<bool, StoreError> {
-    if name.strip_suffix(".lock").is_none_or(|id| uuid::Uuid::try_parse(id).is_err()) {
+    if name
+        .strip_suffix(".lock")
+        .is_none_or(|id| uuid::Uuid::try_parse(id).is_err())
+    {
         return Ok(false);
     }
-    let Some(mut file) = folder.find_file(name)? else { return Ok(false) };
+    let Some(mut file) = folder.find_file(name)? else {
+        return Ok(false);
+    };
     if file.try_lock().is_err() {
         return Ok(false);
     }
@@ -87,12 +109,19 @@ fn is_empty(file: &File) -> bool {
 
 /// Whether any node holds a lock in a store.
 pub fn is_in_use(store: &Folder) -> bool {
-    let Ok(Some(folder)) = store.find_folder(FOLDER) else { return false };
+    let Ok(Some(folder)) = store.find_folder(FOLDER) else {
+        return false;
+    };
     let is_held = |name: &String| {
         let file = folder.read_file(name).ok().flatten();
         file.is_some_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
     };
-    folder.names().unwrap_or_default().iter().filter(|name| name.ends_with(".lock")).any(is_held)
+    folder
+        .names()
+        .unwrap_or_default()
+        .iter()
+        .filter(|name| name.ends_with(".lock"))
+        .any(is_held)
 }
 
 /// Whether the process of a node lives: it holds its lock.
@@ -100,14 +129,18 @@ pub fn lives(store: &Path, node: &NodeId) -> Result<bool, StoreError> {
     Ok(held(store, node)?.is_some())
 }
 
-/// Kills the process that holds a convicted node's lock, and waits until the lock is free. Blocks for a moment.
+/// Kills the process that holds a convicted node's lock, and waits until the lock is free. Blocks
+/// for a moment.
 pub fn end(store: &Path, node: &NodeId) -> Result<(), StoreError> {
     let path = store.join(FOLDER).join(file_name(node));
     let until = Instant::now() + DYING;
     while let Some(holder) = held(store, node)? {
         holder.kill(&path)?;
         if Instant::now() > until {
-            return Err(StoreError::Away(format!("process {} of node {node} does not die", holder.pid)));
+            return Err(StoreError::Away(format!(
+                "process {} of node {node} does not die",
+                holder.pid
+            )));
         }
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -123,8 +156,12 @@ fn held(store: &Path, node: &NodeId) -> Result<Option<Holder>, StoreError> {
     let name = file_name(node);
     let path = store.join(FOLDER).join(&name);
     let failed = |error| fault::broken(&path, error, "give this user read permission to the file");
-    let Some(folder) = Folder::open(store)?.find_folder(FOLDER)? else { return Ok(None) };
-    let Some(mut file) = folder.find_file(&name)? else { return Ok(None) };
+    let Some(folder) = Folder::open(store)?.find_folder(FOLDER)? else {
+        return Ok(None);
+    };
+    let Some(mut file) = folder.find_file(&name)? else {
+        return Ok(None);
+    };
     match file.try_lock_shared() {
         Ok(()) => Ok(None),
         Err(TryLockError::WouldBlock) => {
@@ -137,12 +174,14 @@ fn held(store: &Path, node: &NodeId) -> Result<Option<Holder>, StoreError> {
 
 fn text_of(file: &mut File) -> std::io::Result<String> {
     let mut text = String::new();
-    Read::by_ref(file).take(LONGEST_HOLDER).read_to_string(&mut text)?;
+    Read::by_ref(file)
+        .take(LONGEST_HOLDER)
+        .read_to_string(&mut text)?;
     Ok(text)
 }
 
-/// A process, so named that no other one is taken for it: not one that got the same pid later, nor one in another
-/// container. Without pid while it has not written itself down yet.
+/// A process, so named that no other one is taken for it: not one that got the same pid later, nor
+/// one in another container. Without pid while it has not written itself down yet.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Holder {
     pid: i32,
@@ -153,7 +192,11 @@ struct Holder {
 impl Holder {
     fn me() -> Self {
         let pid = std::process::id().cast_signed();
-        Self { pid, started: started(pid), space: space() }
+        Self {
+            pid,
+            started: started(pid),
+            space: space(),
+        }
     }
 
     /// `None` for a text that no node writes.
@@ -163,7 +206,11 @@ impl Holder {
         let is_space = space == "-" || space.starts_with("pid:[");
         let is_start = started == "-" || started.bytes().all(|byte| byte.is_ascii_digit());
         let is_whole = is_space && is_start && words.next().is_none();
-        is_whole.then(|| Self { pid, started: started.to_owned(), space: space.to_owned() })
+        is_whole.then(|| Self {
+            pid,
+            started: started.to_owned(),
+            space: space.to_owned(),
+        })
     }
 
     fn kill(&self, path: &Path) -> Result<(), StoreError> {
@@ -184,7 +231,8 @@ impl std::fmt::Display for Holder {
     }
 }
 
-/// When a process began, in ticks since the machine did: field 22 of proc(5)'s `stat`, the 20th after the name.
+/// When a process began, in ticks since the machine did: field 22 of proc(5)'s `stat`, the 20th
+/// after the name.
 fn started(pid: i32) -> String {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
@@ -193,5 +241,6 @@ fn started(pid: i32) -> String {
 
 /// The namespace that pids are counted in.
 fn space() -> String {
-    fs::read_link("/proc/self/ns/pid").map_or_else(|_| "-".into(), |link| link.display().to_string())
+    fs::read_link("/proc/self/ns/pid")
+        .map_or_else(|_| "-".into(), |link| link.display().to_string())
 }

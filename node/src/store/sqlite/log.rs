@@ -1,4 +1,5 @@
-//! Reading the log: events in dense pages, messages in segments between checkpoints, what an agent loads.
+//! Reading the log: events in dense pages, messages in segments between checkpoints, what an agent
+//! loads.
 
 use planck_common::{
     AgentId, NodeId, Seq, SessionId,
@@ -28,10 +29,23 @@ const LOAD: &str = "WITH
     ORDER BY seq";
 
 impl SqliteStore {
-    pub(super) async fn load_rows(&self, session: &SessionId, agent: &AgentId) -> Result<Vec<LogRow>, StoreError> {
+    pub(super) async fn load_rows(
+        &self,
+        session: &SessionId,
+        agent: &AgentId,
+    ) -> Result<Vec<LogRow>, StoreError> {
         let file = self.file(session).await?;
         let rows = file.db.rows(query(LOAD).bind(agent.as_str())).await?;
-        let rows: Result<Vec<_>, _> = rows.iter().map(|row| Reader { row, path: file.db.path() }.log_row()).collect();
+        let rows: Result<Vec<_>, _> = rows
+            .iter()
+            .map(|row| {
+                Reader {
+                    row,
+                    path: file.db.path(),
+                }
+                .log_row()
+            })
+            .collect();
         Ok(rows?.into_iter().flatten().collect())
     }
 
@@ -52,15 +66,27 @@ impl SqliteStore {
         let file = self.file(session).await?;
         let head = last_seq_in(&file).await?;
         let limit = limit.clamp(1, PAGE);
-        let mut page = Events { events: vec![], next: head + 1, head };
+        let mut page = Events {
+            events: vec![],
+            next: head + 1,
+            head,
+        };
         let (mut bytes, mut at, mut left) = (0, from, limit);
         while left > 0 && at <= head {
             let part = chunk(left);
-            let statement = query(if agent.is_some() { OF_AGENT } else { ALL }).bind(at).bind(head).bind(part);
-            let statement = agent.into_iter().fold(statement, |statement, agent| statement.bind(agent.to_string()));
+            let statement = query(if agent.is_some() { OF_AGENT } else { ALL })
+                .bind(at)
+                .bind(head)
+                .bind(part);
+            let statement = agent.into_iter().fold(statement, |statement, agent| {
+                statement.bind(agent.to_string())
+            });
             let rows = file.db.rows(statement).await?;
             for row in &rows {
-                let row = Reader { row, path: file.db.path() };
+                let row = Reader {
+                    row,
+                    path: file.db.path(),
+                };
                 let (seq, event) = (row.number("seq")?, envelope(&file, row)?);
                 bytes += event.get().len();
                 if bytes > PAGE_BYTES && !page.events.is_empty() {
@@ -93,11 +119,19 @@ impl SqliteStore {
         let (mut messages, whole) = newest(&file, agent, covers, before, limit).await?;
         if !whole {
             let before = messages.last().map(|(seq, _)| *seq);
-            return Ok(Messages { messages: messages.into_iter().rev().map(|(_, text)| text).collect(), before });
+            return Ok(Messages {
+                messages: messages.into_iter().rev().map(|(_, text)| text).collect(),
+                before,
+            });
         }
         messages.extend(summaries(&file, agent, covers).await?.into_iter().rev());
-        let before = is_any_before(&file, agent, covers).await?.then_some(covers + 1);
-        Ok(Messages { messages: messages.into_iter().rev().map(|(_, text)| text).collect(), before })
+        let before = is_any_before(&file, agent, covers)
+            .await?
+            .then_some(covers + 1);
+        Ok(Messages {
+            messages: messages.into_iter().rev().map(|(_, text)| text).collect(),
+            before,
+        })
     }
 }
 
@@ -107,15 +141,27 @@ fn chunk(left: u32) -> u32 {
 }
 
 async fn last_seq_in(file: &InUse) -> Result<Seq, StoreError> {
-    let row = file.db.row(query("SELECT next_seq - 1 AS head FROM sessions")).await?;
-    let row = row.ok_or_else(|| StoreError::NotFound(format!("there is no session {}", file.id)))?;
-    Reader { row: &row, path: file.db.path() }.number("head")
+    let row = file
+        .db
+        .row(query("SELECT next_seq - 1 AS head FROM sessions"))
+        .await?;
+    let row =
+        row.ok_or_else(|| StoreError::NotFound(format!("there is no session {}", file.id)))?;
+    Reader {
+        row: &row,
+        path: file.db.path(),
+    }
+    .number("head")
 }
 
 fn envelope(file: &InUse, row: Reader<'_>) -> Result<Box<RawValue>, StoreError> {
     let writer = writer(file, row)?;
     let (place, body) = (row.place()?, row.get::<&str>("body")?);
-    let at = Row { seq: row.number("seq")?, prev: row.number("prev")?, hidden_by: row.get("hidden_by")? };
+    let at = Row {
+        seq: row.number("seq")?,
+        prev: row.number("prev")?,
+        hidden_by: row.get("hidden_by")?,
+    };
     raw(file, writer.stored(row.get("kind")?, place, at, body))
 }
 
@@ -130,17 +176,35 @@ fn writer(file: &InUse, row: Reader<'_>) -> Result<Writer, StoreError> {
 }
 
 fn raw(file: &InUse, text: String) -> Result<Box<RawValue>, StoreError> {
-    RawValue::from_string(text).map_err(|error| fault::damaged(file.db.path(), format!("malformed body: {error}")).into())
+    RawValue::from_string(text)
+        .map_err(|error| fault::damaged(file.db.path(), format!("malformed body: {error}")).into())
 }
 
 type Found = Vec<(Seq, Box<RawValue>)>;
 
 /// The highest checkpoint that leaves a segment before `before`.
-async fn covers_before(file: &InUse, agent: Option<&AgentId>, before: Seq) -> Result<Seq, StoreError> {
+async fn covers_before(
+    file: &InUse,
+    agent: Option<&AgentId>,
+    before: Seq,
+) -> Result<Seq, StoreError> {
     const COVERS: &str = "SELECT coalesce(max(covers), 0) AS covers FROM log
         WHERE covers IS NOT NULL AND covers < ?1 - 1 AND (?2 IS NULL OR agent_id = ?2) AND hidden_by IS NULL";
-    let row = file.db.row(query(COVERS).bind(before).bind(agent.map(ToString::to_string))).await?;
-    row.map_or(Ok(0), |row| Reader { row: &row, path: file.db.path() }.number("covers"))
+    let row = file
+        .db
+        .row(
+            query(COVERS)
+                .bind(before)
+                .bind(agent.map(ToString::to_string)),
+        )
+        .await?;
+    row.map_or(Ok(0), |row| {
+        Reader {
+            row: &row,
+            path: file.db.path(),
+        }
+        .number("covers")
+    })
 }
 
 /// The messages of a segment, newest first, and whether all of it is there.
@@ -162,13 +226,26 @@ async fn newest(
         let left = limit - u32::try_from(found.len()).unwrap_or(limit);
         // One more than fits shows that there is more.
         let part = chunk(left + 1);
-        let statement = query(if agent.is_some() { OF_AGENT } else { ALL }).bind(covers).bind(before).bind(part);
-        let statement = agent.into_iter().fold(statement, |statement, agent| statement.bind(agent.to_string()));
+        let statement = query(if agent.is_some() { OF_AGENT } else { ALL })
+            .bind(covers)
+            .bind(before)
+            .bind(part);
+        let statement = agent.into_iter().fold(statement, |statement, agent| {
+            statement.bind(agent.to_string())
+        });
         let rows = file.db.rows(statement).await?;
         for row in &rows {
-            let (seq, message) = message(file, Reader { row, path: file.db.path() })?;
+            let (seq, message) = message(
+                file,
+                Reader {
+                    row,
+                    path: file.db.path(),
+                },
+            )?;
             bytes += message.get().len();
-            if found.len() >= usize::try_from(limit).unwrap_or(usize::MAX) || (bytes > PAGE_BYTES && !found.is_empty()) {
+            if found.len() >= usize::try_from(limit).unwrap_or(usize::MAX)
+                || (bytes > PAGE_BYTES && !found.is_empty())
+            {
                 return Ok((found, false));
             }
             found.push((seq, message));
@@ -187,15 +264,42 @@ fn message(file: &InUse, row: Reader<'_>) -> Result<(Seq, Box<RawValue>), StoreE
 }
 
 /// The summaries of the checkpoint that a segment begins with.
-async fn summaries(file: &InUse, agent: Option<&AgentId>, covers: Seq) -> Result<Found, StoreError> {
-    const SUMMARIES: &str = "SELECT * FROM log WHERE covers = ?1 AND (?2 IS NULL OR agent_id = ?2) AND kind = 'message'
+async fn summaries(
+    file: &InUse,
+    agent: Option<&AgentId>,
+    covers: Seq,
+) -> Result<Found, StoreError> {
+    const SUMMARIES: &str =
+        "SELECT * FROM log WHERE covers = ?1 AND (?2 IS NULL OR agent_id = ?2) AND kind = 'message'
         AND hidden_by IS NULL ORDER BY seq";
-    let rows = file.db.rows(query(SUMMARIES).bind(covers).bind(agent.map(ToString::to_string))).await?;
-    rows.iter().map(|row| message(file, Reader { row, path: file.db.path() })).collect()
+    let rows = file
+        .db
+        .rows(
+            query(SUMMARIES)
+                .bind(covers)
+                .bind(agent.map(ToString::to_string)),
+        )
+        .await?;
+    rows.iter()
+        .map(|row| {
+            message(
+                file,
+                Reader {
+                    row,
+                    path: file.db.path(),
+                },
+            )
+        })
+        .collect()
 }
 
-/// Whether a message, or the summary of an earlier checkpoint, comes before the segment that begins after `covers`.
-async fn is_any_before(file: &InUse, agent: Option<&AgentId>, covers: Seq) -> Result<bool, StoreError> {
+/// Whether a message, or the summary of an earlier checkpoint, comes before the segment that begins
+/// after `covers`.
+async fn is_any_before(
+    file: &InUse,
+    agent: Option<&AgentId>,
+    covers: Seq,
+) -> Result<bool, StoreError> {
     const ANY: &str = "SELECT 1 FROM log WHERE kind = 'message' AND hidden_by IS NULL AND (?2 IS NULL OR agent_id = ?2)
         AND (covers IS NULL AND seq <= ?1 OR covers < ?1) LIMIT 1";
     let statement = query(ANY).bind(covers).bind(agent.map(ToString::to_string));

@@ -1,5 +1,6 @@
-//! The default place of a project's sessions, in the user's data directory. Planck makes it, and uses it only as long as it
-//! is what Planck made: folders of this user that no other user can write, without links, marked with their project.
+//! The default place of a project's sessions, in the user's data directory. Planck makes it, and
+//! uses it only as long as it is what Planck made: folders of this user that no other user can
+//! write, without links, marked with their project.
 
 use std::{
     fs::{self, DirBuilder},
@@ -29,8 +30,17 @@ pub struct OwnPlace {
 impl OwnPlace {
     /// Makes what is missing of the place, and gives the folder of sessions.
     pub fn make(&self, sessions: &Path) -> Result<Folder, StoreError> {
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.data);
-        made.map_err(|error| fault::refused(&self.data, &error, "set HOME or XDG_DATA_HOME to a folder this user can write"))?;
+        let made = DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&self.data);
+        made.map_err(|error| {
+            fault::refused(
+                &self.data,
+                &error,
+                "set HOME or XDG_DATA_HOME to a folder this user can write",
+            )
+        })?;
         let mut folder = self.base()?;
         for name in self.names(sessions)? {
             let is_last = sessions.ends_with(&name);
@@ -52,7 +62,9 @@ impl OwnPlace {
             if sessions.ends_with(&name) {
                 self.check_mark(&folder)?;
             }
-            let Some(next) = folder.find_folder(&name)? else { return Ok(None) };
+            let Some(next) = folder.find_folder(&name)? else {
+                return Ok(None);
+            };
             folder = private(next)?;
         }
         Ok(Some(folder))
@@ -60,7 +72,9 @@ impl OwnPlace {
 
     fn base(&self) -> Result<Folder, StoreError> {
         let data = fs::canonicalize(&self.data);
-        let data = data.map_err(|error| fault::refused(&self.data, &error, "set HOME or XDG_DATA_HOME to a folder"))?;
+        let data = data.map_err(|error| {
+            fault::refused(&self.data, &error, "set HOME or XDG_DATA_HOME to a folder")
+        })?;
         Folder::open(&data)
     }
 
@@ -69,11 +83,18 @@ impl OwnPlace {
         let below = sessions.strip_prefix(&self.data).unwrap_or(sessions);
         let name = |part: Component<'_>| match part {
             Component::Normal(name) => name.to_str().map(str::to_owned),
-            Component::Prefix(_) | Component::RootDir | Component::CurDir | Component::ParentDir => None,
+            Component::Prefix(_)
+            | Component::RootDir
+            | Component::CurDir
+            | Component::ParentDir => None,
         };
         let names: Option<Vec<String>> = below.components().map(name).collect();
         names.ok_or_else(|| {
-            fault::broken(sessions, "it is not below the data directory", "name a store with `--store sqlite:DIR`")
+            fault::broken(
+                sessions,
+                "it is not below the data directory",
+                "name a store with `--store sqlite:DIR`",
+            )
         })
     }
 
@@ -82,14 +103,23 @@ impl OwnPlace {
         if place.names()?.is_empty() {
             let mut file = place.create_file(MARKER)?;
             let path = place.path().join(MARKER);
-            let failed = |error: std::io::Error| fault::refused(&path, &error, "free some space, or name a store with `--store`");
-            file.write_all(self.project.as_os_str().as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
+            let failed = |error: std::io::Error| {
+                fault::refused(
+                    &path,
+                    &error,
+                    "free some space, or name a store with `--store`",
+                )
+            };
+            file.write_all(self.project.as_os_str().as_bytes())
+                .and_then(|()| file.sync_all())
+                .map_err(failed)?;
         }
         self.check_mark(place)
     }
 
     fn check_mark(&self, place: &Folder) -> Result<(), StoreError> {
-        let way_out = "name it with `--store sqlite:DIR` if you trust what it holds, or move it away";
+        let way_out =
+            "name it with `--store sqlite:DIR` if you trust what it holds, or move it away";
         let mut project = Vec::new();
         if let Some(file) = place.find_file(MARKER)? {
             let read = file.take(LONGEST_MARKER).read_to_end(&mut project);
@@ -102,7 +132,10 @@ impl OwnPlace {
         }
         let what = match project.is_empty() {
             true => "planck did not make it".to_owned(),
-            false => format!("it belongs to {}", String::from_utf8_lossy(&project).escape_debug()),
+            false => format!(
+                "it belongs to {}",
+                String::from_utf8_lossy(&project).escape_debug()
+            ),
         };
         Err(fault::broken(place.path(), what, way_out))
     }

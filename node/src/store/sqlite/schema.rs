@@ -1,6 +1,7 @@
-//! Compares the schema that a file holds with the one that this version's migrations make. A file whose schema was damaged, or
-//! written by a stranger, is refused before any of its tables is read: its views and triggers would run with our statements,
-//! and sqlx panics on a declared type that is not UTF-8.
+//! Compares the schema that a file holds with the one that this version's migrations make. A file
+//! whose schema was damaged, or written by a stranger, is refused before any of its tables is read:
+//! its views and triggers would run with our statements, and sqlx panics on a declared type that is
+//! not UTF-8.
 
 use std::{
     path::Path,
@@ -15,13 +16,15 @@ use super::{
     fault::{self, Fault},
 };
 
-/// The version and the objects in one statement, so that another process's migration is seen whole or not at all. Nothing here
-/// has a declared type, and bytes are read as bytes. A schema of ours has fewer objects than the limit.
+/// The version and the objects in one statement, so that another process's migration is seen whole
+/// or not at all. Nothing here has a declared type, and bytes are read as bytes. A schema of ours
+/// has fewer objects than the limit.
 const READ: &str =
     "SELECT v.user_version, CAST(o.type AS BLOB), CAST(o.name AS BLOB), CAST(o.tbl_name AS BLOB), CAST(o.sql AS BLOB)
     FROM pragma_user_version v LEFT JOIN sqlite_schema o ON true LIMIT 200";
 
-/// Names of tables that SQLite's own tools add: `.recover`, and `ANALYZE`. No statement of ours reads them.
+/// Names of tables that SQLite's own tools add: `.recover`, and `ANALYZE`. No statement of ours
+/// reads them.
 const TOOLS: [&[u8]; 2] = [b"lost_and_found", b"sqlite_stat"];
 
 /// A table, index, view or trigger: its type, its name, its table and the statement that made it.
@@ -37,25 +40,49 @@ impl Found {
     pub async fn read(db: &Db) -> Result<Self, Fault> {
         let rows = db.rows(query(READ)).await?;
         let damaged = |error: sqlx::Error| fault::sort(&error, db.path());
-        let version = rows.first().map_or(Ok(0), |row| row.try_get(0)).map_err(damaged)?;
-        let mut objects: Vec<Object> = rows.iter().map(object).collect::<Result<_, _>>().map_err(damaged)?;
+        let version = rows
+            .first()
+            .map_or(Ok(0), |row| row.try_get(0))
+            .map_err(damaged)?;
+        let mut objects: Vec<Object> = rows
+            .iter()
+            .map(object)
+            .collect::<Result<_, _>>()
+            .map_err(damaged)?;
         objects.retain(|object| !is_of_tool(object));
         objects.sort();
         Ok(Self { version, objects })
     }
 
     /// Refuses a schema that is not that of its version.
-    pub async fn check(&self, path: &Path, opening: Opening, schema: &[Migration]) -> Result<(), Fault> {
-        let steps: Vec<Migration> = schema.iter().filter(|migration| migration.version <= self.version).copied().collect();
+    pub async fn check(
+        &self,
+        path: &Path,
+        opening: Opening,
+        schema: &[Migration],
+    ) -> Result<(), Fault> {
+        let steps: Vec<Migration> = schema
+            .iter()
+            .filter(|migration| migration.version <= self.version)
+            .copied()
+            .collect();
         if *made_by(path, opening, &steps).await? == self.objects {
             return Ok(());
         }
-        Err(fault::damaged(path, format!("its tables are not those of schema {}", self.version)))
+        Err(fault::damaged(
+            path,
+            format!("its tables are not those of schema {}", self.version),
+        ))
     }
 }
 
 fn object(row: &SqliteRow) -> Result<Object, sqlx::Error> {
-    Ok([row.try_get(1)?, row.try_get(2)?, row.try_get(3)?, row.try_get(4)?])
+    Ok([
+        row.try_get(1)?,
+        row.try_get(2)?,
+        row.try_get(3)?,
+        row.try_get(4)?,
+    ])
 }
 
 /// Whether an object is a table that a tool of SQLite added, or is not there at all.
@@ -63,7 +90,9 @@ fn is_of_tool([r#type, name, ..]: &Object) -> bool {
     let is_named = |name: &Vec<u8>| TOOLS.iter().any(|tool| name.starts_with(tool));
     match (r#type, name) {
         (None, None) => true,
-        (r#type, name) => r#type.as_deref() == Some(b"table") && name.as_ref().is_some_and(is_named),
+        (r#type, name) => {
+            r#type.as_deref() == Some(b"table") && name.as_ref().is_some_and(is_named)
+        }
     }
 }
 
@@ -71,17 +100,31 @@ fn is_of_tool([r#type, name, ..]: &Object) -> bool {
 type Made = Vec<(Vec<&'static str>, Arc<Vec<Object>>)>;
 
 /// The objects that migrations make, each list of them made once in a process.
-async fn made_by(path: &Path, opening: Opening, steps: &[Migration]) -> Result<Arc<Vec<Object>>, Fault> {
+async fn made_by(
+    path: &Path,
+    opening: Opening,
+    steps: &[Migration],
+) -> Result<Arc<Vec<Object>>, Fault> {
     static MADE: Mutex<Made> = Mutex::new(Vec::new());
     if steps.is_empty() {
         return Ok(Arc::default());
     }
     let statements: Vec<&'static str> = steps.iter().map(|migration| migration.sql).collect();
-    let known = |made: &Made| made.iter().find(|(of, _)| *of == statements).map(|(_, objects)| objects.clone());
+    let known = |made: &Made| {
+        made.iter()
+            .find(|(of, _)| *of == statements)
+            .map(|(_, objects)| objects.clone())
+    };
     if let Some(objects) = known(&MADE.lock().unwrap_or_else(PoisonError::into_inner)) {
         return Ok(objects);
     }
-    let objects = Arc::new(Found::read(&Db::in_memory(path, opening, steps).await?).await?.objects);
-    MADE.lock().unwrap_or_else(PoisonError::into_inner).push((statements, objects.clone()));
+    let objects = Arc::new(
+        Found::read(&Db::in_memory(path, opening, steps).await?)
+            .await?
+            .objects,
+    );
+    MADE.lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .push((statements, objects.clone()));
     Ok(objects)
 }

@@ -44,16 +44,31 @@ impl SqliteStore {
             match self.strays_of(&session, &hints, alive).await {
                 Ok(found) => strays.extend(found),
                 Err(StoreError::NotFound(_)) => self.forget_gone(&session, &hints).await?,
-                Err(error) => tracing::warn!(%session, %error, "a session is left out of the sweep"),
+                Err(error) => {
+                    tracing::warn!(%session, %error, "a session is left out of the sweep")
+                }
             }
         }
         Ok(strays)
     }
 
-    async fn strays_of(&self, session: &SessionId, hints: &Hints, alive: &[NodeId]) -> Result<Vec<Stray>, StoreError> {
+    async fn strays_of(
+        &self,
+        session: &SessionId,
+        hints: &Hints,
+        alive: &[NodeId],
+    ) -> Result<Vec<Stray>, StoreError> {
         let file = self.file(session).await?;
         let rows = file.db.rows(query(STRAYS).bind(json(&alive))).await?;
-        let strays = rows.iter().map(|row| stray(&file, Reader { row, path: file.db.path() }));
+        let strays = rows.iter().map(|row| {
+            stray(
+                &file,
+                Reader {
+                    row,
+                    path: file.db.path(),
+                },
+            )
+        });
         let strays: Vec<Stray> = strays.collect::<Result<_, _>>()?;
         self.tidy(&file, hints, &strays).await?;
         Ok(strays)
@@ -61,24 +76,44 @@ impl SqliteStore {
 
     /// Takes out of the index what the file shows to be over.
     async fn tidy(&self, file: &InUse, hints: &Hints, strays: &[Stray]) -> Result<(), StoreError> {
-        let holding: BTreeSet<&NodeId> = strays.iter().filter_map(|stray| stray.node.as_ref()).collect();
-        let idle: Vec<NodeId> = hints.nodes.iter().filter(|node| !holding.contains(node)).cloned().collect();
+        let holding: BTreeSet<&NodeId> = strays
+            .iter()
+            .filter_map(|stray| stray.node.as_ref())
+            .collect();
+        let idle: Vec<NodeId> = hints
+            .nodes
+            .iter()
+            .filter(|node| !holding.contains(node))
+            .cloned()
+            .collect();
         if !idle.is_empty() {
             self.index.unleased(&file.id, &idle).await?;
         }
         let over = over(file, hints).await?;
-        self.settled(&file.id, &over.iter().collect::<Vec<_>>()).await;
+        self.settled(&file.id, &over.iter().collect::<Vec<_>>())
+            .await;
         Ok(())
     }
 
     /// A session that is being created is not there yet.
     async fn forget_gone(&self, session: &SessionId, hints: &Hints) -> Result<(), StoreError> {
-        if self.index.abandoned(session, Timestamp::now().millis() - ANNOUNCED_MS.cast_signed()).await? {
+        if self
+            .index
+            .abandoned(
+                session,
+                Timestamp::now().millis() - ANNOUNCED_MS.cast_signed(),
+            )
+            .await?
+        {
             self.index.forget(session).await?;
         }
         let now = Timestamp::now();
-        let old: Vec<&InputId> =
-            hints.inputs.iter().filter(|(_, at)| now.millis_since(*at) > ANNOUNCED_MS).map(|(id, _)| id).collect();
+        let old: Vec<&InputId> = hints
+            .inputs
+            .iter()
+            .filter(|(_, at)| now.millis_since(*at) > ANNOUNCED_MS)
+            .map(|(id, _)| id)
+            .collect();
         self.settled(session, &old).await;
         Ok(())
     }
@@ -89,7 +124,9 @@ impl SqliteStore {
             match self.held_in(&session, node).await {
                 Ok(found) => held.extend(found),
                 // One file that makes no sense keeps nobody from what is held in the others.
-                Err(StoreError::Broken(error)) => tracing::warn!(%session, error, "a session is left out of what the node holds"),
+                Err(StoreError::Broken(error)) => {
+                    tracing::warn!(%session, error, "a session is left out of what the node holds")
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -98,14 +135,31 @@ impl SqliteStore {
 
     async fn held_in(&self, session: &SessionId, node: &NodeId) -> Result<Vec<Stray>, StoreError> {
         const HELD: &str = "SELECT id, node_id, epoch FROM agents WHERE node_id = ?1 ORDER BY n";
-        let Some(file) = self.file_if_any(session).await? else { return Ok(vec![]) };
+        let Some(file) = self.file_if_any(session).await? else {
+            return Ok(vec![]);
+        };
         let rows = file.db.rows(query(HELD).bind(node.as_str())).await?;
-        rows.iter().map(|row| stray(&file, Reader { row, path: file.db.path() })).collect()
+        rows.iter()
+            .map(|row| {
+                stray(
+                    &file,
+                    Reader {
+                        row,
+                        path: file.db.path(),
+                    },
+                )
+            })
+            .collect()
     }
 }
 
 fn stray(file: &InUse, row: Reader<'_>) -> Result<Stray, StoreError> {
-    Ok(Stray { session: file.id.clone(), agent: row.agent_id("id")?, node: row.node()?, epoch: row.number("epoch")? })
+    Ok(Stray {
+        session: file.id.clone(),
+        agent: row.agent_id("id")?,
+        node: row.node()?,
+        epoch: row.number("epoch")?,
+    })
 }
 
 /// The announced inputs that were consumed or ended, or never came.
@@ -118,7 +172,10 @@ async fn over(file: &InUse, hints: &Hints) -> Result<Vec<InputId>, StoreError> {
     let ids: Vec<&InputId> = hints.inputs.iter().map(|(id, _)| id).collect();
     let mut there = BTreeMap::new();
     for row in &file.db.rows(query(THERE).bind(json(&ids))).await? {
-        let row = Reader { row, path: file.db.path() };
+        let row = Reader {
+            row,
+            path: file.db.path(),
+        };
         there.insert(row.parse("id", InputId::parse)?, row.get::<bool>("over")?);
     }
     let now = Timestamp::now();
@@ -126,5 +183,10 @@ async fn over(file: &InUse, hints: &Hints) -> Result<Vec<InputId>, StoreError> {
         Some(over) => *over,
         None => now.millis_since(*at) > ANNOUNCED_MS,
     };
-    Ok(hints.inputs.iter().filter(is_over).map(|(id, _)| id.clone()).collect())
+    Ok(hints
+        .inputs
+        .iter()
+        .filter(is_over)
+        .map(|(id, _)| id.clone())
+        .collect())
 }

@@ -59,32 +59,67 @@ impl AskAgent {
         let args: Args = arguments(call)?;
         let scene = self.link.scene(call).await?;
         let target = &scene.other(&args.agent, "ask").await?;
-        let mut question = scene.input(call.call_id.as_input(), &target.id, InputKind::Question, args.question);
+        let mut question = scene.input(
+            call.call_id.as_input(),
+            &target.id,
+            InputKind::Question,
+            args.question,
+        );
         question.fresh = args.fresh;
         // Before the question is put, so that no answer is missed.
         let waiter = scene.node.waiters().register(question.id.clone());
         put(&scene, call, target, &question).await?;
-        let asked = Asking { node: &scene.node, call, target, id: &question.id };
-        asked.wait(&waiter, args.timeout_ms.map_or(TIMEOUT, Duration::from_millis)).await
+        let asked = Asking {
+            node: &scene.node,
+            call,
+            target,
+            id: &question.id,
+        };
+        asked
+            .wait(
+                &waiter,
+                args.timeout_ms.map_or(TIMEOUT, Duration::from_millis),
+            )
+            .await
     }
 }
 
-async fn put(scene: &Scene, call: &Invocation, target: &AgentRecord, question: &NewInput) -> Result<(), Refusal> {
+async fn put(
+    scene: &Scene,
+    call: &Invocation,
+    target: &AgentRecord,
+    question: &NewInput,
+) -> Result<(), Refusal> {
     let depth = scene.session.limits.max_ask_depth.unwrap_or(MAX_DEPTH);
-    match scene.node.store().ask(&call.session_id, question.clone(), call.epoch, depth).await? {
-        Asked::Asked { node } => scene.node.deliver(&call.session_id, node, question).await.map(drop),
+    match scene
+        .node
+        .store()
+        .ask(&call.session_id, question.clone(), call.epoch, depth)
+        .await?
+    {
+        Asked::Asked { node } => scene
+            .node
+            .deliver(&call.session_id, node, question)
+            .await
+            .map(drop),
         Asked::Known { .. } => {
             scene.node.wake(&call.session_id, &target.id).await;
             Ok(())
         }
-        Asked::NotFound => Err(Refusal::not_found(format!("{} is stopped", target.spec.name))),
+        Asked::NotFound => Err(Refusal::not_found(format!(
+            "{} is stopped",
+            target.spec.name
+        ))),
         Asked::Cycle(ids) => {
             let path = roster::path(&scene.node.members(&call.session_id).await?, &ids);
-            Err(Refusal::bad_request(format!("asking would never end: {path} wait for each other")))
+            Err(Refusal::bad_request(format!(
+                "asking would never end: {path} wait for each other"
+            )))
         }
-        Asked::TooDeep(depth) => {
-            Err(Refusal::new(Code::Limit, format!("questions in questions are {depth} deep; answer without asking")))
-        }
+        Asked::TooDeep(depth) => Err(Refusal::new(
+            Code::Limit,
+            format!("questions in questions are {depth} deep; answer without asking"),
+        )),
         Asked::StaleEpoch => Err(Refusal::unavailable("this agent moved to another node")),
     }
 }
@@ -124,29 +159,49 @@ impl Asking<'_> {
     }
 
     async fn withdraw(&self) {
-        match self.node.store().withdraw(&self.call.session_id, self.id).await {
+        match self
+            .node
+            .store()
+            .withdraw(&self.call.session_id, self.id)
+            .await
+        {
             Ok(true) => self.node.tell_withdrawn(self.target, self.id).await,
             Ok(false) => {}
-            Err(error) => tracing::debug!(question = %self.id, %error, "cannot withdraw the question; its answer is ignored"),
+            Err(error) => {
+                tracing::debug!(question = %self.id, %error, "cannot withdraw the question; its answer is ignored")
+            }
         }
     }
 
     /// What came of the question, once the turn that took it up has ended.
     async fn answer(&self) -> Result<Option<Result<Outcome, Refusal>>, Refusal> {
-        let Some(InputRecord { outcome: Some(outcome), answer, .. }) =
-            self.node.store().input(&self.call.session_id, self.id).await?
+        let Some(InputRecord {
+            outcome: Some(outcome),
+            answer,
+            ..
+        }) = self
+            .node
+            .store()
+            .input(&self.call.session_id, self.id)
+            .await?
         else {
             return Ok(None);
         };
         let name = &self.target.spec.name;
         let nothing = || format!("{name} did not answer: its turn ended with `{outcome}`");
-        Ok(Some(match (outcome.as_str(), answer.filter(|text| !text.is_empty())) {
-            ("completed", Some(text)) => Ok(Outcome::ok(text)),
-            ("completed", None) => Ok(Outcome::ok(format!("({name} ended its turn without text)"))),
-            ("truncated" | "limit", Some(text)) => Ok(Outcome::ok(format!("{text}\n[the answer was cut: {outcome}]"))),
-            ("error", Some(why)) => Err(Refusal::unavailable(format!("{}: {why}", nothing()))),
-            (_, Some(_) | None) => Err(Refusal::unavailable(nothing())),
-        }))
+        Ok(Some(
+            match (outcome.as_str(), answer.filter(|text| !text.is_empty())) {
+                ("completed", Some(text)) => Ok(Outcome::ok(text)),
+                ("completed", None) => {
+                    Ok(Outcome::ok(format!("({name} ended its turn without text)")))
+                }
+                ("truncated" | "limit", Some(text)) => Ok(Outcome::ok(format!(
+                    "{text}\n[the answer was cut: {outcome}]"
+                ))),
+                ("error", Some(why)) => Err(Refusal::unavailable(format!("{}: {why}", nothing()))),
+                (_, Some(_) | None) => Err(Refusal::unavailable(nothing())),
+            },
+        ))
     }
 }
 

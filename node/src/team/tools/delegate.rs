@@ -46,16 +46,33 @@ impl DelegateTask {
         let args: Args = arguments(call)?;
         let scene = self.link.scene(call).await?;
         let target = scene.other(&args.agent, "delegate to").await?;
-        let mut task = scene.input(call.call_id.as_input(), &target.id, InputKind::Task, args.task);
+        let mut task = scene.input(
+            call.call_id.as_input(),
+            &target.id,
+            InputKind::Task,
+            args.task,
+        );
         task.fresh = args.fresh;
-        match scene.node.store().put(&call.session_id, task.clone()).await? {
+        match scene
+            .node
+            .store()
+            .put(&call.session_id, task.clone())
+            .await?
+        {
             PutResult::Put { node, .. } => {
                 scene.node.deliver(&call.session_id, node, &task).await?;
             }
             PutResult::Known(_) => scene.node.wake(&call.session_id, &target.id).await,
-            PutResult::NotFound => return Err(Refusal::not_found(format!("{} is stopped", target.spec.name))),
+            PutResult::NotFound => {
+                return Err(Refusal::not_found(format!(
+                    "{} is stopped",
+                    target.spec.name
+                )));
+            }
         }
-        Ok(Outcome::ok(serde_json::json!({ "task_id": task.id }).to_string()))
+        Ok(Outcome::ok(
+            serde_json::json!({ "task_id": task.id }).to_string(),
+        ))
     }
 }
 

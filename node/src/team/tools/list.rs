@@ -14,7 +14,8 @@ use crate::{
     tools::{Invocation, Outcome, Tool},
 };
 
-/// Members that are looked at at once; each answers in a bounded time, or is shown as it is recorded.
+/// Members that are looked at at once; each answers in a bounded time, or is shown as it is
+/// recorded.
 const AT_ONCE: usize = 64;
 
 pub(super) struct ListTeam {
@@ -61,7 +62,9 @@ async fn row(node: &Node, member: &AgentRecord, verbose: bool) -> Value {
     let info = node.look_at(member).await;
     let spec = &member.spec;
     let (state, turn, usage) = match &info {
-        Some(AgentInfo { state, turn, usage, .. }) => (*state, Some(*turn), *usage),
+        Some(AgentInfo {
+            state, turn, usage, ..
+        }) => (*state, Some(*turn), *usage),
         None => (member.state, None, member.totals),
     };
     let mut row = json!({

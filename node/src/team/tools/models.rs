@@ -26,7 +26,9 @@ impl ListModels {
     }
 
     fn list(&self) -> Result<Outcome, Refusal> {
-        Ok(Outcome::ok(planck_common::event::json(&self.link.node()?.models().list().models)))
+        Ok(Outcome::ok(planck_common::event::json(
+            &self.link.node()?.models().list().models,
+        )))
     }
 }
 

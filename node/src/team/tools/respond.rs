@@ -44,26 +44,55 @@ impl SendResponse {
         let args: Args = arguments(call)?;
         let scene = self.link.scene(call).await?;
         let own = call.call_id.as_input();
-        let tasks = scene.node.store().tasks(&call.session_id, &call.agent_id).await?;
+        let tasks = scene
+            .node
+            .store()
+            .tasks(&call.session_id, &call.agent_id)
+            .await?;
         let known = scene.node.store().input(&call.session_id, &own).await?;
         let task = match &known {
             // A resumed turn finds the response it sent.
-            Some(sent) => tasks.iter().find(|task| Some(&task.id) == sent.reply_to.as_ref()),
+            Some(sent) => tasks
+                .iter()
+                .find(|task| Some(&task.id) == sent.reply_to.as_ref()),
             None => choose(&tasks, args.task_id.as_deref()),
         };
-        let Some(Task { id, from: Some(Sender { id: delegator, name }), .. }) = task else {
+        let Some(Task {
+            id,
+            from: Some(Sender {
+                id: delegator,
+                name,
+            }),
+            ..
+        }) = task
+        else {
             return Err(Refusal::not_found(none(&tasks, args.task_id.as_deref())));
         };
         let mut response = scene.input(own, delegator, InputKind::Response, args.response);
         response.reply_to = Some(id.clone());
-        match scene.node.store().put(&call.session_id, response.clone()).await? {
+        match scene
+            .node
+            .store()
+            .put(&call.session_id, response.clone())
+            .await?
+        {
             PutResult::Put { node, .. } => {
-                scene.node.deliver(&call.session_id, node, &response).await?;
+                scene
+                    .node
+                    .deliver(&call.session_id, node, &response)
+                    .await?;
             }
             PutResult::Known(_) => scene.node.wake(&call.session_id, delegator).await,
-            PutResult::NotFound => return Err(Refusal::not_found(format!("{name}, who gave the task, is stopped"))),
+            PutResult::NotFound => {
+                return Err(Refusal::not_found(format!(
+                    "{name}, who gave the task, is stopped"
+                )));
+            }
         }
-        Ok(Outcome { responded: Some(id.clone()), ..Outcome::ok(format!("sent to {name}")) })
+        Ok(Outcome {
+            responded: Some(id.clone()),
+            ..Outcome::ok(format!("sent to {name}"))
+        })
     }
 }
 
@@ -75,7 +104,11 @@ fn choose<'a>(tasks: &'a [Task], wanted: Option<&str>) -> Option<&'a Task> {
 }
 
 fn none(tasks: &[Task], wanted: Option<&str>) -> String {
-    let open: Vec<&str> = tasks.iter().filter(|task| !task.responded).map(|task| task.id.as_str()).collect();
+    let open: Vec<&str> = tasks
+        .iter()
+        .filter(|task| !task.responded)
+        .map(|task| task.id.as_str())
+        .collect();
     match (wanted, open.as_slice()) {
         (Some(id), []) => format!("no task `{id}`: there is no task to respond to"),
         (Some(id), open) => format!("no task `{id}`; unanswered are {}", open.join(", ")),

@@ -1,4 +1,5 @@
-//! `spawn_agent`: a new member of the team, born under the lead's incarnation, with what its spawner may grant.
+//! `spawn_agent`: a new member of the team, born under the lead's incarnation, with what its
+//! spawner may grant.
 
 use async_trait::async_trait;
 use planck_common::{
@@ -48,7 +49,8 @@ macro_rules! parameters {
 }
 
 const WITHOUT_ADDRESS: &str = parameters!("");
-const WITH_ADDRESS: &str = parameters!(r#""base_url":{"type":"string","description":"One that is configured"},"#);
+const WITH_ADDRESS: &str =
+    parameters!(r#""base_url":{"type":"string","description":"One that is configured"},"#);
 
 #[derive(Deserialize)]
 struct Args {
@@ -86,14 +88,22 @@ impl Scene {
     /// Its id is derived from the call's, so that a resumed turn finds the one it gave.
     fn first_task(&self, call: &Invocation, text: String) -> FirstTask {
         let id = CallId::of(&call.session_id, &call.call_id.as_agent(), 0, 0, 0, 0).as_input();
-        FirstTask { id, from: self.sender(), text }
+        FirstTask {
+            id,
+            from: self.sender(),
+            text,
+        }
     }
 }
 
 impl SpawnAgent {
     /// `base_url` is among the arguments where the configuration has addresses to choose from.
     pub(super) fn new(link: Link, offers_addresses: bool) -> Self {
-        let parameters = if offers_addresses { WITH_ADDRESS } else { WITHOUT_ADDRESS };
+        let parameters = if offers_addresses {
+            WITH_ADDRESS
+        } else {
+            WITHOUT_ADDRESS
+        };
         let spec = spec(
             "spawn_agent",
             "Start a new agent in the team. It inherits your model and limits unless named; `tools` and `skills` are those you may grant.",
@@ -130,7 +140,9 @@ impl SpawnAgent {
             labels: args.labels,
             ..Member::default()
         };
-        let context = scene.node.context("spawn_agent".into(), agents_file::of(&scene.session.dir));
+        let context = scene
+            .node
+            .context("spawn_agent".into(), agents_file::of(&scene.session.dir));
         team::spawn(&member, &scene.caller, &scene.spec, &context).map_err(|errors| {
             let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
             Refusal::bad_request(errors.join("\n"))
@@ -164,34 +176,82 @@ impl SpawnAgent {
             spec: RawValue::from_string(planck_common::event::json(&spec)).ok(),
         };
         let id = request.agent_id.clone();
-        let Hosted { node_id, name, has_task, .. } = scene.node.place(&wanted, request).await?;
-        Ok(Newborn { id, name, r#type: spec.r#type, node_id, has_task })
+        let Hosted {
+            node_id,
+            name,
+            has_task,
+            ..
+        } = scene.node.place(&wanted, request).await?;
+        Ok(Newborn {
+            id,
+            name,
+            r#type: spec.r#type,
+            node_id,
+            has_task,
+        })
     }
 
     /// For one that was born before, or by a node that gives no tasks at birth.
-    async fn delegate(&self, scene: &Scene, newborn: &Newborn, task: FirstTask) -> Result<(), Refusal> {
-        let (session, task) = (&scene.session.id, scene.input(task.id, &newborn.id, InputKind::Task, task.text));
+    async fn delegate(
+        &self,
+        scene: &Scene,
+        newborn: &Newborn,
+        task: FirstTask,
+    ) -> Result<(), Refusal> {
+        let (session, task) = (
+            &scene.session.id,
+            scene.input(task.id, &newborn.id, InputKind::Task, task.text),
+        );
         match scene.node.store().put(session, task).await? {
             PutResult::Put { .. } | PutResult::Known(_) => {
                 scene.node.wake(session, &newborn.id).await;
                 Ok(())
             }
-            PutResult::NotFound => Err(Refusal::not_found(format!("{} was stopped at once", newborn.name))),
+            PutResult::NotFound => Err(Refusal::not_found(format!(
+                "{} was stopped at once",
+                newborn.name
+            ))),
         }
     }
 
-    /// `worker_spawned` comes again when a resumed turn finds the agent it made: its own row may not have been saved.
+    /// `worker_spawned` comes again when a resumed turn finds the agent it made: its own row may
+    /// not have been saved.
     fn report(&self, newborn: Newborn, not_granted: &[String]) -> Outcome {
-        let Newborn { id, name, r#type, node_id, has_task: _ } = newborn;
-        let without = (!not_granted.is_empty())
-            .then(|| format!("{name} was started without {}: unknown, or not yours to grant", not_granted.join(", ")));
+        let Newborn {
+            id,
+            name,
+            r#type,
+            node_id,
+            has_task: _,
+        } = newborn;
+        let without = (!not_granted.is_empty()).then(|| {
+            format!(
+                "{name} was started without {}: unknown, or not yours to grant",
+                not_granted.join(", ")
+            )
+        });
         let text = match &without {
             None => json!({ "id": id, "name": name, "node_id": node_id }),
-            Some(warning) => json!({ "id": id, "name": name, "node_id": node_id, "warning": warning }),
+            Some(warning) => {
+                json!({ "id": id, "name": name, "node_id": node_id, "warning": warning })
+            }
         };
-        let mut events = vec![Event::WorkerSpawned(WorkerSpawned { id, name, r#type, node_id })];
-        events.extend(without.map(|message| Event::Warning(Warning { code: "not_granted".into(), message })));
-        Outcome { events, ..Outcome::ok(text.to_string()) }
+        let mut events = vec![Event::WorkerSpawned(WorkerSpawned {
+            id,
+            name,
+            r#type,
+            node_id,
+        })];
+        events.extend(without.map(|message| {
+            Event::Warning(Warning {
+                code: "not_granted".into(),
+                message,
+            })
+        }));
+        Outcome {
+            events,
+            ..Outcome::ok(text.to_string())
+        }
     }
 }
 

@@ -13,9 +13,11 @@ use tokio::{
 use crate::telemetry::vitals::{self, Vitals};
 
 const EVERY: Duration = Duration::from_secs(1);
-/// How long a look into the store may take. With the pause before it, a cause is seen within five seconds.
+/// How long a look into the store may take. With the pause before it, a cause is seen within five
+/// seconds.
 const PATIENCE: Duration = Duration::from_millis(2_500);
-/// A runtime that did not turn for so long is stuck: only a new process helps. A busy one turns in a few milliseconds.
+/// A runtime that did not turn for so long is stuck: only a new process helps. A busy one turns in
+/// a few milliseconds.
 const STUCK: Duration = Duration::from_secs(20);
 
 #[derive(Debug)]
@@ -30,7 +32,10 @@ struct State {
 
 impl Pulse {
     pub fn new() -> Self {
-        Self(Mutex::new(State { turned: Instant::now(), unready: vec!["the node is starting".into()] }))
+        Self(Mutex::new(State {
+            turned: Instant::now(),
+            unready: vec!["the node is starting".into()],
+        }))
     }
 
     pub fn is_alive(&self) -> bool {
@@ -71,7 +76,9 @@ async fn turns(main: &Handle, node: Option<Arc<dyn Vitals>>) -> bool {
 
 /// The store's connections live on the main runtime, so it is asked there.
 async fn unready(main: &Handle, node: Option<Arc<dyn Vitals>>) -> Vec<String> {
-    let Some(node) = node else { return vec!["the node is starting".into()] };
+    let Some(node) = node else {
+        return vec!["the node is starting".into()];
+    };
     let asked = main.spawn(async move { node.unready(PATIENCE).await });
     match timeout(PATIENCE + EVERY / 2, asked).await {
         Ok(Ok(unready)) => unready,

@@ -37,28 +37,59 @@ pub enum Labels {
 }
 
 /// Seconds, from a save in a local file to a turn of an hour.
-pub const SECONDS: [f64; 14] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0, 3600.0];
+pub const SECONDS: [f64; 14] = [
+    0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0, 3600.0,
+];
 
 pub const OUTCOMES_OF_TURNS: &[&str] = &["completed", "aborted", "truncated", "limit", "error"];
 pub const STATES_OF_AGENTS: &[&str] = &["running", "idle", "resting", "parked"];
 pub const STATES_OF_SESSIONS: &[&str] = &["active", "idle"];
 
 const fn family(name: &'static str, kind: Kind, labels: Labels, help: &'static str) -> Family {
-    Family { name, kind, help, labels }
+    Family {
+        name,
+        kind,
+        help,
+        labels,
+    }
 }
 
-pub const SESSIONS: Family =
-    family("planck_sessions", Kind::Gauge, Labels::Known("state", STATES_OF_SESSIONS), "Sessions with an agent on this node.");
-pub const AGENTS: Family =
-    family("planck_agents", Kind::Gauge, Labels::Known("state", STATES_OF_AGENTS), "Agents whose lease this node holds.");
-pub const TURNS: Family =
-    family("planck_turns_total", Kind::Counter, Labels::Known("outcome", OUTCOMES_OF_TURNS), "Turns that ended on this node.");
-pub const TURN_DURATION: Family =
-    family("planck_turn_duration_seconds", Kind::Histogram, Labels::None, "From the opening of a turn to its end.");
-pub const MODEL_REQUESTS: Family =
-    family("planck_model_requests_total", Kind::Counter, Labels::Open, "Requests to models, each try counted.");
-pub const MODEL_REQUEST_DURATION: Family =
-    family("planck_model_request_duration_seconds", Kind::Histogram, Labels::None, "From a request to the end of its stream.");
+pub const SESSIONS: Family = family(
+    "planck_sessions",
+    Kind::Gauge,
+    Labels::Known("state", STATES_OF_SESSIONS),
+    "Sessions with an agent on this node.",
+);
+pub const AGENTS: Family = family(
+    "planck_agents",
+    Kind::Gauge,
+    Labels::Known("state", STATES_OF_AGENTS),
+    "Agents whose lease this node holds.",
+);
+pub const TURNS: Family = family(
+    "planck_turns_total",
+    Kind::Counter,
+    Labels::Known("outcome", OUTCOMES_OF_TURNS),
+    "Turns that ended on this node.",
+);
+pub const TURN_DURATION: Family = family(
+    "planck_turn_duration_seconds",
+    Kind::Histogram,
+    Labels::None,
+    "From the opening of a turn to its end.",
+);
+pub const MODEL_REQUESTS: Family = family(
+    "planck_model_requests_total",
+    Kind::Counter,
+    Labels::Open,
+    "Requests to models, each try counted.",
+);
+pub const MODEL_REQUEST_DURATION: Family = family(
+    "planck_model_request_duration_seconds",
+    Kind::Histogram,
+    Labels::None,
+    "From a request to the end of its stream.",
+);
 pub const TIME_TO_FIRST_TOKEN: Family = family(
     "planck_time_to_first_token_seconds",
     Kind::Histogram,
@@ -71,17 +102,42 @@ pub const TOKENS: Family = family(
     Labels::Open,
     "Tokens as the providers counted them; `input` without cached ones.",
 );
-pub const COST: Family =
-    family("planck_cost_usd_total", Kind::Counter, Labels::Open, "What the tokens cost by the price table, in US dollars.");
-pub const MODEL_RETRIES: Family =
-    family("planck_model_retries_total", Kind::Counter, Labels::None, "Failed requests that were to be sent again.");
-pub const TOOL_CALLS: Family = family("planck_tool_calls_total", Kind::Counter, Labels::Open, "Calls of tools that ended.");
-pub const TOOL_DURATION: Family =
-    family("planck_tool_duration_seconds", Kind::Histogram, Labels::None, "From a call of a tool to its result.");
-pub const INBOX_DEPTH: Family =
-    family("planck_inbox_depth", Kind::Gauge, Labels::None, "Inputs that wait for the agents in this node's memory.");
-pub const SAVE_DURATION: Family =
-    family("planck_save_duration_seconds", Kind::Histogram, Labels::None, "From an agent's decision to its commit.");
+pub const COST: Family = family(
+    "planck_cost_usd_total",
+    Kind::Counter,
+    Labels::Open,
+    "What the tokens cost by the price table, in US dollars.",
+);
+pub const MODEL_RETRIES: Family = family(
+    "planck_model_retries_total",
+    Kind::Counter,
+    Labels::None,
+    "Failed requests that were to be sent again.",
+);
+pub const TOOL_CALLS: Family = family(
+    "planck_tool_calls_total",
+    Kind::Counter,
+    Labels::Open,
+    "Calls of tools that ended.",
+);
+pub const TOOL_DURATION: Family = family(
+    "planck_tool_duration_seconds",
+    Kind::Histogram,
+    Labels::None,
+    "From a call of a tool to its result.",
+);
+pub const INBOX_DEPTH: Family = family(
+    "planck_inbox_depth",
+    Kind::Gauge,
+    Labels::None,
+    "Inputs that wait for the agents in this node's memory.",
+);
+pub const SAVE_DURATION: Family = family(
+    "planck_save_duration_seconds",
+    Kind::Histogram,
+    Labels::None,
+    "From an agent's decision to its commit.",
+);
 pub const PUBLISH_LAG: Family = family(
     "planck_publish_lag_seconds",
     Kind::Histogram,
@@ -94,8 +150,12 @@ pub const HEARTBEAT_AGE: Family = family(
     Labels::None,
     "Since this node last heard its own heartbeat; 0 of a node that works alone.",
 );
-pub const VERDICTS: Family =
-    family("planck_verdicts_total", Kind::Counter, Labels::None, "Nodes that this node judged to be dead.");
+pub const VERDICTS: Family = family(
+    "planck_verdicts_total",
+    Kind::Counter,
+    Labels::None,
+    "Nodes that this node judged to be dead.",
+);
 pub const FAILOVERS: Family = family(
     "planck_failovers_total",
     Kind::Counter,
@@ -108,10 +168,18 @@ pub const FENCED_WRITES: Family = family(
     Labels::None,
     "Saves that were refused because another node holds the lease.",
 );
-pub const SIDECAR_CALLS: Family =
-    family("planck_sidecar_calls_total", Kind::Counter, Labels::Open, "Calls of sidecars that ended.");
-pub const SIDECAR_CALL_DURATION: Family =
-    family("planck_sidecar_call_duration_seconds", Kind::Histogram, Labels::None, "From a call of a sidecar to its answer.");
+pub const SIDECAR_CALLS: Family = family(
+    "planck_sidecar_calls_total",
+    Kind::Counter,
+    Labels::Open,
+    "Calls of sidecars that ended.",
+);
+pub const SIDECAR_CALL_DURATION: Family = family(
+    "planck_sidecar_call_duration_seconds",
+    Kind::Histogram,
+    Labels::None,
+    "From a call of a sidecar to its answer.",
+);
 
 /// In the order they are told.
 pub const FAMILIES: &[&Family] = &[

@@ -15,7 +15,9 @@ use super::{
 };
 
 /// By the conventions for generative AI.
-const OPERATION_SECONDS: [f64; 14] = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92];
+const OPERATION_SECONDS: [f64; 14] = [
+    0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92,
+];
 const TOKEN_COUNTS: [f64; 14] = [
     1.0,
     4.0,
@@ -104,17 +106,29 @@ impl Meters {
     /// `gauges` says what is there when somebody asks.
     pub(super) fn new(meter: &Meter, gauges: fn() -> Gauges) -> Self {
         observe(meter, gauges);
-        let seconds = |family: &Family| seconds(meter, family.name, family.help, &families::SECONDS);
+        let seconds =
+            |family: &Family| seconds(meter, family.name, family.help, &families::SECONDS);
         Self {
-            turns: Turns { ended: counter(meter, &families::TURNS), duration: seconds(&families::TURN_DURATION) },
+            turns: Turns {
+                ended: counter(meter, &families::TURNS),
+                duration: seconds(&families::TURN_DURATION),
+            },
             models: Models {
                 requests: counter(meter, &families::MODEL_REQUESTS),
                 duration: seconds(&families::MODEL_REQUEST_DURATION),
                 to_first_token: seconds(&families::TIME_TO_FIRST_TOKEN),
                 tokens: counter(meter, &families::TOKENS),
-                cost: meter.f64_counter(families::COST.name).with_description(families::COST.help).build(),
+                cost: meter
+                    .f64_counter(families::COST.name)
+                    .with_description(families::COST.help)
+                    .build(),
                 retries: counter(meter, &families::MODEL_RETRIES),
-                operations: self::seconds(meter, genai::OPERATION_DURATION, "Duration of an operation", &OPERATION_SECONDS),
+                operations: self::seconds(
+                    meter,
+                    genai::OPERATION_DURATION,
+                    "Duration of an operation",
+                    &OPERATION_SECONDS,
+                ),
                 usage: meter
                     .u64_histogram(genai::TOKEN_USAGE)
                     .with_unit("{token}")
@@ -145,17 +159,27 @@ impl Meters {
     }
 
     pub fn turn_ended(&self, outcome: &'static str, took: Duration) {
-        self.turns.ended.add(1, &[KeyValue::new("outcome", outcome)]);
+        self.turns
+            .ended
+            .add(1, &[KeyValue::new("outcome", outcome)]);
         self.turns.duration.record(took.as_secs_f64(), &[]);
     }
 
     pub fn model_called(&self, call: ModelCall<'_>) {
         let models = &self.models;
-        let (provider, model) = (models.providers.of(call.provider), models.names.of(call.model));
+        let (provider, model) = (
+            models.providers.of(call.provider),
+            models.names.of(call.model),
+        );
         let outcome = KeyValue::new("outcome", call.error.unwrap_or("ok"));
-        let of_model = [KeyValue::new("provider", provider.clone()), KeyValue::new("model", model.clone())];
+        let of_model = [
+            KeyValue::new("provider", provider.clone()),
+            KeyValue::new("model", model.clone()),
+        ];
         let [of_provider, of_name] = of_model.clone();
-        models.requests.add(1, &[of_provider.clone(), of_name.clone(), outcome]);
+        models
+            .requests
+            .add(1, &[of_provider.clone(), of_name.clone(), outcome]);
         models.duration.record(call.took.as_secs_f64(), &[]);
         if let Some(first) = call.first_token {
             models.to_first_token.record(first.as_secs_f64(), &[]);
@@ -165,15 +189,29 @@ impl Meters {
             KeyValue::new(genai::PROVIDER_NAME, provider),
             KeyValue::new(genai::REQUEST_MODEL, model),
         ];
-        let error = call.error.map(|error| KeyValue::new(genai::ERROR_TYPE, error));
+        let error = call
+            .error
+            .map(|error| KeyValue::new(genai::ERROR_TYPE, error));
         let with_error: Vec<_> = by_convention.iter().cloned().chain(error).collect();
-        models.operations.record(call.took.as_secs_f64(), &with_error);
+        models
+            .operations
+            .record(call.took.as_secs_f64(), &with_error);
         let Some(usage) = call.usage else { return };
         for (kind, tokens) in kinds(usage) {
-            models.tokens.add(tokens, &[of_provider.clone(), of_name.clone(), KeyValue::new("kind", kind)]);
+            models.tokens.add(
+                tokens,
+                &[
+                    of_provider.clone(),
+                    of_name.clone(),
+                    KeyValue::new("kind", kind),
+                ],
+            );
         }
         models.cost.add(usage.cost_usd.max(0.0), &of_model);
-        for (kind, tokens) in [("input", usage.context_tokens()), ("output", usage.output_tokens)] {
+        for (kind, tokens) in [
+            ("input", usage.context_tokens()),
+            ("output", usage.output_tokens),
+        ] {
             let kind = KeyValue::new(genai::TOKEN_TYPE, kind);
             let attributes: Vec<_> = by_convention.iter().cloned().chain([kind]).collect();
             models.usage.record(tokens, &attributes);
@@ -187,13 +225,17 @@ impl Meters {
     /// A tool that the agent has; a model may ask for any name.
     pub fn tool_called(&self, tool: Option<&str>, is_error: bool, took: Duration) {
         let name = self.tools.names.of(tool.unwrap_or("unknown"));
-        self.tools.calls.add(1, &[KeyValue::new("tool", name), outcome(is_error)]);
+        self.tools
+            .calls
+            .add(1, &[KeyValue::new("tool", name), outcome(is_error)]);
         self.tools.duration.record(took.as_secs_f64(), &[]);
     }
 
     pub fn sidecar_called(&self, sidecar: &str, is_error: bool, took: Duration) {
         let name = self.sidecars.names.of(sidecar);
-        self.sidecars.calls.add(1, &[KeyValue::new("sidecar", name), outcome(is_error)]);
+        self.sidecars
+            .calls
+            .add(1, &[KeyValue::new("sidecar", name), outcome(is_error)]);
         self.sidecars.duration.record(took.as_secs_f64(), &[]);
     }
 
@@ -233,31 +275,52 @@ fn kinds(usage: &Usage) -> [(&'static str, u64); 4] {
 
 /// A counter whose known series are there, at zero.
 fn counter(meter: &Meter, family: &Family) -> Counter<u64> {
-    let counter = meter.u64_counter(family.name).with_description(family.help).build();
+    let counter = meter
+        .u64_counter(family.name)
+        .with_description(family.help)
+        .build();
     match family.labels {
         Labels::None => counter.add(0, &[]),
-        Labels::Known(label, values) => values.iter().for_each(|value| counter.add(0, &[KeyValue::new(label, *value)])),
+        Labels::Known(label, values) => values
+            .iter()
+            .for_each(|value| counter.add(0, &[KeyValue::new(label, *value)])),
         Labels::Open => {}
     }
     counter
 }
 
-fn seconds(meter: &Meter, name: &'static str, about: &'static str, bounds: &[f64]) -> Histogram<f64> {
-    meter.f64_histogram(name).with_unit("s").with_description(about).with_boundaries(bounds.into()).build()
+fn seconds(
+    meter: &Meter,
+    name: &'static str,
+    about: &'static str,
+    bounds: &[f64],
+) -> Histogram<f64> {
+    meter
+        .f64_histogram(name)
+        .with_unit("s")
+        .with_description(about)
+        .with_boundaries(bounds.into())
+        .build()
 }
 
 /// What is there at a moment.
 fn observe(meter: &Meter, gauges: fn() -> Gauges) {
     let gauge = |family: &'static Family, read: fn(&Gauges) -> Vec<u64>| {
-        let builder = meter.u64_observable_gauge(family.name).with_description(family.help);
+        let builder = meter
+            .u64_observable_gauge(family.name)
+            .with_description(family.help);
         let _kept_by_the_provider = builder
             .with_callback(move |observer| {
                 let values = read(&gauges());
                 match family.labels {
                     Labels::Known(label, names) => {
-                        names.iter().zip(values).for_each(|(name, value)| observer.observe(value, &[KeyValue::new(label, *name)]))
+                        names.iter().zip(values).for_each(|(name, value)| {
+                            observer.observe(value, &[KeyValue::new(label, *name)])
+                        })
                     }
-                    Labels::None | Labels::Open => values.into_iter().for_each(|value| observer.observe(value, &[])),
+                    Labels::None | Labels::Open => values
+                        .into_iter()
+                        .for_each(|value| observer.observe(value, &[])),
                 }
             })
             .build();

@@ -1,4 +1,5 @@
-//! Labels whose values come from outside: so many of a kind have series of their own, and the rest share one.
+//! Labels whose values come from outside: so many of a kind have series of their own, and the rest
+//! share one.
 
 use std::{
     collections::HashSet,
@@ -51,6 +52,9 @@ mod tests {
         }
         assert_eq!(names.of("one more").as_str(), OTHER);
         assert_eq!(names.of("7").as_str(), "7");
-        assert_eq!(Names::default().of(&"x".repeat(LONGEST + 1)).as_str(), OTHER);
+        assert_eq!(
+            Names::default().of(&"x".repeat(LONGEST + 1)).as_str(),
+            OTHER
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Sends the numbers to a collector by OTLP over HTTP, every minute or as `OTEL_METRIC_EXPORT_INTERVAL` says, and at the end.
+//! Sends the numbers to a collector by OTLP over HTTP, every minute or as
+//! `OTEL_METRIC_EXPORT_INTERVAL` says, and at the end.
 
 use std::time::Duration;
 

@@ -11,7 +11,11 @@ fn every_family_is_there_from_the_start() {
     let _counted = Meters::new(&metrics.provider.meter("planck"), vitals::Gauges::default);
     let text = metrics.text();
     for family in FAMILIES {
-        assert!(text.contains(&format!("# TYPE {} {}\n", family.name, family.kind.name())), "no {}", family.name);
+        assert!(
+            text.contains(&format!("# TYPE {} {}\n", family.name, family.kind.name())),
+            "no {}",
+            family.name
+        );
     }
     insta::assert_snapshot!(text);
 }
@@ -23,7 +27,12 @@ fn what_happened_is_told() {
     meters.turn_ended("completed", Duration::from_millis(70));
     meters.turn_ended("completed", Duration::from_secs(4000));
     meters.tool_called(Some("say \"hi\"\\\n"), true, Duration::from_secs(1));
-    let usage = planck_common::usage::Usage { input_tokens: 10, output_tokens: 3, cost_usd: 0.25, ..Default::default() };
+    let usage = planck_common::usage::Usage {
+        input_tokens: 10,
+        output_tokens: 3,
+        cost_usd: 0.25,
+        ..Default::default()
+    };
     let call = ModelCall {
         provider: "anthropic",
         model: "m",
@@ -33,7 +42,12 @@ fn what_happened_is_told() {
         usage: Some(&usage),
     };
     meters.model_called(call);
-    meters.model_called(ModelCall { error: Some("transient"), first_token: None, usage: None, ..call });
+    meters.model_called(ModelCall {
+        error: Some("transient"),
+        first_token: None,
+        usage: None,
+        ..call
+    });
     let text = metrics.text();
     for line in [
         "planck_turns_total{outcome=\"completed\"} 2",
@@ -51,7 +65,10 @@ fn what_happened_is_told() {
         "planck_cost_usd_total{model=\"m\",provider=\"anthropic\"} 0.25",
         "planck_time_to_first_token_seconds_count 1",
     ] {
-        assert!(text.lines().any(|told| told == line), "no {line} in\n{text}");
+        assert!(
+            text.lines().any(|told| told == line),
+            "no {line} in\n{text}"
+        );
     }
     assert!(!text.contains("gen_ai"), "those are for collectors only");
 }

@@ -3,7 +3,9 @@
 use std::{collections::HashMap, fmt::Write};
 
 use opentelemetry::KeyValue;
-use opentelemetry_sdk::metrics::data::{AggregatedMetrics, HistogramDataPoint, Metric, MetricData, ResourceMetrics};
+use opentelemetry_sdk::metrics::data::{
+    AggregatedMetrics, HistogramDataPoint, Metric, MetricData, ResourceMetrics,
+};
 
 use super::families::{FAMILIES, Family, Kind, Labels, SECONDS};
 
@@ -13,9 +15,22 @@ pub fn write(found: &ResourceMetrics) -> String {
     let metrics: HashMap<&str, &Metric> = metrics.map(|metric| (metric.name(), metric)).collect();
     let mut text = String::with_capacity(16 << 10);
     for family in FAMILIES {
-        let Family { name, kind, help, labels } = family;
-        let _ = write!(text, "# HELP {name} {}\n# TYPE {name} {}\n", escaped(help), kind.name());
-        let mut lines = metrics.get(name).map(|metric| lines(name, metric.data())).unwrap_or_default();
+        let Family {
+            name,
+            kind,
+            help,
+            labels,
+        } = family;
+        let _ = write!(
+            text,
+            "# HELP {name} {}\n# TYPE {name} {}\n",
+            escaped(help),
+            kind.name()
+        );
+        let mut lines = metrics
+            .get(name)
+            .map(|metric| lines(name, metric.data()))
+            .unwrap_or_default();
         if lines.is_empty() {
             lines = nothing(name, *kind, labels);
         }
@@ -38,14 +53,27 @@ fn lines(name: &str, data: &AggregatedMetrics) -> Vec<Series> {
 
 fn of_data<T: Copy + std::fmt::Display>(name: &str, data: &MetricData<T>) -> Vec<Series> {
     match data {
-        MetricData::Gauge(gauge) => gauge.data_points().map(|point| sample(name, point.attributes(), point.value())).collect(),
-        MetricData::Sum(sum) => sum.data_points().map(|point| sample(name, point.attributes(), point.value())).collect(),
-        MetricData::Histogram(histogram) => histogram.data_points().map(|point| buckets(name, point)).collect(),
+        MetricData::Gauge(gauge) => gauge
+            .data_points()
+            .map(|point| sample(name, point.attributes(), point.value()))
+            .collect(),
+        MetricData::Sum(sum) => sum
+            .data_points()
+            .map(|point| sample(name, point.attributes(), point.value()))
+            .collect(),
+        MetricData::Histogram(histogram) => histogram
+            .data_points()
+            .map(|point| buckets(name, point))
+            .collect(),
         MetricData::ExponentialHistogram(_) => Vec::new(),
     }
 }
 
-fn sample<'a>(name: &str, labels: impl Iterator<Item = &'a KeyValue>, value: impl std::fmt::Display) -> Series {
+fn sample<'a>(
+    name: &str,
+    labels: impl Iterator<Item = &'a KeyValue>,
+    value: impl std::fmt::Display,
+) -> Series {
     let labels = written(labels);
     let line = format!("{name}{} {value}\n", braced(&labels));
     (labels, line)
@@ -59,9 +87,19 @@ fn buckets<T: Copy + std::fmt::Display>(name: &str, point: &HistogramDataPoint<T
     (labels, lines)
 }
 
-fn histogram(name: &str, labels: &str, bounds: &[f64], counts: &[u64], sum: impl std::fmt::Display) -> String {
+fn histogram(
+    name: &str,
+    labels: &str,
+    bounds: &[f64],
+    counts: &[u64],
+    sum: impl std::fmt::Display,
+) -> String {
     let mut lines = String::new();
-    let before = if labels.is_empty() { String::new() } else { format!("{labels},") };
+    let before = if labels.is_empty() {
+        String::new()
+    } else {
+        format!("{labels},")
+    };
     let ends = bounds.iter().map(f64::to_string).chain(["+Inf".to_owned()]);
     let mut total = 0;
     for (end, count) in ends.zip(counts) {
@@ -77,22 +115,32 @@ fn histogram(name: &str, labels: &str, bounds: &[f64], counts: &[u64], sum: impl
 fn nothing(name: &str, kind: Kind, labels: &Labels) -> Vec<Series> {
     match (kind, labels) {
         (_, Labels::Open) => Vec::new(),
-        (Kind::Histogram, _) => vec![(String::new(), histogram(name, "", &SECONDS, &[0; SECONDS.len() + 1], 0))],
+        (Kind::Histogram, _) => vec![(
+            String::new(),
+            histogram(name, "", &SECONDS, &[0; SECONDS.len() + 1], 0),
+        )],
         (Kind::Counter | Kind::Gauge, Labels::None) => vec![sample(name, [].iter(), 0)],
-        (Kind::Counter | Kind::Gauge, Labels::Known(label, values)) => {
-            values.iter().map(|value| sample(name, [KeyValue::new(*label, *value)].iter(), 0)).collect()
-        }
+        (Kind::Counter | Kind::Gauge, Labels::Known(label, values)) => values
+            .iter()
+            .map(|value| sample(name, [KeyValue::new(*label, *value)].iter(), 0))
+            .collect(),
     }
 }
 
 fn written<'a>(labels: impl Iterator<Item = &'a KeyValue>) -> String {
-    let mut pairs: Vec<_> = labels.map(|label| format!("{}=\"{}\"", label.key, quoted(&label.value.as_str()))).collect();
+    let mut pairs: Vec<_> = labels
+        .map(|label| format!("{}=\"{}\"", label.key, quoted(&label.value.as_str())))
+        .collect();
     pairs.sort_unstable();
     pairs.join(",")
 }
 
 fn braced(labels: &str) -> String {
-    if labels.is_empty() { String::new() } else { format!("{{{labels}}}") }
+    if labels.is_empty() {
+        String::new()
+    } else {
+        format!("{{{labels}}}")
+    }
 }
 
 fn escaped(text: &str) -> String {

@@ -20,7 +20,13 @@ pub struct Watch {
 
 impl Watch {
     pub fn begin(provider: Arc<str>, model: String) -> Self {
-        Self { provider, model, since: Instant::now(), first_token: None, ended: false }
+        Self {
+            provider,
+            model,
+            since: Instant::now(),
+            first_token: None,
+            ended: false,
+        }
     }
 
     /// A piece of the reply came.
@@ -33,14 +39,30 @@ impl Watch {
     pub fn end(&mut self, result: Result<&Finish, &Failure>) {
         self.ended = true;
         match result {
-            Ok(finish) => meters().model_called(ModelCall { usage: Some(&finish.usage), ..self.call(None) }),
+            Ok(finish) => meters().model_called(ModelCall {
+                usage: Some(&finish.usage),
+                ..self.call(None)
+            }),
             Err(failure) => meters().model_called(self.call(Some(failure.kind.name()))),
         }
     }
 
     fn call(&self, error: Option<&'static str>) -> ModelCall<'_> {
-        let Self { provider, model, since, first_token, .. } = self;
-        ModelCall { provider, model, error, took: since.elapsed(), first_token: *first_token, usage: None }
+        let Self {
+            provider,
+            model,
+            since,
+            first_token,
+            ..
+        } = self;
+        ModelCall {
+            provider,
+            model,
+            error,
+            took: since.elapsed(),
+            first_token: *first_token,
+            usage: None,
+        }
     }
 }
 

@@ -8,22 +8,35 @@ const HYBRID: &str = "\
 31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
 36 31 0:33 / /sys/fs/cgroup/pids rw,relatime - cgroup cgroup rw,pids
 41 31 0:38 / /sys/fs/cgroup/unified rw,relatime shared:7 - cgroup2 cgroup2 rw";
-const UNIFIED: &str = "35 24 0:30 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate,memory_recursiveprot";
+const UNIFIED: &str =
+    "35 24 0:30 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate,memory_recursiveprot";
 /// Docker without a namespace of control groups.
-const INNER: &str = "700 699 0:30 /docker/abc /sys/fs/cgroup ro,nosuid - cgroup2 cgroup rw,nsdelegate";
+const INNER: &str =
+    "700 699 0:30 /docker/abc /sys/fs/cgroup ro,nosuid - cgroup2 cgroup rw,nsdelegate";
 
 fn found(groups: &str, mounts: &str) -> Option<String> {
-    own_folder(groups, mounts).ok().map(|folder| folder.display().to_string())
+    own_folder(groups, mounts)
+        .ok()
+        .map(|folder| folder.display().to_string())
 }
 
 #[test]
 fn a_process_finds_its_own_group_wherever_the_hierarchy_is_mounted() {
     let some = |folder: &str| Some(folder.to_owned());
     let versions = "9:name=systemd:/\n8:pids:/a\n0::/system.slice/planck.service\n";
-    assert_eq!(found(versions, HYBRID), some("/sys/fs/cgroup/unified/system.slice/planck.service"));
-    assert_eq!(found("0::/system.slice/planck.service\n", UNIFIED), some("/sys/fs/cgroup/system.slice/planck.service"));
+    assert_eq!(
+        found(versions, HYBRID),
+        some("/sys/fs/cgroup/unified/system.slice/planck.service")
+    );
+    assert_eq!(
+        found("0::/system.slice/planck.service\n", UNIFIED),
+        some("/sys/fs/cgroup/system.slice/planck.service")
+    );
     assert_eq!(found("0::/\n", UNIFIED), some("/sys/fs/cgroup"));
-    assert_eq!(found("0::/docker/abc/node", INNER), some("/sys/fs/cgroup/node"));
+    assert_eq!(
+        found("0::/docker/abc/node", INNER),
+        some("/sys/fs/cgroup/node")
+    );
     for (groups, mounts) in [
         ("0::/docker/other", INNER),
         ("0::/../other", UNIFIED),
@@ -40,7 +53,10 @@ fn a_process_finds_its_own_group_wherever_the_hierarchy_is_mounted() {
 #[test]
 fn only_names_of_calls_belong_to_a_node() {
     assert_ne!(own_namespace(), 0);
-    assert_eq!(node_of("planck-call-5-71-00ff00ff00ff00ff", 5), Some(Pid::from_raw(71)));
+    assert_eq!(
+        node_of("planck-call-5-71-00ff00ff00ff00ff", 5),
+        Some(Pid::from_raw(71))
+    );
     for other in [
         "planck-call-5-71",
         "planck-call-5-71-",
@@ -71,10 +87,15 @@ fn groups() -> Option<Groups> {
     }
 }
 
-/// A shell in this group, which a process of the test moves there, and a child of it in a session of its own.
+/// A shell in this group, which a process of the test moves there, and a child of it in a session
+/// of its own.
 fn populate(group: &Group) -> std::process::Child {
     let script = "read go; setsid sleep 1000 & sleep 1000";
-    let mut child = Command::new("sh").args(["-c", script]).stdin(Stdio::piped()).spawn().unwrap();
+    let mut child = Command::new("sh")
+        .args(["-c", script])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
     write(&group.0, "cgroup.threads", &child.id().to_string()).unwrap();
     child.stdin.take().unwrap().write_all(b"go\n").unwrap();
     let deadline = Instant::now() + Duration::from_secs(20);
@@ -95,7 +116,10 @@ async fn a_group_holds_what_its_process_starts_until_all_of_it_is_dead() {
     assert_eq!(group.end().await, []);
     assert!(!group.folder().exists());
     assert!(!child.wait().unwrap().success());
-    assert!(group.is_empty() && group.end().await.is_empty(), "a group that is gone is empty");
+    assert!(
+        group.is_empty() && group.end().await.is_empty(),
+        "a group that is gone is empty"
+    );
 }
 
 #[test]
@@ -128,7 +152,10 @@ fn what_a_dead_node_left_is_ended_and_what_lives_is_not_touched() {
     let [empty, populated] = &of_node;
     let mut child = populate(populated);
     end_leftovers(groups.folder());
-    assert!(empty.folder().exists() && populated.members().len() == 3, "its node lives");
+    assert!(
+        empty.folder().exists() && populated.members().len() == 3,
+        "its node lives"
+    );
     node.kill().unwrap();
     node.wait().unwrap();
     end_leftovers(groups.folder());

@@ -9,7 +9,12 @@ use crate::tools::{
 };
 
 async fn edit(world: &World, old: &str, new: &str) -> String {
-    world.run(EditFile::new(world.files()), json!({"path": "f", "old_string": old, "new_string": new})).await
+    world
+        .run(
+            EditFile::new(world.files()),
+            json!({"path": "f", "old_string": old, "new_string": new}),
+        )
+        .await
 }
 
 #[tokio::test]
@@ -31,17 +36,45 @@ async fn exactly_one_place_is_replaced() {
 async fn another_number_of_places_is_an_error_and_changes_nothing() {
     let world = World::new();
     for (content, old, new, told) in [
-        ("one", "two", "2", "error: cannot edit f: old_string was not found"),
-        ("a\r\nb", "a\nb", "c", "error: cannot edit f: old_string was not found; the file's lines end with \\r\\n"),
-        ("xx", "x", "y", "error: cannot edit f: old_string was found 2 times; give more of what is around it"),
-        ("aaa", "aa", "b", "error: cannot edit f: old_string was found 2 times; give more of what is around it"),
-        ("one", "one", "one", "error: cannot edit f: old_string and new_string are the same"),
+        (
+            "one",
+            "two",
+            "2",
+            "error: cannot edit f: old_string was not found",
+        ),
+        (
+            "a\r\nb",
+            "a\nb",
+            "c",
+            "error: cannot edit f: old_string was not found; the file's lines end with \\r\\n",
+        ),
+        (
+            "xx",
+            "x",
+            "y",
+            "error: cannot edit f: old_string was found 2 times; give more of what is around it",
+        ),
+        (
+            "aaa",
+            "aa",
+            "b",
+            "error: cannot edit f: old_string was found 2 times; give more of what is around it",
+        ),
+        (
+            "one",
+            "one",
+            "one",
+            "error: cannot edit f: old_string and new_string are the same",
+        ),
     ] {
         world.write("ws/f", content);
         assert_eq!(edit(&world, old, new).await, told);
         assert_eq!(world.text("ws/f"), content);
     }
-    assert_eq!(edit(&world, "", "y").await.lines().next(), Some("error: `edit` was not run, its arguments do not fit:"));
+    assert_eq!(
+        edit(&world, "", "y").await.lines().next(),
+        Some("error: `edit` was not run, its arguments do not fit:")
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -11,7 +11,15 @@ use crate::{
     tools::{catalogue::nearest, schema::Schema},
 };
 
-const FIELDS: &[&str] = &["name", "description", "command", "parameters", "effect", "timeout_ms", "options"];
+const FIELDS: &[&str] = &[
+    "name",
+    "description",
+    "command",
+    "parameters",
+    "effect",
+    "timeout_ms",
+    "options",
+];
 
 /// Unless the file says otherwise.
 const TIMEOUT_MS: u64 = 60_000;
@@ -20,9 +28,16 @@ const TIMEOUT_MS: u64 = 60_000;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     #[error("line {line}, column {column}: {what}; it must be one JSON object")]
-    NotJson { line: usize, column: usize, what: String },
+    NotJson {
+        line: usize,
+        column: usize,
+        what: String,
+    },
     #[error("`{field}` is missing; add {remedy}")]
-    Missing { field: &'static str, remedy: &'static str },
+    Missing {
+        field: &'static str,
+        remedy: &'static str,
+    },
     #[error("`{field}` is wrong: {what}")]
     Wrong { field: &'static str, what: String },
     #[error("`{field}` is no field of a tool; {remedy}")]
@@ -40,10 +55,19 @@ pub(super) struct Definition {
 
 impl Definition {
     pub fn parse(text: &str) -> Result<Self, Vec<Fault>> {
-        let fields: Map<String, Value> = serde_json::from_str(text)
-            .map_err(|why| vec![Fault::NotJson { line: why.line(), column: why.column(), what: plain(&why) }])?;
+        let fields: Map<String, Value> = serde_json::from_str(text).map_err(|why| {
+            vec![Fault::NotJson {
+                line: why.line(),
+                column: why.column(),
+                what: plain(&why),
+            }]
+        })?;
         let mut faults: Vec<Fault> = fields.keys().filter_map(|field| unknown(field)).collect();
-        let definition = Reader { fields: &fields, faults: &mut faults }.definition();
+        let definition = Reader {
+            fields: &fields,
+            faults: &mut faults,
+        }
+        .definition();
         match (definition, faults.is_empty()) {
             (Some(definition), true) => Ok(definition),
             _ => Err(faults),
@@ -54,7 +78,8 @@ impl Definition {
 /// The library's message without the place, which is told apart.
 fn plain(why: &serde_json::Error) -> String {
     let text = why.to_string();
-    text.rsplit_once(" at line").map_or(text.clone(), |(what, _)| what.to_owned())
+    text.rsplit_once(" at line")
+        .map_or(text.clone(), |(what, _)| what.to_owned())
 }
 
 fn unknown(field: &str) -> Option<Fault> {
@@ -65,7 +90,10 @@ fn unknown(field: &str) -> Option<Fault> {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!("there are: {}", FIELDS.join(", ")),
     };
-    Some(Fault::Unknown { field: field.into(), remedy })
+    Some(Fault::Unknown {
+        field: field.into(),
+        remedy,
+    })
 }
 
 /// Reads field after field, and notes what is wrong instead of stopping.
@@ -76,7 +104,9 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn definition(mut self) -> Option<Definition> {
-        let name = self.text("name", "a name of 1 to 64 of A-Z a-z 0-9 _ -").filter(|name| self.is_name(name));
+        let name = self
+            .text("name", "a name of 1 to 64 of A-Z a-z 0-9 _ -")
+            .filter(|name| self.is_name(name));
         let description = self.text("description", "what the tool does and when to use it");
         let parameters = self.parameters();
         let command = self.command(parameters.as_ref().map(|(_, schema)| schema.properties()));
@@ -85,12 +115,25 @@ impl Reader<'_> {
         let timeout = self.timeout();
         let (parameters, _) = parameters?;
         let parameters = to_raw_value(&parameters).ok()?.into();
-        let spec = ToolSpec { name: name?, description: description?, parameters, effect: effect? };
-        Some(Definition { spec, command: command?, timeout: timeout?, options: options? })
+        let spec = ToolSpec {
+            name: name?,
+            description: description?,
+            parameters,
+            effect: effect?,
+        };
+        Some(Definition {
+            spec,
+            command: command?,
+            timeout: timeout?,
+            options: options?,
+        })
     }
 
     fn wrong<T>(&mut self, field: &'static str, what: impl Into<String>) -> Option<T> {
-        self.faults.push(Fault::Wrong { field, what: what.into() });
+        self.faults.push(Fault::Wrong {
+            field,
+            what: what.into(),
+        });
         None
     }
 
@@ -101,17 +144,29 @@ impl Reader<'_> {
                 None
             }
             Some(Value::String(text)) if !text.trim().is_empty() => Some(text.clone()),
-            Some(other) => self.wrong(field, format!("it must be a text that is not empty, but is {other}")),
+            Some(other) => self.wrong(
+                field,
+                format!("it must be a text that is not empty, but is {other}"),
+            ),
         }
     }
 
     fn is_name(&mut self, name: &str) -> bool {
-        is_id(name) || self.wrong::<()>("name", format!("`{name}` is not 1 to 64 of A-Z a-z 0-9 _ -")).is_some()
+        is_id(name)
+            || self
+                .wrong::<()>(
+                    "name",
+                    format!("`{name}` is not 1 to 64 of A-Z a-z 0-9 _ -"),
+                )
+                .is_some()
     }
 
     fn parameters(&mut self) -> Option<(Value, Schema)> {
         let Some(parameters) = self.fields.get("parameters") else {
-            self.faults.push(Fault::Missing { field: "parameters", remedy: "a JSON Schema of the arguments, an object schema" });
+            self.faults.push(Fault::Missing {
+                field: "parameters",
+                remedy: "a JSON Schema of the arguments, an object schema",
+            });
             return None;
         };
         match Schema::compile(&parameters.to_string()) {
@@ -121,7 +176,10 @@ impl Reader<'_> {
     }
 
     fn command(&mut self, properties: Option<&[String]>) -> Option<Template> {
-        let text = self.text("command", "the command line, with `{{argument}}` for an argument")?;
+        let text = self.text(
+            "command",
+            "the command line, with `{{argument}}` for an argument",
+        )?;
         match Template::parse(&text, properties) {
             Ok(template) => Some(template),
             Err(what) => self.wrong("command", what),
@@ -133,29 +191,47 @@ impl Reader<'_> {
             None => Some(Effect::default()),
             Some(effect) => match serde_json::from_value(effect.clone()) {
                 Ok(effect) => Some(effect),
-                Err(_) => self.wrong("effect", format!("it must be \"pure\", \"idempotent\" or \"mutating\", but is {effect}")),
+                Err(_) => self.wrong(
+                    "effect",
+                    format!("it must be \"pure\", \"idempotent\" or \"mutating\", but is {effect}"),
+                ),
             },
         }
     }
 
-    /// They are named one by one, so that a reader of the file sees which argument can change what the program does.
+    /// They are named one by one, so that a reader of the file sees which argument can change what
+    /// the program does.
     fn options(&mut self, command: Option<&Template>) -> Option<Vec<String>> {
-        let Some(value) = self.fields.get("options") else { return Some(Vec::new()) };
+        let Some(value) = self.fields.get("options") else {
+            return Some(Vec::new());
+        };
         let Ok(names) = serde_json::from_value::<Vec<String>>(value.clone()) else {
             return self
                 .wrong("options", format!("it must be a list of names of arguments that may begin with `-`, but is {value}"));
         };
-        match names.iter().find(|name| command.is_some_and(|command| !command.arguments().any(|known| known == *name))) {
-            Some(stray) => self.wrong("options", format!("`{stray}` is not an argument of `command`")),
+        match names.iter().find(|name| {
+            command.is_some_and(|command| !command.arguments().any(|known| known == *name))
+        }) {
+            Some(stray) => self.wrong(
+                "options",
+                format!("`{stray}` is not an argument of `command`"),
+            ),
             None => Some(names),
         }
     }
 
     fn timeout(&mut self) -> Option<Duration> {
-        match self.fields.get("timeout_ms").map(|value| (value, value.as_u64())) {
+        match self
+            .fields
+            .get("timeout_ms")
+            .map(|value| (value, value.as_u64()))
+        {
             None => Some(Duration::from_millis(TIMEOUT_MS)),
             Some((_, Some(millis @ 1..=3_600_000))) => Some(Duration::from_millis(millis)),
-            Some((value, _)) => self.wrong("timeout_ms", format!("it must be 1 to 3600000, but is {value}")),
+            Some((value, _)) => self.wrong(
+                "timeout_ms",
+                format!("it must be 1 to 3600000, but is {value}"),
+            ),
         }
     }
 }

@@ -1,9 +1,10 @@
-//! A tool's command line: split into words once, like a shell does, then each `{{argument}}` is replaced within its word.
-//! No shell ever reads an argument as anything but one word's text.
+//! A tool's command line: split into words once, like a shell does, then each `{{argument}}` is
+//! replaced within its word. No shell ever reads an argument as anything but one word's text.
 
 use serde_json::{Map, Value};
 
-/// What may stand beside an argument in its word: enough for `--name={{name}}` and `{{dir}}/{{file}}`, too little for a script.
+/// What may stand beside an argument in its word: enough for `--name={{name}}` and
+/// `{{dir}}/{{file}}`, too little for a script.
 const BESIDE: &str = "-_=+./:@%,";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,30 +27,46 @@ impl Template {
                 "`{operator}` means something to a shell only; write `sh -c '…' sh {{{{argument}}}}` and use \"$1\""
             ));
         }
-        let words = words.iter().map(|word| pieces(word)).collect::<Result<Vec<_>, _>>()?;
+        let words = words
+            .iter()
+            .map(|word| pieces(word))
+            .collect::<Result<Vec<_>, _>>()?;
         match words.first().map(Vec::as_slice) {
             Some([Piece::Text(_)]) => {}
             Some(_) => return Err("the program must be named outright, not by an argument".into()),
             None => return Err("it names no program".into()),
         }
         let template = Self { words };
-        match properties.and_then(|known| template.arguments().find(|name| !known.iter().any(|property| property == name))) {
-            Some(stray) => Err(format!("`{{{{{stray}}}}}` is not a property of `parameters`")),
+        match properties.and_then(|known| {
+            template
+                .arguments()
+                .find(|name| !known.iter().any(|property| property == name))
+        }) {
+            Some(stray) => Err(format!(
+                "`{{{{{stray}}}}}` is not a property of `parameters`"
+            )),
             None => Ok(template),
         }
     }
 
     /// The words of a call. An argument that was not given is empty.
     ///
-    /// A text at the beginning of a word that would be an option to the program is refused: the model, or whoever wrote what
-    /// it read, chose it, and an option can name a file to write or a program to run. Numbers are no texts, and after `--`
-    /// programs know no options. `may_be_options` names the arguments for which the tool's author wants them.
-    pub fn fill(&self, args: &Map<String, Value>, may_be_options: &[String]) -> Result<Vec<String>, String> {
+    /// A text at the beginning of a word that would be an option to the program is refused: the
+    /// model, or whoever wrote what it read, chose it, and an option can name a file to write or a
+    /// program to run. Numbers are no texts, and after `--` programs know no options.
+    /// `may_be_options` names the arguments for which the tool's author wants them.
+    pub fn fill(
+        &self,
+        args: &Map<String, Value>,
+        may_be_options: &[String],
+    ) -> Result<Vec<String>, String> {
         let mut after_dashes = false;
         let mut filled = Vec::with_capacity(self.words.len());
         for word in &self.words {
             let text: String = word.iter().map(|piece| piece.fill(args)).collect();
-            if let Some(name) = option_in(word, args).filter(|name| !after_dashes && !may_be_options.contains(name)) {
+            if let Some(name) =
+                option_in(word, args).filter(|name| !after_dashes && !may_be_options.contains(name))
+            {
                 return Err(format!(
                     "not run: `{name}` begins with `-`, which the program would take for an option; write it otherwise \
                      (a path as `./-name`), or the tool's author allows it by \"options\": [\"{name}\"] in its TOOL.json"
@@ -104,29 +121,39 @@ fn option_in<'a>(word: &'a [Piece], args: &Map<String, Value>) -> Option<&'a Str
 }
 
 fn is_operator(word: &str) -> bool {
-    matches!(word, "|" | "||" | "&" | "&&" | ";" | ">" | ">>" | "<" | "2>" | "2>&1")
+    matches!(
+        word,
+        "|" | "||" | "&" | "&&" | ";" | ">" | ">>" | "<" | "2>" | "2>&1"
+    )
 }
 
 fn pieces(word: &str) -> Result<Vec<Piece>, String> {
     let mut pieces = Vec::new();
     let mut rest = word;
     while let Some((before, after)) = rest.split_once("{{") {
-        let (name, after) =
-            after.split_once("}}").ok_or_else(|| format!("`{word}` opens `{{{{` and does not close it in the same word"))?;
+        let (name, after) = after.split_once("}}").ok_or_else(|| {
+            format!("`{word}` opens `{{{{` and does not close it in the same word")
+        })?;
         pieces.extend((!before.is_empty()).then(|| Piece::Text(before.into())));
         pieces.push(Piece::Argument(name.into()));
         rest = after;
     }
     pieces.extend((!rest.is_empty() || pieces.is_empty()).then(|| Piece::Text(rest.into())));
-    let spliced = pieces.len() > 1 && pieces.iter().any(|piece| matches!(piece, Piece::Text(text) if !is_harmless(text)));
+    let spliced = pieces.len() > 1
+        && pieces
+            .iter()
+            .any(|piece| matches!(piece, Piece::Text(text) if !is_harmless(text)));
     match spliced {
-        true => Err(format!("`{word}` would put an argument into the text of a script; give it as a word of its own")),
+        true => Err(format!(
+            "`{word}` would put an argument into the text of a script; give it as a word of its own"
+        )),
         false => Ok(pieces),
     }
 }
 
 fn is_harmless(text: &str) -> bool {
-    text.chars().all(|c| c.is_alphanumeric() || BESIDE.contains(c))
+    text.chars()
+        .all(|c| c.is_alphanumeric() || BESIDE.contains(c))
 }
 
 #[cfg(test)]
@@ -137,29 +164,62 @@ mod tests {
 
     fn filled(command: &str) -> Vec<String> {
         let args = json!({"path": "a b'; rm -rf ~ #", "n": 3, "deep": {"x": [1]}, "none": null});
-        Template::parse(command, None).unwrap().fill(args.as_object().unwrap(), &[]).unwrap()
+        Template::parse(command, None)
+            .unwrap()
+            .fill(args.as_object().unwrap(), &[])
+            .unwrap()
     }
 
     #[test]
     fn an_argument_is_no_option() {
         let args = json!({"ref": "--output=/tmp/x", "n": -5, "in": "-", "none": ""});
-        let fill =
-            |command: &str, options: &[String]| Template::parse(command, None).unwrap().fill(args.as_object().unwrap(), options);
-        for command in ["git log -1 {{ref}}", "git log {{ref}}/{{n}}", "git log {{none}}{{ref}}", "x {{ref}} -- {{ref}}"] {
+        let fill = |command: &str, options: &[String]| {
+            Template::parse(command, None)
+                .unwrap()
+                .fill(args.as_object().unwrap(), options)
+        };
+        for command in [
+            "git log -1 {{ref}}",
+            "git log {{ref}}/{{n}}",
+            "git log {{none}}{{ref}}",
+            "x {{ref}} -- {{ref}}",
+        ] {
             let refused = fill(command, &[]).unwrap_err();
-            assert!(refused.contains("`ref` begins with `-`") && refused.contains("options"), "{command}: {refused}");
+            assert!(
+                refused.contains("`ref` begins with `-`") && refused.contains("options"),
+                "{command}: {refused}"
+            );
         }
-        assert_eq!(fill("git log {{ref}}", &["ref".into()]).unwrap()[2], "--output=/tmp/x");
-        for command in ["git log --ref={{ref}}", "git log -- {{ref}}", "head {{n}}", "cat {{in}}", "x ./{{ref}}", "x {{none}}"] {
+        assert_eq!(
+            fill("git log {{ref}}", &["ref".into()]).unwrap()[2],
+            "--output=/tmp/x"
+        );
+        for command in [
+            "git log --ref={{ref}}",
+            "git log -- {{ref}}",
+            "head {{n}}",
+            "cat {{in}}",
+            "x ./{{ref}}",
+            "x {{none}}",
+        ] {
             assert!(fill(command, &[]).is_ok(), "{command}");
         }
     }
 
     #[test]
     fn an_argument_is_one_word_whatever_it_holds() {
-        assert_eq!(filled("grep -n '{{path}}' x"), ["grep", "-n", "a b'; rm -rf ~ #", "x"]);
-        assert_eq!(filled("run --path={{path}} -n{{n}} {{deep}}"), ["run", "--path=a b'; rm -rf ~ #", "-n3", r#"{"x":[1]}"#]);
-        assert_eq!(filled("run {{none}} {{absent}} end"), ["run", "", "", "end"]);
+        assert_eq!(
+            filled("grep -n '{{path}}' x"),
+            ["grep", "-n", "a b'; rm -rf ~ #", "x"]
+        );
+        assert_eq!(
+            filled("run --path={{path}} -n{{n}} {{deep}}"),
+            ["run", "--path=a b'; rm -rf ~ #", "-n3", r#"{"x":[1]}"#]
+        );
+        assert_eq!(
+            filled("run {{none}} {{absent}} end"),
+            ["run", "", "", "end"]
+        );
         assert_eq!(
             filled("sh -c 'cat \"$1\" | wc -l' sh {{path}}"),
             ["sh", "-c", "cat \"$1\" | wc -l", "sh", "a b'; rm -rf ~ #"]
@@ -180,6 +240,10 @@ mod tests {
             let told = Template::parse(command, None).unwrap_err();
             assert!(told.contains(why), "{command}: {told}");
         }
-        assert!(Template::parse("cat {{pth}}", Some(&["path".into()])).unwrap_err().contains("`{{pth}}` is not a property"));
+        assert!(
+            Template::parse("cat {{pth}}", Some(&["path".into()]))
+                .unwrap_err()
+                .contains("`{{pth}}` is not a property")
+        );
     }
 }

@@ -5,7 +5,11 @@ use crate::tools::{Caps, Guards, Launcher, Sandbox, Undone, testing::World};
 
 fn faults(text: &str) -> String {
     let faults = Definition::parse(text).unwrap_err();
-    faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+    faults
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 #[test]
@@ -42,7 +46,8 @@ fn everything_that_is_wrong_is_told_at_once() {
 
 #[test]
 fn what_is_not_said_has_a_default() {
-    let least = json!({"name": "a", "description": "x", "command": "ls", "parameters": {"type": "object"}});
+    let least =
+        json!({"name": "a", "description": "x", "command": "ls", "parameters": {"type": "object"}});
     let tool = Definition::parse(&least.to_string()).unwrap();
     assert_eq!(tool.spec.effect, planck_common::event::Effect::Mutating);
     assert_eq!(tool.timeout, Duration::from_secs(60));
@@ -50,7 +55,10 @@ fn what_is_not_said_has_a_default() {
     more["effect"] = json!("pure");
     more["timeout_ms"] = json!(5);
     let tool = Definition::parse(&more.to_string()).unwrap();
-    assert_eq!((tool.spec.effect, tool.timeout), (planck_common::event::Effect::Pure, Duration::from_millis(5)));
+    assert_eq!(
+        (tool.spec.effect, tool.timeout),
+        (planck_common::event::Effect::Pure, Duration::from_millis(5))
+    );
 }
 
 #[test]
@@ -63,11 +71,33 @@ fn bad_ones_are_skipped() {
     world.write("tools/no-tool/README.md", "");
     world.write("tools/file", "");
     let guards = Guards::new(Undone::in_folder(world.at("undone")));
-    let shell = Shell::new(Launcher::alone("planck".into()), Sandbox::off(), guards, &[], Caps::default());
-    let (tools, problems) = load(&["tools", "none"].map(|dir| Source::named(&world.at(dir))), &world.files(), &shell);
-    assert_eq!(tools.iter().map(|tool| tool.spec().name.as_str()).collect::<Vec<_>>(), ["good"]);
-    let told: Vec<String> =
-        problems.iter().map(|problem| problem.to_string().replace(&*world.at("").to_string_lossy(), "/")).collect();
+    let shell = Shell::new(
+        Launcher::alone("planck".into()),
+        Sandbox::off(),
+        guards,
+        &[],
+        Caps::default(),
+    );
+    let (tools, problems) = load(
+        &["tools", "none"].map(|dir| Source::named(&world.at(dir))),
+        &world.files(),
+        &shell,
+    );
+    assert_eq!(
+        tools
+            .iter()
+            .map(|tool| tool.spec().name.as_str())
+            .collect::<Vec<_>>(),
+        ["good"]
+    );
+    let told: Vec<String> = problems
+        .iter()
+        .map(|problem| {
+            problem
+                .to_string()
+                .replace(&*world.at("").to_string_lossy(), "/")
+        })
+        .collect();
     insta::assert_snapshot!(told.join("\n"), @r"
         /tools/a-bad/TOOL.json describes no tool: line 1, column 1: EOF while parsing an object; it must be one JSON object
         cannot read /tools/c-binary/TOOL.json: it is not UTF-8 text

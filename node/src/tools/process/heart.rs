@@ -27,14 +27,19 @@ struct Pipes {
 impl Heart {
     /// After `silence` of this heart a reaper kills what runs under it.
     pub fn new(silence: Duration) -> Self {
-        Self(Arc::new(Pipes { silence, next: AtomicU64::new(0), open: Mutex::default() }))
+        Self(Arc::new(Pipes {
+            silence,
+            next: AtomicU64::new(0),
+            open: Mutex::default(),
+        }))
     }
 
     pub(super) fn silence(&self) -> Duration {
         self.0.silence
     }
 
-    /// One sign of life to each reaper. Never blocks: the pipes do not, and a full one holds signs enough.
+    /// One sign of life to each reaper. Never blocks: the pipes do not, and a full one holds signs
+    /// enough.
     pub fn beat(&self) {
         for pipe in self.lock().values_mut() {
             let _ = pipe.write(&[0]);
@@ -56,7 +61,10 @@ impl Heart {
         let _ = pipe.write(&[0]);
         let key = self.0.next.fetch_add(1, Ordering::Relaxed);
         self.lock().insert(key, pipe);
-        Registered { heart: self.clone(), key }
+        Registered {
+            heart: self.clone(),
+            key,
+        }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<u64, PipeWriter>> {

@@ -32,12 +32,12 @@ use crate::tools::{
     output::{Capture, capture},
 };
 
-/// A reaper that has not ended all by then was stopped, or waits for what cannot be killed; it is killed, and what it leaves
-/// comes to this process.
+/// A reaper that has not ended all by then was stopped, or waits for what cannot be killed; it is
+/// killed, and what it leaves comes to this process.
 const KILLING: Duration = Duration::from_millis(3500);
 
-/// How often a running reaper is looked at. One that is found stopped twice was stopped by its command, which nothing would
-/// bound from then on.
+/// How often a running reaper is looked at. One that is found stopped twice was stopped by its
+/// command, which nothing would bound from then on.
 const LOOKING: Duration = Duration::from_millis(500);
 
 /// A killed reaper is gone by then.
@@ -78,9 +78,15 @@ impl Reaped {
         if let (Err(_), Some(group)) = (&child, &group) {
             group.remove();
         }
-        let reaper = Reaper { child: Some(child?), group };
+        let reaper = Reaper {
+            child: Some(child?),
+            group,
+        };
         let pipe = hand_over(ours, &launch.input).await?;
-        Ok(Self { reaper, lifeline: Some(Lifeline::new(launcher.heart.as_ref(), pipe)) })
+        Ok(Self {
+            reaper,
+            lifeline: Some(Lifeline::new(launcher.heart.as_ref(), pipe)),
+        })
     }
 
     /// The reaper's process id.
@@ -88,8 +94,14 @@ impl Reaped {
         self.reaper.child.as_ref()?.id()
     }
 
-    /// Reads all output to the command's end; after `limit`, or when cancelled, kills it and keeps what there is.
-    pub async fn finish(mut self, keep: usize, limit: Duration, cancel: &CancellationToken) -> Finished {
+    /// Reads all output to the command's end; after `limit`, or when cancelled, kills it and keeps
+    /// what there is.
+    pub async fn finish(
+        mut self,
+        keep: usize,
+        limit: Duration,
+        cancel: &CancellationToken,
+    ) -> Finished {
         let (mut out, mut err) = (Capture::new(keep), Capture::new(keep));
         let reaper = self.reaper.pid();
         let mut ended = Box::pin(run_out(&mut self.reaper, &mut out, &mut err));
@@ -105,12 +117,20 @@ impl Reaped {
             Err(end) => (end, all_ended(ended.as_mut(), reaper).await),
         };
         drop(ended);
-        Finished { end, left, stdout: out.finish(), stderr: err.finish() }
+        Finished {
+            end,
+            left,
+            stdout: out.finish(),
+            stderr: err.finish(),
+        }
     }
 }
 
 /// Waits for the reaper's end, and brings it about if the reaper was stopped.
-async fn ended_or_stopped<T>(mut ended: Pin<&mut impl Future<Output = T>>, reaper: Option<Pid>) -> T {
+async fn ended_or_stopped<T>(
+    mut ended: Pin<&mut impl Future<Output = T>>,
+    reaper: Option<Pid>,
+) -> T {
     let mut was_stopped = false;
     loop {
         if let Ok(done) = timeout(LOOKING, &mut ended).await {
@@ -125,17 +145,24 @@ async fn ended_or_stopped<T>(mut ended: Pin<&mut impl Future<Output = T>>, reape
     }
 }
 
-/// Only for a reaper that was not waited for, so that the id is still its own. A stopped process dies of this signal too.
+/// Only for a reaper that was not waited for, so that the id is still its own. A stopped process
+/// dies of this signal too.
 fn kill_unwaited(reaper: Option<Pid>) {
     let _ = reaper.map(|reaper| kill(reaper, Signal::SIGKILL));
 }
 
 /// Waits until all processes of a call are dead, and gives those of which that is not known.
-async fn all_ended(mut ended: Pin<&mut impl Future<Output = (ExitStatus, Vec<Pid>)>>, reaper: Option<Pid>) -> Vec<Pid> {
+async fn all_ended(
+    mut ended: Pin<&mut impl Future<Output = (ExitStatus, Vec<Pid>)>>,
+    reaper: Option<Pid>,
+) -> Vec<Pid> {
     if let Ok((_, left)) = timeout(KILLING, &mut ended).await {
         return left;
     }
-    tracing::warn!(?reaper, "killing a reaper that did not end its processes within {KILLING:?}");
+    tracing::warn!(
+        ?reaper,
+        "killing a reaper that did not end its processes within {KILLING:?}"
+    );
     kill_unwaited(reaper);
     match timeout(DYING, ended).await {
         Ok((_, left)) => left,
@@ -149,13 +176,16 @@ impl Reaper {
     }
 }
 
-/// Without its lifeline the reaper ends everything; one that was stopped or killed by its command is followed up.
+/// Without its lifeline the reaper ends everything; one that was stopped or killed by its command
+/// is followed up.
 impl Drop for Reaper {
     fn drop(&mut self) {
         let (pid, mut child, group) = (self.pid(), self.child.take(), self.group.take());
         if let (true, Ok(runtime)) = (child.is_some(), tokio::runtime::Handle::try_current()) {
-            // A runtime that shuts down drops the task at once; the task holds the child itself, so that ends there.
-            runtime.spawn(async move { all_ended(pin!(exit(&mut child, group.as_ref())), pid).await });
+            // A runtime that shuts down drops the task at once; the task holds the child itself, so
+            // that ends there.
+            runtime
+                .spawn(async move { all_ended(pin!(exit(&mut child, group.as_ref())), pid).await });
         }
     }
 }
@@ -163,7 +193,9 @@ impl Drop for Reaper {
 /// The status of a reaper, once it and all that came from it are dead; and what could not be ended.
 async fn exit(reaper: &mut Option<Child>, group: Option<&Group>) -> (ExitStatus, Vec<Pid>) {
     let killed = ExitStatus::from_raw(Signal::SIGKILL as i32);
-    let Some(child) = reaper else { return (killed, end_leftovers(group).await) };
+    let Some(child) = reaper else {
+        return (killed, end_leftovers(group).await);
+    };
     let pid = strangers::pid_of(child);
     let status = child.wait().await.unwrap_or(killed);
     *reaper = None;
@@ -171,11 +203,13 @@ async fn exit(reaper: &mut Option<Child>, group: Option<&Group>) -> (ExitStatus,
     (status, end_leftovers(group).await)
 }
 
-/// Ends what a reaper left when it ended, and gives what does not die. Those that are in the call's group are killed first: they
-/// cannot start others meanwhile.
+/// Ends what a reaper left when it ended, and gives what does not die. Those that are in the call's
+/// group are killed first: they cannot start others meanwhile.
 async fn end_leftovers(group: Option<&Group>) -> Vec<Pid> {
     // A group that the kernel lets go of was empty.
-    let Some(group) = group.filter(|group| !group.remove()) else { return strangers::end().await };
+    let Some(group) = group.filter(|group| !group.remove()) else {
+        return strangers::end().await;
+    };
     let outlived = group.kill();
     if !outlived.is_empty() {
         tracing::warn!(processes = ?outlived, "ending processes that outlived the reaper of their call");
@@ -188,8 +222,16 @@ async fn end_leftovers(group: Option<&Group>) -> Vec<Pid> {
 }
 
 /// To the reaper's exit, the end of what outlived it, and the end of all output.
-async fn run_out(reaper: &mut Reaper, out: &mut Capture, err: &mut Capture) -> (ExitStatus, Vec<Pid>) {
-    let (stdout, stderr) = reaper.child.as_mut().map(|child| (child.stdout.take(), child.stderr.take())).unwrap_or_default();
+async fn run_out(
+    reaper: &mut Reaper,
+    out: &mut Capture,
+    err: &mut Capture,
+) -> (ExitStatus, Vec<Pid>) {
+    let (stdout, stderr) = reaper
+        .child
+        .as_mut()
+        .map(|child| (child.stdout.take(), child.stderr.take()))
+        .unwrap_or_default();
     let gone = CancellationToken::new();
     let ended = async {
         let ended = exit(&mut reaper.child, reaper.group.as_ref()).await;
@@ -209,7 +251,9 @@ async fn run_out(reaper: &mut Reaper, out: &mut Capture, err: &mut Capture) -> (
 impl Lifeline {
     fn new(heart: Option<&Heart>, pipe: OwnedFd) -> Self {
         match heart {
-            Some(heart) => Self::Watched { _pipe: heart.register(PipeWriter::from(pipe)) },
+            Some(heart) => Self::Watched {
+                _pipe: heart.register(PipeWriter::from(pipe)),
+            },
             None => Self::Alone { _pipe: pipe },
         }
     }
@@ -222,11 +266,18 @@ fn connection() -> io::Result<(OwnedFd, PipeReader)> {
     Ok((ours.into(), theirs))
 }
 
-fn command(launcher: &Launcher, launch: &Launch, group: Option<&Group>, lifeline: PipeReader) -> Command {
+fn command(
+    launcher: &Launcher,
+    launch: &Launch,
+    group: Option<&Group>,
+    lifeline: PipeReader,
+) -> Command {
     let mut command = Command::new(&launcher.planck);
     command.arg0("planck").arg("reap");
     if let Some(heart) = &launcher.heart {
-        command.arg("--watch").arg(heart.silence().as_millis().to_string());
+        command
+            .arg("--watch")
+            .arg(heart.silence().as_millis().to_string());
     }
     if !launch.input.is_empty() {
         command.args(["--input", &launch.input.len().to_string()]);
@@ -239,8 +290,14 @@ fn command(launcher: &Launcher, launch: &Launch, group: Option<&Group>, lifeline
         command.arg("--group").arg(group.folder());
     }
     command.arg("--").arg(&launch.program).args(&launch.args);
-    command.current_dir(&launch.dir).env_clear().envs(launch.env.iter().map(|(name, value)| (name, value)));
-    command.stdin(Stdio::from(lifeline)).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .current_dir(&launch.dir)
+        .env_clear()
+        .envs(launch.env.iter().map(|(name, value)| (name, value)));
+    command
+        .stdin(Stdio::from(lifeline))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     command
 }
 

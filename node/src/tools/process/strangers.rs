@@ -1,9 +1,10 @@
-//! Ends what outlived its reaper. A tool can kill the reaper it runs under, or stop it so that the node has to; this process
-//! is a subreaper too, so whatever is left of the call becomes its child.
+//! Ends what outlived its reaper. A tool can kill the reaper it runs under, or stop it so that the
+//! node has to; this process is a subreaper too, so whatever is left of the call becomes its child.
 //!
-//! A stranger is a child in another session than this process that no call started. What this process starts itself stays in
-//! its session, but for the reapers, which are registered; a tool's processes are in the session of their reaper or in a
-//! later one, and no process can enter a session that exists.
+//! A stranger is a child in another session than this process that no call started. What this
+//! process starts itself stays in its session, but for the reapers, which are registered; a tool's
+//! processes are in the session of their reaper or in a later one, and no process can enter a
+//! session that exists.
 
 use std::{
     collections::HashSet,
@@ -29,22 +30,27 @@ use tokio::{
 
 use crate::tools::reap::descendants::{Pause, below, children_of_main_thread, kill_all};
 
-/// How long a call waits for the end of strangers. What is not dead by then is reported; the killing goes on.
+/// How long a call waits for the end of strangers. What is not dead by then is reported; the
+/// killing goes on.
 const PATIENCE: Duration = Duration::from_millis(1200);
 
-/// What is not dead after so long sits in a system call that does not end, or belongs to another user.
+/// What is not dead after so long sits in a system call that does not end, or belongs to another
+/// user.
 const KILLING: Duration = Duration::from_secs(60);
 
 /// The reapers that run. A process has one set of children, so there is one of these.
 static REAPERS: Mutex<Option<HashSet<Pid>>> = Mutex::new(None);
 
-/// Shared by those that start reapers, held alone by a search: it never sees a reaper that is not registered yet.
+/// Shared by those that start reapers, held alone by a search: it never sees a reaper that is not
+/// registered yet.
 static STARTING: RwLock<()> = RwLock::new(());
 
-/// Held while strangers are ended and collected, so that no process id changes hands between its discovery and its use.
+/// Held while strangers are ended and collected, so that no process id changes hands between its
+/// discovery and its use.
 static ENDING: Mutex<()> = Mutex::new(());
 
-/// Strangers that calls have reported because they did not die in time. Later calls do not wait for them.
+/// Strangers that calls have reported because they did not die in time. Later calls do not wait for
+/// them.
 static REPORTED: Mutex<Option<HashSet<Pid>>> = Mutex::new(None);
 
 /// From now on orphans of this process's descendants come to it.
@@ -78,7 +84,8 @@ fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Ends all strangers, whichever call they are from, and gives those that are not dead in time. Call it after a reaper's end.
+/// Ends all strangers, whichever call they are from, and gives those that are not dead in time.
+/// Call it after a reaper's end.
 pub(super) async fn end() -> Vec<Pid> {
     if unreported(candidates()).is_empty() {
         return Vec::new();
@@ -123,23 +130,38 @@ fn living() -> Vec<Pid> {
 /// Without those that were reported. Forgets the reported ones that are gone.
 fn unreported(strangers: Vec<Pid>) -> Vec<Pid> {
     let mut reported = lock(&REPORTED);
-    let Some(known) = reported.as_mut() else { return strangers };
+    let Some(known) = reported.as_mut() else {
+        return strangers;
+    };
     let there: HashSet<Pid> = below(strangers.clone()).into_iter().collect();
     known.retain(|pid| there.contains(pid));
-    strangers.into_iter().filter(|pid| !known.contains(pid)).collect()
+    strangers
+        .into_iter()
+        .filter(|pid| !known.contains(pid))
+        .collect()
 }
 
-/// The children in another session that are not registered, and perhaps a reaper that is just being started.
+/// The children in another session that are not registered, and perhaps a reaper that is just being
+/// started.
 fn candidates() -> Vec<Pid> {
     let own = getsid(None).ok();
     let children = children_of_main_thread().into_iter();
-    let elsewhere: Vec<Pid> = children.filter(|pid| getsid(Some(*pid)).is_ok_and(|session| Some(session) != own)).collect();
+    let elsewhere: Vec<Pid> = children
+        .filter(|pid| getsid(Some(*pid)).is_ok_and(|session| Some(session) != own))
+        .collect();
     if elsewhere.is_empty() {
         return elsewhere;
     }
     let reapers = lock(&REAPERS);
-    let is_reaper = |pid: &Pid| reapers.as_ref().is_some_and(|reapers| reapers.contains(pid));
-    elsewhere.into_iter().filter(|pid| !is_reaper(pid)).collect()
+    let is_reaper = |pid: &Pid| {
+        reapers
+            .as_ref()
+            .is_some_and(|reapers| reapers.contains(pid))
+    };
+    elsewhere
+        .into_iter()
+        .filter(|pid| !is_reaper(pid))
+        .collect()
 }
 
 fn is_dead(pid: Pid) -> bool {
@@ -154,6 +176,8 @@ fn is_dead(pid: Pid) -> bool {
 /// Whether a process was stopped, by a signal or by whoever traces it.
 pub(super) fn is_stopped(pid: Pid) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().next());
+    let state = stat
+        .rsplit_once(')')
+        .and_then(|(_, rest)| rest.split_whitespace().next());
     matches!(state, Some("T" | "t"))
 }

@@ -1,5 +1,6 @@
-//! Watches over the protected files of the roots that calls work in. Calls that run beside each other in one root share one
-//! record, so that none takes for its own beginning what another one has just changed.
+//! Watches over the protected files of the roots that calls work in. Calls that run beside each
+//! other in one root share one record, so that none takes for its own beginning what another one
+//! has just changed.
 
 use std::{
     collections::HashMap,
@@ -28,7 +29,8 @@ struct Watch {
     record: Option<(Tree, Record)>,
 }
 
-/// Of one call. [`end`](Self::end) compares when all of its processes are dead; so does dropping it, without a report.
+/// Of one call. [`end`](Self::end) compares when all of its processes are dead; so does dropping
+/// it, without a report.
 #[derive(Debug)]
 pub struct Guard {
     guards: Guards,
@@ -37,13 +39,17 @@ pub struct Guard {
 
 impl Guards {
     pub fn new(undone: Undone) -> Self {
-        Self { roots: Arc::default(), undone }
+        Self {
+            roots: Arc::default(),
+            undone,
+        }
     }
 
     /// Records what is protected in the roots. Reads files, so it may block.
     pub fn begin(&self, roots: &[PathBuf]) -> Guard {
         for root in roots {
-            // Taken while the map is locked, so that the last call of the root does not forget it meanwhile.
+            // Taken while the map is locked, so that the last call of the root does not forget it
+            // meanwhile.
             let watch = Arc::clone(lock(&self.roots).entry(root.clone()).or_default());
             let mut watch = lock(&watch);
             if watch.calls == 0 {
@@ -51,11 +57,16 @@ impl Guards {
             }
             watch.calls += 1;
         }
-        Guard { guards: self.clone(), roots: roots.to_vec() }
+        Guard {
+            guards: self.clone(),
+            roots: roots.to_vec(),
+        }
     }
 
     fn leave(&self, root: &Path) -> Report {
-        let Some(watch) = lock(&self.roots).get(root).cloned() else { return Report::default() };
+        let Some(watch) = lock(&self.roots).get(root).cloned() else {
+            return Report::default();
+        };
         let report = compare(&mut lock(&watch), root, &self.undone);
         let mut all = lock(&self.roots);
         // The map's and this one: no call has begun meanwhile.
@@ -77,7 +88,10 @@ fn record(root: &Path) -> Option<(Tree, Record)> {
 }
 
 fn compare(watch: &mut Watch, root: &Path, undone: &Undone) -> Report {
-    let compared = watch.record.as_ref().map_or_else(|| Ok(Report::default()), |(tree, record)| restore(tree, record, undone));
+    let compared = watch.record.as_ref().map_or_else(
+        || Ok(Report::default()),
+        |(tree, record)| restore(tree, record, undone),
+    );
     watch.calls -= 1;
     if watch.calls == 0 {
         watch.record = None;

@@ -16,11 +16,13 @@ use nix::{
 
 use super::{GIT, IN_GIT, NAMES, is_exempt, tree::Tree};
 
-/// Of more files than this, or bytes, the rest is recorded without content: a change is seen, but cannot be undone.
+/// Of more files than this, or bytes, the rest is recorded without content: a change is seen, but
+/// cannot be undone.
 const MOST_FILES: usize = 4096;
 const MOST_BYTES: u64 = 8 * 1024 * 1024;
 
-/// A change leaves a file's time of change alone only within one tick of the clock; an older time proves that there was none.
+/// A change leaves a file's time of change alone only within one tick of the clock; an older time
+/// proves that there was none.
 const TICK: Duration = Duration::from_secs(1);
 
 /// Paths are relative to the root. What is not in the record was not there.
@@ -87,15 +89,23 @@ impl Record {
     }
 
     fn walk(tree: &Tree, contents: Contents) -> io::Result<Self> {
-        let taken = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let mut record = Self { taken, ..Self::default() };
+        let taken = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        let mut record = Self {
+            taken,
+            ..Self::default()
+        };
         for name in NAMES {
             record.add(tree, PathBuf::from(name), contents)?;
         }
         let git = Path::new(GIT);
         match tree.stat(git)? {
             Some(found) if is(&found, SFlag::S_IFDIR) => {
-                record.git = Some(Repository { folder: tree.hold(git)?, identity: (found.st_dev, found.st_ino) });
+                record.git = Some(Repository {
+                    folder: tree.hold(git)?,
+                    identity: (found.st_dev, found.st_ino),
+                });
                 for name in IN_GIT {
                     record.add(tree, git.join(name), contents)?;
                 }
@@ -113,12 +123,23 @@ impl Record {
             if is_exempt(&path) || self.found.len() >= MOST_FILES {
                 continue;
             }
-            let Some(stat) = tree.stat(&path)? else { continue };
+            let Some(stat) = tree.stat(&path)? else {
+                continue;
+            };
             let found = if is(&stat, SFlag::S_IFDIR) {
-                next.extend(tree.list(&path).unwrap_or_default().into_iter().map(|name| path.join(name)));
-                Found::Folder { mode: stat.st_mode & 0o777 }
+                next.extend(
+                    tree.list(&path)
+                        .unwrap_or_default()
+                        .into_iter()
+                        .map(|name| path.join(name)),
+                );
+                Found::Folder {
+                    mode: stat.st_mode & 0o777,
+                }
             } else if is(&stat, SFlag::S_IFLNK) {
-                Found::Link { target: tree.link_target(&path).unwrap_or_default() }
+                Found::Link {
+                    target: tree.link_target(&path).unwrap_or_default(),
+                }
             } else if is(&stat, SFlag::S_IFREG) {
                 Found::File(self.file(tree, &path, &stat, contents))
             } else {
@@ -129,8 +150,18 @@ impl Record {
         Ok(())
     }
 
-    fn file(&mut self, tree: &Tree, path: &Path, stat: &FileStat, contents: Contents) -> RecordedFile {
-        let stamp = Stamp { inode: stat.st_ino, size: stat.st_size, changed: time(stat.st_ctime, stat.st_ctime_nsec) };
+    fn file(
+        &mut self,
+        tree: &Tree,
+        path: &Path,
+        stat: &FileStat,
+        contents: Contents,
+    ) -> RecordedFile {
+        let stamp = Stamp {
+            inode: stat.st_ino,
+            size: stat.st_size,
+            changed: time(stat.st_ctime, stat.st_ctime_nsec),
+        };
         let mode = stat.st_mode & 0o7777;
         if let Contents::DifferentFrom(before) = contents
             && let Some(Found::File(old)) = before.found.get(path)
@@ -142,20 +173,29 @@ impl Record {
         }
         let content = tree.read(path, MOST_BYTES.saturating_sub(self.bytes)).ok();
         self.bytes += content.as_ref().map_or(0, |content| content.len() as u64);
-        RecordedFile { mode, content, stamp }
+        RecordedFile {
+            mode,
+            content,
+            stamp,
+        }
     }
 }
 
 impl Found {
-    /// Whether nothing that matters differs. A file whose content one of the records lacks is compared by its stamp.
+    /// Whether nothing that matters differs. A file whose content one of the records lacks is
+    /// compared by its stamp.
     pub fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::File(one), Self::File(two)) if one.content.is_some() && two.content.is_some() => {
+            (Self::File(one), Self::File(two))
+                if one.content.is_some() && two.content.is_some() =>
+            {
                 one.mode == two.mode && one.content == two.content
             }
             (Self::File(one), Self::File(two)) => one.mode == two.mode && one.stamp == two.stamp,
             (Self::Folder { .. }, Self::Folder { .. }) => true,
-            (Self::Link { .. } | Self::Other | Self::Folder { .. } | Self::File(_), _) => self == other,
+            (Self::Link { .. } | Self::Other | Self::Folder { .. } | Self::File(_), _) => {
+                self == other
+            }
         }
     }
 }
@@ -165,5 +205,8 @@ fn is(stat: &FileStat, kind: SFlag) -> bool {
 }
 
 fn time(seconds: libc::time_t, nanoseconds: i64) -> Duration {
-    Duration::new(u64::try_from(seconds).unwrap_or_default(), u32::try_from(nanoseconds).unwrap_or_default())
+    Duration::new(
+        u64::try_from(seconds).unwrap_or_default(),
+        u32::try_from(nanoseconds).unwrap_or_default(),
+    )
 }

@@ -42,8 +42,17 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.undone.is_empty() {
-            let names: Vec<String> = self.undone.iter().take(NAMED).map(|path| path.display().to_string()).collect();
-            write!(f, "[protected files were changed while this ran, and put back: {}", names.join(", "))?;
+            let names: Vec<String> = self
+                .undone
+                .iter()
+                .take(NAMED)
+                .map(|path| path.display().to_string())
+                .collect();
+            write!(
+                f,
+                "[protected files were changed while this ran, and put back: {}",
+                names.join(", ")
+            )?;
             match self.undone.len().saturating_sub(NAMED) {
                 0 => {}
                 more => write!(f, " and {more} more")?,
@@ -67,7 +76,11 @@ impl fmt::Display for Report {
 
 /// Compares a root with its record, and undoes every difference that can be undone.
 pub(super) fn restore(tree: &Tree, record: &Record, undone: &Undone) -> io::Result<Report> {
-    let mut work = Work { tree, record, report: Report::default() };
+    let mut work = Work {
+        tree,
+        record,
+        report: Report::default(),
+    };
     work.bring_back_repository();
     let now = record.again(tree)?;
     let differs = |path: &&PathBuf| match (record.found.get(*path), now.found.get(*path)) {
@@ -94,18 +107,25 @@ struct Work<'a> {
 impl Work<'_> {
     /// A repository that was renamed comes back; what stands in its place is set aside.
     fn bring_back_repository(&mut self) {
-        let Some(repository) = &self.record.git else { return };
+        let Some(repository) = &self.record.git else {
+            return;
+        };
         let git = Path::new(GIT);
         if self.is_in_place(repository) {
             return;
         }
         let brought = match whereabouts(repository) {
-            Some(place) => self.set_aside(git).and_then(|()| self.tree.bring(&place, git)),
+            Some(place) => self
+                .set_aside(git)
+                .and_then(|()| self.tree.bring(&place, git)),
             None => Err(io::Error::other("it was deleted")),
         };
         match brought {
             Ok(()) if self.is_in_place(repository) => self.report.undone.push(git.into()),
-            Ok(()) => self.report.lasting.push((git.into(), "another call moved it meanwhile".into())),
+            Ok(()) => self
+                .report
+                .lasting
+                .push((git.into(), "another call moved it meanwhile".into())),
             Err(why) => self.report.lasting.push((git.into(), why.to_string())),
         }
     }
@@ -116,10 +136,12 @@ impl Work<'_> {
     }
 
     fn keep(&mut self, changed: &[&PathBuf], now: &Record, undone: &Undone) {
-        let contents = changed.iter().filter_map(|path| match now.found.get(*path) {
-            Some(Found::File(file)) => Some((path.as_path(), file.content.as_deref()?)),
-            Some(Found::Folder { .. } | Found::Link { .. } | Found::Other) | None => None,
-        });
+        let contents = changed
+            .iter()
+            .filter_map(|path| match now.found.get(*path) {
+                Some(Found::File(file)) => Some((path.as_path(), file.content.as_deref()?)),
+                Some(Found::Folder { .. } | Found::Link { .. } | Found::Other) | None => None,
+            });
         let contents: Vec<_> = contents.collect();
         if contents.is_empty() {
             return;
@@ -142,10 +164,16 @@ impl Work<'_> {
     }
 
     fn put_back(&mut self, path: &Path, then: &Found) -> io::Result<()> {
-        let is_folder = self.tree.stat(path)?.is_some_and(|now| now.st_mode & S_IFMT == S_IFDIR);
+        let is_folder = self
+            .tree
+            .stat(path)?
+            .is_some_and(|now| now.st_mode & S_IFMT == S_IFDIR);
         match then {
             Found::File(file) => {
-                let content = file.content.as_ref().ok_or_else(|| io::Error::other("it is too large to be kept"))?;
+                let content = file
+                    .content
+                    .as_ref()
+                    .ok_or_else(|| io::Error::other("it is too large to be kept"))?;
                 self.clear(path, is_folder)?;
                 self.tree.write(path, content, file.mode & 0o777)
             }
@@ -161,7 +189,8 @@ impl Work<'_> {
         }
     }
 
-    /// Makes room: what stands in the place of a protected file goes, but a repository is set aside.
+    /// Makes room: what stands in the place of a protected file goes, but a repository is set
+    /// aside.
     fn clear(&self, path: &Path, needed: bool) -> io::Result<()> {
         match needed {
             true if path == Path::new(GIT) => self.set_aside(path),
@@ -172,7 +201,14 @@ impl Work<'_> {
 
     fn set_aside(&self, path: &Path) -> io::Result<()> {
         match self.tree.stat(path)? {
-            Some(_) => self.tree.rename(path, Path::new(&format!("{}.replaced-{:08x}", path.display(), fastrand::u32(..)))),
+            Some(_) => self.tree.rename(
+                path,
+                Path::new(&format!(
+                    "{}.replaced-{:08x}",
+                    path.display(),
+                    fastrand::u32(..)
+                )),
+            ),
             None => Ok(()),
         }
     }
@@ -183,6 +219,7 @@ fn whereabouts(repository: &Repository) -> Option<PathBuf> {
     if fstat(&repository.folder).ok()?.st_nlink == 0 {
         return None;
     }
-    let place = readlink(format!("/proc/self/fd/{}", repository.folder.as_raw_fd()).as_str()).ok()?;
+    let place =
+        readlink(format!("/proc/self/fd/{}", repository.folder.as_raw_fd()).as_str()).ok()?;
     Some(PathBuf::from(place)).filter(|place| place.is_absolute())
 }

@@ -1,5 +1,5 @@
-//! Files below a root that is held open. No step follows a link, so that a concurrent call which swaps a folder for a link
-//! does not lead the node out of the workspace.
+//! Files below a root that is held open. No step follows a link, so that a concurrent call which
+//! swaps a folder for a link does not lead the node out of the workspace.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -22,8 +22,13 @@ use nix::{
 
 use crate::regular_file;
 
-const FOLDER: OFlag = OFlag::O_PATH.union(OFlag::O_DIRECTORY).union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
-const QUIET: OFlag = OFlag::O_NOFOLLOW.union(OFlag::O_NONBLOCK).union(OFlag::O_CLOEXEC);
+const FOLDER: OFlag = OFlag::O_PATH
+    .union(OFlag::O_DIRECTORY)
+    .union(OFlag::O_NOFOLLOW)
+    .union(OFlag::O_CLOEXEC);
+const QUIET: OFlag = OFlag::O_NOFOLLOW
+    .union(OFlag::O_NONBLOCK)
+    .union(OFlag::O_CLOEXEC);
 
 /// Folders deeper than this are not removed.
 const DEEPEST: usize = 128;
@@ -38,7 +43,9 @@ impl Tree {
 
     /// What is there, a link as itself; `None` for nothing.
     pub fn stat(&self, path: &Path) -> io::Result<Option<FileStat>> {
-        match self.at(path, |folder, name| fstatat(folder, name, AtFlags::AT_SYMLINK_NOFOLLOW)) {
+        match self.at(path, |folder, name| {
+            fstatat(folder, name, AtFlags::AT_SYMLINK_NOFOLLOW)
+        }) {
             Ok(found) => Ok(Some(found)),
             Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => Ok(None),
             Err(why) => Err(why.into()),
@@ -47,12 +54,21 @@ impl Tree {
 
     /// Refers to a folder wherever it is moved.
     pub fn hold(&self, path: &Path) -> io::Result<OwnedFd> {
-        Ok(self.at(path, |folder, name| openat(folder, name, FOLDER, Mode::empty()))?)
+        Ok(self.at(path, |folder, name| {
+            openat(folder, name, FOLDER, Mode::empty())
+        })?)
     }
 
     /// The content of a regular file of at most `most` bytes.
     pub fn read(&self, path: &Path, most: u64) -> io::Result<Vec<u8>> {
-        let opened = self.at(path, |folder, name| Ok(regular_file::open(folder, name, OFlag::O_RDONLY, Mode::empty())))?;
+        let opened = self.at(path, |folder, name| {
+            Ok(regular_file::open(
+                folder,
+                name,
+                OFlag::O_RDONLY,
+                Mode::empty(),
+            ))
+        })?;
         let (file, _) = opened?;
         let mut content = Vec::new();
         file.take(most + 1).read_to_end(&mut content)?;
@@ -77,7 +93,9 @@ impl Tree {
     }
 
     pub fn rename(&self, path: &Path, to: &Path) -> io::Result<()> {
-        Ok(self.at(path, |from, old| self.at(to, |folder, new| renameat(from, old, folder, new)))?)
+        Ok(self.at(path, |from, old| {
+            self.at(to, |folder, new| renameat(from, old, folder, new))
+        })?)
     }
 
     /// Moves a file of this machine here by its path.
@@ -86,7 +104,9 @@ impl Tree {
     }
 
     pub fn make_folder(&self, path: &Path, mode: u32) -> io::Result<()> {
-        Ok(self.at(path, |folder, name| mkdirat(folder, name, Mode::from_bits_truncate(mode)))?)
+        Ok(self.at(path, |folder, name| {
+            mkdirat(folder, name, Mode::from_bits_truncate(mode))
+        })?)
     }
 
     pub fn make_link(&self, path: &Path, target: &OsStr) -> io::Result<()> {
@@ -98,8 +118,11 @@ impl Tree {
         let draft = path.with_file_name(format!(".planck-{:016x}.tmp", fastrand::u64(..)));
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | QUIET;
         let owner = Mode::S_IRUSR | Mode::S_IWUSR;
-        let mut file = File::from(self.at(&draft, |folder, name| openat(folder, name, flags, owner))?);
-        let written = file.write_all(content).and_then(|()| Ok(fchmod(&file, Mode::from_bits_truncate(mode))?));
+        let mut file =
+            File::from(self.at(&draft, |folder, name| openat(folder, name, flags, owner))?);
+        let written = file
+            .write_all(content)
+            .and_then(|()| Ok(fchmod(&file, Mode::from_bits_truncate(mode))?));
         let placed = written.and_then(|()| self.rename(&draft, path));
         if placed.is_err() {
             let _ = self.remove(&draft);
@@ -108,7 +131,11 @@ impl Tree {
     }
 
     /// Does it in the folder of a path, with the last name.
-    fn at<T>(&self, path: &Path, act: impl FnOnce(BorrowedFd, &OsStr) -> nix::Result<T>) -> nix::Result<T> {
+    fn at<T>(
+        &self,
+        path: &Path,
+        act: impl FnOnce(BorrowedFd, &OsStr) -> nix::Result<T>,
+    ) -> nix::Result<T> {
         let mut steps: Vec<&OsStr> = path.iter().collect();
         let name = steps.pop().ok_or(Errno::EINVAL)?;
         let mut folder: Option<OwnedFd> = None;
@@ -121,7 +148,12 @@ impl Tree {
 }
 
 fn open_to_list(folder: BorrowedFd, name: &OsStr) -> nix::Result<Dir> {
-    Dir::openat(folder, name, OFlag::O_RDONLY | OFlag::O_DIRECTORY | QUIET, Mode::empty())
+    Dir::openat(
+        folder,
+        name,
+        OFlag::O_RDONLY | OFlag::O_DIRECTORY | QUIET,
+        Mode::empty(),
+    )
 }
 
 fn names(dir: &mut Dir) -> nix::Result<Vec<OsString>> {
@@ -165,7 +197,10 @@ mod tests {
         symlink("file", at("in/link")).unwrap();
         mkfifo(&at("in/pipe"), Mode::S_IRUSR).unwrap();
         let tree = Tree::open(root.path()).unwrap();
-        let read = |path: &str, most| tree.read(Path::new(path), most).map_err(|why| why.to_string());
+        let read = |path: &str, most| {
+            tree.read(Path::new(path), most)
+                .map_err(|why| why.to_string())
+        };
         assert_eq!(read("in/file", 7), Ok(b"content".to_vec()));
         for (path, most, why) in [
             ("in/file", 6, "too large"),
@@ -173,7 +208,11 @@ mod tests {
             ("in/pipe", 9, "not a regular file"),
             ("in", 9, "directory"),
         ] {
-            assert!(read(path, most).is_err_and(|told| told.contains(why)), "{path}: {:?}", read(path, most));
+            assert!(
+                read(path, most).is_err_and(|told| told.contains(why)),
+                "{path}: {:?}",
+                read(path, most)
+            );
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Keeps the versions of protected files that were undone: a person may have edited such a file while a tool ran, and that
-//! work is not thrown away.
+//! Keeps the versions of protected files that were undone: a person may have edited such a file
+//! while a tool ran, and that work is not thrown away.
 
 use std::{
     fs,
@@ -9,8 +9,8 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// At most so many sets are kept, the latest ones. Each comes from one call in one root and holds at most the 8 MiB that a
-/// record has.
+/// At most so many sets are kept, the latest ones. Each comes from one call in one root and holds
+/// at most the 8 MiB that a record has.
 const MOST: usize = 32;
 
 /// A set is kept for so long.
@@ -30,7 +30,10 @@ impl Undone {
 
     /// Removes what is too old or too much. Errors are logged: the files that remain do no harm.
     pub fn prune(&self) {
-        let oldest = name(SystemTime::now().checked_sub(LONGEST).unwrap_or(UNIX_EPOCH), 0);
+        let oldest = name(
+            SystemTime::now().checked_sub(LONGEST).unwrap_or(UNIX_EPOCH),
+            0,
+        );
         let mut sets = self.sets();
         sets.sort_unstable_by(|one, other| other.cmp(one));
         let is_over = |(index, set): &(usize, String)| *index >= MOST || *set < oldest;
@@ -39,7 +42,9 @@ impl Undone {
             match fs::remove_dir_all(&set) {
                 Ok(()) => {}
                 Err(why) if why.kind() == ErrorKind::NotFound => {}
-                Err(why) => tracing::warn!(folder = %set.display(), %why, "cannot remove old versions of protected files"),
+                Err(why) => {
+                    tracing::warn!(folder = %set.display(), %why, "cannot remove old versions of protected files")
+                }
             }
         }
     }
@@ -50,7 +55,8 @@ impl Undone {
         private().create(&set)?;
         for (path, content) in files {
             let copy = set.join(path);
-            copy.parent().map_or(Ok(()), |parent| private().create(parent))?;
+            copy.parent()
+                .map_or(Ok(()), |parent| private().create(parent))?;
             fs::write(copy, content)?;
         }
         self.prune();
@@ -61,7 +67,14 @@ impl Undone {
     fn sets(&self) -> Vec<String> {
         let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-        names.filter(|name| name.len() == NAME && name.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')).collect()
+        names
+            .filter(|name| {
+                name.len() == NAME
+                    && name
+                        .bytes()
+                        .all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
+            })
+            .collect()
     }
 }
 
@@ -71,7 +84,10 @@ const NAME: usize = 16 + 1 + 8;
 /// Names sort as their times do.
 fn name(time: SystemTime, random: u32) -> String {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    format!("{:016x}-{random:08x}", u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+    format!(
+        "{:016x}-{random:08x}",
+        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+    )
 }
 
 fn private() -> fs::DirBuilder {
@@ -89,12 +105,25 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let undone = Undone::in_folder(folder.path().join("undone"));
         undone.prune();
-        let old = undone.folder.join(name(SystemTime::now() - LONGEST - Duration::from_secs(1), 7));
+        let old = undone.folder.join(name(
+            SystemTime::now() - LONGEST - Duration::from_secs(1),
+            7,
+        ));
         fs::create_dir_all(&old).unwrap();
         fs::create_dir_all(undone.folder.join("notes-of-mine")).unwrap();
-        let kept: Vec<PathBuf> = (0..=MOST).map(|_| undone.keep(&[(Path::new(".git/config"), b"changed")]).unwrap()).collect();
+        let kept: Vec<PathBuf> = (0..=MOST)
+            .map(|_| {
+                undone
+                    .keep(&[(Path::new(".git/config"), b"changed")])
+                    .unwrap()
+            })
+            .collect();
         assert!(!old.exists() && !kept[0].exists());
-        assert!(kept[1..].iter().all(|set| fs::read(set.join(".git/config")).unwrap() == b"changed"));
+        assert!(
+            kept[1..]
+                .iter()
+                .all(|set| fs::read(set.join(".git/config")).unwrap() == b"changed")
+        );
         assert!(undone.folder.join("notes-of-mine").exists());
         assert_eq!(undone.sets().len(), MOST);
     }

@@ -1,5 +1,5 @@
-//! Ends every process below this one. Each is stopped before any is killed, so that none forks away meanwhile; what lost
-//! its parent comes to this process, the subreaper, and is found here again.
+//! Ends every process below this one. Each is stopped before any is killed, so that none forks away
+//! meanwhile; what lost its parent comes to this process, the subreaper, and is found here again.
 
 use std::{
     collections::HashSet,
@@ -16,7 +16,8 @@ use nix::{
     unistd::{Pid, getpid},
 };
 
-/// What cannot be killed (another user's, or in a system call that never ends) is left after so long.
+/// What cannot be killed (another user's, or in a system call that never ends) is left after so
+/// long.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Rounds of stopping before the killing begins whatever still appears.
@@ -66,7 +67,10 @@ impl Pause {
 pub(in crate::tools) fn kill_all(find: impl Fn() -> Vec<Pid>) {
     let mut stopped = HashSet::new();
     for _ in 0..STOPPING_ROUNDS {
-        let fresh: Vec<Pid> = find().into_iter().filter(|pid| stopped.insert(*pid)).collect();
+        let fresh: Vec<Pid> = find()
+            .into_iter()
+            .filter(|pid| stopped.insert(*pid))
+            .collect();
         if fresh.is_empty() {
             break;
         }
@@ -103,17 +107,26 @@ fn collect_dead() -> bool {
 
 /// From `/proc/<pid>/task/*/children`, or, on a kernel without it, from every process's `stat`.
 fn children(parent: Pid) -> Vec<Pid> {
-    let Ok(threads) = fs::read_dir(format!("/proc/{parent}/task")) else { return Vec::new() };
-    let lists: Option<Vec<String>> =
-        threads.flatten().map(|thread| fs::read_to_string(thread.path().join("children")).ok()).collect();
+    let Ok(threads) = fs::read_dir(format!("/proc/{parent}/task")) else {
+        return Vec::new();
+    };
+    let lists: Option<Vec<String>> = threads
+        .flatten()
+        .map(|thread| fs::read_to_string(thread.path().join("children")).ok())
+        .collect();
     match lists {
-        Some(lists) => lists.iter().flat_map(|list| list.split_whitespace().filter_map(parse)).collect(),
-        None => all_processes().filter(|pid| parent_of(*pid) == Some(parent)).collect(),
+        Some(lists) => lists
+            .iter()
+            .flat_map(|list| list.split_whitespace().filter_map(parse))
+            .collect(),
+        None => all_processes()
+            .filter(|pid| parent_of(*pid) == Some(parent))
+            .collect(),
     }
 }
 
-/// Those that lost their own parent and came to this process, a subreaper, among some of its other children. The kernel gives
-/// orphans to the oldest thread that lives.
+/// Those that lost their own parent and came to this process, a subreaper, among some of its other
+/// children. The kernel gives orphans to the oldest thread that lives.
 pub(in crate::tools) fn children_of_main_thread() -> Vec<Pid> {
     let own = getpid();
     match fs::read_to_string(format!("/proc/{own}/task/{own}/children")) {
@@ -123,10 +136,15 @@ pub(in crate::tools) fn children_of_main_thread() -> Vec<Pid> {
 }
 
 fn all_processes() -> impl Iterator<Item = Pid> {
-    fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| parse(entry.file_name().to_str()?))
+    fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| parse(entry.file_name().to_str()?))
 }
 
-/// The second field after the name, which may itself hold anything and ends with the last parenthesis.
+/// The second field after the name, which may itself hold anything and ends with the last
+/// parenthesis.
 fn parent_of(pid: Pid) -> Option<Pid> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     parse(stat.rsplit_once(')')?.1.split_whitespace().nth(1)?)

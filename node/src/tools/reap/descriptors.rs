@@ -1,5 +1,6 @@
-//! Closes what this process inherited besides its standard streams. A shell, a service manager or a test that starts the
-//! node may leave files, sockets or directories open, and each would be a way around the walls of a tool.
+//! Closes what this process inherited besides its standard streams. A shell, a service manager or a
+//! test that starts the node may leave files, sockets or directories open, and each would be a way
+//! around the walls of a tool.
 
 use std::{ffi::OsStr, fs, io};
 
@@ -11,7 +12,10 @@ const FIRST: i32 = 3;
 /// Call it before anything is opened here: every descriptor but the standard streams is closed.
 pub(super) fn close_inherited() -> io::Result<()> {
     // The listing has a descriptor of its own, which is closed by the time the loop runs.
-    let open: Vec<i32> = fs::read_dir("/proc/self/fd")?.flatten().filter_map(|entry| number(&entry.file_name())).collect();
+    let open: Vec<i32> = fs::read_dir("/proc/self/fd")?
+        .flatten()
+        .filter_map(|entry| number(&entry.file_name()))
+        .collect();
     for descriptor in open.into_iter().filter(|descriptor| *descriptor >= FIRST) {
         let _ = close(descriptor);
     }

@@ -1,4 +1,5 @@
-//! The pipe from the node, read on stdin: bytes say that the node lives, its end that the node is done or gone.
+//! The pipe from the node, read on stdin: bytes say that the node lives, its end that the node is
+//! done or gone.
 
 use std::{
     io::{self, Read},
@@ -44,10 +45,17 @@ impl Watch {
 impl Lifeline {
     /// Where `silence` is given, the node's silence for so long counts as its end.
     pub fn new(silence: Option<Duration>) -> Self {
-        Self { stdin: io::stdin(), watch: silence.map(|silence| Watch { heard: now(), silence }) }
+        Self {
+            stdin: io::stdin(),
+            watch: silence.map(|silence| Watch {
+                heard: now(),
+                silence,
+            }),
+        }
     }
 
-    /// The command's input, which comes before any sign of life; `None` if the node went away meanwhile.
+    /// The command's input, which comes before any sign of life; `None` if the node went away
+    /// meanwhile.
     pub fn read_input(&mut self, length: usize) -> Option<Vec<u8>> {
         let mut input = vec![0; length];
         let mut pipe = std::fs::File::from(self.stdin.as_fd().try_clone_to_owned().ok()?);
@@ -58,13 +66,17 @@ impl Lifeline {
 
     /// Returns `News::Alive` after `at_most`, if nothing comes before.
     pub fn wait(&mut self, signals: &SignalFd, at_most: Option<Duration>) -> nix::Result<News> {
-        let mut fds = [PollFd::new(self.stdin.as_fd(), PollFlags::POLLIN), PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+        let mut fds = [
+            PollFd::new(self.stdin.as_fd(), PollFlags::POLLIN),
+            PollFd::new(signals.as_fd(), PollFlags::POLLIN),
+        ];
         match poll(&mut fds, self.patience(at_most)) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(why) => return Err(why),
         }
         let [pipe, signal] = fds.map(|fd| fd.any().unwrap_or(false));
-        // Silence is judged before the pipe is read: bytes that waited while this machine was paused prove nothing.
+        // Silence is judged before the pipe is read: bytes that waited while this machine was
+        // paused prove nothing.
         Ok(match (self.is_silent(), signal, pipe) {
             (true, ..) => News::Silent,
             (false, true, _) => News::Signals,
@@ -92,17 +104,26 @@ impl Lifeline {
     }
 
     fn is_silent(&self) -> bool {
-        self.watch.as_ref().is_some_and(|watch| now() > watch.ends())
+        self.watch
+            .as_ref()
+            .is_some_and(|watch| now() > watch.ends())
     }
 
     fn patience(&self, at_most: Option<Duration>) -> PollTimeout {
-        let silence = self.watch.as_ref().map(|watch| watch.ends().saturating_sub(now()));
+        let silence = self
+            .watch
+            .as_ref()
+            .map(|watch| watch.ends().saturating_sub(now()));
         let left = silence.into_iter().chain(at_most).min();
-        left.map_or(PollTimeout::NONE, |left| PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX))
+        left.map_or(PollTimeout::NONE, |left| {
+            PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX)
+        })
     }
 }
 
 /// Counts while the machine sleeps.
 fn now() -> Duration {
-    clock_gettime(ClockId::CLOCK_BOOTTIME).map(Duration::from).unwrap_or_default()
+    clock_gettime(ClockId::CLOCK_BOOTTIME)
+        .map(Duration::from)
+        .unwrap_or_default()
 }

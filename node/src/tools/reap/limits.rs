@@ -1,5 +1,5 @@
-//! What one call of a tool may use. The kernel keeps a process to some of it; what concerns all processes of a call together
-//! is watched by the reaper (`watch.rs`).
+//! What one call of a tool may use. The kernel keeps a process to some of it; what concerns all
+//! processes of a call together is watched by the reaper (`watch.rs`).
 
 use std::{fmt, fs, str::FromStr};
 
@@ -23,23 +23,38 @@ pub const THREADS: u64 = 16;
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { processes: 512, memory: 4 << 30, file_size: 2 << 30, open_files: 4096 }
+        Self {
+            processes: 512,
+            memory: 4 << 30,
+            file_size: 2 << 30,
+            open_files: 4096,
+        }
     }
 }
 
 impl Limits {
-    pub const NONE: Self = Self { processes: 0, memory: 0, file_size: 0, open_files: 0 };
+    pub const NONE: Self = Self {
+        processes: 0,
+        memory: 0,
+        file_size: 0,
+        open_files: 0,
+    };
 
     /// Binds this process and everything that it will start.
     pub(super) fn bind(&self) -> nix::Result<()> {
         lower(Resource::RLIMIT_FSIZE, self.file_size)?;
         lower(Resource::RLIMIT_NOFILE, self.open_files)?;
         if self.processes > 0 {
-            // The kernel counts the threads of a user, whichever call they belong to; so the bound is what the whole machine
-            // has now and as much again as one call may have. It only holds a storm up until the reaper ends it.
-            lower(Resource::RLIMIT_NPROC, threads_of_machine().saturating_add(self.processes.saturating_mul(THREADS)))?;
+            // The kernel counts the threads of a user, whichever call they belong to; so the bound
+            // is what the whole machine has now and as much again as one call may have. It only
+            // holds a storm up until the reaper ends it.
+            lower(
+                Resource::RLIMIT_NPROC,
+                threads_of_machine().saturating_add(self.processes.saturating_mul(THREADS)),
+            )?;
         }
-        // When memory runs out the kernel kills a tool, not the node. Raising the score needs no rights.
+        // When memory runs out the kernel kills a tool, not the node. Raising the score needs no
+        // rights.
         let _ = fs::write("/proc/self/oom_score_adj", "1000");
         Ok(())
     }
@@ -55,14 +70,23 @@ fn lower(resource: Resource, bound: u64) -> nix::Result<()> {
 /// The second number of the fourth field of `/proc/loadavg`, as in `0.20 0.18 0.12 1/80 11206`.
 fn threads_of_machine() -> u64 {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    let field = text.split_whitespace().nth(3).and_then(|field| field.split_once('/'));
-    field.and_then(|(_, all)| all.parse().ok()).unwrap_or(u64::from(u16::MAX))
+    let field = text
+        .split_whitespace()
+        .nth(3)
+        .and_then(|field| field.split_once('/'));
+    field
+        .and_then(|(_, all)| all.parse().ok())
+        .unwrap_or(u64::from(u16::MAX))
 }
 
 /// As the node hands them to a reaper, in the order of the fields.
 impl fmt::Display for Limits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{},{},{},{}", self.processes, self.memory, self.file_size, self.open_files)
+        write!(
+            f,
+            "{},{},{},{}",
+            self.processes, self.memory, self.file_size, self.open_files
+        )
     }
 }
 
@@ -72,7 +96,12 @@ impl FromStr for Limits {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let mut numbers = text.split(',');
         let mut next = || numbers.next().unwrap_or_default().parse();
-        Ok(Self { processes: next()?, memory: next()?, file_size: next()?, open_files: next()? })
+        Ok(Self {
+            processes: next()?,
+            memory: next()?,
+            file_size: next()?,
+            open_files: next()?,
+        })
     }
 }
 

@@ -10,14 +10,18 @@ use crate::tools::{cgroup::Group, sandbox::Policy};
 /// What one process of this mode does.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// Runs the command and ends its descendants. `watch`: so long a silence on the pipe counts as its end. `input`: so
-    /// many bytes on the pipe are the command's stdin.
-    Reap { watch: Option<Duration>, input: usize },
+    /// Runs the command and ends its descendants. `watch`: so long a silence on the pipe counts as
+    /// its end. `input`: so many bytes on the pipe are the command's stdin.
+    Reap {
+        watch: Option<Duration>,
+        input: usize,
+    },
     /// Becomes the command, bound to the reaper `parent`.
     Under { parent: Pid },
     /// Becomes the command inside bubblewrap, which binds it to the reaper.
     Inside,
-    /// Tries in place of a command what the wall must refuse: to read this file, and to connect to this local port.
+    /// Tries in place of a command what the wall must refuse: to read this file, and to connect to
+    /// this local port.
     Check { file: OsString, port: u16 },
 }
 
@@ -43,10 +47,17 @@ impl Options {
                 Some("--input") => input = number(args.next())?,
                 Some("--limits") => limits = Some(number(args.next())?),
                 Some("--group") => group = Some(Group::at(args.next().unwrap_or_default().into())),
-                Some("--under") => last = Some(Mode::Under { parent: Pid::from_raw(number(args.next())?) }),
+                Some("--under") => {
+                    last = Some(Mode::Under {
+                        parent: Pid::from_raw(number(args.next())?),
+                    })
+                }
                 Some("--inside") => last = Some(Mode::Inside),
                 Some("--check") => {
-                    last = Some(Mode::Check { file: args.next().unwrap_or_default(), port: number(args.next())? });
+                    last = Some(Mode::Check {
+                        file: args.next().unwrap_or_default(),
+                        port: number(args.next())?,
+                    });
                 }
                 Some("--wall") => {
                     let length = number(args.next())?;
@@ -63,13 +74,21 @@ impl Options {
                          -- COMMAND [ARG…]";
             return Err(format!("usage: planck reap {usage}"));
         }
-        Ok(Self { mode, limits, wall, group, command })
+        Ok(Self {
+            mode,
+            limits,
+            wall,
+            group,
+            command,
+        })
     }
 }
 
 fn number<T: std::str::FromStr>(arg: Option<OsString>) -> Result<T, String> {
     let text = arg.unwrap_or_default();
-    text.to_str().and_then(|text| text.parse().ok()).ok_or_else(|| format!("{} is not a number", text.display()))
+    text.to_str()
+        .and_then(|text| text.parse().ok())
+        .ok_or_else(|| format!("{} is not a number", text.display()))
 }
 
 #[cfg(test)]
@@ -85,16 +104,46 @@ mod tests {
         let reap = |watch: Option<u64>, input, command: &[&str]| {
             let watch = watch.map(Duration::from_millis);
             let command = command.iter().map(OsString::from).collect();
-            Ok(Options { mode: Mode::Reap { watch, input }, limits: None, wall: None, group: None, command })
+            Ok(Options {
+                mode: Mode::Reap { watch, input },
+                limits: None,
+                wall: None,
+                group: None,
+                command,
+            })
         };
-        assert_eq!(parse(&["--", "ls", "--watch"]), reap(None, 0, &["ls", "--watch"]));
-        assert_eq!(parse(&["--watch", "900", "--input", "12", "--", "cat"]), reap(Some(900), 12, &["cat"]));
-        assert_eq!(parse(&["--under", "7", "--", "cat"]).unwrap().mode, Mode::Under { parent: Pid::from_raw(7) });
-        assert_eq!(parse(&["--limits", "1,2,3,4", "--", "cat"]).unwrap().limits.unwrap().to_string(), "1,2,3,4");
+        assert_eq!(
+            parse(&["--", "ls", "--watch"]),
+            reap(None, 0, &["ls", "--watch"])
+        );
+        assert_eq!(
+            parse(&["--watch", "900", "--input", "12", "--", "cat"]),
+            reap(Some(900), 12, &["cat"])
+        );
+        assert_eq!(
+            parse(&["--under", "7", "--", "cat"]).unwrap().mode,
+            Mode::Under {
+                parent: Pid::from_raw(7)
+            }
+        );
+        assert_eq!(
+            parse(&["--limits", "1,2,3,4", "--", "cat"])
+                .unwrap()
+                .limits
+                .unwrap()
+                .to_string(),
+            "1,2,3,4"
+        );
         let grouped = parse(&["--group", "/sys/fs/cgroup/a b", "--", "cat"]).unwrap();
         assert_eq!(grouped.group, Some(Group::at("/sys/fs/cgroup/a b".into())));
-        let walled = parse(&["--wall", "3", "level", "0", "network", "--inside", "--", "cat"]).unwrap();
-        assert_eq!((walled.mode, walled.wall.unwrap().network), (Mode::Inside, true));
+        let walled = parse(&[
+            "--wall", "3", "level", "0", "network", "--inside", "--", "cat",
+        ])
+        .unwrap();
+        assert_eq!(
+            (walled.mode, walled.wall.unwrap().network),
+            (Mode::Inside, true)
+        );
         for wrong in [
             &[][..],
             &["--limits", "1,2", "--", "ls"],

@@ -1,5 +1,6 @@
-//! Watches what all processes of a call use together, which the kernel bounds only in a control group: their number, and
-//! their memory. The reaper looks from time to time, so a call can exceed a limit for a moment.
+//! Watches what all processes of a call use together, which the kernel bounds only in a control
+//! group: their number, and their memory. The reaper looks from time to time, so a call can exceed
+//! a limit for a moment.
 
 use std::{
     fmt, fs,
@@ -13,7 +14,8 @@ use super::{
     limits::{Limits, THREADS},
 };
 
-/// How soon the next look follows where a call is young or near its limits, and where it is neither.
+/// How soon the next look follows where a call is young or near its limits, and where it is
+/// neither.
 const SOON: Duration = Duration::from_millis(50);
 const LATER: Duration = Duration::from_millis(250);
 
@@ -48,7 +50,10 @@ impl fmt::Display for Excess {
             Self::Threads { limit } => (format!("{limit} threads"), "processes"),
             Self::Memory { limit } => (format!("{} MiB of memory", limit >> 20), "memory"),
         };
-        write!(f, "ended: the command used more than {what} at one time (`tools.limits.{key}`)")
+        write!(
+            f,
+            "ended: the command used more than {what} at one time (`tools.limits.{key}`)"
+        )
     }
 }
 
@@ -65,8 +70,17 @@ impl Watch {
     /// `None` where nothing is to be watched.
     pub fn new(limits: Limits) -> Option<Self> {
         let now = Instant::now();
-        let page = sysconf(SysconfVar::PAGE_SIZE).ok().flatten().and_then(|size| u64::try_from(size).ok()).unwrap_or(4096);
-        (limits.processes > 0 || limits.memory > 0).then_some(Self { limits, started: now, next: now + SOON, page })
+        let page = sysconf(SysconfVar::PAGE_SIZE)
+            .ok()
+            .flatten()
+            .and_then(|size| u64::try_from(size).ok())
+            .unwrap_or(4096);
+        (limits.processes > 0 || limits.memory > 0).then_some(Self {
+            limits,
+            started: now,
+            next: now + SOON,
+            page,
+        })
     }
 
     /// How long until the next look.
@@ -92,33 +106,43 @@ impl Watch {
     /// Whether less than a quarter of each limit is used.
     fn is_far(&self, usage: Usage) -> bool {
         let far = |used: u64, limit: u64| limit == 0 || used.saturating_mul(4) < limit;
-        far(usage.processes, self.limits.processes) && far(usage.pages.saturating_mul(self.page), self.limits.memory)
+        far(usage.processes, self.limits.processes)
+            && far(usage.pages.saturating_mul(self.page), self.limits.memory)
     }
 }
 
 /// How long to wait after a look that took so long.
 fn until_next(took: Duration, relaxed: bool) -> Duration {
-    took.saturating_mul(SHARE).clamp(if relaxed { LATER } else { SOON }, LONGEST)
+    took.saturating_mul(SHARE)
+        .clamp(if relaxed { LATER } else { SOON }, LONGEST)
 }
 
-/// `fairly` gives the bytes with each shared page counted in shares. It is asked only where the simple count is over the
-/// limit: processes that were forked from one another share most of what they have.
+/// `fairly` gives the bytes with each shared page counted in shares. It is asked only where the
+/// simple count is over the limit: processes that were forked from one another share most of what
+/// they have.
 fn excess(usage: Usage, limits: Limits, page: u64, fairly: impl FnOnce() -> u64) -> Option<Excess> {
     let over = |used: u64, limit: u64| limit > 0 && used > limit;
     let threads = limits.processes.saturating_mul(THREADS);
     if over(usage.processes, limits.processes) {
-        return Some(Excess::Processes { limit: limits.processes });
+        return Some(Excess::Processes {
+            limit: limits.processes,
+        });
     }
     if over(usage.threads, threads) {
         return Some(Excess::Threads { limit: threads });
     }
-    let over_memory = over(usage.pages.saturating_mul(page), limits.memory) && over(fairly(), limits.memory);
-    over_memory.then_some(Excess::Memory { limit: limits.memory })
+    let over_memory =
+        over(usage.pages.saturating_mul(page), limits.memory) && over(fairly(), limits.memory);
+    over_memory.then_some(Excess::Memory {
+        limit: limits.memory,
+    })
 }
 
 impl Usage {
     fn of(processes: &[Pid]) -> Self {
-        let each = processes.iter().filter_map(|pid| Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?));
+        let each = processes
+            .iter()
+            .filter_map(|pid| Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?));
         each.fold(Self::default(), |sum, one| Self {
             processes: sum.processes + one.processes,
             threads: sum.threads + one.threads,
@@ -126,25 +150,34 @@ impl Usage {
         })
     }
 
-    /// From `/proc/<pid>/stat`, whose second field may itself hold anything and ends with the last parenthesis. A dead process
-    /// counts too: its entry in the table is taken until its parent collects it.
+    /// From `/proc/<pid>/stat`, whose second field may itself hold anything and ends with the last
+    /// parenthesis. A dead process counts too: its entry in the table is taken until its parent
+    /// collects it.
     fn parse(stat: &str) -> Option<Self> {
         let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
         let number = |field: usize| fields.get(field - 3)?.parse().ok();
-        Some(Self { processes: 1, threads: number(20)?, pages: number(24)? })
+        Some(Self {
+            processes: 1,
+            threads: number(20)?,
+            pages: number(24)?,
+        })
     }
 }
 
-/// The bytes of these processes with each page divided by how many have it. What cannot be read counts in full.
+/// The bytes of these processes with each page divided by how many have it. What cannot be read
+/// counts in full.
 fn shared_fairly(processes: &[Pid]) -> u64 {
     let each = processes.iter().map(|pid| {
         let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok();
-        rollup.and_then(|text| kibibytes(&text, "Pss:")).or_else(|| {
-            let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-            kibibytes(&status, "VmRSS:")
-        })
+        rollup
+            .and_then(|text| kibibytes(&text, "Pss:"))
+            .or_else(|| {
+                let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+                kibibytes(&status, "VmRSS:")
+            })
     });
-    each.flatten().fold(0, |sum, kibibytes| sum + kibibytes * 1024)
+    each.flatten()
+        .fold(0, |sum, kibibytes| sum + kibibytes * 1024)
 }
 
 fn kibibytes(text: &str, name: &str) -> Option<u64> {
@@ -160,7 +193,14 @@ mod tests {
 
     #[test]
     fn a_stat_line_gives_threads_and_pages() {
-        assert_eq!(Usage::parse(STAT), Some(Usage { processes: 1, threads: 3, pages: 250 }));
+        assert_eq!(
+            Usage::parse(STAT),
+            Some(Usage {
+                processes: 1,
+                threads: 3,
+                pages: 250
+            })
+        );
         assert_eq!(Usage::parse("7 (a) Z"), None);
     }
 
@@ -175,25 +215,48 @@ mod tests {
 
     #[test]
     fn the_first_limit_that_is_exceeded_is_named() {
-        let limits = Limits { processes: 2, memory: 4096 * 10, ..Limits::NONE };
-        let usage = |processes, threads, pages| Usage { processes, threads, pages };
+        let limits = Limits {
+            processes: 2,
+            memory: 4096 * 10,
+            ..Limits::NONE
+        };
+        let usage = |processes, threads, pages| Usage {
+            processes,
+            threads,
+            pages,
+        };
         for (usage, fairly, wanted) in [
             (usage(2, 32, 10), 0, None),
             (usage(3, 3, 0), 0, Some(Excess::Processes { limit: 2 })),
             (usage(1, 33, 0), 0, Some(Excess::Threads { limit: 32 })),
             (usage(2, 2, 11), 4096 * 10, None),
-            (usage(2, 2, 11), 4096 * 10 + 1, Some(Excess::Memory { limit: 4096 * 10 })),
+            (
+                usage(2, 2, 11),
+                4096 * 10 + 1,
+                Some(Excess::Memory { limit: 4096 * 10 }),
+            ),
         ] {
             assert_eq!(excess(usage, limits, 4096, || fairly), wanted, "{usage:?}");
         }
-        assert_eq!(excess(usage(u64::MAX, u64::MAX, u64::MAX), Limits::NONE, 4096, || u64::MAX), None);
+        assert_eq!(
+            excess(
+                usage(u64::MAX, u64::MAX, u64::MAX),
+                Limits::NONE,
+                4096,
+                || u64::MAX
+            ),
+            None
+        );
     }
 
     #[test]
     fn this_process_uses_memory() {
         let own = [nix::unistd::getpid()];
         let usage = Usage::of(&own);
-        assert!(usage.processes == 1 && usage.threads >= 1 && usage.pages > 0, "{usage:?}");
+        assert!(
+            usage.processes == 1 && usage.threads >= 1 && usage.pages > 0,
+            "{usage:?}"
+        );
         assert!(shared_fairly(&own) > 0);
     }
 }

@@ -25,9 +25,15 @@ struct Odd {
 impl Odd {
     fn new() -> Self {
         let modes = ["answer", "panic", "hang", "obey", "flood", "count"];
-        let parameters = json!({"type": "object", "properties": {"do": {"enum": modes}}, "required": ["do"]});
+        let parameters =
+            json!({"type": "object", "properties": {"do": {"enum": modes}}, "required": ["do"]});
         let spec = spec("odd", "", Effect::Pure, &parameters);
-        Self { spec, waits: false, running: Arc::default(), most: Arc::default() }
+        Self {
+            spec,
+            waits: false,
+            running: Arc::default(),
+            most: Arc::default(),
+        }
     }
 }
 
@@ -68,7 +74,11 @@ impl Tool for Odd {
 }
 
 fn bounds(at_once: usize) -> Bounds {
-    Bounds { at_once, timeout: Duration::from_secs(1), ..Bounds::default() }
+    Bounds {
+        at_once,
+        timeout: Duration::from_secs(1),
+        ..Bounds::default()
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -77,10 +87,20 @@ async fn whatever_a_tool_does_there_is_an_outcome() {
     for (what, told) in [
         ("answer", "done"),
         ("panic", "error: `odd` failed: it broke at 3"),
-        ("hang", "error: `odd` was stopped: it took longer than 1000 ms"),
-        ("obey", "error: `odd` was stopped: it took longer than 1000 ms\nhalf of it"),
+        (
+            "hang",
+            "error: `odd` was stopped: it took longer than 1000 ms",
+        ),
+        (
+            "obey",
+            "error: `odd` was stopped: it took longer than 1000 ms\nhalf of it",
+        ),
     ] {
-        assert_eq!(world.run(Odd::new(), json!({"do": what})).await, told, "{what}");
+        assert_eq!(
+            world.run(Odd::new(), json!({"do": what})).await,
+            told,
+            "{what}"
+        );
     }
     let flood = world.run(Odd::new(), json!({"do": "flood"})).await;
     assert_eq!(flood, "x".repeat(50_000) + "\n[output truncated]");
@@ -89,7 +109,10 @@ async fn whatever_a_tool_does_there_is_an_outcome() {
 #[tokio::test(start_paused = true)]
 async fn an_aborted_call_keeps_what_there_is() {
     let world = World::new();
-    for (what, told) in [("obey", "aborted by request\nhalf of it"), ("hang", "aborted by request")] {
+    for (what, told) in [
+        ("obey", "aborted by request\nhalf of it"),
+        ("hang", "aborted by request"),
+    ] {
         let call = world.call(&json!({"do": what}));
         let cancel = call.cancel.clone();
         let (runner, toolbox) = (Runner::default(), toolbox(Odd::new()));
@@ -105,11 +128,20 @@ async fn an_aborted_call_keeps_what_there_is() {
 async fn only_so_many_run_at_once() {
     let world = World::new();
     for (waits, bound) in [(false, 3), (true, WAITING)] {
-        let odd = Odd { waits, ..Odd::new() };
+        let odd = Odd {
+            waits,
+            ..Odd::new()
+        };
         let most = odd.most.clone();
         let (runner, toolbox) = (Runner::new(bounds(3)), toolbox(odd));
-        let calls = (0..WAITING + 9).map(|_| runner.run(&toolbox, "odd", world.call(&json!({"do": "count"}))));
-        assert!(futures_util::future::join_all(calls).await.iter().all(|outcome| !outcome.error));
+        let calls = (0..WAITING + 9)
+            .map(|_| runner.run(&toolbox, "odd", world.call(&json!({"do": "count"}))));
+        assert!(
+            futures_util::future::join_all(calls)
+                .await
+                .iter()
+                .all(|outcome| !outcome.error)
+        );
         assert_eq!(most.load(Ordering::SeqCst), bound, "waits: {waits}");
     }
 }
@@ -130,13 +162,16 @@ async fn a_call_that_does_not_fit_is_not_run() {
     let world = World::new();
     let runner = Runner::default();
     let toolbox = toolbox(Odd::new());
-    let told = async |name: &str, args: Value| runner.run(&toolbox, name, world.call(&args)).await.text;
+    let told =
+        async |name: &str, args: Value| runner.run(&toolbox, name, world.call(&args)).await.text;
     insta::assert_snapshot!(told("odd", json!({"do": "sing"})).await, @r#"
         `odd` was not run, its arguments do not fit:
         - `do` must be one of "answer", "panic", "hang", "obey", "flood", "count", got "sing"
         "#);
     insta::assert_snapshot!(told("od", json!({})).await, @"there is no tool `od`; did you mean `odd`? your tools are: odd");
     insta::assert_snapshot!(told("launch_rocket", json!({})).await, @"there is no tool `launch_rocket`; your tools are: odd");
-    let nothing = runner.run(&Toolbox::default(), "odd", world.call(&json!({}))).await;
+    let nothing = runner
+        .run(&Toolbox::default(), "odd", world.call(&json!({})))
+        .await;
     assert_eq!(nothing.text, "there is no tool `odd`; you have no tools");
 }

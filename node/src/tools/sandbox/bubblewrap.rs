@@ -1,5 +1,5 @@
-//! Bubblewrap: a process sees a file system of its own that holds only what it may see, and has its own process ids. The
-//! same rules of Landlock and seccomp hold inside.
+//! Bubblewrap: a process sees a file system of its own that holds only what it may see, and has its
+//! own process ids. The same rules of Landlock and seccomp hold inside.
 
 use std::{
     ffi::OsString,
@@ -17,8 +17,13 @@ use super::{
 use crate::tools::{process::Launch, protect};
 
 /// Where `bwrap` is looked for. `PATH` is not: a folder of it may belong to a project.
-const PROGRAMS: &[&str] =
-    &["/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap", "/run/wrappers/bin/bwrap", "/run/current-system/sw/bin/bwrap"];
+const PROGRAMS: &[&str] = &[
+    "/usr/bin/bwrap",
+    "/usr/local/bin/bwrap",
+    "/bin/bwrap",
+    "/run/wrappers/bin/bwrap",
+    "/run/current-system/sw/bin/bwrap",
+];
 
 /// This program, inside.
 const PLANCK: &str = "/dev/.planck";
@@ -40,12 +45,24 @@ impl Bubblewrap {
     pub fn find(settings: &Settings, level: Level) -> Result<Self, String> {
         let program = match settings.bubblewrap.as_deref() {
             Some(path) if path.is_absolute() && path.is_file() => path.to_owned(),
-            Some(path) => return Err(format!("`tools.bubblewrap` = {} is not the absolute path of a file", path.display())),
+            Some(path) => {
+                return Err(format!(
+                    "`tools.bubblewrap` = {} is not the absolute path of a file",
+                    path.display()
+                ));
+            }
             None => of_machine()?,
         };
-        let planck = settings.planck().map_err(|why| format!("cannot find this program's own file: {why}"))?;
-        let planck = mounted(&planck).ok_or_else(|| format!("{} is not there any more", planck.display()))?;
-        Ok(Self { program, planck, level })
+        let planck = settings
+            .planck()
+            .map_err(|why| format!("cannot find this program's own file: {why}"))?;
+        let planck = mounted(&planck)
+            .ok_or_else(|| format!("{} is not there any more", planck.display()))?;
+        Ok(Self {
+            program,
+            planck,
+            level,
+        })
     }
 
     pub fn program(&self) -> &Path {
@@ -56,24 +73,35 @@ impl Bubblewrap {
         self.level
     }
 
-    /// Whether this program's file is still the one that runs: an upgrade that replaced it may speak another language.
+    /// Whether this program's file is still the one that runs: an upgrade that replaced it may
+    /// speak another language.
     pub fn is_current(&self) -> bool {
         mounted(&self.planck.path).is_some_and(|now| now == self.planck)
     }
 
-    /// The command inside. The environment is set there: bubblewrap itself gets it too, and the dynamic loader's variables
-    /// are not in it.
+    /// The command inside. The environment is set there: bubblewrap itself gets it too, and the
+    /// dynamic loader's variables are not in it.
     pub fn wrap(&self, launch: Launch, mut policy: Policy, tmp: u64) -> Launch {
         policy.inside = true;
         // A mount hides what was mounted below it before.
-        let (whole, parts): (Vec<PathBuf>, Vec<PathBuf>) =
-            policy.writable.iter().cloned().partition(|root| root.parent().is_none());
+        let (whole, parts): (Vec<PathBuf>, Vec<PathBuf>) = policy
+            .writable
+            .iter()
+            .cloned()
+            .partition(|root| root.parent().is_none());
         let mut args = isolation(policy.network);
         args.extend(whole.iter().flat_map(|root| bind("--bind", root)));
         args.extend(self.system(tmp));
-        args.extend(policy.readable.iter().flat_map(|path| bind("--ro-bind-try", path)));
+        args.extend(
+            policy
+                .readable
+                .iter()
+                .flat_map(|path| bind("--ro-bind-try", path)),
+        );
         args.extend(parts.iter().flat_map(|root| bind("--bind", root)));
-        policy.mounted.extend(parts.iter().filter_map(|root| mounted(root)));
+        policy
+            .mounted
+            .extend(parts.iter().filter_map(|root| mounted(root)));
         for (option, path) in parts.iter().flat_map(|root| protect::mounts(root)) {
             args.extend(bind(option, &path));
             policy.mounted.extend(mounted(&path));
@@ -84,11 +112,22 @@ impl Bubblewrap {
         for (name, value) in super::with_home(launch.env.clone(), Path::new(TMP)) {
             args.extend(["--setenv".into(), name, value]);
         }
-        args.extend(["--chdir".into(), launch.dir.clone().into(), "--".into(), PLANCK.into(), "reap".into(), "--inside".into()]);
+        args.extend([
+            "--chdir".into(),
+            launch.dir.clone().into(),
+            "--".into(),
+            PLANCK.into(),
+            "reap".into(),
+            "--inside".into(),
+        ]);
         args.extend(policy.to_option());
         args.extend(["--".into(), launch.program]);
         args.extend(launch.args);
-        Launch { program: self.program.clone().into(), args, ..launch }
+        Launch {
+            program: self.program.clone().into(),
+            args,
+            ..launch
+        }
     }
 
     /// The arguments for a trial of the wall without a workspace.
@@ -97,16 +136,31 @@ impl Bubblewrap {
         args.extend(self.system(tmp));
         args.extend(["--remount-ro", "/", "--", PLANCK, "reap"].map(OsString::from));
         args.extend(check.iter().cloned());
-        args.extend(Policy { level: self.level, inside: true, ..policy }.to_option());
+        args.extend(
+            Policy {
+                level: self.level,
+                inside: true,
+                ..policy
+            }
+            .to_option(),
+        );
         args
     }
 
     fn system(&self, tmp: u64) -> Vec<OsString> {
-        let cpus = system::MACHINE.iter().filter(|path| path.starts_with("/sys/"));
+        let cpus = system::MACHINE
+            .iter()
+            .filter(|path| path.starts_with("/sys/"));
         let known = system::PROGRAMS.iter().chain(system::SETTINGS).chain(cpus);
-        let mut args: Vec<OsString> = known.flat_map(|path| bind("--ro-bind-try", Path::new(path))).collect();
+        let mut args: Vec<OsString> = known
+            .flat_map(|path| bind("--ro-bind-try", Path::new(path)))
+            .collect();
         args.extend(["--proc", "/proc", "--dev", "/dev"].map(OsString::from));
-        args.extend(["--ro-bind".into(), (&self.planck.path).into(), PLANCK.into()]);
+        args.extend([
+            "--ro-bind".into(),
+            (&self.planck.path).into(),
+            PLANCK.into(),
+        ]);
         if tmp > 0 {
             args.extend(["--size".into(), tmp.to_string().into()]);
         }
@@ -120,7 +174,14 @@ fn bind(option: &str, path: &Path) -> [OsString; 3] {
 }
 
 fn isolation(network: bool) -> Vec<OsString> {
-    let mut args = vec!["--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv"];
+    let mut args = vec![
+        "--unshare-all",
+        "--die-with-parent",
+        "--new-session",
+        "--cap-drop",
+        "ALL",
+        "--clearenv",
+    ];
     if network {
         args.push("--share-net");
     }
@@ -129,22 +190,33 @@ fn isolation(network: bool) -> Vec<OsString> {
 
 fn mounted(path: &Path) -> Option<Mounted> {
     let found = fs::symlink_metadata(path).ok()?;
-    Some(Mounted { path: path.into(), device: found.dev(), inode: found.ino() })
+    Some(Mounted {
+        path: path.into(),
+        device: found.dev(),
+        inode: found.ino(),
+    })
 }
 
 fn of_machine() -> Result<PathBuf, String> {
     let mut found = PROGRAMS.iter().map(Path::new).filter(|path| path.exists());
-    let Some(first) = found.next() else { return Err("bubblewrap is not installed".into()) };
-    let trusted = std::iter::once(first).chain(found).find_map(|path| path.canonicalize().ok().filter(|real| is_of_root(real)));
+    let Some(first) = found.next() else {
+        return Err("bubblewrap is not installed".into());
+    };
+    let trusted = std::iter::once(first)
+        .chain(found)
+        .find_map(|path| path.canonicalize().ok().filter(|real| is_of_root(real)));
     trusted.ok_or_else(|| format!("{} can be changed by others than root", first.display()))
 }
 
 /// Whether root alone can change this file or the way to it.
 fn is_of_root(path: &Path) -> bool {
     // Of a folder with the sticky bit the entries belong to whoever made them.
-    let safe =
-        |found: fs::Metadata| found.uid() == 0 && (found.mode() & 0o022 == 0 || found.is_dir() && found.mode() & 0o1000 != 0);
-    path.ancestors().all(|part| fs::metadata(part).is_ok_and(safe))
+    let safe = |found: fs::Metadata| {
+        found.uid() == 0
+            && (found.mode() & 0o022 == 0 || found.is_dir() && found.mode() & 0o1000 != 0)
+    };
+    path.ancestors()
+        .all(|part| fs::metadata(part).is_ok_and(safe))
 }
 
 #[cfg(test)]
@@ -160,14 +232,22 @@ mod tests {
         fs::write(&program, "").unwrap();
         fs::set_permissions(&program, Permissions::from_mode(0o777)).unwrap();
         assert!(!is_of_root(&program));
-        assert!(is_of_root(Path::new("/usr/bin/env").canonicalize().unwrap().as_path()));
+        assert!(is_of_root(
+            Path::new("/usr/bin/env").canonicalize().unwrap().as_path()
+        ));
     }
 
     #[test]
     fn a_choice_must_be_an_absolute_path() {
         for wrong in ["bwrap", "./bin/bwrap", "/no/such/bwrap", "/usr"] {
-            let settings = Settings { bubblewrap: Some(wrong.into()), ..Settings::default() };
-            assert!(Bubblewrap::find(&settings, Level::default()).is_err(), "{wrong}");
+            let settings = Settings {
+                bubblewrap: Some(wrong.into()),
+                ..Settings::default()
+            };
+            assert!(
+                Bubblewrap::find(&settings, Level::default()).is_err(),
+                "{wrong}"
+            );
         }
     }
 }

@@ -1,4 +1,5 @@
-//! What the last process before a command does to itself, and the trial that finds out whether it worked.
+//! What the last process before a command does to itself, and the trial that finds out whether it
+//! worked.
 
 use std::{
     fs::{self, File},
@@ -16,7 +17,8 @@ use super::{
     scratch, seccomp,
 };
 
-/// What a trial says that got nowhere: an exit status of 0 could come from a program that tried nothing.
+/// What a trial says that got nowhere: an exit status of 0 could come from a program that tried
+/// nothing.
 pub(super) const HOLDS: &str = "the wall holds";
 
 /// How long a connection that must fail is tried.
@@ -25,7 +27,9 @@ const CONNECTING: Duration = Duration::from_secs(1);
 /// Why the rules are not in force; the command is not started then.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    #[error("{0} is not the file that was chosen: another call has changed it meanwhile; call again")]
+    #[error(
+        "{0} is not the file that was chosen: another call has changed it meanwhile; call again"
+    )]
     Replaced(String),
     #[error(transparent)]
     Landlock(#[from] landlock::Failure),
@@ -58,15 +62,27 @@ impl Policy {
     }
 }
 
-/// Enters the wall and tries to get through it: to read this file and write beside it, and to connect to this port, where the
-/// network is closed.
-pub(in crate::tools) fn check(wall: Option<&Policy>, file: &Path, port: u16) -> Result<ExitStatus, String> {
+/// Enters the wall and tries to get through it: to read this file and write beside it, and to
+/// connect to this port, where the network is closed.
+pub(in crate::tools) fn check(
+    wall: Option<&Policy>,
+    file: &Path,
+    port: u16,
+) -> Result<ExitStatus, String> {
     let policy = wall.ok_or("there is no wall to check")?;
     enter(policy).map_err(|why| why.to_string())?;
     match File::open(file) {
         Ok(_) => return Err("a file outside can be read".into()),
-        Err(why) if matches!(why.kind(), ErrorKind::PermissionDenied | ErrorKind::NotFound) => {}
-        Err(why) => return Err(format!("a file outside is not refused as it should be: {why}")),
+        Err(why)
+            if matches!(
+                why.kind(),
+                ErrorKind::PermissionDenied | ErrorKind::NotFound
+            ) => {}
+        Err(why) => {
+            return Err(format!(
+                "a file outside is not refused as it should be: {why}"
+            ));
+        }
     }
     if !policy.inside && File::create(file.with_extension("written")).is_ok() {
         return Err("a file outside can be written".into());

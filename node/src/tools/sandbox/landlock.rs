@@ -1,10 +1,11 @@
-//! Landlock: the files that a process may open, its TCP ports, and the processes that it may signal.
+//! Landlock: the files that a process may open, its TCP ports, and the processes that it may
+//! signal.
 
 use std::{fmt, fs::File, io, os::fd::OwnedFd, path::Path};
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, Ruleset, RulesetAttr, RulesetCreated,
-    RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, Ruleset,
+    RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
 };
 use nix::{
     errno::Errno,
@@ -27,12 +28,20 @@ impl Level {
 
     /// Finds the highest level of this kernel by creating rules, without applying them.
     pub fn of_kernel() -> Self {
-        (1..=Self::FULL.0).rev().map(Self).find(|level| unconnected(*level, false).is_ok()).unwrap_or_default()
+        (1..=Self::FULL.0)
+            .rev()
+            .map(Self)
+            .find(|level| unconnected(*level, false).is_ok())
+            .unwrap_or_default()
     }
 
     pub fn of(number: i32) -> Result<Self, String> {
         let level = Self(number);
-        if (Self::default()..=Self::FULL).contains(&level) { Ok(level) } else { Err(format!("no Landlock level {number}")) }
+        if (Self::default()..=Self::FULL).contains(&level) {
+            Ok(level)
+        } else {
+            Err(format!("no Landlock level {number}"))
+        }
     }
 
     pub fn number(self) -> i32 {
@@ -50,7 +59,10 @@ impl Level {
             (5, "devices that it can open take any command"),
             (6, "processes outside can be signalled"),
         ];
-        all.into_iter().filter(|(since, _)| self.0 < *since).map(|(_, gap)| gap).collect()
+        all.into_iter()
+            .filter(|(since, _)| self.0 < *since)
+            .map(|(_, gap)| gap)
+            .collect()
     }
 
     fn abi(self) -> ABI {
@@ -82,13 +94,22 @@ impl fmt::Display for Incomplete {
     }
 }
 
-/// Applies the policy's rules to this thread and all that it starts, and takes from it the way to new privileges.
+/// Applies the policy's rules to this thread and all that it starts, and takes from it the way to
+/// new privileges.
 pub(super) fn restrict(policy: &Policy) -> Result<(), Failure> {
     let mut rules = unconnected(policy.level, policy.network)?;
     let read = reading(policy.level);
     let (own_readable, own_writable, own) = match policy.inside {
-        true => (system::OWN_READABLE, system::OWN_WRITABLE, read | writing(policy.level)),
-        false => (system::MACHINE, system::DEVICES, AccessFs::ReadFile | AccessFs::WriteFile),
+        true => (
+            system::OWN_READABLE,
+            system::OWN_WRITABLE,
+            read | writing(policy.level),
+        ),
+        false => (
+            system::MACHINE,
+            system::DEVICES,
+            AccessFs::ReadFile | AccessFs::WriteFile,
+        ),
     };
     for path in [system::PROGRAMS, system::SETTINGS, own_readable].concat() {
         rules = allow_known(rules, Path::new(path), read)?;
@@ -99,25 +120,32 @@ pub(super) fn restrict(policy: &Policy) -> Result<(), Failure> {
     for path in &policy.readable {
         rules = allow_known(rules, path, read)?;
     }
-    let change = read | (writing(policy.level) & !(AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev));
+    let change = read
+        | (writing(policy.level)
+            & !(AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev));
     for path in &policy.writable {
-        let folder =
-            open_without_links(path).map_err(|why| Failure::Path { path: path.display().to_string(), why: why.into() })?;
+        let folder = open_without_links(path).map_err(|why| Failure::Path {
+            path: path.display().to_string(),
+            why: why.into(),
+        })?;
         rules = rules.add_rule(PathBeneath::new(folder, change))?;
     }
     let status = rules.restrict_self()?;
     match status.ruleset {
         RulesetStatus::FullyEnforced if status.no_new_privs => Ok(()),
-        RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced | RulesetStatus::NotEnforced => {
-            Err(Failure::Incomplete(Incomplete(status.ruleset)))
-        }
+        RulesetStatus::FullyEnforced
+        | RulesetStatus::PartiallyEnforced
+        | RulesetStatus::NotEnforced => Err(Failure::Incomplete(Incomplete(status.ruleset))),
     }
 }
 
-/// Rules that allow nothing yet. Everything asked for is required: a kernel that lacks a part refuses all.
+/// Rules that allow nothing yet. Everything asked for is required: a kernel that lacks a part
+/// refuses all.
 fn unconnected(level: Level, network: bool) -> Result<RulesetCreated, RulesetError> {
     let abi = level.abi();
-    let mut rules = Ruleset::default().set_compatibility(CompatLevel::HardRequirement).handle_access(AccessFs::from_all(abi))?;
+    let mut rules = Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(AccessFs::from_all(abi))?;
     if abi >= ABI::V4 && !network {
         rules = rules.handle_access(AccessNet::from_all(ABI::V4))?;
     }
@@ -136,10 +164,23 @@ fn writing(level: Level) -> BitFlags<AccessFs> {
 }
 
 /// A path of the machine's own or of the configuration, which may be a link and need not exist.
-fn allow_known(rules: RulesetCreated, path: &Path, access: BitFlags<AccessFs>) -> Result<RulesetCreated, RulesetError> {
-    let Ok(file) = open(path, ResolveFlag::empty()) else { return Ok(rules) };
+fn allow_known(
+    rules: RulesetCreated,
+    path: &Path,
+    access: BitFlags<AccessFs>,
+) -> Result<RulesetCreated, RulesetError> {
+    let Ok(file) = open(path, ResolveFlag::empty()) else {
+        return Ok(rules);
+    };
     let is_folder = fstat(&file).is_ok_and(|found| found.st_mode & S_IFMT == S_IFDIR);
-    rules.add_rule(PathBeneath::new(file, if is_folder { access } else { access & AccessFs::from_file(ABI::V6) }))
+    rules.add_rule(PathBeneath::new(
+        file,
+        if is_folder {
+            access
+        } else {
+            access & AccessFs::from_file(ABI::V6)
+        },
+    ))
 }
 
 /// The path was resolved by the node; a link in it now was put there since, and leads elsewhere.
@@ -153,7 +194,9 @@ pub(super) fn pin(path: &Path) -> Option<OwnedFd> {
 }
 
 fn open(path: &Path, resolve: ResolveFlag) -> nix::Result<File> {
-    let how = OpenHow::new().flags(OFlag::O_PATH | OFlag::O_CLOEXEC).resolve(resolve);
+    let how = OpenHow::new()
+        .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
+        .resolve(resolve);
     loop {
         match openat2(AT_FDCWD, path, how) {
             Err(Errno::EINTR | Errno::EAGAIN) => {}
@@ -182,8 +225,14 @@ mod tests {
             return;
         }
         let mut rules = unconnected(level, false).unwrap();
-        for path in system::PROGRAMS.iter().chain(system::SETTINGS).chain(system::MACHINE).chain(system::DEVICES) {
-            rules = allow_known(rules, Path::new(path), reading(level)).unwrap_or_else(|why| panic!("{path}: {why}"));
+        for path in system::PROGRAMS
+            .iter()
+            .chain(system::SETTINGS)
+            .chain(system::MACHINE)
+            .chain(system::DEVICES)
+        {
+            rules = allow_known(rules, Path::new(path), reading(level))
+                .unwrap_or_else(|why| panic!("{path}: {why}"));
         }
     }
 }

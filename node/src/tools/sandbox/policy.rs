@@ -4,10 +4,12 @@ use std::{ffi::OsString, path::PathBuf};
 
 use super::landlock::Level;
 
-/// The rules of one call. The node decides them; the last process before the command applies them to itself.
+/// The rules of one call. The node decides them; the last process before the command applies them
+/// to itself.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Policy {
-    /// What the kernel's Landlock was found to support; all of that is required of it, and nothing less is accepted.
+    /// What the kernel's Landlock was found to support; all of that is required of it, and nothing
+    /// less is accepted.
     pub level: Level,
     /// Whether the command may open IP sockets.
     pub network: bool,
@@ -23,8 +25,8 @@ pub struct Policy {
     pub mounted: Vec<Mounted>,
 }
 
-/// A mount inside bubblewrap, with the file that the node chose. A mount is made by path, so a concurrent call could have
-/// put a link there meanwhile.
+/// A mount inside bubblewrap, with the file that the node chose. A mount is made by path, so a
+/// concurrent call could have put a link there meanwhile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mounted {
     pub path: PathBuf,
@@ -36,18 +38,43 @@ impl Policy {
     /// The option of `planck reap` that says it.
     pub fn to_option(&self) -> Vec<OsString> {
         let words = self.to_words();
-        ["--wall".into(), words.len().to_string().into()].into_iter().chain(words).collect()
+        ["--wall".into(), words.len().to_string().into()]
+            .into_iter()
+            .chain(words)
+            .collect()
     }
 
     fn to_words(&self) -> Vec<OsString> {
         let mut words: Vec<OsString> = vec!["level".into(), self.level.number().to_string().into()];
         words.extend(self.network.then(|| "network".into()));
         words.extend(self.inside.then(|| "inside".into()));
-        words.extend(self.writable.iter().flat_map(|path| ["write".into(), path.into()]));
-        words.extend(self.readable.iter().flat_map(|path| ["read".into(), path.into()]));
-        words.extend(self.scratch.iter().flat_map(|path| ["scratch".into(), path.into()]));
-        for Mounted { path, device, inode } in &self.mounted {
-            words.extend(["mounted".into(), path.into(), device.to_string().into(), inode.to_string().into()]);
+        words.extend(
+            self.writable
+                .iter()
+                .flat_map(|path| ["write".into(), path.into()]),
+        );
+        words.extend(
+            self.readable
+                .iter()
+                .flat_map(|path| ["read".into(), path.into()]),
+        );
+        words.extend(
+            self.scratch
+                .iter()
+                .flat_map(|path| ["scratch".into(), path.into()]),
+        );
+        for Mounted {
+            path,
+            device,
+            inode,
+        } in &self.mounted
+        {
+            words.extend([
+                "mounted".into(),
+                path.into(),
+                device.to_string().into(),
+                inode.to_string().into(),
+            ]);
         }
         words
     }
@@ -77,12 +104,16 @@ impl Policy {
 }
 
 fn path(word: Option<OsString>) -> Result<PathBuf, String> {
-    word.map(PathBuf::from).filter(|path| path.is_absolute()).ok_or_else(|| "a rule lacks its absolute path".into())
+    word.map(PathBuf::from)
+        .filter(|path| path.is_absolute())
+        .ok_or_else(|| "a rule lacks its absolute path".into())
 }
 
 fn number<T: std::str::FromStr>(word: Option<OsString>) -> Result<T, String> {
     let text = word.unwrap_or_default();
-    text.to_str().and_then(|text| text.parse().ok()).ok_or_else(|| format!("{} is not a number", text.display()))
+    text.to_str()
+        .and_then(|text| text.parse().ok())
+        .ok_or_else(|| format!("{} is not a number", text.display()))
 }
 
 #[cfg(test)]
@@ -98,10 +129,17 @@ mod tests {
             writable: vec!["/ws".into(), "/read".into()],
             readable: vec!["/a b".into()],
             scratch: Some("/tmp/x".into()),
-            mounted: vec![Mounted { path: "/ws/.git".into(), device: 7, inode: u64::MAX }],
+            mounted: vec![Mounted {
+                path: "/ws/.git".into(),
+                device: 7,
+                inode: u64::MAX,
+            }],
         };
         assert_eq!(Policy::from_words(policy.to_words()), Ok(policy));
-        assert_eq!(Policy::from_words(Policy::default().to_words()), Ok(Policy::default()));
+        assert_eq!(
+            Policy::from_words(Policy::default().to_words()),
+            Ok(Policy::default())
+        );
     }
 
     #[test]
@@ -114,7 +152,10 @@ mod tests {
             &["level", "99"],
             &["mounted", "/x", "1"],
         ] {
-            assert!(Policy::from_words(wrong.iter().map(OsString::from)).is_err(), "{wrong:?}");
+            assert!(
+                Policy::from_words(wrong.iter().map(OsString::from)).is_err(),
+                "{wrong:?}"
+            );
         }
     }
 }

@@ -21,10 +21,21 @@ struct Outside {
 pub(super) async fn try_out(tier: &Tier, settings: &Settings) -> Result<(), String> {
     let outside = Outside::new().map_err(|why| format!("cannot prepare a trial: {why}"))?;
     let mut trial = outside.trial(tier, settings)?;
-    trial.arg0("planck").env_clear().stdin(Stdio::null()).kill_on_drop(true);
-    let output = timeout(PATIENCE, trial.output()).await.map_err(|_| format!("a trial does not end within {PATIENCE:?}"))?;
+    trial
+        .arg0("planck")
+        .env_clear()
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
+    let output = timeout(PATIENCE, trial.output())
+        .await
+        .map_err(|_| format!("a trial does not end within {PATIENCE:?}"))?;
     let output = output.map_err(|why| format!("a trial cannot be started: {why}"))?;
-    let said = |text: &[u8]| String::from_utf8_lossy(text).trim().trim_start_matches("planck reap: ").to_owned();
+    let said = |text: &[u8]| {
+        String::from_utf8_lossy(text)
+            .trim()
+            .trim_start_matches("planck reap: ")
+            .to_owned()
+    };
     match (output.status.success(), said(&output.stdout) == HOLDS) {
         (true, true) => Ok(()),
         (true, false) => Err("the trial was not run".into()),
@@ -36,13 +47,27 @@ impl Outside {
     fn new() -> std::io::Result<Self> {
         let folder = tempfile::tempdir()?;
         fs::write(folder.path().join("secret"), "secret")?;
-        Ok(Self { folder, listener: TcpListener::bind("127.0.0.1:0")? })
+        Ok(Self {
+            folder,
+            listener: TcpListener::bind("127.0.0.1:0")?,
+        })
     }
 
     fn trial(&self, tier: &Tier, settings: &Settings) -> Result<Command, String> {
-        let port = self.listener.local_addr().map_err(|why| why.to_string())?.port();
-        let check: Vec<OsString> = vec!["--check".into(), self.folder.path().join("secret").into(), port.to_string().into()];
-        let policy = Policy { network: settings.network, ..Policy::default() };
+        let port = self
+            .listener
+            .local_addr()
+            .map_err(|why| why.to_string())?
+            .port();
+        let check: Vec<OsString> = vec![
+            "--check".into(),
+            self.folder.path().join("secret").into(),
+            port.to_string().into(),
+        ];
+        let policy = Policy {
+            network: settings.network,
+            ..Policy::default()
+        };
         match tier {
             Tier::Bubblewrap(found) => {
                 let mut trial = Command::new(found.program());
@@ -50,11 +75,21 @@ impl Outside {
                 Ok(trial)
             }
             Tier::Landlock(level) if !level.is_none() => {
-                let mut trial = Command::new(settings.planck.as_deref().unwrap_or(Path::new(THIS_BINARY)));
-                trial.arg("reap").args(check).args(Policy { level: *level, ..policy }.to_option());
+                let mut trial =
+                    Command::new(settings.planck.as_deref().unwrap_or(Path::new(THIS_BINARY)));
+                trial.arg("reap").args(check).args(
+                    Policy {
+                        level: *level,
+                        ..policy
+                    }
+                    .to_option(),
+                );
                 Ok(trial)
             }
-            Tier::Landlock(_) => Err("this kernel has no Landlock, or it is not enabled at boot (`lsm=landlock,…`)".into()),
+            Tier::Landlock(_) => Err(
+                "this kernel has no Landlock, or it is not enabled at boot (`lsm=landlock,…`)"
+                    .into(),
+            ),
             Tier::Open | Tier::Refused => Err("there is no wall to try".into()),
         }
     }

@@ -22,7 +22,10 @@ pub(in crate::tools) struct Scratch {
 
 impl Scratch {
     pub fn create() -> io::Result<Self> {
-        let folder = tempfile::Builder::new().prefix(PREFIX).permissions(Permissions::from_mode(0o700)).tempdir()?;
+        let folder = tempfile::Builder::new()
+            .prefix(PREFIX)
+            .permissions(Permissions::from_mode(0o700))
+            .tempdir()?;
         let path = folder.path().canonicalize()?;
         Ok(Self { folder, path })
     }
@@ -51,7 +54,9 @@ pub(super) fn remove(folder: &Path) {
 
 fn open_up(folder: &Path, depth: usize) {
     let _ = fs::set_permissions(folder, Permissions::from_mode(0o700));
-    let Some(depth) = depth.checked_sub(1) else { return };
+    let Some(depth) = depth.checked_sub(1) else {
+        return;
+    };
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             open_up(&entry.path(), depth);
@@ -67,7 +72,10 @@ mod tests {
     fn scratch_is_private_and_leaves_nothing() {
         let scratch = Scratch::create().unwrap();
         let path = scratch.path().to_owned();
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
+        assert_eq!(
+            fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o700
+        );
         fs::create_dir_all(path.join("a/b")).unwrap();
         fs::write(path.join("a/b/c"), "x").unwrap();
         fs::set_permissions(path.join("a"), Permissions::from_mode(0o000)).unwrap();

@@ -1,5 +1,5 @@
-//! The system calls that a tool process may not make: those that open a way around the rules for files, to the network,
-//! or into other processes.
+//! The system calls that a tool process may not make: those that open a way around the rules for
+//! files, to the network, or into other processes.
 
 mod program;
 
@@ -73,11 +73,17 @@ const REFUSED: &[i64] = &[
     libc::SYS_ioperm,
 ];
 
-/// Answered as a kernel without them would, so that programs fall back: `clone3` takes its flags from memory, which a filter
-/// cannot read, and a ring performs what a filter would refuse.
-const UNKNOWN: &[i64] = &[libc::SYS_clone3, libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
+/// Answered as a kernel without them would, so that programs fall back: `clone3` takes its flags
+/// from memory, which a filter cannot read, and a ring performs what a filter would refuse.
+const UNKNOWN: &[i64] = &[
+    libc::SYS_clone3,
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+];
 
-/// `CLONE_NEW…`. The last is a flag of `unshare` alone; `clone` has a signal's number in these bits.
+/// `CLONE_NEW…`. The last is a flag of `unshare` alone; `clone` has a signal's number in these
+/// bits.
 const NAMESPACES: i32 = libc::CLONE_NEWNS
     | libc::CLONE_NEWCGROUP
     | libc::CLONE_NEWUTS
@@ -87,16 +93,19 @@ const NAMESPACES: i32 = libc::CLONE_NEWNS
     | libc::CLONE_NEWNET;
 const NEW_TIME: i32 = 0x80;
 
-/// Input that a terminal is made to believe was typed, and attributes that make a file unchangeable even for its owner.
+/// Input that a terminal is made to believe was typed, and attributes that make a file unchangeable
+/// even for its owner.
 const COMMANDS: &[u32] = &[0x5412, 0x541c, 0x4008_6602, 0x401c_5820];
 
 /// `SOCK_PACKET`, which the kernel still takes.
 const OLD_PACKET: i32 = 10;
 
-/// Bits of a file's mode that lend its owner's or group's rights to whoever runs it. Landlock does not look at changes of modes.
+/// Bits of a file's mode that lend its owner's or group's rights to whoever runs it. Landlock does
+/// not look at changes of modes.
 const LENDING: u32 = 0o6000;
 
-/// The calls that set a mode, with the argument that it is. The last is `fchmodat2`, which has one number everywhere.
+/// The calls that set a mode, with the argument that it is. The last is `fchmodat2`, which has one
+/// number everywhere.
 const MODES: &[(i64, u8)] = &[
     #[cfg(target_arch = "x86_64")]
     (libc::SYS_chmod, 1),
@@ -108,9 +117,12 @@ const MODES: &[(i64, u8)] = &[
 /// The part of a socket's type that is no flag.
 const TYPE: u32 = 0xf;
 
-/// Applies the filter to this thread and all that it starts. A system call of a foreign architecture kills its process.
+/// Applies the filter to this thread and all that it starts. A system call of a foreign
+/// architecture kills its process.
 pub(super) fn restrict(network: bool) -> Result<(), Failure> {
-    Ok(seccompiler::apply_filter(&filter(network).assemble(std::env::consts::ARCH)?)?)
+    Ok(seccompiler::apply_filter(
+        &filter(network).assemble(std::env::consts::ARCH)?,
+    )?)
 }
 
 fn filter(network: bool) -> Filter {
@@ -121,32 +133,78 @@ fn filter(network: bool) -> Filter {
     for call in UNKNOWN {
         filter.add(*call, Rule::Unknown);
     }
-    filter.add(libc::SYS_socket, if network { Rule::RefusedIf(other_than_ip()) } else { Rule::Refused });
-    filter.add(libc::SYS_socketpair, Rule::RefusedIf(other_than_connected_pairs()));
+    filter.add(
+        libc::SYS_socket,
+        if network {
+            Rule::RefusedIf(other_than_ip())
+        } else {
+            Rule::Refused
+        },
+    );
+    filter.add(
+        libc::SYS_socketpair,
+        Rule::RefusedIf(other_than_connected_pairs()),
+    );
     filter.add(libc::SYS_clone, any_bit(0, bits(NAMESPACES)));
     filter.add(libc::SYS_unshare, any_bit(0, bits(NAMESPACES | NEW_TIME)));
     for (call, argument) in MODES {
         filter.add(*call, any_bit(*argument, LENDING));
     }
-    filter.add(libc::SYS_ioctl, Rule::RefusedIf(vec![Check::OneOf { argument: 1, mask: u32::MAX, values: COMMANDS.to_vec() }]));
+    filter.add(
+        libc::SYS_ioctl,
+        Rule::RefusedIf(vec![Check::OneOf {
+            argument: 1,
+            mask: u32::MAX,
+            values: COMMANDS.to_vec(),
+        }]),
+    );
     filter
 }
 
-/// Everything but stream and datagram sockets of IP. Unix sockets stay closed: a filter sees no address, and Landlock does not
-/// look at a path that is connected to.
+/// Everything but stream and datagram sockets of IP. Unix sockets stay closed: a filter sees no
+/// address, and Landlock does not look at a path that is connected to.
 fn other_than_ip() -> Vec<Check> {
-    let families = Check::NoneOf { argument: 0, values: vec![bits(libc::AF_INET), bits(libc::AF_INET6)] };
-    vec![families, types(&[libc::SOCK_RAW, libc::SOCK_RDM, libc::SOCK_SEQPACKET, libc::SOCK_DCCP, OLD_PACKET])]
+    let families = Check::NoneOf {
+        argument: 0,
+        values: vec![bits(libc::AF_INET), bits(libc::AF_INET6)],
+    };
+    vec![
+        families,
+        types(&[
+            libc::SOCK_RAW,
+            libc::SOCK_RDM,
+            libc::SOCK_SEQPACKET,
+            libc::SOCK_DCCP,
+            OLD_PACKET,
+        ]),
+    ]
 }
 
-/// A pair of datagram sockets is refused: either end can be connected to another address afterwards.
+/// A pair of datagram sockets is refused: either end can be connected to another address
+/// afterwards.
 fn other_than_connected_pairs() -> Vec<Check> {
-    let families = Check::NoneOf { argument: 0, values: vec![bits(libc::AF_UNIX)] };
-    vec![families, types(&[libc::SOCK_DGRAM, libc::SOCK_RAW, libc::SOCK_RDM, libc::SOCK_DCCP, OLD_PACKET])]
+    let families = Check::NoneOf {
+        argument: 0,
+        values: vec![bits(libc::AF_UNIX)],
+    };
+    vec![
+        families,
+        types(&[
+            libc::SOCK_DGRAM,
+            libc::SOCK_RAW,
+            libc::SOCK_RDM,
+            libc::SOCK_DCCP,
+            OLD_PACKET,
+        ]),
+    ]
 }
 
 fn types(refused: &[i32]) -> Check {
-    Check::OneOf { argument: 1, mask: TYPE, values: refused.iter().copied().map(bits).collect() }
+    Check::OneOf {
+        argument: 1,
+        mask: TYPE,
+        values: refused.iter().copied().map(bits).collect(),
+    }
 }
 
 fn any_bit(argument: u8, bits: u32) -> Rule {

@@ -1,10 +1,21 @@
 //! What every confined process may use of the machine.
 
 /// Read and run, where it exists.
-pub(super) const PROGRAMS: &[&str] =
-    &["/usr", "/bin", "/sbin", "/lib", "/lib32", "/libx32", "/lib64", "/nix/store", "/opt", "/run/current-system/sw"];
+pub(super) const PROGRAMS: &[&str] = &[
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/libx32",
+    "/lib64",
+    "/nix/store",
+    "/opt",
+    "/run/current-system/sw",
+];
 
-/// Read, where it exists. `/etc` as a whole is not given: it holds private keys that a node which runs as root could read.
+/// Read, where it exists. `/etc` as a whole is not given: it holds private keys that a node which
+/// runs as root could read.
 pub(super) const SETTINGS: &[&str] = &[
     "/etc/alternatives",
     "/etc/bash.bashrc",
@@ -55,8 +66,9 @@ pub(super) const SETTINGS: &[&str] = &[
     "/etc/xml",
 ];
 
-/// Read, without bubblewrap. These entries tell about the machine and not about its processes: the command lines, environments
-/// and memory of others are below `/proc/<pid>`, and connections and sockets below `/proc/net`.
+/// Read, without bubblewrap. These entries tell about the machine and not about its processes: the
+/// command lines, environments and memory of others are below `/proc/<pid>`, and connections and
+/// sockets below `/proc/net`.
 pub(super) const MACHINE: &[&str] = &[
     "/proc/cpuinfo",
     "/proc/filesystems",
@@ -84,7 +96,13 @@ pub(super) const MACHINE: &[&str] = &[
 ];
 
 /// Read and write, without bubblewrap. Terminals, shared memory and disks are not among them.
-pub(super) const DEVICES: &[&str] = &["/dev/full", "/dev/null", "/dev/random", "/dev/urandom", "/dev/zero"];
+pub(super) const DEVICES: &[&str] = &[
+    "/dev/full",
+    "/dev/null",
+    "/dev/random",
+    "/dev/urandom",
+    "/dev/zero",
+];
 
 /// A process's own, inside bubblewrap: its process ids, and a temporary file system each.
 pub(super) const OWN_READABLE: &[&str] = &["/proc"];

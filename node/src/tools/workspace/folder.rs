@@ -1,5 +1,5 @@
-//! A folder held open. Files are opened from it step by step and no step follows a link, so that nobody who swaps a folder
-//! for a link meanwhile leads the way out of the workspace.
+//! A folder held open. Files are opened from it step by step and no step follows a link, so that
+//! nobody who swaps a folder for a link meanwhile leads the way out of the workspace.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -19,7 +19,10 @@ use nix::{
 use super::Place;
 use crate::regular_file;
 
-const FOLDER: OFlag = OFlag::O_PATH.union(OFlag::O_DIRECTORY).union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
+const FOLDER: OFlag = OFlag::O_PATH
+    .union(OFlag::O_DIRECTORY)
+    .union(OFlag::O_NOFOLLOW)
+    .union(OFlag::O_CLOEXEC);
 
 /// The folder of a place.
 #[derive(Debug)]
@@ -37,13 +40,18 @@ impl Folder {
 
     /// Folders that are missing are made.
     pub fn create(place: &Place) -> io::Result<Self> {
-        Self::walk(place, |folder, name| match mkdirat(folder, name, Mode::from_bits_truncate(0o777)) {
-            Ok(()) | Err(Errno::EEXIST) => Ok(()),
-            Err(why) => Err(why),
+        Self::walk(place, |folder, name| {
+            match mkdirat(folder, name, Mode::from_bits_truncate(0o777)) {
+                Ok(()) | Err(Errno::EEXIST) => Ok(()),
+                Err(why) => Err(why),
+            }
         })
     }
 
-    fn walk(place: &Place, missing: impl Fn(&OwnedFd, &OsStr) -> nix::Result<()>) -> io::Result<Self> {
+    fn walk(
+        place: &Place,
+        missing: impl Fn(&OwnedFd, &OsStr) -> nix::Result<()>,
+    ) -> io::Result<Self> {
         let mut steps: Vec<&OsStr> = place.below.iter().collect();
         let name = steps.pop().ok_or(Errno::EISDIR)?.to_owned();
         let mut fd = open_root(&place.root)?;
@@ -59,13 +67,14 @@ impl Folder {
         Ok(Self { fd, name })
     }
 
-    /// A regular file; anything else that could be opened (a pipe, a device) is refused before it can block.
+    /// A regular file; anything else that could be opened (a pipe, a device) is refused before it
+    /// can block.
     pub fn read(&self) -> io::Result<File> {
         Ok(regular_file::open(&self.fd, &self.name, OFlag::O_RDONLY, Mode::empty())?.0)
     }
 
-    /// Replaces the file as a whole or not at all, and keeps its mode, but not the bits that lend its owner's or group's rights:
-    /// they were given to another content.
+    /// Replaces the file as a whole or not at all, and keeps its mode, but not the bits that lend
+    /// its owner's or group's rights: they were given to another content.
     pub fn write(&self, content: &[u8]) -> io::Result<()> {
         let mode = match self.read() {
             Ok(old) => Some(old.metadata()?.permissions().mode() & 0o777),
@@ -75,9 +84,10 @@ impl Folder {
             Err(why) => return Err(why),
         };
         let draft = OsString::from(format!(".planck-{:016x}.tmp", fastrand::u64(..)));
-        let written = self
-            .write_draft(&draft, content, mode)
-            .and_then(|()| renameat(&self.fd, draft.as_os_str(), &self.fd, self.name.as_os_str()).map_err(io::Error::from));
+        let written = self.write_draft(&draft, content, mode).and_then(|()| {
+            renameat(&self.fd, draft.as_os_str(), &self.fd, self.name.as_os_str())
+                .map_err(io::Error::from)
+        });
         if written.is_err() {
             let _ = unlinkat(&self.fd, draft.as_os_str(), UnlinkatFlags::NoRemoveDir);
         }
@@ -85,8 +95,14 @@ impl Folder {
     }
 
     fn write_draft(&self, draft: &OsStr, content: &[u8], mode: Option<u32>) -> io::Result<()> {
-        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let mut file = File::from(openat(&self.fd, draft, flags, Mode::from_bits_truncate(0o666))?);
+        let flags =
+            OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let mut file = File::from(openat(
+            &self.fd,
+            draft,
+            flags,
+            Mode::from_bits_truncate(0o666),
+        )?);
         file.write_all(content)?;
         if let Some(mode) = mode {
             file.set_permissions(Permissions::from_mode(mode))?;

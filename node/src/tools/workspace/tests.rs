@@ -20,7 +20,9 @@ fn world() -> World {
 #[test]
 fn paths_lead_where_they_really_lead() {
     let world = world();
-    let workspace = Roots::confined(vec![world.at("ws")], Vec::new()).of(&world.at("ws/deep")).unwrap();
+    let workspace = Roots::confined(vec![world.at("ws")], Vec::new())
+        .of(&world.at("ws/deep"))
+        .unwrap();
     for (path, real) in [
         ("er/file", "deep/er/file"),
         ("../file", "file"),
@@ -34,14 +36,20 @@ fn paths_lead_where_they_really_lead() {
         ("..", ""),
         (&world.at("ws/file").display().to_string(), "file"),
     ] {
-        assert_eq!(workspace.place(path).unwrap().below, Path::new(real), "{path}");
+        assert_eq!(
+            workspace.place(path).unwrap().below,
+            Path::new(real),
+            "{path}"
+        );
     }
 }
 
 #[test]
 fn no_path_leads_out() {
     let world = world();
-    let workspace = Roots::confined(vec![world.at("ws")], Vec::new()).of(&world.at("ws")).unwrap();
+    let workspace = Roots::confined(vec![world.at("ws")], Vec::new())
+        .of(&world.at("ws"))
+        .unwrap();
     for path in [
         "..",
         "../out/secret",
@@ -61,7 +69,11 @@ fn no_path_leads_out() {
         "/proc/self/cwd/../../../etc/passwd",
         "../ws-other",
     ] {
-        assert!(workspace.place(path).is_err(), "{path} leads to {:?}", workspace.place(path));
+        assert!(
+            workspace.place(path).is_err(),
+            "{path} leads to {:?}",
+            workspace.place(path)
+        );
     }
 }
 
@@ -70,21 +82,39 @@ fn the_root_is_the_workspace_around_the_directory_or_the_directory_itself() {
     let world = world();
     let roots = |workspaces: &[&str], shared: &[&str]| {
         let all = |paths: &[&str]| paths.iter().map(|path| world.at(path)).collect();
-        Roots::confined(all(workspaces), all(shared)).of(&world.at("ws/deep/er")).unwrap().roots
+        Roots::confined(all(workspaces), all(shared))
+            .of(&world.at("ws/deep/er"))
+            .unwrap()
+            .roots
     };
     let real = |path: &str| world.at(path).canonicalize().unwrap();
     assert_eq!(roots(&[], &[]), [real("ws/deep/er")]);
     assert_eq!(roots(&["ws"], &[]), [real("ws")]);
-    assert_eq!(roots(&["ws", "ws/deep", "out"], &[]), [real("ws/deep")], "the narrowest");
+    assert_eq!(
+        roots(&["ws", "ws/deep", "out"], &[]),
+        [real("ws/deep")],
+        "the narrowest"
+    );
     assert_eq!(roots(&["ws"], &["out", "none"]), [real("ws"), real("out")]);
-    assert!(Roots::unconfined().of(&world.at("ws")).unwrap().place("/etc/passwd").is_ok());
+    assert!(
+        Roots::unconfined()
+            .of(&world.at("ws"))
+            .unwrap()
+            .place("/etc/passwd")
+            .is_ok()
+    );
 }
 
 #[test]
 fn a_folder_swapped_for_a_link_meanwhile_leads_nowhere() {
     let world = world();
-    let workspace = Roots::confined(vec![world.at("ws")], Vec::new()).of(&world.at("ws")).unwrap();
-    let (inside, fresh) = (workspace.place("deep/secret").unwrap(), workspace.place("deep/new").unwrap());
+    let workspace = Roots::confined(vec![world.at("ws")], Vec::new())
+        .of(&world.at("ws"))
+        .unwrap();
+    let (inside, fresh) = (
+        workspace.place("deep/secret").unwrap(),
+        workspace.place("deep/new").unwrap(),
+    );
     let file = workspace.place("file").unwrap();
     fs::rename(world.at("ws/deep"), world.at("ws/moved")).unwrap();
     world.link("ws/deep", world.at("out"));

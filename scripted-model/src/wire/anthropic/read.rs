@@ -38,11 +38,18 @@ const FIELDS: &[&str] = &[
 ];
 
 pub fn read(body: &Value, heading: &Heading<'_>) -> Result<Asked, Refusal> {
-    let body = body.as_object().ok_or_else(|| Refusal::invalid("The request body is not valid JSON: expected an object"))?;
-    only_fields(body, FIELDS).map_err(|field| Refusal::at(field, "Extra inputs are not permitted"))?;
-    let model = required(body, "model")?.as_str().filter(|model| !model.is_empty());
+    let body = body.as_object().ok_or_else(|| {
+        Refusal::invalid("The request body is not valid JSON: expected an object")
+    })?;
+    only_fields(body, FIELDS)
+        .map_err(|field| Refusal::at(field, "Extra inputs are not permitted"))?;
+    let model = required(body, "model")?
+        .as_str()
+        .filter(|model| !model.is_empty());
     let mut asked = Asked {
-        model: model.ok_or_else(|| Refusal::at("model", "Input should be a valid string"))?.to_owned(),
+        model: model
+            .ok_or_else(|| Refusal::at("model", "Input should be a valid string"))?
+            .to_owned(),
         system: system(body)?,
         tools: tools::names(body)?,
         stream: body.get("stream").and_then(Value::as_bool).unwrap_or(false),
@@ -56,7 +63,8 @@ pub fn read(body: &Value, heading: &Heading<'_>) -> Result<Asked, Refusal> {
 }
 
 fn required<'a>(body: &'a Map<String, Value>, field: &str) -> Result<&'a Value, Refusal> {
-    body.get(field).ok_or_else(|| Refusal::at(field, "Field required"))
+    body.get(field)
+        .ok_or_else(|| Refusal::at(field, "Field required"))
 }
 
 fn system(body: &Map<String, Value>) -> Result<String, Refusal> {
@@ -65,67 +73,115 @@ fn system(body: &Map<String, Value>) -> Result<String, Refusal> {
         Some(Value::String(text)) => Ok(text.clone()),
         Some(Value::Array(blocks)) => {
             let texts = blocks.iter().enumerate().map(|(index, block)| {
-                let text = block.get("text").and_then(Value::as_str).filter(|_| block.get("type") == Some(&"text".into()));
-                let text = text.ok_or_else(|| Refusal::at(format!("system.{index}"), "Input should be a text block"))?;
+                let text = block
+                    .get("text")
+                    .and_then(Value::as_str)
+                    .filter(|_| block.get("type") == Some(&"text".into()));
+                let text = text.ok_or_else(|| {
+                    Refusal::at(format!("system.{index}"), "Input should be a text block")
+                })?;
                 nonempty("system", text)
             });
             Ok(texts.collect::<Result<Vec<_>, _>>()?.join("\n"))
         }
-        Some(_) => Err(Refusal::at("system", "Input should be a valid string or list")),
+        Some(_) => Err(Refusal::at(
+            "system",
+            "Input should be a valid string or list",
+        )),
     }
 }
 
 fn nonempty<'a>(place: &str, text: &'a str) -> Result<&'a str, Refusal> {
     match (text.is_empty(), text.trim().is_empty()) {
         (true, _) => Err(Refusal::at(place, "text content blocks must be non-empty")),
-        (false, true) => Err(Refusal::at(place, "text content blocks must contain non-whitespace text")),
+        (false, true) => Err(Refusal::at(
+            place,
+            "text content blocks must contain non-whitespace text",
+        )),
         (false, false) => Ok(text),
     }
 }
 
 fn budget(body: &Map<String, Value>) -> Result<(), Refusal> {
-    let max_tokens = required(body, "max_tokens")?.as_u64().filter(|most| *most > 0);
-    let max_tokens = max_tokens.ok_or_else(|| Refusal::at("max_tokens", "Input should be greater than or equal to 1"))?;
-    let temperature = body.get("temperature").map(|value| value.as_f64().unwrap_or(-1.0));
+    let max_tokens = required(body, "max_tokens")?
+        .as_u64()
+        .filter(|most| *most > 0);
+    let max_tokens = max_tokens
+        .ok_or_else(|| Refusal::at("max_tokens", "Input should be greater than or equal to 1"))?;
+    let temperature = body
+        .get("temperature")
+        .map(|value| value.as_f64().unwrap_or(-1.0));
     if temperature.is_some_and(|temperature| !(0.0..=1.0).contains(&temperature)) {
         return Err(Refusal::at("temperature", "range: 0..1"));
     }
-    let Some(thinking) = body.get("thinking") else { return Ok(()) };
+    let Some(thinking) = body.get("thinking") else {
+        return Ok(());
+    };
     match thinking.get("type").and_then(Value::as_str) {
         Some("disabled" | "adaptive") => return Ok(()),
         Some("enabled") => (),
-        _ => return Err(Refusal::at("thinking.type", "Input should be 'adaptive', 'disabled' or 'enabled'")),
+        _ => {
+            return Err(Refusal::at(
+                "thinking.type",
+                "Input should be 'adaptive', 'disabled' or 'enabled'",
+            ));
+        }
     }
     let tokens = thinking.get("budget_tokens").and_then(Value::as_u64);
-    let tokens = tokens.ok_or_else(|| Refusal::at("thinking.enabled.budget_tokens", "Field required"))?;
+    let tokens =
+        tokens.ok_or_else(|| Refusal::at("thinking.enabled.budget_tokens", "Field required"))?;
     if tokens < 1024 {
-        return Err(Refusal::at("thinking.enabled.budget_tokens", "Input should be greater than or equal to 1024"));
+        return Err(Refusal::at(
+            "thinking.enabled.budget_tokens",
+            "Input should be greater than or equal to 1024",
+        ));
     }
     if tokens >= max_tokens {
-        return Err(Refusal::invalid("`max_tokens` must be greater than `thinking.budget_tokens`"));
+        return Err(Refusal::invalid(
+            "`max_tokens` must be greater than `thinking.budget_tokens`",
+        ));
     }
     if temperature.is_some_and(|temperature| temperature < 1.0) {
-        return Err(Refusal::invalid("`temperature` may only be set to 1 when thinking is enabled"));
+        return Err(Refusal::invalid(
+            "`temperature` may only be set to 1 when thinking is enabled",
+        ));
     }
     Ok(())
 }
 
 /// Members of a feature are unknown to those who do not name it in the header.
 fn binding(body: &Map<String, Value>, heading: &Heading<'_>) -> Result<(), Refusal> {
-    let Some(thinking) = body.get("thinking").filter(|thinking| thinking.get("block_binding").is_some()) else { return Ok(()) };
+    let Some(thinking) = body
+        .get("thinking")
+        .filter(|thinking| thinking.get("block_binding").is_some())
+    else {
+        return Ok(());
+    };
     let features = heading.header("anthropic-beta").unwrap_or_default();
     let is_adaptive = thinking.get("type").and_then(Value::as_str) == Some("adaptive");
     if is_adaptive && features.split(',').any(|feature| feature.trim() == BINDING) {
         return Ok(());
     }
-    let kind = thinking.get("type").and_then(Value::as_str).unwrap_or("adaptive");
-    Err(Refusal::at(format!("thinking.{kind}.block_binding"), "Extra inputs are not permitted"))
+    let kind = thinking
+        .get("type")
+        .and_then(Value::as_str)
+        .unwrap_or("adaptive");
+    Err(Refusal::at(
+        format!("thinking.{kind}.block_binding"),
+        "Extra inputs are not permitted",
+    ))
 }
 
 fn cache_marks(body: &Map<String, Value>) -> Result<(), Refusal> {
-    let found: usize = ["system", "messages", "tools"].iter().filter_map(|field| body.get(*field)).map(marks).sum();
+    let found: usize = ["system", "messages", "tools"]
+        .iter()
+        .filter_map(|field| body.get(*field))
+        .map(marks)
+        .sum();
     if found > 4 {
-        return Err(Refusal::invalid(format!("A maximum of 4 blocks with cache_control may be provided. Found {found}.")));
+        return Err(Refusal::invalid(format!(
+            "A maximum of 4 blocks with cache_control may be provided. Found {found}."
+        )));
     }
     Ok(())
 }
@@ -133,8 +189,12 @@ fn cache_marks(body: &Map<String, Value>) -> Result<(), Refusal> {
 fn marks(value: &Value) -> usize {
     match value {
         Value::Array(items) => items.iter().map(marks).sum(),
-        // A call's arguments and a tool's schema may hold anything, a property of that name included.
-        Value::Object(fields) => usize::from(fields.contains_key("cache_control")) + fields.get("content").map_or(0, marks),
+        // A call's arguments and a tool's schema may hold anything, a property of that name
+        // included.
+        Value::Object(fields) => {
+            usize::from(fields.contains_key("cache_control"))
+                + fields.get("content").map_or(0, marks)
+        }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
     }
 }

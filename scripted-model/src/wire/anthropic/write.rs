@@ -21,7 +21,9 @@ pub fn write(speech: &Speech, out: &mut FrameWriter) {
 
 fn start(speech: &Speech, out: &mut FrameWriter) {
     let usage = speech.usage;
-    let fresh = usage.input.saturating_sub(usage.cache_read + usage.cache_write);
+    let fresh = usage
+        .input
+        .saturating_sub(usage.cache_read + usage.cache_write);
     out.frame(&[
         Raw("event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"msg_"),
         Number(speech.serial),
@@ -45,18 +47,53 @@ fn block(index: u64, part: &Spoken, chunk: usize, out: &mut FrameWriter) {
             deltas(index, "text_delta\",\"text", chunks(text, chunk), out);
         }
         Spoken::Thinking(text) => {
-            open(index, &[Raw("{\"type\":\"thinking\",\"thinking\":\"\",\"signature\":\"\"}")], out);
-            deltas(index, "thinking_delta\",\"thinking", chunks(text, chunk), out);
-            deltas(index, "signature_delta\",\"signature", [signature(text).as_str()], out);
+            open(
+                index,
+                &[Raw(
+                    "{\"type\":\"thinking\",\"thinking\":\"\",\"signature\":\"\"}",
+                )],
+                out,
+            );
+            deltas(
+                index,
+                "thinking_delta\",\"thinking",
+                chunks(text, chunk),
+                out,
+            );
+            deltas(
+                index,
+                "signature_delta\",\"signature",
+                [signature(text).as_str()],
+                out,
+            );
         }
         Spoken::Redacted(data) => {
-            open(index, &[Raw("{\"type\":\"redacted_thinking\",\"data\":"), Json(data), Raw("}")], out);
+            open(
+                index,
+                &[
+                    Raw("{\"type\":\"redacted_thinking\",\"data\":"),
+                    Json(data),
+                    Raw("}"),
+                ],
+                out,
+            );
         }
         Spoken::Call { id, name, args } => {
-            let named = [Raw("{\"type\":\"tool_use\",\"id\":"), Json(id), Raw(",\"name\":"), Json(name), Raw(",\"input\":{}}")];
+            let named = [
+                Raw("{\"type\":\"tool_use\",\"id\":"),
+                Json(id),
+                Raw(",\"name\":"),
+                Json(name),
+                Raw(",\"input\":{}}"),
+            ];
             open(index, &named, out);
             let args = if args == "{}" { "" } else { args };
-            deltas(index, "input_json_delta\",\"partial_json", std::iter::once("").chain(chunks(args, chunk)), out);
+            deltas(
+                index,
+                "input_json_delta\",\"partial_json",
+                std::iter::once("").chain(chunks(args, chunk)),
+                out,
+            );
         }
     }
     out.frame(&[
@@ -77,7 +114,12 @@ fn open(index: u64, block: &[crate::frames::Piece<'_>], out: &mut FrameWriter) {
 }
 
 /// `kind` is the delta's type and, after a quote and a comma, the name of its field.
-fn deltas<'a>(index: u64, kind: &str, texts: impl IntoIterator<Item = &'a str>, out: &mut FrameWriter) {
+fn deltas<'a>(
+    index: u64,
+    kind: &str,
+    texts: impl IntoIterator<Item = &'a str>,
+    out: &mut FrameWriter,
+) {
     for text in texts {
         out.frame(&[
             Raw("event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":"),
@@ -105,7 +147,9 @@ fn end(speech: &Speech, out: &mut FrameWriter) {
         Number(speech.usage.output),
         Raw("}}\n\n"),
     ]);
-    out.frame(&[Raw("event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n")]);
+    out.frame(&[Raw(
+        "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n",
+    )]);
 }
 
 pub fn error_event(message: &str, out: &mut FrameWriter) {

@@ -17,8 +17,16 @@ pub fn read(contents: &[Value], asked: &mut Asked) -> Result<(), Refusal> {
     let mut waiting = Vec::new();
     for (index, content) in contents.iter().enumerate() {
         let place = format!("contents[{index}]");
-        let parts = content.get("parts").and_then(Value::as_array).filter(|parts| !parts.is_empty());
-        let parts = parts.ok_or_else(|| Refusal::at(format!("{place}.parts"), "contents.parts must not be empty."))?;
+        let parts = content
+            .get("parts")
+            .and_then(Value::as_array)
+            .filter(|parts| !parts.is_empty());
+        let parts = parts.ok_or_else(|| {
+            Refusal::at(
+                format!("{place}.parts"),
+                "contents.parts must not be empty.",
+            )
+        })?;
         match content.get("role").and_then(Value::as_str) {
             Some("user") => user(&place, parts, &mut waiting, asked)?,
             Some("model") => model(&place, parts, &mut waiting, asked)?,
@@ -26,12 +34,19 @@ pub fn read(contents: &[Value], asked: &mut Asked) -> Result<(), Refusal> {
         }
     }
     if !waiting.is_empty() || matches!(asked.said.last(), Some(Said::Model { .. })) {
-        return Err(Refusal::invalid("Please ensure that multiturn requests ends with a user role or a function response."));
+        return Err(Refusal::invalid(
+            "Please ensure that multiturn requests ends with a user role or a function response.",
+        ));
     }
     Ok(())
 }
 
-fn user(place: &str, parts: &[Value], waiting: &mut Vec<Called>, asked: &mut Asked) -> Result<(), Refusal> {
+fn user(
+    place: &str,
+    parts: &[Value],
+    waiting: &mut Vec<Called>,
+    asked: &mut Asked,
+) -> Result<(), Refusal> {
     let mut texts = Vec::new();
     let mut results = Vec::new();
     for (index, part) in parts.iter().enumerate() {
@@ -52,8 +67,13 @@ fn user(place: &str, parts: &[Value], waiting: &mut Vec<Called>, asked: &mut Ask
 }
 
 fn text(place: &str, part: &Value) -> Result<String, Refusal> {
-    let blob = either(part, "inlineData", "inline_data").or_else(|| either(part, "fileData", "file_data"));
-    match part.get("text").and_then(Value::as_str).filter(|text| !text.is_empty()) {
+    let blob =
+        either(part, "inlineData", "inline_data").or_else(|| either(part, "fileData", "file_data"));
+    match part
+        .get("text")
+        .and_then(Value::as_str)
+        .filter(|text| !text.is_empty())
+    {
         Some(text) => Ok(text.to_owned()),
         None if blob.is_some() => Ok("[data]".to_owned()),
         None => Err(Refusal::at(place, NO_DATA)),
@@ -61,27 +81,49 @@ fn text(place: &str, part: &Value) -> Result<String, Refusal> {
 }
 
 fn result(place: &str, response: &Value) -> Result<Returned, Refusal> {
-    let name = response.get("name").and_then(Value::as_str).filter(|name| !name.is_empty());
-    let name = name.ok_or_else(|| Refusal::at(format!("{place}.function_response.name"), "Name cannot be empty."))?;
+    let name = response
+        .get("name")
+        .and_then(Value::as_str)
+        .filter(|name| !name.is_empty());
+    let name = name.ok_or_else(|| {
+        Refusal::at(
+            format!("{place}.function_response.name"),
+            "Name cannot be empty.",
+        )
+    })?;
     let answer = response.get("response").and_then(Value::as_object);
     let answer = answer.ok_or_else(|| {
         let field = format!("{place}.function_response.response");
-        Refusal::invalid(format!("Invalid value at '{field}' (type.googleapis.com/google.protobuf.Struct)"))
+        Refusal::invalid(format!(
+            "Invalid value at '{field}' (type.googleapis.com/google.protobuf.Struct)"
+        ))
     })?;
-    let id = response.get("id").and_then(Value::as_str).unwrap_or_default();
-    let said = ["output", "result", "error"].iter().find_map(|field| answer.get(*field)).filter(|_| answer.len() == 1);
+    let id = response
+        .get("id")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    let said = ["output", "result", "error"]
+        .iter()
+        .find_map(|field| answer.get(*field))
+        .filter(|_| answer.len() == 1);
     let text = match said {
         Some(Value::String(text)) => text.clone(),
         Some(other) => other.to_string(),
         None => Value::Object(answer.clone()).to_string(),
     };
-    Ok(Returned { id: id.to_owned(), name: name.to_owned(), text })
+    Ok(Returned {
+        id: id.to_owned(),
+        name: name.to_owned(),
+        text,
+    })
 }
 
 /// Each response answers one call: by id where there are ids, else by name.
 fn pair(mut waiting: Vec<Called>, results: &[Returned]) -> Result<(), Refusal> {
     if waiting.is_empty() && !results.is_empty() {
-        return Err(Refusal::invalid("Please ensure that function response turn comes immediately after a function call turn."));
+        return Err(Refusal::invalid(
+            "Please ensure that function response turn comes immediately after a function call turn.",
+        ));
     }
     let uneven = "Please ensure that the number of function response parts is equal to the number of function call parts \
                   of the function call turn.";
@@ -89,14 +131,24 @@ fn pair(mut waiting: Vec<Called>, results: &[Returned]) -> Result<(), Refusal> {
         return Err(Refusal::invalid(uneven));
     }
     for result in results {
-        let answers = |call: &Called| call.name == result.name && (result.id.is_empty() || call.id == result.id);
-        let found = waiting.iter().position(answers).ok_or_else(|| Refusal::invalid(uneven))?;
+        let answers = |call: &Called| {
+            call.name == result.name && (result.id.is_empty() || call.id == result.id)
+        };
+        let found = waiting
+            .iter()
+            .position(answers)
+            .ok_or_else(|| Refusal::invalid(uneven))?;
         waiting.remove(found);
     }
     Ok(())
 }
 
-fn model(place: &str, parts: &[Value], waiting: &mut Vec<Called>, asked: &mut Asked) -> Result<(), Refusal> {
+fn model(
+    place: &str,
+    parts: &[Value],
+    waiting: &mut Vec<Called>,
+    asked: &mut Asked,
+) -> Result<(), Refusal> {
     if !waiting.is_empty() {
         return pair(std::mem::take(waiting), &[]);
     }
@@ -107,7 +159,12 @@ fn model(place: &str, parts: &[Value], waiting: &mut Vec<Called>, asked: &mut As
         match either(part, "functionCall", "function_call") {
             Some(function) => {
                 let called = call(&place, function)?;
-                signed(part, &called.name, index, asked.model.contains("gemini-3") && calls.is_empty())?;
+                signed(
+                    part,
+                    &called.name,
+                    index,
+                    asked.model.contains("gemini-3") && calls.is_empty(),
+                )?;
                 calls.push(called);
             }
             None if part.get("thought") == Some(&Value::Bool(true)) => drop(text(&place, part)?),
@@ -115,8 +172,7 @@ fn model(place: &str, parts: &[Value], waiting: &mut Vec<Called>, asked: &mut As
         }
     }
     if !calls.is_empty() && matches!(asked.said.last(), None | Some(Said::Model { .. })) {
-        let message =
-            "Please ensure that function call turn comes immediately after a user turn or after a function response turn.";
+        let message = "Please ensure that function call turn comes immediately after a user turn or after a function response turn.";
         return Err(Refusal::invalid(message));
     }
     waiting.clone_from(&calls);
@@ -125,14 +181,30 @@ fn model(place: &str, parts: &[Value], waiting: &mut Vec<Called>, asked: &mut As
 }
 
 fn call(place: &str, function: &Value) -> Result<Called, Refusal> {
-    let name = function.get("name").and_then(Value::as_str).filter(|name| !name.is_empty());
-    let name = name.ok_or_else(|| Refusal::at(format!("{place}.function_call.name"), "Name cannot be empty."))?;
+    let name = function
+        .get("name")
+        .and_then(Value::as_str)
+        .filter(|name| !name.is_empty());
+    let name = name.ok_or_else(|| {
+        Refusal::at(
+            format!("{place}.function_call.name"),
+            "Name cannot be empty.",
+        )
+    })?;
     if function.get("args").is_some_and(|args| !args.is_object()) {
         let field = format!("{place}.function_call.args");
-        return Err(Refusal::invalid(format!("Invalid value at '{field}' (type.googleapis.com/google.protobuf.Struct)")));
+        return Err(Refusal::invalid(format!(
+            "Invalid value at '{field}' (type.googleapis.com/google.protobuf.Struct)"
+        )));
     }
-    let id = function.get("id").and_then(Value::as_str).unwrap_or_default();
-    Ok(Called { id: id.to_owned(), name: name.to_owned() })
+    let id = function
+        .get("id")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    Ok(Called {
+        id: id.to_owned(),
+        name: name.to_owned(),
+    })
 }
 
 /// Gemini 3 wants the signature of the first call of a turn back; a wrong one is refused by all.
@@ -143,7 +215,9 @@ fn signed(part: &Value, tool: &str, position: usize, required: bool) -> Result<(
              and missing thought_signature may lead to degraded model performance. Additional data, function call \
              `default_api:{tool}` , position {position}."
         ))),
-        Some(given) if given != signature(tool) && given != UNSIGNED => Err(Refusal::invalid("Thought signature is not valid.")),
+        Some(given) if given != signature(tool) && given != UNSIGNED => {
+            Err(Refusal::invalid("Thought signature is not valid."))
+        }
         None | Some(_) => Ok(()),
     }
 }

@@ -1,4 +1,5 @@
-//! The stream of an answer: candidates with some parts each, the last one with why it ended and what it cost.
+//! The stream of an answer: candidates with some parts each, the last one with why it ended and
+//! what it cost.
 
 use super::signature;
 use crate::{
@@ -17,17 +18,31 @@ pub fn write(speech: &Speech, out: &mut FrameWriter) {
         match part {
             Spoken::Text(text) => {
                 for text in chunks(text, speech.chunk) {
-                    candidate(speech, &[Raw("{\"text\":"), Json(text), Raw("}")], None, out);
+                    candidate(
+                        speech,
+                        &[Raw("{\"text\":"), Json(text), Raw("}")],
+                        None,
+                        out,
+                    );
                 }
             }
             Spoken::Thinking(text) => {
                 for text in chunks(text, speech.chunk) {
-                    candidate(speech, &[Raw("{\"text\":"), Json(text), Raw(",\"thought\":true}")], None, out);
+                    candidate(
+                        speech,
+                        &[Raw("{\"text\":"), Json(text), Raw(",\"thought\":true}")],
+                        None,
+                        out,
+                    );
                 }
             }
             Spoken::Redacted(_) => (), // there is no such thing here
             Spoken::Call { id, name, args } => {
-                let signature = if std::mem::replace(&mut signed, true) { String::new() } else { signature(name) };
+                let signature = if std::mem::replace(&mut signed, true) {
+                    String::new()
+                } else {
+                    signature(name)
+                };
                 call(speech, id, name, args, &signature, out);
             }
         }
@@ -36,7 +51,12 @@ pub fn write(speech: &Speech, out: &mut FrameWriter) {
 }
 
 fn call(speech: &Speech, id: &str, name: &str, args: &str, signature: &str, out: &mut FrameWriter) {
-    let mut pieces = vec![Raw("{\"functionCall\":{\"name\":"), Json(name), Raw(",\"args\":"), Raw(args)];
+    let mut pieces = vec![
+        Raw("{\"functionCall\":{\"name\":"),
+        Json(name),
+        Raw(",\"args\":"),
+        Raw(args),
+    ];
     if !id.is_empty() {
         pieces.extend([Raw(",\"id\":"), Json(id)]);
     }
@@ -56,10 +76,16 @@ fn candidate(speech: &Speech, part: &[Piece<'_>], stop: Option<Stop>, out: &mut 
         out.pieces(&[Raw(",\"finishReason\": "), Json(reason(stop))]);
     }
     let usage = speech.usage;
-    out.pieces(&[Raw(",\"index\": 0}],\"usageMetadata\": {\"promptTokenCount\": "), Number(usage.input)]);
+    out.pieces(&[
+        Raw(",\"index\": 0}],\"usageMetadata\": {\"promptTokenCount\": "),
+        Number(usage.input),
+    ]);
     if stop.is_some() {
         out.pieces(&[Raw(",\"candidatesTokenCount\": "), Number(usage.output)]);
-        out.pieces(&[Raw(",\"cachedContentTokenCount\": "), Number(usage.cache_read)]);
+        out.pieces(&[
+            Raw(",\"cachedContentTokenCount\": "),
+            Number(usage.cache_read),
+        ]);
     }
     let total = usage.input + if stop.is_some() { usage.output } else { 0 };
     out.frame(&[
@@ -83,5 +109,9 @@ fn reason(stop: Stop) -> &'static str {
 
 pub fn error_event(message: &str, out: &mut FrameWriter) {
     let status = Raw(",\"status\": \"UNAVAILABLE\"}}\r\n\r\n");
-    out.frame(&[Raw("data: {\"error\": {\"code\": 503,\"message\": "), Json(message), status]);
+    out.frame(&[
+        Raw("data: {\"error\": {\"code\": 503,\"message\": "),
+        Json(message),
+        status,
+    ]);
 }

@@ -1,4 +1,5 @@
-//! The stream of an answer: OpenAI's chunks with their keys in another order, and timings at the end.
+//! The stream of an answer: OpenAI's chunks with their keys in another order, and timings at the
+//! end.
 
 use crate::{
     frames::{
@@ -16,7 +17,12 @@ pub fn write(speech: &Speech, out: &mut FrameWriter) {
         speech.serial
     );
     let before = "data: {\"choices\":[".to_owned();
-    let mut chat = Chat { before, detail: "", after: format!("{identity}}}\n\n"), out };
+    let mut chat = Chat {
+        before,
+        detail: "",
+        after: format!("{identity}}}\n\n"),
+        out,
+    };
     chat.delta(&[Raw("{\"role\":\"assistant\",\"content\":null}")]);
     chat.parts(speech);
     chat.end(speech.stop);
@@ -29,15 +35,35 @@ pub fn write(speech: &Speech, out: &mut FrameWriter) {
             Raw(",\"prompt_tokens\":"),
             Number(usage.input),
         ]);
-        out.pieces(&[Raw(",\"total_tokens\":"), Number(usage.input + usage.output)]);
-        out.pieces(&[Raw(",\"prompt_tokens_details\":{\"cached_tokens\":"), Number(usage.cache_read), Raw("}}")]);
+        out.pieces(&[
+            Raw(",\"total_tokens\":"),
+            Number(usage.input + usage.output),
+        ]);
+        out.pieces(&[
+            Raw(",\"prompt_tokens_details\":{\"cached_tokens\":"),
+            Number(usage.cache_read),
+            Raw("}}"),
+        ]);
     }
-    out.pieces(&[Raw(",\"timings\":{\"cache_n\":"), Number(usage.cache_read), Raw(",\"prompt_n\":"), Number(usage.input)]);
-    out.frame(&[Raw(",\"prompt_ms\":1.0,\"predicted_n\":"), Number(usage.output), Raw(",\"predicted_ms\":1.0}}\n\n")]);
+    out.pieces(&[
+        Raw(",\"timings\":{\"cache_n\":"),
+        Number(usage.cache_read),
+        Raw(",\"prompt_n\":"),
+        Number(usage.input),
+    ]);
+    out.frame(&[
+        Raw(",\"prompt_ms\":1.0,\"predicted_n\":"),
+        Number(usage.output),
+        Raw(",\"predicted_ms\":1.0}}\n\n"),
+    ]);
     out.frame(&[Raw("data: [DONE]\n\n")]);
 }
 
 pub fn error_event(message: &str, out: &mut FrameWriter) {
     let kind = Raw(",\"type\":\"server_error\"}}\n\n");
-    out.frame(&[Raw("data: {\"error\":{\"code\":500,\"message\":"), Json(message), kind]);
+    out.frame(&[
+        Raw("data: {\"error\":{\"code\":500,\"message\":"),
+        Json(message),
+        kind,
+    ]);
 }

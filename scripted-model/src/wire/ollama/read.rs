@@ -1,4 +1,5 @@
-//! Reads a request. The real server lets most disorder pass and confuses the model with it; here it is refused.
+//! Reads a request. The real server lets most disorder pass and confuses the model with it; here it
+//! is refused.
 
 use serde_json::Value;
 
@@ -9,16 +10,29 @@ use crate::{
 };
 
 pub fn read(body: &Value) -> Result<Asked, Refusal> {
-    let model = body.get("model").and_then(Value::as_str).filter(|model| !model.is_empty());
+    let model = body
+        .get("model")
+        .and_then(Value::as_str)
+        .filter(|model| !model.is_empty());
     let mut asked = Asked {
-        model: model.ok_or_else(|| Refusal::invalid("model is required"))?.to_owned(),
+        model: model
+            .ok_or_else(|| Refusal::invalid("model is required"))?
+            .to_owned(),
         stream: body.get("stream").and_then(Value::as_bool).unwrap_or(true),
         ..Asked::default()
     };
-    for tool in body.get("tools").and_then(Value::as_array).into_iter().flatten() {
+    for tool in body
+        .get("tools")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+    {
         asked.tools.push(tool_name(tool)?);
     }
-    let messages = body.get("messages").and_then(Value::as_array).filter(|messages| !messages.is_empty());
+    let messages = body
+        .get("messages")
+        .and_then(Value::as_array)
+        .filter(|messages| !messages.is_empty());
     let mut waiting = Vec::new();
     for message in messages.ok_or_else(|| Refusal::invalid("messages must not be empty"))? {
         read_message(message, &mut waiting, &mut asked)?;
@@ -28,22 +42,36 @@ pub fn read(body: &Value) -> Result<Asked, Refusal> {
 }
 
 fn tool_name(tool: &Value) -> Result<String, Refusal> {
-    let name = tool.pointer("/function/name").and_then(Value::as_str).unwrap_or_default();
-    if tool.get("type").and_then(Value::as_str) != Some("function") || !tool_schema::good_name(name, 128, ".") {
+    let name = tool
+        .pointer("/function/name")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    if tool.get("type").and_then(Value::as_str) != Some("function")
+        || !tool_schema::good_name(name, 128, ".")
+    {
         return Err(Refusal::invalid(format!("invalid tool {name:?}")));
     }
     let schema = tool.pointer("/function/parameters").unwrap_or(&Value::Null);
-    tool_schema::check(schema).map_err(|error| Refusal::invalid(format!("tool {name:?}: {error}")))?;
+    tool_schema::check(schema)
+        .map_err(|error| Refusal::invalid(format!("tool {name:?}: {error}")))?;
     Ok(name.to_owned())
 }
 
-fn read_message(message: &Value, waiting: &mut Vec<Called>, asked: &mut Asked) -> Result<(), Refusal> {
+fn read_message(
+    message: &Value,
+    waiting: &mut Vec<Called>,
+    asked: &mut Asked,
+) -> Result<(), Refusal> {
     let text = match message.get("content") {
         Some(Value::String(text)) => text.clone(),
         None => String::new(),
         Some(_) => return Err(unmarshal("content", "string")),
     };
-    match message.get("role").and_then(Value::as_str).unwrap_or_default() {
+    match message
+        .get("role")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+    {
         "system" => {
             unanswered(waiting)?;
             asked.system.push_str(&text);
@@ -54,7 +82,12 @@ fn read_message(message: &Value, waiting: &mut Vec<Called>, asked: &mut Asked) -
         }
         "assistant" => {
             unanswered(waiting)?;
-            let calls = message.get("tool_calls").and_then(Value::as_array).into_iter().flatten().map(read_call);
+            let calls = message
+                .get("tool_calls")
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten()
+                .map(read_call);
             let calls: Vec<Called> = calls.collect::<Result<_, _>>()?;
             waiting.clone_from(&calls);
             asked.said.push(Said::Model { text, calls });
@@ -66,40 +99,74 @@ fn read_message(message: &Value, waiting: &mut Vec<Called>, asked: &mut Asked) -
 }
 
 fn read_call(call: &Value) -> Result<Called, Refusal> {
-    let name = call.pointer("/function/name").and_then(Value::as_str).unwrap_or_default();
+    let name = call
+        .pointer("/function/name")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
     if !tool_schema::good_name(name, 128, ".") {
         return Err(Refusal::invalid(format!("invalid tool call {name:?}")));
     }
-    if !call.pointer("/function/arguments").is_some_and(Value::is_object) {
-        return Err(unmarshal("tool_calls.function.arguments", "api.ToolCallFunctionArguments"));
+    if !call
+        .pointer("/function/arguments")
+        .is_some_and(Value::is_object)
+    {
+        return Err(unmarshal(
+            "tool_calls.function.arguments",
+            "api.ToolCallFunctionArguments",
+        ));
     }
     let id = call.get("id").and_then(Value::as_str).unwrap_or_default();
-    Ok(Called { id: id.to_owned(), name: name.to_owned() })
+    Ok(Called {
+        id: id.to_owned(),
+        name: name.to_owned(),
+    })
 }
 
-/// A result names its call by id or its tool by name; one that names neither answers the first call that waits.
-fn result(message: &Value, text: String, waiting: &mut Vec<Called>, asked: &mut Asked) -> Result<(), Refusal> {
-    let id = message.get("tool_call_id").and_then(Value::as_str).unwrap_or_default();
-    let name = message.get("tool_name").and_then(Value::as_str).unwrap_or_default();
-    let answers = |call: &Called| (id.is_empty() || call.id == id) && (name.is_empty() || call.name == name);
+/// A result names its call by id or its tool by name; one that names neither answers the first call
+/// that waits.
+fn result(
+    message: &Value,
+    text: String,
+    waiting: &mut Vec<Called>,
+    asked: &mut Asked,
+) -> Result<(), Refusal> {
+    let id = message
+        .get("tool_call_id")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    let name = message
+        .get("tool_name")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    let answers =
+        |call: &Called| (id.is_empty() || call.id == id) && (name.is_empty() || call.name == name);
     let found = waiting.iter().position(answers);
-    let found = found.ok_or_else(|| Refusal::invalid(format!("tool result for {name:?} {id:?} answers no call")))?;
+    let found = found.ok_or_else(|| {
+        Refusal::invalid(format!("tool result for {name:?} {id:?} answers no call"))
+    })?;
     let Called { id, name } = waiting.remove(found);
     let returned = Returned { id, name, text };
     match asked.said.last_mut() {
         Some(Said::Results(results)) => results.push(returned),
-        Some(Said::User(_) | Said::Model { .. }) | None => asked.said.push(Said::Results(vec![returned])),
+        Some(Said::User(_) | Said::Model { .. }) | None => {
+            asked.said.push(Said::Results(vec![returned]))
+        }
     }
     Ok(())
 }
 
 fn unanswered(waiting: &[Called]) -> Result<(), Refusal> {
     match waiting.first() {
-        Some(call) => Err(Refusal::invalid(format!("tool call {:?} was not answered before the next message", call.name))),
+        Some(call) => Err(Refusal::invalid(format!(
+            "tool call {:?} was not answered before the next message",
+            call.name
+        ))),
         None => Ok(()),
     }
 }
 
 fn unmarshal(field: &str, kind: &str) -> Refusal {
-    Refusal::invalid(format!("json: cannot unmarshal value into Go struct field ChatRequest.messages.{field} of type {kind}"))
+    Refusal::invalid(format!(
+        "json: cannot unmarshal value into Go struct field ChatRequest.messages.{field} of type {kind}"
+    ))
 }

@@ -20,15 +20,29 @@ pub fn write(speech: &Speech, out: &mut FrameWriter) {
             }
             Spoken::Thinking(text) => {
                 for text in chunks(text, speech.chunk) {
-                    line(speech, &[Raw("\"content\":\"\",\"thinking\":"), Json(text)], out);
+                    line(
+                        speech,
+                        &[Raw("\"content\":\"\",\"thinking\":"), Json(text)],
+                        out,
+                    );
                 }
             }
             Spoken::Redacted(_) => (), // there is no such thing here
             Spoken::Call { id, name, args } => {
-                let call = [Raw("\"content\":\"\",\"tool_calls\":[{\"id\":"), Json(id), Raw(",\"function\":{\"index\":")];
+                let call = [
+                    Raw("\"content\":\"\",\"tool_calls\":[{\"id\":"),
+                    Json(id),
+                    Raw(",\"function\":{\"index\":"),
+                ];
                 out.pieces(&begin(speech));
                 out.pieces(&call);
-                out.pieces(&[Number(index as u64), Raw(",\"name\":"), Json(name), Raw(",\"arguments\":"), Raw(args)]);
+                out.pieces(&[
+                    Number(index as u64),
+                    Raw(",\"name\":"),
+                    Json(name),
+                    Raw(",\"arguments\":"),
+                    Raw(args),
+                ]);
                 out.frame(&[Raw("}}]},\"done\":false}\n")]);
             }
         }
@@ -37,7 +51,8 @@ pub fn write(speech: &Speech, out: &mut FrameWriter) {
 }
 
 fn begin(speech: &Speech) -> [Piece<'_>; 3] {
-    let rest = ",\"created_at\":\"2026-01-01T00:00:00.000000Z\",\"message\":{\"role\":\"assistant\",";
+    let rest =
+        ",\"created_at\":\"2026-01-01T00:00:00.000000Z\",\"message\":{\"role\":\"assistant\",";
     [Raw("{\"model\":"), Json(&speech.model), Raw(rest)]
 }
 

@@ -1,4 +1,5 @@
-//! The messages of a request: every call is answered by a tool message before anything else follows.
+//! The messages of a request: every call is answered by a tool message before anything else
+//! follows.
 
 use serde_json::Value;
 
@@ -25,28 +26,46 @@ const FIELDS: &[&str] = &[
 
 pub fn read(messages: &[Value], asked: &mut Asked) -> Result<(), Refusal> {
     if messages.is_empty() {
-        return Err(Refusal::at("messages", "Invalid 'messages': empty array. Expected an array with minimum length 1."));
+        return Err(Refusal::at(
+            "messages",
+            "Invalid 'messages': empty array. Expected an array with minimum length 1.",
+        ));
     }
-    let mut reader = Reader { asked, waiting: Vec::new(), last: None };
+    let mut reader = Reader {
+        asked,
+        waiting: Vec::new(),
+        last: None,
+    };
     for (index, message) in messages.iter().enumerate() {
         reader.message(&format!("messages[{index}]"), message)?;
     }
     reader.all_answered(&format!("messages[{}]", messages.len()))?;
     match reader.last {
-        Some("assistant") => {
-            Err(order("Expected last role User or Tool (or Assistant with prefix True) for serving but got assistant"))
-        }
+        Some("assistant") => Err(order(
+            "Expected last role User or Tool (or Assistant with prefix True) for serving but got assistant",
+        )),
         Some(_) | None => Ok(()),
     }
 }
 
 /// Refuses a message with a field that no message has.
 pub fn known_fields(messages: Option<&Value>) -> Result<(), Refusal> {
-    for (index, message) in messages.and_then(Value::as_array).into_iter().flatten().enumerate() {
+    for (index, message) in messages
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .enumerate()
+    {
         let place = format!("messages[{index}]");
-        let fields = message.as_object().ok_or_else(|| invalid(&place, "expected an object"))?;
-        only_fields(fields, FIELDS)
-            .map_err(|field| Refusal::at(format!("{place}.{field}"), format!("Unknown parameter: '{place}.{field}'.")))?;
+        let fields = message
+            .as_object()
+            .ok_or_else(|| invalid(&place, "expected an object"))?;
+        only_fields(fields, FIELDS).map_err(|field| {
+            Refusal::at(
+                format!("{place}.{field}"),
+                format!("Unknown parameter: '{place}.{field}'."),
+            )
+        })?;
     }
     Ok(())
 }
@@ -61,14 +80,21 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn message(&mut self, place: &str, message: &Value) -> Result<(), Refusal> {
-        let role = message.get("role").and_then(Value::as_str).unwrap_or_default();
+        let role = message
+            .get("role")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
         if role != "tool" {
             self.all_answered(place)?;
         }
         match role {
             "system" | "developer" => {
                 let text = content(place, message)?;
-                let gap = if self.asked.system.is_empty() { "" } else { "\n" };
+                let gap = if self.asked.system.is_empty() {
+                    ""
+                } else {
+                    "\n"
+                };
                 self.asked.system.push_str(gap);
                 self.asked.system.push_str(&text);
                 Ok(())
@@ -87,15 +113,21 @@ impl Reader<'_> {
                 self.speaks("tool")?;
                 self.result(place, message)
             }
-            other => Err(invalid(&format!("{place}.role"), &format!("'{other}' is not one of the supported roles"))),
+            other => Err(invalid(
+                &format!("{place}.role"),
+                &format!("'{other}' is not one of the supported roles"),
+            )),
         }
     }
 
-    /// Refuses who may not speak now: the user never twice, nor after a tool, and the assistant never twice.
+    /// Refuses who may not speak now: the user never twice, nor after a tool, and the assistant
+    /// never twice.
     fn speaks(&mut self, role: &'static str) -> Result<(), Refusal> {
         match (self.last.replace(role), role) {
             (Some(last @ ("user" | "tool")), "user") | (Some(last @ "assistant"), "assistant") => {
-                Err(order(&format!("Unexpected role '{role}' after role '{last}'")))
+                Err(order(&format!(
+                    "Unexpected role '{role}' after role '{last}'"
+                )))
             }
             (Some(_) | None, _) => Ok(()),
         }
@@ -105,25 +137,43 @@ impl Reader<'_> {
         let calls = match message.get("tool_calls") {
             None => Vec::new(),
             Some(Value::Array(calls)) if !calls.is_empty() => {
-                let calls =
-                    calls.iter().enumerate().map(|(index, call)| read_call(&format!("{place}.tool_calls[{index}]"), call));
+                let calls = calls
+                    .iter()
+                    .enumerate()
+                    .map(|(index, call)| read_call(&format!("{place}.tool_calls[{index}]"), call));
                 calls.collect::<Result<Vec<_>, _>>()?
             }
             Some(_) => {
-                return Err(invalid(&format!("{place}.tool_calls"), "expected an array with minimum length 1"));
+                return Err(invalid(
+                    &format!("{place}.tool_calls"),
+                    "expected an array with minimum length 1",
+                ));
             }
         };
-        let is_silent = message.get("reasoning_content").and_then(Value::as_str).is_none_or(str::is_empty);
-        if wants_reasoning(&self.asked.model) && is_silent && calls.iter().any(|call| has_thought(&call.id)) {
-            return Err(Refusal::invalid("The `reasoning_content` in the thinking mode must be passed back to the API."));
+        let is_silent = message
+            .get("reasoning_content")
+            .and_then(Value::as_str)
+            .is_none_or(str::is_empty);
+        if wants_reasoning(&self.asked.model)
+            && is_silent
+            && calls.iter().any(|call| has_thought(&call.id))
+        {
+            return Err(Refusal::invalid(
+                "The `reasoning_content` in the thinking mode must be passed back to the API.",
+            ));
         }
         let text = match message.get("content") {
-            None | Some(Value::Null) if !calls.is_empty() || message.get("refusal").is_some() => String::new(),
+            None | Some(Value::Null) if !calls.is_empty() || message.get("refusal").is_some() => {
+                String::new()
+            }
             _ => content(place, message)?,
         };
         for call in &calls {
             if self.waiting.contains(&call.id) {
-                return Err(invalid(&format!("{place}.tool_calls"), &format!("duplicate tool call id '{}'", call.id)));
+                return Err(invalid(
+                    &format!("{place}.tool_calls"),
+                    &format!("duplicate tool call id '{}'", call.id),
+                ));
             }
             self.waiting.push(call.id.clone());
         }
@@ -134,16 +184,21 @@ impl Reader<'_> {
     fn result(&mut self, place: &str, message: &Value) -> Result<(), Refusal> {
         let id = string(place, message, "tool_call_id")?;
         let Some(found) = self.waiting.iter().position(|waiting| waiting == id) else {
-            let message =
-                "Invalid parameter: messages with role 'tool' must be a response to a preceeding message with 'tool_calls'.";
+            let message = "Invalid parameter: messages with role 'tool' must be a response to a preceeding message with 'tool_calls'.";
             return Err(Refusal::at(format!("{place}.role"), message));
         };
         self.waiting.remove(found);
         let name = self.asked.name_of_call(id).unwrap_or_default().to_owned();
-        let returned = Returned { id: id.to_owned(), name, text: content(place, message)? };
+        let returned = Returned {
+            id: id.to_owned(),
+            name,
+            text: content(place, message)?,
+        };
         match self.asked.said.last_mut() {
             Some(Said::Results(results)) => results.push(returned),
-            Some(Said::User(_) | Said::Model { .. }) | None => self.asked.said.push(Said::Results(vec![returned])),
+            Some(Said::User(_) | Said::Model { .. }) | None => {
+                self.asked.said.push(Said::Results(vec![returned]))
+            }
         }
         Ok(())
     }
@@ -162,13 +217,19 @@ impl Reader<'_> {
 }
 
 fn order(message: &str) -> Refusal {
-    Refusal { kind: Kind::Order, ..Refusal::invalid(message) }
+    Refusal {
+        kind: Kind::Order,
+        ..Refusal::invalid(message)
+    }
 }
 
 fn read_call(place: &str, call: &Value) -> Result<Called, Refusal> {
     let id = string(place, call, "id")?;
     if id.is_empty() || id.len() > 40 {
-        return Err(invalid(&format!("{place}.id"), "expected a string of 1 to 40 characters"));
+        return Err(invalid(
+            &format!("{place}.id"),
+            "expected a string of 1 to 40 characters",
+        ));
     }
     if call.get("type").and_then(Value::as_str) != Some("function") {
         return Err(invalid(&format!("{place}.type"), "expected 'function'"));
@@ -177,12 +238,21 @@ fn read_call(place: &str, call: &Value) -> Result<Called, Refusal> {
     let place = format!("{place}.function");
     let name = string(&place, function, "name")?;
     if !good_name(name, 64, "") {
-        return Err(invalid(&format!("{place}.name"), "string does not match pattern '^[a-zA-Z0-9_-]+$'"));
+        return Err(invalid(
+            &format!("{place}.name"),
+            "string does not match pattern '^[a-zA-Z0-9_-]+$'",
+        ));
     }
     let arguments = string(&place, function, "arguments")?;
     match serde_json::from_str::<Value>(arguments) {
-        Ok(Value::Object(_)) => Ok(Called { id: id.to_owned(), name: name.to_owned() }),
-        Ok(_) | Err(_) => Err(invalid(&format!("{place}.arguments"), "expected a string that holds a JSON object")),
+        Ok(Value::Object(_)) => Ok(Called {
+            id: id.to_owned(),
+            name: name.to_owned(),
+        }),
+        Ok(_) | Err(_) => Err(invalid(
+            &format!("{place}.arguments"),
+            "expected a string that holds a JSON object",
+        )),
     }
 }
 
@@ -190,11 +260,19 @@ fn content(place: &str, message: &Value) -> Result<String, Refusal> {
     match message.get("content") {
         Some(Value::String(text)) => Ok(text.clone()),
         Some(Value::Array(parts)) if !parts.is_empty() => {
-            let texts = parts.iter().map(|part| match part.get("type").and_then(Value::as_str) {
-                Some("text") => Ok(string(&format!("{place}.content"), part, "text")?.to_owned()),
-                Some(kind @ ("image_url" | "input_audio" | "file" | "refusal")) => Ok(format!("[{kind}]")),
-                Some(_) | None => Err(invalid(&format!("{place}.content"), "unknown type of part")),
-            });
+            let texts = parts
+                .iter()
+                .map(|part| match part.get("type").and_then(Value::as_str) {
+                    Some("text") => {
+                        Ok(string(&format!("{place}.content"), part, "text")?.to_owned())
+                    }
+                    Some(kind @ ("image_url" | "input_audio" | "file" | "refusal")) => {
+                        Ok(format!("[{kind}]"))
+                    }
+                    Some(_) | None => {
+                        Err(invalid(&format!("{place}.content"), "unknown type of part"))
+                    }
+                });
             Ok(texts.collect::<Result<Vec<_>, _>>()?.join("\n"))
         }
         Some(_) | None => {
@@ -206,7 +284,12 @@ fn content(place: &str, message: &Value) -> Result<String, Refusal> {
 
 fn string<'a>(place: &str, object: &'a Value, field: &str) -> Result<&'a str, Refusal> {
     let found = object.get(field).and_then(Value::as_str);
-    found.ok_or_else(|| Refusal::at(format!("{place}.{field}"), format!("Missing required parameter: '{place}.{field}'.")))
+    found.ok_or_else(|| {
+        Refusal::at(
+            format!("{place}.{field}"),
+            format!("Missing required parameter: '{place}.{field}'."),
+        )
+    })
 }
 
 fn invalid(place: &str, why: &str) -> Refusal {

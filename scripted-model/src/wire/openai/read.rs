@@ -51,12 +51,21 @@ const FIELDS: &[&str] = &[
 
 pub fn read(body: &Value) -> Result<Asked, Refusal> {
     let fields = object(body)?;
-    only_fields(fields, FIELDS)
-        .map_err(|field| Refusal::at(field, format!("Unrecognized request argument supplied: {field}")))?;
+    only_fields(fields, FIELDS).map_err(|field| {
+        Refusal::at(
+            field,
+            format!("Unrecognized request argument supplied: {field}"),
+        )
+    })?;
     messages::known_fields(fields.get("messages"))?;
     let asked = read_lenient(body)?;
-    let is_new = ["gpt-6", "gpt-5.6"].iter().any(|start| asked.model.starts_with(start));
-    if is_new && !asked.tools.is_empty() && fields.get("reasoning_effort").and_then(Value::as_str) != Some("none") {
+    let is_new = ["gpt-6", "gpt-5.6"]
+        .iter()
+        .any(|start| asked.model.starts_with(start));
+    if is_new
+        && !asked.tools.is_empty()
+        && fields.get("reasoning_effort").and_then(Value::as_str) != Some("none")
+    {
         let message = format!(
             "Function tools with reasoning_effort are not supported for {} in /v1/chat/completions. To use function tools, use \
              /v1/responses or set reasoning_effort to 'none'.",
@@ -68,16 +77,22 @@ pub fn read(body: &Value) -> Result<Asked, Refusal> {
 }
 
 fn object(body: &Value) -> Result<&Map<String, Value>, Refusal> {
-    body.as_object().ok_or_else(|| Refusal::invalid("We could not parse the JSON body of your request."))
+    body.as_object()
+        .ok_or_else(|| Refusal::invalid("We could not parse the JSON body of your request."))
 }
 
 /// Reads what other servers of this format take too: unknown fields pass.
 pub fn read_lenient(body: &Value) -> Result<Asked, Refusal> {
     let body = object(body)?;
-    let model = body.get("model").and_then(Value::as_str).filter(|model| !model.is_empty());
+    let model = body
+        .get("model")
+        .and_then(Value::as_str)
+        .filter(|model| !model.is_empty());
     let stream = flag(body, "stream")?;
     let mut asked = Asked {
-        model: model.ok_or_else(|| Refusal::at("model", "you must provide a model parameter"))?.to_owned(),
+        model: model
+            .ok_or_else(|| Refusal::at("model", "you must provide a model parameter"))?
+            .to_owned(),
         tools: tools(body)?,
         stream,
         include_usage: stream_options(body, stream)?,
@@ -85,7 +100,8 @@ pub fn read_lenient(body: &Value) -> Result<Asked, Refusal> {
     };
     sampling(body)?;
     let messages = body.get("messages").and_then(Value::as_array);
-    let messages = messages.ok_or_else(|| Refusal::at("messages", "Missing required parameter: 'messages'."))?;
+    let messages = messages
+        .ok_or_else(|| Refusal::at("messages", "Missing required parameter: 'messages'."))?;
     messages::read(messages, &mut asked)?;
     Ok(asked)
 }
@@ -94,7 +110,10 @@ fn flag(body: &Map<String, Value>, field: &str) -> Result<bool, Refusal> {
     match body.get(field) {
         None | Some(Value::Null) => Ok(false),
         Some(Value::Bool(flag)) => Ok(*flag),
-        Some(_) => Err(Refusal::at(field, format!("Invalid type for '{field}': expected a boolean."))),
+        Some(_) => Err(Refusal::at(
+            field,
+            format!("Invalid type for '{field}': expected a boolean."),
+        )),
     }
 }
 
@@ -102,24 +121,38 @@ fn stream_options(body: &Map<String, Value>, stream: bool) -> Result<bool, Refus
     match body.get("stream_options") {
         None | Some(Value::Null) => Ok(false),
         Some(_) if !stream => {
-            let message = "The 'stream_options' parameter is only allowed when 'stream' is enabled.";
+            let message =
+                "The 'stream_options' parameter is only allowed when 'stream' is enabled.";
             Err(Refusal::at("stream_options", message))
         }
-        Some(options) => Ok(options.get("include_usage").and_then(Value::as_bool).unwrap_or(false)),
+        Some(options) => Ok(options
+            .get("include_usage")
+            .and_then(Value::as_bool)
+            .unwrap_or(false)),
     }
 }
 
 fn sampling(body: &Map<String, Value>) -> Result<(), Refusal> {
     for (field, most) in [("temperature", 2.0), ("top_p", 1.0)] {
         let given = body.get(field).filter(|value| !value.is_null());
-        if given.is_some_and(|value| !value.as_f64().is_some_and(|number| (0.0..=most).contains(&number))) {
-            return Err(Refusal::at(field, format!("Invalid '{field}': expected a number from 0 to {most}.")));
+        if given.is_some_and(|value| {
+            !value
+                .as_f64()
+                .is_some_and(|number| (0.0..=most).contains(&number))
+        }) {
+            return Err(Refusal::at(
+                field,
+                format!("Invalid '{field}': expected a number from 0 to {most}."),
+            ));
         }
     }
     for field in ["max_tokens", "max_completion_tokens"] {
         let given = body.get(field).filter(|value| !value.is_null());
         if given.is_some_and(|value| value.as_u64().is_none_or(|tokens| tokens == 0)) {
-            return Err(Refusal::at(field, format!("Invalid '{field}': expected an integer of at least 1.")));
+            return Err(Refusal::at(
+                field,
+                format!("Invalid '{field}': expected an integer of at least 1."),
+            ));
         }
     }
     Ok(())
@@ -128,15 +161,27 @@ fn sampling(body: &Map<String, Value>) -> Result<(), Refusal> {
 fn tools(body: &Map<String, Value>) -> Result<Vec<String>, Refusal> {
     let Some(tools) = body.get("tools") else {
         return match body.contains_key("tool_choice") {
-            true => Err(Refusal::at("tool_choice", "'tool_choice' is only allowed when 'tools' are specified.")),
+            true => Err(Refusal::at(
+                "tool_choice",
+                "'tool_choice' is only allowed when 'tools' are specified.",
+            )),
             false => Ok(Vec::new()),
         };
     };
-    let tools = tools.as_array().ok_or_else(|| Refusal::at("tools", "Invalid type for 'tools': expected an array."))?;
+    let tools = tools
+        .as_array()
+        .ok_or_else(|| Refusal::at("tools", "Invalid type for 'tools': expected an array."))?;
     if tools.is_empty() {
-        return Err(Refusal::at("tools", "Invalid 'tools': empty array. Expected an array with minimum length 1."));
+        return Err(Refusal::at(
+            "tools",
+            "Invalid 'tools': empty array. Expected an array with minimum length 1.",
+        ));
     }
-    let names: Vec<String> = tools.iter().enumerate().map(|(index, tool)| tool_name(index, tool)).collect::<Result<_, _>>()?;
+    let names: Vec<String> = tools
+        .iter()
+        .enumerate()
+        .map(|(index, tool)| tool_name(index, tool))
+        .collect::<Result<_, _>>()?;
     if names.iter().collect::<HashSet<_>>().len() < names.len() {
         return Err(Refusal::at("tools", "Function names must be unique."));
     }
@@ -152,14 +197,25 @@ fn tool_name(index: usize, tool: &Value) -> Result<String, Refusal> {
         ));
     }
     let name = tool.pointer("/function/name").and_then(Value::as_str);
-    let name = name.ok_or_else(|| Refusal::at(&place, format!("Missing required parameter: '{place}.name'.")))?;
+    let name = name.ok_or_else(|| {
+        Refusal::at(
+            &place,
+            format!("Missing required parameter: '{place}.name'."),
+        )
+    })?;
     if !tool_schema::good_name(name, 64, "") {
-        let message =
-            format!("Invalid '{place}.name': string does not match pattern '^[a-zA-Z0-9_-]+$' of at most 64 characters.");
+        let message = format!(
+            "Invalid '{place}.name': string does not match pattern '^[a-zA-Z0-9_-]+$' of at most 64 characters."
+        );
         return Err(Refusal::at(format!("{place}.name"), message));
     }
     if let Some(schema) = tool.pointer("/function/parameters") {
-        let wrong = |error| Refusal::at(format!("{place}.parameters"), format!("Invalid schema for function '{name}': {error}"));
+        let wrong = |error| {
+            Refusal::at(
+                format!("{place}.parameters"),
+                format!("Invalid schema for function '{name}': {error}"),
+            )
+        };
         tool_schema::check(schema).map_err(wrong)?;
     }
     Ok(name.to_owned())

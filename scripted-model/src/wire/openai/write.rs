@@ -11,9 +11,20 @@ use crate::{
 };
 
 pub fn write(speech: &Speech, out: &mut FrameWriter) {
-    let after = if speech.include_usage { "],\"usage\":null}\n\n" } else { "]}\n\n" };
-    let mut chat = Chat { before: before(speech), detail: ",\"logprobs\":null", after: after.to_owned(), out };
-    chat.delta(&[Raw("{\"role\":\"assistant\",\"content\":\"\",\"refusal\":null}")]);
+    let after = if speech.include_usage {
+        "],\"usage\":null}\n\n"
+    } else {
+        "]}\n\n"
+    };
+    let mut chat = Chat {
+        before: before(speech),
+        detail: ",\"logprobs\":null",
+        after: after.to_owned(),
+        out,
+    };
+    chat.delta(&[Raw(
+        "{\"role\":\"assistant\",\"content\":\"\",\"refusal\":null}",
+    )]);
     chat.parts(speech);
     chat.end(speech.stop);
     if speech.include_usage {
@@ -60,9 +71,14 @@ impl Chat<'_> {
     }
 
     pub fn delta(&mut self, delta: &[Piece<'_>]) {
-        self.out.pieces(&[Raw(&self.before), Raw("{\"index\":0,\"delta\":")]);
+        self.out
+            .pieces(&[Raw(&self.before), Raw("{\"index\":0,\"delta\":")]);
         self.out.pieces(delta);
-        self.out.frame(&[Raw(self.detail), Raw(",\"finish_reason\":null}"), Raw(&self.after)]);
+        self.out.frame(&[
+            Raw(self.detail),
+            Raw(",\"finish_reason\":null}"),
+            Raw(&self.after),
+        ]);
     }
 
     fn texts(&mut self, field: &str, text: &str, chunk: usize) {
@@ -83,7 +99,13 @@ impl Chat<'_> {
         ]);
         for args in chunks(args, chunk) {
             let before = Raw("{\"tool_calls\":[{\"index\":");
-            self.delta(&[before, Number(index), Raw(",\"function\":{\"arguments\":"), Json(args), Raw("}}]}")]);
+            self.delta(&[
+                before,
+                Number(index),
+                Raw(",\"function\":{\"arguments\":"),
+                Json(args),
+                Raw("}}]}"),
+            ]);
         }
     }
 
@@ -94,8 +116,17 @@ impl Chat<'_> {
             Stop::Length => "length",
             Stop::Refusal => "content_filter",
         };
-        self.out.pieces(&[Raw(&self.before), Raw("{\"index\":0,\"delta\":{}"), Raw(self.detail)]);
-        self.out.frame(&[Raw(",\"finish_reason\":"), Json(reason), Raw("}"), Raw(&self.after)]);
+        self.out.pieces(&[
+            Raw(&self.before),
+            Raw("{\"index\":0,\"delta\":{}"),
+            Raw(self.detail),
+        ]);
+        self.out.frame(&[
+            Raw(",\"finish_reason\":"),
+            Json(reason),
+            Raw("}"),
+            Raw(&self.after),
+        ]);
     }
 
     fn usage(&mut self, speech: &Speech) {
@@ -110,7 +141,9 @@ impl Chat<'_> {
             Number(usage.input + usage.output),
             Raw(",\"prompt_tokens_details\":{\"cached_tokens\":"),
             Number(usage.cache_read),
-            Raw(",\"audio_tokens\":0},\"completion_tokens_details\":{\"reasoning_tokens\":0}}}\n\n"),
+            Raw(
+                ",\"audio_tokens\":0},\"completion_tokens_details\":{\"reasoning_tokens\":0}}}\n\n",
+            ),
         ]);
     }
 }

@@ -1,4 +1,5 @@
-//! The items of a request: every call has its output, and reasoning stands before what it stood before.
+//! The items of a request: every call has its output, and reasoning stands before what it stood
+//! before.
 
 use std::collections::HashSet;
 
@@ -12,13 +13,22 @@ use crate::{
 };
 
 pub fn read(items: &[Value], asked: &mut Asked) -> Result<(), Refusal> {
-    let mut reader = Reader { asked, waiting: Vec::new(), calls: HashSet::new(), thoughts: Vec::new(), open: None };
+    let mut reader = Reader {
+        asked,
+        waiting: Vec::new(),
+        calls: HashSet::new(),
+        thoughts: Vec::new(),
+        open: None,
+    };
     for (index, item) in items.iter().enumerate() {
         reader.item(&format!("input[{index}]"), item)?;
     }
     reader.follows(Follower::Nothing)?;
     match reader.waiting.first() {
-        Some(id) => Err(Refusal::at("input", format!("No tool output found for function call {id}."))),
+        Some(id) => Err(Refusal::at(
+            "input",
+            format!("No tool output found for function call {id}."),
+        )),
         None => Ok(()),
     }
 }
@@ -35,11 +45,23 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn item(&mut self, place: &str, item: &Value) -> Result<(), Refusal> {
-        let fields = item.as_object().ok_or_else(|| Refusal::at(place, format!("Invalid type for '{place}'.")))?;
-        let kind = fields.get("type").map_or(Some("message"), Value::as_str).unwrap_or_default();
+        let fields = item
+            .as_object()
+            .ok_or_else(|| Refusal::at(place, format!("Invalid type for '{place}'.")))?;
+        let kind = fields
+            .get("type")
+            .map_or(Some("message"), Value::as_str)
+            .unwrap_or_default();
         let known: &[&str] = match kind {
             "message" => &["type", "role", "content", "id", "status", "phase"],
-            "reasoning" => &["type", "id", "summary", "content", "encrypted_content", "status"],
+            "reasoning" => &[
+                "type",
+                "id",
+                "summary",
+                "content",
+                "encrypted_content",
+                "status",
+            ],
             "function_call" => &["type", "id", "call_id", "name", "arguments", "status"],
             "function_call_output" => &["type", "id", "call_id", "output", "status"],
             other => {
@@ -61,23 +83,34 @@ impl Reader<'_> {
 
     /// Refuses what did not follow the last reasoning item when it was given.
     fn follows(&mut self, next: Follower) -> Result<(), Refusal> {
-        let Some(id) = self.open.take() else { return Ok(()) };
+        let Some(id) = self.open.take() else {
+            return Ok(());
+        };
         if next != Follower::Nothing && Follower::told(&id).is_none_or(|told| told == next) {
             return Ok(());
         }
-        let message = format!("Item '{id}' of type 'reasoning' was provided without its required following item.");
+        let message = format!(
+            "Item '{id}' of type 'reasoning' was provided without its required following item."
+        );
         Err(Refusal::at("input", message))
     }
 
     fn message(&mut self, place: &str, fields: &Map<String, Value>) -> Result<(), Refusal> {
         let role = string(place, fields, "role")?;
-        self.follows(if role == "assistant" { Follower::Message } else { Follower::Nothing })?;
+        self.follows(if role == "assistant" {
+            Follower::Message
+        } else {
+            Follower::Nothing
+        })?;
         let text = content(place, fields, role == "assistant")?;
         match fields.get("phase") {
             None => {}
-            Some(phase) if role == "assistant" && (phase == "commentary" || phase == "final_answer") => {}
+            Some(phase)
+                if role == "assistant" && (phase == "commentary" || phase == "final_answer") => {}
             Some(phase) => {
-                let message = format!("Invalid value: {phase}. Supported values are: 'commentary' and 'final_answer'.");
+                let message = format!(
+                    "Invalid value: {phase}. Supported values are: 'commentary' and 'final_answer'."
+                );
                 return Err(Refusal::at(format!("{place}.phase"), message));
             }
         }
@@ -85,13 +118,18 @@ impl Reader<'_> {
             "user" => self.asked.said.push(Said::User(text)),
             "assistant" => self.answer(&text, None),
             "system" | "developer" => {
-                let gap = if self.asked.system.is_empty() { "" } else { "\n" };
+                let gap = if self.asked.system.is_empty() {
+                    ""
+                } else {
+                    "\n"
+                };
                 self.asked.system.push_str(gap);
                 self.asked.system.push_str(&text);
             }
             other => {
-                let message =
-                    format!("Invalid value: '{other}'. Supported values are: 'assistant', 'system', 'developer', and 'user'.");
+                let message = format!(
+                    "Invalid value: '{other}'. Supported values are: 'assistant', 'system', 'developer', and 'user'."
+                );
                 return Err(Refusal::at(format!("{place}.role"), message));
             }
         }
@@ -106,7 +144,10 @@ impl Reader<'_> {
                 calls.extend(called);
             }
             Some(Said::User(_) | Said::Results(_)) | None => {
-                self.asked.said.push(Said::Model { text: more.to_owned(), calls: called.into_iter().collect() });
+                self.asked.said.push(Said::Model {
+                    text: more.to_owned(),
+                    calls: called.into_iter().collect(),
+                });
             }
         }
     }
@@ -115,16 +156,22 @@ impl Reader<'_> {
         self.follows(Follower::Reasoning)?;
         let id = string(place, fields, "id")?;
         if !id.starts_with("rs_") {
-            let message = format!("Invalid '{place}.id': '{id}'. Expected an ID that begins with 'rs'.");
+            let message =
+                format!("Invalid '{place}.id': '{id}'. Expected an ID that begins with 'rs'.");
             return Err(Refusal::at(format!("{place}.id"), message));
         }
         if self.thoughts.iter().any(|known| known == id) {
             return Err(Refusal::at(
                 "input",
-                format!("Duplicate item found with id {id}. Remove duplicate items from your input."),
+                format!(
+                    "Duplicate item found with id {id}. Remove duplicate items from your input."
+                ),
             ));
         }
-        let Some(given) = fields.get("encrypted_content").filter(|given| !given.is_null()) else {
+        let Some(given) = fields
+            .get("encrypted_content")
+            .filter(|given| !given.is_null())
+        else {
             let message = format!(
                 "Item with id '{id}' not found. Items are not persisted when `store` is set to false. Try again with `store` \
                  set to true, or remove this item from your input."
@@ -135,10 +182,16 @@ impl Reader<'_> {
             let message = format!("The encrypted content for item {id} could not be verified.");
             return Err(Refusal::at(format!("{place}.encrypted_content"), message));
         }
-        let summary = fields.get("summary").and_then(Value::as_array).ok_or_else(|| missing(place, "summary"))?;
+        let summary = fields
+            .get("summary")
+            .and_then(Value::as_array)
+            .ok_or_else(|| missing(place, "summary"))?;
         let is_text = |part: &Value| part["type"] == "summary_text" && part["text"].is_string();
         if !summary.iter().all(is_text) {
-            return Err(Refusal::at(format!("{place}.summary"), "Supported values are: 'summary_text'."));
+            return Err(Refusal::at(
+                format!("{place}.summary"),
+                "Supported values are: 'summary_text'.",
+            ));
         }
         self.thoughts.push(id.to_owned());
         self.open = Some(id.to_owned());
@@ -149,24 +202,36 @@ impl Reader<'_> {
         self.follows(Follower::Call)?;
         let (id, name) = (call_id(place, fields)?, string(place, fields, "name")?);
         if !good_name(name, 64, "") {
-            let message = format!("Invalid '{place}.name': string does not match pattern '^[a-zA-Z0-9_-]+$'.");
+            let message = format!(
+                "Invalid '{place}.name': string does not match pattern '^[a-zA-Z0-9_-]+$'."
+            );
             return Err(Refusal::at(format!("{place}.name"), message));
         }
         let arguments = string(place, fields, "arguments")?;
         if !serde_json::from_str(arguments).is_ok_and(|arguments: Value| arguments.is_object()) {
-            let message = format!("Invalid '{place}.arguments': expected a string that holds a JSON object.");
+            let message =
+                format!("Invalid '{place}.arguments': expected a string that holds a JSON object.");
             return Err(Refusal::at(format!("{place}.arguments"), message));
         }
-        if let Some(thought) = thought_of_call(id).filter(|thought| !self.thoughts.iter().any(|id| id.starts_with(thought))) {
-            let message =
-                format!("Item '{id}' of type 'function_call' was provided without its required 'reasoning' item: '{thought}'.");
+        if let Some(thought) = thought_of_call(id)
+            .filter(|thought| !self.thoughts.iter().any(|id| id.starts_with(thought)))
+        {
+            let message = format!(
+                "Item '{id}' of type 'function_call' was provided without its required 'reasoning' item: '{thought}'."
+            );
             return Err(Refusal::at("input", message));
         }
         if !self.calls.insert(id.to_owned()) {
-            return Err(Refusal::at("input", format!("Duplicate function call id {id}.")));
+            return Err(Refusal::at(
+                "input",
+                format!("Duplicate function call id {id}."),
+            ));
         }
         self.waiting.push(id.to_owned());
-        let called = Called { id: id.to_owned(), name: name.to_owned() };
+        let called = Called {
+            id: id.to_owned(),
+            name: name.to_owned(),
+        };
         self.answer("", Some(called));
         Ok(())
     }
@@ -180,14 +245,23 @@ impl Reader<'_> {
             Some(_) | None => return Err(missing(place, "output")),
         };
         let Some(found) = self.waiting.iter().position(|waiting| waiting == id) else {
-            return Err(Refusal::at("input", format!("No tool call found for function call output with call_id {id}.")));
+            return Err(Refusal::at(
+                "input",
+                format!("No tool call found for function call output with call_id {id}."),
+            ));
         };
         self.waiting.remove(found);
         let name = self.asked.name_of_call(id).unwrap_or_default().to_owned();
-        let returned = Returned { id: id.to_owned(), name, text };
+        let returned = Returned {
+            id: id.to_owned(),
+            name,
+            text,
+        };
         match self.asked.said.last_mut() {
             Some(Said::Results(results)) => results.push(returned),
-            Some(Said::User(_) | Said::Model { .. }) | None => self.asked.said.push(Said::Results(vec![returned])),
+            Some(Said::User(_) | Said::Model { .. }) | None => {
+                self.asked.said.push(Said::Results(vec![returned]))
+            }
         }
         Ok(())
     }
@@ -198,7 +272,9 @@ fn call_id<'a>(place: &str, fields: &'a Map<String, Value>) -> Result<&'a str, R
     match good_name(id, 64, "") {
         true => Ok(id),
         false => {
-            let message = format!("Invalid '{place}.call_id': expected 1 to 64 letters, digits, '_' and '-'.");
+            let message = format!(
+                "Invalid '{place}.call_id': expected 1 to 64 letters, digits, '_' and '-'."
+            );
             Err(Refusal::at(format!("{place}.call_id"), message))
         }
     }
@@ -218,11 +294,15 @@ fn said(place: &str, parts: &[Value]) -> Result<String, Refusal> {
         let place = format!("{place}.content[{index}]");
         let fields = part.as_object().ok_or_else(|| missing(&place, "type"))?;
         match string(&place, fields, "type")? {
-            "output_text" if !fields.get("annotations").is_some_and(Value::is_array) => Err(missing(&place, "annotations")),
+            "output_text" if !fields.get("annotations").is_some_and(Value::is_array) => {
+                Err(missing(&place, "annotations"))
+            }
             "output_text" => Ok(string(&place, fields, "text")?.to_owned()),
             "refusal" => Ok(string(&place, fields, "refusal")?.to_owned()),
             other => {
-                let message = format!("Invalid value: '{other}'. Supported values are: 'output_text' and 'refusal'.");
+                let message = format!(
+                    "Invalid value: '{other}'. Supported values are: 'output_text' and 'refusal'."
+                );
                 Err(Refusal::at(place, message))
             }
         }
@@ -257,14 +337,27 @@ fn heard(place: &str, field: &str, parts: &[Value]) -> Result<String, Refusal> {
     Ok(texts.collect::<Result<Vec<_>, _>>()?.join("\n"))
 }
 
-fn string<'a>(place: &str, fields: &'a Map<String, Value>, field: &str) -> Result<&'a str, Refusal> {
-    fields.get(field).and_then(Value::as_str).ok_or_else(|| missing(place, field))
+fn string<'a>(
+    place: &str,
+    fields: &'a Map<String, Value>,
+    field: &str,
+) -> Result<&'a str, Refusal> {
+    fields
+        .get(field)
+        .and_then(Value::as_str)
+        .ok_or_else(|| missing(place, field))
 }
 
 fn missing(place: &str, field: &str) -> Refusal {
-    Refusal::at(format!("{place}.{field}"), format!("Missing required parameter: '{place}.{field}'."))
+    Refusal::at(
+        format!("{place}.{field}"),
+        format!("Missing required parameter: '{place}.{field}'."),
+    )
 }
 
 fn unknown(place: &str, field: &str) -> Refusal {
-    Refusal::at(format!("{place}.{field}"), format!("Unknown parameter: '{place}.{field}'."))
+    Refusal::at(
+        format!("{place}.{field}"),
+        format!("Unknown parameter: '{place}.{field}'."),
+    )
 }

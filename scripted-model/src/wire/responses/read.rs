@@ -49,10 +49,17 @@ const INCLUDABLE: &[&str] = &[
 const EFFORTS: &[&str] = &["none", "minimal", "low", "medium", "high", "xhigh", "max"];
 
 pub fn read(body: &Value) -> Result<Asked, Refusal> {
-    let body = body.as_object().ok_or_else(|| Refusal::invalid("We could not parse the JSON body of your request."))?;
-    only_fields(body, FIELDS).map_err(|field| Refusal::at(field, format!("Unknown parameter: '{field}'.")))?;
-    let model = body.get("model").and_then(Value::as_str).filter(|model| !model.is_empty());
-    let model = model.ok_or_else(|| Refusal::at("model", "Missing required parameter: 'model'."))?;
+    let body = body
+        .as_object()
+        .ok_or_else(|| Refusal::invalid("We could not parse the JSON body of your request."))?;
+    only_fields(body, FIELDS)
+        .map_err(|field| Refusal::at(field, format!("Unknown parameter: '{field}'.")))?;
+    let model = body
+        .get("model")
+        .and_then(Value::as_str)
+        .filter(|model| !model.is_empty());
+    let model =
+        model.ok_or_else(|| Refusal::at("model", "Missing required parameter: 'model'."))?;
     if body.get("store") != Some(&Value::Bool(false)) {
         return Err(Refusal::at("store", "Store must be set to false"));
     }
@@ -66,9 +73,16 @@ pub fn read(body: &Value) -> Result<Asked, Refusal> {
     };
     let effort = effort(body)?;
     sampling(body, model, effort)?;
-    let input = body.get("input").ok_or_else(|| Refusal::at("input", "Missing required parameter: 'input'."))?;
+    let input = body
+        .get("input")
+        .ok_or_else(|| Refusal::at("input", "Missing required parameter: 'input'."))?;
     let items = input.as_array().filter(|items| !items.is_empty());
-    let items = items.ok_or_else(|| Refusal::at("input", "Invalid 'input': expected an array with minimum length 1."))?;
+    let items = items.ok_or_else(|| {
+        Refusal::at(
+            "input",
+            "Invalid 'input': expected an array with minimum length 1.",
+        )
+    })?;
     input::read(items, &mut asked)?;
     Ok(asked)
 }
@@ -77,26 +91,52 @@ fn text<'a>(body: &'a Map<String, Value>, field: &str) -> Result<Option<&'a str>
     match body.get(field) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text)),
-        Some(_) => Err(Refusal::at(field, format!("Invalid type for '{field}': expected a string."))),
+        Some(_) => Err(Refusal::at(
+            field,
+            format!("Invalid type for '{field}': expected a string."),
+        )),
     }
 }
 
 /// Whether the ciphertext of reasoning is to come.
 fn include(body: &Map<String, Value>) -> Result<bool, Refusal> {
-    let Some(include) = body.get("include") else { return Ok(false) };
-    let include = include.as_array().ok_or_else(|| Refusal::at("include", "Invalid type for 'include': expected an array."))?;
+    let Some(include) = body.get("include") else {
+        return Ok(false);
+    };
+    let include = include
+        .as_array()
+        .ok_or_else(|| Refusal::at("include", "Invalid type for 'include': expected an array."))?;
     let known = |one: &Value| one.as_str().is_some_and(|one| INCLUDABLE.contains(&one));
     match include.iter().enumerate().find(|(_, one)| !known(one)) {
-        Some((index, one)) => Err(Refusal::at(format!("include[{index}]"), format!("Invalid value: {one}."))),
-        None => Ok(include.iter().any(|one| one == "reasoning.encrypted_content")),
+        Some((index, one)) => Err(Refusal::at(
+            format!("include[{index}]"),
+            format!("Invalid value: {one}."),
+        )),
+        None => Ok(include
+            .iter()
+            .any(|one| one == "reasoning.encrypted_content")),
     }
 }
 
 fn effort(body: &Map<String, Value>) -> Result<Option<&str>, Refusal> {
-    let Some(reasoning) = body.get("reasoning").filter(|reasoning| !reasoning.is_null()) else { return Ok(None) };
+    let Some(reasoning) = body
+        .get("reasoning")
+        .filter(|reasoning| !reasoning.is_null())
+    else {
+        return Ok(None);
+    };
     let fields = reasoning.as_object();
-    let fields = fields.ok_or_else(|| Refusal::at("reasoning", "Invalid type for 'reasoning': expected an object."))?;
-    only_fields(fields, &["context", "effort", "generate_summary", "mode", "summary"]).map_err(|field| {
+    let fields = fields.ok_or_else(|| {
+        Refusal::at(
+            "reasoning",
+            "Invalid type for 'reasoning': expected an object.",
+        )
+    })?;
+    only_fields(
+        fields,
+        &["context", "effort", "generate_summary", "mode", "summary"],
+    )
+    .map_err(|field| {
         let place = format!("reasoning.{field}");
         Refusal::at(&place, format!("Unknown parameter: '{place}'."))
     })?;
@@ -105,7 +145,13 @@ fn effort(body: &Map<String, Value>) -> Result<Option<&str>, Refusal> {
         Some(Value::String(word)) if known.contains(&word.as_str()) => Ok(()),
         Some(other) => {
             let place = format!("reasoning.{field}");
-            Err(Refusal::at(place, format!("Invalid value: {other}. Supported values are: {}.", known.join(", "))))
+            Err(Refusal::at(
+                place,
+                format!(
+                    "Invalid value: {other}. Supported values are: {}.",
+                    known.join(", ")
+                ),
+            ))
         }
     };
     one_of("effort", EFFORTS)?;
@@ -115,20 +161,38 @@ fn effort(body: &Map<String, Value>) -> Result<Option<&str>, Refusal> {
 
 /// Models that reason sample by themselves.
 fn sampling(body: &Map<String, Value>, model: &str, effort: Option<&str>) -> Result<(), Refusal> {
-    let reasons = ["gpt-5", "gpt-6", "o1", "o3", "o4"].iter().any(|start| model.starts_with(start)) && effort != Some("none");
+    let reasons = ["gpt-5", "gpt-6", "o1", "o3", "o4"]
+        .iter()
+        .any(|start| model.starts_with(start))
+        && effort != Some("none");
     for (field, most) in [("temperature", 2.0), ("top_p", 1.0)] {
-        let Some(given) = body.get(field).filter(|value| !value.is_null()) else { continue };
+        let Some(given) = body.get(field).filter(|value| !value.is_null()) else {
+            continue;
+        };
         if reasons {
-            return Err(Refusal::at(field, format!("Unsupported parameter: '{field}' is not supported with this model.")));
+            return Err(Refusal::at(
+                field,
+                format!("Unsupported parameter: '{field}' is not supported with this model."),
+            ));
         }
-        if !given.as_f64().is_some_and(|number| (0.0..=most).contains(&number)) {
-            return Err(Refusal::at(field, format!("Invalid '{field}': expected a number from 0 to {most}.")));
+        if !given
+            .as_f64()
+            .is_some_and(|number| (0.0..=most).contains(&number))
+        {
+            return Err(Refusal::at(
+                field,
+                format!("Invalid '{field}': expected a number from 0 to {most}."),
+            ));
         }
     }
-    match body.get("max_output_tokens").filter(|value| !value.is_null()) {
+    match body
+        .get("max_output_tokens")
+        .filter(|value| !value.is_null())
+    {
         Some(tokens) if tokens.as_u64().is_none_or(|tokens| tokens < 16) => {
-            let message =
-                format!("Invalid 'max_output_tokens': integer below minimum value. Expected a value >= 16, but got {tokens}.");
+            let message = format!(
+                "Invalid 'max_output_tokens': integer below minimum value. Expected a value >= 16, but got {tokens}."
+            );
             Err(Refusal::at("max_output_tokens", message))
         }
         Some(_) | None => Ok(()),

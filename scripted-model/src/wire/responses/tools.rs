@@ -1,4 +1,5 @@
-//! The tools of a request. A strict one promises that its arguments are exactly those of its schema, so the schema must say all.
+//! The tools of a request. A strict one promises that its arguments are exactly those of its
+//! schema, so the schema must say all.
 
 use std::collections::HashSet;
 
@@ -12,9 +13,17 @@ use crate::{
 const FIELDS: &[&str] = &["type", "name", "description", "parameters", "strict"];
 
 pub fn names(tools: Option<&Value>) -> Result<Vec<String>, Refusal> {
-    let Some(tools) = tools else { return Ok(Vec::new()) };
-    let tools = tools.as_array().ok_or_else(|| Refusal::at("tools", "Invalid type for 'tools': expected an array."))?;
-    let names: Vec<String> = tools.iter().enumerate().map(|(index, tool)| name(index, tool)).collect::<Result<_, _>>()?;
+    let Some(tools) = tools else {
+        return Ok(Vec::new());
+    };
+    let tools = tools
+        .as_array()
+        .ok_or_else(|| Refusal::at("tools", "Invalid type for 'tools': expected an array."))?;
+    let names: Vec<String> = tools
+        .iter()
+        .enumerate()
+        .map(|(index, tool)| name(index, tool))
+        .collect::<Result<_, _>>()?;
     if names.iter().collect::<HashSet<_>>().len() < names.len() {
         return Err(Refusal::at("tools", "Function names must be unique."));
     }
@@ -24,39 +33,79 @@ pub fn names(tools: Option<&Value>) -> Result<Vec<String>, Refusal> {
 fn name(index: usize, tool: &Value) -> Result<String, Refusal> {
     let place = format!("tools[{index}]");
     let at = |field: &str, message: String| Refusal::at(format!("{place}.{field}"), message);
-    let missing = |field: &str| at(field, format!("Missing required parameter: '{place}.{field}'."));
-    let fields = tool.as_object().ok_or_else(|| Refusal::at(&place, format!("Invalid type for '{place}'.")))?;
+    let missing = |field: &str| {
+        at(
+            field,
+            format!("Missing required parameter: '{place}.{field}'."),
+        )
+    };
+    let fields = tool
+        .as_object()
+        .ok_or_else(|| Refusal::at(&place, format!("Invalid type for '{place}'.")))?;
     if fields.get("type").and_then(Value::as_str) != Some("function") {
-        return Err(at("type", format!("Invalid value: {}. Supported values are: 'function'.", tool["type"])));
+        return Err(at(
+            "type",
+            format!(
+                "Invalid value: {}. Supported values are: 'function'.",
+                tool["type"]
+            ),
+        ));
     }
-    let name = fields.get("name").and_then(Value::as_str).ok_or_else(|| missing("name"))?;
-    only_fields(fields, FIELDS).map_err(|field| at(field, format!("Unknown parameter: '{place}.{field}'.")))?;
+    let name = fields
+        .get("name")
+        .and_then(Value::as_str)
+        .ok_or_else(|| missing("name"))?;
+    only_fields(fields, FIELDS)
+        .map_err(|field| at(field, format!("Unknown parameter: '{place}.{field}'.")))?;
     if !tool_schema::good_name(name, 64, "") {
-        return Err(at("name", format!("Invalid '{place}.name': string does not match pattern '^[a-zA-Z0-9_-]+$'.")));
+        return Err(at(
+            "name",
+            format!("Invalid '{place}.name': string does not match pattern '^[a-zA-Z0-9_-]+$'."),
+        ));
     }
-    let schema = fields.get("parameters").ok_or_else(|| missing("parameters"))?;
-    let wrong = |why: String| at("parameters", format!("Invalid schema for function '{name}': {why}"));
+    let schema = fields
+        .get("parameters")
+        .ok_or_else(|| missing("parameters"))?;
+    let wrong = |why: String| {
+        at(
+            "parameters",
+            format!("Invalid schema for function '{name}': {why}"),
+        )
+    };
     tool_schema::check(schema).map_err(wrong)?;
     if schema.get("properties").is_none() {
-        return Err(wrong("In context=(), object schema missing properties.".to_owned()));
+        return Err(wrong(
+            "In context=(), object schema missing properties.".to_owned(),
+        ));
     }
     match fields.get("strict") {
         Some(Value::Bool(true)) => strict(schema, "").map_err(wrong)?,
         Some(Value::Bool(false)) => {}
         // The real one takes it, and makes every argument a required one.
-        Some(_) | None => return Err(at("strict", format!("'{place}.strict' must be said: the schema would be changed."))),
+        Some(_) | None => {
+            return Err(at(
+                "strict",
+                format!("'{place}.strict' must be said: the schema would be changed."),
+            ));
+        }
     }
     Ok(name.to_owned())
 }
 
 /// An object lists all that it may hold, and holds all of it; so do the objects within it.
 fn strict(schema: &Value, context: &str) -> Result<(), String> {
-    let Some(fields) = schema.as_object() else { return Err(format!("In context=({context}), expected a schema.")) };
+    let Some(fields) = schema.as_object() else {
+        return Err(format!("In context=({context}), expected a schema."));
+    };
     if let Some(properties) = fields.get("properties").and_then(Value::as_object) {
         object(fields, properties, context)?;
     }
     for name in ["properties", "items", "anyOf", "$defs"] {
-        for inner in fields.get(name).into_iter().flat_map(|value| inner(name, value)) {
+        for inner in fields
+            .get(name)
+            .into_iter()
+            .flat_map(|value| inner(name, value))
+        {
             strict(inner, &format!("{context}{name}, "))?;
         }
     }
@@ -66,19 +115,34 @@ fn strict(schema: &Value, context: &str) -> Result<(), String> {
 /// The schemas that a keyword holds.
 fn inner<'a>(keyword: &str, value: &'a Value) -> Vec<&'a Value> {
     match value {
-        Value::Object(members) if ["properties", "$defs"].contains(&keyword) => members.values().collect(),
+        Value::Object(members) if ["properties", "$defs"].contains(&keyword) => {
+            members.values().collect()
+        }
         Value::Array(many) => many.iter().collect(),
         Value::Object(_) => vec![value],
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Vec::new(),
     }
 }
 
-fn object(fields: &Map<String, Value>, properties: &Map<String, Value>, context: &str) -> Result<(), String> {
+fn object(
+    fields: &Map<String, Value>,
+    properties: &Map<String, Value>,
+    context: &str,
+) -> Result<(), String> {
     if fields.get("additionalProperties") != Some(&Value::Bool(false)) {
-        return Err(format!("In context=({context}), 'additionalProperties' is required to be supplied and to be false."));
+        return Err(format!(
+            "In context=({context}), 'additionalProperties' is required to be supplied and to be false."
+        ));
     }
-    let required = fields.get("required").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    match properties.keys().find(|name| !required.iter().any(|one| one == *name)) {
+    let required = fields
+        .get("required")
+        .and_then(Value::as_array)
+        .map(Vec::as_slice)
+        .unwrap_or_default();
+    match properties
+        .keys()
+        .find(|name| !required.iter().any(|one| one == *name))
+    {
         Some(missing) => Err(format!(
             "In context=({context}), 'required' is required to be supplied and to be an array including every key in \
              properties. Missing '{missing}'."

@@ -14,11 +14,23 @@ use crate::{
 };
 
 pub fn write(speech: &Speech, out: &mut FrameWriter) {
-    let mut events = Events { out, speech, number: 0 };
+    let mut events = Events {
+        out,
+        speech,
+        number: 0,
+    };
     let begun = events.response("in_progress", &[]);
     events.event("response.created", &[Raw(",\"response\":"), Raw(&begun)]);
-    events.event("response.in_progress", &[Raw(",\"response\":"), Raw(&begun)]);
-    let output: Vec<Value> = speech.parts.iter().enumerate().map(|(index, part)| events.item(index, part)).collect();
+    events.event(
+        "response.in_progress",
+        &[Raw(",\"response\":"), Raw(&begun)],
+    );
+    let output: Vec<Value> = speech
+        .parts
+        .iter()
+        .enumerate()
+        .map(|(index, part)| events.item(index, part))
+        .collect();
     let (kind, status) = match speech.stop {
         Stop::End | Stop::ToolUse => ("response.completed", "completed"),
         Stop::Length | Stop::Refusal => ("response.incomplete", "incomplete"),
@@ -36,14 +48,30 @@ struct Events<'a> {
 
 impl Events<'_> {
     fn event(&mut self, kind: &str, members: &[Piece<'_>]) {
-        self.out.pieces(&[Raw("event: "), Raw(kind), Raw("\ndata: {\"type\":\""), Raw(kind), Raw("\"")]);
+        self.out.pieces(&[
+            Raw("event: "),
+            Raw(kind),
+            Raw("\ndata: {\"type\":\""),
+            Raw(kind),
+            Raw("\""),
+        ]);
         self.out.pieces(members);
-        self.out.frame(&[Raw(",\"sequence_number\":"), Number(self.number), Raw("}\n\n")]);
+        self.out.frame(&[
+            Raw(",\"sequence_number\":"),
+            Number(self.number),
+            Raw("}\n\n"),
+        ]);
         self.number += 1;
     }
 
     fn response(&self, status: &str, output: &[Value]) -> String {
-        let Speech { serial, model, usage, stop, .. } = self.speech;
+        let Speech {
+            serial,
+            model,
+            usage,
+            stop,
+            ..
+        } = self.speech;
         let reason = match stop {
             Stop::Length => json!({"reason": "max_output_tokens"}),
             Stop::Refusal => json!({"reason": "content_filter"}),
@@ -77,36 +105,94 @@ impl Events<'_> {
 
     fn border(&mut self, kind: &str, index: usize, item: &Value) {
         let index = Number(index as u64);
-        self.event(kind, &[Raw(",\"output_index\":"), index, Raw(",\"item\":"), Raw(&item.to_string())]);
+        self.event(
+            kind,
+            &[
+                Raw(",\"output_index\":"),
+                index,
+                Raw(",\"item\":"),
+                Raw(&item.to_string()),
+            ],
+        );
     }
 
     /// `more` stands after the place of the item, and before a text.
     fn text(&mut self, kind: &str, index: usize, id: &str, more: &str, text: &str) {
         let place = Number(index as u64);
-        self.event(kind, &[Raw(",\"item_id\":"), Json(id), Raw(",\"output_index\":"), place, Raw(more), Json(text)]);
+        self.event(
+            kind,
+            &[
+                Raw(",\"item_id\":"),
+                Json(id),
+                Raw(",\"output_index\":"),
+                place,
+                Raw(more),
+                Json(text),
+            ],
+        );
     }
 
     /// `part` is a piece of content or of a summary.
     fn part(&mut self, kind: &str, index: usize, id: &str, place: &str, part: &Value) {
         let at = Number(index as u64);
         let part = part.to_string();
-        let members = [Raw(",\"item_id\":"), Json(id), Raw(",\"output_index\":"), at, Raw(place), Raw(",\"part\":"), Raw(&part)];
+        let members = [
+            Raw(",\"item_id\":"),
+            Json(id),
+            Raw(",\"output_index\":"),
+            at,
+            Raw(place),
+            Raw(",\"part\":"),
+            Raw(&part),
+        ];
         self.event(kind, &members);
     }
 
     fn message(&mut self, index: usize, text: &str) -> Value {
         let id = format!("msg_{:08x}{index:02x}", self.speech.serial);
         let rest = self.speech.parts.iter().skip(index + 1);
-        let phase = if rest.clone().any(|part| matches!(part, Spoken::Call { .. })) { "commentary" } else { "final_answer" };
+        let phase = if rest.clone().any(|part| matches!(part, Spoken::Call { .. })) {
+            "commentary"
+        } else {
+            "final_answer"
+        };
         let item = |status: &str, content: Value| json!({"id": id, "type": "message", "status": status, "content": content, "phase": phase, "role": "assistant"});
         let content = |text: &str| json!({"type": "output_text", "annotations": [], "logprobs": [], "text": text});
-        self.border("response.output_item.added", index, &item("in_progress", json!([])));
-        self.part("response.content_part.added", index, &id, ",\"content_index\":0", &content(""));
+        self.border(
+            "response.output_item.added",
+            index,
+            &item("in_progress", json!([])),
+        );
+        self.part(
+            "response.content_part.added",
+            index,
+            &id,
+            ",\"content_index\":0",
+            &content(""),
+        );
         for piece in chunks(text, self.speech.chunk) {
-            self.text("response.output_text.delta", index, &id, ",\"content_index\":0,\"logprobs\":[],\"delta\":", piece);
+            self.text(
+                "response.output_text.delta",
+                index,
+                &id,
+                ",\"content_index\":0,\"logprobs\":[],\"delta\":",
+                piece,
+            );
         }
-        self.text("response.output_text.done", index, &id, ",\"content_index\":0,\"logprobs\":[],\"text\":", text);
-        self.part("response.content_part.done", index, &id, ",\"content_index\":0", &content(text));
+        self.text(
+            "response.output_text.done",
+            index,
+            &id,
+            ",\"content_index\":0,\"logprobs\":[],\"text\":",
+            text,
+        );
+        self.part(
+            "response.content_part.done",
+            index,
+            &id,
+            ",\"content_index\":0",
+            &content(text),
+        );
         let whole = item("completed", json!([content(text)]));
         self.border("response.output_item.done", index, &whole);
         whole
@@ -121,14 +207,41 @@ impl Events<'_> {
         let item = |ciphertext: Option<&str>, summary: Value| json!({"id": id, "type": "reasoning", "encrypted_content": ciphertext, "summary": summary});
         self.border("response.output_item.added", index, &item(begun, json!([])));
         if let Some(text) = text {
-            self.part("response.reasoning_summary_part.added", index, &id, ",\"summary_index\":0", &part(""));
+            self.part(
+                "response.reasoning_summary_part.added",
+                index,
+                &id,
+                ",\"summary_index\":0",
+                &part(""),
+            );
             for piece in chunks(text, self.speech.chunk) {
-                self.text("response.reasoning_summary_text.delta", index, &id, ",\"summary_index\":0,\"delta\":", piece);
+                self.text(
+                    "response.reasoning_summary_text.delta",
+                    index,
+                    &id,
+                    ",\"summary_index\":0,\"delta\":",
+                    piece,
+                );
             }
-            self.text("response.reasoning_summary_text.done", index, &id, ",\"summary_index\":0,\"text\":", text);
-            self.part("response.reasoning_summary_part.done", index, &id, ",\"summary_index\":0", &part(text));
+            self.text(
+                "response.reasoning_summary_text.done",
+                index,
+                &id,
+                ",\"summary_index\":0,\"text\":",
+                text,
+            );
+            self.part(
+                "response.reasoning_summary_part.done",
+                index,
+                &id,
+                ",\"summary_index\":0",
+                &part(text),
+            );
         }
-        let whole = item(ciphertext.as_deref(), text.map_or(json!([]), |text| json!([part(text)])));
+        let whole = item(
+            ciphertext.as_deref(),
+            text.map_or(json!([]), |text| json!([part(text)])),
+        );
         self.border("response.output_item.done", index, &whole);
         whole
     }
@@ -136,11 +249,27 @@ impl Events<'_> {
     fn call(&mut self, index: usize, call_id: &str, name: &str, args: &str) -> Value {
         let id = format!("fc_{:08x}{index:02x}", self.speech.serial);
         let item = |status: &str, args: &str| json!({"id": id, "type": "function_call", "status": status, "arguments": args, "call_id": call_id, "name": name});
-        self.border("response.output_item.added", index, &item("in_progress", ""));
+        self.border(
+            "response.output_item.added",
+            index,
+            &item("in_progress", ""),
+        );
         for piece in chunks(args, self.speech.chunk) {
-            self.text("response.function_call_arguments.delta", index, &id, ",\"delta\":", piece);
+            self.text(
+                "response.function_call_arguments.delta",
+                index,
+                &id,
+                ",\"delta\":",
+                piece,
+            );
         }
-        self.text("response.function_call_arguments.done", index, &id, ",\"arguments\":", args);
+        self.text(
+            "response.function_call_arguments.done",
+            index,
+            &id,
+            ",\"arguments\":",
+            args,
+        );
         let whole = item("completed", args);
         self.border("response.output_item.done", index, &whole);
         whole

@@ -1,6 +1,10 @@
-//! A sidecar that is wrong in one way: `mutant NAME MUTATION`. The conformance checker has to find it.
+//! A sidecar that is wrong in one way: `mutant NAME MUTATION`. The conformance checker has to find
+//! it.
 
-#![allow(clippy::wildcard_enum_match_arm, reason = "what is not mutated is the same for all mutations")]
+#![allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "what is not mutated is the same for all mutations"
+)]
 #![allow(clippy::indexing_slicing, reason = "indexing JSON gives null")]
 
 mod mutation;
@@ -20,7 +24,10 @@ use tools::Desk;
 #[tokio::main]
 async fn main() -> Result<()> {
     let mut words = env::args().skip(1);
-    let (name, mutation) = (words.next().context("no name")?, words.next().context("no mutation")?);
+    let (name, mutation) = (
+        words.next().context("no name")?,
+        words.next().context("no mutation")?,
+    );
     let mutation: Mutation = serde_json::from_value(mutation.into()).context("no such mutation")?;
     let client = async_nats::connect(env::var("NATS_URL")?).await?;
     let service = Arc::new(Service::new(client.clone(), &name, mutation));
@@ -45,7 +52,11 @@ async fn main() -> Result<()> {
     for endpoint in service.endpoints() {
         let mut requests = match mutation {
             Mutation::SharesNothing => client.subscribe(endpoint.subject.clone()).await?,
-            _ => client.queue_subscribe(endpoint.subject.clone(), endpoint.queue_group.clone()).await?,
+            _ => {
+                client
+                    .queue_subscribe(endpoint.subject.clone(), endpoint.queue_group.clone())
+                    .await?
+            }
         };
         let (desk, client, mut stopped) = (desk.clone(), client.clone(), stopped.clone());
         readers.push(tokio::spawn(async move {

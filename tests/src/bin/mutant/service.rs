@@ -25,7 +25,12 @@ impl Service {
             Mutation::SameInstanceId => "same".into(),
             _ => format!("{:016x}", fastrand::u64(..)),
         };
-        Self { client, name: name.into(), id, mutation }
+        Self {
+            client,
+            name: name.into(),
+            id,
+            mutation,
+        }
     }
 
     pub fn endpoints(&self) -> Vec<Endpoint> {
@@ -36,12 +41,25 @@ impl Service {
             let metadata = json!({"kind": "tool", "description": "A tool.", "parameters": schema.to_string(), "effect": "pure"});
             self.endpoint(name, format!("tool.{}.{name}", self.name), metadata)
         };
-        let compactor = self.endpoint("head", format!("compact.{}.head", self.name), json!({"kind": "compactor"}));
-        vec![self.wrong(tool("repeat", repeat)), tool("countdown", countdown), compactor]
+        let compactor = self.endpoint(
+            "head",
+            format!("compact.{}.head", self.name),
+            json!({"kind": "compactor"}),
+        );
+        vec![
+            self.wrong(tool("repeat", repeat)),
+            tool("countdown", countdown),
+            compactor,
+        ]
     }
 
     fn endpoint(&self, name: &str, subject: String, metadata: Value) -> Endpoint {
-        Endpoint { name: name.into(), subject, queue_group: self.name.clone(), metadata }
+        Endpoint {
+            name: name.into(),
+            subject,
+            queue_group: self.name.clone(),
+            metadata,
+        }
     }
 
     fn wrong(&self, mut endpoint: Endpoint) -> Endpoint {
@@ -51,7 +69,9 @@ impl Service {
             Mutation::NoParameters => Some(("parameters", None)),
             Mutation::ParametersNotJson => Some(("parameters", Some("{"))),
             Mutation::ParametersOfText => Some(("parameters", Some(r#"{"type":"string"}"#))),
-            Mutation::ParametersNoSchema => Some(("parameters", Some(r#"{"type":"object","properties":5}"#))),
+            Mutation::ParametersNoSchema => {
+                Some(("parameters", Some(r#"{"type":"object","properties":5}"#)))
+            }
             Mutation::UnknownEffect => Some(("effect", Some("harmless"))),
             Mutation::TimeoutInWords => Some(("timeout_ms", Some("5 minutes"))),
             Mutation::OtherSubject => {
@@ -81,7 +101,9 @@ impl Service {
             [_, _, name, id] => *name == self.name && *id == self.id,
             _ => false,
         };
-        let (Some(reply), Some(verb)) = (message.reply, words.get(1).filter(|_| mine)) else { return };
+        let (Some(reply), Some(verb)) = (message.reply, words.get(1).filter(|_| mine)) else {
+            return;
+        };
         let metadata = match self.mutation {
             Mutation::NoPlanck => json!({}),
             Mutation::OtherPrefix => json!({"planck": "1", "prefix": "elsewhere"}),
@@ -109,8 +131,15 @@ impl Service {
         if what == unsaid {
             return;
         }
-        let instance = if self.mutation == Mutation::HelloOfNobody { "nobody" } else { &self.id };
+        let instance = if self.mutation == Mutation::HelloOfNobody {
+            "nobody"
+        } else {
+            &self.id
+        };
         let said = json!({"v": 1, "type": what, "sidecar": self.name, "instance": instance});
-        let _sent = self.client.publish(format!("sidecar.{}", self.name), said.to_string().into()).await;
+        let _sent = self
+            .client
+            .publish(format!("sidecar.{}", self.name), said.to_string().into())
+            .await;
     }
 }

@@ -26,7 +26,17 @@ pub struct Desk {
 }
 
 /// The keys of a request that this version knows.
-const KNOWN: &[&str] = &["v", "call_id", "tool", "args", "agent_id", "session_id", "team_id", "epoch", "deadline_ms"];
+const KNOWN: &[&str] = &[
+    "v",
+    "call_id",
+    "tool",
+    "args",
+    "agent_id",
+    "session_id",
+    "team_id",
+    "epoch",
+    "deadline_ms",
+];
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -35,7 +45,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Desk {
     pub fn new(client: Client, mutation: Mutation) -> Self {
         let (running, epochs, text, turn) = Default::default();
-        Self { client, mutation, running, epochs, text, turn, open: watch::channel(0).0 }
+        Self {
+            client,
+            mutation,
+            running,
+            epochs,
+            text,
+            turn,
+            open: watch::channel(0).0,
+        }
     }
 
     fn is(&self, mutation: Mutation) -> bool {
@@ -57,7 +75,9 @@ impl Desk {
 
     pub fn cancel(&self, body: &[u8]) {
         let cancel: Value = serde_json::from_slice(body).unwrap_or_default();
-        let running = cancel["call_id"].as_str().and_then(|id| lock(&self.running).get(id).copied());
+        let running = cancel["call_id"]
+            .as_str()
+            .and_then(|id| lock(&self.running).get(id).copied());
         if let Some(running) = running.filter(|_| !self.is(Mutation::IgnoresCancel)) {
             running.notify_one();
         }
@@ -75,7 +95,10 @@ impl Desk {
             let mut headers = HeaderMap::new();
             headers.insert("Nats-Service-Error", error);
             headers.insert("Nats-Service-Error-Code", "400");
-            let _sent = self.client.publish_with_headers(reply, headers, "".into()).await;
+            let _sent = self
+                .client
+                .publish_with_headers(reply, headers, "".into())
+                .await;
             return;
         }
         let mut text = answer.to_string();
@@ -94,12 +117,16 @@ impl Desk {
             self.send(&reply, &text).await;
         }
         if self.is(Mutation::ProgressAfterAnswer) && name == "countdown" {
-            self.send(&reply, r#"{"v":1,"progress":{"message":"done"}}"#).await;
+            self.send(&reply, r#"{"v":1,"progress":{"message":"done"}}"#)
+                .await;
         }
     }
 
     async fn send(&self, reply: &Subject, text: &str) {
-        let _sent = self.client.publish(reply.clone(), text.to_owned().into()).await;
+        let _sent = self
+            .client
+            .publish(reply.clone(), text.to_owned().into())
+            .await;
     }
 
     async fn call(&self, name: &str, request: &Value, reply: &Subject) -> Option<Value> {
@@ -112,13 +139,20 @@ impl Desk {
                 _ => return error("malformed"),
             }
         }
-        let unknown = request.as_object().into_iter().flatten().any(|(key, _)| !KNOWN.contains(&key.as_str()));
+        let unknown = request
+            .as_object()
+            .into_iter()
+            .flatten()
+            .any(|(key, _)| !KNOWN.contains(&key.as_str()));
         if unknown && self.is(Mutation::RefusesUnknownFields) {
             return error("unknown field");
         }
         let agent = request["agent_id"].as_str()?.to_owned();
         let epoch = request["epoch"].as_i64()?;
-        let highest = *lock(&self.epochs).entry(agent).and_modify(|highest| *highest = epoch.max(*highest)).or_insert(epoch);
+        let highest = *lock(&self.epochs)
+            .entry(agent)
+            .and_modify(|highest| *highest = epoch.max(*highest))
+            .or_insert(epoch);
         if epoch < highest && !self.is(Mutation::TakesStaleEpochs) {
             return error("stale epoch");
         }
@@ -137,7 +171,10 @@ impl Desk {
         }
         let call_id = request["call_id"].as_str()?.to_owned();
         let cancelled: &'static Notify = Box::leak(Box::default());
-        if lock(&self.running).insert(call_id.clone(), cancelled).is_some() {
+        if lock(&self.running)
+            .insert(call_id.clone(), cancelled)
+            .is_some()
+        {
             match self.mutation {
                 Mutation::RunsTwice => (),
                 Mutation::BusyInOtherWords => return error("already running"),
@@ -162,7 +199,8 @@ impl Desk {
             _ => None,
         };
         if name == "countdown" {
-            self.count_down(args["seconds"].as_f64().unwrap_or(0.0), reply).await;
+            self.count_down(args["seconds"].as_f64().unwrap_or(0.0), reply)
+                .await;
             return Some(json!({"v": 1, "ok": "lift-off"}));
         }
         let mut text = args["text"].as_str().unwrap_or_default().to_owned();
@@ -189,15 +227,22 @@ impl Desk {
                 Mutation::PercentTooHigh => json!({"message": "counting", "percent": 150}),
                 _ => json!({"message": "counting", "percent": 50}),
             };
-            self.send(reply, &json!({"v": 1, "progress": progress}).to_string()).await;
+            self.send(reply, &json!({"v": 1, "progress": progress}).to_string())
+                .await;
             sleep(Duration::from_millis(200)).await;
         }
     }
 
     fn compact(&self, request: &Value) -> Option<Value> {
-        let ids: Vec<i64> =
-            request["messages"].as_array().into_iter().flatten().filter_map(|message| message["id"].as_i64()).collect();
-        let Some(last) = ids.last() else { return Some(json!({"v": 1, "error": "malformed"})) };
+        let ids: Vec<i64> = request["messages"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|message| message["id"].as_i64())
+            .collect();
+        let Some(last) = ids.last() else {
+            return Some(json!({"v": 1, "error": "malformed"}));
+        };
         if ids.len() < 4 && !self.is(Mutation::CompactsShort) {
             return Some(json!({"v": 1, "skip": true}));
         }

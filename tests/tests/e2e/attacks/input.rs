@@ -1,5 +1,5 @@
-//! Input that hurts: what a terminal would obey, answers without end, addresses of somebody else's choice, arguments that are
-//! options, and more bytes than a node can hold.
+//! Input that hurts: what a terminal would obey, answers without end, addresses of somebody else's
+//! choice, arguments that are options, and more bytes than a node can hold.
 
 mod addresses;
 mod answers;

@@ -27,22 +27,47 @@ fn listing(folder: &Path) -> Result<BTreeMap<PathBuf, Entry>> {
     for entry in fs::read_dir(folder).with_context(|| format!("no {}", folder.display()))? {
         let path = entry?.path();
         let there = path.symlink_metadata()?;
-        let content = if there.is_file() { fs::read(&path)? } else { Vec::new() };
+        let content = if there.is_file() {
+            fs::read(&path)?
+        } else {
+            Vec::new()
+        };
         if there.is_dir() {
             found.extend(listing(&path)?);
         }
-        found.insert(path, (there.mode(), there.size(), there.mtime(), there.mtime_nsec(), content));
+        found.insert(
+            path,
+            (
+                there.mode(),
+                there.size(),
+                there.mtime(),
+                there.mtime_nsec(),
+                content,
+            ),
+        );
     }
     Ok(found)
 }
 
 /// Kills a `planck run` in the middle of its first turn, as a crash would.
 async fn interrupted(desk: &Desk, arguments: &[&str]) -> Result<()> {
-    desk.model.set_script(Script::new().always(Reply::text("a b c").with_fault(Fault::Hang { after: 1 })));
+    desk.model.set_script(
+        Script::new().always(Reply::text("a b c").with_fault(Fault::Hang { after: 1 })),
+    );
     let before = desk.model.streams();
     let command = [&["run", "--model", "openai:gpt-5"][..], arguments].concat();
-    let mut running = desk.planck(&command)?.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-    eventually("the model is asked", async || (desk.model.streams() > before).then_some(())).await?;
+    let mut running = desk
+        .planck(&command)?
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()?;
+    eventually("the model is asked", async || {
+        (desk.model.streams() > before).then_some(())
+    })
+    .await?;
     running.kill().await?;
-    eventually("the model is left", async || (desk.model.streams() == before).then_some(())).await
+    eventually("the model is left", async || {
+        (desk.model.streams() == before).then_some(())
+    })
+    .await
 }

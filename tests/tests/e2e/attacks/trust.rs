@@ -39,11 +39,18 @@ impl Trap {
     }
 }
 
-/// Writes a tool into a folder that is named from the working folder, with a script that can be run.
+/// Writes a tool into a folder that is named from the working folder, with a script that can be
+/// run.
 fn write_tool(desk: &Desk, folder: &str, script: &str) -> Result<()> {
     desk.write(&format!("{folder}/TOOL.json"), LINT)?;
-    desk.write(&format!("{folder}/run.sh"), &format!("#!/bin/sh\n{script}\n"))?;
-    Ok(fs::set_permissions(desk.work().join(folder).join("run.sh"), fs::Permissions::from_mode(0o755))?)
+    desk.write(
+        &format!("{folder}/run.sh"),
+        &format!("#!/bin/sh\n{script}\n"),
+    )?;
+    Ok(fs::set_permissions(
+        desk.work().join(folder).join("run.sh"),
+        fs::Permissions::from_mode(0o755),
+    )?)
 }
 
 /// Writes a team of one agent that has the tool.
@@ -60,7 +67,13 @@ async fn trust(desk: &Desk) -> Result<()> {
 
 /// Fails unless the command refused for want of trust, and nothing was asked of any model.
 fn refused(desk: &Desk, ran: &Ran) -> Result<()> {
-    anyhow::ensure!(ran.code == 2 && ran.err.contains("planck trust "), "{ran:?}");
-    anyhow::ensure!(desk.model.request_count() == 0, "a model was asked: {ran:?}");
+    anyhow::ensure!(
+        ran.code == 2 && ran.err.contains("planck trust "),
+        "{ran:?}"
+    );
+    anyhow::ensure!(
+        desk.model.request_count() == 0,
+        "a model was asked: {ran:?}"
+    );
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! What a tool process reads, writes and connects to behind its wall, in each tier that this machine has.
+//! What a tool process reads, writes and connects to behind its wall, in each tier that this
+//! machine has.
 
 mod choice;
 mod files;
@@ -31,13 +32,21 @@ pub struct Tier {
 }
 
 pub fn landlock() -> Tier {
-    Tier { name: "landlock", bubblewrap: NO_BUBBLEWRAP.into() }
+    Tier {
+        name: "landlock",
+        bubblewrap: NO_BUBBLEWRAP.into(),
+    }
 }
 
 /// Landlock, and bubblewrap where it can be had.
 pub fn tiers() -> Vec<Tier> {
-    let in_bubblewrap = |program: PathBuf| Tier { name: "bubblewrap", bubblewrap: program.display().to_string() };
-    std::iter::once(landlock()).chain(bubblewrap().map(in_bubblewrap)).collect()
+    let in_bubblewrap = |program: PathBuf| Tier {
+        name: "bubblewrap",
+        bubblewrap: program.display().to_string(),
+    };
+    std::iter::once(landlock())
+        .chain(bubblewrap().map(in_bubblewrap))
+        .collect()
 }
 
 /// A node behind a wall, and an agent in its workspace that does what an attacker wants.
@@ -54,43 +63,72 @@ impl Walled {
     }
 
     pub async fn start_in(world: World, tier: &Tier, settings: &[(&str, &str)]) -> Result<Self> {
-        let own = [("PLANCK_TOOLS_BUBBLEWRAP", tier.bubblewrap.as_str()), ("ANTHROPIC_API_KEY", "sk-ant-SECRET")];
+        let own = [
+            ("PLANCK_TOOLS_BUBBLEWRAP", tier.bubblewrap.as_str()),
+            ("ANTHROPIC_API_KEY", "sk-ant-SECRET"),
+        ];
         let node = world.node_with(&[&own, settings].concat()).await?;
-        Ok(Self { world, node, tier: tier.clone() })
+        Ok(Self {
+            world,
+            node,
+            tier: tier.clone(),
+        })
     }
 
     /// What the agent's calls come to, one after the other.
     pub async fn calls(&self, calls: &[(&str, Value)]) -> Result<Vec<String>> {
-        let replies = calls.iter().map(|(tool, args)| Reply::call(tool, args.clone()));
-        self.world.model.set_script(Script::new().without_auth().rounds(by("agent"), replies.chain([Reply::text("done")])));
+        let replies = calls
+            .iter()
+            .map(|(tool, args)| Reply::call(tool, args.clone()));
+        self.world.model.set_script(
+            Script::new()
+                .without_auth()
+                .rounds(by("agent"), replies.chain([Reply::text("done")])),
+        );
         let recorder = self.world.record().await?;
         let agent = member("agent", &["bash", "read", "write", "edit"]);
-        let started = self.world.caller.start(&json!({ "dir": self.world.dir(), "members": [agent], "prompt": "go" })).await?;
-        recorder.answered(started.prompt_id.as_ref().context("no prompt")?).await?;
+        let started = self
+            .world
+            .caller
+            .start(&json!({ "dir": self.world.dir(), "members": [agent], "prompt": "go" }))
+            .await?;
+        recorder
+            .answered(started.prompt_id.as_ref().context("no prompt")?)
+            .await?;
         let log = self.world.caller.log(&started.session_id, 1).await?;
-        let ends = log.into_iter().filter_map(|envelope| match envelope.event() {
-            Some(Ok(planck_common::event::Event::ToolEnd(end))) => Some(end.result),
-            _ => None,
-        });
+        let ends = log
+            .into_iter()
+            .filter_map(|envelope| match envelope.event() {
+                Some(Ok(planck_common::event::Event::ToolEnd(end))) => Some(end.result),
+                _ => None,
+            });
         Ok(ends.collect())
     }
 
     pub async fn bash(&self, command: &str) -> Result<String> {
-        let said = self.calls(&[("bash", json!({ "command": command, "timeout": 60_000 }))]).await?;
+        let said = self
+            .calls(&[("bash", json!({ "command": command, "timeout": 60_000 }))])
+            .await?;
         said.into_iter().next().context("the call did not end")
     }
 
-    /// Runs each attempt by itself, and fails unless those marked `+` succeed, which shows that attempts of their kind can, and
-    /// those marked `-` fail. One that is marked `?` may seem to succeed in bubblewrap, where it changes a copy; the test looks
-    /// at the machine.
+    /// Runs each attempt by itself, and fails unless those marked `+` succeed, which shows that
+    /// attempts of their kind can, and those marked `-` fail. One that is marked `?` may seem to
+    /// succeed in bubblewrap, where it changes a copy; the test looks at the machine.
     pub async fn attempts(&self, prelude: &str, attempts: &[(char, &str, String)]) -> Result<()> {
         let tried = attempts.iter().enumerate().map(|(at, (_, _, attempt))| {
             format!("if ( {attempt}\n) >/dev/null 2>&1 </dev/null; then echo \"{at} +\"; else echo \"{at} -\"; fi\n")
         });
-        let said = self.bash(&format!("{prelude}\n{}", tried.collect::<String>())).await?;
+        let said = self
+            .bash(&format!("{prelude}\n{}", tried.collect::<String>()))
+            .await?;
         for (at, (wanted, name, attempt)) in attempts.iter().enumerate() {
             let found = said.lines().any(|line| line == format!("{at} {wanted}")) || *wanted == '?';
-            ensure!(found, "{}: {name} ({attempt}) should be {wanted}:\n{said}", self.tier.name);
+            ensure!(
+                found,
+                "{}: {name} ({attempt}) should be {wanted}:\n{said}",
+                self.tier.name
+            );
         }
         Ok(())
     }
@@ -102,7 +140,9 @@ impl Walled {
 
     pub async fn end(self, excused: &[&str]) -> Result<()> {
         ensure!(
-            self.node.log().contains(&format!("\"sandbox\":\"{}\"", self.tier.name)),
+            self.node
+                .log()
+                .contains(&format!("\"sandbox\":\"{}\"", self.tier.name)),
             "{}: {}",
             self.tier.name,
             self.node.log()
@@ -113,8 +153,9 @@ impl Walled {
 
 /// Whether this machine has a program, for tests that need it.
 pub fn has(program: &str) -> bool {
-    let found = env::split_paths(&env::var_os("PATH").unwrap_or_default())
-        .any(|folder| (folder.starts_with("/usr") || folder.starts_with("/bin")) && folder.join(program).is_file());
+    let found = env::split_paths(&env::var_os("PATH").unwrap_or_default()).any(|folder| {
+        (folder.starts_with("/usr") || folder.starts_with("/bin")) && folder.join(program).is_file()
+    });
     if !found {
         eprintln!("skipped: no {program} on this machine");
     }

@@ -1,4 +1,5 @@
-//! What `planck run` writes where: the answer, the transcript, the session, and the codes it ends with.
+//! What `planck run` writes where: the answer, the transcript, the session, and the codes it ends
+//! with.
 
 use std::{process::Stdio, time::Duration};
 
@@ -15,7 +16,10 @@ use tokio::time::timeout;
 fn script() -> Script {
     let slow = Reply::text("word ".repeat(600)).pace(Pace::per_second(20.0).chunk(10));
     let call = Reply::text("I look.").and_call("bash", json!({"command": "echo seen"}));
-    Script::new().rule(When::any().last("slow"), slow).rule(When::any().result_of("bash"), "There it is.").always(call)
+    Script::new()
+        .rule(When::any().last("slow"), slow)
+        .rule(When::any().result_of("bash"), "There it is.")
+        .always(call)
 }
 
 fn run<'a>(more: &[&'a str]) -> Vec<&'a str> {
@@ -25,44 +29,90 @@ fn run<'a>(more: &[&'a str]) -> Vec<&'a str> {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_answer_alone_is_on_standard_output() -> Result<()> {
     let desk = Desk::start(script()).await?;
-    for arguments in [&["--session", "bold-oak", "look"][..], &["-p", "--session", "grey-elm", "look"]] {
+    for arguments in [
+        &["--session", "bold-oak", "look"][..],
+        &["-p", "--session", "grey-elm", "look"],
+    ] {
         let ran = desk.run(&run(arguments)).await?;
-        assert_eq!((ran.code, ran.out.as_str()), (0, "There it is.\n"), "{ran:?}");
-        let name =
-            arguments.iter().find(|word| word.contains('-') && word.len() > 4 && !word.starts_with('-')).context("a name")?;
+        assert_eq!(
+            (ran.code, ran.out.as_str()),
+            (0, "There it is.\n"),
+            "{ran:?}"
+        );
+        let name = arguments
+            .iter()
+            .find(|word| word.contains('-') && word.len() > 4 && !word.starts_with('-'))
+            .context("a name")?;
         let session = format!("session {name} · model openai:gpt-5");
         let (first, last) = (ran.err.lines().next(), ran.err.lines().last());
         assert_eq!(first, Some(session.as_str()), "{ran:?}");
-        assert!(last.is_some_and(|line| line.starts_with(&session) && line.contains("tokens in")), "{ran:?}");
-        assert_eq!(ran.err.matches("tokens in").count(), 1, "the cost is told once: {ran:?}");
+        assert!(
+            last.is_some_and(|line| line.starts_with(&session) && line.contains("tokens in")),
+            "{ran:?}"
+        );
+        assert_eq!(
+            ran.err.matches("tokens in").count(),
+            1,
+            "the cost is told once: {ran:?}"
+        );
         for told in ["› look", "I look.", "✓ bash echo seen"] {
             assert!(ran.err.contains(told), "{told}: {ran:?}");
         }
     }
     let quiet = desk.run(&run(&["-q", "look"])).await?;
-    assert_eq!((quiet.code, quiet.out.as_str(), quiet.err.as_str()), (0, "There it is.\n", ""), "{quiet:?}");
+    assert_eq!(
+        (quiet.code, quiet.out.as_str(), quiet.err.as_str()),
+        (0, "There it is.\n", ""),
+        "{quiet:?}"
+    );
     desk.check_model()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_answer_is_an_object_where_json_is_asked_for() -> Result<()> {
     let desk = Desk::start(script()).await?;
-    let ran = desk.run(&run(&["-o", "json", "--session", "bold-oak", "look"])).await?;
+    let ran = desk
+        .run(&run(&["-o", "json", "--session", "bold-oak", "look"]))
+        .await?;
     let told: Value = serde_json::from_str(&ran.out).with_context(|| format!("{ran:?}"))?;
     assert_eq!(
-        (&told["session"], &told["model"], &told["answer"], &told["outcome"]),
-        (&"bold-oak".into(), &"openai:gpt-5".into(), &"There it is.".into(), &"completed".into()),
+        (
+            &told["session"],
+            &told["model"],
+            &told["answer"],
+            &told["outcome"]
+        ),
+        (
+            &"bold-oak".into(),
+            &"openai:gpt-5".into(),
+            &"There it is.".into(),
+            &"completed".into()
+        ),
         "{told}"
     );
-    assert!(told["usage"]["output_tokens"].as_u64() > Some(0) && told["duration_ms"].as_u64() > Some(0), "{told}");
+    assert!(
+        told["usage"]["output_tokens"].as_u64() > Some(0) && told["duration_ms"].as_u64() > Some(0),
+        "{told}"
+    );
     assert!(told.get("error").is_none(), "{told}");
 
     let mut command = desk.planck(&run(&["-o", "json", "-q", "look"]))?;
-    command.env("OPENAI_BASE_URL", "http://127.0.0.1:1/v1").env("PLANCK_PROVIDERS_OPENAI_MAX_ATTEMPTS", "1");
+    command
+        .env("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")
+        .env("PLANCK_PROVIDERS_OPENAI_MAX_ATTEMPTS", "1");
     let failed = planck_tests::desk::run(command).await?;
     let told: Value = serde_json::from_str(&failed.out).with_context(|| format!("{failed:?}"))?;
-    assert_eq!((failed.code, &told["outcome"], &told["answer"]), (1, &"error".into(), &Value::Null), "{told}");
-    assert!(told["error"]["reason"].as_str().is_some_and(|reason| reason.contains("127.0.0.1:1")), "{told}");
+    assert_eq!(
+        (failed.code, &told["outcome"], &told["answer"]),
+        (1, &"error".into(), &Value::Null),
+        "{told}"
+    );
+    assert!(
+        told["error"]["reason"]
+            .as_str()
+            .is_some_and(|reason| reason.contains("127.0.0.1:1")),
+        "{told}"
+    );
     desk.check_model()
 }
 
@@ -70,24 +120,51 @@ async fn the_answer_is_an_object_where_json_is_asked_for() -> Result<()> {
 async fn continue_goes_on_with_the_last_session_of_the_directory() -> Result<()> {
     let desk = Desk::start(script()).await?;
     let none = desk.run(&["run", "--continue", "more"]).await?;
-    assert!(none.code == 3 && none.err.contains("start one with `planck run"), "{none:?}");
+    assert!(
+        none.code == 3 && none.err.contains("start one with `planck run"),
+        "{none:?}"
+    );
     for name in ["bold-oak", "grey-elm"] {
         assert_eq!(desk.run(&run(&["--session", name, "look"])).await?.code, 0);
     }
-    assert_eq!(desk.run(&["run", "--session", "bold-oak", "look"]).await?.code, 0);
-    for (arguments, name) in [(&["run", "--continue", "more"][..], "bold-oak"), (&["run", "-c", "-p", "more"], "bold-oak")] {
+    assert_eq!(
+        desk.run(&["run", "--session", "bold-oak", "look"])
+            .await?
+            .code,
+        0
+    );
+    for (arguments, name) in [
+        (&["run", "--continue", "more"][..], "bold-oak"),
+        (&["run", "-c", "-p", "more"], "bold-oak"),
+    ] {
         let ran = desk.run(arguments).await?;
-        assert!(ran.code == 0 && ran.err.starts_with(&format!("session {name} ")), "{ran:?}");
+        assert!(
+            ran.code == 0 && ran.err.starts_with(&format!("session {name} ")),
+            "{ran:?}"
+        );
     }
     // A store for all directories has sessions of others.
     let store = format!("sqlite:{}", desk.folder().join("shared").display());
     std::fs::create_dir(desk.folder().join("work/below"))?;
-    let below = run(&["--store", &store, "--dir", "below", "--session", "low-fern", "look"]);
+    let below = run(&[
+        "--store",
+        &store,
+        "--dir",
+        "below",
+        "--session",
+        "low-fern",
+        "look",
+    ]);
     assert_eq!(desk.run(&below).await?.code, 0);
     let here = desk.run(&["run", "--store", &store, "-c", "more"]).await?;
     assert_eq!(here.code, 3, "{here:?}");
-    let below = desk.run(&["run", "--store", &store, "-c", "--dir", "below", "more"]).await?;
-    assert!(below.code == 0 && below.err.starts_with("session low-fern "), "{below:?}");
+    let below = desk
+        .run(&["run", "--store", &store, "-c", "--dir", "below", "more"])
+        .await?;
+    assert!(
+        below.code == 0 && below.err.starts_with("session low-fern "),
+        "{below:?}"
+    );
     Ok(())
 }
 
@@ -96,14 +173,26 @@ async fn interrupted_run_ends_with_130() -> Result<()> {
     let desk = Desk::start(script()).await?;
     let log = desk.folder().join("log");
     let mut command = desk.planck(&run(&["--session", "bold-oak", "slow"]))?;
-    command.stdout(Stdio::null()).stderr(std::fs::File::create(&log)?);
+    command
+        .stdout(Stdio::null())
+        .stderr(std::fs::File::create(&log)?);
     let mut child = command.spawn()?;
     let told = || std::fs::read_to_string(&log).unwrap_or_default();
-    eventually("the model speaks", async || told().contains("word word").then_some(())).await?;
-    kill(Pid::from_raw(i32::try_from(child.id().context("it has ended")?)?), Signal::SIGINT)?;
+    eventually("the model speaks", async || {
+        told().contains("word word").then_some(())
+    })
+    .await?;
+    kill(
+        Pid::from_raw(i32::try_from(child.id().context("it has ended")?)?),
+        Signal::SIGINT,
+    )?;
     let ended = timeout(Duration::from_secs(20), child.wait()).await??;
     assert_eq!(ended.code(), Some(130), "{}", told());
-    assert!(told().contains("■ aborted"), "the turn was ended in order: {}", told());
+    assert!(
+        told().contains("■ aborted"),
+        "the turn was ended in order: {}",
+        told()
+    );
     Ok(())
 }
 

@@ -17,14 +17,29 @@ async fn the_allocator_has_the_options_of_the_code() -> Result<()> {
     let mut command = desk.planck(&["--version"])?;
     command.env("MALLOC_CONF", "stats_print:true");
     let ran = run(command).await?;
-    for option in ["dirty_decay_ms: 1000", "muzzy_decay_ms: 0", "tcache_max: 256", "background_thread: true"] {
-        assert!(ran.err.contains(&format!("opt.{option}")), "{option}: {}", ran.err);
+    for option in [
+        "dirty_decay_ms: 1000",
+        "muzzy_decay_ms: 0",
+        "tcache_max: 256",
+        "background_thread: true",
+    ] {
+        assert!(
+            ran.err.contains(&format!("opt.{option}")),
+            "{option}: {}",
+            ran.err
+        );
     }
-    assert!(ran.out.starts_with(concat!("planck ", env!("CARGO_PKG_VERSION"))), "{}", ran.out);
+    assert!(
+        ran.out
+            .starts_with(concat!("planck ", env!("CARGO_PKG_VERSION"))),
+        "{}",
+        ran.out
+    );
     Ok(())
 }
 
-/// SQLite's flags are given to its compiler, so whatever builds Planck has to see the file that holds them.
+/// SQLite's flags are given to its compiler, so whatever builds Planck has to see the file that
+/// holds them.
 #[test]
 fn an_image_is_built_with_the_flags_of_the_checkout() -> Result<()> {
     assert!(of_repository(".cargo/config.toml")?.contains("LIBSQLITE3_FLAGS"));

@@ -23,7 +23,10 @@ const PROMPT: &str = "› ";
 fn script() -> Script {
     let slow = Reply::text("word ".repeat(400)).pace(Pace::per_second(40.0).chunk(10));
     let short = Reply::text("Counting to ten.").pace(Pace::per_second(4.0).chunk(1));
-    Script::new().rule(When::any().last("slow"), slow).rule(When::any().last("short"), short).always("All **right**.")
+    Script::new()
+        .rule(When::any().last("slow"), slow)
+        .rule(When::any().last("short"), short)
+        .always("All **right**.")
 }
 
 struct Chat {
@@ -41,7 +44,10 @@ impl Chat {
             .env_remove("CI")
             .kill_on_drop(true);
         let terminal = Terminal::attach(&mut command, true)?;
-        Ok(Self { child: command.spawn()?, terminal })
+        Ok(Self {
+            child: command.spawn()?,
+            terminal,
+        })
     }
 
     /// Types a line when the prompt is there.
@@ -63,18 +69,27 @@ impl Chat {
 
     /// Waits for its end, and gives its exit code and all that was drawn.
     async fn end(mut self) -> Result<(Option<i32>, String)> {
-        let status = timeout(Duration::from_secs(30), self.child.wait()).await.context("it does not end")??;
+        let status = timeout(Duration::from_secs(30), self.child.wait())
+            .await
+            .context("it does not end")??;
         Ok((status.code(), self.terminal.screen().await?))
     }
 }
 
 /// What the model was asked last, as JSON.
 fn asked(desk: &Desk) -> String {
-    desk.model.requests().last().map(|request| request.body.to_string()).unwrap_or_default()
+    desk.model
+        .requests()
+        .last()
+        .map(|request| request.body.to_string())
+        .unwrap_or_default()
 }
 
 async fn requests(desk: &Desk, count: u64) -> Result<()> {
-    eventually(&format!("the model was asked {count} times"), async || (desk.model.request_count() == count).then_some(())).await
+    eventually(&format!("the model was asked {count} times"), async || {
+        (desk.model.request_count() == count).then_some(())
+    })
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -83,38 +98,70 @@ async fn lines_are_edited_recalled_pasted_and_completed() -> Result<()> {
     desk.write("notes.txt", "the content of the notes")?;
     let mut chat = Chat::start(&desk, "xterm-256color", &["chat", "--session", "bold-oak"])?;
     let start = chat.terminal.until("/help").await?;
-    assert!(start.contains("session bold-oak · model openai:gpt-5"), "{start:?}");
+    assert!(
+        start.contains("session bold-oak · model openai:gpt-5"),
+        "{start:?}"
+    );
 
     chat.prompt(&format!("heo{LEFT}ll")).await?;
-    assert!(asked(&desk).contains("\"hello\""), "the line is edited: {}", asked(&desk));
+    assert!(
+        asked(&desk).contains("\"hello\""),
+        "the line is edited: {}",
+        asked(&desk)
+    );
     chat.prompt(&format!("{UP} again")).await?;
-    assert!(asked(&desk).contains("\"hello again\""), "it is brought back: {}", asked(&desk));
+    assert!(
+        asked(&desk).contains("\"hello again\""),
+        "it is brought back: {}",
+        asked(&desk)
+    );
     chat.prompt("\x1b[200~one\ntwo\nthree\x1b[201~").await?;
     assert_eq!(desk.model.request_count(), 3);
-    assert!(asked(&desk).contains(r"one\ntwo\nthree"), "pasted lines are one prompt: {}", asked(&desk));
+    assert!(
+        asked(&desk).contains(r"one\ntwo\nthree"),
+        "pasted lines are one prompt: {}",
+        asked(&desk)
+    );
 
-    for (line, drawn) in
-        [("/help", "/rewind [MESSAGE]"), ("/mod\t", "openai:gpt-5"), ("/rewind", "hello again"), ("/nope", "there is no /nope")]
-    {
+    for (line, drawn) in [
+        ("/help", "/rewind [MESSAGE]"),
+        ("/mod\t", "openai:gpt-5"),
+        ("/rewind", "hello again"),
+        ("/nope", "there is no /nope"),
+    ] {
         chat.line(line).await?;
         chat.terminal.until(drawn).await?;
     }
     assert_eq!(desk.model.request_count(), 3, "commands cost no request");
 
     chat.prompt("look at @no\t please").await?;
-    assert!(asked(&desk).contains("@notes.txt") && asked(&desk).contains("the content of the notes"), "{}", asked(&desk));
+    assert!(
+        asked(&desk).contains("@notes.txt") && asked(&desk).contains("the content of the notes"),
+        "{}",
+        asked(&desk)
+    );
     chat.terminal.until(PROMPT).await?;
     chat.terminal.type_in(INTERRUPT)?;
     let (code, screen) = chat.end().await?;
     assert_eq!(code, Some(0), "{screen:?}");
-    assert!(screen.contains("go on with `planck chat --session bold-oak`"), "{screen:?}");
-    assert!(screen.contains("All \x1b[1mright\x1b[0m."), "Markdown is drawn: {screen:?}");
+    assert!(
+        screen.contains("go on with `planck chat --session bold-oak`"),
+        "{screen:?}"
+    );
+    assert!(
+        screen.contains("All \x1b[1mright\x1b[0m."),
+        "Markdown is drawn: {screen:?}"
+    );
 
     let history = desk.sessions()?.with_file_name("history");
     assert_eq!(std::fs::metadata(&history)?.mode() & 0o777, 0o600);
     let mut later = Chat::start(&desk, "xterm-256color", &["chat", "--continue"])?;
     later.prompt(&UP.repeat(6)).await?;
-    assert!(asked(&desk).contains(r"one\ntwo\nthree"), "history outlives a chat: {}", asked(&desk));
+    assert!(
+        asked(&desk).contains(r"one\ntwo\nthree"),
+        "history outlives a chat: {}",
+        asked(&desk)
+    );
     later.line("/quit").await?;
     assert_eq!(later.end().await?.0, Some(0));
     desk.check_model()
@@ -174,8 +221,15 @@ async fn bare_planck_opens_a_chat_at_a_terminal_only() -> Result<()> {
     chat.line("/quit").await?;
     assert_eq!(chat.end().await?.0, Some(0));
     let listed = desk.run(&["session", "ls", "-o", "json"]).await?;
-    assert_eq!(listed.out.trim(), "[]", "a chat in which nothing was said leaves no session");
+    assert_eq!(
+        listed.out.trim(),
+        "[]",
+        "a chat in which nothing was said leaves no session"
+    );
     let elsewhere = run(desk.planck(&[])?).await?;
-    assert!(elsewhere.code == 2 && elsewhere.out.is_empty() && elsewhere.err.contains("Usage: planck"), "{elsewhere:?}");
+    assert!(
+        elsewhere.code == 2 && elsewhere.out.is_empty() && elsewhere.err.contains("Usage: planck"),
+        "{elsewhere:?}"
+    );
     Ok(())
 }

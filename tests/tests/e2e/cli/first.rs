@@ -15,22 +15,51 @@ async fn a_key_alone_leads_to_its_vendors_standard_model() -> Result<()> {
     let listed: Value = serde_json::from_str(&desk.run(&["model", "ls", "-o", "json"]).await?.out)?;
     let rows = listed.as_array().map(Vec::as_slice).unwrap_or_default();
     let of_openai = |row: &&Value| row["provider"] == "openai" && row["standard"] == true;
-    let standard = rows.iter().find(of_openai).and_then(|row| row["id"].as_str()).unwrap_or_default().to_owned();
-    let dearest = rows.iter().filter(|row| row["provider"] == "openai").filter_map(|row| row["prices"]["output"].as_f64());
-    let price = rows.iter().find(|row| row["id"] == *standard).and_then(|row| row["prices"]["output"].as_f64());
-    assert!(price < dearest.max_by(f64::total_cmp), "{standard} is the dearest");
+    let standard = rows
+        .iter()
+        .find(of_openai)
+        .and_then(|row| row["id"].as_str())
+        .unwrap_or_default()
+        .to_owned();
+    let dearest = rows
+        .iter()
+        .filter(|row| row["provider"] == "openai")
+        .filter_map(|row| row["prices"]["output"].as_f64());
+    let price = rows
+        .iter()
+        .find(|row| row["id"] == *standard)
+        .and_then(|row| row["prices"]["output"].as_f64());
+    assert!(
+        price < dearest.max_by(f64::total_cmp),
+        "{standard} is the dearest"
+    );
 
     let with_one_key = |arguments: &[&str]| -> Result<_> {
         let mut command = desk.planck(arguments)?;
-        command.env_remove("ANTHROPIC_API_KEY").env_remove("GOOGLE_API_KEY").env("PLANCK_PROVIDERS_OPENAI_WIRE", "responses");
+        command
+            .env_remove("ANTHROPIC_API_KEY")
+            .env_remove("GOOGLE_API_KEY")
+            .env("PLANCK_PROVIDERS_OPENAI_WIRE", "responses");
         Ok(command)
     };
     let ran = run(with_one_key(&["run", "hello"])?).await?;
-    assert!(ran.code == 0 && ran.err.contains(&standard), "{standard}: {ran:?}");
+    assert!(
+        ran.code == 0 && ran.err.contains(&standard),
+        "{standard}: {ran:?}"
+    );
     let doctor = run(with_one_key(&["doctor"])?).await?;
-    assert!(doctor.out.contains(&format!("{standard}, the standard one of openai")), "{doctor:?}");
-    let asked: Vec<String> =
-        desk.model.requests().iter().filter_map(|asked| asked.body["model"].as_str().map(Into::into)).collect();
+    assert!(
+        doctor
+            .out
+            .contains(&format!("{standard}, the standard one of openai")),
+        "{doctor:?}"
+    );
+    let asked: Vec<String> = desk
+        .model
+        .requests()
+        .iter()
+        .filter_map(|asked| asked.body["model"].as_str().map(Into::into))
+        .collect();
     assert_eq!(asked, [standard.trim_start_matches("openai:")]);
     Ok(())
 }
@@ -39,11 +68,22 @@ async fn a_key_alone_leads_to_its_vendors_standard_model() -> Result<()> {
 async fn init_names_a_model_once_for_the_user_and_for_a_project() -> Result<()> {
     let desk = desk().await?;
     let wrote = desk.run(&["init"]).await?;
-    assert!(wrote.code == 0 && wrote.out.contains("anthropic:"), "{wrote:?}");
-    let shown = desk.run(&["config", "show", "--changed", "--origin"]).await?;
-    assert!(shown.out.contains("models.default") && shown.out.contains(".planck/config.toml:"), "{shown:?}");
+    assert!(
+        wrote.code == 0 && wrote.out.contains("anthropic:"),
+        "{wrote:?}"
+    );
+    let shown = desk
+        .run(&["config", "show", "--changed", "--origin"])
+        .await?;
+    assert!(
+        shown.out.contains("models.default") && shown.out.contains(".planck/config.toml:"),
+        "{shown:?}"
+    );
     let again = desk.run(&["init"]).await?;
-    assert!(again.code == 2 && again.err.contains("is there already"), "{again:?}");
+    assert!(
+        again.code == 2 && again.err.contains("is there already"),
+        "{again:?}"
+    );
 
     let project = desk.run(&["init", "--project"]).await?;
     assert_eq!(project.code, 0, "{project:?}");
@@ -53,7 +93,10 @@ async fn init_names_a_model_once_for_the_user_and_for_a_project() -> Result<()> 
     let other = self::desk().await?;
     other.write(".planck/tools/lint/TOOL.json", "{}")?;
     let refused = other.run(&["init", "--project"]).await?;
-    assert!(refused.code == 2 && refused.err.contains("planck trust"), "{refused:?}");
+    assert!(
+        refused.code == 2 && refused.err.contains("planck trust"),
+        "{refused:?}"
+    );
     assert!(!other.work().join(".planck/config.toml").exists());
     Ok(())
 }
@@ -67,17 +110,26 @@ async fn a_file_of_models_takes_the_catalogues_place() -> Result<()> {
     let file = desk.work().join("models.toml");
     let with = |arguments: &[&str]| -> Result<_> {
         let mut command = desk.planck(arguments)?;
-        command.env("PLANCK_MODELS_CATALOGUE", &file).env_remove("ANTHROPIC_API_KEY").env_remove("GOOGLE_API_KEY");
+        command
+            .env("PLANCK_MODELS_CATALOGUE", &file)
+            .env_remove("ANTHROPIC_API_KEY")
+            .env_remove("GOOGLE_API_KEY");
         Ok(command)
     };
     let listed = run(with(&["model", "ls"])?).await?;
-    assert!(listed.out.contains("2031-01-02") && listed.out.contains("openai:new-1"), "{listed:?}");
+    assert!(
+        listed.out.contains("2031-01-02") && listed.out.contains("openai:new-1"),
+        "{listed:?}"
+    );
     assert!(!listed.out.contains("claude"), "{listed:?}");
     let ran = run(with(&["run", "hello"])?).await?;
     assert!(ran.code == 0 && ran.err.contains("openai:new-1"), "{ran:?}");
 
     desk.write("models.toml", &table.replace("none", "loud"))?;
     let wrong = run(with(&["model", "ls"])?).await?;
-    assert!(wrong.code == 2 && wrong.err.contains("line 8") && wrong.err.contains("loud"), "{wrong:?}");
+    assert!(
+        wrong.code == 2 && wrong.err.contains("line 8") && wrong.err.contains("loud"),
+        "{wrong:?}"
+    );
     Ok(())
 }

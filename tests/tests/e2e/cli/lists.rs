@@ -7,24 +7,50 @@ use serde_json::Value;
 
 fn names(out: &str) -> Result<Vec<String>> {
     let rows: Vec<Value> = serde_json::from_str(out)?;
-    let mut names: Vec<String> = rows.iter().filter_map(|row| row["name"].as_str()).map(str::to_owned).collect();
+    let mut names: Vec<String> = rows
+        .iter()
+        .filter_map(|row| row["name"].as_str())
+        .map(str::to_owned)
+        .collect();
     names.sort();
     Ok(names)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sessions_are_filtered_and_a_failed_one_says_so() -> Result<()> {
-    let desk = Desk::start(Script::new().rule(When::any().last("go"), "Done.").always("Well.")).await?;
+    let desk = Desk::start(
+        Script::new()
+            .rule(When::any().last("go"), "Done.")
+            .always("Well."),
+    )
+    .await?;
     for name in ["bold-oak", "bold-elm", "grey-fern"] {
-        assert_eq!(desk.run(&["run", "--model", "openai:m", "--session", name, "go"]).await?.code, 0);
+        assert_eq!(
+            desk.run(&["run", "--model", "openai:m", "--session", name, "go"])
+                .await?
+                .code,
+            0
+        );
     }
-    let mut fails = desk.planck(&["run", "--model", "openai:m", "--session", "grey-fern", "more"])?;
-    fails.env("OPENAI_BASE_URL", "http://127.0.0.1:1/v1").env("PLANCK_PROVIDERS_OPENAI_MAX_ATTEMPTS", "1");
+    let mut fails = desk.planck(&[
+        "run",
+        "--model",
+        "openai:m",
+        "--session",
+        "grey-fern",
+        "more",
+    ])?;
+    fails
+        .env("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")
+        .env("PLANCK_PROVIDERS_OPENAI_MAX_ATTEMPTS", "1");
     assert_eq!(run(fails).await?.code, 1);
     assert_eq!(desk.run(&["session", "close", "bold-elm"]).await?.code, 0);
 
     for (filter, expected) in [
-        (&["--limit", "50"][..], &["bold-elm", "bold-oak", "grey-fern"][..]),
+        (
+            &["--limit", "50"][..],
+            &["bold-elm", "bold-oak", "grey-fern"][..],
+        ),
         (&["--state", "open"], &["bold-oak", "grey-fern"]),
         (&["--state", "closed"], &["bold-elm"]),
         (&["--state", "failed"], &["grey-fern"]),
@@ -34,7 +60,9 @@ async fn sessions_are_filtered_and_a_failed_one_says_so() -> Result<()> {
         (&["--since", "1h", "--name", "grey-fern"], &["grey-fern"]),
         (&["--since", "2999-01-01"], &[]),
     ] {
-        let ran = desk.run(&[&["session", "ls", "-o", "json"][..], filter].concat()).await?;
+        let ran = desk
+            .run(&[&["session", "ls", "-o", "json"][..], filter].concat())
+            .await?;
         assert_eq!(
             (ran.code, names(&ran.out)?),
             (0, expected.iter().map(|name| (*name).to_owned()).collect()),
@@ -42,15 +70,35 @@ async fn sessions_are_filtered_and_a_failed_one_says_so() -> Result<()> {
         );
     }
     let table = desk.run(&["session", "ls"]).await?;
-    assert!(table.out.contains("open, failed") && table.err.is_empty(), "{table:?}");
+    assert!(
+        table.out.contains("open, failed") && table.err.is_empty(),
+        "{table:?}"
+    );
     let table = desk.run(&["session", "ls", "--limit", "2"]).await?;
-    assert!(table.out.lines().count() == 3 && table.err.contains("1 older ones are not listed"), "{table:?}");
+    assert!(
+        table.out.lines().count() == 3 && table.err.contains("1 older ones are not listed"),
+        "{table:?}"
+    );
     let wrong = desk.run(&["session", "ls", "--since", "soon"]).await?;
-    assert!(wrong.code == 2 && wrong.err.contains("2h, 30d"), "{wrong:?}");
+    assert!(
+        wrong.code == 2 && wrong.err.contains("2h, 30d"),
+        "{wrong:?}"
+    );
 
     // What failed once and was done since has not failed.
-    assert_eq!(desk.run(&["run", "--session", "grey-fern", "go"]).await?.code, 0);
-    assert_eq!(desk.run(&["session", "ls", "--state", "failed", "-o", "json"]).await?.out.trim(), "[]");
+    assert_eq!(
+        desk.run(&["run", "--session", "grey-fern", "go"])
+            .await?
+            .code,
+        0
+    );
+    assert_eq!(
+        desk.run(&["session", "ls", "--state", "failed", "-o", "json"])
+            .await?
+            .out
+            .trim(),
+        "[]"
+    );
     Ok(())
 }
 
@@ -58,15 +106,42 @@ async fn sessions_are_filtered_and_a_failed_one_says_so() -> Result<()> {
 async fn rewind_lists_what_one_can_go_back_to() -> Result<()> {
     let desk = Desk::start(Script::new().always("Well.")).await?;
     for prompt in ["first prompt", "second prompt"] {
-        assert_eq!(desk.run(&["run", "--model", "openai:m", "--session", "bold-oak", prompt]).await?.code, 0);
+        assert_eq!(
+            desk.run(&[
+                "run",
+                "--model",
+                "openai:m",
+                "--session",
+                "bold-oak",
+                prompt
+            ])
+            .await?
+            .code,
+            0
+        );
     }
     let listed = desk.run(&["session", "rewind", "bold-oak"]).await?;
-    assert!(listed.code == 0 && listed.out.contains("first prompt") && listed.out.contains("--to MESSAGE"), "{listed:?}");
-    let row = listed.out.lines().find(|line| line.contains("second prompt")).unwrap_or_default().to_owned();
+    assert!(
+        listed.code == 0
+            && listed.out.contains("first prompt")
+            && listed.out.contains("--to MESSAGE"),
+        "{listed:?}"
+    );
+    let row = listed
+        .out
+        .lines()
+        .find(|line| line.contains("second prompt"))
+        .unwrap_or_default()
+        .to_owned();
     let message = row.split_whitespace().next().unwrap_or_default();
-    let rewound = desk.run(&["session", "rewind", "bold-oak", "--to", message]).await?;
+    let rewound = desk
+        .run(&["session", "rewind", "bold-oak", "--to", message])
+        .await?;
     assert_eq!(rewound.code, 0, "{row}: {rewound:?}");
     let listed = desk.run(&["session", "rewind", "bold-oak"]).await?;
-    assert!(listed.out.contains("first prompt") && !listed.out.contains("second prompt"), "{listed:?}");
+    assert!(
+        listed.out.contains("first prompt") && !listed.out.contains("second prompt"),
+        "{listed:?}"
+    );
     Ok(())
 }

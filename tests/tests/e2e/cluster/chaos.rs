@@ -1,5 +1,6 @@
-//! About ten of each fault, of a fixed seed, while sessions work: what was acknowledged is answered once, no event is missing
-//! or doubled in the log or at an attached client, no tool ran twice, and no process is left.
+//! About ten of each fault, of a fixed seed, while sessions work: what was acknowledged is answered
+//! once, no event is missing or doubled in the log or at an attached client, no tool ran twice, and
+//! no process is left.
 
 use anyhow::Result;
 use planck_tests::{
@@ -8,7 +9,12 @@ use planck_tests::{
 };
 
 fn plan(backend: Backend, faults: &[(Kind, u32)]) -> Plan {
-    Plan { faults: faults.to_vec(), sessions: 2, brief: true, ..Plan::calm(1, backend) }
+    Plan {
+        faults: faults.to_vec(),
+        sessions: 2,
+        brief: true,
+        ..Plan::calm(1, backend)
+    }
 }
 
 /// How many nodes are to have ended, each of which a session went on from.
@@ -16,7 +22,10 @@ async fn plays(plan: Plan, ended: usize) -> Result<()> {
     let figures = Box::pin(chaos::run(&plan)).await?;
     println!("{:?}\n{figures}", plan.faults);
     assert_eq!(figures.failovers.len(), ended);
-    assert!(figures.found.prompts > 0 && figures.found.executions > 0, "there was work: {figures}");
+    assert!(
+        figures.found.prompts > 0 && figures.found.executions > 0,
+        "there was work: {figures}"
+    );
     Ok(())
 }
 
@@ -25,14 +34,32 @@ async fn ten_of_each_fault_on_postgres() -> Result<()> {
     let of_nodes = plan(Backend::Postgres, &[(Kind::Kill, 10), (Kind::Hiccup, 10)]);
     let of_time = plan(Backend::Postgres, &[(Kind::Pause, 10)]);
     let of_links = plan(Backend::Postgres, &[(Kind::Cut, 5), (Kind::Sever, 5)]);
-    let of_servers =
-        plan(Backend::Postgres, &[(Kind::NatsKill, 10), (Kind::NatsAway, 10), (Kind::SqlAway, 10), (Kind::SqlCut, 10)]);
-    tokio::try_join!(plays(of_nodes, 10), plays(of_time, 10), plays(of_links, 10), plays(of_servers, 0))?;
+    let of_servers = plan(
+        Backend::Postgres,
+        &[
+            (Kind::NatsKill, 10),
+            (Kind::NatsAway, 10),
+            (Kind::SqlAway, 10),
+            (Kind::SqlCut, 10),
+        ],
+    );
+    tokio::try_join!(
+        plays(of_nodes, 10),
+        plays(of_time, 10),
+        plays(of_links, 10),
+        plays(of_servers, 0)
+    )?;
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn faults_of_nodes_and_of_nats_on_sqlite() -> Result<()> {
-    let faults = [(Kind::Kill, 3), (Kind::Pause, 3), (Kind::Hiccup, 5), (Kind::NatsKill, 3), (Kind::NatsAway, 3)];
+    let faults = [
+        (Kind::Kill, 3),
+        (Kind::Pause, 3),
+        (Kind::Hiccup, 5),
+        (Kind::NatsKill, 3),
+        (Kind::NatsAway, 3),
+    ];
     plays(plan(Backend::Sqlite, &faults), 6).await
 }

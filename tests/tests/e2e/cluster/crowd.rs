@@ -30,11 +30,25 @@ const OF_ONE_ANSWER: usize = 100;
 async fn three_hundred_workers_are_spawned_over_three_nodes() -> Result<()> {
     let worker = |n| json!({ "type": "worker", "name": format!("w{n}"), "system_prompt": "You are worker.", "tools": [], "task": "be there" });
     let numbers: Vec<usize> = (0..WORKERS).collect();
-    let spawned = |some: &[usize]| some.iter().fold(Reply::new(), |reply, n| reply.and_call("spawn_agent", worker(*n)));
-    let answers: Vec<Reply> = numbers.chunks(OF_ONE_ANSWER).map(spawned).chain([Reply::text("made")]).collect();
+    let spawned = |some: &[usize]| {
+        some.iter().fold(Reply::new(), |reply, n| {
+            reply.and_call("spawn_agent", worker(*n))
+        })
+    };
+    let answers: Vec<Reply> = numbers
+        .chunks(OF_ONE_ANSWER)
+        .map(spawned)
+        .chain([Reply::text("made")])
+        .collect();
     let script = Script::new()
         .rounds(by("lead").user("go"), answers)
-        .rounds(by("worker"), [Reply::call("send_response", json!({ "response": "here" })), Reply::text("done")])
+        .rounds(
+            by("worker"),
+            [
+                Reply::call("send_response", json!({ "response": "here" })),
+                Reply::text("done"),
+            ],
+        )
         .always(Reply::text("thanks"))
         .keep(10);
     let field = Field::start(Backend::Postgres, script).await?;
@@ -51,15 +65,30 @@ async fn three_hundred_workers_are_spawned_over_three_nodes() -> Result<()> {
     })
     .await?;
     let made = since.elapsed();
-    let info = team.scene.world.caller.session(&team.scene.started.session_id).await?;
+    let info = team
+        .scene
+        .world
+        .caller
+        .session(&team.scene.started.session_id)
+        .await?;
     assert_eq!(info.agents.len(), WORKERS + 1);
-    let on = |place: &str| info.agents.iter().filter(|agent| agent.node_id.as_ref() == Some(team.node(place).id())).count();
+    let on = |place: &str| {
+        info.agents
+            .iter()
+            .filter(|agent| agent.node_id.as_ref() == Some(team.node(place).id()))
+            .count()
+    };
     let spread = PLACES.map(on);
     println!("{WORKERS} workers over three nodes: spawned in {made:?}, spread {spread:?}");
-    assert!(spread.iter().all(|agents| *agents >= WORKERS / 6), "{spread:?}");
+    assert!(
+        spread.iter().all(|agents| *agents >= WORKERS / 6),
+        "{spread:?}"
+    );
     within(patience, "all have responded", async || {
         let log = team.scene.log().await.ok()?;
-        let responded = log.iter().filter(|event| event.kind == "tool_end" && event.data.get().contains("send_response"));
+        let responded = log
+            .iter()
+            .filter(|event| event.kind == "tool_end" && event.data.get().contains("send_response"));
         (responded.count() == WORKERS).then_some(())
     })
     .await?;
@@ -70,10 +99,13 @@ async fn three_hundred_workers_are_spawned_over_three_nodes() -> Result<()> {
 fn spawning(count: usize) -> Reply {
     let number = |n| format!("number {n}");
     let worker = |n| json!({ "type": "worker", "system_prompt": "You are worker.", "description": number(n), "tools": [], "task": "be there" });
-    (0..count).fold(Reply::new(), |reply, n| reply.and_call("spawn_agent", worker(n)))
+    (0..count).fold(Reply::new(), |reply, n| {
+        reply.and_call("spawn_agent", worker(n))
+    })
 }
 
-/// Namesakes that are spawned at the same time on several nodes, more of them than the session may have.
+/// Namesakes that are spawned at the same time on several nodes, more of them than the session may
+/// have.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crowd_of_namesakes_has_its_limit_and_each_a_name_and_a_task() -> Result<()> {
     const MOST: usize = 25;
@@ -88,20 +120,50 @@ async fn a_crowd_of_namesakes_has_its_limit_and_each_a_name_and_a_task() -> Resu
     let team = field.started(body).await?;
     assert_eq!(team.scene.answer().await?, "made");
     let results = team.scene.results("lead", "spawn_agent").await?;
-    let refused: Vec<_> = results.iter().filter(|end| end.error).map(|end| end.result.as_str()).collect();
-    assert_eq!(refused, [format!("the session has had its {MOST} agents (max_agents)").as_str(); 16]);
-    let info = team.scene.world.caller.session(&team.scene.started.session_id).await?;
+    let refused: Vec<_> = results
+        .iter()
+        .filter(|end| end.error)
+        .map(|end| end.result.as_str())
+        .collect();
+    assert_eq!(
+        refused,
+        [format!("the session has had its {MOST} agents (max_agents)").as_str(); 16]
+    );
+    let info = team
+        .scene
+        .world
+        .caller
+        .session(&team.scene.started.session_id)
+        .await?;
     let names: BTreeSet<_> = info.agents.iter().map(|agent| agent.name.clone()).collect();
     let numbered = (2..MOST).map(|number| format!("worker-{number}"));
-    assert_eq!(names, numbered.chain(["lead".into(), "worker".into()]).collect());
-    let worked = within(Duration::from_secs(120), "each has done its task", async || {
-        let log = team.scene.log().await.ok()?;
-        let ended = log.iter().filter(|event| event.kind == "turn_end" && event.data.get().contains(r#""message":"here""#));
-        (ended.count() == MOST - 1).then_some(log)
-    })
+    assert_eq!(
+        names,
+        numbered.chain(["lead".into(), "worker".into()]).collect()
+    );
+    let worked = within(
+        Duration::from_secs(120),
+        "each has done its task",
+        async || {
+            let log = team.scene.log().await.ok()?;
+            let ended = log.iter().filter(|event| {
+                event.kind == "turn_end" && event.data.get().contains(r#""message":"here""#)
+            });
+            (ended.count() == MOST - 1).then_some(log)
+        },
+    )
     .await?;
-    let tasks = worked.iter().filter(|event| event.kind == "turn_start" && event.data.get().contains(r#""kind":"task""#));
-    assert_eq!(tasks.map(|event| event.agent_id.clone()).collect::<BTreeSet<_>>().len(), MOST - 1, "one each");
+    let tasks = worked.iter().filter(|event| {
+        event.kind == "turn_start" && event.data.get().contains(r#""kind":"task""#)
+    });
+    assert_eq!(
+        tasks
+            .map(|event| event.agent_id.clone())
+            .collect::<BTreeSet<_>>()
+            .len(),
+        MOST - 1,
+        "one each"
+    );
     close(&team).await?;
     team.end().await
 }
@@ -112,16 +174,23 @@ async fn close(team: &Team) -> Result<()> {
     Ok(())
 }
 
-/// A team whose lead's reply spawns many that talk for ever; it comes back when some of them do and most are yet to be born.
+/// A team whose lead's reply spawns many that talk for ever; it comes back when some of them do and
+/// most are yet to be born.
 async fn half_made(more: Value) -> Result<Team> {
     let script = Script::new()
         .rounds(by("lead"), [spawning(OF_ONE_ANSWER), Reply::text("made")])
         .always(Reply::text("word ".repeat(600)).pace(Pace::per_second(1.0)));
     let field = Field::start(Backend::Postgres, script).await?;
-    let mut body = json!({ "dir": field.world.dir(), "members": [lead_at("a", &[])], "prompt": "go" });
-    body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let mut body =
+        json!({ "dir": field.world.dir(), "members": [lead_at("a", &[])], "prompt": "go" });
+    body.as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
     let team = field.started(body).await?;
-    within(Duration::from_secs(60), "some are at work", async || (team.scene.world.model.streams() > 10).then_some(())).await?;
+    within(Duration::from_secs(60), "some are at work", async || {
+        (team.scene.world.model.streams() > 10).then_some(())
+    })
+    .await?;
     Ok(team)
 }
 
@@ -129,10 +198,24 @@ async fn half_made(more: Value) -> Result<Team> {
 async fn is_gone(team: &Team) -> Result<()> {
     within(Duration::from_secs(120), "nobody is left", async || {
         let world = &team.scene.world;
-        let info = world.caller.session(&team.scene.started.session_id).await.ok()?;
-        let nodes: Nodes = world.caller.read(&list_of(Target::Nodes), &json!({})).await.ok()?;
-        let hosted: u32 = nodes.nodes.iter().filter(|node| node.state == NodeState::Alive).map(|node| node.agents).sum();
-        let is_closed = info.state == SessionState::Closed && info.agents.iter().all(|agent| agent.node_id.is_none());
+        let info = world
+            .caller
+            .session(&team.scene.started.session_id)
+            .await
+            .ok()?;
+        let nodes: Nodes = world
+            .caller
+            .read(&list_of(Target::Nodes), &json!({}))
+            .await
+            .ok()?;
+        let hosted: u32 = nodes
+            .nodes
+            .iter()
+            .filter(|node| node.state == NodeState::Alive)
+            .map(|node| node.agents)
+            .sum();
+        let is_closed = info.state == SessionState::Closed
+            && info.agents.iter().all(|agent| agent.node_id.is_none());
         (is_closed && hosted == 0 && world.model.streams() == 0).then_some(())
     })
     .await

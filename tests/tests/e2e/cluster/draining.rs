@@ -41,11 +41,14 @@ enum By {
 
 /// Runs until the file `go` is there.
 fn until_go(who: &str) -> Reply {
-    let command = format!("echo {who} begun >> ledger; while [ ! -e go ]; do sleep 0.05; done; echo {who} done >> ledger");
+    let command = format!(
+        "echo {who} begun >> ledger; while [ ! -e go ]; do sleep 0.05; done; echo {who} done >> ledger"
+    );
     Reply::call("bash", json!({ "command": command, "timeout": 600_000 }))
 }
 
-/// On `b`: a lead and `idler` at rest, `talker` in a model call, `asker` that waits for `slow` on `a`, `runner` in a mutating tool.
+/// On `b`: a lead and `idler` at rest, `talker` in a model call, `asker` that waits for `slow` on
+/// `a`, `runner` in a mutating tool.
 async fn at_work(backend: Backend) -> Result<Team> {
     let script = Script::new()
         .rounds(
@@ -65,16 +68,26 @@ async fn at_work(backend: Backend) -> Result<Team> {
             ],
         )
         .rounds(by("slow"), [until_go("slow"), Reply::text("here I am")])
-        .rounds(by("runner").user("work"), [until_go("runner"), Reply::text("ran")])
+        .rounds(
+            by("runner").user("work"),
+            [until_go("runner"), Reply::text("ran")],
+        )
         .always(Reply::text("ready"));
     let workers = ["idler", "talker", "asker", "runner"].map(|name| far(member(name, &["bash"])));
-    let members = [vec![far(lead(&[]))], workers.to_vec(), vec![placed("slow", "a", &["bash"])]].concat();
+    let members = [
+        vec![far(lead(&[]))],
+        workers.to_vec(),
+        vec![placed("slow", "a", &["bash"])],
+    ]
+    .concat();
     let field = Field::without_c(World::start(backend, script).await?).await?;
     let mut team = field.team(&members, "hello").await?;
     team.scene.answer().await?;
     team.join_c().await?;
     for name in ["talker", "asker", "runner"] {
-        team.scene.tell(name, AgentVerb::Prompt, json!({ "text": "work" })).await?;
+        team.scene
+            .tell(name, AgentVerb::Prompt, json!({ "text": "work" }))
+            .await?;
     }
     let ledger = team.scene.world.dir().join("ledger");
     eventually("all are at work", async || {
@@ -96,19 +109,32 @@ async fn drains(backend: Backend, how: By) -> Result<()> {
             let mut drain = team.scene.world.planck()?;
             drain.args(["nodes", "drain", "b"]);
             let ran = run(drain).await?;
-            assert!(ran.code == 0 && ran.out.contains("b is draining"), "{ran:?}");
+            assert!(
+                ran.code == 0 && ran.out.contains("b is draining"),
+                "{ran:?}"
+            );
         }
         By::Signal => kill(Pid::from_raw(leaving.pid()), Signal::SIGTERM)?,
     }
     // The lead moves at once, and a client that prompts meanwhile sees no error.
     let mut prompts = Vec::new();
     for number in 0..10 {
-        prompts.push(team.scene.world.caller.prompt(&session, &format!("prompt {number}")).await?.prompt_id);
+        prompts.push(
+            team.scene
+                .world
+                .caller
+                .prompt(&session, &format!("prompt {number}"))
+                .await?
+                .prompt_id,
+        );
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     within(LONG, "all but the runner are at c", async || {
         let info = team.scene.world.caller.session(&session).await.ok()?;
-        let at_b = info.agents.iter().filter(|agent| agent.node_id.as_ref() == Some(leaving.id()));
+        let at_b = info
+            .agents
+            .iter()
+            .filter(|agent| agent.node_id.as_ref() == Some(leaving.id()));
         (at_b.map(|agent| agent.name.as_str()).collect::<Vec<_>>() == ["runner"]).then_some(())
     })
     .await?;
@@ -126,35 +152,75 @@ async fn drains(backend: Backend, how: By) -> Result<()> {
         assert_eq!(team.place_of(name).await?, "c", "{name}");
     }
     assert_eq!(team.place_of("slow").await?, "a");
-    let life = value(&team.scene.world.caller, &Key::Team(team.scene.started.team_id.clone(), 1)).await?.unwrap();
-    assert_eq!((&life["state"], &life["node"]), (&json!("alive"), &json!(team.node("c").id())), "the same life of the team");
+    let life = value(
+        &team.scene.world.caller,
+        &Key::Team(team.scene.started.team_id.clone(), 1),
+    )
+    .await?
+    .unwrap();
+    assert_eq!(
+        (&life["state"], &life["node"]),
+        (&json!("alive"), &json!(team.node("c").id())),
+        "the same life of the team"
+    );
     team.nodes.remove(1);
     team.end().await
 }
 
-/// All turns ended as they should, each tool ran once and whole, and an attached client saw one story.
+/// All turns ended as they should, each tool ran once and whole, and an attached client saw one
+/// story.
 async fn nobody_noticed(team: &Team, attached: Attached) -> Result<()> {
-    for (name, said) in [("talker", "talked"), ("asker", "slow says here I am"), ("runner", "ran")] {
+    for (name, said) in [
+        ("talker", "talked"),
+        ("asker", "slow says here I am"),
+        ("runner", "ran"),
+    ] {
         let end = within(LONG, "its turn has ended", async || {
-            team.scene.log_of(name).await.ok()?.into_iter().find_map(|event| match event {
-                Event::TurnEnd(end) => Some(end),
-                _ => None,
-            })
+            team.scene
+                .log_of(name)
+                .await
+                .ok()?
+                .into_iter()
+                .find_map(|event| match event {
+                    Event::TurnEnd(end) => Some(end),
+                    _ => None,
+                })
         });
         let end = end.await?;
-        assert_eq!((end.outcome, end.message.as_deref()), (TurnOutcome::Completed, Some(said)), "{name}");
+        assert_eq!(
+            (end.outcome, end.message.as_deref()),
+            (TurnOutcome::Completed, Some(said)),
+            "{name}"
+        );
     }
-    let mut ledger: Vec<String> =
-        std::fs::read_to_string(team.scene.world.dir().join("ledger"))?.lines().map(str::to_owned).collect();
+    let mut ledger: Vec<String> = std::fs::read_to_string(team.scene.world.dir().join("ledger"))?
+        .lines()
+        .map(str::to_owned)
+        .collect();
     ledger.sort();
-    assert_eq!(ledger, ["runner begun", "runner done", "slow begun", "slow done", "talker"]);
+    assert_eq!(
+        ledger,
+        [
+            "runner begun",
+            "runner done",
+            "slow begun",
+            "slow done",
+            "talker"
+        ]
+    );
     let log = team.scene.log().await?;
     assert_dense(&log);
     for kind in ["error", "worker_exit", "session_closed", "agent_stopped"] {
         assert!(!log.iter().any(|event| event.kind == kind), "{kind}");
     }
-    assert!(!log.iter().any(|event| event.data.get().contains("interrupted")), "nothing was cut");
-    let told = attached.caught_up(log.last().and_then(|event| event.seq).unwrap()).await?;
+    assert!(
+        !log.iter()
+            .any(|event| event.data.get().contains("interrupted")),
+        "nothing was cut"
+    );
+    let told = attached
+        .caught_up(log.last().and_then(|event| event.seq).unwrap())
+        .await?;
     assert_dense(&told);
     attached.leave().await
 }
@@ -174,13 +240,20 @@ async fn a_node_that_is_told_to_end_hands_over_and_nobody_notices_on_sqlite() ->
 async fn who_has_nowhere_to_go_is_taken_up_by_the_next_node() -> Result<()> {
     let script = Script::new().always(Reply::text("ready"));
     let members = [far(lead(&[])), placed("slow", "a", &[])];
-    let mut team = Field::without_c(World::start(Backend::Postgres, script).await?).await?.team(&members, "hello").await?;
+    let mut team = Field::without_c(World::start(Backend::Postgres, script).await?)
+        .await?
+        .team(&members, "hello")
+        .await?;
     team.scene.answer().await?;
     team.nodes.remove(1).leave().await?;
     let lead = team.scene.id("lead").await?;
     let agent = team.scene.world.caller.agent(&lead).await?;
     assert_eq!(agent.node_id, None, "its lease was given up");
-    let prompt = team.scene.world.caller.prompt(&team.scene.started.session_id, "again");
+    let prompt = team
+        .scene
+        .world
+        .caller
+        .prompt(&team.scene.started.session_id, "again");
     let (prompt, joined) = tokio::join!(prompt, super::field::node_at(&team.scene.world, "c", &[]));
     team.nodes.push(joined?);
     let end = team.scene.recorder.answered(&prompt?.prompt_id).await?;

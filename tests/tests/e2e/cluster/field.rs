@@ -48,7 +48,11 @@ pub fn far(mut member: Value) -> Value {
 
 pub async fn node_at(world: &World, place: &str, more: &[(&str, &str)]) -> Result<Node> {
     let side = if place == "a" { "near" } else { "far" };
-    let own = [("PLANCK_NODE_LABELS_PLACE", place), ("PLANCK_NODE_LABELS_SIDE", side), ("PLANCK_NODE_NAME", place)];
+    let own = [
+        ("PLANCK_NODE_LABELS_PLACE", place),
+        ("PLANCK_NODE_LABELS_SIDE", side),
+        ("PLANCK_NODE_NAME", place),
+    ];
     world.node_with(&[&own, more].concat()).await
 }
 
@@ -82,11 +86,18 @@ impl Field {
         Self::start_in(world, &PLACES, |_| Vec::new()).await
     }
 
-    async fn start_in(world: World, places: &[&str], more: impl Fn(&str) -> Vec<(&'static str, String)>) -> Result<Self> {
+    async fn start_in(
+        world: World,
+        places: &[&str],
+        more: impl Fn(&str) -> Vec<(&'static str, String)>,
+    ) -> Result<Self> {
         let mut nodes = Vec::new();
         for place in places {
             let more = more(place);
-            let more: Vec<(&str, &str)> = more.iter().map(|(name, value)| (*name, value.as_str())).collect();
+            let more: Vec<(&str, &str)> = more
+                .iter()
+                .map(|(name, value)| (*name, value.as_str()))
+                .collect();
             nodes.push(node_at(&world, place, &more).await?);
         }
         let field = Self { world, nodes };
@@ -98,10 +109,20 @@ impl Field {
     async fn is_acquainted(&self) -> Result<()> {
         let mut knowing: BTreeSet<NodeId> = BTreeSet::new();
         within(ACQUAINTANCE, "all nodes know each other", async || {
-            let list: Nodes = self.world.caller.read(&list_of(Target::Nodes), &json!({})).await.ok()?;
+            let list: Nodes = self
+                .world
+                .caller
+                .read(&list_of(Target::Nodes), &json!({}))
+                .await
+                .ok()?;
             let mut speaking = list.nodes.iter().filter(|node| node.silent_ms == 0);
             if let (Some(node), None) = (speaking.next(), speaking.next())
-                && list.nodes.iter().filter(|node| node.state == NodeState::Alive).count() == self.nodes.len()
+                && list
+                    .nodes
+                    .iter()
+                    .filter(|node| node.state == NodeState::Alive)
+                    .count()
+                    == self.nodes.len()
             {
                 knowing.insert(node.id.clone());
             }
@@ -124,7 +145,15 @@ impl Field {
         let recorder = self.world.record().await?;
         let started: Started = self.world.caller.start(&body).await?;
         let Self { world, nodes } = self;
-        Ok(Team { scene: Scene { world, node: None, recorder, started }, nodes })
+        Ok(Team {
+            scene: Scene {
+                world,
+                node: None,
+                recorder,
+                started,
+            },
+            nodes,
+        })
     }
 
     pub async fn end(self) -> Result<()> {
@@ -146,12 +175,23 @@ impl Team {
     /// Which node an agent is on, by its place.
     pub async fn place_of(&self, name: &str) -> Result<&'static str> {
         let id = self.scene.id(name).await?;
-        let node = self.scene.world.caller.agent(&id).await?.node_id.context("nobody holds it")?;
+        let node = self
+            .scene
+            .world
+            .caller
+            .agent(&id)
+            .await?
+            .node_id
+            .context("nobody holds it")?;
         self.place(&node)
     }
 
     pub fn place(&self, node: &NodeId) -> Result<&'static str> {
-        let at = self.nodes.iter().position(|known| known.id() == node).context("it is on no known node")?;
+        let at = self
+            .nodes
+            .iter()
+            .position(|known| known.id() == node)
+            .context("it is on no known node")?;
         Ok(PLACES[at])
     }
 

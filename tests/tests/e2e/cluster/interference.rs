@@ -36,7 +36,12 @@ const EXCUSED: &[&str] = &[""];
 
 /// A lead on `a` that waits for its worker on `b`, which does many pieces of work.
 async fn at_work(world: World) -> Result<(Team, Attached)> {
-    let piece = |n: usize| Reply::call("bash", json!({ "command": format!("echo {n} >> ledger; sleep 0.3") }));
+    let piece = |n: usize| {
+        Reply::call(
+            "bash",
+            json!({ "command": format!("echo {n} >> ledger; sleep 0.3") }),
+        )
+    };
     let pieces = (0..PIECES).map(piece).chain([Reply::text("all done")]);
     let ask = Reply::call("ask_agent", json!({ "agent": "one", "question": "work" }));
     world.model.set_script(
@@ -46,10 +51,16 @@ async fn at_work(world: World) -> Result<(Team, Attached)> {
             .without_auth(),
     );
     let members = [lead_at("a", &[]), placed("one", "b", &["bash"])];
-    let team = Field::start_there(world).await?.team(&members, "go").await?;
+    let team = Field::start_there(world)
+        .await?
+        .team(&members, "go")
+        .await?;
     let attached = Attached::start(&team.scene.world, &team.scene.started.name)?;
     attached.begun().await?;
-    eventually("it is at work", async || (ledger(&team).len() >= 3).then_some(())).await?;
+    eventually("it is at work", async || {
+        (ledger(&team).len() >= 3).then_some(())
+    })
+    .await?;
     Ok((team, attached))
 }
 
@@ -62,28 +73,49 @@ fn ledger(team: &Team) -> Vec<String> {
 async fn went_on(team: Team, attached: Attached, decisions: Decisions) -> Result<()> {
     let prompt = team.scene.started.prompt_id.clone().unwrap();
     let end = within(LONG, "the work is done", async || {
-        team.scene.log_of("lead").await.ok()?.into_iter().find_map(|event| match event {
-            Event::TurnEnd(end) if end.inputs.contains(&prompt) => Some(end),
-            _ => None,
-        })
+        team.scene
+            .log_of("lead")
+            .await
+            .ok()?
+            .into_iter()
+            .find_map(|event| match event {
+                Event::TurnEnd(end) if end.inputs.contains(&prompt) => Some(end),
+                _ => None,
+            })
     })
     .await?;
-    assert_eq!((end.outcome, end.message.as_deref()), (TurnOutcome::Completed, Some("it is all done")));
-    assert_eq!(ledger(&team), (0..PIECES).map(|n| n.to_string()).collect::<Vec<_>>());
+    assert_eq!(
+        (end.outcome, end.message.as_deref()),
+        (TurnOutcome::Completed, Some("it is all done"))
+    );
+    assert_eq!(
+        ledger(&team),
+        (0..PIECES).map(|n| n.to_string()).collect::<Vec<_>>()
+    );
     let log = team.scene.log().await?;
     assert_dense(&log);
-    assert!(!log.iter().any(|event| event.data.get().contains("interrupted")), "nothing was cut");
-    let told = attached.caught_up(log.last().and_then(|event| event.seq).unwrap()).await?;
+    assert!(
+        !log.iter()
+            .any(|event| event.data.get().contains("interrupted")),
+        "nothing was cut"
+    );
+    let told = attached
+        .caught_up(log.last().and_then(|event| event.seq).unwrap())
+        .await?;
     assert_dense(&told);
     attached.leave().await?;
     assert!(decisions.of(DecisionKind::NodeDead).is_empty());
-    assert_eq!((team.place_of("lead").await?, team.place_of("one").await?), ("a", "b"));
+    assert_eq!(
+        (team.place_of("lead").await?, team.place_of("one").await?),
+        ("a", "b")
+    );
     team.end_despite(EXCUSED).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn work_goes_on_when_nats_was_away() -> Result<()> {
-    let (mut team, attached) = at_work(World::start(Backend::Postgres, Script::new()).await?).await?;
+    let (mut team, attached) =
+        at_work(World::start(Backend::Postgres, Script::new()).await?).await?;
     let decisions = Decisions::hear(&team.scene.world.caller).await?;
     team.scene.world.nats.kill()?;
     sleep(Duration::from_secs(5)).await;
@@ -110,7 +142,12 @@ async fn work_goes_on_when_the_registrys_leader_was_killed() -> Result<()> {
     let leader = team.scene.world.registry_leader().await?;
     team.scene.world.server(&leader)?.kill()?;
     let next = within(LONG, "another server leads", async || {
-        team.scene.world.registry_leader().await.ok().filter(|next| *next != leader)
+        team.scene
+            .world
+            .registry_leader()
+            .await
+            .ok()
+            .filter(|next| *next != leader)
     });
     next.await?;
     team.scene.world.server(&leader)?.restart()?;
@@ -126,12 +163,17 @@ async fn who_dies_while_jetstream_forgets_is_found() -> Result<()> {
     team.scene.world.nats.kill()?;
     team.nodes[1].kill().await?;
     team.scene.world.nats.restart_empty()?;
-    let dead = within(LONG, "it is convicted", async || decisions.of(DecisionKind::NodeDead).pop()).await?;
+    let dead = within(LONG, "it is convicted", async || {
+        decisions.of(DecisionKind::NodeDead).pop()
+    })
+    .await?;
     assert_eq!(dead.data.node.as_ref(), Some(&gone));
     // No node has the worker's label any more.
     let exit = within(LONG, "the lead hears of its worker", async || {
         let log = team.scene.log_of("lead").await.ok()?;
-        log.iter().any(|event| matches!(event, Event::TurnEnd(_))).then_some(())
+        log.iter()
+            .any(|event| matches!(event, Event::TurnEnd(_)))
+            .then_some(())
     });
     exit.await?;
     assert_dense(&team.scene.log().await?);
@@ -144,22 +186,44 @@ async fn who_dies_while_jetstream_forgets_is_found() -> Result<()> {
 async fn tools_of_a_frozen_node_end_by_themselves() -> Result<()> {
     let marker = Marker::new();
     let run = json!({ "command": escaping(&marker), "timeout": 600_000 });
-    let script = Script::new().rounds(by("lead"), [Reply::call("bash", run), Reply::text("went on")]);
-    let mut team = Field::start(Backend::Sqlite, script).await?.team(&[lead_at("b", &["bash"])], "go").await?;
-    eventually("the processes run", async || (marker.count() >= 4).then_some(())).await?;
+    let script = Script::new().rounds(
+        by("lead"),
+        [Reply::call("bash", run), Reply::text("went on")],
+    );
+    let mut team = Field::start(Backend::Sqlite, script)
+        .await?
+        .team(&[lead_at("b", &["bash"])], "go")
+        .await?;
+    eventually("the processes run", async || {
+        (marker.count() >= 4).then_some(())
+    })
+    .await?;
     let mut frozen = team.nodes.remove(1);
     frozen.pause()?;
-    within(LONG, "its processes are dead", async || (marker.count() == 0).then_some(())).await?;
+    within(LONG, "its processes are dead", async || {
+        (marker.count() == 0).then_some(())
+    })
+    .await?;
     let ended = within(LONG, "the session goes on elsewhere", async || {
         let log = team.scene.log_of("lead").await.ok()?;
-        log.into_iter().find_map(|event| if let Event::TurnEnd(end) = event { end.message } else { None })
+        log.into_iter().find_map(|event| {
+            if let Event::TurnEnd(end) = event {
+                end.message
+            } else {
+                None
+            }
+        })
     });
     assert_eq!(ended.await?, "went on");
     let before = team.scene.log().await?;
     frozen.resume()?;
     frozen.ended().await?;
     assert_eq!(marker.count(), 0);
-    assert_eq!(team.scene.log().await?.len(), before.len(), "who woke up wrote nothing");
+    assert_eq!(
+        team.scene.log().await?.len(),
+        before.len(),
+        "who woke up wrote nothing"
+    );
     team.end_despite(EXCUSED).await
 }
 
@@ -168,19 +232,41 @@ async fn tools_of_a_frozen_node_end_by_themselves() -> Result<()> {
 async fn tools_of_a_node_that_reaches_neither_nats_nor_the_store_are_killed() -> Result<()> {
     let marker = Marker::new();
     let run = json!({ "command": escaping(&marker), "timeout": 600_000 });
-    let script = Script::new().rounds(by("lead"), [Reply::call("bash", run), Reply::text("it said {{result:bash}}")]);
+    let script = Script::new().rounds(
+        by("lead"),
+        [
+            Reply::call("bash", run),
+            Reply::text("it said {{result:bash}}"),
+        ],
+    );
     let field = Field::start_there(World::start_alone(script).await?).await?;
     let team = field.team(&[lead_at("b", &["bash"])], "go").await?;
-    eventually("the processes run", async || (marker.count() >= 4).then_some(())).await?;
+    eventually("the processes run", async || {
+        (marker.count() >= 4).then_some(())
+    })
+    .await?;
     let frozen = team.scene.world.pause_database()?;
     team.scene.world.nats.pause()?;
-    within(LONG, "its processes are dead", async || (marker.count() == 0).then_some(())).await?;
-    assert!(team.node("b").log().contains("its tools are killed"), "the node lives, and says so: {}", team.node("b").log());
+    within(LONG, "its processes are dead", async || {
+        (marker.count() == 0).then_some(())
+    })
+    .await?;
+    assert!(
+        team.node("b").log().contains("its tools are killed"),
+        "the node lives, and says so: {}",
+        team.node("b").log()
+    );
     team.scene.world.nats.resume()?;
     drop(frozen);
     let ended = within(LONG, "the turn goes on", async || {
         let log = team.scene.log_of("lead").await.ok()?;
-        log.into_iter().find_map(|event| if let Event::TurnEnd(end) = event { end.message } else { None })
+        log.into_iter().find_map(|event| {
+            if let Event::TurnEnd(end) = event {
+                end.message
+            } else {
+                None
+            }
+        })
     });
     let said = ended.await?;
     assert!(said.contains("started"), "{said}");
@@ -192,7 +278,11 @@ async fn tools_of_a_node_that_reaches_neither_nats_nor_the_store_are_killed() ->
 /// As when NATS loses the word on its way to a living node.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_input_that_its_agents_node_did_not_hear_of_is_taken_up() -> Result<()> {
-    let world = World::start(Backend::Postgres, Script::new().always(Reply::text("ready"))).await?;
+    let world = World::start(
+        Backend::Postgres,
+        Script::new().always(Reply::text("ready")),
+    )
+    .await?;
     let node = world.node_with(&[("PLANCK_CLUSTER_SWEEP", "2s")]).await?;
     let recorder = world.record().await?;
     world.caller.start(&world.solo()).await?;

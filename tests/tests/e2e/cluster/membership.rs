@@ -17,7 +17,11 @@ const SUSPECTS: &[&str] = &["suspended"];
 async fn nodes_join_see_each_other_and_leave() -> Result<()> {
     let world = World::start(Backend::Sqlite, Script::new()).await?;
     let decisions = Decisions::hear(&world.caller).await?;
-    let (one, two, three) = (world.node().await?, world.node().await?, world.node().await?);
+    let (one, two, three) = (
+        world.node().await?,
+        world.node().await?,
+        world.node().await?,
+    );
     until_all_see(&world, &[&one, &two, &three]).await?;
     assert_eq!(decisions.of(DecisionKind::NodeJoined).len(), 3);
 
@@ -29,7 +33,10 @@ async fn nodes_join_see_each_other_and_leave() -> Result<()> {
     let record = until_recorded(&world.caller, &gone, NodeStanding::Left).await?;
     assert_eq!(record.verdict, None);
     until_all_see(&world, &[&one, &three]).await?;
-    assert!(decisions.of(DecisionKind::NodeDead).is_empty(), "who leaves is not convicted");
+    assert!(
+        decisions.of(DecisionKind::NodeDead).is_empty(),
+        "who leaves is not convicted"
+    );
     one.leave_despite(SUSPECTS).await?;
     three.leave_despite(SUSPECTS).await
 }
@@ -37,7 +44,11 @@ async fn nodes_join_see_each_other_and_leave() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_node_is_convicted_once() -> Result<()> {
     let world = World::start(Backend::Sqlite, Script::new()).await?;
-    let (one, mut two, three) = (world.node().await?, world.node().await?, world.node().await?);
+    let (one, mut two, three) = (
+        world.node().await?,
+        world.node().await?,
+        world.node().await?,
+    );
     until_all_see(&world, &[&one, &two, &three]).await?;
     let decisions = Decisions::hear(&world.caller).await?;
     // Judges have heard themselves for a while.
@@ -48,10 +59,19 @@ async fn a_killed_node_is_convicted_once() -> Result<()> {
     let verdict = decisions.until(DecisionKind::NodeDead).await?;
     println!("the verdict came {:?} after the kill", killed.elapsed());
     assert_eq!(verdict.data.node.as_ref(), Some(two.id()));
-    assert!([one.id(), three.id()].contains(&&verdict.node_id), "by one of the living");
-    assert!(verdict.data.silent_ms.is_some_and(|silent| silent > 2_500), "{verdict:?}");
+    assert!(
+        [one.id(), three.id()].contains(&&verdict.node_id),
+        "by one of the living"
+    );
+    assert!(
+        verdict.data.silent_ms.is_some_and(|silent| silent > 2_500),
+        "{verdict:?}"
+    );
     let record = until_recorded(&world.caller, two.id(), NodeStanding::Dead).await?;
-    assert_eq!(record.verdict.map(|verdict| verdict.by), Some(verdict.node_id));
+    assert_eq!(
+        record.verdict.map(|verdict| verdict.by),
+        Some(verdict.node_id)
+    );
     until_listed(&world, two.id(), NodeState::Dead).await?;
     until_all_see(&world, &[&one, &three]).await?;
     assert_eq!(decisions.of(DecisionKind::NodeDead).len(), 1);
@@ -66,11 +86,24 @@ async fn a_stopped_node_that_goes_on_ends_by_itself() -> Result<()> {
     until_all_see(&world, &[&one, &two]).await?;
     let decisions = Decisions::hear(&world.caller).await?;
     two.pause()?;
-    assert_eq!(decisions.until(DecisionKind::NodeDead).await?.data.node.as_ref(), Some(two.id()));
+    assert_eq!(
+        decisions
+            .until(DecisionKind::NodeDead)
+            .await?
+            .data
+            .node
+            .as_ref(),
+        Some(two.id())
+    );
     two.resume()?;
     let status = timeout(Duration::from_secs(20), two.ended()).await??;
     assert_eq!(status.code(), Some(1), "{}", two.log());
-    assert!(two.log().contains("is out of its cluster and stopped everything"), "{}", two.log());
+    assert!(
+        two.log()
+            .contains("is out of its cluster and stopped everything"),
+        "{}",
+        two.log()
+    );
     until_listed(&world, two.id(), NodeState::Dead).await?;
     one.leave_despite(SUSPECTS).await
 }

@@ -32,8 +32,17 @@ async fn an_outage_of_five_seconds_kills_nobody() -> Result<()> {
     until_all_see(&world, &[&one, &two]).await?;
     assert!(decisions.of(DecisionKind::NodeDead).is_empty());
     for node in [one, two] {
-        assert_eq!(record(&world.caller, node.id()).await?.map(|record| record.state), Some(NodeStanding::Alive));
-        assert!(node.log().contains("this node is suspended"), "it noticed: {}", node.log());
+        assert_eq!(
+            record(&world.caller, node.id())
+                .await?
+                .map(|record| record.state),
+            Some(NodeStanding::Alive)
+        );
+        assert!(
+            node.log().contains("this node is suspended"),
+            "it noticed: {}",
+            node.log()
+        );
         node.leave_despite(EXCUSED).await?;
     }
     Ok(())
@@ -51,7 +60,10 @@ async fn what_jetstream_forgot_is_written_again() -> Result<()> {
         assert_eq!(after.name, before.name);
     }
     until_all_see(&world, &[&one, &two]).await?;
-    let started = eventually("a session starts", async || world.caller.start(&world.solo()).await.ok()).await?;
+    let started = eventually("a session starts", async || {
+        world.caller.start(&world.solo()).await.ok()
+    })
+    .await?;
     world.caller.session(&started.session_id).await?;
     one.leave_despite(EXCUSED).await?;
     two.leave_despite(EXCUSED).await
@@ -60,28 +72,50 @@ async fn what_jetstream_forgot_is_written_again() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_suspended_node_begins_nothing_and_goes_on_after() -> Result<()> {
     let wait = json!({ "command": "touch begun; while [ ! -e go ]; do sleep 0.05; done; echo x >> ledger" });
-    let script = Script::new().rule(When::any().result_of("bash"), Reply::text("Done.")).always(Reply::call("bash", wait));
+    let script = Script::new()
+        .rule(When::any().result_of("bash"), Reply::text("Done."))
+        .always(Reply::call("bash", wait));
     let mut world = World::start(Backend::Sqlite, script).await?;
     let node = world.node().await?;
     let started = world.caller.start(&world.solo()).await?;
-    let prompt = world.caller.prompt(&started.session_id, "go").await?.prompt_id;
-    eventually("the tool runs", async || world.dir().join("begun").exists().then_some(())).await?;
+    let prompt = world
+        .caller
+        .prompt(&started.session_id, "go")
+        .await?
+        .prompt_id;
+    eventually("the tool runs", async || {
+        world.dir().join("begun").exists().then_some(())
+    })
+    .await?;
     let calls = world.model.request_count();
 
     world.nats.kill()?;
-    eventually("the node is suspended", async || node.log().contains("this node is suspended").then_some(())).await?;
+    eventually("the node is suspended", async || {
+        node.log().contains("this node is suspended").then_some(())
+    })
+    .await?;
     std::fs::write(world.dir().join("go"), "")?;
-    eventually("what ran goes on", async || world.dir().join("ledger").exists().then_some(())).await?;
+    eventually("what ran goes on", async || {
+        world.dir().join("ledger").exists().then_some(())
+    })
+    .await?;
     sleep(Duration::from_secs(2)).await;
     assert_eq!(world.model.request_count(), calls, "no model call is begun");
 
     world.nats.restart()?;
     let ended = eventually("the turn has ended", async || {
         let log = world.caller.log(&started.session_id, 1).await.ok()?;
-        log.iter().any(|event| planck_tests::recorder::ends(event, &prompt)).then_some(())
+        log.iter()
+            .any(|event| planck_tests::recorder::ends(event, &prompt))
+            .then_some(())
     });
     ended.await?;
-    assert_eq!(std::fs::read_to_string(world.dir().join("ledger"))?.lines().count(), 1);
+    assert_eq!(
+        std::fs::read_to_string(world.dir().join("ledger"))?
+            .lines()
+            .count(),
+        1
+    );
     world.check_model()?;
     node.leave_despite(EXCUSED).await
 }

@@ -16,8 +16,15 @@ async fn is_refused_for_its_store(world: &World, own: &str, theirs: &str) -> Res
     command.arg("node").env("PLANCK_STORE_URL", own);
     let (code, said) = Node::refused(command).await?;
     assert_eq!(code, Some(1), "{said}");
-    let named = [format!("this node's store is {own} (id "), format!("shares store {theirs} (id ")];
-    for named in named.iter().map(String::as_str).chain(["store.url", "nats.subject_prefix", "takes it over"]) {
+    let named = [
+        format!("this node's store is {own} (id "),
+        format!("shares store {theirs} (id "),
+    ];
+    for named in named.iter().map(String::as_str).chain([
+        "store.url",
+        "nats.subject_prefix",
+        "takes it over",
+    ]) {
         assert!(said.contains(named), "{said}");
     }
     Ok(())
@@ -26,8 +33,15 @@ async fn is_refused_for_its_store(world: &World, own: &str, theirs: &str) -> Res
 /// A frozen node counts as one that is there: it would go on with its own store.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_with_another_store_is_refused_until_no_node_is_there() -> Result<()> {
-    let world = World::start(Backend::Sqlite, Script::new().always(Reply::text("all well"))).await?;
-    let (own, other) = (world.store_url(), format!("sqlite:{}", world.folder().join("elsewhere").display()));
+    let world = World::start(
+        Backend::Sqlite,
+        Script::new().always(Reply::text("all well")),
+    )
+    .await?;
+    let (own, other) = (
+        world.store_url(),
+        format!("sqlite:{}", world.folder().join("elsewhere").display()),
+    );
     let mut first = world.node().await?;
     let started = world.caller.start(&world.solo()).await?;
     is_refused_for_its_store(&world, &other, &own).await?;
@@ -37,7 +51,10 @@ async fn a_node_with_another_store_is_refused_until_no_node_is_there() -> Result
 
     let second = world.node_with(&[("PLANCK_STORE_URL", &other)]).await?;
     let elsewhere = world.caller.start(&world.solo()).await?;
-    assert_eq!(world.caller.session(&elsewhere.session_id).await?.state, SessionState::Open);
+    assert_eq!(
+        world.caller.session(&elsewhere.session_id).await?.state,
+        SessionState::Open
+    );
     is_refused_for_its_store(&world, &own, &other).await?;
     second.leave_despite(&[TAKEN_OVER]).await?;
 
@@ -52,29 +69,46 @@ async fn a_node_with_another_store_is_refused_until_no_node_is_there() -> Result
 async fn a_node_with_other_times_is_refused_while_one_lives() -> Result<()> {
     let world = World::start(Backend::Sqlite, Script::new()).await?;
     let mut first = world.node().await?;
-    let other = [("PLANCK_CLUSTER_SUSPICION", "3s"), ("PLANCK_CLUSTER_TOOL_GRACE", "9s")];
+    let other = [
+        ("PLANCK_CLUSTER_SUSPICION", "3s"),
+        ("PLANCK_CLUSTER_TOOL_GRACE", "9s"),
+    ];
     let mut command = world.planck()?;
     command.arg("node").envs(other);
     let (code, said) = Node::refused(command).await?;
     assert_eq!(code, Some(1), "{said}");
-    for named in ["suspicion is 3s here and 2500ms there", "tool_grace is 9s here and 4500ms there", "stop all of them"] {
+    for named in [
+        "suspicion is 3s here and 2500ms there",
+        "tool_grace is 9s here and 4500ms there",
+        "stop all of them",
+    ] {
         assert!(said.contains(named), "{said}");
     }
     first.kill().await?;
-    world.node_with(&other).await?.leave_despite(&["has other times"]).await
+    world
+        .node_with(&other)
+        .await?
+        .leave_despite(&["has other times"])
+        .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bucket_with_other_settings_is_refused() -> Result<()> {
     let world = World::start(Backend::Sqlite, Script::new()).await?;
     let jetstream = async_nats::jetstream::new(world.caller.nats.clone());
-    let bucket = async_nats::jetstream::kv::Config { bucket: "planck_registry".into(), ..Default::default() };
+    let bucket = async_nats::jetstream::kv::Config {
+        bucket: "planck_registry".into(),
+        ..Default::default()
+    };
     jetstream.create_key_value(bucket).await?;
     let mut command = world.planck()?;
     command.arg("node");
     let (code, said) = Node::refused(command).await?;
     assert_eq!(code, Some(1), "{said}");
-    for named in ["allow_atomic is null, not true", "nats kv del planck_registry"] {
+    for named in [
+        "allow_atomic is null, not true",
+        "nats kv del planck_registry",
+    ] {
         assert!(said.contains(named), "{said}");
     }
     Ok(())

@@ -37,7 +37,10 @@ impl Decisions {
         let task = tokio::spawn(async move {
             while let Some(message) = news.next().await {
                 let decision: Decision = serde_json::from_slice(&message.payload).unwrap();
-                assert_eq!(*message.subject, *format!("cluster.{}", decision.r#type.name()));
+                assert_eq!(
+                    *message.subject,
+                    *format!("cluster.{}", decision.r#type.name())
+                );
                 kept.lock().unwrap().push(decision);
             }
         });
@@ -45,7 +48,13 @@ impl Decisions {
     }
 
     pub fn of(&self, kind: DecisionKind) -> Vec<Decision> {
-        self.heard.lock().unwrap().iter().filter(|decision| decision.r#type == kind).cloned().collect()
+        self.heard
+            .lock()
+            .unwrap()
+            .iter()
+            .filter(|decision| decision.r#type == kind)
+            .cloned()
+            .collect()
     }
 
     pub async fn until(&self, kind: DecisionKind) -> Result<Decision> {
@@ -69,10 +78,20 @@ pub async fn list(caller: &Caller) -> Result<Vec<NodeInfo>> {
 pub async fn until_listed(world: &World, node: &NodeId, state: NodeState) -> Result<NodeInfo> {
     let what = format!("node {node} is {state:?}");
     let listed = eventually(&what, async || {
-        list(&world.caller).await.ok()?.into_iter().find(|info| info.id == *node && info.state == state)
+        list(&world.caller)
+            .await
+            .ok()?
+            .into_iter()
+            .find(|info| info.id == *node && info.state == state)
     });
-    let now =
-        async || list(&world.caller).await.map(|nodes| nodes.into_iter().map(|info| (info.id, info.state)).collect::<Vec<_>>());
+    let now = async || {
+        list(&world.caller).await.map(|nodes| {
+            nodes
+                .into_iter()
+                .map(|info| (info.id, info.state))
+                .collect::<Vec<_>>()
+        })
+    };
     match listed.await {
         Ok(info) => Ok(info),
         Err(error) => Err(error.context(format!("listed: {:?}", now().await))),
@@ -89,7 +108,11 @@ pub async fn until_all_see(world: &World, nodes: &[&Node]) -> Result<()> {
             world.caller.raw(&subject, "{}").await.ok()?;
         }
         for _ in 0..nodes.len() * 4 {
-            let listed = list(&world.caller).await.ok()?.into_iter().filter(|info| info.state == NodeState::Alive);
+            let listed = list(&world.caller)
+                .await
+                .ok()?
+                .into_iter()
+                .filter(|info| info.state == NodeState::Alive);
             let mut alive: Vec<NodeId> = listed.map(|info| info.id).collect();
             alive.sort();
             if alive != ids {
@@ -101,9 +124,20 @@ pub async fn until_all_see(world: &World, nodes: &[&Node]) -> Result<()> {
     .await
 }
 
-pub async fn until_recorded(caller: &Caller, node: &NodeId, standing: NodeStanding) -> Result<NodeRecord> {
-    eventually(&format!("the record of {node} says {standing:?}"), async || {
-        record(caller, node).await.ok().flatten().filter(|record| record.state == standing)
-    })
+pub async fn until_recorded(
+    caller: &Caller,
+    node: &NodeId,
+    standing: NodeStanding,
+) -> Result<NodeRecord> {
+    eventually(
+        &format!("the record of {node} says {standing:?}"),
+        async || {
+            record(caller, node)
+                .await
+                .ok()
+                .flatten()
+                .filter(|record| record.state == standing)
+        },
+    )
     .await
 }

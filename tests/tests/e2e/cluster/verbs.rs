@@ -1,4 +1,5 @@
-//! Every verb does what it says whichever node is asked: each is asked often enough that nodes which host nothing answer.
+//! Every verb does what it says whichever node is asked: each is asked often enough that nodes
+//! which host nothing answer.
 
 use std::time::Duration;
 
@@ -30,7 +31,16 @@ async fn team(backend: Backend) -> Result<Team> {
         .rule(by("two").user("hang"), Reply::fault(Fault::HangBeforeHead))
         .always(Reply::text("ready"));
     let field = Field::start(backend, script).await?;
-    let team = field.team(&[lead_at("a", &[]), placed("one", "b", &["read"]), placed("two", "b", &[])], "hello").await?;
+    let team = field
+        .team(
+            &[
+                lead_at("a", &[]),
+                placed("one", "b", &["read"]),
+                placed("two", "b", &[]),
+            ],
+            "hello",
+        )
+        .await?;
     team.scene.answer().await?;
     Ok(team)
 }
@@ -40,8 +50,17 @@ async fn agents(backend: Backend) -> Result<()> {
     let (scene, caller) = (&team.scene, &team.scene.world.caller);
     let one = scene.id("one").await?;
     for n in 0..OFTEN {
-        let prompted = scene.tell("one", AgentVerb::Prompt, json!({ "text": format!("hello {n}") })).await?;
-        scene.recorder.answered(&serde_json::from_value(prompted["prompt_id"].clone())?).await?;
+        let prompted = scene
+            .tell(
+                "one",
+                AgentVerb::Prompt,
+                json!({ "text": format!("hello {n}") }),
+            )
+            .await?;
+        scene
+            .recorder
+            .answered(&serde_json::from_value(prompted["prompt_id"].clone())?)
+            .await?;
         let info = caller.agent(&one).await?;
         assert_eq!(
             (info.turn as usize, info.state, info.node_id.as_ref()),
@@ -49,24 +68,58 @@ async fn agents(backend: Backend) -> Result<()> {
         );
         let snapshot = caller.snapshot(&one).await?;
         assert!(snapshot.running.is_none() && snapshot.info.turn == info.turn);
-        scene.tell("one", AgentVerb::Prompt, json!({ "text": "hang" })).await?;
+        scene
+            .tell("one", AgentVerb::Prompt, json!({ "text": "hang" }))
+            .await?;
         let busy = || async { Some(caller.snapshot(&one).await.ok()?.running?.turn) };
-        assert_eq!(eventually("it streams", async || busy().await).await?, info.turn + 1);
-        let refusal = caller.refusal(&agent_at(&one, AgentVerb::Prompt), &json!({ "text": "now", "mode": "reject" })).await?;
-        assert_eq!(refusal.code, Code::Busy);
-        assert_eq!(scene.tell("one", AgentVerb::Abort, json!({})).await?, json!({ "state": "idle" }));
         assert_eq!(
-            scene.tell("one", AgentVerb::RemoveTool, json!({ "name": "read" })).await?["tools"].as_array().map(Vec::len),
+            eventually("it streams", async || busy().await).await?,
+            info.turn + 1
+        );
+        let refusal = caller
+            .refusal(
+                &agent_at(&one, AgentVerb::Prompt),
+                &json!({ "text": "now", "mode": "reject" }),
+            )
+            .await?;
+        assert_eq!(refusal.code, Code::Busy);
+        assert_eq!(
+            scene.tell("one", AgentVerb::Abort, json!({})).await?,
+            json!({ "state": "idle" })
+        );
+        assert_eq!(
+            scene
+                .tell("one", AgentVerb::RemoveTool, json!({ "name": "read" }))
+                .await?["tools"]
+                .as_array()
+                .map(Vec::len),
             Some(4)
         );
         assert_eq!(
-            scene.tell("one", AgentVerb::AddTool, json!({ "name": "read" })).await?["tools"].as_array().map(Vec::len),
+            scene
+                .tell("one", AgentVerb::AddTool, json!({ "name": "read" }))
+                .await?["tools"]
+                .as_array()
+                .map(Vec::len),
             Some(5)
         );
         let model = format!("other-{n}");
-        assert_eq!(scene.tell("one", AgentVerb::ChangeModel, json!({ "model_id": model })).await?["model"]["id"], json!(model));
+        assert_eq!(
+            scene
+                .tell("one", AgentVerb::ChangeModel, json!({ "model_id": model }))
+                .await?["model"]["id"],
+            json!(model)
+        );
         assert!(
-            scene.tell("one", AgentVerb::Checkpoint, json!({ "summary": "so far so good" })).await?["seq"].as_i64() > Some(0)
+            scene
+                .tell(
+                    "one",
+                    AgentVerb::Checkpoint,
+                    json!({ "summary": "so far so good" })
+                )
+                .await?["seq"]
+                .as_i64()
+                > Some(0)
         );
     }
     let nudged = scene.tell("one", AgentVerb::Nudge, json!({})).await?;
@@ -77,11 +130,24 @@ async fn agents(backend: Backend) -> Result<()> {
     })
     .await?;
     for _ in 0..OFTEN {
-        let foreign = caller.refusal(&agent_at("nobody", AgentVerb::Info), &json!({})).await?;
+        let foreign = caller
+            .refusal(&agent_at("nobody", AgentVerb::Info), &json!({}))
+            .await?;
         assert_eq!(foreign.code, Code::NotFound);
     }
-    assert_eq!(scene.tell("one", AgentVerb::Stop, json!({ "reason": "enough" })).await?, json!({ "state": "stopped" }));
-    assert_eq!(caller.refusal(&agent_at(&one, AgentVerb::Nudge), &json!({})).await?.code, Code::NotFound);
+    assert_eq!(
+        scene
+            .tell("one", AgentVerb::Stop, json!({ "reason": "enough" }))
+            .await?,
+        json!({ "state": "stopped" })
+    );
+    assert_eq!(
+        caller
+            .refusal(&agent_at(&one, AgentVerb::Nudge), &json!({}))
+            .await?
+            .code,
+        Code::NotFound
+    );
     assert_dense(&scene.log().await?);
     team.end().await
 }
@@ -100,31 +166,77 @@ async fn sessions(backend: Backend) -> Result<()> {
     let team = team(backend).await?;
     let (scene, caller) = (&team.scene, &team.scene.world.caller);
     let session = scene.started.session_id.clone();
-    let ask = async |verb, body: Value| -> Result<Value> { caller.ask(&session_at(&session, verb), &body).await };
+    let ask = async |verb, body: Value| -> Result<Value> {
+        caller.ask(&session_at(&session, verb), &body).await
+    };
     for n in 0..OFTEN {
         for worker in ["one", "two"] {
-            scene.tell(worker, AgentVerb::Prompt, json!({ "text": "hang" })).await?;
+            scene
+                .tell(worker, AgentVerb::Prompt, json!({ "text": "hang" }))
+                .await?;
             let id = scene.id(worker).await?;
-            eventually("it streams", async || caller.snapshot(&id).await.ok()?.running).await?;
+            eventually("it streams", async || {
+                caller.snapshot(&id).await.ok()?.running
+            })
+            .await?;
         }
         let aborted = ask(SessionVerb::Abort, json!({})).await?;
-        assert_eq!(aborted["aborted"].as_array().map(Vec::len), Some(2), "{aborted}");
+        assert_eq!(
+            aborted["aborted"].as_array().map(Vec::len),
+            Some(2),
+            "{aborted}"
+        );
 
         let before = caller.session(&session).await?;
-        let prompted = scene.tell("one", AgentVerb::Prompt, json!({ "text": format!("forget {n}") })).await?;
-        scene.recorder.answered(&serde_json::from_value(prompted["prompt_id"].clone())?).await?;
+        let prompted = scene
+            .tell(
+                "one",
+                AgentVerb::Prompt,
+                json!({ "text": format!("forget {n}") }),
+            )
+            .await?;
+        scene
+            .recorder
+            .answered(&serde_json::from_value(prompted["prompt_id"].clone())?)
+            .await?;
         let messages = caller.messages(&session, Some("one")).await?;
-        let forgotten = messages.iter().find(|message| format!("{:?}", message.content).contains("forget")).unwrap().id;
-        assert!(ask(SessionVerb::Rewind, json!({ "to": forgotten })).await?["head"].as_i64() > Some(before.head));
+        let forgotten = messages
+            .iter()
+            .find(|message| format!("{:?}", message.content).contains("forget"))
+            .unwrap()
+            .id;
+        assert!(
+            ask(SessionVerb::Rewind, json!({ "to": forgotten })).await?["head"].as_i64()
+                > Some(before.head)
+        );
         let messages = caller.messages(&session, Some("one")).await?;
         assert!(!format!("{messages:?}").contains("forget"), "{messages:?}");
-        let again = scene.tell("one", AgentVerb::Prompt, json!({ "text": "hello" })).await?;
-        scene.recorder.answered(&serde_json::from_value(again["prompt_id"].clone())?).await?;
+        let again = scene
+            .tell("one", AgentVerb::Prompt, json!({ "text": "hello" }))
+            .await?;
+        scene
+            .recorder
+            .answered(&serde_json::from_value(again["prompt_id"].clone())?)
+            .await?;
         let after = caller.session(&session).await?;
-        let epochs = |info: &planck_common::command::SessionInfo| info.agents.iter().map(|agent| agent.epoch).collect::<Vec<_>>();
-        assert!(epochs(&before).iter().zip(epochs(&after)).all(|(before, after)| *before < after), "every agent is fenced");
+        let epochs = |info: &planck_common::command::SessionInfo| {
+            info.agents
+                .iter()
+                .map(|agent| agent.epoch)
+                .collect::<Vec<_>>()
+        };
+        assert!(
+            epochs(&before)
+                .iter()
+                .zip(epochs(&after))
+                .all(|(before, after)| *before < after),
+            "every agent is fenced"
+        );
         let places = |info: &planck_common::command::SessionInfo| {
-            info.agents.iter().map(|agent| agent.node_id.clone()).collect::<Vec<_>>()
+            info.agents
+                .iter()
+                .map(|agent| agent.node_id.clone())
+                .collect::<Vec<_>>()
         };
         assert_eq!(places(&before), places(&after), "and stays where it is");
 
@@ -152,23 +264,50 @@ async fn closing(backend: Backend) -> Result<()> {
     let (scene, caller) = (&team.scene, &team.scene.world.caller);
     let session = scene.started.session_id.clone();
     for _ in 0..OFTEN {
-        scene.tell("two", AgentVerb::Prompt, json!({ "text": "hang" })).await?;
-        let closed: Value = caller.ask(&session_at(&session, SessionVerb::Close), &json!({})).await?;
+        scene
+            .tell("two", AgentVerb::Prompt, json!({ "text": "hang" }))
+            .await?;
+        let closed: Value = caller
+            .ask(&session_at(&session, SessionVerb::Close), &json!({}))
+            .await?;
         assert_eq!(closed, json!({ "state": "closed" }));
         let info = caller.session(&session).await?;
         assert_eq!(info.state, SessionState::Closed);
-        assert!(info.agents.iter().all(|agent| agent.node_id.is_none() && agent.state == AgentState::Idle), "{:?}", info.agents);
+        assert!(
+            info.agents
+                .iter()
+                .all(|agent| agent.node_id.is_none() && agent.state == AgentState::Idle),
+            "{:?}",
+            info.agents
+        );
         let again = caller.prompt(&session, "hello again").await?;
         scene.recorder.answered(&again.prompt_id).await?;
         let info = caller.session(&session).await?;
         assert_eq!(info.state, SessionState::Open);
-        assert!(info.agents.iter().all(|agent| agent.node_id.is_some()), "{:?}", info.agents);
+        assert!(
+            info.agents.iter().all(|agent| agent.node_id.is_some()),
+            "{:?}",
+            info.agents
+        );
     }
-    let removed: Value = caller.ask(&session_at(&session, SessionVerb::Delete), &json!({})).await?;
+    let removed: Value = caller
+        .ask(&session_at(&session, SessionVerb::Delete), &json!({}))
+        .await?;
     assert_eq!(removed["removed"]["agents"], 3);
-    within(Duration::from_secs(10), "the streams are closed", async || (scene.world.model.streams() == 0).then_some(())).await?;
+    within(
+        Duration::from_secs(10),
+        "the streams are closed",
+        async || (scene.world.model.streams() == 0).then_some(()),
+    )
+    .await?;
     for _ in 0..OFTEN {
-        assert_eq!(caller.refusal(&session_at(&session, SessionVerb::Info), &json!({})).await?.code, Code::NotFound);
+        assert_eq!(
+            caller
+                .refusal(&session_at(&session, SessionVerb::Info), &json!({}))
+                .await?
+                .code,
+            Code::NotFound
+        );
     }
     team.end().await
 }

@@ -1,4 +1,5 @@
-//! A node killed at the worst moments and started again on the same store: what was acknowledged is there and is answered.
+//! A node killed at the worst moments and started again on the same store: what was acknowledged is
+//! there and is answered.
 
 use std::time::Duration;
 
@@ -46,30 +47,58 @@ impl Crash {
         add_stamp_tool(&world)?;
         let (node, recorder) = (world.node().await?, world.record().await?);
         let members = json!([{ "type": "agent", "tools": ["read", "write", "bash", "stamp"] }]);
-        let started = world.caller.start(&json!({ "dir": world.dir(), "members": members })).await?;
-        Ok(Self { backend, world, node, recorder, started, asked: Vec::new() })
+        let started = world
+            .caller
+            .start(&json!({ "dir": world.dir(), "members": members }))
+            .await?;
+        Ok(Self {
+            backend,
+            world,
+            node,
+            recorder,
+            started,
+            asked: Vec::new(),
+        })
     }
 
     async fn prompt(&mut self, text: &str) -> Result<()> {
-        let Accepted { prompt_id, .. } = self.world.caller.prompt(&self.started.session_id, text).await?;
+        let Accepted { prompt_id, .. } = self
+            .world
+            .caller
+            .prompt(&self.started.session_id, text)
+            .await?;
         self.asked.push(prompt_id);
         Ok(())
     }
 
     async fn in_state(&self, state: AgentState) -> Result<()> {
         eventually("the agent is at it", async || {
-            (self.world.caller.agent(&self.started.orchestrator).await.ok()?.state == state).then_some(())
+            (self
+                .world
+                .caller
+                .agent(&self.started.orchestrator)
+                .await
+                .ok()?
+                .state
+                == state)
+                .then_some(())
         })
         .await
     }
 
     async fn file(&self, name: &str) -> Result<()> {
         let path = self.world.dir().join(name);
-        eventually(&format!("there is a file {name}"), async || path.exists().then_some(())).await
+        eventually(&format!("there is a file {name}"), async || {
+            path.exists().then_some(())
+        })
+        .await
     }
 
     fn ledger(&self) -> usize {
-        std::fs::read_to_string(self.world.dir().join("ledger")).unwrap_or_default().lines().count()
+        std::fs::read_to_string(self.world.dir().join("ledger"))
+            .unwrap_or_default()
+            .lines()
+            .count()
     }
 
     /// Kills the node, starts another, and gives the log when all that was asked has been answered.
@@ -82,18 +111,35 @@ impl Crash {
             self.in_the_window().await?;
         }
         let log = within(TAKEN_UP, "all that was asked is answered", async || {
-            let log = self.world.caller.log(&self.started.session_id, 1).await.ok()?;
+            let log = self
+                .world
+                .caller
+                .log(&self.started.session_id, 1)
+                .await
+                .ok()?;
             let answered = |input: &InputId| log.iter().any(|event| ends(event, input));
             let resumed = log.iter().any(|event| event.kind == "session_resumed");
             (resumed && self.asked.iter().all(answered)).then_some(log)
         });
         let log = log.await?;
-        assert!(started.elapsed() < TAKEN_UP + Duration::from_secs(1), "{:?}", started.elapsed());
+        assert!(
+            started.elapsed() < TAKEN_UP + Duration::from_secs(1),
+            "{:?}",
+            started.elapsed()
+        );
         assert_dense(&log);
         for input in &self.asked {
-            assert_eq!(log.iter().filter(|event| ends(event, input)).count(), 1, "{input} has one end");
+            assert_eq!(
+                log.iter().filter(|event| ends(event, input)).count(),
+                1,
+                "{input} has one end"
+            );
             let started = |event: &&Envelope| matches!(event.event(), Some(Ok(Event::TurnStart(start))) if start.inputs.iter().any(|known| known.id == *input));
-            assert_eq!(log.iter().filter(started).count(), 1, "{input} opens one turn");
+            assert_eq!(
+                log.iter().filter(started).count(),
+                1,
+                "{input} opens one turn"
+            );
         }
         let resumed = log.iter().find_map(|event| match event.event() {
             Some(Ok(Event::SessionResumed(resumed))) => Some(resumed.from_node),
@@ -105,16 +151,30 @@ impl Crash {
         Ok((self, log))
     }
 
-    /// What is asked while nobody can tell yet that the old node is dead is taken, or refused for now.
+    /// What is asked while nobody can tell yet that the old node is dead is taken, or refused for
+    /// now.
     async fn in_the_window(&mut self) -> Result<()> {
         let session = self.started.session_id.clone();
         for verb in [SessionVerb::Abort, SessionVerb::Close, SessionVerb::Rewind] {
             let to = session_at(&session, verb);
-            let message = self.world.caller.messages(&session, None).await?.first().map(|message| message.id);
-            let refusal = self.world.caller.refusal(&to, &json!({ "to": message })).await?;
+            let message = self
+                .world
+                .caller
+                .messages(&session, None)
+                .await?
+                .first()
+                .map(|message| message.id);
+            let refusal = self
+                .world
+                .caller
+                .refusal(&to, &json!({ "to": message }))
+                .await?;
             assert_eq!(refusal.code, Code::Unavailable, "{to}: {refusal}");
         }
-        assert_eq!(self.world.caller.session(&session).await?.state, SessionState::Open);
+        assert_eq!(
+            self.world.caller.session(&session).await?.state,
+            SessionState::Open
+        );
         self.prompt("in between").await
     }
 
@@ -122,8 +182,15 @@ impl Crash {
     async fn heard_all(&self, log: &[Envelope]) -> Result<()> {
         let subject = format!("session.{}", self.started.session_id);
         let last = log.last().and_then(|event| event.seq);
-        self.recorder.until("the last event is heard", |event| event.seq == last).await?;
-        let heard: Vec<_> = self.recorder.events(&subject).into_iter().filter_map(|event| event.seq).collect();
+        self.recorder
+            .until("the last event is heard", |event| event.seq == last)
+            .await?;
+        let heard: Vec<_> = self
+            .recorder
+            .events(&subject)
+            .into_iter()
+            .filter_map(|event| event.seq)
+            .collect();
         let mut sorted = heard.clone();
         sorted.sort_unstable();
         sorted.dedup();
@@ -140,7 +207,10 @@ fn add_stamp_tool(world: &World) -> Result<()> {
         "name": "stamp", "description": "stamps", "effect": "idempotent", "parameters": { "type": "object" },
         "command": "sh -c 'echo x >> ledger; touch begun; while [ ! -e go ]; do sleep 0.05; done; echo stamped'",
     });
-    Ok(std::fs::write(home.join("TOOL.json"), definition.to_string())?)
+    Ok(std::fs::write(
+        home.join("TOOL.json"),
+        definition.to_string(),
+    )?)
 }
 
 fn quick() -> Script {
@@ -148,7 +218,11 @@ fn quick() -> Script {
 }
 
 async fn when_idle(backend: Backend) -> Result<()> {
-    let mut crash = Crash::prepare(backend, Script::new().always(Reply::text("Quick.").delay_ms(300))).await?;
+    let mut crash = Crash::prepare(
+        backend,
+        Script::new().always(Reply::text("Quick.").delay_ms(300)),
+    )
+    .await?;
     crash.prompt("one").await?;
     crash.in_state(AgentState::Idle).await?;
     crash.prompt("two").await?;
@@ -164,19 +238,36 @@ async fn when_streaming(backend: Backend) -> Result<()> {
     crash.prompt("and then").await?;
     crash.world.model.set_script(quick());
     let (crash, log) = crash.through_it().await?;
-    let ends: Vec<_> = log.iter().filter(|event| event.kind == "turn_end").collect();
+    let ends: Vec<_> = log
+        .iter()
+        .filter(|event| event.kind == "turn_end")
+        .collect();
     assert!(ends.len() >= 2, "the second waited for the first");
-    assert!(ends[0].request > 1 || ends[0].epoch > 1, "a new request of the same turn: {:?}", ends[0]);
+    assert!(
+        ends[0].request > 1 || ends[0].epoch > 1,
+        "a new request of the same turn: {:?}",
+        ends[0]
+    );
     crash.node.leave().await
 }
 
 async fn when_a_mutating_tool_runs(backend: Backend) -> Result<()> {
     // Seconds that no other process of this machine sleeps.
-    let long = format!("100.{}{}", std::process::id(), if backend == Backend::Sqlite { 1 } else { 2 });
+    let long = format!(
+        "100.{}{}",
+        std::process::id(),
+        if backend == Backend::Sqlite { 1 } else { 2 }
+    );
     let script = Script::new()
         .rule(When::any().user("in between"), Reply::text("Fine."))
-        .rule(When::any().result("it may or may not have taken effect"), Reply::text("I see."))
-        .always(Reply::call("bash", json!({ "command": format!("echo x >> ledger; touch begun; sleep {long}") })));
+        .rule(
+            When::any().result("it may or may not have taken effect"),
+            Reply::text("I see."),
+        )
+        .always(Reply::call(
+            "bash",
+            json!({ "command": format!("echo x >> ledger; touch begun; sleep {long}") }),
+        ));
     let mut crash = Crash::prepare(backend, script).await?;
     crash.prompt("do it").await?;
     crash.file("begun").await?;
@@ -188,7 +279,13 @@ async fn when_a_mutating_tool_runs(backend: Backend) -> Result<()> {
         Some(Ok(Event::ToolEnd(ToolEnd { result, error, .. }))) => Some((result, error)),
         _ => None,
     });
-    assert_eq!(flagged.collect::<Vec<_>>(), [("interrupted; it may or may not have taken effect".to_owned(), true)]);
+    assert_eq!(
+        flagged.collect::<Vec<_>>(),
+        [(
+            "interrupted; it may or may not have taken effect".to_owned(),
+            true
+        )]
+    );
     crash.node.leave().await
 }
 
@@ -203,33 +300,59 @@ async fn when_an_idempotent_tool_runs(backend: Backend) -> Result<()> {
     std::fs::remove_file(crash.world.dir().join("begun"))?;
     let dir = crash.world.dir();
     let go = async {
-        eventually("it was run again", async || dir.join("begun").exists().then_some(())).await?;
+        eventually("it was run again", async || {
+            dir.join("begun").exists().then_some(())
+        })
+        .await?;
         Ok::<_, anyhow::Error>(std::fs::write(dir.join("go"), "")?)
     };
     let ((crash, log), ()) = tokio::try_join!(crash.through_it(), go)?;
     assert_eq!(crash.ledger(), 2, "it was run again");
     let ids = |kind: &str| -> Vec<_> {
         let events = log.iter().filter(|event| event.kind == kind);
-        events.map(|event| serde_json::to_value(&event.data).unwrap()["call_id"].clone()).collect()
+        events
+            .map(|event| serde_json::to_value(&event.data).unwrap()["call_id"].clone())
+            .collect()
     };
     assert_eq!(ids("tool_end").len(), 1);
-    assert!(ids("tool_start").iter().all(|id| ids("tool_end").contains(id)), "under the same call id");
+    assert!(
+        ids("tool_start")
+            .iter()
+            .all(|id| ids("tool_end").contains(id)),
+        "under the same call id"
+    );
     crash.node.leave().await
 }
 
 async fn between_a_tool_and_the_next_request(backend: Backend) -> Result<()> {
     let script = Script::new()
-        .rule(When::any().result_of("bash"), Reply::text("Too late.").delay_ms(100_000))
-        .always(Reply::call("bash", json!({ "command": "echo x >> ledger; touch begun" })));
+        .rule(
+            When::any().result_of("bash"),
+            Reply::text("Too late.").delay_ms(100_000),
+        )
+        .always(Reply::call(
+            "bash",
+            json!({ "command": "echo x >> ledger; touch begun" }),
+        ));
     let mut crash = Crash::prepare(backend, script).await?;
     crash.prompt("do it").await?;
     crash.file("begun").await?;
-    crash.recorder.until("the tool has ended", |event| event.kind == "tool_end").await?;
+    crash
+        .recorder
+        .until("the tool has ended", |event| event.kind == "tool_end")
+        .await?;
     crash.world.model.set_script(quick());
     let (crash, _) = crash.through_it().await?;
     assert_eq!(crash.ledger(), 1);
-    let messages = crash.world.caller.messages(&crash.started.session_id, None).await?;
-    let results = messages.iter().flat_map(|message| &message.content).filter(|part| matches!(part, Part::ToolResult { .. }));
+    let messages = crash
+        .world
+        .caller
+        .messages(&crash.started.session_id, None)
+        .await?;
+    let results = messages
+        .iter()
+        .flat_map(|message| &message.content)
+        .filter(|part| matches!(part, Part::ToolResult { .. }));
     assert_eq!(results.count(), 1);
     crash.node.leave().await
 }
@@ -261,12 +384,15 @@ on_both! {
     between_a_tool_and_the_next_request
 }
 
-/// Whoever is attached sees one unbroken log, however often the node dies; and what a killed node ran is not run again.
+/// Whoever is attached sees one unbroken log, however often the node dies; and what a killed node
+/// ran is not run again.
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_again_and_again_at_any_moment() -> Result<()> {
     const ROUNDS: usize = 8;
     let appends = json!({ "command": "echo {{last_user}} >> ledger" });
-    let script = Script::new().rule(When::any().round(1), Reply::text("Done.")).always(Reply::call("bash", appends));
+    let script = Script::new()
+        .rule(When::any().round(1), Reply::text("Done."))
+        .always(Reply::call("bash", appends));
     let world = World::start(Backend::Sqlite, script).await?;
     let mut node = world.node().await?;
     let mut sessions = Vec::new();
@@ -277,8 +403,12 @@ async fn killed_again_and_again_at_any_moment() -> Result<()> {
     let mut asked: Vec<(planck_common::SessionId, InputId)> = Vec::new();
     for round in 0..ROUNDS {
         for session in &sessions {
-            let body = json!({ "text": format!("{session}-{round}"), "prompt_id": format!("p-{round}") });
-            let accepted: Accepted = world.caller.ask(&session_at(session, SessionVerb::Prompt), &body).await?;
+            let body =
+                json!({ "text": format!("{session}-{round}"), "prompt_id": format!("p-{round}") });
+            let accepted: Accepted = world
+                .caller
+                .ask(&session_at(session, SessionVerb::Prompt), &body)
+                .await?;
             asked.push((session.clone(), accepted.prompt_id));
         }
         // A moment of its own for each round: the whole of a turn takes about a tenth of a second.
@@ -290,12 +420,18 @@ async fn killed_again_and_again_at_any_moment() -> Result<()> {
         let log = within(TAKEN_UP, "all that was asked is answered", async || {
             let log = world.caller.log(session, 1).await.ok()?;
             let mine = || asked.iter().filter(|(known, _)| known == session);
-            mine().all(|(_, input)| log.iter().any(|event| ends(event, input))).then_some(log)
+            mine()
+                .all(|(_, input)| log.iter().any(|event| ends(event, input)))
+                .then_some(log)
         });
         let log = log.await?;
         assert_dense(&log);
         for (_, input) in asked.iter().filter(|(known, _)| known == session) {
-            assert_eq!(log.iter().filter(|event| ends(event, input)).count(), 1, "{input} has one end");
+            assert_eq!(
+                log.iter().filter(|event| ends(event, input)).count(),
+                1,
+                "{input} has one end"
+            );
         }
     }
     let ledger = std::fs::read_to_string(world.dir().join("ledger"))?;

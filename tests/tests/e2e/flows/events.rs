@@ -11,8 +11,14 @@ use serde_json::{Value, json};
 
 fn writes_a_file() -> Script {
     Script::new()
-        .rule(When::any().result_of("write"), Reply::text("It is written."))
-        .always(Reply::text("I write it.").and_call("write", json!({ "path": "note.txt", "content": "hello" })))
+        .rule(
+            When::any().result_of("write"),
+            Reply::text("It is written."),
+        )
+        .always(
+            Reply::text("I write it.")
+                .and_call("write", json!({ "path": "note.txt", "content": "hello" })),
+        )
 }
 
 /// `seq` without gaps, and each agent's `prev` the one before it.
@@ -31,20 +37,42 @@ async fn are_the_same_on_both_subjects_and_in_the_log(backend: Backend) -> Resul
     let mut start = world.solo();
     start["prompt"] = "write a note".into();
     let started = world.caller.start(&start).await?;
-    recorder.answered(&started.prompt_id.clone().unwrap()).await?;
-    assert_eq!(std::fs::read_to_string(world.dir().join("note.txt"))?, "hello");
+    recorder
+        .answered(&started.prompt_id.clone().unwrap())
+        .await?;
+    assert_eq!(
+        std::fs::read_to_string(world.dir().join("note.txt"))?,
+        "hello"
+    );
 
-    let (on_agent, on_session) = (format!("agent.{}", started.orchestrator), format!("session.{}", started.session_id));
+    let (on_agent, on_session) = (
+        format!("agent.{}", started.orchestrator),
+        format!("session.{}", started.session_id),
+    );
     let events = |subject: &str| -> Vec<Value> {
-        let values = recorder.on(subject).into_iter().map(|payload| serde_json::from_slice(&payload).unwrap());
-        values.filter(|event: &Value| event["type"] != "head").collect()
+        let values = recorder
+            .on(subject)
+            .into_iter()
+            .map(|payload| serde_json::from_slice(&payload).unwrap());
+        values
+            .filter(|event: &Value| event["type"] != "head")
+            .collect()
     };
-    eventually("both subjects were told the same", async || (events(&on_agent) == events(&on_session)).then_some(())).await?;
+    eventually("both subjects were told the same", async || {
+        (events(&on_agent) == events(&on_session)).then_some(())
+    })
+    .await?;
 
     let log = world.caller.log(&started.session_id, 1).await?;
     assert_dense(&log);
-    let durable: Vec<Value> = events(&on_session).into_iter().filter(|event| event.get("seq").is_some()).collect();
-    let replayed: Vec<Value> = log.iter().map(|event| serde_json::to_value(event).unwrap()).collect();
+    let durable: Vec<Value> = events(&on_session)
+        .into_iter()
+        .filter(|event| event.get("seq").is_some())
+        .collect();
+    let replayed: Vec<Value> = log
+        .iter()
+        .map(|event| serde_json::to_value(event).unwrap())
+        .collect();
     assert_eq!(durable, replayed);
     world.check_model()?;
     node.leave().await

@@ -25,7 +25,12 @@ fn words() -> String {
 }
 
 fn slow() -> Script {
-    Script::new().always(Reply::new().think("Let me think about it. ").say(words()).pace(Pace::per_second(40.0).chunk(12)))
+    Script::new().always(
+        Reply::new()
+            .think("Let me think about it. ")
+            .say(words())
+            .pace(Pace::per_second(40.0).chunk(12)),
+    )
 }
 
 /// What a reader has of a running reply: the snapshot's parts, and deltas that fit at their end.
@@ -52,8 +57,14 @@ async fn misses_nothing(backend: Backend) -> Result<()> {
     let mut log = world.caller.log(session, 1).await?;
     let snapshot = world.caller.snapshot(lead).await?;
     let running = snapshot.running.expect("it still streams");
-    let mut parts: BTreeMap<usize, String> = running.parts.iter().map(|part| (part.part, part.text.clone())).collect();
-    recorder.answered(started.prompt_id.as_ref().unwrap()).await?;
+    let mut parts: BTreeMap<usize, String> = running
+        .parts
+        .iter()
+        .map(|part| (part.part, part.text.clone()))
+        .collect();
+    recorder
+        .answered(started.prompt_id.as_ref().unwrap())
+        .await?;
 
     let events = recorder.events(&format!("session.{session}"));
     let fits = |event: &&Envelope| (event.turn, event.request) == (running.turn, running.request);
@@ -66,12 +77,18 @@ async fn misses_nothing(backend: Backend) -> Result<()> {
     log.extend(events.into_iter().filter(|event| event.seq > last));
     assert_dense(&log);
     let saved = world.caller.messages(session, None).await?;
-    let reply = saved.iter().find(|message| message.role == Role::Assistant).expect("a saved reply");
+    let reply = saved
+        .iter()
+        .find(|message| message.role == Role::Assistant)
+        .expect("a saved reply");
     let texts = reply.content.iter().map(|part| match part {
         Part::Text { text, .. } | Part::Thinking { text, .. } => text.clone(),
         other => panic!("{other:?}"),
     });
-    assert_eq!(parts.into_values().collect::<Vec<_>>(), texts.collect::<Vec<_>>());
+    assert_eq!(
+        parts.into_values().collect::<Vec<_>>(),
+        texts.collect::<Vec<_>>()
+    );
     node.leave().await
 }
 
@@ -94,10 +111,19 @@ async fn attach_in_the_middle_tells_everything() -> Result<()> {
     let started = world.caller.start(&start).await?;
     streaming(&world, &started.orchestrator).await?;
     let attached = Attached::start(&world, &started.name)?;
-    recorder.answered(started.prompt_id.as_ref().unwrap()).await?;
+    recorder
+        .answered(started.prompt_id.as_ref().unwrap())
+        .await?;
     let log = world.caller.log(&started.session_id, 1).await?;
-    let told = attached.caught_up(log.last().and_then(|event| event.seq).unwrap()).await?;
-    let value = |events: &[Envelope]| -> Vec<Value> { events.iter().map(|event| serde_json::to_value(event).unwrap()).collect() };
+    let told = attached
+        .caught_up(log.last().and_then(|event| event.seq).unwrap())
+        .await?;
+    let value = |events: &[Envelope]| -> Vec<Value> {
+        events
+            .iter()
+            .map(|event| serde_json::to_value(event).unwrap())
+            .collect()
+    };
     assert_eq!(value(&told), value(&log));
     attached.leave().await?;
     node.leave().await
@@ -121,9 +147,17 @@ async fn a_row_over_the_servers_limit_is_told_cut() -> Result<()> {
     });
     let log = log.await?;
     assert_dense(&log);
-    let cut: Vec<&str> = log.iter().filter(|event| event.truncated).map(|event| event.kind.as_str()).collect();
+    let cut: Vec<&str> = log
+        .iter()
+        .filter(|event| event.truncated)
+        .map(|event| event.kind.as_str())
+        .collect();
     assert_eq!(cut, ["message", "turn_end"]);
-    assert_dense(&attached.caught_up(log.last().and_then(|event| event.seq).unwrap()).await?);
+    assert_dense(
+        &attached
+            .caught_up(log.last().and_then(|event| event.seq).unwrap())
+            .await?,
+    );
     attached.leave().await?;
     node.leave().await
 }

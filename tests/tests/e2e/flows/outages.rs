@@ -1,5 +1,6 @@
-//! NATS away: at the start, and in the middle of a turn. Work pauses or goes on, nothing is lost, readers heal.
-//! `PLANCK_TEST_OUTAGE_MS` makes the outage as long as one likes; it is 5 s unless said.
+//! NATS away: at the start, and in the middle of a turn. Work pauses or goes on, nothing is lost,
+//! readers heal. `PLANCK_TEST_OUTAGE_MS` makes the outage as long as one likes; it is 5 s unless
+//! said.
 
 use std::time::Duration;
 
@@ -18,7 +19,9 @@ use tokio::time::{sleep, timeout};
 use super::{events::assert_dense, prompts::streaming};
 
 fn outage() -> Duration {
-    let asked = std::env::var("PLANCK_TEST_OUTAGE_MS").ok().and_then(|text| text.parse().ok());
+    let asked = std::env::var("PLANCK_TEST_OUTAGE_MS")
+        .ok()
+        .and_then(|text| text.parse().ok());
     let outage = Duration::from_millis(asked.unwrap_or(5_000));
     println!("NATS is away for {outage:?}");
     outage
@@ -30,11 +33,21 @@ async fn a_node_says_that_nats_is_not_there() -> Result<()> {
     let url = format!("nats://127.0.0.1:{}", free_port()?);
     for command in [vec!["node"], vec!["session", "ls"]] {
         let mut planck = world.planck()?;
-        let output = timeout(Duration::from_secs(20), planck.args(&command).env("NATS_URL", &url).output()).await??;
+        let output = timeout(
+            Duration::from_secs(20),
+            planck.args(&command).env("NATS_URL", &url).output(),
+        )
+        .await??;
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(4), "{command:?}: {said}");
-        assert!(said.contains(&url.replace("nats://", "")), "{command:?} names the address: {said}");
-        assert!(said.contains("planck:") && !said.contains("panicked"), "{said}");
+        assert!(
+            said.contains(&url.replace("nats://", "")),
+            "{command:?} names the address: {said}"
+        );
+        assert!(
+            said.contains("planck:") && !said.contains("panicked"),
+            "{said}"
+        );
     }
     Ok(())
 }
@@ -42,7 +55,11 @@ async fn a_node_says_that_nats_is_not_there() -> Result<()> {
 /// A turn of a reply, a tool and another reply, that takes longer than NATS is away.
 fn long_turn(outage: Duration) -> Script {
     let words = u32::try_from(outage.as_millis() / 20).unwrap_or(u32::MAX) + 50;
-    let text = |count: u32| (0..count).map(|n| format!("word-{n:04} ")).collect::<String>();
+    let text = |count: u32| {
+        (0..count)
+            .map(|n| format!("word-{n:04} "))
+            .collect::<String>()
+    };
     let slowly = |count: u32| Reply::text(text(count)).pace(Pace::per_second(50.0).chunk(10));
     Script::new()
         .rule(When::any().result_of("bash"), slowly(100))
@@ -57,10 +74,15 @@ async fn goes_away_in_the_middle(backend: Backend, killed: bool) -> Result<()> {
     let mut start = world.solo();
     start["prompt"] = "go on".into();
     let started = world.caller.start(&start).await?;
-    let (session, prompt) = (started.session_id.clone(), started.prompt_id.clone().unwrap());
+    let (session, prompt) = (
+        started.session_id.clone(),
+        started.prompt_id.clone().unwrap(),
+    );
     streaming(&world, &started.orchestrator).await?;
     let attached = Attached::start(&world, &session)?;
-    attached.caught_up(world.caller.session(&session).await?.head).await?;
+    attached
+        .caught_up(world.caller.session(&session).await?.head)
+        .await?;
 
     if killed {
         world.nats.kill()?
@@ -76,12 +98,22 @@ async fn goes_away_in_the_middle(backend: Backend, killed: bool) -> Result<()> {
     });
     let log = log.await?;
     assert_dense(&log);
-    assert_eq!(std::fs::read_to_string(world.dir().join("ledger"))?.lines().count(), 1);
-    let again = eventually("a prompt is taken again", async || world.caller.prompt(&session, "again").await.ok()).await?;
+    assert_eq!(
+        std::fs::read_to_string(world.dir().join("ledger"))?
+            .lines()
+            .count(),
+        1
+    );
+    let again = eventually("a prompt is taken again", async || {
+        world.caller.prompt(&session, "again").await.ok()
+    })
+    .await?;
     recorder.answered(&again.prompt_id).await?;
 
     let log = world.caller.log(&session, 1).await?;
-    let told = attached.caught_up(log.last().and_then(|event| event.seq).unwrap()).await?;
+    let told = attached
+        .caught_up(log.last().and_then(|event| event.seq).unwrap())
+        .await?;
     assert_dense(&told);
     eventually("a head tells of the end", async || {
         let heads = recorder.on(&format!("session.{session}"));

@@ -9,35 +9,78 @@ use planck_tests::{
 };
 use serde_json::json;
 
-/// The agent is `gone` after each turn, as its node's log says, and answers all the same with its whole history.
+/// The agent is `gone` after each turn, as its node's log says, and answers all the same with its
+/// whole history.
 async fn answers(backend: Backend, park_after: &str, gone: &str) -> Result<()> {
     let script = Script::new()
         .rule(When::any().result_of("bash"), "I looked.")
-        .rule(When::any().last("look"), Reply::call("bash", json!({ "command": "echo seen" })))
+        .rule(
+            When::any().last("look"),
+            Reply::call("bash", json!({ "command": "echo seen" })),
+        )
         .always("As I said.");
     let world = World::start(backend, script).await?;
-    let node = world.node_with(&[("PLANCK_NODE_PARK_AFTER", park_after), ("RUST_LOG", "planck_node=debug")]).await?;
+    let node = world
+        .node_with(&[
+            ("PLANCK_NODE_PARK_AFTER", park_after),
+            ("RUST_LOG", "planck_node=debug"),
+        ])
+        .await?;
     let recorder = world.record().await?;
     let mut start = world.solo();
     start["prompt"] = "look".into();
     let started = world.caller.start(&start).await?;
-    recorder.answered(started.prompt_id.as_ref().unwrap()).await?;
+    recorder
+        .answered(started.prompt_id.as_ref().unwrap())
+        .await?;
     let gone = format!("\"{gone}\"");
-    let times = || node.log().lines().filter(|line| line.contains(&gone)).count();
+    let times = || {
+        node.log()
+            .lines()
+            .filter(|line| line.contains(&gone))
+            .count()
+    };
     for (round, text) in ["and then?", "and now?"].into_iter().enumerate() {
-        eventually("the agent is out of the way", async || (times() > 2 * round).then_some(())).await?;
-        assert_eq!(world.caller.session(&started.session_id).await?.agents[0].state, AgentState::Idle);
-        assert_eq!(world.caller.agent(&started.orchestrator).await?.turn, u32::try_from(round)? + 1);
+        eventually("the agent is out of the way", async || {
+            (times() > 2 * round).then_some(())
+        })
+        .await?;
+        assert_eq!(
+            world.caller.session(&started.session_id).await?.agents[0].state,
+            AgentState::Idle
+        );
+        assert_eq!(
+            world.caller.agent(&started.orchestrator).await?.turn,
+            u32::try_from(round)? + 1
+        );
         // That woke it, and gave it nothing to do.
-        eventually("it is out of the way again", async || (times() > 2 * round + 1).then_some(())).await?;
+        eventually("it is out of the way again", async || {
+            (times() > 2 * round + 1).then_some(())
+        })
+        .await?;
         let prompted = world.caller.prompt(&started.session_id, text).await?;
         recorder.answered(&prompted.prompt_id).await?;
     }
-    let last = world.model.requests().pop().and_then(|request| request.asked).expect("a request");
+    let last = world
+        .model
+        .requests()
+        .pop()
+        .and_then(|request| request.asked)
+        .expect("a request");
     let said = format!("{:?}", last.said);
     let mut from = 0;
-    for words in ["look", "bash", "seen", "I looked.", "and then?", "As I said.", "and now?"] {
-        from += said[from..].find(words).unwrap_or_else(|| panic!("no {words} after {from} in {said}"));
+    for words in [
+        "look",
+        "bash",
+        "seen",
+        "I looked.",
+        "and then?",
+        "As I said.",
+        "and now?",
+    ] {
+        from += said[from..]
+            .find(words)
+            .unwrap_or_else(|| panic!("no {words} after {from} in {said}"));
     }
     assert_eq!(world.caller.agent(&started.orchestrator).await?.turn, 3);
     super::events::assert_dense(&world.caller.log(&started.session_id, 1).await?);

@@ -1,4 +1,5 @@
-//! Servers that let in only whom they know: a node comes in with the right settings, and says what is wrong with others.
+//! Servers that let in only whom they know: a node comes in with the right settings, and says what
+//! is wrong with others.
 
 pub mod certificates;
 mod operator;
@@ -27,7 +28,10 @@ type Environment<'a> = &'a [(&'a str, &'a str)];
 
 impl Gate {
     fn new(config: &str) -> Result<Self> {
-        Ok(Self { server: NatsServer::start_with(config)?, folder: TempDir::new()? })
+        Ok(Self {
+            server: NatsServer::start_with(config)?,
+            folder: TempDir::new()?,
+        })
     }
 
     /// The server's address with a user before it.
@@ -37,22 +41,35 @@ impl Gate {
 
     fn planck(&self, arguments: &[&str], environment: Environment<'_>) -> Result<Command> {
         let mut command = planck_in(self.folder.path())?;
-        command.args(arguments).env("NATS_URL", self.server.url()).envs(environment.iter().copied());
+        command
+            .args(arguments)
+            .env("NATS_URL", self.server.url())
+            .envs(environment.iter().copied());
         Ok(command)
     }
 
     /// A node and a client come in.
     async fn admits(&self, environment: Environment<'_>) -> Result<()> {
-        let node = Node::start(self.planck(&["node"], environment)?, self.folder.path().join("node.log")).await?;
+        let node = Node::start(
+            self.planck(&["node"], environment)?,
+            self.folder.path().join("node.log"),
+        )
+        .await?;
         let listed = run(self.planck(&["nodes", "ls"], environment)?).await?;
-        assert!(listed.code == 0 && listed.out.contains(node.id().as_str()), "{listed:?}");
+        assert!(
+            listed.code == 0 && listed.out.contains(node.id().as_str()),
+            "{listed:?}"
+        );
         node.leave().await
     }
 
     /// A node does not, and what it says of that has these words.
     async fn refuses(&self, environment: Environment<'_>, words: &[&str]) -> Result<()> {
         let Ran { code, err, out } = run(self.planck(&["node"], environment)?).await?;
-        assert!(code == 4 && words.iter().all(|word| err.contains(word)), "{environment:?}: {code}: {err}");
+        assert!(
+            code == 4 && words.iter().all(|word| err.contains(word)),
+            "{environment:?}: {code}: {err}"
+        );
         for (_, secret) in environment.iter().filter(|(name, _)| *name == "NATS_NKEY") {
             assert!(!err.contains(secret) && !out.contains(secret), "{err}{out}");
         }
@@ -65,21 +82,28 @@ const DENIED: [&str; 2] = ["does not accept this user", "check its credentials"]
 #[tokio::test(flavor = "multi_thread")]
 async fn by_user_and_password() -> Result<()> {
     let gate = Gate::new(r#"authorization { user: planck, password: "open, sesame" }"#)?;
-    gate.admits(&[("NATS_URL", &gate.url("planck:open%2C%20sesame@"))]).await?;
+    gate.admits(&[("NATS_URL", &gate.url("planck:open%2C%20sesame@"))])
+        .await?;
     gate.refuses(&[], &DENIED).await?;
-    gate.refuses(&[("NATS_URL", &gate.url("planck:wrong@"))], &DENIED).await
+    gate.refuses(&[("NATS_URL", &gate.url("planck:wrong@"))], &DENIED)
+        .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn by_nkey() -> Result<()> {
     let (user, stranger) = (KeyPair::new_user(), KeyPair::new_user());
-    let gate = Gate::new(&format!("authorization {{ users: [ {{ nkey: {} }} ] }}", user.public_key()))?;
+    let gate = Gate::new(&format!(
+        "authorization {{ users: [ {{ nkey: {} }} ] }}",
+        user.public_key()
+    ))?;
     let (own, other) = (user.seed()?, stranger.seed()?);
     gate.admits(&[("NATS_NKEY", &own)]).await?;
     let file = gate.folder.path().join("seed");
     fs::write(&file, format!("{own}\n"))?;
-    gate.admits(&[("PLANCK_NATS_NKEY", &format!("file:{}", file.display()))]).await?;
-    gate.admits(&[("NATS_NKEY", &file.display().to_string())]).await?;
+    gate.admits(&[("PLANCK_NATS_NKEY", &format!("file:{}", file.display()))])
+        .await?;
+    gate.admits(&[("NATS_NKEY", &file.display().to_string())])
+        .await?;
     gate.refuses(&[], &DENIED).await?;
     gate.refuses(&[("NATS_NKEY", &other)], &DENIED).await
 }
@@ -93,11 +117,18 @@ async fn by_credentials() -> Result<()> {
         fs::write(&path, text)?;
         Ok(path.to_str().context("a path of text")?.to_owned())
     };
-    let (own, other) = (file("own.creds", &operator.credentials)?, file("other.creds", &stranger.credentials)?);
+    let (own, other) = (
+        file("own.creds", &operator.credentials)?,
+        file("other.creds", &stranger.credentials)?,
+    );
     gate.admits(&[("NATS_CREDS", &own)]).await?;
     gate.refuses(&[], &DENIED).await?;
     gate.refuses(&[("NATS_CREDS", &other)], &DENIED).await?;
-    gate.refuses(&[("NATS_CREDS", "/nowhere/x.creds")], &["cannot read NATS credentials /nowhere/x.creds"]).await
+    gate.refuses(
+        &[("NATS_CREDS", "/nowhere/x.creds")],
+        &["cannot read NATS credentials /nowhere/x.creds"],
+    )
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -105,20 +136,47 @@ async fn by_certificate() -> Result<()> {
     let (own, other) = (Certificates::new()?, Certificates::new()?);
     let gate = Gate::new(&own.config())?;
     let ca = ("PLANCK_NATS_TLS_CA", own.file("ca.pem"));
-    let shown = [("PLANCK_NATS_TLS_CERT", own.file("client.pem")), ("PLANCK_NATS_TLS_KEY", own.file("client.key"))];
-    let (ca, [certificate, key]) = ((ca.0, ca.1.as_str()), shown.each_ref().map(|(name, file)| (*name, file.as_str())));
+    let shown = [
+        ("PLANCK_NATS_TLS_CERT", own.file("client.pem")),
+        ("PLANCK_NATS_TLS_KEY", own.file("client.key")),
+    ];
+    let (ca, [certificate, key]) = (
+        (ca.0, ca.1.as_str()),
+        shown.each_ref().map(|(name, file)| (*name, file.as_str())),
+    );
     gate.admits(&[ca, certificate, key]).await?;
-    gate.refuses(&[certificate, key], &["no TLS connection to", "UnknownIssuer", "nats.tls_ca"]).await?;
+    gate.refuses(
+        &[certificate, key],
+        &["no TLS connection to", "UnknownIssuer", "nats.tls_ca"],
+    )
+    .await?;
     let wrong = other.file("ca.pem");
-    gate.refuses(&[("PLANCK_NATS_TLS_CA", &wrong), certificate, key], &["no TLS connection to"]).await?;
-    gate.refuses(&[ca], &["no TLS connection to", "CertificateRequired", "nats.tls_cert"]).await?;
+    gate.refuses(
+        &[("PLANCK_NATS_TLS_CA", &wrong), certificate, key],
+        &["no TLS connection to"],
+    )
+    .await?;
+    gate.refuses(
+        &[ca],
+        &[
+            "no TLS connection to",
+            "CertificateRequired",
+            "nats.tls_cert",
+        ],
+    )
+    .await?;
     let nowhere = ("PLANCK_NATS_TLS_CA", "/nowhere/ca.pem");
-    gate.refuses(&[nowhere, certificate, key], &["/nowhere/ca.pem"]).await
+    gate.refuses(&[nowhere, certificate, key], &["/nowhere/ca.pem"])
+        .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_without_tls_is_no_server_to_trust() -> Result<()> {
     let certificates = Certificates::new()?;
     let gate = Gate::new("")?;
-    gate.refuses(&[("PLANCK_NATS_TLS_CA", &certificates.file("ca.pem"))], &["TLS"]).await
+    gate.refuses(
+        &[("PLANCK_NATS_TLS_CA", &certificates.file("ca.pem"))],
+        &["TLS"],
+    )
+    .await
 }

@@ -2,7 +2,10 @@
 
 use anyhow::Result;
 use planck_common::{
-    command::{Aborted, Events, HeadAt, Messages, Models, Nodes, Removed, SessionState, SessionVerb, Sidecars, Started, Teams},
+    command::{
+        Aborted, Events, HeadAt, Messages, Models, Nodes, Removed, SessionState, SessionVerb,
+        Sidecars, Started, Teams,
+    },
     event::Event,
     message::{Message, Part, Role},
     reply::Code,
@@ -39,28 +42,69 @@ async fn rewound(backend: Backend) -> Result<()> {
         recorder.answered(&prompted.prompt_id).await?;
     }
     let messages = world.caller.messages(session, None).await?;
-    assert_eq!(texts(&messages), ["one", "Quick.", "two", "Quick.", "three", "Quick."]);
+    assert_eq!(
+        texts(&messages),
+        ["one", "Quick.", "two", "Quick.", "three", "Quick."]
+    );
     let slow = world.caller.prompt(session, "slow").await?;
     super::prompts::streaming(&world, &started.orchestrator).await?;
 
     let rewind = session_at(session, SessionVerb::Rewind);
     let refusal = world.caller.refusal(&rewind, &json!({ "to": 1 })).await?;
     assert_eq!(refusal.code, Code::BadRequest);
-    assert!(world.caller.snapshot(&started.orchestrator).await?.running.is_some(), "a wrong rewind ends nothing");
-    let HeadAt { head } = world.caller.ask(&rewind, &json!({ "to": messages[2].id })).await?;
+    assert!(
+        world
+            .caller
+            .snapshot(&started.orchestrator)
+            .await?
+            .running
+            .is_some(),
+        "a wrong rewind ends nothing"
+    );
+    let HeadAt { head } = world
+        .caller
+        .ask(&rewind, &json!({ "to": messages[2].id }))
+        .await?;
     recorder.answered(&slow.prompt_id).await?;
-    recorder.until("the rewind is told", |event| event.kind == "rewound" && event.seq == Some(head)).await?;
-    assert_eq!(texts(&world.caller.messages(session, None).await?), ["one", "Quick."]);
-    let refusal = world.caller.refusal(&rewind, &json!({ "to": messages[2].id })).await?;
+    recorder
+        .until("the rewind is told", |event| {
+            event.kind == "rewound" && event.seq == Some(head)
+        })
+        .await?;
+    assert_eq!(
+        texts(&world.caller.messages(session, None).await?),
+        ["one", "Quick."]
+    );
+    let refusal = world
+        .caller
+        .refusal(&rewind, &json!({ "to": messages[2].id }))
+        .await?;
     assert_eq!(refusal.code, Code::BadRequest, "it is hidden by now");
 
     let log = world.caller.log(session, 1).await?;
-    let hidden: Vec<_> = log.iter().filter(|event| event.hidden_by.is_some()).collect();
-    assert!(hidden.iter().all(|event| event.hidden_by == Some(head) && event.seq >= Some(messages[2].id)), "{hidden:?}");
+    let hidden: Vec<_> = log
+        .iter()
+        .filter(|event| event.hidden_by.is_some())
+        .collect();
+    assert!(
+        hidden
+            .iter()
+            .all(|event| event.hidden_by == Some(head) && event.seq >= Some(messages[2].id)),
+        "{hidden:?}"
+    );
     let prompted = world.caller.prompt(session, "four").await?;
     recorder.answered(&prompted.prompt_id).await?;
-    assert_eq!(texts(&world.caller.messages(session, None).await?), ["one", "Quick.", "four", "Quick."]);
-    let seqs: Vec<_> = world.caller.log(session, 1).await?.iter().map(|event| event.seq.unwrap()).collect();
+    assert_eq!(
+        texts(&world.caller.messages(session, None).await?),
+        ["one", "Quick.", "four", "Quick."]
+    );
+    let seqs: Vec<_> = world
+        .caller
+        .log(session, 1)
+        .await?
+        .iter()
+        .map(|event| event.seq.unwrap())
+        .collect();
     assert_eq!(seqs, (1..).take(seqs.len()).collect::<Vec<_>>());
     world.check_model()?;
     node.leave().await
@@ -86,35 +130,66 @@ async fn read_in_pages(backend: Backend) -> Result<()> {
         recorder.answered(&prompted.prompt_id).await?;
     }
     let checkpoint = Address::agent(&started.orchestrator, "checkpoint");
-    let _: Value = world.caller.ask(&checkpoint, &json!({ "summary": "So far, so good." })).await?;
+    let _: Value = world
+        .caller
+        .ask(&checkpoint, &json!({ "summary": "So far, so good." }))
+        .await?;
     let prompted = world.caller.prompt(session, "three").await?;
     recorder.answered(&prompted.prompt_id).await?;
 
     let read = session_at(session, SessionVerb::Messages);
     let page = async |before: Option<i64>| -> Result<(Vec<String>, Option<i64>)> {
-        let page: Messages = world.caller.ask(&read, &json!({ "before": before, "agent": started.orchestrator })).await?;
-        let messages: Vec<Message> =
-            page.messages.iter().map(|text| serde_json::from_str(text.get())).collect::<Result<_, _>>()?;
+        let page: Messages = world
+            .caller
+            .ask(
+                &read,
+                &json!({ "before": before, "agent": started.orchestrator }),
+            )
+            .await?;
+        let messages: Vec<Message> = page
+            .messages
+            .iter()
+            .map(|text| serde_json::from_str(text.get()))
+            .collect::<Result<_, _>>()?;
         Ok((texts(&messages), page.before))
     };
     let (latest, before) = page(None).await?;
     assert_eq!(latest, ["So far, so good.", "three", "Quick."]);
     let (earlier, before) = page(before).await?;
-    assert_eq!((earlier, before), (vec!["one".into(), "Quick.".into(), "two".into(), "Quick.".into()], None));
+    assert_eq!(
+        (earlier, before),
+        (
+            vec!["one".into(), "Quick.".into(), "two".into(), "Quick.".into()],
+            None
+        )
+    );
 
     let events = session_at(session, SessionVerb::Events);
     let (mut from, mut seqs) = (1, Vec::new());
     loop {
-        let page: Events = world.caller.ask(&events, &json!({ "from": from, "limit": 4, "agent": started.orchestrator })).await?;
+        let page: Events = world
+            .caller
+            .ask(
+                &events,
+                &json!({ "from": from, "limit": 4, "agent": started.orchestrator }),
+            )
+            .await?;
         assert!(page.events.len() <= 4);
-        seqs.extend(page.events.iter().map(|event| serde_json::from_str::<Value>(event.get()).unwrap()["seq"].as_i64().unwrap()));
+        seqs.extend(page.events.iter().map(|event| {
+            serde_json::from_str::<Value>(event.get()).unwrap()["seq"]
+                .as_i64()
+                .unwrap()
+        }));
         from = page.next;
         if page.next > page.head {
             break;
         }
     }
     assert_eq!(seqs, (1..from).collect::<Vec<_>>());
-    let end: Events = world.caller.ask(&events, &json!({ "from": from + 1000 })).await?;
+    let end: Events = world
+        .caller
+        .ask(&events, &json!({ "from": from + 1000 }))
+        .await?;
     assert_eq!((end.events.len(), end.head), (0, from - 1));
     node.leave().await
 }
@@ -134,29 +209,59 @@ async fn resumed_and_removed(backend: Backend) -> Result<()> {
     let (node, recorder) = (world.node().await?, world.record().await?);
     let started = world.caller.start(&world.solo()).await?;
     let (session, name) = (started.session_id.as_str(), started.name.as_str());
-    let none: Aborted = world.caller.ask(&session_at(name, SessionVerb::Abort), &json!({})).await?;
+    let none: Aborted = world
+        .caller
+        .ask(&session_at(name, SessionVerb::Abort), &json!({}))
+        .await?;
     assert!(none.aborted.is_empty());
     let slow = world.caller.prompt(name, "slow").await?;
     super::prompts::streaming(&world, &started.orchestrator).await?;
-    let one: Aborted = world.caller.ask(&session_at(name, SessionVerb::Abort), &json!({})).await?;
+    let one: Aborted = world
+        .caller
+        .ask(&session_at(name, SessionVerb::Abort), &json!({}))
+        .await?;
     assert_eq!(one.aborted, std::slice::from_ref(&started.orchestrator));
     recorder.answered(&slow.prompt_id).await?;
 
-    let _: Value = world.caller.ask(&session_at(session, SessionVerb::Close), &json!({})).await?;
+    let _: Value = world
+        .caller
+        .ask(&session_at(session, SessionVerb::Close), &json!({}))
+        .await?;
     let head = world.caller.session(session).await?.head;
-    let resumed: Started = world.caller.ask(&session_at(session, SessionVerb::Resume), &json!({ "reason": "more" })).await?;
-    assert_eq!((resumed.state, &resumed.orchestrator), (SessionState::Open, &started.orchestrator));
-    assert_eq!((resumed.seq, resumed.node_id), (head, node.id().clone()), "what comes of it is read from seq + 1");
+    let resumed: Started = world
+        .caller
+        .ask(
+            &session_at(session, SessionVerb::Resume),
+            &json!({ "reason": "more" }),
+        )
+        .await?;
+    assert_eq!(
+        (resumed.state, &resumed.orchestrator),
+        (SessionState::Open, &started.orchestrator)
+    );
+    assert_eq!(
+        (resumed.seq, resumed.node_id),
+        (head, node.id().clone()),
+        "what comes of it is read from seq + 1"
+    );
     let news = eventually("the resumption is in the log", async || {
         let news = world.caller.log(session, resumed.seq + 1).await.ok()?;
         (!news.is_empty()).then_some(news)
     });
-    let Some(Ok(Event::SessionResumed(event))) = news.await?[0].event() else { panic!("no session_resumed") };
+    let Some(Ok(Event::SessionResumed(event))) = news.await?[0].event() else {
+        panic!("no session_resumed")
+    };
     assert_eq!((event.reason.as_str(), event.from_node), ("more", None));
-    let again: Started = world.caller.ask(&session_at(session, SessionVerb::Resume), &json!({})).await?;
+    let again: Started = world
+        .caller
+        .ask(&session_at(session, SessionVerb::Resume), &json!({}))
+        .await?;
     assert_eq!(again.session_id, resumed.session_id);
     let log = world.caller.log(session, 1).await?;
-    let resumptions: Vec<_> = log.iter().filter(|event| event.kind == "session_resumed").collect();
+    let resumptions: Vec<_> = log
+        .iter()
+        .filter(|event| event.kind == "session_resumed")
+        .collect();
     assert_eq!(resumptions.len(), 1, "once is enough: {resumptions:?}");
     assert_dense(&log);
 
@@ -164,8 +269,14 @@ async fn resumed_and_removed(backend: Backend) -> Result<()> {
     let Removed { removed } = world.caller.ask(&delete, &json!({})).await?;
     assert_eq!((removed.agents, removed.inputs), (1, 1));
     assert!(removed.events >= log.len() as u64, "{removed:?}");
-    assert_eq!(world.caller.refusal(&delete, &json!({})).await?.code, Code::NotFound);
-    let refusal = world.caller.refusal(&Address::agent(&started.orchestrator, "info"), &json!({})).await?;
+    assert_eq!(
+        world.caller.refusal(&delete, &json!({})).await?.code,
+        Code::NotFound
+    );
+    let refusal = world
+        .caller
+        .refusal(&Address::agent(&started.orchestrator, "info"), &json!({}))
+        .await?;
     assert_eq!(refusal.code, Code::NotFound);
     node.leave().await
 }
@@ -183,20 +294,59 @@ async fn are_resumed_and_removed_on_postgres() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_only_listed() -> Result<()> {
     let world = World::start(Backend::Sqlite, Script::new().always(Reply::text("Yes."))).await?;
-    let node = world.node_with(&[("PLANCK_NODE_NAME", "one"), ("PLANCK_NODE_CAPACITY", "7")]).await?;
-    let nodes: Nodes = world.caller.read(&list_of(Target::Nodes), &json!({})).await?;
-    let [listed] = nodes.nodes.as_slice() else { panic!("{nodes:?}") };
-    assert_eq!((&listed.id, listed.name.as_str(), listed.capacity, listed.agents), (node.id(), "one", 7, 0));
-    let own: planck_common::command::NodeInfo = world.caller.ask(&Address::node(node.id(), "info"), &json!({})).await?;
-    assert_eq!((own.id, own.started_at), (listed.id.clone(), listed.started_at));
-    let models: Models = world.caller.read(&list_of(Target::Models), &json!({})).await?;
-    assert!(models.models.iter().all(|model| model.id == format!("{}:{}", model.provider, model.model)));
-    let teams: Teams = world.caller.read(&list_of(Target::Teams), &json!({})).await?;
+    let node = world
+        .node_with(&[("PLANCK_NODE_NAME", "one"), ("PLANCK_NODE_CAPACITY", "7")])
+        .await?;
+    let nodes: Nodes = world
+        .caller
+        .read(&list_of(Target::Nodes), &json!({}))
+        .await?;
+    let [listed] = nodes.nodes.as_slice() else {
+        panic!("{nodes:?}")
+    };
+    assert_eq!(
+        (
+            &listed.id,
+            listed.name.as_str(),
+            listed.capacity,
+            listed.agents
+        ),
+        (node.id(), "one", 7, 0)
+    );
+    let own: planck_common::command::NodeInfo = world
+        .caller
+        .ask(&Address::node(node.id(), "info"), &json!({}))
+        .await?;
+    assert_eq!(
+        (own.id, own.started_at),
+        (listed.id.clone(), listed.started_at)
+    );
+    let models: Models = world
+        .caller
+        .read(&list_of(Target::Models), &json!({}))
+        .await?;
+    assert!(
+        models
+            .models
+            .iter()
+            .all(|model| model.id == format!("{}:{}", model.provider, model.model))
+    );
+    let teams: Teams = world
+        .caller
+        .read(&list_of(Target::Teams), &json!({}))
+        .await?;
     assert!(teams.teams.is_empty());
-    let sidecars: Sidecars = world.caller.read(&list_of(Target::Sidecars), &json!({})).await?;
+    let sidecars: Sidecars = world
+        .caller
+        .read(&list_of(Target::Sidecars), &json!({}))
+        .await?;
     assert!(sidecars.sidecars.is_empty());
     let started = world.caller.start(&world.solo()).await?;
     let messages = world.caller.messages(&started.session_id, None).await?;
-    assert!(messages.iter().all(|message| message.role != Role::Assistant));
+    assert!(
+        messages
+            .iter()
+            .all(|message| message.role != Role::Assistant)
+    );
     node.leave().await
 }

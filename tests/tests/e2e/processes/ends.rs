@@ -16,8 +16,17 @@ use crate::teams::scene::{Scene, by, member};
 
 async fn runs(marker: &Marker, timeout: u64) -> Result<Scene> {
     let script = Script::new()
-        .rule(by("runner").result_of("bash"), Reply::text("told: {{result:bash}}"))
-        .rule(by("runner"), Reply::call("bash", json!({ "command": escaping(marker), "timeout": timeout })));
+        .rule(
+            by("runner").result_of("bash"),
+            Reply::text("told: {{result:bash}}"),
+        )
+        .rule(
+            by("runner"),
+            Reply::call(
+                "bash",
+                json!({ "command": escaping(marker), "timeout": timeout }),
+            ),
+        );
     Scene::start(script, &[member("runner", &["bash"])], "go").await
 }
 
@@ -25,7 +34,10 @@ async fn runs(marker: &Marker, timeout: u64) -> Result<Scene> {
 async fn a_time_out_kills_and_keeps_what_was_said() -> Result<()> {
     let marker = Marker::new();
     let scene = runs(&marker, 1500).await?;
-    assert_eq!(scene.answer().await?, "told: error: timed out after 1500 ms and was killed\nstarted\n");
+    assert_eq!(
+        scene.answer().await?,
+        "told: error: timed out after 1500 ms and was killed\nstarted\n"
+    );
     assert_eq!(marker.count(), 0);
     scene.end().await
 }
@@ -34,20 +46,37 @@ async fn a_time_out_kills_and_keeps_what_was_said() -> Result<()> {
 async fn an_abort_kills_and_keeps_what_was_said() -> Result<()> {
     let marker = Marker::new();
     let scene = runs(&marker, 600_000).await?;
-    eventually("the processes run", async || (marker.count() >= 4).then_some(())).await?;
-    scene.tell("runner", AgentVerb::Abort, json!({ "reason": "too slow" })).await?;
+    eventually("the processes run", async || {
+        (marker.count() >= 4).then_some(())
+    })
+    .await?;
+    scene
+        .tell("runner", AgentVerb::Abort, json!({ "reason": "too slow" }))
+        .await?;
     assert_eq!(marker.count(), 0, "it is answered when all is dead");
-    assert_eq!(scene.result("runner", "bash").await?.result, "aborted by request: too slow\nstarted\n");
+    assert_eq!(
+        scene.result("runner", "bash").await?.result,
+        "aborted by request: too slow\nstarted\n"
+    );
     scene.end().await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_command_leaves_behind_dies_with_it() -> Result<()> {
     let marker = Marker::new();
-    let command = format!("export MARK={}; (setsid sleep 1000 >/dev/null 2>&1 &); sleep 0.3; echo done", marker.name());
+    let command = format!(
+        "export MARK={}; (setsid sleep 1000 >/dev/null 2>&1 &); sleep 0.3; echo done",
+        marker.name()
+    );
     let script = Script::new()
-        .rule(by("runner").result_of("bash"), Reply::text("told: {{result:bash}}"))
-        .rule(by("runner"), Reply::call("bash", json!({ "command": command })));
+        .rule(
+            by("runner").result_of("bash"),
+            Reply::text("told: {{result:bash}}"),
+        )
+        .rule(
+            by("runner"),
+            Reply::call("bash", json!({ "command": command })),
+        );
     let scene = Scene::start(script, &[member("runner", &["bash"])], "go").await?;
     assert_eq!(scene.answer().await?, "told: done\n");
     assert_eq!(marker.count(), 0);
@@ -58,11 +87,22 @@ async fn what_a_command_leaves_behind_dies_with_it() -> Result<()> {
 async fn a_killed_node_leaves_none_and_the_next_one_goes_on() -> Result<()> {
     let marker = Marker::new();
     let mut scene = runs(&marker, 600_000).await?;
-    eventually("the processes run", async || (marker.count() >= 4).then_some(())).await?;
+    eventually("the processes run", async || {
+        (marker.count() >= 4).then_some(())
+    })
+    .await?;
     scene.node.take().unwrap().kill().await?;
-    within(Duration::from_secs(5), "the processes are dead", async || (marker.count() == 0).then_some(())).await?;
+    within(
+        Duration::from_secs(5),
+        "the processes are dead",
+        async || (marker.count() == 0).then_some(()),
+    )
+    .await?;
     scene.node = Some(scene.world.node().await?);
-    assert_eq!(scene.answer().await?, "told: error: interrupted; it may or may not have taken effect");
+    assert_eq!(
+        scene.answer().await?,
+        "told: error: interrupted; it may or may not have taken effect"
+    );
     scene.end().await
 }
 
@@ -75,7 +115,10 @@ async fn a_second_signal_stops_at_once() -> Result<()> {
     for _ in 0..2 {
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT)?;
     }
-    within(Duration::from_secs(5), "it has left", async || is_over(node.pid()).then_some(())).await
+    within(Duration::from_secs(5), "it has left", async || {
+        is_over(node.pid()).then_some(())
+    })
+    .await
 }
 
 /// Dead, if not yet waited for.

@@ -12,7 +12,11 @@ pub struct Marker(String);
 
 impl Marker {
     pub fn new() -> Self {
-        Self(format!("planck-{}-{}", std::process::id(), MARKERS.fetch_add(1, Ordering::Relaxed)))
+        Self(format!(
+            "planck-{}-{}",
+            std::process::id(),
+            MARKERS.fetch_add(1, Ordering::Relaxed)
+        ))
     }
 
     pub fn name(&self) -> &str {
@@ -29,14 +33,23 @@ impl Marker {
         let wanted = format!("MARK={}", self.0);
         let marked = |folder: &fs::DirEntry| {
             let environment = fs::read(folder.path().join("environ")).unwrap_or_default();
-            environment.split(|byte| *byte == 0).any(|variable| variable == wanted.as_bytes())
+            environment
+                .split(|byte| *byte == 0)
+                .any(|variable| variable == wanted.as_bytes())
         };
-        let marked = fs::read_dir("/proc").into_iter().flatten().flatten().filter(marked);
-        marked.filter_map(|folder| folder.file_name().to_str()?.parse().ok()).collect()
+        let marked = fs::read_dir("/proc")
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter(marked);
+        marked
+            .filter_map(|folder| folder.file_name().to_str()?.parse().ok())
+            .collect()
     }
 }
 
-/// A command that says `started` and lives on, in processes of which most have left its group and its session.
+/// A command that says `started` and lives on, in processes of which most have left its group and
+/// its session.
 pub fn escaping(marker: &Marker) -> String {
     format!(
         "export MARK={}; setsid sleep 1000 & (setsid sh -c 'sleep 1000 & sleep 1000; true' &); \

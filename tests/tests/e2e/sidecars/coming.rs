@@ -24,8 +24,13 @@ use crate::teams::scene::{Scene, by, member};
 async fn changed(scene: &Scene, count: usize) -> Result<ToolsChanged> {
     let changes = async || {
         let log = scene.log_of("talker").await.ok()?;
-        let changes =
-            log.into_iter().filter_map(|event| if let Event::ToolsChanged(changed) = event { Some(changed) } else { None });
+        let changes = log.into_iter().filter_map(|event| {
+            if let Event::ToolsChanged(changed) = event {
+                Some(changed)
+            } else {
+                None
+            }
+        });
         let mut changes: Vec<_> = changes.collect();
         (changes.len() == count).then(|| changes.pop())?
     };
@@ -35,25 +40,55 @@ async fn changed(scene: &Scene, count: usize) -> Result<ToolsChanged> {
 #[tokio::test(flavor = "multi_thread")]
 async fn tools_come_to_a_running_agent_and_leave_it() -> Result<()> {
     let script = Script::new()
-        .rounds(by("talker").user("use it"), [Reply::call("echo", json!({})), Reply::text("got {{result:echo}}")])
+        .rounds(
+            by("talker").user("use it"),
+            [
+                Reply::call("echo", json!({})),
+                Reply::text("got {{result:echo}}"),
+            ],
+        )
         .always(Reply::text("hello"));
-    let mut scene =
-        Scene::start_on(World::start(Backend::Sqlite, script).await?, &[member("talker", &["read", "echo"])], "hi").await?;
+    let mut scene = Scene::start_on(
+        World::start(Backend::Sqlite, script).await?,
+        &[member("talker", &["read", "echo"])],
+        "hi",
+    )
+    .await?;
     assert_eq!(scene.answer().await?, "hello");
     let serving = Serving::start(&scene.world, echo("mirror", &Ledger::default()));
     let came = changed(&scene, 1).await?;
-    assert_eq!((came.added, came.tools), (vec!["echo".to_owned()], vec!["echo".to_owned(), "read".to_owned()]));
-    let prompted = scene.world.caller.prompt(&scene.started.session_id, "use it").await?;
+    assert_eq!(
+        (came.added, came.tools),
+        (
+            vec!["echo".to_owned()],
+            vec!["echo".to_owned(), "read".to_owned()]
+        )
+    );
+    let prompted = scene
+        .world
+        .caller
+        .prompt(&scene.started.session_id, "use it")
+        .await?;
     scene.started.prompt_id = Some(prompted.prompt_id);
     assert_eq!(scene.answer().await?, "got {}");
     serving.end().await?;
     let left = changed(&scene, 2).await?;
-    assert_eq!((left.removed, left.tools), (vec!["echo".to_owned()], vec!["read".to_owned()]));
-    let prompted = scene.world.caller.prompt(&scene.started.session_id, "use it").await?;
+    assert_eq!(
+        (left.removed, left.tools),
+        (vec!["echo".to_owned()], vec!["read".to_owned()])
+    );
+    let prompted = scene
+        .world
+        .caller
+        .prompt(&scene.started.session_id, "use it")
+        .await?;
     scene.started.prompt_id = Some(prompted.prompt_id);
     scene.answer().await?;
     let end = scene.result("talker", "echo").await?;
-    assert!(end.error && end.result.contains("there is no tool `echo`"), "{end:?}");
+    assert!(
+        end.error && end.result.contains("there is no tool `echo`"),
+        "{end:?}"
+    );
     scene.end().await
 }
 
@@ -67,13 +102,21 @@ async fn tools_of_who_went_without_a_word_leave() -> Result<()> {
     let scene = Scene::start_on(world, &[member("talker", &["read", "repeat"])], "hi").await?;
     scene.answer().await?;
     eventually("the agent has its tool", async || {
-        let info = scene.tell("talker", AgentVerb::Info, json!({})).await.ok()?;
+        let info = scene
+            .tell("talker", AgentVerb::Info, json!({}))
+            .await
+            .ok()?;
         (info["tools"] == json!(["read", "repeat"])).then_some(())
     })
     .await?;
     sidecar.kill().await?;
     within(MISSED, "the sidecar is given up", async || {
-        let listed: Sidecars = scene.world.caller.read(&list_of(Target::Sidecars), &json!({})).await.ok()?;
+        let listed: Sidecars = scene
+            .world
+            .caller
+            .read(&list_of(Target::Sidecars), &json!({}))
+            .await
+            .ok()?;
         listed.sidecars.is_empty().then_some(())
     })
     .await?;
@@ -93,14 +136,31 @@ async fn tools_of_who_went_without_a_word_leave() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn who_was_parked_finds_the_change_when_woken() -> Result<()> {
     let world = World::start(Backend::Sqlite, Script::new().always(Reply::text("hello"))).await?;
-    let node = world.node_with(&[("PLANCK_NODE_PARK_AFTER", "100ms"), ("RUST_LOG", "planck_node=debug")]).await?;
+    let node = world
+        .node_with(&[
+            ("PLANCK_NODE_PARK_AFTER", "100ms"),
+            ("RUST_LOG", "planck_node=debug"),
+        ])
+        .await?;
     let recorder = world.record().await?;
-    let started =
-        world.caller.start(&json!({"dir": world.dir(), "members": [member("talker", &["echo"])], "prompt": "hi"})).await?;
-    let scene = Scene { world, node: Some(node), recorder, started };
+    let started = world
+        .caller
+        .start(
+            &json!({"dir": world.dir(), "members": [member("talker", &["echo"])], "prompt": "hi"}),
+        )
+        .await?;
+    let scene = Scene {
+        world,
+        node: Some(node),
+        recorder,
+        started,
+    };
     scene.answer().await?;
     let node = scene.node.as_ref().context("no node")?;
-    eventually("the agent is parked", async || node.log().contains("\"parked\"").then_some(())).await?;
+    eventually("the agent is parked", async || {
+        node.log().contains("\"parked\"").then_some(())
+    })
+    .await?;
     let serving = Serving::start(&scene.world, echo("mirror", &Ledger::default()));
     found(&scene.world, "mirror", 1).await?;
     let info = scene.tell("talker", AgentVerb::Info, json!({})).await?;
@@ -112,22 +172,41 @@ async fn who_was_parked_finds_the_change_when_woken() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_name_that_two_have_is_qualified() -> Result<()> {
-    let script = Script::new().rounds(by("talker"), [Reply::call("b__echo", json!({})), Reply::text("done")]);
+    let script = Script::new().rounds(
+        by("talker"),
+        [Reply::call("b__echo", json!({})), Reply::text("done")],
+    );
     let world = World::start(Backend::Sqlite, script).await?;
     let ledgers = [Ledger::default(), Ledger::default()];
-    let serving = [Serving::start(&world, echo("a", &ledgers[0])), Serving::start(&world, echo("b", &ledgers[1]))];
+    let serving = [
+        Serving::start(&world, echo("a", &ledgers[0])),
+        Serving::start(&world, echo("b", &ledgers[1])),
+    ];
     let node = world.node().await?;
     found(&world, "a", 1).await?;
     found(&world, "b", 1).await?;
     let recorder = world.record().await?;
-    let started =
-        world.caller.start(&json!({"dir": world.dir(), "members": [member("talker", &["echo"])], "prompt": "go"})).await?;
-    let mut scene = Scene { world, node: Some(node), recorder, started };
+    let started = world
+        .caller
+        .start(
+            &json!({"dir": world.dir(), "members": [member("talker", &["echo"])], "prompt": "go"}),
+        )
+        .await?;
+    let mut scene = Scene {
+        world,
+        node: Some(node),
+        recorder,
+        started,
+    };
     assert_eq!(scene.answer().await?, "done");
     assert_eq!(ledgers.map(|ledger| ledger.entries().len()), [0, 1]);
-    assert_eq!(scene.tell("talker", AgentVerb::Info, json!({})).await?["tools"], json!(["a__echo", "b__echo"]));
+    assert_eq!(
+        scene.tell("talker", AgentVerb::Info, json!({})).await?["tools"],
+        json!(["a__echo", "b__echo"])
+    );
     let node = scene.node.take().unwrap();
-    let warning = "the tool `echo` of sidecar a, b is offered by several; it goes by a__echo, b__echo";
+    let warning =
+        "the tool `echo` of sidecar a, b is offered by several; it goes by a__echo, b__echo";
     assert!(node.log().contains(warning), "{}", node.log());
     scene.world.check_model()?;
     node.leave_despite(&[warning]).await?;
@@ -149,11 +228,21 @@ async fn the_command_line_lists_and_calls() -> Result<()> {
         run(command).await
     };
     let listed = planck(&["sidecar", "ls"]).await?;
-    assert!(listed.code == 0 && listed.out.contains("mirror") && listed.out.contains("echo"), "{listed:?}");
+    assert!(
+        listed.code == 0 && listed.out.contains("mirror") && listed.out.contains("echo"),
+        "{listed:?}"
+    );
     let called = planck(&["sidecar", "call", "mirror", "echo", r#"{"a":1}"#]).await?;
-    assert_eq!((called.code, called.out.trim()), (0, r#"{"a":1}"#), "{called:?}");
+    assert_eq!(
+        (called.code, called.out.trim()),
+        (0, r#"{"a":1}"#),
+        "{called:?}"
+    );
     let nobody = planck(&["sidecar", "call", "nobody", "echo"]).await?;
-    assert!(nobody.code != 0 && nobody.err.contains("nobody is there"), "{nobody:?}");
+    assert!(
+        nobody.code != 0 && nobody.err.contains("nobody is there"),
+        "{nobody:?}"
+    );
     node.leave().await?;
     serving.end().await
 }

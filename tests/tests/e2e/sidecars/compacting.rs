@@ -1,4 +1,5 @@
-//! Compactors of sidecars: good ones are used; whatever a bad one does, the session stays legal and goes on.
+//! Compactors of sidecars: good ones are used; whatever a bad one does, the session stays legal and
+//! goes on.
 
 use std::time::Duration;
 
@@ -17,7 +18,10 @@ use tokio::task::JoinHandle;
 use super::serving::found;
 use crate::teams::scene::{Scene, by, member};
 
-const SETTINGS: &[(&str, &str)] = &[("PLANCK_MODELS_ENTRIES_TEST_PROVIDER", "scripted"), ("PLANCK_COMPACTION_KEEP_RECENT", "3")];
+const SETTINGS: &[(&str, &str)] = &[
+    ("PLANCK_MODELS_ENTRIES_TEST_PROVIDER", "scripted"),
+    ("PLANCK_COMPACTION_KEEP_RECENT", "3"),
+];
 
 /// What a compactor answers to a request; `None`: nothing, ever.
 type Answer = fn(&Value) -> Option<String>;
@@ -25,12 +29,27 @@ type Answer = fn(&Value) -> Option<String>;
 /// A bare service with one compactor.
 async fn compactor(world: &World, answer: Answer) -> Result<JoinHandle<()>> {
     let client = async_nats::connect(world.nats.url()).await?;
-    let metadata = |pairs: &[(&str, &str)]| pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-    let service = client.service_builder().metadata(metadata(&[("planck", "1")])).start("hostile", "1.0.0").await;
+    let metadata = |pairs: &[(&str, &str)]| {
+        pairs
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect()
+    };
+    let service = client
+        .service_builder()
+        .metadata(metadata(&[("planck", "1")]))
+        .start("hostile", "1.0.0")
+        .await;
     let service = service.map_err(|error| anyhow::anyhow!(error))?;
-    let endpoint = service.endpoint_builder().name("short").queue_group("hostile");
+    let endpoint = service
+        .endpoint_builder()
+        .name("short")
+        .queue_group("hostile");
     let endpoint = endpoint.metadata(metadata(&[("kind", "compactor"), ("timeout_ms", "1500")]));
-    let mut requests = endpoint.add("compact.hostile.short").await.map_err(|error| anyhow::anyhow!(error))?;
+    let mut requests = endpoint
+        .add("compact.hostile.short")
+        .await
+        .map_err(|error| anyhow::anyhow!(error))?;
     Ok(tokio::spawn(async move {
         let _in_force = service;
         while let Some(request) = requests.next().await {
@@ -58,29 +77,73 @@ async fn talk(answer: Answer) -> Result<(Vec<String>, Vec<String>)> {
 }
 
 /// The same on this server, with a window of so many tokens and answers that say this.
-async fn talk_on(nats: NatsServer, window: &str, blah: String, answer: Answer) -> Result<(Vec<String>, Vec<String>)> {
+async fn talk_on(
+    nats: NatsServer,
+    window: &str,
+    blah: String,
+    answer: Answer,
+) -> Result<(Vec<String>, Vec<String>)> {
     let script = Script::new()
-        .rule(When::any().system("summar"), Reply::text("They spoke of numbers."))
-        .rounds(by("talker"), [Reply::call("bash", json!({"command": "echo ok"})), Reply::text(blah)]);
+        .rule(
+            When::any().system("summar"),
+            Reply::text("They spoke of numbers."),
+        )
+        .rounds(
+            by("talker"),
+            [
+                Reply::call("bash", json!({"command": "echo ok"})),
+                Reply::text(blah),
+            ],
+        );
     let world = World::start_on(nats, Backend::Sqlite, script).await?;
     let service = compactor(&world, answer).await?;
-    let node = world.node_with(&[SETTINGS, &[("PLANCK_MODELS_ENTRIES_TEST_CONTEXT_WINDOW", window)]].concat()).await?;
+    let node = world
+        .node_with(
+            &[
+                SETTINGS,
+                &[("PLANCK_MODELS_ENTRIES_TEST_CONTEXT_WINDOW", window)],
+            ]
+            .concat(),
+        )
+        .await?;
     found(&world, "hostile", 1).await?;
     let recorder = world.record().await?;
     let mut talker = member("talker", &["bash"]);
     talker["compactor"] = "hostile.short".into();
-    let started = world.caller.start(&json!({"dir": world.dir(), "members": [talker]})).await?;
-    let mut scene = Scene { world, node: Some(node), recorder, started };
+    let started = world
+        .caller
+        .start(&json!({"dir": world.dir(), "members": [talker]}))
+        .await?;
+    let mut scene = Scene {
+        world,
+        node: Some(node),
+        recorder,
+        started,
+    };
     for n in 0..14 {
-        let prompted = scene.world.caller.prompt(&scene.started.session_id, &format!("number {n}")).await?;
+        let prompted = scene
+            .world
+            .caller
+            .prompt(&scene.started.session_id, &format!("number {n}"))
+            .await?;
         scene.started.prompt_id = Some(prompted.prompt_id);
         scene.answer().await?;
     }
     let log = scene.log_of("talker").await?;
-    let by =
-        log.iter().filter_map(|event| if let Event::Compacted(compacted) = event { Some(compacted.by.clone()) } else { None });
-    let warned =
-        log.iter().filter_map(|event| if let Event::Warning(warning) = event { Some(warning.message.clone()) } else { None });
+    let by = log.iter().filter_map(|event| {
+        if let Event::Compacted(compacted) = event {
+            Some(compacted.by.clone())
+        } else {
+            None
+        }
+    });
+    let warned = log.iter().filter_map(|event| {
+        if let Event::Warning(warning) = event {
+            Some(warning.message.clone())
+        } else {
+            None
+        }
+    });
     let told = (by.collect(), warned.collect());
     scene.end().await?;
     service.abort();
@@ -90,7 +153,10 @@ async fn talk_on(nats: NatsServer, window: &str, blah: String, answer: Answer) -
 #[tokio::test(flavor = "multi_thread")]
 async fn a_good_one_is_used() -> Result<()> {
     let (by, warned) = talk(|asked| compact("They spoke.", from_end(asked, 1))).await?;
-    assert!(!by.is_empty() && by.iter().all(|by| by == "hostile.short"), "{by:?} {warned:?}");
+    assert!(
+        !by.is_empty() && by.iter().all(|by| by == "hostile.short"),
+        "{by:?} {warned:?}"
+    );
     assert_eq!(warned, Vec::<String>::new());
     Ok(())
 }
@@ -101,8 +167,14 @@ async fn falls_back(answer: Answer, why: &str) -> Result<()> {
 }
 
 fn fell_back((by, warned): (Vec<String>, Vec<String>), why: &str) -> Result<()> {
-    assert!(!by.is_empty() && by.iter().all(|by| by == "local"), "{by:?} {warned:?}");
-    assert!(warned.iter().any(|warning| warning.contains(why)), "{warned:?}");
+    assert!(
+        !by.is_empty() && by.iter().all(|by| by == "local"),
+        "{by:?} {warned:?}"
+    );
+    assert!(
+        warned.iter().any(|warning| warning.contains(why)),
+        "{warned:?}"
+    );
     Ok(())
 }
 
@@ -122,24 +194,40 @@ async fn one_that_is_too_slow() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_that_talks_garbage() -> Result<()> {
-    falls_back(|_| Some(r#"{"v":1,"compact":"yes"}"#.into()), "its answer cannot be read").await
+    falls_back(
+        |_| Some(r#"{"v":1,"compact":"yes"}"#.into()),
+        "its answer cannot be read",
+    )
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_that_makes_it_longer() -> Result<()> {
-    falls_back(|asked| compact(&"very long ".repeat(10_000), from_end(asked, 1)), "would not be smaller").await
+    falls_back(
+        |asked| compact(&"very long ".repeat(10_000), from_end(asked, 1)),
+        "would not be smaller",
+    )
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_that_hardly_helps() -> Result<()> {
-    falls_back(|asked| compact("Hm.", &asked["messages"][1]["id"]), "too full").await
+    falls_back(
+        |asked| compact("Hm.", &asked["messages"][1]["id"]),
+        "too full",
+    )
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_that_parts_a_call_from_its_result() -> Result<()> {
     let splits = |asked: &Value| {
         let messages = asked["messages"].as_array().unwrap();
-        let result = messages.iter().rev().find(|message| message["role"] == "tool_result").unwrap();
+        let result = messages
+            .iter()
+            .rev()
+            .find(|message| message["role"] == "tool_result")
+            .unwrap();
         compact("They spoke.", &result["id"])
     };
     falls_back(splits, "would part a call from its result").await
@@ -147,13 +235,20 @@ async fn one_that_parts_a_call_from_its_result() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_that_keeps_from_nowhere() -> Result<()> {
-    falls_back(|_| compact("They spoke.", &json!(99_999)), "is not in the context").await
+    falls_back(
+        |_| compact("They spoke.", &json!(99_999)),
+        "is not in the context",
+    )
+    .await
 }
 
 /// 120 kB an answer: the window is full when NATS could carry only half of what is in it.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_that_nats_cannot_carry_the_history_to() -> Result<()> {
     let nats = NatsServer::start_with("max_payload: 600000")?;
-    let told = talk_on(nats, "380000", "blah ".repeat(24_000), |asked| compact("They spoke.", from_end(asked, 1))).await?;
+    let told = talk_on(nats, "380000", "blah ".repeat(24_000), |asked| {
+        compact("They spoke.", from_end(asked, 1))
+    })
+    .await?;
     fell_back(told, "too large: the history has")
 }

@@ -1,4 +1,5 @@
-//! A node that dies between a call and its answer: what may run again does so under the same id, what may not is told.
+//! A node that dies between a call and its answer: what may run again does so under the same id,
+//! what may not is told.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -24,23 +25,39 @@ fn slow(ledger: &Ledger, effect: Effect) -> Sidecar {
             Ok::<_, Infallible>("done".to_owned())
         }
     };
-    let sidecar = Sidecar::new("slow", "1.0.0").unwrap().drain_timeout(Duration::from_millis(100));
+    let sidecar = Sidecar::new("slow", "1.0.0")
+        .unwrap()
+        .drain_timeout(Duration::from_millis(100));
     sidecar.tool(Tool::new("work", "Works.", run).effect(effect))
 }
 
 async fn died(effect: Effect) -> Result<(Vec<(String, Args)>, String)> {
-    let script = Script::new().rounds(by("talker"), [Reply::call("work", json!({})), Reply::text("{{result:work}}")]);
+    let script = Script::new().rounds(
+        by("talker"),
+        [
+            Reply::call("work", json!({})),
+            Reply::text("{{result:work}}"),
+        ],
+    );
     let world = World::start(Backend::Sqlite, script).await?;
     let ledger = Ledger::default();
     let serving = Serving::start(&world, slow(&ledger, effect));
     let mut scene = Scene::start_on(world, &[member("talker", &["work"])], "go").await?;
-    eventually("the sidecar is called", async || (!ledger.entries().is_empty()).then_some(())).await?;
+    eventually("the sidecar is called", async || {
+        (!ledger.entries().is_empty()).then_some(())
+    })
+    .await?;
     scene.node.take().unwrap().kill().await?;
     scene.node = Some(scene.world.node().await?);
     let answer = scene.answer().await?;
     scene.world.check_model()?;
     // Its sweep may be about to take the session up once more.
-    scene.node.take().unwrap().leave_despite(&["is draining"]).await?;
+    scene
+        .node
+        .take()
+        .unwrap()
+        .leave_despite(&["is draining"])
+        .await?;
     serving.end().await?;
     Ok((ledger.entries(), answer))
 }
@@ -49,14 +66,20 @@ async fn died(effect: Effect) -> Result<(Vec<(String, Args)>, String)> {
 async fn what_is_idempotent_is_asked_again() -> Result<()> {
     let (calls, answer) = died(Effect::Idempotent).await?;
     assert_eq!(answer, "done");
-    assert!(calls.iter().all(|(id, _)| *id == calls[0].0), "it is the same call: {calls:?}");
+    assert!(
+        calls.iter().all(|(id, _)| *id == calls[0].0),
+        "it is the same call: {calls:?}"
+    );
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_mutating_is_not() -> Result<()> {
     let (calls, answer) = died(Effect::Mutating).await?;
-    assert_eq!(answer, "error: interrupted; it may or may not have taken effect");
+    assert_eq!(
+        answer,
+        "error: interrupted; it may or may not have taken effect"
+    );
     assert_eq!(calls.len(), 1, "it was sent once");
     Ok(())
 }

@@ -26,8 +26,15 @@ pub struct Serving {
 impl Serving {
     pub fn start(world: &World, sidecar: Sidecar) -> Self {
         let (stop, stopped) = oneshot::channel();
-        let task = tokio::spawn(sidecar.run_until(Connection::to(world.nats.url()), async move { drop(stopped.await) }));
-        Self { stop: Some(stop), task }
+        let task = tokio::spawn(
+            sidecar.run_until(Connection::to(world.nats.url()), async move {
+                drop(stopped.await)
+            }),
+        );
+        Self {
+            stop: Some(stop),
+            task,
+        }
     }
 
     /// It says goodbye, finishes what runs and ends.
@@ -56,7 +63,10 @@ impl Ledger {
     }
 
     pub fn note(&self, context: &Context, args: &Args) {
-        self.0.lock().unwrap().push((context.call_id().to_string(), args.clone()));
+        self.0
+            .lock()
+            .unwrap()
+            .push((context.call_id().to_string(), args.clone()));
     }
 }
 
@@ -67,7 +77,9 @@ pub fn echo(name: &str, ledger: &Ledger) -> Sidecar {
         ledger.note(&context, &args);
         async move { Ok::<_, Infallible>(Value::Object(args).to_string()) }
     };
-    Sidecar::new(name, "1.0.0").unwrap().tool(Tool::new("echo", "Gives back what it is given.", answer).pure())
+    Sidecar::new(name, "1.0.0")
+        .unwrap()
+        .tool(Tool::new("echo", "Gives back what it is given.", answer).pure())
 }
 
 /// The answers of so many to one question.
@@ -75,10 +87,13 @@ pub async fn gather(world: &World, subject: &str, count: usize) -> Result<Vec<Va
     let nats = &world.caller.nats;
     let inbox = nats.new_inbox();
     let mut told = nats.subscribe(inbox.clone()).await?;
-    nats.publish_with_reply(subject.to_owned(), inbox, "".into()).await?;
+    nats.publish_with_reply(subject.to_owned(), inbox, "".into())
+        .await?;
     let mut answers = Vec::new();
     while answers.len() < count {
-        let message = timeout(PATIENCE, told.next()).await?.context("the connection was closed")?;
+        let message = timeout(PATIENCE, told.next())
+            .await?
+            .context("the connection was closed")?;
         answers.push(serde_json::from_slice(&message.payload)?);
     }
     Ok(answers)
@@ -86,10 +101,21 @@ pub async fn gather(world: &World, subject: &str, count: usize) -> Result<Vec<Va
 
 /// Waits until the node has found so many instances of a sidecar.
 pub async fn found(world: &World, sidecar: &str, instances: u32) -> Result<()> {
-    eventually(&format!("{instances} instances of {sidecar} are found"), async || {
-        let listed: Sidecars = world.caller.read(&list_of(Target::Sidecars), &json!({})).await.ok()?;
-        let there = listed.sidecars.iter().find(|row| row.name == sidecar).map_or(0, |row| row.instances);
-        (there == instances).then_some(())
-    })
+    eventually(
+        &format!("{instances} instances of {sidecar} are found"),
+        async || {
+            let listed: Sidecars = world
+                .caller
+                .read(&list_of(Target::Sidecars), &json!({}))
+                .await
+                .ok()?;
+            let there = listed
+                .sidecars
+                .iter()
+                .find(|row| row.name == sidecar)
+                .map_or(0, |row| row.instances);
+            (there == instances).then_some(())
+        },
+    )
     .await
 }

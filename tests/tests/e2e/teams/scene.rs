@@ -41,21 +41,40 @@ pub struct Scene {
 impl Scene {
     /// A team that was given its prompt.
     pub async fn start(script: Script, members: &[Value], prompt: &str) -> Result<Self> {
-        Self::start_on(World::start(Backend::Sqlite, script).await?, members, prompt).await
+        Self::start_on(
+            World::start(Backend::Sqlite, script).await?,
+            members,
+            prompt,
+        )
+        .await
     }
 
     pub async fn start_on(world: World, members: &[Value], prompt: &str) -> Result<Self> {
         let (node, recorder) = (world.node().await?, world.record().await?);
-        let started = world.caller.start(&json!({ "dir": world.dir(), "members": members, "prompt": prompt })).await?;
-        Ok(Self { world, node: Some(node), recorder, started })
+        let started = world
+            .caller
+            .start(&json!({ "dir": world.dir(), "members": members, "prompt": prompt }))
+            .await?;
+        Ok(Self {
+            world,
+            node: Some(node),
+            recorder,
+            started,
+        })
     }
 
     /// What the lead says in answer to the first prompt.
     pub async fn answer(&self) -> Result<String> {
-        let prompt = self.started.prompt_id.clone().context("it was started without a prompt")?;
+        let prompt = self
+            .started
+            .prompt_id
+            .clone()
+            .context("it was started without a prompt")?;
         let end = self.recorder.answered(&prompt).await?;
         match end.event() {
-            Some(Ok(Event::TurnEnd(end))) if end.outcome == TurnOutcome::Completed => end.message.context("it said nothing"),
+            Some(Ok(Event::TurnEnd(end))) if end.outcome == TurnOutcome::Completed => {
+                end.message.context("it said nothing")
+            }
             other => anyhow::bail!("the turn ended otherwise: {other:?}"),
         }
     }
@@ -74,42 +93,77 @@ impl Scene {
     /// The log of one agent.
     pub async fn log_of(&self, name: &str) -> Result<Vec<Event>> {
         let id = self.id(name).await?;
-        let log = self.log().await?.into_iter().filter(|envelope| envelope.agent_id == id);
-        log.map(|envelope| envelope.event().context("unknown event")?.context("unreadable event")).collect()
+        let log = self
+            .log()
+            .await?
+            .into_iter()
+            .filter(|envelope| envelope.agent_id == id);
+        log.map(|envelope| {
+            envelope
+                .event()
+                .context("unknown event")?
+                .context("unreadable event")
+        })
+        .collect()
     }
 
     /// What an agent's calls of a tool came to, in the order in which they ended.
     pub async fn results(&self, name: &str, tool: &str) -> Result<Vec<ToolEnd>> {
-        let ends = self.log_of(name).await?.into_iter().filter_map(|event| match event {
-            Event::ToolEnd(end) if end.name == tool => Some(end),
-            _ => None,
-        });
+        let ends = self
+            .log_of(name)
+            .await?
+            .into_iter()
+            .filter_map(|event| match event {
+                Event::ToolEnd(end) if end.name == tool => Some(end),
+                _ => None,
+            });
         Ok(ends.collect())
     }
 
     pub async fn result(&self, name: &str, tool: &str) -> Result<ToolEnd> {
-        self.results(name, tool).await?.pop().with_context(|| format!("{name} did not call {tool}"))
+        self.results(name, tool)
+            .await?
+            .pop()
+            .with_context(|| format!("{name} did not call {tool}"))
     }
 
     /// Asks something of an agent by its name.
     pub async fn tell(&self, name: &str, verb: AgentVerb, body: Value) -> Result<Value> {
-        self.world.caller.ask(&agent_at(&self.id(name).await?, verb), &body).await
+        self.world
+            .caller
+            .ask(&agent_at(&self.id(name).await?, verb), &body)
+            .await
     }
 
     /// Waits until the model is asked by that member with a text in its latest message.
     pub async fn is_asked(&self, name: &str, text: &str) -> Result<()> {
         let system = format!("You are {name}.");
         let asked = || {
-            let requests = self.world.model.requests().into_iter().filter_map(|request| request.asked);
-            requests.filter(|asked| asked.system.contains(&system)).any(|asked| format!("{:?}", asked.said.last()).contains(text))
+            let requests = self
+                .world
+                .model
+                .requests()
+                .into_iter()
+                .filter_map(|request| request.asked);
+            requests
+                .filter(|asked| asked.system.contains(&system))
+                .any(|asked| format!("{:?}", asked.said.last()).contains(text))
         };
-        eventually(&format!("{name} is asked {text:?}"), async || asked().then_some(())).await
+        eventually(&format!("{name} is asked {text:?}"), async || {
+            asked().then_some(())
+        })
+        .await
     }
 
     /// Everything the model was told by requests of that member, as one text.
     pub fn heard(&self, name: &str) -> String {
         let system = format!("You are {name}.");
-        let requests = self.world.model.requests().into_iter().filter_map(|request| request.asked);
+        let requests = self
+            .world
+            .model
+            .requests()
+            .into_iter()
+            .filter_map(|request| request.asked);
         let theirs = requests.filter(|asked| asked.system.contains(&system));
         theirs.map(|asked| format!("{:?}\n", asked.said)).collect()
     }

@@ -1,4 +1,5 @@
-//! A node that is killed in the middle of a call between agents: the next one finds what the call had made, once.
+//! A node that is killed in the middle of a call between agents: the next one finds what the call
+//! had made, once.
 
 use anyhow::Result;
 use planck_common::{
@@ -28,7 +29,10 @@ async fn a_question_in_the_middle(backend: Backend) -> Result<()> {
         .rounds(
             by("lead"),
             [
-                Reply::call("ask_agent", json!({ "agent": "helper", "question": "how far?" })),
+                Reply::call(
+                    "ask_agent",
+                    json!({ "agent": "helper", "question": "how far?" }),
+                ),
                 Reply::text("it says {{result:ask_agent}}"),
             ],
         )
@@ -39,13 +43,20 @@ async fn a_question_in_the_middle(backend: Backend) -> Result<()> {
     again(&mut scene).await?;
     assert_eq!(scene.answer().await?, "it says ten miles");
     let turns = |log: &[Event], of: InputKind| {
-        let starts = log.iter().filter(|event| matches!(event, Event::TurnStart(start) if start.inputs[0].kind == of));
+        let starts = log
+            .iter()
+            .filter(|event| matches!(event, Event::TurnStart(start) if start.inputs[0].kind == of));
         starts.count()
     };
     assert_eq!(turns(&scene.log_of("lead").await?, InputKind::Prompt), 1);
-    assert_eq!(turns(&scene.log_of("helper").await?, InputKind::Question), 1);
+    assert_eq!(
+        turns(&scene.log_of("helper").await?, InputKind::Question),
+        1
+    );
     let log = scene.log_of("lead").await?;
-    let starts = log.iter().filter(|event| matches!(event, Event::ToolStart(start) if start.name == "ask_agent"));
+    let starts = log
+        .iter()
+        .filter(|event| matches!(event, Event::ToolStart(start) if start.name == "ask_agent"));
     assert_eq!(starts.count(), 1, "it is the same call");
     scene.end().await
 }
@@ -60,13 +71,20 @@ async fn a_question_is_still_waited_for_on_postgres() -> Result<()> {
     a_question_in_the_middle(Backend::Postgres).await
 }
 
-/// A task and a worker that were made by a round of calls which was not over when the node was killed.
+/// A task and a worker that were made by a round of calls which was not over when the node was
+/// killed.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_made_is_found_and_not_made_again() -> Result<()> {
     let born = json!({ "type": "worker", "system_prompt": "You are worker.", "task": "sweep" });
     let calls = Reply::call("spawn_agent", born)
-        .and_call("delegate_task", json!({ "agent": "helper", "task": "wash" }))
-        .and_call("ask_agent", json!({ "agent": "oracle", "question": "when?" }));
+        .and_call(
+            "delegate_task",
+            json!({ "agent": "helper", "task": "wash" }),
+        )
+        .and_call(
+            "ask_agent",
+            json!({ "agent": "oracle", "question": "when?" }),
+        );
     let script = Script::new()
         .rule(by("lead").user("task_unanswered"), Reply::text("I see"))
         .rounds(by("lead"), [calls, Reply::text("all is arranged")])
@@ -81,18 +99,41 @@ async fn what_was_made_is_found_and_not_made_again() -> Result<()> {
     again(&mut scene).await?;
     scene.answer().await?;
     let idle = async || {
-        let info = scene.tell("worker", AgentVerb::Info, json!({})).await.ok()?;
+        let info = scene
+            .tell("worker", AgentVerb::Info, json!({}))
+            .await
+            .ok()?;
         (info["state"] == "idle").then_some(())
     };
     eventually("the worker is done", idle).await?;
-    let session = scene.world.caller.session(&scene.started.session_id).await?;
-    assert_eq!(session.agents.len(), 4, "nobody was made twice: {:?}", session.agents);
+    let session = scene
+        .world
+        .caller
+        .session(&scene.started.session_id)
+        .await?;
+    assert_eq!(
+        session.agents.len(),
+        4,
+        "nobody was made twice: {:?}",
+        session.agents
+    );
     assert_eq!(scene.id("worker").await?, worker);
     for name in ["worker", "helper"] {
         let log = scene.log_of(name).await?;
-        assert_eq!(log.iter().filter(|event| matches!(event, Event::TurnStart(_))).count(), 1, "{name} has one task");
+        assert_eq!(
+            log.iter()
+                .filter(|event| matches!(event, Event::TurnStart(_)))
+                .count(),
+            1,
+            "{name} has one task"
+        );
     }
-    let spawned = scene.log_of("lead").await?.into_iter().filter(|event| matches!(event, Event::WorkerSpawned(_))).count();
+    let spawned = scene
+        .log_of("lead")
+        .await?
+        .into_iter()
+        .filter(|event| matches!(event, Event::WorkerSpawned(_)))
+        .count();
     assert_eq!(spawned, 1);
     scene.end().await
 }

@@ -1,4 +1,5 @@
-//! Prometheus reads the metrics, and what `deploy/` has for it and for Grafana asks for nothing that is not there.
+//! Prometheus reads the metrics, and what `deploy/` has for it and for Grafana asks for nothing
+//! that is not there.
 
 use std::{collections::BTreeSet, fs, path::Path, time::Duration};
 
@@ -23,67 +24,126 @@ fn deployed(path: &str) -> Result<String> {
 /// Every expression of the dashboard, its variables filled in.
 fn dashboard() -> Result<Vec<String>> {
     let dashboard: Value = serde_json::from_str(&deployed("grafana/planck.json")?)?;
-    let panels = dashboard.get("panels").and_then(Value::as_array).context("no panels")?;
-    let targets = panels.iter().filter_map(|panel| panel.get("targets")?.as_array()).flatten();
-    let filled = |text: &str| text.replace("$__rate_interval", "1m").replace("$job", ".*").replace("$instance", ".*");
+    let panels = dashboard
+        .get("panels")
+        .and_then(Value::as_array)
+        .context("no panels")?;
+    let targets = panels
+        .iter()
+        .filter_map(|panel| panel.get("targets")?.as_array())
+        .flatten();
+    let filled = |text: &str| {
+        text.replace("$__rate_interval", "1m")
+            .replace("$job", ".*")
+            .replace("$instance", ".*")
+    };
     targets
-        .map(|target| target.get("expr").and_then(Value::as_str).map(filled).context("a target without an expression"))
+        .map(|target| {
+            target
+                .get("expr")
+                .and_then(Value::as_str)
+                .map(filled)
+                .context("a target without an expression")
+        })
         .collect()
 }
 
 /// The names of this product's metrics in a text.
 fn named(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-    words.filter(|word| word.starts_with("planck_")).map(str::to_owned).collect()
+    words
+        .filter(|word| word.starts_with("planck_"))
+        .map(str::to_owned)
+        .collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_dashboard_and_alerts_ask_for_is_there() -> Result<()> {
-    let (world, probe) = (World::start(Backend::Sqlite, Script::new()).await?, Probe::new()?);
+    let (world, probe) = (
+        World::start(Backend::Sqlite, Script::new()).await?,
+        Probe::new()?,
+    );
     let node = probe.node(&world).await?;
     let (_, text) = probe.get("/metrics").await?;
-    let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
+    let types = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
     let there: BTreeSet<String> = types
         .flat_map(|(name, kind)| match kind {
-            "histogram" => ["_bucket", "_sum", "_count"].map(|end| format!("{name}{end}")).to_vec(),
+            "histogram" => ["_bucket", "_sum", "_count"]
+                .map(|end| format!("{name}{end}"))
+                .to_vec(),
             _ => vec![name.to_owned()],
         })
         .collect();
     let expressions = dashboard()?;
-    ensure!(expressions.len() > 20, "the dashboard has {} expressions", expressions.len());
-    let asked: BTreeSet<String> =
-        expressions.iter().chain([&deployed("prometheus/alerts.yml")?]).flat_map(|text| named(text)).collect();
+    ensure!(
+        expressions.len() > 20,
+        "the dashboard has {} expressions",
+        expressions.len()
+    );
+    let asked: BTreeSet<String> = expressions
+        .iter()
+        .chain([&deployed("prometheus/alerts.yml")?])
+        .flat_map(|text| named(text))
+        .collect();
     let missing: Vec<_> = asked.difference(&there).collect();
     ensure!(missing.is_empty(), "no such metrics: {missing:?}");
-    let family =
-        |name: &str| ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name).to_owned();
-    let shown: BTreeSet<String> = expressions.iter().flat_map(|text| named(text)).map(|name| family(&name)).collect();
-    let hidden: Vec<_> = there.iter().map(|name| family(name)).filter(|name| !shown.contains(name)).collect();
+    let family = |name: &str| {
+        ["_bucket", "_sum", "_count"]
+            .iter()
+            .find_map(|end| name.strip_suffix(end))
+            .unwrap_or(name)
+            .to_owned()
+    };
+    let shown: BTreeSet<String> = expressions
+        .iter()
+        .flat_map(|text| named(text))
+        .map(|name| family(&name))
+        .collect();
+    let hidden: Vec<_> = there
+        .iter()
+        .map(|name| family(name))
+        .filter(|name| !shown.contains(name))
+        .collect();
     ensure!(hidden.is_empty(), "the dashboard does not show {hidden:?}");
     node.leave().await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn prometheus_reads_the_metrics() -> Result<()> {
-    let Some(programs) = Programs::find() else { return Ok(()) };
+    let Some(programs) = Programs::find() else {
+        return Ok(());
+    };
     let script = Script::new().rounds(by("lead"), [Reply::text("done")]);
     let (world, probe) = (World::start(Backend::Sqlite, script).await?, Probe::new()?);
     let (node, recorder) = (probe.node(&world).await?, world.record().await?);
     let prometheus = Prometheus::start(&programs, probe.address()).await?;
-    let started = world.caller.start(&json!({ "dir": world.dir(), "members": [lead(&[])], "prompt": "go" })).await?;
-    recorder.answered(&started.prompt_id.context("no prompt")?).await?;
+    let started = world
+        .caller
+        .start(&json!({ "dir": world.dir(), "members": [lead(&[])], "prompt": "go" }))
+        .await?;
+    recorder
+        .answered(&started.prompt_id.context("no prompt")?)
+        .await?;
     let turns = "sum(planck_turns_total{outcome=\"completed\"})";
-    within(Duration::from_secs(10), "Prometheus knows of the turn", async || {
-        let found = prometheus.query(turns).await.ok()?;
-        (found[0]["value"][1] == "1").then_some(())
-    })
+    within(
+        Duration::from_secs(10),
+        "Prometheus knows of the turn",
+        async || {
+            let found = prometheus.query(turns).await.ok()?;
+            (found[0]["value"][1] == "1").then_some(())
+        },
+    )
     .await?;
     for expression in dashboard()? {
         prometheus.query(&expression).await?;
     }
     let agents = prometheus.query("sum(planck_agents)").await?;
     ensure!(agents[0]["value"][1] == "1", "{agents}");
-    programs.check(&["check", "metrics"], &probe.get("/metrics").await?.1).await?;
+    programs
+        .check(&["check", "metrics"], &probe.get("/metrics").await?.1)
+        .await?;
     let config = format!("{ROOT}/deploy/prometheus/prometheus.yml");
     programs.check(&["check", "config", &config], "").await?;
     node.leave().await

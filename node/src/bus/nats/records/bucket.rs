@@ -14,8 +14,8 @@ use crate::bus::records::{DEADLINE, RecordsError};
 /// A cluster elects a leader before it answers.
 const MAKING: Duration = Duration::from_secs(5);
 
-/// A record's bytes at most. A larger one, which only somebody else writes, could not be read through a server's `max_payload`.
-/// A bucket that an older version made has no such limit.
+/// A record's bytes at most. A larger one, which only somebody else writes, could not be read
+/// through a server's `max_payload`. A bucket that an older version made has no such limit.
 const LARGEST: i32 = 256 * 1024;
 
 #[derive(Deserialize)]
@@ -48,14 +48,19 @@ async fn info(records: &NatsRecords) -> Result<Info, RecordsError> {
     reply::parse(&answer, &records.bucket).map_err(reply::Failure::into_error)
 }
 
-/// Harmless beside another node that does the same: to make what is there already gives what is there.
+/// Harmless beside another node that does the same: to make what is there already gives what is
+/// there.
 async fn make(records: &NatsRecords) -> Result<Info, RecordsError> {
     let config = json!(settings(records));
-    let answer = records.ask("CREATE", config.to_string().into(), MAKING).await?;
+    let answer = records
+        .ask("CREATE", config.to_string().into(), MAKING)
+        .await?;
     let made: Result<Info, _> = reply::parse(&answer, &records.bucket);
     match made.map_err(reply::Failure::into_error) {
         // Somebody made one with other settings meanwhile, or the cluster is too small.
-        Err(RecordsError::Unfit(why)) => info(records).await.map_err(|_| RecordsError::Unfit(format!("{why}; {SMALL}"))),
+        Err(RecordsError::Unfit(why)) => info(records)
+            .await
+            .map_err(|_| RecordsError::Unfit(format!("{why}; {SMALL}"))),
         made => made,
     }
 }
@@ -110,7 +115,9 @@ fn must(records: &NatsRecords) -> Vec<(&'static str, Value)> {
 
 fn check(records: &NatsRecords, found: &Value) -> Result<(), RecordsError> {
     let has = |name: &str| found.get(name).cloned().unwrap_or(Value::Null);
-    let differs = |(name, wanted): (&str, Value)| (has(name) != wanted).then(|| format!("{name} is {}, not {wanted}", has(name)));
+    let differs = |(name, wanted): (&str, Value)| {
+        (has(name) != wanted).then(|| format!("{name} is {}, not {wanted}", has(name)))
+    };
     let differences: Vec<String> = must(records).into_iter().filter_map(differs).collect();
     if differences.is_empty() {
         return Ok(());

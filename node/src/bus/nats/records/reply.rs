@@ -70,7 +70,10 @@ pub(super) fn stored(answer: &[u8], bucket: &str) -> Result<Stored, RecordsError
 pub(super) fn found(answer: &[u8], bucket: &str) -> Result<Option<Found>, RecordsError> {
     match parse::<Answer>(answer, bucket) {
         Ok(Answer { message }) => message.read().map(Some),
-        Err(Failure { code: NO_MESSAGE_FOUND, .. }) => Ok(None),
+        Err(Failure {
+            code: NO_MESSAGE_FOUND,
+            ..
+        }) => Ok(None),
         Err(failure) => Err(failure.into_error()),
     }
 }
@@ -82,7 +85,9 @@ pub(super) fn parse<T: DeserializeOwned>(answer: &[u8], bucket: &str) -> Result<
     }
     let foreign = |error: serde_json::Error| Failure {
         code: 0,
-        error: RecordsError::Unfit(format!("cannot read JetStream's answer about bucket {bucket}: {error}")),
+        error: RecordsError::Unfit(format!(
+            "cannot read JetStream's answer about bucket {bucket}: {error}"
+        )),
     };
     serde_json::from_slice(answer).map_err(foreign)
 }
@@ -94,14 +99,26 @@ pub(super) struct Failure {
 }
 
 impl Failure {
-    fn of(Error { code, err_code, description }: Error, bucket: &str) -> Self {
+    fn of(
+        Error {
+            code,
+            err_code,
+            description,
+        }: Error,
+        bucket: &str,
+    ) -> Self {
         let error = match (err_code, code) {
             (WRONG_LAST_SEQUENCE | WRONG_LAST_SEQUENCE_CONSTANT, _) => RecordsError::Refused,
             (STREAM_NOT_FOUND, _) => RecordsError::Missing(bucket.into()),
             (NOT_READY | INCOMPLETE_BATCH, _) | (_, UNAVAILABLE) => RecordsError::Away(description),
-            _ => RecordsError::Unfit(format!("JetStream refuses bucket {bucket} something: {description} ({err_code})")),
+            _ => RecordsError::Unfit(format!(
+                "JetStream refuses bucket {bucket} something: {description} ({err_code})"
+            )),
         };
-        Self { code: err_code, error }
+        Self {
+            code: err_code,
+            error,
+        }
     }
 
     pub(super) fn into_error(self) -> RecordsError {
@@ -111,15 +128,24 @@ impl Failure {
 
 impl Message {
     fn read(self) -> Result<Found, RecordsError> {
-        let broken = |error| RecordsError::Unfit(format!("cannot read a message of JetStream: {error}"));
-        let (headers, data) = (BASE64_STANDARD.decode(&self.hdrs), BASE64_STANDARD.decode(&self.data));
+        let broken =
+            |error| RecordsError::Unfit(format!("cannot read a message of JetStream: {error}"));
+        let (headers, data) = (
+            BASE64_STANDARD.decode(&self.hdrs),
+            BASE64_STANDARD.decode(&self.data),
+        );
         let (headers, data) = (headers.map_err(broken)?, data.map_err(broken)?);
         let value = (!removes(&String::from_utf8_lossy(&headers))).then(|| data.into());
-        Ok(Found { subject: self.subject, seq: self.seq, value })
+        Ok(Found {
+            subject: self.subject,
+            seq: self.seq,
+            value,
+        })
     }
 }
 
-/// Whether the headers are those of a message that removes its key: written by a client, or by the server when one expires.
+/// Whether the headers are those of a message that removes its key: written by a client, or by the
+/// server when one expires.
 fn removes(headers: &str) -> bool {
     let mut names = headers.lines().filter_map(|line| line.split(':').next());
     names.any(|name| name == OPERATION || name == "Nats-Marker-Reason")

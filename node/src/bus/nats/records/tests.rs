@@ -1,5 +1,5 @@
-//! The conformance suite on one server and on a cluster of three, and what only servers can do: have a bucket of other
-//! settings, lose their data, go away, elect.
+//! The conformance suite on one server and on a cluster of three, and what only servers can do:
+//! have a bucket of other settings, lose their data, go away, elect.
 
 mod faults;
 
@@ -21,7 +21,12 @@ use crate::bus::{
 
 async fn connect(url: String, prefix: &str, replicas: usize) -> NatsRecords {
     let prefix = Prefix::parse(prefix).unwrap();
-    let bus = NatsBus::connect(NatsOptions { prefix, ..NatsOptions::new(url) }).await.unwrap();
+    let bus = NatsBus::connect(NatsOptions {
+        prefix,
+        ..NatsOptions::new(url)
+    })
+    .await
+    .unwrap();
     bus.records(replicas)
 }
 
@@ -29,7 +34,10 @@ async fn connect(url: String, prefix: &str, replicas: usize) -> NatsRecords {
 async fn opened(records: NatsRecords) -> NatsRecords {
     let until = Instant::now() + Duration::from_secs(30);
     while let Err(error) = records.open().await {
-        assert!(matches!(error, RecordsError::Away(_)) && Instant::now() < until, "{error}");
+        assert!(
+            matches!(error, RecordsError::Away(_)) && Instant::now() < until,
+            "{error}"
+        );
         sleep(Duration::from_millis(100)).await;
     }
     records
@@ -68,6 +76,10 @@ impl World for Three<'_> {
 #[tokio::test]
 async fn on_three_servers() {
     let cluster = NatsCluster::start().unwrap();
-    let world = |prefix| Three { cluster: &cluster, prefix, ends: AtomicUsize::new(0) };
+    let world = |prefix| Three {
+        cluster: &cluster,
+        prefix,
+        ends: AtomicUsize::new(0),
+    };
     cases!(in_turn, world);
 }

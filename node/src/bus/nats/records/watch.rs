@@ -1,5 +1,5 @@
-//! A watch that begins anew whenever it breaks. The client library's own goes on after some of its errors and is silent after
-//! others, so any error ends it here.
+//! A watch that begins anew whenever it breaks. The client library's own goes on after some of its
+//! errors and is silent after others, so any error ends it here.
 
 use std::time::Duration;
 
@@ -26,8 +26,15 @@ struct Watching {
 }
 
 pub(super) fn hints(records: NatsRecords, pattern: String) -> BoxStream<'static, Hint> {
-    let watching = Watching { records, pattern, watch: None };
-    stream::unfold(watching, |mut watching| async move { Some((watching.next().await, watching)) }).boxed()
+    let watching = Watching {
+        records,
+        pattern,
+        watch: None,
+    };
+    stream::unfold(watching, |mut watching| async move {
+        Some((watching.next().await, watching))
+    })
+    .boxed()
 }
 
 impl Watching {
@@ -52,16 +59,28 @@ impl Watching {
     }
 
     fn broke(&mut self, why: &str) {
-        tracing::debug!(bucket = self.records.bucket, why, "a watch of the registry begins anew");
+        tracing::debug!(
+            bucket = self.records.bucket,
+            why,
+            "a watch of the registry begins anew"
+        );
         self.watch = None;
     }
 }
 
 async fn begin(records: &NatsRecords, pattern: &str) -> Result<Watch, String> {
     let client = records.link.client.clone();
-    let jetstream = jetstream::context::ContextBuilder::new().timeout(DEADLINE).build(client);
-    let bucket = jetstream.get_key_value(&records.bucket).await.map_err(|error| error.to_string())?;
-    bucket.watch_with_history(pattern).await.map_err(|error| error.to_string())
+    let jetstream = jetstream::context::ContextBuilder::new()
+        .timeout(DEADLINE)
+        .build(client);
+    let bucket = jetstream
+        .get_key_value(&records.bucket)
+        .await
+        .map_err(|error| error.to_string())?;
+    bucket
+        .watch_with_history(pattern)
+        .await
+        .map_err(|error| error.to_string())
 }
 
 async fn pause(bucket: &str, why: &str) {
@@ -74,5 +93,9 @@ fn changed(entry: Entry) -> Hint {
         Operation::Put => Some(entry.value),
         Operation::Delete | Operation::Purge => None,
     };
-    Hint::Changed(Record { key: entry.key, revision: entry.revision, value })
+    Hint::Changed(Record {
+        key: entry.key,
+        revision: entry.revision,
+        value,
+    })
 }

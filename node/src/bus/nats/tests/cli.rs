@@ -30,7 +30,10 @@ impl Cli {
     /// `None`, loudly, where there is no `nats`.
     fn find(world: &Nats) -> Option<Self> {
         match find_cli() {
-            Ok(file) => Some(Self { url: world.server.url(), file }),
+            Ok(file) => Some(Self {
+                url: world.server.url(),
+                file,
+            }),
             Err(error) => {
                 eprintln!("NOT TESTED: {error}");
                 None
@@ -40,7 +43,11 @@ impl Cli {
 
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(&self.file);
-        command.arg("--server").arg(&self.url).args(args).kill_on_drop(true);
+        command
+            .arg("--server")
+            .arg(&self.url)
+            .args(args)
+            .kill_on_drop(true);
         command
     }
 
@@ -48,12 +55,19 @@ impl Cli {
         let output = self.command(args).output().await.unwrap();
         let Output { stdout, stderr, .. } = &output;
         let text = String::from_utf8_lossy(stdout).into_owned();
-        assert!(output.status.success(), "{args:?}: {text}{}", String::from_utf8_lossy(stderr));
+        assert!(
+            output.status.success(),
+            "{args:?}: {text}{}",
+            String::from_utf8_lossy(stderr)
+        );
         text
     }
 
     fn start(&self, args: &[&str]) -> Child {
-        self.command(args).stdout(std::process::Stdio::piped()).spawn().unwrap()
+        self.command(args)
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap()
     }
 }
 
@@ -64,8 +78,14 @@ async fn a_command_is_a_request() {
     let bus = world.connect().await;
     let serving = answer(|address, body| async move {
         match address.verb.as_str() {
-            "list" => Ok(format!(r#"{{"sessions":[],"asked":{:?}}}"#, String::from_utf8_lossy(&body))),
-            verb => Err(Refusal::new(Code::BadRequest, format!("unknown verb `{verb}`"))),
+            "list" => Ok(format!(
+                r#"{{"sessions":[],"asked":{:?}}}"#,
+                String::from_utf8_lossy(&body)
+            )),
+            verb => Err(Refusal::new(
+                Code::BadRequest,
+                format!("unknown verb `{verb}`"),
+            )),
         }
     });
     let _serving = bus.serve(&node("n1"), serving).await.unwrap();
@@ -73,17 +93,38 @@ async fn a_command_is_a_request() {
     let reply = cli.run(&["req", "--raw", "cmd.sessions.list", ""]).await;
     assert_eq!(reply.trim(), r#"{"v":1,"ok":{"sessions":[],"asked":""}}"#);
     let refused = cli.run(&["req", "cmd.agent.*.dance", "no json"]).await;
-    assert!(refused.contains(r#""code":"bad_request","message":"unknown verb `dance`""#), "{refused}");
+    assert!(
+        refused.contains(r#""code":"bad_request","message":"unknown verb `dance`""#),
+        "{refused}"
+    );
 
     let listed = cli.run(&["service", "ls"]).await;
     assert!(listed.contains("planck-node"), "{listed}");
-    let info: Value = serde_json::from_str(&cli.run(&["service", "info", "planck-node", "n1", "--json"]).await).unwrap();
+    let info: Value = serde_json::from_str(
+        &cli.run(&["service", "info", "planck-node", "n1", "--json"])
+            .await,
+    )
+    .unwrap();
     assert!(info.to_string().contains("cmd.agent.*.*"), "{info}");
-    let stats = cli.run(&["service", "stats", "planck-node", "--json"]).await;
+    let stats = cli
+        .run(&["service", "stats", "planck-node", "--json"])
+        .await;
     let stats: Value = serde_json::from_str(&stats).unwrap();
-    let endpoints = stats.pointer("/0/endpoints").or(stats.pointer("/endpoints")).unwrap().as_array().unwrap();
-    let agent = endpoints.iter().find(|endpoint| endpoint["name"] == "agent").unwrap();
-    assert_eq!((&agent["num_requests"], &agent["num_errors"]), (&1.into(), &1.into()), "{agent}");
+    let endpoints = stats
+        .pointer("/0/endpoints")
+        .or(stats.pointer("/endpoints"))
+        .unwrap()
+        .as_array()
+        .unwrap();
+    let agent = endpoints
+        .iter()
+        .find(|endpoint| endpoint["name"] == "agent")
+        .unwrap();
+    assert_eq!(
+        (&agent["num_requests"], &agent["num_errors"]),
+        (&1.into(), &1.into()),
+        "{agent}"
+    );
     assert_eq!(agent["last_error"], "400:unknown verb `dance`");
 }
 
@@ -103,7 +144,10 @@ async fn events_can_be_watched() {
         output = watching.wait_with_output() => output.unwrap(),
         () = publishing => unreachable!(),
     };
-    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), r#"{"v":1,"type":"text_delta"}"#);
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout).trim(),
+        r#"{"v":1,"type":"text_delta"}"#
+    );
 }
 
 #[tokio::test]
@@ -114,20 +158,35 @@ async fn a_frozen_observer_slows_nobody() {
     let mut heard = ear.subscribe("session.*").await.unwrap();
     let frozen = cli.start(&["sub", "session.>"]);
     until_observed(&world, 3).await;
-    kill(Pid::from_raw(frozen.id().unwrap().cast_signed()), Signal::SIGSTOP).unwrap();
+    kill(
+        Pid::from_raw(frozen.id().unwrap().cast_signed()),
+        Signal::SIGSTOP,
+    )
+    .unwrap();
 
     let payload = Bytes::from(vec![b'x'; 100_000]);
     let began = Instant::now();
     for seq in 1..=1000 {
-        mouth.publish_event(Published { payload: payload.clone(), ..event("s1", "a1", Some(seq), "") });
+        mouth.publish_event(Published {
+            payload: payload.clone(),
+            ..event("s1", "a1", Some(seq), "")
+        });
         assert_eq!(next(&mut heard).await.payload.len(), 100_000);
     }
-    assert!(began.elapsed() < Duration::from_secs(20), "100 MB took {:?}", began.elapsed());
+    assert!(
+        began.elapsed() < Duration::from_secs(20),
+        "100 MB took {:?}",
+        began.elapsed()
+    );
     assert_eq!(mouth.forgotten(), 0);
 }
 
 async fn until_observed(world: &Nats, connections: u64) {
-    while world.server.monitor("/varz").unwrap()["connections"].as_u64().unwrap() < connections {
+    while world.server.monitor("/varz").unwrap()["connections"]
+        .as_u64()
+        .unwrap()
+        < connections
+    {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

@@ -32,11 +32,17 @@ where
 }
 
 async fn next(conversation: &mut Conversation) -> Result<Said, BusError> {
-    timeout(PATIENCE, conversation.next()).await.expect("nothing came").expect("the conversation ended")
+    timeout(PATIENCE, conversation.next())
+        .await
+        .expect("nothing came")
+        .expect("the conversation ended")
 }
 
 fn said(text: &str) -> Result<Said, BusError> {
-    Ok(Said { payload: Bytes::copy_from_slice(text.as_bytes()), error: None })
+    Ok(Said {
+        payload: Bytes::copy_from_slice(text.as_bytes()),
+        error: None,
+    })
 }
 
 #[tokio::test]
@@ -50,13 +56,22 @@ async fn answers_come_in_order_and_errors_with_their_headers() {
         }
         let mut headers = HeaderMap::new();
         headers.insert("Nats-Service-Error", "broken");
-        client.publish_with_headers(reply, headers, message.payload).await.unwrap();
+        client
+            .publish_with_headers(reply, headers, message.payload)
+            .await
+            .unwrap();
     });
     let answers = answers.await;
     let mut heard = bus.converse(ASKED, "question".into()).await.unwrap();
     assert_eq!(next(&mut heard).await, said("1"));
     assert_eq!(next(&mut heard).await, said("2"));
-    assert_eq!(next(&mut heard).await, Ok(Said { payload: "question".into(), error: Some("broken".into()) }));
+    assert_eq!(
+        next(&mut heard).await,
+        Ok(Said {
+            payload: "question".into(),
+            error: Some("broken".into())
+        })
+    );
     answers.abort();
 }
 
@@ -64,11 +79,12 @@ async fn answers_come_in_order_and_errors_with_their_headers() {
 async fn many_at_once_get_their_own_answers_over_one_subscription() {
     let world = Nats::start();
     let bus = world.connect().await;
-    let answers =
-        answering(
-            &world,
-            |client, message| async move { client.publish(message.reply.unwrap(), message.payload).await.unwrap() },
-        );
+    let answers = answering(&world, |client, message| async move {
+        client
+            .publish(message.reply.unwrap(), message.payload)
+            .await
+            .unwrap()
+    });
     let answers = answers.await;
     let ask = async |text: String| {
         let mut heard = bus.converse(ASKED, text.clone().into()).await.unwrap();
@@ -86,7 +102,13 @@ async fn what_cannot_be_sent_is_not() {
     let world = Nats::with("max_payload: 1000");
     let bus = world.connect().await;
     let error = bus.converse(ASKED, vec![b'x'; 1001].into()).await.err();
-    assert_eq!(error, Some(BusError::TooLarge { size: 1001, limit: 1000 }));
+    assert_eq!(
+        error,
+        Some(BusError::TooLarge {
+            size: 1001,
+            limit: 1000
+        })
+    );
 }
 
 #[tokio::test]
@@ -129,6 +151,9 @@ async fn what_is_forbidden_is_denied_at_once_and_every_time() {
     for _ in 0..3 {
         let mut heard = bus.converse(ASKED, Bytes::new()).await.unwrap();
         let error = next(&mut heard).await.unwrap_err();
-        assert!(matches!(&error, BusError::Denied(text) if text.contains(ASKED)), "{error}");
+        assert!(
+            matches!(&error, BusError::Denied(text) if text.contains(ASKED)),
+            "{error}"
+        );
     }
 }

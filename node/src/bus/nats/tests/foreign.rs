@@ -23,7 +23,11 @@ async fn a_streams_acknowledgement_is_no_reply() {
     let (server, client) = (world.connect().await, world.connect().await);
     let jetstream = async_nats::jetstream::new(client.link.client.clone());
     let subjects = vec!["cmd.>".to_owned()];
-    let stream = async_nats::jetstream::stream::Config { name: "ALL".into(), subjects, ..Default::default() };
+    let stream = async_nats::jetstream::stream::Config {
+        name: "ALL".into(),
+        subjects,
+        ..Default::default()
+    };
     jetstream.create_stream(stream).await.unwrap();
     let slow = answer(|_, _| async {
         tokio::time::sleep(Duration::from_millis(200)).await;
@@ -31,7 +35,10 @@ async fn a_streams_acknowledgement_is_no_reply() {
     });
     let _serving = server.serve(&node("n1"), slow).await.unwrap();
     let list = Address::new(Target::Sessions, "list");
-    let reply = client.request(&list, Bytes::new(), Duration::from_secs(5)).await.unwrap();
+    let reply = client
+        .request(&list, Bytes::new(), Duration::from_secs(5))
+        .await
+        .unwrap();
     assert_eq!(reply, r#"{"v":1,"ok":"ours"}"#);
 }
 
@@ -41,27 +48,62 @@ async fn a_refusal_is_in_headers_and_body() {
     let bus = world.connect().await;
     let refusing = answer(|_, _| async { Err(Refusal::new(Code::NotFound, "no agent\n`a1`: ä")) });
     let _serving = bus.serve(&node("n1"), refusing).await.unwrap();
-    let reply = bus.link.client.request("cmd.agent.a1.info", Bytes::new()).await.unwrap();
+    let reply = bus
+        .link
+        .client
+        .request("cmd.agent.a1.info", Bytes::new())
+        .await
+        .unwrap();
     let headers = reply.headers.unwrap();
-    assert_eq!(headers.get("Nats-Service-Error-Code").unwrap().as_str(), "404");
-    assert_eq!(headers.get("Nats-Service-Error").unwrap().as_str(), "no agent `a1`:");
-    assert_eq!(reply.payload, encode(&Err::<(), _>(Refusal::new(Code::NotFound, "no agent\n`a1`: ä"))));
+    assert_eq!(
+        headers.get("Nats-Service-Error-Code").unwrap().as_str(),
+        "404"
+    );
+    assert_eq!(
+        headers.get("Nats-Service-Error").unwrap().as_str(),
+        "no agent `a1`:"
+    );
+    assert_eq!(
+        reply.payload,
+        encode(&Err::<(), _>(Refusal::new(
+            Code::NotFound,
+            "no agent\n`a1`: ä"
+        )))
+    );
 }
 
 #[tokio::test]
 async fn a_trace_goes_with_a_request() {
     let world = Nats::start();
     let bus = world.connect().await;
-    let mut requests = bus.link.client.subscribe("cmd.sessions.list").await.unwrap();
+    let mut requests = bus
+        .link
+        .client
+        .subscribe("cmd.sessions.list")
+        .await
+        .unwrap();
     let (subscriber, _provider) = traced();
     let _tracing = tracing::subscriber::set_default(subscriber);
     let asking = async {
         let list = Address::new(Target::Sessions, "list");
-        bus.request(&list, Bytes::new(), Duration::from_millis(500)).await.unwrap_err()
+        bus.request(&list, Bytes::new(), Duration::from_millis(500))
+            .await
+            .unwrap_err()
     };
-    let (request, _timed_out) = tokio::join!(requests.next(), asking.instrument(tracing::info_span!("a")));
-    let traceparent = request.unwrap().headers.unwrap().get("traceparent").unwrap().as_str().to_owned();
-    assert!(traceparent.starts_with("00-") && traceparent.len() == 55, "{traceparent}");
+    let (request, _timed_out) =
+        tokio::join!(requests.next(), asking.instrument(tracing::info_span!("a")));
+    let traceparent = request
+        .unwrap()
+        .headers
+        .unwrap()
+        .get("traceparent")
+        .unwrap()
+        .as_str()
+        .to_owned();
+    assert!(
+        traceparent.starts_with("00-") && traceparent.len() == 55,
+        "{traceparent}"
+    );
 }
 
 fn traced() -> (impl tracing::Subscriber, SdkTracerProvider) {
@@ -74,15 +116,24 @@ fn traced() -> (impl tracing::Subscriber, SdkTracerProvider) {
 async fn time_outs_leave_nothing_behind() {
     let world = Nats::start();
     let bus = world.connect().await;
-    let _serving = bus.serve(&node("n1"), answer(|_, _| std::future::pending())).await.unwrap();
+    let _serving = bus
+        .serve(&node("n1"), answer(|_, _| std::future::pending()))
+        .await
+        .unwrap();
     let before = subscriptions(&world);
     for _ in 0..50 {
         let list = Address::new(Target::Sessions, "list");
-        bus.request(&list, Bytes::new(), Duration::from_millis(5)).await.unwrap_err();
+        bus.request(&list, Bytes::new(), Duration::from_millis(5))
+            .await
+            .unwrap_err();
     }
     let until = Instant::now() + Duration::from_secs(5);
     while subscriptions(&world) > before {
-        assert!(Instant::now() < until, "{} subscriptions instead of {before}", subscriptions(&world));
+        assert!(
+            Instant::now() < until,
+            "{} subscriptions instead of {before}",
+            subscriptions(&world)
+        );
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

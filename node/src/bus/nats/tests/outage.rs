@@ -23,7 +23,11 @@ const SOON: Duration = Duration::from_secs(5);
 async fn until_connected(bus: &NatsBus, up: bool) {
     let until = Instant::now() + SOON;
     while bus.is_connected() != up {
-        assert!(Instant::now() < until, "still {}", if up { "away" } else { "connected" });
+        assert!(
+            Instant::now() < until,
+            "still {}",
+            if up { "away" } else { "connected" }
+        );
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -51,7 +55,10 @@ async fn publish_through(world: &mut Nats, bus: &NatsBus, away: Duration) -> i64
         slowest = slowest.max(call.elapsed());
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    assert!(slowest < Duration::from_millis(100), "a publication took {slowest:?}");
+    assert!(
+        slowest < Duration::from_millis(100),
+        "a publication took {slowest:?}"
+    );
     world.server.restart().unwrap();
     seq
 }
@@ -74,7 +81,11 @@ async fn a_long_outage_ends_in_a_head() {
     let last = publish_through(&mut world, &mouth, Duration::from_secs(5)).await;
     let back = Instant::now();
     assert_eq!(next_head(&mut heard).await, last);
-    assert!(back.elapsed() < Duration::from_secs(2), "{:?}", back.elapsed());
+    assert!(
+        back.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        back.elapsed()
+    );
     assert!(mouth.forgotten() > 0, "nothing piles up");
     mouth.publish_event(event("s1", "a1", Some(last + 1), "{}"));
     while next_head(&mut heard).await != last + 1 {}
@@ -83,8 +94,16 @@ async fn a_long_outage_ends_in_a_head() {
 #[tokio::test]
 async fn a_full_queue_is_forgotten_not_waited_for() {
     let mut world = Nats::start();
-    let limits = Limits { count: 1000, ..Limits::default() };
-    let mouth = NatsBus::connect(NatsOptions { limits, ..world.options() }).await.unwrap();
+    let limits = Limits {
+        count: 1000,
+        ..Limits::default()
+    };
+    let mouth = NatsBus::connect(NatsOptions {
+        limits,
+        ..world.options()
+    })
+    .await
+    .unwrap();
     let ear = world.connect().await;
     let mut heard = ear.subscribe("session.*").await.unwrap();
     world.server.kill().unwrap();
@@ -106,9 +125,16 @@ async fn requests_fail_fast_and_work_again() {
     world.server.kill().unwrap();
     until_connected(&client, false).await;
     let began = Instant::now();
-    let error = client.request(&list, Bytes::new(), Duration::from_secs(30)).await.unwrap_err();
+    let error = client
+        .request(&list, Bytes::new(), Duration::from_secs(30))
+        .await
+        .unwrap_err();
     assert!(matches!(error, BusError::Away(_)), "{error}");
-    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    assert!(
+        began.elapsed() < Duration::from_secs(1),
+        "{:?}",
+        began.elapsed()
+    );
     let error = client.flush(Duration::from_secs(30)).await.unwrap_err();
     assert!(matches!(error, BusError::Away(_)), "{error}");
 
@@ -126,7 +152,14 @@ async fn a_request_in_flight_learns_that_the_link_went_down() {
     let _serving = bus.serve(&node("n1"), silent).await.unwrap();
     let asking = tokio::spawn({
         let bus = bus.clone();
-        async move { bus.request(&Address::new(Target::Sessions, "list"), Bytes::new(), Duration::from_secs(30)).await }
+        async move {
+            bus.request(
+                &Address::new(Target::Sessions, "list"),
+                Bytes::new(),
+                Duration::from_secs(30),
+            )
+            .await
+        }
     });
     tokio::time::sleep(Duration::from_millis(100)).await;
     world.server.kill().unwrap();
@@ -139,11 +172,25 @@ async fn a_frozen_server_is_noticed() {
     let world = Nats::start();
     let bus = world.connect().await;
     world.server.pause().unwrap();
-    let error = bus.request(&Address::new(Target::Sessions, "list"), Bytes::new(), Duration::from_secs(1)).await.unwrap_err();
-    assert!(matches!(error, BusError::TimedOut { .. } | BusError::Away(_)), "{error}");
+    let error = bus
+        .request(
+            &Address::new(Target::Sessions, "list"),
+            Bytes::new(),
+            Duration::from_secs(1),
+        )
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(error, BusError::TimedOut { .. } | BusError::Away(_)),
+        "{error}"
+    );
     let began = Instant::now();
     until_connected(&bus, false).await;
-    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    assert!(
+        began.elapsed() < Duration::from_secs(4),
+        "{:?}",
+        began.elapsed()
+    );
     world.server.resume().unwrap();
     until_connected(&bus, true).await;
 }
@@ -152,7 +199,11 @@ async fn a_frozen_server_is_noticed() {
 #[tokio::test]
 async fn no_request_is_lost_when_nodes_leave_the_queue_under_load() {
     let world = Nats::start();
-    let (one, two, client) = (world.connect().await, world.connect().await, world.connect().await);
+    let (one, two, client) = (
+        world.connect().await,
+        world.connect().await,
+        world.connect().await,
+    );
     let _staying = two.serve(&node("n2"), echo("n2")).await.unwrap();
     let list = Address::new(Target::Sessions, "list");
     let left = AtomicBool::new(false);

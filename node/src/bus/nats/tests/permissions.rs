@@ -31,13 +31,29 @@ const PATIENCE: Duration = Duration::from_secs(20);
 #[tokio::test]
 async fn a_forbidden_request_is_denied_at_once() {
     let world = Nats::with(USERS);
-    let (node_bus, reader) = (world.connect_as("node").await.unwrap(), world.connect_as("reader").await.unwrap());
+    let (node_bus, reader) = (
+        world.connect_as("node").await.unwrap(),
+        world.connect_as("reader").await.unwrap(),
+    );
     let _serving = node_bus.serve(&node("n1"), echo("n1")).await.unwrap();
-    reader.request(&Address::new(Target::Sessions, "list"), Bytes::new(), PATIENCE).await.unwrap();
+    reader
+        .request(
+            &Address::new(Target::Sessions, "list"),
+            Bytes::new(),
+            PATIENCE,
+        )
+        .await
+        .unwrap();
 
     let began = Instant::now();
-    let error = reader.request(&Address::agent("a1", "stop"), Bytes::new(), PATIENCE).await.unwrap_err();
-    assert!(matches!(&error, BusError::Denied(text) if text.contains("cmd.agent.a1.stop")), "{error}");
+    let error = reader
+        .request(&Address::agent("a1", "stop"), Bytes::new(), PATIENCE)
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(&error, BusError::Denied(text) if text.contains("cmd.agent.a1.stop")),
+        "{error}"
+    );
     assert!(began.elapsed() < Duration::from_secs(2));
 }
 
@@ -47,7 +63,10 @@ async fn a_forbidden_subscription_is_denied() {
     let reader = world.connect_as("reader").await.unwrap();
     let _allowed = reader.subscribe("session.*").await.unwrap();
     let error = reader.subscribe("agent.*").await.err().unwrap();
-    assert!(matches!(&error, BusError::Denied(text) if text.contains("agent.*")), "{error}");
+    assert!(
+        matches!(&error, BusError::Denied(text) if text.contains("agent.*")),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -73,7 +92,10 @@ async fn observer_needs_no_right_to_publish() {
             { user: o, password: secret, permissions: { publish: { deny: ">" }, subscribe: ["session.*"] } }
         ] }"#,
     );
-    let (observer, speaker) = (world.connect_as("o").await.unwrap(), world.connect_as("speaker").await.unwrap());
+    let (observer, speaker) = (
+        world.connect_as("o").await.unwrap(),
+        world.connect_as("speaker").await.unwrap(),
+    );
     let mut seen = observer.observe("session.*").await.unwrap();
     let told = tokio::time::timeout(PATIENCE, async {
         loop {
@@ -91,7 +113,10 @@ async fn observer_needs_no_right_to_publish() {
         "{error}"
     );
     assert!(denied.next().await.is_none());
-    assert!(!world.server.log().contains("Publish Violation"), "it tried to publish");
+    assert!(
+        !world.server.log().contains("Publish Violation"),
+        "it tried to publish"
+    );
 }
 
 #[tokio::test]
@@ -102,7 +127,10 @@ async fn refused_endpoint_is_told_at_the_start() {
     );
     let node_bus = world.connect_as("node").await.unwrap();
     let error = node_bus.serve(&node("n1"), echo("n1")).await.err().unwrap();
-    assert!(matches!(&error, BusError::Denied(text) if text.contains("permission denied for subscribe to `cmd.")), "{error}");
+    assert!(
+        matches!(&error, BusError::Denied(text) if text.contains("permission denied for subscribe to `cmd.")),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -113,19 +141,39 @@ async fn reply_that_would_go_to_no_inbox_is_not_sent_and_its_request_not_done() 
     let raw = async_nats::connect(world.server.url()).await.unwrap();
     let mut everything = raw.subscribe(">").await.unwrap();
     let list = "cmd.sessions.list";
-    for to in ["cmd.session.vic.delete", "$KV.planck_registry.store", "session.s1", "_GR_.aaaaaa.bbbbbb.cmd.session.vic.delete"] {
-        raw.publish_with_reply(list, to, Bytes::new()).await.unwrap();
-        raw.publish_with_reply("$SRV.INFO", to, Bytes::new()).await.unwrap();
+    for to in [
+        "cmd.session.vic.delete",
+        "$KV.planck_registry.store",
+        "session.s1",
+        "_GR_.aaaaaa.bbbbbb.cmd.session.vic.delete",
+    ] {
+        raw.publish_with_reply(list, to, Bytes::new())
+            .await
+            .unwrap();
+        raw.publish_with_reply("$SRV.INFO", to, Bytes::new())
+            .await
+            .unwrap();
     }
     raw.flush().await.unwrap();
     // The node takes requests in order: when this one is answered, the others were refused.
-    caller.request(&Address::new(Target::Sessions, "list"), Bytes::new(), PATIENCE).await.unwrap();
+    caller
+        .request(
+            &Address::new(Target::Sessions, "list"),
+            Bytes::new(),
+            PATIENCE,
+        )
+        .await
+        .unwrap();
     let mut subjects = Vec::new();
-    while let Ok(Some(message)) = tokio::time::timeout(Duration::from_millis(300), everything.next()).await {
+    while let Ok(Some(message)) =
+        tokio::time::timeout(Duration::from_millis(300), everything.next()).await
+    {
         subjects.push(message.subject.to_string());
     }
-    let answers: Vec<&String> =
-        subjects.iter().filter(|to| *to != list && *to != "$SRV.INFO" && !to.starts_with("_INBOX")).collect();
+    let answers: Vec<&String> = subjects
+        .iter()
+        .filter(|to| *to != list && *to != "$SRV.INFO" && !to.starts_with("_INBOX"))
+        .collect();
     assert!(answers.is_empty(), "{answers:?}");
 }
 
@@ -133,16 +181,29 @@ async fn reply_that_would_go_to_no_inbox_is_not_sent_and_its_request_not_done() 
 async fn an_unknown_user_is_told_so() {
     let world = Nats::with(USERS);
     let error = world.connect_as("nobody").await.err().unwrap();
-    assert!(matches!(&error, BusError::Denied(text) if text.contains("credentials")), "{error}");
+    assert!(
+        matches!(&error, BusError::Denied(text) if text.contains("credentials")),
+        "{error}"
+    );
 }
 
 #[tokio::test]
 async fn no_server_is_a_clear_error() {
     let url = format!("nats://127.0.0.1:{}", free_port().unwrap());
     let began = Instant::now();
-    let error = NatsBus::connect(NatsOptions::new(url.clone())).await.err().unwrap();
-    assert!(matches!(&error, BusError::Away(text) if text.contains(&url) && text.contains("nats-server -js")), "{error}");
-    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    let error = NatsBus::connect(NatsOptions::new(url.clone()))
+        .await
+        .err()
+        .unwrap();
+    assert!(
+        matches!(&error, BusError::Away(text) if text.contains(&url) && text.contains("nats-server -js")),
+        "{error}"
+    );
+    assert!(
+        began.elapsed() < Duration::from_secs(3),
+        "{:?}",
+        began.elapsed()
+    );
 }
 
 #[tokio::test]
@@ -150,14 +211,20 @@ async fn no_jetstream_is_a_clear_error() {
     let world = Nats::with("accounts { plain { users: [ { user: u, password: secret } ] } }");
     let client = world.connect_as("u").await.unwrap();
     let error = client.check_jetstream().await.unwrap_err();
-    assert!(matches!(&error, BusError::Unfit(text) if text.contains("JetStream") && text.contains("-js")), "{error}");
+    assert!(
+        matches!(&error, BusError::Unfit(text) if text.contains("JetStream") && text.contains("-js")),
+        "{error}"
+    );
 }
 
 /// Speaks as an old server would.
 async fn old_server(listener: TcpListener) {
     while let Ok((mut stream, _)) = listener.accept().await {
         let info = r#"{"server_id":"x","version":"2.11.4","host":"127.0.0.1","port":1,"max_payload":1048576,"headers":true}"#;
-        stream.write_all(format!("INFO {info}\r\n").as_bytes()).await.unwrap();
+        stream
+            .write_all(format!("INFO {info}\r\n").as_bytes())
+            .await
+            .unwrap();
         let mut said = String::new();
         while !said.contains("PING") {
             let mut bytes = Vec::new();
@@ -174,7 +241,10 @@ async fn an_old_server_is_a_clear_error() {
     let url = format!("nats://someone:secret@{}", listener.local_addr().unwrap());
     let server = tokio::spawn(old_server(listener));
     let error = NatsBus::connect(NatsOptions::new(url)).await.err().unwrap();
-    assert!(matches!(&error, BusError::Unfit(text) if text.contains("2.11.4") && text.contains("2.12")), "{error}");
+    assert!(
+        matches!(&error, BusError::Unfit(text) if text.contains("2.11.4") && text.contains("2.12")),
+        "{error}"
+    );
     server.abort();
 }
 

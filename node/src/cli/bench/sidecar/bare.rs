@@ -42,7 +42,12 @@ impl Bare {
     pub async fn start(url: &str, called: &Called) -> Result<Self> {
         let client = async_nats::connect(url).await?;
         let subject = subject::tool(&called.sidecar, &called.tool);
-        Ok(Self { client, called: called.clone(), subject, numbers: Arc::default() })
+        Ok(Self {
+            client,
+            called: called.clone(),
+            subject,
+            numbers: Arc::default(),
+        })
     }
 
     pub fn caller(&self) -> BareCaller {
@@ -62,12 +67,24 @@ impl Bare {
     pub async fn shares(&self, instances: usize) -> Result<Vec<u64>> {
         let inbox = self.client.new_inbox();
         let mut told = self.client.subscribe(inbox.clone()).await?;
-        self.client.publish_with_reply(subject::stats(&self.called.sidecar), inbox, "".into()).await?;
+        self.client
+            .publish_with_reply(subject::stats(&self.called.sidecar), inbox, "".into())
+            .await?;
         let mut shares = Vec::new();
         while shares.len() < instances {
-            let message = timeout(QUIET, told.next()).await.ok().flatten().context("an instance does not tell its counts")?;
+            let message = timeout(QUIET, told.next())
+                .await
+                .ok()
+                .flatten()
+                .context("an instance does not tell its counts")?;
             let stats: Stats = serde_json::from_slice(&message.payload)?;
-            shares.push(stats.endpoints.iter().map(|endpoint| endpoint.num_requests).sum());
+            shares.push(
+                stats
+                    .endpoints
+                    .iter()
+                    .map(|endpoint| endpoint.num_requests)
+                    .sum(),
+            );
         }
         Ok(shares)
     }
@@ -85,8 +102,16 @@ impl Caller for BareCaller {
     async fn call(&mut self) -> Result<()> {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let request = format!(r#"{{"v":1,"call_id":"bare-{number}{}"#, self.rest);
-        let answer = self.client.request(self.subject.clone(), request.into()).await?.payload;
-        ensure!(answer.windows(5).any(|part| part == br#""ok":"#), "it answered {}", String::from_utf8_lossy(&answer));
+        let answer = self
+            .client
+            .request(self.subject.clone(), request.into())
+            .await?
+            .payload;
+        ensure!(
+            answer.windows(5).any(|part| part == br#""ok":"#),
+            "it answered {}",
+            String::from_utf8_lossy(&answer)
+        );
         Ok(())
     }
 }

@@ -1,4 +1,5 @@
-//! The way of an agent's call: its arguments checked, the sidecar looked up, progress listened for, the answer read.
+//! The way of an agent's call: its arguments checked, the sidecar looked up, progress listened for,
+//! the answer read.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -36,19 +37,43 @@ impl Runtime {
         let (mut looking, keeper) = (JoinSet::new(), sidecars.clone());
         looking.spawn(async move { keeper.keep_looking(|| ()).await });
         let until = Instant::now() + PATIENCE;
-        while !sidecars.rows().iter().any(|row| *row.name == *called.sidecar && row.instances as usize == instances) {
-            ensure!(Instant::now() < until, "the sidecar `{}` was not found {instances} times in time", called.sidecar);
+        while !sidecars
+            .rows()
+            .iter()
+            .any(|row| *row.name == *called.sidecar && row.instances as usize == instances)
+        {
+            ensure!(
+                Instant::now() < until,
+                "the sidecar `{}` was not found {instances} times in time",
+                called.sidecar
+            );
             sleep(Duration::from_millis(50)).await;
         }
         let (toolbox, unknown) = catalogue.toolbox([called.tool.as_str()]);
-        ensure!(unknown.is_empty(), "the sidecar `{}` has no tool `{}`", called.sidecar, called.tool);
-        Ok(Self { toolbox, called: called.clone(), _looking: looking })
+        ensure!(
+            unknown.is_empty(),
+            "the sidecar `{}` has no tool `{}`",
+            called.sidecar,
+            called.tool
+        );
+        Ok(Self {
+            toolbox,
+            called: called.clone(),
+            _looking: looking,
+        })
     }
 
     pub fn caller(&self) -> Agent {
         let Called { tool, args, .. } = self.called.clone();
         let (session, agent) = (SessionId::mint(), AgentId::mint());
-        Agent { toolbox: self.toolbox.clone(), tool, args: args.into(), session, agent, runner: Runner::default() }
+        Agent {
+            toolbox: self.toolbox.clone(),
+            tool,
+            args: args.into(),
+            session,
+            agent,
+            runner: Runner::default(),
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! The line editor: `rustyline`, told what may be completed, and kept from drawing what a terminal would obey.
+//! The line editor: `rustyline`, told what may be completed, and kept from drawing what a terminal
+//! would obey.
 
 use std::{borrow::Cow, path::PathBuf};
 
@@ -26,7 +27,10 @@ pub struct Editor {
 
 impl Editor {
     pub fn new(dir: PathBuf, history: History) -> Self {
-        Self { editor: editor(dir, &history), history }
+        Self {
+            editor: editor(dir, &history),
+            history,
+        }
     }
 
     /// A prompt, which may have several lines; `None` where the person is done.
@@ -34,13 +38,17 @@ impl Editor {
         let editor = match &mut self.editor {
             Ok(editor) => editor,
             Err(error) => {
-                warn(&format!("planck: cannot edit lines on this terminal: {error}; try TERM=dumb"));
+                warn(&format!(
+                    "planck: cannot edit lines on this terminal: {error}; try TERM=dumb"
+                ));
                 return None;
             }
         };
         match editor.readline(prompt) {
             Ok(text) => {
-                if !text.trim().is_empty() && editor.add_history_entry(text.as_str()).unwrap_or(false) {
+                if !text.trim().is_empty()
+                    && editor.add_history_entry(text.as_str()).unwrap_or(false)
+                {
                     self.history.add(&text);
                 }
                 Some(text)
@@ -54,10 +62,17 @@ impl Editor {
     }
 }
 
-fn editor(dir: PathBuf, history: &History) -> rustyline::Result<rustyline::Editor<Aid, DefaultHistory>> {
-    let config =
-        Config::builder().completion_type(rustyline::CompletionType::List).max_history_size(LINES)?.bracketed_paste(true).build();
-    let mut editor = rustyline::Editor::with_history(config.clone(), DefaultHistory::with_config(&config))?;
+fn editor(
+    dir: PathBuf,
+    history: &History,
+) -> rustyline::Result<rustyline::Editor<Aid, DefaultHistory>> {
+    let config = Config::builder()
+        .completion_type(rustyline::CompletionType::List)
+        .max_history_size(LINES)?
+        .bracketed_paste(true)
+        .build();
+    let mut editor =
+        rustyline::Editor::with_history(config.clone(), DefaultHistory::with_config(&config))?;
     editor.set_helper(Some(Aid { dir }));
     for entry in history.entries() {
         editor.add_history_entry(entry.as_str())?;
@@ -79,9 +94,17 @@ impl Hinter for Aid {
 impl Completer for Aid {
     type Candidate = Pair;
 
-    fn complete(&self, line: &str, pos: usize, _: &Context<'_>) -> rustyline::Result<(usize, Vec<Pair>)> {
+    fn complete(
+        &self,
+        line: &str,
+        pos: usize,
+        _: &Context<'_>,
+    ) -> rustyline::Result<(usize, Vec<Pair>)> {
         let typed = line.get(..pos).unwrap_or(line);
-        if let Some(word) = typed.strip_prefix('/').filter(|word| !word.contains(char::is_whitespace)) {
+        if let Some(word) = typed
+            .strip_prefix('/')
+            .filter(|word| !word.contains(char::is_whitespace))
+        {
             let names = Slash::NAMES.iter().filter(|name| name.starts_with(word));
             return Ok((0, names.map(|name| pair(format!("/{name}"))).collect()));
         }
@@ -91,11 +114,15 @@ impl Completer for Aid {
 }
 
 fn pair(text: String) -> Pair {
-    Pair { display: text.clone(), replacement: text }
+    Pair {
+        display: text.clone(),
+        replacement: text,
+    }
 }
 
 impl Highlighter for Aid {
-    /// The editor writes the line as it is, and pasted text or a line of the history may hold what a terminal obeys.
+    /// The editor writes the line as it is, and pasted text or a line of the history may hold what
+    /// a terminal obeys.
     fn highlight<'l>(&self, line: &'l str, _: usize) -> Cow<'l, str> {
         clean(line)
     }

@@ -1,4 +1,5 @@
-//! The lines of earlier chats in a project: a file of JSON strings, one a line, that only its user can read.
+//! The lines of earlier chats in a project: a file of JSON strings, one a line, that only its user
+//! can read.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
@@ -23,14 +24,29 @@ pub struct History {
 }
 
 impl History {
-    /// Reads what is kept, and cuts it where it is too long. A history that cannot be read is told and left alone.
+    /// Reads what is kept, and cuts it where it is too long. A history that cannot be read is told
+    /// and left alone.
     pub fn open(file: Option<PathBuf>) -> Self {
-        let Some(path) = file else { return Self { file: None, entries: Vec::new() } };
+        let Some(path) = file else {
+            return Self {
+                file: None,
+                entries: Vec::new(),
+            };
+        };
         match load(&path) {
-            Ok(entries) => Self { file: Some(path), entries },
+            Ok(entries) => Self {
+                file: Some(path),
+                entries,
+            },
             Err(why) => {
-                warn(&format!("planck: warning: cannot read the history {}: {why}; this chat keeps none", path.display()));
-                Self { file: None, entries: Vec::new() }
+                warn(&format!(
+                    "planck: warning: cannot read the history {}: {why}; this chat keeps none",
+                    path.display()
+                ));
+                Self {
+                    file: None,
+                    entries: Vec::new(),
+                }
             }
         }
     }
@@ -42,9 +58,14 @@ impl History {
 
     /// Keeps an entry.
     pub fn add(&mut self, entry: &str) {
-        let Some(path) = self.file.as_ref().filter(|_| entry.len() <= LONGEST) else { return };
+        let Some(path) = self.file.as_ref().filter(|_| entry.len() <= LONGEST) else {
+            return;
+        };
         if let Err(why) = append(path, entry) {
-            warn(&format!("planck: warning: cannot write the history {}: {why}; this chat keeps none", path.display()));
+            warn(&format!(
+                "planck: warning: cannot write the history {}: {why}; this chat keeps none",
+                path.display()
+            ));
             self.file = None;
         }
     }
@@ -59,7 +80,9 @@ fn load(path: &Path) -> io::Result<Vec<String>> {
     // Two chats may each have written a little more since the file was last cut.
     let mut text = Vec::new();
     file.take(2 * MOST).read_to_end(&mut text)?;
-    let parsed = text.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok());
+    let parsed = text
+        .split(|byte| *byte == b'\n')
+        .filter_map(|line| serde_json::from_slice(line).ok());
     let mut entries: Vec<String> = parsed.collect();
     entries.drain(..entries.len().saturating_sub(LINES));
     if text.len() as u64 > MOST {
@@ -77,16 +100,32 @@ fn load(path: &Path) -> io::Result<Vec<String>> {
 
 fn replace(path: &Path, entries: &[String]) -> io::Result<()> {
     let next = path.with_extension(format!("{}", std::process::id()));
-    let lines = entries.iter().map(|entry| line(entry)).collect::<io::Result<String>>()?;
-    OpenOptions::new().write(true).create_new(true).mode(0o600).open(&next)?.write_all(lines.as_bytes())?;
+    let lines = entries
+        .iter()
+        .map(|entry| line(entry))
+        .collect::<io::Result<String>>()?;
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&next)?
+        .write_all(lines.as_bytes())?;
     fs::rename(next, path)
 }
 
 fn append(path: &Path, entry: &str) -> io::Result<()> {
     if let Some(folder) = path.parent() {
-        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(folder)?;
     }
-    OpenOptions::new().append(true).create(true).mode(0o600).open(path)?.write_all(line(entry)?.as_bytes())
+    OpenOptions::new()
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .open(path)?
+        .write_all(line(entry)?.as_bytes())
 }
 
 fn line(entry: &str) -> io::Result<String> {
@@ -107,7 +146,10 @@ mod tests {
         for entry in ["one", "two\nlines \\ \"quoted\"", &"long".repeat(LONGEST)] {
             history.add(entry);
         }
-        assert_eq!(History::open(Some(path.clone())).entries(), ["one", "two\nlines \\ \"quoted\""]);
+        assert_eq!(
+            History::open(Some(path.clone())).entries(),
+            ["one", "two\nlines \\ \"quoted\""]
+        );
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
     }
 
@@ -120,7 +162,17 @@ mod tests {
             history.add(&format!("{number} {}", "x".repeat(10_000)));
         }
         let entries = History::open(Some(path.clone())).entries;
-        assert!(entries.last().is_some_and(|entry| entry.starts_with("149 ")) && entries.len() < 60, "{}", entries.len());
-        assert!(fs::metadata(&path).unwrap().len() < MOST, "the file is cut too");
+        assert!(
+            entries
+                .last()
+                .is_some_and(|entry| entry.starts_with("149 "))
+                && entries.len() < 60,
+            "{}",
+            entries.len()
+        );
+        assert!(
+            fs::metadata(&path).unwrap().len() < MOST,
+            "the file is cut too"
+        );
     }
 }

@@ -37,24 +37,32 @@ impl Inline {
             Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => {
                 self.links.push((dest_url.into_string(), self.text.len()));
             }
-            Event::End(TagEnd::Heading(_) | TagEnd::Strong | TagEnd::Emphasis | TagEnd::Strikethrough) => self.close(style),
+            Event::End(
+                TagEnd::Heading(_) | TagEnd::Strong | TagEnd::Emphasis | TagEnd::Strikethrough,
+            ) => self.close(style),
             Event::End(TagEnd::Link | TagEnd::Image) => self.target(style),
             Event::Code(code) => {
                 self.open(Paint::Code, style);
                 self.write(&code);
                 self.close(style);
             }
-            Event::Text(text) | Event::Html(text) | Event::InlineHtml(text) => self.write(text.trim_end_matches('\n')),
+            Event::Text(text) | Event::Html(text) | Event::InlineHtml(text) => {
+                self.write(text.trim_end_matches('\n'))
+            }
             Event::SoftBreak | Event::HardBreak => self.write(&format!("\n{indent}")),
             Event::TaskListMarker(done) => self.write(if done { "☑ " } else { "☐ " }),
-            Event::InlineMath(text) | Event::DisplayMath(text) | Event::FootnoteReference(text) => self.write(&text),
+            Event::InlineMath(text) | Event::DisplayMath(text) | Event::FootnoteReference(text) => {
+                self.write(&text)
+            }
             Event::Start(_) | Event::End(_) | Event::Rule => {}
         }
     }
 
     /// A link says where it leads, unless it already does.
     fn target(&mut self, style: Style) {
-        let Some((url, at)) = self.links.pop() else { return };
+        let Some((url, at)) = self.links.pop() else {
+            return;
+        };
         if self.text.get(at..).is_some_and(|text| text != url) && !url.is_empty() {
             self.open(Paint::Dim, style);
             self.write(&format!(" ({url})"));
@@ -79,7 +87,9 @@ impl Inline {
         self.paints.pop();
         if style.colour {
             self.drawing += &Drawing::control(RESET);
-            self.paints.iter().for_each(|paint| self.drawing += &Drawing::control(paint.code()));
+            self.paints
+                .iter()
+                .for_each(|paint| self.drawing += &Drawing::control(paint.code()));
         }
     }
 }
@@ -118,12 +128,22 @@ pub fn table(block: &str, style: Style) -> Drawing {
         return Inline::of(block, style, "").drawing + "\n";
     }
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |at: usize| rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.width).max().unwrap_or(0);
+    let width = |at: usize| {
+        rows.iter()
+            .filter_map(|row| row.get(at))
+            .map(|cell| cell.width)
+            .max()
+            .unwrap_or(0)
+    };
     let widths: Vec<usize> = (0..columns).map(width).collect();
     let mut out = Drawing::default();
     for row in &rows {
         for (at, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            let room = if at + 1 == columns { 0 } else { width.saturating_sub(cell.width) + 2 };
+            let room = if at + 1 == columns {
+                0
+            } else {
+                width.saturating_sub(cell.width) + 2
+            };
             out += &cell.drawing;
             out += " ".repeat(room).as_str();
         }

@@ -24,18 +24,36 @@ pub fn entries(batch: &Batch) -> i64 {
 pub fn bind<'q>(statement: Statement<'q>, batches: &[&Batch]) -> Statement<'q> {
     let statement = bind_writers(statement, batches);
     let statement = bind_rows(statement, &of_agents(batches, |batch| batch.entries.iter()));
-    let statement = bind_marks(statement, &of_agents(batches, |batch| mark_rows(&batch.marks)));
+    let statement = bind_marks(
+        statement,
+        &of_agents(batches, |batch| mark_rows(&batch.marks)),
+    );
     bind_puts(statement, &of_agents(batches, |batch| batch.puts.iter()))
 }
 
 /// What all batches hold of something, each beside its agent.
-fn of_agents<'a, T, I: IntoIterator<Item = T>>(batches: &[&'a Batch], part: impl Fn(&'a Batch) -> I) -> Vec<(&'a AgentId, T)> {
-    batches.iter().flat_map(|batch| part(batch).into_iter().map(|item| (&batch.agent, item))).collect()
+fn of_agents<'a, T, I: IntoIterator<Item = T>>(
+    batches: &[&'a Batch],
+    part: impl Fn(&'a Batch) -> I,
+) -> Vec<(&'a AgentId, T)> {
+    batches
+        .iter()
+        .flat_map(|batch| part(batch).into_iter().map(|item| (&batch.agent, item)))
+        .collect()
 }
 
 fn bind_writers<'q>(statement: Statement<'q>, batches: &[&Batch]) -> Statement<'q> {
-    // A batch without rows leaves no trace by which a repetition would be known, so it consumes nothing.
-    let tokens = |of: fn(&Batch) -> u64| column(batches, |batch| if batch.entries.is_empty() { 0 } else { clamp(of(batch)) });
+    // A batch without rows leaves no trace by which a repetition would be known, so it consumes
+    // nothing.
+    let tokens = |of: fn(&Batch) -> u64| {
+        column(batches, |batch| {
+            if batch.entries.is_empty() {
+                0
+            } else {
+                clamp(of(batch))
+            }
+        })
+    };
     statement
         .bind(column(batches, |batch| batch.agent.as_str()))
         .bind(column(batches, |batch| batch.epoch))
@@ -46,7 +64,13 @@ fn bind_writers<'q>(statement: Statement<'q>, batches: &[&Batch]) -> Statement<'
         .bind(tokens(|batch| batch.usage.output_tokens))
         .bind(tokens(|batch| batch.usage.cache_read_tokens))
         .bind(tokens(|batch| batch.usage.cache_write_tokens))
-        .bind(column(batches, |batch| if batch.entries.is_empty() { 0.0 } else { batch.usage.cost_usd }))
+        .bind(column(batches, |batch| {
+            if batch.entries.is_empty() {
+                0.0
+            } else {
+                batch.usage.cost_usd
+            }
+        }))
 }
 
 fn clamp(tokens: u64) -> i64 {
@@ -84,10 +108,16 @@ fn bind_puts<'q>(statement: Statement<'q>, puts: &[(&AgentId, &NewInput)]) -> St
         .bind(column(puts, |(_, put)| put.agent.as_str()))
         .bind(column(puts, |(_, put)| put.kind.name()))
         .bind(column(puts, |(_, put)| put.mode.name()))
-        .bind(column(puts, |(_, put)| put.sender.as_ref().map(|sender| sender.id.as_str())));
+        .bind(column(puts, |(_, put)| {
+            put.sender.as_ref().map(|sender| sender.id.as_str())
+        }));
     statement
-        .bind(column(puts, |(_, put)| put.sender.as_ref().map(|sender| sender.name.as_str())))
-        .bind(column(puts, |(_, put)| put.reply_to.as_ref().map(|to| to.as_str())))
+        .bind(column(puts, |(_, put)| {
+            put.sender.as_ref().map(|sender| sender.name.as_str())
+        }))
+        .bind(column(puts, |(_, put)| {
+            put.reply_to.as_ref().map(|to| to.as_str())
+        }))
         .bind(column(puts, |(_, put)| put.content.as_str()))
         .bind(column(puts, |(_, put)| put.fresh))
         .bind(column(puts, |(_, put)| put.at.millis()))

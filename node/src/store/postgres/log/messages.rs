@@ -1,14 +1,15 @@
 //! Messages in segments between checkpoints.
 //!
-//! `before` names the segment that ends just before it. A segment's first message never gives a `before` of its own, so
-//! one that is a checkpoint's `covers + 1` always means a whole segment.
+//! `before` names the segment that ends just before it. A segment's first message never gives a
+//! `before` of its own, so one that is a checkpoint's `covers + 1` always means a whole segment.
 
 use planck_common::{AgentId, Seq, SessionId, TeamId, command::Messages};
 use serde_json::value::RawValue;
 
 use super::{Columns, Database, MAX_BYTES, MAX_EVENTS, StoreError, no_session, raw, writer};
 
-/// `after` is the `covers` of the checkpoint that the segment begins with, -1 at the log's beginning.
+/// `after` is the `covers` of the checkpoint that the segment begins with, -1 at the log's
+/// beginning.
 const SEGMENT: &str = "
 SELECT s.team_id, c.after, EXISTS (SELECT 1 FROM log l WHERE l.session_id = $1 AND l.kind = 'message' AND l.hidden_by IS NULL
     AND ($2::text IS NULL OR l.agent_id = $2) AND (l.seq <= c.after OR l.covers < c.after)) AS earlier
@@ -16,7 +17,8 @@ FROM sessions s, LATERAL (SELECT coalesce(max(covers), -1) AS after FROM log WHE
     AND hidden_by IS NULL AND ($2::text IS NULL OR agent_id = $2) AND covers <= $3 - 2) c
 WHERE s.id = $1";
 
-/// The segment's messages, newest first, then its summaries: messages that stand for those before a checkpoint.
+/// The segment's messages, newest first, then its summaries: messages that stand for those before a
+/// checkpoint.
 const PAGE: &str = "
 WITH m AS (SELECT l.seq, l.agent_id, l.node_id, l.epoch, l.at, l.body, l.covers, l.covers IS NOT NULL AND EXISTS (SELECT 1 FROM log c WHERE c.session_id = $1 AND c.kind = 'checkpoint'
     AND c.hidden_by IS NULL AND c.covers = l.covers AND ($2::text IS NULL OR c.agent_id = $2)) AS summary
@@ -57,7 +59,9 @@ pub async fn messages(
         let row = Columns(row);
         match (row.get("summary")?, row.get("over")?) {
             (true, _) => summaries.push(message(&row, session, &segment.team)?),
-            (false, false) if part.is_none() => messages.push((row.get("seq")?, message(&row, session, &segment.team)?)),
+            (false, false) if part.is_none() => {
+                messages.push((row.get("seq")?, message(&row, session, &segment.team)?))
+            }
             (false, _) => part = part.or(messages.last().map(|(seq, _)| *seq)),
         }
     }
@@ -65,22 +69,56 @@ pub async fn messages(
 }
 
 /// A part of a segment goes on before its oldest message; only the oldest part has the summary.
-fn page(segment: Segment, messages: Vec<(Seq, Box<RawValue>)>, summaries: Vec<Box<RawValue>>, part: Option<Seq>) -> Messages {
+fn page(
+    segment: Segment,
+    messages: Vec<(Seq, Box<RawValue>)>,
+    summaries: Vec<Box<RawValue>>,
+    part: Option<Seq>,
+) -> Messages {
     let newest_first = messages.into_iter().map(|(_, message)| message);
     if part.is_some() {
-        return Messages { messages: newest_first.rev().collect(), before: part };
+        return Messages {
+            messages: newest_first.rev().collect(),
+            before: part,
+        };
     }
-    let messages = summaries.into_iter().rev().chain(newest_first.rev()).collect();
-    Messages { messages, before: segment.earlier.then_some(segment.after + 1) }
+    let messages = summaries
+        .into_iter()
+        .rev()
+        .chain(newest_first.rev())
+        .collect();
+    Messages {
+        messages,
+        before: segment.earlier.then_some(segment.after + 1),
+    }
 }
 
-async fn segment(database: &Database, session: &SessionId, agent: Option<&AgentId>, before: Seq) -> Result<Segment, StoreError> {
-    let statement = sqlx::query(SEGMENT).bind(session.as_str()).bind(agent.map(AgentId::as_str)).bind(before);
-    let row = database.optional(statement).await?.ok_or_else(|| no_session(session))?;
+async fn segment(
+    database: &Database,
+    session: &SessionId,
+    agent: Option<&AgentId>,
+    before: Seq,
+) -> Result<Segment, StoreError> {
+    let statement = sqlx::query(SEGMENT)
+        .bind(session.as_str())
+        .bind(agent.map(AgentId::as_str))
+        .bind(before);
+    let row = database
+        .optional(statement)
+        .await?
+        .ok_or_else(|| no_session(session))?;
     let row = Columns(&row);
-    Ok(Segment { team: row.parse("team_id")?, after: row.get("after")?, earlier: row.get("earlier")? })
+    Ok(Segment {
+        team: row.parse("team_id")?,
+        after: row.get("after")?,
+        earlier: row.get("earlier")?,
+    })
 }
 
-fn message(row: &Columns<'_>, session: &SessionId, team: &TeamId) -> Result<Box<RawValue>, StoreError> {
+fn message(
+    row: &Columns<'_>,
+    session: &SessionId,
+    team: &TeamId,
+) -> Result<Box<RawValue>, StoreError> {
     raw(writer(row, session, team)?.message(row.get("seq")?, row.time("at")?, row.get("body")?))
 }

@@ -1,4 +1,5 @@
-//! What only Postgres can do wrong: other schemas, ended connections, a full pool, bytes a text cannot hold.
+//! What only Postgres can do wrong: other schemas, ended connections, a full pool, bytes a text
+//! cannot hold.
 
 use std::time::Duration;
 
@@ -13,8 +14,14 @@ use crate::store::{
     postgres::{database::Database, migrate},
 };
 
-const BASE: Migration = Migration { version: 1, sql: "CREATE TABLE one (x int)" };
-const NEXT: Migration = Migration { version: 2, sql: "CREATE TABLE two (x int)" };
+const BASE: Migration = Migration {
+    version: 1,
+    sql: "CREATE TABLE one (x int)",
+};
+const NEXT: Migration = Migration {
+    version: 2,
+    sql: "CREATE TABLE two (x int)",
+};
 
 #[tokio::test]
 async fn schemas_go_forward_only() {
@@ -23,16 +30,31 @@ async fn schemas_go_forward_only() {
     migrate::run(&database, &[BASE]).await.unwrap();
     migrate::run(&database, &[BASE]).await.unwrap();
     migrate::run(&database, &[BASE, NEXT]).await.unwrap();
-    world.0.connect().await.unwrap().execute("SELECT FROM one, two").await.unwrap();
-    let Err(StoreError::Broken(why)) = migrate::run(&database, &[BASE]).await else { panic!("took a newer schema") };
-    assert!(why.contains("schema version 2") && why.contains("up to 1"), "{why}");
+    world
+        .0
+        .connect()
+        .await
+        .unwrap()
+        .execute("SELECT FROM one, two")
+        .await
+        .unwrap();
+    let Err(StoreError::Broken(why)) = migrate::run(&database, &[BASE]).await else {
+        panic!("took a newer schema")
+    };
+    assert!(
+        why.contains("schema version 2") && why.contains("up to 1"),
+        "{why}"
+    );
 }
 
 #[tokio::test]
 async fn a_migration_that_fails_leaves_nothing() {
     let world = Private::create().await;
     let database = Database::connect(&PostgresOptions::new(world.0.url())).unwrap();
-    let broken = Migration { version: 2, sql: "CREATE TABLE two (x int); SELECT 1 / 0" };
+    let broken = Migration {
+        version: 2,
+        sql: "CREATE TABLE two (x int); SELECT 1 / 0",
+    };
     assert!(migrate::run(&database, &[BASE, broken]).await.is_err());
     migrate::run(&database, &[BASE, NEXT]).await.unwrap();
 }
@@ -41,16 +63,40 @@ async fn a_migration_that_fails_leaves_nothing() {
 async fn who_may_not_change_the_schema_works_with_the_one_before() {
     let world = Private::create().await;
     let mut admin = world.0.connect().await.unwrap();
-    migrate::run(&Database::connect(&PostgresOptions::new(world.0.url())).unwrap(), &[BASE]).await.unwrap();
+    migrate::run(
+        &Database::connect(&PostgresOptions::new(world.0.url())).unwrap(),
+        &[BASE],
+    )
+    .await
+    .unwrap();
     let role = format!("reader_{}", std::process::id());
-    let grant = format!("CREATE ROLE {role} LOGIN; GRANT SELECT ON ALL TABLES IN SCHEMA public TO {role}");
-    admin.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(grant))).await.unwrap();
-    let (before, after) = world.0.url().split_once("planck@").map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
-    let reader = Database::connect(&PostgresOptions::new(format!("{before}{role}@{after}"))).unwrap();
-    let third = Migration { version: 3, sql: "CREATE TABLE three (x int)" };
-    let (next, far) = (migrate::run(&reader, &[BASE, NEXT]).await, migrate::run(&reader, &[BASE, NEXT, third]).await);
+    let grant =
+        format!("CREATE ROLE {role} LOGIN; GRANT SELECT ON ALL TABLES IN SCHEMA public TO {role}");
+    admin
+        .execute(sqlx::raw_sql(sqlx::AssertSqlSafe(grant)))
+        .await
+        .unwrap();
+    let (before, after) = world
+        .0
+        .url()
+        .split_once("planck@")
+        .map(|(a, b)| (a.to_owned(), b.to_owned()))
+        .unwrap();
+    let reader =
+        Database::connect(&PostgresOptions::new(format!("{before}{role}@{after}"))).unwrap();
+    let third = Migration {
+        version: 3,
+        sql: "CREATE TABLE three (x int)",
+    };
+    let (next, far) = (
+        migrate::run(&reader, &[BASE, NEXT]).await,
+        migrate::run(&reader, &[BASE, NEXT, third]).await,
+    );
     let drop = format!("DROP OWNED BY {role}; DROP ROLE {role}");
-    admin.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(drop))).await.unwrap();
+    admin
+        .execute(sqlx::raw_sql(sqlx::AssertSqlSafe(drop)))
+        .await
+        .unwrap();
     next.unwrap();
     assert!(matches!(far, Err(StoreError::Broken(_))), "{far:?}");
 }
@@ -60,7 +106,10 @@ async fn nodes_that_start_together_migrate_once() {
     let world = Private::create().await;
     let stores = futures_util::future::join_all((0..4).map(|_| world.store())).await;
     let ids = futures_util::future::join_all(stores.iter().map(|store| store.id())).await;
-    assert!(ids.iter().all(|id| id.as_ref().unwrap() == ids[0].as_ref().unwrap()));
+    assert!(
+        ids.iter()
+            .all(|id| id.as_ref().unwrap() == ids[0].as_ref().unwrap())
+    );
 }
 
 #[tokio::test]
@@ -86,17 +135,34 @@ async fn a_server_that_is_not_there_is_away() {
         acquire_timeout: Duration::from_millis(300),
         ..PostgresOptions::new("postgres://nobody@127.0.0.1:1/none")
     };
-    assert!(matches!(PostgresStore::connect(options).await, Err(StoreError::Away(_))));
-    assert!(matches!(PostgresStore::connect(PostgresOptions::new("no url")).await, Err(StoreError::Broken(_))));
+    assert!(matches!(
+        PostgresStore::connect(options).await,
+        Err(StoreError::Away(_))
+    ));
+    assert!(matches!(
+        PostgresStore::connect(PostgresOptions::new("no url")).await,
+        Err(StoreError::Broken(_))
+    ));
 }
 
 #[tokio::test]
 async fn a_lock_that_a_stopped_client_holds_is_freed() {
     let world = Private::create().await;
     let team = Team::start(&world, 1).await;
-    let mut stopped =
-        sqlx::postgres::PgPoolOptions::new().max_connections(1).connect(&world.0.url()).await.unwrap().acquire().await.unwrap();
-    stopped.execute("SET idle_in_transaction_session_timeout = '1s'; BEGIN; SELECT FROM agents FOR UPDATE").await.unwrap();
+    let mut stopped = sqlx::postgres::PgPoolOptions::new()
+        .max_connections(1)
+        .connect(&world.0.url())
+        .await
+        .unwrap()
+        .acquire()
+        .await
+        .unwrap();
+    stopped
+        .execute(
+            "SET idle_in_transaction_session_timeout = '1s'; BEGIN; SELECT FROM agents FOR UPDATE",
+        )
+        .await
+        .unwrap();
     team.log(0, vec![message("after")]).await;
     assert_eq!(whole_log(&team, None).await.len(), 1);
 }
@@ -106,11 +172,32 @@ async fn an_escaped_nul_is_text_and_a_raw_one_is_refused() {
     let world = Private::create().await;
     let team = Team::start(&world, 1).await;
     let escaped = r#"[{"type":"text","text":"a\u0000b"}]"#;
-    team.put(&NewInput { content: escaped.into(), ..team.prompt(0) }).await;
-    let open = team.store.open_inputs(&team.session, team.lead()).await.unwrap();
+    team.put(&NewInput {
+        content: escaped.into(),
+        ..team.prompt(0)
+    })
+    .await;
+    let open = team
+        .store
+        .open_inputs(&team.session, team.lead())
+        .await
+        .unwrap();
     assert_eq!(open[0].content, escaped);
-    assert_eq!(team.append(team.batch(0, 0, vec![message("a\u{0}b")])).await, BatchOutcome::Written(vec![1]));
-    let raw = team.store.put(&team.session, NewInput { content: "a\0b".into(), ..team.prompt(0) }).await;
+    assert_eq!(
+        team.append(team.batch(0, 0, vec![message("a\u{0}b")]))
+            .await,
+        BatchOutcome::Written(vec![1])
+    );
+    let raw = team
+        .store
+        .put(
+            &team.session,
+            NewInput {
+                content: "a\0b".into(),
+                ..team.prompt(0)
+            },
+        )
+        .await;
     assert!(matches!(raw, Err(StoreError::BadRequest(_))), "{raw:?}");
     let nowhere = team.store.head(&SessionId::mint()).await;
     assert!(matches!(nowhere, Err(StoreError::NotFound(_))));

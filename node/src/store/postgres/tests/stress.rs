@@ -1,4 +1,5 @@
-//! Several nodes at once over lost answers and killed connections: claims, appends, questions, withdrawals, rewinds.
+//! Several nodes at once over lost answers and killed connections: claims, appends, questions,
+//! withdrawals, rewinds.
 
 use std::{
     collections::BTreeMap,
@@ -7,7 +8,9 @@ use std::{
 };
 
 use async_trait::async_trait;
-use planck_common::{AgentId, InputId, NodeId, Seq, SessionId, command::AgentState, event::InputKind, usage::Usage};
+use planck_common::{
+    AgentId, InputId, NodeId, Seq, SessionId, command::AgentState, event::InputKind, usage::Usage,
+};
 use sqlx::{Executor as _, Row as _};
 use tokio::task::JoinSet;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -34,9 +37,18 @@ struct Lossy(PostgresStore);
 
 #[async_trait]
 impl AppendLog for Lossy {
-    async fn send(&self, session: &SessionId, node: &NodeId, batches: &[Batch]) -> Result<Appended, StoreError> {
+    async fn send(
+        &self,
+        session: &SessionId,
+        node: &NodeId,
+        batches: &[Batch],
+    ) -> Result<Appended, StoreError> {
         let appended = self.0.append(session, node, batches).await?;
-        if fastrand::u8(..33) == 0 { Err(StoreError::Away("the answer was lost".into())) } else { Ok(appended) }
+        if fastrand::u8(..33) == 0 {
+            Err(StoreError::Away("the answer was lost".into()))
+        } else {
+            Ok(appended)
+        }
     }
 }
 
@@ -53,7 +65,16 @@ struct Counts {
 
 impl Counts {
     fn all_tried(&self) -> bool {
-        [self.claims, self.stale, self.killed, self.asked, self.cycles, self.rewinds].iter().all(|count| *count > 2)
+        [
+            self.claims,
+            self.stale,
+            self.killed,
+            self.asked,
+            self.cycles,
+            self.rewinds,
+        ]
+        .iter()
+        .all(|count| *count > 2)
     }
 }
 
@@ -106,7 +127,9 @@ impl Writer {
     async fn run(self) {
         while self.shared.goes_on() {
             tokio::time::sleep(Duration::from_millis(fastrand::u64(20..150))).await;
-            let Some(epoch) = self.claim().await else { continue };
+            let Some(epoch) = self.claim().await else {
+                continue;
+            };
             self.shared.count(|counts| counts.claims += 1);
             for _ in 0..fastrand::usize(1..30) {
                 if !self.write(epoch).await {
@@ -119,14 +142,28 @@ impl Writer {
     async fn claim(&self) -> Option<i64> {
         let session = &self.shared.team.session;
         let seen = settled!(self.store.find_agent(self.id())).unwrap().unwrap();
-        let lead = settled!(self.store.find_agent(self.shared.team.lead())).unwrap().unwrap();
-        let under = Under { lead: lead.id, incarnation: lead.incarnation };
+        let lead = settled!(self.store.find_agent(self.shared.team.lead()))
+            .unwrap()
+            .unwrap();
+        let under = Under {
+            lead: lead.id,
+            incarnation: lead.incarnation,
+        };
         let claim = || match self.agent {
-            0 => Claim::Lead { after_death: fastrand::bool() },
+            0 => Claim::Lead {
+                after_death: fastrand::bool(),
+            },
             _ => Claim::Member(under.clone()),
         };
-        let lease = settled!(self.store.claim(session, self.id(), seen.epoch, claim(), &self.node)).unwrap()?;
-        self.queue.enroll(self.id().clone(), lease.last_seq).await.unwrap();
+        let lease = settled!(
+            self.store
+                .claim(session, self.id(), seen.epoch, claim(), &self.node)
+        )
+        .unwrap()?;
+        self.queue
+            .enroll(self.id().clone(), lease.last_seq)
+            .await
+            .unwrap();
         Some(lease.epoch)
     }
 
@@ -134,22 +171,42 @@ impl Writer {
     async fn write(&self, epoch: i64) -> bool {
         let open = settled!(self.store.open_inputs(&self.shared.team.session, self.id())).unwrap();
         let marks = open.iter().map(|input| {
-            let ended = Change::Ended { outcome: "completed".into(), answer: Some("yes".into()) };
-            let change = if input.turn.is_some() { ended } else { Change::Consumed { turn: 1 } };
-            Mark { input: input.id.clone(), change }
+            let ended = Change::Ended {
+                outcome: "completed".into(),
+                answer: Some("yes".into()),
+            };
+            let change = if input.turn.is_some() {
+                ended
+            } else {
+                Change::Consumed { turn: 1 }
+            };
+            Mark {
+                input: input.id.clone(),
+                change,
+            }
         });
-        let texts: Vec<String> = (0..fastrand::usize(1..4)).map(|_| InputId::mint().to_string()).collect();
+        let texts: Vec<String> = (0..fastrand::usize(1..4))
+            .map(|_| InputId::mint().to_string())
+            .collect();
         let pending = Pending {
             agent: self.id().clone(),
             epoch,
             entries: texts.iter().map(|text| message(text)).collect(),
             marks: marks.collect(),
             puts: vec![],
-            usage: Usage { output_tokens: 1, ..Usage::default() },
+            usage: Usage {
+                output_tokens: 1,
+                ..Usage::default()
+            },
             state: AgentState::Streaming,
         };
         match self.queue.append(pending).await {
-            Ok(written) => self.shared.acknowledged.lock().unwrap().extend(written.seqs.into_iter().zip(texts)),
+            Ok(written) => self
+                .shared
+                .acknowledged
+                .lock()
+                .unwrap()
+                .extend(written.seqs.into_iter().zip(texts)),
             Err(AppendError::StaleEpoch) => {
                 self.shared.count(|counts| counts.stale += 1);
                 return false;
@@ -165,7 +222,9 @@ impl Writer {
 async fn ask(shared: Arc<Shared>, store: PostgresStore) {
     while shared.goes_on() {
         let (from, to) = (fastrand::usize(..AGENTS), fastrand::usize(..AGENTS));
-        let asker = settled!(store.find_agent(&shared.team.agents[from])).unwrap().unwrap();
+        let asker = settled!(store.find_agent(&shared.team.agents[from]))
+            .unwrap()
+            .unwrap();
         let question = shared.team.said_by(from, to, InputKind::Question);
         let session = &shared.team.session;
         match settled!(store.ask(session, question.clone(), asker.epoch, 16)).unwrap() {
@@ -187,7 +246,10 @@ async fn rewind(shared: Arc<Shared>, store: PostgresStore, node: NodeId) {
         tokio::time::sleep(Duration::from_millis(100)).await;
         let seen = settled!(store.find_agent(lead)).unwrap().unwrap().epoch;
         let claim = || Claim::Lead { after_death: false };
-        let Some(lease) = settled!(store.claim(session, lead, seen, claim(), &node)).unwrap() else { continue };
+        let Some(lease) = settled!(store.claim(session, lead, seen, claim(), &node)).unwrap()
+        else {
+            continue;
+        };
         let to = settled!(store.head(session)).unwrap() - fastrand::i64(0..4);
         match settled!(store.rewind(session, lease.epoch, to, "a test")) {
             Ok(_) => shared.count(|counts| counts.rewinds += 1),
@@ -208,7 +270,10 @@ async fn kill_and_look(shared: Arc<Shared>, mut connection: sqlx::PgConnection) 
         tokio::time::sleep(Duration::from_millis(100)).await;
         let killed = connection.execute(KILL).await.unwrap().rows_affected();
         shared.count(|counts| counts.killed += usize::try_from(killed).unwrap());
-        assert!(connection.fetch_optional(CYCLE).await.unwrap().is_none(), "agents wait in a circle");
+        assert!(
+            connection.fetch_optional(CYCLE).await.unwrap().is_none(),
+            "agents wait in a circle"
+        );
     }
 }
 
@@ -216,21 +281,45 @@ async fn kill_and_look(shared: Arc<Shared>, mut connection: sqlx::PgConnection) 
 async fn the_rules_hold_under_kills_and_lost_answers() {
     let world = Private::create().await;
     let team = Team::start(&world, AGENTS).await;
-    let shared = Arc::new(Shared { team, began: Instant::now(), acknowledged: Mutex::default(), counts: Mutex::default() });
+    let shared = Arc::new(Shared {
+        team,
+        began: Instant::now(),
+        acknowledged: Mutex::default(),
+        counts: Mutex::default(),
+    });
     let (queues, mut tasks) = (TaskTracker::new(), JoinSet::new());
     for _ in 0..NODES {
         let (store, node) = (world.store().await, NodeId::mint());
         let session = shared.team.session.clone();
         let lossy = Arc::new(Lossy(store.clone()));
-        let queue = AppendQueue::start(lossy, session, node.clone(), &queues, CancellationToken::new());
+        let queue = AppendQueue::start(
+            lossy,
+            session,
+            node.clone(),
+            &queues,
+            CancellationToken::new(),
+        );
         for agent in 0..AGENTS {
-            let (shared, store, queue, node) = (shared.clone(), store.clone(), queue.clone(), node.clone());
-            tasks.spawn(Writer { shared, store, queue, node, agent }.run());
+            let (shared, store, queue, node) =
+                (shared.clone(), store.clone(), queue.clone(), node.clone());
+            tasks.spawn(
+                Writer {
+                    shared,
+                    store,
+                    queue,
+                    node,
+                    agent,
+                }
+                .run(),
+            );
         }
         tasks.spawn(ask(shared.clone(), store));
     }
     tasks.spawn(rewind(shared.clone(), world.store().await, NodeId::mint()));
-    tasks.spawn(kill_and_look(shared.clone(), world.0.connect().await.unwrap()));
+    tasks.spawn(kill_and_look(
+        shared.clone(),
+        world.0.connect().await.unwrap(),
+    ));
     while let Some(done) = tasks.join_next().await {
         done.unwrap();
     }
@@ -251,12 +340,25 @@ async fn check(shared: &Shared, connection: &mut sqlx::PgConnection) {
     let mut written = BTreeMap::new();
     for event in log.iter().filter(|event| event.kind == "message") {
         let data: serde_json::Value = serde_json::from_str(event.data.get()).unwrap();
-        written.insert(event.seq.unwrap(), data["message"]["content"][0]["text"].as_str().unwrap().to_owned());
+        written.insert(
+            event.seq.unwrap(),
+            data["message"]["content"][0]["text"]
+                .as_str()
+                .unwrap()
+                .to_owned(),
+        );
     }
     assert_eq!(written, acknowledged);
     let number = |text| -> i64 { sqlx::Row::get(text, 0) };
     let sums = "SELECT (SELECT sum(output_tokens)::bigint FROM agents) - (SELECT output_tokens FROM sessions)";
     assert_eq!(number(&connection.fetch_one(sums).await.unwrap()), 0);
     let deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()";
-    assert_eq!(connection.fetch_one(deadlocks).await.unwrap().get::<i64, _>(0), 0);
+    assert_eq!(
+        connection
+            .fetch_one(deadlocks)
+            .await
+            .unwrap()
+            .get::<i64, _>(0),
+        0
+    );
 }

@@ -1,4 +1,5 @@
-//! A log in memory that keeps the rules: fenced by epoch and last seq, batches whole or not at all, repetitions known.
+//! A log in memory that keeps the rules: fenced by epoch and last seq, batches whole or not at all,
+//! repetitions known.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -48,7 +49,10 @@ pub struct Model {
 
 impl Default for Model {
     fn default() -> Self {
-        Self { state: Mutex::default(), gate: watch::Sender::new(None) }
+        Self {
+            state: Mutex::default(),
+            gate: watch::Sender::new(None),
+        }
     }
 }
 
@@ -56,7 +60,10 @@ pub struct Gate(watch::Receiver<Option<usize>>);
 
 impl Gate {
     pub async fn reached(mut self) {
-        self.0.wait_for(|count| count.is_some_and(|count| count > 0)).await.unwrap();
+        self.0
+            .wait_for(|count| count.is_some_and(|count| count > 0))
+            .await
+            .unwrap();
     }
 }
 
@@ -87,15 +94,29 @@ impl Model {
     }
 
     pub fn bodies(&self) -> Vec<String> {
-        self.state().log.iter().map(|row| row.body.clone()).collect()
+        self.state()
+            .log
+            .iter()
+            .map(|row| row.body.clone())
+            .collect()
     }
 }
 
 #[async_trait]
 impl AppendLog for Model {
-    async fn send(&self, _: &SessionId, _: &NodeId, batches: &[Batch]) -> Result<Appended, StoreError> {
-        self.gate.send_modify(|count| *count = count.map(|count| count + 1));
-        self.gate.subscribe().wait_for(Option::is_none).await.unwrap();
+    async fn send(
+        &self,
+        _: &SessionId,
+        _: &NodeId,
+        batches: &[Batch],
+    ) -> Result<Appended, StoreError> {
+        self.gate
+            .send_modify(|count| *count = count.map(|count| count + 1));
+        self.gate
+            .subscribe()
+            .wait_for(Option::is_none)
+            .await
+            .unwrap();
         self.state().statement(batches)
     }
 }
@@ -115,7 +136,10 @@ impl State {
             return Err(StoreError::Away("the answer was lost".into()));
         }
         self.unsettled = None;
-        Ok(Appended { batches: outcomes, session: self.totals })
+        Ok(Appended {
+            batches: outcomes,
+            session: self.totals,
+        })
     }
 
     fn write(&mut self, batch: &Batch) -> BatchOutcome {
@@ -123,13 +147,21 @@ impl State {
         if (epoch, last_seq) != (batch.epoch, batch.prev) {
             return self.known(batch);
         }
-        if let Some(mark) = batch.marks.iter().find(|mark| mark.input.as_str() == "gone") {
+        if let Some(mark) = batch
+            .marks
+            .iter()
+            .find(|mark| mark.input.as_str() == "gone")
+        {
             return BatchOutcome::InputsGone(vec![mark.input.clone()]);
         }
         if batch.entries.iter().any(|entry| entry.body.contains('\0')) {
             return BatchOutcome::Refused("a NUL byte".into());
         }
-        let seqs: Vec<Seq> = batch.entries.iter().map(|entry| self.insert(batch, &entry.body)).collect();
+        let seqs: Vec<Seq> = batch
+            .entries
+            .iter()
+            .map(|entry| self.insert(batch, &entry.body))
+            .collect();
         if !seqs.is_empty() {
             self.totals += batch.usage;
         }
@@ -140,16 +172,28 @@ impl State {
         let seq = self.log.len() as Seq + 1;
         let last_seq = &mut self.agents.get_mut(&batch.agent).unwrap().1;
         let prev = std::mem::replace(last_seq, seq);
-        self.log.push(Row { agent: batch.agent.clone(), epoch: batch.epoch, prev, body: body.to_owned() });
+        self.log.push(Row {
+            agent: batch.agent.clone(),
+            epoch: batch.epoch,
+            prev,
+            body: body.to_owned(),
+        });
         seq
     }
 
     fn known(&self, batch: &Batch) -> BatchOutcome {
         let rows = (1..).zip(&self.log).filter(|(seq, row)| {
-            *seq > batch.prev && row.agent == batch.agent && row.epoch == batch.epoch && row.prev >= batch.prev
+            *seq > batch.prev
+                && row.agent == batch.agent
+                && row.epoch == batch.epoch
+                && row.prev >= batch.prev
         });
         let seqs: Vec<Seq> = rows.map(|(seq, _)| seq).take(batch.entries.len()).collect();
         let is_mine = seqs.len() == batch.entries.len() && !seqs.is_empty();
-        if is_mine { BatchOutcome::Written(seqs) } else { BatchOutcome::StaleEpoch }
+        if is_mine {
+            BatchOutcome::Written(seqs)
+        } else {
+            BatchOutcome::StaleEpoch
+        }
     }
 }

@@ -41,7 +41,11 @@ impl Known {
     /// Those of the inputs that were announced and are so no more.
     pub fn take_announced<'a>(&self, inputs: &[&'a InputId]) -> Vec<&'a InputId> {
         let mut announced = lock(&self.announced);
-        inputs.iter().copied().filter(|input| announced.remove(*input)).collect()
+        inputs
+            .iter()
+            .copied()
+            .filter(|input| announced.remove(*input))
+            .collect()
     }
 }
 

@@ -32,7 +32,8 @@ pub async fn open(folder: &Path, opening: Opening) -> Result<Db, StoreError> {
     Ok(db)
 }
 
-/// The index of a folder that is only looked at: as it is, or made in memory where it is missing or broken.
+/// The index of a folder that is only looked at: as it is, or made in memory where it is missing or
+/// broken.
 pub async fn look(folder: &Path, opening: Opening) -> Result<Db, StoreError> {
     match as_it_is(folder, opening).await {
         Ok(Some(db)) => Ok(db),
@@ -55,8 +56,14 @@ async fn checked(folder: &Path, opening: Opening) -> Result<Db, Fault> {
     let path = folder.join(NAME);
     let db = Db::open(&path, opening, true, SQLITE_INDEX).await?;
     let row = db.row(query("PRAGMA quick_check(1)")).await?;
-    let verdict = row.and_then(|row| row.try_get::<String, _>(0).ok()).unwrap_or_default();
-    if verdict == "ok" { Ok(db) } else { Err(fault::damaged(&path, verdict)) }
+    let verdict = row
+        .and_then(|row| row.try_get::<String, _>(0).ok())
+        .unwrap_or_default();
+    if verdict == "ok" {
+        Ok(db)
+    } else {
+        Err(fault::damaged(&path, verdict))
+    }
 }
 
 /// Renames a damaged index, so that it can be looked at, and opens a new one. One process does it.
@@ -67,7 +74,13 @@ async fn put_aside(folder: &Path, opening: Opening) -> Result<Db, Fault> {
         other => return other,
     };
     tracing::warn!(folder = %folder.display(), why, "the index is rebuilt");
-    let writable = |error| fault::broken(&folder.join(NAME), error, "give this user write permission to the folder");
+    let writable = |error| {
+        fault::broken(
+            &folder.join(NAME),
+            error,
+            "give this user write permission to the folder",
+        )
+    };
     fs::rename(folder.join(NAME), folder.join("index.db.broken")).map_err(writable)?;
     for rest in ["index.db-wal", "index.db-shm"] {
         let _ = fs::remove_file(folder.join(rest));
@@ -77,15 +90,25 @@ async fn put_aside(folder: &Path, opening: Opening) -> Result<Db, Fault> {
 
 async fn guard(folder: &Path, opening: Opening) -> Result<File, StoreError> {
     let path = folder.join(lock::FOLDER).join("index.lock");
-    let failed = |error| fault::broken(&path, error, "give this user write permission to the folder");
-    let file = Folder::open(folder)?.create_folder(lock::FOLDER)?.create_file("index.lock")?;
+    let failed = |error| {
+        fault::broken(
+            &path,
+            error,
+            "give this user write permission to the folder",
+        )
+    };
+    let file = Folder::open(folder)?
+        .create_folder(lock::FOLDER)?
+        .create_file("index.lock")?;
     let until = tokio::time::Instant::now() + opening.busy;
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(file),
             Err(TryLockError::Error(error)) => return Err(failed(error)),
             Err(TryLockError::WouldBlock) if tokio::time::Instant::now() > until => {
-                return Err(StoreError::Away("another process rebuilds the index".into()));
+                return Err(StoreError::Away(
+                    "another process rebuilds the index".into(),
+                ));
             }
             Err(TryLockError::WouldBlock) => tokio::time::sleep(Duration::from_millis(10)).await,
         }
@@ -94,7 +117,13 @@ async fn guard(folder: &Path, opening: Opening) -> Result<File, StoreError> {
 
 /// The sessions whose files are in a folder.
 pub fn session_files(folder: &Path) -> Result<Vec<(SessionId, SessionName)>, StoreError> {
-    let failed = |error| fault::broken(folder, error, "give this user read permission to the folder");
+    let failed = |error| {
+        fault::broken(
+            folder,
+            error,
+            "give this user read permission to the folder",
+        )
+    };
     let mut found = vec![];
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(found),
@@ -126,14 +155,23 @@ struct Found {
 
 async fn fill(db: &Db, folder: &Path, opening: Opening) -> Result<(), StoreError> {
     let found = read_all(folder, opening, &session_files(folder)?).await;
-    let id = found.store_id.clone().unwrap_or_else(|| SessionId::mint().to_string());
-    let first = query("INSERT INTO store (only, id) VALUES (1, ?1) ON CONFLICT DO NOTHING").bind(id);
+    let id = found
+        .store_id
+        .clone()
+        .unwrap_or_else(|| SessionId::mint().to_string());
+    let first =
+        query("INSERT INTO store (only, id) VALUES (1, ?1) ON CONFLICT DO NOTHING").bind(id);
     db.all_or_nothing(first, found.statements()).await?;
     Ok(())
 }
 
 /// Adds files that the index does not know.
-pub async fn add(db: &Db, folder: &Path, opening: Opening, files: &[(SessionId, SessionName)]) -> Result<(), StoreError> {
+pub async fn add(
+    db: &Db,
+    folder: &Path,
+    opening: Opening,
+    files: &[(SessionId, SessionName)],
+) -> Result<(), StoreError> {
     for statement in read_all(folder, opening, files).await.statements() {
         db.execute(statement).await?;
     }
@@ -143,7 +181,10 @@ pub async fn add(db: &Db, folder: &Path, opening: Opening, files: &[(SessionId, 
 async fn read_all(folder: &Path, opening: Opening, files: &[(SessionId, SessionName)]) -> Found {
     let mut found = Found::default();
     for (id, name) in files {
-        if let Err(error) = found.read(&folder.join(format!("{id}_{name}.db")), opening).await {
+        if let Err(error) = found
+            .read(&folder.join(format!("{id}_{name}.db")), opening)
+            .await
+        {
             let error = StoreError::from(error);
             tracing::warn!(session = %id, %error, "a session file is left out of the index");
         }
@@ -155,8 +196,14 @@ impl Found {
     async fn read(&mut self, path: &Path, opening: Opening) -> Result<(), Fault> {
         let db = Db::open(path, opening, false, SQLITE_SESSION).await?;
         for (sql, into) in [
-            ("SELECT json_array(id, name, state, created_at, updated_at) FROM sessions", &mut self.sessions),
-            ("SELECT json_array(a.id, s.id) FROM agents a, sessions s", &mut self.agents),
+            (
+                "SELECT json_array(id, name, state, created_at, updated_at) FROM sessions",
+                &mut self.sessions,
+            ),
+            (
+                "SELECT json_array(a.id, s.id) FROM agents a, sessions s",
+                &mut self.agents,
+            ),
             (
                 "SELECT DISTINCT json_array(a.node_id, s.id) FROM agents a, sessions s WHERE a.node_id IS NOT NULL",
                 &mut self.leases,

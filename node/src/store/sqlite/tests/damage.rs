@@ -1,4 +1,5 @@
-//! Session files whose bytes changed: each is one error that names the file and the way out, and no thread panics.
+//! Session files whose bytes changed: each is one error that names the file and the way out, and no
+//! thread panics.
 
 use std::{fs, path::PathBuf};
 
@@ -24,15 +25,22 @@ impl Written {
         let team = Team::start(&folder, 2).await;
         team.log(0, warnings(3)).await;
         let record = team.store.session(&team.session).await.unwrap().unwrap();
-        let file = folder.path().join(format!("{}_{}.db", record.id, record.name));
+        let file = folder
+            .path()
+            .join(format!("{}_{}.db", record.id, record.name));
         Self { folder, team, file }
     }
 
     /// Changes the file as a stranger's program does.
     async fn change(&self, sql: &str) {
-        let options = SqliteConnectOptions::new().filename(&self.file).pragma("writable_schema", "ON");
+        let options = SqliteConnectOptions::new()
+            .filename(&self.file)
+            .pragma("writable_schema", "ON");
         let mut connection = options.connect().await.unwrap();
-        sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(&mut connection).await.unwrap();
+        sqlx::raw_sql(AssertSqlSafe(sql.to_owned()))
+            .execute(&mut connection)
+            .await
+            .unwrap();
         connection.close().await.unwrap();
     }
 
@@ -53,8 +61,13 @@ impl Written {
                 store.head(session).await.err(),
             ];
             for error in refused.into_iter().flatten() {
-                let StoreError::Broken(why) = error else { panic!("{error:?}") };
-                assert!(why.contains(self.file.to_str().unwrap()) && why.contains("damaged"), "{why}");
+                let StoreError::Broken(why) = error else {
+                    panic!("{error:?}")
+                };
+                assert!(
+                    why.contains(self.file.to_str().unwrap()) && why.contains("damaged"),
+                    "{why}"
+                );
                 assert!(why.contains("put it aside, or recover it"), "{why}");
                 refusals.push(why);
             }
@@ -89,7 +102,9 @@ async fn changed_schema_is_refused_before_its_tables_are_read() {
 #[tokio::test]
 async fn tables_of_sqlites_own_tools_are_passed_by() {
     let written = Written::new().await;
-    written.change("CREATE TABLE lost_and_found (rootpgno INTEGER, c0); ANALYZE").await;
+    written
+        .change("CREATE TABLE lost_and_found (rootpgno INTEGER, c0); ANALYZE")
+        .await;
     assert_eq!(written.refusals().await, Vec::<String>::new());
 }
 
@@ -116,7 +131,10 @@ async fn values_that_make_no_sense_are_refused() {
     ] {
         let written = Written::new().await;
         written.change(change).await;
-        assert!(!written.refusals().await.is_empty(), "{change} was read as if nothing were wrong");
+        assert!(
+            !written.refusals().await.is_empty(),
+            "{change} was read as if nothing were wrong"
+        );
     }
 }
 
@@ -126,12 +144,24 @@ async fn one_damaged_file_hides_no_other_session() {
     let team = Team::start(&written.folder, 1).await;
     written.change("DROP VIEW append").await;
     let store = written.folder.store(&NodeId::mint()).await;
-    let every = ListSessions { state: None, limit: None, after: None };
+    let every = ListSessions {
+        state: None,
+        limit: None,
+        after: None,
+    };
     let listed = store.sessions(every).await.unwrap().sessions;
-    assert_eq!(listed.iter().map(|session| &session.id).collect::<Vec<_>>(), [&team.session]);
+    assert_eq!(
+        listed.iter().map(|session| &session.id).collect::<Vec<_>>(),
+        [&team.session]
+    );
     let held = |team: &Team| (team.node.clone(), team.agents.clone());
     let (node, agents) = held(&team);
-    let ids = |strays: Vec<crate::store::Stray>| strays.into_iter().map(|stray| stray.agent).collect::<Vec<AgentId>>();
+    let ids = |strays: Vec<crate::store::Stray>| {
+        strays
+            .into_iter()
+            .map(|stray| stray.agent)
+            .collect::<Vec<AgentId>>()
+    };
     assert_eq!(ids(store.held(&node).await.unwrap()), agents);
     assert_eq!(ids(store.held(&written.team.node).await.unwrap()), []);
     assert_eq!(ids(store.sweep(&[]).await.unwrap()), agents);
@@ -148,6 +178,9 @@ async fn cut_files_are_refused() {
         fs::write(copy.path().join(name), &whole[..length]).unwrap();
         let store = copy.store(&NodeId::mint()).await;
         let read = store.session(written.team.session.as_str()).await;
-        assert!(!matches!(read, Ok(Some(_))), "{length} bytes were read as a session");
+        assert!(
+            !matches!(read, Ok(Some(_))),
+            "{length} bytes were read as a session"
+        );
     }
 }

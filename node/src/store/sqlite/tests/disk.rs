@@ -1,4 +1,5 @@
-//! Disks that are full and folders that may not be written. They need a small file system of their own.
+//! Disks that are full and folders that may not be written. They need a small file system of their
+//! own.
 
 use std::{
     path::Path,
@@ -34,7 +35,13 @@ impl SmallDisk {
     async fn mount_again(&self, how: &str) {
         let until = Instant::now() + Duration::from_secs(10);
         let options = format!("remount,{how}");
-        while !Command::new("mount").args(["-o", &options]).arg(self.0.path()).status().unwrap().success() {
+        while !Command::new("mount")
+            .args(["-o", &options])
+            .arg(self.0.path())
+            .status()
+            .unwrap()
+            .success()
+        {
             assert!(Instant::now() < until, "cannot mount it again with {how}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -43,38 +50,68 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg("--lazy").arg(self.0.path()).status();
+        let _ = Command::new("umount")
+            .arg("--lazy")
+            .arg(self.0.path())
+            .status();
     }
 }
 
 fn mount(path: &Path, options: &str) -> bool {
-    let done = Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(path).output();
+    let done = Command::new("mount")
+        .args(["-t", "tmpfs", "-o", options, "tmpfs"])
+        .arg(path)
+        .output();
     done.is_ok_and(|output| output.status.success())
 }
 
 async fn start(path: &Path) -> Team {
     let node = NodeId::mint();
-    let store = SqliteStore::open(SqliteOptions::new(path), &node).await.unwrap();
+    let store = SqliteStore::open(SqliteOptions::new(path), &node)
+        .await
+        .unwrap();
     let new = new_session(1);
     let agents = vec![new.agents[0].id.clone()];
-    let Created::New(record) = store.create(new, &node).await.unwrap() else { panic!("known") };
-    Team { store: std::sync::Arc::new(store), node, session: record.id, agents }
+    let Created::New(record) = store.create(new, &node).await.unwrap() else {
+        panic!("known")
+    };
+    Team {
+        store: std::sync::Arc::new(store),
+        node,
+        session: record.id,
+        agents,
+    }
 }
 
 #[tokio::test]
 async fn a_full_disk_is_said_and_harms_nothing() {
-    let Some(disk) = SmallDisk::mount() else { return };
+    let Some(disk) = SmallDisk::mount() else {
+        return;
+    };
     let team = start(disk.0.path()).await;
     let large: Vec<Entry> = vec![message(&"x".repeat(100_000))];
     let (mut prev, mut why) = (0, None);
     while why.is_none() {
-        match team.store.append(&team.session, &team.node, &[team.batch(0, prev, large.clone())]).await {
+        match team
+            .store
+            .append(
+                &team.session,
+                &team.node,
+                &[team.batch(0, prev, large.clone())],
+            )
+            .await
+        {
             Ok(_) => prev += 1,
             Err(error) => why = Some(error),
         }
     }
-    let Some(StoreError::Full(why)) = why else { panic!("{why:?}") };
-    assert!(why.contains("the disk is full") && why.contains(disk.0.path().to_str().unwrap()), "{why}");
+    let Some(StoreError::Full(why)) = why else {
+        panic!("{why:?}")
+    };
+    assert!(
+        why.contains("the disk is full") && why.contains(disk.0.path().to_str().unwrap()),
+        "{why}"
+    );
     assert!(prev > 5);
     assert_eq!(team.store.head(&team.session).await.unwrap(), prev);
 
@@ -84,14 +121,21 @@ async fn a_full_disk_is_said_and_harms_nothing() {
 
 #[tokio::test]
 async fn a_folder_that_may_not_be_written_is_said() {
-    let Some(disk) = SmallDisk::mount() else { return };
+    let Some(disk) = SmallDisk::mount() else {
+        return;
+    };
     let folder = disk.0.path().join("sessions");
     drop(start(&folder).await);
     disk.mount_again("ro").await;
     for path in [folder, disk.0.path().join("new")] {
         let refused = SqliteStore::open(SqliteOptions::new(&path), &NodeId::mint()).await;
-        let Err(StoreError::Broken(why)) = refused else { panic!("{refused:?}") };
-        assert!(why.contains(path.to_str().unwrap()) && why.contains("user"), "{why}");
+        let Err(StoreError::Broken(why)) = refused else {
+            panic!("{refused:?}")
+        };
+        assert!(
+            why.contains(path.to_str().unwrap()) && why.contains("user"),
+            "{why}"
+        );
     }
 }
 
@@ -99,8 +143,15 @@ async fn a_folder_that_may_not_be_written_is_said() {
 async fn a_damaged_session_leaves_the_others_alone() {
     let folder = super::Folder::new();
     let (damaged, sound) = (start(folder.path()).await, start(folder.path()).await);
-    let record = damaged.store.session(&damaged.session).await.unwrap().unwrap();
-    let path = folder.path().join(format!("{}_{}.db", record.id, record.name));
+    let record = damaged
+        .store
+        .session(&damaged.session)
+        .await
+        .unwrap()
+        .unwrap();
+    let path = folder
+        .path()
+        .join(format!("{}_{}.db", record.id, record.name));
     let (session, node) = (damaged.session.clone(), damaged.node.clone());
     drop(damaged);
     // Its connections close on threads of their own, and a log that is left would mend the file.
@@ -108,8 +159,20 @@ async fn a_damaged_session_leaves_the_others_alone() {
         let _ = std::fs::remove_file(format!("{}{part}", path.display()));
     }
     std::fs::write(&path, [7; 9000]).unwrap();
-    let Err(StoreError::Broken(why)) = sound.store.session(&session).await else { panic!("not broken") };
-    assert!(why.contains(path.to_str().unwrap()) && why.contains("damaged"), "{why}");
-    assert_eq!(sound.store.sweep(std::slice::from_ref(&sound.node)).await.unwrap(), []);
+    let Err(StoreError::Broken(why)) = sound.store.session(&session).await else {
+        panic!("not broken")
+    };
+    assert!(
+        why.contains(path.to_str().unwrap()) && why.contains("damaged"),
+        "{why}"
+    );
+    assert_eq!(
+        sound
+            .store
+            .sweep(std::slice::from_ref(&sound.node))
+            .await
+            .unwrap(),
+        []
+    );
     assert_eq!(sound.store.sweep(&[node]).await.unwrap().len(), 1);
 }

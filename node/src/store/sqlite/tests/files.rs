@@ -23,40 +23,82 @@ async fn a_lock_tells_whether_its_node_lives() {
     let folder = Folder::new();
     let (me, other) = (NodeId::mint(), NodeId::mint());
     let (mine, others) = (folder.store(&me).await, folder.store(&other).await);
-    assert!(matches!(SqliteStore::open(folder.options(), &other).await, Err(StoreError::Busy(_))));
+    assert!(matches!(
+        SqliteStore::open(folder.options(), &other).await,
+        Err(StoreError::Busy(_))
+    ));
     assert_eq!(mine.node_lives(&other).await.unwrap(), Some(true));
     drop(others);
     let left = |node: &NodeId| folder.path().join(format!(".nodes/{node}.lock")).exists();
     assert!(left(&other));
     drop(folder.store(&NodeId::mint()).await);
-    assert!(left(&me) && !left(&other), "locks of the dead are tidied away");
+    assert!(
+        left(&me) && !left(&other),
+        "locks of the dead are tidied away"
+    );
     assert_eq!(mine.node_lives(&other).await.unwrap(), Some(false));
     assert_eq!(mine.node_lives(&NodeId::mint()).await.unwrap(), Some(false));
     let lock = fs::read_to_string(folder.path().join(format!(".nodes/{me}.lock"))).unwrap();
-    assert_eq!(lock.split_whitespace().next(), Some(std::process::id().to_string().as_str()));
+    assert_eq!(
+        lock.split_whitespace().next(),
+        Some(std::process::id().to_string().as_str())
+    );
 }
 
 /// Everything that the index is asked for.
 async fn assert_found(store: &SqliteStore, team: &Team, store_id: &str) {
     assert_eq!(store.id().await.unwrap(), store_id);
     let record = store.session(&team.session).await.unwrap().unwrap();
-    assert_eq!(store.session(&record.name).await.unwrap().unwrap().id, team.session);
-    assert_eq!(store.find_agent(&team.agents[1]).await.unwrap().unwrap().session, team.session);
+    assert_eq!(
+        store.session(&record.name).await.unwrap().unwrap().id,
+        team.session
+    );
+    assert_eq!(
+        store
+            .find_agent(&team.agents[1])
+            .await
+            .unwrap()
+            .unwrap()
+            .session,
+        team.session
+    );
     let strays = store.sweep(std::slice::from_ref(&team.node)).await.unwrap();
-    assert_eq!(strays.iter().map(|stray| &stray.agent).collect::<Vec<_>>(), [&team.agents[1]]);
+    assert_eq!(
+        strays.iter().map(|stray| &stray.agent).collect::<Vec<_>>(),
+        [&team.agents[1]]
+    );
     assert_eq!(store.held(&team.node).await.unwrap().len(), 1);
-    assert_eq!(store.sessions(ListSessions { state: None, limit: None, after: None }).await.unwrap().sessions.len(), 1);
+    assert_eq!(
+        store
+            .sessions(ListSessions {
+                state: None,
+                limit: None,
+                after: None
+            })
+            .await
+            .unwrap()
+            .sessions
+            .len(),
+        1
+    );
 }
 
 #[tokio::test]
 async fn the_index_is_rebuilt() {
     let folder = Folder::new();
     let team = Team::start(&folder, 2).await;
-    team.store.release(&team.session, &team.agents[1], 1, false).await.unwrap();
+    team.store
+        .release(&team.session, &team.agents[1], 1, false)
+        .await
+        .unwrap();
     team.put(&team.said_by(0, 1, InputKind::Task)).await;
     let id = team.store.id().await.unwrap();
 
-    for damage in [None, Some(&b"no database at all, but long enough to be one"[..]), Some(&[0xff; 8192][..])] {
+    for damage in [
+        None,
+        Some(&b"no database at all, but long enough to be one"[..]),
+        Some(&[0xff; 8192][..]),
+    ] {
         for rest in ["index.db", "index.db-wal", "index.db-shm"] {
             let _ = fs::remove_file(folder.path().join(rest));
         }
@@ -66,9 +108,15 @@ async fn the_index_is_rebuilt() {
         let other = folder.store(&NodeId::mint()).await;
         assert_found(&other, &team, &id).await;
     }
-    let (first, second) = (folder.store(&NodeId::mint()).await, Team::start(&folder, 1).await);
+    let (first, second) = (
+        folder.store(&NodeId::mint()).await,
+        Team::start(&folder, 1).await,
+    );
     assert!(first.session(&second.session).await.unwrap().is_some());
-    assert!(team.store.session(&second.session).await.unwrap().is_some(), "a store that was open sees the new index");
+    assert!(
+        team.store.session(&second.session).await.unwrap().is_some(),
+        "a store that was open sees the new index"
+    );
 }
 
 #[tokio::test]
@@ -83,25 +131,40 @@ async fn a_file_that_was_brought_here_is_found() {
     Db::open(&there.path().join(&file), opening(), false, SQLITE_SESSION)
         .await
         .unwrap()
-        .execute(sqlx::query("VACUUM INTO ?1").bind(here.path().join(&file).to_str().unwrap().to_owned()))
+        .execute(
+            sqlx::query("VACUUM INTO ?1")
+                .bind(here.path().join(&file).to_str().unwrap().to_owned()),
+        )
         .await
         .unwrap();
-    assert_eq!(store.session(&record.name).await.unwrap().unwrap().id, record.id);
+    assert_eq!(
+        store.session(&record.name).await.unwrap().unwrap().id,
+        record.id
+    );
 }
 
 fn opening() -> Opening {
-    Opening { busy: std::time::Duration::from_secs(3), full_sync: false, look: false }
+    Opening {
+        busy: std::time::Duration::from_secs(3),
+        full_sync: false,
+        look: false,
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_sessions_share_few_open_files() {
     let folder = Folder::new();
     let node = NodeId::mint();
-    let options = SqliteOptions { open_files: 256, ..folder.options() };
+    let options = SqliteOptions {
+        open_files: 256,
+        ..folder.options()
+    };
     let store = Arc::new(SqliteStore::open(options, &node).await.unwrap());
     let mut ids: Vec<SessionId> = vec![];
     for _ in 0..300 {
-        let Created::New(record) = store.create(team::new_session(1), &node).await.unwrap() else { panic!("known") };
+        let Created::New(record) = store.create(team::new_session(1), &node).await.unwrap() else {
+            panic!("known")
+        };
         ids.push(record.id);
     }
     assert!(store.files.open_count() <= 256);
@@ -114,9 +177,18 @@ async fn many_sessions_share_few_open_files() {
         });
     }
     puts.join_all().await;
-    assert!(store.files.open_count() <= 256, "{}", store.files.open_count());
-    store.files.close_unused(std::time::Duration::from_secs(3_600));
-    assert!(store.files.open_count() > 0, "what was used lately stays open");
+    assert!(
+        store.files.open_count() <= 256,
+        "{}",
+        store.files.open_count()
+    );
+    store
+        .files
+        .close_unused(std::time::Duration::from_secs(3_600));
+    assert!(
+        store.files.open_count() > 0,
+        "what was used lately stays open"
+    );
     store.files.close_unused(std::time::Duration::ZERO);
     assert_eq!(store.files.open_count(), 0);
 }
@@ -127,11 +199,24 @@ async fn a_newer_schema_is_refused() {
     let team = Team::start(&folder, 1).await;
     let record = team.store.session(&team.session).await.unwrap().unwrap();
     let session_file = format!("{}_{}.db", record.id, record.name);
-    for (file, schema) in [(session_file, SQLITE_SESSION), ("index.db".into(), SQLITE_INDEX)] {
+    for (file, schema) in [
+        (session_file, SQLITE_SESSION),
+        ("index.db".into(), SQLITE_INDEX),
+    ] {
         let path = folder.path().join(&file);
         let db = Db::open(&path, opening(), false, &[]).await;
-        assert!(matches!(db, Err(Fault::Store(StoreError::Broken(_)))), "1 is newer than nothing");
-        let newer = [schema, &[Migration { version: 99, sql: "" }]].concat();
+        assert!(
+            matches!(db, Err(Fault::Store(StoreError::Broken(_)))),
+            "1 is newer than nothing"
+        );
+        let newer = [
+            schema,
+            &[Migration {
+                version: 99,
+                sql: "",
+            }],
+        ]
+        .concat();
         Db::open(&path, opening(), false, &newer).await.unwrap();
         let opened = SqliteStore::open(folder.options(), &NodeId::mint()).await;
         let refused = if schema.as_ptr() == SQLITE_SESSION.as_ptr() {
@@ -139,7 +224,12 @@ async fn a_newer_schema_is_refused() {
         } else {
             opened.map(drop)
         };
-        let Err(StoreError::Broken(why)) = refused else { panic!("{refused:?}") };
-        assert!(why.contains(&file) && why.contains("newer") && why.contains("run a newer planck"), "{why}");
+        let Err(StoreError::Broken(why)) = refused else {
+            panic!("{refused:?}")
+        };
+        assert!(
+            why.contains(&file) && why.contains("newer") && why.contains("run a newer planck"),
+            "{why}"
+        );
     }
 }

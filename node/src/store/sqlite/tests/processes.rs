@@ -40,7 +40,11 @@ impl Writer {
     fn start(folder: &Path, team: &Team, agent: usize, seen: i64, batches: u32) -> Self {
         let node = NodeId::mint();
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "--nocapture", "store::sqlite::tests::processes::writer"])
+            .args([
+                "--exact",
+                "--nocapture",
+                "store::sqlite::tests::processes::writer",
+            ])
             .env(FOLDER, folder)
             .env("PLANCK_TEST_NODE", node.as_str())
             .env("PLANCK_TEST_SESSION", team.session.as_str())
@@ -57,13 +61,18 @@ impl Writer {
 
     /// The words after the next line that begins with `what`; `None` when the process ended.
     fn next(&mut self, what: &str) -> Option<String> {
-        self.lines.by_ref().map_while(Result::ok).find_map(|line| Some(line.split_once(what)?.1.trim().to_owned()))
+        self.lines
+            .by_ref()
+            .map_while(Result::ok)
+            .find_map(|line| Some(line.split_once(what)?.1.trim().to_owned()))
     }
 
     fn acknowledged(&mut self, most: usize) -> Vec<Seq> {
         let mut seqs = vec![];
         while seqs.len() < most {
-            let Some(line) = self.next("written ") else { break };
+            let Some(line) = self.next("written ") else {
+                break;
+            };
             seqs.extend(line.split(' ').map(|seq| seq.parse::<Seq>().unwrap()));
         }
         seqs
@@ -81,13 +90,35 @@ fn var(name: &str) -> String {
 /// What the other process does; nothing where this is the test run itself.
 #[tokio::test]
 async fn writer() {
-    let Ok(folder) = std::env::var(FOLDER) else { return };
+    let Ok(folder) = std::env::var(FOLDER) else {
+        return;
+    };
     let node = NodeId::parse(&var("PLANCK_TEST_NODE")).unwrap();
     let session = SessionId::parse(&var("PLANCK_TEST_SESSION")).unwrap();
-    let [lead, agent] = ["PLANCK_TEST_LEAD", "PLANCK_TEST_AGENT"].map(|name| AgentId::parse(&var(name)).unwrap());
-    let store = SqliteStore::open(SqliteOptions::new(folder), &node).await.unwrap();
-    let claim = if lead == agent { Claim::Lead { after_death: false } } else { Claim::Member(Under { lead, incarnation: 1 }) };
-    let Some(lease) = store.claim(&session, &agent, var("PLANCK_TEST_SEEN").parse().unwrap(), claim, &node).await.unwrap() else {
+    let [lead, agent] =
+        ["PLANCK_TEST_LEAD", "PLANCK_TEST_AGENT"].map(|name| AgentId::parse(&var(name)).unwrap());
+    let store = SqliteStore::open(SqliteOptions::new(folder), &node)
+        .await
+        .unwrap();
+    let claim = if lead == agent {
+        Claim::Lead { after_death: false }
+    } else {
+        Claim::Member(Under {
+            lead,
+            incarnation: 1,
+        })
+    };
+    let Some(lease) = store
+        .claim(
+            &session,
+            &agent,
+            var("PLANCK_TEST_SEEN").parse().unwrap(),
+            claim,
+            &node,
+        )
+        .await
+        .unwrap()
+    else {
         println!("\nlost the claim");
         return;
     };
@@ -105,15 +136,26 @@ async fn writer() {
             state: planck_common::command::AgentState::Streaming,
         };
         let outcome = loop {
-            match store.append(&session, &node, std::slice::from_ref(&batch)).await {
+            match store
+                .append(&session, &node, std::slice::from_ref(&batch))
+                .await
+            {
                 Ok(mut done) => break done.batches.remove(0),
                 Err(StoreError::Away(_)) => {}
                 Err(error) => panic!("{error}"),
             }
         };
-        let BatchOutcome::Written(seqs) = outcome else { return };
+        let BatchOutcome::Written(seqs) = outcome else {
+            return;
+        };
         prev = *seqs.last().unwrap();
-        println!("\nwritten {}", seqs.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "));
+        println!(
+            "\nwritten {}",
+            seqs.iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+                .join(" ")
+        );
     }
 }
 
@@ -121,8 +163,13 @@ async fn writer() {
 async fn processes_write_to_one_file() {
     let folder = Folder::new();
     let team = Team::start(&folder, 3).await;
-    let writers: Vec<_> = (0..3).map(|agent| Writer::start(folder.path(), &team, agent, 1, 60)).collect();
-    let mut acknowledged: Vec<Seq> = writers.into_iter().flat_map(|mut writer| writer.acknowledged(usize::MAX)).collect();
+    let writers: Vec<_> = (0..3)
+        .map(|agent| Writer::start(folder.path(), &team, agent, 1, 60))
+        .collect();
+    let mut acknowledged: Vec<Seq> = writers
+        .into_iter()
+        .flat_map(|mut writer| writer.acknowledged(usize::MAX))
+        .collect();
     acknowledged.sort_unstable();
     assert_eq!(acknowledged, (1..=360).collect::<Vec<_>>());
     assert_log_is_sound(&events::all(&team, None).await);
@@ -132,13 +179,29 @@ async fn processes_write_to_one_file() {
 async fn one_of_many_processes_claims() {
     let folder = Folder::new();
     let team = Team::start(&folder, 1).await;
-    let writers: Vec<_> = (0..4).map(|_| Writer::start(folder.path(), &team, 0, 1, 0)).collect();
+    let writers: Vec<_> = (0..4)
+        .map(|_| Writer::start(folder.path(), &team, 0, 1, 0))
+        .collect();
     let mut verdicts: Vec<_> = writers
         .into_iter()
-        .filter_map(|mut writer| writer.lines.by_ref().map_while(Result::ok).find(|line| line.ends_with("the claim")))
+        .filter_map(|mut writer| {
+            writer
+                .lines
+                .by_ref()
+                .map_while(Result::ok)
+                .find(|line| line.ends_with("the claim"))
+        })
         .collect();
     verdicts.sort();
-    assert_eq!(verdicts, ["lost the claim", "lost the claim", "lost the claim", "won the claim"]);
+    assert_eq!(
+        verdicts,
+        [
+            "lost the claim",
+            "lost the claim",
+            "lost the claim",
+            "won the claim"
+        ]
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -156,7 +219,8 @@ async fn what_was_acknowledged_survives_a_kill() {
     assert!(log.len() >= usize::try_from(last).unwrap());
 }
 
-/// A process that is stopped in the middle of a write holds the others up until it is convicted and killed.
+/// A process that is stopped in the middle of a write holds the others up until it is convicted and
+/// killed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stopped_process_is_ended_by_its_claimer() {
     let folder = Folder::new();
@@ -166,16 +230,34 @@ async fn a_stopped_process_is_ended_by_its_claimer() {
         assert_eq!(stopped.next("won the claim").as_deref(), Some(""));
         stopped.acknowledged(20);
         stopped.signal(Signal::SIGSTOP);
-        assert_eq!(team.store.node_lives(&stopped.node).await.unwrap(), Some(true));
+        assert_eq!(
+            team.store.node_lives(&stopped.node).await.unwrap(),
+            Some(true)
+        );
 
         let began = Instant::now();
         team.store.end_node(&stopped.node).await.unwrap();
-        assert_eq!(team.store.node_lives(&stopped.node).await.unwrap(), Some(false));
+        assert_eq!(
+            team.store.node_lives(&stopped.node).await.unwrap(),
+            Some(false)
+        );
         let member = Claim::Member(team.under(1));
-        let lease = team.store.claim(&team.session, &team.agents[1], seen + 1, member, &team.node).await.unwrap().unwrap();
-        let batch = crate::store::Batch { epoch: lease.epoch, ..team.batch(1, lease.last_seq, team::warnings(1)) };
+        let lease = team
+            .store
+            .claim(&team.session, &team.agents[1], seen + 1, member, &team.node)
+            .await
+            .unwrap()
+            .unwrap();
+        let batch = crate::store::Batch {
+            epoch: lease.epoch,
+            ..team.batch(1, lease.last_seq, team::warnings(1))
+        };
         team.write(batch).await;
-        assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+        assert!(
+            began.elapsed() < Duration::from_secs(2),
+            "{:?}",
+            began.elapsed()
+        );
         assert_log_is_sound(&events::all(&team, None).await);
     }
 }

@@ -48,8 +48,16 @@ impl World {
     fn after(&self, deed: impl FnOnce()) -> String {
         let guard = self.begin();
         deed();
-        let said = guard.end().iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
-        assert!(self.guards.roots.lock().unwrap().is_empty(), "a root is forgotten when no call runs in it");
+        let said = guard
+            .end()
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join("\n");
+        assert!(
+            self.guards.roots.lock().unwrap().is_empty(),
+            "a root is forgotten when no call runs in it"
+        );
         said
     }
 }
@@ -86,17 +94,41 @@ fn every_kind_of_change_is_put_back() {
         world.write(".idea/deep/er/x", "evil");
         symlink("/etc", world.at(".claude")).unwrap();
     });
-    assert!(said.contains("put back") && said.contains(".git/hooks/post-checkout") && said.contains(".git/config"), "{said}");
+    assert!(
+        said.contains("put back")
+            && said.contains(".git/hooks/post-checkout")
+            && said.contains(".git/config"),
+        "{said}"
+    );
     assert_eq!(world.text(".git/config").unwrap(), "[core]\n");
     assert_eq!(world.text(".vscode/settings.json").unwrap(), "{}");
-    assert_eq!(fs::read_link(world.at(".zshrc")).unwrap(), Path::new("elsewhere"));
-    assert_eq!(fs::metadata(world.at(".git/hooks/old")).unwrap().permissions().mode() & 0o111, 0);
+    assert_eq!(
+        fs::read_link(world.at(".zshrc")).unwrap(),
+        Path::new("elsewhere")
+    );
+    assert_eq!(
+        fs::metadata(world.at(".git/hooks/old"))
+            .unwrap()
+            .permissions()
+            .mode()
+            & 0o111,
+        0
+    );
     for gone in [".git/hooks/post-checkout", ".envrc", ".idea", ".claude"] {
         assert!(fs::symlink_metadata(world.at(gone)).is_err(), "{gone}");
     }
     assert!(Path::new("/etc/passwd").exists());
-    let kept = said.split("the changed versions are in ").nth(1).unwrap().split(']').next().unwrap();
-    assert_eq!(fs::read_to_string(Path::new(kept).join(".git/config")).unwrap(), "[core]\nfsmonitor = evil\n");
+    let kept = said
+        .split("the changed versions are in ")
+        .nth(1)
+        .unwrap()
+        .split(']')
+        .next()
+        .unwrap();
+    assert_eq!(
+        fs::read_to_string(Path::new(kept).join(".git/config")).unwrap(),
+        "[core]\nfsmonitor = evil\n"
+    );
     assert!(Path::new(kept).starts_with(world.data.path()), "{kept}");
 }
 
@@ -109,7 +141,11 @@ fn a_hard_link_into_a_protected_file_does_not_change_it() {
     });
     assert_eq!(world.text(".git/config").unwrap(), "[core]\n");
     fs::write(world.at("alias"), "later").unwrap();
-    assert_eq!(world.text(".git/config").unwrap(), "[core]\n", "the alias is another file now");
+    assert_eq!(
+        world.text(".git/config").unwrap(),
+        "[core]\n",
+        "the alias is another file now"
+    );
 }
 
 #[test]
@@ -127,8 +163,15 @@ fn a_repository_that_was_moved_comes_back() {
             }
         });
         assert!(said.contains("put back: .git"), "{impostor}: {said}");
-        assert_eq!(world.text(".git/HEAD").as_deref(), Some("ref: refs/heads/main\n"), "{impostor}");
-        assert!(world.text(".git/hooks/pre-push").is_none() && !world.at("moved").exists(), "{impostor}");
+        assert_eq!(
+            world.text(".git/HEAD").as_deref(),
+            Some("ref: refs/heads/main\n"),
+            "{impostor}"
+        );
+        assert!(
+            world.text(".git/hooks/pre-push").is_none() && !world.at("moved").exists(),
+            "{impostor}"
+        );
     }
 }
 
@@ -140,8 +183,17 @@ fn a_repository_that_was_deleted_is_told_and_its_settings_return() {
         world.write(".git/config", "evil");
         world.write(".git/hooks/pre-push", "evil");
     });
-    assert!(said.contains("could not be put back: it was deleted"), "{said}");
-    assert_eq!((world.text(".git/config").as_deref(), world.text(".git/hooks/pre-push")), (Some("[core]\n"), None));
+    assert!(
+        said.contains("could not be put back: it was deleted"),
+        "{said}"
+    );
+    assert_eq!(
+        (
+            world.text(".git/config").as_deref(),
+            world.text(".git/hooks/pre-push")
+        ),
+        (Some("[core]\n"), None)
+    );
 }
 
 #[test]
@@ -158,8 +210,18 @@ fn a_folder_swapped_for_a_link_leads_nowhere() {
     });
     assert_eq!(world.text(".planck/config.toml").unwrap(), "[tools]\n");
     assert!(fs::symlink_metadata(world.at(".planck")).unwrap().is_dir());
-    let left: Vec<_> = fs::read_dir(outside.path()).unwrap().flatten().map(|entry| entry.file_name()).collect();
-    assert_eq!((left.len(), fs::read_to_string(outside.path().join("hooks/kept")).unwrap()), (1, "kept".to_owned()));
+    let left: Vec<_> = fs::read_dir(outside.path())
+        .unwrap()
+        .flatten()
+        .map(|entry| entry.file_name())
+        .collect();
+    assert_eq!(
+        (
+            left.len(),
+            fs::read_to_string(outside.path().join("hooks/kept")).unwrap()
+        ),
+        (1, "kept".to_owned())
+    );
 }
 
 #[test]
@@ -171,7 +233,11 @@ fn calls_beside_each_other_share_one_beginning() {
     assert_eq!(first.end().len(), 1);
     assert!(world.text(".git/hooks/pre-push").is_none());
     world.write(".envrc", "evil");
-    assert_eq!(second.end().len(), 1, "the second call does not bring back what the first had changed");
+    assert_eq!(
+        second.end().len(),
+        1,
+        "the second call does not bring back what the first had changed"
+    );
     assert!(world.text(".git/hooks/pre-push").is_none() && world.text(".envrc").is_none());
 }
 
@@ -189,5 +255,8 @@ fn what_is_too_large_is_told() {
     let world = World::new();
     fs::write(world.at(".planck/big"), vec![b'x'; 9 << 20]).unwrap();
     let said = world.after(|| fs::write(world.at(".planck/big"), "small").unwrap());
-    assert!(said.contains(".planck/big") && said.contains("could not be put back: it is too large"), "{said}");
+    assert!(
+        said.contains(".planck/big") && said.contains("could not be put back: it is too large"),
+        "{said}"
+    );
 }

@@ -1,8 +1,8 @@
 //! Assembles a filter of system calls into the kernel's classic BPF.
 //!
-//! The number of a call is found by binary search. When a filter is installed the kernel compiles it, and runs it for every
-//! number there is to learn which calls are always allowed: with one comparison after the other that took a quarter of a
-//! millisecond for each process.
+//! The number of a call is found by binary search. When a filter is installed the kernel compiles
+//! it, and runs it for every number there is to learn which calls are always allowed: with one
+//! comparison after the other that took a quarter of a millisecond for each process.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +37,11 @@ pub(super) enum Check {
     /// One of these bits is set.
     AnyBit { argument: u8, bits: u32 },
     /// Those of the bits that are in the mask make one of these values.
-    OneOf { argument: u8, mask: u32, values: Vec<u32> },
+    OneOf {
+        argument: u8,
+        mask: u32,
+        values: Vec<u32>,
+    },
     /// It is none of these values.
     NoneOf { argument: u8, values: Vec<u32> },
 }
@@ -46,7 +50,8 @@ pub(super) enum Check {
 #[derive(Debug, Default)]
 pub(super) struct Filter(BTreeMap<c_long, Rule>);
 
-/// On x86-64 the numbers from here on are the calls of the x32 interface, under the same architecture.
+/// On x86-64 the numbers from here on are the calls of the x32 interface, under the same
+/// architecture.
 const X32: u32 = 0x4000_0000;
 
 const KILL: u32 = libc::SECCOMP_RET_KILL_PROCESS;
@@ -70,7 +75,8 @@ impl Filter {
         self.0.insert(call, rule);
     }
 
-    /// The program for an architecture, by the name that Rust has for it. Any other one's calls kill their process.
+    /// The program for an architecture, by the name that Rust has for it. Any other one's calls
+    /// kill their process.
     pub fn assemble(&self, architecture: &'static str) -> Result<BpfProgram, Unassembled> {
         let mut code = Assembler::default();
         let (kill, allow) = (code.end(KILL), code.end(ALLOW));
@@ -135,7 +141,8 @@ impl Ranges {
     }
 }
 
-/// Holds a program from its end on: jumps go forward only, so that what they lead to is there before them.
+/// Holds a program from its end on: jumps go forward only, so that what they lead to is there
+/// before them.
 #[derive(Debug, Default)]
 struct Assembler(Vec<sock_filter>);
 
@@ -154,7 +161,13 @@ impl Assembler {
         self.put(RETURN, result, 0, 0)
     }
 
-    fn jump(&mut self, code: u16, k: u32, then: Label, otherwise: Label) -> Result<Label, Unassembled> {
+    fn jump(
+        &mut self,
+        code: u16,
+        k: u32,
+        then: Label,
+        otherwise: Label,
+    ) -> Result<Label, Unassembled> {
         let (then, otherwise) = (self.distance(then)?, self.distance(otherwise)?);
         Ok(self.put(code, k, then, otherwise))
     }
@@ -186,21 +199,50 @@ impl Assembler {
         }
     }
 
-    fn checks(&mut self, checks: &[Check], refuse: Label, allow: Label) -> Result<Label, Unassembled> {
-        checks.iter().rev().try_fold(allow, |next, check| self.check(check, refuse, next))
+    fn checks(
+        &mut self,
+        checks: &[Check],
+        refuse: Label,
+        allow: Label,
+    ) -> Result<Label, Unassembled> {
+        checks
+            .iter()
+            .rev()
+            .try_fold(allow, |next, check| self.check(check, refuse, next))
     }
 
     fn check(&mut self, check: &Check, refuse: Label, next: Label) -> Result<Label, Unassembled> {
         let (argument, mask, test) = match check {
-            Check::AnyBit { argument, bits } => (argument, u32::MAX, self.jump(JUMP_IF_ANY_BIT, *bits, refuse, next)?),
-            Check::OneOf { argument, mask, values } => (argument, *mask, self.any_of(values, refuse, next)?),
-            Check::NoneOf { argument, values } => (argument, u32::MAX, self.any_of(values, next, refuse)?),
+            Check::AnyBit { argument, bits } => (
+                argument,
+                u32::MAX,
+                self.jump(JUMP_IF_ANY_BIT, *bits, refuse, next)?,
+            ),
+            Check::OneOf {
+                argument,
+                mask,
+                values,
+            } => (argument, *mask, self.any_of(values, refuse, next)?),
+            Check::NoneOf { argument, values } => {
+                (argument, u32::MAX, self.any_of(values, next, refuse)?)
+            }
         };
-        let test = if mask == u32::MAX { test } else { self.put(AND, mask, 0, 0) };
+        let test = if mask == u32::MAX {
+            test
+        } else {
+            self.put(AND, mask, 0, 0)
+        };
         self.load_for(ARGUMENTS + 8 * u32::from(*argument), test)
     }
 
-    fn any_of(&mut self, values: &[u32], then: Label, otherwise: Label) -> Result<Label, Unassembled> {
-        values.iter().rev().try_fold(otherwise, |otherwise, value| self.jump(JUMP_IF_EQUAL, *value, then, otherwise))
+    fn any_of(
+        &mut self,
+        values: &[u32],
+        then: Label,
+        otherwise: Label,
+    ) -> Result<Label, Unassembled> {
+        values.iter().rev().try_fold(otherwise, |otherwise, value| {
+            self.jump(JUMP_IF_EQUAL, *value, then, otherwise)
+        })
     }
 }

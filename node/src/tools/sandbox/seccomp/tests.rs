@@ -20,7 +20,9 @@ fn run(program: &[sock_filter], architecture: u32, call: c_long, args: &[u64]) -
     let mut put = |at: usize, bytes: &[u8]| data[at..at + bytes.len()].copy_from_slice(bytes);
     put(0, &u32::try_from(call).unwrap().to_ne_bytes());
     put(4, &architecture.to_ne_bytes());
-    args.iter().enumerate().for_each(|(index, arg)| put(16 + 8 * index, &arg.to_ne_bytes()));
+    args.iter()
+        .enumerate()
+        .for_each(|(index, arg)| put(16 + 8 * index, &arg.to_ne_bytes()));
     let (mut next, mut held) = (0, 0_u32);
     loop {
         let sock_filter { code, jt, jf, k } = program[next].clone();
@@ -65,7 +67,13 @@ fn calls_without_arguments_to_check_have_one_verdict() {
         for call in UNKNOWN {
             assert_eq!(verdict(*call), NotKnown, "{call}");
         }
-        let conditional = [libc::SYS_socket, libc::SYS_socketpair, libc::SYS_clone, libc::SYS_unshare, libc::SYS_ioctl];
+        let conditional = [
+            libc::SYS_socket,
+            libc::SYS_socketpair,
+            libc::SYS_clone,
+            libc::SYS_unshare,
+            libc::SYS_ioctl,
+        ];
         let has_rule = |call: &c_long| {
             REFUSED.contains(call)
                 || UNKNOWN.contains(call)
@@ -84,10 +92,16 @@ fn calls_without_arguments_to_check_have_one_verdict() {
 #[test]
 fn another_architecture_is_killed() {
     for architecture in [0x4000_0003, 0xc000_00b7, 0] {
-        assert_eq!(run(&program(true), architecture, libc::SYS_read, &[]), Killed);
+        assert_eq!(
+            run(&program(true), architecture, libc::SYS_read, &[]),
+            Killed
+        );
     }
     assert!(filter(false).assemble("aarch64").is_ok());
-    assert_eq!(filter(false).assemble("m68k").unwrap_err(), Unassembled::Architecture("m68k"));
+    assert_eq!(
+        filter(false).assemble("m68k").unwrap_err(),
+        Unassembled::Architecture("m68k")
+    );
 }
 
 #[test]
@@ -95,32 +109,116 @@ fn arguments_decide() {
     let ip = |kind| vec![flag(libc::AF_INET), flag(kind)];
     let pair = |kind| vec![flag(libc::AF_UNIX), flag(kind)];
     let cases: Vec<(c_long, Vec<u64>, [Verdict; 2])> = vec![
-        (libc::SYS_socket, ip(libc::SOCK_STREAM | libc::SOCK_CLOEXEC), [NotPermitted, Allowed]),
-        (libc::SYS_socket, vec![flag(libc::AF_INET6), flag(libc::SOCK_DGRAM)], [NotPermitted, Allowed]),
-        (libc::SYS_socket, ip(libc::SOCK_RAW | libc::SOCK_NONBLOCK), [NotPermitted, NotPermitted]),
-        (libc::SYS_socket, ip(OLD_PACKET), [NotPermitted, NotPermitted]),
-        (libc::SYS_socket, pair(libc::SOCK_STREAM), [NotPermitted, NotPermitted]),
-        (libc::SYS_socket, vec![flag(libc::AF_NETLINK), flag(libc::SOCK_DGRAM)], [NotPermitted, NotPermitted]),
-        (libc::SYS_socketpair, pair(libc::SOCK_STREAM), [Allowed, Allowed]),
-        (libc::SYS_socketpair, pair(libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC), [Allowed, Allowed]),
-        (libc::SYS_socketpair, pair(libc::SOCK_DGRAM), [NotPermitted, NotPermitted]),
-        (libc::SYS_socketpair, ip(libc::SOCK_STREAM), [NotPermitted, NotPermitted]),
-        (libc::SYS_clone, vec![flag(libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD)], [Allowed, Allowed]),
-        (libc::SYS_clone, vec![flag(libc::CLONE_NEWUSER)], [NotPermitted, NotPermitted]),
-        (libc::SYS_clone, vec![flag(libc::CLONE_NEWNET | libc::SIGCHLD)], [NotPermitted, NotPermitted]),
+        (
+            libc::SYS_socket,
+            ip(libc::SOCK_STREAM | libc::SOCK_CLOEXEC),
+            [NotPermitted, Allowed],
+        ),
+        (
+            libc::SYS_socket,
+            vec![flag(libc::AF_INET6), flag(libc::SOCK_DGRAM)],
+            [NotPermitted, Allowed],
+        ),
+        (
+            libc::SYS_socket,
+            ip(libc::SOCK_RAW | libc::SOCK_NONBLOCK),
+            [NotPermitted, NotPermitted],
+        ),
+        (
+            libc::SYS_socket,
+            ip(OLD_PACKET),
+            [NotPermitted, NotPermitted],
+        ),
+        (
+            libc::SYS_socket,
+            pair(libc::SOCK_STREAM),
+            [NotPermitted, NotPermitted],
+        ),
+        (
+            libc::SYS_socket,
+            vec![flag(libc::AF_NETLINK), flag(libc::SOCK_DGRAM)],
+            [NotPermitted, NotPermitted],
+        ),
+        (
+            libc::SYS_socketpair,
+            pair(libc::SOCK_STREAM),
+            [Allowed, Allowed],
+        ),
+        (
+            libc::SYS_socketpair,
+            pair(libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC),
+            [Allowed, Allowed],
+        ),
+        (
+            libc::SYS_socketpair,
+            pair(libc::SOCK_DGRAM),
+            [NotPermitted, NotPermitted],
+        ),
+        (
+            libc::SYS_socketpair,
+            ip(libc::SOCK_STREAM),
+            [NotPermitted, NotPermitted],
+        ),
+        (
+            libc::SYS_clone,
+            vec![flag(libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD)],
+            [Allowed, Allowed],
+        ),
+        (
+            libc::SYS_clone,
+            vec![flag(libc::CLONE_NEWUSER)],
+            [NotPermitted, NotPermitted],
+        ),
+        (
+            libc::SYS_clone,
+            vec![flag(libc::CLONE_NEWNET | libc::SIGCHLD)],
+            [NotPermitted, NotPermitted],
+        ),
         (libc::SYS_clone, vec![flag(NEW_TIME)], [Allowed, Allowed]),
-        (libc::SYS_unshare, vec![flag(NEW_TIME)], [NotPermitted, NotPermitted]),
-        (libc::SYS_unshare, vec![flag(libc::CLONE_NEWNS)], [NotPermitted, NotPermitted]),
-        (libc::SYS_unshare, vec![flag(libc::CLONE_FS)], [Allowed, Allowed]),
+        (
+            libc::SYS_unshare,
+            vec![flag(NEW_TIME)],
+            [NotPermitted, NotPermitted],
+        ),
+        (
+            libc::SYS_unshare,
+            vec![flag(libc::CLONE_NEWNS)],
+            [NotPermitted, NotPermitted],
+        ),
+        (
+            libc::SYS_unshare,
+            vec![flag(libc::CLONE_FS)],
+            [Allowed, Allowed],
+        ),
         (libc::SYS_fchmod, vec![3, 0o755], [Allowed, Allowed]),
-        (libc::SYS_fchmod, vec![3, 0o4755], [NotPermitted, NotPermitted]),
-        (libc::SYS_fchmodat, vec![3, 0o6755, 0o2755], [NotPermitted, NotPermitted]),
-        (libc::SYS_fchmodat, vec![3, 0o6755, 0o1755], [Allowed, Allowed]),
+        (
+            libc::SYS_fchmod,
+            vec![3, 0o4755],
+            [NotPermitted, NotPermitted],
+        ),
+        (
+            libc::SYS_fchmodat,
+            vec![3, 0o6755, 0o2755],
+            [NotPermitted, NotPermitted],
+        ),
+        (
+            libc::SYS_fchmodat,
+            vec![3, 0o6755, 0o1755],
+            [Allowed, Allowed],
+        ),
         (452, vec![3, 0, 0o4000], [NotPermitted, NotPermitted]),
         (libc::SYS_ioctl, vec![0, 0x5401], [Allowed, Allowed]),
-        (libc::SYS_ioctl, vec![0, 0x5412], [NotPermitted, NotPermitted]),
+        (
+            libc::SYS_ioctl,
+            vec![0, 0x5412],
+            [NotPermitted, NotPermitted],
+        ),
         // The kernel looks at the lower half alone, and so does the filter.
-        (libc::SYS_ioctl, vec![0, 0x1_0000_5412], [NotPermitted, NotPermitted]),
+        (
+            libc::SYS_ioctl,
+            vec![0, 0x1_0000_5412],
+            [NotPermitted, NotPermitted],
+        ),
         (libc::SYS_clone, vec![1 << 32], [Allowed, Allowed]),
     ];
     for (call, args, expected) in cases {

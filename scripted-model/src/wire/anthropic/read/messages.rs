@@ -12,11 +12,17 @@ use crate::{
 };
 
 pub fn read(messages: &Value, asked: &mut Asked) -> Result<(), Refusal> {
-    let messages = messages.as_array().ok_or_else(|| Refusal::at("messages", "Input should be a valid list"))?;
+    let messages = messages
+        .as_array()
+        .ok_or_else(|| Refusal::at("messages", "Input should be a valid list"))?;
     if messages.is_empty() {
         return Err(Refusal::at("messages", "at least one message is required"));
     }
-    let mut reader = Reader { asked, waiting: Vec::new(), seen: HashSet::new() };
+    let mut reader = Reader {
+        asked,
+        waiting: Vec::new(),
+        seen: HashSet::new(),
+    };
     for (index, message) in messages.iter().enumerate() {
         reader.message(index, message)?;
     }
@@ -45,7 +51,12 @@ impl Reader<'_> {
                 text = vec![serde_json::json!({"type": "text", "text": content})];
                 &text
             }
-            Some(_) | None => return Err(Refusal::at(format!("{place}.content"), "Input should be a valid string or list")),
+            Some(_) | None => {
+                return Err(Refusal::at(
+                    format!("{place}.content"),
+                    "Input should be a valid string or list",
+                ));
+            }
         };
         if blocks.is_empty() {
             let message = "all messages must have non-empty content except for the optional final assistant message";
@@ -54,7 +65,10 @@ impl Reader<'_> {
         match message.get("role").and_then(Value::as_str) {
             Some("user") => self.user(&place, index, blocks),
             Some("assistant") => self.assistant(&place, index, blocks),
-            _ => Err(Refusal::at(format!("{place}.role"), "Input should be 'user' or 'assistant'")),
+            _ => Err(Refusal::at(
+                format!("{place}.role"),
+                "Input should be 'user' or 'assistant'",
+            )),
         }
     }
 
@@ -64,9 +78,13 @@ impl Reader<'_> {
         for (position, block) in blocks.iter().enumerate() {
             let place = format!("{place}.content.{position}");
             match kind(block) {
-                "tool_result" if !texts.is_empty() && !self.waiting.is_empty() => return self.all_answered(index),
+                "tool_result" if !texts.is_empty() && !self.waiting.is_empty() => {
+                    return self.all_answered(index);
+                }
                 "tool_result" => results.push(self.result(&place, block)?),
-                "text" => texts.push(nonempty("messages", string(&place, block, "text")?)?.to_owned()),
+                "text" => {
+                    texts.push(nonempty("messages", string(&place, block, "text")?)?.to_owned())
+                }
                 "image" | "document" => texts.push(source(&place, block)?),
                 other => return Err(unexpected(&place, other)),
             }
@@ -92,17 +110,30 @@ impl Reader<'_> {
         };
         self.waiting.remove(found);
         let text = result_text(place, block.get("content"))?;
-        let failed = block.get("is_error").and_then(Value::as_bool).unwrap_or(false);
+        let failed = block
+            .get("is_error")
+            .and_then(Value::as_bool)
+            .unwrap_or(false);
         if failed && text.is_empty() {
-            return Err(Refusal::at(place, "content cannot be empty if `is_error` is true"));
+            return Err(Refusal::at(
+                place,
+                "content cannot be empty if `is_error` is true",
+            ));
         }
         let name = self.asked.name_of_call(id).unwrap_or_default().to_owned();
-        Ok(Returned { id: id.to_owned(), name, text })
+        Ok(Returned {
+            id: id.to_owned(),
+            name,
+            text,
+        })
     }
 
     fn assistant(&mut self, place: &str, index: usize, blocks: &[Value]) -> Result<(), Refusal> {
         if self.asked.said.is_empty() {
-            return Err(Refusal::at("messages", "first message must use the \"user\" role"));
+            return Err(Refusal::at(
+                "messages",
+                "first message must use the \"user\" role",
+            ));
         }
         self.all_answered(index)?;
         let mut text = String::new();
@@ -125,18 +156,30 @@ impl Reader<'_> {
     fn call(&mut self, place: &str, block: &Value) -> Result<Called, Refusal> {
         let (id, name) = (string(place, block, "id")?, string(place, block, "name")?);
         if !good_name(id, 256, "") {
-            return Err(Refusal::at(format!("{place}.tool_use.id"), "String should match pattern '^[a-zA-Z0-9_-]+$'"));
+            return Err(Refusal::at(
+                format!("{place}.tool_use.id"),
+                "String should match pattern '^[a-zA-Z0-9_-]+$'",
+            ));
         }
         if !good_name(name, 200, "") {
-            return Err(Refusal::at(format!("{place}.tool_use.name"), "String should match pattern '^[a-zA-Z0-9_-]{1,200}$'"));
+            return Err(Refusal::at(
+                format!("{place}.tool_use.name"),
+                "String should match pattern '^[a-zA-Z0-9_-]{1,200}$'",
+            ));
         }
         if !block.get("input").is_some_and(Value::is_object) {
-            return Err(Refusal::at(format!("{place}.tool_use.input"), "Input should be a valid dictionary"));
+            return Err(Refusal::at(
+                format!("{place}.tool_use.input"),
+                "Input should be a valid dictionary",
+            ));
         }
         if !self.seen.insert(id.to_owned()) {
             return Err(Refusal::at(place, "`tool_use` ids must be unique"));
         }
-        Ok(Called { id: id.to_owned(), name: name.to_owned() })
+        Ok(Called {
+            id: id.to_owned(),
+            name: name.to_owned(),
+        })
     }
 
     /// Every call of the previous message has its result by now.
@@ -149,12 +192,18 @@ impl Reader<'_> {
              Each `tool_use` block must have a corresponding `tool_result` block in the next message.",
             self.waiting.join(", ")
         );
-        Err(Refusal::at(format!("messages.{}", index.saturating_sub(1)), why))
+        Err(Refusal::at(
+            format!("messages.{}", index.saturating_sub(1)),
+            why,
+        ))
     }
 }
 
 fn kind(block: &Value) -> &str {
-    block.get("type").and_then(Value::as_str).unwrap_or_default()
+    block
+        .get("type")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
 }
 
 fn string<'a>(place: &str, block: &'a Value, field: &str) -> Result<&'a str, Refusal> {
@@ -163,23 +212,36 @@ fn string<'a>(place: &str, block: &'a Value, field: &str) -> Result<&'a str, Ref
 }
 
 fn unexpected(place: &str, kind: &str) -> Refusal {
-    Refusal::at(place, format!("Input tag '{kind}' found using 'type' does not match any of the expected tags"))
+    Refusal::at(
+        place,
+        format!("Input tag '{kind}' found using 'type' does not match any of the expected tags"),
+    )
 }
 
 fn thinking(place: &str, block: &Value) -> Result<(), Refusal> {
-    let (text, given) = (string(place, block, "thinking")?, string(place, block, "signature")?);
+    let (text, given) = (
+        string(place, block, "thinking")?,
+        string(place, block, "signature")?,
+    );
     if block.get("cache_control").is_some() {
-        return Err(Refusal::at(format!("{place}.thinking.cache_control"), "Extra inputs are not permitted"));
+        return Err(Refusal::at(
+            format!("{place}.thinking.cache_control"),
+            "Extra inputs are not permitted",
+        ));
     }
     if given != signature(text) {
-        return Err(Refusal::at(place, "Invalid `signature` in `thinking` block"));
+        return Err(Refusal::at(
+            place,
+            "Invalid `signature` in `thinking` block",
+        ));
     }
     Ok(())
 }
 
 fn source(place: &str, block: &Value) -> Result<String, Refusal> {
     let kind = block.pointer("/source/type").and_then(Value::as_str);
-    kind.map(|kind| format!("[{kind}]")).ok_or_else(|| Refusal::at(format!("{place}.source"), "Field required"))
+    kind.map(|kind| format!("[{kind}]"))
+        .ok_or_else(|| Refusal::at(format!("{place}.source"), "Field required"))
 }
 
 fn result_text(place: &str, content: Option<&Value>) -> Result<String, Refusal> {
@@ -194,6 +256,9 @@ fn result_text(place: &str, content: Option<&Value>) -> Result<String, Refusal> 
             });
             Ok(texts.collect::<Result<Vec<_>, _>>()?.join("\n"))
         }
-        Some(_) => Err(Refusal::at(format!("{place}.tool_result.content"), "Input should be a valid string or list")),
+        Some(_) => Err(Refusal::at(
+            format!("{place}.tool_result.content"),
+            "Input should be a valid string or list",
+        )),
     }
 }

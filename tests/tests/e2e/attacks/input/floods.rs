@@ -1,4 +1,5 @@
-//! More bytes than a node can hold: prompts at once, prompts that are too large, inboxes that nobody reads.
+//! More bytes than a node can hold: prompts at once, prompts that are too large, inboxes that
+//! nobody reads.
 
 use std::time::Duration;
 
@@ -20,8 +21,15 @@ use serde_json::{Value, json};
 /// The most memory that a process ever had, in KiB.
 fn memory(pid: i32) -> Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM")?;
-    Ok(line.split_whitespace().next().context("no number")?.parse()?)
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .context("no VmHWM")?;
+    Ok(line
+        .split_whitespace()
+        .next()
+        .context("no number")?
+        .parse()?)
 }
 
 /// How long a node under a flood may take to answer.
@@ -30,7 +38,8 @@ const LONG: Duration = Duration::from_secs(90);
 /// Bytes of one prompt; nine of them are more than an inbox holds.
 const PROMPT: usize = 7_900_000;
 
-/// A full inbox and a full node say how much they hold; a store on a busy disk says that it did not answer in time.
+/// A full inbox and a full node say how much they hold; a store on a busy disk says that it did not
+/// answer in time.
 fn says_why(refusal: &Refusal) -> bool {
     match refusal.code {
         Code::Limit => refusal.message.contains("64 MiB may wait"),
@@ -39,19 +48,30 @@ fn says_why(refusal: &Refusal) -> bool {
     }
 }
 
-/// Prompts to an agent that is busy for ever: twelve at once, then one after the other until its inbox is full.
+/// Prompts to an agent that is busy for ever: twelve at once, then one after the other until its
+/// inbox is full.
 async fn is_bounded(backend: Backend) -> Result<()> {
     let script = Script::new().always(Reply::text("a b c").with_fault(Fault::Hang { after: 1 }));
-    let world = World::start_on(NatsServer::start_with("max_payload: 8MB\n")?, backend, script).await?;
+    let world = World::start_on(
+        NatsServer::start_with("max_payload: 8MB\n")?,
+        backend,
+        script,
+    )
+    .await?;
     let node = world.node().await?;
     let mut start = world.solo();
     start["prompt"] = "go".into();
     let started = world.caller.start(&start).await?;
     let prompt = json!({ "text": "x".repeat(PROMPT) });
     let to = session_at(&started.session_id, SessionVerb::Prompt);
-    // On a busy machine some are not answered in the test's time. None is answered with nothing, which could not be read.
+    // On a busy machine some are not answered in the test's time. None is answered with nothing,
+    // which could not be read.
     let answers = join_all((0..12).map(|_| world.caller.try_ask::<Value>(&to, &prompt))).await;
-    for refusal in answers.into_iter().filter_map(Result::ok).filter_map(Result::err) {
+    for refusal in answers
+        .into_iter()
+        .filter_map(Result::ok)
+        .filter_map(Result::err)
+    {
         assert!(says_why(&refusal), "{refusal:?}");
     }
     let peak = memory(node.pid())?;
@@ -59,11 +79,21 @@ async fn is_bounded(backend: Backend) -> Result<()> {
     assert!(peak < 640 << 10, "{} MiB at most", peak >> 10);
     within(LONG, "the inbox is full", async || {
         let answer = world.caller.try_ask::<Value>(&to, &prompt).await.ok()?;
-        answer.err().filter(|refusal| refusal.code == Code::Limit && says_why(refusal))
+        answer
+            .err()
+            .filter(|refusal| refusal.code == Code::Limit && says_why(refusal))
     })
     .await?;
     let list = planck_tests::caller::list_of(planck_common::subject::Target::Nodes);
-    within(LONG, "the node answers others", async || world.caller.try_ask::<Value>(&list, &json!({})).await.ok()?.ok()).await?;
+    within(LONG, "the node answers others", async || {
+        world
+            .caller
+            .try_ask::<Value>(&list, &json!({}))
+            .await
+            .ok()?
+            .ok()
+    })
+    .await?;
     drop(node);
     Ok(())
 }
@@ -82,14 +112,23 @@ async fn flood_of_large_prompts_is_bounded_on_postgres() -> Result<()> {
 async fn fits_exactly(backend: Backend) -> Result<()> {
     let script = Script::new().always(Reply::text("a b c").with_fault(Fault::Hang { after: 1 }));
     let world = World::start(backend, script).await?;
-    let bounds = [("PLANCK_LIMITS_MAX_PROMPT", "128KiB"), ("PLANCK_LIMITS_INBOX_MAX_BYTES", "1MiB")];
-    let nodes = [world.node_with(&bounds).await?, world.node_with(&bounds).await?];
+    let bounds = [
+        ("PLANCK_LIMITS_MAX_PROMPT", "128KiB"),
+        ("PLANCK_LIMITS_INBOX_MAX_BYTES", "1MiB"),
+    ];
+    let nodes = [
+        world.node_with(&bounds).await?,
+        world.node_with(&bounds).await?,
+    ];
     let mut start = world.solo();
     start["prompt"] = "go".into();
     let started = world.caller.start(&start).await?;
     let to = session_at(&started.session_id, SessionVerb::Prompt);
     let asked = || world.model.request_count() > 0;
-    within(LONG, "the first prompt is read", async || asked().then_some(())).await?;
+    within(LONG, "the first prompt is read", async || {
+        asked().then_some(())
+    })
+    .await?;
     let prompt = json!({ "text": "x".repeat(120_000) });
     let answers = join_all((0..24).map(|_| world.caller.try_ask::<Value>(&to, &prompt))).await;
     let (mut taken, mut refused) = (0, 0);
@@ -97,14 +136,23 @@ async fn fits_exactly(backend: Backend) -> Result<()> {
         match answer? {
             Ok(_) => taken += 1,
             Err(refusal) => {
-                assert!(refusal.code == Code::Limit && refusal.message.contains("1 MiB may wait"), "{refusal:?}");
+                assert!(
+                    refusal.code == Code::Limit && refusal.message.contains("1 MiB may wait"),
+                    "{refusal:?}"
+                );
                 refused += 1;
             }
         }
     }
     assert_eq!((taken, refused), (8, 16));
-    let large = world.caller.refusal(&to, &json!({ "text": "x".repeat(140_000) })).await?;
-    assert!(large.code == Code::TooLarge && large.message.contains("over the limit of 131072"), "{large}");
+    let large = world
+        .caller
+        .refusal(&to, &json!({ "text": "x".repeat(140_000) }))
+        .await?;
+    assert!(
+        large.code == Code::TooLarge && large.message.contains("over the limit of 131072"),
+        "{large}"
+    );
     drop(nodes);
     Ok(())
 }
@@ -129,9 +177,15 @@ async fn prompt_over_the_limit_is_refused_whatever_nats_carries() -> Result<()> 
     let started = world.caller.start(&start).await?;
     let to = session_at(&started.session_id, SessionVerb::Prompt);
     start["prompt"] = text.clone().into();
-    for (to, body) in [(to, json!({ "text": text })), (sessions(SessionsVerb::Start), start)] {
+    for (to, body) in [
+        (to, json!({ "text": text })),
+        (sessions(SessionsVerb::Start), start),
+    ] {
         let refused = world.caller.refusal(&to, &body).await?;
-        assert!(refused.code == Code::TooLarge && refused.message.contains("over the limit of 8388608"), "{refused}");
+        assert!(
+            refused.code == Code::TooLarge && refused.message.contains("over the limit of 8388608"),
+            "{refused}"
+        );
     }
     assert_eq!(world.model.request_count(), 0);
     node.leave().await

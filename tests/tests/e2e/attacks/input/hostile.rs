@@ -1,4 +1,5 @@
-//! A server that is no model: it answers each request with what a test has for it, for ever if need be.
+//! A server that is no model: it answers each request with what a test has for it, for ever if need
+//! be.
 
 use std::sync::{
     Arc,
@@ -16,10 +17,20 @@ use tokio::{
 /// What every request is answered with.
 #[derive(Clone)]
 pub enum Behaviour {
-    /// A stream that never ends: these bytes first, then those again and again, with a pause between two.
-    Endless { kind: &'static str, first: String, then: String, pause: Duration },
+    /// A stream that never ends: these bytes first, then those again and again, with a pause
+    /// between two.
+    Endless {
+        kind: &'static str,
+        first: String,
+        then: String,
+        pause: Duration,
+    },
     /// One response, whole.
-    Whole { status: u16, kind: &'static str, body: String },
+    Whole {
+        status: u16,
+        kind: &'static str,
+        body: String,
+    },
 }
 
 pub struct Hostile {
@@ -58,17 +69,28 @@ impl Drop for Hostile {
 
 async fn answer(mut stream: TcpStream, behaviour: Behaviour) -> std::io::Result<()> {
     let mut request = vec![0; 1 << 16];
-    // The request's beginning is enough to answer it; the rest is read and thrown away beside the answer.
+    // The request's beginning is enough to answer it; the rest is read and thrown away beside the
+    // answer.
     let _read = stream.read(&mut request).await?;
     let (mut reader, mut writer) = stream.into_split();
     tokio::spawn(async move { tokio::io::copy(&mut reader, &mut tokio::io::sink()).await });
     match behaviour {
         Behaviour::Whole { status, kind, body } => {
-            let head = format!("HTTP/1.1 {status} X\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+            let head = format!(
+                "HTTP/1.1 {status} X\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n\r\n{body}",
+                body.len()
+            );
             writer.write_all(head.as_bytes()).await
         }
-        Behaviour::Endless { kind, first, then, pause } => {
-            let head = format!("HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\nconnection: close\r\n\r\n{first}");
+        Behaviour::Endless {
+            kind,
+            first,
+            then,
+            pause,
+        } => {
+            let head = format!(
+                "HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\nconnection: close\r\n\r\n{first}"
+            );
             writer.write_all(head.as_bytes()).await?;
             loop {
                 writer.write_all(then.as_bytes()).await?;

@@ -11,41 +11,77 @@ fn tool(more: Value) -> String {
         "name": "history", "description": "Shows what changed.", "command": "sort {{ref}}", "effect": "pure",
         "parameters": {"type": "object", "properties": {"ref": {"type": "string"}}, "required": ["ref"]},
     });
-    tool.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    tool.as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
     tool.to_string()
 }
 
 /// What came of the model's call with an argument.
 async fn called(tool: &str, argument: &str) -> Result<(Desk, Value)> {
     let call = Reply::call("history", json!({ "ref": argument }));
-    let desk = Desk::start(Script::new().rule(When::any().result_of("history"), "Done.").always(call)).await?;
+    let desk = Desk::start(
+        Script::new()
+            .rule(When::any().result_of("history"), "Done.")
+            .always(call),
+    )
+    .await?;
     let folder = desk.folder().join("home/.planck/tools/history");
     std::fs::create_dir_all(&folder)?;
     std::fs::write(folder.join("TOOL.json"), tool)?;
-    desk.write("team/TEAM.json", &json!([{"type": "a", "tools": ["history"]}]).to_string())?;
+    desk.write(
+        "team/TEAM.json",
+        &json!([{"type": "a", "tools": ["history"]}]).to_string(),
+    )?;
     desk.write("a.txt", "b\na\n")?;
-    let ran = desk.run(&["run", "-o", "jsonl", "--team", "team", "--model", "openai:m", "go"]).await?;
-    let end = of_kind(&ran.events()?, EventKind::ToolEnd).pop().unwrap_or_default();
+    let ran = desk
+        .run(&[
+            "run", "-o", "jsonl", "--team", "team", "--model", "openai:m", "go",
+        ])
+        .await?;
+    let end = of_kind(&ran.events()?, EventKind::ToolEnd)
+        .pop()
+        .unwrap_or_default();
     Ok((desk, end))
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn argument_of_a_tool_cannot_become_an_option() -> Result<()> {
     let (desk, end) = called(&tool(json!({})), "--output=../written").await?;
-    assert!(end["error"] == true && end["result"].as_str().unwrap().contains("begins with `-`"), "{end}");
-    assert!(!desk.folder().join("written").exists(), "nothing was written outside of the workspace");
+    assert!(
+        end["error"] == true && end["result"].as_str().unwrap().contains("begins with `-`"),
+        "{end}"
+    );
+    assert!(
+        !desk.folder().join("written").exists(),
+        "nothing was written outside of the workspace"
+    );
     let (_desk, end) = called(&tool(json!({})), "a.txt").await?;
-    assert!(end["error"] == false && end["result"].as_str().unwrap().starts_with("a\nb"), "{end}");
+    assert!(
+        end["error"] == false && end["result"].as_str().unwrap().starts_with("a\nb"),
+        "{end}"
+    );
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn author_of_a_tool_decides_which_arguments_may_be_options() -> Result<()> {
     let (_desk, end) = called(&tool(json!({"options": ["ref"]})), "--version").await?;
-    assert!(end["error"] == false && end["result"].as_str().unwrap().contains("sort"), "{end}");
-    let (_desk, end) = called(&tool(json!({"command": "sort -- {{ref}}"})), "--output=../written").await?;
     assert!(
-        end["error"] == true && end["result"].as_str().unwrap().contains("--output=../written"),
+        end["error"] == false && end["result"].as_str().unwrap().contains("sort"),
+        "{end}"
+    );
+    let (_desk, end) = called(
+        &tool(json!({"command": "sort -- {{ref}}"})),
+        "--output=../written",
+    )
+    .await?;
+    assert!(
+        end["error"] == true
+            && end["result"]
+                .as_str()
+                .unwrap()
+                .contains("--output=../written"),
         "it is a file's name: {end}"
     );
     Ok(())

@@ -1,4 +1,5 @@
-//! Text of strangers on the way to a person's terminal: escape sequences, C1 controls, bidirectional and invisible characters.
+//! Text of strangers on the way to a person's terminal: escape sequences, C1 controls,
+//! bidirectional and invisible characters.
 
 use std::{fs::File, process::Stdio};
 
@@ -14,7 +15,8 @@ use planck_tests::{
 };
 use serde_json::json;
 
-/// Writes the clipboard, clears the screen, hides what follows, and turns the direction of the line; as escapes, C1 and Unicode.
+/// Writes the clipboard, clears the screen, hides what follows, and turns the direction of the
+/// line; as escapes, C1 and Unicode.
 const HOSTILE: &str = "\x1b]52;c;cm0gLXJmIH4=\x07\x1b[2J\x1b[8m\u{9b}2J\u{9d}0;t\u{9c}\x07\u{202e}exe\u{2066}\u{200b}\u{e0041}";
 
 /// The characters of a text that no terminal should get from a stranger.
@@ -31,11 +33,18 @@ fn team(member: serde_json::Value) -> String {
     json!([member]).to_string()
 }
 
-/// A model that says what is hostile, has a tool print it, and names it in the arguments of another.
+/// A model that says what is hostile, has a tool print it, and names it in the arguments of
+/// another.
 fn script() -> Script {
-    let call = Reply::text(HOSTILE).and_call("bash", json!({"command": format!("printf '%s' '{HOSTILE}' # {HOSTILE}")}));
+    let call = Reply::text(HOSTILE).and_call(
+        "bash",
+        json!({"command": format!("printf '%s' '{HOSTILE}' # {HOSTILE}")}),
+    );
     let unknown = Reply::text("next").and_call("none", json!({ HOSTILE: HOSTILE, "b": 1 }));
-    Script::new().rounds(When::any(), [call, unknown, Reply::text(format!("the end {HOSTILE}"))])
+    Script::new().rounds(
+        When::any(),
+        [call, unknown, Reply::text(format!("the end {HOSTILE}"))],
+    )
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -46,25 +55,43 @@ async fn team_file_of_a_stranger_writes_no_escapes_into_errors() -> Result<()> {
         ("type", json!({"type": HOSTILE, "tools": ["none"]})),
         ("field", json!({"type": "a", HOSTILE: 1})),
         ("tool", json!({"type": "a", "tools": [HOSTILE]})),
-        ("provider", json!({"type": "a", "provider": HOSTILE, "model_id": HOSTILE})),
+        (
+            "provider",
+            json!({"type": "a", "provider": HOSTILE, "model_id": HOSTILE}),
+        ),
         ("address", json!({"type": "a", "base_url": HOSTILE})),
     ] {
         desk.write(&format!("{file}/TEAM.json"), &team(member))?;
-        for command in [&["team", "validate", file][..], &["run", "--team", file, "--model", "openai:m", "go"]] {
+        for command in [
+            &["team", "validate", file][..],
+            &["run", "--team", file, "--model", "openai:m", "go"],
+        ] {
             let ran = desk.run(command).await?;
-            assert_eq!((hostile(&ran.out), hostile(&ran.err)), (vec![], vec![]), "{command:?}: {ran:?}");
+            assert_eq!(
+                (hostile(&ran.out), hostile(&ran.err)),
+                (vec![], vec![]),
+                "{command:?}: {ran:?}"
+            );
         }
     }
     let told = desk.run(&["team", "validate", "field"]).await?;
-    assert!(told.out.contains("␛]52;c;") && told.out.contains("\\u{202e}"), "it is shown that somebody tried: {told:?}");
+    assert!(
+        told.out.contains("␛]52;c;") && told.out.contains("\\u{202e}"),
+        "it is shown that somebody tried: {told:?}"
+    );
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn model_and_tools_write_no_escapes_in_any_form_of_output() -> Result<()> {
     let desk = Desk::start(script()).await?;
-    let ran = desk.run(&["run", "--model", "openai:m", "--session", "one", "go"]).await?;
-    assert!(ran.code == 0 && ran.out.contains("the end ␛]52;c;"), "{ran:?}");
+    let ran = desk
+        .run(&["run", "--model", "openai:m", "--session", "one", "go"])
+        .await?;
+    assert!(
+        ran.code == 0 && ran.out.contains("the end ␛]52;c;"),
+        "{ran:?}"
+    );
     let mut commands = vec![
         vec!["session", "ls", "-o", "json"],
         vec!["session", "show", "one"],
@@ -79,11 +106,19 @@ async fn model_and_tools_write_no_escapes_in_any_form_of_output() -> Result<()> 
         seen.push(desk.run(command).await?);
     }
     for ran in &seen {
-        assert_eq!((hostile(&ran.out), hostile(&ran.err)), (vec![], vec![]), "{ran:?}");
+        assert_eq!(
+            (hostile(&ran.out), hostile(&ran.err)),
+            (vec![], vec![]),
+            "{ran:?}"
+        );
     }
     let exported = seen.get(3).context("the export")?;
     let ends = of_kind(&exported.events()?, EventKind::TurnEnd);
-    assert_eq!(ends[0]["message"], format!("the end {HOSTILE}"), "the export means what was said");
+    assert_eq!(
+        ends[0]["message"],
+        format!("the end {HOSTILE}"),
+        "the export means what was said"
+    );
     Ok(())
 }
 
@@ -91,15 +126,34 @@ async fn model_and_tools_write_no_escapes_in_any_form_of_output() -> Result<()> 
 async fn only_plancks_own_colours_reach_a_terminal() -> Result<()> {
     let desk = Desk::start(script()).await?;
     let mut command = desk.planck(&["run", "--model", "openai:m", "go"])?;
-    command.stdin(Stdio::null()).env_remove("NO_COLOR").env("TERM", "xterm-256color");
+    command
+        .stdin(Stdio::null())
+        .env_remove("NO_COLOR")
+        .env("TERM", "xterm-256color");
     let terminal = Terminal::attach(&mut command, false)?;
     let mut child = command.spawn()?;
     drop(command);
     let ended = tokio::time::timeout(std::time::Duration::from_secs(60), child.wait()).await??;
     let drawn = terminal.screen().await?;
-    assert!(ended.success() && drawn.contains("\x1b[2m") && drawn.contains("the end"), "{drawn:?}");
-    let ours = ["\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[3m", "\x1b[36m", "\x1b[31m", "\x1b[32m", "\x1b[33m", "\r\x1b[2K", "\r\n"];
-    let foreign = ours.iter().fold(drawn.clone(), |text, own| text.replace(own, "\n"));
+    assert!(
+        ended.success() && drawn.contains("\x1b[2m") && drawn.contains("the end"),
+        "{drawn:?}"
+    );
+    let ours = [
+        "\x1b[0m",
+        "\x1b[1m",
+        "\x1b[2m",
+        "\x1b[3m",
+        "\x1b[36m",
+        "\x1b[31m",
+        "\x1b[32m",
+        "\x1b[33m",
+        "\r\x1b[2K",
+        "\r\n",
+    ];
+    let foreign = ours
+        .iter()
+        .fold(drawn.clone(), |text, own| text.replace(own, "\n"));
     assert_eq!(hostile(&foreign), Vec::<char>::new(), "{drawn:?}");
     Ok(())
 }
@@ -123,15 +177,26 @@ async fn sidecar_of_any_nats_client_writes_no_escapes_into_lists() -> Result<()>
         }
     });
     let hello = json!({"v": 1, "type": "hello", "sidecar": "evil", "instance": "one"});
-    world.caller.nats.publish("sidecar.evil", hello.to_string().into()).await?;
+    world
+        .caller
+        .nats
+        .publish("sidecar.evil", hello.to_string().into())
+        .await?;
     let listed = eventually("the sidecar is listed", async || {
         let mut command = world.planck().ok()?;
         command.args(["sidecar", "ls"]);
-        run(command).await.ok().filter(|listed| listed.out.contains("evil"))
+        run(command)
+            .await
+            .ok()
+            .filter(|listed| listed.out.contains("evil"))
     })
     .await?;
     assert_eq!(hostile(&listed.out), Vec::<char>::new(), "{listed:?}");
-    assert_eq!(listed.out.lines().count(), 2, "it forges no row: {listed:?}");
+    assert_eq!(
+        listed.out.lines().count(),
+        2,
+        "it forges no row: {listed:?}"
+    );
     answering.abort();
     let log = node.log();
     node.leave_despite(&["is left out"]).await?;
@@ -145,20 +210,37 @@ async fn published_text_writes_no_escapes_into_events() -> Result<()> {
     let nats = world.caller.nats.clone();
     let publishing = tokio::spawn(async move {
         loop {
-            let _sent = nats.publish("agent.forged", format!("{{\"a\":\n\"{HOSTILE}\"}}").into()).await;
+            let _sent = nats
+                .publish("agent.forged", format!("{{\"a\":\n\"{HOSTILE}\"}}").into())
+                .await;
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
         }
     });
-    for arguments in [&["events", "agent.>"][..], &["events", "agent.>", "-o", "jsonl"]] {
+    for arguments in [
+        &["events", "agent.>"][..],
+        &["events", "agent.>", "-o", "jsonl"],
+    ] {
         let log = world.folder().join("events.log");
         let mut command = world.planck()?;
-        let mut child = command.args(arguments).stdout(File::create(&log)?).stderr(Stdio::null()).kill_on_drop(true).spawn()?;
-        let seen =
-            eventually("events are shown", async || std::fs::read_to_string(&log).ok().filter(|text| text.lines().count() > 1))
-                .await?;
+        let mut child = command
+            .args(arguments)
+            .stdout(File::create(&log)?)
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()?;
+        let seen = eventually("events are shown", async || {
+            std::fs::read_to_string(&log)
+                .ok()
+                .filter(|text| text.lines().count() > 1)
+        })
+        .await?;
         child.kill().await?;
         assert_eq!(hostile(&seen), Vec::<char>::new(), "{seen:?}");
-        assert!(seen.lines().all(|line| line.starts_with('{') || line.contains("agent.forged")), "one line each: {seen:?}");
+        assert!(
+            seen.lines()
+                .all(|line| line.starts_with('{') || line.contains("agent.forged")),
+            "one line each: {seen:?}"
+        );
     }
     publishing.abort();
     Ok(())

@@ -1,5 +1,5 @@
-//! Replies as weapons: whoever may ask a node or a sidecar anything names the subject that the answer goes to, and the answer is
-//! published with their rights.
+//! Replies as weapons: whoever may ask a node or a sidecar anything names the subject that the
+//! answer goes to, and the answer is published with their rights.
 
 use std::time::Duration;
 
@@ -27,7 +27,10 @@ async fn user_who_may_only_list_deletes_nothing_by_a_reply_subject() -> Result<(
     let mut start = world.solo();
     start["name"] = "vic".into();
     let started = world.caller.start(&start).await?;
-    let before = (record(&world.caller, node.id()).await?, value(&world.caller, &Key::Store).await?);
+    let before = (
+        record(&world.caller, node.id()).await?,
+        value(&world.caller, &Key::Store).await?,
+    );
     let nats = &world.caller.nats;
     // The session itself publishes under its id.
     let mut heard = nats.subscribe("session.vic").await?;
@@ -41,20 +44,44 @@ async fn user_who_may_only_list_deletes_nothing_by_a_reply_subject() -> Result<(
         "agent.a1",
         "$JS.API.STREAM.DELETE.KV_planck_registry",
     ] {
-        for asked in ["cmd.sessions.list", "cmd.nodes.list", "cmd.session.vic.info", "$SRV.INFO"] {
-            nats.publish_with_reply(asked, to.to_owned(), "{}".into()).await?;
+        for asked in [
+            "cmd.sessions.list",
+            "cmd.nodes.list",
+            "cmd.session.vic.info",
+            "$SRV.INFO",
+        ] {
+            nats.publish_with_reply(asked, to.to_owned(), "{}".into())
+                .await?;
         }
     }
     // Endpoints take requests in order, and each of them is asked once more.
     world.caller.session(&started.session_id).await?;
     world.caller.raw("cmd.sessions.list", "{}").await?;
     world.caller.raw("cmd.nodes.list", "{}").await?;
-    world.caller.raw(&format!("$SRV.INFO.planck-node.{}", node.id()), "").await?;
-    assert_eq!(world.caller.session(&started.session_id).await?.name.as_str(), "vic", "the session is there still");
-    let after = (record(&world.caller, node.id()).await?, value(&world.caller, &Key::Store).await?);
+    world
+        .caller
+        .raw(&format!("$SRV.INFO.planck-node.{}", node.id()), "")
+        .await?;
+    assert_eq!(
+        world
+            .caller
+            .session(&started.session_id)
+            .await?
+            .name
+            .as_str(),
+        "vic",
+        "the session is there still"
+    );
+    let after = (
+        record(&world.caller, node.id()).await?,
+        value(&world.caller, &Key::Store).await?,
+    );
     assert_eq!(after, before, "the registry is as it was");
     let told = timeout(Duration::from_millis(200), heard.next()).await;
-    assert!(told.is_err(), "something was published on a session's subject: {told:?}");
+    assert!(
+        told.is_err(),
+        "something was published on a session's subject: {told:?}"
+    );
     let warned = node.log().matches(REFUSED).count();
     assert_eq!(warned, 1, "a flood is logged once");
     node.leave_despite(&[REFUSED]).await
@@ -63,7 +90,12 @@ async fn user_who_may_only_list_deletes_nothing_by_a_reply_subject() -> Result<(
 /// Calls a sidecar so that its answer would be a node's event, a command and a record.
 async fn is_no_deputy(world: &World, sidecar: &str, tool: &str) -> Result<()> {
     let nats = &world.caller.nats;
-    let targets = ["session.vic", "cmd.session.vic.delete", "$KV.planck_registry.store", "tool.other.call"];
+    let targets = [
+        "session.vic",
+        "cmd.session.vic.delete",
+        "$KV.planck_registry.store",
+        "tool.other.call",
+    ];
     let mut heard = Vec::new();
     for target in targets {
         heard.push(nats.subscribe(target).await?);
@@ -76,13 +108,28 @@ async fn is_no_deputy(world: &World, sidecar: &str, tool: &str) -> Result<()> {
     };
     let subject = format!("tool.{sidecar}.{tool}");
     for (n, to) in targets.iter().enumerate() {
-        nats.publish_with_reply(subject.clone(), (*to).to_owned(), call(&format!("forged-{n}")).into()).await?;
-        nats.publish_with_reply(format!("$SRV.INFO.{sidecar}"), (*to).to_owned(), "".into()).await?;
+        nats.publish_with_reply(
+            subject.clone(),
+            (*to).to_owned(),
+            call(&format!("forged-{n}")).into(),
+        )
+        .await?;
+        nats.publish_with_reply(format!("$SRV.INFO.{sidecar}"), (*to).to_owned(), "".into())
+            .await?;
     }
-    let honest = timeout(PATIENCE, nats.request(subject, call("honest").into())).await.context("no answer")??;
-    assert!(String::from_utf8_lossy(&honest.payload).contains("\"ok\""), "{honest:?}");
+    let honest = timeout(PATIENCE, nats.request(subject, call("honest").into()))
+        .await
+        .context("no answer")??;
+    assert!(
+        String::from_utf8_lossy(&honest.payload).contains("\"ok\""),
+        "{honest:?}"
+    );
     let told = timeout(Duration::from_millis(500), heard.next()).await;
-    assert!(told.is_err(), "{sidecar} answered on {:?}", told.ok().flatten().map(|message| message.subject));
+    assert!(
+        told.is_err(),
+        "{sidecar} answered on {:?}",
+        told.ok().flatten().map(|message| message.subject)
+    );
     Ok(())
 }
 
@@ -95,7 +142,11 @@ async fn sidecar_in_rust_publishes_nothing_for_those_who_ask_it() -> Result<()> 
     found(&world, "mirror", 1).await?;
     is_no_deputy(&world, "mirror", "echo").await?;
     let called: Vec<String> = ledger.entries().into_iter().map(|(call, _)| call).collect();
-    assert_eq!(called, ["honest"], "a call whose answer goes nowhere is not made");
+    assert_eq!(
+        called,
+        ["honest"],
+        "a call whose answer goes nowhere is not made"
+    );
     serving.end().await?;
     node.leave().await
 }
@@ -114,11 +165,15 @@ async fn sidecar_in_python_publishes_nothing_for_those_who_ask_it() -> Result<()
 #[tokio::test(flavor = "multi_thread")]
 async fn inboxes_of_another_prefix_are_answered_where_they_are_named() -> Result<()> {
     let world = World::start(Backend::Sqlite, Script::new()).await?;
-    let node = world.node_with(&[("PLANCK_NATS_REPLY_PREFIXES", "replies.team")]).await?;
+    let node = world
+        .node_with(&[("PLANCK_NATS_REPLY_PREFIXES", "replies.team")])
+        .await?;
     let nats = &world.caller.nats;
     let mut replies = nats.subscribe("replies.team.1").await?;
     eventually("it is answered", async || {
-        nats.publish_with_reply("cmd.sessions.list", "replies.team.1", "{}".into()).await.ok()?;
+        nats.publish_with_reply("cmd.sessions.list", "replies.team.1", "{}".into())
+            .await
+            .ok()?;
         timeout(Duration::from_secs(1), replies.next()).await.ok()?
     })
     .await?;

@@ -29,7 +29,10 @@ fn elsewhere(url: &str) -> Result<SocketAddr> {
 fn open_server() -> Result<NatsServer> {
     let folder = TempDir::new()?;
     let file = folder.path().join("open.conf");
-    std::fs::write(&file, "listen: \"0.0.0.0:4222\"\nhttp: \"127.0.0.1:8222\"\njetstream { store_dir: $NATS_STORE_DIR }\n")?;
+    std::fs::write(
+        &file,
+        "listen: \"0.0.0.0:4222\"\nhttp: \"127.0.0.1:8222\"\njetstream { store_dir: $NATS_STORE_DIR }\n",
+    )?;
     NatsServer::start_from(&file, &[])
 }
 
@@ -38,7 +41,10 @@ fn deployed_servers_listen_on_loopback_only() -> Result<()> {
     let plain = NatsServer::start_from(&deployed("nats.conf"), &[])?;
     let with_users = Gate::start(Form::Passwords)?;
     for url in [plain.url(), with_users.server.url()] {
-        assert!(TcpStream::connect(elsewhere(&url)?).is_err(), "{url} is reached at another address");
+        assert!(
+            TcpStream::connect(elsewhere(&url)?).is_err(),
+            "{url} is reached at another address"
+        );
     }
     Ok(())
 }
@@ -46,7 +52,10 @@ fn deployed_servers_listen_on_loopback_only() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn open_server_beyond_loopback_is_told_by_doctor_and_at_a_nodes_start() -> Result<()> {
     let server = open_server()?;
-    assert!(TcpStream::connect(elsewhere(&server.url())?).is_ok(), "the server is open");
+    assert!(
+        TcpStream::connect(elsewhere(&server.url())?).is_ok(),
+        "the server is open"
+    );
     let world = World::start_on(server, Backend::Sqlite, Script::new()).await?;
     let node = world.node().await?;
     let words = "asks for no user: whoever reaches it runs commands";
@@ -67,18 +76,26 @@ async fn doctor_says_nothing_against_a_server_on_loopback_or_with_users() -> Res
     let folder = TempDir::new()?;
     let mut at_plain = planck_in(folder.path())?;
     at_plain.arg("doctor").env("NATS_URL", plain.url());
-    for doctor in [at_plain, gate.planck("node", &["doctor"])?, gate.planck("client", &["doctor"])?] {
+    for doctor in [
+        at_plain,
+        gate.planck("node", &["doctor"])?,
+        gate.planck("client", &["doctor"])?,
+    ] {
         let told = run(doctor).await?;
         assert!(!told.out.contains("asks for no user"), "{told:?}");
     }
     let client = run(gate.planck("client", &["doctor"])?).await?;
     assert!(
-        client.out.contains("enough for a client, not for a node: permission denied for publish to `$JS.API.INFO`"),
+        client.out.contains(
+            "enough for a client, not for a node: permission denied for publish to `$JS.API.INFO`"
+        ),
         "{client:?}"
     );
     let observer = run(gate.planck("observer", &["doctor"])?).await?;
     assert!(
-        observer.out.contains("enough to watch at most, neither for a client nor for a node: permission denied"),
+        observer.out.contains(
+            "enough to watch at most, neither for a client nor for a node: permission denied"
+        ),
         "{observer:?}"
     );
     Ok(())
@@ -87,11 +104,22 @@ async fn doctor_says_nothing_against_a_server_on_loopback_or_with_users() -> Res
 #[tokio::test(flavor = "multi_thread")]
 async fn absolute_directories_from_afar_are_refused() -> Result<()> {
     let server = open_server()?;
-    // Not a name of loopback, although it leads there: what a node sees of a server on another machine.
+    // Not a name of loopback, although it leads there: what a node sees of a server on another
+    // machine.
     let url = server.url().replace("127.0.0.1", "0.0.0.0");
-    let world = World::start_on(server, Backend::Sqlite, Script::new().always(Reply::text("hello"))).await?;
+    let world = World::start_on(
+        server,
+        Backend::Sqlite,
+        Script::new().always(Reply::text("hello")),
+    )
+    .await?;
     let shared = world.dir();
-    let node = world.node_with(&[("NATS_URL", &url), ("PLANCK_WORKSPACES_CODE", shared.to_str().context("a path")?)]).await?;
+    let node = world
+        .node_with(&[
+            ("NATS_URL", &url),
+            ("PLANCK_WORKSPACES_CODE", shared.to_str().context("a path")?),
+        ])
+        .await?;
     let start = Address::new(Target::Sessions, SessionsVerb::Start.name());
     let member = json!([{ "type": "agent", "tools": ["read", "bash"] }]);
     for place in [
@@ -109,9 +137,16 @@ async fn absolute_directories_from_afar_are_refused() -> Result<()> {
     let mut command = world.planck()?;
     command.current_dir(&shared).args(["run", "go"]);
     let told = run(command).await?;
-    assert!(told.code != 0 && told.err.contains("--workspace") && told.err.contains("workspaces only (code)"), "{told:?}");
+    assert!(
+        told.code != 0
+            && told.err.contains("--workspace")
+            && told.err.contains("workspaces only (code)"),
+        "{told:?}"
+    );
     let mut command = world.planck()?;
-    command.current_dir(&shared).args(["run", "--workspace", "code", "go"]);
+    command
+        .current_dir(&shared)
+        .args(["run", "--workspace", "code", "go"]);
     let done = run(command).await?;
     assert!(done.code == 0 && done.out.contains("hello"), "{done:?}");
     node.leave_despite(&["asks for no user"]).await
@@ -120,13 +155,20 @@ async fn absolute_directories_from_afar_are_refused() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn setting_decides_on_absolute_directories_on_loopback_too() -> Result<()> {
     let world = World::start(Backend::Sqlite, Script::new()).await?;
-    let node = world.node_with(&[("PLANCK_NODE_ABSOLUTE_DIRS", "false")]).await?;
+    let node = world
+        .node_with(&[("PLANCK_NODE_ABSOLUTE_DIRS", "false")])
+        .await?;
     let start = Address::new(Target::Sessions, SessionsVerb::Start.name());
     let refusal = world.caller.refusal(&start, &world.solo()).await?;
-    assert!(refusal.code == Code::BadRequest && refusal.message.contains("it has none"), "{refusal}");
+    assert!(
+        refusal.code == Code::BadRequest && refusal.message.contains("it has none"),
+        "{refusal}"
+    );
     node.leave().await
 }
 
 fn host() -> Result<String> {
-    Ok(nix::unistd::gethostname()?.into_string().unwrap_or_default())
+    Ok(nix::unistd::gethostname()?
+        .into_string()
+        .unwrap_or_default())
 }

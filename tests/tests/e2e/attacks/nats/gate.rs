@@ -1,4 +1,5 @@
-//! A server with exactly `deploy/nats-cluster.conf`, and its users: as raw clients, and as `planck` and sidecars use them.
+//! A server with exactly `deploy/nats-cluster.conf`, and its users: as raw clients, and as `planck`
+//! and sidecars use them.
 
 use std::{
     collections::BTreeMap,
@@ -37,7 +38,9 @@ pub struct Gate {
 }
 
 pub fn deployed(file: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy").join(file)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../deploy")
+        .join(file)
 }
 
 impl Gate {
@@ -51,30 +54,52 @@ impl Gate {
             environment.push((format!("NATS_{name}_PASSWORD"), password(role)));
             environment.push((format!("NATS_{name}_NKEY"), key.public_key()));
         }
-        for (name, file) in [("CERT", "server.pem"), ("KEY", "server.key"), ("CA", "ca.pem")] {
+        for (name, file) in [
+            ("CERT", "server.pem"),
+            ("KEY", "server.key"),
+            ("CA", "ca.pem"),
+        ] {
             environment.push((format!("NATS_TLS_{name}"), certificates.file(file)));
         }
         let server = NatsServer::start_from(&config(form, folder.path())?, &environment)?;
-        Ok(Self { server, folder, form, seeds, certificates })
+        Ok(Self {
+            server,
+            folder,
+            form,
+            seeds,
+            certificates,
+        })
     }
 
     fn url(&self, role: &str) -> String {
         match self.form {
             Form::Nkeys => self.server.url(),
-            Form::Passwords | Form::Certificates => self.server.url().replace("//", &format!("//{role}:{}@", password(role))),
+            Form::Passwords | Form::Certificates => self
+                .server
+                .url()
+                .replace("//", &format!("//{role}:{}@", password(role))),
         }
     }
 
     /// What a role's programs are told.
     pub fn environment(&self, role: &str) -> Vec<(String, String)> {
-        let mut environment =
-            vec![("NATS_URL".to_owned(), self.url(role)), ("PLANCK_NATS_INBOX_PREFIX".into(), format!("_INBOX_{role}"))];
+        let mut environment = vec![
+            ("NATS_URL".to_owned(), self.url(role)),
+            ("PLANCK_NATS_INBOX_PREFIX".into(), format!("_INBOX_{role}")),
+        ];
         match self.form {
             Form::Passwords => {}
             Form::Nkeys => environment.push(("NATS_NKEY".into(), self.seeds[role].clone())),
             Form::Certificates => {
-                for (name, file) in [("CA", "ca.pem"), ("CERT", "client.pem"), ("KEY", "client.key")] {
-                    environment.push((format!("PLANCK_NATS_TLS_{name}"), self.certificates.file(file)));
+                for (name, file) in [
+                    ("CA", "ca.pem"),
+                    ("CERT", "client.pem"),
+                    ("KEY", "client.key"),
+                ] {
+                    environment.push((
+                        format!("PLANCK_NATS_TLS_{name}"),
+                        self.certificates.file(file),
+                    ));
                 }
             }
         }
@@ -104,12 +129,15 @@ impl Gate {
     /// A client of an attacker who has a role's user.
     pub async fn attacker(&self, role: &str) -> Result<Attacker> {
         let (told, denials) = mpsc::unbounded_channel();
-        let options = ConnectOptions::new().custom_inbox_prefix(format!("_INBOX_{role}")).event_callback(move |event| {
-            let _gone = told.send(event.to_string());
-            std::future::ready(())
-        });
+        let options = ConnectOptions::new()
+            .custom_inbox_prefix(format!("_INBOX_{role}"))
+            .event_callback(move |event| {
+                let _gone = told.send(event.to_string());
+                std::future::ready(())
+            });
         let file = |name| PathBuf::from(self.certificates.file(name));
-        let with_password = |options: ConnectOptions| options.user_and_password(role.into(), password(role));
+        let with_password =
+            |options: ConnectOptions| options.user_and_password(role.into(), password(role));
         let options = match self.form {
             Form::Passwords => with_password(options),
             Form::Nkeys => options.nkey(self.seeds[role].clone()),
@@ -118,7 +146,11 @@ impl Gate {
                 .add_root_certificates(file("ca.pem"))
                 .add_client_certificate(file("client.pem"), file("client.key")),
         };
-        Ok(Attacker { nats: options.connect(self.server.url()).await?, denials, marks: 0 })
+        Ok(Attacker {
+            nats: options.connect(self.server.url()).await?,
+            denials,
+            marks: 0,
+        })
     }
 }
 
@@ -133,10 +165,21 @@ fn config(form: Form, folder: &Path) -> Result<PathBuf> {
     let lines: Vec<&str> = text.lines().collect();
     let changed: Vec<String> = match form {
         Form::Passwords => return Ok(deployed),
-        Form::Nkeys => lines.iter().map(|line| line.replace("# { nkey:", "{ nkey:")).collect(),
+        Form::Nkeys => lines
+            .iter()
+            .map(|line| line.replace("# { nkey:", "{ nkey:"))
+            .collect(),
         Form::Certificates => {
-            let begin = lines.iter().position(|line| *line == "# tls {").context("no TLS block")?;
-            let end = begin + lines.iter().skip(begin).position(|line| *line == "# }").context("no end of it")?;
+            let begin = lines
+                .iter()
+                .position(|line| *line == "# tls {")
+                .context("no TLS block")?;
+            let end = begin
+                + lines
+                    .iter()
+                    .skip(begin)
+                    .position(|line| *line == "# }")
+                    .context("no end of it")?;
             let uncommented = |(at, line): (usize, &&str)| match (begin..=end).contains(&at) {
                 true => line.trim_start_matches("# ").to_owned(),
                 false => (*line).to_owned(),
@@ -165,7 +208,8 @@ pub struct Attacker {
 }
 
 impl Attacker {
-    /// Whether the server lets it. What it refuses it says in order, so a refusal that is sure to come ends the wait.
+    /// Whether the server lets it. What it refuses it says in order, so a refusal that is sure to
+    /// come ends the wait.
     pub async fn may(&mut self, act: Act) -> Result<bool> {
         let (subject, kind) = match act {
             Act::Publish(subject) => {
@@ -187,8 +231,10 @@ impl Attacker {
         let quoted = format!("\"{subject}\"");
         let mut denied = false;
         loop {
-            let event =
-                timeout(PATIENCE, self.denials.recv()).await.context("no refusal of the mark")?.context("it is closed")?;
+            let event = timeout(PATIENCE, self.denials.recv())
+                .await
+                .context("no refusal of the mark")?
+                .context("it is closed")?;
             if event.contains(&format!("\"{mark}\"")) {
                 return Ok(!denied);
             }

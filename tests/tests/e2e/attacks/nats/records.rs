@@ -1,4 +1,5 @@
-//! Records of the registry that somebody overwrote: their owners write them again, and nobody else stumbles over them.
+//! Records of the registry that somebody overwrote: their owners write them again, and nobody else
+//! stumbles over them.
 
 use std::time::Duration;
 
@@ -6,7 +7,9 @@ use anyhow::{Context as _, Result};
 use async_nats::jetstream::{self, kv::Store};
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
-use planck_common::registry::{Key, NodeRecord, NodeStanding, StoreRecord, TeamRecord, TeamStanding};
+use planck_common::registry::{
+    Key, NodeRecord, NodeStanding, StoreRecord, TeamRecord, TeamStanding,
+};
 use planck_scripted_model::{Reply, Script};
 use planck_tests::{
     eventually::within,
@@ -16,22 +19,41 @@ use planck_tests::{
 };
 use serde_json::Value;
 
-/// A record is found wrong by the next proof or the next sweep, and SQL is asked before it is written.
+/// A record is found wrong by the next proof or the next sweep, and SQL is asked before it is
+/// written.
 const HEALED: Duration = Duration::from_secs(40);
-const COMPLAINTS: &[&str] =
-    &["cannot be read and counts as lost", "this node's record in the registry is another's", "the record of the store is wrong"];
+const COMPLAINTS: &[&str] = &[
+    "cannot be read and counts as lost",
+    "this node's record in the registry is another's",
+    "the record of the store is wrong",
+];
 
 const LARGE: usize = 1024 * 1024;
 
 async fn bucket(world: &World) -> Result<Store> {
-    Ok(jetstream::new(world.caller.nats.clone()).get_key_value("planck_registry").await?)
+    Ok(jetstream::new(world.caller.nats.clone())
+        .get_key_value("planck_registry")
+        .await?)
 }
 
 /// What an attacker writes: not JSON, JSON of other kinds, nothing, and another node's record.
 async fn forms(world: &World, other: &Node) -> Result<Vec<Bytes>> {
     let others = serde_json::to_vec(&record(&world.caller, other.id()).await?)?;
-    let texts = ["not json {", r#"{"v":1,"ok":{"sessions":[]}}"#, "[1,2,3]", "null", "\"x\"", "", "\u{0}\u{1}", r#"{"id":7}"#];
-    Ok(texts.iter().map(|text| Bytes::from_static(text.as_bytes())).chain([others.into()]).collect())
+    let texts = [
+        "not json {",
+        r#"{"v":1,"ok":{"sessions":[]}}"#,
+        "[1,2,3]",
+        "null",
+        "\"x\"",
+        "",
+        "\u{0}\u{1}",
+        r#"{"id":7}"#,
+    ];
+    Ok(texts
+        .iter()
+        .map(|text| Bytes::from_static(text.as_bytes()))
+        .chain([others.into()])
+        .collect())
 }
 
 async fn nodes(world: &World) -> Result<(Node, Node)> {
@@ -57,7 +79,11 @@ async fn node_writes_its_garbled_record_again() -> Result<()> {
         is_healed(&world, &a, "a").await?;
     }
     for node in [&a, &b] {
-        assert!(!node.log().contains("this node is out of its cluster"), "{}", node.log());
+        assert!(
+            !node.log().contains("this node is out of its cluster"),
+            "{}",
+            node.log()
+        );
         assert!(!node.log().contains("a peer is dead"), "{}", node.log());
     }
     world.caller.raw("cmd.sessions.list", "{}").await?;
@@ -69,19 +95,30 @@ async fn node_writes_its_garbled_record_again() -> Result<()> {
 async fn nodes_start_beside_garbled_records_and_name_the_store_again() -> Result<()> {
     let world = World::start(Backend::Sqlite, Script::new()).await?;
     let a = world.node().await?;
-    let (bucket, own) = (bucket(&world).await?, value(&world.caller, &Key::Store).await?);
+    let (bucket, own) = (
+        bucket(&world).await?,
+        value(&world.caller, &Key::Store).await?,
+    );
     for form in ["not json", "", "[]", r#"{"v":1,"ok":{}}"#] {
         bucket.put("store", form.into()).await?;
         bucket.put("node.stranger", form.into()).await?;
         bucket.put("team.stranger.1", form.into()).await?;
         let other = world.node().await?;
-        let named: StoreRecord = serde_json::from_value(value(&world.caller, &Key::Store).await?.unwrap_or(Value::Null))?;
-        assert_eq!(Some(named), own.clone().map(serde_json::from_value).transpose()?);
+        let named: StoreRecord = serde_json::from_value(
+            value(&world.caller, &Key::Store)
+                .await?
+                .unwrap_or(Value::Null),
+        )?;
+        assert_eq!(
+            Some(named),
+            own.clone().map(serde_json::from_value).transpose()?
+        );
         other.leave_despite(COMPLAINTS).await?;
     }
     bucket.put("store", "garbled once more".into()).await?;
-    let again =
-        within(HEALED, "a node that runs names the store", async || value(&world.caller, &Key::Store).await.ok().flatten());
+    let again = within(HEALED, "a node that runs names the store", async || {
+        value(&world.caller, &Key::Store).await.ok().flatten()
+    });
     assert_eq!(Some(again.await?), own);
     a.leave_despite(COMPLAINTS).await
 }
@@ -91,8 +128,15 @@ async fn record_of_a_megabyte_is_refused_by_the_bucket() -> Result<()> {
     let world = World::start(Backend::Sqlite, Script::new()).await?;
     let a = world.node().await?;
     let bucket = bucket(&world).await?;
-    for key in ["store".to_owned(), Key::Node(a.id().clone()).to_string(), "node.stranger".to_owned()] {
-        bucket.put(key, vec![b'x'; LARGE].into()).await.expect_err("the bucket took it");
+    for key in [
+        "store".to_owned(),
+        Key::Node(a.id().clone()).to_string(),
+        "node.stranger".to_owned(),
+    ] {
+        bucket
+            .put(key, vec![b'x'; LARGE].into())
+            .await
+            .expect_err("the bucket took it");
     }
     a.leave().await
 }
@@ -115,24 +159,35 @@ async fn node_with_a_garbled_record_is_still_declared_dead() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn garbled_record_of_a_team_is_written_again_and_its_session_goes_on() -> Result<()> {
-    let world = World::start(Backend::Sqlite, Script::new().always(Reply::text("still here"))).await?;
+    let world = World::start(
+        Backend::Sqlite,
+        Script::new().always(Reply::text("still here")),
+    )
+    .await?;
     let a = world.node().await?;
     let started = world.caller.start(&world.solo()).await?;
     let bucket = bucket(&world).await?;
     let found: Vec<String> = bucket.keys().await?.try_collect().await?;
     let of_team = format!("team.{}.", started.team_id);
-    let text = found.into_iter().find(|key| key.starts_with(&of_team)).context("the team has a record")?;
+    let text = found
+        .into_iter()
+        .find(|key| key.starts_with(&of_team))
+        .context("the team has a record")?;
     let key = Key::parse(&text).context("a key")?;
     for form in ["not json", "", r#"{"state":"asleep"}"#] {
         bucket.put(text.clone(), form.into()).await?;
         within(HEALED, "the team's record stands again", async || {
-            let found: TeamRecord = serde_json::from_value(value(&world.caller, &key).await.ok().flatten()?).ok()?;
+            let found: TeamRecord =
+                serde_json::from_value(value(&world.caller, &key).await.ok().flatten()?).ok()?;
             (found.state == TeamStanding::Alive).then_some(())
         })
         .await?;
     }
     let recorder = world.record().await?;
-    let accepted = world.caller.prompt(&started.session_id, "are you there?").await?;
+    let accepted = world
+        .caller
+        .prompt(&started.session_id, "are you there?")
+        .await?;
     recorder.answered(&accepted.prompt_id).await?;
     a.leave_despite(COMPLAINTS).await
 }

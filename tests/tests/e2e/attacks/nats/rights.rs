@@ -80,7 +80,15 @@ const MAY: &[(&str, &[Act])] = &[
             Subscribe("_INBOX_answerer.abc"),
         ],
     ),
-    ("observer", &[Subscribe("session.>"), Subscribe("agent.>"), Subscribe("node.*"), Subscribe("cluster.*")]),
+    (
+        "observer",
+        &[
+            Subscribe("session.>"),
+            Subscribe("agent.>"),
+            Subscribe("node.*"),
+            Subscribe("cluster.*"),
+        ],
+    ),
 ];
 
 /// What nobody but a node does to JetStream and the registry, and no role at all to other streams.
@@ -127,10 +135,26 @@ const NODES: &[Act] = &[
     Subscribe(">"),
 ];
 
-const INBOXES: &[Act] = &[Subscribe("_INBOX.>"), Subscribe("_INBOX.abc"), Publish("_INBOX_node.abc"), Publish("_INBOX.abc")];
+const INBOXES: &[Act] = &[
+    Subscribe("_INBOX.>"),
+    Subscribe("_INBOX.abc"),
+    Publish("_INBOX_node.abc"),
+    Publish("_INBOX.abc"),
+];
 
 const MAY_NOT: &[(&str, &[&[Act]])] = &[
-    ("node", &[STORES, &[Subscribe("_INBOX_client.>"), Subscribe("_INBOX.>"), Publish("_INBOX_client.abc"), Subscribe(">")]]),
+    (
+        "node",
+        &[
+            STORES,
+            &[
+                Subscribe("_INBOX_client.>"),
+                Subscribe("_INBOX.>"),
+                Publish("_INBOX_client.abc"),
+                Subscribe(">"),
+            ],
+        ],
+    ),
     (
         "sidecar",
         &[
@@ -158,7 +182,16 @@ const MAY_NOT: &[(&str, &[&[Act]])] = &[
             ],
         ],
     ),
-    ("client", &[STORES, REGISTRY, NODES, INBOXES, &[Subscribe("_INBOX_node.>"), Subscribe("_INBOX_answerer.>")]]),
+    (
+        "client",
+        &[
+            STORES,
+            REGISTRY,
+            NODES,
+            INBOXES,
+            &[Subscribe("_INBOX_node.>"), Subscribe("_INBOX_answerer.>")],
+        ],
+    ),
     (
         "answerer",
         &[

@@ -1,5 +1,5 @@
-//! The roles of `deploy/nats-cluster.conf` at work: a real node, real sidecars and real clients do what they must, and are told
-//! what they may not.
+//! The roles of `deploy/nats-cluster.conf` at work: a real node, real sidecars and real clients do
+//! what they must, and are told what they may not.
 
 use std::fs;
 
@@ -29,28 +29,54 @@ struct Cluster {
 }
 
 fn script() -> Script {
-    let calls = Reply::call("echo", json!({"word": "hi"})).and_call("repeat", json!({"text": "ab", "times": 2}));
-    Script::new().rounds(planck_scripted_model::When::any(), [calls, Reply::text("it is {{result:echo}} {{result:repeat}}")])
+    let calls = Reply::call("echo", json!({"word": "hi"}))
+        .and_call("repeat", json!({"text": "ab", "times": 2}));
+    Script::new().rounds(
+        planck_scripted_model::When::any(),
+        [
+            calls,
+            Reply::text("it is {{result:echo}} {{result:repeat}}"),
+        ],
+    )
 }
 
 impl Cluster {
     async fn start(form: Form) -> Result<Self> {
-        let (gate, model) = (Gate::start(form)?, Server::start(script().without_auth()).await?);
+        let (gate, model) = (
+            Gate::start(form)?,
+            Server::start(script().without_auth()).await?,
+        );
         let mut command = gate.planck("node", &["node"])?;
         command
-            .env("PLANCK_STORE_URL", format!("sqlite:{}", gate.folder.path().join("sessions").display()))
+            .env(
+                "PLANCK_STORE_URL",
+                format!("sqlite:{}", gate.folder.path().join("sessions").display()),
+            )
             .env("PLANCK_MODELS_DEFAULT", "scripted:test")
             .env("PLANCK_PROVIDERS_SCRIPTED_BASE_URL", model.openai_url());
         let node = Node::start(command, gate.folder.path().join("node.log")).await?;
         let (stop, stopped) = oneshot::channel();
         let sidecar = echo("mirror", &Ledger::default());
-        let in_rust = tokio::spawn(sidecar.run_until(gate.connection("sidecar"), async move { drop(stopped.await) }));
+        let in_rust = tokio::spawn(sidecar.run_until(gate.connection("sidecar"), async move {
+            drop(stopped.await)
+        }));
         let environment = gate.environment("sidecar");
         // The client library for Python needs one more package for nkeys.
-        let example = if form == Form::Nkeys { Example::rust()? } else { Example::python()? };
+        let example = if form == Form::Nkeys {
+            Example::rust()?
+        } else {
+            Example::python()?
+        };
         let in_a_process = example.start_with(&environment[0].1, &environment)?;
         fs::create_dir(gate.folder.path().join("work"))?;
-        let cluster = Self { gate, _model: model, node, stop, in_rust, _in_a_process: in_a_process };
+        let cluster = Self {
+            gate,
+            _model: model,
+            node,
+            stop,
+            in_rust,
+            _in_a_process: in_a_process,
+        };
         cluster.finds("mirror").await?;
         cluster.finds(example.name).await?;
         Ok(cluster)
@@ -79,59 +105,123 @@ impl Cluster {
     async fn is_denied(&self, role: &str, arguments: &[&str], what: &str) -> Result<()> {
         let Ran { code, out, err } = self.run(role, arguments).await?;
         let words = format!("permission denied for {what}");
-        assert!(code != 0 && err.contains(&words), "{role} {arguments:?} wants {words:?}: {code} {out} {err}");
+        assert!(
+            code != 0 && err.contains(&words),
+            "{role} {arguments:?} wants {words:?}: {code} {out} {err}"
+        );
         Ok(())
     }
 
     async fn end(self) -> Result<()> {
         drop(self.stop);
         self.in_rust.await??;
-        self.node.leave_despite(&["its reply would go to a subject that is no inbox"]).await
+        self.node
+            .leave_despite(&["its reply would go to a subject that is no inbox"])
+            .await
     }
 }
 
-/// A client starts a session whose tools are sidecars', an observer sees it, and an answerer goes on with it.
+/// A client starts a session whose tools are sidecars', an observer sees it, and an answerer goes
+/// on with it.
 async fn roles_work(form: Form) -> Result<()> {
     let cluster = Cluster::start(form).await?;
     let folder = cluster.gate.folder.path();
     let team = folder.join("team.json");
     let member = json!({ "type": "talker", "tools": ["echo", "repeat"] });
-    fs::write(&team, json!({ "name": "talkers", "members": [member] }).to_string())?;
-    let observer = Watch::start(cluster.gate.planck("observer", &["events", "-o", "jsonl"])?, folder.join("events.jsonl"))?;
+    fs::write(
+        &team,
+        json!({ "name": "talkers", "members": [member] }).to_string(),
+    )?;
+    let observer = Watch::start(
+        cluster
+            .gate
+            .planck("observer", &["events", "-o", "jsonl"])?,
+        folder.join("events.jsonl"),
+    )?;
     let (team, work) = (team.to_str().context("a path")?, folder.join("work"));
-    let start = ["run", "--session", "bold-oak", "--team", team, "--dir", work.to_str().context("a path")?, "go"];
+    let start = [
+        "run",
+        "--session",
+        "bold-oak",
+        "--team",
+        team,
+        "--dir",
+        work.to_str().context("a path")?,
+        "go",
+    ];
     let answer = cluster.succeeds("client", &start).await?;
     assert!(answer.contains(r#"it is {"word":"hi"} abab"#), "{answer}");
-    assert!(cluster.succeeds("client", &["nodes", "ls"]).await?.contains(cluster.node.id().as_str()));
+    assert!(
+        cluster
+            .succeeds("client", &["nodes", "ls"])
+            .await?
+            .contains(cluster.node.id().as_str())
+    );
 
-    let further = cluster.succeeds("answerer", &["run", "--session", "bold-oak", "more"]).await?;
+    let further = cluster
+        .succeeds("answerer", &["run", "--session", "bold-oak", "more"])
+        .await?;
     assert!(further.contains("it is"), "{further}");
     observer.says(&["turn_end", "it is", "abab"]).await?;
     observer.leave().await?;
 
     for (role, arguments, what) in [
-        ("answerer", &["session", "close", "bold-oak"][..], "publish to `cmd.session.bold-oak.close`"),
-        ("observer", &["session", "ls"], "subscribe to `_INBOX_observer."),
-        ("observer", &["events", "sidecar.*"], "subscribe to `sidecar.*`"),
-        ("sidecar", &["session", "ls"], "publish to `cmd.sessions.list`"),
+        (
+            "answerer",
+            &["session", "close", "bold-oak"][..],
+            "publish to `cmd.session.bold-oak.close`",
+        ),
+        (
+            "observer",
+            &["session", "ls"],
+            "subscribe to `_INBOX_observer.",
+        ),
+        (
+            "observer",
+            &["events", "sidecar.*"],
+            "subscribe to `sidecar.*`",
+        ),
+        (
+            "sidecar",
+            &["session", "ls"],
+            "publish to `cmd.sessions.list`",
+        ),
         ("client", &["node"], "publish to `$JS.API.INFO`"),
         ("observer", &["node"], "subscribe to `_INBOX_observer."),
     ] {
         cluster.is_denied(role, arguments, what).await?;
     }
     deputy_is_no_way_around(&cluster).await?;
-    assert!(cluster.succeeds("client", &["session", "ls"]).await?.contains("bold-oak"), "the session is there still");
+    assert!(
+        cluster
+            .succeeds("client", &["session", "ls"])
+            .await?
+            .contains("bold-oak"),
+        "the session is there still"
+    );
     cluster.end().await
 }
 
-/// An answerer has the node delete a session and overwrite the registry, in the reply to what it may ask.
+/// An answerer has the node delete a session and overwrite the registry, in the reply to what it
+/// may ask.
 async fn deputy_is_no_way_around(cluster: &Cluster) -> Result<()> {
     let attacker = cluster.gate.attacker("answerer").await?;
-    for to in ["cmd.session.bold-oak.delete", "$KV.planck_registry.store", "session.bold-oak"] {
-        attacker.nats.publish_with_reply("cmd.sessions.list", to, "{}".into()).await?;
+    for to in [
+        "cmd.session.bold-oak.delete",
+        "$KV.planck_registry.store",
+        "session.bold-oak",
+    ] {
+        attacker
+            .nats
+            .publish_with_reply("cmd.sessions.list", to, "{}".into())
+            .await?;
     }
     let listed = eventually("an honest request is answered", async || {
-        let answer = attacker.nats.request("cmd.sessions.list", "{}".into()).await.ok()?;
+        let answer = attacker
+            .nats
+            .request("cmd.sessions.list", "{}".into())
+            .await
+            .ok()?;
         serde_json::from_slice::<Value>(&answer.payload).ok()
     });
     assert_eq!(listed.await?["ok"]["sessions"][0]["name"], "bold-oak");

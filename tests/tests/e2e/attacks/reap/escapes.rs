@@ -1,4 +1,5 @@
-//! A tool attacks its reaper, and then its node. No wall is in force here: what holds is what the node itself does.
+//! A tool attacks its reaper, and then its node. No wall is in force here: what holds is what the
+//! node itself does.
 
 use std::{env::consts::ARCH, time::Duration};
 
@@ -25,7 +26,11 @@ const EXCUSED: [&str; 2] = ["ending processes that outlived", "killing a reaper 
 /// Each begins with `R`, the process id of its reaper. None ends by itself soon.
 fn escapes() -> Vec<String> {
     // `prctl` and `ptrace` by number.
-    let (prctl, ptrace) = if ARCH == "aarch64" { (167, 117) } else { (157, 101) };
+    let (prctl, ptrace) = if ARCH == "aarch64" {
+        (167, 117)
+    } else {
+        (157, 101)
+    };
     vec![
         "setsid bash -c \"kill -KILL $R; sleep 1000\" & sleep 1000".into(),
         "(setsid bash -c \"kill -KILL $R; sleep 1000\" &) ; exec sleep 1000".into(),
@@ -50,24 +55,53 @@ fn escapes() -> Vec<String> {
 
 /// Runs each command, and after each one counts what is left of it.
 async fn attack(commands: &[String], marker: &Marker) -> Result<Vec<(String, String)>> {
-    let count = format!("grep -lzs '^MARK={}$' /proc/[0-9]*/environ | wc -l; true", marker.name());
+    let count = format!(
+        "grep -lzs '^MARK={}$' /proc/[0-9]*/environ | wc -l; true",
+        marker.name()
+    );
     let mut rounds = Vec::new();
     for (at, command) in commands.iter().enumerate() {
-        let command = format!("export MARK={} R=$PPID; echo {at}; {command}", marker.name());
-        rounds.push(Reply::call("bash", json!({ "command": command, "timeout": 2500 })));
-        rounds.push(Reply::call("bash", json!({ "command": format!("true {at}; {count}") })));
+        let command = format!(
+            "export MARK={} R=$PPID; echo {at}; {command}",
+            marker.name()
+        );
+        rounds.push(Reply::call(
+            "bash",
+            json!({ "command": command, "timeout": 2500 }),
+        ));
+        rounds.push(Reply::call(
+            "bash",
+            json!({ "command": format!("true {at}; {count}") }),
+        ));
     }
     rounds.push(Reply::text("done"));
     let script = Script::new().rounds(by("attacker"), rounds);
     let world = World::start(Backend::Sqlite, script).await?;
     let (node, recorder) = (world.node_with(&[NO_WALL]).await?, world.record().await?);
-    let start = json!({ "dir": world.dir(), "members": [member("attacker", &["bash"])], "prompt": "go" });
+    let start =
+        json!({ "dir": world.dir(), "members": [member("attacker", &["bash"])], "prompt": "go" });
     let started = world.caller.start(&start).await?;
-    let mut scene = Scene { world, node: Some(node), recorder, started };
-    within(Duration::from_secs(180), "the turn ends", async || scene.answer().await.ok()).await?;
-    let results: Vec<String> = scene.results("attacker", "bash").await?.into_iter().map(|end| end.result).collect();
+    let mut scene = Scene {
+        world,
+        node: Some(node),
+        recorder,
+        started,
+    };
+    within(Duration::from_secs(180), "the turn ends", async || {
+        scene.answer().await.ok()
+    })
+    .await?;
+    let results: Vec<String> = scene
+        .results("attacker", "bash")
+        .await?
+        .into_iter()
+        .map(|end| end.result)
+        .collect();
     leave(scene.node.take()).await?;
-    Ok(results.chunks(2).map(|pair| (pair[0].clone(), pair[1].trim().to_owned())).collect())
+    Ok(results
+        .chunks(2)
+        .map(|pair| (pair[0].clone(), pair[1].trim().to_owned()))
+        .collect())
 }
 
 async fn leave(node: Option<Node>) -> Result<()> {
@@ -84,7 +118,8 @@ async fn nothing_outlives_a_call_whatever_it_does_to_its_reaper() -> Result<()> 
     assert_eq!(results.len(), commands.len());
     for (command, (told, left)) in commands.iter().zip(&results) {
         assert_eq!(left, "0", "{command}\n{told}");
-        let is_true = told.contains("timed out after 2500 ms and was killed") || told.contains("killed by SIGKILL");
+        let is_true = told.contains("timed out after 2500 ms and was killed")
+            || told.contains("killed by SIGKILL");
         assert!(is_true, "{command}\n{told}");
     }
     assert_eq!(marker.count(), 0);
@@ -95,28 +130,57 @@ async fn nothing_outlives_a_call_whatever_it_does_to_its_reaper() -> Result<()> 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stopped_reaper_does_not_save_its_tool_from_the_nodes_death() -> Result<()> {
     let marker = Marker::new();
-    let command =
-        format!("export MARK={}; (setsid sleep 1000 &); (setsid sleep 1000 &); kill -STOP $PPID; sleep 1000", marker.name());
-    let script = Script::new().always(Reply::call("bash", json!({ "command": command, "timeout": 600_000 })));
+    let command = format!(
+        "export MARK={}; (setsid sleep 1000 &); (setsid sleep 1000 &); kill -STOP $PPID; sleep 1000",
+        marker.name()
+    );
+    let script = Script::new().always(Reply::call(
+        "bash",
+        json!({ "command": command, "timeout": 600_000 }),
+    ));
     let world = World::start(Backend::Sqlite, script).await?;
     let mut node = world.node_with(&[NO_WALL]).await?;
     world.caller.start(&json!({ "dir": world.dir(), "members": [member("attacker", &["bash"])], "prompt": "go" })).await?;
-    eventually("the processes run", async || (marker.count() >= 3).then_some(())).await?;
+    eventually("the processes run", async || {
+        (marker.count() >= 3).then_some(())
+    })
+    .await?;
     node.kill().await?;
-    within(Duration::from_secs(10), "the processes are dead", async || (marker.count() == 0).then_some(())).await
+    within(
+        Duration::from_secs(10),
+        "the processes are dead",
+        async || (marker.count() == 0).then_some(()),
+    )
+    .await
 }
 
 /// An abort and a call that nobody waits for any more end what stopped its reaper, too.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_leaves_takes_a_tool_with_a_stopped_reaper_along() -> Result<()> {
     let marker = Marker::new();
-    let command = format!("export MARK={}; (setsid sleep 1000 &); kill -STOP $PPID; sleep 1000", marker.name());
-    let script = Script::new().always(Reply::call("bash", json!({ "command": command, "timeout": 600_000 })));
+    let command = format!(
+        "export MARK={}; (setsid sleep 1000 &); kill -STOP $PPID; sleep 1000",
+        marker.name()
+    );
+    let script = Script::new().always(Reply::call(
+        "bash",
+        json!({ "command": command, "timeout": 600_000 }),
+    ));
     let world = World::start(Backend::Sqlite, script).await?;
-    let node = world.node_with(&[NO_WALL, ("PLANCK_NODE_DRAIN_TIMEOUT", "100ms")]).await?;
+    let node = world
+        .node_with(&[NO_WALL, ("PLANCK_NODE_DRAIN_TIMEOUT", "100ms")])
+        .await?;
     world.caller.start(&json!({ "dir": world.dir(), "members": [member("attacker", &["bash"])], "prompt": "go" })).await?;
-    eventually("the processes run", async || (marker.count() >= 2).then_some(())).await?;
+    eventually("the processes run", async || {
+        (marker.count() >= 2).then_some(())
+    })
+    .await?;
     let pid = nix::unistd::Pid::from_raw(node.pid());
     nix::sys::signal::kill(pid, Signal::SIGTERM)?;
-    within(Duration::from_secs(20), "the processes are dead", async || (marker.count() == 0).then_some(())).await
+    within(
+        Duration::from_secs(20),
+        "the processes are dead",
+        async || (marker.count() == 0).then_some(()),
+    )
+    .await
 }

@@ -1,4 +1,5 @@
-//! A tool that wants all of the machine. The bounds are low here, so that a storm that is not ended does no harm either.
+//! A tool that wants all of the machine. The bounds are low here, so that a storm that is not ended
+//! does no harm either.
 
 use anyhow::Result;
 use planck_scripted_model::{Reply, Script};
@@ -24,11 +25,16 @@ async fn a_tool_that_takes_too_much_is_ended_and_its_node_lives() -> Result<()> 
             "x=$(head -c 200000000 /dev/zero | tr '\\0' x); sleep 1000; true",
             "more than 100 MiB of memory at one time (`tools.limits.memory`)",
         ),
-        ("head -c 20000000 /dev/zero > big; echo; stat -c %s big", "1048576"),
+        (
+            "head -c 20000000 /dev/zero > big; echo; stat -c %s big",
+            "1048576",
+        ),
         ("ulimit -Hn; true", "32"),
     ];
-    let mut rounds: Vec<Reply> =
-        bombs.iter().map(|(bomb, _)| Reply::call("bash", json!({ "command": format!("{mark}{bomb}") }))).collect();
+    let mut rounds: Vec<Reply> = bombs
+        .iter()
+        .map(|(bomb, _)| Reply::call("bash", json!({ "command": format!("{mark}{bomb}") })))
+        .collect();
     rounds.push(Reply::text("done"));
     let world = World::start(Backend::Sqlite, Script::new().rounds(by("agent"), rounds)).await?;
     let limits = [
@@ -39,9 +45,18 @@ async fn a_tool_that_takes_too_much_is_ended_and_its_node_lives() -> Result<()> 
         ("PLANCK_TOOLS_LIMITS_OPEN_FILES", "32"),
     ];
     let (node, recorder) = (world.node_with(&limits).await?, world.record().await?);
-    let started =
-        world.caller.start(&json!({ "dir": world.dir(), "members": [member("agent", &["bash"])], "prompt": "go" })).await?;
-    let scene = Scene { world, node: Some(node), recorder, started };
+    let started = world
+        .caller
+        .start(
+            &json!({ "dir": world.dir(), "members": [member("agent", &["bash"])], "prompt": "go" }),
+        )
+        .await?;
+    let scene = Scene {
+        world,
+        node: Some(node),
+        recorder,
+        started,
+    };
     scene.answer().await?;
     let results = scene.results("agent", "bash").await?;
     assert_eq!(results.len(), bombs.len());

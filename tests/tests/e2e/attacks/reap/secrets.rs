@@ -34,22 +34,41 @@ fn as_ordinary_user(program: &str) -> Command {
     }
     let mut command = Command::new("setpriv");
     let user = NOBODY.to_string();
-    command.args(["--reuid", &user, "--regid", &user, "--clear-groups", "--", program]);
+    command.args([
+        "--reuid",
+        &user,
+        "--regid",
+        &user,
+        "--clear-groups",
+        "--",
+        program,
+    ]);
     command
 }
 
-/// A node of an ordinary user, in a folder of its own. It is opened before the user changes: where the build is may be closed to
-/// that user.
+/// A node of an ordinary user, in a folder of its own. It is opened before the user changes: where
+/// the build is may be closed to that user.
 async fn ordinary_node(folder: &Path) -> Result<Node> {
     let program = File::open(planck()?)?;
-    nix::fcntl::fcntl(&program, nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::empty()))?;
+    nix::fcntl::fcntl(
+        &program,
+        nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::empty()),
+    )?;
     let mut command = as_ordinary_user(&format!("/proc/self/fd/{}", program.as_raw_fd()));
     if Uid::effective().is_root() {
         chown(folder, Some(NOBODY.into()), Some(NOBODY.into()))?;
     }
-    command.args(["node", "--alone"]).current_dir(folder).env_clear().env("HOME", folder).env("XDG_DATA_HOME", folder);
+    command
+        .args(["node", "--alone"])
+        .current_dir(folder)
+        .env_clear()
+        .env("HOME", folder)
+        .env("XDG_DATA_HOME", folder);
     command.env("PATH", std::env::var_os("PATH").context("no PATH")?);
-    command.env("ANTHROPIC_API_KEY", CANARY).env("PLANCK_STORE_URL", format!("sqlite:{}/sessions", folder.display()));
+    command.env("ANTHROPIC_API_KEY", CANARY).env(
+        "PLANCK_STORE_URL",
+        format!("sqlite:{}/sessions", folder.display()),
+    );
     command.stdin(Stdio::null()).kill_on_drop(true);
     Node::start(command, folder.with_extension("log")).await
 }
@@ -66,14 +85,23 @@ async fn a_process_of_the_same_user_reads_neither_environment_nor_memory_of_a_no
         format!("ls /proc/{pid}/fd"),
         format!("cat /proc/{pid}/cwd/anything"),
     ] {
-        let output = as_ordinary_user("sh").args(["-c", &attack]).output().await?;
+        let output = as_ordinary_user("sh")
+            .args(["-c", &attack])
+            .output()
+            .await?;
         let told = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && told.contains("Permission denied"), "{attack}: {output:?}");
+        assert!(
+            !output.status.success() && told.contains("Permission denied"),
+            "{attack}: {output:?}"
+        );
     }
     // Root may read it, and finds no key in it.
     if Uid::effective().is_root() {
         let environment = fs::read_to_string(format!("/proc/{pid}/environ"))?;
-        assert!(environment.contains("HOME=") && !environment.contains("canary"), "{environment}");
+        assert!(
+            environment.contains("HOME=") && !environment.contains("canary"),
+            "{environment}"
+        );
     }
     fs::remove_file(folder.path().with_extension("log"))?;
     node.leave_despite(&["root"]).await
@@ -85,8 +113,10 @@ async fn a_tool_finds_no_key_of_its_node() -> Result<()> {
     let search = "cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' | grep -c 'ca''nary\\|hun''ter2'; true";
     let opened = "ls -l /proc/self/fd | grep -c ' 9 -> '; for fd in /proc/$PPID/fd/9; do test -e $fd && echo reaper; done; true";
     let calls = Reply::call("bash", json!({ "command": search }));
-    let own =
-        Reply::call("bash", json!({ "command": "cat /proc/self/environ > own && test -O /proc/self/environ && echo readable" }));
+    let own = Reply::call(
+        "bash",
+        json!({ "command": "cat /proc/self/environ > own && test -O /proc/self/environ && echo readable" }),
+    );
     let opened = Reply::call("bash", json!({ "command": opened }));
     let script = Script::new().rounds(by("agent"), [calls, own, opened, Reply::text("done")]);
     let world = World::start(Backend::Sqlite, script).await?;
@@ -97,45 +127,92 @@ async fn a_tool_finds_no_key_of_its_node() -> Result<()> {
         ("UNRELATED", "redis://me:hunter2@cache"),
     ];
     let (node, recorder) = (world.node_with(&secrets).await?, world.record().await?);
-    let started =
-        world.caller.start(&json!({ "dir": world.dir(), "members": [member("agent", &["bash"])], "prompt": "go" })).await?;
-    let scene = Scene { world, node: Some(node), recorder, started };
+    let started = world
+        .caller
+        .start(
+            &json!({ "dir": world.dir(), "members": [member("agent", &["bash"])], "prompt": "go" }),
+        )
+        .await?;
+    let scene = Scene {
+        world,
+        node: Some(node),
+        recorder,
+        started,
+    };
     scene.answer().await?;
-    let results: Vec<String> = scene.results("agent", "bash").await?.into_iter().map(|end| end.result).collect();
-    assert_eq!(results, ["0\n", "readable\n", "0\n"], "a tool itself is an ordinary process");
-    let sent =
-        scene.world.model.requests().into_iter().all(|request| request.headers.iter().any(|(_, value)| value.contains(CANARY)));
-    assert!(sent, "the key that was taken out of the environment is used");
-    let name = fs::read_to_string(format!("/proc/{}/comm", scene.node.as_ref().context("no node")?.pid()))?;
-    assert_eq!(name.trim(), "planck", "a program that executes itself again keeps its name");
+    let results: Vec<String> = scene
+        .results("agent", "bash")
+        .await?
+        .into_iter()
+        .map(|end| end.result)
+        .collect();
+    assert_eq!(
+        results,
+        ["0\n", "readable\n", "0\n"],
+        "a tool itself is an ordinary process"
+    );
+    let sent = scene.world.model.requests().into_iter().all(|request| {
+        request
+            .headers
+            .iter()
+            .any(|(_, value)| value.contains(CANARY))
+    });
+    assert!(
+        sent,
+        "the key that was taken out of the environment is used"
+    );
+    let name = fs::read_to_string(format!(
+        "/proc/{}/comm",
+        scene.node.as_ref().context("no node")?.pid()
+    ))?;
+    assert_eq!(
+        name.trim(),
+        "planck",
+        "a program that executes itself again keeps its name"
+    );
     scene.end().await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn passwords_of_nats_and_postgres_are_in_no_log() -> Result<()> {
     let password = "pw-canary-77";
-    let users = format!("authorization {{ users: [{{ user: planck, password: \"{password}\" }}] }}");
+    let users =
+        format!("authorization {{ users: [{{ user: planck, password: \"{password}\" }}] }}");
     let nats = NatsServer::start_with(&users)?;
     let url = nats.url().replace("//", &format!("//planck:{password}@"));
     let folder = TempDir::new()?;
     let database = Backend::Postgres.database().await?.context("no database")?;
     let store = with_password(&database.url(), password);
     let mut command = planck_tests::node::planck_in(folder.path())?;
-    command.arg("node").env("NATS_URL", &url).env("DATABASE_URL", &store).env("RUST_LOG", "trace");
+    command
+        .arg("node")
+        .env("NATS_URL", &url)
+        .env("DATABASE_URL", &store)
+        .env("RUST_LOG", "trace");
     let log = folder.path().join("log");
     let mut node = Node::start(command, log.clone()).await?;
     node.kill().await?;
     let mut run = planck_tests::node::planck_in(folder.path())?;
-    run.args(["session", "ls"]).env("NATS_URL", &url).env("DATABASE_URL", &store).env("RUST_LOG", "trace");
+    run.args(["session", "ls"])
+        .env("NATS_URL", &url)
+        .env("DATABASE_URL", &store)
+        .env("RUST_LOG", "trace");
     let output = run.output().await?;
     let logs = fs::read_to_string(&log)? + &String::from_utf8_lossy(&output.stderr);
-    assert!(logs.contains("async_nats") && logs.contains("sqlx"), "the libraries' own lines are there");
-    let told: Vec<&str> = logs.lines().filter(|line| line.contains(password)).collect();
+    assert!(
+        logs.contains("async_nats") && logs.contains("sqlx"),
+        "the libraries' own lines are there"
+    );
+    let told: Vec<&str> = logs
+        .lines()
+        .filter(|line| line.contains(password))
+        .collect();
     assert_eq!(told, Vec::<&str>::new());
     Ok(())
 }
 
-/// A server that trusts its users does not look at what they send besides; one that does not has a password of its own.
+/// A server that trusts its users does not look at what they send besides; one that does not has a
+/// password of its own.
 fn with_password(url: &str, password: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("postgres", url));
     match rest.split_once('@') {

@@ -1,4 +1,5 @@
-//! A store folder whose lock files and databases are links, FIFOs or hard links, or which holds files of other people.
+//! A store folder whose lock files and databases are links, FIFOs or hard links, or which holds
+//! files of other people.
 
 use std::{
     collections::BTreeMap,
@@ -22,7 +23,14 @@ const COMMANDS: [&[&str]; 6] = [
     &["run", "--model", "openai:gpt-5", "hello"],
     &["doctor", "--store", "sqlite:.planck/sessions"],
     &["session", "ls", "--store", "sqlite:.planck/sessions"],
-    &["run", "--model", "openai:gpt-5", "--store", "sqlite:.planck/sessions", "hello"],
+    &[
+        "run",
+        "--model",
+        "openai:gpt-5",
+        "--store",
+        "sqlite:.planck/sessions",
+        "hello",
+    ],
 ];
 
 /// A person with keys in the home folder, who cloned a repository into the working folder.
@@ -30,7 +38,13 @@ async fn victim() -> Result<(Desk, PathBuf)> {
     let desk = Desk::start(Script::new().always("Hello.")).await?;
     let keys = desk.folder().join("home/.ssh");
     fs::create_dir_all(&keys)?;
-    for name in ["id_ed25519", "known_hosts", "index.db", "index.lock", &format!("{NODE}.lock")] {
+    for name in [
+        "id_ed25519",
+        "known_hosts",
+        "index.db",
+        "index.lock",
+        &format!("{NODE}.lock"),
+    ] {
         fs::write(keys.join(name), format!("the user's own {name}"))?;
     }
     fs::create_dir_all(desk.work().join(".planck/sessions"))?;
@@ -53,17 +67,28 @@ async fn nothing_changes(desk: &Desk, folder: &Path) -> Result<()> {
     let before = contents(folder)?;
     for command in COMMANDS {
         let ran = desk.run(command).await?;
-        assert_eq!(contents(folder)?, before, "{command:?} changed files of the user: {ran:?}");
+        assert_eq!(
+            contents(folder)?,
+            before,
+            "{command:?} changed files of the user: {ran:?}"
+        );
     }
     Ok(())
 }
 
-/// Runs a command on the folder that the repository fills, which must be refused with what is wrong about which file.
+/// Runs a command on the folder that the repository fills, which must be refused with what is wrong
+/// about which file.
 async fn refused(desk: &Desk, told: &[&str]) -> Result<()> {
-    for command in COMMANDS.iter().filter(|command| command.contains(&"sqlite:.planck/sessions")) {
+    for command in COMMANDS
+        .iter()
+        .filter(|command| command.contains(&"sqlite:.planck/sessions"))
+    {
         let ran = desk.run(command).await?;
         let said = format!("{}{}", ran.out, ran.err);
-        assert!(ran.code != 0 && told.iter().all(|told| said.contains(told)), "{command:?} does not say {told:?}: {ran:?}");
+        assert!(
+            ran.code != 0 && told.iter().all(|told| said.contains(told)),
+            "{command:?} does not say {told:?}: {ran:?}"
+        );
     }
     Ok(())
 }
@@ -71,10 +96,26 @@ async fn refused(desk: &Desk, told: &[&str]) -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn cloned_repository_cannot_delete_files_by_a_link_at_the_lock_folder() -> Result<()> {
     let (desk, keys) = victim().await?;
-    symlink("../../../home/.ssh", desk.work().join(".planck/sessions/.nodes"))?;
-    assert!(desk.work().join(".planck/sessions/.nodes/id_ed25519").exists(), "the attack leads nowhere");
+    symlink(
+        "../../../home/.ssh",
+        desk.work().join(".planck/sessions/.nodes"),
+    )?;
+    assert!(
+        desk.work()
+            .join(".planck/sessions/.nodes/id_ed25519")
+            .exists(),
+        "the attack leads nowhere"
+    );
     nothing_changes(&desk, &keys).await?;
-    refused(&desk, &[".planck/sessions/.nodes", "it is a link", "--store sqlite:DIR"]).await
+    refused(
+        &desk,
+        &[
+            ".planck/sessions/.nodes",
+            "it is a link",
+            "--store sqlite:DIR",
+        ],
+    )
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -96,30 +137,70 @@ async fn files_in_the_lock_folder_that_are_no_locks_stay() -> Result<()> {
         fs::write(locks.join(name), "pages of work")?;
     }
     fs::write(locks.join("empty.lock"), "")?;
-    symlink(keys.join("id_ed25519"), locks.join("01a2b3c4-d5e6-7890-8abc-def012345679.lock"))?;
-    fs::hard_link(keys.join("known_hosts"), locks.join("01a2b3c4-d5e6-7890-8abc-def01234567a.lock"))?;
+    symlink(
+        keys.join("id_ed25519"),
+        locks.join("01a2b3c4-d5e6-7890-8abc-def012345679.lock"),
+    )?;
+    fs::hard_link(
+        keys.join("known_hosts"),
+        locks.join("01a2b3c4-d5e6-7890-8abc-def01234567a.lock"),
+    )?;
     // What a node that died left is removed, so the test can fail.
-    fs::write(locks.join("01a2b3c4-d5e6-7890-8abc-def01234567b.lock"), "4194304 12345 pid:[4026531836]")?;
-    let kept = |names: &[&str]| names.iter().all(|name| fs::symlink_metadata(locks.join(name)).is_ok());
+    fs::write(
+        locks.join("01a2b3c4-d5e6-7890-8abc-def01234567b.lock"),
+        "4194304 12345 pid:[4026531836]",
+    )?;
+    let kept = |names: &[&str]| {
+        names
+            .iter()
+            .all(|name| fs::symlink_metadata(locks.join(name)).is_ok())
+    };
     nothing_changes(&desk, &keys).await?;
-    let links = ["01a2b3c4-d5e6-7890-8abc-def012345679.lock", "01a2b3c4-d5e6-7890-8abc-def01234567a.lock"];
-    assert!(kept(&["thesis.txt", "id_ed25519", "notes.lock", "empty.lock", &mine]) && kept(&links));
+    let links = [
+        "01a2b3c4-d5e6-7890-8abc-def012345679.lock",
+        "01a2b3c4-d5e6-7890-8abc-def01234567a.lock",
+    ];
+    assert!(
+        kept(&[
+            "thesis.txt",
+            "id_ed25519",
+            "notes.lock",
+            "empty.lock",
+            &mine
+        ]) && kept(&links)
+    );
     assert_eq!(fs::read_to_string(locks.join(&mine))?, "pages of work");
-    assert!(!kept(&["01a2b3c4-d5e6-7890-8abc-def01234567b.lock"]), "the lock of a dead node stays");
+    assert!(
+        !kept(&["01a2b3c4-d5e6-7890-8abc-def01234567b.lock"]),
+        "the lock of a dead node stays"
+    );
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn fifos_in_a_store_are_refused_without_waiting() -> Result<()> {
-    for (file, told) in [("index.db", "it is a FIFO"), ("index.db-wal", "it is a FIFO"), (".nodes", "it is no folder")] {
+    for (file, told) in [
+        ("index.db", "it is a FIFO"),
+        ("index.db-wal", "it is a FIFO"),
+        (".nodes", "it is no folder"),
+    ] {
         let (desk, keys) = victim().await?;
-        mkfifo(&desk.work().join(".planck/sessions").join(file), Mode::from_bits_truncate(0o600))?;
+        mkfifo(
+            &desk.work().join(".planck/sessions").join(file),
+            Mode::from_bits_truncate(0o600),
+        )?;
         nothing_changes(&desk, &keys).await?;
         refused(&desk, &[file, told]).await?;
     }
     let (desk, keys) = victim().await?;
     fs::create_dir(desk.work().join(".planck/sessions/.nodes"))?;
-    mkfifo(&desk.work().join(".planck/sessions/.nodes").join(format!("{NODE}.lock")), Mode::from_bits_truncate(0o600))?;
+    mkfifo(
+        &desk
+            .work()
+            .join(".planck/sessions/.nodes")
+            .join(format!("{NODE}.lock")),
+        Mode::from_bits_truncate(0o600),
+    )?;
     nothing_changes(&desk, &keys).await
 }
 
@@ -127,11 +208,17 @@ async fn fifos_in_a_store_are_refused_without_waiting() -> Result<()> {
 async fn links_in_place_of_a_database_are_refused() -> Result<()> {
     for file in ["index.db", "index.db-wal", "index.db-shm"] {
         let (desk, keys) = victim().await?;
-        symlink(keys.join("index.db"), desk.work().join(".planck/sessions").join(file))?;
+        symlink(
+            keys.join("index.db"),
+            desk.work().join(".planck/sessions").join(file),
+        )?;
         nothing_changes(&desk, &keys).await?;
         refused(&desk, &[file, "it is a link"]).await?;
         fs::remove_file(desk.work().join(".planck/sessions").join(file))?;
-        fs::hard_link(keys.join("index.db"), desk.work().join(".planck/sessions").join(file))?;
+        fs::hard_link(
+            keys.join("index.db"),
+            desk.work().join(".planck/sessions").join(file),
+        )?;
         nothing_changes(&desk, &keys).await?;
         refused(&desk, &[file, "hard link"]).await?;
     }

@@ -31,12 +31,25 @@ async fn leave_no_trace(desk: &Desk, is_there: bool) -> Result<()> {
     for command in LOOKING {
         let ran = desk.run(command).await?;
         let wants_one = command.contains(&"one");
-        assert_eq!(ran.code, if wants_one && !is_there { 3 } else { 0 }, "{command:?}: {ran:?}");
+        assert_eq!(
+            ran.code,
+            if wants_one && !is_there { 3 } else { 0 },
+            "{command:?}: {ran:?}"
+        );
         let after = listing(desk.folder())?;
-        let changed: Vec<_> =
-            after.iter().filter(|(path, there)| before.get(*path) != Some(there)).map(|(path, _)| path).collect();
-        let gone: Vec<_> = before.keys().filter(|path| !after.contains_key(*path)).collect();
-        assert!(changed.is_empty() && gone.is_empty(), "{command:?} changed {changed:?} and removed {gone:?}");
+        let changed: Vec<_> = after
+            .iter()
+            .filter(|(path, there)| before.get(*path) != Some(there))
+            .map(|(path, _)| path)
+            .collect();
+        let gone: Vec<_> = before
+            .keys()
+            .filter(|path| !after.contains_key(*path))
+            .collect();
+        assert!(
+            changed.is_empty() && gone.is_empty(),
+            "{command:?} changed {changed:?} and removed {gone:?}"
+        );
     }
     assert_eq!(desk.model.request_count(), asked, "looking asked a model");
     Ok(())
@@ -51,12 +64,17 @@ async fn looking_where_nothing_is_makes_nothing() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn looking_at_sessions_leaves_no_trace() -> Result<()> {
     let desk = Desk::start(Script::new().always("Hello.")).await?;
-    let ran = desk.run(&["run", "--model", "openai:gpt-5", "--session", "one", "go"]).await?;
+    let ran = desk
+        .run(&["run", "--model", "openai:gpt-5", "--session", "one", "go"])
+        .await?;
     assert_eq!(ran.code, 0, "{ran:?}");
     leave_no_trace(&desk, true).await?;
     fs::remove_file(desk.sessions()?.join("index.db"))?;
     leave_no_trace(&desk, true).await?;
-    fs::write(desk.sessions()?.join("index.db"), "this is no database, whatever its name says".repeat(200))?;
+    fs::write(
+        desk.sessions()?.join("index.db"),
+        "this is no database, whatever its name says".repeat(200),
+    )?;
     leave_no_trace(&desk, true).await
 }
 
@@ -66,15 +84,23 @@ async fn looking_at_interrupted_work_shows_it_and_takes_nothing_up() -> Result<(
     interrupted(&desk, &["--session", "one", "go"]).await?;
     desk.model.set_script(Script::new().always("Hello."));
     let journals = || -> Result<usize> {
-        let names = fs::read_dir(desk.sessions()?)?.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+        let names = fs::read_dir(desk.sessions()?)?
+            .flatten()
+            .map(|entry| entry.file_name().to_string_lossy().into_owned());
         Ok(names.filter(|name| name.ends_with("-wal")).count())
     };
     assert!(journals()? > 0, "a killed process leaves its journal");
     leave_no_trace(&desk, true).await?;
     let attached = desk.run(&["session", "attach", "one"]).await?;
-    assert!(attached.out.contains("› go") && attached.err.contains("planck run --session one"), "{attached:?}");
+    assert!(
+        attached.out.contains("› go") && attached.err.contains("planck run --session one"),
+        "{attached:?}"
+    );
     // As a backup restores them: the journal without its index.
-    for entry in fs::read_dir(desk.sessions()?)?.flatten().filter(|entry| entry.file_name().to_string_lossy().ends_with("-shm")) {
+    for entry in fs::read_dir(desk.sessions()?)?
+        .flatten()
+        .filter(|entry| entry.file_name().to_string_lossy().ends_with("-shm"))
+    {
         fs::remove_file(entry.path())?;
     }
     leave_no_trace(&desk, true).await?;

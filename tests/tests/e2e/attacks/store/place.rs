@@ -26,33 +26,73 @@ async fn desk() -> Result<Desk> {
 fn under_umask(mask: &str, command: &Command) -> Command {
     let inner = command.as_std();
     let mut outer = Command::new("sh");
-    outer.args(["-c", r#"umask "$0"; exec "$@""#, mask]).arg(inner.get_program()).args(inner.get_args());
-    outer.env_clear().envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    outer
+        .args(["-c", r#"umask "$0"; exec "$@""#, mask])
+        .arg(inner.get_program())
+        .args(inner.get_args());
+    outer.env_clear().envs(
+        inner
+            .get_envs()
+            .filter_map(|(name, value)| Some((name, value?))),
+    );
     if let Some(folder) = inner.get_current_dir() {
         outer.current_dir(folder);
     }
-    outer.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
+    outer
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true);
     outer
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sessions_are_readable_by_their_user_alone_whatever_the_umask() -> Result<()> {
-    for (mask, store) in [("022", None), ("000", None), ("000", Some("sqlite:named/sessions"))] {
-        let desk = Desk::start(Script::new().always(Reply::text("a b c").with_fault(Fault::Hang { after: 1 }))).await?;
-        let arguments = [&RUN[..], &store.map(|store| ["--store", store]).unwrap_or(["--dir", "."])].concat();
+    for (mask, store) in [
+        ("022", None),
+        ("000", None),
+        ("000", Some("sqlite:named/sessions")),
+    ] {
+        let desk = Desk::start(
+            Script::new().always(Reply::text("a b c").with_fault(Fault::Hang { after: 1 })),
+        )
+        .await?;
+        let arguments = [
+            &RUN[..],
+            &store
+                .map(|store| ["--store", store])
+                .unwrap_or(["--dir", "."]),
+        ]
+        .concat();
         // In the middle of its turn there are journals too.
         let mut running = under_umask(mask, &desk.planck(&arguments)?).spawn()?;
-        eventually("the model is asked", async || (desk.model.streams() > 0).then_some(())).await?;
+        eventually("the model is asked", async || {
+            (desk.model.streams() > 0).then_some(())
+        })
+        .await?;
         let place = match store {
             Some(_) => desk.work().join("named"),
             None => desk.folder().join("home/.local/share/planck"),
         };
         let found = listing(&place)?;
-        let name = |wanted: &str| found.keys().any(|path| path.to_string_lossy().ends_with(wanted));
-        assert!(name("index.db") && name("-wal") && name("-shm") && name(".lock"), "{:?}", found.keys());
+        let name = |wanted: &str| {
+            found
+                .keys()
+                .any(|path| path.to_string_lossy().ends_with(wanted))
+        };
+        assert!(
+            name("index.db") && name("-wal") && name("-shm") && name(".lock"),
+            "{:?}",
+            found.keys()
+        );
         for (path, (mode, ..)) in &found {
             let expected = if path.is_dir() { 0o700 } else { 0o600 };
-            assert_eq!(mode & 0o777, expected, "{} under umask {mask}", path.display());
+            assert_eq!(
+                mode & 0o777,
+                expected,
+                "{} under umask {mask}",
+                path.display()
+            );
         }
         assert_eq!(place.metadata()?.mode() & 0o777, 0o700);
         running.kill().await?;
@@ -65,11 +105,18 @@ async fn running_leaves_the_project_as_it_was() -> Result<()> {
     let desk = desk().await?;
     let ran = desk.run(&RUN).await?;
     assert_eq!(ran.code, 0, "{ran:?}");
-    assert!(listing(&desk.work())?.is_empty(), "{:?}", listing(&desk.work())?.keys());
+    assert!(
+        listing(&desk.work())?.is_empty(),
+        "{:?}",
+        listing(&desk.work())?.keys()
+    );
     let place = desk.sessions()?;
     for command in [&["config", "show", "--origin"][..], &["doctor"]] {
         let ran = desk.run(command).await?;
-        assert!(ran.out.contains(&place.display().to_string()), "{command:?}: {ran:?}");
+        assert!(
+            ran.out.contains(&place.display().to_string()),
+            "{command:?}: {ran:?}"
+        );
     }
     Ok(())
 }
@@ -80,15 +127,24 @@ async fn the_data_directory_is_where_the_user_says() -> Result<()> {
     let mut command = desk.planck(&RUN)?;
     command.env("XDG_DATA_HOME", desk.folder().join("data"));
     let ran = run(command).await?;
-    assert!(ran.code == 0 && desk.folder().join("data/planck/projects").is_dir(), "{ran:?}");
+    assert!(
+        ran.code == 0 && desk.folder().join("data/planck/projects").is_dir(),
+        "{ran:?}"
+    );
     let mut command = desk.planck(&RUN)?;
     command.env("XDG_DATA_HOME", "data");
     let ran = run(command).await?;
-    assert!(ran.code == 0 && !desk.work().join("data").exists(), "{ran:?}");
+    assert!(
+        ran.code == 0 && !desk.work().join("data").exists(),
+        "{ran:?}"
+    );
     let mut command = desk.planck(&RUN)?;
     command.env_remove("HOME");
     let ran = run(command).await?;
-    assert!(ran.code == 1 && ran.err.contains("HOME") && ran.err.contains("--store"), "{ran:?}");
+    assert!(
+        ran.code == 1 && ran.err.contains("HOME") && ran.err.contains("--store"),
+        "{ran:?}"
+    );
     let mut command = desk.planck(&[&RUN[..], &["--store", "sqlite:named"]].concat())?;
     command.env_remove("HOME");
     let ran = run(command).await?;
@@ -109,10 +165,17 @@ async fn a_default_place_that_planck_did_not_make_is_refused() -> Result<()> {
             fs::rename(&sessions, desk.folder().join("moved"))?;
             Ok(symlink(desk.folder().join("moved"), sessions)?)
         }),
-        ("it belongs to /somewhere/else", |_, place| Ok(fs::write(place.join("project"), "/somewhere/else")?)),
-        ("planck did not make it", |_, place| Ok(fs::remove_file(place.join("project"))?)),
+        ("it belongs to /somewhere/else", |_, place| {
+            Ok(fs::write(place.join("project"), "/somewhere/else")?)
+        }),
+        ("planck did not make it", |_, place| {
+            Ok(fs::remove_file(place.join("project"))?)
+        }),
         ("other users can write to it", |_, place| {
-            Ok(fs::set_permissions(place.join("sessions"), fs::Permissions::from_mode(0o770))?)
+            Ok(fs::set_permissions(
+                place.join("sessions"),
+                fs::Permissions::from_mode(0o770),
+            )?)
         }),
     ];
     for (told, spoil) in cases {
@@ -125,8 +188,15 @@ async fn a_default_place_that_planck_did_not_make_is_refused() -> Result<()> {
         for command in [&RUN[..], &["session", "ls"], &["doctor"]] {
             let ran = desk.run(command).await?;
             let said = format!("{}{}", ran.out, ran.err);
-            assert!(ran.code == 1 && said.contains(told) && said.contains("--store"), "{told}: {command:?}: {ran:?}");
-            assert_eq!(listing(desk.folder())?, before, "{told}: {command:?} changed something");
+            assert!(
+                ran.code == 1 && said.contains(told) && said.contains("--store"),
+                "{told}: {command:?}: {ran:?}"
+            );
+            assert_eq!(
+                listing(desk.folder())?,
+                before,
+                "{told}: {command:?} changed something"
+            );
         }
     }
     Ok(())

@@ -1,4 +1,5 @@
-//! A repository that ships sessions: a member of one is in the middle of a turn, and its model says what to run.
+//! A repository that ships sessions: a member of one is in the middle of a turn, and its model says
+//! what to run.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -14,7 +15,10 @@ const SHIPPED: &str = "sqlite:.planck/sessions";
 /// The model answers the user, and has whoever goes on with the shipped turn run a command.
 fn script() -> Script {
     let attack = Reply::text("I go on.").and_call("bash", json!({"command": "echo pwned > PWNED"}));
-    Script::new().rule(When::any().last("hello"), "Hello.").rule(When::any().result_of("bash"), "Done.").always(attack)
+    Script::new()
+        .rule(When::any().last("hello"), "Hello.")
+        .rule(When::any().result_of("bash"), "Done.")
+        .always(attack)
 }
 
 /// A folder as it is after `git clone`: it holds a session `old` that was interrupted.
@@ -34,8 +38,22 @@ fn is_pwned(desk: &Desk) -> bool {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_the_user_names_goes_on_with_its_work() -> Result<()> {
     let desk = cloned().await?;
-    let ran = desk.run(&["run", "--model", "openai:gpt-5", "--store", SHIPPED, "--session", "old", "hello"]).await?;
-    assert!(ran.code == 0 && is_pwned(&desk), "the attack of the other tests does not work: {ran:?}");
+    let ran = desk
+        .run(&[
+            "run",
+            "--model",
+            "openai:gpt-5",
+            "--store",
+            SHIPPED,
+            "--session",
+            "old",
+            "hello",
+        ])
+        .await?;
+    assert!(
+        ran.code == 0 && is_pwned(&desk),
+        "the attack of the other tests does not work: {ran:?}"
+    );
     Ok(())
 }
 
@@ -52,16 +70,33 @@ async fn shipped_sessions_start_nothing_whatever_is_run_beside_them() -> Result<
         &["session", "prompt", "old", "hello"],
         &["run", "--model", "openai:gpt-5", "hello"],
         &["chat", "--model", "openai:gpt-5"],
-        &["run", "--model", "openai:gpt-5", "--session", "old", "hello"],
+        &[
+            "run",
+            "--model",
+            "openai:gpt-5",
+            "--session",
+            "old",
+            "hello",
+        ],
     ] {
         let mut planck = desk.planck(command)?;
         planck.stdin(fs::File::open(desk.folder().join("lines"))?);
         let ran = planck_tests::desk::run(planck).await?;
         let about_old = command.contains(&"old") && command.first() == Some(&"session");
-        assert_eq!(ran.code, if about_old { 3 } else { 0 }, "{command:?}: {ran:?}");
-        assert!(!is_pwned(&desk), "{command:?} ran the repository's command: {ran:?}");
+        assert_eq!(
+            ran.code,
+            if about_old { 3 } else { 0 },
+            "{command:?}: {ran:?}"
+        );
+        assert!(
+            !is_pwned(&desk),
+            "{command:?} ran the repository's command: {ran:?}"
+        );
         if command.first() != Some(&"doctor") {
-            assert!(ran.err.contains("planck session adopt"), "{command:?} does not say what is there: {ran:?}");
+            assert!(
+                ran.err.contains("planck session adopt"),
+                "{command:?} does not say what is there: {ran:?}"
+            );
         }
     }
     // A node would have taken interrupted work up by its second sweep.
@@ -74,25 +109,43 @@ async fn shipped_sessions_start_nothing_whatever_is_run_beside_them() -> Result<
 async fn adopted_sessions_come_closed_and_start_only_when_they_are_asked() -> Result<()> {
     let desk = cloned().await?;
     let unasked = desk.run(&["session", "adopt"]).await?;
-    assert!(unasked.code == 2 && unasked.err.contains("--yes") && unasked.out.contains("old"), "{unasked:?}");
+    assert!(
+        unasked.code == 2 && unasked.err.contains("--yes") && unasked.out.contains("old"),
+        "{unasked:?}"
+    );
     let adopted = desk.run(&["session", "adopt", "--yes"]).await?;
-    assert!(adopted.code == 0 && adopted.out.contains("old is here, closed"), "{adopted:?}");
+    assert!(
+        adopted.code == 0 && adopted.out.contains("old is here, closed"),
+        "{adopted:?}"
+    );
     let left = fs::read_dir(desk.work().join(".planck/sessions"))?.flatten();
-    assert_eq!(left.filter(|entry| entry.file_name().to_string_lossy().contains("_old.db")).count(), 0);
+    assert_eq!(
+        left.filter(|entry| entry.file_name().to_string_lossy().contains("_old.db"))
+            .count(),
+        0
+    );
 
-    let other = desk.run(&["run", "--model", "openai:gpt-5", "hello"]).await?;
+    let other = desk
+        .run(&["run", "--model", "openai:gpt-5", "hello"])
+        .await?;
     assert!(other.code == 0 && !other.err.contains("adopt"), "{other:?}");
     let listed = desk.run(&["session", "ls", "-o", "json"]).await?;
     let rows: Vec<serde_json::Value> = serde_json::from_str(&listed.out)?;
     let old = rows.iter().find(|row| row["name"] == "old");
-    assert!(old.is_some_and(|row| row["state"] == "closed" && row["owner"].is_null()), "{rows:#?}");
+    assert!(
+        old.is_some_and(|row| row["state"] == "closed" && row["owner"].is_null()),
+        "{rows:#?}"
+    );
     assert!(!is_pwned(&desk), "an adopted session went on by itself");
     let shown = desk.run(&["session", "attach", "old"]).await?;
     assert!(shown.code == 0 && shown.out.contains("› go"), "{shown:?}");
     assert!(!is_pwned(&desk));
 
     let asked = desk.run(&["run", "--session", "old", "hello"]).await?;
-    assert!(asked.code == 0 && is_pwned(&desk), "an adopted session goes on when the user asks: {asked:?}");
+    assert!(
+        asked.code == 0 && is_pwned(&desk),
+        "an adopted session goes on when the user asks: {asked:?}"
+    );
     Ok(())
 }
 
@@ -100,27 +153,49 @@ async fn adopted_sessions_come_closed_and_start_only_when_they_are_asked() -> Re
 async fn adopting_follows_no_link_and_takes_no_name_twice() -> Result<()> {
     let desk = cloned().await?;
     let shipped = desk.work().join(".planck/sessions");
-    let ran = desk.run(&["run", "--model", "openai:gpt-5", "--session", "old", "hello"]).await?;
+    let ran = desk
+        .run(&[
+            "run",
+            "--model",
+            "openai:gpt-5",
+            "--session",
+            "old",
+            "hello",
+        ])
+        .await?;
     assert_eq!(ran.code, 0, "{ran:?}");
     let taken = desk.run(&["session", "adopt", "--yes"]).await?;
-    assert!(taken.code == 1 && taken.err.contains("there is a session `old` already"), "{taken:?}");
+    assert!(
+        taken.code == 1 && taken.err.contains("there is a session `old` already"),
+        "{taken:?}"
+    );
 
     let file = only_session(&shipped)?;
     let elsewhere = desk.folder().join("elsewhere.db");
     fs::rename(&file, &elsewhere)?;
     std::os::unix::fs::symlink(&elsewhere, &file)?;
     let linked = desk.run(&["session", "adopt", "--yes"]).await?;
-    assert!(linked.code == 1 && linked.err.contains("it is a link") && elsewhere.exists(), "{linked:?}");
+    assert!(
+        linked.code == 1 && linked.err.contains("it is a link") && elsewhere.exists(),
+        "{linked:?}"
+    );
 
     fs::remove_dir_all(&shipped)?;
     fs::create_dir(desk.folder().join("far"))?;
     std::os::unix::fs::symlink(desk.folder().join("far"), &shipped)?;
     let linked = desk.run(&["session", "adopt", "--yes"]).await?;
-    assert!(linked.code == 1 && linked.err.contains("it is a link"), "{linked:?}");
+    assert!(
+        linked.code == 1 && linked.err.contains("it is a link"),
+        "{linked:?}"
+    );
     Ok(())
 }
 
 fn only_session(folder: &Path) -> Result<std::path::PathBuf> {
-    let found = fs::read_dir(folder)?.flatten().find(|entry| entry.file_name().to_string_lossy().ends_with("_old.db"));
-    found.map(|entry| entry.path()).ok_or_else(|| anyhow::anyhow!("no session file"))
+    let found = fs::read_dir(folder)?
+        .flatten()
+        .find(|entry| entry.file_name().to_string_lossy().ends_with("_old.db"));
+    found
+        .map(|entry| entry.path())
+        .ok_or_else(|| anyhow::anyhow!("no session file"))
 }

@@ -1,4 +1,5 @@
-//! Files of a repository that are not what they seem: links, pipes, names of other files, files without end.
+//! Files of a repository that are not what they seem: links, pipes, names of other files, files
+//! without end.
 
 use std::{fs, os::unix::fs::symlink, path::Path, process::Stdio, time::Duration};
 
@@ -21,7 +22,9 @@ const PLANTS: [(&str, Plant); 4] = [
     ("a link", |secret, at| Ok(symlink(secret, at)?)),
     ("a link", |_, at| Ok(symlink("/proc/self/environ", at)?)),
     ("hard links", |secret, at| Ok(fs::hard_link(secret, at)?)),
-    ("a pipe", |_, at| Ok(mkfifo(at, Mode::S_IRUSR | Mode::S_IWUSR)?)),
+    ("a pipe", |_, at| {
+        Ok(mkfifo(at, Mode::S_IRUSR | Mode::S_IWUSR)?)
+    }),
 ];
 
 #[tokio::test(flavor = "multi_thread")]
@@ -32,19 +35,30 @@ async fn instructions_of_a_repository_send_no_other_file_to_the_model() -> Resul
     fs::create_dir(desk.work().join(".git"))?;
     for (told, plant) in PLANTS {
         plant(&secret, &agents)?;
-        let ran = tokio::time::timeout(SOON, desk.run(&["run", "--model", "openai:m", "go"])).await??;
-        assert!(ran.code == 0 && ran.err.contains("AGENTS.md") && ran.err.contains(told), "{told}: {ran:?}");
+        let ran =
+            tokio::time::timeout(SOON, desk.run(&["run", "--model", "openai:m", "go"])).await??;
+        assert!(
+            ran.code == 0 && ran.err.contains("AGENTS.md") && ran.err.contains(told),
+            "{told}: {ran:?}"
+        );
         fs::remove_file(&agents)?;
     }
     symlink("/dev/zero", &agents)?;
-    assert_eq!(tokio::time::timeout(SOON, desk.run(&["run", "--model", "openai:m", "go"])).await??.code, 0);
+    assert_eq!(
+        tokio::time::timeout(SOON, desk.run(&["run", "--model", "openai:m", "go"]))
+            .await??
+            .code,
+        0
+    );
     fs::remove_file(&agents)?;
     desk.write("AGENTS.md", &"word ".repeat(1 << 20))?;
     let ran = desk.run(&["run", "--model", "openai:m", "go"]).await?;
     assert!(ran.code == 0 && ran.err.contains("first 64 KiB"), "{ran:?}");
     for request in desk.model.requests() {
         let body = request.body.to_string();
-        assert!(!body.contains("PRIVATE") && !body.contains("key-0123456789") && body.len() < 100_000);
+        assert!(
+            !body.contains("PRIVATE") && !body.contains("key-0123456789") && body.len() < 100_000
+        );
     }
     Ok(())
 }
@@ -57,7 +71,10 @@ async fn links_pipes_and_hard_links_make_a_project_untrustable() -> Result<()> {
             write_tool(&desk, ".planck/tools/lint", "echo fine")?;
             desk.write(".planck/teams/review/prompt.md", "")?;
             desk.write("secret", "PRIVATE")?;
-            plant(&desk.work().join("secret"), &desk.work().join(".planck").join(name))?;
+            plant(
+                &desk.work().join("secret"),
+                &desk.work().join(".planck").join(name),
+            )?;
             for (command, code) in [
                 (&["trust", "--yes"][..], 1),
                 (&["run", "--model", "openai:m", "go"], 2),
@@ -66,7 +83,12 @@ async fn links_pipes_and_hard_links_make_a_project_untrustable() -> Result<()> {
             ] {
                 let ran = tokio::time::timeout(SOON, desk.run(command)).await??;
                 let said = format!("{}{}", ran.out, ran.err);
-                assert!(ran.code == code && said.contains(&format!(".planck/{name}")) && said.contains(told), "{ran:?}");
+                assert!(
+                    ran.code == code
+                        && said.contains(&format!(".planck/{name}"))
+                        && said.contains(told),
+                    "{ran:?}"
+                );
                 assert!(!said.contains("PRIVATE"), "{ran:?}");
             }
             assert_eq!(desk.model.request_count(), 0);
@@ -79,24 +101,50 @@ async fn links_pipes_and_hard_links_make_a_project_untrustable() -> Result<()> {
 async fn skills_and_prompts_of_a_trusted_project_read_no_other_file() -> Result<()> {
     let load = Reply::call("load_skill", json!({"name": "plan"}));
     let desk = Desk::start(Script::new().limited(1, When::any(), load).always("Hello.")).await?;
-    desk.write("secret", "---\nname: plan\ndescription: PRIVATE\n---\nPRIVATE")?;
-    desk.write(".planck/skills/good/SKILL.md", "---\nname: good\ndescription: Good.\n---\n")?;
+    desk.write(
+        "secret",
+        "---\nname: plan\ndescription: PRIVATE\n---\nPRIVATE",
+    )?;
+    desk.write(
+        ".planck/skills/good/SKILL.md",
+        "---\nname: good\ndescription: Good.\n---\n",
+    )?;
     desk.write(".planck/skills/plan/resources/x", "")?;
     write_team(&desk, ".planck/teams/mine")?;
     trust(&desk).await?;
-    let (skill, prompt) = (desk.work().join(".planck/skills/plan/SKILL.md"), desk.work().join(".planck/teams/mine/prompt.md"));
+    let (skill, prompt) = (
+        desk.work().join(".planck/skills/plan/SKILL.md"),
+        desk.work().join(".planck/teams/mine/prompt.md"),
+    );
     for (told, plant) in PLANTS {
         plant(&desk.work().join("secret"), &skill)?;
-        let ran = tokio::time::timeout(SOON, desk.run(&["run", "--model", "openai:m", "go"])).await??;
-        assert!(ran.code == 0 && ran.err.contains("plan/SKILL.md") && ran.err.contains(told), "{told}: {ran:?}");
+        let ran =
+            tokio::time::timeout(SOON, desk.run(&["run", "--model", "openai:m", "go"])).await??;
+        assert!(
+            ran.code == 0 && ran.err.contains("plan/SKILL.md") && ran.err.contains(told),
+            "{told}: {ran:?}"
+        );
         fs::remove_file(&skill)?;
     }
     fs::remove_file(&prompt)?;
     symlink("../../../secret", &prompt)?;
-    let ran = desk.run(&["run", "--model", "openai:m", "--team", "mine", "go"]).await?;
-    assert_eq!(ran.code, 2, "a link among the teams is not what was trusted: {ran:?}");
-    let bodies: Vec<String> = desk.model.requests().iter().map(|request| request.body.to_string()).collect();
-    assert!(bodies.iter().any(|body| body.contains("Good.")), "the other skill is there");
+    let ran = desk
+        .run(&["run", "--model", "openai:m", "--team", "mine", "go"])
+        .await?;
+    assert_eq!(
+        ran.code, 2,
+        "a link among the teams is not what was trusted: {ran:?}"
+    );
+    let bodies: Vec<String> = desk
+        .model
+        .requests()
+        .iter()
+        .map(|request| request.body.to_string())
+        .collect();
+    assert!(
+        bodies.iter().any(|body| body.contains("Good.")),
+        "the other skill is there"
+    );
     assert!(bodies.iter().all(|body| !body.contains("PRIVATE")));
     Ok(())
 }
@@ -107,18 +155,29 @@ async fn whatever_executes_is_refused_when_it_changes_and_texts_are_not() -> Res
     write_tool(&desk, ".planck/tools/lint", "echo fine")?;
     write_team(&desk, ".planck/teams/mine")?;
     desk.write(".planck/config.toml", "[limits]\nmax_tokens = 90000\n")?;
-    desk.write(".planck/skills/plan/SKILL.md", "---\nname: plan\ndescription: Plans.\n---\n")?;
+    desk.write(
+        ".planck/skills/plan/SKILL.md",
+        "---\nname: plan\ndescription: Plans.\n---\n",
+    )?;
     trust(&desk).await?;
     let run = ["run", "--model", "openai:m", "--team", "mine", "go"];
     for (name, text) in [
         (".planck/teams/mine/prompt.md", "You lint twice."),
-        (".planck/skills/plan/SKILL.md", "---\nname: plan\ndescription: Plans more.\n---\n"),
+        (
+            ".planck/skills/plan/SKILL.md",
+            "---\nname: plan\ndescription: Plans more.\n---\n",
+        ),
     ] {
         desk.write(name, text)?;
         let ran = desk.run(&run).await?;
         assert_eq!(ran.code, 0, "{name}: {ran:?}");
     }
-    assert!(desk.model.requests()[0].body.to_string().contains("You lint twice."));
+    assert!(
+        desk.model.requests()[0]
+            .body
+            .to_string()
+            .contains("You lint twice.")
+    );
     let asked = desk.model.request_count();
     for (name, text) in [
         (".planck/tools/lint/run.sh", "echo evil"),
@@ -131,9 +190,15 @@ async fn whatever_executes_is_refused_when_it_changes_and_texts_are_not() -> Res
         assert_eq!(ran.code, 0, "{name}: {ran:?}");
         desk.write(name, text)?;
         let ran = desk.run(&["run", "--model", "openai:m", "go"]).await?;
-        assert!(ran.code == 2 && ran.err.contains("is not what you trusted"), "{name}: {ran:?}");
+        assert!(
+            ran.code == 2 && ran.err.contains("is not what you trusted"),
+            "{name}: {ran:?}"
+        );
         let shown = desk.run(&["trust"]).await?;
-        assert!(shown.code == 1 && shown.out.contains(name), "{name}: {shown:?}");
+        assert!(
+            shown.code == 1 && shown.out.contains(name),
+            "{name}: {shown:?}"
+        );
         trust(&desk).await?;
     }
     assert_eq!(desk.model.request_count(), asked + 5);
@@ -142,23 +207,43 @@ async fn whatever_executes_is_refused_when_it_changes_and_texts_are_not() -> Res
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tool_that_changes_while_planck_runs_is_not_run() -> Result<()> {
-    let script = Script::new().rule(When::any().last("lint"), Reply::call("lint", json!({}))).always("Done.");
+    let script = Script::new()
+        .rule(When::any().last("lint"), Reply::call("lint", json!({})))
+        .always("Done.");
     let desk = Desk::start(script).await?;
     write_tool(&desk, ".planck/tools/lint", "echo fine >> ledger")?;
     write_team(&desk, ".planck/teams/mine")?;
     trust(&desk).await?;
     let mut command = desk.planck(&["chat", "--model", "openai:m", "--team", "mine"])?;
-    let mut chat = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-    let mut lines = chat.stdin.take().ok_or_else(|| anyhow::anyhow!("no input"))?;
+    let mut chat = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()?;
+    let mut lines = chat
+        .stdin
+        .take()
+        .ok_or_else(|| anyhow::anyhow!("no input"))?;
     lines.write_all(b"lint\n").await?;
     eventually("the tool runs", async || desk.read("ledger").ok()).await?;
-    eventually("the first turn ends", async || (desk.model.request_count() == 2).then_some(())).await?;
+    eventually("the first turn ends", async || {
+        (desk.model.request_count() == 2).then_some(())
+    })
+    .await?;
     write_tool(&desk, ".planck/tools/lint", "echo hostile >> ledger")?;
     lines.write_all(b"lint\n").await?;
     drop(lines);
     assert!(tokio::time::timeout(SOON, chat.wait()).await??.success());
     assert_eq!(desk.read("ledger")?, "fine\n");
-    let last = desk.model.requests().last().map(|request| request.body.to_string()).unwrap_or_default();
-    assert!(last.contains("changed since the project was trusted"), "{last}");
+    let last = desk
+        .model
+        .requests()
+        .last()
+        .map(|request| request.body.to_string())
+        .unwrap_or_default();
+    assert!(
+        last.contains("changed since the project was trusted"),
+        "{last}"
+    );
     Ok(())
 }

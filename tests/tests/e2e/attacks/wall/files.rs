@@ -7,7 +7,11 @@ use planck_tests::world::Backend;
 
 use super::{Walled, put, tiers};
 
-fn wanted(kind: char, name: &'static str, attempt: impl Into<String>) -> (char, &'static str, String) {
+fn wanted(
+    kind: char,
+    name: &'static str,
+    attempt: impl Into<String>,
+) -> (char, &'static str, String) {
     (kind, name, attempt.into())
 }
 
@@ -34,23 +38,58 @@ async fn tool_reads_no_file_of_the_user_or_of_the_node() -> Result<()> {
                     wanted('-', "the sessions", "ls $H/sessions || cat $H/sessions/*"),
                     wanted('-', "the node's log", "cat $H/node-0.log"),
                     wanted('-', "another project", "cat $H/other/project/file"),
-                    wanted('-', "another project by a way around", "cat ../work/../other/project/file"),
+                    wanted(
+                        '-',
+                        "another project by a way around",
+                        "cat ../work/../other/project/file",
+                    ),
                     wanted('-', "a link out", "ln -s $H/.ssh/id_ed25519 way && cat way"),
-                    wanted('-', "a hard link out", "ln $H/.ssh/id_ed25519 hard && cat hard"),
-                    wanted('-', "a file moved in", "mv $H/.ssh/id_ed25519 moved && cat moved"),
+                    wanted(
+                        '-',
+                        "a hard link out",
+                        "ln $H/.ssh/id_ed25519 hard && cat hard",
+                    ),
+                    wanted(
+                        '-',
+                        "a file moved in",
+                        "mv $H/.ssh/id_ed25519 moved && cat moved",
+                    ),
                     wanted('-', "the node's environment", "grep -qa SECRET $N/environ"),
                     wanted('-', "the node's command line", "grep -qa node $N/cmdline"),
-                    wanted('-', "the node's memory", "head -c 1 $N/mem || head -c 1 $N/maps"),
-                    wanted('-', "the node's descriptors", "ls $N/fd/ | grep -q . || cat $N/fd/3"),
-                    wanted('-', "the node's root", "cat $N/root$H/.ssh/id_ed25519 || cat $N/cwd/.ssh/id_ed25519"),
-                    wanted('-', "the reaper", "test $PPID != 1 && cat $R/environ && cat $R/cmdline | grep -qa wall"),
+                    wanted(
+                        '-',
+                        "the node's memory",
+                        "head -c 1 $N/mem || head -c 1 $N/maps",
+                    ),
+                    wanted(
+                        '-',
+                        "the node's descriptors",
+                        "ls $N/fd/ | grep -q . || cat $N/fd/3",
+                    ),
+                    wanted(
+                        '-',
+                        "the node's root",
+                        "cat $N/root$H/.ssh/id_ed25519 || cat $N/cwd/.ssh/id_ed25519",
+                    ),
+                    wanted(
+                        '-',
+                        "the reaper",
+                        "test $PPID != 1 && cat $R/environ && cat $R/cmdline | grep -qa wall",
+                    ),
                     wanted('-', "passwords", "cat /etc/shadow"),
                     wanted('-', "the root's home", "ls /root"),
-                    wanted('-', "what others mount", "cat /run/secrets/* || ls /var/lib"),
+                    wanted(
+                        '-',
+                        "what others mount",
+                        "cat /run/secrets/* || ls /var/lib",
+                    ),
                 ],
             )
             .await?;
-        assert_eq!(fs::read_to_string(walled.outside(".ssh/id_ed25519"))?, "key");
+        assert_eq!(
+            fs::read_to_string(walled.outside(".ssh/id_ed25519"))?,
+            "key"
+        );
         walled.end(&[]).await?;
     }
     Ok(())
@@ -84,13 +123,28 @@ async fn tool_writes_in_its_workspace_and_a_private_tmp_only() -> Result<()> {
                 ],
             )
             .await?;
-        assert_eq!(fs::read_to_string(walled.outside("kept"))?, "kept", "{tier:?}");
+        assert_eq!(
+            fs::read_to_string(walled.outside("kept"))?,
+            "kept",
+            "{tier:?}"
+        );
         for made in ["new", ".bashrc", "gone", "folder"] {
             assert!(!walled.outside(made).exists(), "{tier:?}: {made} was made");
         }
-        let tmp = walled.bash(&format!("echo x > $TMPDIR/{mark}; echo $TMPDIR")).await?;
-        assert!(!std::path::Path::new(tmp.trim()).join(&mark).exists(), "{tier:?}: {tmp} stays");
-        assert!(walled.bash(&format!("ls $TMPDIR/{mark}")).await?.contains("No such file"), "{tier:?}");
+        let tmp = walled
+            .bash(&format!("echo x > $TMPDIR/{mark}; echo $TMPDIR"))
+            .await?;
+        assert!(
+            !std::path::Path::new(tmp.trim()).join(&mark).exists(),
+            "{tier:?}: {tmp} stays"
+        );
+        assert!(
+            walled
+                .bash(&format!("ls $TMPDIR/{mark}"))
+                .await?
+                .contains("No such file"),
+            "{tier:?}"
+        );
         walled.end(&[]).await?;
     }
     Ok(())
@@ -103,18 +157,39 @@ async fn tool_reaches_no_other_process() -> Result<()> {
         let node = walled.node.pid();
         let mut attempts = vec![
             wanted('+', "its own children", "sleep 100 & kill $! && ! wait $!"),
-            wanted('-', "signals to the node", format!("kill -0 {node} || kill -STOP {node}")),
-            wanted('-', "signals to the reaper", "test $PPID != 1 && kill -0 $PPID"),
-            wanted('-', "signals to all", "for p in /proc/[0-9]*; do test $p != /proc/$$ && kill -0 ${p#/proc/} && break; done"),
-            wanted('-', "namespaces", "unshare -Ur true || unshare -m true || unshare -n true"),
+            wanted(
+                '-',
+                "signals to the node",
+                format!("kill -0 {node} || kill -STOP {node}"),
+            ),
+            wanted(
+                '-',
+                "signals to the reaper",
+                "test $PPID != 1 && kill -0 $PPID",
+            ),
+            wanted(
+                '-',
+                "signals to all",
+                "for p in /proc/[0-9]*; do test $p != /proc/$$ && kill -0 ${p#/proc/} && break; done",
+            ),
+            wanted(
+                '-',
+                "namespaces",
+                "unshare -Ur true || unshare -m true || unshare -n true",
+            ),
             wanted('-', "mounts", "mount -t tmpfs x . || mount --bind / ."),
         ];
         // Inside bubblewrap the processes that it sees are its own.
-        attempts.retain(|(_, name, _)| tier.name == "landlock" || !["signals to all", "signals to the node"].contains(name));
+        attempts.retain(|(_, name, _)| {
+            tier.name == "landlock" || !["signals to all", "signals to the node"].contains(name)
+        });
         walled.attempts("", &attempts).await?;
         if super::has("python3") {
             let said = walled.bash(&format!("python3 - <<'E'\n{CALLS}\nE")).await?;
-            assert!(said.contains("tried") && !said.contains("OPEN"), "{tier:?}: {said}");
+            assert!(
+                said.contains("tried") && !said.contains("OPEN"),
+                "{tier:?}: {said}"
+            );
         }
         walled.end(&[]).await?;
     }
@@ -150,7 +225,18 @@ async fn replaced_file_keeps_no_bit_that_lends_rights() -> Result<()> {
     let file = walled.world.dir().join("tool");
     fs::write(&file, "old")?;
     fs::set_permissions(&file, fs::Permissions::from_mode(0o6755))?;
-    walled.calls(&[("write", serde_json::json!({ "path": "tool", "content": "new" }))]).await?;
-    assert_eq!((fs::read_to_string(&file)?.as_str(), fs::metadata(&file)?.permissions().mode() & 0o7777), ("new", 0o755));
+    walled
+        .calls(&[(
+            "write",
+            serde_json::json!({ "path": "tool", "content": "new" }),
+        )])
+        .await?;
+    assert_eq!(
+        (
+            fs::read_to_string(&file)?.as_str(),
+            fs::metadata(&file)?.permissions().mode() & 0o7777
+        ),
+        ("new", 0o755)
+    );
     walled.end(&[]).await
 }

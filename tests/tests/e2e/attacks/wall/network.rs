@@ -39,7 +39,14 @@ impl Outside {
         let datagram = UnixDatagram::bind(walled.outside("datagram"))?;
         datagram.set_nonblocking(true)?;
         let abstract_name = SocketAddr::from_abstract_name(&name)?;
-        Ok(Self { tcp, udp, unix, datagram, _in_abstract: UnixListener::bind_addr(&abstract_name)?, name })
+        Ok(Self {
+            tcp,
+            udp,
+            unix,
+            datagram,
+            _in_abstract: UnixListener::bind_addr(&abstract_name)?,
+            name,
+        })
     }
 
     /// The attempts in Python, each with whether it got through.
@@ -48,15 +55,23 @@ impl Outside {
             "tcp": self.tcp.local_addr()?.port(), "udp": self.udp.local_addr()?.port(), "name": self.name,
             "stream": walled.world.dir().join("stream"), "datagram": walled.outside("datagram"), "more": more_ports,
         });
-        let said = walled.bash(&format!("WORLD='{place}' python3 - <<'E'\n{ATTEMPTS}\nE")).await?;
+        let said = walled
+            .bash(&format!("WORLD='{place}' python3 - <<'E'\n{ATTEMPTS}\nE"))
+            .await?;
         serde_json::from_str(said.trim()).with_context(|| said)
     }
 
     /// Whether anything arrived.
     fn heard(&self) -> bool {
         let mut byte = [0; 64];
-        let stream = self.unix.accept().is_ok_and(|(mut stream, _)| stream.read(&mut byte).is_ok());
-        stream || self.tcp.accept().is_ok() || self.udp.recv(&mut byte).is_ok() || self.datagram.recv(&mut byte).is_ok()
+        let stream = self
+            .unix
+            .accept()
+            .is_ok_and(|(mut stream, _)| stream.read(&mut byte).is_ok());
+        stream
+            || self.tcp.accept().is_ok()
+            || self.udp.recv(&mut byte).is_ok()
+            || self.datagram.recv(&mut byte).is_ok()
     }
 }
 
@@ -112,7 +127,13 @@ print(json.dumps(said))
 
 fn port_of(url: &str) -> Result<u16> {
     let after = url.rsplit_once('@').map_or(url, |(_, after)| after);
-    let digits: String = after.rsplit(':').next().unwrap_or_default().chars().take_while(char::is_ascii_digit).collect();
+    let digits: String = after
+        .rsplit(':')
+        .next()
+        .unwrap_or_default()
+        .chars()
+        .take_while(char::is_ascii_digit)
+        .collect();
     digits.parse().with_context(|| format!("no port in {url}"))
 }
 
@@ -124,11 +145,18 @@ async fn tool_has_no_network_unless_it_is_given() -> Result<()> {
     for tier in tiers() {
         let walled = Walled::start(&tier, Backend::Postgres, &[]).await?;
         let outside = Outside::open(&walled)?;
-        let ports =
-            [port_of(&walled.world.nats.url())?, port_of(&walled.world.store_url())?, walled.world.model.address().port()];
+        let ports = [
+            port_of(&walled.world.nats.url())?,
+            port_of(&walled.world.store_url())?,
+            walled.world.model.address().port(),
+        ];
         let tried = outside.tried(&walled, &ports).await?;
         for (name, how) in tried.as_object().context("no object")? {
-            assert_eq!(how, if name == "pair" { "open" } else { "shut" }, "{tier:?} {name}: {tried}");
+            assert_eq!(
+                how,
+                if name == "pair" { "open" } else { "shut" },
+                "{tier:?} {name}: {tried}"
+            );
         }
         assert!(!outside.heard(), "{tier:?}: something arrived");
         walled.end(&[]).await?;
@@ -142,25 +170,48 @@ async fn network_that_is_given_is_ip_alone() -> Result<()> {
         return Ok(());
     }
     for tier in tiers() {
-        let walled = Walled::start(&tier, Backend::Sqlite, &[("PLANCK_TOOLS_NETWORK", "on")]).await?;
+        let walled =
+            Walled::start(&tier, Backend::Sqlite, &[("PLANCK_TOOLS_NETWORK", "on")]).await?;
         let outside = Outside::open(&walled)?;
         let tried = outside.tried(&walled, &[]).await?;
         for name in ["pair", "tcp", "udp", "tcp6"] {
             assert_eq!(tried[name], "open", "{tier:?} {name}: {tried}");
         }
-        let shut =
-            ["unix", "abstract", "unix datagram", "pair of datagrams", "raw pair", "pair that is connected", "tipc pair", "raw"];
-        for name in shut.into_iter().chain(["packet", "old packet", "netlink", "vsock", "alg", "bluetooth", "xdp", "io_uring"]) {
+        let shut = [
+            "unix",
+            "abstract",
+            "unix datagram",
+            "pair of datagrams",
+            "raw pair",
+            "pair that is connected",
+            "tipc pair",
+            "raw",
+        ];
+        for name in shut.into_iter().chain([
+            "packet",
+            "old packet",
+            "netlink",
+            "vsock",
+            "alg",
+            "bluetooth",
+            "xdp",
+            "io_uring",
+        ]) {
             assert_eq!(tried[name], "shut", "{tier:?} {name}: {tried}");
         }
-        let heard = (outside.tcp.accept().is_ok(), outside.udp.recv(&mut [0; 8]).is_ok(), outside.unix.accept().is_ok());
+        let heard = (
+            outside.tcp.accept().is_ok(),
+            outside.udp.recv(&mut [0; 8]).is_ok(),
+            outside.unix.accept().is_ok(),
+        );
         assert_eq!(heard, (true, true, false), "{tier:?}");
         walled.end(&[]).await?;
     }
     Ok(())
 }
 
-/// The escape of the security review, in the shell alone: a command to NATS that starts a session in the root folder.
+/// The escape of the security review, in the shell alone: a command to NATS that starts a session
+/// in the root folder.
 #[tokio::test(flavor = "multi_thread")]
 async fn tool_commands_no_node_over_nats() -> Result<()> {
     for tier in tiers() {
@@ -170,7 +221,12 @@ async fn tool_commands_no_node_over_nats() -> Result<()> {
         walled.end(&[]).await?;
     }
     // The same attack gets through an open network, so it is one.
-    let walled = Walled::start(&landlock(), Backend::Sqlite, &[("PLANCK_TOOLS_NETWORK", "on")]).await?;
+    let walled = Walled::start(
+        &landlock(),
+        Backend::Sqlite,
+        &[("PLANCK_TOOLS_NETWORK", "on")],
+    )
+    .await?;
     assert_eq!(attack(&walled, &landlock()).await?, 1);
     walled.end(&[]).await
 }
@@ -186,9 +242,16 @@ async fn attack(walled: &Walled, tier: &Tier) -> Result<usize> {
         start.len()
     );
     let said = walled.bash(&script).await?;
-    let sessions: Value = walled.world.caller.read(&list_of(Target::Sessions), &json!({})).await?;
+    let sessions: Value = walled
+        .world
+        .caller
+        .read(&list_of(Target::Sessions), &json!({}))
+        .await?;
     let sessions = sessions["sessions"].as_array().cloned().unwrap_or_default();
-    let escaped = sessions.iter().filter(|session| session.to_string().contains("escaped")).count();
+    let escaped = sessions
+        .iter()
+        .filter(|session| session.to_string().contains("escaped"))
+        .count();
     eprintln!("{tier:?}: {said}");
     Ok(escaped)
 }

@@ -26,10 +26,19 @@ const WORK: &[(&str, &str)] = &[
         "node",
         "node -e 'require(\"child_process\").execFileSync(\"echo\"); require(\"fs\").writeFileSync(\"n\", \"x\"); setTimeout(() => {}, 10)'",
     ),
-    ("gcc", "printf '#include <stdio.h>\\nint main(){puts(\"x\");}' > m.c && gcc m.c -o m && ./m"),
-    ("make", "printf 'all:\\n\\t@echo made\\n' > Makefile && make -j2"),
+    (
+        "gcc",
+        "printf '#include <stdio.h>\\nint main(){puts(\"x\");}' > m.c && gcc m.c -o m && ./m",
+    ),
+    (
+        "make",
+        "printf 'all:\\n\\t@echo made\\n' > Makefile && make -j2",
+    ),
     ("perl", "perl -e 'print `echo x`'"),
-    ("tar", "mkdir -p t && echo x > t/x && tar czf t.tgz t && tar xzf t.tgz -C t"),
+    (
+        "tar",
+        "mkdir -p t && echo x > t/x && tar czf t.tgz t && tar xzf t.tgz -C t",
+    ),
     ("find", "find . -name '*.c' | xargs -r grep -l main; true"),
     ("awk", "awk 'BEGIN { \"date\" | getline d; print d }'"),
 ];
@@ -39,14 +48,18 @@ async fn ordinary_programs_work() -> Result<()> {
     for tier in tiers() {
         let walled = Walled::start(&tier, Backend::Sqlite, &[]).await?;
         let work: Vec<_> = WORK.iter().filter(|(program, _)| has(program)).collect();
-        let attempts: Vec<_> = work.iter().map(|(program, command)| ('+', *program, format!("set -e; {command}"))).collect();
+        let attempts: Vec<_> = work
+            .iter()
+            .map(|(program, command)| ('+', *program, format!("set -e; {command}")))
+            .collect();
         walled.attempts("", &attempts).await?;
         walled.end(&[]).await?;
     }
     Ok(())
 }
 
-/// `git init` in a workspace without a repository is ordinary work, and what it makes is a repository.
+/// `git init` in a workspace without a repository is ordinary work, and what it makes is a
+/// repository.
 #[tokio::test(flavor = "multi_thread")]
 async fn new_repository_works_though_its_settings_are_not_kept() -> Result<()> {
     if !has("git") {
@@ -57,7 +70,11 @@ async fn new_repository_works_though_its_settings_are_not_kept() -> Result<()> {
         walled.bash("git init -q -b main .").await?;
         let said =
             walled.bash("git -c user.name=a -c user.email=a@b commit -q --allow-empty -m x && git log --oneline | wc -l").await?;
-        assert_eq!(said.lines().next().map(str::trim), Some("1"), "{tier:?}: {said}");
+        assert_eq!(
+            said.lines().next().map(str::trim),
+            Some("1"),
+            "{tier:?}: {said}"
+        );
         walled.end(&["changed protected files"]).await?;
     }
     Ok(())

@@ -14,7 +14,10 @@ const SAID: &str = "changed protected files";
 /// A repository with the least that a repository has.
 fn repository(dir: &Path) -> Result<()> {
     put(dir.join(".git/HEAD"), "ref: refs/heads/main\n")?;
-    put(dir.join(".git/config"), "[core]\n\trepositoryformatversion = 0\n")?;
+    put(
+        dir.join(".git/config"),
+        "[core]\n\trepositoryformatversion = 0\n",
+    )?;
     fs::create_dir_all(dir.join(".git/objects"))?;
     fs::create_dir_all(dir.join(".git/refs"))?;
     put(dir.join(".git/hooks/pre-commit.sample"), "sample")?;
@@ -24,12 +27,33 @@ fn repository(dir: &Path) -> Result<()> {
 
 /// Nothing that runs later is there, or has changed.
 fn assert_unharmed(dir: &Path, after: &str) {
-    let text = |path: &str| fs::read_to_string(dir.join(path)).unwrap_or_else(|why| panic!("{after}: {path}: {why}"));
+    let text = |path: &str| {
+        fs::read_to_string(dir.join(path)).unwrap_or_else(|why| panic!("{after}: {path}: {why}"))
+    };
     assert_eq!(text(".git/HEAD"), "ref: refs/heads/main\n", "{after}");
-    assert_eq!(text(".git/config"), "[core]\n\trepositoryformatversion = 0\n", "{after}");
-    assert_eq!((text(".planck/config.toml"), text(".vscode/settings.json")), (String::new(), "{}".into()), "{after}");
-    for gone in [".git/hooks/post-checkout", ".git/commondir", ".envrc", ".bashrc", ".mcp.json", ".idea", ".planck/tools"] {
-        assert!(fs::symlink_metadata(dir.join(gone)).is_err(), "{after}: {gone} is there");
+    assert_eq!(
+        text(".git/config"),
+        "[core]\n\trepositoryformatversion = 0\n",
+        "{after}"
+    );
+    assert_eq!(
+        (text(".planck/config.toml"), text(".vscode/settings.json")),
+        (String::new(), "{}".into()),
+        "{after}"
+    );
+    for gone in [
+        ".git/hooks/post-checkout",
+        ".git/commondir",
+        ".envrc",
+        ".bashrc",
+        ".mcp.json",
+        ".idea",
+        ".planck/tools",
+    ] {
+        assert!(
+            fs::symlink_metadata(dir.join(gone)).is_err(),
+            "{after}: {gone} is there"
+        );
     }
 }
 
@@ -71,16 +95,36 @@ async fn model_is_told_what_was_undone() -> Result<()> {
         let walled = Walled::start(&tier, Backend::Sqlite, &[]).await?;
         repository(&walled.world.dir())?;
         let said = walled.bash("printf evil > .envrc; echo done").await?;
-        assert!(said.starts_with("done\n[protected files were changed while this ran, and put back: .envrc"), "{tier:?}: {said}");
-        let kept =
-            said.split("the changed versions are in ").nth(1).and_then(|rest| rest.split(']').next()).context("no folder")?;
-        assert!(Path::new(kept).starts_with(walled.world.folder()) && kept.contains("/undone/"), "{tier:?}: {kept}");
-        assert_eq!(fs::read_to_string(Path::new(kept).join(".envrc"))?, "evil", "{tier:?}");
+        assert!(
+            said.starts_with(
+                "done\n[protected files were changed while this ran, and put back: .envrc"
+            ),
+            "{tier:?}: {said}"
+        );
+        let kept = said
+            .split("the changed versions are in ")
+            .nth(1)
+            .and_then(|rest| rest.split(']').next())
+            .context("no folder")?;
+        assert!(
+            Path::new(kept).starts_with(walled.world.folder()) && kept.contains("/undone/"),
+            "{tier:?}: {kept}"
+        );
+        assert_eq!(
+            fs::read_to_string(Path::new(kept).join(".envrc"))?,
+            "evil",
+            "{tier:?}"
+        );
         let log = walled.node.log();
         assert!(log.contains(SAID) && log.contains(".envrc"), "{log}");
-        let said = walled.bash("echo x > ordinary; echo y > .git/description; echo done").await?;
+        let said = walled
+            .bash("echo x > ordinary; echo y > .git/description; echo done")
+            .await?;
         assert_eq!(said, "done\n", "{tier:?}");
-        assert!(walled.world.dir().join("ordinary").exists() && walled.world.dir().join(".git/description").exists());
+        assert!(
+            walled.world.dir().join("ordinary").exists()
+                && walled.world.dir().join(".git/description").exists()
+        );
         walled.end(&[SAID]).await?;
     }
     Ok(())
@@ -92,8 +136,13 @@ async fn a_link_among_protected_files_shows_nothing_outside() -> Result<()> {
         let walled = Walled::start(&tier, Backend::Sqlite, &[]).await?;
         put(walled.outside("keys/id"), "key")?;
         symlink(walled.outside("keys"), walled.world.dir().join(".vscode"))?;
-        let said = walled.bash("cat .vscode/id; printf evil > .vscode/new").await?;
-        assert!(!said.contains("key\n") && !walled.outside("keys/new").exists(), "{tier:?}: {said}");
+        let said = walled
+            .bash("cat .vscode/id; printf evil > .vscode/new")
+            .await?;
+        assert!(
+            !said.contains("key\n") && !walled.outside("keys/new").exists(),
+            "{tier:?}: {said}"
+        );
         walled.end(&[]).await?;
     }
     Ok(())
@@ -107,7 +156,12 @@ async fn write_and_edit_refuse_what_runs_later() -> Result<()> {
     repository(&dir)?;
     symlink(".git/hooks", dir.join("way"))?;
     let write = |path: &str| ("write", json!({ "path": path, "content": "evil" }));
-    let edit = |path: &str, old: &str| ("edit", json!({ "path": path, "old_string": old, "new_string": "evil" }));
+    let edit = |path: &str, old: &str| {
+        (
+            "edit",
+            json!({ "path": path, "old_string": old, "new_string": "evil" }),
+        )
+    };
     let said = walled
         .calls(&[
             write(".git/hooks/post-checkout"),

@@ -4,7 +4,8 @@ use std::fs;
 
 use anyhow::Result;
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose,
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair, KeyUsagePurpose,
 };
 use tempfile::TempDir;
 
@@ -18,8 +19,10 @@ impl Certificates {
         authority.key_usages = vec![KeyUsagePurpose::KeyCertSign];
         let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate()?)?;
         fs::write(folder.path().join("ca.pem"), authority.pem())?;
-        for (name, purpose) in [("server", ExtendedKeyUsagePurpose::ServerAuth), ("client", ExtendedKeyUsagePurpose::ClientAuth)]
-        {
+        for (name, purpose) in [
+            ("server", ExtendedKeyUsagePurpose::ServerAuth),
+            ("client", ExtendedKeyUsagePurpose::ClientAuth),
+        ] {
             let mut parameters = CertificateParams::new(["127.0.0.1".to_owned()])?;
             parameters.extended_key_usages = vec![purpose];
             // OpenSSL takes a certificate whose subject is its issuer's for self-signed.
@@ -27,7 +30,10 @@ impl Certificates {
             let key = KeyPair::generate()?;
             let certificate = parameters.signed_by(&key, &authority)?;
             fs::write(folder.path().join(format!("{name}.pem")), certificate.pem())?;
-            fs::write(folder.path().join(format!("{name}.key")), key.serialize_pem())?;
+            fs::write(
+                folder.path().join(format!("{name}.key")),
+                key.serialize_pem(),
+            )?;
         }
         Ok(Self(folder))
     }
@@ -38,7 +44,10 @@ impl Certificates {
 
     /// What makes a server show its certificate and ask for a client's.
     pub fn config(&self) -> String {
-        let [certificate, key, authority] = ["server.pem", "server.key", "ca.pem"].map(|name| self.file(name));
-        format!("tls {{ cert_file: {certificate:?}, key_file: {key:?}, ca_file: {authority:?}, verify: true }}")
+        let [certificate, key, authority] =
+            ["server.pem", "server.key", "ca.pem"].map(|name| self.file(name));
+        format!(
+            "tls {{ cert_file: {certificate:?}, key_file: {key:?}, ca_file: {authority:?}, verify: true }}"
+        )
     }
 }

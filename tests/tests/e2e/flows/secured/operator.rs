@@ -1,4 +1,5 @@
-//! A server whose users show tokens that an account signed, and the account's that an operator signed.
+//! A server whose users show tokens that an account signed, and the account's that an operator
+//! signed.
 
 use anyhow::Result;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
@@ -14,30 +15,51 @@ pub struct Operator {
 
 impl Operator {
     pub fn new() -> Result<Self> {
-        let (operator, system, account, user) =
-            (KeyPair::new_operator(), KeyPair::new_account(), KeyPair::new_account(), KeyPair::new_user());
+        let (operator, system, account, user) = (
+            KeyPair::new_operator(),
+            KeyPair::new_account(),
+            KeyPair::new_account(),
+            KeyPair::new_user(),
+        );
         let own = token(&operator, &operator, "operator", json!({}))?;
         let unlimited = json!({
             "subs": -1, "data": -1, "payload": -1, "imports": -1, "exports": -1, "wildcards": true, "conn": -1, "leaf": -1,
             "mem_storage": -1, "disk_storage": -1, "streams": -1, "consumer": -1,
         });
-        let accounts = [(&system, json!({ "subs": -1, "conn": -1, "data": -1, "payload": -1 })), (&account, unlimited)];
+        let accounts = [
+            (
+                &system,
+                json!({ "subs": -1, "conn": -1, "data": -1, "payload": -1 }),
+            ),
+            (&account, unlimited),
+        ];
         let preloaded = accounts.map(|(account, limits)| -> Result<String> {
             let token = token(&operator, account, "account", json!({ "limits": limits }))?;
             Ok(format!("{}: {token}", account.public_key()))
         });
-        let preloaded = preloaded.into_iter().collect::<Result<Vec<_>>>()?.join("\n");
+        let preloaded = preloaded
+            .into_iter()
+            .collect::<Result<Vec<_>>>()?
+            .join("\n");
         let config = format!(
             "operator: {own}\nsystem_account: {}\nresolver: MEMORY\nresolver_preload: {{\n{preloaded}\n}}",
             system.public_key()
         );
-        let token = token(&account, &user, "user", json!({ "subs": -1, "data": -1, "payload": -1 }))?;
+        let token = token(
+            &account,
+            &user,
+            "user",
+            json!({ "subs": -1, "data": -1, "payload": -1 }),
+        )?;
         let credentials = format!(
             "-----BEGIN NATS USER JWT-----\n{token}\n------END NATS USER JWT------\n\n\
              -----BEGIN USER NKEY SEED-----\n{}\n------END USER NKEY SEED------\n",
             user.seed()?
         );
-        Ok(Self { config, credentials })
+        Ok(Self {
+            config,
+            credentials,
+        })
     }
 }
 
@@ -48,7 +70,11 @@ fn token(issuer: &KeyPair, subject: &KeyPair, kind: &str, mut claims: Value) -> 
         "jti": "one", "iat": 1_700_000_000, "iss": issuer.public_key(), "name": kind, "sub": subject.public_key(), "nats": claims,
     });
     let encode = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
-    let signed = format!("{}.{}", encode(&json!({ "typ": "JWT", "alg": "ed25519-nkey" })), encode(&body));
+    let signed = format!(
+        "{}.{}",
+        encode(&json!({ "typ": "JWT", "alg": "ed25519-nkey" })),
+        encode(&body)
+    );
     let signature = issuer.sign(signed.as_bytes())?;
     Ok(format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature)))
 }

@@ -18,10 +18,18 @@ async fn other_settings_are_refused() {
     let (_server, records) = alone().await;
     let jetstream = async_nats::jetstream::new(records.link.client.clone());
     let bucket = records.bucket.clone();
-    let config = async_nats::jetstream::kv::Config { bucket, history: 5, ..Default::default() };
+    let config = async_nats::jetstream::kv::Config {
+        bucket,
+        history: 5,
+        ..Default::default()
+    };
     jetstream.create_key_value(config).await.unwrap();
     let error = records.open().await.unwrap_err().to_string();
-    for named in ["max_msgs_per_subject is 5, not 1", "allow_atomic is null, not true", "nats kv del planck_registry"] {
+    for named in [
+        "max_msgs_per_subject is 5, not 1",
+        "allow_atomic is null, not true",
+        "nats kv del planck_registry",
+    ] {
         assert!(error.contains(named), "{error}");
     }
 }
@@ -30,24 +38,43 @@ async fn other_settings_are_refused() {
 async fn another_number_of_copies_is_refused() {
     let (server, records) = alone().await;
     opened(records).await;
-    let error = connect(server.url(), "", 3).await.open().await.unwrap_err().to_string();
+    let error = connect(server.url(), "", 3)
+        .await
+        .open()
+        .await
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("num_replicas is 1, not 3"), "{error}");
-    let error = connect(server.url(), "other", 3).await.open().await.unwrap_err().to_string();
+    let error = connect(server.url(), "other", 3)
+        .await
+        .open()
+        .await
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("nats.replicas"), "{error}");
 }
 
 #[tokio::test]
 async fn a_bucket_that_is_gone_is_missing_until_it_is_made_anew() {
     let (_server, records) = alone().await;
-    assert_eq!(records.read("node.a").await, Err(RecordsError::Missing("planck_registry".into())));
+    assert_eq!(
+        records.read("node.a").await,
+        Err(RecordsError::Missing("planck_registry".into()))
+    );
     let records = opened(records).await;
     let mut hints = records.watch("node.*");
     assert_eq!(hints.next().await, Some(Hint::LookAgain));
     let jetstream = async_nats::jetstream::new(records.link.client.clone());
     jetstream.delete_key_value(&records.bucket).await.unwrap();
     let write = || vec![Write::put("node.a", "a").at(0)];
-    assert_eq!(records.write(write()).await, Err(RecordsError::Missing("planck_registry".into())));
-    assert_eq!(records.read_all("node.*").await, Err(RecordsError::Missing("planck_registry".into())));
+    assert_eq!(
+        records.write(write()).await,
+        Err(RecordsError::Missing("planck_registry".into()))
+    );
+    assert_eq!(
+        records.read_all("node.*").await,
+        Err(RecordsError::Missing("planck_registry".into()))
+    );
     records.open().await.unwrap();
     records.write(write()).await.unwrap();
 }
@@ -61,7 +88,10 @@ async fn a_server_that_is_away_or_frozen_is_told_apart() {
 
     server.pause().unwrap();
     let written = records.write(vec![Write::put("node.a", "frozen")]).await;
-    assert!(matches!(written, Err(RecordsError::Unknown(_))), "{written:?}");
+    assert!(
+        matches!(written, Err(RecordsError::Unknown(_))),
+        "{written:?}"
+    );
     server.kill().unwrap();
     let until = Instant::now() + SOON;
     while records.link.is_up() {
@@ -73,10 +103,14 @@ async fn a_server_that_is_away_or_frozen_is_told_apart() {
 
     server.restart().unwrap();
     let records = opened(records).await;
-    let revision = records.write(vec![Write::put("node.b", "back")]).await.unwrap();
+    let revision = records
+        .write(vec![Write::put("node.b", "back")])
+        .await
+        .unwrap();
     let told = async {
         while let Some(hint) = hints.next().await {
-            if matches!(&hint, Hint::Changed(record) if record.revision == revision && record.key == "node.b") {
+            if matches!(&hint, Hint::Changed(record) if record.revision == revision && record.key == "node.b")
+            {
                 return;
             }
         }
@@ -89,7 +123,10 @@ async fn a_server_that_is_away_or_frozen_is_told_apart() {
 async fn a_killed_leader_is_followed() {
     let mut cluster = NatsCluster::start().unwrap();
     let records = opened(connect(cluster.url(), "", 3).await).await;
-    let first = records.write(vec![Write::put("node.a", "a").at(0)]).await.unwrap();
+    let first = records
+        .write(vec![Write::put("node.a", "a").at(0)])
+        .await
+        .unwrap();
     let leader = leader(&records).await;
     let number: usize = leader.trim_start_matches('n').parse().unwrap();
     cluster.servers[number - 1].kill().unwrap();
@@ -99,16 +136,29 @@ async fn a_killed_leader_is_followed() {
         let write = vec![Write::put("proof.a", "").while_at("node.a", first)];
         match records.write(write).await {
             Ok(revision) => break revision,
-            Err(RecordsError::Away(_) | RecordsError::Unknown(_)) => assert!(Instant::now() < until, "no new leader"),
+            Err(RecordsError::Away(_) | RecordsError::Unknown(_)) => {
+                assert!(Instant::now() < until, "no new leader")
+            }
             Err(error) => panic!("{error}"),
         }
     };
     assert!(revision > first);
-    assert_eq!(records.read("node.a").await.unwrap().value.as_deref(), Some("a".as_bytes()));
+    assert_eq!(
+        records.read("node.a").await.unwrap().value.as_deref(),
+        Some("a".as_bytes())
+    );
 }
 
 async fn leader(records: &NatsRecords) -> String {
     let jetstream = async_nats::jetstream::new(records.link.client.clone());
     let mut stream = jetstream.get_stream(records.stream()).await.unwrap();
-    stream.info().await.unwrap().cluster.clone().unwrap().leader.unwrap()
+    stream
+        .info()
+        .await
+        .unwrap()
+        .cluster
+        .clone()
+        .unwrap()
+        .leader
+        .unwrap()
 }

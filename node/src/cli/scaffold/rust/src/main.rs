@@ -1,4 +1,5 @@
-//! The sidecar `SIDECAR_NAME`. A tool is an async function: the struct of its arguments gives the schema that the model sees.
+//! The sidecar `SIDECAR_NAME`. A tool is an async function: the struct of its arguments gives the
+//! schema that the model sees.
 
 use std::time::Duration;
 
@@ -23,8 +24,12 @@ async fn sort_words(context: Context, args: SortWords) -> Result<String, String>
     let pause = Duration::from_secs_f64(args.seconds.clamp(0.0, 3600.0) / f64::from(STEPS));
     for step in 0..STEPS {
         // A report of progress also renews the time that the node waits for a sign of life.
-        context.progress(format!("step {} of {STEPS}", step + 1), Some(f64::from(100 * step / STEPS)));
-        // Once the answer is no longer wanted, this function has a second to stop by itself; then it is dropped.
+        context.progress(
+            format!("step {} of {STEPS}", step + 1),
+            Some(f64::from(100 * step / STEPS)),
+        );
+        // Once the answer is no longer wanted, this function has a second to stop by itself; then
+        // it is dropped.
         tokio::select! {
             () = context.cancelled() => return Err(format!("cancelled at step {}", step + 1)),
             () = tokio::time::sleep(pause) => (),
@@ -48,7 +53,8 @@ async fn main() -> Result<(), Error> {
     sidecar()?.run().await
 }
 
-/// They need neither a node nor NATS: the harness calls the tools through the code that answers a node.
+/// They need neither a node nor NATS: the harness calls the tools through the code that answers a
+/// node.
 #[cfg(test)]
 mod tests {
     use planck_sidecar::Harness;
@@ -57,7 +63,10 @@ mod tests {
 
     #[tokio::test]
     async fn it_sorts_and_reports_progress() -> Result<(), Error> {
-        let answer = Harness::of(sidecar()?).request("sort_words", r#"{"text":"to be or not"}"#).send().await;
+        let answer = Harness::of(sidecar()?)
+            .request("sort_words", r#"{"text":"to be or not"}"#)
+            .send()
+            .await;
         assert_eq!(answer.said, Ok("be not or to".into()));
         assert_eq!(answer.progress.len(), STEPS as usize);
         Ok(())
@@ -66,8 +75,15 @@ mod tests {
     #[tokio::test]
     async fn what_it_cannot_do_is_an_error_for_the_model() -> Result<(), Error> {
         let harness = Harness::of(sidecar()?);
-        for (args, words) in [(r#"{"text":" "}"#, "no words"), (r#"{"text":7}"#, "the arguments do not fit")] {
-            let error = harness.call("sort_words", args).await.err().unwrap_or_default();
+        for (args, words) in [
+            (r#"{"text":" "}"#, "no words"),
+            (r#"{"text":7}"#, "the arguments do not fit"),
+        ] {
+            let error = harness
+                .call("sort_words", args)
+                .await
+                .err()
+                .unwrap_or_default();
             assert!(error.contains(words), "{error}");
         }
         Ok(())
@@ -76,7 +92,10 @@ mod tests {
     #[tokio::test]
     async fn it_stops_when_the_answer_is_no_longer_wanted() -> Result<(), Error> {
         let harness = Harness::of(sidecar()?);
-        let call = harness.request("sort_words", r#"{"text":"a","seconds":60}"#).call_id("slow").send();
+        let call = harness
+            .request("sort_words", r#"{"text":"a","seconds":60}"#)
+            .call_id("slow")
+            .send();
         let cancel = async {
             tokio::time::sleep(Duration::from_millis(100)).await;
             harness.cancel("slow");
