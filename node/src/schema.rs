@@ -6,7 +6,11 @@ use std::collections::BTreeMap;
 use planck_common::{
     command, decision, envelope, event, message, node, registry, reply, spec, usage,
 };
-use schemars::{Schema, schema_for};
+use schemars::{
+    Schema, schema_for,
+    transform::{RecursiveTransform, Transform as _},
+};
+use serde_json::Value;
 
 macro_rules! schemas {
     ($($group:literal { $($name:literal: $type:ty,)+ })+) => {
@@ -92,8 +96,24 @@ pub fn schemas() -> BTreeMap<&'static str, BTreeMap<&'static str, Schema>> {
         .into_iter()
         .chain(groups)
         .chain([events])
-        .map(|(group, schemas)| (group, schemas.into_iter().collect()))
+        .map(|(group, schemas)| (group, schemas.into_iter().map(unwrapped).collect()))
         .collect()
+}
+
+/// Joins the lines of a description, so that a schema does not depend on where the source wraps its
+/// comments.
+fn unwrapped((name, mut schema): (&'static str, Schema)) -> (&'static str, Schema) {
+    RecursiveTransform(|schema: &mut Schema| {
+        if let Some(Value::String(description)) = schema.get_mut("description") {
+            *description = description
+                .split("\n\n")
+                .map(|paragraph| paragraph.replace('\n', " "))
+                .collect::<Vec<_>>()
+                .join("\n\n");
+        }
+    })
+    .transform(&mut schema);
+    (name, schema)
 }
 
 #[cfg(test)]
