@@ -40,12 +40,13 @@ judges:
 	$(CARGO) build --locked -p planck-node -p planck-scripted-model --bins
 	python3 tests/judges/servers/judge.py target/debug/planck target/debug/scripted-model
 
-# The Helm chart against Helm's engine and the types of Kubernetes. The first run compiles them, which takes minutes; go.sum pins
-# every module by its hash.
+# The Helm chart against Helm's engine and the types of Kubernetes, and the dashboard against those of Grafana. The first run
+# compiles them, which takes minutes; go.sum pins every module by its hash.
 chart:
 	mkdir -p .tools/bin
 	cd tests/chart && go build -trimpath -o ../../.tools/bin/planck-chart .
 	.tools/bin/planck-chart deploy/helm/planck
+	.tools/bin/planck-chart deploy/grafana/planck.json
 
 # The compose file on this machine's Docker engine: `make try WITH="--binaries target/release"`.
 try:

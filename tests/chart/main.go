@@ -1,7 +1,8 @@
 // Planck-chart proves the Helm chart: with Helm's own engine it lints and renders it in several configurations, and reads what
-// comes of it as strictly as a Kubernetes API server does. It needs no cluster and no network.
+// comes of it as strictly as a Kubernetes API server does. It reads the dashboard with Grafana's own types. It needs no cluster, no
+// Grafana and no network.
 //
-//	planck-chart CHART
+//	planck-chart CHART|DASHBOARD.json
 package main
 
 import (
@@ -47,9 +48,16 @@ var refused = map[string]string{
 
 func main() {
 	if len(os.Args) != 2 {
-		fail("usage: planck-chart CHART")
+		fail("usage: planck-chart CHART|DASHBOARD.json")
 	}
-	path := os.Args[1]
+	if path := os.Args[1]; strings.HasSuffix(path, ".json") {
+		judgeDashboard(path)
+	} else {
+		judgeChart(path)
+	}
+}
+
+func judgeChart(path string) {
 	planck, err := loader.Load(path)
 	check(err, "cannot load the chart")
 	for _, said := range []string{least, most} {

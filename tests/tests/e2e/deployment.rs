@@ -145,9 +145,9 @@ fn passwords_are_made_once_in_a_folder_of_their_owner() -> Result<()> {
     Ok(())
 }
 
-/// Helm and the types of Kubernetes, as `make chart` compiles them from Go modules.
-#[test]
-fn the_chart_is_what_kubernetes_takes() -> Result<()> {
+/// Gives a file to Helm, and to the types of Kubernetes and of Grafana, as `make chart` compiles them
+/// from Go modules; without them nothing is judged.
+fn judged(file: &str, verdict: &str) -> Result<()> {
     let judge = at(".tools/bin/planck-chart");
     if !judge.is_file() {
         assert!(
@@ -156,20 +156,30 @@ fn the_chart_is_what_kubernetes_takes() -> Result<()> {
             judge.display()
         );
         eprintln!(
-            "NOT TESTED: the Helm chart, because there is no {}; `make chart` compiles it",
+            "NOT TESTED: {file}, because there is no {}; `make chart` compiles it",
             judge.display()
         );
         return Ok(());
     }
-    let judged = Command::new(judge).arg(at("deploy/helm/planck")).output()?;
+    let judged = Command::new(judge).arg(at(file)).output()?;
     assert!(
         judged.status.success(),
         "{}",
         String::from_utf8_lossy(&judged.stderr)
     );
     assert!(
-        String::from_utf8_lossy(&judged.stdout).contains("wrong settings are refused"),
+        String::from_utf8_lossy(&judged.stdout).contains(verdict),
         "{judged:?}"
     );
     Ok(())
+}
+
+#[test]
+fn the_chart_is_what_kubernetes_takes() -> Result<()> {
+    judged("deploy/helm/planck", "wrong settings are refused")
+}
+
+#[test]
+fn the_dashboard_is_what_grafana_takes() -> Result<()> {
+    judged("deploy/grafana/planck.json", "are what Grafana takes")
 }
