@@ -94,3 +94,24 @@ impl Drop for Lane {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn lane_that_a_task_holds_does_not_turn() {
+        let runtimes = Runtimes::start(2, || Clients::new(&Default::default())).unwrap();
+        let long = Duration::from_secs(10);
+        assert!(runtimes.turn(long).await);
+        let (free, held) = mpsc::channel::<()>();
+        runtimes.next().unwrap().runtime.spawn(async move {
+            let _freed = held.recv();
+        });
+        assert!(!runtimes.turn(Duration::from_millis(100)).await);
+        drop(free);
+        assert!(runtimes.turn(long).await);
+    }
+}

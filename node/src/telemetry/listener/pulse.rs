@@ -85,3 +85,47 @@ async fn unready(main: &Handle, node: Option<Arc<dyn Vitals>>) -> Vec<String> {
         Ok(Err(_)) | Err(_) => vec!["the node does not answer".into()],
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use tokio::runtime;
+
+    use super::*;
+
+    /// A runtime with one thread, which a task holds until the sender is dropped.
+    fn held() -> (runtime::Runtime, mpsc::Sender<()>) {
+        let main = runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .build()
+            .unwrap();
+        let (free, held) = mpsc::channel();
+        let (holds, is_held) = mpsc::channel();
+        main.spawn(async move {
+            holds.send(()).unwrap();
+            let _freed = held.recv();
+        });
+        is_held.recv().unwrap();
+        (main, free)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn node_whose_runtime_is_stuck_is_not_alive_until_it_turns_again() {
+        let (main, free) = held();
+        let pulse = Arc::new(Pulse::new());
+        let feeling = tokio::spawn(Arc::clone(&pulse).keep_feeling(main.handle().clone()));
+        tokio::time::sleep(STUCK - EVERY).await;
+        assert!(pulse.is_alive(), "it may only be busy");
+        tokio::time::sleep(2 * EVERY).await;
+        assert!(!pulse.is_alive());
+        assert!(!pulse.unready().is_empty());
+        tokio::time::resume();
+        drop(free);
+        while !pulse.is_alive() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        feeling.abort();
+        main.shutdown_background();
+    }
+}

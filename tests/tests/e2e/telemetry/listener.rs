@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Context, Result, bail};
-use planck_scripted_model::{Reply, Script};
+use planck_scripted_model::{Fault, Reply, Script};
 use planck_tests::{
     eventually::within,
     nats::free_port,
@@ -12,6 +12,7 @@ use planck_tests::{
     world::{Backend, World},
 };
 use serde_json::json;
+use sqlx::Connection as _;
 use tokio::time::timeout;
 
 use crate::teams::scene::{by, lead, member};
@@ -75,6 +76,7 @@ impl Probe {
 #[tokio::test(flavor = "multi_thread")]
 async fn metrics_tell_what_a_team_did() -> Result<()> {
     let script = Script::new()
+        .limited(1, by("lead"), Reply::fault(Fault::status(503)))
         .rounds(
             by("lead"),
             [
@@ -118,7 +120,12 @@ async fn metrics_tell_what_a_team_did() -> Result<()> {
     assert_eq!(samples["planck_turns_total{outcome=\"completed\"}"], 2.0);
     assert_eq!(samples["planck_turn_duration_seconds_count"], 2.0);
     assert_eq!(model("planck_model_requests_total", "outcome=\"ok\""), 4.0);
-    assert_eq!(samples["planck_model_request_duration_seconds_count"], 4.0);
+    assert_eq!(
+        model("planck_model_requests_total", "outcome=\"transient\""),
+        1.0
+    );
+    assert_eq!(samples["planck_model_retries_total"], 1.0);
+    assert_eq!(samples["planck_model_request_duration_seconds_count"], 5.0);
     assert_eq!(samples["planck_time_to_first_token_seconds_count"], 4.0);
     assert!(model("planck_tokens_total", "kind=\"output\"") > 0.0);
     assert_eq!(
@@ -179,6 +186,50 @@ async fn the_death_of_a_node_is_counted_by_who_judges_and_takes_over() -> Result
         },
     )
     .await
+}
+
+/// Takes the agents of a session over, as the first statement of another node's claim does.
+async fn claim_for_another(world: &World, session: &str) -> Result<()> {
+    let mut connection = sqlx::PgConnection::connect(&world.store_url()).await?;
+    let claimed = sqlx::query("UPDATE agents SET epoch = epoch + 1 WHERE session_id = $1")
+        .bind(session)
+        .execute(&mut connection)
+        .await?;
+    assert_eq!(claimed.rows_affected(), 1);
+    Ok(connection.close().await?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_save_without_the_lease_is_counted() -> Result<()> {
+    let wait = json!({ "command": "touch begun; while [ ! -e go ]; do sleep 0.05; done" });
+    let script = Script::new().rounds(by("lead"), [Reply::call("bash", wait), Reply::text("done")]);
+    let (world, probe) = (
+        World::start(Backend::Postgres, script).await?,
+        Probe::new()?,
+    );
+    let node = probe.node(&world).await?;
+    let members = [lead(&["bash"])];
+    let started = world
+        .caller
+        .start(&json!({ "dir": world.dir(), "members": members, "prompt": "go" }))
+        .await?;
+    within(Duration::from_secs(30), "the tool runs", async || {
+        world.dir().join("begun").exists().then_some(())
+    })
+    .await?;
+    assert_eq!(probe.samples().await?["planck_fenced_writes_total"], 0.0);
+    claim_for_another(&world, started.session_id.as_str()).await?;
+    std::fs::write(world.dir().join("go"), "")?;
+    within(
+        Duration::from_secs(30),
+        "the refused save is counted",
+        async || {
+            let fenced = probe.samples().await.ok()?["planck_fenced_writes_total"];
+            (fenced == 1.0).then_some(())
+        },
+    )
+    .await?;
+    node.leave_despite(&["another node holds the lease"]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
