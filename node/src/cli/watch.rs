@@ -193,6 +193,7 @@ pub async fn watch(
                 if interrupts > 1 {
                     break;
                 }
+                sink.rest()?;
                 warn("aborting the turn; interrupt again to leave");
                 client.abort_session(session).await?;
             }

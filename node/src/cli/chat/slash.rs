@@ -26,7 +26,7 @@ const HELP: &str = "\
 /quit              leave; the session stays
 @path              attaches a file: text, an image or a PDF. Tab completes it.
 A line that ends with \\ goes on in the next. Pasted lines are one prompt.
-Ctrl-C ends a turn, or leaves. A line that begins with a space is no command.
+Ctrl-C ends a turn, empties the line, or leaves. A line that begins with a space is no command.
 ";
 
 /// A command, with what stands after it.

@@ -13,7 +13,10 @@ use planck_tests::{
     eventually::eventually,
     terminal::Terminal,
 };
-use tokio::{process::Child, time::timeout};
+use tokio::{
+    process::{Child, Command},
+    time::timeout,
+};
 
 const LEFT: &str = "\x1b[D";
 const UP: &str = "\x1b[A";
@@ -43,6 +46,10 @@ impl Chat {
             .env_remove("NO_COLOR")
             .env_remove("CI")
             .kill_on_drop(true);
+        Self::spawn(command)
+    }
+
+    fn spawn(mut command: Command) -> Result<Self> {
         let terminal = Terminal::attach(&mut command, true)?;
         Ok(Self {
             child: command.spawn()?,
@@ -174,6 +181,11 @@ async fn interrupts_end_a_turn_and_then_the_chat() -> Result<()> {
     chat.line("slow").await?;
     chat.terminal.until("word").await?;
     chat.interrupt()?;
+    let drawn = chat.terminal.until("interrupt again to leave").await?;
+    assert!(
+        drawn.contains("\naborting the turn"),
+        "the notice has a line of its own: {drawn:?}"
+    );
     chat.terminal.until("■ aborted").await?;
     chat.line("slow").await?;
     chat.terminal.until("word").await?;
@@ -182,6 +194,46 @@ async fn interrupts_end_a_turn_and_then_the_chat() -> Result<()> {
     chat.interrupt()?;
     let (code, screen) = chat.end().await?;
     assert_eq!(code, Some(130), "{screen:?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn interrupt_at_the_prompt_takes_back_what_was_typed_before_it_leaves() -> Result<()> {
+    let desk = Desk::start(script()).await?;
+    let mut chat = Chat::start(&desk, "xterm-256color", &["chat"])?;
+    chat.terminal.until(PROMPT).await?;
+    chat.terminal.type_in("not this")?;
+    chat.terminal.until("not this").await?;
+    chat.terminal.type_in(INTERRUPT)?;
+    chat.prompt("but this").await?;
+    assert!(
+        asked(&desk).contains("\"but this\""),
+        "the line begins empty: {}",
+        asked(&desk)
+    );
+    chat.terminal.until(PROMPT).await?;
+    chat.terminal.type_in(INTERRUPT)?;
+    let (code, screen) = chat.end().await?;
+    assert_eq!(code, Some(0), "{screen:?}");
+    assert_eq!(desk.model.request_count(), 1);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pasted_controls_are_not_drawn_without_colours_either() -> Result<()> {
+    let desk = Desk::start(script()).await?;
+    let mut command = desk.planck(&["chat"])?;
+    command
+        .env("TERM", "xterm-256color")
+        .env("PLANCK_MODELS_DEFAULT", "openai:gpt-5")
+        .env("NO_COLOR", "1")
+        .kill_on_drop(true);
+    let mut chat = Chat::spawn(command)?;
+    chat.terminal.until(PROMPT).await?;
+    chat.terminal
+        .type_in("\x1b[200~a\u{9b}2J\u{202e}owned\x1b[201~")?;
+    let drawn = chat.terminal.until("owned").await?;
+    assert!(!drawn.contains(['\u{9b}', '\u{202e}']), "{drawn:?}");
     Ok(())
 }
 

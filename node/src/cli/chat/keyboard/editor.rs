@@ -1,10 +1,10 @@
 //! The line editor: `rustyline`, told what may be completed, and kept from drawing what a terminal
 //! would obey.
 
-use std::{borrow::Cow, path::PathBuf};
+use std::{borrow::Cow, cell::Cell, path::PathBuf};
 
 use rustyline::{
-    Config, Context, Helper,
+    ColorMode, Config, Context, Helper,
     completion::{Completer, Pair},
     error::ReadlineError,
     highlight::{CmdKind, Highlighter},
@@ -44,7 +44,15 @@ impl Editor {
                 return None;
             }
         };
-        match editor.readline(prompt) {
+        let typed = loop {
+            match editor.readline(prompt) {
+                // An interrupt takes back what was typed; on an empty line it leaves.
+                Err(ReadlineError::Interrupted)
+                    if editor.helper().is_some_and(|aid| aid.has_text.take()) => {}
+                typed => break typed,
+            }
+        };
+        match typed {
             Ok(text) => {
                 if !text.trim().is_empty()
                     && editor.add_history_entry(text.as_str()).unwrap_or(false)
@@ -70,10 +78,13 @@ fn editor(
         .completion_type(rustyline::CompletionType::List)
         .max_history_size(LINES)?
         .bracketed_paste(true)
+        // The highlighter draws no colours, and NO_COLOR would turn its cleaning off.
+        .color_mode(ColorMode::Forced)
         .build();
     let mut editor =
         rustyline::Editor::with_history(config.clone(), DefaultHistory::with_config(&config))?;
-    editor.set_helper(Some(Aid { dir }));
+    let has_text = Cell::new(false);
+    editor.set_helper(Some(Aid { dir, has_text }));
     for entry in history.entries() {
         editor.add_history_entry(entry.as_str())?;
     }
@@ -83,6 +94,8 @@ fn editor(
 struct Aid {
     /// The directory that `@` names files of.
     dir: PathBuf,
+    /// Whether the line that was drawn last holds anything.
+    has_text: Cell<bool>,
 }
 
 impl Helper for Aid {}
@@ -124,6 +137,7 @@ impl Highlighter for Aid {
     /// The editor writes the line as it is, and pasted text or a line of the history may hold what
     /// a terminal obeys.
     fn highlight<'l>(&self, line: &'l str, _: usize) -> Cow<'l, str> {
+        self.has_text.set(!line.is_empty());
         clean(line)
     }
 
