@@ -29,10 +29,8 @@ impl Logs {
     /// For a command that a person watches: what a person must do something about, and more where
     /// it was asked for.
     pub fn start_if_asked(config: &Config) -> Result<Self, TelemetryError> {
-        let section = &config.telemetry;
-        let asked =
-            section.log != config::Telemetry::default().log || section.otlp_endpoint.is_some();
-        let asked = match asked {
+        let is_asked = config.telemetry.log != config::Telemetry::default().log;
+        let asked = match is_asked {
             true => options(config),
             false => TelemetryOptions {
                 log: "error".into(),

@@ -4,7 +4,11 @@
 //! A tidy test refuses other writers under `cli`, so whatever a command shows has passed the
 //! cleaner of [`crate::terminal`].
 
-use std::io::{self, IsTerminal as _, Write};
+use std::{
+    fs::File,
+    io::{self, IsTerminal as _, Write},
+    os::{fd::AsFd, unix::fs::MetadataExt as _},
+};
 
 use anstream::{AutoStream, ColorChoice};
 use clap::ValueEnum;
@@ -25,6 +29,17 @@ impl Stream {
             Self::Out => io::stdout().is_terminal(),
             Self::Err => io::stderr().is_terminal(),
         }
+    }
+
+    /// Whether both outputs go to the same file, as with `2>&1`.
+    pub fn are_one() -> bool {
+        let identity = |output: &dyn AsFd| {
+            let file = File::from(output.as_fd().try_clone_to_owned().ok()?);
+            let about = file.metadata().ok()?;
+            Some((about.dev(), about.ino()))
+        };
+        let out = identity(&io::stdout());
+        out.is_some() && out == identity(&io::stderr())
     }
 
     /// Whether it may have colours, after `NO_COLOR`, `CLICOLOR`, `CLICOLOR_FORCE` and `TERM`.

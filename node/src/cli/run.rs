@@ -37,8 +37,8 @@ enum Form {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-On a terminal this shows all that the agents do. Where standard output is none, the answer alone goes there and everything
-else to standard error.
+On a terminal this shows all that the agents do. Elsewhere the answer alone goes to standard
+output and everything else to standard error; where both are one file, all of it goes there.
 
 Examples:
   planck run \"What is in this folder?\"
@@ -106,7 +106,7 @@ impl Run {
         done
     }
 
-    fn layout(&self, is_terminal: bool) -> Layout {
+    fn layout(&self, is_terminal: bool, is_shared: bool) -> Layout {
         let frame = if self.quiet { None } else { Some(Stream::Err) };
         match (self.output, self.print) {
             (Form::Jsonl, _) => Layout {
@@ -114,7 +114,7 @@ impl Run {
                 frame: None,
                 answer: false,
             },
-            (Form::Text, false) if is_terminal && !self.quiet => Layout {
+            (Form::Text, false) if (is_terminal || is_shared) && !self.quiet => Layout {
                 transcript: Some(Stream::Out),
                 frame: Some(Stream::Out),
                 answer: false,
@@ -130,7 +130,7 @@ impl Run {
     async fn follow(&self, client: &Client, prompt: String) -> anyhow::Result<Exit> {
         let (mut interrupted, layout, began) = (
             interrupts()?,
-            self.layout(Stream::Out.is_terminal()),
+            self.layout(Stream::Out.is_terminal(), Stream::are_one()),
             Instant::now(),
         );
         let mut sink = match self.output {
@@ -273,7 +273,7 @@ mod tests {
         ] {
             let run = Line::try_parse_from(line.split(' ')).unwrap().run;
             assert_eq!(
-                run.layout(is_terminal),
+                run.layout(is_terminal, false),
                 Layout {
                     transcript,
                     frame,
@@ -281,6 +281,14 @@ mod tests {
                 },
                 "{line}, terminal: {is_terminal}"
             );
+        }
+    }
+
+    #[test]
+    fn answer_is_not_written_twice_where_both_outputs_are_one_file() {
+        for (line, answer) in [("run x", false), ("run -p x", true), ("run -q x", true)] {
+            let run = Line::try_parse_from(line.split(' ')).unwrap().run;
+            assert_eq!(run.layout(false, true).answer, answer, "{line}");
         }
     }
 }

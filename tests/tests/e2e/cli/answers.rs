@@ -59,13 +59,36 @@ async fn the_answer_alone_is_on_standard_output() -> Result<()> {
             assert!(ran.err.contains(told), "{told}: {ran:?}");
         }
     }
-    let quiet = desk.run(&run(&["-q", "look"])).await?;
-    assert_eq!(
-        (quiet.code, quiet.out.as_str(), quiet.err.as_str()),
-        (0, "There it is.\n", ""),
-        "{quiet:?}"
-    );
+    // A collector is no reason to log.
+    for collector in [None, Some("http://127.0.0.1:9")] {
+        let mut command = desk.planck(&run(&["-q", "look"]))?;
+        command.envs(collector.map(|url| ("OTEL_EXPORTER_OTLP_ENDPOINT", url)));
+        let quiet = planck_tests::desk::run(command).await?;
+        assert_eq!(
+            (quiet.code, quiet.out.as_str(), quiet.err.as_str()),
+            (0, "There it is.\n", ""),
+            "{quiet:?}"
+        );
+    }
     desk.check_model()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_of_both_outputs_has_the_answer_once() -> Result<()> {
+    let desk = Desk::start(script()).await?;
+    let log = std::fs::File::create(desk.work().join("log"))?;
+    let mut command = desk.planck(&run(&["look"]))?;
+    command
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .kill_on_drop(true);
+    let status = timeout(Duration::from_secs(60), command.status()).await??;
+    let log = desk.read("log")?;
+    assert!(status.success(), "{log}");
+    assert_eq!(log.matches("There it is.").count(), 1, "{log}");
+    assert!(log.contains("✓ bash echo seen"), "{log}");
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
