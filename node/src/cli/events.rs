@@ -8,7 +8,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::{
     exit::{Exit, Usage},
     link,
-    output::{EventFormat, EventOutput, json_text, say},
+    output::{EventFormat, EventOutput, Stream, json_text, say},
     place::Place,
     render::{Style, style::one_line},
 };
@@ -58,9 +58,17 @@ impl Watch {
             let delivery = delivery?;
             match self.output.output {
                 EventFormat::Jsonl => json_text(&json_line(&delivery))?,
-                EventFormat::Text => say(&line(&delivery, Style::of_stdout().width))?,
+                EventFormat::Text => say(&line(&delivery, width()))?,
             }
         }
+    }
+}
+
+/// Where lines are cut: at the edge of a terminal, and nowhere in a file or a pipe.
+fn width() -> usize {
+    match Stream::Out.is_terminal() {
+        true => Style::of_stdout().width,
+        false => usize::MAX,
     }
 }
 

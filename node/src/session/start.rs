@@ -30,7 +30,7 @@ use crate::{
     node::{Node, NodeSettings},
     store::{AgentRecord, Created, NewAgent, NewInput, NewSession, SessionRecord},
     team::{
-        self,
+        self, TemplateError,
         agents_file::{self, Instructions},
     },
 };
@@ -194,8 +194,14 @@ impl Node {
             }
             (None, members) => members.clone().unwrap_or_default(),
         };
+        // Who named no member does not know of the one that there is.
+        let has_members = !members.is_empty();
         team::resolve(&members, &context).map_err(|errors| {
-            let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            let told = |error: &TemplateError| match has_members {
+                true => error.to_string(),
+                false => format!("{}; {}", error.what, error.remedy),
+            };
+            let errors: Vec<String> = errors.iter().map(told).collect();
             Refusal::bad_request(errors.join("\n"))
         })
     }

@@ -219,8 +219,8 @@ impl Context {
     }
 }
 
-const NO_MODEL: &str = "name `provider` and `model_id`, pass `--model PROVIDER:MODEL`, set `models.default` in the \
-configuration, or a key (ANTHROPIC_API_KEY, OPENAI_API_KEY, GOOGLE_API_KEY); ollama and llama_cpp need none";
+const NO_MODEL: &str = "set a key (ANTHROPIC_API_KEY, OPENAI_API_KEY, GOOGLE_API_KEY), pass `--model PROVIDER:MODEL` (ollama and \
+llama_cpp need no key), set `models.default` in the configuration, or give a member `provider` and `model_id`";
 /// What to do about an address that nobody configured.
 pub const NO_ADDRESS: &str = "leave it out, or have its origin added to `models.allowed_base_urls` in the configuration of \
 the nodes; an address has no user name, query or fragment";

@@ -182,7 +182,7 @@ fn every_mistake_of_a_team_is_told() {
     TEAM.json, member "#2", `skills`: unknown skill `pfd`; known are pdf, sql
     TEAM.json, member "c", `limits.max_tokens`: 0 would let nothing happen; write more, or take it out for no limit
     TEAM.json, member "c", `compactor`: `a.b.c` names no compactor; write `<sidecar>.<compactor>`, or a name that only one sidecar has
-    TEAM.json, member "d", `model_id`: no model of `openai` is named; name `provider` and `model_id`, pass `--model PROVIDER:MODEL`, set `models.default` in the configuration, or a key (ANTHROPIC_API_KEY, OPENAI_API_KEY, GOOGLE_API_KEY); ollama and llama_cpp need none
+    TEAM.json, member "d", `model_id`: no model of `openai` is named; set a key (ANTHROPIC_API_KEY, OPENAI_API_KEY, GOOGLE_API_KEY), pass `--model PROVIDER:MODEL` (ollama and llama_cpp need no key), set `models.default` in the configuration, or give a member `provider` and `model_id`
     "##);
     let two = wrong(
         json!([{"type": "a", "tools": ["spawn_agent"]}, {"type": "b", "tools": ["spawn_agent"]}]),

@@ -185,8 +185,15 @@ async fn settings(options: &NatsOptions, events: Arc<Events>) -> Result<ConnectO
     if let Some((certificate, key)) = &options.tls.certificate {
         settings = settings.add_client_certificate(certificate.clone(), key.clone());
     }
-    if let Some(nkey) = &options.nkey {
-        settings = settings.nkey(nkey.trim().to_owned());
+    if let Some(nkey) = options.nkey.as_deref().map(str::trim) {
+        if !is_seed(nkey) {
+            return Err(BusError::Unfit(
+                "`nats.nkey` (NATS_NKEY) is no seed of a user, which begins with `SU` and has 58 capital letters and digits; \
+                 give the seed or the path of its file"
+                    .into(),
+            ));
+        }
+        settings = settings.nkey(nkey.to_owned());
     }
     if let Some(creds) = &options.creds {
         settings = settings.credentials_file(creds).await.map_err(|error| {
@@ -197,6 +204,13 @@ async fn settings(options: &NatsOptions, events: Arc<Events>) -> Result<ConnectO
         })?;
     }
     Ok(settings)
+}
+
+/// Whether this has the form of a user's seed. The client library signs with anything else as well,
+/// and the server then refuses a user that it does not know.
+fn is_seed(nkey: &str) -> bool {
+    let is_base32 = |byte: u8| matches!(byte, b'A'..=b'Z' | b'2'..=b'7');
+    nkey.len() == 58 && nkey.starts_with("SU") && nkey.bytes().all(is_base32)
 }
 
 /// The client library would not say which file it cannot read.
@@ -346,4 +360,19 @@ fn no_jetstream(why: &str) -> BusError {
     BusError::Unfit(format!(
         "the NATS server has no JetStream for this account ({why}); start it with `-js`, or put `jetstream {{}}` in its configuration"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_seed_of_a_user_is_one() {
+        let seed = format!("SU{}", "AB7".repeat(19).split_at(56).0);
+        assert!(is_seed(&seed));
+        let public = seed.replace("SU", "UA");
+        for wrong in ["", "user.nk", &seed[1..], &seed.to_lowercase(), &public] {
+            assert!(!is_seed(wrong), "{wrong}");
+        }
+    }
 }

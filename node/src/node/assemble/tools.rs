@@ -175,7 +175,7 @@ async fn groups(config: &Config) -> Option<Groups> {
     let limits = limits(config);
     match tokio::task::spawn_blocking(move || Groups::prepare(limits)).await {
         Ok(Ok(groups)) => {
-            tracing::info!(folder = %groups.folder().display(), tasks = ?groups.tasks(), "each tool call has a control group");
+            tracing::info!(folder = %groups.folder().display(), tasks = groups.tasks(), "each tool call has a control group");
             Some(groups)
         }
         Ok(Err(why)) => {
