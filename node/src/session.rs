@@ -26,6 +26,10 @@ mod stop_team;
 pub mod chores;
 mod sweep;
 
+#[cfg(test)]
+mod tests;
+
+pub(crate) use claim::IfClosed;
 pub(crate) use elsewhere::Hop;
 pub(crate) use place::wanted;
 

@@ -16,7 +16,7 @@ use crate::{
     actor::{Change, host::NotHere, mail::Changed},
     agent::Command,
     node::Node,
-    session::Hop,
+    session::{Hop, IfClosed},
     store::{AgentRecord, SessionRecord},
 };
 
@@ -147,7 +147,8 @@ async fn unheld(node: &Arc<Node>, agent: &AgentRecord, verb: AgentVerb, came: &C
     if let Some(host) = node.host_of(&session).await? {
         return came.pass_on(node, &host).await;
     }
-    node.take_up(&session, "commanded").await?;
+    node.take_up(&session.id, "commanded", IfClosed::Open)
+        .await?;
     here(node, agent, verb, came.body).await
 }
 

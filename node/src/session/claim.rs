@@ -19,25 +19,34 @@ use crate::{
     actor::{Hosting, Opening, parts::Facts, turnstile::Alone},
     agent::OpenTurn,
     node::Node,
-    store::{AgentRecord, Claim, Lease, SessionRecord, StoreError, Under},
+    store::{AgentRecord, Claim, Lease, SessionRecord, StoreError, Stray, Under},
     telemetry::metrics,
 };
 
 /// What a session is taken up for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose<'a> {
-    /// Its agents go on, and its log is told why. A closed session opens.
-    Work(&'a str),
+    /// Its agents go on, and its log is told why.
+    Work { reason: &'a str, may_open: bool },
     /// Its agents are ended at once; open turns do not go on.
     End,
     /// Its node died, and it is not to go on: open turns end with an error.
     Lost,
 }
 
+/// What taking a session up does where the session is closed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum IfClosed<'a> {
+    Open,
+    Leave,
+    /// Opens it if one of these agents has an unread prompt.
+    OpenIfPrompted(&'a [Stray]),
+}
+
 impl Purpose<'_> {
     fn opening(self, event: impl FnOnce(&str) -> Option<Event>) -> Opening {
         match self {
-            Self::Work(reason) => Opening {
+            Self::Work { reason, .. } => Opening {
                 events: event(reason).into_iter().collect(),
                 open_turn: OpenTurn::Resume,
                 ..Opening::default()
@@ -79,38 +88,33 @@ impl Led {
 
 impl Node {
     /// Hosts every agent of the session that no living node holds. Idempotent, and harmless beside
-    /// another node's try.
+    /// another node's try. A session that is not to go on after its node's death is closed first.
+    ///
+    /// Whether the session is closed is decided here, while nothing else changes it on this node:
+    /// a close may have come between the caller's look and this one.
     pub(crate) async fn take_up(
         &self,
-        session: &SessionRecord,
+        session: &SessionId,
         reason: &str,
+        if_closed: IfClosed<'_>,
     ) -> Result<(), Refusal> {
-        let alone = self.host().alone(&session.id).await?;
-        let mut session = self.find_session(&session.id).await?;
+        let alone = self.host().alone(session).await?;
+        let mut session = self.find_session(session).await?;
         if session.state == SessionState::Open && self.is_lost(&session).await? {
             self.close_lost(&session, &alone).await?;
             session = self.find_session(&session.id).await?;
         }
-        self.take_up_alone(&session, Purpose::Work(reason), &alone)
-            .await
-    }
-
-    /// [`Self::take_up`], but for a session that is not to go on after its node's death, which is
-    /// closed.
-    pub(super) async fn take_over(
-        &self,
-        session: &SessionRecord,
-        reason: &str,
-    ) -> Result<(), Refusal> {
-        let alone = self.host().alone(&session.id).await?;
-        let session = self.find_session(&session.id).await?;
-        match session.state == SessionState::Open && self.is_lost(&session).await? {
-            true => self.close_lost(&session, &alone).await,
-            false => {
-                self.take_up_alone(&session, Purpose::Work(reason), &alone)
-                    .await
-            }
+        let is_closed = session.state == SessionState::Closed;
+        let may_open = match if_closed {
+            IfClosed::Open => true,
+            IfClosed::Leave => false,
+            IfClosed::OpenIfPrompted(strays) => is_closed && self.is_prompted(strays).await?,
+        };
+        if is_closed && !may_open {
+            return Ok(());
         }
+        let purpose = Purpose::Work { reason, may_open };
+        self.take_up_alone(&session, purpose, &alone).await
     }
 
     async fn take_up_alone(
@@ -194,13 +198,11 @@ impl Node {
         let Some(won) = self.win(session, lead, after_death, purpose).await? else {
             return Ok(None);
         };
-        if session.state == SessionState::Closed && matches!(purpose, Purpose::Work(_)) {
-            self.store()
-                .set_state(&session.id, won.lease.epoch, SessionState::Open)
-                .await?;
-        }
         let facts = Arc::new(self.facts(session, won.lease.incarnation)?);
-        if matches!(purpose, Purpose::Work(_)) {
+        if let Purpose::Work { may_open, .. } = purpose {
+            if !self.is_open_under(&won.lease, session, may_open).await? {
+                return Ok(None);
+            }
             self.enter(&facts, &lead.id, &lead.spec).await?;
         }
         let resumed = |reason: &str| {
@@ -222,6 +224,32 @@ impl Node {
             tools_from: won.tools_from,
             ..Led::of(session, facts)
         }))
+    }
+
+    /// Whether the session is open now that this node has its lead. From the claim on no other node
+    /// can close it, but one may have closed it since it was looked at; then it opens if it may, and
+    /// else the lead is given back.
+    async fn is_open_under(
+        &self,
+        lease: &Lease,
+        session: &SessionRecord,
+        may_open: bool,
+    ) -> Result<bool, Refusal> {
+        let SessionRecord { id, spec, .. } = session;
+        if self.find_session(id).await?.state == SessionState::Open {
+            return Ok(true);
+        }
+        if may_open {
+            self.store()
+                .set_state(id, lease.epoch, SessionState::Open)
+                .await?;
+            return Ok(true);
+        }
+        self.store()
+            .release(id, &spec.lead, lease.epoch, false)
+            .await?;
+        self.bury_closed(session, lease.incarnation).await;
+        Ok(false)
     }
 
     /// A member that no living node hosts, or that was stopped with its team's last life, is
@@ -255,7 +283,7 @@ impl Node {
                 .await?;
             return self.stop_lost(member).await;
         }
-        if let Purpose::Work(_) = purpose
+        if let Purpose::Work { .. } = purpose
             && led.is_here
             && self.rehome(led, member, tools_from).await
         {
@@ -276,7 +304,7 @@ impl Node {
         tools_from: Option<Instant>,
     ) -> Result<(), Refusal> {
         let facts = &led.facts;
-        if matches!(purpose, Purpose::Work(_)) {
+        if matches!(purpose, Purpose::Work { .. }) {
             self.enter(facts, &member.id, &member.spec).await?;
         }
         let claim = Claim::Member(Under {

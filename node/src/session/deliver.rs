@@ -11,6 +11,7 @@ use planck_common::{
     subject::Address,
 };
 
+use super::claim::IfClosed;
 use crate::{
     actor::{Hosting, Opening, Verdict, host::NotHere},
     agent::{Arrival, OpenTurn},
@@ -231,7 +232,12 @@ impl Node {
             return Ok(());
         }
         let Some(host) = self.host_of(&record).await? else {
-            return self.take_up(&record, reason).await;
+            let if_closed = if may_open {
+                IfClosed::Open
+            } else {
+                IfClosed::Leave
+            };
+            return self.take_up(&record.id, reason, if_closed).await;
         };
         let (resume, why) = (
             SessionVerb::Resume.name(),

@@ -44,7 +44,14 @@ impl Node {
         self.check_message(session, to).await?;
         let alone = self.host().alone(&session.id).await?;
         let lead = self
-            .take_up_here(session, Purpose::Work("to be rewound"), &alone)
+            .take_up_here(
+                session,
+                Purpose::Work {
+                    reason: "to be rewound",
+                    may_open: true,
+                },
+                &alone,
+            )
             .await?;
         let mut there = self.members(&session.id).await?;
         there.retain(|agent| self.elsewhere(agent).is_some());

@@ -17,6 +17,7 @@ use planck_common::{
 use tokio::time::Instant;
 
 use super::{
+    claim::IfClosed,
     close::AT_ONCE,
     elsewhere::Hop,
     excerpt,
@@ -167,7 +168,7 @@ impl Node {
         reason: &str,
     ) -> Result<Started, Refusal> {
         let before = session.head;
-        self.take_up(session, reason).await?;
+        self.take_up(&session.id, reason, IfClosed::Open).await?;
         let session = self.find_session(&session.id).await?;
         Ok(started(&session, self, before, None))
     }

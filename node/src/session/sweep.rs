@@ -4,10 +4,14 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use planck_common::{
-    SessionId, Timestamp, command::SessionState, event::InputKind, reply::Refusal,
+    SessionId, Timestamp,
+    command::SessionState,
+    event::InputKind,
+    reply::{Code, Refusal},
 };
 use tokio_util::sync::CancellationToken;
 
+use super::claim::IfClosed;
 use crate::{
     cluster::liveness::SILENCE,
     node::Node,
@@ -112,7 +116,8 @@ impl Node {
             if self.is_for_another(&session).await? {
                 return Ok(());
             }
-            return self.take_over(&session, "its node died or left").await;
+            let if_closed = IfClosed::OpenIfPrompted(strays);
+            return self.take_up(id, "its node died or left", if_closed).await;
         }
         let is_held = strays.iter().any(|stray| stray.node.is_some());
         match is_held && self.host_of(&session).await?.is_none() {
@@ -131,7 +136,7 @@ impl Node {
     }
 
     /// Whether one of these agents, whom nobody holds, has an unread prompt.
-    async fn is_prompted(&self, strays: &[Stray]) -> Result<bool, StoreError> {
+    pub(super) async fn is_prompted(&self, strays: &[Stray]) -> Result<bool, StoreError> {
         for stray in strays.iter().filter(|stray| stray.node.is_none()) {
             let inputs = self
                 .store()
@@ -147,9 +152,11 @@ impl Node {
         Ok(false)
     }
 
-    /// Others do what a node that leaves, or is suspended, does not.
+    /// Warns, except where nothing is wrong: others do what a node that leaves, or is suspended,
+    /// does not, and what another node changed meanwhile is looked at again by the next sweep.
     fn complain(&self, refusal: &Refusal, what: &str) {
-        if self.host().is_closed() || self.draining().is_cancelled() || self.is_suspended() {
+        let leaves = self.host().is_closed() || self.draining().is_cancelled();
+        if leaves || self.is_suspended() || refusal.code == Code::StaleEpoch {
             tracing::debug!(%refusal, "{what}");
         } else {
             tracing::warn!(%refusal, "{what}");

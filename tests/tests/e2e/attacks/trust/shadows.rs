@@ -198,18 +198,17 @@ async fn untrusted_project_deletes_no_session_and_chooses_no_model() -> Result<(
 
     trust(&desk).await?;
     // A sweep of a busy machine may come after the turn; then the next turn's does it.
+    let mut last = None;
     for _ in 0..5 {
-        assert_eq!(
-            run(&["run", "--model", "openai:m", "--session", "other", "go"])
-                .await?
-                .code,
-            0
-        );
-        if !run(&["session", "ls"]).await?.out.contains("precious") {
+        let ran = run(&["run", "--model", "openai:m", "--session", "other", "go"]).await?;
+        assert_eq!(ran.code, 0, "{ran:?}");
+        let listed = run(&["session", "ls"]).await?;
+        if !listed.out.contains("precious") {
             return Ok(());
         }
+        last = Some(listed);
     }
-    anyhow::bail!("what was tried above does not delete it")
+    anyhow::bail!("what was tried above does not delete it: {last:?}")
 }
 
 #[tokio::test(flavor = "multi_thread")]
