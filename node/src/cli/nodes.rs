@@ -103,8 +103,11 @@ impl Nodes {
 
 /// Whether it is in the cluster, or was lately.
 fn is_current(node: &NodeInfo) -> bool {
-    let is_gone = matches!(node.state, NodeState::Left | NodeState::Dead);
-    !is_gone || u128::from(node.silent_ms) < LATELY.as_millis()
+    !is_gone(node) || u128::from(node.silent_ms) < LATELY.as_millis()
+}
+
+fn is_gone(node: &NodeInfo) -> bool {
+    matches!(node.state, NodeState::Left | NodeState::Dead)
 }
 
 fn state(state: NodeState) -> &'static str {
@@ -131,20 +134,28 @@ fn row(node: &NodeInfo) -> Vec<String> {
 }
 
 async fn find(client: &Client, name: &str) -> anyhow::Result<NodeInfo> {
-    let nodes = client.nodes().await?.nodes;
-    let mut fit = nodes
+    named(client.nodes().await?.nodes, name)
+}
+
+/// The node of an id or a name. A node that was started again has the name of those before it, so
+/// one that is there goes before those that left or died, and of these the one that was heard last.
+fn named(nodes: Vec<NodeInfo>, name: &str) -> anyhow::Result<NodeInfo> {
+    let (gone, there): (Vec<_>, Vec<_>) = nodes
         .into_iter()
-        .filter(|node| *node.id == *name || node.name == name);
-    let first = fit
-        .next()
-        .ok_or_else(|| NotFound(format!("no node {name}; `planck nodes ls` lists them")))?;
-    match fit.next() {
-        Some(_) => Err(Usage(format!(
+        .filter(|node| *node.id == *name || node.name == name)
+        .partition(is_gone);
+    if there.len() > 1 {
+        return Err(Usage(format!(
             "several nodes are called {name}; name one by its id"
         ))
-        .into()),
-        None => Ok(first),
+        .into());
     }
+    let last = gone.into_iter().min_by_key(|node| node.silent_ms);
+    there
+        .into_iter()
+        .next()
+        .or(last)
+        .ok_or_else(|| NotFound(format!("no node {name}; `planck nodes ls` lists them")).into())
 }
 
 fn show(node: &NodeInfo, output: Output) -> anyhow::Result<()> {
@@ -173,4 +184,40 @@ fn show(node: &NodeInfo, output: Output) -> anyhow::Result<()> {
             ("started", node.started_at.to_string()),
         ],
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn node(id: &str, state: &str, silent_ms: u64) -> NodeInfo {
+        let node = json!({
+            "id": id, "name": "worker", "state": state, "version": "0.1.0", "labels": {}, "capacity": 1, "agents": 0, "running": 0,
+            "workspaces": [], "providers": [], "started_at": "2026-11-23T08:00:00.000Z", "silent_ms": silent_ms
+        });
+        serde_json::from_value(node).unwrap()
+    }
+
+    #[test]
+    fn name_is_that_of_the_node_that_is_there() {
+        let (old, older) = (node("old", "left", 9_000), node("older", "dead", 90_000));
+        let (now, other) = (node("now", "alive", 100), node("other", "draining", 200));
+        let found = |nodes: &[&NodeInfo], name| {
+            named(nodes.iter().copied().cloned().collect(), name)
+                .map(|node| node.id.to_string())
+                .map_err(|error| error.to_string())
+        };
+        assert_eq!(found(&[&older, &old, &now], "worker").unwrap(), "now");
+        assert_eq!(found(&[&older, &old], "worker").unwrap(), "old");
+        assert_eq!(found(&[&older, &old, &now], "older").unwrap(), "older");
+        let several = found(&[&old, &now, &other], "worker").unwrap_err();
+        assert!(
+            several.contains("several nodes are called worker"),
+            "{several}"
+        );
+        let none = found(&[&old, &now], "nobody").unwrap_err();
+        assert!(none.contains("no node nobody"), "{none}");
+    }
 }
