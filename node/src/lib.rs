@@ -8,8 +8,10 @@ pub mod permit;
 pub mod secret;
 pub mod terminal;
 
+mod folder_trial;
 pub mod project;
 pub mod regular_file;
+mod server_clock;
 
 pub mod agent;
 pub mod compact;

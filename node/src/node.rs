@@ -24,7 +24,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use assemble::{AssemblyError, nats, open, open_on};
 pub(crate) use assemble::{
-    Inventory, default_model, inspect_store, look, prefix, sandbox, sqlite_options,
+    Inventory, StoreTrial, default_model, look, prefix, sandbox, sqlite_options, try_store,
 };
 pub use belonging::Joining;
 

@@ -33,8 +33,9 @@ pub use self::records::NatsRecords;
 use self::link::NatsLink;
 use super::{
     Answer, Bus, BusError, Conversation, Delivery, Observed, Published, Serving,
-    publisher::Publisher,
+    publisher::Publisher, records::RecordsError,
 };
+use crate::server_clock::ServerClock;
 
 /// One connection. Dropping it ends its tasks; flush first what must go out.
 pub struct NatsBus {
@@ -91,6 +92,12 @@ impl NatsBus {
     /// The registry's bucket of this cluster, over the same connection.
     pub fn records(&self, replicas: usize) -> NatsRecords {
         NatsRecords::new(self.link.clone(), self.prefix.registry(), replicas)
+    }
+
+    /// Tries whether a node could use the registry's bucket, and changes nothing in it. `None`:
+    /// there is no bucket yet.
+    pub async fn try_records(&self, replicas: usize) -> Result<Option<ServerClock>, RecordsError> {
+        self.records(replicas).try_out().await
     }
 
     /// Publications that were forgotten because NATS was away or slow.

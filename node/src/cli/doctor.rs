@@ -1,12 +1,15 @@
 //! `planck doctor`
 
+mod clock;
 mod machine;
-mod reach;
+mod nats;
+mod store;
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
 use serde::Serialize;
+use tokio::time::timeout;
 
 use super::{
     exit::Exit,
@@ -25,6 +28,9 @@ use crate::{
     team,
     terminal::Drawing,
 };
+
+/// How long each of the checks that ask others may take.
+const DEADLINE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -134,14 +140,27 @@ async fn findings(place: &Place) -> anyhow::Result<Vec<Finding>> {
         false => Finding::good("config", files.join(", ")),
     }];
     findings.extend(met.as_ref().map(project));
-    findings.push(reach::store(config).await);
-    findings.extend(reach::strays(config));
-    findings.push(reach::nats(config).await);
+    findings.extend(bounded("store", store::store(config)).await);
+    findings.extend(store::strays(config));
+    findings.extend(bounded("nats", nats::nats(config)).await);
     findings.extend(models(config));
     findings.extend(described(config));
-    findings.extend(machine::sandbox(config).await);
+    findings.extend(bounded("sandbox", machine::sandbox(config)).await);
+    findings.extend(bounded("folder", machine::folders(config)).await);
     findings.extend(machine::all(config));
     Ok(findings)
+}
+
+/// What is looked at has deadlines of its own; this one holds whatever they add up to.
+async fn bounded(name: &'static str, check: impl Future<Output = Vec<Finding>>) -> Vec<Finding> {
+    match timeout(DEADLINE, Box::pin(check)).await {
+        Ok(findings) => findings,
+        Err(_) => vec![Finding::bad(
+            name,
+            format!("was not looked at to the end within {DEADLINE:?}"),
+            "try again; something that it waits for does not answer",
+        )],
+    }
 }
 
 /// What the project of this folder is to the user, and what trusting it would admit.

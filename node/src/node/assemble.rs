@@ -10,7 +10,7 @@ use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
 use tools::Workshop;
 
 pub(crate) use inventory::Inventory;
-pub(crate) use store::{inspect as inspect_store, sqlite as sqlite_options};
+pub(crate) use store::{StoreTrial, sqlite as sqlite_options, try_out as try_store};
 pub(crate) use tools::sandbox;
 
 use planck_common::{NodeId, inbox::InboxPrefix, spec::ModelRef, subject::Prefix};

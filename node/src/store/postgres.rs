@@ -11,6 +11,7 @@ mod lease;
 mod log;
 mod rows;
 mod session;
+mod trial;
 
 #[cfg(test)]
 mod tests;
@@ -27,6 +28,8 @@ use planck_common::{
 
 use super::*;
 use database::Database;
+
+pub use trial::PostgresTrial;
 
 /// How a node reaches its Postgres.
 #[derive(Debug, Clone)]
@@ -101,6 +104,11 @@ impl PostgresStore {
             database: Database::connect(&options)?,
             inbox: options.inbox,
         }))
+    }
+
+    /// Tries whether a node could use a database. Nothing is changed.
+    pub async fn try_out(options: &PostgresOptions) -> Result<PostgresTrial, StoreError> {
+        trial::run(&Database::connect(options)?, planck_migrations::POSTGRES).await
     }
 
     /// The schema's version in a database (0: none yet), and the newest one this node knows.

@@ -17,6 +17,7 @@ mod own_place;
 mod rewind;
 mod schema;
 mod sweep;
+mod trial;
 mod view;
 
 #[cfg(test)]
@@ -34,6 +35,7 @@ use planck_common::{
 
 pub use adopt::{StraySession, stray_sessions};
 pub use own_place::OwnPlace;
+pub use trial::{SqliteTrial, Written};
 
 use self::{db::Opening, files::Files, folder::Folder, index::Index, lock::NodeLock};
 use super::{
@@ -124,6 +126,12 @@ impl SqliteStore {
     /// A store without sessions, for a database that has no tables yet.
     pub async fn nothing() -> Result<Self, StoreError> {
         Self::look(SqliteOptions::new("")).await
+    }
+
+    /// Tries whether a node could write to the store. Nothing in it is changed, and a folder that is
+    /// missing is not made.
+    pub async fn try_out(options: SqliteOptions) -> Result<SqliteTrial, StoreError> {
+        trial::run(options).await
     }
 
     /// Opens the folder only to look at it: takes no lock, creates, migrates, repairs and removes

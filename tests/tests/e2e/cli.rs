@@ -3,6 +3,7 @@
 mod answers;
 mod binary;
 mod chat;
+mod doctor;
 mod first;
 mod lists;
 mod served;
@@ -12,7 +13,6 @@ use planck_scripted_model::{Reply, Script, When};
 use planck_tests::{
     desk::{Desk, run},
     postgres::Database,
-    world::{Backend, World},
 };
 use serde_json::json;
 
@@ -161,51 +161,6 @@ async fn a_chat_goes_line_by_line() -> Result<()> {
     assert!(ran.out.contains("planck chat --session "), "{ran:?}");
     assert_eq!(desk.model.request_count(), 2);
     desk.check_model()
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_doctor_reaches_what_there_is() -> Result<()> {
-    let desk = Desk::start(script()).await?;
-    let alone = desk.run(&["doctor"]).await?;
-    assert!(
-        alone.code == 0 && alone.out.contains("made with the first session"),
-        "{alone:?}"
-    );
-    let gone = desk
-        .run(&[
-            "doctor",
-            "--nats",
-            "nats://127.0.0.1:1",
-            "--store",
-            "postgres://127.0.0.1:1/x",
-        ])
-        .await?;
-    assert!(
-        gone.code == 1 && gone.out.contains("✗ nats") && gone.out.contains("✗ store"),
-        "{gone:?}"
-    );
-    Ok(())
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_doctor_reaches_postgres_and_nats() -> Result<()> {
-    let world = World::start(Backend::Postgres, script()).await?;
-    let mut command = world.planck()?;
-    command.arg("doctor");
-    let before = run(command).await?;
-    assert!(
-        before.out.contains("without tables yet") && before.out.contains("✓ nats"),
-        "{before:?}"
-    );
-    let node = world.node().await?;
-    let mut command = world.planck()?;
-    command.arg("doctor");
-    let after = run(command).await?;
-    assert!(
-        after.code == 0 && after.out.contains("reached, schema "),
-        "{after:?}"
-    );
-    node.leave().await
 }
 
 #[tokio::test(flavor = "multi_thread")]

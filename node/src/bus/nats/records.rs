@@ -23,9 +23,12 @@ use super::{
     link::NatsLink,
     request::{Ask, LINK_PATIENCE, Outgoing},
 };
-use crate::bus::{
-    BusError,
-    records::{DEADLINE, Hint, MOST, Record, Records, RecordsError, Write},
+use crate::{
+    bus::{
+        BusError,
+        records::{DEADLINE, Hint, MOST, Record, Records, RecordsError, Write},
+    },
+    server_clock::ServerClock,
 };
 
 /// How long reading many records may take.
@@ -33,6 +36,9 @@ const READING: Duration = Duration::from_secs(10);
 
 /// Stands in a message that removes a key, as every client of a KV bucket has it.
 const OPERATION: &str = "KV-Operation";
+
+/// The key of a write that is always refused.
+const TRIAL: &str = "trial";
 
 /// A KV bucket over a connection.
 #[derive(Clone)]
@@ -48,6 +54,27 @@ impl NatsRecords {
             link,
             bucket,
             replicas,
+        }
+    }
+
+    /// Tries whether a node could read and write the bucket, and changes nothing. `None`: there is no
+    /// bucket yet.
+    pub(super) async fn try_out(&self) -> Result<Option<ServerClock>, RecordsError> {
+        self.link_up().await?;
+        let Some(clock) = bucket::clock(self).await? else {
+            return Ok(None);
+        };
+        // No key is ever at this revision, so the leader, which alone can tell, refuses the write.
+        let write = Write::put(TRIAL, Bytes::new())
+            .at(u64::MAX >> 1)
+            .lasting(Duration::from_secs(1));
+        match self.write(vec![write]).await {
+            Err(RecordsError::Refused) => Ok(Some(clock)),
+            Err(error) => Err(error),
+            Ok(_) => Err(RecordsError::Unfit(format!(
+                "bucket {} took a write whose condition does not hold",
+                self.bucket
+            ))),
         }
     }
 

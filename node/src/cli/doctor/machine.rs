@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use futures_util::future::join_all;
 use nix::{
     sys::resource::{Resource, getrlimit},
     unistd::{AccessFlags, access},
@@ -10,7 +11,7 @@ use nix::{
 use super::Finding;
 use crate::{
     config::Config,
-    node,
+    folder_trial, node,
     tools::{Sandbox, cgroup::Delegated},
 };
 
@@ -18,20 +19,16 @@ use crate::{
 const FILES: u64 = 4096;
 
 pub fn all(config: &Config) -> Vec<Finding> {
-    let mut findings = vec![folder()];
-    findings.extend(
-        config
-            .workspaces
-            .0
-            .iter()
-            .map(|(name, path)| workspace(name, path)),
-    );
-    findings.extend([groups(), files(), limits(config), nats_cli()]);
-    findings
+    vec![groups(), files(), limits(config), nats_cli()]
 }
 
-pub fn is_writable(path: &Path) -> bool {
-    access(path, AccessFlags::W_OK).is_ok()
+/// The folders that agents write to. All are tried at once, so that many of them on a share that is
+/// offline take no longer than one.
+pub async fn folders(config: &Config) -> Vec<Finding> {
+    let workspaces = config.workspaces.0.iter();
+    let workspaces = join_all(workspaces.map(|(name, path)| workspace(name, path)));
+    let (here, workspaces) = tokio::join!(folder(), workspaces);
+    std::iter::once(here).chain(workspaces).collect()
 }
 
 /// What tool processes are confined by, and what of this machine they miss for it.
@@ -78,23 +75,26 @@ fn hidden(sandbox: &Sandbox) -> Option<Finding> {
     })
 }
 
-fn folder() -> Finding {
-    match is_writable(Path::new(".")) {
-        true => Finding::good("folder", "agents can write here"),
-        false => Finding::note(
+async fn folder() -> Finding {
+    match folder_trial::try_write(".").await {
+        Ok(()) => Finding::good("folder", "agents can write here"),
+        Err(error) => Finding::note(
             "folder",
-            "agents cannot write here",
+            format!("agents cannot write here: {error}"),
             "go to a folder of yours",
         ),
     }
 }
 
-fn workspace(name: &str, path: &Path) -> Finding {
-    match is_writable(path) {
-        true => Finding::good("workspace", format!("{name} = {}", path.display())),
-        false => Finding::bad(
+async fn workspace(name: &str, path: &Path) -> Finding {
+    match folder_trial::try_write(path).await {
+        Ok(()) => Finding::good("workspace", format!("{name} = {}", path.display())),
+        Err(error) => Finding::bad(
             "workspace",
-            format!("{name} = {} is not a writable folder", path.display()),
+            format!(
+                "{name} = {} is not a writable folder: {error}",
+                path.display()
+            ),
             "correct `workspaces`",
         ),
     }

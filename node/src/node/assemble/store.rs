@@ -7,10 +7,11 @@ use planck_common::{NodeId, command::ListSessions};
 use super::AssemblyError;
 use crate::{
     config::{Config, InboxLimits, Size, StoreKind, Synchronous},
+    server_clock::ServerClock,
     store::{
         InboxBounds, SessionStore, StoreError,
-        postgres::{PostgresOptions, PostgresStore},
-        sqlite::{OwnPlace, SqliteOptions, SqliteStore},
+        postgres::{PostgresOptions, PostgresStore, PostgresTrial},
+        sqlite::{OwnPlace, SqliteOptions, SqliteStore, SqliteTrial, Written},
     },
 };
 
@@ -65,10 +66,10 @@ fn unreached(config: &Config, error: StoreError) -> StoreError {
     }
 }
 
+const NEITHER: &str = "store.url is neither `sqlite:DIR` nor `postgres://…`; `planck config show --origin` tells where it is set";
+
 fn neither() -> AssemblyError {
-    AssemblyError::Config(
-        "store.url is neither `sqlite:DIR` nor `postgres://…`; `planck config show --origin` tells where it is set".into(),
-    )
+    AssemblyError::Config(NEITHER.into())
 }
 
 fn postgres(config: &Config) -> PostgresOptions {
@@ -109,36 +110,89 @@ pub(crate) fn sqlite(config: &Config) -> Result<SqliteOptions, StoreError> {
     Ok(options)
 }
 
-/// What the store says of itself when it is reached, without changing it; `None` where there is
-/// nothing yet.
-pub(crate) async fn inspect(config: &Config) -> Result<Option<String>, StoreError> {
+/// What a trial of the store found.
+pub(crate) struct StoreTrial {
+    /// What the store says of itself; `None` where there is nothing yet.
+    pub told: Option<String>,
+    /// What was written to and left as it was, or why nothing can be written.
+    pub write: Result<String, StoreError>,
+    /// The clock of the store's server, if it has one.
+    pub clock: Option<ServerClock>,
+}
+
+/// Tries whether a node could use the store. Nothing in it is changed, and nothing is made.
+pub(crate) async fn try_out(config: &Config) -> Result<StoreTrial, StoreError> {
     match config.store.kind() {
-        Some(StoreKind::Postgres) => match PostgresStore::schema(&postgres(config)).await? {
-            (0, _) => Ok(Some(
-                "reached, without tables yet; the first node makes them".into(),
-            )),
-            (found, known) if found > known => Err(StoreError::Broken(format!(
-                "the database has schema version {found}, this planck knows versions up to {known}: run a newer planck"
-            ))),
-            (found, known) if found < known => Ok(Some(format!(
-                "reached, schema {found}; the next node raises it to {known}"
-            ))),
-            (found, _) => Ok(Some(format!("reached, schema {found}"))),
-        },
-        Some(StoreKind::Sqlite) if sqlite(config)?.folder.symlink_metadata().is_ok() => {
-            let store = SqliteStore::look(sqlite(config)?).await?;
-            let every = ListSessions {
-                state: None,
-                limit: Some(1_000),
-                after: None,
-            };
-            let page = store.sessions(every).await?;
-            Ok(Some(match (page.sessions.len(), page.next) {
-                (1, None) => "1 session".into(),
-                (count, None) => format!("{count} sessions"),
-                (count, Some(_)) => format!("more than {count} sessions"),
-            }))
-        }
-        Some(StoreKind::Sqlite) | None => Ok(None),
+        Some(StoreKind::Postgres) => try_postgres(config).await,
+        Some(StoreKind::Sqlite) => try_sqlite(config).await,
+        None => Err(StoreError::Broken(NEITHER.into())),
     }
+}
+
+async fn try_postgres(config: &Config) -> Result<StoreTrial, StoreError> {
+    let PostgresTrial {
+        found,
+        known,
+        clock,
+        write,
+    } = PostgresStore::try_out(&postgres(config)).await?;
+    if found > known {
+        return Err(StoreError::Broken(format!(
+            "the database has schema version {found}, this planck knows versions up to {known}: run a newer planck"
+        )));
+    }
+    let (told, written) = match found {
+        0 => (
+            "reached, without tables yet; the first node makes them".into(),
+            "made a table and a row, and rolled back",
+        ),
+        _ if found < known => (
+            format!("reached, schema {found}; the next node raises it to {known}"),
+            WRITTEN,
+        ),
+        _ => (format!("reached, schema {found}"), WRITTEN),
+    };
+    Ok(StoreTrial {
+        told: Some(told),
+        write: write.map(|()| written.into()),
+        clock: Some(clock),
+    })
+}
+
+const WRITTEN: &str = "wrote to every table, and rolled back";
+
+async fn try_sqlite(config: &Config) -> Result<StoreTrial, StoreError> {
+    let options = sqlite(config)?;
+    let (told, write) = match SqliteStore::try_out(options.clone()).await? {
+        SqliteTrial::Missing { above } => (None, Ok(format!("{} can be written", above.display()))),
+        SqliteTrial::There(write) => (Some(sessions(options).await?), write.map(told_of)),
+    };
+    Ok(StoreTrial {
+        told,
+        write,
+        clock: None,
+    })
+}
+
+fn told_of(written: Written) -> String {
+    let told = match written {
+        Written::Folder => "wrote a page to its folder, and kept no file",
+        Written::Index => "wrote to its index beside the node that uses it, and rolled back",
+    };
+    told.into()
+}
+
+async fn sessions(options: SqliteOptions) -> Result<String, StoreError> {
+    let store = SqliteStore::look(options).await?;
+    let every = ListSessions {
+        state: None,
+        limit: Some(1_000),
+        after: None,
+    };
+    let page = store.sessions(every).await?;
+    Ok(match (page.sessions.len(), page.next) {
+        (1, None) => "1 session".into(),
+        (count, None) => format!("{count} sessions"),
+        (count, Some(_)) => format!("more than {count} sessions"),
+    })
 }

@@ -35,7 +35,7 @@ pub async fn versions(
     Ok((found, newest(migrations)))
 }
 
-fn newest(migrations: &[Migration]) -> u32 {
+pub(super) fn newest(migrations: &[Migration]) -> u32 {
     migrations
         .iter()
         .map(|migration| migration.version)
@@ -86,7 +86,7 @@ async fn migrate(
     Ok(())
 }
 
-async fn version(connection: &mut PgConnection) -> Result<u32, StoreError> {
+pub(super) async fn version(connection: &mut PgConnection) -> Result<u32, StoreError> {
     let table = "SELECT to_regclass('planck_schema') IS NOT NULL";
     let exists: bool = connection
         .fetch_one(table)

@@ -50,11 +50,11 @@ pub struct Opening {
 
 impl Opening {
     /// What bounds a call: the wait for others, and as long again for the work.
-    fn deadline(&self) -> Instant {
+    pub fn deadline(&self) -> Instant {
         Instant::now() + self.busy * 2
     }
 
-    fn connect(&self, path: &Path, create: bool) -> SqliteConnectOptions {
+    pub fn connect(&self, path: &Path, create: bool) -> SqliteConnectOptions {
         let synchronous = if self.full_sync {
             SqliteSynchronous::Full
         } else {

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::store::StoreError;
 use known::Known;
-pub use rebuild::session_of_file;
+pub use rebuild::{NAME, session_of_file};
 
 /// The index of one folder.
 #[derive(Debug)]

@@ -9,7 +9,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{NatsRecords, reply};
-use crate::bus::records::{DEADLINE, RecordsError};
+use crate::{
+    bus::records::{DEADLINE, RecordsError},
+    server_clock::ServerClock,
+};
 
 /// A cluster elects a leader before it answers.
 const MAKING: Duration = Duration::from_secs(5);
@@ -34,6 +37,25 @@ pub(super) async fn open(records: &NatsRecords) -> Result<Duration, RecordsError
     };
     check(records, &info.config)?;
     Ok(info.age())
+}
+
+/// The clock of the server that leads the bucket, whose settings must be right; `None` where there
+/// is no bucket.
+pub(super) async fn clock(records: &NatsRecords) -> Result<Option<ServerClock>, RecordsError> {
+    let asked = Timestamp::now();
+    let found = info(records).await;
+    let answered = Timestamp::now();
+    let info = match found {
+        Err(RecordsError::Missing(_)) => return Ok(None),
+        found => found?,
+    };
+    check(records, &info.config)?;
+    let told = Timestamp::parse(&info.ts).map_err(|error| {
+        RecordsError::Unfit(format!(
+            "cannot read the time that JetStream tells: {error}"
+        ))
+    })?;
+    Ok(Some(ServerClock::read(asked, told, answered)))
 }
 
 impl Info {

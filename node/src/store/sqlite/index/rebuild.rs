@@ -18,7 +18,8 @@ use super::super::{
 };
 use crate::store::StoreError;
 
-const NAME: &str = "index.db";
+/// The file of the index, in the folder of a store.
+pub const NAME: &str = "index.db";
 
 /// The index of a folder, whatever state it was in.
 pub async fn open(folder: &Path, opening: Opening) -> Result<Db, StoreError> {

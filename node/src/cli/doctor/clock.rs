@@ -1,0 +1,79 @@
+//! This machine's clock beside those of the servers.
+
+use std::time::Duration;
+
+use super::Finding;
+use crate::server_clock::ServerClock;
+
+/// Differences in milliseconds. Leases, heartbeats and verdicts go by no wall clock, so none of
+/// these breaks them. From a second on the log's times are in another order than what happened;
+/// from a minute on times are wrong that decide something.
+const NOTICED: u64 = 1_000;
+const WRONG: u64 = 60_000;
+
+const REMEDY: &str = "keep both machines' clocks by NTP: `timedatectl set-ntp true`, or install chrony; `chronyc tracking` tells how \
+                      far off a clock is";
+
+pub fn compared(name: &'static str, server: &str, clock: ServerClock) -> Finding {
+    let ServerClock {
+        ahead_ms,
+        uncertainty_ms,
+    } = clock;
+    let (apart, unsure) = (shown(ahead_ms.unsigned_abs()), shown(uncertainty_ms));
+    let side = if ahead_ms < 0 { "behind" } else { "ahead of" };
+    let what = format!("{server} is {apart} {side} this machine, give or take {unsure}");
+    match clock.difference_ms() {
+        ..NOTICED => Finding::good(name, what),
+        NOTICED..WRONG => Finding::note(
+            name,
+            format!("{what}: times in logs and `--since` are off by as much"),
+            REMEDY,
+        ),
+        WRONG.. => Finding::bad(
+            name,
+            format!(
+                "{what}: limits of turns that move to another node, the age at which sessions are removed, and the expiry of \
+                 credentials and certificates go wrong"
+            ),
+            REMEDY,
+        ),
+    }
+}
+
+fn shown(millis: u64) -> String {
+    match millis {
+        ..10_000 => format!("{millis} ms"),
+        _ => format!("{} s", Duration::from_millis(millis).as_secs()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::doctor::State;
+
+    #[test]
+    fn clocks_are_warned_of_from_a_second_and_wrong_from_a_minute() {
+        for (ahead_ms, uncertainty_ms, state, said) in [
+            (3, 1, State::Good, "3 ms ahead of this machine"),
+            (-999, 0, State::Good, "999 ms behind"),
+            // It may be the answer that was slow.
+            (1_900, 1_000, State::Good, "give or take 1000 ms"),
+            (1_000, 0, State::Note, "1000 ms ahead of"),
+            (-59_999, 0, State::Note, "59 s behind"),
+            (60_000, 0, State::Bad, "60 s ahead of"),
+            (-86_400_000, 5, State::Bad, "86400 s behind"),
+        ] {
+            let read = ServerClock {
+                ahead_ms,
+                uncertainty_ms,
+            };
+            let found = compared("store clock", "Postgres", read);
+            assert!(
+                found.state == state && found.what.contains(said),
+                "{found:?}"
+            );
+            assert_eq!(found.remedy.is_some(), state != State::Good, "{found:?}");
+        }
+    }
+}

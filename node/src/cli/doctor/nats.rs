@@ -1,0 +1,168 @@
+//! NATS: whether it can be used as a client and as a node use it, by messages that really go there
+//! and come back.
+
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt as _;
+use planck_common::{
+    NodeId,
+    subject::{self, LIST, Target},
+};
+use tokio::time::timeout;
+
+use super::{Finding, clock};
+use crate::{
+    bus::{Bus as _, BusError, NatsBus, NatsOptions, records::RecordsError},
+    config::{Address, Config},
+    node,
+};
+
+/// How long nodes, and messages of our own, may take.
+const ANSWER: Duration = Duration::from_secs(2);
+
+pub async fn nats(config: &Config) -> Vec<Finding> {
+    let Some(url) = &config.nats.url else {
+        return vec![Finding::note(
+            "nats",
+            "not configured; sessions run in one process",
+            "set NATS_URL for a cluster",
+        )];
+    };
+    let bus = match connect(config, url).await {
+        Ok(bus) => bus,
+        Err(finding) => return vec![finding],
+    };
+    if let Some(exposure) = bus.exposure() {
+        return vec![Finding::bad(
+            "nats",
+            format!("{url}: {exposure}"),
+            "see docs/operations.md, \"Settings of NATS\"",
+        )];
+    }
+    match bus.check_jetstream().await {
+        Ok(()) => {
+            let reached = Finding::good("nats", format!("{url}, with all that is needed"));
+            let mut findings = vec![reached, messages(&bus).await];
+            findings.extend(registry(&bus, config).await);
+            findings
+        }
+        Err(BusError::Denied(why)) => vec![without_jetstream(&bus, url, &why).await],
+        Err(error) => vec![Finding::bad(
+            "nats",
+            format!("{url}: {error}"),
+            "start nats-server 2.12 or later with JetStream (-js)",
+        )],
+    }
+}
+
+/// Connecting checks the server's version, too.
+async fn connect(config: &Config, url: &Address) -> Result<NatsBus, Finding> {
+    let options = match node::nats(config) {
+        Ok(Some(options)) => NatsOptions {
+            name: "planck doctor".into(),
+            ..options
+        },
+        Ok(None) => {
+            let remedy = "set NATS_URL for a cluster";
+            return Err(Finding::note("nats", "not configured", remedy));
+        }
+        Err(error) => {
+            return Err(Finding::bad(
+                "nats",
+                format!("{url}: {error}"),
+                "correct `[nats]`",
+            ));
+        }
+    };
+    NatsBus::connect(options).await.map_err(|error| {
+        Finding::bad(
+            "nats",
+            format!("{url}: {error}"),
+            "start nats-server 2.12 or later, or correct `[nats]`",
+        )
+    })
+}
+
+/// Subscribes as a node that nobody knows does, and sends itself a command: observers do not see
+/// it.
+async fn messages(bus: &NatsBus) -> Finding {
+    let subject = subject::Address::node(NodeId::mint().as_str(), "info").to_string();
+    let failed = |error: BusError| {
+        Finding::bad(
+            "nats pub/sub",
+            error.to_string(),
+            "use the nodes' user to run a node here; docs/operations.md lists the rights of each role",
+        )
+    };
+    let mut heard = match bus.subscribe(&subject).await {
+        Ok(heard) => heard,
+        Err(error) => return failed(error),
+    };
+    let began = Instant::now();
+    bus.publish(subject.clone(), "{}".into());
+    match timeout(ANSWER, heard.next()).await {
+        Ok(Some(_)) => {
+            let took = began.elapsed().as_secs_f64() * 1_000.0;
+            Finding::good(
+                "nats pub/sub",
+                format!("a message came back after {took:.1} ms"),
+            )
+        }
+        Ok(None) | Err(_) => failed(BusError::TimedOut {
+            subject,
+            after: ANSWER,
+        }),
+    }
+}
+
+/// The bucket that nodes share: read, written to on a condition that does not hold, and its leader's
+/// clock.
+async fn registry(bus: &NatsBus, config: &Config) -> Vec<Finding> {
+    let replicas = config.nats.replicas as usize;
+    match bus.try_records(replicas).await {
+        Ok(Some(read)) => vec![
+            Finding::good(
+                "jetstream",
+                "read the registry; its leader takes writes, and was given none to keep",
+            ),
+            clock::compared("nats clock", "NATS", read),
+        ],
+        Ok(None) => vec![Finding::good(
+            "jetstream",
+            "answers; the first node makes the registry, which the server's clock is told with",
+        )],
+        Err(error @ RecordsError::Denied(_)) => vec![Finding::bad(
+            "jetstream",
+            error.to_string(),
+            "use the nodes' user to run a node here",
+        )],
+        Err(error @ RecordsError::Unfit(_)) => vec![Finding::bad(
+            "jetstream",
+            error.to_string(),
+            "see above, or docs/operations.md, \"Settings of NATS\"",
+        )],
+        Err(error) => vec![Finding::bad(
+            "jetstream",
+            error.to_string(),
+            "see whether the NATS cluster has its quorum: `nats server report jetstream`",
+        )],
+    }
+}
+
+/// A user whom JetStream refuses runs no node, but may command those there are.
+async fn without_jetstream(bus: &NatsBus, url: &Address, why: &str) -> Finding {
+    let nodes = subject::Address::new(Target::Nodes, LIST);
+    match bus.request(&nodes, "{}".into(), ANSWER).await {
+        Err(BusError::Denied(why)) => Finding::note(
+            "nats",
+            format!("{url}: enough to watch at most, neither for a client nor for a node: {why}"),
+            "use the clients' user to command nodes, or the nodes' user to run one here",
+        ),
+        // Whether nodes answer is not asked here.
+        Ok(_) | Err(_) => Finding::note(
+            "nats",
+            format!("{url}: enough for a client, not for a node: {why}"),
+            "use the nodes' user to run a node here",
+        ),
+    }
+}

@@ -1,0 +1,58 @@
+//! The store: what is in it, whether it can be written, and its server's clock.
+
+use super::{Finding, clock};
+use crate::{
+    cli::earlier,
+    config::{Config, StoreKind},
+    node::{self, StoreTrial},
+    store::StoreError,
+};
+
+pub async fn store(config: &Config) -> Vec<Finding> {
+    let url = &config.store.url;
+    let StoreTrial { told, write, clock } = match node::try_store(config).await {
+        Ok(tried) => tried,
+        Err(error @ StoreError::Away(_)) => {
+            let what = format!("{url}: {error}");
+            return vec![Finding::bad("store", what, StoreError::UNREACHED)];
+        }
+        Err(error) => {
+            let remedy = "see above, or name another one in `store.url`";
+            return vec![Finding::bad("store", format!("{url}: {error}"), remedy)];
+        }
+    };
+    let told = told.map_or_else(
+        || format!("{url}, made with the first session"),
+        |told| format!("{url}: {told}"),
+    );
+    let write = match write {
+        Ok(written) => Finding::good("store write", written),
+        Err(error) => Finding::bad("store write", error.to_string(), way_to_write(config)),
+    };
+    let clock = clock.map(|read| clock::compared("store clock", "Postgres", read));
+    [Finding::good("store", told), write]
+        .into_iter()
+        .chain(clock)
+        .collect()
+}
+
+fn way_to_write(config: &Config) -> &'static str {
+    match config.store.kind() {
+        Some(StoreKind::Postgres) => {
+            "name the primary server in `store.url`, with a user who owns Planck's tables or may SELECT, INSERT, UPDATE and DELETE in them"
+        }
+        Some(StoreKind::Sqlite) | None => {
+            "see above; `planck session ls` and other commands that look work without"
+        }
+    }
+}
+
+/// Sessions that lie in the folder planck is started in, and belong to no store.
+pub fn strays(config: &Config) -> Option<Finding> {
+    let what = earlier::what_is_there(config)?;
+    Some(Finding::note(
+        "sessions",
+        what,
+        "`planck session adopt` takes them over, closed; leave them if they are not yours",
+    ))
+}
