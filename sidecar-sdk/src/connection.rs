@@ -117,7 +117,8 @@ impl Connection {
                 }
                 Err(error) => {
                     let text = format!(
-                        "cannot connect to NATS at {shown}: {error}; set NATS_URL, and start a server with `nats-server -js -a 127.0.0.1`"
+                        "cannot connect to NATS at {shown}: {error}; {}",
+                        way_out(&error)
                     );
                     return Err(Error::Connection(text));
                 }
@@ -179,6 +180,25 @@ fn shown(servers: &[ServerAddr]) -> String {
         .map(|server| format!("{}:{}", server.host(), server.port()))
         .collect::<Vec<_>>()
         .join(", ")
+}
+
+/// What a person can do. A server that refuses the user is there, and another would too.
+fn way_out(error: &ConnectError) -> &'static str {
+    match error.kind() {
+        ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
+            "check NATS_CREDS, NATS_NKEY, or the user in NATS_URL"
+        }
+        ConnectErrorKind::Tls => {
+            "check PLANCK_NATS_TLS_CA, PLANCK_NATS_TLS_CERT and PLANCK_NATS_TLS_KEY"
+        }
+        ConnectErrorKind::ServerParse
+        | ConnectErrorKind::Dns
+        | ConnectErrorKind::TimedOut
+        | ConnectErrorKind::Io
+        | ConnectErrorKind::MaxReconnects => {
+            "set NATS_URL, and start a server with `nats-server -js -a 127.0.0.1`"
+        }
+    }
 }
 
 /// Whether trying again may help: the server may still be starting.

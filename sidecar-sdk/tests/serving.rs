@@ -99,7 +99,7 @@ async fn what_cannot_serve_says_why() {
         .await
         .unwrap_err();
     assert!(
-        matches!(&refused, Error::Connection(text) if text.contains("authorization violation")),
+        matches!(&refused, Error::Connection(text) if text.ends_with("authorization violation; check NATS_CREDS, NATS_NKEY, or the user in NATS_URL")),
         "{refused}"
     );
     let empty = Sidecar::new("empty", "1.0.0")

@@ -31,6 +31,8 @@ T = TypeVar("T")
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 # How long the server may take to confirm something.
 CONFIRM = 5.0
+# Reasons why there is no connection that are told apart; an endless row of new ones is not said.
+CAUSES = 32
 
 
 class Sidecar:
@@ -127,20 +129,27 @@ async def _unless(stop: asyncio.Event, wanted: Coroutine[Any, Any, T]) -> T | No
         await asyncio.wait((work, stopped), return_when=asyncio.FIRST_COMPLETED)
         return await work if work.done() else None
     finally:
-        work.cancel()
         stopped.cancel()
+        # The client library takes a cancellation that comes while it closes a broken connection for its own, and goes on.
+        while not work.done():
+            work.cancel()
+            await asyncio.wait((work,), timeout=0.1)
 
 
 async def _connect(name: str, url: str | None, reconnected: Callable[[], Any]) -> Client:
     servers = url or os.environ.get("NATS_URL") or "nats://127.0.0.1:4222"
-    said = ""
+    said: set[str] = set()
 
     async def troubled(error: Exception) -> None:
-        nonlocal said
+        """Says each cause once until it is connected: two can alternate for hours."""
         text = f"NATS at {_shown(servers)}: {error or type(error).__name__}; trying again"
-        if text != said:
+        if text not in said and len(said) < CAUSES:
+            said.add(text)
             log.warning("%s", text)
-        said = text
+
+    async def connected() -> None:
+        said.clear()
+        await reconnected()
 
     options: dict[str, Any] = {
         "servers": servers.split(","),
@@ -149,7 +158,7 @@ async def _connect(name: str, url: str | None, reconnected: Callable[[], Any]) -
         "max_reconnect_attempts": -1,
         "reconnect_time_wait": 0.25,
         "ping_interval": 2,
-        "reconnected_cb": reconnected,
+        "reconnected_cb": connected,
     }
     if os.environ.get("PLANCK_NATS_INBOX_PREFIX"):
         options["inbox_prefix"] = os.environ["PLANCK_NATS_INBOX_PREFIX"]
@@ -159,7 +168,9 @@ async def _connect(name: str, url: str | None, reconnected: Callable[[], Any]) -
     if nkey := os.environ.get("NATS_NKEY"):
         # A seed holds letters and digits only; whatever else stands there is the path of a file that holds one.
         options["nkeys_seed_str"] = Path(nkey).read_text().strip() if "/" in nkey or "." in nkey else nkey
-    return await nats.connect(**options)
+    client = await nats.connect(**options)
+    said.clear()
+    return client
 
 
 def _shown(servers: str) -> str:

@@ -185,6 +185,22 @@ class Waiting(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(len(logs.output), 1, logs.output)
         self.assertIn("nats://127.0.0.1:1", logs.output[0])
 
+    async def test_each_of_two_causes_is_said_once(self) -> None:
+        async def hang_up(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.close()
+
+        server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        stop = asyncio.Event()
+        with self.assertLogs("planck_sidecar", "WARNING") as logs:
+            serving = asyncio.create_task(make().serve(stop, f"nats://127.0.0.1:1,nats://127.0.0.1:{port}"))
+            await asyncio.sleep(3)
+            stop.set()
+            await asyncio.wait_for(serving, 1)
+        server.close()
+        self.assertGreater(len(logs.output), 1, logs.output)
+        self.assertEqual(len(logs.output), len(set(logs.output)), logs.output)
+
 
 @unittest.skipUnless(os.environ.get("NATS_URL"), "NATS_URL names no server")
 class OverNats(unittest.IsolatedAsyncioTestCase):

@@ -15,6 +15,8 @@ import {
 /** How long one try may take, and the pause between two of them. */
 const TRY_MS = 2000;
 const PAUSE_MS = 250;
+/** Reasons why there is no connection that are told apart; an endless row of new ones is not said. */
+const CAUSES = 32;
 
 export type Environment = Readonly<Record<string, string | undefined>>;
 
@@ -57,9 +59,9 @@ export function optionsOf(environment: Environment, name: string): NodeConnectio
   return options;
 }
 
-/** Connects, and tries until that succeeds or `stop` is aborted. Each new reason why it has to wait is said once. */
+/** Connects, and tries until that succeeds or `stop` is aborted. Each reason why it has to wait is said once. */
 export async function open(options: NodeConnectionOptions, stop: AbortSignal, log: (line: string) => void): Promise<NatsConnection | undefined> {
-  let said = "";
+  const said = new Set<string>();
   while (!stop.aborted) {
     try {
       const client = await connect(options);
@@ -69,8 +71,10 @@ export async function open(options: NodeConnectionOptions, stop: AbortSignal, lo
       const servers = [options.servers].flat().join(",");
       const text = `NATS at ${servers}: ${(error as Error).message}`;
       if (error instanceof errors.AuthorizationError) throw new ConnectionError(`${text}; check NATS_CREDS, NATS_NKEY, or the user in NATS_URL`);
-      if (text !== said) log(`${text}; trying again`);
-      said = text;
+      if (!said.has(text) && said.size < CAUSES) {
+        said.add(text);
+        log(`${text}; trying again`);
+      }
       await sleep(PAUSE_MS, undefined, { signal: stop }).catch(() => undefined);
     }
   }
