@@ -8,6 +8,7 @@ use std::{
 
 use planck_common::command::Prices;
 use serde::Deserialize;
+use toml::Spanned;
 
 use super::{Entry, Thinking};
 
@@ -85,17 +86,15 @@ impl FromStr for ModelTable {
             models,
             families,
         } = toml::from_str(text).map_err(|error| {
-            let before = text
-                .get(..error.span().map_or(0, |span| span.start))
-                .unwrap_or_default();
+            let at = error.span().map_or(0, |span| span.start);
             BadTable::Form {
-                line: before.matches('\n').count() + 1,
+                line: line(text, at),
                 what: error.message().to_owned(),
             }
         })?;
-        let rows = models
+        let rows = each(text, models, Group::rows)?
             .into_iter()
-            .flat_map(Group::rows)
+            .flatten()
             .collect::<Result<Vec<Row>, BadTable>>()?;
         let unlisted = standard.iter().find(|(vendor, model)| {
             !rows
@@ -108,7 +107,7 @@ impl FromStr for ModelTable {
                 model: model.clone(),
             });
         }
-        let families: Vec<Family> = families.into_iter().map(Assumed::family).collect();
+        let families = each(text, families, Group::family)?;
         let vendors = rows
             .iter()
             .map(|row| &row.vendor)
@@ -131,12 +130,13 @@ struct File {
     date: String,
     #[serde(default)]
     standard: BTreeMap<String, String>,
-    models: Vec<Group>,
+    models: Vec<Spanned<Group>>,
     #[serde(default)]
-    families: Vec<Assumed>,
+    families: Vec<Spanned<Group>>,
 }
 
-/// Models of a vendor that differ in their prices only.
+/// Models of a vendor that are alike: those that are named with their prices, or all whose names
+/// begin in one way.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Group {
@@ -148,90 +148,91 @@ struct Group {
     responses: bool,
     #[serde(default = "yes")]
     images: bool,
-    prices: BTreeMap<String, [f64; 4]>,
+    /// Of `models` only.
+    prices: Option<BTreeMap<String, [f64; 4]>>,
+    /// Of `families` only.
+    begins: Option<String>,
 }
 
 impl Group {
-    fn rows(self) -> Vec<Result<Row, BadTable>> {
-        let Self {
-            vendor,
-            context_window,
-            max_output,
-            thinking,
-            responses,
-            images,
+    fn entry(&self, prices: Option<Prices>) -> Entry {
+        Entry {
+            context_window: self.context_window,
+            max_output: self.max_output,
             prices,
-        } = self;
-        let row = |(model, prices): (String, [f64; 4])| {
-            if let Some(price) = prices
-                .into_iter()
-                .find(|price| !price.is_finite() || *price < 0.0)
-            {
-                return Err(BadTable::Price { model, price });
-            }
-            let [input, output, cache_read, cache_write] = prices;
-            let prices = Some(Prices {
-                input,
-                output,
-                cache_read,
-                cache_write,
-            });
-            let entry = Entry {
-                context_window,
-                max_output,
-                prices,
-                images,
-                thinking,
-                responses,
-            };
-            Ok(Row {
-                vendor: vendor.clone(),
-                model,
-                entry,
-            })
-        };
-        prices.into_iter().map(row).collect()
-    }
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Assumed {
-    vendor: String,
-    begins: String,
-    context_window: u64,
-    max_output: u64,
-    thinking: Thinking,
-    #[serde(default)]
-    responses: bool,
-    #[serde(default = "yes")]
-    images: bool,
-}
-
-impl Assumed {
-    fn family(self) -> Family {
-        let Self {
-            vendor,
-            begins,
-            context_window,
-            max_output,
-            thinking,
-            responses,
-            images,
-        } = self;
-        Family {
-            vendor,
-            begins,
-            entry: Entry {
-                context_window,
-                max_output,
-                prices: None,
-                images,
-                thinking,
-                responses,
-            },
+            images: self.images,
+            thinking: self.thinking,
+            responses: self.responses,
         }
     }
+
+    /// Its models, or which field is wrong for a group of models.
+    fn rows(mut self) -> Result<Vec<Result<Row, BadTable>>, &'static str> {
+        if self.begins.is_some() {
+            return Err("unknown field `begins`, which is one of `families`");
+        }
+        let prices = self.prices.take().ok_or("missing field `prices`")?;
+        Ok(prices
+            .into_iter()
+            .map(|(model, prices)| self.row(model, prices))
+            .collect())
+    }
+
+    fn row(&self, model: String, prices: [f64; 4]) -> Result<Row, BadTable> {
+        if let Some(price) = prices
+            .into_iter()
+            .find(|price| !price.is_finite() || *price < 0.0)
+        {
+            return Err(BadTable::Price { model, price });
+        }
+        let [input, output, cache_read, cache_write] = prices;
+        let prices = Prices {
+            input,
+            output,
+            cache_read,
+            cache_write,
+        };
+        Ok(Row {
+            vendor: self.vendor.clone(),
+            model,
+            entry: self.entry(Some(prices)),
+        })
+    }
+
+    /// The family, or which field is wrong for one.
+    fn family(self) -> Result<Family, &'static str> {
+        if self.prices.is_some() {
+            return Err("unknown field `prices`, which is one of `models`");
+        }
+        let entry = self.entry(None);
+        let begins = self.begins.ok_or("missing field `begins`")?;
+        Ok(Family {
+            vendor: self.vendor,
+            begins,
+            entry,
+        })
+    }
+}
+
+/// What groups are, each by itself; an error names the line of its group.
+fn each<T>(
+    text: &str,
+    groups: Vec<Spanned<Group>>,
+    read: fn(Group) -> Result<T, &'static str>,
+) -> Result<Vec<T>, BadTable> {
+    let one = |group: Spanned<Group>| {
+        let at = group.span().start;
+        read(group.into_inner()).map_err(|what| BadTable::Form {
+            line: line(text, at),
+            what: what.into(),
+        })
+    };
+    groups.into_iter().map(one).collect()
+}
+
+fn line(text: &str, at: usize) -> usize {
+    let before = text.get(..at).unwrap_or_default();
+    before.matches('\n').count() + 1
 }
 
 fn yes() -> bool {
@@ -290,6 +291,24 @@ mod tests {
                     "{models}thinking = \"none\"\nprices.m = [1.0, 1.0, 1.0, 1.0]\n[standard]\nmine = \"n\"\n"
                 ),
                 "names `n`",
+            ),
+            (
+                format!("{models}thinking = \"none\"\n"),
+                "line 2: missing field `prices`",
+            ),
+            (
+                format!("{models}thinking = \"none\"\nbegins = \"m\"\nprices = {{}}\n"),
+                "line 2: unknown field `begins`",
+            ),
+            (
+                format!(
+                    "{models}thinking = \"none\"\nprices = {{}}\n{}",
+                    models
+                        .replace("[[models]]", "[[families]]")
+                        .replace("date", "#")
+                        + "thinking = \"none\"\n"
+                ),
+                "line 9: missing field `begins`",
             ),
         ] {
             let said = text.parse::<ModelTable>().unwrap_err().to_string();
