@@ -21,6 +21,7 @@ mod doctor;
 mod earlier;
 mod events;
 mod init;
+mod mistyped;
 mod model;
 mod node;
 mod nodes;
@@ -110,7 +111,7 @@ enum Command {
 
 /// Reads the arguments, does what they say, and tells how it went.
 pub fn main() -> ExitCode {
-    let planck = Planck::parse();
+    let planck = Planck::try_parse().unwrap_or_else(|error| mistyped::exit(error));
     let done = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
