@@ -15,7 +15,15 @@ It is at once
   Azure                 /openai/v1/chat/completions and /openai/deployments/NAME/chat/completions
   Google                /v1beta/models/MODEL:streamGenerateContent
   Ollama                /api/chat
-  llama.cpp's server    /llama_cpp/v1/chat/completions";
+  llama.cpp's server    /llama_cpp/v1/chat/completions
+
+A script is a list of rules; the first that fits a request answers it:
+  {\"auth\": \"off\", \"rules\": [
+    {\"when\": {\"user\": \"folder\"}, \"replies\": [
+      [{\"text\": \"Let me look.\"}, {\"call\": {\"name\": \"bash\", \"args\": {\"command\": \"ls\"}}}],
+      \"There is: {{result:bash}}\"]},
+    {\"replies\": [\"I do not know.\"]}]}
+scripted-model/README.md has every field.";
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {

@@ -3,7 +3,9 @@
 
 use serde_json::json;
 
-use crate::{Called, Part, Returned, Said, Script, answer::Playbook, asked::Asked, script::Reply};
+use crate::{
+    Called, Fault, Part, Returned, Said, Script, answer::Playbook, asked::Asked, script::Reply,
+};
 
 const LEAD: &str = "You are the lead of a small team.";
 
@@ -165,4 +167,26 @@ fn a_test_whose_run_was_interrupted_is_run_again() {
 #[test]
 fn the_other_examples_are_scripts_too() {
     Script::parse(include_str!("../../../examples/scripts/hello.json")).unwrap();
+}
+
+/// A field that the page names wrongly would be refused.
+#[test]
+fn scripts_of_the_page_are_read() {
+    let page = include_str!("../../README.md");
+    let fenced = page.split("```json\n").skip(1);
+    let scripts: Vec<&str> = fenced
+        .map(|rest| rest.split("```").next().unwrap())
+        .collect();
+    assert!(!scripts.is_empty());
+    for script in scripts {
+        Script::parse(script).unwrap();
+    }
+    let faults = page
+        .split('`')
+        .filter(|code| code.starts_with("{\"") && !code.contains('…'))
+        .chain(["\"hang_before_head\""]);
+    let read: Vec<Fault> = faults
+        .map(|code| serde_json::from_str(code).unwrap())
+        .collect();
+    assert_eq!(read.len(), 6, "{read:?}");
 }

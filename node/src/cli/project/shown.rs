@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::Met;
 use crate::{
+    cli::render::style::counted,
     config::{Written, written},
     project::{CONFIG, Difference, FOLDER, Record, Snapshot, Standing},
     terminal::clean_line,
@@ -76,7 +77,7 @@ fn admitted(snapshot: &Snapshot) -> Vec<String> {
     let mut lines = vec!["trusting it would admit:".to_owned()];
     if let Some(text) = &snapshot.config {
         let Written { values, problems } = written(Path::new(CONFIG), text);
-        lines.push(format!("{CONFIG} sets {} keys", values.len()));
+        lines.push(format!("{CONFIG} sets {}", counted(values.len(), "key")));
         lines.extend(
             values
                 .iter()
