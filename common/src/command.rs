@@ -97,6 +97,37 @@ pub enum SessionState {
     Closed,
 }
 
+/// What a session is doing, besides being open or closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum SessionActivity {
+    Idle,
+    /// An agent is at work.
+    Working,
+    /// No agent is at work, and an input waits for one.
+    Waiting,
+    /// Neither, and the lead's last turn ended with an error, at a limit or cut off.
+    Failed,
+}
+
+impl SessionActivity {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Working => "working",
+            Self::Waiting => "waiting",
+            Self::Failed => "failed",
+        }
+    }
+
+    pub fn find(name: &str) -> Option<Self> {
+        [Self::Idle, Self::Working, Self::Waiting, Self::Failed]
+            .into_iter()
+            .find(|activity| activity.name() == name)
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]

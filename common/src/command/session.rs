@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, value::RawValue};
 
-use super::{AgentState, SessionState};
+use super::{AgentState, SessionActivity, SessionState};
 use crate::{
     AgentId, InputId, NodeId, Seq, SessionId, SessionName, TeamId, Timestamp,
     spec::{Member, OnNodeDeath, Role, SessionLimits},
@@ -65,6 +65,9 @@ bodies! {
         id: SessionId,
         name: SessionName,
         state: SessionState,
+        /// Missing in the replies of older nodes.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        activity: Option<SessionActivity>,
         owner: Option<NodeId>,
         agents: u32,
         workspace: String,

@@ -52,6 +52,7 @@ cases! {
         names_in_a_team_are_unique
         a_team_has_its_limit_from_the_start
         sessions_are_listed_in_pages
+        list_tells_what_sessions_do
         closing_needs_the_leads_lease
         deleting_says_what_it_removed
         old_closed_sessions_expire;

@@ -11,6 +11,7 @@ mod folder;
 mod inbox;
 mod index;
 mod lease;
+mod list;
 mod lock;
 mod log;
 mod own_place;

@@ -1,6 +1,6 @@
 //! Records as the wire shows them.
 
-use planck_common::command::{AgentRow, AgentState, SessionRow};
+use planck_common::command::{AgentRow, AgentState, SessionActivity, SessionRow};
 
 use super::{AgentRecord, SessionRecord};
 
@@ -26,11 +26,12 @@ impl AgentRecord {
 
 impl SessionRecord {
     /// As a list of sessions shows it.
-    pub fn row(self) -> SessionRow {
+    pub fn row(self, activity: SessionActivity) -> SessionRow {
         SessionRow {
             id: self.id,
             name: self.name,
             state: self.state,
+            activity: Some(activity),
             owner: self.owner,
             agents: self.agents,
             workspace: self.spec.workspace,

@@ -6,12 +6,14 @@ use clap::{Args, ValueEnum};
 use futures_util::StreamExt as _;
 use planck_common::{
     Timestamp,
-    command::{AgentState, ListSessions, ReadEvents, SessionInfo, SessionRow, SessionState},
+    command::{
+        AgentState, ListSessions, ReadEvents, SessionActivity, SessionInfo, SessionRow,
+        SessionState,
+    },
     envelope::Envelope,
     event::Event,
     reply::Code,
 };
-use serde::Serialize;
 
 use super::look::state;
 use crate::{
@@ -25,7 +27,9 @@ use crate::{
     config::Period,
 };
 
-/// How many sessions are asked about at once.
+/// How many sessions one request lists: some 200 KB, where a server carries 1 MB by default.
+const PAGE: u32 = 500;
+/// How many sessions are asked about at once, where a list does not tell what they do.
 const AT_ONCE: usize = 16;
 /// How many events of a log's end are looked through for the end of a turn.
 const TAIL: i64 = 200;
@@ -65,16 +69,6 @@ enum Wanted {
     Waiting,
 }
 
-/// What a session is doing, besides being open or closed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum Activity {
-    Idle,
-    Working,
-    Failed,
-    Waiting,
-}
-
 /// A point of time that a person names.
 #[derive(Debug, Clone, Copy)]
 struct Since(Timestamp);
@@ -98,13 +92,6 @@ impl std::str::FromStr for Since {
     }
 }
 
-#[derive(Debug, Serialize)]
-struct Listed {
-    #[serde(flatten)]
-    row: SessionRow,
-    activity: Activity,
-}
-
 impl Ls {
     pub async fn perform(self, client: &Client) -> anyhow::Result<Exit> {
         if self.limit == 0 {
@@ -119,7 +106,7 @@ impl Ls {
             client,
             &ListSessions {
                 state,
-                limit: None,
+                limit: Some(PAGE),
                 after: None,
             },
         )
@@ -161,10 +148,12 @@ impl Ls {
         &self,
         client: &Client,
         rows: Vec<SessionRow>,
-    ) -> anyhow::Result<(Vec<Listed>, usize)> {
-        let asked = rows.into_iter().map(|row| async move {
-            let activity = activity(client, &row).await?;
-            Ok::<_, ClientError>(activity.map(|activity| Listed { row, activity }))
+    ) -> anyhow::Result<(Vec<SessionRow>, usize)> {
+        let asked = rows.into_iter().map(|mut row| async move {
+            if row.activity.is_none() {
+                row.activity = asked_for(client, &row).await?;
+            }
+            Ok::<_, ClientError>(row.activity.is_some().then_some(row))
         });
         let mut answers = std::pin::pin!(futures_util::stream::iter(asked).buffered(AT_ONCE));
         let (mut listed, mut looked) = (Vec::new(), 0);
@@ -172,23 +161,27 @@ impl Ls {
             && let Some(answer) = answers.next().await
         {
             looked += 1;
-            listed.extend(answer?.filter(|listed| self.wants(listed.activity)));
+            listed.extend(answer?.filter(|row| self.wants(row.activity)));
         }
         Ok((listed, looked))
     }
 
-    fn wants(&self, activity: Activity) -> bool {
+    fn wants(&self, activity: Option<SessionActivity>) -> bool {
         match self.state {
             None | Some(Wanted::Open | Wanted::Closed) => true,
-            Some(Wanted::Working) => activity == Activity::Working,
-            Some(Wanted::Failed) => activity == Activity::Failed,
-            Some(Wanted::Waiting) => activity == Activity::Waiting,
+            Some(Wanted::Working) => activity == Some(SessionActivity::Working),
+            Some(Wanted::Failed) => activity == Some(SessionActivity::Failed),
+            Some(Wanted::Waiting) => activity == Some(SessionActivity::Waiting),
         }
     }
 }
 
-/// `None` where the session was removed meanwhile.
-async fn activity(client: &Client, row: &SessionRow) -> Result<Option<Activity>, ClientError> {
+/// What a node of an earlier version does not tell with its list. `None` where the session was
+/// removed meanwhile.
+async fn asked_for(
+    client: &Client,
+    row: &SessionRow,
+) -> Result<Option<SessionActivity>, ClientError> {
     let gone = |error: ClientError| {
         let is_gone =
             matches!(&error, ClientError::Refused(refusal) if refusal.code == Code::NotFound);
@@ -205,7 +198,7 @@ async fn activity(client: &Client, row: &SessionRow) -> Result<Option<Activity>,
         )
     };
     if info.agents.iter().any(|agent| is_busy(agent.state)) {
-        return Ok(Some(Activity::Working));
+        return Ok(Some(SessionActivity::Working));
     }
     let mut waits = false;
     for agent in info
@@ -222,11 +215,11 @@ async fn activity(client: &Client, row: &SessionRow) -> Result<Option<Activity>,
         }
     }
     if waits {
-        return Ok(Some(Activity::Waiting));
+        return Ok(Some(SessionActivity::Waiting));
     }
     match has_failed(client, &info).await {
-        Ok(true) => Ok(Some(Activity::Failed)),
-        Ok(false) => Ok(Some(Activity::Idle)),
+        Ok(true) => Ok(Some(SessionActivity::Failed)),
+        Ok(false) => Ok(Some(SessionActivity::Idle)),
         Err(error) => gone(error),
     }
 }
@@ -270,13 +263,12 @@ async fn has_failed(client: &Client, info: &SessionInfo) -> Result<bool, ClientE
     ))
 }
 
-fn cells(listed: &Listed) -> Vec<String> {
-    let Listed { row, activity } = listed;
-    let state = match activity {
-        Activity::Idle => state(row.state).into(),
-        Activity::Working => "working".into(),
-        Activity::Waiting => "waiting".into(),
-        Activity::Failed => format!("{}, failed", state(row.state)),
+fn cells(row: &SessionRow) -> Vec<String> {
+    let state = match row.activity {
+        Some(SessionActivity::Idle) | None => state(row.state).into(),
+        Some(SessionActivity::Working) => "working".into(),
+        Some(SessionActivity::Waiting) => "waiting".into(),
+        Some(SessionActivity::Failed) => format!("{}, failed", state(row.state)),
     };
     vec![
         row.name.to_string(),

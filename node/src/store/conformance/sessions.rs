@@ -2,15 +2,20 @@
 
 use planck_common::{
     NodeId, SessionName, Timestamp,
-    command::{ListSessions, SessionState},
+    command::{AgentState, ListSessions, SessionActivity, SessionState},
+    event::EventKind,
     spec::SessionLimits,
 };
+use serde_json::json;
 
 use super::{
     World,
-    team::{Team, message, new_agent, new_session, tick, warnings},
+    team::{Team, entry, message, new_agent, new_session, tick, turn_start, warnings},
 };
-use crate::store::{Created, StoreError};
+use crate::{
+    agent::Entry,
+    store::{Batch, Created, StoreError},
+};
 
 pub async fn a_session_is_created_once(world: &dyn World) {
     let node = NodeId::mint();
@@ -181,6 +186,65 @@ pub async fn sessions_are_listed_in_pages(world: &dyn World) {
         }
         assert_eq!(seen, expected, "{state:?}");
     }
+}
+
+pub async fn list_tells_what_sessions_do(world: &dyn World) {
+    let team = Team::start(world, 2).await;
+    let expect = async |expected: SessionActivity, why: &str| {
+        let every = ListSessions {
+            state: None,
+            limit: None,
+            after: None,
+        };
+        let listed = team.store.sessions(every).await.unwrap().sessions;
+        let row = listed.iter().find(|row| row.id == team.session).unwrap();
+        assert_eq!(row.activity, Some(expected), "{why}");
+    };
+    expect(SessionActivity::Idle, "nothing happened yet").await;
+    let turn = async |agent: usize, entries: Vec<Entry>, state: AgentState| {
+        let prev = team.record(agent).await.last_seq;
+        let batch = Batch {
+            state,
+            ..team.batch(agent, prev, entries)
+        };
+        team.write(batch).await;
+    };
+    let ended = |outcome: &str, message: &str| {
+        let body = json!({"outcome": outcome, "message": message, "usage": {}, "inputs": []});
+        entry(EventKind::TurnEnd, 1, body.to_string())
+    };
+    turn(1, vec![turn_start(1)], AgentState::ExecutingTools).await;
+    expect(SessionActivity::Working, "a worker runs a tool").await;
+    turn(1, vec![ended("limit", "")], AgentState::Idle).await;
+    expect(SessionActivity::Idle, "a worker's limit is not the lead's").await;
+    let quoted = "a\0 \"outcome\":\"limit\"";
+    for (outcome, expected) in [
+        ("limit", SessionActivity::Failed),
+        ("completed", SessionActivity::Idle),
+        ("truncated", SessionActivity::Failed),
+        ("aborted", SessionActivity::Idle),
+    ] {
+        let entries = vec![turn_start(1), ended(outcome, quoted)];
+        turn(0, entries, AgentState::Idle).await;
+        expect(expected, outcome).await;
+    }
+    let error = entry(
+        EventKind::Error,
+        2,
+        json!({"reason": "no", "code": "provider", "inputs": []}).to_string(),
+    );
+    turn(0, vec![turn_start(2), error], AgentState::Idle).await;
+    expect(SessionActivity::Failed, "an error").await;
+    turn(0, vec![turn_start(3)], AgentState::Streaming).await;
+    expect(SessionActivity::Working, "the next turn runs").await;
+    turn(0, vec![ended("completed", "")], AgentState::Idle).await;
+    team.put(&team.prompt(1)).await;
+    expect(SessionActivity::Waiting, "a prompt is not read yet").await;
+    team.store
+        .release(&team.session, &team.agents[1], 1, true)
+        .await
+        .unwrap();
+    expect(SessionActivity::Idle, "a stopped agent reads no prompt").await;
 }
 
 pub async fn closing_needs_the_leads_lease(world: &dyn World) {

@@ -2,7 +2,7 @@
 
 use planck_common::{
     Seq, Timestamp,
-    command::{AgentState, Mode, SessionState},
+    command::{AgentState, Mode, SessionActivity, SessionState},
     event::InputKind,
     message::Sender,
     usage::Usage,
@@ -122,7 +122,8 @@ pub fn session(row: &PgRow) -> Result<SessionRecord, StoreError> {
 }
 
 pub fn session_row(row: &PgRow) -> Result<planck_common::command::SessionRow, StoreError> {
-    Ok(session(row)?.row())
+    let activity = Columns(row).named("activity", SessionActivity::find)?;
+    Ok(session(row)?.row(activity))
 }
 
 pub fn agent(row: &PgRow) -> Result<AgentRecord, StoreError> {

@@ -4,7 +4,7 @@ use std::fs;
 
 use planck_common::{
     AgentId, NodeId, SessionId, SessionName, Timestamp,
-    command::{ListSessions, RemovedCounts, SessionState, Sessions},
+    command::{RemovedCounts, SessionState},
     event::json,
 };
 use sqlx::{query, sqlite::SqliteRow};
@@ -27,10 +27,6 @@ const TRIES: u32 = 40;
 
 /// A name reserved for a session that never came to be is free again after this.
 const ABANDONED_MS: i64 = 60_000;
-
-/// Sessions of a page, unless said and at most.
-const PAGE: u32 = 100;
-const LARGEST_PAGE: u32 = 1000;
 
 const RECORD: &str = "SELECT s.*, a.node_id FROM sessions s JOIN agents a ON a.id = s.lead";
 
@@ -166,35 +162,6 @@ impl SqliteStore {
             return Ok(None);
         };
         record_in(&file.db).await
-    }
-
-    pub(super) async fn list(&self, filter: ListSessions) -> Result<Sessions, StoreError> {
-        let limit = filter.limit.unwrap_or(PAGE).clamp(1, LARGEST_PAGE);
-        let after = filter.after.as_deref().map(parse_place).transpose()?;
-        let listed = self.index.page(filter.state, after, limit).await?;
-        let full = listed.len() >= usize::try_from(limit).unwrap_or(usize::MAX);
-        let last = listed
-            .last()
-            .filter(|_| full)
-            .map(|last| format!("{}_{}", last.created_at.millis(), last.id));
-        let mut sessions = Vec::with_capacity(listed.len());
-        for listed in listed {
-            let record = self.record(listed.id.as_str()).await;
-            match record {
-                Ok(record) => sessions.extend(
-                    record
-                        .filter(|r| filter.state.is_none_or(|state| state == r.state))
-                        .map(SessionRecord::row),
-                ),
-                Err(error) => {
-                    tracing::warn!(session = %listed.id, name = %listed.name, %error, "a session is left out of the list")
-                }
-            }
-        }
-        Ok(Sessions {
-            sessions,
-            next: last,
-        })
     }
 
     pub(super) async fn change_state(
@@ -361,7 +328,7 @@ fn agents_of(file: &InUse, rows: &[SqliteRow]) -> Result<Vec<AgentRecord>, Store
         .collect()
 }
 
-async fn record_in(db: &Db) -> Result<Option<SessionRecord>, StoreError> {
+pub(super) async fn record_in(db: &Db) -> Result<Option<SessionRecord>, StoreError> {
     let row = db.row(query(RECORD)).await.map_err(StoreError::from)?;
     row.map(|row| {
         Reader {
@@ -399,16 +366,4 @@ fn insert_agent(
         .bind(json(&agent.spec))
         .bind(node.to_string())
         .bind(incarnation)
-}
-
-/// A place in the list's order, as `next` says it.
-fn parse_place(text: &str) -> Result<(i64, String), StoreError> {
-    let place = text
-        .split_once('_')
-        .and_then(|(at, id)| Some((at.parse().ok()?, id.to_owned())));
-    place.ok_or_else(|| {
-        StoreError::BadRequest(format!(
-            "malformed `after`: `{text}` is no `next` of a page before"
-        ))
-    })
 }

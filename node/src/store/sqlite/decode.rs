@@ -4,7 +4,7 @@ use std::path::Path;
 
 use planck_common::{
     AgentId, InputId, NodeId, SessionId, SessionName, TeamId, Timestamp,
-    command::{AgentState, Mode, SessionState},
+    command::{AgentState, Mode, SessionActivity, SessionState},
     envelope::Place,
     event::{EventKind, InputKind},
     message::Sender,
@@ -116,6 +116,10 @@ impl<'a> Reader<'a> {
             "closed" => Some(SessionState::Closed),
             _unknown => None,
         })
+    }
+
+    pub fn activity(&self) -> Result<SessionActivity, StoreError> {
+        self.find("activity", SessionActivity::find)
     }
 
     pub fn session(&self) -> Result<SessionRecord, StoreError> {

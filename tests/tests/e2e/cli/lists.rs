@@ -1,9 +1,16 @@
 //! `planck session ls` with its filters, and `rewind` without a message.
 
+use std::time::{Duration, Instant};
+
 use anyhow::Result;
+use futures_util::StreamExt as _;
 use planck_scripted_model::{Script, When};
-use planck_tests::desk::{Desk, run};
-use serde_json::Value;
+use planck_tests::{
+    desk::{Desk, run},
+    world::{Backend, World},
+};
+use serde_json::{Value, json};
+use tokio::time::timeout;
 
 fn names(out: &str) -> Result<Vec<String>> {
     let rows: Vec<Value> = serde_json::from_str(out)?;
@@ -100,6 +107,61 @@ async fn sessions_are_filtered_and_a_failed_one_says_so() -> Result<()> {
         "[]"
     );
     Ok(())
+}
+
+/// What a list of so many sessions costs is told by the requests that it makes.
+async fn list_asks_once_for_a_page(backend: Backend) -> Result<()> {
+    const SESSIONS: usize = 200;
+    let world = World::start(backend, Script::new().always("Done.")).await?;
+    let node = world.node().await?;
+    let caller = &world.caller;
+    let start = async |number: usize| {
+        let mut body = world.solo();
+        body["name"] = json!(format!("session-{number}"));
+        if number < 20 {
+            body["prompt"] = json!("go");
+        }
+        caller.start(&body).await
+    };
+    let started: Vec<_> = futures_util::stream::iter((0..SESSIONS).map(start))
+        .buffer_unordered(8)
+        .collect()
+        .await;
+    for started in started {
+        started?;
+    }
+    let mut asked = caller.nats.subscribe("cmd.>").await?;
+    caller.nats.flush().await?;
+    let began = Instant::now();
+    let mut command = world.planck()?;
+    command.args(["session", "ls", "--limit", "200", "-o", "json"]);
+    let listed = run(command).await?;
+    let took = began.elapsed();
+    assert_eq!(names(&listed.out)?.len(), SESSIONS, "{listed:?}");
+    let mut subjects = Vec::new();
+    while let Ok(Some(request)) = timeout(Duration::from_millis(300), asked.next()).await {
+        subjects.push(request.subject.to_string());
+    }
+    eprintln!(
+        "{SESSIONS} sessions, {backend:?}: {} requests, {took:?}",
+        subjects.len()
+    );
+    assert!(
+        subjects == ["cmd.sessions.list"],
+        "{} requests: {subjects:?}",
+        subjects.len()
+    );
+    node.leave().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn list_of_many_sessions_asks_once_for_a_page_on_sqlite() -> Result<()> {
+    list_asks_once_for_a_page(Backend::Sqlite).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn list_of_many_sessions_asks_once_for_a_page_on_postgres() -> Result<()> {
+    list_asks_once_for_a_page(Backend::Postgres).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
