@@ -88,6 +88,8 @@ impl Keyboard {
         silent
             .local_flags
             .remove(LocalFlags::ECHO | LocalFlags::ICANON);
+        // An interrupt would take back the lines that were typed before it.
+        silent.local_flags.insert(LocalFlags::NOFLSH);
         tcsetattr(stdin(), SetArg::TCSADRAIN, &silent)?;
         draw(&Drawing::control(MARK_PASTES))?;
         Ok(Some(Hush(before.clone())))

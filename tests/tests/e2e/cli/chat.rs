@@ -255,6 +255,23 @@ async fn what_is_typed_during_a_turn_is_the_next_prompt_and_is_not_drawn() -> Re
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn interrupt_of_a_turn_keeps_the_line_that_was_typed_before_it() -> Result<()> {
+    let desk = Desk::start(script()).await?;
+    let mut chat = Chat::start(&desk, "xterm-256color", &["chat"])?;
+    chat.line("slow").await?;
+    chat.terminal.until("word").await?;
+    chat.terminal.type_in("short\r")?;
+    chat.interrupt()?;
+    chat.terminal.until("■ aborted").await?;
+    chat.terminal.until("Counting").await?;
+    chat.terminal.until("tokens in").await?;
+    assert!(asked(&desk).contains("short"), "{}", asked(&desk));
+    chat.line("/quit").await?;
+    assert_eq!(chat.end().await?.0, Some(0));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn dumb_terminal_gets_no_escape_sequence() -> Result<()> {
     let desk = Desk::start(script()).await?;
     let mut chat = Chat::start(&desk, "dumb", &["chat"])?;
