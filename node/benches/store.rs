@@ -118,6 +118,15 @@ fn prompt(agent: &AgentId) -> NewInput {
     }
 }
 
+fn usage() -> Usage {
+    Usage {
+        input_tokens: 100,
+        output_tokens: 20,
+        cost_usd: 0.001,
+        ..Usage::default()
+    }
+}
+
 /// One line for `ROUNDS` times something.
 async fn measure(what: &str, mut once: impl AsyncFnMut(u32)) {
     let (cpu_before, began) = (cpu(), Instant::now());
@@ -134,65 +143,63 @@ async fn measure(what: &str, mut once: impl AsyncFnMut(u32)) {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
-    for full_sync in [false, true] {
-        let folder = tempfile::tempdir().unwrap();
-        let node = NodeId::mint();
-        let options = SqliteOptions {
-            full_sync,
-            ..SqliteOptions::new(folder.path())
+    measure_all(false).await;
+    measure_all(true).await;
+}
+
+async fn measure_all(full_sync: bool) {
+    let folder = tempfile::tempdir().unwrap();
+    let node = NodeId::mint();
+    let options = SqliteOptions {
+        full_sync,
+        ..SqliteOptions::new(folder.path())
+    };
+    let store = SqliteStore::open(options, &node).await.unwrap();
+    let new = session(1);
+    let (id, agent) = (new.id.clone(), new.agents[0].id.clone());
+    store.create(new, &node).await.unwrap();
+    let mut prev = 0;
+    let batch = |prev, rows, marks| Batch {
+        agent: agent.clone(),
+        epoch: 1,
+        prev,
+        entries: entries(rows),
+        marks,
+        puts: vec![],
+        usage: usage(),
+        state: AgentState::Streaming,
+    };
+    let mut append = async |rows, marks| {
+        let done = store
+            .append(&id, &node, &[batch(prev, rows, marks)])
+            .await
+            .unwrap();
+        let BatchOutcome::Written(seqs) = &done.batches[0] else {
+            panic!("{done:?}")
         };
-        let store = SqliteStore::open(options, &node).await.unwrap();
-        let new = session(1);
-        let (id, agent) = (new.id.clone(), new.agents[0].id.clone());
-        store.create(new, &node).await.unwrap();
-        let mut prev = 0;
-        let usage = Usage {
-            input_tokens: 100,
-            output_tokens: 20,
-            cost_usd: 0.001,
-            ..Usage::default()
-        };
-        let batch = |prev, rows, marks| Batch {
-            agent: agent.clone(),
-            epoch: 1,
-            prev,
-            entries: entries(rows),
-            marks,
-            puts: vec![],
-            usage,
-            state: AgentState::Streaming,
-        };
-        let mut append = async |rows, marks| {
-            let done = store
-                .append(&id, &node, &[batch(prev, rows, marks)])
-                .await
-                .unwrap();
-            let BatchOutcome::Written(seqs) = &done.batches[0] else {
-                panic!("{done:?}")
-            };
-            prev = *seqs.last().unwrap();
-        };
-        let sync = if full_sync { "FULL" } else { "NORMAL" };
-        measure(&format!("append of 3 rows, {sync}"), async |_| {
-            append(3, vec![]).await
-        })
+        prev = *seqs.last().unwrap();
+    };
+    let sync = if full_sync { "FULL" } else { "NORMAL" };
+    measure(&format!("append of 3 rows, {sync}"), async |_| {
+        append(3, vec![]).await
+    })
+    .await;
+    measure(&format!("append of 1 row, {sync}"), async |_| {
+        append(1, vec![]).await
+    })
+    .await;
+    let put_and_consume = async |turn| {
+        let input = prompt(&agent);
+        store.put(&id, input.clone()).await.unwrap();
+        let change = Change::Consumed { turn };
+        append(
+            2,
+            vec![Mark {
+                input: input.id,
+                change,
+            }],
+        )
         .await;
-        measure(&format!("append of 1 row, {sync}"), async |_| {
-            append(1, vec![]).await
-        })
-        .await;
-        let put_and_consume = async |turn| {
-            let input = prompt(&agent);
-            store.put(&id, input.clone()).await.unwrap();
-            append(
-                2,
-                vec![Mark {
-                    input: input.id,
-                    change: Change::Consumed { turn },
-                }],
-            )
-            .await;
-        };
-        measure(&format!("put and its consumption, {sync}"), put_and_consume).await;
-    }
+    };
+    measure(&format!("put and its consumption, {sync}"), put_and_consume).await;
 }

@@ -1,5 +1,7 @@
 //! A sidecar at work on NATS: it takes requests, tells that it came and goes, and ends in order.
 
+mod answer;
+
 use std::{
     future::Future,
     pin::pin,
@@ -15,22 +17,18 @@ use planck_common::{
     event::json,
     inbox::ReplyRule,
     service::{Endpoint, Identity, NO_MORE, Service},
-    sidecar::{
-        Cancel, CompactReply, CompactSaid, Presence, PresenceKind, ToolReply, ToolSaid, metadata,
-    },
+    sidecar::{Cancel, Presence, PresenceKind, metadata},
     subject::{self, Prefix, Topic},
 };
 use tokio::{
     signal::unix::{SignalKind, signal},
-    sync::{Notify, mpsc},
-    time::{Instant, timeout},
+    sync::Notify,
+    time::timeout,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use uuid::Uuid;
 
-use crate::{
-    Connection, Error, Sidecar, compactor, context::REPORTS, desk::Desk, replies::ReplyGuard, trace,
-};
+use crate::{Connection, Error, Sidecar, compactor, desk::Desk, replies::ReplyGuard};
 
 /// How long the server may take to confirm something.
 const CONFIRM: Duration = Duration::from_secs(5);
@@ -310,109 +308,6 @@ impl Serving {
         while let Some(Some(message)) = requests.next().now_or_never() {
             take(message);
         }
-    }
-
-    /// A request without a reply subject, or whose reply would go to no inbox, is not done.
-    async fn answer(&self, endpoint: usize, offer: &Offer, message: Message) {
-        let Some(reply) = message
-            .reply
-            .filter(|reply| self.replies.admits(&message.subject, reply))
-        else {
-            return;
-        };
-        let began = Instant::now();
-        let traceparent = message
-            .headers
-            .as_ref()
-            .and_then(|headers| headers.get(trace::HEADER))
-            .map(ToString::to_string);
-        let (text, error) = match offer {
-            Offer::Tool(name) => {
-                self.answer_tool(name, &message.payload, traceparent, &reply)
-                    .await
-            }
-            Offer::Compactor(name) => {
-                self.answer_compaction(name, &message.payload, traceparent)
-                    .await
-            }
-        };
-        self.publish(reply, text).await;
-        self.service().count(endpoint, began.elapsed(), error);
-    }
-
-    /// The answer, and the error in it.
-    async fn answer_tool(
-        &self,
-        name: &str,
-        body: &[u8],
-        traceparent: Option<String>,
-        reply: &Subject,
-    ) -> (String, Option<String>) {
-        let (reports, mut heard) = mpsc::channel(REPORTS);
-        let tell = async |said| {
-            self.publish(
-                reply.clone(),
-                json(&ToolReply {
-                    v: PROTOCOL_VERSION,
-                    said,
-                }),
-            )
-            .await
-        };
-        let mut call = pin!(self.desk.tool(name, body, traceparent, reports));
-        let answer = loop {
-            tokio::select! {
-                biased;
-                Some(said) = heard.recv() => tell(said).await,
-                answer = &mut call => break answer,
-            }
-        };
-        while let Ok(said) = heard.try_recv() {
-            tell(said).await;
-        }
-        let text = json(&answer);
-        match (self.too_large(&text), answer.said) {
-            (Some(why), _) => (
-                json(&ToolReply {
-                    v: PROTOCOL_VERSION,
-                    said: ToolSaid::Error(why.clone()),
-                }),
-                Some(why),
-            ),
-            (None, ToolSaid::Error(error)) => (text, Some(error)),
-            (None, ToolSaid::Ok(_) | ToolSaid::Progress { .. }) => (text, None),
-        }
-    }
-
-    async fn answer_compaction(
-        &self,
-        name: &str,
-        body: &[u8],
-        traceparent: Option<String>,
-    ) -> (String, Option<String>) {
-        let answer = self.desk.compact(name, body, traceparent).await;
-        let text = json(&answer);
-        match (self.too_large(&text), answer.said) {
-            (Some(why), _) => (
-                json(&CompactReply {
-                    v: PROTOCOL_VERSION,
-                    said: CompactSaid::Error(why.clone()),
-                }),
-                Some(why),
-            ),
-            (None, CompactSaid::Error(error)) => (text, Some(error)),
-            (None, CompactSaid::Compact { .. } | CompactSaid::Skip(_)) => (text, None),
-        }
-    }
-
-    fn too_large(&self, text: &str) -> Option<String> {
-        let most = self.client.server_info().max_payload;
-        (text.len() > most).then(|| {
-            format!(
-                "the answer has {} bytes, and NATS carries at most {most}",
-                text.len()
-            )
-        })
     }
 
     async fn tell(&self, kind: PresenceKind) {

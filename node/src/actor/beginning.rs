@@ -27,7 +27,7 @@ use crate::{
     agent::{Agent, Effect, Memory, OpenTurn, Setup},
     llm::Clients,
     store::{AgentRecord, StoreError},
-    tools::Runner,
+    tools::{Runner, Toolbox},
 };
 
 /// Waits between tries to load an agent while the store is away.
@@ -180,25 +180,10 @@ impl Beginning {
             tracing::info!(agent = %identity.agent, ?unknown, "nobody offers these tools now");
         }
         if record.last_seq == 0 {
-            let started = AgentStarted {
-                role: record.spec.role,
-                model: record.spec.model.clone(),
-                tools: names(&toolbox),
-                #[cfg(feature = "next")]
-                herald: Some("the next version".into()),
-            };
-            opening.push(Event::AgentStarted(started));
+            opening.push(first_event(&record, &toolbox));
             opening.extend(concerns(parts.models.warning(&record.spec.model), &unknown));
         }
-        if let Some(ToolsDiffer { added, removed }) =
-            had.and_then(|had| ToolsDiffer::between(&had, &toolbox))
-        {
-            opening.push(Event::ToolsChanged(ToolsChanged {
-                added,
-                removed,
-                tools: names(&toolbox),
-            }));
-        }
+        opening.extend(had.and_then(|had| changed_tools(&had, &toolbox)));
         let writer = Writer {
             agent_id: identity.agent.clone(),
             session_id: identity.session.id.clone(),
@@ -236,7 +221,26 @@ impl Beginning {
     }
 }
 
-/// What whoever started an agent should know of it.
+fn first_event(record: &AgentRecord, toolbox: &Toolbox) -> Event {
+    Event::AgentStarted(AgentStarted {
+        role: record.spec.role,
+        model: record.spec.model.clone(),
+        tools: names(toolbox),
+        #[cfg(feature = "next")]
+        herald: Some("the next version".into()),
+    })
+}
+
+fn changed_tools(had: &Toolbox, toolbox: &Toolbox) -> Option<Event> {
+    let ToolsDiffer { added, removed } = ToolsDiffer::between(had, toolbox)?;
+    Some(Event::ToolsChanged(ToolsChanged {
+        added,
+        removed,
+        tools: names(toolbox),
+    }))
+}
+
+/// Warnings for the caller that started the agent.
 fn concerns(model: Option<String>, unknown_tools: &[String]) -> Vec<Event> {
     let model = unknown_model(model);
     let tools = (!unknown_tools.is_empty()).then(|| Warning {

@@ -213,14 +213,14 @@ impl Actor {
             self.work.answers(),
             Instant::now(),
         );
-        let progress = move |news: tools::Progress| {
-            let tools::Progress { message, percent } = news;
-            // News that finds no room is dropped: the call's end is what counts.
-            let _ = pieces.try_send(Box::new(Input::ToolProgress {
+        let progress = move |tools::Progress { message, percent }| {
+            let news = Input::ToolProgress {
                 ticket,
                 message,
                 percent,
-            }));
+            };
+            // News that finds no room is dropped: the call's end is what counts.
+            let _ = pieces.try_send(Box::new(news));
         };
         let session = &self.identity.session;
         let invocation = Invocation {
@@ -250,19 +250,14 @@ impl Actor {
                     .await;
                 record_outcome(&span, &outcome);
                 let elapsed = since.elapsed();
-                metrics::meters().tool_called(
-                    toolbox.has(&name).then_some(&*name),
-                    outcome.error,
+                let known = toolbox.has(&name).then_some(&*name);
+                metrics::meters().tool_called(known, outcome.error, elapsed);
+                let done = Input::ToolDone {
+                    ticket,
+                    outcome,
                     elapsed,
-                );
-                Done::of(
-                    Input::ToolDone {
-                        ticket,
-                        outcome,
-                        elapsed,
-                    },
-                    bound,
-                )
+                };
+                Done::of(done, bound)
             });
     }
 

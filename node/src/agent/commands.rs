@@ -16,10 +16,10 @@ impl Agent {
     pub(super) fn command(&mut self, command: Command, moment: &mut Moment) {
         match command {
             Command::Abort { reason } => {
-                let why = reason.map_or_else(
-                    || "aborted by request".into(),
-                    |reason| format!("aborted by request: {reason}"),
-                );
+                let why = match reason {
+                    Some(reason) => format!("aborted by request: {reason}"),
+                    None => "aborted by request".into(),
+                };
                 self.interrupt(&why, Ending::Aborted, moment);
             }
             Command::Stop {
@@ -48,20 +48,13 @@ impl Agent {
             } => {
                 self.charter.set_tools(tools);
                 self.charter.spec.tools = named;
-                let tools = self
-                    .charter
-                    .tools
-                    .iter()
-                    .map(|tool| tool.name.clone())
-                    .collect();
-                self.changed(
-                    Event::ToolsChanged(ToolsChanged {
-                        added,
-                        removed,
-                        tools,
-                    }),
-                    moment,
-                );
+                let tools = self.charter.tools.iter();
+                let changed = ToolsChanged {
+                    added,
+                    removed,
+                    tools: tools.map(|tool| tool.name.clone()).collect(),
+                };
+                self.changed(Event::ToolsChanged(changed), moment);
             }
             Command::Model {
                 model,

@@ -1,16 +1,13 @@
 //! What must hold between values.
 
+mod providers;
+mod times;
+
 use planck_common::{inbox::InboxPrefix, subject::Prefix};
 
 use super::{
-    Cluster, Config, ModelEntry, Provider,
-    key::KeyPath,
-    origin::Problem,
-    section::Limits,
-    setting::{Period, Size},
-    values::Values,
+    Config, key::KeyPath, origin::Problem, section::Limits, setting::Size, values::Values,
 };
-use crate::llm::{PRESETS, Preset};
 
 /// The most agents that a session's record can allow.
 const LARGEST_TEAM: u32 = i32::MAX.unsigned_abs();
@@ -51,10 +48,10 @@ pub fn check(config: &Config) -> Vec<Broken> {
         numbers(config),
         sizes(&config.limits),
         addresses(config),
-        providers(config),
-        models(config),
+        providers::check(config),
+        providers::check_models(config),
         sidecars(config),
-        times(&config.cluster),
+        times::check(&config.cluster),
     ];
     groups.into_iter().flatten().collect()
 }
@@ -209,134 +206,6 @@ fn addresses(config: &Config) -> Vec<Broken> {
     broken
 }
 
-fn providers(config: &Config) -> Vec<Broken> {
-    config
-        .providers
-        .by_name
-        .iter()
-        .flat_map(|(name, provider)| provider_problems(name, provider))
-        .collect()
-}
-
-fn provider_problems(name: &str, provider: &Provider) -> Vec<Broken> {
-    let at = |word: &str| KeyPath::of("providers").then(name).then(word);
-    let presets = || {
-        PRESETS
-            .iter()
-            .map(|preset| preset.name)
-            .collect::<Vec<_>>()
-            .join(", ")
-    };
-    let mut broken = Vec::new();
-    let mut wrong = |word: &str, what: String, remedy: String| {
-        broken.push(Broken {
-            key: at(word),
-            what,
-            remedy,
-        })
-    };
-    if !name
-        .bytes()
-        .all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte))
-    {
-        wrong(
-            "wire",
-            format!("`{name}` cannot stand before a colon in `provider:model`"),
-            "use letters, digits, `_`, `-` and `.`".into(),
-        );
-    }
-    if provider.max_attempts == 0 || provider.max_concurrent == 0 {
-        wrong(
-            "max_attempts",
-            "`max_attempts` and `max_concurrent` must be 1 or more".into(),
-            "raise the one that is 0".into(),
-        );
-    }
-    let preset = provider.preset.as_deref().unwrap_or(name);
-    match (Preset::find(preset), &provider.preset) {
-        (Some(preset), _)
-            if preset.base_url.is_none()
-                && provider.base_url.is_none()
-                && provider.api_key.is_some() =>
-        {
-            wrong(
-                "base_url",
-                format!("`{}` has no usual address", preset.name),
-                "set `base_url`".into(),
-            );
-        }
-        (Some(_), _) => {}
-        (None, Some(unknown)) => wrong(
-            "preset",
-            format!("unknown preset `{unknown}`"),
-            format!("write one of {}", presets()),
-        ),
-        (None, None) if provider.wire.is_none() || provider.base_url.is_none() => {
-            let what = format!("`{name}` is no preset, so nothing is assumed");
-            wrong(
-                "wire",
-                what,
-                format!(
-                    "set `wire` and `base_url`, or `preset` to one of {}",
-                    presets()
-                ),
-            );
-        }
-        (None, None) => {}
-    }
-    broken
-}
-
-fn models(config: &Config) -> Vec<Broken> {
-    let entries = &config.models.entries.0;
-    let mut broken: Vec<Broken> = entries
-        .iter()
-        .filter_map(|(name, entry)| unserved(config, name, entry))
-        .collect();
-    if let Some(default) = &config.models.default {
-        let provider = default.split_once(':').map(|(provider, _)| provider);
-        let known = entries.contains_key(default)
-            || provider.is_some_and(|name| config.providers.has(name));
-        if !known {
-            let remedy = format!(
-                "write `provider:model` with one of {}, or the name of an entry",
-                names(config)
-            );
-            broken.push(Broken::new(
-                "models.default",
-                format!("`{default}` names no model"),
-                remedy,
-            ));
-        }
-    }
-    broken
-}
-
-fn names(config: &Config) -> String {
-    config
-        .providers
-        .names()
-        .into_iter()
-        .collect::<Vec<_>>()
-        .join(", ")
-}
-
-fn unserved(config: &Config, name: &str, entry: &ModelEntry) -> Option<Broken> {
-    let what = match &entry.provider {
-        None => "no provider".to_owned(),
-        Some(provider) if !config.providers.has(provider) => {
-            format!("unknown provider `{provider}`")
-        }
-        Some(_) => return None,
-    };
-    let key = KeyPath::of("models.entries").then(name).then("provider");
-    Some(Broken {
-        key,
-        what,
-        remedy: format!("write one of {}", names(config)),
-    })
-}
-
 fn sidecars(config: &Config) -> Vec<Broken> {
     let mut broken = Vec::new();
     for (name, tool) in &config.sidecars.tools.0 {
@@ -367,133 +236,4 @@ fn sidecars(config: &Config) -> Vec<Broken> {
         }
     }
     broken
-}
-
-/// A time must be at least another, so many times.
-struct AtLeast {
-    key: &'static str,
-    value: Period,
-    times: u32,
-    other: (&'static str, Period),
-    why: &'static str,
-}
-
-fn times(cluster: &Cluster) -> Vec<Broken> {
-    let at_least = |key, value, times, other, why| AtLeast {
-        key,
-        value,
-        times,
-        other,
-        why,
-    };
-    let heartbeat = ("heartbeat", cluster.heartbeat);
-    let suspicion = ("suspicion", cluster.suspicion);
-    let proof = ("proof_every", cluster.proof_every);
-    let rules = [
-        at_least(
-            "heartbeat",
-            cluster.heartbeat,
-            1,
-            ("50ms", Period::millis(50)),
-            "faster ones drown the bus",
-        ),
-        at_least(
-            "suspicion",
-            cluster.suspicion,
-            4,
-            heartbeat,
-            "a few lost heartbeats would kill a healthy node",
-        ),
-        at_least(
-            "echo_limit",
-            cluster.echo_limit,
-            3,
-            heartbeat,
-            "a node would suspend itself over one lost heartbeat",
-        ),
-        at_least(
-            "settle",
-            cluster.settle,
-            1,
-            suspicion,
-            "a judge that was away would convict whom it could not hear",
-        ),
-        at_least(
-            "proof_fresh",
-            cluster.proof_fresh,
-            2,
-            proof,
-            "no judge's proof would be young enough",
-        ),
-        at_least(
-            "proof_limit",
-            cluster.proof_limit,
-            3,
-            proof,
-            "nodes would suspend themselves during every election",
-        ),
-        at_least(
-            "reap_after",
-            cluster.reap_after,
-            4,
-            ("250ms", Period::millis(250)),
-            "a busy node's tools would be killed",
-        ),
-        at_least(
-            "tool_grace",
-            cluster.tool_grace,
-            1,
-            ("reap_after", cluster.reap_after),
-            "a dead node's tools could still write",
-        ),
-        at_least(
-            "sweep",
-            cluster.sweep,
-            1,
-            ("1s", Period::seconds(1)),
-            "sweeps would load the database",
-        ),
-    ];
-    let mut broken: Vec<Broken> = rules.into_iter().filter_map(AtLeast::check).collect();
-    if cluster.proof_limit.0 <= cluster.proof_fresh.0 {
-        let what = "not above `cluster.proof_fresh`: a node would be suspended before it stops judging others";
-        broken.push(Broken::new(
-            "cluster.proof_limit",
-            what,
-            format!("write more than {}", cluster.proof_fresh),
-        ));
-    }
-    if cluster.echo_limit.0 >= cluster.suspicion.0 {
-        let what = "not below `cluster.suspicion`: a node would work on after its peers gave it up";
-        broken.push(Broken::new(
-            "cluster.echo_limit",
-            what,
-            format!("write less than {}", cluster.suspicion),
-        ));
-    }
-    broken
-}
-
-impl AtLeast {
-    fn check(self) -> Option<Broken> {
-        let Self {
-            key,
-            value,
-            times,
-            other: (name, other),
-            why,
-        } = self;
-        let least = other.0.saturating_mul(times);
-        let what = || match times {
-            1 => format!("{value} is less than {name}: {why}"),
-            times => format!("{value} is less than {times} times `{name}`: {why}"),
-        };
-        (value.0 < least).then(|| {
-            Broken::new(
-                &format!("cluster.{key}"),
-                what(),
-                format!("write {} or more", Period(least)),
-            )
-        })
-    }
 }

@@ -100,26 +100,27 @@ async fn here(node: &Arc<Node>, agent: &AgentRecord, verb: AgentVerb, body: &[u8
                 tools: change(node, agent, Change::RemoveTool(name)).await?.tools,
             })
         }
-        AgentVerb::ChangeModel => {
-            let ChangeModel {
-                provider,
-                model_id,
-                base_url,
-            } = read(body)?;
-            base_url
-                .as_deref()
-                .map_or(Ok(()), |url| node.check_address(url))?;
-            let provider = provider.unwrap_or_else(|| agent.spec.model.provider.clone());
-            let model = ModelRef {
-                provider,
-                id: model_id,
-                base_url,
-            };
-            ok(Model {
-                model: change(node, agent, Change::Model(model)).await?.model,
-            })
-        }
+        AgentVerb::ChangeModel => change_model(node, agent, read(body)?).await,
     }
+}
+
+async fn change_model(node: &Arc<Node>, agent: &AgentRecord, request: ChangeModel) -> Reply {
+    let ChangeModel {
+        provider,
+        model_id,
+        base_url,
+    } = request;
+    if let Some(url) = &base_url {
+        node.check_address(url)?;
+    }
+    let model = ModelRef {
+        provider: provider.unwrap_or_else(|| agent.spec.model.provider.clone()),
+        id: model_id,
+        base_url,
+    };
+    ok(Model {
+        model: change(node, agent, Change::Model(model)).await?.model,
+    })
 }
 
 async fn command(node: &Arc<Node>, agent: &AgentRecord, command: Command) -> Reply {

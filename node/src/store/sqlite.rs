@@ -1,6 +1,7 @@
 //! SQLite for every node process of one host: a file for each session, and an index of them.
 
 mod adopt;
+mod agents;
 mod append;
 mod create;
 mod db;

@@ -11,6 +11,8 @@
 //! Threaded groups have neither `cgroup.kill` nor `memory.max`: they are frozen, and what is in
 //! them is killed one by one, and the reaper watches memory.
 
+mod mount;
+
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Write},
@@ -29,6 +31,7 @@ use nix::{
     unistd::{AccessFlags, Pid, access, getpid},
 };
 
+use self::mount::own_folder;
 use super::reap::{Limits, THREADS};
 
 /// Begins the name of a call's group. The namespace of the node's process id, that id, and what
@@ -373,42 +376,6 @@ fn own_namespace() -> u64 {
 
 fn is_dead(pid: Pid) -> bool {
     kill(pid, None) == Err(Errno::ESRCH)
-}
-
-/// The folder of a process's own group, from its `/proc/self/cgroup` and `/proc/self/mountinfo`.
-/// The hierarchy may be mounted at `/sys/fs/cgroup`, or beside those of version 1.
-fn own_folder(groups: &str, mounts: &str) -> Result<PathBuf, Missing> {
-    let group = groups
-        .lines()
-        .find_map(|line| line.strip_prefix("0::"))
-        .ok_or(Missing::NoHierarchy)?;
-    let is_outside = Path::new(group)
-        .components()
-        .any(|part| part.as_os_str() == "..");
-    let folder = mounts
-        .lines()
-        .filter_map(cgroup2)
-        .find_map(|(root, point)| {
-            let rest = Path::new(group)
-                .strip_prefix(root)
-                .ok()
-                .filter(|_| !is_outside)?;
-            Some(point.join(rest).components().collect())
-        });
-    folder.ok_or_else(|| Missing::NotMounted {
-        group: group.into(),
-    })
-}
-
-/// The group that is mounted and where, of a line about this file system:
-/// `41 31 0:38 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw`. A path with an escaped character is none
-/// that control groups are mounted at.
-fn cgroup2(line: &str) -> Option<(&Path, &Path)> {
-    let (mount, system) = line.split_once(" - ")?;
-    let mut fields = mount.split(' ').skip(3).map(Path::new);
-    system
-        .starts_with("cgroup2 ")
-        .then_some((fields.next()?, fields.next()?))
 }
 
 #[cfg(test)]

@@ -174,3 +174,22 @@ fn check_history(shown: &[&Envelope]) -> Result<()> {
     ensure!(open.is_empty(), "calls {open:?} have no results");
     Ok(())
 }
+
+pub fn shown(event: &Envelope) -> String {
+    let data: String = event.data.get().chars().take(160).collect();
+    let hidden = event
+        .hidden_by
+        .map_or_else(String::new, |by| format!(" hidden by {by}"));
+    let Envelope {
+        agent_id,
+        kind,
+        turn,
+        epoch,
+        ..
+    } = event;
+    format!(
+        "{:>4} {:.6} {kind} turn {turn} epoch {epoch}{hidden} {data}",
+        event.seq.unwrap_or_default(),
+        agent_id.as_str()
+    )
+}

@@ -21,6 +21,7 @@ use planck_node::{
     config::{Config, Sources, load},
     node::{self, Running},
 };
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::{
     runtime::{Builder, Runtime},
@@ -169,4 +170,11 @@ fn config(folder: &Path, model: &str) -> Result<Config> {
         ..Sources::default()
     };
     Ok(load::load(&sources)?.config)
+}
+
+pub fn read<T: DeserializeOwned>(answer: Answered) -> Result<T> {
+    let answer = answer
+        .context("killed")?
+        .map_err(|refusal| anyhow::anyhow!("{refusal}"))?;
+    Ok(serde_json::from_value(answer)?)
 }

@@ -16,6 +16,7 @@
 
 mod judge;
 mod life;
+mod moves;
 mod play;
 
 use std::time::{Duration, Instant};

@@ -17,67 +17,20 @@ use planck_common::{
     reply::{Code, Refusal},
     subject::{Address, Target},
 };
-use planck_scripted_model::{Pace, Reply, Script, Server, When};
-use serde::de::DeserializeOwned;
+use planck_scripted_model::Server;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::{
-    judge,
-    life::{Answered, Life, answered},
+    judge::{self, shown},
+    life::{Answered, Life, answered, read},
+    moves::{CHOICES, Move, TEXTS, script},
 };
 
 /// What is done in one play, at most.
 const MOVES: usize = 24;
 /// How long everything that was accepted may take to end.
 const QUIET: Duration = Duration::from_secs(15);
-
-/// What prompts have the lead do.
-const TEXTS: [&str; 8] = [
-    "hello", "hello", "hello", "slow", "write", "ask", "delegate", "spawn",
-];
-
-#[derive(Debug, Clone, Copy)]
-enum Move {
-    Prompt,
-    Rewind,
-    PromptsBesideRewind,
-    RewindOverQueue,
-    Checkpoint,
-    Abort,
-    StopWorker,
-    Kill,
-    KillBesideRewind,
-    Delete,
-    StartAgain,
-    Pause,
-}
-
-const CHOICES: [Move; 23] = [
-    Move::Prompt,
-    Move::Prompt,
-    Move::Prompt,
-    Move::Prompt,
-    Move::Prompt,
-    Move::Rewind,
-    Move::Rewind,
-    Move::PromptsBesideRewind,
-    Move::PromptsBesideRewind,
-    Move::PromptsBesideRewind,
-    Move::RewindOverQueue,
-    Move::RewindOverQueue,
-    Move::Checkpoint,
-    Move::Abort,
-    Move::Abort,
-    Move::StopWorker,
-    Move::Kill,
-    Move::KillBesideRewind,
-    Move::Delete,
-    Move::StartAgain,
-    Move::Pause,
-    Move::Pause,
-    Move::Pause,
-];
 
 pub struct Play {
     dice: fastrand::Rng,
@@ -89,58 +42,6 @@ pub struct Play {
     /// Prompts that were accepted.
     prompts: BTreeSet<InputId>,
     done: Vec<String>,
-}
-
-fn script() -> Script {
-    let words =
-        |count: usize| Reply::text("word ".repeat(count)).pace(Pace::per_second(200.0).chunk(5));
-    let call = |name: &str, args: Value| Reply::text("Let me see.").and_call(name, args);
-    let file = || json!({ "path": "a.txt", "content": "a" });
-    Script::new()
-        .rounds(
-            When::any().user("work-write"),
-            [call("write", file()), words(10)],
-        )
-        .rule(When::any().user("work-slow"), words(60))
-        .rule(When::any().user("slow"), words(60))
-        .rounds(
-            When::any().user("write"),
-            [
-                call("write", file()).and_call("read", json!({ "path": "a.txt" })),
-                words(5),
-            ],
-        )
-        .rounds(
-            When::any().user("ask"),
-            [
-                call(
-                    "ask_agent",
-                    json!({ "agent": "worker", "question": "work-write" }),
-                ),
-                words(5),
-            ],
-        )
-        .rounds(
-            When::any().user("delegate"),
-            [
-                call(
-                    "delegate_task",
-                    json!({ "agent": "worker", "task": "work-slow" }),
-                ),
-                words(5),
-            ],
-        )
-        .rounds(
-            When::any().user("spawn"),
-            [
-                call(
-                    "spawn_agent",
-                    json!({ "type": "helper", "task": "work-slow" }),
-                ),
-                words(5),
-            ],
-        )
-        .always(words(8))
 }
 
 impl Play {
@@ -475,12 +376,8 @@ impl Play {
                 .collect();
             // What was just decided may not be written yet, and a note from another agent may begin
             // a turn before the log is read.
-            let heads = [
-                is_still,
-                before.head,
-                info.head,
-                log.last().and_then(|event| event.seq).unwrap_or_default(),
-            ];
+            let last = log.last().and_then(|event| event.seq).unwrap_or_default();
+            let heads = [is_still, before.head, info.head, last];
             if open.is_empty() && busy.is_empty() && heads.iter().all(|head| *head == info.head) {
                 let stopped = info
                     .agents
@@ -498,30 +395,4 @@ impl Play {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
-}
-
-fn read<T: DeserializeOwned>(answer: Answered) -> Result<T> {
-    let answer = answer
-        .context("killed")?
-        .map_err(|refusal| anyhow::anyhow!("{refusal}"))?;
-    Ok(serde_json::from_value(answer)?)
-}
-
-fn shown(event: &Envelope) -> String {
-    let data: String = event.data.get().chars().take(160).collect();
-    let hidden = event
-        .hidden_by
-        .map_or_else(String::new, |by| format!(" hidden by {by}"));
-    let Envelope {
-        agent_id,
-        kind,
-        turn,
-        epoch,
-        ..
-    } = event;
-    format!(
-        "{:>4} {:.6} {kind} turn {turn} epoch {epoch}{hidden} {data}",
-        event.seq.unwrap_or_default(),
-        agent_id.as_str()
-    )
 }

@@ -44,116 +44,28 @@ const ALLOWED: &[(&str, &str)] = &[
         "a row of the inbox: its fields are the table's columns",
     ),
     (
-        "node/benches/store.rs main",
-        "to be split: the default format made it longer",
-    ),
-    (
-        "node/src/actor/beginning.rs begin",
-        "to be split: the default format made it longer",
-    ),
-    (
         "node/src/actor/host.rs",
-        "to be split: the default format made it longer",
+        "to be split with the services that it mixes",
     ),
     (
         "node/src/actor/life.rs",
-        "to be split: the default format made it longer",
-    ),
-    (
-        "node/src/actor/perform.rs run_tool",
-        "to be split: the default format made it longer",
-    ),
-    (
-        "node/src/agent/commands.rs command",
-        "to be split: the default format made it longer",
-    ),
-    (
-        "node/src/cli/render/line.rs of",
-        "to be split: the default format made it longer",
-    ),
-    (
-        "node/src/cluster/membership/tests.rs",
-        "to be split: the default format made it longer",
-    ),
-    (
-        "node/src/config/rules.rs provider_problems",
-        "to be split: the default format made it longer",
-    ),
-    (
-        "node/src/config/rules.rs times",
-        "to be split: the default format made it longer",
-    ),
-    (
-        "node/src/config/rules.rs",
-        "to be split: the default format made it longer",
-    ),
-    (
-        "node/src/gateway/agents.rs here",
-        "to be split: the default format made it longer",
-    ),
-    (
-        "node/src/llm/anthropic/encode.rs",
-        "to be split: the default format made it longer",
-    ),
-    (
-        "node/src/llm/openai/decode.rs",
-        "to be split: the default format made it longer",
-    ),
-    (
-        "node/src/llm/responses/decode.rs",
-        "to be split: the default format made it longer",
-    ),
-    (
-        "node/src/llm/responses/encode.rs",
-        "to be split: the default format made it longer",
-    ),
-    (
-        "node/src/llm/tests.rs",
-        "to be split: the default format made it longer",
+        "to be split with the services that it mixes",
     ),
     (
         "node/src/node.rs",
-        "to be split: the default format made it longer",
+        "to be split with the services that it mixes",
     ),
     (
         "node/src/node/belonging.rs",
-        "to be split: the default format made it longer",
+        "to be split with the services that it mixes",
     ),
     (
         "node/src/node/teams.rs",
-        "to be split: the default format made it longer",
+        "to be split with the services that it mixes",
     ),
     (
         "node/src/session/start.rs",
-        "to be split: the default format made it longer",
-    ),
-    (
-        "node/src/store/sqlite/append.rs",
-        "to be split: the default format made it longer",
-    ),
-    (
-        "node/src/store/sqlite/create.rs",
-        "to be split: the default format made it longer",
-    ),
-    (
-        "node/src/tools/cgroup.rs",
-        "to be split: the default format made it longer",
-    ),
-    (
-        "node/tests/legal/play.rs",
-        "to be split: the default format made it longer",
-    ),
-    (
-        "scripted-model/src/wire/anthropic/write.rs block",
-        "to be split: the default format made it longer",
-    ),
-    (
-        "scripted-model/src/wire/responses/tools.rs name",
-        "to be split: the default format made it longer",
-    ),
-    (
-        "sidecar-sdk/src/serve.rs",
-        "to be split: the default format made it longer",
+        "to be split with the services that it mixes",
     ),
 ];
 

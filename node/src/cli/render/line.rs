@@ -1,6 +1,6 @@
 //! Events that are a line each.
 
-use planck_common::event::{Event, TurnOutcome};
+use planck_common::event::{Compacted, Event, MessageQueued, Retry, ToolProgress, TurnOutcome};
 
 use super::{
     names::Names,
@@ -13,50 +13,15 @@ pub fn of(event: &Event, style: Style, names: &Names) -> Option<Drawing> {
     let (paint, text) = match event {
         Event::TurnEnd(end) => ended(end.outcome, end.limit.as_deref())?,
         Event::Error(error) => (Paint::Bad, format!("✗ {} ({})", error.reason, error.code)),
-        Event::Retry(retry) => (
-            Paint::Warning,
-            format!(
-                "↻ try {} in {}: {}",
-                retry.attempt,
-                duration(retry.delay_ms),
-                retry.reason
-            ),
-        ),
+        Event::Retry(retry) => (Paint::Warning, retried(retry)),
         Event::Warning(warning) => (Paint::Warning, format!("! {}", warning.message)),
-        Event::ToolProgress(progress) => {
-            let percent = progress
-                .percent
-                .map_or(String::new(), |percent| format!(" {percent:.0} %"));
-            (Paint::Dim, format!("…{percent} {}", progress.message))
-        }
-        Event::MessageQueued(queued) => {
-            let from = queued
-                .from
-                .as_ref()
-                .map_or("a client".into(), |agent| names.of(agent));
-            (
-                Paint::Dim,
-                format!(
-                    "↓ {} from {from} waits ({} in the inbox)",
-                    queued.kind.name(),
-                    queued.queued
-                ),
-            )
-        }
+        Event::ToolProgress(progress) => (Paint::Dim, progressed(progress)),
+        Event::MessageQueued(queued) => (Paint::Dim, waiting(queued, names)),
         Event::Compacting(compacting) => (
             Paint::Dim,
             format!("summarising {} tokens", count(compacting.tokens_before)),
         ),
-        Event::Compacted(done) => {
-            let (before, after) = (count(done.tokens_before), count(done.tokens_after));
-            (
-                Paint::Dim,
-                format!(
-                    "summarised {before} tokens to {after} ({}), {} messages kept",
-                    done.by, done.kept
-                ),
-            )
-        }
+        Event::Compacted(done) => (Paint::Dim, compacted(done)),
         Event::WorkerSpawned(worker) => (
             Paint::Good,
             format!("+ {} ({})", worker.name, worker.r#type),
@@ -98,6 +63,31 @@ pub fn of(event: &Event, style: Style, names: &Names) -> Option<Drawing> {
         style.width.saturating_sub(2)
     };
     Some(style.paint(paint, &format!("  {}", one_line(&text, width))))
+}
+
+fn retried(retry: &Retry) -> String {
+    let wait = duration(retry.delay_ms);
+    format!("↻ try {} in {wait}: {}", retry.attempt, retry.reason)
+}
+
+fn progressed(progress: &ToolProgress) -> String {
+    let percent = progress.percent.map(|percent| format!(" {percent:.0} %"));
+    format!("…{} {}", percent.unwrap_or_default(), progress.message)
+}
+
+fn waiting(queued: &MessageQueued, names: &Names) -> String {
+    let from = match &queued.from {
+        Some(agent) => names.of(agent),
+        None => "a client".into(),
+    };
+    let (kind, number) = (queued.kind.name(), queued.queued);
+    format!("↓ {kind} from {from} waits ({number} in the inbox)")
+}
+
+fn compacted(done: &Compacted) -> String {
+    let (before, after) = (count(done.tokens_before), count(done.tokens_after));
+    let Compacted { by, kept, .. } = done;
+    format!("summarised {before} tokens to {after} ({by}), {kept} messages kept")
 }
 
 fn ended(outcome: TurnOutcome, limit: Option<&str>) -> Option<(Paint, String)> {

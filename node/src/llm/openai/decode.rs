@@ -1,15 +1,17 @@
 //! Chunks of a chat completion, read as leniently as costs nothing.
 
+mod event;
+
 use planck_common::{message::StopReason, usage::Usage};
-use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 
+use self::event::{CallDelta, Choice, Delta, Event};
 use super::reasoning::{Carried, Details};
 use crate::{
     llm::{
         complaint::Complaint,
         decode::{self, Events, Kind, Parts, broken, garbled, parse, stop_of},
-        loose::{Arguments, Balance, Content, Said, Word, arguments, count},
+        loose::{Arguments, Balance, Said, arguments, count},
         seal,
         wire::Target,
     },
@@ -385,71 +387,4 @@ fn thought_signature(extra: &RawValue) -> Option<String> {
             .as_str()?
             .to_owned(),
     )
-}
-
-#[derive(Deserialize)]
-struct Event<'a> {
-    #[serde(borrow, default)]
-    id: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    model: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    choices: Option<Vec<Choice<'a>>>,
-    #[serde(borrow, default)]
-    usage: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    timings: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    error: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-struct Choice<'a> {
-    #[serde(borrow, default)]
-    delta: Option<Delta<'a>>,
-    #[serde(borrow, default)]
-    message: Option<Delta<'a>>,
-    #[serde(default)]
-    finish_reason: Word,
-}
-
-#[derive(Deserialize)]
-struct Delta<'a> {
-    #[serde(default)]
-    content: Content,
-    #[serde(default)]
-    refusal: Word,
-    /// DeepSeek, Kimi, GLM, llama.cpp, vLLM.
-    #[serde(default)]
-    reasoning_content: Word,
-    /// OpenRouter, Groq, newer vLLM.
-    #[serde(default)]
-    reasoning: Word,
-    /// OpenRouter.
-    #[serde(borrow, default)]
-    reasoning_details: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    tool_calls: Option<Vec<CallDelta<'a>>>,
-    #[serde(borrow, default)]
-    extra_content: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-struct CallDelta<'a> {
-    #[serde(default)]
-    index: Word,
-    #[serde(default)]
-    id: Word,
-    #[serde(borrow, default)]
-    function: Option<FunctionDelta<'a>>,
-    #[serde(borrow, default)]
-    extra_content: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize, Default)]
-struct FunctionDelta<'a> {
-    #[serde(default)]
-    name: Word,
-    #[serde(borrow, default)]
-    arguments: Option<&'a RawValue>,
 }

@@ -47,25 +47,11 @@ fn block(index: u64, part: &Spoken, chunk: usize, out: &mut FrameWriter) {
             deltas(index, "text_delta\",\"text", chunks(text, chunk), out);
         }
         Spoken::Thinking(text) => {
-            open(
-                index,
-                &[Raw(
-                    "{\"type\":\"thinking\",\"thinking\":\"\",\"signature\":\"\"}",
-                )],
-                out,
-            );
-            deltas(
-                index,
-                "thinking_delta\",\"thinking",
-                chunks(text, chunk),
-                out,
-            );
-            deltas(
-                index,
-                "signature_delta\",\"signature",
-                [signature(text).as_str()],
-                out,
-            );
+            let begin = r#"{"type":"thinking","thinking":"","signature":""}"#;
+            open(index, &[Raw(begin)], out);
+            let (thought, seal) = ("thinking_delta\",\"thinking", signature(text));
+            deltas(index, thought, chunks(text, chunk), out);
+            deltas(index, "signature_delta\",\"signature", [seal.as_str()], out);
         }
         Spoken::Redacted(data) => {
             open(

@@ -66,21 +66,13 @@ fn name(index: usize, tool: &Value) -> Result<String, Refusal> {
     let schema = fields
         .get("parameters")
         .ok_or_else(|| missing("parameters"))?;
-    let wrong = |why: String| {
-        at(
-            "parameters",
-            format!("Invalid schema for function '{name}': {why}"),
-        )
-    };
-    tool_schema::check(schema).map_err(wrong)?;
-    if schema.get("properties").is_none() {
-        return Err(wrong(
-            "In context=(), object schema missing properties.".to_owned(),
-        ));
-    }
-    match fields.get("strict") {
-        Some(Value::Bool(true)) => strict(schema, "").map_err(wrong)?,
-        Some(Value::Bool(false)) => {}
+    let strictly = fields.get("strict");
+    check(schema, strictly == Some(&Value::Bool(true))).map_err(|why| {
+        let message = format!("Invalid schema for function '{name}': {why}");
+        at("parameters", message)
+    })?;
+    match strictly {
+        Some(Value::Bool(_)) => {}
         // The real one takes it, and makes every argument a required one.
         Some(_) | None => {
             return Err(at(
@@ -90,6 +82,17 @@ fn name(index: usize, tool: &Value) -> Result<String, Refusal> {
         }
     }
     Ok(name.to_owned())
+}
+
+fn check(schema: &Value, strictly: bool) -> Result<(), String> {
+    tool_schema::check(schema)?;
+    if schema.get("properties").is_none() {
+        return Err("In context=(), object schema missing properties.".to_owned());
+    }
+    if strictly {
+        strict(schema, "")?;
+    }
+    Ok(())
 }
 
 /// An object lists all that it may hold, and holds all of it; so do the objects within it.

@@ -1,0 +1,214 @@
+//! A node whose link and peers are played second for second.
+
+use std::collections::BTreeMap;
+
+use planck_common::NodeId;
+
+use super::super::*;
+use super::ME;
+
+/// A node whose heartbeats come back and whose proofs are accepted, unless a test says otherwise.
+pub struct Lab {
+    pub node: Membership,
+    pub now: u64,
+    /// What was asked for, and when; heartbeats and proofs left out.
+    pub asked: Vec<(u64, Effect)>,
+    pub proofs: Vec<(u64, Revision)>,
+    pub echoes: bool,
+    pub proof: Answer,
+    pub sql: bool,
+    /// The nodes' records in the registry.
+    pub records: BTreeMap<NodeId, Seen>,
+    /// Who beats every half second.
+    pub beating: Vec<NodeId>,
+    /// Whose proofs are not written any more.
+    pub proofless: Vec<NodeId>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+pub enum Answer {
+    Committed,
+    RefusedOnce,
+    None,
+}
+
+pub fn id(name: &str) -> NodeId {
+    NodeId::parse(name).unwrap()
+}
+
+pub fn seen(revision: Revision, standing: NodeStanding, nonce: &str) -> Seen {
+    Seen {
+        revision,
+        standing,
+        nonce: nonce.into(),
+        silent: None,
+    }
+}
+
+pub fn died(quiet_since: u64) -> News {
+    News::Died {
+        quiet_since: Moment::from_millis(quiet_since),
+    }
+}
+
+impl Lab {
+    /// At 10 s, with peers that were heard all the time.
+    pub fn settled(peers: &[&str]) -> Self {
+        let mut lab = Self::new(peers);
+        lab.until(10_000);
+        lab.asked.clear();
+        lab
+    }
+
+    pub fn new(peers: &[&str]) -> Self {
+        let identity = Identity {
+            node: id(ME),
+            nonce: "mine".into(),
+        };
+        let node = Membership::new(identity, Cluster::default(), Moment::from_millis(0));
+        let records = peers
+            .iter()
+            .map(|peer| (id(peer), seen(7, NodeStanding::Alive, peer)))
+            .collect();
+        let beating = peers.iter().map(|peer| id(peer)).collect();
+        let (asked, proofs) = (Vec::new(), Vec::new());
+        Self {
+            node,
+            now: 0,
+            asked,
+            proofs,
+            echoes: true,
+            proof: Answer::Committed,
+            sql: true,
+            records,
+            beating,
+            proofless: Vec::new(),
+        }
+    }
+
+    pub fn silence(&mut self, peer: &str) {
+        self.beating.retain(|beating| *beating != id(peer));
+    }
+
+    pub fn tell(&mut self, input: Input) {
+        let mut inputs = vec![input];
+        while let Some(input) = inputs.pop() {
+            for effect in self.node.on(Moment::from_millis(self.now), input) {
+                inputs.extend(self.perform(effect));
+            }
+        }
+    }
+
+    /// Lets time pass, to the wake-ups that the node asked for and its peers' heartbeats.
+    pub fn until(&mut self, end: u64) {
+        self.tell(Input::Woken);
+        while self.now < end {
+            let beat = (self.now / 500 + 1) * 500;
+            let wake = self.node.next_wake().as_millis();
+            assert!(wake > self.now, "it would be woken at {wake} for ever");
+            self.now = wake.min(beat).min(end);
+            self.tell(Input::Woken);
+            if self.now == beat {
+                for peer in self.beating.clone() {
+                    self.tell(Input::Heard {
+                        node: peer,
+                        seq: beat,
+                    });
+                }
+            }
+        }
+    }
+
+    pub fn perform(&mut self, effect: Effect) -> Option<Input> {
+        let own = || id(ME);
+        let answer = match &effect {
+            Effect::Beat { seq } => {
+                return self.echoes.then_some(Input::Heard {
+                    node: own(),
+                    seq: *seq,
+                });
+            }
+            Effect::Prove { sent_at, expects } => {
+                self.proofs.push((self.now, *expects));
+                return match self.proof {
+                    Answer::Committed => Some(Input::ProofCommitted { sent_at: *sent_at }),
+                    Answer::RefusedOnce => {
+                        self.proof = Answer::Committed;
+                        Some(Input::ProofRefused { sent_at: *sent_at })
+                    }
+                    Answer::None => None,
+                };
+            }
+            Effect::Write { standing, .. } => {
+                let revision = 100 + self.now;
+                self.records
+                    .insert(own(), seen(revision, *standing, "mine"));
+                Some(Input::Written {
+                    revision,
+                    standing: *standing,
+                })
+            }
+            Effect::Read { node } => {
+                let seen = self.records.get(node).cloned();
+                Some(Input::Record {
+                    node: node.clone(),
+                    seen,
+                    source: Source::Leader,
+                })
+            }
+            Effect::ReadProof { node, asked_at } => {
+                let proof = if self.proofless.contains(node) {
+                    1
+                } else {
+                    1_000 + self.now / 2_000
+                };
+                return Some(Input::Proof {
+                    node: node.clone(),
+                    asked_at: *asked_at,
+                    proof: Some(proof),
+                });
+            }
+            Effect::ReadAll => Some(Input::Records(self.records.clone().into_iter().collect())),
+            Effect::CheckLeases { asked_at } => self.sql.then_some(Input::LeasesChecked {
+                asked_at: *asked_at,
+            }),
+            Effect::Convict { node, .. } => Some(Input::Convicted { node: node.clone() }),
+            Effect::KillTools
+            | Effect::Suspend { .. }
+            | Effect::Resume
+            | Effect::Peer { .. }
+            | Effect::Exit { .. } => None,
+        };
+        self.asked.push((self.now, effect));
+        answer
+    }
+
+    /// What was asked for, readings of all records left out.
+    pub fn what(&self) -> Vec<Effect> {
+        self.asked
+            .iter()
+            .map(|(_, effect)| effect.clone())
+            .filter(|effect| *effect != Effect::ReadAll)
+            .collect()
+    }
+
+    pub fn when(&self, wanted: impl Fn(&Effect) -> bool) -> Vec<u64> {
+        self.asked
+            .iter()
+            .filter(|(_, effect)| wanted(effect))
+            .map(|(at, _)| *at)
+            .collect()
+    }
+
+    pub fn verdicts(&self) -> Vec<u64> {
+        self.when(|effect| matches!(effect, Effect::Convict { .. }))
+    }
+}
+
+pub fn suspends(effect: &Effect) -> bool {
+    matches!(effect, Effect::Suspend { .. })
+}
+
+pub fn resumes(effect: &Effect) -> bool {
+    matches!(effect, Effect::Resume)
+}

@@ -1,0 +1,130 @@
+//! Providers, and the models they serve.
+
+use super::Broken;
+use crate::{
+    config::{Config, ModelEntry, Provider, key::KeyPath},
+    llm::{PRESETS, Preset},
+};
+
+pub fn check(config: &Config) -> Vec<Broken> {
+    config
+        .providers
+        .by_name
+        .iter()
+        .flat_map(|(name, provider)| provider_problems(name, provider))
+        .collect()
+}
+
+fn provider_problems(name: &str, provider: &Provider) -> Vec<Broken> {
+    let at = |word: &str| KeyPath::of("providers").then(name).then(word);
+    let mut broken = Vec::new();
+    let mut wrong = |word: &str, what: String, remedy: String| {
+        broken.push(Broken {
+            key: at(word),
+            what,
+            remedy,
+        })
+    };
+    if !name
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte))
+    {
+        wrong(
+            "wire",
+            format!("`{name}` cannot stand before a colon in `provider:model`"),
+            "use letters, digits, `_`, `-` and `.`".into(),
+        );
+    }
+    if provider.max_attempts == 0 || provider.max_concurrent == 0 {
+        wrong(
+            "max_attempts",
+            "`max_attempts` and `max_concurrent` must be 1 or more".into(),
+            "raise the one that is 0".into(),
+        );
+    }
+    broken.extend(assumed(name, provider, &at));
+    broken
+}
+
+/// What a preset, or its absence, leaves to be set.
+fn assumed(name: &str, provider: &Provider, at: &dyn Fn(&str) -> KeyPath) -> Option<Broken> {
+    let presets = PRESETS.iter().map(|preset| preset.name);
+    let presets = presets.collect::<Vec<_>>().join(", ");
+    let has_address = provider.base_url.is_some();
+    let preset = provider.preset.as_deref().unwrap_or(name);
+    let (word, what, remedy) = match (Preset::find(preset), &provider.preset) {
+        (Some(preset), _) => {
+            let is_known = preset.base_url.is_some() || has_address;
+            if is_known || provider.api_key.is_none() {
+                return None;
+            }
+            let what = format!("`{}` has no usual address", preset.name);
+            ("base_url", what, "set `base_url`".into())
+        }
+        (None, Some(unknown)) => {
+            let what = format!("unknown preset `{unknown}`");
+            ("preset", what, format!("write one of {presets}"))
+        }
+        (None, None) if provider.wire.is_some() && has_address => return None,
+        (None, None) => {
+            let what = format!("`{name}` is no preset, so nothing is assumed");
+            let remedy = format!("set `wire` and `base_url`, or `preset` to one of {presets}");
+            ("wire", what, remedy)
+        }
+    };
+    Some(Broken {
+        key: at(word),
+        what,
+        remedy,
+    })
+}
+
+pub fn check_models(config: &Config) -> Vec<Broken> {
+    let entries = &config.models.entries.0;
+    let mut broken: Vec<Broken> = entries
+        .iter()
+        .filter_map(|(name, entry)| unserved(config, name, entry))
+        .collect();
+    if let Some(default) = &config.models.default {
+        let provider = default.split_once(':').map(|(provider, _)| provider);
+        let known = entries.contains_key(default)
+            || provider.is_some_and(|name| config.providers.has(name));
+        if !known {
+            let remedy = format!(
+                "write `provider:model` with one of {}, or the name of an entry",
+                names(config)
+            );
+            broken.push(Broken::new(
+                "models.default",
+                format!("`{default}` names no model"),
+                remedy,
+            ));
+        }
+    }
+    broken
+}
+
+fn names(config: &Config) -> String {
+    config
+        .providers
+        .names()
+        .into_iter()
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+fn unserved(config: &Config, name: &str, entry: &ModelEntry) -> Option<Broken> {
+    let what = match &entry.provider {
+        None => "no provider".to_owned(),
+        Some(provider) if !config.providers.has(provider) => {
+            format!("unknown provider `{provider}`")
+        }
+        Some(_) => return None,
+    };
+    let key = KeyPath::of("models.entries").then(name).then("provider");
+    Some(Broken {
+        key,
+        what,
+        remedy: format!("write one of {}", names(config)),
+    })
+}

@@ -1,0 +1,144 @@
+//! Blocks of a message.
+
+use std::borrow::Cow;
+
+use planck_common::message::{Part, Source};
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use crate::llm::{
+    call_ids::CallIds,
+    encode::{cannot_show, file_text, is_blank, legal_name, named_text},
+    seal,
+};
+
+/// A content block. `tag` comes first, so a block that ends in `}` can be given a mark.
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Block<'a> {
+    Text {
+        text: Cow<'a, str>,
+    },
+    Thinking {
+        thinking: &'a str,
+        /// Empty where a server that speaks the same wire format gave none.
+        signature: &'a str,
+    },
+    RedactedThinking {
+        data: &'a str,
+    },
+    ToolUse {
+        id: Cow<'a, str>,
+        name: Cow<'a, str>,
+        input: &'a RawValue,
+    },
+    ToolResult {
+        tool_use_id: Cow<'a, str>,
+        content: &'a str,
+        is_error: bool,
+    },
+    Image {
+        source: Origin<'a>,
+    },
+    Document {
+        source: Origin<'a>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        title: Option<&'a str>,
+    },
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Origin<'a> {
+    Base64 { media_type: &'a str, data: &'a str },
+    Url { url: &'a str },
+}
+
+impl Block<'_> {
+    pub fn is_thinking(&self) -> bool {
+        matches!(self, Self::Thinking { .. } | Self::RedactedThinking { .. })
+    }
+}
+
+pub fn block<'a>(
+    part: &'a Part,
+    images: bool,
+    label: &str,
+    ids: &mut CallIds,
+) -> Option<Block<'a>> {
+    match part {
+        Part::Text { .. } if is_blank(part) => None,
+        Part::Text { text, .. } => Some(Block::Text { text: text.into() }),
+        Part::Thinking {
+            text,
+            signature,
+            redacted,
+        } => {
+            let signature = seal::open(label, signature.as_deref()?)?;
+            Some(if *redacted {
+                Block::RedactedThinking { data: signature }
+            } else {
+                Block::Thinking {
+                    thinking: text,
+                    signature,
+                }
+            })
+        }
+        Part::ToolCall {
+            id,
+            call_id,
+            name,
+            args,
+            ..
+        } => Some(Block::ToolUse {
+            id: ids.of_call(id, call_id),
+            name: legal_name(name),
+            input: args,
+        }),
+        Part::ToolResult {
+            id,
+            call_id,
+            text,
+            error,
+        } => {
+            let tool_use_id = ids.of_result(id, call_id).to_owned().into();
+            Some(Block::ToolResult {
+                tool_use_id,
+                content: text,
+                is_error: *error,
+            })
+        }
+        Part::Image { mime, source } if images => Some(Block::Image {
+            source: origin(mime, source),
+        }),
+        Part::Image { mime, source } => Some(Block::Text {
+            text: cannot_show("image", None, mime, source).into(),
+        }),
+        Part::File { mime, name, source } => Some(file(mime, name.as_deref(), source)),
+    }
+}
+
+fn file<'a>(mime: &'a str, name: Option<&'a str>, source: &'a Source) -> Block<'a> {
+    if mime == "application/pdf" {
+        return Block::Document {
+            source: origin(mime, source),
+            title: name,
+        };
+    }
+    let text = file_text(mime, source).map(|text| named_text(name, &text));
+    Block::Text {
+        text: text
+            .unwrap_or_else(|| cannot_show("file", name, mime, source))
+            .into(),
+    }
+}
+
+fn origin<'a>(mime: &'a str, source: &'a Source) -> Origin<'a> {
+    match source {
+        Source::Data(data) => Origin::Base64 {
+            media_type: mime,
+            data,
+        },
+        Source::Url(url) => Origin::Url { url },
+    }
+}

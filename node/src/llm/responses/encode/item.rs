@@ -1,0 +1,219 @@
+//! The items and tools of a request.
+
+use std::borrow::Cow;
+
+use planck_common::message::{Part, Source};
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use crate::{
+    llm::{
+        call_ids::CallIds,
+        encode::{cannot_show, data_url, file_text, is_blank, legal_name, named_text},
+        responses::{
+            sealed::{self, opened},
+            strict,
+        },
+    },
+    model::ToolSpec,
+};
+
+#[derive(Serialize)]
+pub struct Tool<'a> {
+    r#type: &'static str,
+    name: &'a str,
+    description: &'a str,
+    parameters: Cow<'a, RawValue>,
+    strict: bool,
+}
+
+impl<'a> From<&'a ToolSpec> for Tool<'a> {
+    fn from(tool: &'a ToolSpec) -> Self {
+        let (parameters, strict) = strict::parameters(&tool.parameters);
+        Self {
+            r#type: "function",
+            name: &tool.name,
+            description: &tool.description,
+            parameters,
+            strict,
+        }
+    }
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Item<'a> {
+    Message {
+        role: &'static str,
+        content: Words<'a>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        phase: Option<String>,
+    },
+    Reasoning {
+        id: String,
+        summary: Vec<Thought<'a>>,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        content: Vec<Thought<'a>>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        encrypted_content: Option<String>,
+    },
+    FunctionCall {
+        call_id: Cow<'a, str>,
+        name: Cow<'a, str>,
+        arguments: &'a str,
+    },
+    FunctionCallOutput {
+        call_id: String,
+        output: Cow<'a, str>,
+    },
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Thought<'a> {
+    SummaryText { text: &'a str },
+    ReasoningText { text: &'a str },
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type")]
+pub enum Content<'a> {
+    #[serde(rename = "input_text")]
+    Text { text: Cow<'a, str> },
+    #[serde(rename = "input_image")]
+    Image {
+        image_url: Cow<'a, str>,
+        detail: &'static str,
+    },
+    #[serde(rename = "input_file")]
+    File {
+        #[serde(flatten)]
+        file: File<'a>,
+    },
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+pub enum File<'a> {
+    Data {
+        filename: &'a str,
+        file_data: String,
+    },
+    Url {
+        file_url: &'a str,
+    },
+}
+
+/// The assistant's messages go back as text. As items they would need their ids on the server,
+/// which stores none.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub enum Words<'a> {
+    Text(&'a str),
+    Items(Vec<Content<'a>>),
+}
+
+impl Item<'_> {
+    pub fn is_reasoning(&self) -> bool {
+        matches!(self, Self::Reasoning { .. })
+    }
+}
+
+/// A part of the assistant's.
+pub fn said<'a>(part: &'a Part, ids: &mut CallIds, label: &str, reasons: bool) -> Option<Item<'a>> {
+    match part {
+        Part::Text { .. } if is_blank(part) => None,
+        Part::Text { text, signature } => {
+            let phase =
+                opened::<sealed::Spoken>(label, signature.as_deref()).map(|spoken| spoken.phase);
+            Some(Item::Message {
+                role: "assistant",
+                content: Words::Text(text),
+                phase,
+            })
+        }
+        Part::Thinking {
+            text, signature, ..
+        } if reasons => {
+            let sealed::Thought {
+                id,
+                encrypted_content,
+            } = opened(label, signature.as_deref())?;
+            let thought = Some(text.as_str()).filter(|text| !text.trim().is_empty());
+            let (summary, content) = match &encrypted_content {
+                Some(_) => (thought.map(|text| Thought::SummaryText { text }), None),
+                None => (None, Some(Thought::ReasoningText { text: thought? })),
+            };
+            let (summary, content) = (summary.into_iter().collect(), content.into_iter().collect());
+            Some(Item::Reasoning {
+                id,
+                summary,
+                content,
+                encrypted_content,
+            })
+        }
+        Part::ToolCall {
+            id,
+            call_id,
+            name,
+            args,
+            ..
+        } => Some(Item::FunctionCall {
+            call_id: ids.of_call(id, call_id),
+            name: legal_name(name),
+            arguments: args.get(),
+        }),
+        Part::Thinking { .. }
+        | Part::ToolResult { .. }
+        | Part::Image { .. }
+        | Part::File { .. } => None,
+    }
+}
+
+/// A part of the user's.
+pub fn heard(part: &Part, images: bool) -> Option<Content<'_>> {
+    match part {
+        Part::Text { text, .. } => Some(Content::Text { text: text.into() }),
+        Part::Image { mime, source } if images => Some(Content::Image {
+            image_url: url(mime, source),
+            detail: "auto",
+        }),
+        Part::Image { mime, source } => Some(Content::Text {
+            text: cannot_show("image", None, mime, source).into(),
+        }),
+        Part::File { mime, name, source } => Some(file(mime, name.as_deref(), source)),
+        Part::Thinking { .. } | Part::ToolCall { .. } | Part::ToolResult { .. } => None,
+    }
+}
+
+fn url<'a>(mime: &str, source: &'a Source) -> Cow<'a, str> {
+    match source {
+        Source::Url(url) => url.into(),
+        Source::Data(data) => data_url(mime, data).into(),
+    }
+}
+
+fn file<'a>(mime: &'a str, name: Option<&'a str>, source: &'a Source) -> Content<'a> {
+    if let Some(text) = file_text(mime, source) {
+        return Content::Text {
+            text: named_text(name, &text).into(),
+        };
+    }
+    match source {
+        Source::Data(data) if mime == "application/pdf" => {
+            let file_data = data_url(mime, data);
+            Content::File {
+                file: File::Data {
+                    filename: name.unwrap_or("file.pdf"),
+                    file_data,
+                },
+            }
+        }
+        Source::Url(file_url) if mime == "application/pdf" => Content::File {
+            file: File::Url { file_url },
+        },
+        Source::Data(_) | Source::Url(_) => Content::Text {
+            text: cannot_show("file", name, mime, source).into(),
+        },
+    }
+}

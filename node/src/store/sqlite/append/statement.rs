@@ -1,0 +1,112 @@
+//! The statement that appends batches.
+
+use std::fmt::Write as _;
+
+use planck_common::{AgentId, InputId, NodeId, event::json, usage::Usage};
+use serde::Serialize;
+use sqlx::{AssertSqlSafe, query};
+
+use super::{COLUMNS, KEPT, RETURNING};
+use crate::{
+    agent::Entry,
+    store::{
+        Batch, NewInput,
+        append::{covers, mark_rows},
+        sqlite::db::Statement,
+    },
+};
+
+pub fn statement(node: &NodeId, batches: &[&Batch]) -> Statement<'static> {
+    let count: usize = batches.iter().map(|batch| batch.entries.len().max(1)).sum();
+    let node: std::sync::Arc<str> = node.as_str().into();
+    let mut statement = query(AssertSqlSafe(sql(count))).persistent(count <= KEPT);
+    for (n, batch) in batches.iter().enumerate() {
+        let last = n + 1 == batches.len();
+        let rows = batch.entries.len().max(1);
+        for row in 0..rows {
+            statement = bind(statement, batch, batch.entries.get(row), row == 0, &node)
+                .bind(last && row + 1 == rows);
+        }
+    }
+    statement
+}
+
+fn sql(rows: usize) -> String {
+    const ROW: &str = "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
+    let mut text =
+        String::with_capacity(COLUMNS.len() + RETURNING.len() + 80 + rows * (ROW.len() + 1));
+    let _ = write!(text, "INSERT INTO append ({COLUMNS}) VALUES {ROW}");
+    for _ in 1..rows {
+        let _ = write!(text, ",{ROW}");
+    }
+    let _ = write!(text, " RETURNING {RETURNING}");
+    text
+}
+
+/// All columns but the last one. The first row of a batch carries what is said once.
+fn bind(
+    statement: Statement<'static>,
+    batch: &Batch,
+    entry: Option<&Entry>,
+    first: bool,
+    node: &std::sync::Arc<str>,
+) -> Statement<'static> {
+    let usage = if first && entry.is_some() {
+        batch.usage
+    } else {
+        Usage::default()
+    };
+    let tokens = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+    let puts: Vec<PutRow<'_>> = batch.puts.iter().map(PutRow::new).collect();
+    statement
+        .bind(batch.agent.to_string())
+        .bind(batch.epoch)
+        .bind(first.then_some(batch.prev))
+        .bind(entry.map(|entry| entry.kind.name()))
+        .bind(entry.map(|entry| entry.place.turn))
+        .bind(entry.map(|entry| entry.place.request))
+        .bind(entry.map(|entry| entry.place.at.millis()))
+        .bind(node.clone())
+        .bind(entry.and_then(covers))
+        .bind(entry.map(|entry| entry.body.clone()))
+        .bind((first && !batch.marks.is_empty()).then(|| json(&mark_rows(&batch.marks))))
+        .bind((first && !puts.is_empty()).then(|| json(&puts)))
+        .bind(first.then(|| batch.state.name()))
+        .bind(tokens(usage.input_tokens))
+        .bind(tokens(usage.output_tokens))
+        .bind(tokens(usage.cache_read_tokens))
+        .bind(tokens(usage.cache_write_tokens))
+        .bind(usage.cost_usd)
+}
+
+/// A put as the trigger reads it.
+#[derive(Serialize)]
+struct PutRow<'a> {
+    id: &'a InputId,
+    agent: &'a AgentId,
+    kind: &'a str,
+    mode: &'a str,
+    sender: Option<&'a str>,
+    sender_name: Option<&'a str>,
+    reply_to: Option<&'a str>,
+    content: &'a str,
+    fresh: u8,
+    at: i64,
+}
+
+impl<'a> PutRow<'a> {
+    fn new(put: &'a NewInput) -> Self {
+        Self {
+            id: &put.id,
+            agent: &put.agent,
+            kind: put.kind.name(),
+            mode: put.mode.name(),
+            sender: put.sender.as_ref().map(|sender| sender.id.as_str()),
+            sender_name: put.sender.as_ref().map(|sender| sender.name.as_str()),
+            reply_to: put.reply_to.as_deref(),
+            content: &put.content,
+            fresh: put.fresh.into(),
+            at: put.at.millis(),
+        }
+    }
+}

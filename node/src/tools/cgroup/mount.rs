@@ -1,0 +1,41 @@
+//! Where the control groups of this process are mounted.
+
+use std::path::{Path, PathBuf};
+
+use super::Missing;
+
+/// The folder of a process's own group, from its `/proc/self/cgroup` and `/proc/self/mountinfo`.
+/// The hierarchy may be mounted at `/sys/fs/cgroup`, or beside those of version 1.
+pub fn own_folder(groups: &str, mounts: &str) -> Result<PathBuf, Missing> {
+    let group = groups
+        .lines()
+        .find_map(|line| line.strip_prefix("0::"))
+        .ok_or(Missing::NoHierarchy)?;
+    let is_outside = Path::new(group)
+        .components()
+        .any(|part| part.as_os_str() == "..");
+    let folder = mounts
+        .lines()
+        .filter_map(cgroup2)
+        .find_map(|(root, point)| {
+            let rest = Path::new(group)
+                .strip_prefix(root)
+                .ok()
+                .filter(|_| !is_outside)?;
+            Some(point.join(rest).components().collect())
+        });
+    folder.ok_or_else(|| Missing::NotMounted {
+        group: group.into(),
+    })
+}
+
+/// The group that is mounted and where, of a line about this file system:
+/// `41 31 0:38 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw`. A path with an escaped character is none
+/// that control groups are mounted at.
+fn cgroup2(line: &str) -> Option<(&Path, &Path)> {
+    let (mount, system) = line.split_once(" - ")?;
+    let mut fields = mount.split(' ').skip(3).map(Path::new);
+    system
+        .starts_with("cgroup2 ")
+        .then_some((fields.next()?, fields.next()?))
+}

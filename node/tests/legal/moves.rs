@@ -1,0 +1,103 @@
+//! What a play may do, and the script of its model.
+
+use planck_scripted_model::{Pace, Reply, Script, When};
+use serde_json::{Value, json};
+
+/// What prompts have the lead do.
+pub const TEXTS: [&str; 8] = [
+    "hello", "hello", "hello", "slow", "write", "ask", "delegate", "spawn",
+];
+
+#[derive(Debug, Clone, Copy)]
+pub enum Move {
+    Prompt,
+    Rewind,
+    PromptsBesideRewind,
+    RewindOverQueue,
+    Checkpoint,
+    Abort,
+    StopWorker,
+    Kill,
+    KillBesideRewind,
+    Delete,
+    StartAgain,
+    Pause,
+}
+
+pub const CHOICES: [Move; 23] = [
+    Move::Prompt,
+    Move::Prompt,
+    Move::Prompt,
+    Move::Prompt,
+    Move::Prompt,
+    Move::Rewind,
+    Move::Rewind,
+    Move::PromptsBesideRewind,
+    Move::PromptsBesideRewind,
+    Move::PromptsBesideRewind,
+    Move::RewindOverQueue,
+    Move::RewindOverQueue,
+    Move::Checkpoint,
+    Move::Abort,
+    Move::Abort,
+    Move::StopWorker,
+    Move::Kill,
+    Move::KillBesideRewind,
+    Move::Delete,
+    Move::StartAgain,
+    Move::Pause,
+    Move::Pause,
+    Move::Pause,
+];
+
+pub fn script() -> Script {
+    let words =
+        |count: usize| Reply::text("word ".repeat(count)).pace(Pace::per_second(200.0).chunk(5));
+    let call = |name: &str, args: Value| Reply::text("Let me see.").and_call(name, args);
+    let file = || json!({ "path": "a.txt", "content": "a" });
+    Script::new()
+        .rounds(
+            When::any().user("work-write"),
+            [call("write", file()), words(10)],
+        )
+        .rule(When::any().user("work-slow"), words(60))
+        .rule(When::any().user("slow"), words(60))
+        .rounds(
+            When::any().user("write"),
+            [
+                call("write", file()).and_call("read", json!({ "path": "a.txt" })),
+                words(5),
+            ],
+        )
+        .rounds(
+            When::any().user("ask"),
+            [
+                call(
+                    "ask_agent",
+                    json!({ "agent": "worker", "question": "work-write" }),
+                ),
+                words(5),
+            ],
+        )
+        .rounds(
+            When::any().user("delegate"),
+            [
+                call(
+                    "delegate_task",
+                    json!({ "agent": "worker", "task": "work-slow" }),
+                ),
+                words(5),
+            ],
+        )
+        .rounds(
+            When::any().user("spawn"),
+            [
+                call(
+                    "spawn_agent",
+                    json!({ "type": "helper", "task": "work-slow" }),
+                ),
+                words(5),
+            ],
+        )
+        .always(words(8))
+}
