@@ -75,11 +75,15 @@ async fn connect(config: &Config, url: &Address) -> Result<NatsBus, Finding> {
         }
     };
     NatsBus::connect(options).await.map_err(|error| {
-        Finding::bad(
-            "nats",
-            format!("{url}: {error}"),
-            "start nats-server 2.12 or later, or correct `[nats]`",
-        )
+        let remedy = match &error {
+            BusError::Denied(_) => "correct NATS_CREDS, NATS_NKEY, or the user in NATS_URL",
+            BusError::Unfit(_) => "correct `[nats]`, or the server",
+            BusError::NoResponders(_)
+            | BusError::TimedOut { .. }
+            | BusError::TooLarge { .. }
+            | BusError::Away(_) => "start nats-server 2.12 or later, or correct `[nats]`",
+        };
+        Finding::bad("nats", format!("{url}: {error}"), remedy)
     })
 }
 

@@ -73,6 +73,10 @@ impl Gate {
         for (_, secret) in environment.iter().filter(|(name, _)| *name == "NATS_NKEY") {
             assert!(!err.contains(secret) && !out.contains(secret), "{err}{out}");
         }
+        let doctor = run(self.planck(&["doctor"], environment)?).await?;
+        let starts = doctor.out.contains("start nats-server");
+        let says = words.iter().all(|word| doctor.out.contains(word));
+        assert!(says && !starts, "{environment:?}: {doctor:?}");
         Ok(())
     }
 }
