@@ -4,6 +4,7 @@
 pub mod environment;
 mod hardening;
 pub mod model;
+mod peers;
 pub mod permit;
 pub mod secret;
 pub mod terminal;

@@ -37,6 +37,7 @@ use crate::{
     bus::{Bus, Serving},
     gateway,
     llm::Llm,
+    peers::Peers,
     project::Source,
     session::{births::Births, chores::Chores, door::Door, workspace::Workspaces},
     sidecar::Sidecars,
@@ -116,6 +117,7 @@ pub struct Node {
     tasks: TaskTracker,
     stop: CancellationToken,
     belonging: Belonging,
+    peers: Peers,
 }
 
 /// What a node knows that is in no table: since when it runs, who waits here, who is on the way in,
@@ -187,6 +189,7 @@ impl Node {
             });
             Self {
                 own: own.clone(),
+                peers: Peers::new(Arc::clone(&parts.bus), Arc::clone(&belonging.liveness)),
                 host: Host::new(Arc::clone(&parts), runtimes),
                 id,
                 parts,
@@ -256,6 +259,10 @@ impl Node {
 
     pub fn bus(&self) -> &Arc<dyn Bus> {
         &self.parts.bus
+    }
+
+    pub(crate) fn peers(&self) -> &Peers {
+        &self.peers
     }
 
     pub fn models(&self) -> &Llm {

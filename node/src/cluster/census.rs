@@ -181,7 +181,7 @@ impl Census {
     }
 
     /// What stands in the registry; a node that is gone stays so.
-    pub(super) fn recorded(&self, node: &NodeId, revision: u64, record: NodeRecord) {
+    pub(crate) fn recorded(&self, node: &NodeId, revision: u64, record: NodeRecord) {
         let mut entries = self.entries();
         let entry = entries.entry(node.clone()).or_insert_with(Entry::new);
         let is_back = entry.is_gone() && !record.state.is_final();

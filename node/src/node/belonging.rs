@@ -50,7 +50,7 @@ pub(super) struct Belonging {
     joining: Option<Joining>,
     pub(super) census: Option<Arc<Census>>,
     pub(super) permit: Permit,
-    liveness: Liveness,
+    pub(super) liveness: Arc<Liveness>,
     pub(super) teams: Option<TeamWatch>,
     joined: Mutex<Option<Joined>>,
     sweep_now: Notify,
@@ -68,7 +68,11 @@ impl Belonging {
     ) -> Self {
         let census: Option<Arc<Census>> = joining.as_ref().map(|_| Arc::default());
         Self {
-            liveness: Liveness::new(node.clone(), Arc::clone(store), census.clone()),
+            liveness: Arc::new(Liveness::new(
+                node.clone(),
+                Arc::clone(store),
+                census.clone(),
+            )),
             census,
             permit: if joining.is_some() {
                 Permit::withheld()
@@ -318,7 +322,7 @@ impl Node {
     }
 
     /// The other nodes of the cluster, as placement sees them.
-    pub(crate) fn peers(&self) -> Vec<Candidate> {
+    pub(crate) fn other_candidates(&self) -> Vec<Candidate> {
         let known = self
             .belonging
             .census

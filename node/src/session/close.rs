@@ -6,11 +6,8 @@ use std::{collections::BTreeMap, time::Duration};
 use futures_util::future;
 use planck_common::{
     AgentId, NodeId,
-    command::{
-        Aborted, AgentState, NodeVerb, RemovedCounts, SessionState, SessionVerb, StopTeam,
-        StoppedTeam,
-    },
-    event::{Event, Reason, json},
+    command::{Aborted, AgentState, RemovedCounts, SessionState, SessionVerb, StopTeam},
+    event::{Event, Reason},
     registry::TeamEnd,
     reply::Refusal,
     subject::Address,
@@ -146,7 +143,6 @@ impl Node {
             reason: TeamEnd::Closed,
             said: Some(reason.to_owned()),
         };
-        let order = json(&order);
         let mut ends = Vec::with_capacity(by_node.len());
         for (node, members) in &by_node {
             ends.push(self.end_on(node, &order, members));
@@ -157,12 +153,10 @@ impl Node {
     async fn end_on(
         &self,
         node: &NodeId,
-        order: &str,
+        order: &StopTeam,
         members: &[AgentRecord],
     ) -> Result<(), Refusal> {
-        let ended: StoppedTeam = self
-            .ask_node(node, NodeVerb::StopTeam, order.to_owned(), ENDING)
-            .await?;
+        let ended = self.peers().stop_team(node, order, ENDING).await?;
         if ended.agents == 0 {
             for member in members {
                 self.store()

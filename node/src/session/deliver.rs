@@ -5,22 +5,21 @@ use std::time::Duration;
 
 use planck_common::{
     AgentId, InputId, NodeId, SessionId,
-    command::{Because, Empty, NodeVerb, SessionState, SessionVerb, Wake},
+    command::{Because, SessionState, SessionVerb, Wake},
     event::json,
     reply::{Code, Refusal},
     subject::Address,
 };
 
 use super::claim::IfClosed;
+use serde::de::IgnoredAny;
+
 use crate::{
     actor::{Hosting, Opening, Verdict, host::NotHere},
     agent::{Arrival, OpenTurn},
     node::Node,
     store::{AgentRecord, InputRecord, NewInput},
 };
-
-/// How long another node has to say that it heard.
-const WAKE: Duration = Duration::from_secs(2);
 
 /// How long the node of a lead has to take up an agent nobody holds.
 const ROUSE: Duration = Duration::from_secs(5);
@@ -69,7 +68,7 @@ impl Node {
         let woken = async {
             let record = self.find_agent(agent).await?;
             match self.elsewhere(&record) {
-                Some(node) => self.send_wake(node, wake(session, agent)).await,
+                Some(node) => self.peers().wake(node, &wake(session, agent)).await,
                 None => self.rouse(session, agent, false, "woken").await,
             }
         };
@@ -91,14 +90,15 @@ impl Node {
             let record = self.find_agent(asker).await?;
             match self.elsewhere(&record) {
                 Some(node) => {
-                    self.send_wake(
-                        node,
-                        Wake {
-                            answered: Some(question),
-                            ..wake(session, asker)
-                        },
-                    )
-                    .await
+                    self.peers()
+                        .wake(
+                            node,
+                            &Wake {
+                                answered: Some(question),
+                                ..wake(session, asker)
+                            },
+                        )
+                        .await
                 }
                 None => Ok(()),
             }
@@ -118,7 +118,7 @@ impl Node {
                     input_id: Some(question.clone()),
                     ..wake(&target.session, &target.id)
                 };
-                self.send_wake(node, word).await.is_ok()
+                self.peers().wake(node, &word).await.is_ok()
             }
             None => self
                 .host()
@@ -245,15 +245,16 @@ impl Node {
                 reason: Some(reason.to_owned()),
             }),
         );
-        if let Err(refusal) = self
+        let relayed: Result<IgnoredAny, Refusal> = self
+            .peers()
             .relay(
                 &host,
                 &Address::session(session, resume),
                 why.as_bytes(),
                 ROUSE,
             )
-            .await
-        {
+            .await;
+        if let Err(refusal) = relayed {
             tracing::debug!(%agent, %host, %refusal, "the session's host did not take the agent up; its sweep will");
         }
         Ok(())
@@ -267,9 +268,10 @@ impl Node {
         input: &InputId,
     ) -> Result<Verdict, Refusal> {
         match self
-            .send_wake(
+            .peers()
+            .wake(
                 node,
-                Wake {
+                &Wake {
                     input_id: Some(input.clone()),
                     ..wake(session, agent)
                 },
@@ -283,12 +285,6 @@ impl Node {
                 Ok(Verdict::Taken)
             }
         }
-    }
-
-    pub(super) async fn send_wake(&self, node: &NodeId, word: Wake) -> Result<(), Refusal> {
-        self.ask_node(node, NodeVerb::Wake, json(&word), WAKE)
-            .await
-            .map(|Empty {}| ())
     }
 }
 

@@ -4,17 +4,14 @@ use std::time::Duration;
 
 use planck_common::{
     NodeId,
-    command::{AgentInfo, AgentState, AgentStateNow, AgentVerb, Because, Empty, NodeVerb, Relay},
-    event::json,
-    reply::{self, Code, Refusal, ReplyError},
+    command::{AgentInfo, AgentState, AgentStateNow, AgentVerb, Because, Empty},
+    reply::Refusal,
     subject::Address,
 };
-use serde::{Serialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 
 use crate::{
     agent::Command,
-    bus::BusError,
     node::Node,
     store::{AgentRecord, SessionRecord},
 };
@@ -25,9 +22,6 @@ const RELAY: Duration = Duration::from_secs(20);
 
 /// How long it has to say how an agent is doing.
 const LOOK: Duration = Duration::from_secs(2);
-
-/// How long an answer may be on its way after the node that sent it is known to be gone.
-const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// How a command came here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,7 +80,8 @@ impl Node {
         match hop {
             Hop::First => {
                 self.check_reach(Some(host)).await?;
-                self.relay(host, address, body, RELAY).await
+                let ok: Box<RawValue> = self.peers().relay(host, address, body, RELAY).await?;
+                Ok(ok.get().to_owned())
             }
             Hop::Last => Err(Refusal::unavailable(format!(
                 "it is on node {host} now; ask again"
@@ -94,63 +89,12 @@ impl Node {
         }
     }
 
-    pub(crate) async fn relay(
-        &self,
-        host: &NodeId,
-        address: &Address,
-        body: &[u8],
-        patience: Duration,
-    ) -> Result<String, Refusal> {
-        let inner: Box<RawValue> = match body {
-            [] => RawValue::from_string("{}".into()),
-            body => serde_json::from_slice(body),
-        }
-        .map_err(|error| Refusal::bad_request(format!("the body cannot be read: {error}")))?;
-        let word = json(&Relay {
-            subject: address.to_string(),
-            body: inner,
-        });
-        let ok: Box<RawValue> = self.ask_node(host, NodeVerb::Relay, word, patience).await?;
-        Ok(ok.get().to_owned())
-    }
-
-    pub(crate) async fn ask_node<T: DeserializeOwned>(
-        &self,
-        node: &NodeId,
-        verb: NodeVerb,
-        body: String,
-        patience: Duration,
-    ) -> Result<T, Refusal> {
-        let address = Address::node(node, verb.name());
-        let answer = tokio::select! {
-            answer = self.bus().request(&address, body.into(), patience) => answer,
-            () = async { self.liveness().until_gone(node).await; tokio::time::sleep(LAST_WORDS).await } => {
-                return Err(Refusal::unavailable(format!("node {node} was gone before it answered; it may have done what it was asked")));
-            }
-        };
-        let answer = answer.map_err(|error| match error {
-            BusError::TooLarge { .. } => Refusal::new(Code::TooLarge, error.to_string()),
-            BusError::NoResponders(_)
-            | BusError::TimedOut { .. }
-            | BusError::Denied(_)
-            | BusError::Away(_)
-            | BusError::Unfit(_) => {
-                Refusal::unavailable(format!("node {node} does not answer: {error}"))
-            }
-        })?;
-        reply::decode(&answer).map_err(|error| match error {
-            ReplyError::Refused(refusal) => refusal,
-            ReplyError::Foreign | ReplyError::Malformed(_) => {
-                Refusal::unavailable(format!("node {node}: {error}"))
-            }
-        })
-    }
-
     /// How an agent is doing, as its host tells; `None` where that does not answer in time.
     pub(crate) async fn look_at(&self, agent: &AgentRecord) -> Option<AgentInfo> {
         match self.elsewhere(agent) {
             Some(host) => self
-                .tell(agent, host, AgentVerb::Info, &Empty {}, LOOK)
+                .peers()
+                .command(host, (&agent.id, AgentVerb::Info), &Empty {}, LOOK)
                 .await
                 .ok(),
             None => self.host().info(&agent.id).await.ok(),
@@ -166,7 +110,13 @@ impl Node {
         match self.elsewhere(agent) {
             Some(host) => {
                 let now: AgentStateNow = self
-                    .tell(agent, host, AgentVerb::Abort, &Because { reason }, RELAY)
+                    .peers()
+                    .command(
+                        host,
+                        (&agent.id, AgentVerb::Abort),
+                        &Because { reason },
+                        RELAY,
+                    )
                     .await?;
                 Ok(now.state)
             }
@@ -192,31 +142,12 @@ impl Node {
                     reason: Some(reason.to_owned()),
                 };
                 let now: AgentStateNow = self
-                    .tell(agent, host, AgentVerb::Stop, &because, RELAY)
+                    .peers()
+                    .command(host, (&agent.id, AgentVerb::Stop), &because, RELAY)
                     .await?;
                 Ok(now.state)
             }
             None => self.stop_agent_here(agent, reason).await,
         }
-    }
-
-    async fn tell<T: DeserializeOwned>(
-        &self,
-        agent: &AgentRecord,
-        host: &NodeId,
-        verb: AgentVerb,
-        body: &impl Serialize,
-        patience: Duration,
-    ) -> Result<T, Refusal> {
-        let ok = self
-            .relay(
-                host,
-                &Address::agent(&agent.id, verb.name()),
-                json(body).as_bytes(),
-                patience,
-            )
-            .await?;
-        serde_json::from_str(&ok)
-            .map_err(|error| Refusal::unavailable(format!("node {host}: {error}")))
     }
 }

@@ -22,14 +22,15 @@ impl Node {
     pub(crate) async fn report_exits(&self, session: &SessionRecord) {
         let told = match &session.owner {
             Some(node) if node != self.id() => {
-                self.send_wake(
-                    node,
-                    Wake {
-                        exits: true,
-                        ..wake(&session.id, &session.spec.lead)
-                    },
-                )
-                .await
+                self.peers()
+                    .wake(
+                        node,
+                        &Wake {
+                            exits: true,
+                            ..wake(&session.id, &session.spec.lead)
+                        },
+                    )
+                    .await
             }
             Some(_) => self.tell_exits(&session.id).await,
             None => Ok(()),

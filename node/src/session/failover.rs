@@ -6,9 +6,8 @@ use std::collections::BTreeSet;
 
 use planck_common::{
     AgentId, NodeId,
-    command::{NodeVerb, StopTeam, StoppedTeam},
+    command::{StopTeam, StoppedTeam},
     decision::{Decided, DecisionKind},
-    event::json,
     registry::TeamEnd,
     reply::Refusal,
     spec::OnNodeDeath,
@@ -357,8 +356,7 @@ impl Node {
         let stopped: Result<StoppedTeam, Refusal> = if host == *self.id() {
             self.stop_team(order).await
         } else {
-            self.ask_node(&host, NodeVerb::StopTeam, json(&order), STOPPING)
-                .await
+            self.peers().stop_team(&host, &order, STOPPING).await
         };
         // One that left meanwhile has nothing to stop.
         if let Err(refusal) = stopped

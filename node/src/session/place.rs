@@ -1,11 +1,10 @@
 //! Places agents: on this node or a peer, whichever fits and has less to do.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
 use planck_common::{
     AgentId, NodeId,
-    command::{HostAgent, Hosted, NodeVerb},
-    event::json,
+    command::{HostAgent, Hosted},
     reply::{Code, Refusal},
     spec::AgentSpec,
 };
@@ -19,9 +18,6 @@ use crate::{
 
 /// Nodes that are tried before a spawn is given up.
 pub(super) const TRIES: usize = 4;
-
-/// How long a node has to take an agent in.
-const HOST: Duration = Duration::from_secs(8);
 
 /// Where the agents of a new session go.
 pub(super) type Homes = BTreeMap<AgentId, NodeId>;
@@ -82,7 +78,7 @@ impl Node {
     }
 
     fn candidates(&self) -> Vec<Candidate> {
-        let mut candidates = self.peers();
+        let mut candidates = self.other_candidates();
         candidates.push(self.as_candidate());
         candidates
     }
@@ -136,7 +132,7 @@ impl Node {
             labels: Map::new(),
             only: None,
         };
-        Ok(choose(&self.peers(), &wanted)?)
+        Ok(choose(&self.other_candidates(), &wanted)?)
     }
 
     pub(super) async fn host_at(
@@ -148,8 +144,7 @@ impl Node {
             return Box::pin(self.host_agent(request.clone())).await;
         }
         self.placed(node);
-        self.ask_node(node, NodeVerb::Host, json(request), HOST)
-            .await
+        self.peers().host(node, request).await
     }
 
     async fn born(&self, agent: &AgentId) -> Result<Option<Hosted>, Refusal> {
@@ -164,7 +159,7 @@ impl Node {
 
     /// A peer that an agent could go on at.
     pub(super) fn peer_of(&self, workspace: &str, spec: &AgentSpec) -> Option<NodeId> {
-        choose(&self.peers(), &wanted(workspace, spec)).ok()
+        choose(&self.other_candidates(), &wanted(workspace, spec)).ok()
     }
 
     /// A peer that a session's lead fits, where it does not fit here.

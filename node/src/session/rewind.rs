@@ -108,7 +108,10 @@ impl Node {
         for some in agents.chunks(AT_ONCE) {
             let words = some.iter().filter_map(|agent| {
                 let node = agent.node.as_ref()?;
-                Some(self.send_wake(node, wake(&agent.session, &agent.id)))
+                Some(async move {
+                    let word = wake(&agent.session, &agent.id);
+                    self.peers().wake(node, &word).await
+                })
             });
             for refusal in future::join_all(words)
                 .await

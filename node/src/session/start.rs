@@ -131,7 +131,7 @@ impl Node {
             .clone();
         let address = Address::new(Target::Sessions, SessionsVerb::Start.name());
         let mut candidates = match hop {
-            Hop::First => self.peers(),
+            Hop::First => self.other_candidates(),
             Hop::Last => Vec::new(),
         };
         candidates.push(self.as_candidate());
@@ -141,14 +141,12 @@ impl Node {
                 Ok(chosen) => chosen,
                 Err(why) => return Err(refused.unwrap_or_else(|| why.into())),
             };
-            match self
-                .relay(&chosen, &address, json(&request).as_bytes(), START)
-                .await
-            {
-                Ok(ok) => {
-                    return serde_json::from_str(&ok)
-                        .map_err(|error| Refusal::unavailable(format!("node {chosen}: {error}")));
-                }
+            let body = json(&request);
+            let relayed = self
+                .peers()
+                .relay(&chosen, &address, body.as_bytes(), START);
+            match relayed.await {
+                Ok(started) => return Ok(started),
                 Err(refusal) if is_of_that_node(&refusal) => refused = Some(refusal),
                 Err(refusal) => return Err(refusal),
             }

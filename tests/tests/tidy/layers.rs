@@ -55,6 +55,16 @@ const NEVER_SEES: &[(&str, &[&str])] = &[
             "crate::node",
         ],
     ),
+    (
+        "peers",
+        &[
+            "crate::actor",
+            "crate::gateway",
+            "crate::node",
+            "crate::session",
+            "crate::team",
+        ],
+    ),
     ("llm", &["crate::agent"]),
     ("tools", &["crate::actor"]),
     ("store", &["crate::bus"]),

@@ -1,0 +1,142 @@
+//! Requests to other nodes: each goes to one node and is answered by it, or its failure is known
+//! before its deadline.
+
+#[cfg(test)]
+mod tests;
+
+use std::{sync::Arc, time::Duration};
+
+use planck_common::{
+    AgentId, NodeId,
+    command::{AgentVerb, Empty, HostAgent, Hosted, NodeVerb, Relay, StopTeam, StoppedTeam, Wake},
+    event::json,
+    reply::{self, Code, Refusal, ReplyError},
+    subject::Address,
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::value::RawValue;
+
+use crate::{
+    bus::{Bus, BusError},
+    cluster::liveness::Liveness,
+};
+
+/// How long a node has to take an agent in.
+const HOST: Duration = Duration::from_secs(8);
+
+/// How long a node has to hear a wake-up.
+const WAKE: Duration = Duration::from_secs(2);
+
+/// How long an answer may be on its way after the node that sent it is known to be gone.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// The other nodes of a cluster, to be asked.
+pub struct Peers {
+    bus: Arc<dyn Bus>,
+    liveness: Arc<Liveness>,
+}
+
+impl Peers {
+    pub fn new(bus: Arc<dyn Bus>, liveness: Arc<Liveness>) -> Self {
+        Self { bus, liveness }
+    }
+
+    /// Has a node host an agent.
+    pub async fn host(&self, node: &NodeId, request: &HostAgent) -> Result<Hosted, Refusal> {
+        self.ask(node, NodeVerb::Host, request, HOST).await
+    }
+
+    /// Tells a node to look after an agent that it hosts.
+    pub async fn wake(&self, node: &NodeId, wake: &Wake) -> Result<(), Refusal> {
+        let Empty {} = self.ask(node, NodeVerb::Wake, wake, WAKE).await?;
+        Ok(())
+    }
+
+    /// Has a node end what it hosts of a team.
+    pub async fn stop_team(
+        &self,
+        node: &NodeId,
+        order: &StopTeam,
+        patience: Duration,
+    ) -> Result<StoppedTeam, Refusal> {
+        self.ask(node, NodeVerb::StopTeam, order, patience).await
+    }
+
+    /// Sends an agent's command to the node that hosts the agent.
+    pub async fn command<T: DeserializeOwned>(
+        &self,
+        node: &NodeId,
+        (agent, verb): (&AgentId, AgentVerb),
+        body: &impl Serialize,
+        patience: Duration,
+    ) -> Result<T, Refusal> {
+        let address = Address::agent(agent, verb.name());
+        self.relay(node, &address, json(body).as_bytes(), patience)
+            .await
+    }
+
+    /// Sends a client's command to the node that hosts what it is about. That node does not pass it
+    /// on.
+    pub async fn relay<T: DeserializeOwned>(
+        &self,
+        node: &NodeId,
+        address: &Address,
+        body: &[u8],
+        patience: Duration,
+    ) -> Result<T, Refusal> {
+        let body: Box<RawValue> = match body {
+            [] => RawValue::from_string("{}".into()),
+            body => serde_json::from_slice(body),
+        }
+        .map_err(|error| Refusal::bad_request(format!("the body cannot be read: {error}")))?;
+        let relay = Relay {
+            subject: address.to_string(),
+            body,
+        };
+        self.ask(node, NodeVerb::Relay, &relay, patience).await
+    }
+
+    /// A failure says that nothing is known of what the node did, unless the node itself refused.
+    async fn ask<T: DeserializeOwned>(
+        &self,
+        node: &NodeId,
+        verb: NodeVerb,
+        body: &impl Serialize,
+        patience: Duration,
+    ) -> Result<T, Refusal> {
+        let address = Address::node(node, verb.name());
+        let answer = tokio::select! {
+            answer = self.bus.request(&address, json(body).into(), patience) => answer,
+            () = self.until_silent_for_good(node) => {
+                return Err(Refusal::unavailable(format!(
+                    "node {node} was gone before it answered; it may have done what it was asked"
+                )));
+            }
+        };
+        let answer = answer.map_err(|error| unanswered(node, &error))?;
+        reply::decode(&answer).map_err(|error| match error {
+            ReplyError::Refused(refusal) => refusal,
+            ReplyError::Foreign | ReplyError::Malformed(_) => {
+                Refusal::unavailable(format!("node {node}: {error}"))
+            }
+        })
+    }
+
+    async fn until_silent_for_good(&self, node: &NodeId) {
+        self.liveness.until_gone(node).await;
+        tokio::time::sleep(LAST_WORDS).await;
+    }
+}
+
+fn unanswered(node: &NodeId, error: &BusError) -> Refusal {
+    match error {
+        BusError::TooLarge { .. } => Refusal::new(Code::TooLarge, error.to_string()),
+        BusError::NoResponders(_)
+        | BusError::TimedOut { .. }
+        | BusError::Denied(_)
+        | BusError::Away(_)
+        | BusError::Unfit(_) => {
+            Refusal::unavailable(format!("node {node} does not answer: {error}"))
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Two nodes on a memory bus: one asks, the other plays what it answers.
+
+use std::sync::Mutex;
+
+use bytes::Bytes;
+use futures_util::{FutureExt as _, future::BoxFuture};
+use planck_common::{
+    InputId, SessionId, Timestamp,
+    registry::{NodeRecord, NodeStanding},
+    subject::Target,
+};
+use serde_json::{Map, Value, json};
+use tempfile::TempDir;
+use tokio::time::Instant;
+
+use super::*;
+use crate::{
+    bus::{MemoryBus, MemoryHub, Serving},
+    cluster::census::Census,
+    store::sqlite::{SqliteOptions, SqliteStore},
+};
+
+const SOON: Duration = Duration::from_secs(5);
+
+type Played = BoxFuture<'static, Result<String, Refusal>>;
+
+struct Scene {
+    peers: Peers,
+    peer: NodeId,
+    census: Arc<Census>,
+    /// What the peer was asked: the verb and the body.
+    asked: Arc<Mutex<Vec<(String, Value)>>>,
+    _serving: Box<dyn Serving>,
+    _folder: TempDir,
+}
+
+impl Scene {
+    async fn new(answer: impl Fn() -> Played + Send + Sync + 'static) -> Self {
+        let folder = TempDir::new().unwrap();
+        let (own, peer) = (NodeId::mint(), NodeId::mint());
+        let store = SqliteStore::open(SqliteOptions::new(folder.path()), &own);
+        let store = Arc::new(store.await.unwrap());
+        let census = Arc::new(Census::default());
+        let hub = Arc::new(MemoryHub::default());
+        let asked: Arc<Mutex<Vec<_>>> = Arc::default();
+        let heard = Arc::clone(&asked);
+        let play = move |address: Address, body: Bytes| {
+            assert!(matches!(address.target, Target::Node(_)), "{address}");
+            let body = serde_json::from_slice(&body).unwrap();
+            heard.lock().unwrap().push((address.verb, body));
+            answer()
+        };
+        let serving = MemoryBus::new(Arc::clone(&hub))
+            .serve(&peer, Arc::new(play))
+            .await
+            .unwrap();
+        let liveness = Liveness::new(own, store, Some(Arc::clone(&census)));
+        Self {
+            peers: Peers::new(Arc::new(MemoryBus::new(hub)), Arc::new(liveness)),
+            peer,
+            census,
+            asked,
+            _serving: serving,
+            _folder: folder,
+        }
+    }
+
+    fn asked(&self) -> Vec<(String, Value)> {
+        self.asked.lock().unwrap().clone()
+    }
+}
+
+fn says(answer: Result<&str, Refusal>) -> impl Fn() -> Played + Send + Sync + 'static {
+    let answer = answer.map(str::to_owned);
+    move || std::future::ready(answer.clone()).boxed()
+}
+
+fn wake() -> Wake {
+    Wake {
+        session_id: SessionId::mint(),
+        agent_id: AgentId::mint(),
+        input_id: Some(InputId::mint()),
+        answered: None,
+        exits: false,
+    }
+}
+
+#[tokio::test]
+async fn wake_reaches_the_node_it_names() {
+    let scene = Scene::new(says(Ok("{}"))).await;
+    let wake = wake();
+    scene.peers.wake(&scene.peer, &wake).await.unwrap();
+    let sent = serde_json::to_value(&wake).unwrap();
+    assert_eq!(scene.asked(), [("wake".to_owned(), sent)]);
+}
+
+#[tokio::test]
+async fn command_of_an_agent_is_relayed_with_its_subject() {
+    let scene = Scene::new(says(Ok(r#"{"state":"idle"}"#))).await;
+    let (agent, body) = (AgentId::mint(), json!({ "reason": "enough" }));
+    let answer: Value = scene
+        .peers
+        .command(&scene.peer, (&agent, AgentVerb::Abort), &body, SOON)
+        .await
+        .unwrap();
+    assert_eq!(answer, json!({ "state": "idle" }));
+    let relayed = json!({ "subject": format!("cmd.agent.{agent}.abort"), "body": body });
+    assert_eq!(scene.asked(), [("relay".to_owned(), relayed)]);
+}
+
+#[tokio::test]
+async fn empty_body_is_relayed_as_an_object_and_a_broken_one_is_refused_here() {
+    let scene = Scene::new(says(Ok("{}"))).await;
+    let address = Address::session(&SessionId::mint(), "info");
+    let ask = async |body: &[u8]| {
+        let answer: Result<Value, Refusal> =
+            scene.peers.relay(&scene.peer, &address, body, SOON).await;
+        answer
+    };
+    ask(b"").await.unwrap();
+    assert_eq!(scene.asked()[0].1["body"], json!({}));
+    let refusal = ask(b"{broken").await.unwrap_err();
+    assert_eq!(refusal.code, Code::BadRequest, "{refusal}");
+    assert_eq!(scene.asked().len(), 1);
+}
+
+#[tokio::test]
+async fn refusal_of_the_other_node_comes_through_as_it_is() {
+    let refusal = Refusal::new(Code::Limit, "it hosts 8 agents, its capacity");
+    let scene = Scene::new(says(Err(refusal.clone()))).await;
+    let answer = scene.peers.wake(&scene.peer, &wake()).await;
+    assert_eq!(answer.unwrap_err(), refusal);
+}
+
+#[tokio::test]
+async fn node_that_is_not_there_and_one_that_talks_nonsense_are_named() {
+    let scene = Scene::new(says(Ok("[]"))).await;
+    let nobody = NodeId::mint();
+    for (node, words) in [
+        (&nobody, "does not answer"),
+        (&scene.peer, "cannot read the reply"),
+    ] {
+        let order = StopTeam {
+            team_id: planck_common::TeamId::mint(),
+            incarnation: 1,
+            reason: planck_common::registry::TeamEnd::Closed,
+            said: None,
+        };
+        let answer = scene.peers.stop_team(node, &order, SOON).await;
+        let refusal = answer.unwrap_err();
+        assert!(
+            refusal.retryable
+                && refusal.message.contains(words)
+                && refusal.message.contains(node.as_str()),
+            "{refusal}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn node_that_dies_while_it_is_asked_is_not_waited_for() {
+    let scene = Scene::new(|| std::future::pending().boxed()).await;
+    tokio::time::pause();
+    let died = NodeRecord {
+        name: "other".into(),
+        state: NodeStanding::Dead,
+        version: String::new(),
+        labels: Map::new(),
+        capacity: 0,
+        workspaces: Vec::new(),
+        providers: Vec::new(),
+        started_at: Timestamp::from_millis(0),
+        nonce: String::new(),
+        times: Default::default(),
+        verdict: None,
+    };
+    let (began, wake) = (Instant::now(), wake());
+    let dies = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        scene.census.recorded(&scene.peer, 1, died);
+    };
+    let patience = Duration::from_secs(600);
+    let asks = scene
+        .peers
+        .ask::<Empty>(&scene.peer, NodeVerb::Wake, &wake, patience);
+    let (answer, ()) = tokio::join!(asks, dies);
+    let refusal = answer.unwrap_err();
+    assert!(refusal.message.contains("it may have done"), "{refusal}");
+    assert_eq!(began.elapsed().as_secs(), 1);
+}
