@@ -265,7 +265,8 @@ impl Node {
 /// Says whether a line of the log is a warning or worse that the node itself is to blame for.
 ///
 /// A statement or a wait for a connection that took long says something about the machine only, and
-/// so does a test that takes the wall down as root.
+/// so does a test that takes the wall down as root. All nodes of a machine share its control groups,
+/// so a node that starts finds what another test's killed node has just left.
 fn is_complaint(line: &str) -> bool {
     let Ok(entry) = serde_json::from_str::<Value>(line) else {
         return !line.trim().is_empty();
@@ -274,6 +275,7 @@ fn is_complaint(line: &str) -> bool {
         "slow statement",
         "acquired connection, but time to acquire exceeded",
         "tool processes run as root without a sandbox",
+        "ending processes that outlived the reaper of their call and its node",
     ];
     let said = entry
         .get("message")
