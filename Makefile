@@ -20,7 +20,7 @@ lint:
 
 bench: tools
 	PATH="$(CURDIR)/.tools/bin:$$PATH" $(CARGO) run --locked --release --bin planck -- bench --bare --with-nats
-	$(CARGO) bench --locked -p planck-node
+	$(CARGO) bench --locked -p planck-agent -p planck-node
 	$(CARGO) build --locked --release -p planck-node -p planck-sidecar --bin planck --example text-rust
 	PATH="$(CURDIR)/.tools/bin:$$PATH" target/release/planck bench sidecar text-rust $(BENCH_CALL) --instances 3 -- target/release/examples/text-rust
 	PATH="$(CURDIR)/.tools/bin:$$PATH" PYTHONPATH=.tools/python:sidecar-sdk/python target/release/planck \

@@ -3,7 +3,6 @@
 
 pub mod environment;
 mod hardening;
-pub mod model;
 mod peers;
 pub mod permit;
 pub mod secret;
@@ -14,14 +13,15 @@ pub mod project;
 pub mod regular_file;
 mod server_clock;
 
-pub mod agent;
+pub use planck_agent::{self as agent, model};
+
 pub mod compact;
 
 pub mod llm;
 pub mod skill;
 pub mod tools;
 
-mod nul;
+use planck_agent::nul;
 
 pub mod store;
 

@@ -22,6 +22,7 @@ use planck_common::{
     reply::{Code, Refusal},
 };
 
+pub use planck_agent::log::LogRow;
 pub use row::*;
 pub use unread::InboxBounds;
 

@@ -33,7 +33,7 @@ pub(crate) mod testing;
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use planck_common::{AgentId, CallId, InputId, SessionId, TeamId, event::Event};
+use planck_common::{AgentId, CallId, SessionId, TeamId};
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
@@ -41,6 +41,7 @@ pub use catalogue::{BadTool, Catalogue, Unknown};
 pub use files::Files;
 pub(crate) use files::{args, spec};
 pub use output::Caps;
+pub use planck_agent::outcome::Outcome;
 pub use process::{Heart, Launcher};
 pub use protect::{Guards, Undone};
 pub use runner::{Bounds, Runner};
@@ -91,38 +92,6 @@ pub struct Invocation {
 pub struct Progress {
     pub message: String,
     pub percent: Option<f64>,
-}
-
-/// What a call came to.
-#[derive(Debug, Clone)]
-pub struct Outcome {
-    /// Goes to the model.
-    pub text: String,
-    pub error: bool,
-    /// Durable events of the agent, saved together with the call's end.
-    pub events: Vec<Event>,
-    /// The task that this call answered.
-    pub responded: Option<InputId>,
-}
-
-impl Outcome {
-    pub fn ok(text: impl Into<String>) -> Self {
-        Self {
-            text: text.into(),
-            error: false,
-            events: Vec::new(),
-            responded: None,
-        }
-    }
-
-    pub fn error(text: impl Into<String>) -> Self {
-        Self {
-            text: text.into(),
-            error: true,
-            events: Vec::new(),
-            responded: None,
-        }
-    }
 }
 
 /// Names of the tools every node has.

@@ -143,7 +143,9 @@ impl Actor {
     /// Becomes small, and needs no task until it is woken.
     fn rest(&mut self) {
         self.encoding.forget();
-        self.agent.rest();
+        if let Err(error) = self.agent.rest() {
+            tracing::error!(%error, "a message cannot be serialised; the agent rests with all its memory");
+        }
         // Emptied of their room, and of what would hold on to the task.
         self.work = Work::default();
         self.saves.rest();

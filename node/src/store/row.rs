@@ -3,8 +3,7 @@
 use planck_common::{
     AgentId, InputId, NodeId, Seq, SessionId, SessionName, TeamId, Timestamp,
     command::{AgentState, Mode, SessionState},
-    envelope::Place,
-    event::{EventKind, InputKind},
+    event::InputKind,
     message::Sender,
     spec::{AgentSpec, SessionLimits, SessionSpec},
     usage::Usage,
@@ -278,15 +277,6 @@ pub struct Task {
     pub from: Option<Sender>,
     pub consumed: bool,
     pub responded: bool,
-}
-
-/// A row of the log as its own agent reads it back.
-#[derive(Debug, Clone)]
-pub struct LogRow {
-    pub seq: Seq,
-    pub kind: EventKind,
-    pub place: Place,
-    pub body: String,
 }
 
 #[derive(Debug, Clone)]

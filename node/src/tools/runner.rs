@@ -13,8 +13,7 @@ use tokio::{
 use super::{Invocation, Outcome, Tool, output::Caps, schema::Schema, toolbox::Toolbox};
 use crate::nul;
 
-/// What a call that was not run or not finished is answered with when its agent was aborted.
-pub const ABORTED: &str = "aborted by request";
+pub use planck_agent::outcome::ABORTED;
 
 /// A tool that was told to stop may take so long to hand over what it has: longer than killing
 /// processes takes.

@@ -21,27 +21,6 @@ const LIBRARIES: &[(&str, &[&str])] = &[
 
 /// A module of the node, and what it never sees: other modules as `crate::…`, or libraries.
 const NEVER_SEES: &[(&str, &[&str])] = &[
-    (
-        "agent",
-        &[
-            "crate::actor",
-            "crate::bus",
-            "crate::llm",
-            "crate::cluster",
-            "crate::session",
-            "crate::gateway",
-            "crate::sidecar",
-            "crate::config",
-            "crate::cli",
-            "tokio",
-            "tokio_util",
-            "futures_util",
-            "reqwest",
-            "std::time::Instant",
-            "std::time::SystemTime",
-            "std::fs",
-        ],
-    ),
     ("actor", &["crate::cluster"]),
     ("regular_file", &["crate::project", "crate::config"]),
     (
@@ -65,7 +44,7 @@ const NEVER_SEES: &[(&str, &[&str])] = &[
             "crate::team",
         ],
     ),
-    ("llm", &["crate::agent"]),
+    ("llm", &["crate::agent", "planck_agent"]),
     ("tools", &["crate::actor"]),
     ("store", &["crate::bus"]),
     ("bus", &["crate::store"]),
@@ -73,6 +52,7 @@ const NEVER_SEES: &[(&str, &[&str])] = &[
         "cluster",
         &[
             "crate::agent",
+            "planck_agent",
             "crate::llm",
             "crate::store::sqlite",
             "crate::store::postgres",
@@ -80,7 +60,7 @@ const NEVER_SEES: &[(&str, &[&str])] = &[
     ),
     ("team", &["crate::bus"]),
     ("skill", &["crate::bus"]),
-    ("sidecar", &["crate::agent"]),
+    ("sidecar", &["crate::agent", "planck_agent"]),
     ("gateway", &["crate::llm", "crate::tools"]),
 ];
 
@@ -98,14 +78,19 @@ const PROVIDER_WORDS: &[&str] = &[
 /// First words of subjects.
 const SUBJECTS: &[&str] = &["agent", "session", "node", "cluster", "sidecar", "cancel"];
 
-fn production() -> Vec<Source> {
+pub fn production() -> Vec<Source> {
     sources()
         .into_iter()
         .filter(|source| !source.is_test())
         .collect()
 }
 
-fn names(path: &str, prefix: &str) -> bool {
+/// Whether a file is a part of the runtime: of the node, or of the loop that it runs.
+fn is_runtime(path: &str) -> bool {
+    path.starts_with("node/src/") || path.starts_with("agent/src/")
+}
+
+pub fn names(path: &str, prefix: &str) -> bool {
     path.strip_prefix(prefix)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
 }
@@ -170,9 +155,8 @@ fn one_module_writes_to_the_terminal() {
             ["stdout", "stderr"].contains(&last) && (path.contains("io::") || path == last);
         handle || ["print", "println", "eprint", "eprintln", "dbg"].contains(&last)
     };
-    let outside = |path: &str| {
-        path.starts_with("node/src/") && !WRITERS.iter().any(|(writer, _)| path == *writer)
-    };
+    let outside =
+        |path: &str| is_runtime(path) && !WRITERS.iter().any(|(writer, _)| path == *writer);
     for source in production().iter().filter(|source| outside(&source.path)) {
         let found = source.names().calls.into_iter().find(|path| writes(path));
         breaches.extend(found.map(|path| {
@@ -193,7 +177,7 @@ fn provider_formats_are_spelled_under_llm_only() {
         let bare_loop = path.starts_with("node/src/cli/bench");
         // The name of a metric has a word of a format in it.
         let metrics = path == "node/src/telemetry/metrics/families.rs";
-        !path.starts_with("node/src/") || path.starts_with("node/src/llm") || bare_loop || metrics
+        !is_runtime(path) || path.starts_with("node/src/llm") || bare_loop || metrics
     };
     for source in production().iter().filter(|source| !speaks(&source.path)) {
         for text in source.names().texts {
@@ -208,8 +192,7 @@ fn provider_formats_are_spelled_under_llm_only() {
 fn subjects_are_spelled_in_one_place() {
     let mut breaches = Vec::new();
     // The configuration has sections of the same names.
-    let spellers =
-        |path: &str| path.starts_with("node/src/") && !path.starts_with("node/src/config");
+    let spellers = |path: &str| is_runtime(path) && !path.starts_with("node/src/config");
     for source in production().iter().filter(|source| spellers(&source.path)) {
         let texts = source.names().texts;
         let spelled = texts.iter().filter(|text| is_subject(text));

@@ -8,6 +8,7 @@
 
 mod documents;
 mod layers;
+mod purity;
 mod sizes;
 mod source;
 

@@ -10,7 +10,7 @@ use planck_common::{
 };
 
 use super::Ticket;
-use crate::tools::Outcome;
+use crate::outcome::Outcome;
 
 #[derive(Debug)]
 pub(super) struct Round {

@@ -10,7 +10,7 @@ use super::{
     script::*,
     world::{Row, World, setup},
 };
-use crate::tools::Outcome;
+use crate::outcome::Outcome;
 
 #[test]
 fn interrupted_calls_are_taken_up_by_what_they_do() {

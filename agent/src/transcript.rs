@@ -70,25 +70,19 @@ impl Transcript {
     }
 
     /// Keeps the lines as one run of bytes, less than half of what they take otherwise, until
-    /// [`Self::unpack`].
-    pub(super) fn pack(&mut self) {
+    /// [`Self::unpack`]. After an error they are as they were.
+    pub(super) fn pack(&mut self) -> Result<(), serde_json::Error> {
         if self.packed.is_some() {
-            return;
+            return Ok(());
         }
         let lines: Vec<Packed<'_>> = self
             .lines
             .iter()
             .map(|line| (line.id, line.tokens, Cow::Borrowed(&*line.body)))
             .collect();
-        match serde_json::to_vec(&lines) {
-            Ok(bytes) => {
-                self.packed = Some(bytes.into());
-                self.lines = Vec::new();
-            }
-            Err(error) => {
-                tracing::error!(%error, "a message cannot be serialised; the agent rests with all its memory")
-            }
-        }
+        self.packed = Some(serde_json::to_vec(&lines)?.into());
+        self.lines = Vec::new();
+        Ok(())
     }
 
     pub(super) fn unpack(&mut self) -> Result<(), serde_json::Error> {

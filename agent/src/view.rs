@@ -32,13 +32,15 @@ impl Agent {
         &self.charter.tools
     }
 
-    /// Makes itself small until it is woken, if it is idle.
-    pub fn rest(&mut self) {
-        if self.is_idle() {
-            self.transcript.pack();
-            self.saves.shrink_to_fit();
-            self.inbox.shrink();
+    /// Makes itself small until it is woken, if it is idle. After an error it keeps all its memory
+    /// and can go on as before.
+    pub fn rest(&mut self) -> Result<(), serde_json::Error> {
+        if !self.is_idle() {
+            return Ok(());
         }
+        self.saves.shrink_to_fit();
+        self.inbox.shrink();
+        self.transcript.pack()
     }
 
     /// To be done before an agent that rests takes a step.

@@ -48,7 +48,7 @@ pub enum Input {
     },
     ToolDone {
         ticket: Ticket,
-        outcome: crate::tools::Outcome,
+        outcome: crate::outcome::Outcome,
         elapsed: Duration,
     },
     /// A [`super::Effect::Wait`] is over.

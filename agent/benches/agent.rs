@@ -9,6 +9,12 @@
 use std::{collections::VecDeque, time::Duration};
 
 use criterion::{Criterion, criterion_group, criterion_main};
+use planck_agent::{
+    Agent, Arrival, Effect, Input, Settings, Setup, Ticket,
+    input::Saved,
+    model::{Chunk, Finish, ModelCard, RetryRules, ToolSpec},
+    outcome::Outcome,
+};
 use planck_common::{
     AgentId, InputId, SessionId, Timestamp,
     command::Mode,
@@ -16,12 +22,6 @@ use planck_common::{
     message::{Part, StopReason},
     spec::{AgentLimits, AgentSpec, Grant, ModelRef, Role, SessionLimits},
     usage::Usage,
-};
-use planck_node::{
-    agent::{Agent, Arrival, Effect, Input, Settings, Setup, Ticket, input::Saved},
-    model::RetryRules,
-    model::{Chunk, Finish, ModelCard, ToolSpec},
-    tools::Outcome,
 };
 use serde_json::{Map, value::RawValue};
 

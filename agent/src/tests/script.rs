@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     model::{Chunk, Failure, FailureKind, Finish},
-    tools::Outcome,
+    outcome::Outcome,
 };
 
 pub fn arrival(id: &str, kind: InputKind, text: &str) -> Arrival {

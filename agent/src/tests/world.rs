@@ -24,8 +24,8 @@ use super::super::{
 };
 use crate::{
     compact::Rules,
+    log::LogRow,
     model::{ModelCard, RetryRules, ToolSpec},
-    store::LogRow,
 };
 
 pub struct World {

@@ -10,7 +10,7 @@ use super::{
     super::{Arrival, Input},
     script::*,
 };
-use crate::{model::Chunk, tools::Outcome};
+use crate::{model::Chunk, outcome::Outcome};
 
 #[test]
 fn a_turn_with_two_tools_and_a_question() {

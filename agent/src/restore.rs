@@ -23,7 +23,7 @@ use super::{
     speech,
     turn::Ending,
 };
-use crate::store::LogRow;
+use crate::log::LogRow;
 
 const INTERRUPTED: &str = "interrupted; it may or may not have taken effect";
 

@@ -1,5 +1,18 @@
-//! The agent loop, decided purely: `step` takes an input and gives effects. No async, clock,
-//! randomness, NATS, SQL or HTTP.
+//! The agent loop as a pure function: [`Agent::step`] takes an input and returns effects. The crate
+//! depends on crates of plain data only, so there is nothing here with which the loop could wait or
+//! do I/O. Time and random numbers are arguments.
+//!
+//! The crate also defines the types that the loop shares with the runtime: chunks and failures of
+//! models ([`model`]), outcomes of tool calls ([`outcome`]) and rows of the log ([`log`]).
+
+#![forbid(unsafe_code)]
+
+pub mod log;
+pub mod model;
+pub mod nul;
+pub mod outcome;
+
+pub mod compact;
 
 pub mod effect;
 pub mod input;

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     model::{FailureKind, Finish},
-    tools::Outcome,
+    outcome::Outcome,
 };
 
 fn small() -> World {

@@ -16,8 +16,8 @@ use super::{
 };
 use crate::{
     compact,
+    log::LogRow,
     model::{ModelCard, ToolSpec},
-    store::LogRow,
 };
 
 /// Everything an agent is started with.

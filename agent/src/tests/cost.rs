@@ -9,7 +9,7 @@ use super::{
     script::{call, prompt},
     world::{World, setup},
 };
-use crate::{model::Finish, tools::Outcome};
+use crate::{model::Finish, outcome::Outcome};
 
 /// The time the agent's steps take in the fastest of some rounds with a tool, after so many rounds
 /// before.

@@ -19,7 +19,7 @@ use super::{
     setup::LoopLimits,
     turn::Ending,
 };
-use crate::tools::{Outcome, runner::ABORTED};
+use crate::outcome::{ABORTED, Outcome};
 
 /// A call of an answer.
 pub(super) struct Wanted<'a> {

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     model::{Chunk, Failure, FailureKind, Finish},
-    tools::Outcome,
+    outcome::Outcome,
 };
 
 #[derive(Debug, Clone)]
@@ -457,8 +457,8 @@ fn check_restore(world: &mut World) {
 /// Who rested goes on with what it saw before.
 fn check_rest(world: &mut World) {
     let before = format!("{:?}", world.agent);
-    world.agent.rest();
-    world.agent.rest();
+    world.agent.rest().unwrap();
+    world.agent.rest().unwrap();
     assert!(
         !world.agent.is_idle() || world.agent.view().is_empty(),
         "it holds its history twice"

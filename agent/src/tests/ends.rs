@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     model::{Failure, FailureKind},
-    tools::Outcome,
+    outcome::Outcome,
 };
 
 #[test]

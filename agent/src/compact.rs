@@ -1,0 +1,98 @@
+//! When a view has grown too long and what of it is replaced by a summary: the pure part of
+//! compaction.
+
+mod check;
+mod cut;
+mod prompt;
+mod size;
+
+use std::sync::Arc;
+
+use planck_common::{
+    Seq,
+    message::{Body, Custom},
+};
+
+pub use check::{Fault, Replacement};
+pub use cut::{Cut, is_legal, shorten};
+pub use prompt::Request;
+pub use size::{tokens, tokens_of};
+
+/// When to compact, and how much to keep.
+#[derive(Debug, Clone, Copy)]
+pub struct Rules {
+    /// The share of the context window at which it is due.
+    pub ratio: f64,
+    /// How many of the latest messages stay as they are.
+    pub keep_recent: usize,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            ratio: 0.8,
+            keep_recent: 10,
+        }
+    }
+}
+
+impl Rules {
+    /// The number of tokens from which on compaction is due.
+    pub fn threshold(&self, context_window: u64) -> u64 {
+        (context_window as f64 * self.ratio) as u64
+    }
+}
+
+/// One message of the model's view.
+#[derive(Debug, Clone)]
+pub struct Line {
+    /// Its id; 0 until it is saved.
+    pub id: Seq,
+    pub body: Arc<Body>,
+    /// Estimated.
+    pub tokens: u64,
+}
+
+impl Line {
+    pub fn new(id: Seq, body: Arc<Body>) -> Self {
+        let tokens = tokens_of(&body);
+        Self { id, body, tokens }
+    }
+
+    pub fn is_summary(&self) -> bool {
+        self.body.custom == Some(Custom::Summary)
+    }
+}
+
+/// What a compactor is given.
+#[derive(Debug, Clone)]
+pub struct Material {
+    /// The whole view.
+    pub lines: Vec<Line>,
+    /// Estimated tokens of system prompt and tools.
+    pub fixed: u64,
+    /// Tokens of the whole context, by the provider's latest count.
+    pub tokens: u64,
+    pub context_window: u64,
+    pub cut: Cut,
+}
+
+impl Material {
+    /// What the summary is to stand for.
+    pub fn older(&self) -> &[Line] {
+        self.lines.get(..self.cut.at).unwrap_or_default()
+    }
+
+    /// Whether there is anything to summarise besides an earlier summary.
+    pub fn has_older(&self) -> bool {
+        self.older().iter().any(|line| !line.is_summary())
+    }
+
+    /// The id of the first message that stays.
+    pub fn keep_from(&self) -> Seq {
+        self.lines.get(self.cut.at).map_or(0, |line| line.id)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,12 @@
+//! The log as its agent reads it back.
+
+use planck_common::{Seq, envelope::Place, event::EventKind};
+
+/// A row of the log as its own agent reads it back.
+#[derive(Debug, Clone)]
+pub struct LogRow {
+    pub seq: Seq,
+    pub kind: EventKind,
+    pub place: Place,
+    pub body: String,
+}

@@ -1,0 +1,131 @@
+//! The crates that only compute: what they may depend on, and what of the standard library they
+//! never name.
+
+use toml::{Table, Value};
+
+use crate::{
+    layers::{names, production},
+    none,
+    source::root,
+};
+
+/// A crate, and all it may depend on. A crate that is not listed cannot be called, so the compiler
+/// refuses a clock, a wait, a query or a request in the agent loop. Whatever is added here must do
+/// no more than hold, parse or write data.
+const DEPENDENCIES: &[(&str, &[&str])] = &[
+    (
+        "agent",
+        &["memchr", "planck-common", "serde_json", "thiserror"],
+    ),
+    (
+        "common",
+        &[
+            "schemars",
+            "serde",
+            "serde_json",
+            "thiserror",
+            "time",
+            "uuid",
+        ],
+    ),
+];
+
+/// What the agent loop never names: the parts of the standard library that do something, and the
+/// functions of `planck-common` that read the clock or draw a random number. `step` gets the time
+/// and ids as arguments, so that a test can play any order of events again.
+const IMPURE: &[&str] = &[
+    "std::env",
+    "std::fs",
+    "std::io",
+    "std::net",
+    "std::os",
+    "std::process",
+    "std::sync::mpsc",
+    "std::thread",
+    "std::time::Instant",
+    "std::time::SystemTime",
+];
+const IMPURE_FUNCTIONS: &[&str] = &["Timestamp::now", "::mint"];
+
+#[test]
+fn pure_crates_depend_on_plain_data_only() {
+    let mut breaches = Vec::new();
+    for (folder, allowed) in DEPENDENCIES {
+        let path = format!("{folder}/Cargo.toml");
+        let manifest: Table = std::fs::read_to_string(root().join(&path))
+            .unwrap()
+            .parse()
+            .unwrap();
+        let found = dependencies(&manifest);
+        assert!(!found.is_empty(), "{path} has no dependencies");
+        let unknown = found
+            .iter()
+            .filter(|name| !allowed.contains(&name.as_str()));
+        breaches.extend(unknown.map(|name| {
+            format!("{path}: depends on {name}; this crate computes and may use {allowed:?} only")
+        }));
+        let unused = allowed
+            .iter()
+            .filter(|name| !found.iter().any(|found| found == *name));
+        breaches.extend(unused.map(|name| format!("{path}: may use {name}, but does not")));
+    }
+    none(breaches);
+}
+
+/// Every crate that the library or its build script may use, on any platform.
+fn dependencies(manifest: &Table) -> Vec<String> {
+    let mut found = Vec::new();
+    for (key, value) in manifest {
+        let Value::Table(table) = value else { continue };
+        match key.as_str() {
+            "dependencies" | "build-dependencies" => found.extend(table.keys().cloned()),
+            "target" => {
+                let targets = table.values().filter_map(Value::as_table);
+                found.extend(targets.flat_map(dependencies));
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+#[test]
+fn dependencies_of_every_kind_are_found() {
+    let manifest = r#"
+        [dependencies]
+        a.workspace = true
+        [dependencies.b]
+        version = "1"
+        [target.'cfg(unix)'.dependencies]
+        c = "1"
+        [build-dependencies]
+        d = "1"
+        [dev-dependencies]
+        e = "1"
+    "#;
+    let mut found = dependencies(&manifest.parse().unwrap());
+    found.sort();
+    assert_eq!(found, ["a", "b", "c", "d"]);
+}
+
+#[test]
+fn the_loop_names_no_clock_and_no_io() {
+    let mut breaches = Vec::new();
+    for source in production() {
+        if !source.path.starts_with("agent/src/") {
+            continue;
+        }
+        let impure = |path: &&String| {
+            IMPURE.iter().any(|prefix| names(path, prefix))
+                || IMPURE_FUNCTIONS.iter().any(|end| path.ends_with(end))
+        };
+        let found = source.names().paths;
+        breaches.extend(
+            found
+                .iter()
+                .filter(impure)
+                .map(|path| format!("{}: names {path}, which is not pure", source.path)),
+        );
+    }
+    none(breaches);
+}
