@@ -16,6 +16,7 @@ pub mod inbox;
 pub mod node;
 pub mod registry;
 pub mod reply;
+pub mod server_clock;
 pub mod service;
 pub mod sidecar;
 pub mod spec;

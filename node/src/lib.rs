@@ -11,7 +11,7 @@ pub mod terminal;
 mod folder_trial;
 pub mod project;
 pub mod regular_file;
-mod server_clock;
+use planck_common::server_clock;
 
 pub use planck_agent::{self as agent, model};
 
@@ -25,7 +25,7 @@ use planck_agent::nul;
 
 pub mod store;
 
-pub mod bus;
+pub use planck_bus as bus;
 pub mod sidecar;
 
 pub mod actor;

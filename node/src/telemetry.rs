@@ -8,6 +8,7 @@ pub mod metrics;
 pub mod propagation;
 pub mod vitals;
 
+mod bus;
 mod collector;
 mod listener;
 mod traces;
@@ -27,6 +28,7 @@ use tracing_subscriber::{
 };
 
 use self::{
+    bus::BusTelemetry,
     collector::Collector,
     listener::Listener,
     metrics::{Metrics, Push},
@@ -79,6 +81,7 @@ impl Telemetry {
     pub fn start(options: &TelemetryOptions) -> Result<Self, TelemetryError> {
         let (subscriber, mut telemetry) = subscriber(options)?;
         subscriber.try_init().map_err(|_| TelemetryError::Twice)?;
+        planck_bus::telemetry::install(BusTelemetry);
         content::ask(options.content && options.otlp_endpoint.is_some());
         if options.otlp_endpoint.is_some() || options.listen.is_some() {
             let metrics = Arc::new(metrics(options)?);

@@ -5,11 +5,9 @@ use std::collections::HashMap;
 
 use opentelemetry::{propagation::TextMapPropagator, trace::TraceContextExt};
 use opentelemetry_sdk::propagation::TraceContextPropagator;
+use planck_bus::telemetry::TRACEPARENT;
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
-
-/// The header, as W3C Trace Context names it.
-pub const TRACEPARENT: &str = "traceparent";
 
 /// The target of spans that are for logs only.
 pub const UNTRACED: &str = "planck_node::untraced";

@@ -59,6 +59,7 @@ fn paths_that_documents_name_exist() {
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     const TOP: &[&str] = &[
         "agent/",
+        "bus/",
         "common/",
         "node/",
         "sidecar-sdk/",

@@ -9,7 +9,7 @@ const LIBRARIES: &[(&str, &[&str])] = &[
     (
         "async_nats",
         &[
-            "node/src/bus",
+            "bus/",
             "node/src/cli/bench/sidecar/bare.rs",
             "sidecar-sdk/",
             "tests/",
@@ -46,8 +46,7 @@ const NEVER_SEES: &[(&str, &[&str])] = &[
     ),
     ("llm", &["crate::agent", "planck_agent"]),
     ("tools", &["crate::actor"]),
-    ("store", &["crate::bus"]),
-    ("bus", &["crate::store"]),
+    ("store", &["crate::bus", "planck_bus"]),
     (
         "cluster",
         &[
@@ -58,8 +57,8 @@ const NEVER_SEES: &[(&str, &[&str])] = &[
             "crate::store::postgres",
         ],
     ),
-    ("team", &["crate::bus"]),
-    ("skill", &["crate::bus"]),
+    ("team", &["crate::bus", "planck_bus"]),
+    ("skill", &["crate::bus", "planck_bus"]),
     ("sidecar", &["crate::agent", "planck_agent"]),
     ("gateway", &["crate::llm", "crate::tools"]),
 ];
@@ -85,9 +84,11 @@ pub fn production() -> Vec<Source> {
         .collect()
 }
 
-/// Whether a file is a part of the runtime: of the node, or of the loop that it runs.
+/// Whether a file is a part of the runtime: of the node, or of the crates that it runs.
 fn is_runtime(path: &str) -> bool {
-    path.starts_with("node/src/") || path.starts_with("agent/src/")
+    ["agent/src/", "bus/src/", "node/src/"]
+        .iter()
+        .any(|folder| path.starts_with(folder))
 }
 
 pub fn names(path: &str, prefix: &str) -> bool {

@@ -1,0 +1,156 @@
+//! What the ends of a memory bus share: who listens and who answers.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+
+use crate::{
+    BusError, Delivery,
+    answering::Answering,
+    publisher::{Link, Outlet},
+};
+
+/// Messages a subscription holds; a reader that is further behind loses the newest, as over NATS.
+const BEHIND: usize = 65_536;
+
+/// A bus without a server, shared by its ends.
+#[derive(Default)]
+pub struct MemoryHub {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    next: u64,
+    subscriptions: Vec<(String, mpsc::Sender<Delivery>)>,
+    endpoints: BTreeMap<u64, Endpoint>,
+}
+
+/// Subjects that a service answers, as one of those who do.
+struct Endpoint {
+    patterns: Vec<String>,
+    answering: Answering,
+}
+
+impl MemoryHub {
+    pub fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn subscribe(&self, pattern: &str) -> mpsc::Receiver<Delivery> {
+        let (sender, receiver) = mpsc::channel(BEHIND);
+        self.state()
+            .subscriptions
+            .push((pattern.to_owned(), sender));
+        receiver
+    }
+
+    pub(super) fn add(&self, patterns: Vec<String>, answering: Answering) -> u64 {
+        let mut state = self.state();
+        state.next += 1;
+        let id = state.next;
+        state.endpoints.insert(
+            id,
+            Endpoint {
+                patterns,
+                answering,
+            },
+        );
+        id
+    }
+
+    pub(super) fn remove(&self, endpoint: u64) {
+        self.state().endpoints.remove(&endpoint);
+    }
+
+    /// One of those who answer a subject, at random.
+    pub(super) fn find(&self, subject: &str) -> Option<Answering> {
+        let state = self.state();
+        let who: Vec<&Endpoint> = state
+            .endpoints
+            .values()
+            .filter(|endpoint| endpoint.patterns.iter().any(|p| matches(p, subject)))
+            .collect();
+        fastrand::choice(who).map(|endpoint| endpoint.answering.clone())
+    }
+
+    fn deliver(&self, subject: &str, payload: &Bytes) {
+        self.state().subscriptions.retain(|(pattern, sender)| {
+            if matches(pattern, subject) {
+                let delivery = Delivery {
+                    subject: subject.to_owned(),
+                    payload: payload.clone(),
+                };
+                if sender.try_send(delivery).is_err() && !sender.is_closed() {
+                    tracing::warn!(
+                        subject,
+                        "a subscription is read too slowly; a message was dropped"
+                    );
+                }
+            }
+            !sender.is_closed()
+        });
+    }
+}
+
+impl Outlet for MemoryHub {
+    fn link(&self) -> Link {
+        Link {
+            up: true,
+            connects: 1,
+        }
+    }
+
+    async fn link_changed(&self) {
+        std::future::pending().await
+    }
+
+    async fn send(&self, subject: String, payload: Bytes) -> Result<(), BusError> {
+        self.deliver(&subject, &payload);
+        Ok(())
+    }
+
+    async fn flush(&self) -> Result<(), BusError> {
+        Ok(())
+    }
+}
+
+/// Whether a subject fits a pattern with NATS wildcards.
+pub(super) fn matches(pattern: &str, subject: &str) -> bool {
+    let (mut pattern, mut subject) = (pattern.split('.'), subject.split('.'));
+    loop {
+        match (pattern.next(), subject.next()) {
+            (Some(">"), Some(_)) | (None, None) => return true,
+            (Some(want), Some(have)) if want == "*" || want == have => {}
+            (Some(_), Some(_) | None) | (None, Some(_)) => return false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::matches;
+
+    #[test]
+    fn wildcards() {
+        for (pattern, subject, fits) in [
+            ("agent.a", "agent.a", true),
+            ("agent.*", "agent.a", true),
+            ("agent.*", "agent.a.b", false),
+            ("agent.>", "agent.a.b", true),
+            ("agent.>", "agent", false),
+            (">", "a", true),
+            ("agent.a", "agent.b", false),
+        ] {
+            assert_eq!(matches(pattern, subject), fits, "{pattern} {subject}");
+        }
+    }
+}

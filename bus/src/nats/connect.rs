@@ -1,0 +1,378 @@
+//! Connecting: options, the client's settings, and whether the server has what Planck needs.
+
+use std::{error::Error, io, iter::successors, path::PathBuf, sync::Arc, time::Duration};
+
+use async_nats::{Client, ConnectErrorKind, ConnectOptions, ServerAddr};
+use percent_encoding::percent_decode_str;
+use planck_common::{
+    inbox::{InboxPrefix, ReplyRule},
+    subject::Prefix,
+};
+use serde::Deserialize;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::{
+    link::{Events, NatsLink},
+    replies::ReplyGuard,
+    request::{Ask, Outgoing},
+};
+use crate::{BusError, Limits};
+
+/// The oldest server that has atomic batches, and the JetStream API level that comes with them.
+const SERVER: (i64, i64) = (2, 12);
+const API_LEVEL: usize = 2;
+
+/// Where JetStream tells what an account has, and how long it may take: it may be electing a
+/// leader.
+const ACCOUNT: &str = "$JS.API.INFO";
+const JETSTREAM: Duration = Duration::from_secs(5);
+
+/// Tries of the first connection, and the pause between them.
+const TRIES: u32 = 5;
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Where NATS is and how to come in.
+#[derive(Debug, Clone)]
+pub struct NatsOptions {
+    /// One URL or several with commas between.
+    pub url: String,
+    /// What the server shows this connection as.
+    pub name: String,
+    pub prefix: Prefix,
+    /// A credentials file (JWT and seed).
+    pub creds: Option<PathBuf>,
+    /// A seed of an nkey.
+    pub nkey: Option<String>,
+    pub tls: TlsOptions,
+    /// Where replies come in; one of its own for each user where every user may only read its own.
+    pub inbox_prefix: InboxPrefix,
+    /// Where requests may have their replies sent besides subjects that begin with `_INBOX`.
+    pub reply_prefixes: Vec<InboxPrefix>,
+    /// How long the first connection may take, all its tries together.
+    pub connect_timeout: Duration,
+    pub limits: Limits,
+}
+
+/// Used when the server asks for TLS, or when `required` says so.
+#[derive(Debug, Clone, Default)]
+pub struct TlsOptions {
+    pub required: bool,
+    /// Root certificates besides the system's.
+    pub ca: Option<PathBuf>,
+    /// A certificate and its key to show.
+    pub certificate: Option<(PathBuf, PathBuf)>,
+}
+
+impl NatsOptions {
+    /// A plain connection.
+    pub fn new(url: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            name: "planck".into(),
+            prefix: Prefix::default(),
+            creds: None,
+            nkey: None,
+            tls: TlsOptions::default(),
+            inbox_prefix: InboxPrefix::default(),
+            reply_prefixes: Vec::new(),
+            connect_timeout: Duration::from_secs(5),
+            limits: Limits::default(),
+        }
+    }
+}
+
+pub async fn connect(options: &NatsOptions) -> Result<NatsLink, BusError> {
+    let servers = servers(&options.url)?;
+    let deadline = Instant::now() + options.connect_timeout;
+    let mut tries = 1;
+    loop {
+        let late = |_| absent(&shown(&servers), "not in time");
+        let result = timeout_at(deadline, try_connect(options, &servers))
+            .await
+            .map_err(late)
+            .flatten();
+        let again = matches!(result, Err(BusError::Away(_)))
+            && tries < TRIES
+            && Instant::now() + PAUSE < deadline;
+        if !again {
+            return result;
+        }
+        sleep(PAUSE).await;
+        tries += 1;
+    }
+}
+
+async fn try_connect(options: &NatsOptions, servers: &[ServerAddr]) -> Result<NatsLink, BusError> {
+    let events = Arc::new(Events::new());
+    let settings = with_user(settings(options, events.clone()).await?, servers);
+    let client = settings
+        .connect(without_users(servers))
+        .await
+        .map_err(|error| refusal(&shown(servers), &error))?;
+    let inboxes = options
+        .reply_prefixes
+        .iter()
+        .chain([&options.inbox_prefix])
+        .cloned()
+        .collect();
+    let replies = ReplyGuard::new(ReplyRule::new(options.prefix.clone(), inboxes));
+    Ok(NatsLink::new(client, events, replies))
+}
+
+pub fn servers(urls: &str) -> Result<Vec<ServerAddr>, BusError> {
+    let parsed: Result<Vec<ServerAddr>, _> =
+        urls.split(',').map(|url| url.trim().parse()).collect();
+    parsed.map_err(|error| {
+        BusError::Unfit(format!(
+            "cannot read the NATS URL ({error}); expected nats://host:port"
+        ))
+    })
+}
+
+/// The servers without what a URL may hold of secrets.
+fn shown(servers: &[ServerAddr]) -> String {
+    let shown: Vec<String> = servers
+        .iter()
+        .map(|server| format!("nats://{}:{}", server.host(), server.port()))
+        .collect();
+    shown.join(",")
+}
+
+/// The client library logs the addresses it connects to, so they hold neither user nor password.
+fn without_users(servers: &[ServerAddr]) -> Vec<ServerAddr> {
+    let without = |server: &ServerAddr| {
+        let mut url = server.clone().into_inner();
+        let _ = url.set_username("");
+        let _ = url.set_password(None);
+        ServerAddr::from_url(url).ok()
+    };
+    servers.iter().filter_map(without).collect()
+}
+
+/// The client library leaves a user, or a token alone, in the URL unread; there they stand
+/// percent-encoded.
+fn with_user(settings: ConnectOptions, servers: &[ServerAddr]) -> ConnectOptions {
+    let Some((user, password)) = servers
+        .iter()
+        .find_map(|server| Some((server.username()?, server.password())))
+    else {
+        return settings;
+    };
+    let plain = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
+    match password {
+        Some(password) => settings.user_and_password(plain(user), plain(password)),
+        None => settings.token(plain(user)),
+    }
+}
+
+async fn settings(options: &NatsOptions, events: Arc<Events>) -> Result<ConnectOptions, BusError> {
+    check_files(&options.tls).await?;
+    let mut settings = ConnectOptions::new()
+        .name(&options.name)
+        .custom_inbox_prefix(options.inbox_prefix.as_str())
+        .connection_timeout(Duration::from_secs(2))
+        .ping_interval(Duration::from_secs(1))
+        .client_capacity(8192)
+        .reconnect_delay_callback(reconnect_delay)
+        .require_tls(options.tls.required)
+        .event_callback(move |event| {
+            events.on(&event);
+            std::future::ready(())
+        });
+    if let Some(ca) = &options.tls.ca {
+        settings = settings.add_root_certificates(ca.clone());
+    }
+    if let Some((certificate, key)) = &options.tls.certificate {
+        settings = settings.add_client_certificate(certificate.clone(), key.clone());
+    }
+    if let Some(nkey) = options.nkey.as_deref().map(str::trim) {
+        if !is_seed(nkey) {
+            return Err(BusError::Unfit(
+                "`nats.nkey` (NATS_NKEY) is no seed of a user, which begins with `SU` and has 58 capital letters and digits; \
+                 give the seed or the path of its file"
+                    .into(),
+            ));
+        }
+        settings = settings.nkey(nkey.to_owned());
+    }
+    if let Some(creds) = &options.creds {
+        settings = settings.credentials_file(creds).await.map_err(|error| {
+            BusError::Unfit(format!(
+                "cannot read NATS credentials {}: {error}",
+                creds.display()
+            ))
+        })?;
+    }
+    Ok(settings)
+}
+
+/// Whether this has the form of a user's seed. The client library signs with anything else as well,
+/// and the server then refuses a user that it does not know.
+fn is_seed(nkey: &str) -> bool {
+    let is_base32 = |byte: u8| matches!(byte, b'A'..=b'Z' | b'2'..=b'7');
+    nkey.len() == 58 && nkey.starts_with("SU") && nkey.bytes().all(is_base32)
+}
+
+/// The client library would not say which file it cannot read.
+async fn check_files(tls: &TlsOptions) -> Result<(), BusError> {
+    let (certificate, key) = tls
+        .certificate
+        .as_ref()
+        .map(|(certificate, key)| (certificate, key))
+        .unzip();
+    for file in [tls.ca.as_ref(), certificate, key].into_iter().flatten() {
+        let opened = tokio::fs::File::open(file).await;
+        opened.map_err(|error| {
+            BusError::Unfit(format!(
+                "cannot read {} for TLS to NATS: {error}",
+                file.display()
+            ))
+        })?;
+    }
+    Ok(())
+}
+
+/// Quick at first and never over 250 ms, with jitter so that a thousand clients do not come back at
+/// once.
+fn reconnect_delay(attempts: usize) -> Duration {
+    let base = u64::try_from(attempts)
+        .unwrap_or(u64::MAX)
+        .saturating_sub(1)
+        .saturating_mul(20)
+        .min(250);
+    Duration::from_millis(base + fastrand::u64(0..=base / 4 + 2))
+}
+
+fn absent(url: &str, why: &str) -> BusError {
+    BusError::Away(format!(
+        "no server answers at {url} ({why}); start one with `nats-server -js -a 127.0.0.1`, or set NATS_URL"
+    ))
+}
+
+fn refusal(url: &str, error: &async_nats::ConnectError) -> BusError {
+    if let Some(why) = of_tls(error) {
+        return BusError::Unfit(format!(
+            "no TLS connection to {url}: {why}; check `nats.tls_ca`, `nats.tls_cert` and `nats.tls_key`, and whether the server speaks TLS"
+        ));
+    }
+    match error.kind() {
+        ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
+            BusError::Denied(format!(
+                "the NATS server at {url} does not accept this user; check its credentials"
+            ))
+        }
+        ConnectErrorKind::ServerParse => {
+            BusError::Unfit(format!("`{url}` is no NATS URL; expected nats://host:port"))
+        }
+        ConnectErrorKind::Dns
+        | ConnectErrorKind::TimedOut
+        | ConnectErrorKind::Io
+        | ConnectErrorKind::MaxReconnects => absent(url, &error.to_string()),
+        ConnectErrorKind::Tls => BusError::Unfit(format!("no TLS connection to {url}: {error}")),
+    }
+}
+
+/// What failed in a handshake, which the client library reports like any broken connection.
+fn of_tls<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
+    let mut causes = successors(Some(error), |&error| error.source());
+    causes.find_map(|cause| cause.downcast_ref::<io::Error>()?.get_ref()?.downcast_ref())
+}
+
+/// Refuses a server that is too old, naming it and the way out.
+pub fn check_version(client: &Client) -> Result<(), BusError> {
+    let (major, minor) = SERVER;
+    if client.is_server_compatible(major, minor, 0) {
+        return Ok(());
+    }
+    let version = client.server_info().version;
+    Err(BusError::Unfit(format!(
+        "the NATS server has version {version}, Planck needs {major}.{minor} or later; upgrade nats-server"
+    )))
+}
+
+/// What JetStream says of an account.
+#[derive(Deserialize)]
+struct Account {
+    api: Option<Api>,
+    error: Option<Refused>,
+}
+
+#[derive(Deserialize)]
+struct Api {
+    #[serde(default)]
+    level: usize,
+}
+
+#[derive(Deserialize)]
+struct Refused {
+    description: String,
+}
+
+/// Refuses a server whose JetStream a node cannot work with. The client library's own question
+/// would not tell a refused permission from silence.
+pub async fn check_jetstream(link: &NatsLink) -> Result<(), BusError> {
+    let messages = [Outgoing {
+        subject: ACCOUNT.into(),
+        headers: None,
+        body: bytes::Bytes::new(),
+    }];
+    let deadline = Instant::now() + JETSTREAM;
+    let ask = Ask {
+        link,
+        messages: &messages,
+        name: "JetStream",
+        deadline,
+        patience: JETSTREAM,
+        fits: |_| true,
+    };
+    let answer = ask.once().await.map_err(|error| match error {
+        BusError::NoResponders(_) => no_jetstream("nobody answers for it"),
+        BusError::TimedOut { .. } => {
+            BusError::Away("JetStream does not answer; it may be electing a leader".into())
+        }
+        error @ (BusError::Away(_)
+        | BusError::Denied(_)
+        | BusError::Unfit(_)
+        | BusError::TooLarge { .. }) => error,
+    })?;
+    match serde_json::from_slice(&answer) {
+        Ok(Account {
+            error: Some(Refused { description }),
+            ..
+        }) => Err(no_jetstream(&description)),
+        Ok(Account {
+            api: Some(Api { level }),
+            ..
+        }) if level >= API_LEVEL => Ok(()),
+        Ok(Account { api, .. }) => Err(BusError::Unfit(format!(
+            "the JetStream API of the NATS cluster has level {}, Planck needs {API_LEVEL}; upgrade every nats-server to {}.{} or later",
+            api.map_or(0, |api| api.level),
+            SERVER.0,
+            SERVER.1
+        ))),
+        Err(error) => Err(BusError::Unfit(format!(
+            "cannot read what JetStream says of its account: {error}"
+        ))),
+    }
+}
+
+fn no_jetstream(why: &str) -> BusError {
+    BusError::Unfit(format!(
+        "the NATS server has no JetStream for this account ({why}); start it with `-js`, or put `jetstream {{}}` in its configuration"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_seed_of_a_user_is_one() {
+        let seed = format!("SU{}", "AB7".repeat(19).split_at(56).0);
+        assert!(is_seed(&seed));
+        let public = seed.replace("SU", "UA");
+        for wrong in ["", "user.nk", &seed[1..], &seed.to_lowercase(), &public] {
+            assert!(!is_seed(wrong), "{wrong}");
+        }
+    }
+}

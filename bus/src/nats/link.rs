@@ -1,0 +1,212 @@
+//! A NATS connection as the bus sees it: up or down, how often it was made, and what the server
+//! refused.
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use async_nats::{Client, Event, ServerError, connection::State};
+use bytes::Bytes;
+use tokio::{
+    runtime::Handle,
+    sync::{Notify, OnceCell, broadcast},
+    time::{Instant, timeout_at},
+};
+
+use super::{inbox::Inbox, replies::ReplyGuard};
+use crate::{
+    BusError,
+    publisher::{Link, Outlet},
+};
+
+/// The client's event channel drops events when it is full, so its state is looked at this often as
+/// well.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// A connection with what its events told.
+pub struct NatsLink {
+    pub client: Client,
+    pub events: Arc<Events>,
+    pub replies: ReplyGuard,
+    /// Subscribed when it is first needed: an observer may not be allowed to have one.
+    inbox: OnceCell<Arc<Inbox>>,
+    /// Where the inbox is read, whoever needs it first.
+    runtime: Handle,
+}
+
+/// What the client's event callback passes on.
+#[derive(Debug)]
+pub struct Events {
+    changed: Notify,
+    denied: broadcast::Sender<String>,
+}
+
+impl Events {
+    pub fn new() -> Self {
+        Self {
+            changed: Notify::new(),
+            denied: broadcast::channel(64).0,
+        }
+    }
+
+    /// Takes an event of the client.
+    pub fn on(&self, event: &Event) {
+        match event {
+            Event::Connected => tracing::info!("connected to NATS"),
+            Event::Disconnected => tracing::warn!("the connection to NATS is down"),
+            Event::LameDuckMode => tracing::info!("the NATS server is about to stop"),
+            Event::SlowConsumer(subscription) => {
+                tracing::warn!(
+                    subscription,
+                    "a subscription is read too slowly; messages were dropped"
+                );
+            }
+            Event::ServerError(ServerError::Other(text)) if is_denial(text) => {
+                tracing::warn!("{}", denial(text));
+                let _nobody_asks = self.denied.send(text.clone());
+            }
+            Event::ServerError(error) => tracing::warn!(%error, "the NATS server reports an error"),
+            Event::ClientError(error) => {
+                tracing::debug!(%error, "the NATS client reports an error")
+            }
+            Event::Draining | Event::Closed => {
+                tracing::debug!(%event, "the NATS client is closing")
+            }
+        }
+        self.changed.notify_waiters();
+    }
+
+    /// Refusals from now on.
+    pub fn denials(&self) -> Denials {
+        Denials(self.denied.subscribe())
+    }
+}
+
+/// What the server refused, and the way out.
+fn denial(text: &str) -> String {
+    let lower = text.to_ascii_lowercase();
+    let what = if lower.contains("violation for publish") {
+        "publish"
+    } else {
+        "subscribe"
+    };
+    let subject = text.split('"').nth(1).unwrap_or(text);
+    format!("permission denied for {what} to `{subject}`: {REMEDY}")
+}
+
+const REMEDY: &str = "give this user of the NATS server that right, or use one that has it; \
+    docs/operations.md lists what each role needs, and deploy/nats-cluster.conf gives it";
+
+fn is_denial(text: &str) -> bool {
+    text.to_ascii_lowercase().contains("permissions violation")
+}
+
+/// What the server refused since this was made.
+pub struct Denials(broadcast::Receiver<String>);
+
+impl Denials {
+    /// Returns when the server refused something to do with one of these subjects.
+    pub async fn of(&mut self, subjects: &[&str]) -> BusError {
+        loop {
+            match self.0.recv().await {
+                Ok(text)
+                    if subjects
+                        .iter()
+                        .any(|subject| text.contains(&format!("\"{subject}\""))) =>
+                {
+                    return BusError::Denied(denial(&text));
+                }
+                Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
+                Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
+            }
+        }
+    }
+}
+
+impl NatsLink {
+    /// Takes a connection of the current runtime.
+    pub fn new(client: Client, events: Arc<Events>, replies: ReplyGuard) -> Self {
+        Self {
+            client,
+            events,
+            replies,
+            inbox: OnceCell::new(),
+            runtime: Handle::current(),
+        }
+    }
+
+    /// Where the answers to conversations come in.
+    pub async fn inbox(&self) -> Result<Arc<Inbox>, BusError> {
+        let started = self
+            .inbox
+            .get_or_try_init(|| Inbox::start(&self.client, &self.runtime))
+            .await;
+        started
+            .cloned()
+            .map_err(|error| BusError::Away(error.to_string()))
+    }
+
+    pub fn is_up(&self) -> bool {
+        self.client.connection_state() == State::Connected
+    }
+
+    /// Waits until the link is up, or gives up.
+    pub async fn up_by(&self, deadline: Instant) -> Result<(), BusError> {
+        timeout_at(deadline, self.until(true))
+            .await
+            .map_err(|_| down())
+    }
+
+    /// Returns when the link is down.
+    pub async fn went_down(&self) -> BusError {
+        self.until(false).await;
+        down()
+    }
+
+    async fn until(&self, up: bool) {
+        while self.is_up() != up {
+            let changed = self.events.changed.notified();
+            if self.is_up() != up {
+                let _looked = tokio::time::timeout(LOOK, changed).await;
+            }
+        }
+    }
+}
+
+fn down() -> BusError {
+    BusError::Away("the connection is down; it is made again as soon as a server answers".into())
+}
+
+impl Outlet for NatsLink {
+    fn link(&self) -> Link {
+        Link {
+            up: self.is_up(),
+            connects: self.client.statistics().connects.load(Ordering::Relaxed),
+        }
+    }
+
+    async fn link_changed(&self) {
+        let _looked = tokio::time::timeout(LOOK, self.events.changed.notified()).await;
+    }
+
+    async fn send(&self, subject: String, payload: Bytes) -> Result<(), BusError> {
+        let name = subject.clone();
+        let sent = tokio::select! {
+            biased;
+            sent = self.client.publish(subject, payload) => sent,
+            error = self.went_down() => return Err(error),
+        };
+        if let Err(error) = sent {
+            tracing::error!(subject = name, %error, "cannot publish");
+        }
+        Ok(())
+    }
+
+    async fn flush(&self) -> Result<(), BusError> {
+        tokio::select! {
+            flushed = self.client.flush() => flushed.map_err(|error| BusError::Away(error.to_string())),
+            error = self.went_down() => Err(error),
+        }
+    }
+}

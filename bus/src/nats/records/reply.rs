@@ -1,0 +1,152 @@
+//! What JetStream answers, and which error is which.
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use bytes::Bytes;
+use serde::{Deserialize, de::DeserializeOwned};
+
+use super::OPERATION;
+use crate::records::RecordsError;
+
+const WRONG_LAST_SEQUENCE: u64 = 10_071;
+/// The same, in a batch or where the server does not tell the right one.
+const WRONG_LAST_SEQUENCE_CONSTANT: u64 = 10_164;
+/// Writes to the key are under way; nothing was written.
+const NOT_READY: u64 = 10_163;
+/// A message of the batch was lost, so that nothing was written.
+const INCOMPLETE_BATCH: u64 = 10_176;
+const STREAM_NOT_FOUND: u64 = 10_059;
+const NO_MESSAGE_FOUND: u64 = 10_037;
+/// Of JetStream, or of its stream, without a leader.
+const UNAVAILABLE: u64 = 503;
+
+/// A message of the stream.
+pub(super) struct Found {
+    pub subject: String,
+    pub seq: u64,
+    /// `None`: the message removes the key.
+    pub value: Option<Bytes>,
+}
+
+/// That a message was written.
+#[derive(Deserialize)]
+pub(super) struct Stored {
+    pub seq: u64,
+}
+
+#[derive(Deserialize)]
+struct Failed {
+    error: Error,
+}
+
+#[derive(Deserialize)]
+struct Error {
+    code: u64,
+    #[serde(default)]
+    err_code: u64,
+    #[serde(default)]
+    description: String,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    message: Message,
+}
+
+#[derive(Deserialize)]
+struct Message {
+    subject: String,
+    seq: u64,
+    #[serde(default)]
+    hdrs: String,
+    #[serde(default)]
+    data: String,
+}
+
+pub(super) fn stored(answer: &[u8], bucket: &str) -> Result<Stored, RecordsError> {
+    parse(answer, bucket).map_err(Failure::into_error)
+}
+
+/// `None`: there is no such message.
+pub(super) fn found(answer: &[u8], bucket: &str) -> Result<Option<Found>, RecordsError> {
+    match parse::<Answer>(answer, bucket) {
+        Ok(Answer { message }) => message.read().map(Some),
+        Err(Failure {
+            code: NO_MESSAGE_FOUND,
+            ..
+        }) => Ok(None),
+        Err(failure) => Err(failure.into_error()),
+    }
+}
+
+/// An answer of the API, or what it failed with.
+pub(super) fn parse<T: DeserializeOwned>(answer: &[u8], bucket: &str) -> Result<T, Failure> {
+    if let Ok(Failed { error }) = serde_json::from_slice(answer) {
+        return Err(Failure::of(error, bucket));
+    }
+    let foreign = |error: serde_json::Error| Failure {
+        code: 0,
+        error: RecordsError::Unfit(format!(
+            "cannot read JetStream's answer about bucket {bucket}: {error}"
+        )),
+    };
+    serde_json::from_slice(answer).map_err(foreign)
+}
+
+/// A code of JetStream's, and what it means.
+pub(super) struct Failure {
+    code: u64,
+    error: RecordsError,
+}
+
+impl Failure {
+    fn of(
+        Error {
+            code,
+            err_code,
+            description,
+        }: Error,
+        bucket: &str,
+    ) -> Self {
+        let error = match (err_code, code) {
+            (WRONG_LAST_SEQUENCE | WRONG_LAST_SEQUENCE_CONSTANT, _) => RecordsError::Refused,
+            (STREAM_NOT_FOUND, _) => RecordsError::Missing(bucket.into()),
+            (NOT_READY | INCOMPLETE_BATCH, _) | (_, UNAVAILABLE) => RecordsError::Away(description),
+            _ => RecordsError::Unfit(format!(
+                "JetStream refuses bucket {bucket} something: {description} ({err_code})"
+            )),
+        };
+        Self {
+            code: err_code,
+            error,
+        }
+    }
+
+    pub(super) fn into_error(self) -> RecordsError {
+        self.error
+    }
+}
+
+impl Message {
+    fn read(self) -> Result<Found, RecordsError> {
+        let broken =
+            |error| RecordsError::Unfit(format!("cannot read a message of JetStream: {error}"));
+        let (headers, data) = (
+            BASE64_STANDARD.decode(&self.hdrs),
+            BASE64_STANDARD.decode(&self.data),
+        );
+        let (headers, data) = (headers.map_err(broken)?, data.map_err(broken)?);
+        let value = (!removes(&String::from_utf8_lossy(&headers))).then(|| data.into());
+        Ok(Found {
+            subject: self.subject,
+            seq: self.seq,
+            value,
+        })
+    }
+}
+
+/// Whether the headers are those of a message that removes its key: written by a client, or by the
+/// server when one expires.
+fn removes(headers: &str) -> bool {
+    let mut names = headers.lines().filter_map(|line| line.split(':').next());
+    names.any(|name| name == OPERATION || name == "Nats-Marker-Reason")
+}

@@ -1,0 +1,85 @@
+//! The conformance suite on one server and on a cluster of three, and what only servers can do:
+//! have a bucket of other settings, lose their data, go away, elect.
+
+mod faults;
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use async_trait::async_trait;
+use planck_common::subject::Prefix;
+use planck_tests::nats::{NatsCluster, NatsServer};
+use tokio::time::{Duration, Instant, sleep};
+
+use super::*;
+use crate::{
+    NatsBus, NatsOptions,
+    records::conformance::{World, cases, in_turn, tests},
+};
+
+async fn connect(url: String, prefix: &str, replicas: usize) -> NatsRecords {
+    let prefix = Prefix::parse(prefix).unwrap();
+    let bus = NatsBus::connect(NatsOptions {
+        prefix,
+        ..NatsOptions::new(url)
+    })
+    .await
+    .unwrap();
+    bus.records(replicas)
+}
+
+/// While JetStream elects, it is asked again.
+async fn opened(records: NatsRecords) -> NatsRecords {
+    let until = Instant::now() + Duration::from_secs(30);
+    while let Err(error) = records.open().await {
+        assert!(
+            matches!(error, RecordsError::Away(_)) && Instant::now() < until,
+            "{error}"
+        );
+        sleep(Duration::from_millis(100)).await;
+    }
+    records
+}
+
+struct Alone(NatsServer);
+
+#[async_trait]
+impl World for Alone {
+    async fn end(&self) -> Arc<dyn Records> {
+        Arc::new(opened(connect(self.0.url(), "eu.test", 1).await).await)
+    }
+}
+
+mod on_one_server {
+    use super::*;
+
+    cases!(tests, Alone(NatsServer::start().unwrap()));
+}
+
+/// A bucket of its own; each end is at another server.
+struct Three<'a> {
+    cluster: &'a NatsCluster,
+    prefix: &'a str,
+    ends: AtomicUsize,
+}
+
+#[async_trait]
+impl World for Three<'_> {
+    async fn end(&self) -> Arc<dyn Records> {
+        let server = &self.cluster.servers[self.ends.fetch_add(1, Ordering::Relaxed) % 3];
+        Arc::new(opened(connect(server.url(), self.prefix, 3).await).await)
+    }
+}
+
+#[tokio::test]
+async fn on_three_servers() {
+    let cluster = NatsCluster::start().unwrap();
+    let world = |prefix| Three {
+        cluster: &cluster,
+        prefix,
+        ends: AtomicUsize::new(0),
+    };
+    cases!(in_turn, world);
+}

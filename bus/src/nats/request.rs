@@ -1,0 +1,331 @@
+//! Asking and listening. A request has an inbox of its own: it outlives foreign replies, and a
+//! time-out leaves nothing behind.
+
+use std::{sync::Arc, time::Duration};
+
+use async_nats::{Client, HeaderMap, Message, StatusCode, Subscriber};
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+use planck_common::{
+    NodeId,
+    subject::{Address, Prefix},
+};
+use serde::Deserialize;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use super::link::{Denials, NatsLink};
+use crate::{
+    BusError, Delivery, Observed,
+    telemetry::{self, TRACEPARENT},
+};
+
+/// How long a request waits for a link that is down.
+pub const LINK_PATIENCE: Duration = Duration::from_millis(500);
+/// After which one more try is made when nobody was there: nodes move between servers.
+const AGAIN: Duration = Duration::from_millis(100);
+/// How long a subscription may take to be in force.
+const IN_FORCE: Duration = Duration::from_secs(3);
+/// How long a refusal may trail the reply behind it, from the client's other task.
+const TRAIL: Duration = Duration::from_millis(10);
+
+/// Asks and waits for one reply of ours.
+pub async fn request(
+    link: &NatsLink,
+    prefix: &Prefix,
+    subject: &str,
+    body: Bytes,
+    patience: Duration,
+) -> Result<Bytes, BusError> {
+    let deadline = Instant::now() + patience;
+    let limit = link.client.max_payload();
+    if body.len() > limit {
+        return Err(BusError::TooLarge {
+            size: body.len(),
+            limit,
+        });
+    }
+    link.up_by(deadline.min(Instant::now() + LINK_PATIENCE))
+        .await?;
+    let messages = [Outgoing {
+        subject: prefix.on(subject),
+        headers: trace_headers(),
+        body,
+    }];
+    let ask = Ask {
+        link,
+        messages: &messages,
+        name: subject,
+        deadline,
+        patience,
+        fits: is_ours,
+    };
+    match ask.once().await {
+        Err(BusError::NoResponders(_)) if Instant::now() + AGAIN < deadline => {
+            sleep(AGAIN).await;
+            ask.once().await
+        }
+        result => result,
+    }
+}
+
+/// A message as it goes out: its whole subject.
+pub struct Outgoing {
+    pub subject: String,
+    pub headers: Option<HeaderMap>,
+    pub body: Bytes,
+}
+
+/// Messages sent in order, with one inbox for what comes back.
+pub struct Ask<'a> {
+    pub link: &'a NatsLink,
+    pub messages: &'a [Outgoing],
+    /// What is asked, as errors name it.
+    pub name: &'a str,
+    pub deadline: Instant,
+    pub patience: Duration,
+    /// Which reply is the answer.
+    pub fits: fn(&[u8]) -> bool,
+}
+
+impl Ask<'_> {
+    pub async fn once(&self) -> Result<Bytes, BusError> {
+        let inbox = self.link.client.new_inbox();
+        let mut denials = self.link.events.denials();
+        let subjects: Vec<&str> = self
+            .messages
+            .iter()
+            .map(|message| message.subject.as_str())
+            .chain([inbox.as_str()])
+            .collect();
+        tokio::select! {
+            biased;
+            reply = self.exchange(&inbox) => reply,
+            denied = denials.of(&subjects) => Err(denied),
+            down = self.link.went_down() => Err(down),
+            () = sleep_until(self.deadline) => {
+                Err(BusError::TimedOut { subject: self.name.into(), after: self.patience })
+            }
+        }
+    }
+
+    async fn exchange(&self, inbox: &str) -> Result<Bytes, BusError> {
+        let mut replies = self
+            .link
+            .client
+            .subscribe(inbox.to_owned())
+            .await
+            .map_err(|error| lost(&error))?;
+        for message in self.messages {
+            message.send(&self.link.client, inbox, self.name).await?;
+        }
+        while let Some(reply) = replies.next().await {
+            if reply.status == Some(StatusCode::NO_RESPONDERS) {
+                return Err(BusError::NoResponders(self.name.into()));
+            }
+            if (self.fits)(&reply.payload) {
+                return Ok(reply.payload);
+            }
+        }
+        Err(BusError::Away("the connection was closed".into()))
+    }
+}
+
+impl Outgoing {
+    /// Sends it; answers go to the inbox.
+    pub async fn send(&self, client: &Client, inbox: &str, name: &str) -> Result<(), BusError> {
+        let Self {
+            subject,
+            headers,
+            body,
+        } = self;
+        let (subject, inbox) = (subject.clone(), inbox.to_owned());
+        let sent = match headers {
+            Some(headers) => {
+                client
+                    .publish_with_reply_and_headers(subject, inbox, headers.clone(), body.clone())
+                    .await
+            }
+            None => {
+                client
+                    .publish_with_reply(subject, inbox, body.clone())
+                    .await
+            }
+        };
+        sent.map_err(|error| match error.kind() {
+            async_nats::client::PublishErrorKind::MaxPayloadExceeded => BusError::TooLarge {
+                size: body.len(),
+                limit: client.max_payload(),
+            },
+            async_nats::client::PublishErrorKind::InvalidSubject => {
+                BusError::NoResponders(name.into())
+            }
+            async_nats::client::PublishErrorKind::Send => lost(&error),
+        })
+    }
+}
+
+pub fn trace_headers() -> Option<HeaderMap> {
+    let trace = telemetry::installed().traceparent()?;
+    let mut headers = HeaderMap::new();
+    headers.insert(TRACEPARENT, trace.as_str());
+    Some(headers)
+}
+
+pub fn lost(error: &dyn std::error::Error) -> BusError {
+    BusError::Away(error.to_string())
+}
+
+/// Whether a reply is of this protocol; a JetStream stream that records requests answers them, and
+/// answers first.
+fn is_ours(reply: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Version {
+        v: Option<serde::de::IgnoredAny>,
+    }
+    reply.starts_with(br#"{"v":"#)
+        || serde_json::from_slice::<Version>(reply).is_ok_and(|reply| reply.v.is_some())
+}
+
+/// Subscribes, and returns when the server has the subscription: a round trip behind it says so, a
+/// flush does not.
+pub async fn subscribe(
+    link: &NatsLink,
+    prefix: &Prefix,
+    subject: &str,
+) -> Result<Subscriber, BusError> {
+    link.up_by(Instant::now() + LINK_PATIENCE).await?;
+    let subject = prefix.on(subject);
+    let mut denials = link.events.denials();
+    let messages = begin(link, &subject).await?;
+    round_trip(link, prefix).await?;
+    link.none_denied(&mut denials, &[&subject]).await?;
+    Ok(messages)
+}
+
+async fn begin(link: &NatsLink, subject: &str) -> Result<Subscriber, BusError> {
+    link.client
+        .subscribe(subject.to_owned())
+        .await
+        .map_err(|error| match error.kind() {
+            async_nats::SubscribeErrorKind::InvalidSubject
+            | async_nats::SubscribeErrorKind::InvalidQueueName => {
+                BusError::Denied(format!("`{subject}` is no subject"))
+            }
+            async_nats::SubscribeErrorKind::Other => lost(&error),
+        })
+}
+
+/// Subscribes and publishes nothing. That the server refuses the subscription is heard whenever it
+/// says so.
+pub async fn observe(
+    link: Arc<NatsLink>,
+    prefix: &Prefix,
+    subject: &str,
+) -> Result<Observed, BusError> {
+    link.up_by(Instant::now() + LINK_PATIENCE).await?;
+    let (denials, subject) = (link.events.denials(), prefix.on(subject));
+    let messages = begin(&link, &subject).await?;
+    let observer = Observer {
+        _link: link,
+        messages,
+        denials,
+        subject,
+        prefix: prefix.clone(),
+    };
+    Ok(stream::unfold(Some(observer), |observer| async { observer?.next().await }).boxed())
+}
+
+struct Observer {
+    /// The connection lives as long as somebody observes it.
+    _link: Arc<NatsLink>,
+    messages: Subscriber,
+    denials: Denials,
+    subject: String,
+    prefix: Prefix,
+}
+
+impl Observer {
+    async fn next(mut self) -> Option<(Result<Delivery, BusError>, Option<Self>)> {
+        loop {
+            let subjects = [self.subject.as_str()];
+            let message = tokio::select! {
+                biased;
+                denied = self.denials.of(&subjects) => return Some((Err(denied), None)),
+                message = self.messages.next() => message?,
+            };
+            let subject = self.prefix.off(&message.subject).map(str::to_owned);
+            if let Some(subject) = subject {
+                return Some((
+                    Ok(Delivery {
+                        subject,
+                        payload: message.payload,
+                    }),
+                    Some(self),
+                ));
+            }
+        }
+    }
+}
+
+/// Returns when the server has handled what was sent before. Nobody answers; being told so, or
+/// being refused, is the answer.
+pub async fn round_trip(link: &NatsLink, prefix: &Prefix) -> Result<(), BusError> {
+    let nobody = Address::node(&NodeId::mint(), "info").to_string();
+    let messages = [Outgoing {
+        subject: prefix.on(&nobody),
+        headers: None,
+        body: Bytes::new(),
+    }];
+    let ask = Ask {
+        link,
+        messages: &messages,
+        name: &nobody,
+        deadline: Instant::now() + IN_FORCE,
+        patience: IN_FORCE,
+        fits: |_| true,
+    };
+    match ask.once().await {
+        Ok(_) | Err(BusError::NoResponders(_) | BusError::Denied(_)) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+impl NatsLink {
+    /// Fails when the server refused one of these subjects, which a round trip has followed. A
+    /// server without users refuses nothing.
+    pub async fn none_denied(
+        &self,
+        denials: &mut Denials,
+        subjects: &[&str],
+    ) -> Result<(), BusError> {
+        if !self.client.server_info().auth_required {
+            return Ok(());
+        }
+        timeout(TRAIL, denials.of(subjects))
+            .await
+            .map_or(Ok(()), Err)
+    }
+
+    /// Answers a request.
+    pub async fn reply(&self, request: &Message, headers: HeaderMap, body: Bytes) {
+        let Some(to) = request.reply.clone() else {
+            return;
+        };
+        let sent = async {
+            if headers.is_empty() {
+                self.client.publish(to, body).await
+            } else {
+                self.client.publish_with_headers(to, headers, body).await
+            }
+        };
+        tokio::select! {
+            biased;
+            sent = sent => {
+                if let Err(error) = sent {
+                    tracing::warn!(subject = %request.subject, %error, "cannot answer");
+                }
+            }
+            _lost_with_the_link = self.went_down() => {}
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! Serving: a subscription and a task an endpoint, drained one group after the other.
+
+use std::{sync::Arc, time::Duration};
+
+use async_nats::{
+    HeaderMap, Message, Subscriber,
+    service::{NATS_SERVICE_ERROR, NATS_SERVICE_ERROR_CODE},
+};
+use async_trait::async_trait;
+use futures_util::{FutureExt, StreamExt};
+use planck_common::{
+    NodeId,
+    reply::Refusal,
+    service::NO_MORE,
+    subject::{NODE_QUEUE, NODE_SERVICE, Prefix, SHARED_ENDPOINTS, discovery, own_endpoint},
+};
+use tokio::time::{Instant, timeout};
+use tokio_util::{
+    sync::{CancellationToken, DropGuard},
+    task::TaskTracker,
+};
+use tracing::Span;
+
+use super::{link::NatsLink, request::round_trip, service::Service};
+use crate::{
+    Answer, BusError, Serving,
+    answering::{Answering, Reply},
+    telemetry::{self, TRACEPARENT},
+};
+
+/// How long leaving a subscription may take, and what runs may go on when the service stops.
+const LEAVE: Duration = Duration::from_secs(2);
+const GRACE: Duration = Duration::from_secs(7);
+
+/// Room for the headers of a refusal beside its body.
+const HEADER_ROOM: usize = 1024;
+
+/// The service in force. Dropping it ends it at once.
+pub struct NatsService {
+    shared: Group,
+    own: Group,
+    _drop: DropGuard,
+}
+
+/// Endpoints that are left together, with a bound of their own: clients cannot crowd out what nodes
+/// ask each other.
+struct Group {
+    leave: CancellationToken,
+    tasks: TaskTracker,
+    answering: Answering,
+}
+
+impl Group {
+    fn new(answer: Answer) -> Self {
+        Self {
+            leave: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+            answering: Answering::new(answer),
+        }
+    }
+
+    async fn leave(&self) {
+        self.leave.cancel();
+        self.tasks.close();
+        let _late = timeout(LEAVE, self.tasks.wait()).await;
+    }
+}
+
+#[async_trait]
+impl Serving for NatsService {
+    async fn leave_queue(&self) {
+        self.shared.leave().await;
+    }
+
+    async fn stop(&self) {
+        self.shared.leave().await;
+        self.own.leave().await;
+        tokio::join!(
+            self.shared.answering.finish(GRACE),
+            self.own.answering.finish(GRACE)
+        );
+    }
+}
+
+/// Serves all endpoints; they are in force when it returns.
+pub async fn start(
+    link: Arc<NatsLink>,
+    prefix: Prefix,
+    node: &NodeId,
+    answer: Answer,
+) -> Result<NatsService, BusError> {
+    let dropped = CancellationToken::new();
+    let service = Arc::new(Service::new(node, prefix.as_str()));
+    let (shared, own) = (Group::new(answer.clone()), Group::new(answer));
+    let worker = Worker {
+        link,
+        prefix: prefix.clone(),
+        service,
+        dropped: dropped.clone(),
+    };
+    let mut denials = worker.link.events.denials();
+    for (name, pattern) in SHARED_ENDPOINTS {
+        worker.serve(&shared, name, pattern).await?;
+    }
+    worker.serve(&own, "node", &own_endpoint(node)).await?;
+    for subject in discovery(NODE_SERVICE, node) {
+        worker.discover(&own, subject).await?;
+    }
+    round_trip(&worker.link, &worker.prefix).await?;
+    let patterns = SHARED_ENDPOINTS
+        .iter()
+        .map(|(_, pattern)| prefix.on(pattern));
+    let subjects: Vec<String> = patterns
+        .chain([prefix.on(own_endpoint(node))])
+        .chain(discovery(NODE_SERVICE, node))
+        .collect();
+    let subjects: Vec<&str> = subjects.iter().map(String::as_str).collect();
+    worker.link.none_denied(&mut denials, &subjects).await?;
+    Ok(NatsService {
+        shared,
+        own,
+        _drop: dropped.drop_guard(),
+    })
+}
+
+#[derive(Clone)]
+struct Worker {
+    link: Arc<NatsLink>,
+    prefix: Prefix,
+    service: Arc<Service>,
+    dropped: CancellationToken,
+}
+
+impl Worker {
+    async fn serve(&self, group: &Group, name: &str, pattern: &str) -> Result<(), BusError> {
+        let subject = self.prefix.on(pattern);
+        let requests = self
+            .link
+            .client
+            .queue_subscribe(subject.clone(), NODE_QUEUE.into())
+            .await
+            .map_err(closed)?;
+        let (worker, endpoint) = (self.clone(), self.service.add(name, &subject, NODE_QUEUE));
+        let (leave, answering) = (group.leave.clone(), group.answering.clone());
+        group.tasks.spawn(async move {
+            worker
+                .clone()
+                .each(requests, leave, |message| {
+                    worker.take(&answering, endpoint, message)
+                })
+                .await;
+            worker.service.left(endpoint);
+        });
+        Ok(())
+    }
+
+    async fn discover(&self, group: &Group, subject: String) -> Result<(), BusError> {
+        let requests = self.link.client.subscribe(subject).await.map_err(closed)?;
+        let (worker, leave, answering) =
+            (self.clone(), group.leave.clone(), group.answering.clone());
+        group.tasks.spawn(async move {
+            worker
+                .clone()
+                .each(requests, leave, |message| worker.tell(&answering, message))
+                .await;
+        });
+        Ok(())
+    }
+
+    /// Handles each message until the subscription is left and what was on its way has come, or all
+    /// is dropped.
+    async fn each(
+        self,
+        mut messages: Subscriber,
+        leave: CancellationToken,
+        mut handle: impl FnMut(Message),
+    ) {
+        loop {
+            tokio::select! {
+                message = messages.next() => match message {
+                    Some(message) => handle(message),
+                    None => return,
+                },
+                () = leave.cancelled() => break,
+                () = self.dropped.cancelled() => return,
+            }
+        }
+        let _already_gone = messages.unsubscribe_after(NO_MORE).await;
+        let _not_in_time = round_trip(&self.link, &self.prefix).await;
+        while let Some(Some(message)) = messages.next().now_or_never() {
+            handle(message);
+        }
+    }
+
+    fn take(&self, answering: &Answering, endpoint: usize, mut message: Message) {
+        if !self.link.replies.admits(&message) {
+            let refusal = Refusal::bad_request("the reply subject is no inbox");
+            return self.service.count(endpoint, Duration::ZERO, Some(&refusal));
+        }
+        let (worker, began) = (self.clone(), Instant::now());
+        let subject = self
+            .prefix
+            .off(&message.subject)
+            .unwrap_or(&message.subject)
+            .to_owned();
+        // The message lives until it is answered; its body only as long as the command needs it.
+        let body = std::mem::take(&mut message.payload);
+        let span = span(&subject, &message);
+        answering.take(&subject, body, span, move |reply| async move {
+            let reply = reply.within(room(&worker.link));
+            worker
+                .service
+                .count(endpoint, began.elapsed(), reply.refusal.as_ref());
+            let Reply { body, refusal } = reply;
+            worker
+                .link
+                .reply(
+                    &message,
+                    refusal
+                        .map(|refusal| error_headers(&refusal))
+                        .unwrap_or_default(),
+                    body,
+                )
+                .await;
+        });
+    }
+
+    /// Answers a discovery request.
+    fn tell(&self, answering: &Answering, message: Message) {
+        if !self.link.replies.admits(&message) {
+            return;
+        }
+        let Some(body) = self.service.answer(&message.subject) else {
+            return;
+        };
+        let worker = self.clone();
+        answering.spawn(async move {
+            worker
+                .link
+                .reply(&message, HeaderMap::new(), body.into())
+                .await
+        });
+    }
+}
+
+/// The bytes that a reply may have.
+pub fn room(link: &NatsLink) -> usize {
+    link.client.max_payload().saturating_sub(HEADER_ROOM)
+}
+
+fn closed(error: async_nats::SubscribeError) -> BusError {
+    BusError::Away(error.to_string())
+}
+
+fn span(subject: &str, message: &Message) -> Span {
+    let headers = message.headers.as_ref();
+    let parent = headers.and_then(|headers| headers.get(TRACEPARENT));
+    telemetry::installed().command_span(subject, parent.map(|parent| parent.as_str()))
+}
+
+/// A header's value is one line.
+fn error_headers(refusal: &Refusal) -> HeaderMap {
+    let line: String = refusal
+        .message
+        .chars()
+        .take(200)
+        .map(|c| if c.is_ascii_graphic() { c } else { ' ' })
+        .collect();
+    let mut headers = HeaderMap::new();
+    headers.insert(NATS_SERVICE_ERROR, line.as_str());
+    headers.insert(
+        NATS_SERVICE_ERROR_CODE,
+        refusal.code.number().to_string().as_str(),
+    );
+    headers
+}

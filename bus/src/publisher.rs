@@ -1,0 +1,234 @@
+//! The one task that publishes for all agents of a process: what they hand over within a window is
+//! written together.
+
+use std::{
+    future::Future,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use planck_common::{AgentId, SessionId, subject::Prefix};
+use tokio::{
+    sync::{Notify, oneshot},
+    time::{Instant, sleep_until},
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{
+    BusError, Published,
+    outbox::{Item, Limits, Outbox},
+    truncate,
+};
+use crate::telemetry;
+
+/// A link as it is now. `connects` counts how often it was made, so that a reconnect nobody told of
+/// is seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Link {
+    pub up: bool,
+    pub connects: u64,
+}
+
+/// Where publications go.
+pub trait Outlet: Send + Sync + 'static {
+    fn link(&self) -> Link;
+    /// Returns when the link may have changed.
+    fn link_changed(&self) -> impl Future<Output = ()> + Send;
+    /// Hands one message on; an error means that the link went down.
+    fn send(
+        &self,
+        subject: String,
+        payload: Bytes,
+    ) -> impl Future<Output = Result<(), BusError>> + Send;
+    /// Returns when what was sent is written out.
+    fn flush(&self) -> impl Future<Output = Result<(), BusError>> + Send;
+}
+
+/// The handle of the task; it ends with the last clone's owner, see [`Publisher::stop`].
+#[derive(Debug, Clone)]
+pub struct Publisher {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    outbox: Mutex<Outbox>,
+    flushes: Mutex<Vec<oneshot::Sender<Result<(), BusError>>>>,
+    wake: Notify,
+}
+
+impl Shared {
+    fn outbox(&self) -> MutexGuard<'_, Outbox> {
+        self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn flushes(&self) -> MutexGuard<'_, Vec<oneshot::Sender<Result<(), BusError>>>> {
+        self.flushes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Publisher {
+    /// Starts the task on the current runtime; it runs until `stop`.
+    pub fn start(
+        outlet: Arc<impl Outlet>,
+        prefix: Prefix,
+        limits: Limits,
+        tasks: &TaskTracker,
+        stop: CancellationToken,
+    ) -> Self {
+        let shared = Arc::new(Shared {
+            outbox: Mutex::new(Outbox::new(limits)),
+            flushes: Mutex::default(),
+            wake: Notify::new(),
+        });
+        let task = Task {
+            connects: outlet.link().connects,
+            outlet,
+            prefix,
+            shared: shared.clone(),
+        };
+        tasks.spawn(async move {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = task.run() => {}
+            }
+        });
+        Self { shared }
+    }
+
+    pub fn publish(&self, subject: String, payload: Bytes) {
+        self.push(Item::Plain { subject, payload });
+    }
+
+    pub fn publish_event(&self, mut event: Published) {
+        if event.payload.len() > truncate::EVENT_LIMIT {
+            event.payload = cut(&event.payload);
+        }
+        self.push(Item::Event(event));
+    }
+
+    pub fn turn_open(&self, session: &SessionId, agent: &AgentId, open: bool) {
+        self.shared
+            .outbox()
+            .turn(session, agent, open, Instant::now());
+        self.shared.wake.notify_one();
+    }
+
+    /// Returns when all that was published before is written out.
+    pub async fn flush(&self, timeout: Duration) -> Result<(), BusError> {
+        let (done, wait) = oneshot::channel();
+        self.shared.outbox().hurry(); // before the task can see the flush, or it answers while what waits is still held
+        self.shared.flushes().push(done);
+        self.shared.wake.notify_one();
+        let away = || BusError::Away("it did not take what was published in time".into());
+        tokio::time::timeout(timeout, wait)
+            .await
+            .map_err(|_| away())?
+            .map_err(|_| away())?
+    }
+
+    /// How many publications were forgotten so far, because the link was away or slow.
+    pub fn forgotten(&self) -> u64 {
+        self.shared.outbox().forgotten()
+    }
+
+    fn push(&self, item: Item) {
+        let first = self.shared.outbox().push(item, Instant::now());
+        if first {
+            self.shared.wake.notify_one();
+        }
+    }
+}
+
+/// The event cut to size. One that is no text cannot be an event, and nothing of it is published.
+fn cut(payload: &Bytes) -> Bytes {
+    let text = std::str::from_utf8(payload).unwrap_or_default();
+    truncate::fit(text, truncate::EVENT_LIMIT)
+        .into_owned()
+        .into()
+}
+
+struct Task<O> {
+    outlet: Arc<O>,
+    prefix: Prefix,
+    shared: Arc<Shared>,
+    connects: u64,
+}
+
+impl<O: Outlet> Task<O> {
+    async fn run(mut self) {
+        loop {
+            self.wait().await;
+            let link = self.outlet.link();
+            if link.up {
+                self.write_ripe(link).await;
+            } else {
+                self.shared.outbox().link_down(Instant::now());
+                self.answer_flushes(&Err(BusError::Away("the link is down".into())));
+            }
+        }
+    }
+
+    async fn wait(&self) {
+        let next = self.shared.outbox().next();
+        let ripe = async {
+            match next {
+                Some(at) => sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = ripe => {}
+            () = self.shared.wake.notified() => {}
+            () = self.outlet.link_changed() => {}
+        }
+    }
+
+    async fn write_ripe(&mut self, link: Link) {
+        let flushes = std::mem::take(&mut *self.shared.flushes());
+        let (batch, since) = {
+            let (mut outbox, now) = (self.shared.outbox(), Instant::now());
+            if link.connects != self.connects {
+                self.connects = link.connects;
+                outbox.link_renewed(now);
+            }
+            let since = outbox.since();
+            let batch = outbox.take(now);
+            (batch, since.filter(|_| outbox.since().is_none()))
+        };
+        if self.write(batch).await
+            && let Some(since) = since
+        {
+            telemetry::installed().published(since.elapsed());
+        }
+        if !flushes.is_empty() {
+            let result = self.outlet.flush().await;
+            for flush in flushes {
+                let _gone = flush.send(result.clone());
+            }
+        }
+    }
+
+    /// Whether all of it was written.
+    async fn write(&self, batch: Vec<Item>) -> bool {
+        let mut items = batch.into_iter();
+        while let Some(item) = items.next() {
+            let copy = item.clone();
+            for (subject, payload) in item.messages(&self.prefix) {
+                if self.outlet.send(subject, payload).await.is_err() {
+                    let rest = std::iter::once(copy).chain(items);
+                    self.shared.outbox().unwritten(rest, Instant::now());
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    fn answer_flushes(&self, result: &Result<(), BusError>) {
+        for flush in std::mem::take(&mut *self.shared.flushes()) {
+            let _gone = flush.send(result.clone());
+        }
+    }
+}

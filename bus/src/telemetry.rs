@@ -1,0 +1,47 @@
+//! The one hook a program has into this crate's traces and metrics. It belongs to the process, as
+//! the subscriber of [`tracing`] does, so that no connection has to be told of it.
+
+use std::{sync::OnceLock, time::Duration};
+
+use tracing::Span;
+
+static INSTALLED: OnceLock<Box<dyn Telemetry>> = OnceLock::new();
+
+/// The name of the header that carries a trace, from W3C Trace Context.
+pub const TRACEPARENT: &str = "traceparent";
+
+/// What a program adds to requests and learns of publishing. Every method has a default, which does
+/// nothing.
+pub trait Telemetry: Send + Sync {
+    /// Returns the trace that a request continues, as the value of the header `traceparent`. It is
+    /// called in the task that makes the request.
+    fn traceparent(&self) -> Option<String> {
+        None
+    }
+
+    /// Makes the span in which a served command runs. `traceparent` is the caller's, if it sent one.
+    fn command_span(&self, subject: &str, traceparent: Option<&str>) -> Span {
+        let _without_traces = traceparent;
+        tracing::info_span!("command", subject)
+    }
+
+    /// Is told after each batch of publications how long the oldest of them waited.
+    fn published(&self, waited: Duration) {
+        let _uncounted = waited;
+    }
+}
+
+struct Nothing;
+
+impl Telemetry for Nothing {}
+
+/// Installs the process's hook. Returns `false`, and changes nothing, if there is one already.
+pub fn install(telemetry: impl Telemetry + 'static) -> bool {
+    INSTALLED.set(Box::new(telemetry)).is_ok()
+}
+
+pub(crate) fn installed() -> &'static dyn Telemetry {
+    INSTALLED
+        .get()
+        .map_or(&Nothing, |telemetry| telemetry.as_ref())
+}

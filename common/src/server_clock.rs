@@ -1,0 +1,60 @@
+//! What one answer of a server says about its wall clock.
+
+use crate::Timestamp;
+
+/// A server's wall clock beside this machine's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServerClock {
+    /// Milliseconds by which the server's clock is ahead; negative: behind.
+    pub ahead_ms: i64,
+    /// How wrong `ahead_ms` can be: nobody knows when between question and answer the server read
+    /// its clock.
+    pub uncertainty_ms: u64,
+}
+
+impl ServerClock {
+    /// From the time that the server told, and this machine's just before and just after.
+    pub fn read(asked: Timestamp, told: Timestamp, answered: Timestamp) -> Self {
+        let uncertainty_ms = answered.millis_since(asked).div_ceil(2);
+        let middle = asked
+            .millis()
+            .saturating_add(i64::try_from(uncertainty_ms).unwrap_or(i64::MAX));
+        Self {
+            ahead_ms: told.millis().saturating_sub(middle),
+            uncertainty_ms,
+        }
+    }
+
+    /// The difference that there is at least, in milliseconds.
+    pub fn difference_ms(self) -> u64 {
+        self.ahead_ms
+            .unsigned_abs()
+            .saturating_sub(self.uncertainty_ms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slow_answer_is_no_difference() {
+        let at = Timestamp::from_millis;
+        for (asked, told, answered, ahead, difference) in [
+            (1_000, 1_005, 1_010, 0, 0),
+            // The server read its clock at any moment of these four seconds.
+            (1_000, 4_900, 5_000, 1_900, 0),
+            (1_000, 8_000, 1_100, 6_950, 6_900),
+            (10_000, 4_000, 10_100, -6_050, 6_000),
+            // This machine's clock was set back meanwhile.
+            (10_000, 4_000, 3_000, -6_000, 6_000),
+        ] {
+            let clock = ServerClock::read(at(asked), at(told), at(answered));
+            assert_eq!(
+                (clock.ahead_ms, clock.difference_ms()),
+                (ahead, difference),
+                "{asked} {told} {answered}"
+            );
+        }
+    }
+}
