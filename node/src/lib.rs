@@ -37,7 +37,7 @@ pub mod gateway;
 pub mod node;
 
 pub mod cli;
-pub mod client;
+pub use planck_client as client;
 pub mod config;
 pub mod schema;
 pub mod telemetry;

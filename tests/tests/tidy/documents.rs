@@ -60,6 +60,7 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
     const TOP: &[&str] = &[
         "agent/",
         "bus/",
+        "client/",
         "common/",
         "node/",
         "sidecar-sdk/",

@@ -86,7 +86,7 @@ pub fn production() -> Vec<Source> {
 
 /// Whether a file is a part of the runtime: of the node, or of the crates that it runs.
 fn is_runtime(path: &str) -> bool {
-    ["agent/src/", "bus/src/", "node/src/"]
+    ["agent/src/", "bus/src/", "client/src/", "node/src/"]
         .iter()
         .any(|folder| path.starts_with(folder))
 }

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{Client, ClientError};
-use crate::bus::{Answer, Bus, BusError, Delivery, Published, Serving};
+use planck_bus::{Answer, Bus, BusError, Delivery, Published, Serving};
 
 /// A bus whose other end answers what it was told to, and remembers what it was asked.
 #[derive(Default)]

@@ -12,7 +12,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use tokio::time::Instant;
 
 use super::error::{Again, ClientError};
-use crate::bus::{Bus, BusError};
+use planck_bus::{Bus, BusError};
 
 /// How long a node may take to answer.
 const DEADLINE: Duration = Duration::from_secs(10);

@@ -2,7 +2,7 @@
 
 use planck_common::reply::Refusal;
 
-use crate::bus::BusError;
+use planck_bus::BusError;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClientError {

@@ -21,7 +21,7 @@ use super::{
     Client, ClientError,
     reader::{Reader, Retracted},
 };
-use crate::bus::Delivery;
+use planck_bus::Delivery;
 
 /// Events of one page.
 const PAGE: u32 = 500;
@@ -111,7 +111,7 @@ impl Follow {
             match self.news().await {
                 News::Published(Some(delivery)) => self.published(&delivery),
                 News::Published(None) => self.lose(ClientError::Unreachable(
-                    crate::bus::BusError::Away("the subscription ended".into()),
+                    planck_bus::BusError::Away("the subscription ended".into()),
                 )),
                 News::Done(work) => self.done(work),
                 News::Waited => {}
