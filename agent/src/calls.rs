@@ -165,17 +165,16 @@ impl Agent {
         let Phase::Working(turn, activity) = &mut self.phase else {
             return;
         };
-        let outcome = activity.explained(outcome);
-        let (events, responded) = (outcome.events.clone(), outcome.responded.clone());
+        let text = outcome.told(activity.why_stopped()).into_owned();
         let Some(end) = activity
             .round_mut()
-            .and_then(|round| round.finish(ticket, outcome, elapsed))
+            .and_then(|round| round.finish(ticket, text, outcome.is_error(), elapsed))
         else {
             return;
         };
-        turn.responded.extend(responded);
+        turn.responded.extend(outcome.responded);
         rows.event(&Event::ToolEnd(end));
-        events.iter().for_each(|event| rows.event(event));
+        outcome.events.iter().for_each(|event| rows.event(event));
         match self.phase.take_if(Activity::is_answered) {
             Some((turn, Activity::UsingTools(round))) => {
                 self.close_round(turn, round, rows, moment)
@@ -212,17 +211,15 @@ impl Agent {
 }
 
 impl Activity {
-    /// A call that was told to stop knows only that; why is known here.
-    fn explained(&self, outcome: Outcome) -> Outcome {
-        let Self::WindingDown { why, .. } = self else {
-            return outcome;
-        };
-        match outcome.text.strip_prefix(ABORTED) {
-            Some(partial) if outcome.error => Outcome {
-                text: format!("{why}{partial}"),
-                ..outcome
-            },
-            Some(_) | None => outcome,
+    /// Why calls of the round are told to stop.
+    fn why_stopped(&self) -> &str {
+        match self {
+            Self::WindingDown { why, .. } => why,
+            Self::Saving
+            | Self::Streaming { .. }
+            | Self::Retrying { .. }
+            | Self::UsingTools(_)
+            | Self::Compacting { .. } => ABORTED,
         }
     }
 }

@@ -11,14 +11,15 @@ use super::{
     saves::{Rows, Then, waiting_for},
     turn::Ending,
 };
+use crate::outcome::ABORTED;
 
 impl Agent {
     pub(super) fn command(&mut self, command: Command, moment: &mut Moment) {
         match command {
             Command::Abort { reason } => {
                 let why = match reason {
-                    Some(reason) => format!("aborted by request: {reason}"),
-                    None => "aborted by request".into(),
+                    Some(reason) => format!("{ABORTED}: {reason}"),
+                    None => ABORTED.into(),
                 };
                 self.interrupt(&why, Ending::Aborted, moment);
             }

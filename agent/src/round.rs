@@ -10,7 +10,6 @@ use planck_common::{
 };
 
 use super::Ticket;
-use crate::outcome::Outcome;
 
 #[derive(Debug)]
 pub(super) struct Round {
@@ -98,15 +97,13 @@ impl Round {
     pub(super) fn finish(
         &mut self,
         ticket: Ticket,
-        outcome: Outcome,
+        text: String,
+        error: bool,
         elapsed: Duration,
     ) -> Option<ToolEnd> {
         let slot = self.slots.iter_mut().find(|slot| slot.is_running(ticket))?;
-        let end = slot.finish(
-            outcome.text,
-            outcome.error,
-            u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
-        );
+        let duration_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
+        let end = slot.finish(text, error, duration_ms);
         self.running -= 1;
         Some(end)
     }

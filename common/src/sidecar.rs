@@ -56,7 +56,8 @@ pub fn unknown_required(schema: &Value) -> Option<&str> {
     unknown.or_else(|| within.find_map(unknown_required))
 }
 
-/// The error of an instance that is asked for a call it is already running.
+/// The error of an instance that is asked for a call it is already running. The protocol has no
+/// other sign of it, so [`ToolSaid`] is read and written with it, and nothing else compares it.
 pub const IN_PROGRESS: &str = "in progress";
 
 /// A call of a tool. `args` fit the schema the sidecar declared.
@@ -90,8 +91,25 @@ pub struct ToolReply {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
+#[serde(from = "WireToolSaid", into = "WireToolSaid")]
 pub enum ToolSaid {
+    Ok(String),
+    Error(String),
+    /// The instance is still running this call from an earlier request.
+    InProgress,
+    /// Renews the call's idle time-out.
+    Progress {
+        message: String,
+        percent: Option<f64>,
+    },
+}
+
+/// A [`ToolSaid`] on the wire, where [`ToolSaid::InProgress`] is the error [`IN_PROGRESS`].
+#[derive(Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(rename = "ToolSaid"))]
+#[serde(rename_all = "snake_case")]
+enum WireToolSaid {
     Ok(String),
     Error(String),
     /// Renews the call's idle time-out.
@@ -100,6 +118,28 @@ pub enum ToolSaid {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         percent: Option<f64>,
     },
+}
+
+impl From<WireToolSaid> for ToolSaid {
+    fn from(said: WireToolSaid) -> Self {
+        match said {
+            WireToolSaid::Ok(text) => Self::Ok(text),
+            WireToolSaid::Error(text) if text == IN_PROGRESS => Self::InProgress,
+            WireToolSaid::Error(text) => Self::Error(text),
+            WireToolSaid::Progress { message, percent } => Self::Progress { message, percent },
+        }
+    }
+}
+
+impl From<ToolSaid> for WireToolSaid {
+    fn from(said: ToolSaid) -> Self {
+        match said {
+            ToolSaid::Ok(text) => Self::Ok(text),
+            ToolSaid::Error(text) => Self::Error(text),
+            ToolSaid::InProgress => Self::Error(IN_PROGRESS.into()),
+            ToolSaid::Progress { message, percent } => Self::Progress { message, percent },
+        }
+    }
 }
 
 /// A conversation to be summarised.
@@ -184,9 +224,10 @@ mod tests {
     fn replies_are_as_the_protocol_writes_them() {
         for (text, said) in [
             (r#"{"v":1,"ok":"done"}"#, ToolSaid::Ok("done".into())),
+            (r#"{"v":1,"error":"in progress"}"#, ToolSaid::InProgress),
             (
-                r#"{"v":1,"error":"in progress"}"#,
-                ToolSaid::Error("in progress".into()),
+                r#"{"v":1,"error":"still in progress"}"#,
+                ToolSaid::Error("still in progress".into()),
             ),
             (
                 r#"{"v":1,"progress":{"message":"half","percent":50.0}}"#,

@@ -68,7 +68,7 @@ impl Measured {
         };
         let begun = Instant::now();
         let outcome = Runner::default().run(&self.toolbox, "bash", call).await;
-        assert!(!outcome.error, "{}: {}", self.tier, outcome.text);
+        assert!(!outcome.is_error(), "{}: {}", self.tier, outcome.text);
         self.times.push(begun.elapsed());
     }
 

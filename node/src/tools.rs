@@ -41,7 +41,7 @@ pub use catalogue::{BadTool, Catalogue, Unknown};
 pub use files::Files;
 pub(crate) use files::{args, spec};
 pub use output::Caps;
-pub use planck_agent::outcome::Outcome;
+pub use planck_agent::outcome::{ABORTED, CallEnd, Outcome};
 pub use process::{Heart, Launcher};
 pub use protect::{Guards, Undone};
 pub use runner::{Bounds, Runner};

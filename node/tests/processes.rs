@@ -19,8 +19,8 @@ use std::{
 use planck_common::{AgentId, CallId, SessionId, TeamId};
 use planck_node::project::Source;
 use planck_node::tools::{
-    Caps, Catalogue, Files, Guards, Invocation, Launcher, Outcome, Roots, Runner, Sandbox, Shell,
-    Undone, built_in, external, sandbox::Settings,
+    CallEnd, Caps, Catalogue, Files, Guards, Invocation, Launcher, Outcome, Roots, Runner, Sandbox,
+    Shell, Undone, built_in, external, sandbox::Settings,
 };
 use serde_json::{Value, json, value::to_raw_value};
 use tempfile::TempDir;
@@ -94,7 +94,7 @@ impl World {
     /// What the model gets, an error with `error: ` before it.
     async fn run(&self, tool: &str, args: Value) -> String {
         let outcome = self.outcome(tool, args, &CancellationToken::new()).await;
-        if outcome.error {
+        if outcome.is_error() {
             format!("error: {}", outcome.text)
         } else {
             outcome.text
@@ -195,8 +195,8 @@ async fn bash_keeps_the_output_of_what_it_kills() {
         cancel.cancel();
     });
     assert_eq!(
-        (outcome.text.as_str(), outcome.error),
-        ("aborted by request\nbegun\n", true)
+        (outcome.text.as_str(), outcome.end),
+        ("begun\n", CallEnd::Stopped)
     );
     assert!(started.elapsed() < Duration::from_secs(5));
 }

@@ -35,6 +35,19 @@ const WAITING: usize = 16;
 /// The longest a call may run, whatever deadline came in.
 const LONGEST: Duration = Duration::from_hours(24);
 
+/// Why a call has no result.
+enum Refused {
+    /// It is still running here from an earlier request.
+    InProgress,
+    Because(String),
+}
+
+impl From<String> for Refused {
+    fn from(why: String) -> Self {
+        Self::Because(why)
+    }
+}
+
 pub struct Desk {
     tools: HashMap<String, Tool>,
     compactors: BTreeMap<String, Box<dyn Compactor>>,
@@ -93,7 +106,11 @@ impl Desk {
         let said = self.run_tool(name, body, traceparent, reports).await;
         ToolReply {
             v: PROTOCOL_VERSION,
-            said: said.map_or_else(ToolSaid::Error, ToolSaid::Ok),
+            said: match said {
+                Ok(text) => ToolSaid::Ok(text),
+                Err(Refused::InProgress) => ToolSaid::InProgress,
+                Err(Refused::Because(why)) => ToolSaid::Error(why),
+            },
         }
     }
 
@@ -103,7 +120,7 @@ impl Desk {
         body: &[u8],
         traceparent: Option<String>,
         reports: mpsc::Sender<ToolSaid>,
-    ) -> Result<String, String> {
+    ) -> Result<String, Refused> {
         let request: ToolRequest = parse(body, |request: &ToolRequest| request.v)?;
         let tool = self
             .tools
@@ -123,8 +140,8 @@ impl Desk {
         };
         let (deadline, parent) = (context.deadline, context.traceparent.clone());
         let work = || (tool.function)(context, &request.args);
-        self.perform(&ticket, deadline, || trace::within(parent.as_deref(), work))
-            .await
+        let ended = self.perform(&ticket, deadline, || trace::within(parent.as_deref(), work));
+        Ok(ended.await?)
     }
 
     /// Answers a compaction request.
@@ -137,7 +154,10 @@ impl Desk {
         let said = self
             .run_compactor(name, body, traceparent)
             .await
-            .unwrap_or_else(CompactSaid::Error);
+            .unwrap_or_else(|refused| match refused {
+                Refused::InProgress => CompactSaid::Error(IN_PROGRESS.into()),
+                Refused::Because(why) => CompactSaid::Error(why),
+            });
         CompactReply {
             v: PROTOCOL_VERSION,
             said,
@@ -149,7 +169,7 @@ impl Desk {
         name: &str,
         body: &[u8],
         traceparent: Option<String>,
-    ) -> Result<CompactSaid, String> {
+    ) -> Result<CompactSaid, Refused> {
         let request: CompactRequest = parse(body, |request: &CompactRequest| request.v)?;
         let compactor = self
             .compactors
@@ -187,16 +207,14 @@ impl Desk {
         })
     }
 
-    fn begin(&self, call_id: &CallId) -> Result<Ticket<'_>, String> {
+    fn begin(&self, call_id: &CallId) -> Result<Ticket<'_>, Refused> {
         let mut running = lock(&self.running);
         if running.contains_key(call_id) {
-            return Err(IN_PROGRESS.into());
+            return Err(Refused::InProgress);
         }
         if running.len() >= self.most {
-            return Err(format!(
-                "busy: {} calls run or wait here; try again later",
-                running.len()
-            ));
+            let calls = running.len();
+            return Err(format!("busy: {calls} calls run or wait here; try again later").into());
         }
         let cancel = CancellationToken::new();
         running.insert(call_id.clone(), cancel.clone());

@@ -11,7 +11,7 @@ use std::{
 
 use planck_common::{
     message::Message,
-    sidecar::{CompactSaid, ToolSaid},
+    sidecar::{CompactSaid, IN_PROGRESS, ToolSaid},
 };
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -77,6 +77,7 @@ impl Harness {
         let reply = self.desk.tool(tool, body, None, reports).await;
         let said = match reply.said {
             ToolSaid::Ok(text) => Ok(text),
+            ToolSaid::InProgress => Err(IN_PROGRESS.into()),
             ToolSaid::Error(text) | ToolSaid::Progress { message: text, .. } => Err(text),
         };
         let mut progress = Vec::new();

@@ -176,9 +176,20 @@ fn an_abort_answers_the_calls_that_run() {
     world.tool_done(Outcome::ok("fine"));
     world.step(Input::Command(Command::Abort { reason: None }));
     assert!(world.agent.is_winding_down());
-    world.tool_done(Outcome::error("aborted by request\nline 1"));
+    world.tool_done(Outcome::stopped("line 1"));
     assert_eq!(world.results(), ["fine", "aborted by request\nline 1"]);
     assert!(world.tools.is_empty() && world.agent.is_idle());
+}
+
+#[test]
+fn text_of_a_tool_does_not_make_it_a_stopped_call() {
+    let mut world = world();
+    world.put(prompt("p1"));
+    world.call_tool("read", "{}");
+    let reason = Some("enough".into());
+    world.step(Input::Command(Command::Abort { reason }));
+    world.tool_done(Outcome::error("aborted by request\nof the remote side"));
+    assert_eq!(world.results(), ["aborted by request\nof the remote side"]);
 }
 
 #[test]
@@ -311,7 +322,7 @@ fn a_turn_whose_time_is_up_ends() {
     world.call_tool("read", "{}");
     let ticket = world.waits.pop().unwrap();
     world.step(Input::Waited(ticket));
-    world.tool_done(Outcome::error("aborted by request"));
+    world.tool_done(Outcome::stopped(""));
     assert_eq!(world.results(), ["the turn's time is up"]);
     let Event::TurnEnd(end) = world.ends().remove(0) else {
         panic!()

@@ -251,7 +251,7 @@ impl Actor {
                 record_outcome(&span, &outcome);
                 let elapsed = since.elapsed();
                 let known = toolbox.has(&name).then_some(&*name);
-                metrics::meters().tool_called(known, outcome.error, elapsed);
+                metrics::meters().tool_called(known, outcome.is_error(), elapsed);
                 let done = Input::ToolDone {
                     ticket,
                     outcome,

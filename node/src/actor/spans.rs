@@ -18,7 +18,7 @@ use crate::{
     agent::Entry,
     model::{Failure, Finish},
     telemetry::{content, genai, metrics},
-    tools::Outcome,
+    tools::{ABORTED, Outcome},
 };
 
 /// The outcome of a turn that ended with an `error`.
@@ -140,8 +140,8 @@ pub(super) fn record_answer(span: &Span, result: &Result<Finish, Failure>) {
 
 /// Notes how a tool call ended.
 pub(super) fn record_outcome(span: &Span, outcome: &Outcome) {
-    content::result(span, &outcome.text);
-    if outcome.error {
+    content::result(span, &outcome.told(ABORTED));
+    if outcome.is_error() {
         genai::record_error(span, "tool_error");
     }
 }

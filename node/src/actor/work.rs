@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     agent::{Input, Ticket, input::CompactionResult},
     model::{Failure, FailureKind},
-    tools::{Outcome, runner::ABORTED},
+    tools::Outcome,
 };
 
 /// Answers a task may have under way before it waits for its actor.
@@ -162,7 +162,7 @@ impl Work {
             tokio::time::sleep(GRACE).await;
             Input::ToolDone {
                 ticket,
-                outcome: Outcome::error(ABORTED),
+                outcome: Outcome::stopped(""),
                 elapsed: since.elapsed(),
             }
             .into()

@@ -150,9 +150,9 @@ impl Call<'_> {
                 ..
             }) => Heard::Answer(Ok(text)),
             Ok(ToolReply {
-                said: ToolSaid::Error(text),
+                said: ToolSaid::InProgress,
                 ..
-            }) if text == IN_PROGRESS => Heard::Running,
+            }) => Heard::Running,
             Ok(ToolReply {
                 said: ToolSaid::Error(text),
                 ..

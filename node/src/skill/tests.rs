@@ -75,7 +75,7 @@ async fn an_agent_loads_and_lists_its_own_skills() {
     let [load, list] = tools(&skills);
     let run = async |tool: &Arc<dyn crate::tools::Tool>, args| {
         let outcome = tool.run(world.call(&args)).await;
-        if outcome.error {
+        if outcome.is_error() {
             format!("error: {}", plain(&world, &outcome.text))
         } else {
             plain(&world, &outcome.text)

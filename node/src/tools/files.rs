@@ -42,6 +42,9 @@ pub(super) enum FileError {
     Directory { dir: String, why: io::Error },
     #[error("{0}")]
     Refused(String),
+    /// The call was told to stop, and the tool has nothing yet.
+    #[error("stopped")]
+    Stopped,
 }
 
 impl Files {
@@ -87,6 +90,7 @@ impl Files {
         let done = tokio::task::spawn_blocking(move || act(&files, &call, args)).await;
         match done {
             Ok(Ok(text)) => Outcome::ok(text),
+            Ok(Err(FileError::Stopped)) => Outcome::stopped(""),
             Ok(Err(why)) => Outcome::error(why.to_string()),
             Err(panic) => Outcome::error(format!("failed: {panic}")),
         }

@@ -15,7 +15,6 @@ use super::{
     Invocation, Outcome, Tool,
     files::{FileError, Files, spec},
     output::{Caps, Capture, TRUNCATED, cut},
-    runner::ABORTED,
     workspace::Folder,
 };
 use crate::model::ToolSpec;
@@ -85,7 +84,7 @@ fn read(files: &Files, call: &Invocation, args: Args) -> Result<String, FileErro
     let size = file.metadata().map_err(failed)?.len();
     match lines(file, size, files.caps(), &args, &call.cancel).map_err(failed)? {
         Lines::Text(text) => Ok(text),
-        Lines::Cancelled => Err(FileError::Refused(ABORTED.into())),
+        Lines::Cancelled => Err(FileError::Stopped),
         Lines::TooFar => Err(FileError::Refused(format!(
             "line {} of {} is not within the first {} MiB, and `read` looks no further; use `bash` with `tail -c` or `grep`",
             args.offset.saturating_add(1),

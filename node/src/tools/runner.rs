@@ -10,10 +10,8 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{Invocation, Outcome, Tool, output::Caps, schema::Schema, toolbox::Toolbox};
+use super::{CallEnd, Invocation, Outcome, Tool, output::Caps, schema::Schema, toolbox::Toolbox};
 use crate::nul;
-
-pub use planck_agent::outcome::ABORTED;
 
 /// A tool that was told to stop may take so long to hand over what it has: longer than killing
 /// processes takes.
@@ -83,7 +81,7 @@ impl Runner {
         };
         let slot = tokio::select! {
             biased;
-            () = cancel.cancelled() => return Outcome::error(ABORTED),
+            () = cancel.cancelled() => return Outcome::stopped(""),
             slot = slots.acquire() => slot,
         };
         let outcome = run_bounded(entry.tool.as_ref(), name, call, self.bounds.timeout).await;
@@ -123,17 +121,19 @@ async fn run_bounded(
     call.cancel = stop.clone();
     let limit = tool.timeout(usual);
     let mut running = std::pin::pin!(guarded(tool, name, call));
-    let why = tokio::select! {
+    let over = tokio::select! {
         biased;
-        outcome = &mut running => return if abort.is_cancelled() { interrupted(outcome, ABORTED) } else { outcome },
-        () = abort.cancelled() => ABORTED.to_owned(),
-        limit = over(limit) => format!("`{name}` was stopped: it took longer than {} ms", limit.as_millis()),
+        outcome = &mut running => return if abort.is_cancelled() { stopped(outcome) } else { outcome },
+        () = abort.cancelled() => None,
+        limit = over(limit) => Some(limit),
     };
     stop.cancel();
-    timeout(GRACE, running).await.map_or_else(
-        |_| Outcome::error(why.clone()),
-        |outcome| interrupted(outcome, &why),
-    )
+    let ended = timeout(GRACE, running).await;
+    let outcome = stopped(ended.unwrap_or_else(|_| Outcome::stopped("")));
+    match over {
+        Some(limit) => timed_out(outcome, name, limit),
+        None => outcome,
+    }
 }
 
 async fn over(limit: Option<Duration>) -> Duration {
@@ -146,20 +146,31 @@ async fn over(limit: Option<Duration>) -> Duration {
     }
 }
 
-/// What a tool answers that was told to stop: its result if it had one after all, else the reason
-/// before what it has.
-fn interrupted(outcome: Outcome, why: &str) -> Outcome {
-    match outcome {
-        done if !done.error => done,
-        partial if partial.text.is_empty() || partial.text == why => Outcome {
-            text: why.to_owned(),
-            ..partial
-        },
-        partial if partial.text.starts_with(why) => partial,
-        partial => Outcome {
-            text: format!("{why}\n{}", partial.text),
-            ..partial
-        },
+/// The outcome of a tool that was told to stop. If it reached its result all the same, that counts;
+/// an error may have come from the stop, so its text is taken as what the tool had so far.
+fn stopped(outcome: Outcome) -> Outcome {
+    let end = match outcome.end {
+        CallEnd::Done => CallEnd::Done,
+        CallEnd::Failed | CallEnd::Stopped => CallEnd::Stopped,
+    };
+    Outcome { end, ..outcome }
+}
+
+/// The outcome of a tool that was stopped at its time-out, which is known here and not to its agent.
+fn timed_out(outcome: Outcome, name: &str, limit: Duration) -> Outcome {
+    match outcome.end {
+        CallEnd::Done | CallEnd::Failed => outcome,
+        CallEnd::Stopped => {
+            let why = format!(
+                "`{name}` was stopped: it took longer than {} ms",
+                limit.as_millis()
+            );
+            Outcome {
+                end: CallEnd::Failed,
+                text: outcome.told(&why).into_owned(),
+                ..outcome
+            }
+        }
     }
 }
 

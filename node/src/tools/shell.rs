@@ -14,7 +14,6 @@ use super::{
     output::{Caps, Captured, cut},
     process::{End, Finished, Launch, Launcher},
     protect::{Guard, Guards, Report},
-    runner::ABORTED,
     sandbox::{Refused, Sandbox, Walled},
     workspace::Workspace,
 };
@@ -151,28 +150,28 @@ fn outcome(finished: Finished, limit: Duration, caps: Caps) -> Outcome {
         (End::Exited(status), _) => ended(status),
         (End::TimedOut, true) => format!("timed out after {} ms and was killed", limit.as_millis()),
         (End::TimedOut, false) => format!("timed out after {} ms", limit.as_millis()),
-        (End::Aborted, _) => ABORTED.to_owned(),
+        (End::Aborted, _) => {
+            let still = still_there(&left).unwrap_or_default();
+            return Outcome::stopped(joined(&still, stdout, stderr, caps));
+        }
     };
-    Outcome::error(joined(
-        &(complaint + &still_there(&left)),
-        stdout,
-        stderr,
-        caps,
-    ))
+    let complaint = match still_there(&left) {
+        Some(still) => format!("{complaint}; {still}"),
+        None => complaint,
+    };
+    Outcome::error(joined(&complaint, stdout, stderr, caps))
 }
 
-/// What is known of processes that did not die.
-fn still_there(left: &[Pid]) -> String {
-    match left {
-        [] => String::new(),
-        left => {
-            let pids: Vec<String> = left.iter().map(Pid::to_string).collect();
-            format!(
-                "; these of its processes could not be ended and may still run: {}",
-                pids.join(", ")
-            )
-        }
+/// Names processes that did not die, if there are any.
+fn still_there(left: &[Pid]) -> Option<String> {
+    if left.is_empty() {
+        return None;
     }
+    let pids: Vec<String> = left.iter().map(Pid::to_string).collect();
+    Some(format!(
+        "these of its processes could not be ended and may still run: {}",
+        pids.join(", ")
+    ))
 }
 
 fn ended(status: ExitStatus) -> String {
@@ -230,6 +229,7 @@ fn limit(text: &mut String, caps: Caps) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tools::CallEnd;
 
     fn captured(text: &str) -> Captured {
         Captured {
@@ -284,36 +284,36 @@ mod tests {
         };
         let exited = End::Exited(ExitStatus::from_raw(0));
         let still = "these of its processes could not be ended and may still run: 7, 8";
-        for (end, left, is_error, text) in [
-            (exited, &[][..], false, "out\n".to_owned()),
+        for (end, left, ended, text) in [
+            (exited, &[][..], CallEnd::Done, "out\n".to_owned()),
             (
                 End::TimedOut,
                 &[],
-                true,
+                CallEnd::Failed,
                 "timed out after 2000 ms and was killed\nout\n".to_owned(),
             ),
-            (End::Aborted, &[], true, format!("{ABORTED}\nout\n")),
+            (End::Aborted, &[], CallEnd::Stopped, "out\n".to_owned()),
             (
                 exited,
                 &[7, 8],
-                true,
+                CallEnd::Failed,
                 format!("exit status 0; {still}\nout\n"),
             ),
             (
                 End::TimedOut,
                 &[7, 8],
-                true,
+                CallEnd::Failed,
                 format!("timed out after 2000 ms; {still}\nout\n"),
             ),
             (
                 End::Aborted,
                 &[7, 8],
-                true,
-                format!("{ABORTED}; {still}\nout\n"),
+                CallEnd::Stopped,
+                format!("{still}\nout\n"),
             ),
         ] {
             let outcome = told(end, left);
-            assert_eq!((outcome.error, outcome.text), (is_error, text));
+            assert_eq!((outcome.end, outcome.text), (ended, text));
         }
     }
 

@@ -76,7 +76,7 @@ impl World {
         let text = outcome
             .text
             .replace(&self.top.path().display().to_string(), "");
-        if outcome.error {
+        if outcome.is_error() {
             format!("error: {text}")
         } else {
             text

@@ -6,7 +6,7 @@ use async_nats::{Message, Subject};
 use planck_common::{
     PROTOCOL_VERSION,
     event::json,
-    sidecar::{CompactReply, CompactSaid, ToolReply, ToolSaid},
+    sidecar::{CompactReply, CompactSaid, IN_PROGRESS, ToolReply, ToolSaid},
 };
 use tokio::{sync::mpsc, time::Instant};
 
@@ -82,6 +82,7 @@ impl Serving {
                 Some(why),
             ),
             (None, ToolSaid::Error(error)) => (text, Some(error)),
+            (None, ToolSaid::InProgress) => (text, Some(IN_PROGRESS.into())),
             (None, ToolSaid::Ok(_) | ToolSaid::Progress { .. }) => (text, None),
         }
     }

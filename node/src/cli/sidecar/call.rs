@@ -17,7 +17,7 @@ use crate::{
     config::Period,
     node::prefix,
     sidecar,
-    tools::{Invocation, Progress},
+    tools::{ABORTED, Invocation, Progress},
 };
 
 /// The arguments are not checked here: the sidecar is to do so.
@@ -66,8 +66,8 @@ impl Call {
             }
         };
         let _late = bus.flush(Duration::from_secs(1)).await;
-        if outcome.error {
-            warn(&format!("planck: {}", outcome.text));
+        if outcome.is_error() {
+            warn(&format!("planck: {}", outcome.told(ABORTED)));
             return Ok(Exit::Failed);
         }
         data(&format!("{}\n", outcome.text))?;

@@ -147,7 +147,7 @@ async fn what_a_sidecar_gets_is_the_protocols_request() {
     )
     .await;
     assert_eq!(
-        (ran.outcome.text.as_str(), ran.outcome.error),
+        (ran.outcome.text.as_str(), ran.outcome.is_error()),
         ("done", false)
     );
     let expected = json!({"v": 1, "call_id": "ca", "tool": "t", "args": {"a": 1}, "agent_id": "ag", "session_id": "se",
@@ -176,7 +176,10 @@ async fn a_timeout_of_its_own_is_the_sidecars() {
 async fn silence_is_told_and_the_call_is_cancelled() {
     let ran = run_plainly(Effect::Pure, vec![vec![]]).await;
     let told = "it timed out: no sign of life for 5000 ms; it may or may not have taken effect";
-    assert_eq!((ran.outcome.text.as_str(), ran.outcome.error), (told, true));
+    assert_eq!(
+        (ran.outcome.text.as_str(), ran.outcome.is_error()),
+        (told, true)
+    );
     assert_eq!(ran.published, ["cancel.s"]);
 }
 
@@ -209,10 +212,13 @@ async fn foreign_answers_do_not_count() {
         (Duration::from_millis(900), said(r#"{"v":1,"error":"no"}"#)),
     ];
     let ran = run_plainly(Effect::Pure, vec![script]).await;
-    assert_eq!((ran.outcome.text.as_str(), ran.outcome.error), ("no", true));
+    assert_eq!(
+        (ran.outcome.text.as_str(), ran.outcome.is_error()),
+        ("no", true)
+    );
     let garbage = run_plainly(Effect::Pure, vec![at_once(r#"{"v":1,"okay":"no"}"#)]).await;
     assert!(
-        garbage.outcome.error && garbage.outcome.text.contains("cannot be read"),
+        garbage.outcome.is_error() && garbage.outcome.text.contains("cannot be read"),
         "{}",
         garbage.outcome.text
     );

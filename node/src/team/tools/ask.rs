@@ -17,7 +17,7 @@ use crate::{
     model::ToolSpec,
     node::Node,
     store::{AgentRecord, Asked, InputRecord, NewInput},
-    tools::{Invocation, Outcome, Tool, runner::ABORTED},
+    tools::{Invocation, Outcome, Tool},
 };
 
 const TIMEOUT: Duration = Duration::from_secs(600);
@@ -140,15 +140,17 @@ impl Asking<'_> {
                 return answer;
             }
             let given_up = tokio::select! {
-                () = self.call.cancel.cancelled() => ABORTED.to_owned(),
-                () = tokio::time::sleep_until(deadline) => format!("{} has not answered in time", self.target.spec.name),
+                () = self.call.cancel.cancelled() => Outcome::stopped(""),
+                () = tokio::time::sleep_until(deadline) => {
+                    Outcome::error(format!("{} has not answered in time", self.target.spec.name))
+                }
                 () = waiter.news() => continue,
                 () = tokio::time::sleep(LOOK_AGAIN) => continue,
             };
             if self.is_asker_here() {
                 self.withdraw().await;
             }
-            return Err(Refusal::unavailable(given_up));
+            return Ok(given_up);
         }
     }
 

@@ -89,7 +89,7 @@ async fn edits_of_one_round_take_turns() {
         tokio::spawn(async move { runner.run(&toolbox, "edit", call).await })
     });
     for edit in futures_util::future::join_all(edits).await {
-        assert!(!edit.unwrap().error);
+        assert!(!edit.unwrap().is_error());
     }
     assert_eq!(world.text("ws/f"), ".".repeat(40));
     assert_eq!(Arc::strong_count(&toolbox.specs()), 2);

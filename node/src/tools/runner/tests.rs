@@ -9,6 +9,7 @@ use super::*;
 use crate::{
     model::ToolSpec,
     tools::{
+        ABORTED,
         files::spec,
         testing::{World, toolbox},
     },
@@ -120,7 +121,10 @@ async fn an_aborted_call_keeps_what_there_is() {
             sleep(Duration::from_millis(100)).await;
             cancel.cancel();
         });
-        assert_eq!((outcome.text.as_str(), outcome.error), (told, true));
+        assert_eq!(
+            (outcome.told(ABORTED).as_ref(), outcome.end),
+            (told, CallEnd::Stopped)
+        );
     }
 }
 
@@ -140,7 +144,7 @@ async fn only_so_many_run_at_once() {
             futures_util::future::join_all(calls)
                 .await
                 .iter()
-                .all(|outcome| !outcome.error)
+                .all(|outcome| outcome.end == CallEnd::Done)
         );
         assert_eq!(most.load(Ordering::SeqCst), bound, "waits: {waits}");
     }
@@ -154,7 +158,7 @@ async fn a_call_that_waits_for_its_turn_can_be_aborted() {
     waiting.cancel.cancel();
     let first = runner.run(&toolbox, "odd", world.call(&json!({"do": "count"})));
     let (_, second) = tokio::join!(first, runner.run(&toolbox, "odd", waiting));
-    assert_eq!(second.text, "aborted by request");
+    assert_eq!((second.end, second.text.as_str()), (CallEnd::Stopped, ""));
 }
 
 #[tokio::test]

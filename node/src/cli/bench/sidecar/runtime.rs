@@ -100,7 +100,7 @@ impl Caller for Agent {
             progress: Arc::new(|_: Progress| ()),
         };
         let outcome = self.runner.run(&self.toolbox, &self.tool, call).await;
-        ensure!(!outcome.error, "{}", outcome.text);
+        ensure!(!outcome.is_error(), "{}", outcome.text);
         Ok(())
     }
 }
