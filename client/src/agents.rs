@@ -10,7 +10,7 @@ use planck_common::{
 };
 
 use super::{
-    ask::{Client, Repeat},
+    client::{Client, RetryPolicy},
     error::ClientError,
     sessions::identified,
 };
@@ -20,102 +20,125 @@ fn to(agent: &AgentId, verb: AgentVerb) -> Address {
 }
 
 impl Client {
+    /// Sends a prompt to one agent. Retried as [`prompt`](Self::prompt) is.
     pub async fn prompt_agent(
         &self,
         agent: &AgentId,
-        prompt: Prompt,
+        prompt: impl Into<Prompt>,
     ) -> Result<Accepted, ClientError> {
-        let (prompt, repeat) = identified(prompt);
-        self.ask(&to(agent, AgentVerb::Prompt), &prompt, repeat)
+        let (prompt, policy) = identified(prompt.into());
+        self.call(&to(agent, AgentVerb::Prompt), &prompt, policy)
             .await
     }
 
+    /// Describes an agent. Idempotent.
     pub async fn agent(&self, agent: &AgentId) -> Result<AgentInfo, ClientError> {
-        self.ask(&to(agent, AgentVerb::Info), &Empty {}, Repeat::Harmless)
-            .await
+        self.call(
+            &to(agent, AgentVerb::Info),
+            &Empty {},
+            RetryPolicy::Idempotent,
+        )
+        .await
     }
 
+    /// Reads what an agent is in the middle of: the reply that is streaming, the tools that run. Idempotent.
     pub async fn snapshot(&self, agent: &AgentId) -> Result<Snapshot, ClientError> {
-        self.ask(&to(agent, AgentVerb::Snapshot), &Empty {}, Repeat::Harmless)
-            .await
+        self.call(
+            &to(agent, AgentVerb::Snapshot),
+            &Empty {},
+            RetryPolicy::Idempotent,
+        )
+        .await
     }
 
+    /// Aborts an agent's running turn. Not idempotent.
     pub async fn abort_agent(
         &self,
         agent: &AgentId,
         reason: Option<String>,
     ) -> Result<AgentStateNow, ClientError> {
-        self.ask(
+        self.call(
             &to(agent, AgentVerb::Abort),
             &Because { reason },
-            Repeat::IfNotDone,
+            RetryPolicy::AtMostOnce,
         )
         .await
     }
 
+    /// Stops an agent for good. Not idempotent.
     pub async fn stop_agent(
         &self,
         agent: &AgentId,
         reason: Option<String>,
     ) -> Result<AgentStateNow, ClientError> {
-        self.ask(
+        self.call(
             &to(agent, AgentVerb::Stop),
             &Because { reason },
-            Repeat::IfNotDone,
+            RetryPolicy::AtMostOnce,
         )
         .await
     }
 
+    /// Opens a turn without an input, if the agent is idle. Not idempotent.
     pub async fn nudge(
         &self,
         agent: &AgentId,
         reason: Option<String>,
     ) -> Result<AgentStateNow, ClientError> {
-        self.ask(
+        self.call(
             &to(agent, AgentVerb::Nudge),
             &Because { reason },
-            Repeat::IfNotDone,
+            RetryPolicy::AtMostOnce,
         )
         .await
     }
 
+    /// Saves a summary as the agent's checkpoint; older messages are not sent to the model any more. Not
+    /// idempotent.
     pub async fn checkpoint(
         &self,
         agent: &AgentId,
         summary: String,
     ) -> Result<SavedAt, ClientError> {
-        self.ask(
+        self.call(
             &to(agent, AgentVerb::Checkpoint),
             &SetCheckpoint { summary },
-            Repeat::IfNotDone,
+            RetryPolicy::AtMostOnce,
         )
         .await
     }
 
+    /// Gives an agent a tool, by its name. Idempotent.
     pub async fn add_tool(&self, agent: &AgentId, name: String) -> Result<Tools, ClientError> {
-        self.ask(
+        self.call(
             &to(agent, AgentVerb::AddTool),
             &ToolName { name },
-            Repeat::Harmless,
+            RetryPolicy::Idempotent,
         )
         .await
     }
 
+    /// Takes a tool from an agent. Idempotent.
     pub async fn remove_tool(&self, agent: &AgentId, name: String) -> Result<Tools, ClientError> {
-        self.ask(
+        self.call(
             &to(agent, AgentVerb::RemoveTool),
             &ToolName { name },
-            Repeat::Harmless,
+            RetryPolicy::Idempotent,
         )
         .await
     }
 
+    /// Has an agent use another model from its next request on. Idempotent.
     pub async fn change_model(
         &self,
         agent: &AgentId,
         model: &ChangeModel,
     ) -> Result<Model, ClientError> {
-        self.ask(&to(agent, AgentVerb::ChangeModel), model, Repeat::Harmless)
-            .await
+        self.call(
+            &to(agent, AgentVerb::ChangeModel),
+            model,
+            RetryPolicy::Idempotent,
+        )
+        .await
     }
 }

@@ -6,65 +6,71 @@ use planck_common::{
 };
 
 use super::{
-    ask::{Client, Repeat},
+    client::{Client, RetryPolicy},
     error::ClientError,
 };
 
 impl Client {
+    /// Lists the nodes of the cluster. Idempotent.
     pub async fn nodes(&self) -> Result<Nodes, ClientError> {
-        self.ask(
+        self.call(
             &Address::new(Target::Nodes, LIST),
             &Empty {},
-            Repeat::Harmless,
+            RetryPolicy::Idempotent,
         )
         .await
     }
 
+    /// Describes a node. Idempotent.
     pub async fn node(&self, node: &str) -> Result<NodeInfo, ClientError> {
-        self.ask(
+        self.call(
             &Address::node(node, NodeVerb::Info.name()),
             &Empty {},
-            Repeat::Harmless,
+            RetryPolicy::Idempotent,
         )
         .await
     }
 
+    /// Has a node hand over its agents and take no new ones. Idempotent.
     pub async fn drain(
         &self,
         node: &str,
         timeout_ms: Option<u64>,
     ) -> Result<Draining, ClientError> {
-        self.ask(
+        self.call(
             &Address::node(node, NodeVerb::Drain.name()),
             &Drain { timeout_ms },
-            Repeat::Harmless,
+            RetryPolicy::Idempotent,
         )
         .await
     }
 
+    /// Lists the templates of teams. Idempotent.
     pub async fn teams(&self) -> Result<Teams, ClientError> {
-        self.ask(
+        self.call(
             &Address::new(Target::Teams, LIST),
             &Empty {},
-            Repeat::Harmless,
+            RetryPolicy::Idempotent,
         )
         .await
     }
 
+    /// Lists the models that agents may use. Idempotent.
     pub async fn models(&self) -> Result<Models, ClientError> {
-        self.ask(
+        self.call(
             &Address::new(Target::Models, LIST),
             &Empty {},
-            Repeat::Harmless,
+            RetryPolicy::Idempotent,
         )
         .await
     }
 
+    /// Lists the sidecars that offer tools or compactors. Idempotent.
     pub async fn sidecars(&self) -> Result<Sidecars, ClientError> {
-        self.ask(
+        self.call(
             &Address::new(Target::Sidecars, LIST),
             &Empty {},
-            Repeat::Harmless,
+            RetryPolicy::Idempotent,
         )
         .await
     }

@@ -1,46 +1,69 @@
-//! Why a call came to nothing.
-
-use planck_common::reply::Refusal;
+//! Why a call failed.
 
 use planck_bus::BusError;
+use planck_common::reply::{Code, Refusal};
 
+/// Why a call failed. Its text names what was asked and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClientError {
-    /// A node answered, and refused.
+    /// A node refused the command; the refusal has a [`Code`] and a text.
     #[error("{0}")]
     Refused(Refusal),
-    /// No node answered, or NATS is away.
+    /// No node answered, or NATS cannot be reached.
     #[error("{0}")]
     Unreachable(BusError),
-    /// An answer that this version does not understand.
+    /// A node answered in a form that this version cannot read. It may have executed the command.
     #[error(
         "cannot read the answer to {to}: {what}; do node and client have neighbouring versions?"
     )]
-    Malformed { to: String, what: String },
+    Malformed {
+        /// The subject of the command.
+        to: String,
+        /// What is wrong with the answer.
+        what: String,
+    },
 }
 
-/// What a caller that may repeat itself knows of a failed try.
+/// What a failed try did, as far as the client can know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Again {
-    /// It was not done.
-    NotDone,
-    /// It may have been done.
-    Unknown,
-    /// Trying again is no use.
-    Never,
+pub(super) enum FailedTry {
+    /// No node executed the command.
+    NotExecuted,
+    /// A node may have executed it.
+    MaybeExecuted,
+    /// The same request would fail again.
+    Final,
 }
 
 impl ClientError {
-    pub(super) fn again(&self) -> Again {
+    /// Whether a node may have executed the command although the call failed. Look at the session
+    /// before you send a command again that is not idempotent.
+    pub fn may_have_been_executed(&self) -> bool {
         match self {
-            Self::Refused(refusal) if refusal.retryable => Again::NotDone,
-            Self::Unreachable(BusError::NoResponders(_)) => Again::NotDone,
-            Self::Unreachable(BusError::TimedOut { .. } | BusError::Away(_)) => Again::Unknown,
+            Self::Unreachable(BusError::TimedOut { .. } | BusError::Away(_))
+            | Self::Malformed { .. } => true,
+            Self::Unreachable(
+                BusError::NoResponders(_)
+                | BusError::TooLarge { .. }
+                | BusError::Denied(_)
+                | BusError::Unfit(_),
+            ) => false,
+            Self::Refused(refusal) => refusal.code == Code::Internal,
+        }
+    }
+
+    pub(super) fn failed_try(&self) -> FailedTry {
+        match self {
+            Self::Refused(refusal) if refusal.retryable => FailedTry::NotExecuted,
+            Self::Unreachable(BusError::NoResponders(_)) => FailedTry::NotExecuted,
+            Self::Unreachable(BusError::TimedOut { .. } | BusError::Away(_)) => {
+                FailedTry::MaybeExecuted
+            }
             Self::Unreachable(
                 BusError::TooLarge { .. } | BusError::Denied(_) | BusError::Unfit(_),
             )
             | Self::Refused(_)
-            | Self::Malformed { .. } => Again::Never,
+            | Self::Malformed { .. } => FailedTry::Final,
         }
     }
 }

@@ -1,21 +1,26 @@
-//! A client of the command protocol: a typed call for each verb, and a session's events followed
-//! without gaps.
+#![doc = include_str!("../README.md")]
+#![deny(missing_docs)]
+#![forbid(unsafe_code)]
 
-pub mod ask;
-pub mod error;
+mod client;
+mod connect;
+mod error;
 
-pub mod agents;
-pub mod cluster;
-pub mod sessions;
+mod agents;
+mod cluster;
+mod sessions;
 
-pub mod reader;
+mod follow;
+mod reader;
 
-pub mod follow;
-
-pub use ask::Client;
+pub use client::Client;
+pub use connect::ConnectOptions;
 pub use error::ClientError;
-pub use follow::{Follow, Told};
+pub use follow::{Follow, FollowEvent};
 pub use reader::Retracted;
+
+pub use planck_bus as bus;
+pub use planck_common as protocol;
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! Commands about sessions. A session is named by its id or its name.
+//! Commands about sessions. Callers name a session by its id or its name.
 
 use planck_common::{
     InputId, Seq, SessionId,
@@ -11,7 +11,7 @@ use planck_common::{
 };
 
 use super::{
-    ask::{Client, Repeat},
+    client::{Client, RetryPolicy},
     error::ClientError,
 };
 
@@ -19,119 +19,154 @@ fn to(session: &str, verb: SessionVerb) -> Address {
     Address::session(session, verb.name())
 }
 
-/// A prompt with an id, so that its repetition is the same prompt.
-pub(super) fn identified(mut prompt: Prompt) -> (Prompt, Repeat) {
+/// Gives a prompt an id, so that a retry is the same prompt.
+pub(super) fn identified(mut prompt: Prompt) -> (Prompt, RetryPolicy) {
     prompt.prompt_id.get_or_insert_with(InputId::mint);
-    let repeat = match prompt.mode {
-        Mode::Queue | Mode::Steer => Repeat::Harmless,
-        Mode::Reject => Repeat::Never,
+    let policy = match prompt.mode {
+        Mode::Queue | Mode::Steer => RetryPolicy::Idempotent,
+        Mode::Reject => RetryPolicy::Never,
     };
-    (prompt, repeat)
+    (prompt, policy)
 }
 
 impl Client {
-    /// Starts a session; ids are minted where they are absent, so that a repetition starts nothing
-    /// more.
+    /// Starts a session. `dir` or `workspace` must say where its agents work. Without members and
+    /// team it has one agent, with the node's defaults.
+    ///
+    /// Idempotent: ids are made up where they are absent, so that a retry starts nothing more.
     pub async fn start(&self, mut start: Start) -> Result<Started, ClientError> {
         start.session_id.get_or_insert_with(SessionId::mint);
         if start.prompt.is_some() {
             start.prompt_id.get_or_insert_with(InputId::mint);
         }
-        self.ask(
+        self.call(
             &Address::new(Target::Sessions, SessionsVerb::Start.name()),
             &start,
-            Repeat::Harmless,
+            RetryPolicy::Idempotent,
         )
         .await
     }
 
+    /// Lists sessions, one page a call. Idempotent.
     pub async fn sessions(&self, filter: &ListSessions) -> Result<Sessions, ClientError> {
-        self.ask(
+        self.call(
             &Address::new(Target::Sessions, SessionsVerb::List.name()),
             filter,
-            Repeat::Harmless,
+            RetryPolicy::Idempotent,
         )
         .await
     }
 
-    pub async fn prompt(&self, session: &str, prompt: Prompt) -> Result<Accepted, ClientError> {
-        let (prompt, repeat) = identified(prompt);
-        self.ask(&to(session, SessionVerb::Prompt), &prompt, repeat)
+    /// Sends a prompt to a session's orchestrator, or to the agent that the prompt names. The reply
+    /// says that the prompt is stored; its answer comes as events, which
+    /// [`follow`](Self::follow) gives from `seq + 1` of the reply on.
+    ///
+    /// The prompt gets an id where it has none. With [`Mode::Queue`] and [`Mode::Steer`] the call is
+    /// idempotent by that id and is retried; with [`Mode::Reject`] it is tried once.
+    pub async fn prompt(
+        &self,
+        session: &str,
+        prompt: impl Into<Prompt>,
+    ) -> Result<Accepted, ClientError> {
+        let (prompt, policy) = identified(prompt.into());
+        self.call(&to(session, SessionVerb::Prompt), &prompt, policy)
             .await
     }
 
+    /// Reads a page of a session's log. Idempotent. To see events as they happen, use
+    /// [`follow`](Self::follow).
     pub async fn events(&self, session: &str, read: &ReadEvents) -> Result<Events, ClientError> {
-        self.ask(&to(session, SessionVerb::Events), read, Repeat::Harmless)
-            .await
+        self.call(
+            &to(session, SessionVerb::Events),
+            read,
+            RetryPolicy::Idempotent,
+        )
+        .await
     }
 
+    /// Reads messages of an agent: those since its latest checkpoint, or the ones before them. Idempotent.
     pub async fn messages(
         &self,
         session: &str,
         read: &ReadMessages,
     ) -> Result<Messages, ClientError> {
-        self.ask(&to(session, SessionVerb::Messages), read, Repeat::Harmless)
-            .await
+        self.call(
+            &to(session, SessionVerb::Messages),
+            read,
+            RetryPolicy::Idempotent,
+        )
+        .await
     }
 
+    /// Describes a session: its state, its agents, what it has used. Idempotent.
     pub async fn session(&self, session: &str) -> Result<SessionInfo, ClientError> {
-        self.ask(&to(session, SessionVerb::Info), &Empty {}, Repeat::Harmless)
-            .await
+        self.call(
+            &to(session, SessionVerb::Info),
+            &Empty {},
+            RetryPolicy::Idempotent,
+        )
+        .await
     }
 
+    /// Aborts the running turns of a session's agents. Not idempotent.
     pub async fn abort_session(&self, session: &str) -> Result<Aborted, ClientError> {
-        self.ask(
+        self.call(
             &to(session, SessionVerb::Abort),
             &Empty {},
-            Repeat::IfNotDone,
+            RetryPolicy::AtMostOnce,
         )
         .await
     }
 
+    /// Hides a message and everything after it, so that the session goes on from there. What runs is
+    /// aborted. Not idempotent.
     pub async fn rewind(&self, session: &str, to_message: Seq) -> Result<HeadAt, ClientError> {
-        self.ask(
+        self.call(
             &to(session, SessionVerb::Rewind),
             &Rewind { to: to_message },
-            Repeat::IfNotDone,
+            RetryPolicy::AtMostOnce,
         )
         .await
     }
 
+    /// Takes up a session that was closed or interrupted. Idempotent.
     pub async fn resume(
         &self,
         session: &str,
         reason: Option<String>,
     ) -> Result<Started, ClientError> {
-        self.ask(
+        self.call(
             &to(session, SessionVerb::Resume),
             &Because { reason },
-            Repeat::Harmless,
+            RetryPolicy::Idempotent,
         )
         .await
     }
 
+    /// Closes a session: its agents stop, its log stays. Idempotent.
     pub async fn close(
         &self,
         session: &str,
         reason: Option<String>,
     ) -> Result<SessionStateNow, ClientError> {
-        self.ask(
+        self.call(
             &to(session, SessionVerb::Close),
             &Because { reason },
-            Repeat::Harmless,
+            RetryPolicy::Idempotent,
         )
         .await
     }
 
+    /// Deletes a session with its log, and closes it first. Not idempotent.
     pub async fn delete(
         &self,
         session: &str,
         reason: Option<String>,
     ) -> Result<Removed, ClientError> {
-        self.ask(
+        self.call(
             &to(session, SessionVerb::Delete),
             &Because { reason },
-            Repeat::IfNotDone,
+            RetryPolicy::AtMostOnce,
         )
         .await
     }

@@ -90,7 +90,7 @@ fn client(replies: impl IntoIterator<Item = Result<String, BusError>>) -> (Clien
         asked: Mutex::default(),
         patience: Mutex::default(),
     });
-    (Client::new(bus.clone()), bus)
+    (Client::over(bus.clone()), bus)
 }
 
 fn prompt(mode: Mode) -> Prompt {
@@ -193,4 +193,25 @@ async fn what_may_have_been_done_is_not_done_twice() {
     ]);
     not_done.nudge(&agent, None).await.unwrap();
     assert_eq!(bus.asked.lock().unwrap().len(), 2);
+}
+
+#[test]
+fn front_page_shows_the_example_that_is_run() {
+    let example = include_str!("../examples/ask.rs");
+    let (_title, program) = example.split_once("\n\n").unwrap();
+    assert!(include_str!("../README.md").contains(&format!("```rust,no_run\n{program}```")));
+}
+
+#[test]
+fn only_a_lost_answer_leaves_open_whether_a_command_was_executed() {
+    let refused = |code| ClientError::Refused(Refusal::new(code, "no"));
+    let unreachable = ClientError::Unreachable;
+    for (error, expected) in [
+        (refused(Code::Busy), false),
+        (refused(Code::Internal), true),
+        (unreachable(BusError::NoResponders("x".into())), false),
+        (unreachable(timed_out()), true),
+    ] {
+        assert_eq!(error.may_have_been_executed(), expected, "{error}");
+    }
 }

@@ -10,11 +10,14 @@ use planck_common::{AgentId, Seq, envelope::Envelope};
 /// After so many the log is looked at.
 const MOST: usize = 256;
 
-/// An event that was told and is not in the log: somebody else published it.
+/// An event that was given and is not in the log: somebody else published it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Retracted {
+    /// The number under which it was given.
     pub seq: Seq,
+    /// Its type.
     pub kind: String,
+    /// The agent in whose name it was published.
     pub agent_id: AgentId,
 }
 

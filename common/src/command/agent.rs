@@ -10,7 +10,18 @@ use crate::{
     usage::Usage,
 };
 
+/// A prompt of text alone, which waits for the agent's next turn.
+impl From<&str> for Prompt {
+    fn from(text: &str) -> Self {
+        Self {
+            text: Some(text.to_owned()),
+            ..Self::default()
+        }
+    }
+}
+
 bodies! {
+    #[derive(Default)]
     Prompt {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         text: Option<String>,

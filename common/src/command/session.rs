@@ -11,6 +11,7 @@ use crate::{
 };
 
 bodies! {
+    #[derive(Default)]
     Start {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         session_id: Option<SessionId>,
@@ -48,6 +49,7 @@ bodies! {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         prompt_id: Option<InputId>,
     }
+    #[derive(Default)]
     ListSessions {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         state: Option<SessionState>,
@@ -74,6 +76,7 @@ bodies! {
         created_at: Timestamp,
         updated_at: Timestamp,
     }
+    #[derive(Default)]
     ReadEvents {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         from: Option<Seq>,
@@ -88,6 +91,7 @@ bodies! {
         next: Seq,
         head: Seq,
     }
+    #[derive(Default)]
     ReadMessages {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         agent: Option<String>,

@@ -92,7 +92,7 @@ impl Link {
 }
 
 fn client(bus: &Arc<dyn Bus>, config: &Config) -> Client {
-    Client::new(bus.clone()).with_deadline(config.nats.request_timeout.0)
+    Client::over(bus.clone()).with_request_timeout(config.nats.request_timeout.0)
 }
 
 /// A connection to the configured servers; `None` where none are.

@@ -19,7 +19,7 @@ use std::collections::HashMap;
 use planck_common::{AgentId, InputId, envelope::Envelope, event::Event};
 
 use crate::{
-    client::{Retracted, Told},
+    client::{ClientError, FollowEvent, Retracted},
     terminal::{Drawing, clean_line},
 };
 
@@ -78,15 +78,19 @@ impl Screen {
     }
 
     /// The text to write for a piece of news.
-    pub fn told(&mut self, told: &Told) -> Drawing {
+    pub fn told(&mut self, told: &FollowEvent) -> Drawing {
         match told {
-            Told::Event(event) if event.hidden_by.is_some() => Drawing::default(),
-            Told::Event(event) | Told::Live(event) => self.event(event),
-            Told::Retracted(retracted) => self.aside(&retraction(retracted)),
-            Told::CaughtUp => Drawing::default(),
-            Told::Trouble(error) => self.aside(&format!("cannot follow for now: {error}")),
-            Told::Lost(error) => self.aside(&error.to_string()),
+            FollowEvent::Durable(event) if event.hidden_by.is_some() => Drawing::default(),
+            FollowEvent::Durable(event) | FollowEvent::Live(event) => self.event(event),
+            FollowEvent::Retracted(retracted) => self.aside(&retraction(retracted)),
+            FollowEvent::Retrying(error) => self.aside(&format!("cannot follow for now: {error}")),
+            FollowEvent::CaughtUp => Drawing::default(),
         }
+    }
+
+    /// The text to write when the session cannot be followed any more.
+    pub fn lost(&mut self, error: &ClientError) -> Drawing {
+        self.aside(&error.to_string())
     }
 
     /// Ends what is open, so that something else can be written.

@@ -21,7 +21,7 @@ use super::{
     render::{Screen, Style, retraction},
     which::Sent,
 };
-use crate::client::{Client, Follow, Told};
+use crate::client::{Client, ClientError, FollowEvent};
 
 /// Between the end of one turn and the beginning of the next that comes of it less time passes.
 const QUIET: Duration = Duration::from_millis(200);
@@ -53,21 +53,35 @@ impl Sink {
         )
     }
 
-    fn tell(&mut self, told: &Told) -> std::io::Result<()> {
+    fn tell(&mut self, told: &FollowEvent) -> std::io::Result<()> {
         match (self, told) {
             (Self::Screen(screen, to), told) => {
                 let drawing = screen.told(told);
                 to.map_or(Ok(()), |to| to.draw(&drawing))
             }
-            (Self::Jsonl, Told::Event(event) | Told::Live(event)) => {
+            (Self::Jsonl, FollowEvent::Durable(event) | FollowEvent::Live(event)) => {
                 json_text(&(json(event) + "\n"))
             }
-            (Self::Jsonl, Told::Retracted(retracted)) => {
+            (Self::Jsonl, FollowEvent::Retracted(retracted)) => {
                 warn(&format!("planck: {}", retraction(retracted)));
                 Ok(())
             }
-            (Self::Jsonl, Told::CaughtUp) => Ok(()),
-            (Self::Jsonl, Told::Trouble(error) | Told::Lost(error)) => {
+            (Self::Jsonl, FollowEvent::Retrying(error)) => {
+                warn(&format!("planck: {error}"));
+                Ok(())
+            }
+            (Self::Jsonl, FollowEvent::CaughtUp) => Ok(()),
+        }
+    }
+
+    /// Says why the session cannot be followed any more.
+    fn lost(&mut self, error: &ClientError) -> std::io::Result<()> {
+        match self {
+            Self::Screen(screen, to) => {
+                let drawing = screen.lost(error);
+                to.map_or(Ok(()), |to| to.draw(&drawing))
+            }
+            Self::Jsonl => {
                 warn(&format!("planck: {error}"));
                 Ok(())
             }
@@ -143,13 +157,16 @@ pub async fn attach(
     sink: &mut Sink,
 ) -> anyhow::Result<Exit> {
     let mut interrupted = interrupts()?;
-    let mut follow = Follow::start(client.clone(), session.clone(), from).await?;
+    let mut follow = client.follow(session, from).await?;
     sink.know(&client.session(session).await?);
     loop {
         tokio::select! {
             told = follow.next() => match told {
-                Some(told) => sink.tell(&told)?,
-                None => return Ok(Exit::Failed),
+                Ok(told) => sink.tell(&told)?,
+                Err(error) => {
+                    sink.lost(&error)?;
+                    return Ok(Exit::Failed);
+                }
             },
             _ = interrupted.recv() => {
                 sink.rest()?;
@@ -168,19 +185,25 @@ pub async fn watch(
     sink: &mut Sink,
 ) -> anyhow::Result<Watched> {
     let session = &sent.session;
-    let mut follow = Follow::start(client.clone(), session.clone(), sent.from).await?;
+    let mut follow = client.follow(session, sent.from).await?;
     sink.know(&client.session(session).await?);
     let (mut turns, mut interrupts) = (Turns::of(sent.prompt.clone()), 0);
     loop {
         let is_at_rest = turns.at_rest().is_some();
         tokio::select! {
             told = follow.next() => {
-                let Some(told) = told else { break };
+                let told = match told {
+                    Ok(told) => told,
+                    Err(error) => {
+                        sink.lost(&error)?;
+                        break;
+                    }
+                };
                 sink.tell(&told)?;
                 match &told {
-                    Told::Event(envelope) => turns.hear(envelope),
-                    Told::Retracted(retracted) => turns.forget(retracted),
-                    Told::Live(_) | Told::CaughtUp | Told::Trouble(_) | Told::Lost(_) => {}
+                    FollowEvent::Durable(envelope) => turns.hear(envelope),
+                    FollowEvent::Retracted(retracted) => turns.forget(retracted),
+                    FollowEvent::Live(_) | FollowEvent::CaughtUp | FollowEvent::Retrying(_) => {}
                 }
             }
             () = tokio::time::sleep(QUIET), if is_at_rest => {
@@ -228,7 +251,7 @@ pub async fn show_log(
             )
             .await?;
         for event in &page.events {
-            sink.tell(&Told::Event(serde_json::from_str(event.get())?))?;
+            sink.tell(&FollowEvent::Durable(serde_json::from_str(event.get())?))?;
         }
         anyhow::ensure!(
             page.next > from,

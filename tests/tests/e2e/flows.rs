@@ -12,6 +12,7 @@ mod parked;
 mod prompts;
 mod pruned;
 mod readme;
+mod rust_client;
 pub mod secured;
 mod service;
 mod sessions;

@@ -207,7 +207,7 @@ impl World {
         };
         let bus = Arc::new(Watched::new(inner));
         let node = Box::pin(node::open_on(config, bus.clone())).await?;
-        let client = Client::new(bus.clone()).with_deadline(Duration::from_secs(60));
+        let client = Client::over(bus.clone()).with_request_timeout(Duration::from_secs(60));
         Ok(Self {
             node,
             bus,

@@ -16,7 +16,7 @@ use crate::{
             style::{Paint, duration},
         },
     },
-    client::{Client, Follow, Told},
+    client::{Client, Follow, FollowEvent},
     terminal::Drawing,
 };
 
@@ -43,7 +43,7 @@ impl Blow {
 
 /// Kills the session's node when its moment has come, and waits until the session goes on.
 pub async fn strike(client: &Client, started: &Started, stage: &mut Stage) -> anyhow::Result<Blow> {
-    let mut follow = Follow::start(client.clone(), started.session_id.clone(), 1).await?;
+    let mut follow = client.follow(&started.session_id, 1).await?;
     until(
         &mut follow,
         |event| matches!(event, Event::ToolEnd(end) if end.result.starts_with(WHEN)),
@@ -73,13 +73,13 @@ pub async fn strike(client: &Client, started: &Started, stage: &mut Stage) -> an
 }
 
 async fn until(follow: &mut Follow, is_it: impl Fn(&Event) -> bool) -> anyhow::Result<()> {
-    while let Some(told) = follow.next().await {
-        if let Told::Event(envelope) = told
+    loop {
+        let event = follow.next().await.context("cannot follow the session")?;
+        if let FollowEvent::Durable(envelope) = event
             && let Some(Ok(event)) = envelope.event()
             && is_it(&event)
         {
             return Ok(());
         }
     }
-    anyhow::bail!("the session is gone")
 }

@@ -84,7 +84,7 @@ impl Stage {
             ..NatsOptions::new(&url)
         };
         let bus: Arc<dyn Bus> = Arc::new(NatsBus::connect(options).await?);
-        let client = self.client.insert(Client::new(Arc::clone(&bus))).clone();
+        let client = self.client.insert(Client::over(Arc::clone(&bus))).clone();
         self.sidecar = match python {
             Ok(python) => Ok(python.start(&folder, &url, &*bus).await?),
             Err(why) => Err(why),

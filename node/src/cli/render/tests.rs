@@ -6,7 +6,7 @@ use planck_common::{
 use serde_json::{Value, json};
 
 use super::{Screen, Style, style};
-use crate::client::Told;
+use crate::client::FollowEvent;
 
 /// A session as it is told, with a clock of its own.
 struct Stage {
@@ -64,9 +64,9 @@ impl Stage {
         };
         let event: Envelope = serde_json::from_str(&text).unwrap();
         let told = if kind.is_durable() {
-            Told::Event(event)
+            FollowEvent::Durable(event)
         } else {
-            Told::Live(event)
+            FollowEvent::Live(event)
         };
         self.drawn += self.screen.told(&told).as_str();
     }
@@ -370,11 +370,11 @@ fn a_hidden_row_and_a_kind_of_tomorrow() {
         "node_id": "n", "epoch": 1, "seq": 1, "prev": 0, "turn": 0, "request": 0, "at": "2026-01-01T12:00:00.123Z", "data": {}}))
         .unwrap();
     assert_eq!(
-        screen.told(&Told::Event(event.clone())).as_str(),
+        screen.told(&FollowEvent::Durable(event.clone())).as_str(),
         "  of_tomorrow\n"
     );
     event.hidden_by = Some(9);
-    assert_eq!(screen.told(&Told::Event(event)).as_str(), "");
+    assert_eq!(screen.told(&FollowEvent::Durable(event)).as_str(), "");
 }
 
 #[test]

@@ -1,0 +1,180 @@
+//! One request and its reply, retried as far as its command allows.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use planck_bus::{Bus, BusError, NatsBus};
+use planck_common::{
+    event::json,
+    reply::{ReplyError, decode},
+    subject::Address,
+};
+use serde::{Serialize, de::DeserializeOwned};
+use tokio::time::Instant;
+
+use super::{
+    ConnectOptions,
+    error::{ClientError, FailedTry},
+};
+
+/// How long one try waits for an answer, unless the client has another request timeout.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the first try of an idempotent request waits: a node that died with a request never
+/// answers it. Each further try waits twice as long, up to the request timeout.
+const FIRST_TRY: Duration = Duration::from_secs(2);
+/// The least time from one try to the next. A stopped node has left the queue group by then.
+const PAUSE: Duration = Duration::from_secs(2);
+const RETRIES: u32 = 5;
+
+/// When a request may be sent again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RetryPolicy {
+    /// The command is idempotent: it is sent again after every failure that may pass.
+    Idempotent,
+    /// It is sent again only if the failed try was certainly not executed.
+    AtMostOnce,
+    /// The caller wants the first answer, whatever it is.
+    Never,
+}
+
+/// A handle to a cluster, or to a node in this process. Clones share one connection.
+#[derive(Clone)]
+pub struct Client {
+    bus: Arc<dyn Bus>,
+    request_timeout: Duration,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client")
+            .field("request_timeout", &self.request_timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    /// Connects to the NATS servers of a cluster: one URL, or several with commas between. A user
+    /// and password, or a token, may stand in the URL.
+    ///
+    /// The connection is restored by itself when it breaks later.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError::Unreachable`] when no server accepts the connection within five seconds, when
+    /// the server refuses the user, or when it is older than Planck needs.
+    pub async fn connect(url: &str) -> Result<Self, ClientError> {
+        ConnectOptions::new(url).connect().await
+    }
+
+    pub(super) async fn connect_with(
+        options: planck_bus::NatsOptions,
+    ) -> Result<Self, ClientError> {
+        let bus = NatsBus::connect(options)
+            .await
+            .map_err(ClientError::Unreachable)?;
+        Ok(Self::over(Arc::new(bus)))
+    }
+
+    /// A client over a bus that exists already: a connection that the program has for other
+    /// reasons, or the memory bus of a node in this process.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// use planck_client::{Client, bus::{Answer, Bus, MemoryBus, MemoryHub}, protocol::NodeId};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let bus: Arc<dyn Bus> = Arc::new(MemoryBus::new(MemoryHub::new()));
+    /// // In place of a node: every command is answered with an empty list of models.
+    /// let answer: Answer = Arc::new(|_command, _body| {
+    ///     Box::pin(async { Ok(r#"{"models":[]}"#.to_owned()) })
+    /// });
+    /// let _serving = bus.serve(&NodeId::mint(), answer).await?;
+    ///
+    /// let client = Client::over(bus);
+    /// assert!(client.models().await?.models.is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn over(bus: Arc<dyn Bus>) -> Self {
+        Self {
+            bus,
+            request_timeout: REQUEST_TIMEOUT,
+        }
+    }
+
+    /// Sets how long one try of a request waits for an answer, 10 s by default.
+    #[must_use]
+    pub fn with_request_timeout(self, request_timeout: Duration) -> Self {
+        Self {
+            request_timeout,
+            ..self
+        }
+    }
+
+    pub(super) fn bus(&self) -> &Arc<dyn Bus> {
+        &self.bus
+    }
+
+    /// Sends a command, again as its policy allows, until a node has answered.
+    pub(super) async fn call<T: DeserializeOwned>(
+        &self,
+        to: &Address,
+        body: &(impl Serialize + Sync),
+        policy: RetryPolicy,
+    ) -> Result<T, ClientError> {
+        let body = Bytes::from(json(body));
+        let mut retries = 0;
+        let mut timeout = if policy == RetryPolicy::Idempotent {
+            FIRST_TRY.min(self.request_timeout)
+        } else {
+            self.request_timeout
+        };
+        loop {
+            let next = Instant::now() + PAUSE;
+            let error = match self.once(to, body.clone(), timeout).await {
+                Ok(ok) => return Ok(ok),
+                Err(error) => error,
+            };
+            let may_retry = match (error.failed_try(), policy) {
+                (FailedTry::NotExecuted, RetryPolicy::Idempotent | RetryPolicy::AtMostOnce)
+                | (FailedTry::MaybeExecuted, RetryPolicy::Idempotent) => true,
+                (FailedTry::Final, _)
+                | (_, RetryPolicy::Never)
+                | (FailedTry::MaybeExecuted, RetryPolicy::AtMostOnce) => false,
+            };
+            if !may_retry || retries == RETRIES {
+                return Err(error);
+            }
+            retries += 1;
+            tracing::debug!(%to, retries, %error, "sending a request again");
+            timeout = self.request_timeout.min(timeout * 2);
+            tokio::time::sleep_until(next).await;
+        }
+    }
+
+    async fn once<T: DeserializeOwned>(
+        &self,
+        to: &Address,
+        body: Bytes,
+        timeout: Duration,
+    ) -> Result<T, ClientError> {
+        let reply = self
+            .bus
+            .request(to, body, timeout)
+            .await
+            .map_err(ClientError::Unreachable)?;
+        decode(&reply).map_err(|error| match error {
+            ReplyError::Refused(refusal) => ClientError::Refused(refusal),
+            // Something else answered, such as a stream that records requests; no node has.
+            ReplyError::Foreign => ClientError::Unreachable(BusError::TimedOut {
+                subject: to.to_string(),
+                after: timeout,
+            }),
+            ReplyError::Malformed(error) => ClientError::Malformed {
+                to: to.to_string(),
+                what: error.to_string(),
+            },
+        })
+    }
+}
