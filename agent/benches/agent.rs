@@ -10,7 +10,7 @@ use std::{collections::VecDeque, time::Duration};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use planck_agent::{
-    Agent, Arrival, Effect, Input, Settings, Setup, Ticket,
+    Agent, Effect, Input, NewInput, Settings, Setup, Ticket,
     input::Saved,
     model::{Chunk, Finish, ModelCard, RetryRules, ToolSpec},
     outcome::Outcome,
@@ -18,7 +18,7 @@ use planck_agent::{
 use planck_common::{
     AgentId, InputId, SessionId, Timestamp,
     command::Mode,
-    event::{Effect as ToolEffect, InputKind},
+    event::{Effect as ToolEffect, InputKind, json},
     message::{Part, StopReason},
     spec::{AgentLimits, AgentSpec, Grant, ModelRef, Role, SessionLimits},
     usage::Usage,
@@ -94,14 +94,16 @@ impl Loop {
             model: None,
             tool: None,
         };
-        looping.step(Input::Arrived(Arrival {
+        looping.step(Input::Arrived(NewInput {
             id: InputId::mint(),
+            agent: AgentId::mint(),
             kind: InputKind::Prompt,
             mode: Mode::Queue,
             sender: None,
             reply_to: None,
-            content: vec![Part::text("Go on and on.")],
+            content: json(&[Part::text("Go on and on.")]),
             fresh: false,
+            at: Timestamp::from_millis(0),
         }));
         (0..rounds).for_each(|_| looping.round());
         looping

@@ -6,7 +6,7 @@ use planck_common::{
 };
 
 use super::{
-    Agent, Arrival, Command, Effect, Moment,
+    Agent, Command, Effect, Moment, NewInput,
     phase::{Activity, Phase, Stopping, Turn},
     saves::{Rows, Then, waiting_for},
     turn::Ending,
@@ -152,7 +152,7 @@ impl Agent {
         self.save_then(rows, state, Then::Stop(inputs), moment);
     }
 
-    pub(super) fn stopped(&mut self, inputs: &[Arrival], moment: &mut Moment) {
+    pub(super) fn stopped(&mut self, inputs: &[NewInput], moment: &mut Moment) {
         self.phase = Phase::Stopped;
         moment.settled(waiting_for(inputs));
         moment.act(Effect::Stopped);

@@ -4,15 +4,14 @@ use std::time::Duration;
 
 use planck_common::{
     AgentId, CallId, InputId,
-    command::{AgentState, Mode},
+    command::AgentState,
     envelope::Place,
-    event::{Event, EventKind, InputKind},
-    message::Sender,
+    event::{Event, EventKind},
     usage::Usage,
 };
 use serde_json::value::RawValue;
 
-use super::Ticket;
+use super::{NewInput, Ticket};
 
 /// One thing to do. Effects of a step are performed in order. After a [`Save`] that is not
 /// `beside`, nothing more is done and no other input is given to the agent before it is committed
@@ -87,7 +86,8 @@ pub struct Save {
     pub ticket: Ticket,
     pub entries: Vec<Entry>,
     pub marks: Vec<Mark>,
-    pub puts: Vec<Put>,
+    /// Inputs for other agents.
+    pub puts: Vec<NewInput>,
     /// Consumption to add to the totals of agent and session.
     pub usage: Usage,
     /// The agent's state with this save.
@@ -131,16 +131,4 @@ pub enum Change {
         outcome: String,
         answer: Option<String>,
     },
-}
-
-/// An input for another agent.
-#[derive(Debug, Clone)]
-pub struct Put {
-    pub id: InputId,
-    pub to: AgentId,
-    pub kind: InputKind,
-    pub mode: Mode,
-    pub sender: Sender,
-    pub reply_to: Option<InputId>,
-    pub text: String,
 }

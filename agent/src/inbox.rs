@@ -1,14 +1,71 @@
-//! What was asked of an agent and is not yet in a turn, in order of acceptance.
+//! Inputs: what is put into an agent's inbox, a row of it, and those that wait for a turn.
 
 use std::collections::VecDeque;
 
-use planck_common::{InputId, command::Mode};
+use planck_common::{
+    AgentId, InputId, Seq, Timestamp, command::Mode, event::InputKind, message::Part,
+    message::Sender,
+};
 
-use super::Arrival;
+/// An input to put into an agent's inbox.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewInput {
+    pub id: InputId,
+    /// Whose inbox it is for.
+    pub agent: AgentId,
+    pub kind: InputKind,
+    pub mode: Mode,
+    /// The agent that sent it; `None` for a client or the runtime.
+    pub sender: Option<Sender>,
+    /// For a response or note: the task it is about.
+    pub reply_to: Option<InputId>,
+    /// JSON of the content parts.
+    pub content: String,
+    /// The turn it opens begins with an empty context.
+    pub fresh: bool,
+    pub at: Timestamp,
+}
 
+impl NewInput {
+    /// The content; what this version cannot read is shown as it is rather than lost.
+    pub fn parts(&self) -> Vec<Part> {
+        serde_json::from_str(&self.content).unwrap_or_else(|_| vec![Part::text(&self.content)])
+    }
+}
+
+/// A row of an inbox.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StoredInput {
+    pub input: NewInput,
+    /// The last seq of the session's log before it.
+    pub head: Seq,
+    /// The turn that consumed it; `None` while it is unread.
+    pub turn: Option<u32>,
+    pub outcome: Option<String>,
+    /// The text that answers a question.
+    pub answer: Option<String>,
+    /// Its sender waits for the answer.
+    pub waiting: bool,
+}
+
+impl StoredInput {
+    /// A row that was just put, with the log's last seq before it.
+    pub fn unread(input: NewInput, head: Seq) -> Self {
+        Self {
+            input,
+            head,
+            turn: None,
+            outcome: None,
+            answer: None,
+            waiting: false,
+        }
+    }
+}
+
+/// What was asked of an agent and is not yet in a turn, in order of acceptance.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
-    waiting: VecDeque<Arrival>,
+    waiting: VecDeque<NewInput>,
     /// Inputs of which one may hold what cannot be stored: each has a turn to itself.
     suspects: Vec<InputId>,
 }
@@ -27,7 +84,7 @@ impl Inbox {
         self.waiting.iter().any(|arrival| arrival.id == *id)
     }
 
-    pub(super) fn push(&mut self, arrival: Arrival) {
+    pub(super) fn push(&mut self, arrival: NewInput) {
         self.waiting.push_back(arrival);
     }
 
@@ -36,7 +93,7 @@ impl Inbox {
     }
 
     /// Takes one out.
-    pub(super) fn take(&mut self, id: &InputId) -> Option<Arrival> {
+    pub(super) fn take(&mut self, id: &InputId) -> Option<NewInput> {
         let at = self.waiting.iter().position(|arrival| arrival.id == *id)?;
         self.waiting.remove(at)
     }
@@ -45,15 +102,15 @@ impl Inbox {
         self.waiting.retain(|arrival| !ids.contains(&arrival.id));
     }
 
-    pub(super) fn drain(&mut self) -> Vec<Arrival> {
+    pub(super) fn drain(&mut self) -> Vec<NewInput> {
         self.waiting.drain(..).collect()
     }
 
     /// Those that make the next turn: all that wait, but a fresh one and a suspect have a turn to
     /// themselves.
-    pub(super) fn take_next(&mut self) -> Vec<Arrival> {
+    pub(super) fn take_next(&mut self) -> Vec<NewInput> {
         let suspects = std::mem::take(&mut self.suspects);
-        let is_suspect = |arrival: &Arrival| suspects.contains(&arrival.id);
+        let is_suspect = |arrival: &NewInput| suspects.contains(&arrival.id);
         let count = match self.waiting.front() {
             Some(first) if is_suspect(first) => 1,
             _ => {
@@ -73,12 +130,12 @@ impl Inbox {
         self.waiting.iter().any(|arrival| self.joins(arrival))
     }
 
-    fn joins(&self, arrival: &Arrival) -> bool {
+    fn joins(&self, arrival: &NewInput) -> bool {
         arrival.mode == Mode::Steer && !arrival.fresh && !self.suspects.contains(&arrival.id)
     }
 
     /// Those that join the running turn.
-    pub(super) fn take_steered(&mut self) -> Vec<Arrival> {
+    pub(super) fn take_steered(&mut self) -> Vec<NewInput> {
         let waiting = std::mem::take(&mut self.waiting);
         let (steered, rest): (VecDeque<_>, VecDeque<_>) =
             waiting.into_iter().partition(|arrival| self.joins(arrival));
@@ -87,7 +144,7 @@ impl Inbox {
     }
 
     /// Gives back what could not be consumed, but for those that are gone.
-    pub(super) fn put_back(&mut self, taken: Vec<Arrival>, gone: &[InputId]) {
+    pub(super) fn put_back(&mut self, taken: Vec<NewInput>, gone: &[InputId]) {
         for arrival in taken
             .into_iter()
             .rev()

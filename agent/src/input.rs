@@ -4,14 +4,12 @@ use std::{sync::Arc, time::Duration};
 
 use planck_common::{
     InputId, Seq,
-    command::Mode,
-    event::{Event, InputKind, Warning},
-    message::{Part, Sender},
+    event::{Event, Warning},
     spec::ModelRef,
     usage::Usage,
 };
 
-use super::Ticket;
+use super::{NewInput, Ticket};
 use crate::model::{Chunk, Failure, Finish, ModelCard, ToolSpec};
 
 /// One thing that happened. Every input but [`Input::Arrived`] and [`Input::Command`] answers an
@@ -19,7 +17,7 @@ use crate::model::{Chunk, Failure, Finish, ModelCard, ToolSpec};
 #[derive(Debug, Clone)]
 pub enum Input {
     /// A row came into the inbox. The same row may arrive again.
-    Arrived(Arrival),
+    Arrived(NewInput),
     /// A row left the inbox unread: its sender withdrew it.
     Withdrawn(InputId),
     Command(Command),
@@ -57,21 +55,6 @@ pub enum Input {
         ticket: Ticket,
         result: CompactionResult,
     },
-}
-
-/// A row of the inbox.
-#[derive(Debug, Clone)]
-pub struct Arrival {
-    pub id: InputId,
-    pub kind: InputKind,
-    pub mode: Mode,
-    /// The agent that sent it; `None` for a client or the runtime.
-    pub sender: Option<Sender>,
-    /// For a response or note: the task it is about.
-    pub reply_to: Option<InputId>,
-    pub content: Vec<Part>,
-    /// The turn it opens begins with an empty context.
-    pub fresh: bool,
 }
 
 /// Where a save stands in the log now.

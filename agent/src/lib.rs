@@ -15,6 +15,7 @@ pub mod outcome;
 pub mod compact;
 
 pub mod effect;
+pub mod inbox;
 pub mod input;
 pub mod setup;
 
@@ -22,7 +23,6 @@ mod phase;
 
 mod draft;
 mod guard;
-mod inbox;
 mod round;
 mod speech;
 mod transcript;
@@ -45,10 +45,11 @@ use planck_common::{
     usage::Usage,
 };
 
-pub use effect::{Effect, Entry, Mark, Put, Save};
-pub use input::{Arrival, Command, Input};
+pub use effect::{Effect, Entry, Mark, Save};
+pub use inbox::{NewInput, StoredInput};
+pub use input::{Command, Input};
 pub use restore::Unreadable;
-pub use setup::{Memory, OpenInput, OpenTurn, Settings, Setup, Unstorable};
+pub use setup::{Memory, OpenTurn, Settings, Setup, Unstorable};
 
 use inbox::Inbox;
 use phase::{Phase, Stopping};

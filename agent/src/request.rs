@@ -11,7 +11,7 @@ use planck_common::{
 };
 
 use super::{
-    Agent, Arrival, Effect, Moment, Ticket,
+    Agent, Effect, Moment, NewInput, Ticket,
     draft::Draft,
     effect::Change,
     phase::{Activity, Phase, Turn},
@@ -97,7 +97,7 @@ impl Agent {
 
     pub(super) fn joined(
         &mut self,
-        inputs: Vec<Arrival>,
+        inputs: Vec<NewInput>,
         messages: Vec<(usize, Arc<Body>)>,
         ids: &[Seq],
         moment: &mut Moment,

@@ -11,7 +11,7 @@ use planck_common::{
 };
 
 use super::{
-    Agent, Arrival, Effect, Memory, Moment, OpenInput, OpenTurn, Setup, Totals,
+    Agent, Effect, Memory, Moment, NewInput, OpenTurn, Setup, StoredInput, Totals,
     answer::{DEVIATING, is_cut},
     calls::Wanted,
     effect::Change,
@@ -72,8 +72,8 @@ impl Agent {
                     source,
                 })?;
         }
-        let unread = memory.inputs.iter().filter(|input| input.turn.is_none());
-        unread.for_each(|input| agent.inbox.push(input.arrival.clone()));
+        let unread = memory.inputs.iter().filter(|row| row.turn.is_none());
+        unread.for_each(|row| agent.inbox.push(row.input.clone()));
         agent.resume(open, &memory, &mut moment);
         Ok((agent, moment.effects))
     }
@@ -82,7 +82,7 @@ impl Agent {
         &mut self,
         row: &LogRow,
         open: &mut Open,
-        inputs: &[OpenInput],
+        inputs: &[StoredInput],
     ) -> Result<(), serde_json::Error> {
         self.counters.turn = self.counters.turn.max(row.place.turn);
         if self.counters.turn == row.place.turn {
@@ -167,7 +167,7 @@ impl Agent {
         row: &LogRow,
         body: Arc<Body>,
         open: &mut Open,
-        inputs: &[OpenInput],
+        inputs: &[StoredInput],
     ) {
         if body.custom == Some(Custom::Summary) {
             return self.transcript.summarise(row.seq, body);
@@ -217,7 +217,7 @@ impl Agent {
                 None => self.settle_down(moment),
             };
         };
-        let is_open = |id: &InputId| memory.inputs.iter().any(|input| input.arrival.id == *id);
+        let is_open = |id: &InputId| memory.inputs.iter().any(|row| row.input.id == *id);
         let was_rewound =
             !turn.inputs.is_empty() && !turn.inputs.iter().any(|input| is_open(&input.id));
         turn.responded = memory
@@ -265,7 +265,7 @@ impl Agent {
     ) {
         if let Some(mut turn) = open.turn {
             turn.inputs
-                .retain(|input| memory.inputs.iter().any(|open| open.arrival.id == input.id));
+                .retain(|input| memory.inputs.iter().any(|row| row.input.id == input.id));
             self.inbox.suspect(&unstorable.inputs);
             return self.shut(&turn, open.calls, unstorable.ending(), moment);
         }
@@ -282,7 +282,7 @@ impl Agent {
     }
 
     /// Ends an input in a turn of its own, which holds nothing of what the input says.
-    fn turn_away(&mut self, arrival: &Arrival, unstorable: &Unstorable, moment: &mut Moment) {
+    fn turn_away(&mut self, arrival: &NewInput, unstorable: &Unstorable, moment: &mut Moment) {
         self.counters.turn += 1;
         self.counters.request = 0;
         let (index, input) = (self.counters.turn, speech::turn_input(arrival));
@@ -379,18 +379,18 @@ fn interrupted(round: &mut Round, wanted: Wanted<'_>, rows: &mut Rows) {
 }
 
 /// Adds the inputs of a message that joined the turn after its start.
-fn join(turn: &mut Turn, metadata: &Metadata, inputs: &[OpenInput]) {
+fn join(turn: &mut Turn, metadata: &Metadata, inputs: &[StoredInput]) {
     for id in &metadata.inputs {
         if turn.inputs.iter().any(|input| input.id == *id) {
             continue;
         }
-        let arrival = inputs.iter().find(|input| input.arrival.id == *id);
+        let known = inputs.iter().find(|row| row.input.id == *id);
         let unknown = || TurnInput {
             id: id.clone(),
             kind: InputKind::Prompt,
             from: None,
         };
         turn.inputs
-            .push(arrival.map_or_else(unknown, |input| speech::turn_input(&input.arrival)));
+            .push(known.map_or_else(unknown, |row| speech::turn_input(&row.input)));
     }
 }

@@ -12,7 +12,7 @@ use planck_common::{
 };
 
 use super::{
-    Agent, Arrival, Effect, Entry, Mark, Moment, Put, Save, Ticket, effect::Change, input::Saved,
+    Agent, Effect, Entry, Mark, Moment, NewInput, Save, Ticket, effect::Change, input::Saved,
 };
 use crate::compact;
 
@@ -24,7 +24,7 @@ pub(super) struct Rows {
     /// Messages, each with the index of its entry.
     messages: Vec<(usize, Arc<Body>)>,
     marks: Vec<Mark>,
-    puts: Vec<Put>,
+    puts: Vec<NewInput>,
     usage: Usage,
 }
 
@@ -44,15 +44,15 @@ pub(super) enum Then {
     /// The turn is over, and the agent is free for what waits.
     Close,
     /// A turn is open, made of these inputs.
-    Open(Vec<Arrival>),
+    Open(Vec<NewInput>),
     /// These inputs are in the running turn.
-    Join(Vec<Arrival>),
+    Join(Vec<NewInput>),
     /// An input was refused.
-    Refuse(Arrival),
+    Refuse(NewInput),
     /// A summary stands for what it covers.
     Summarise { tokens: Option<u64> },
     /// These unread inputs have their outcome, and the agent has ended.
-    Stop(Vec<Arrival>),
+    Stop(Vec<NewInput>),
 }
 
 impl Rows {
@@ -126,7 +126,7 @@ impl Rows {
         );
     }
 
-    pub(super) fn put(&mut self, put: Put) {
+    pub(super) fn put(&mut self, put: NewInput) {
         self.puts.push(put);
     }
 
@@ -283,7 +283,7 @@ fn take(saves: &mut VecDeque<Pending>, save: Ticket) -> Option<Pending> {
 }
 
 /// Who is to be woken for an input that has its outcome.
-pub(super) fn waiting_for(inputs: &[Arrival]) -> Vec<(InputId, Option<AgentId>)> {
+pub(super) fn waiting_for(inputs: &[NewInput]) -> Vec<(InputId, Option<AgentId>)> {
     inputs
         .iter()
         .map(|input| {

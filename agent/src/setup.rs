@@ -10,7 +10,7 @@ use planck_common::{
 };
 
 use super::{
-    Arrival,
+    NewInput, StoredInput,
     effect::{Change, Mark},
     turn::Ending,
 };
@@ -71,7 +71,7 @@ pub struct Memory {
     /// start if that is earlier.
     pub rows: Vec<LogRow>,
     /// Inputs without an outcome, in order of acceptance.
-    pub inputs: Vec<OpenInput>,
+    pub inputs: Vec<StoredInput>,
     /// Tasks it has responded to.
     pub responded: Vec<InputId>,
     /// What the agent consumed.
@@ -84,15 +84,13 @@ pub struct Memory {
 impl Memory {
     /// Of an agent that was just born, with the task in its inbox. What its session consumed it
     /// hears with its first save.
-    pub fn of_newborn(task: Option<Arrival>) -> Self {
+    pub fn of_newborn(task: Option<NewInput>) -> Self {
         Self {
             rows: Vec::new(),
+            // The loop reads no `head`, and the log's is not known here.
             inputs: task
                 .into_iter()
-                .map(|arrival| OpenInput {
-                    arrival,
-                    turn: None,
-                })
+                .map(|task| StoredInput::unread(task, 0))
                 .collect(),
             responded: Vec::new(),
             totals: Usage::default(),
@@ -100,14 +98,6 @@ impl Memory {
             open_turn: OpenTurn::Resume,
         }
     }
-}
-
-/// An input without an outcome.
-#[derive(Debug, Clone)]
-pub struct OpenInput {
-    pub arrival: Arrival,
-    /// The turn that consumed it; `None` while it is unread.
-    pub turn: Option<u32>,
 }
 
 /// What is done with a turn that the rows leave open.

@@ -6,10 +6,10 @@ use planck_common::{
     message::{Body, Custom, Metadata, Part, Role, Sender},
 };
 
-use super::Arrival;
+use super::NewInput;
 
 /// The message an input becomes.
-pub(super) fn message(arrival: &Arrival) -> Body {
+pub(super) fn message(arrival: &NewInput) -> Body {
     let metadata = Metadata {
         inputs: vec![arrival.id.clone()],
         from: arrival.sender.clone(),
@@ -19,12 +19,12 @@ pub(super) fn message(arrival: &Arrival) -> Body {
         None => Body {
             role: Role::User,
             custom: None,
-            content: arrival.content.clone(),
+            content: arrival.parts(),
             metadata,
         },
         Some(heading) => {
             let content = std::iter::once(Part::text(heading))
-                .chain(arrival.content.iter().cloned())
+                .chain(arrival.parts())
                 .collect();
             Body {
                 role: Role::Custom,
@@ -37,7 +37,7 @@ pub(super) fn message(arrival: &Arrival) -> Body {
 }
 
 /// An input as `turn_start` lists it.
-pub(super) fn turn_input(arrival: &Arrival) -> TurnInput {
+pub(super) fn turn_input(arrival: &NewInput) -> TurnInput {
     let from = arrival.sender.as_ref().map(|sender| sender.id.clone());
     TurnInput {
         id: arrival.id.clone(),
@@ -56,7 +56,7 @@ pub(super) fn user(text: &str) -> Body {
     }
 }
 
-fn heading(arrival: &Arrival) -> Option<String> {
+fn heading(arrival: &NewInput) -> Option<String> {
     let who = speaker(arrival.sender.as_ref());
     let id = &arrival.id;
     let about = arrival
@@ -86,7 +86,9 @@ fn speaker(sender: Option<&Sender>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use planck_common::{AgentId, InputId, command::Mode, message::text_of};
+    use planck_common::{
+        AgentId, InputId, Timestamp, command::Mode, event::json, message::text_of,
+    };
 
     use super::*;
 
@@ -99,14 +101,16 @@ mod tests {
         let say = |kind, sender| {
             let reply_to = (kind == InputKind::Response).then(|| InputId::parse("t1").unwrap());
             let id = InputId::parse("i1").unwrap();
-            let arrival = Arrival {
+            let arrival = NewInput {
                 id,
+                agent: AgentId::parse("a1").unwrap(),
                 kind,
                 mode: Mode::Queue,
                 sender,
                 reply_to,
-                content: vec![Part::text("hi")],
+                content: json(&[Part::text("hi")]),
                 fresh: false,
+                at: Timestamp::from_millis(0),
             };
             text_of(&message(&arrival).content)
         };

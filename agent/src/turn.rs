@@ -3,18 +3,18 @@
 use std::{sync::Arc, time::Duration};
 
 use planck_common::{
-    AgentId, InputId, Seq,
+    AgentId, InputId, Seq, Timestamp,
     command::{AgentState, Mode},
     envelope::Place,
     event::{
         Checkpoint, Event, InputKind, MessageQueued, TurnEnd, TurnError, TurnInput, TurnOutcome,
-        TurnStart, Warning,
+        TurnStart, Warning, json,
     },
-    message::{Body, Role},
+    message::{Body, Part, Role},
 };
 
 use super::{
-    Agent, Arrival, Effect, Moment, Put,
+    Agent, Effect, Moment, NewInput,
     effect::Change,
     phase::{Phase, Turn},
     saves::{Rows, Then},
@@ -40,7 +40,7 @@ pub(super) enum Ending {
 }
 
 impl Agent {
-    pub(super) fn arrived(&mut self, arrival: Arrival, moment: &mut Moment) {
+    pub(super) fn arrived(&mut self, arrival: NewInput, moment: &mut Moment) {
         if self.knows(&arrival.id) {
             return;
         }
@@ -63,7 +63,7 @@ impl Agent {
                 .is_some_and(|turn| turn.inputs.iter().any(|input| input.id == *id))
     }
 
-    fn queue(&mut self, arrival: Arrival, moment: &mut Moment) {
+    fn queue(&mut self, arrival: NewInput, moment: &mut Moment) {
         let TurnInput { id, kind, from } = speech::turn_input(&arrival);
         self.inbox.push(arrival);
         let queued = self.inbox.len();
@@ -78,7 +78,7 @@ impl Agent {
         );
     }
 
-    fn refuse(&mut self, arrival: Arrival, moment: &mut Moment) {
+    fn refuse(&mut self, arrival: NewInput, moment: &mut Moment) {
         let mut rows = Rows::at(self.place(moment.now));
         let message = format!("input {} was refused: the agent is busy", arrival.id);
         rows.event(&Event::Warning(Warning {
@@ -108,7 +108,7 @@ impl Agent {
     }
 
     /// Opens a turn of these inputs, once it is saved.
-    pub(super) fn open(&mut self, inputs: Vec<Arrival>, messages: Vec<Body>, moment: &mut Moment) {
+    pub(super) fn open(&mut self, inputs: Vec<NewInput>, messages: Vec<Body>, moment: &mut Moment) {
         let turn = self.counters.turn + 1;
         let mut rows = Rows::at(Place {
             turn,
@@ -134,7 +134,7 @@ impl Agent {
 
     pub(super) fn opened(
         &mut self,
-        inputs: Vec<Arrival>,
+        inputs: Vec<NewInput>,
         messages: Vec<(usize, Arc<Body>)>,
         ids: &[Seq],
         moment: &mut Moment,
@@ -184,7 +184,8 @@ impl Agent {
             .filter(|_| !matches!(ending, Ending::Closed))
             .collect();
         for (task, delegator) in &unanswered {
-            rows.put(self.unanswered(task, delegator, outcome, answer.as_deref()));
+            let text = answer.as_deref().unwrap_or("(no text)");
+            rows.put(self.unanswered(task, delegator, outcome, text, moment.now));
         }
         rows.event(&ending.into_event(turn));
         self.phase = Phase::Idle;
@@ -209,18 +210,27 @@ impl Agent {
         moment.act(Effect::Turn { open: false });
     }
 
-    fn unanswered(&self, task: &InputId, to: &AgentId, outcome: &str, text: Option<&str>) -> Put {
-        let text = text.unwrap_or("(no text)");
-        Put {
+    fn unanswered(
+        &self,
+        task: &InputId,
+        delegator: &AgentId,
+        outcome: &str,
+        text: &str,
+        at: Timestamp,
+    ) -> NewInput {
+        let text = format!(
+            "task_unanswered {task}: the turn ended ({outcome}) without a response. Its text:\n\n{text}"
+        );
+        NewInput {
             id: task.unanswered(),
-            to: to.clone(),
+            agent: delegator.clone(),
             kind: InputKind::Note,
             mode: Mode::Queue,
-            sender: self.charter.sender(&self.identity.agent),
+            sender: Some(self.charter.sender(&self.identity.agent)),
             reply_to: Some(task.clone()),
-            text: format!(
-                "task_unanswered {task}: the turn ended ({outcome}) without a response. Its text:\n\n{text}"
-            ),
+            content: json(&[Part::text(text)]),
+            fresh: false,
+            at,
         }
     }
 

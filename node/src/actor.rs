@@ -10,7 +10,6 @@ pub mod runtimes;
 pub mod turnstile;
 pub mod waiters;
 
-mod arrival;
 mod beginning;
 mod calling;
 mod change;

@@ -22,7 +22,10 @@ use planck_common::{
     reply::{Code, Refusal},
 };
 
-pub use planck_agent::log::LogRow;
+pub use planck_agent::{
+    inbox::{NewInput, StoredInput},
+    log::LogRow,
+};
 pub use row::*;
 pub use unread::InboxBounds;
 
@@ -132,14 +135,14 @@ pub trait SessionStore: Send + Sync {
         &self,
         session: &SessionId,
         id: &InputId,
-    ) -> Result<Option<InputRecord>, StoreError>;
+    ) -> Result<Option<StoredInput>, StoreError>;
     /// Inputs of an agent without an outcome, in order of acceptance: unread ones, and those of the
     /// open turn.
     async fn open_inputs(
         &self,
         session: &SessionId,
         agent: &AgentId,
-    ) -> Result<Vec<InputRecord>, StoreError>;
+    ) -> Result<Vec<StoredInput>, StoreError>;
     /// The tasks given to an agent, newest last, with whether it has responded. Withdrawn and
     /// rewound ones are left out.
     async fn tasks(&self, session: &SessionId, agent: &AgentId) -> Result<Vec<Task>, StoreError>;

@@ -4,16 +4,16 @@
 use std::{collections::HashMap, time::Duration};
 
 use planck_common::{
-    InputId,
+    InputId, Timestamp,
     command::{AgentState, Mode},
-    event::{Event, EventKind, InputKind, TurnStart},
+    event::{Event, EventKind, InputKind, TurnStart, json},
     message::{Part, StopReason, text_of},
     usage::Usage,
 };
 use proptest::prelude::*;
 
 use super::{
-    super::{Agent, Arrival, Command, Input, Ticket, input::CompactionResult},
+    super::{Agent, Command, Input, NewInput, Ticket, input::CompactionResult},
     world::{World, check_history, sender, setup},
 };
 use crate::{
@@ -126,7 +126,7 @@ impl Player {
             Move::Put { kind, mode, fresh } => self.put(kind, mode, fresh),
             Move::Again(which) => {
                 if let Some(row) = pick(&world.inputs, which).cloned() {
-                    world.step(Input::Arrived(row.arrival));
+                    world.step(Input::Arrived(row.input));
                 }
             }
             Move::Withdraw { which, told } => self.withdraw(which, told),
@@ -209,15 +209,17 @@ impl Player {
         self.put += 1;
         let id = InputId::parse(&format!("i{}", self.put)).unwrap();
         let from = (kind != InputKind::Prompt).then(sender);
-        let content = vec![Part::text("please ".repeat(10))];
-        self.world.put(Arrival {
+        let content = json(&[Part::text("please ".repeat(10))]);
+        self.world.put(NewInput {
             id,
+            agent: setup().agent,
             kind,
             mode,
             sender: from,
             reply_to: None,
             content,
             fresh,
+            at: Timestamp::from_millis(0),
         });
     }
 
@@ -232,7 +234,7 @@ impl Player {
         };
         self.world.inputs[at].outcome = Some("withdrawn".into());
         if told {
-            let id = self.world.inputs[at].arrival.id.clone();
+            let id = self.world.inputs[at].input.id.clone();
             self.world.step(Input::Withdrawn(id));
         }
     }
@@ -535,7 +537,7 @@ proptest! {
         }
         player.drain();
         player.check();
-        let open: Vec<_> = player.world.inputs.iter().filter(|row| row.outcome.is_none()).map(|row| &row.arrival.id).collect();
+        let open: Vec<_> = player.world.inputs.iter().filter(|row| row.outcome.is_none()).map(|row| &row.input.id).collect();
         prop_assert!(open.is_empty(), "inputs without an outcome: {open:?}");
         for body in player.world.messages() {
             prop_assert!(!body.content.is_empty(), "an empty message: {}", text_of(&body.content));

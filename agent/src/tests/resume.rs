@@ -6,9 +6,9 @@ use planck_common::{
 };
 
 use super::{
-    super::{Agent, Mark, OpenTurn, Unstorable, effect::Change},
+    super::{Agent, Mark, OpenTurn, StoredInput, Unstorable, effect::Change},
     script::*,
-    world::{Row, World, setup},
+    world::{World, setup},
 };
 use crate::outcome::Outcome;
 
@@ -62,12 +62,7 @@ fn interrupted_calls_are_taken_up_by_what_they_do() {
 /// consumed some of them.
 fn loaded_without(consumed: &[&str]) -> World {
     let mut world = world();
-    let row = |id| Row {
-        arrival: prompt(id),
-        turn: None,
-        outcome: None,
-        answer: None,
-    };
+    let row = |id| StoredInput::unread(prompt(id), 0);
     world.inputs = ["p1", "p2", "p3"].map(row).into();
     let mark = |id: &&str| Mark {
         input: prompt(id).id,

@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use planck_common::{
-    InputId,
+    InputId, Timestamp,
     command::Mode,
-    event::{Event, InputKind},
+    event::{Event, InputKind, json},
     message::{Part, StopReason},
     usage::Usage,
 };
 
 use super::{
-    super::{Arrival, Input},
+    super::{Input, NewInput},
     world::{World, sender, setup},
 };
 use crate::{
@@ -19,21 +19,23 @@ use crate::{
     outcome::Outcome,
 };
 
-pub fn arrival(id: &str, kind: InputKind, text: &str) -> Arrival {
+pub fn arrival(id: &str, kind: InputKind, text: &str) -> NewInput {
     let from = (kind != InputKind::Prompt).then(sender);
     let id = InputId::parse(id).unwrap();
-    Arrival {
+    NewInput {
         id,
+        agent: setup().agent,
         kind,
         mode: Mode::Queue,
         sender: from,
         reply_to: None,
-        content: vec![Part::text(text)],
+        content: json(&[Part::text(text)]),
         fresh: false,
+        at: Timestamp::from_millis(0),
     }
 }
 
-pub fn prompt(id: &str) -> Arrival {
+pub fn prompt(id: &str) -> NewInput {
     arrival(id, InputKind::Prompt, "please")
 }
 
@@ -137,7 +139,7 @@ impl World {
     pub fn outcome(&self, id: &str) -> Option<&str> {
         self.inputs
             .iter()
-            .find(|row| &*row.arrival.id == id)?
+            .find(|row| &*row.input.id == id)?
             .outcome
             .as_deref()
     }

@@ -7,7 +7,7 @@ use planck_common::{
 };
 
 use super::{
-    super::{Arrival, Input},
+    super::{Input, NewInput},
     script::*,
 };
 use crate::{model::Chunk, outcome::Outcome};
@@ -79,7 +79,7 @@ fn what_waits_makes_one_turn_but_a_fresh_input_has_its_own() {
     let mut world = world();
     world.put(prompt("p1"));
     world.put(prompt("p2"));
-    world.put(Arrival {
+    world.put(NewInput {
         fresh: true,
         ..arrival("t1", InputKind::Task, "anew")
     });
@@ -113,11 +113,11 @@ fn a_steered_input_joins_before_the_next_request() {
     let mut world = world();
     world.put(prompt("p1"));
     world.call_tool("read", "{}");
-    world.put(Arrival {
+    world.put(NewInput {
         mode: Mode::Steer,
         ..prompt("p2")
     });
-    world.put(Arrival {
+    world.put(NewInput {
         mode: Mode::Reject,
         ..prompt("p3")
     });

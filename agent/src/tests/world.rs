@@ -10,14 +10,14 @@ use planck_common::{
     AgentId, CallId, Seq, SessionId, Timestamp,
     envelope::Place,
     event::{Effect as ToolEffect, Event, EventKind, ToolEnd, ToolStart, TurnEnd, TurnOutcome},
-    message::{Body, Part, Role, Sender},
+    message::{Body, Part, Role, Sender, text_of},
     spec::{AgentLimits, AgentSpec, Grant, ModelRef, SessionLimits},
     usage::Usage,
 };
 use serde_json::value::RawValue;
 
 use super::super::{
-    Agent, Arrival, Effect, Input, Memory, OpenInput, OpenTurn, Save, Settings, Setup, Ticket,
+    Agent, Effect, Input, Memory, NewInput, OpenTurn, Save, Settings, Setup, StoredInput, Ticket,
     Unstorable,
     effect::{Change, ToolRun},
     input::Saved,
@@ -32,7 +32,7 @@ pub struct World {
     pub agent: Agent,
     pub setup: Setup,
     pub rows: Vec<LogRow>,
-    pub inputs: Vec<Row>,
+    pub inputs: Vec<StoredInput>,
     pub puts: Vec<(String, String)>,
     pub now: i64,
     /// Saves that the next request does not wait for.
@@ -56,15 +56,6 @@ pub struct World {
     open_turn: OpenTurn,
     /// How often the process has died.
     pub deaths: usize,
-}
-
-/// An input as the store has it.
-#[derive(Clone)]
-pub struct Row {
-    pub arrival: Arrival,
-    pub turn: Option<u32>,
-    pub outcome: Option<String>,
-    pub answer: Option<String>,
 }
 
 pub fn tool(name: &str, effect: ToolEffect) -> ToolSpec {
@@ -168,13 +159,9 @@ impl World {
     }
 
     /// Puts an input into the inbox, and wakes the agent.
-    pub fn put(&mut self, arrival: Arrival) {
-        self.inputs.push(Row {
-            arrival: arrival.clone(),
-            turn: None,
-            outcome: None,
-            answer: None,
-        });
+    pub fn put(&mut self, arrival: NewInput) {
+        let head = self.seq;
+        self.inputs.push(StoredInput::unread(arrival.clone(), head));
         self.step(Input::Arrived(arrival));
     }
 
@@ -258,7 +245,7 @@ impl World {
             let row = self
                 .inputs
                 .iter_mut()
-                .find(|row| row.arrival.id == mark.input)
+                .find(|row| row.input.id == mark.input)
                 .unwrap();
             match &mark.change {
                 Change::Consumed { turn } => row.turn = Some(*turn),
@@ -275,7 +262,7 @@ impl World {
         self.puts.extend(
             save.puts
                 .iter()
-                .map(|put| (put.id.to_string(), put.text.clone())),
+                .map(|put| (put.id.to_string(), text_of(&put.parts()))),
         );
         self.totals += save.usage;
         Input::Saved(Saved {
@@ -304,7 +291,7 @@ impl World {
                 Change::Consumed { .. } => row.turn.is_none(),
                 Change::Ended { .. } => true,
             };
-            row.arrival.id == mark.input && row.outcome.is_none() && is_free
+            row.input.id == mark.input && row.outcome.is_none() && is_free
         })
     }
 
@@ -338,7 +325,7 @@ impl World {
             Effect::CancelWait { ticket } => self.waits.retain(|wait| *wait != ticket),
             Effect::Settled { inputs } => {
                 for (id, _) in inputs {
-                    let row = self.inputs.iter().find(|row| row.arrival.id == id).unwrap();
+                    let row = self.inputs.iter().find(|row| row.input.id == id).unwrap();
                     assert!(row.outcome.is_some(), "settled without an outcome");
                     self.settled.push(id.to_string());
                 }
@@ -503,11 +490,8 @@ impl World {
     }
 
     pub fn memory(&self) -> Memory {
-        let open = |row: &&Row| row.outcome.is_none();
-        let inputs = self.inputs.iter().filter(open).map(|row| OpenInput {
-            arrival: row.arrival.clone(),
-            turn: row.turn,
-        });
+        let open = |row: &&StoredInput| row.outcome.is_none();
+        let inputs = self.inputs.iter().filter(open).cloned();
         Memory {
             rows: self.load(),
             inputs: inputs.collect(),

@@ -143,12 +143,7 @@ impl Beginning {
             } else {
                 store.load(&session.id, agent).await?
             },
-            inputs: store
-                .open_inputs(&session.id, agent)
-                .await?
-                .into_iter()
-                .map(Into::into)
-                .collect(),
+            inputs: store.open_inputs(&session.id, agent).await?,
             responded: tasks
                 .into_iter()
                 .filter(|task| task.responded)

@@ -42,7 +42,7 @@ use super::{
     turnstile::{Alone, Turnstile},
 };
 use crate::{
-    agent::{Arrival, Command, Memory, OpenTurn},
+    agent::{Command, Memory, NewInput, OpenTurn},
     store::AgentRecord,
     tools::Toolbox,
 };
@@ -208,7 +208,7 @@ impl Host {
         (self.slots().len(), self.0.parts.activity.running())
     }
 
-    pub async fn arrive(&self, agent: &AgentId, arrival: Arrival) -> Result<Verdict, NotHere> {
+    pub async fn arrive(&self, agent: &AgentId, arrival: NewInput) -> Result<Verdict, NotHere> {
         self.ask(agent, |verdict| Mail::Arrived {
             arrival,
             verdict,

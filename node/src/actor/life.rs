@@ -25,7 +25,7 @@ use super::{
     work::Work,
 };
 use crate::{
-    agent::{Agent, Arrival, Command, Effect, Input},
+    agent::{Agent, Command, Effect, Input, NewInput},
     llm::Clients,
     tools::{Runner, Toolbox},
 };
@@ -228,7 +228,7 @@ impl Actor {
     }
 
     /// Without a permit it stays in the inbox, where the node looks again when it is given.
-    async fn arrived(&mut self, arrival: Arrival, verdict: Answer<Verdict>) -> Result<Then, Lost> {
+    async fn arrived(&mut self, arrival: NewInput, verdict: Answer<Verdict>) -> Result<Then, Lost> {
         if !self.parts.permit.is_given() {
             let _ = verdict.send(Verdict::Taken);
             return Ok(Then::GoOn);
@@ -253,15 +253,15 @@ impl Actor {
             return Ok(Then::GoOn);
         }
         let Identity { session, agent, .. } = &self.identity;
-        let inputs = match self.parts.store.open_inputs(&session.id, agent).await {
-            Ok(inputs) => inputs,
+        let rows = match self.parts.store.open_inputs(&session.id, agent).await {
+            Ok(rows) => rows,
             Err(error) => {
                 tracing::warn!(%agent, %error, "cannot look into the inbox; the sweep looks again");
                 return Ok(Then::GoOn);
             }
         };
-        for input in inputs.into_iter().filter(|input| input.turn.is_none()) {
-            if self.step(Input::Arrived(Arrival::from(input))).await? == Then::Stopped {
+        for row in rows.into_iter().filter(|row| row.turn.is_none()) {
+            if self.step(Input::Arrived(row.input)).await? == Then::Stopped {
                 return Ok(Then::Stopped);
             }
         }
@@ -380,7 +380,7 @@ impl Actor {
         let farewell = self.release().await;
         let waiting = asked
             .into_iter()
-            .map(Arrival::from)
+            .map(|row| row.input)
             .map(|input| (input.id, input.sender.map(|sender| sender.id)));
         self.parts.links.settled(&self.identity, waiting.collect());
         self.parts.links.gave_up(&self.identity.session.id);

@@ -14,7 +14,7 @@ use planck_common::{
 use tokio::sync::oneshot;
 use tracing::Span;
 
-use crate::agent::{Arrival, Command};
+use crate::agent::{Command, NewInput};
 
 /// Where an answer goes.
 pub type Answer<T> = oneshot::Sender<T>;
@@ -22,7 +22,7 @@ pub type Answer<T> = oneshot::Sender<T>;
 pub enum Mail {
     /// A row came into the inbox.
     Arrived {
-        arrival: Arrival,
+        arrival: NewInput,
         verdict: Answer<Verdict>,
         /// What brought it: a turn that it opens is traced as part of that.
         cause: Span,

@@ -90,7 +90,6 @@ impl Saves {
             state,
             beside: _,
         } = save;
-        let puts = puts.into_iter().map(Into::into).collect();
         let pending = Pending {
             agent: self.writer.agent_id.clone(),
             epoch: self.writer.epoch,

@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 use super::{door::Guest, host::team_moved};
 use crate::{
     actor::{Hosting, Opening, parts::Facts},
-    agent::{Arrival, Memory},
+    agent::Memory,
     cluster::cascade::Life,
     node::Node,
     store::{AgentRecord, Birth, Lease, NewAgent, NewInput, Newborn, Under},
@@ -225,10 +225,7 @@ impl Node {
             incarnation: lease.incarnation,
         };
         let opening = Opening {
-            known: Some(Box::new((
-                record,
-                Memory::of_newborn(task.map(Arrival::from)),
-            ))),
+            known: Some(Box::new((record, Memory::of_newborn(task)))),
             ..Opening::default()
         };
         let (epoch, id) = (lease.epoch, agent.id);

@@ -16,9 +16,9 @@ use serde::de::IgnoredAny;
 
 use crate::{
     actor::{Hosting, Opening, Verdict, host::NotHere},
-    agent::{Arrival, OpenTurn},
+    agent::OpenTurn,
     node::Node,
-    store::{AgentRecord, InputRecord, NewInput},
+    store::{AgentRecord, NewInput, StoredInput},
 };
 
 /// How long the node of a lead has to take up an agent nobody holds.
@@ -33,10 +33,7 @@ impl Node {
         node: Option<NodeId>,
         input: &NewInput,
     ) -> Result<Verdict, Refusal> {
-        if let Ok(verdict) = self
-            .reach(&input.agent, Some(Arrival::from(input.clone())))
-            .await
-        {
+        if let Ok(verdict) = self.reach(&input.agent, Some(input.clone())).await {
             return Ok(verdict);
         }
         match node {
@@ -155,18 +152,18 @@ impl Node {
         }
     }
 
-    async fn hear(&self, agent: &AgentId, input: Option<InputRecord>) -> Result<Verdict, NotHere> {
+    async fn hear(&self, agent: &AgentId, input: Option<StoredInput>) -> Result<Verdict, NotHere> {
         match input {
-            Some(InputRecord {
-                id,
+            Some(StoredInput {
+                input,
                 outcome: Some(_),
                 ..
             }) => self
                 .host()
-                .withdrawn(agent, id)
+                .withdrawn(agent, input.id)
                 .await
                 .map(|()| Verdict::Taken),
-            Some(input) => self.reach(agent, Some(Arrival::from(input))).await,
+            Some(row) => self.reach(agent, Some(row.input)).await,
             None => {
                 self.catch_up(agent).await;
                 self.reach(agent, None).await
@@ -175,7 +172,7 @@ impl Node {
     }
 
     /// Tells an agent that is here, or on its way in, of an input, or to look for itself.
-    async fn reach(&self, agent: &AgentId, input: Option<Arrival>) -> Result<Verdict, NotHere> {
+    async fn reach(&self, agent: &AgentId, input: Option<NewInput>) -> Result<Verdict, NotHere> {
         match self.tell_here(agent, input.clone()).await {
             Err(_) if self.door().ask_for(agent) => Ok(Verdict::Taken),
             // It may have come in just then.
@@ -184,7 +181,11 @@ impl Node {
         }
     }
 
-    async fn tell_here(&self, agent: &AgentId, input: Option<Arrival>) -> Result<Verdict, NotHere> {
+    async fn tell_here(
+        &self,
+        agent: &AgentId,
+        input: Option<NewInput>,
+    ) -> Result<Verdict, NotHere> {
         match input {
             Some(input) => self.host().arrive(agent, input).await,
             None => self.host().look(agent).await.map(|()| Verdict::Taken),

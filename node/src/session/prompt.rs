@@ -11,7 +11,7 @@ use planck_common::{
 use crate::{
     actor::Verdict,
     node::Node,
-    store::{AgentRecord, InputRecord, NewInput, PutResult},
+    store::{AgentRecord, NewInput, PutResult, StoredInput},
 };
 
 impl Node {
@@ -108,8 +108,8 @@ fn content(prompt: Prompt) -> Result<Vec<Part>, Refusal> {
     Ok(content)
 }
 
-fn was_refused(input: &InputRecord) -> bool {
-    input.mode == Mode::Reject && input.outcome.as_deref() == Some("busy")
+fn was_refused(known: &StoredInput) -> bool {
+    known.input.mode == Mode::Reject && known.outcome.as_deref() == Some("busy")
 }
 
 fn busy(agent: &AgentRecord) -> Refusal {

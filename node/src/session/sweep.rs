@@ -144,7 +144,7 @@ impl Node {
                 .await?;
             if inputs
                 .iter()
-                .any(|input| input.kind == InputKind::Prompt && input.turn.is_none())
+                .any(|row| row.input.kind == InputKind::Prompt && row.turn.is_none())
             {
                 return Ok(true);
             }

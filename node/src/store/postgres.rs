@@ -241,7 +241,7 @@ impl SessionStore for PostgresStore {
         &self,
         session: &SessionId,
         id: &InputId,
-    ) -> Result<Option<InputRecord>, StoreError> {
+    ) -> Result<Option<StoredInput>, StoreError> {
         inbox::input(&self.database, session, id).await
     }
 
@@ -249,7 +249,7 @@ impl SessionStore for PostgresStore {
         &self,
         session: &SessionId,
         agent: &AgentId,
-    ) -> Result<Vec<InputRecord>, StoreError> {
+    ) -> Result<Vec<StoredInput>, StoreError> {
         inbox::open_inputs(&self.database, session, agent).await
     }
 

@@ -2,8 +2,7 @@
 
 use planck_common::{
     AgentId, InputId, NodeId, Seq, SessionId, SessionName, TeamId, Timestamp,
-    command::{AgentState, Mode, SessionState},
-    event::InputKind,
+    command::{AgentState, SessionState},
     message::Sender,
     spec::{AgentSpec, SessionLimits, SessionSpec},
     usage::Usage,
@@ -11,7 +10,7 @@ use planck_common::{
 use serde_json::{Map, Value};
 
 use super::{StoreError, name};
-use crate::agent::{Entry, Mark};
+use crate::agent::{Entry, Mark, NewInput, StoredInput};
 
 #[derive(Debug, Clone)]
 pub struct NewSession {
@@ -205,21 +204,6 @@ pub enum BatchOutcome {
     Refused(String),
 }
 
-/// An input to put.
-#[derive(Debug, Clone)]
-pub struct NewInput {
-    pub id: InputId,
-    pub agent: AgentId,
-    pub kind: InputKind,
-    pub mode: Mode,
-    pub sender: Option<Sender>,
-    pub reply_to: Option<InputId>,
-    /// JSON of the content parts.
-    pub content: String,
-    pub fresh: bool,
-    pub at: Timestamp,
-}
-
 #[derive(Debug, Clone)]
 pub enum PutResult {
     /// It is durable. `head` is the log's last seq before it.
@@ -229,7 +213,7 @@ pub enum PutResult {
         epoch: i64,
     },
     /// The same id was put before: the reply it got, and what became of it.
-    Known(Box<InputRecord>),
+    Known(Box<StoredInput>),
     /// The agent does not exist or is stopped.
     NotFound,
 }
@@ -250,24 +234,6 @@ pub enum Asked {
     /// How deep it would have been.
     TooDeep(u32),
     StaleEpoch,
-}
-
-#[derive(Debug, Clone)]
-pub struct InputRecord {
-    pub id: InputId,
-    pub agent: AgentId,
-    pub kind: InputKind,
-    pub mode: Mode,
-    pub sender: Option<Sender>,
-    pub reply_to: Option<InputId>,
-    pub content: String,
-    pub fresh: bool,
-    pub head: Seq,
-    pub at: Timestamp,
-    pub turn: Option<u32>,
-    pub outcome: Option<String>,
-    pub answer: Option<String>,
-    pub waiting: bool,
 }
 
 /// A task given to an agent.

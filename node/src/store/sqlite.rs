@@ -41,9 +41,9 @@ pub use trial::{SqliteTrial, Written};
 
 use self::{db::Opening, files::Files, folder::Folder, index::Index, lock::NodeLock};
 use super::{
-    AgentRecord, Appended, Asked, Batch, Birth, Claim, Created, InboxBounds, InputRecord, Lease,
-    LogRow, NewInput, NewSession, Newborn, PutResult, Rewound, SessionRecord, SessionStore,
-    StoreError, Stray, Task, Under,
+    AgentRecord, Appended, Asked, Batch, Birth, Claim, Created, InboxBounds, Lease, LogRow,
+    NewInput, NewSession, Newborn, PutResult, Rewound, SessionRecord, SessionStore, StoreError,
+    StoredInput, Stray, Task, Under,
 };
 
 /// Where the files are, and how they are opened.
@@ -296,7 +296,7 @@ impl SessionStore for SqliteStore {
         &self,
         session: &SessionId,
         id: &InputId,
-    ) -> Result<Option<InputRecord>, StoreError> {
+    ) -> Result<Option<StoredInput>, StoreError> {
         let file = self.file(session).await?;
         self.input_in(&file, id).await
     }
@@ -305,7 +305,7 @@ impl SessionStore for SqliteStore {
         &self,
         session: &SessionId,
         agent: &AgentId,
-    ) -> Result<Vec<InputRecord>, StoreError> {
+    ) -> Result<Vec<StoredInput>, StoreError> {
         self.inputs_without_outcome(session, agent).await
     }
 

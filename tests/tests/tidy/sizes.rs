@@ -40,10 +40,6 @@ const ALLOWED: &[(&str, &str)] = &[
         "the wire form of a team's member: its fields are the protocol's",
     ),
     (
-        "node/src/store/row.rs InputRecord",
-        "a row of the inbox: its fields are the table's columns",
-    ),
-    (
         "node/src/actor/host.rs",
         "to be split with the services that it mixes",
     ),

@@ -287,6 +287,7 @@ pub async fn puts_go_with_their_batch(world: &dyn World) {
         .unwrap();
     let seen: Vec<_> = open
         .iter()
+        .map(|row| &row.input)
         .map(|i| (&i.id, i.kind, &i.sender, &i.content))
         .collect();
     assert_eq!(

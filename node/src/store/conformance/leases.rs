@@ -15,7 +15,8 @@ use super::{
     team::{Team, entry, message, new_agent, warnings},
 };
 use crate::store::{
-    BatchOutcome, Birth, Claim, Lease, NAMESAKES, NewInput, Newborn, PutResult, StoreError, Stray,
+    BatchOutcome, Birth, Claim, Lease, NAMESAKES, NewInput, Newborn, PutResult, StoreError,
+    StoredInput, Stray,
 };
 
 pub async fn claiming_fences(world: &dyn World) {
@@ -252,7 +253,7 @@ pub async fn agents_are_born_together(world: &dyn World) {
             .open_inputs(&team.session, &agent.id)
             .await
             .unwrap();
-        let ids: Vec<_> = inbox.iter().map(|input| &input.id).collect();
+        let ids: Vec<_> = inbox.iter().map(|row| &row.input.id).collect();
         assert_eq!(
             ids,
             task.iter().map(|task| &task.id).collect::<Vec<_>>(),
@@ -262,7 +263,7 @@ pub async fn agents_are_born_together(world: &dyn World) {
             team.store.find_agent(&agent.id).await.unwrap().is_some(),
             number < 4
         );
-        for (input, task) in inbox.iter().zip(task) {
+        for (StoredInput { input, .. }, task) in inbox.iter().zip(task) {
             assert_eq!(
                 (&input.sender, &input.content, input.kind),
                 (&task.sender, &task.content, InputKind::Task)

@@ -72,7 +72,9 @@ pub async fn a_session_is_created_once(world: &dyn World) {
     );
     let open = other.open_inputs(&record.id, &agents[0].id).await.unwrap();
     assert_eq!(
-        open.iter().map(|i| (&i.id, i.head)).collect::<Vec<_>>(),
+        open.iter()
+            .map(|row| (&row.input.id, row.head))
+            .collect::<Vec<_>>(),
         [(&prompt.id, 0)]
     );
     assert_eq!(other.id().await.unwrap(), store.id().await.unwrap());

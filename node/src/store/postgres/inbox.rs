@@ -4,7 +4,7 @@ use planck_common::{AgentId, InputId, Seq, SessionId};
 use sqlx::postgres::PgRow;
 
 use super::{
-    Asked, InboxBounds, InputRecord, NewInput, PutResult, StoreError, Task,
+    Asked, InboxBounds, NewInput, PutResult, StoreError, StoredInput, Task,
     database::{Database, Failed, Statement},
     rows::{self, Columns},
 };
@@ -180,8 +180,8 @@ async fn known(
     input: &NewInput,
 ) -> Result<PutResult, StoreError> {
     match self::input(database, session, &input.id).await? {
-        Some(known) if known.agent == input.agent => Ok(PutResult::Known(Box::new(known))),
-        Some(known) => Err(taken(&known.id)),
+        Some(known) if known.input.agent == input.agent => Ok(PutResult::Known(Box::new(known))),
+        Some(known) => Err(taken(&known.input.id)),
         None => super::log::head(database, session)
             .await
             .map(|_| PutResult::NotFound),
@@ -266,7 +266,7 @@ pub async fn input(
     database: &Database,
     session: &SessionId,
     id: &InputId,
-) -> Result<Option<InputRecord>, StoreError> {
+) -> Result<Option<StoredInput>, StoreError> {
     let statement = sqlx::query(INPUT).bind(session.as_str()).bind(id.as_str());
     database
         .optional(statement)
@@ -280,7 +280,7 @@ pub async fn open_inputs(
     database: &Database,
     session: &SessionId,
     agent: &AgentId,
-) -> Result<Vec<InputRecord>, StoreError> {
+) -> Result<Vec<StoredInput>, StoreError> {
     let found = database
         .all(
             sqlx::query(OPEN_INPUTS)

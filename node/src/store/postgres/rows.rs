@@ -10,7 +10,7 @@ use planck_common::{
 use serde::de::DeserializeOwned;
 use sqlx::{Row as _, postgres::PgRow};
 
-use super::{AgentRecord, InputRecord, SessionRecord, StoreError, database::classify};
+use super::{AgentRecord, NewInput, SessionRecord, StoreError, StoredInput, database::classify};
 
 /// Reads columns of a row by name.
 pub struct Columns<'r>(pub &'r PgRow);
@@ -144,9 +144,9 @@ pub fn agent(row: &PgRow) -> Result<AgentRecord, StoreError> {
     })
 }
 
-pub fn input(row: &PgRow) -> Result<InputRecord, StoreError> {
+pub fn input(row: &PgRow) -> Result<StoredInput, StoreError> {
     let row = Columns(row);
-    Ok(InputRecord {
+    let input = NewInput {
         id: row.parse("id")?,
         agent: row.parse("agent_id")?,
         kind: row.named("kind", InputKind::find)?,
@@ -155,8 +155,11 @@ pub fn input(row: &PgRow) -> Result<InputRecord, StoreError> {
         reply_to: row.parse_optional("reply_to")?,
         content: row.get("content")?,
         fresh: row.get("fresh")?,
-        head: row.get("head")?,
         at: row.time("at")?,
+    };
+    Ok(StoredInput {
+        input,
+        head: row.get("head")?,
         turn: row
             .get::<Option<i32>>("turn")?
             .and_then(|turn| u32::try_from(turn).ok()),

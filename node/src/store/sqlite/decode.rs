@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use sqlx::{Decode, Row, Sqlite, Type, sqlite::SqliteRow};
 
 use super::fault;
-use crate::store::{AgentRecord, InputRecord, LogRow, SessionRecord, StoreError};
+use crate::store::{AgentRecord, LogRow, NewInput, SessionRecord, StoreError, StoredInput};
 
 /// A row of a file.
 #[derive(Clone, Copy)]
@@ -155,8 +155,8 @@ impl<'a> Reader<'a> {
         })
     }
 
-    pub fn input(&self) -> Result<InputRecord, StoreError> {
-        Ok(InputRecord {
+    pub fn input(&self) -> Result<StoredInput, StoreError> {
+        let input = NewInput {
             id: self.parse("id", InputId::parse)?,
             agent: self.agent_id("agent_id")?,
             kind: self.find("kind", InputKind::find)?,
@@ -165,8 +165,11 @@ impl<'a> Reader<'a> {
             reply_to: self.parse_optional("reply_to", InputId::parse)?,
             content: self.get("content")?,
             fresh: self.get("fresh")?,
-            head: self.number("head")?,
             at: self.timestamp("at")?,
+        };
+        Ok(StoredInput {
+            input,
+            head: self.number("head")?,
             turn: self.get("turn")?,
             outcome: self.get("outcome")?,
             answer: self.get("answer")?,

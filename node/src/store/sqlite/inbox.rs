@@ -5,7 +5,7 @@ use sqlx::query;
 
 use super::{SqliteStore, db::Statement, decode::Reader, files::InUse};
 use crate::store::{
-    Asked, InboxBounds, InputRecord, NewInput, PutResult, StoreError, Task, unread::Unread,
+    Asked, InboxBounds, NewInput, PutResult, StoreError, StoredInput, Task, unread::Unread,
 };
 
 /// What waits for an agent and in its session. The index holds open inputs only, however long the
@@ -143,13 +143,12 @@ impl SqliteStore {
         &self,
         file: &InUse,
         input: &NewInput,
-    ) -> Result<Option<InputRecord>, StoreError> {
+    ) -> Result<Option<StoredInput>, StoreError> {
         let known = self.input_in(file, &input.id).await?;
         match known {
-            Some(known) if known.agent != input.agent => Err(StoreError::BadRequest(format!(
-                "input {} was put for another agent before",
-                input.id
-            ))),
+            Some(known) if known.input.agent != input.agent => Err(StoreError::BadRequest(
+                format!("input {} was put for another agent before", input.id),
+            )),
             known => Ok(known),
         }
     }
@@ -296,7 +295,7 @@ impl SqliteStore {
         &self,
         file: &InUse,
         id: &InputId,
-    ) -> Result<Option<InputRecord>, StoreError> {
+    ) -> Result<Option<StoredInput>, StoreError> {
         let row = file
             .db
             .row(query("SELECT * FROM inputs WHERE id = ?1").bind(id.as_str()))
@@ -315,7 +314,7 @@ impl SqliteStore {
         &self,
         session: &SessionId,
         agent: &AgentId,
-    ) -> Result<Vec<InputRecord>, StoreError> {
+    ) -> Result<Vec<StoredInput>, StoreError> {
         let file = self.file(session).await?;
         let open = query("SELECT * FROM inputs WHERE agent_id = ?1 AND outcome IS NULL ORDER BY n")
             .bind(agent.as_str());

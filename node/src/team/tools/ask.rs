@@ -16,7 +16,7 @@ use crate::{
     actor::waiters::Waiter,
     model::ToolSpec,
     node::Node,
-    store::{AgentRecord, Asked, InputRecord, NewInput},
+    store::{AgentRecord, Asked, NewInput, StoredInput},
     tools::{Invocation, Outcome, Tool},
 };
 
@@ -177,7 +177,7 @@ impl Asking<'_> {
 
     /// What came of the question, once the turn that took it up has ended.
     async fn answer(&self) -> Result<Option<Result<Outcome, Refusal>>, Refusal> {
-        let Some(InputRecord {
+        let Some(StoredInput {
             outcome: Some(outcome),
             answer,
             ..

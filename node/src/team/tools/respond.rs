@@ -54,7 +54,7 @@ impl SendResponse {
             // A resumed turn finds the response it sent.
             Some(sent) => tasks
                 .iter()
-                .find(|task| Some(&task.id) == sent.reply_to.as_ref()),
+                .find(|task| Some(&task.id) == sent.input.reply_to.as_ref()),
             None => choose(&tasks, args.task_id.as_deref()),
         };
         let Some(Task {

@@ -182,7 +182,7 @@ async fn an_escaped_nul_is_text_and_a_raw_one_is_refused() {
         .open_inputs(&team.session, team.lead())
         .await
         .unwrap();
-    assert_eq!(open[0].content, escaped);
+    assert_eq!(open[0].input.content, escaped);
     assert_eq!(
         team.append(team.batch(0, 0, vec![message("a\u{0}b")]))
             .await,

@@ -181,7 +181,7 @@ impl Writer {
                 Change::Consumed { turn: 1 }
             };
             Mark {
-                input: input.id.clone(),
+                input: input.input.id.clone(),
                 change,
             }
         });

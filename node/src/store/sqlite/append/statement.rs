@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use planck_common::{AgentId, InputId, NodeId, event::json, usage::Usage};
-use serde::Serialize;
+use planck_common::{NodeId, event::json, usage::Usage};
+use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, query};
 
 use super::{COLUMNS, KEPT, RETURNING};
@@ -57,7 +57,7 @@ fn bind(
         Usage::default()
     };
     let tokens = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
-    let puts: Vec<PutRow<'_>> = batch.puts.iter().map(PutRow::new).collect();
+    let puts: Vec<Value> = batch.puts.iter().map(put_row).collect();
     statement
         .bind(batch.agent.to_string())
         .bind(batch.epoch)
@@ -80,33 +80,18 @@ fn bind(
 }
 
 /// A put as the trigger reads it.
-#[derive(Serialize)]
-struct PutRow<'a> {
-    id: &'a InputId,
-    agent: &'a AgentId,
-    kind: &'a str,
-    mode: &'a str,
-    sender: Option<&'a str>,
-    sender_name: Option<&'a str>,
-    reply_to: Option<&'a str>,
-    content: &'a str,
-    fresh: u8,
-    at: i64,
-}
-
-impl<'a> PutRow<'a> {
-    fn new(put: &'a NewInput) -> Self {
-        Self {
-            id: &put.id,
-            agent: &put.agent,
-            kind: put.kind.name(),
-            mode: put.mode.name(),
-            sender: put.sender.as_ref().map(|sender| sender.id.as_str()),
-            sender_name: put.sender.as_ref().map(|sender| sender.name.as_str()),
-            reply_to: put.reply_to.as_deref(),
-            content: &put.content,
-            fresh: put.fresh.into(),
-            at: put.at.millis(),
-        }
-    }
+fn put_row(put: &NewInput) -> Value {
+    let sender = put.sender.as_ref();
+    json!({
+        "id": put.id,
+        "agent": put.agent,
+        "kind": put.kind.name(),
+        "mode": put.mode.name(),
+        "sender": sender.map(|sender| &sender.id),
+        "sender_name": sender.map(|sender| &sender.name),
+        "reply_to": put.reply_to,
+        "content": put.content,
+        "fresh": u8::from(put.fresh),
+        "at": put.at.millis(),
+    })
 }
