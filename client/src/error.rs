@@ -10,7 +10,7 @@ pub enum ClientError {
     #[error("{0}")]
     Refused(Refusal),
     /// No node answered, or NATS cannot be reached.
-    #[error("{0}")]
+    #[error("{0}{way}", way = way_out(.0))]
     Unreachable(BusError),
     /// A node answered in a form that this version cannot read. It may have executed the command.
     #[error(
@@ -22,6 +22,20 @@ pub enum ClientError {
         /// What is wrong with the answer.
         what: String,
     },
+}
+
+/// What a person can do, where the bus's own text does not say it.
+fn way_out(error: &BusError) -> &'static str {
+    match error {
+        BusError::TimedOut { .. } => {
+            "; a node may be dead or overloaded, and `planck nodes` shows them all"
+        }
+        BusError::NoResponders(_)
+        | BusError::TooLarge { .. }
+        | BusError::Denied(_)
+        | BusError::Away(_)
+        | BusError::Unfit(_) => "",
+    }
 }
 
 /// What a failed try did, as far as the client can know.

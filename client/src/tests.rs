@@ -215,3 +215,11 @@ fn only_a_lost_answer_leaves_open_whether_a_command_was_executed() {
         assert_eq!(error.may_have_been_executed(), expected, "{error}");
     }
 }
+
+#[test]
+fn lost_answer_names_the_command_and_the_way_out() {
+    assert_eq!(
+        ClientError::Unreachable(timed_out()).to_string(),
+        "no answer from x within 1s; a node may be dead or overloaded, and `planck nodes` shows them all"
+    );
+}
