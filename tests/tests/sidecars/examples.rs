@@ -7,7 +7,7 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use planck_sidecar::conform::Verdict;
+use planck_sidecar::conform::{Plan, Verdict};
 use planck_tests::{
     example::{Example, python_path, typescript_sdk},
     nats::NatsServer,
@@ -21,13 +21,19 @@ const LONGEST: usize = 59;
 /// How long an interpreter may take to load an example and to hear signals.
 const STARTS_WITHIN: Duration = Duration::from_secs(4);
 
+/// How long an example may take to answer, where builds and other tests have the machine. Nothing
+/// waits for all of it unless an answer is lost.
+const PATIENCE: Duration = Duration::from_secs(20);
+
 /// Runs every case; none may fail, and only these may be skipped.
 async fn conforms(example: Example, skipped: &[&str]) {
     let nats = NatsServer::start().unwrap();
     let command: Vec<&str> = example.command.iter().map(String::as_str).collect();
-    let findings = check(plan(&nats.url(), example.name, &command))
-        .await
-        .unwrap();
+    let plan = Plan {
+        patience: PATIENCE,
+        ..plan(&nats.url(), example.name, &command)
+    };
+    let findings = check(plan).await.unwrap();
     assert_eq!(with(&findings, Verdict::Failed), Vec::<String>::new());
     let left_out: Vec<&str> = findings
         .iter()

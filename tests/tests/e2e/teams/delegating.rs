@@ -38,6 +38,8 @@ async fn openings(scene: &Scene, name: &str) -> Result<Vec<Vec<InputKind>>> {
 async fn a_response_finds_whoever_gave_the_task() -> Result<()> {
     let script = Script::new()
         .rule(by("lead").user("[response to task"), Reply::text("thanks"))
+        // The worker's first turn ends without a response: the lead must not delegate once more.
+        .rule(by("lead").user("task_unanswered"), Reply::text("I wait"))
         .rounds(
             by("lead"),
             [delegate("one", "count"), Reply::text("I wait")],
