@@ -6,7 +6,7 @@ use planck_common::{
 };
 
 use super::{
-    Agent, Command, Effect, Moment, NewInput,
+    Agent, Command, Effect, InputOutcome, Moment, NewInput,
     phase::{Activity, Phase, Stopping, Turn},
     saves::{Rows, Then, waiting_for},
     turn::Ending,
@@ -148,7 +148,7 @@ impl Agent {
         let inputs = self.inbox.drain();
         inputs
             .iter()
-            .for_each(|input| rows.end(&input.id, "stopped", None));
+            .for_each(|input| rows.end(&input.id, InputOutcome::Stopped, None));
         self.save_then(rows, state, Then::Stop(inputs), moment);
     }
 

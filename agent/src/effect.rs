@@ -11,7 +11,7 @@ use planck_common::{
 };
 use serde_json::value::RawValue;
 
-use super::{NewInput, Ticket};
+use super::{NewInput, Ticket, inbox::InputOutcome};
 
 /// One thing to do. Effects of a step are performed in order. After a [`Save`] that is not
 /// `beside`, nothing more is done and no other input is given to the agent before it is committed
@@ -125,10 +125,9 @@ pub struct Mark {
 pub enum Change {
     /// It is in this turn now.
     Consumed { turn: u32 },
-    /// `outcome` as in `turn_end`, or `error`, `busy`, `stopped`, `rewound`; `answer` is the text a
-    /// question gets.
+    /// It has its outcome; `answer` is the text that a question gets.
     Ended {
-        outcome: String,
+        outcome: InputOutcome,
         answer: Option<String>,
     },
 }

@@ -1,9 +1,12 @@
 //! Inputs: what is put into an agent's inbox, a row of it, and those that wait for a turn.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, fmt};
 
 use planck_common::{
-    AgentId, InputId, Seq, Timestamp, command::Mode, event::InputKind, message::Part,
+    AgentId, InputId, Seq, Timestamp,
+    command::Mode,
+    event::{InputKind, TurnOutcome},
+    message::Part,
     message::Sender,
 };
 
@@ -41,7 +44,7 @@ pub struct StoredInput {
     pub head: Seq,
     /// The turn that consumed it; `None` while it is unread.
     pub turn: Option<u32>,
-    pub outcome: Option<String>,
+    pub outcome: Option<InputOutcome>,
     /// The text that answers a question.
     pub answer: Option<String>,
     /// Its sender waits for the answer.
@@ -59,6 +62,58 @@ impl StoredInput {
             answer: None,
             waiting: false,
         }
+    }
+}
+
+/// What became of an input. The store has it as a word, its [`name`](Self::name).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum InputOutcome {
+    /// The turn that consumed it ended like this.
+    Turn(TurnOutcome),
+    /// The turn that consumed it failed.
+    Failed,
+    /// The agent was at work, and the input was not to wait.
+    Busy,
+    /// The agent ended before it read the input.
+    Stopped,
+    /// The message it became was rewound.
+    Rewound,
+    /// Its sender took it back before it was read.
+    Withdrawn,
+    /// A word of a later version.
+    Other(String),
+}
+
+impl InputOutcome {
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Turn(outcome) => outcome.name(),
+            Self::Failed => "error",
+            Self::Busy => "busy",
+            Self::Stopped => "stopped",
+            Self::Rewound => "rewound",
+            Self::Withdrawn => "withdrawn",
+            Self::Other(name) => name,
+        }
+    }
+}
+
+impl From<&str> for InputOutcome {
+    fn from(name: &str) -> Self {
+        match name {
+            "error" => Self::Failed,
+            "busy" => Self::Busy,
+            "stopped" => Self::Stopped,
+            "rewound" => Self::Rewound,
+            "withdrawn" => Self::Withdrawn,
+            other => TurnOutcome::find(other).map_or_else(|| Self::Other(other.into()), Self::Turn),
+        }
+    }
+}
+
+impl fmt::Display for InputOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 
@@ -151,6 +206,32 @@ impl Inbox {
             .filter(|arrival| !gone.contains(&arrival.id))
         {
             self.waiting.push_front(arrival);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outcome_is_read_as_it_was_written() {
+        let turns = [
+            TurnOutcome::Completed,
+            TurnOutcome::Aborted,
+            TurnOutcome::Truncated,
+            TurnOutcome::Limit,
+        ];
+        let others = [
+            InputOutcome::Failed,
+            InputOutcome::Busy,
+            InputOutcome::Stopped,
+            InputOutcome::Rewound,
+            InputOutcome::Withdrawn,
+            InputOutcome::Other("postponed".into()),
+        ];
+        for outcome in turns.map(InputOutcome::Turn).into_iter().chain(others) {
+            assert_eq!(InputOutcome::from(outcome.name()), outcome);
         }
     }
 }

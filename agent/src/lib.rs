@@ -46,7 +46,7 @@ use planck_common::{
 };
 
 pub use effect::{Effect, Entry, Mark, Save};
-pub use inbox::{NewInput, StoredInput};
+pub use inbox::{InputOutcome, NewInput, StoredInput};
 pub use input::{Command, Input};
 pub use restore::Unreadable;
 pub use setup::{Memory, OpenTurn, Settings, Setup, Unstorable};

@@ -12,7 +12,8 @@ use planck_common::{
 };
 
 use super::{
-    Agent, Effect, Entry, Mark, Moment, NewInput, Save, Ticket, effect::Change, input::Saved,
+    Agent, Effect, Entry, InputOutcome, Mark, Moment, NewInput, Save, Ticket, effect::Change,
+    input::Saved,
 };
 use crate::compact;
 
@@ -116,14 +117,8 @@ impl Rows {
         });
     }
 
-    pub(super) fn end(&mut self, input: &InputId, outcome: &str, answer: Option<String>) {
-        self.mark(
-            input,
-            Change::Ended {
-                outcome: outcome.into(),
-                answer,
-            },
-        );
+    pub(super) fn end(&mut self, input: &InputId, outcome: InputOutcome, answer: Option<String>) {
+        self.mark(input, Change::Ended { outcome, answer });
     }
 
     pub(super) fn put(&mut self, put: NewInput) {

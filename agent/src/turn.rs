@@ -14,7 +14,7 @@ use planck_common::{
 };
 
 use super::{
-    Agent, Effect, Moment, NewInput,
+    Agent, Effect, InputOutcome, Moment, NewInput,
     effect::Change,
     phase::{Phase, Turn},
     saves::{Rows, Then},
@@ -85,7 +85,7 @@ impl Agent {
             code: "input_rejected".into(),
             message,
         }));
-        rows.end(&arrival.id, "busy", None);
+        rows.end(&arrival.id, InputOutcome::Busy, None);
         self.save_then(rows, self.phase.state(), Then::Refuse(arrival), moment);
     }
 
@@ -177,7 +177,7 @@ impl Agent {
         let (outcome, answer) = (ending.outcome(), ending.answer(turn));
         for input in &turn.inputs {
             let answer = answer.clone().filter(|_| input.kind == InputKind::Question);
-            rows.end(&input.id, outcome, answer);
+            rows.end(&input.id, outcome.clone(), answer);
         }
         let unanswered: Vec<_> = turn
             .unanswered()
@@ -185,7 +185,7 @@ impl Agent {
             .collect();
         for (task, delegator) in &unanswered {
             let text = answer.as_deref().unwrap_or("(no text)");
-            rows.put(self.unanswered(task, delegator, outcome, text, moment.now));
+            rows.put(self.unanswered(task, delegator, &outcome, text, moment.now));
         }
         rows.event(&ending.into_event(turn));
         self.phase = Phase::Idle;
@@ -214,7 +214,7 @@ impl Agent {
         &self,
         task: &InputId,
         delegator: &AgentId,
-        outcome: &str,
+        outcome: &InputOutcome,
         text: &str,
         at: Timestamp,
     ) -> NewInput {
@@ -248,13 +248,14 @@ impl Agent {
 }
 
 impl Ending {
-    fn outcome(&self) -> &'static str {
+    /// What it is for the inputs of the turn.
+    fn outcome(&self) -> InputOutcome {
         match self {
-            Self::Completed => TurnOutcome::Completed.name(),
-            Self::Aborted | Self::Closed => TurnOutcome::Aborted.name(),
-            Self::Truncated => TurnOutcome::Truncated.name(),
-            Self::Limit(_) => TurnOutcome::Limit.name(),
-            Self::Failed { .. } => "error",
+            Self::Completed => InputOutcome::Turn(TurnOutcome::Completed),
+            Self::Aborted | Self::Closed => InputOutcome::Turn(TurnOutcome::Aborted),
+            Self::Truncated => InputOutcome::Turn(TurnOutcome::Truncated),
+            Self::Limit(_) => InputOutcome::Turn(TurnOutcome::Limit),
+            Self::Failed { .. } => InputOutcome::Failed,
         }
     }
 

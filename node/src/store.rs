@@ -23,7 +23,7 @@ use planck_common::{
 };
 
 pub use planck_agent::{
-    inbox::{NewInput, StoredInput},
+    inbox::{InputOutcome, NewInput, StoredInput},
     log::LogRow,
 };
 pub use row::*;

@@ -6,7 +6,7 @@ use planck_common::{
 };
 
 use super::{
-    super::{Agent, Mark, OpenTurn, StoredInput, Unstorable, effect::Change},
+    super::{Agent, InputOutcome, Mark, OpenTurn, StoredInput, Unstorable, effect::Change},
     script::*,
     world::{World, setup},
 };
@@ -100,7 +100,7 @@ fn single_input_of_a_refused_batch_is_refused_and_the_agent_goes_on() {
     let fates = world
         .inputs
         .iter()
-        .map(|input| (input.turn, input.outcome.as_deref()))
+        .map(|input| (input.turn, input.outcome.as_ref().map(InputOutcome::name)))
         .collect::<Vec<_>>();
     assert_eq!(
         fates,

@@ -11,7 +11,7 @@ use planck_common::{
 };
 
 use super::{
-    super::{Input, NewInput},
+    super::{Input, InputOutcome, NewInput},
     world::{World, sender, setup},
 };
 use crate::{
@@ -141,7 +141,8 @@ impl World {
             .iter()
             .find(|row| &*row.input.id == id)?
             .outcome
-            .as_deref()
+            .as_ref()
+            .map(InputOutcome::name)
     }
 
     pub fn results(&self) -> Vec<String> {

@@ -11,7 +11,7 @@ use planck_common::{
 use crate::{
     actor::Verdict,
     node::Node,
-    store::{AgentRecord, NewInput, PutResult, StoredInput},
+    store::{AgentRecord, InputOutcome, NewInput, PutResult, StoredInput},
 };
 
 impl Node {
@@ -109,7 +109,7 @@ fn content(prompt: Prompt) -> Result<Vec<Part>, Refusal> {
 }
 
 fn was_refused(known: &StoredInput) -> bool {
-    known.input.mode == Mode::Reject && known.outcome.as_deref() == Some("busy")
+    known.input.mode == Mode::Reject && known.outcome == Some(InputOutcome::Busy)
 }
 
 fn busy(agent: &AgentRecord) -> Refusal {

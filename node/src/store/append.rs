@@ -39,8 +39,10 @@ pub fn mark_rows(marks: &[Mark]) -> Vec<MarkRow> {
             Change::Consumed { turn } => row.turn = Some(*turn),
             // The one column that holds what a model said as it is, and not as JSON.
             Change::Ended { outcome, answer } => {
-                (row.outcome, row.answer) =
-                    (Some(outcome.clone()), answer.clone().map(nul::replaced));
+                (row.outcome, row.answer) = (
+                    Some(outcome.name().into()),
+                    answer.clone().map(nul::replaced),
+                );
             }
         }
         rows.insert(at.unwrap_or(rows.len()), row);

@@ -10,7 +10,7 @@ use planck_common::{
 use serde_json::{Map, Value};
 
 use super::{StoreError, name};
-use crate::agent::{Entry, Mark, NewInput, StoredInput};
+use crate::agent::{Entry, InputOutcome, Mark, NewInput, StoredInput};
 
 #[derive(Debug, Clone)]
 pub struct NewSession {
@@ -226,7 +226,7 @@ pub enum Asked {
     },
     /// It was asked before: its outcome so far.
     Known {
-        outcome: Option<String>,
+        outcome: Option<InputOutcome>,
     },
     NotFound,
     /// The path of waits it would close, from the asker over the target back to the asker.

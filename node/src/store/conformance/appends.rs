@@ -6,7 +6,7 @@ use super::{
     World,
     team::{Team, consumed, ended, entry, message, turn_end, turn_start, warnings},
 };
-use crate::store::{Batch, BatchOutcome, Claim, PutResult, StoreError};
+use crate::store::{Batch, BatchOutcome, Claim, InputOutcome, PutResult, StoreError};
 
 pub async fn the_log_is_dense_and_chained(world: &dyn World) {
     let team = Team::start(world, 3).await;
@@ -212,7 +212,7 @@ pub async fn consuming_and_ending_are_marked(world: &dyn World) {
         assert_eq!(
             (
                 input.turn,
-                input.outcome.as_deref(),
+                input.outcome.as_ref().map(InputOutcome::name),
                 input.answer.as_deref()
             ),
             (Some(1), Some("completed"), answer)

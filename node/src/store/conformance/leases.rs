@@ -15,8 +15,8 @@ use super::{
     team::{Team, entry, message, new_agent, warnings},
 };
 use crate::store::{
-    BatchOutcome, Birth, Claim, Lease, NAMESAKES, NewInput, Newborn, PutResult, StoreError,
-    StoredInput, Stray,
+    BatchOutcome, Birth, Claim, InputOutcome, Lease, NAMESAKES, NewInput, Newborn, PutResult,
+    StoreError, StoredInput, Stray,
 };
 
 pub async fn claiming_fences(world: &dyn World) {
@@ -503,7 +503,10 @@ pub async fn a_stopped_agent_takes_no_input(world: &dyn World) {
         .await
         .unwrap()
         .unwrap();
-    assert_eq!(input.outcome.as_deref(), Some("stopped"));
+    assert_eq!(
+        input.outcome.as_ref().map(InputOutcome::name),
+        Some("stopped")
+    );
     assert!(matches!(
         team.store.put(&team.session, team.prompt(1)).await.unwrap(),
         PutResult::NotFound

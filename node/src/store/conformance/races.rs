@@ -12,8 +12,8 @@ use super::{
     team::{Team, message, new_agent, new_session, warnings},
 };
 use crate::store::{
-    Appended, Asked, Batch, BatchOutcome, Birth, Claim, Created, NewSession, PutResult,
-    SessionStore, StoreError,
+    Appended, Asked, Batch, BatchOutcome, Birth, Claim, Created, InputOutcome, NewSession,
+    PutResult, SessionStore, StoreError,
 };
 
 const ROUNDS: usize = 30;
@@ -212,7 +212,10 @@ pub async fn no_input_slips_in_beside_a_stop(world: &dyn World) {
         stop.unwrap();
         let row = team.store.input(&team.session, &input.id).await.unwrap();
         match put.unwrap() {
-            PutResult::Put { .. } => assert_eq!(row.unwrap().outcome.as_deref(), Some("stopped")),
+            PutResult::Put { .. } => assert_eq!(
+                row.unwrap().outcome.as_ref().map(InputOutcome::name),
+                Some("stopped")
+            ),
             PutResult::NotFound => assert!(row.is_none()),
             PutResult::Known(known) => panic!("{known:?}"),
         }

@@ -6,7 +6,7 @@ use sqlx::postgres::PgRow;
 use super::{
     Asked, InboxBounds, NewInput, PutResult, StoreError, StoredInput, Task,
     database::{Database, Failed, Statement},
-    rows::{self, Columns},
+    rows::{self, Columns, outcome},
 };
 use crate::store::unread::Unread;
 
@@ -224,7 +224,7 @@ fn asked(question: &NewInput, row: &Columns<'_>) -> Result<Asked, StoreError> {
             node: row.parse_optional("node")?,
         },
         "known" => Asked::Known {
-            outcome: row.get("detail")?,
+            outcome: outcome(row, "detail")?,
         },
         "taken" => return Err(taken(&question.id)),
         "not_found" => Asked::NotFound,

@@ -10,7 +10,9 @@ use planck_common::{
 use serde::de::DeserializeOwned;
 use sqlx::{Row as _, postgres::PgRow};
 
-use super::{AgentRecord, NewInput, SessionRecord, StoreError, StoredInput, database::classify};
+use super::{
+    AgentRecord, InputOutcome, NewInput, SessionRecord, StoreError, StoredInput, database::classify,
+};
 
 /// Reads columns of a row by name.
 pub struct Columns<'r>(pub &'r PgRow);
@@ -163,10 +165,15 @@ pub fn input(row: &PgRow) -> Result<StoredInput, StoreError> {
         turn: row
             .get::<Option<i32>>("turn")?
             .and_then(|turn| u32::try_from(turn).ok()),
-        outcome: row.get("outcome")?,
+        outcome: outcome(&row, "outcome")?,
         answer: row.get("answer")?,
         waiting: row.get("waiting")?,
     })
+}
+
+/// The outcome of an input, in the column of that name.
+pub fn outcome(row: &Columns<'_>, column: &str) -> Result<Option<InputOutcome>, StoreError> {
+    Ok(row.get::<Option<&str>>(column)?.map(InputOutcome::from))
 }
 
 pub fn sender(row: &Columns<'_>) -> Result<Option<Sender>, StoreError> {

@@ -15,7 +15,9 @@ use serde::de::DeserializeOwned;
 use sqlx::{Decode, Row, Sqlite, Type, sqlite::SqliteRow};
 
 use super::fault;
-use crate::store::{AgentRecord, LogRow, NewInput, SessionRecord, StoreError, StoredInput};
+use crate::store::{
+    AgentRecord, InputOutcome, LogRow, NewInput, SessionRecord, StoreError, StoredInput,
+};
 
 /// A row of a file.
 #[derive(Clone, Copy)]
@@ -171,10 +173,15 @@ impl<'a> Reader<'a> {
             input,
             head: self.number("head")?,
             turn: self.get("turn")?,
-            outcome: self.get("outcome")?,
+            outcome: self.outcome()?,
             answer: self.get("answer")?,
             waiting: self.get("waiting")?,
         })
+    }
+
+    pub fn outcome(&self) -> Result<Option<InputOutcome>, StoreError> {
+        let name: Option<String> = self.get("outcome")?;
+        Ok(name.as_deref().map(InputOutcome::from))
     }
 
     pub fn sender(&self) -> Result<Option<Sender>, StoreError> {

@@ -252,7 +252,7 @@ impl SqliteStore {
                     row: &row,
                     path: file.db.path(),
                 }
-                .get("outcome")?,
+                .outcome()?,
             })
         };
         row.map(known).transpose()

@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use planck_common::{
     InputId,
-    event::{Effect, InputKind},
+    event::{Effect, InputKind, TurnOutcome},
     reply::{Code, Refusal},
 };
 use serde::Deserialize;
@@ -16,7 +16,7 @@ use crate::{
     actor::waiters::Waiter,
     model::ToolSpec,
     node::Node,
-    store::{AgentRecord, Asked, NewInput, StoredInput},
+    store::{AgentRecord, Asked, InputOutcome, NewInput, StoredInput},
     tools::{Invocation, Outcome, Tool},
 };
 
@@ -192,15 +192,19 @@ impl Asking<'_> {
         let name = &self.target.spec.name;
         let nothing = || format!("{name} did not answer: its turn ended with `{outcome}`");
         Ok(Some(
-            match (outcome.as_str(), answer.filter(|text| !text.is_empty())) {
-                ("completed", Some(text)) => Ok(Outcome::ok(text)),
-                ("completed", None) => {
+            match (&outcome, answer.filter(|text| !text.is_empty())) {
+                (InputOutcome::Turn(TurnOutcome::Completed), Some(text)) => Ok(Outcome::ok(text)),
+                (InputOutcome::Turn(TurnOutcome::Completed), None) => {
                     Ok(Outcome::ok(format!("({name} ended its turn without text)")))
                 }
-                ("truncated" | "limit", Some(text)) => Ok(Outcome::ok(format!(
-                    "{text}\n[the answer was cut: {outcome}]"
-                ))),
-                ("error", Some(why)) => Err(Refusal::unavailable(format!("{}: {why}", nothing()))),
+                (InputOutcome::Turn(TurnOutcome::Truncated | TurnOutcome::Limit), Some(text)) => {
+                    Ok(Outcome::ok(format!(
+                        "{text}\n[the answer was cut: {outcome}]"
+                    )))
+                }
+                (InputOutcome::Failed, Some(why)) => {
+                    Err(Refusal::unavailable(format!("{}: {why}", nothing())))
+                }
                 (_, Some(_) | None) => Err(Refusal::unavailable(nothing())),
             },
         ))
