@@ -145,6 +145,11 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ReplyError> {
     }
 }
 
+/// The beginning of a text that somebody sent, short enough for a message about it.
+pub fn excerpt(text: &str) -> String {
+    text.chars().take(80).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,19 +7,21 @@ pub mod mail;
 pub mod parts;
 pub mod queues;
 pub mod runtimes;
-pub mod turnstile;
 pub mod waiters;
 
 mod beginning;
 mod calling;
-mod change;
+
 mod deltas;
 mod encoding;
-mod life;
-mod perform;
+mod run;
+
 mod saving;
 mod spans;
 mod work;
+
+/// How many agents are commanded at once where many are.
+pub const AT_ONCE: usize = 32;
 
 pub use host::{Host, Hosting, Opening};
 pub use mail::{Change, Verdict};

@@ -23,4 +23,7 @@ pub mod heartbeat;
 pub mod census;
 pub mod liveness;
 pub mod placement;
+pub mod view;
+
+pub mod decisions;
 pub mod thread;

@@ -7,6 +7,9 @@ mod nodes;
 mod page;
 mod sessions;
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -14,17 +17,12 @@ use planck_common::{
     NodeId,
     command::{AgentVerb, Empty, NodeVerb, SessionVerb, SessionsVerb},
     event::json,
-    reply::Refusal,
+    reply::{Refusal, excerpt},
     subject::{Address, LIST, Target},
 };
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::{
-    bus::Answer,
-    node::Node,
-    nul,
-    session::{Hop, excerpt},
-};
+use crate::{bus::Answer, nul, services::Services, sessions::Origin};
 
 pub use looking::{Looking, look};
 
@@ -33,33 +31,36 @@ type Reply = Result<String, Refusal>;
 
 /// A command as it came here.
 struct Came<'a> {
-    hop: Hop,
+    origin: Origin,
     address: &'a Address,
     body: &'a [u8],
 }
 
 impl Came<'_> {
     /// Has the node that hosts what the command is about do it.
-    async fn pass_on(&self, node: &Node, host: &NodeId) -> Reply {
-        node.pass_on(self.hop, host, self.address, self.body).await
+    async fn pass_on(&self, services: &Services, host: &NodeId) -> Reply {
+        services
+            .sessions
+            .pass_on(self.origin, host, self.address, self.body)
+            .await
     }
 }
 
 /// Answers commands for a node.
-pub fn answer(node: Arc<Node>) -> Answer {
+pub fn answer(services: Arc<Services>) -> Answer {
     Arc::new(move |address, body| {
-        let node = Arc::clone(&node);
-        Box::pin(async move { dispatch(&node, Hop::First, &address, &body).await })
+        let services = Arc::clone(&services);
+        Box::pin(async move { dispatch(&services, Origin::Client, &address, &body).await })
     })
 }
 
-async fn dispatch(node: &Arc<Node>, hop: Hop, address: &Address, body: &Bytes) -> Reply {
+async fn dispatch(services: &Services, origin: Origin, address: &Address, body: &Bytes) -> Reply {
     let Address { target, verb } = address;
     match target {
         Target::Sessions => {
             sessions::all(
-                node,
-                hop,
+                services,
+                origin,
                 find(
                     SessionsVerb::find,
                     SessionsVerb::ALL,
@@ -72,24 +73,44 @@ async fn dispatch(node: &Arc<Node>, hop: Hop, address: &Address, body: &Bytes) -
         }
         Target::Session(session) => {
             let verb = find(SessionVerb::find, SessionVerb::ALL, SessionVerb::name, verb)?;
-            sessions::one(node, session, verb, &Came { hop, address, body }).await
+            sessions::one(
+                services,
+                session,
+                verb,
+                &Came {
+                    origin,
+                    address,
+                    body,
+                },
+            )
+            .await
         }
         Target::Agent(agent) => {
             let verb = find(AgentVerb::find, AgentVerb::ALL, AgentVerb::name, verb)?;
-            agents::one(node, agent, verb, &Came { hop, address, body }).await
+            agents::one(
+                services,
+                agent,
+                verb,
+                &Came {
+                    origin,
+                    address,
+                    body,
+                },
+            )
+            .await
         }
         Target::Node(_) => {
             nodes::own(
-                node,
+                services,
                 find(NodeVerb::find, NodeVerb::ALL, NodeVerb::name, verb)?,
                 body,
             )
             .await
         }
-        Target::Nodes => list(verb, body).map(|()| nodes::list(node)),
-        Target::Teams => list(verb, body).map(|()| nodes::teams(node)),
-        Target::Models => list(verb, body).map(|()| nodes::models(node)),
-        Target::Sidecars => list(verb, body).map(|()| nodes::sidecars(node)),
+        Target::Nodes => list(verb, body).map(|()| nodes::list(services)),
+        Target::Teams => list(verb, body).map(|()| nodes::teams(services)),
+        Target::Models => list(verb, body).map(|()| nodes::models(services)),
+        Target::Sidecars => list(verb, body).map(|()| nodes::sidecars(services)),
     }
 }
 

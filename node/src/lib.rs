@@ -3,7 +3,6 @@
 
 pub mod environment;
 mod hardening;
-mod peers;
 pub mod permit;
 pub mod secret;
 pub mod terminal;
@@ -28,10 +27,28 @@ pub mod store;
 pub use planck_bus as bus;
 pub mod sidecar;
 
+pub mod workspace;
+
 pub mod actor;
 pub mod cluster;
-pub mod session;
 pub mod team;
+
+mod late;
+pub mod lookup;
+
+pub mod peers;
+
+pub mod base;
+pub mod team_registry;
+
+pub mod placement;
+
+pub mod takeover;
+
+pub mod sessions;
+
+pub mod services;
+pub mod team_tools;
 
 pub mod gateway;
 pub mod node;

@@ -13,10 +13,11 @@ pub mod grant;
 pub mod resolve;
 pub mod spawn;
 
+pub mod library;
 pub mod roster;
-pub mod tools;
 
 pub use context::{Context, KnownModels};
+pub use library::TeamLibrary;
 pub use mistake::{TemplateError, TemplateErrors};
 pub use resolve::resolve;
 pub use spawn::{Spawned, spawn};

@@ -79,3 +79,16 @@ bodies! {
         agents: u32,
     }
 }
+
+impl Wake {
+    /// Has an agent look into its inbox.
+    pub fn look(session: &SessionId, agent: &AgentId) -> Self {
+        Self {
+            session_id: session.clone(),
+            agent_id: agent.clone(),
+            input_id: None,
+            answered: None,
+            exits: false,
+        }
+    }
+}

@@ -11,14 +11,13 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    change::ToolsDiffer,
     deltas::Deltas,
     encoding::Encoding,
     host::{Ended, Farewell, Opening},
-    life::{Actor, Ends, names},
     mail::Mail,
     parts::{Identity, Parts},
     queues::Hold,
+    run::{Actor, Ends, ToolsDiffer, names},
     saving::Saves,
     spans::Spans,
     work::Work,

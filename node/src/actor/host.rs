@@ -35,11 +35,10 @@ use slot::{Live, Slot, Stage};
 
 use super::{
     beginning::Beginning,
-    life::{Actor, REST_AFTER},
     mail::{Change, Changed, Mail, Verdict},
-    parts::{Facts, Identity, Parts},
+    parts::{Identity, Parts, SessionContext},
+    run::{Actor, REST_AFTER},
     runtimes::Runtimes,
-    turnstile::{Alone, Turnstile},
 };
 use crate::{
     agent::{Command, Memory, NewInput, OpenTurn},
@@ -62,7 +61,6 @@ struct Inner {
     runtimes: Runtimes,
     tasks: TaskTracker,
     slots: Mutex<HashMap<AgentId, Slot>>,
-    turnstile: Turnstile,
     lives: AtomicU64,
     /// The store may have leases of this node whose agents are not here.
     may_miss: AtomicBool,
@@ -73,7 +71,7 @@ struct Inner {
 /// An agent whose lease this node holds.
 #[derive(Clone)]
 pub struct Hosting {
-    pub session: Arc<Facts>,
+    pub session: Arc<SessionContext>,
     pub agent: AgentId,
     pub epoch: i64,
     pub opening: Opening,
@@ -115,17 +113,10 @@ impl Host {
             runtimes,
             tasks: TaskTracker::new(),
             slots: Mutex::default(),
-            turnstile: Turnstile::default(),
             lives: AtomicU64::new(0),
             may_miss: AtomicBool::new(true),
             closed: AtomicBool::new(false),
         }))
-    }
-
-    /// For what changes as a whole which agents of a session are here: nobody else does so
-    /// meanwhile.
-    pub async fn alone(&self, session: &SessionId) -> Result<Alone, Refusal> {
-        self.0.turnstile.pass(session).await
     }
 
     /// Takes an agent in and lets it take up whatever waits for it. One that is here under this
@@ -192,6 +183,12 @@ impl Host {
 
     pub fn hosting(&self, agent: &AgentId) -> Option<Hosting> {
         self.slots().get(agent).map(|slot| slot.hosting.clone())
+    }
+
+    /// All agents here.
+    pub fn hostings(&self) -> Vec<Hosting> {
+        let slots = self.slots();
+        slots.values().map(|slot| slot.hosting.clone()).collect()
     }
 
     /// The agents here, of one session or of all.

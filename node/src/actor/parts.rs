@@ -43,7 +43,7 @@ pub struct Parts {
 /// Who an agent is, for its tools.
 #[derive(Debug, Clone)]
 pub struct Identity {
-    pub session: Arc<Facts>,
+    pub session: Arc<SessionContext>,
     pub agent: AgentId,
     pub epoch: i64,
     /// No tool starts before.
@@ -52,7 +52,7 @@ pub struct Identity {
 
 /// What all agents of a session share, as far as their work needs it.
 #[derive(Debug)]
-pub struct Facts {
+pub struct SessionContext {
     pub id: SessionId,
     pub team: TeamId,
     pub lead: AgentId,

@@ -39,7 +39,7 @@ impl Link {
             .for_each(|problem| warn(&format!("planck: warning: {problem}")));
         earlier::say_what_is_there(config);
         let running = Box::pin(node::open(config)).await?;
-        let bus = running.node().bus().clone();
+        let bus = Arc::clone(&running.node().services().bus);
         Ok(Self {
             client: client(&bus, config),
             bus,

@@ -1,7 +1,5 @@
 //! `cmd.agent.<agent>.*`: done here, or relayed to the node that hosts the agent.
 
-use std::sync::Arc;
-
 use planck_common::{
     command::{
         AgentInfo, AgentState, AgentStateNow, AgentVerb, Because, ChangeModel, Empty, Model,
@@ -15,54 +13,55 @@ use super::{Came, Reply, ok, read};
 use crate::{
     actor::{Change, host::NotHere, mail::Changed},
     agent::Command,
-    node::Node,
-    session::{Hop, IfClosed},
+    services::Services,
+    sessions::Origin,
     store::{AgentRecord, SessionRecord},
+    takeover::IfClosed,
 };
 
-pub(super) async fn one(node: &Arc<Node>, agent: &str, verb: AgentVerb, came: &Came<'_>) -> Reply {
-    let agent = node.find_agent(agent).await?;
-    if node.host().has(&agent.id) || verb == AgentVerb::Prompt {
-        return here(node, &agent, verb, came.body).await;
+pub(super) async fn one(
+    services: &Services,
+    agent: &str,
+    verb: AgentVerb,
+    came: &Came<'_>,
+) -> Reply {
+    let agent = services.lookup.agent(agent).await?;
+    if services.host.has(&agent.id) || verb == AgentVerb::Prompt {
+        return here(services, &agent, verb, came.body).await;
     }
     if verb == AgentVerb::Info {
-        return info(node, &agent, came).await;
+        return info(services, &agent, came).await;
     }
-    match node.elsewhere(&agent) {
-        Some(host) => came.pass_on(node, host).await,
-        None => unheld(node, &agent, verb, came).await,
+    match services.placement.other_host(&agent) {
+        Some(host) => came.pass_on(services, host).await,
+        None => unheld(services, &agent, verb, came).await,
     }
 }
 
 /// As its host tells; as the store knows it where that is being replaced, or nobody holds it.
-async fn info(node: &Node, agent: &AgentRecord, came: &Came<'_>) -> Reply {
+async fn info(services: &Services, agent: &AgentRecord, came: &Came<'_>) -> Reply {
     let Empty {} = read(came.body)?;
-    let told = match came.hop {
-        Hop::First => node.look_at(agent).await,
-        Hop::Last => None,
+    let told = match came.origin {
+        Origin::Client => services.sessions.agent_info(agent).await,
+        Origin::Peer => None,
     };
-    ok(told.unwrap_or_else(|| recorded(agent, window(node, agent))))
+    ok(told.unwrap_or_else(|| recorded(agent, window(services, agent))))
 }
 
-async fn here(node: &Arc<Node>, agent: &AgentRecord, verb: AgentVerb, body: &[u8]) -> Reply {
+async fn here(services: &Services, agent: &AgentRecord, verb: AgentVerb, body: &[u8]) -> Reply {
     match verb {
-        AgentVerb::Prompt => ok(node.prompt(agent, read(body)?).await?),
+        AgentVerb::Prompt => ok(services.sessions.prompt(agent, read(body)?).await?),
         AgentVerb::Info => {
             let Empty {} = read(body)?;
-            ok(node.host().info(&agent.id).await.map_err(moved)?)
+            ok(services.host.info(&agent.id).await.map_err(moved)?)
         }
         AgentVerb::Snapshot => {
             let Empty {} = read(body)?;
-            let (info, running) = node.host().snapshot(&agent.id).await.map_err(moved)?;
-            ok(Snapshot {
-                head: node.store().head(&agent.session).await?,
-                info,
-                running,
-            })
+            snapshot(services, agent).await
         }
         AgentVerb::Abort => {
             command(
-                node,
+                services,
                 agent,
                 Command::Abort {
                     reason: because(body)?,
@@ -70,48 +69,60 @@ async fn here(node: &Arc<Node>, agent: &AgentRecord, verb: AgentVerb, body: &[u8
             )
             .await
         }
-        AgentVerb::Stop => stop(node, agent, because(body)?).await,
+        AgentVerb::Stop => stop(services, agent, because(body)?).await,
         AgentVerb::Nudge => {
             let Because { .. } = read(body)?;
-            command(node, agent, Command::Nudge).await
+            command(services, agent, Command::Nudge).await
         }
         AgentVerb::Checkpoint => {
             let SetCheckpoint { summary } = read(body)?;
             if summary.trim().is_empty() {
                 return Err(Refusal::bad_request("`summary` is empty"));
             }
-            node.host()
+            services
+                .host
                 .command(&agent.id, Command::Checkpoint { summary })
                 .await
                 .map_err(moved)?;
             ok(SavedAt {
-                seq: node.store().head(&agent.session).await?,
+                seq: services.store.head(&agent.session).await?,
             })
         }
         AgentVerb::AddTool => {
             let ToolName { name } = read(body)?;
             ok(Tools {
-                tools: change(node, agent, Change::AddTool(name)).await?.tools,
+                tools: change(services, agent, Change::AddTool(name)).await?.tools,
             })
         }
         AgentVerb::RemoveTool => {
             let ToolName { name } = read(body)?;
             ok(Tools {
-                tools: change(node, agent, Change::RemoveTool(name)).await?.tools,
+                tools: change(services, agent, Change::RemoveTool(name))
+                    .await?
+                    .tools,
             })
         }
-        AgentVerb::ChangeModel => change_model(node, agent, read(body)?).await,
+        AgentVerb::ChangeModel => change_model(services, agent, read(body)?).await,
     }
 }
 
-async fn change_model(node: &Arc<Node>, agent: &AgentRecord, request: ChangeModel) -> Reply {
+async fn snapshot(services: &Services, agent: &AgentRecord) -> Reply {
+    let (info, running) = services.host.snapshot(&agent.id).await.map_err(moved)?;
+    ok(Snapshot {
+        head: services.store.head(&agent.session).await?,
+        info,
+        running,
+    })
+}
+
+async fn change_model(services: &Services, agent: &AgentRecord, request: ChangeModel) -> Reply {
     let ChangeModel {
         provider,
         model_id,
         base_url,
     } = request;
     if let Some(url) = &base_url {
-        node.check_address(url)?;
+        services.library.check_address(url)?;
     }
     let model = ModelRef {
         provider: provider.unwrap_or_else(|| agent.spec.model.provider.clone()),
@@ -119,43 +130,58 @@ async fn change_model(node: &Arc<Node>, agent: &AgentRecord, request: ChangeMode
         base_url,
     };
     ok(Model {
-        model: change(node, agent, Change::Model(model)).await?.model,
+        model: change(services, agent, Change::Model(model)).await?.model,
     })
 }
 
-async fn command(node: &Arc<Node>, agent: &AgentRecord, command: Command) -> Reply {
-    let state = node
-        .host()
+async fn command(services: &Services, agent: &AgentRecord, command: Command) -> Reply {
+    let state = services
+        .host
         .command(&agent.id, command)
         .await
         .map_err(moved)?;
     ok(AgentStateNow { state })
 }
 
-async fn change(node: &Arc<Node>, agent: &AgentRecord, change: Change) -> Result<Changed, Refusal> {
-    node.host().change(&agent.id, change).await.map_err(moved)?
+async fn change(
+    services: &Services,
+    agent: &AgentRecord,
+    change: Change,
+) -> Result<Changed, Refusal> {
+    services
+        .host
+        .change(&agent.id, change)
+        .await
+        .map_err(moved)?
 }
 
 /// An agent nobody holds is taken up first, unless it rests in a closed session and is only looked
 /// at or told to rest.
-async fn unheld(node: &Arc<Node>, agent: &AgentRecord, verb: AgentVerb, came: &Came<'_>) -> Reply {
-    let session = node.find_session(&agent.session).await?;
+async fn unheld(
+    services: &Services,
+    agent: &AgentRecord,
+    verb: AgentVerb,
+    came: &Came<'_>,
+) -> Reply {
+    let session = services.lookup.session(&agent.session).await?;
     if session.state == SessionState::Closed
-        && let Some(reply) = at_rest(node, agent, &session, verb, came.body).await
+        && let Some(reply) = at_rest(services, agent, &session, verb, came.body).await
     {
         return reply;
     }
-    if let Some(host) = node.host_of(&session).await? {
-        return came.pass_on(node, &host).await;
+    if let Some(host) = services.placement.session_host(&session).await? {
+        return came.pass_on(services, &host).await;
     }
-    node.take_up(&session.id, "commanded", IfClosed::Open)
+    services
+        .takeover
+        .take_up(&session.id, "commanded", IfClosed::Open)
         .await?;
-    here(node, agent, verb, came.body).await
+    here(services, agent, verb, came.body).await
 }
 
 /// What is answered without opening the closed session that the agent rests in.
 async fn at_rest(
-    node: &Node,
+    services: &Services,
     agent: &AgentRecord,
     session: &SessionRecord,
     verb: AgentVerb,
@@ -165,7 +191,7 @@ async fn at_rest(
         AgentVerb::Snapshot => Some(read(body).and_then(|Empty {}| {
             ok(Snapshot {
                 head: session.head,
-                info: recorded(agent, window(node, agent)),
+                info: recorded(agent, window(services, agent)),
                 running: None,
             })
         })),
@@ -175,7 +201,7 @@ async fn at_rest(
             })
         })),
         AgentVerb::Stop => Some(match because(body) {
-            Ok(reason) => stop(node, agent, reason).await,
+            Ok(reason) => stop(services, agent, reason).await,
             Err(refusal) => Err(refusal),
         }),
         AgentVerb::Prompt
@@ -188,15 +214,15 @@ async fn at_rest(
     }
 }
 
-async fn stop(node: &Node, agent: &AgentRecord, reason: Option<String>) -> Reply {
+async fn stop(services: &Services, agent: &AgentRecord, reason: Option<String>) -> Reply {
     let reason = reason.unwrap_or_else(|| "stopped".into());
     ok(AgentStateNow {
-        state: node.stop_agent_here(agent, &reason).await?,
+        state: services.takeover.stop_agent(agent, &reason).await?,
     })
 }
 
-fn window(node: &Node, agent: &AgentRecord) -> u64 {
-    node.models().card(&agent.spec.model).context_window
+fn window(services: &Services, agent: &AgentRecord) -> u64 {
+    services.models.card(&agent.spec.model).context_window
 }
 
 /// What the store knows of an agent whose host is not asked.

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use planck_common::{
-    AgentId,
     command::{AgentVerb, Empty, Models, Nodes, SessionVerb, SessionsVerb, Snapshot},
     reply::Refusal,
     spec::ModelRef,
@@ -14,7 +13,8 @@ use planck_common::{
 use super::{Reply, agents, find, list, ok, read, sessions};
 use crate::{
     bus::Answer,
-    store::{AgentRecord, SessionRecord, SessionStore},
+    lookup::{find_agent, find_session},
+    store::{SessionRecord, SessionStore},
 };
 
 /// What can be looked at.
@@ -63,7 +63,7 @@ async fn dispatch(looking: &Looking, address: &Address, body: &Bytes) -> Reply {
 
 impl Looking {
     async fn session(&self, id_or_name: &str) -> Result<SessionRecord, Refusal> {
-        crate::session::found(&*self.store, id_or_name).await
+        find_session(&*self.store, id_or_name).await
     }
 
     async fn one_session(&self, session: SessionRecord, verb: SessionVerb, body: &[u8]) -> Reply {
@@ -86,13 +86,7 @@ impl Looking {
     }
 
     async fn one_agent(&self, agent: &str, verb: AgentVerb, body: &[u8]) -> Reply {
-        let id = AgentId::parse(agent).map_err(|error| Refusal::bad_request(error.to_string()))?;
-        let found = self
-            .store
-            .find_agent(&id)
-            .await?
-            .filter(AgentRecord::is_there);
-        let agent = found.ok_or_else(|| Refusal::not_found(format!("no agent `{id}`")))?;
+        let agent = find_agent(&*self.store, agent).await?;
         let Empty {} = match verb {
             AgentVerb::Info | AgentVerb::Snapshot => read(body)?,
             AgentVerb::Prompt

@@ -1,45 +1,47 @@
 //! `cmd.node.<node>.*` and the lists any node answers.
 
-use std::sync::Arc;
+use std::time::Duration;
 
 use planck_common::{
     command::{Drain, Draining, Empty, NodeState, NodeVerb, Nodes, Relay, Sidecars, Teams},
     event::json,
-    reply::Refusal,
+    reply::{Refusal, excerpt},
     subject::{Address, Target},
 };
 
 use super::{Reply, ok, read};
-use crate::{node::Node, session::Hop};
+use crate::{services::Services, sessions::Origin};
 
-pub(super) async fn own(node: &Arc<Node>, verb: NodeVerb, body: &[u8]) -> Reply {
+pub(super) async fn own(services: &Services, verb: NodeVerb, body: &[u8]) -> Reply {
     match verb {
         NodeVerb::Info => {
             let Empty {} = read(body)?;
-            ok(node.info())
+            ok(services.placement.local().info())
         }
-        NodeVerb::Wake => ok(node.woken(read(body)?).await.map(|()| Empty {})?),
-        NodeVerb::Relay => relay(node, read(body)?).await,
-        NodeVerb::Host => ok(node.host_agent(read(body)?).await?),
-        NodeVerb::StopTeam => ok(node.stop_team(read(body)?).await?),
+        NodeVerb::Wake => ok(services
+            .sessions
+            .woken(read(body)?)
+            .await
+            .map(|()| Empty {})?),
+        NodeVerb::Relay => relay(services, read(body)?).await,
+        NodeVerb::Host => ok(services.placement.host_agent(read(body)?).await?),
+        NodeVerb::StopTeam => ok(services.teams.stop_here(&read(body)?).await),
         NodeVerb::Drain => {
             let Drain { timeout_ms } = read(body)?;
-            node.ask_to_drain(timeout_ms.map(std::time::Duration::from_millis));
+            let patience = timeout_ms.map(Duration::from_millis);
+            services.takeover.request_drain(patience);
             ok(Draining {
                 state: NodeState::Draining,
-                agents: node.info().agents,
+                agents: services.placement.local().info().agents,
             })
         }
     }
 }
 
 /// Relayed once: whoever asked took this node for the host.
-async fn relay(node: &Arc<Node>, relay: Relay) -> Reply {
+async fn relay(services: &Services, relay: Relay) -> Reply {
     let address = Address::parse(&relay.subject).ok_or_else(|| {
-        Refusal::bad_request(format!(
-            "`{}` is no command",
-            super::excerpt(&relay.subject)
-        ))
+        Refusal::bad_request(format!("`{}` is no command", excerpt(&relay.subject)))
     })?;
     match address.target {
         Target::Agent(_) | Target::Session(_) | Target::Sessions => {}
@@ -50,32 +52,32 @@ async fn relay(node: &Arc<Node>, relay: Relay) -> Reply {
         }
     }
     Box::pin(super::dispatch(
-        node,
-        Hop::Last,
+        services,
+        Origin::Peer,
         &address,
         &relay.body.get().to_owned().into(),
     ))
     .await
 }
 
-pub(super) fn list(node: &Node) -> String {
-    json(&Nodes {
-        nodes: node.nodes(),
-    })
+pub(super) fn list(services: &Services) -> String {
+    let mut nodes = vec![services.placement.local().info()];
+    nodes.extend(services.view.other_nodes());
+    json(&Nodes { nodes })
 }
 
-pub(super) fn teams(node: &Node) -> String {
+pub(super) fn teams(services: &Services) -> String {
     json(&Teams {
-        teams: node.team_rows(),
+        teams: services.library.rows(),
     })
 }
 
-pub(super) fn models(node: &Node) -> String {
-    json(&node.models().list())
+pub(super) fn models(services: &Services) -> String {
+    json(&services.models.list())
 }
 
-pub(super) fn sidecars(node: &Node) -> String {
+pub(super) fn sidecars(services: &Services) -> String {
     json(&Sidecars {
-        sidecars: node.sidecars().rows(),
+        sidecars: services.sidecars.rows(),
     })
 }

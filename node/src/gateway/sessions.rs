@@ -1,7 +1,5 @@
 //! `cmd.sessions.*` and `cmd.session.<session>.*`.
 
-use std::sync::Arc;
-
 use planck_common::command::{
     Aborted, Because, Empty, HeadAt, Prompt, ReadEvents, ReadMessages, Removed, Rewind,
     SessionInfo, SessionStateNow, SessionVerb, SessionsVerb,
@@ -9,58 +7,72 @@ use planck_common::command::{
 
 use super::{Came, Reply, ok, page, read};
 use crate::{
-    node::Node,
-    session::Hop,
+    services::Services,
+    sessions::Origin,
     store::{AgentRecord, SessionRecord, SessionStore},
 };
 
-pub(super) async fn all(node: &Arc<Node>, hop: Hop, verb: SessionsVerb, body: &[u8]) -> Reply {
+pub(super) async fn all(
+    services: &Services,
+    origin: Origin,
+    verb: SessionsVerb,
+    body: &[u8],
+) -> Reply {
     match verb {
-        SessionsVerb::Start => ok(node.start_session(read(body)?, hop).await?),
-        SessionsVerb::List => ok(node.store().sessions(read(body)?).await?),
+        SessionsVerb::Start => ok(services.sessions.start(read(body)?, origin).await?),
+        SessionsVerb::List => ok(services.store.sessions(read(body)?).await?),
     }
 }
 
 pub(super) async fn one(
-    node: &Arc<Node>,
+    services: &Services,
     session: &str,
     verb: SessionVerb,
     came: &Came<'_>,
 ) -> Reply {
-    let (session, body) = (node.find_session(session).await?, came.body);
+    let (session, body) = (services.lookup.session(session).await?, came.body);
     if is_its_hosts(verb)
-        && let Some(host) = node.host_of(&session).await?
+        && let Some(host) = services.placement.session_host(&session).await?
     {
-        return came.pass_on(node, &host).await;
+        return came.pass_on(services, &host).await;
     }
     match verb {
-        SessionVerb::Prompt => prompt(node, &session, read(body)?).await,
+        SessionVerb::Prompt => prompt(services, &session, read(body)?).await,
         SessionVerb::Events => {
-            events(&**node.store(), &session, read(body)?, node.bus().room()).await
+            events(&*services.store, &session, read(body)?, services.bus.room()).await
         }
-        SessionVerb::Messages => messages(&**node.store(), &session, read(body)?).await,
+        SessionVerb::Messages => messages(&*services.store, &session, read(body)?).await,
         SessionVerb::Info => {
             let Empty {} = read(body)?;
-            info(&**node.store(), session).await
+            info(&*services.store, session).await
         }
         SessionVerb::Abort => {
             let Because { .. } = read(body)?;
             ok(Aborted {
-                aborted: node.abort_session(&session, came.hop).await?,
+                aborted: services.sessions.abort(&session, came.origin).await?,
             })
         }
         SessionVerb::Rewind => {
             let Rewind { to } = read(body)?;
             ok(HeadAt {
-                head: node.rewind(&session, to, "client").await?,
+                head: services.sessions.rewind(&session, to, "client").await?,
             })
         }
-        SessionVerb::Resume => ok(node.resume(&session, &reason(body, "resumed")?).await?),
+        SessionVerb::Resume => ok(services
+            .sessions
+            .resume(&session, &reason(body, "resumed")?)
+            .await?),
         SessionVerb::Close => ok(SessionStateNow {
-            state: node.close(&session, &reason(body, "closed")?).await?,
+            state: services
+                .takeover
+                .close(&session, &reason(body, "closed")?)
+                .await?,
         }),
         SessionVerb::Delete => ok(Removed {
-            removed: node.delete(&session, &reason(body, "deleted")?).await?,
+            removed: services
+                .sessions
+                .delete(&session, &reason(body, "deleted")?)
+                .await?,
         }),
     }
 }
@@ -79,9 +91,11 @@ fn is_its_hosts(verb: SessionVerb) -> bool {
     }
 }
 
-async fn prompt(node: &Arc<Node>, session: &SessionRecord, prompt: Prompt) -> Reply {
-    let agent = node.find_member(session, prompt.agent.as_deref()).await?;
-    ok(node.prompt(&agent, prompt).await?)
+async fn prompt(services: &Services, session: &SessionRecord, prompt: Prompt) -> Reply {
+    let wanted = prompt.agent.as_deref();
+    let wanted = wanted.unwrap_or(&session.spec.lead);
+    let agent = services.lookup.member(session, wanted).await?;
+    ok(services.sessions.prompt(&agent, prompt).await?)
 }
 
 /// A page of a session's log that fits into a reply with so much room.
@@ -126,7 +140,7 @@ async fn of(
     agent: Option<&str>,
 ) -> Result<Option<AgentRecord>, planck_common::reply::Refusal> {
     match agent {
-        Some(agent) => crate::session::found_in_log(store, session, agent)
+        Some(agent) => crate::lookup::find_in_log(store, session, agent)
             .await
             .map(Some),
         None => Ok(None),

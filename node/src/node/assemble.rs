@@ -15,7 +15,7 @@ pub(crate) use tools::sandbox;
 
 use planck_common::{NodeId, inbox::InboxPrefix, spec::ModelRef, subject::Prefix};
 
-use super::{Foundations, Joining, Node, NodeSettings, Running, Teams};
+use super::{Joining, Node, NodeParts, NodeSettings, Running};
 use crate::{
     actor::runtimes::Runtimes,
     agent, bus,
@@ -25,14 +25,18 @@ use crate::{
     config::Config,
     gateway,
     llm::{self, Llm},
+    placement::LocalSettings,
     project::{Clash, Part},
-    session::workspace::Workspaces,
+    services::ServicesSettings,
+    sessions::SessionsLimits,
     sidecar::Sidecars,
     skill::Skills,
     store::StoreError,
-    team::{Context, KnownModels},
+    takeover::TakeoverSettings,
+    team::{Context, KnownModels, TeamLibrary},
     telemetry::instance,
     tools::Heart,
+    workspace::Workspaces,
 };
 
 /// Why a node could not be built: what is wrong, and the way out.
@@ -97,13 +101,12 @@ async fn assemble(
         tools::sidecars(config)?,
     );
     let joining = joining(config, heart, registry)?;
-    let foundations = Foundations {
+    let parts = NodeParts {
         workspaces: workspaces(config),
-        teams: Teams {
+        library: TeamLibrary {
             context: teams(config, &skills, &models, clashes),
             sources: config.sources(Part::Teams),
             own: config.node.data_dir.clone(),
-            offers_addresses: models::offers_addresses(config),
         },
         runtimes: runtimes(config)?,
         settings: settings(config),
@@ -116,7 +119,7 @@ async fn assemble(
         bus,
         models,
     };
-    Node::new(foundations).run().await
+    Node::new(parts).run().await
 }
 
 fn workspaces(config: &Config) -> Workspaces {
@@ -259,16 +262,8 @@ fn runtimes(config: &Config) -> Result<Runtimes, AssemblyError> {
 
 fn settings(config: &Config) -> NodeSettings {
     NodeSettings {
-        name: name(config),
-        alone: config.nats.url.is_none(),
-        labels: config
-            .node
-            .labels
-            .0
-            .iter()
-            .map(|(name, value)| (name.clone(), value.clone().into()))
-            .collect(),
-        capacity: config.node.capacity,
+        is_alone: config.nats.url.is_none(),
+        offers_addresses: models::offers_addresses(config),
         agents: agent::Settings {
             loop_guard: agent::setup::LoopLimits {
                 note_from: config.tools.repeat_note,
@@ -280,13 +275,31 @@ fn settings(config: &Config) -> NodeSettings {
             },
             max_requests_per_turn: config.limits.max_requests_per_turn,
         },
-        session_limits: config.limits.of_session(),
-        max_prompt: config.limits.max_prompt.0,
         calls: tools::bounds(config),
         park_after: config.node.park_after.0,
-        retention: config.store.retention.as_ref().map(|period| period.0),
-        drain_timeout: config.node.drain_timeout.0,
-        sweep_every: config.cluster.sweep.0,
+        services: services(config),
+    }
+}
+
+fn services(config: &Config) -> ServicesSettings {
+    let labels = config.node.labels.0.iter();
+    ServicesSettings {
+        local: LocalSettings {
+            name: name(config),
+            labels: labels
+                .map(|(name, value)| (name.clone(), value.clone().into()))
+                .collect(),
+            capacity: config.node.capacity,
+        },
+        takeover: TakeoverSettings {
+            sweep_every: config.cluster.sweep.0,
+            retention: config.store.retention.as_ref().map(|period| period.0),
+            drain_timeout: config.node.drain_timeout.0,
+        },
+        sessions: SessionsLimits {
+            session: config.limits.of_session(),
+            max_prompt: config.limits.max_prompt.0,
+        },
     }
 }
 

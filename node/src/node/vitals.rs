@@ -1,4 +1,4 @@
-//! What a node says of itself to its probes and to whoever reads its metrics.
+//! What a node tells its probes and metrics.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::telemetry::vitals::{Gauges, Vitals};
 #[async_trait]
 impl Vitals for Node {
     fn gauges(&self) -> Gauges {
-        let here = self.host.standing();
+        let here = self.services.host.standing();
         Gauges {
             sessions: [here.active, here.sessions.saturating_sub(here.active)].map(count),
             agents: [
@@ -22,30 +22,25 @@ impl Vitals for Node {
             ]
             .map(count),
             inbox: count(here.queued),
-            heartbeat_age: self
-                .belonging
-                .census
-                .as_ref()
-                .and_then(|census| census.silence(&self.id))
-                .unwrap_or_default(),
+            heartbeat_age: self.services.view.heartbeat_age(),
         }
     }
 
     async fn unready(&self, patience: Duration) -> Vec<String> {
         let mut causes = Vec::new();
-        if !self.bus().is_connected() {
+        if !self.services.bus.is_connected() {
             causes.push("NATS is away".to_owned());
         }
-        if self.is_suspended() {
+        if self.services.view.is_suspended() {
             causes.push(
                 "the node is suspended: it does not hear itself, or cannot write to the registry"
                     .into(),
             );
         }
-        if self.draining().is_cancelled() || self.stop.is_cancelled() {
+        if self.services.view.draining().is_cancelled() || self.stop.is_cancelled() {
             causes.push("the node is draining".into());
         }
-        match timeout(patience, self.store().id()).await {
+        match timeout(patience, self.services.store.id()).await {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => {
                 tracing::debug!(%error, "the store is not ready");
@@ -60,7 +55,7 @@ impl Vitals for Node {
     }
 
     async fn turns(&self, within: Duration) -> bool {
-        self.host.turns(within).await
+        self.services.host.turns(within).await
     }
 }
 

@@ -128,7 +128,7 @@ impl Life {
 
     /// Ends the process where it is: nothing more is written, nobody is told.
     pub async fn kill(self) {
-        self.running.node().host().shut_down().await;
+        self.running.node().services().host.shut_down().await;
     }
 
     pub async fn leave(self) -> Result<()> {

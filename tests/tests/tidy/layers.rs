@@ -34,16 +34,6 @@ const NEVER_SEES: &[(&str, &[&str])] = &[
             "crate::node",
         ],
     ),
-    (
-        "peers",
-        &[
-            "crate::actor",
-            "crate::gateway",
-            "crate::node",
-            "crate::session",
-            "crate::team",
-        ],
-    ),
     ("llm", &["crate::agent", "planck_agent"]),
     ("tools", &["crate::actor"]),
     ("store", &["crate::bus", "planck_bus"]),
@@ -61,6 +51,21 @@ const NEVER_SEES: &[(&str, &[&str])] = &[
     ("skill", &["crate::bus", "planck_bus"]),
     ("sidecar", &["crate::agent", "planck_agent"]),
     ("gateway", &["crate::llm", "crate::tools"]),
+];
+
+/// The services of a node. Each knows only those before it.
+const SERVICES: &[&str] = &[
+    "peers",
+    "base",
+    "team_registry",
+    "placement",
+    "takeover",
+    "sessions",
+    "services",
+    "team_tools",
+    "gateway",
+    "node",
+    "cli",
 ];
 
 /// Words of the providers' formats.
@@ -113,12 +118,108 @@ fn libraries_are_named_in_their_layer_only() {
     none(breaches);
 }
 
+/// The module of the node that a file belongs to.
+fn module(path: &str) -> &str {
+    let inside = path.strip_prefix("node/src/").unwrap_or_default();
+    inside.split(['/', '.']).next().unwrap_or_default()
+}
+
+/// What is below the services, and what they are built from, knows none of them.
+#[test]
+fn services_know_only_those_before_them() {
+    const BELOW: &[&str] = &[
+        "actor",
+        "cluster",
+        "compact",
+        "llm",
+        "lookup",
+        "project",
+        "sidecar",
+        "skill",
+        "store",
+        "team",
+        "tools",
+        "workspace",
+    ];
+    let mut breaches = Vec::new();
+    for source in production() {
+        let module = module(&source.path);
+        let place = SERVICES.iter().position(|service| *service == module);
+        let hidden = match place {
+            Some(place) => SERVICES.get(place + 1..).unwrap_or_default(),
+            None if BELOW.contains(&module) => SERVICES,
+            None => continue,
+        };
+        for service in hidden {
+            let hidden = format!("crate::{service}");
+            let paths = source.names().paths;
+            if let Some(path) = paths.iter().find(|path| names(path, &hidden)) {
+                breaches.push(format!(
+                    "{}: {module} sees {path}, which is built on it",
+                    source.path
+                ));
+            }
+        }
+    }
+    none(breaches);
+}
+
+/// A method of a service that is written in another module would be an arrow that no import shows.
+#[test]
+fn services_are_implemented_in_their_own_modules() {
+    let mut breaches = Vec::new();
+    let sources = production();
+    for source in &sources {
+        let of_this = module(&source.path);
+        if of_this != "actor" && !SERVICES.contains(&of_this) {
+            continue;
+        }
+        let folder = source.path.trim_end_matches(".rs");
+        for (item, of) in implemented(&source.file) {
+            let is_inside = sources.iter().any(|other| {
+                let home = other.path.trim_end_matches(".rs");
+                let is_around = folder == home || folder.starts_with(&format!("{home}/"));
+                is_around && other.file.items.iter().any(|item| defines(item, &of))
+            });
+            if !is_inside {
+                let line = item.impl_token.span.start().line;
+                breaches.push(format!(
+                    "{}:{line}: `{of}` is implemented outside its module",
+                    source.path
+                ));
+            }
+        }
+    }
+    none(breaches);
+}
+
+/// The inherent `impl` blocks of a file, with the names of their types.
+fn implemented(file: &syn::File) -> Vec<(&syn::ItemImpl, String)> {
+    let named = file.items.iter().filter_map(|item| {
+        let syn::Item::Impl(block) = item else {
+            return None;
+        };
+        let syn::Type::Path(of) = &*block.self_ty else {
+            return None;
+        };
+        let name = of.path.segments.last()?.ident.to_string();
+        block.trait_.is_none().then_some((block, name))
+    });
+    named.collect()
+}
+
+fn defines(item: &syn::Item, name: &str) -> bool {
+    if let syn::Item::Struct(item) = item {
+        return item.ident == name;
+    }
+    matches!(item, syn::Item::Enum(item) if item.ident == name)
+}
+
 #[test]
 fn modules_do_not_see_what_they_must_not() {
     let mut breaches = Vec::new();
     for source in production() {
-        let inside = source.path.strip_prefix("node/src/").unwrap_or_default();
-        let module = inside.split(['/', '.']).next().unwrap_or_default();
+        let module = module(&source.path);
         let unseen = NEVER_SEES
             .iter()
             .filter(|(name, _)| *name == module)

@@ -43,26 +43,6 @@ const ALLOWED: &[(&str, &str)] = &[
         "node/src/actor/host.rs",
         "to be split with the services that it mixes",
     ),
-    (
-        "node/src/actor/life.rs",
-        "to be split with the services that it mixes",
-    ),
-    (
-        "node/src/node.rs",
-        "to be split with the services that it mixes",
-    ),
-    (
-        "node/src/node/belonging.rs",
-        "to be split with the services that it mixes",
-    ),
-    (
-        "node/src/node/teams.rs",
-        "to be split with the services that it mixes",
-    ),
-    (
-        "node/src/session/start.rs",
-        "to be split with the services that it mixes",
-    ),
 ];
 
 fn is_allowed(name: &str) -> bool {

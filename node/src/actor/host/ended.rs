@@ -6,8 +6,8 @@ use planck_common::command::AgentState;
 
 use crate::{
     actor::{
-        life::Actor,
         mail::{Answer, Mail},
+        run::Actor,
     },
     agent::Unstorable,
     tools::Toolbox,

@@ -6,7 +6,7 @@ use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::Hosting;
-use crate::actor::{life::Actor, mail::Mail};
+use crate::actor::{mail::Mail, run::Actor};
 
 pub(super) struct Slot {
     pub(super) hosting: Hosting,

@@ -247,8 +247,12 @@ impl World {
             metadata: serde_json::Map::new(),
         };
         let session: SessionId = self.client.start(request).await?.session_id;
-        let here = self.node.node().host().agents(Some(&session));
-        join_all(here.iter().map(|agent| self.node.node().host().info(agent))).await;
+        let here = self.node.node().services().host.agents(Some(&session));
+        join_all(
+            here.iter()
+                .map(|agent| self.node.node().services().host.info(agent)),
+        )
+        .await;
         self.agents.extend(here);
         Ok(())
     }

@@ -1,0 +1,337 @@
+//! One agent at work on this node: it handles one event after another, until it rests, parks, stops
+//! or is lost.
+
+mod change;
+mod end;
+mod perform;
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use planck_common::{
+    Timestamp,
+    command::{AgentInfo, AgentState},
+    event::Event,
+};
+use tokio::{sync::mpsc, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+pub(super) use change::ToolsDiffer;
+use perform::Then;
+
+use super::{
+    deltas::Deltas,
+    encoding::Encoding,
+    mail::{Answer, Hold, Mail, Verdict},
+    parts::{Identity, Parts},
+    saving::{Lost, Saves},
+    spans::Spans,
+    work::Work,
+};
+use crate::{
+    agent::{Agent, Command, Effect, Input, NewInput},
+    llm::Clients,
+    tools::{Runner, Toolbox},
+};
+
+/// An agent idle for so long is not about to send a request: it rests, until it is parked.
+pub(super) const REST_AFTER: Duration = Duration::from_secs(5);
+
+pub(super) struct Actor {
+    pub(super) parts: Arc<Parts>,
+    pub(super) identity: Identity,
+    pub(super) clients: Clients,
+    pub(super) agent: Agent,
+    pub(super) toolbox: Arc<Toolbox>,
+    pub(super) runner: Runner,
+    pub(super) encoding: Encoding,
+    pub(super) saves: Saves,
+    pub(super) deltas: Deltas,
+    pub(super) work: Work,
+    pub(super) spans: Spans,
+    pub(super) ends: Ends,
+}
+
+/// What ends, and who waits for it.
+pub(super) struct Ends {
+    /// The agent is to end here, writing nothing.
+    pub(super) dropped: CancellationToken,
+    /// Of a turn that was aborted.
+    aborting: Vec<Answer<AgentState>>,
+    /// Of the agent, and whether it is one for good.
+    stopping: Option<Stopping>,
+}
+
+impl Ends {
+    pub(super) fn new(dropped: CancellationToken) -> Self {
+        Self {
+            dropped,
+            aborting: Vec::new(),
+            stopping: None,
+        }
+    }
+}
+
+#[derive(Default)]
+struct Stopping {
+    for_good: bool,
+    done: Vec<Answer<AgentState>>,
+}
+
+/// Why an agent left its task by its own decision.
+pub(super) enum Left {
+    /// It is idle, and may be asked again soon.
+    Resting,
+    /// It was idle for long.
+    Parked,
+    Stopped,
+}
+
+/// The next thing that happened.
+enum Happening {
+    Settled(Result<Input, Lost>),
+    Answer(Input),
+    Mail(Option<Box<Mail>>),
+    DeltasDue,
+    /// It was idle for a while.
+    Quiet,
+    Dropped,
+}
+
+impl Actor {
+    pub(super) async fn run(
+        &mut self,
+        resumed: Vec<Effect>,
+        opening: Vec<Event>,
+        mailbox: &mut mpsc::Receiver<Box<Mail>>,
+    ) -> Result<Left, Lost> {
+        let record = |event| {
+            self.agent
+                .step(Input::Command(Command::Record(event)), Timestamp::now())
+        };
+        let mut begun: Vec<Effect> = opening.into_iter().flat_map(record).collect();
+        begun.extend(resumed);
+        let mut then = self.perform(begun).await?;
+        while then == Then::GoOn {
+            then = match self.next(mailbox).await {
+                Happening::Settled(settled) => self.step(settled?).await?,
+                Happening::Answer(input) => self.step(input).await?,
+                Happening::Mail(Some(mail)) => Box::pin(self.read(*mail)).await?,
+                Happening::DeltasDue => {
+                    self.tell_deltas();
+                    Then::GoOn
+                }
+                Happening::Quiet if self.parts.park_after > REST_AFTER => return Ok(Left::Resting),
+                Happening::Mail(None) | Happening::Quiet => return Ok(Left::Parked),
+                Happening::Dropped => return Err(Lost::Dropped),
+            };
+            self.tell_aborted();
+        }
+        Ok(Left::Stopped)
+    }
+
+    async fn next(&mut self, mailbox: &mut mpsc::Receiver<Box<Mail>>) -> Happening {
+        let idle = self.agent.is_idle() && self.work.is_empty() && self.saves.is_idle();
+        let due = self.deltas.due();
+        let bus = Arc::clone(&self.parts.bus);
+        tokio::select! {
+            () = self.ends.dropped.cancelled() => Happening::Dropped,
+            settled = self.saves.next(&*bus) => Happening::Settled(settled),
+            input = self.work.next() => Happening::Answer(input),
+            mail = mailbox.recv() => Happening::Mail(mail),
+            () = tokio::time::sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => Happening::DeltasDue,
+            () = tokio::time::sleep(self.parts.park_after.min(REST_AFTER)), if idle => Happening::Quiet,
+        }
+    }
+
+    /// Becomes small, and needs no task until it is woken.
+    fn rest(&mut self) {
+        self.encoding.forget();
+        if let Err(error) = self.agent.rest() {
+            tracing::error!(%error, "a message cannot be serialised; the agent rests with all its memory");
+        }
+        // Emptied of their room, and of what would hold on to the task.
+        self.work = Work::default();
+        self.saves.rest();
+    }
+
+    /// Goes on after a rest, wherever it lives now.
+    pub(super) fn wake_up(&mut self, clients: Clients, dropped: CancellationToken) {
+        self.clients = clients;
+        self.ends = Ends::new(dropped);
+    }
+
+    async fn read(&mut self, mail: Mail) -> Result<Then, Lost> {
+        match mail {
+            Mail::Arrived {
+                arrival,
+                verdict,
+                cause,
+            } => {
+                self.spans.cause = Some(cause);
+                let then = self.arrived(arrival, verdict).await;
+                self.spans.cause = None;
+                then
+            }
+            Mail::Withdrawn(input) => self.step(Input::Withdrawn(input)).await,
+            Mail::Look(is_due) => {
+                is_due.store(false, Ordering::SeqCst);
+                self.look().await
+            }
+            Mail::Command { command, done } => self.command(command, done).await,
+            Mail::Change { change, done } => {
+                let changed = self.change(change).await;
+                let (then, changed) = match changed {
+                    Ok(changed) => (
+                        self.step(Input::Command(changed.command)).await?,
+                        Ok(changed.now),
+                    ),
+                    Err(refusal) => (Then::GoOn, Err(refusal)),
+                };
+                let _ = done.send(changed);
+                Ok(then)
+            }
+            Mail::ToolsMayDiffer => match self.refit() {
+                Some(command) => self.step(Input::Command(command)).await,
+                None => Ok(Then::GoOn),
+            },
+            Mail::Leave(answer) => {
+                let may_leave = !self.work.is_bound() && self.saves.are_settled();
+                if answer.send(may_leave).is_ok() && may_leave {
+                    // What it did meanwhile would be cut.
+                    self.ends.dropped.cancelled().await;
+                    return Err(Lost::Dropped);
+                }
+                Ok(Then::GoOn)
+            }
+            Mail::Hold(hold) => self.hold(hold).await,
+            Mail::Info(answer) => {
+                let _ = answer.send(self.info());
+                Ok(Then::GoOn)
+            }
+            Mail::Spec(answer) => {
+                let _ = answer.send(self.agent.spec().clone());
+                Ok(Then::GoOn)
+            }
+            Mail::Snapshot(answer) => {
+                let _ = answer.send((self.info(), self.agent.snapshot(Timestamp::now())));
+                Ok(Then::GoOn)
+            }
+        }
+    }
+
+    /// Its decisions until then are performed only if it goes on after all.
+    async fn hold(&mut self, hold: Hold) -> Result<Then, Lost> {
+        let decided = self.settle_saves().await?;
+        let _ = hold.held.send(());
+        tokio::select! {
+            biased;
+            () = self.ends.dropped.cancelled() => Err(Lost::Dropped),
+            _ = hold.released => self.perform(decided).await,
+        }
+    }
+
+    /// Without a permit it stays in the inbox, where the node looks again when it is given.
+    async fn arrived(&mut self, arrival: NewInput, verdict: Answer<Verdict>) -> Result<Then, Lost> {
+        if !self.parts.permit.is_given() {
+            let _ = verdict.send(Verdict::Taken);
+            return Ok(Then::GoOn);
+        }
+        let id = arrival.id.clone();
+        let effects = self.decide(Input::Arrived(arrival))?;
+        let refused = effects
+            .iter()
+            .any(|effect| matches!(effect, Effect::Save(save) if save.ends(&id)));
+        let then = self.perform(effects).await?;
+        let _ = verdict.send(if refused {
+            Verdict::Busy
+        } else {
+            Verdict::Taken
+        });
+        Ok(then)
+    }
+
+    /// Takes up what waits in the inbox; the agent drops what it knows.
+    async fn look(&mut self) -> Result<Then, Lost> {
+        if !self.parts.permit.is_given() {
+            return Ok(Then::GoOn);
+        }
+        let Identity { session, agent, .. } = &self.identity;
+        let rows = match self.parts.store.open_inputs(&session.id, agent).await {
+            Ok(rows) => rows,
+            Err(error) => {
+                tracing::warn!(%agent, %error, "cannot look into the inbox; the sweep looks again");
+                return Ok(Then::GoOn);
+            }
+        };
+        for row in rows.into_iter().filter(|row| row.turn.is_none()) {
+            if self.step(Input::Arrived(row.input)).await? == Then::Stopped {
+                return Ok(Then::Stopped);
+            }
+        }
+        Ok(Then::GoOn)
+    }
+
+    async fn command(&mut self, command: Command, done: Answer<AgentState>) -> Result<Then, Lost> {
+        match &command {
+            Command::Stop { for_good, .. } => {
+                let stopping = self.ends.stopping.get_or_insert_default();
+                stopping.for_good |= for_good;
+                stopping.done.push(done);
+                self.step(Input::Command(command)).await
+            }
+            Command::Abort { .. } => {
+                self.ends.aborting.push(done);
+                self.step(Input::Command(command)).await
+            }
+            Command::Nudge
+            | Command::Checkpoint { .. }
+            | Command::Tools { .. }
+            | Command::Model { .. }
+            | Command::Record(_) => {
+                let then = self.step(Input::Command(command)).await?;
+                let _ = done.send(self.agent.state());
+                Ok(then)
+            }
+        }
+    }
+
+    /// An abort is done when the calls that ran have ended, with all that they started.
+    fn tell_aborted(&mut self) {
+        if !self.agent.is_winding_down() {
+            let state = self.agent.state();
+            for done in self.ends.aborting.drain(..) {
+                let _ = done.send(state);
+            }
+        }
+    }
+
+    fn info(&self) -> AgentInfo {
+        let (spec, identity) = (self.agent.spec(), &self.identity);
+        AgentInfo {
+            id: identity.agent.clone(),
+            name: spec.name.clone(),
+            r#type: spec.r#type.clone(),
+            role: spec.role,
+            session_id: identity.session.id.clone(),
+            team_id: identity.session.team.clone(),
+            node_id: Some(self.parts.node.clone()),
+            epoch: identity.epoch,
+            state: self.agent.state(),
+            turn: self.agent.turn(),
+            model: spec.model.clone(),
+            tools: names(&self.toolbox),
+            skills: spec.skills.clone(),
+            usage: self.agent.totals(),
+            context_tokens: self.agent.context_tokens(),
+            context_window: self.agent.card().context_window,
+            queued: self.agent.queued(),
+        }
+    }
+}
+
+pub(super) fn names(toolbox: &Toolbox) -> Vec<String> {
+    toolbox.names().map(Into::into).collect()
+}

@@ -1,0 +1,161 @@
+//! Changes of what an agent is: its tools and its model, recorded in its spec so that they outlive
+//! the node.
+
+use std::sync::Arc;
+
+use planck_common::{
+    reply::{Code, Refusal},
+    spec::{AgentSpec, ModelRef},
+};
+
+use super::{Actor, names};
+use crate::{
+    actor::{
+        beginning::unknown_model,
+        mail::{Change, Changed},
+    },
+    agent::Command,
+    store::StoreError,
+    tools::Toolbox,
+};
+
+/// A change that is recorded, with what the agent is to be told.
+pub(in crate::actor) struct Recorded {
+    pub(in crate::actor) command: Command,
+    pub(in crate::actor) now: Changed,
+}
+
+/// What one toolbox has that another has not. Tools that are described otherwise differ as well.
+pub(in crate::actor) struct ToolsDiffer {
+    pub(in crate::actor) added: Vec<String>,
+    pub(in crate::actor) removed: Vec<String>,
+}
+
+impl ToolsDiffer {
+    pub(in crate::actor) fn between(before: &Toolbox, after: &Toolbox) -> Option<Self> {
+        let missing = |from: &Toolbox, of: &Toolbox| {
+            of.names()
+                .filter(|name| !from.has(name))
+                .map(Into::into)
+                .collect()
+        };
+        let differ = before.specs() != after.specs();
+        differ.then(|| Self {
+            added: missing(before, after),
+            removed: missing(after, before),
+        })
+    }
+}
+
+impl Actor {
+    pub(in crate::actor) async fn change(&mut self, change: Change) -> Result<Recorded, Refusal> {
+        match change {
+            Change::AddTool(name) => self.add_tool(name).await,
+            Change::RemoveTool(name) => self.remove_tool(name).await,
+            Change::Model(model) => self.change_model(model).await,
+        }
+    }
+
+    async fn add_tool(&mut self, name: String) -> Result<Recorded, Refusal> {
+        let mut spec = self.agent.spec().clone();
+        if spec.tools.contains(&name) {
+            return Err(Refusal::new(
+                Code::Exists,
+                format!("{} has the tool `{name}` already", spec.name),
+            ));
+        }
+        spec.tools.push(name.clone());
+        spec.tools.sort();
+        self.retool(spec, vec![name], vec![]).await
+    }
+
+    async fn remove_tool(&mut self, name: String) -> Result<Recorded, Refusal> {
+        let mut spec = self.agent.spec().clone();
+        let before = spec.tools.len();
+        spec.tools.retain(|tool| *tool != name);
+        if spec.tools.len() == before {
+            let message = format!(
+                "{} has no tool `{name}`; it has {}",
+                spec.name,
+                spec.tools.join(", ")
+            );
+            return Err(Refusal::not_found(message));
+        }
+        self.retool(spec, vec![], vec![name]).await
+    }
+
+    async fn retool(
+        &mut self,
+        spec: AgentSpec,
+        added: Vec<String>,
+        removed: Vec<String>,
+    ) -> Result<Recorded, Refusal> {
+        let (toolbox, unknown) = self.parts.tools.toolbox(&spec);
+        if let Some(name) = unknown.iter().find(|name| added.contains(name)) {
+            return Err(Refusal::not_found(format!("no tool `{name}` on this node")));
+        }
+        self.record(&spec).await?;
+        self.toolbox = Arc::new(toolbox);
+        let now = Changed {
+            tools: names(&self.toolbox),
+            model: spec.model.clone(),
+        };
+        Ok(Recorded {
+            command: Command::Tools {
+                added,
+                removed,
+                tools: self.toolbox.specs(),
+                named: spec.tools,
+            },
+            now,
+        })
+    }
+
+    /// Gives it the tools of its spec that are there now; `None` where they are those it has.
+    pub(in crate::actor) fn refit(&mut self) -> Option<Command> {
+        let (toolbox, _) = self.parts.tools.toolbox(self.agent.spec());
+        let ToolsDiffer { added, removed } = ToolsDiffer::between(&self.toolbox, &toolbox)?;
+        self.toolbox = Arc::new(toolbox);
+        Some(Command::Tools {
+            added,
+            removed,
+            tools: self.toolbox.specs(),
+            named: self.agent.spec().tools.clone(),
+        })
+    }
+
+    async fn change_model(&mut self, model: ModelRef) -> Result<Recorded, Refusal> {
+        if let Err(error) = self.parts.models.provider(&model) {
+            return Err(Refusal::bad_request(error.to_string()));
+        }
+        let spec = AgentSpec {
+            model: model.clone(),
+            ..self.agent.spec().clone()
+        };
+        self.record(&spec).await?;
+        let card = self.parts.models.card(&model);
+        let warning = unknown_model(self.parts.models.warning(&model));
+        let now = Changed {
+            tools: names(&self.toolbox),
+            model: model.clone(),
+        };
+        Ok(Recorded {
+            command: Command::Model {
+                model,
+                card,
+                warning,
+            },
+            now,
+        })
+    }
+
+    async fn record(&mut self, spec: &AgentSpec) -> Result<(), Refusal> {
+        let identity = &self.identity;
+        let recorded = self
+            .parts
+            .store
+            .respec(&identity.session.id, &identity.agent, identity.epoch, spec)
+            .await;
+        recorded.map_err(|error: StoreError| error.into())
+    }
+}

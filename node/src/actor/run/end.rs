@@ -1,0 +1,140 @@
+//! How an agent leaves its task, and what happens to its lease then.
+
+use std::sync::Arc;
+
+use planck_common::command::AgentState;
+use tokio::sync::mpsc;
+
+use super::{Actor, Left};
+use crate::{
+    actor::{
+        host::{Ended, Farewell},
+        mail::Mail,
+        parts::Identity,
+        saving::Lost,
+    },
+    tools::Toolbox,
+};
+
+impl Actor {
+    /// Ends the agent's work here, and releases its lease where it was stopped.
+    pub(in crate::actor) async fn end(
+        mut self: Box<Self>,
+        ended: Result<Left, Lost>,
+        was_refused: bool,
+        mut mailbox: mpsc::Receiver<Box<Mail>>,
+    ) -> Ended {
+        match ended {
+            Ok(Left::Resting) => {
+                tracing::debug!(agent = %self.identity.agent, "resting");
+                self.rest();
+                Ended::Resting {
+                    unread: unread(&mut mailbox),
+                    actor: self,
+                }
+            }
+            Ok(Left::Parked) => Ended::Parked {
+                unread: unread(&mut mailbox),
+                had: self.had(),
+            },
+            Ok(Left::Stopped) => Ended::Gone(self.release().await),
+            Err(Lost::Dropped) => {
+                self.work.wind_up().await;
+                Ended::Gone(Farewell::to_nobody())
+            }
+            // As it should be: it was taken over, rewound or ended from elsewhere.
+            Err(Lost::StaleEpoch) => {
+                let Identity { agent, epoch, .. } = &self.identity;
+                tracing::info!(%agent, epoch, "the agent is another node's by now");
+                Ended::Gone(Farewell::to_nobody())
+            }
+            Err(Lost::Unstorable(unstorable)) => {
+                self.work.wind_up().await;
+                // Without an input to refuse, an agent that is loaded again could come here for
+                // ever.
+                match was_refused && unstorable.inputs.is_empty() {
+                    true => Ended::Gone(self.give_up(&unstorable.why).await),
+                    false => {
+                        let why = &*unstorable.why;
+                        tracing::warn!(agent = %self.identity.agent, why, "ended a turn: the store refuses its data");
+                        Ended::Refused {
+                            unread: unread(&mut mailbox),
+                            unstorable,
+                        }
+                    }
+                }
+            }
+            Err(lost @ (Lost::Unsaved(_) | Lost::Unreadable(_))) => {
+                let Identity { agent, epoch, .. } = &self.identity;
+                tracing::warn!(%agent, epoch, %lost, "the agent is lost to this node");
+                Ended::Gone(Farewell::to_nobody())
+            }
+        }
+    }
+
+    /// Its tools, if they may be others when it is taken up again.
+    pub(in crate::actor) fn had(&self) -> Option<Arc<Toolbox>> {
+        self.parts
+            .tools
+            .may_change(self.agent.spec())
+            .then(|| Arc::clone(&self.toolbox))
+    }
+
+    /// Stops the agent for good, because taking it up again would only have its data refused once
+    /// more. Nothing can be written to its log; its inputs get the outcome `stopped`, and agents
+    /// that wait for an answer hear of it.
+    async fn give_up(&mut self, why: &str) -> Farewell {
+        let Identity { session, agent, .. } = &self.identity;
+        tracing::error!(%agent, why, "stopped the agent: the store refused its data again after its turn was ended");
+        let asked = self
+            .parts
+            .store
+            .open_inputs(&session.id, agent)
+            .await
+            .unwrap_or_default();
+        let farewell = self.release().await;
+        let waiting = asked
+            .into_iter()
+            .map(|row| row.input)
+            .map(|input| (input.id, input.sender.map(|sender| sender.id)));
+        self.parts.links.settled(&self.identity, waiting.collect());
+        self.parts.links.gave_up(&self.identity.session.id);
+        farewell
+    }
+
+    async fn release(&mut self) -> Farewell {
+        let Identity {
+            session,
+            agent,
+            epoch,
+            ..
+        } = &self.identity;
+        let stopping = self.ends.stopping.take();
+        let for_good = stopping.as_ref().is_none_or(|stopping| stopping.for_good);
+        if let Err(error) = self
+            .parts
+            .store
+            .release(&session.id, agent, *epoch, for_good)
+            .await
+        {
+            tracing::warn!(%agent, %error, "cannot release the lease; the sweep will");
+        }
+        let state = if for_good {
+            AgentState::Stopped
+        } else {
+            AgentState::Idle
+        };
+        Farewell {
+            done: stopping.map(|stopping| stopping.done).unwrap_or_default(),
+            state,
+        }
+    }
+}
+
+/// The mail that came while the agent was leaving.
+fn unread(mailbox: &mut mpsc::Receiver<Box<Mail>>) -> Vec<Mail> {
+    mailbox.close();
+    std::iter::from_fn(|| mailbox.try_recv().ok())
+        .map(|mail| *mail)
+        .collect()
+}

@@ -1,0 +1,389 @@
+//! Does what an agent decided, effect by effect: save, then tell, then act.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Weak},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use planck_common::{
+    Timestamp,
+    envelope::Place,
+    event::{self, Event, EventKind},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
+
+use super::Actor;
+use crate::{
+    actor::{
+        calling::Call,
+        deltas::Ready,
+        saving::Lost,
+        spans::record_outcome,
+        work::{Answers, Done, Kind},
+    },
+    agent::{Command, Effect, Input, Save, Ticket, effect::ToolRun, input::CompactionResult},
+    bus::Published,
+    compact,
+    model::{Failure, FailureKind},
+    permit::Permit,
+    telemetry::{content, metrics},
+    tools::{self, Invocation},
+};
+
+/// What came of performing effects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::actor) enum Then {
+    GoOn,
+    Stopped,
+}
+
+impl Actor {
+    /// Gives the agent an input and does what it decides.
+    pub(in crate::actor) async fn step(&mut self, input: Input) -> Result<Then, Lost> {
+        let effects = self.decide(input)?;
+        self.perform(effects).await
+    }
+
+    /// What the agent decides, which may have been resting.
+    pub(in crate::actor) fn decide(&mut self, input: Input) -> Result<Vec<Effect>, Lost> {
+        self.agent.wake().map_err(Lost::Unreadable)?;
+        let effects = self.agent.step(input, Timestamp::now());
+        self.note_queue(self.agent.queued());
+        Ok(effects)
+    }
+
+    pub(in crate::actor) async fn perform(&mut self, effects: Vec<Effect>) -> Result<Then, Lost> {
+        let mut todo = VecDeque::from(effects);
+        while let Some(effect) = todo.pop_front() {
+            match effect {
+                Effect::Save(save) => {
+                    // One that follows at once is waited for together with it.
+                    let beside = save.beside
+                        || matches!(todo.front(), Some(Effect::Save(next)) if !next.beside);
+                    todo.extend(Box::pin(self.save(save, beside)).await?);
+                }
+                Effect::Tell { place, event } => self.tell(place, event),
+                Effect::CallModel { ticket } => self.call_model(ticket),
+                Effect::RunTool(run) => self.run_tool(run),
+                Effect::Compact { ticket } => self.compact(ticket),
+                Effect::Wait { ticket, delay } => self.wait(ticket, delay),
+                Effect::CancelModel { ticket }
+                | Effect::CancelTool { ticket }
+                | Effect::CancelCompact { ticket }
+                | Effect::CancelWait { ticket } => self.work.cancel(ticket),
+                Effect::Settled { inputs } => self.parts.links.settled(&self.identity, inputs),
+                Effect::Wake { agents } => self.parts.links.wake(&self.identity, agents),
+                Effect::Turn { open } => self.turn(open),
+                Effect::Stopped => return Ok(Then::Stopped),
+            }
+        }
+        Ok(Then::GoOn)
+    }
+
+    /// Hands a save to the queue, and waits for its commit unless it may go beside what comes next;
+    /// gives what the agent decides on hearing of it.
+    async fn save(&mut self, save: Save, beside: bool) -> Result<Vec<Effect>, Lost> {
+        self.tell_deltas();
+        self.spans.saved(&save.entries);
+        self.saves.begin(save).await;
+        if beside {
+            Ok(Vec::new())
+        } else {
+            self.settle_saves().await
+        }
+    }
+
+    /// Waits until everything handed to the queue is committed; gives what the agent decides on
+    /// hearing it.
+    pub(in crate::actor) async fn settle_saves(&mut self) -> Result<Vec<Effect>, Lost> {
+        let mut decided = Vec::new();
+        while !self.saves.is_idle() {
+            let settled = tokio::select! {
+                settled = self.saves.next(&*self.parts.bus) => settled?,
+                () = self.ends.dropped.cancelled() => return Err(Lost::Dropped),
+            };
+            decided.extend(self.decide(settled)?);
+        }
+        Ok(decided)
+    }
+
+    fn note_queue(&mut self, now: usize) {
+        let before = std::mem::replace(&mut self.spans.queued, now);
+        if now != before {
+            self.parts.activity.queue(before, now);
+        }
+    }
+
+    fn tell(&mut self, place: Place, event: Event) {
+        let kind = event.kind();
+        if let Event::TextDelta(delta) | Event::ThinkingDelta(delta) = event {
+            for ready in self
+                .deltas
+                .push(kind, place, delta, tokio::time::Instant::now())
+            {
+                self.publish(ready.kind, ready.place, &ready.data);
+            }
+        } else {
+            self.tell_deltas();
+            self.publish(kind, place, &event.data());
+        }
+    }
+
+    pub(in crate::actor) fn tell_deltas(&mut self) {
+        if let Some(Ready { kind, place, data }) = self.deltas.take() {
+            self.publish(kind, place, &data);
+        }
+    }
+
+    fn publish(&self, kind: EventKind, place: Place, data: &str) {
+        let writer = &self.saves.writer;
+        self.parts.bus.publish_event(Published {
+            session_id: writer.session_id.clone(),
+            agent_id: writer.agent_id.clone(),
+            seq: None,
+            payload: Bytes::from(writer.live(kind, place, data)),
+        });
+    }
+
+    fn call_model(&mut self, ticket: Ticket) {
+        let cancel = CancellationToken::new();
+        match self.parts.models.provider(&self.agent.spec().model) {
+            Ok(provider) => {
+                let request = self.encoding.request(&self.agent, &provider);
+                let model = &self.agent.spec().model;
+                let span = self.spans.model_call(model, provider.server());
+                content::request(
+                    &span,
+                    &self.agent.spec().system_prompt,
+                    self.agent.view().iter().map(|line| &*line.body),
+                );
+                let call = Call {
+                    ticket,
+                    provider,
+                    clients: self.clients.clone(),
+                    model: model.id.clone(),
+                    request,
+                    span,
+                };
+                let (pieces, start) = (self.work.answers(), self.start());
+                self.work.start(ticket, Kind::Model, cancel, async move {
+                    let bound = start.of_model().await;
+                    Done::of(call.run(pieces).await, bound)
+                });
+            }
+            Err(error) => {
+                let failure = Failure {
+                    kind: FailureKind::Auth,
+                    message: error.to_string(),
+                    public: None,
+                    retry_after: None,
+                };
+                let answer = Input::Answered {
+                    ticket,
+                    result: Err(failure),
+                    jitter: 0.0,
+                };
+                self.work
+                    .start(ticket, Kind::Model, cancel, async move { answer });
+            }
+        }
+    }
+
+    fn start(&self) -> Start {
+        Start {
+            permit: self.parts.permit.clone(),
+            draining: self.parts.permit.draining().clone(),
+            tools_from: self.identity.tools_from,
+            binding: self.work.binding(),
+        }
+    }
+
+    fn run_tool(&mut self, run: ToolRun) {
+        let ToolRun {
+            ticket,
+            call_id,
+            name,
+            args,
+        } = run;
+        let (cancel, pieces, since) = (
+            CancellationToken::new(),
+            self.work.answers(),
+            Instant::now(),
+        );
+        let progress = move |tools::Progress { message, percent }| {
+            let news = Input::ToolProgress {
+                ticket,
+                message,
+                percent,
+            };
+            // News that finds no room is dropped: the call's end is what counts.
+            let _ = pieces.try_send(Box::new(news));
+        };
+        let session = &self.identity.session;
+        let invocation = Invocation {
+            session_id: session.id.clone(),
+            team_id: session.team.clone(),
+            agent_id: self.identity.agent.clone(),
+            epoch: self.identity.epoch,
+            call_id,
+            args: args.into(),
+            dir: session.dir.clone(),
+            cancel: cancel.clone(),
+            progress: std::sync::Arc::new(progress),
+        };
+        let (runner, toolbox, start) = (self.runner.clone(), self.toolbox.clone(), self.start());
+        let may_be_repeated = toolbox
+            .effect(&name)
+            .is_some_and(|effect| effect != event::Effect::Mutating);
+        let bound = start.binding.upgrade().filter(|_| !may_be_repeated);
+        let span = self.spans.tool_call(&name, &invocation.call_id);
+        content::arguments(&span, invocation.args.get());
+        self.work
+            .start(ticket, Kind::Tool, cancel.clone(), async move {
+                cancel.run_until_cancelled(start.of_tool()).await;
+                let outcome = runner
+                    .run(&toolbox, &name, invocation)
+                    .instrument(span.clone())
+                    .await;
+                record_outcome(&span, &outcome);
+                let elapsed = since.elapsed();
+                let known = toolbox.has(&name).then_some(&*name);
+                metrics::meters().tool_called(known, outcome.is_error(), elapsed);
+                let done = Input::ToolDone {
+                    ticket,
+                    outcome,
+                    elapsed,
+                };
+                Done::of(done, bound)
+            });
+    }
+
+    fn compact(&mut self, ticket: Ticket) {
+        let cancel = CancellationToken::new();
+        let Some(order) = self.agent.compaction() else {
+            let result = CompactionResult::Skipped;
+            self.work
+                .start(ticket, Kind::Compaction, cancel, async move {
+                    Input::Compacted { ticket, result }
+                });
+            return;
+        };
+        let model = self.agent.spec().model.clone();
+        let (remote, answers) = (
+            self.remote_compactor(order.context_window),
+            self.work.answers(),
+        );
+        let local =
+            move |models, clients, order| compact::local::run(models, clients, model, order);
+        let (models, clients, start) = (
+            self.parts.models.clone(),
+            self.clients.clone(),
+            self.start(),
+        );
+        self.work
+            .start(ticket, Kind::Compaction, cancel, async move {
+                let bound = start.of_model().await;
+                if let Some(remote) = remote {
+                    match remote.run(&order).await {
+                        Ok(result) => return Done::of(Input::Compacted { ticket, result }, bound),
+                        Err(why) => warn(&answers, why).await,
+                    }
+                }
+                Done::of(
+                    Input::Compacted {
+                        ticket,
+                        result: local(models, clients, order).await,
+                    },
+                    bound,
+                )
+            });
+    }
+
+    fn remote_compactor(&self, context_window: u64) -> Option<compact::remote::Order> {
+        let spec = self.agent.spec();
+        Some(compact::remote::Order {
+            sidecars: self.parts.tools.sidecars().clone(),
+            compactor: spec.compactor.clone()?,
+            model: spec.model.id.clone(),
+            agent: self.identity.agent.clone(),
+            session: self.identity.session.id.clone(),
+            threshold: self.parts.settings.compaction.threshold(context_window),
+        })
+    }
+
+    fn wait(&mut self, ticket: Ticket, delay: Duration) {
+        self.work
+            .start(ticket, Kind::Timer, CancellationToken::new(), async move {
+                tokio::time::sleep(delay).await;
+                Input::Waited(ticket)
+            });
+    }
+
+    fn turn(&mut self, open: bool) {
+        if open != self.spans.turn_is_open() {
+            self.parts.activity.turn(&self.identity.session.id, open);
+            if open {
+                self.spans
+                    .open(&self.identity, &self.agent.spec().name, self.agent.totals());
+            } else {
+                self.spans.close(self.agent.totals());
+            }
+            self.parts
+                .bus
+                .turn_open(&self.identity.session.id, &self.identity.agent, open);
+        }
+    }
+}
+
+impl Drop for Actor {
+    fn drop(&mut self) {
+        self.spans.leave_open();
+        self.turn(false);
+        self.note_queue(0);
+    }
+}
+
+/// Has the agent write down why its compactor was not used.
+async fn warn(answers: &Answers, why: String) {
+    let warning = Event::Warning(event::Warning {
+        code: "compactor_failed".into(),
+        message: format!("{why}; the node's own is used"),
+    });
+    // Nobody hears it only when the agent ends.
+    let _ = answers
+        .send(Box::new(Input::Command(Command::Record(warning))))
+        .await;
+}
+
+/// What is asked before something begins.
+struct Start {
+    permit: Permit,
+    draining: CancellationToken,
+    /// No tool starts before: what a dead node ran for this agent may go on until then.
+    tools_from: Option<tokio::time::Instant>,
+    binding: Weak<()>,
+}
+
+impl Start {
+    /// Returns when a model may be called, with what holds the agent here meanwhile; never on a
+    /// node that drains.
+    async fn of_model(self) -> Option<Arc<()>> {
+        self.permit.given().await;
+        let bound = self.binding.upgrade();
+        if self.draining.is_cancelled() {
+            drop(bound);
+            return std::future::pending().await;
+        }
+        bound
+    }
+
+    async fn of_tool(self) {
+        if let Some(from) = self.tools_from {
+            tokio::time::sleep_until(from).await;
+        }
+        self.permit.given().await;
+    }
+}

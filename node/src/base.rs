@@ -1,0 +1,17 @@
+//! What every service works with.
+
+use std::sync::Arc;
+
+use crate::{
+    actor::Host, cluster::view::ClusterView, lookup::Lookup, peers::Peers, store::SessionStore,
+};
+
+/// The handles that every service has.
+#[derive(Clone)]
+pub struct Base {
+    pub view: Arc<ClusterView>,
+    pub peers: Arc<Peers>,
+    pub store: Arc<dyn SessionStore>,
+    pub lookup: Lookup,
+    pub host: Host,
+}

@@ -1,0 +1,258 @@
+//! What a node sees of its cluster: which nodes there are, which of them live, and whether this one
+//! may work. Every service reads it; it asks nobody.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use planck_common::{
+    NodeId,
+    command::{NodeInfo, NodeState},
+    registry::NodeRecord,
+};
+use tokio::{sync::Notify, time::timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    census::{Census, Known},
+    liveness::Liveness,
+    moment::Moment,
+    placement::Candidate,
+};
+use crate::{permit::Permit, store::SessionStore};
+
+/// What a node sees of its cluster. A node that works alone sees itself.
+pub struct ClusterView {
+    node: NodeId,
+    /// No other process can be asked anything: there is no NATS.
+    is_alone: bool,
+    census: Option<Arc<Census>>,
+    liveness: Arc<Liveness>,
+    permit: Permit,
+    tool_grace: Duration,
+    /// When nodes that died were last able to act.
+    quiet: Mutex<BTreeMap<NodeId, Moment>>,
+    sweep: Notify,
+}
+
+impl ClusterView {
+    /// The view of a member of a cluster. `tool_grace` is how long after a dead node was last heard
+    /// its sessions start no tool elsewhere.
+    pub fn of_member(node: NodeId, store: Arc<dyn SessionStore>, tool_grace: Duration) -> Self {
+        let census = Some(Arc::<Census>::default());
+        Self::new(node, store, census, Permit::withheld(), tool_grace, false)
+    }
+
+    /// The view of a node without a cluster. It has a bus to other processes unless it `is_alone`.
+    pub fn of_single(node: NodeId, store: Arc<dyn SessionStore>, is_alone: bool) -> Self {
+        Self::new(
+            node,
+            store,
+            None,
+            Permit::always(),
+            Duration::ZERO,
+            is_alone,
+        )
+    }
+
+    fn new(
+        node: NodeId,
+        store: Arc<dyn SessionStore>,
+        census: Option<Arc<Census>>,
+        permit: Permit,
+        tool_grace: Duration,
+        is_alone: bool,
+    ) -> Self {
+        Self {
+            liveness: Arc::new(Liveness::new(node.clone(), store, census.clone())),
+            node,
+            is_alone,
+            census,
+            permit,
+            tool_grace,
+            quiet: Mutex::default(),
+            sweep: Notify::new(),
+        }
+    }
+
+    /// The id of this node.
+    pub fn id(&self) -> &NodeId {
+        &self.node
+    }
+
+    /// Whether no other process can be asked anything.
+    pub fn is_alone(&self) -> bool {
+        self.is_alone
+    }
+
+    /// The registry's content as the membership thread keeps it; `None` without a cluster.
+    pub fn census(&self) -> Option<&Arc<Census>> {
+        self.census.as_ref()
+    }
+
+    pub fn liveness(&self) -> &Arc<Liveness> {
+        &self.liveness
+    }
+
+    pub fn permit(&self) -> &Permit {
+        &self.permit
+    }
+
+    /// Cancelled when this node begins to hand its agents over.
+    pub fn draining(&self) -> &CancellationToken {
+        self.permit.draining()
+    }
+
+    /// Whether this node may not begin anything: it does not reach its cluster.
+    pub fn is_suspended(&self) -> bool {
+        !self.permit.is_given()
+    }
+
+    /// Whether a node lives. A node that nobody can judge yet counts as alive.
+    pub async fn is_alive(&self, node: &NodeId) -> bool {
+        self.liveness.is_alive(node).await
+    }
+
+    /// Whether the registry says that a node left or died.
+    pub fn is_gone(&self, node: &NodeId) -> bool {
+        self.census
+            .as_ref()
+            .is_some_and(|census| census.is_gone(node) == Some(true))
+    }
+
+    /// How long this node has not heard its own heartbeat; zero without a cluster.
+    pub fn heartbeat_age(&self) -> Duration {
+        let age = self
+            .census
+            .as_ref()
+            .and_then(|census| census.silence(&self.node));
+        age.unwrap_or_default()
+    }
+
+    /// Records when a node that died was last able to act.
+    pub fn died(&self, node: NodeId, quiet_since: Moment) {
+        self.quiet().insert(node, quiet_since);
+    }
+
+    /// When tools may start in place of those of a dead node; `None` where its death was not seen.
+    pub fn tools_from(&self, dead: &NodeId) -> Option<Moment> {
+        self.quiet().get(dead).map(|since| *since + self.tool_grace)
+    }
+
+    /// After this time nothing runs any more on a node that was stopped.
+    pub fn tool_grace(&self) -> Duration {
+        self.tool_grace
+    }
+
+    /// The other nodes, as placement sees them.
+    pub fn other_candidates(&self) -> Vec<Candidate> {
+        self.others().filter_map(candidate).collect()
+    }
+
+    /// The other nodes, as they are listed.
+    pub fn other_nodes(&self) -> Vec<NodeInfo> {
+        self.others().filter_map(row).collect()
+    }
+
+    /// Counts an agent that was placed on another node until that node's heartbeat counts it.
+    pub fn placed(&self, node: &NodeId) {
+        if let Some(census) = &self.census {
+            census.placed(node);
+        }
+    }
+
+    /// Asks for a sweep: the cluster changed, so that an agent here or elsewhere may need a host.
+    pub fn request_sweep(&self) {
+        self.sweep.notify_one();
+    }
+
+    /// Returns when a sweep was requested, at the latest after `pause`.
+    pub async fn until_sweep(&self, pause: Duration) {
+        let _either = timeout(pause, self.sweep.notified()).await;
+    }
+
+    fn others(&self) -> impl Iterator<Item = Known> {
+        let known = self.census.iter().flat_map(|census| census.known());
+        known.filter(|known| known.node != self.node)
+    }
+
+    fn quiet(&self) -> MutexGuard<'_, BTreeMap<NodeId, Moment>> {
+        self.quiet.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// `None` of a node that only its heartbeats tell of.
+fn row(
+    Known {
+        node,
+        record,
+        heartbeat,
+        state,
+        silent,
+        ..
+    }: Known,
+) -> Option<NodeInfo> {
+    let NodeRecord {
+        name,
+        version,
+        labels,
+        capacity,
+        workspaces,
+        providers,
+        started_at,
+        ..
+    } = record?;
+    let is_gone = matches!(state, NodeState::Left | NodeState::Dead);
+    let load = heartbeat
+        .filter(|_| !is_gone)
+        .map_or((0, 0), |beat| (beat.agents, beat.running));
+    Some(NodeInfo {
+        id: node,
+        name,
+        state,
+        version,
+        labels,
+        capacity,
+        agents: load.0,
+        running: load.1,
+        workspaces,
+        providers,
+        started_at,
+        silent_ms: u64::try_from(silent.as_millis()).unwrap_or(u64::MAX),
+    })
+}
+
+/// `None` of a node that is gone, or that only its heartbeats tell of.
+fn candidate(
+    Known {
+        node,
+        record,
+        state,
+        agents,
+        ..
+    }: Known,
+) -> Option<Candidate> {
+    let takes = match state {
+        NodeState::Alive | NodeState::Suspect => true,
+        NodeState::Suspended | NodeState::Draining => false,
+        NodeState::Left | NodeState::Dead => return None,
+    };
+    let NodeRecord {
+        labels,
+        capacity,
+        workspaces,
+        providers,
+        ..
+    } = record?;
+    Some(Candidate {
+        id: node,
+        labels,
+        workspaces,
+        providers,
+        capacity,
+        agents,
+        takes,
+    })
+}

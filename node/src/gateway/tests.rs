@@ -1,0 +1,134 @@
+//! Commands as they come over the bus.
+
+use planck_common::{
+    NodeId,
+    command::{AgentInfo, NodeInfo, NodeState, Nodes, SessionStateNow},
+    reply::Code,
+    subject::{Address, LIST, Target},
+};
+use serde_json::{Value, json};
+
+use crate::services::testing::{TestNode, World};
+
+async fn refusal(node: &TestNode, address: &Address, body: &Value) -> (Code, String) {
+    let refusal = node.command::<Value>(address, body).await.unwrap_err();
+    (refusal.code, refusal.message)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unknown_verb_is_refused_with_the_known_ones() {
+    let world = World::new().await;
+    let node = world.node().await;
+    for (target, known) in [
+        (Target::Sessions, "start, list"),
+        (Target::Nodes, "list"),
+        (Target::Node(node.id().to_string()), "info, drain, host"),
+    ] {
+        let address = Address::new(target, "dance");
+        let (code, message) = refusal(&node, &address, &json!({})).await;
+        assert_eq!(code, Code::BadRequest, "{message}");
+        assert!(message.contains("unknown verb `dance`"), "{message}");
+        assert!(message.contains(known), "{message}");
+    }
+    node.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn body_that_is_no_object_is_refused() {
+    let world = World::new().await;
+    let node = world.node().await;
+    let list = Address::new(Target::Sessions, "list");
+    for body in [json!([]), json!("a"), json!({ "limit": "many" })] {
+        let (code, message) = refusal(&node, &list, &body).await;
+        assert_eq!(code, Code::BadRequest, "{body}: {message}");
+    }
+    node.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn node_lists_itself_first_and_says_that_it_drains() {
+    let world = World::new().await;
+    let node = world
+        .node_with(|config| config.node.name = Some("builder".into()))
+        .await;
+    let nodes: Nodes = node
+        .command(&Address::new(Target::Nodes, LIST), &json!({}))
+        .await
+        .unwrap();
+    let first = nodes.nodes.first().unwrap();
+    assert_eq!((&first.id, first.name.as_str()), (node.id(), "builder"));
+    assert_eq!(first.state, NodeState::Alive);
+
+    node.services().view.draining().cancel();
+    let info: NodeInfo = node
+        .command(&Address::node(node.id(), "info"), &json!({}))
+        .await
+        .unwrap();
+    assert_eq!(info.state, NodeState::Draining);
+    let start = Address::new(Target::Sessions, "start");
+    let (code, message) = refusal(&node, &start, &json!({})).await;
+    assert_eq!(code, Code::Unavailable);
+    assert!(message.contains("is draining"), "{message}");
+    node.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_of_a_session_are_done_by_its_host_whichever_node_is_asked() {
+    let world = World::new().await;
+    let (host, other) = (world.node().await, world.node().await);
+    let started = host.start(world.request(&["lead"])).await;
+    let session = |verb| Address::session(&started.session_id, verb);
+
+    // Both nodes serve: either may answer, and the host does it.
+    for _ in 0..4 {
+        let agent = Address::agent(&started.orchestrator, "info");
+        let info: AgentInfo = other.command(&agent, &json!({})).await.unwrap();
+        assert_eq!(info.node_id.as_ref(), Some(host.id()));
+    }
+    let closed: SessionStateNow = other.command(&session("close"), &json!({})).await.unwrap();
+    assert_eq!(closed.state, planck_common::command::SessionState::Closed);
+    assert!(!host.services().host.has(&started.orchestrator));
+    other.leave().await;
+    host.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_commands_of_agents_and_sessions_are_relayed() {
+    let world = World::new().await;
+    let node = world.node().await;
+    let relay = Address::node(node.id(), "relay");
+    let mint = NodeId::mint();
+    for subject in [
+        "cmd.nodes.list".to_owned(),
+        format!("cmd.node.{mint}.drain"),
+        "x".into(),
+    ] {
+        let body = json!({ "subject": subject, "body": {} });
+        let (code, message) = refusal(&node, &relay, &body).await;
+        assert_eq!(code, Code::BadRequest, "{subject}: {message}");
+    }
+    let body = json!({ "subject": "cmd.sessions.list", "body": {} });
+    let listed: Value = node.command(&relay, &body).await.unwrap();
+    assert_eq!(listed["sessions"], json!([]));
+    node.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn closed_session_is_looked_at_without_being_opened() {
+    let world = World::new().await;
+    let node = world.node().await;
+    let started = node.start(world.request(&["lead"])).await;
+    let session = node.session(&started).await;
+    let takeover = &node.services().takeover;
+    takeover.close(&session, "closed").await.unwrap();
+
+    for verb in ["info", "snapshot", "abort"] {
+        let address = Address::agent(&started.orchestrator, verb);
+        node.command::<Value>(&address, &json!({})).await.unwrap();
+        assert!(!node.services().host.has(&started.orchestrator), "{verb}");
+    }
+    let nudge = Address::agent(&started.orchestrator, "nudge");
+    node.command::<Value>(&nudge, &json!({})).await.unwrap();
+    assert!(node.services().host.has(&started.orchestrator), "it opens");
+    node.leave().await;
+}

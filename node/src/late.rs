@@ -1,0 +1,48 @@
+//! Joins what is built in a circle: an agent's tools call services that host agents. The tools are
+//! built first, with a handle to what comes later.
+
+use std::sync::{Arc, OnceLock, Weak};
+
+/// A handle to a value that is built later, and that it does not keep alive.
+pub struct Late<T>(Arc<OnceLock<Weak<T>>>);
+
+impl<T> Late<T> {
+    /// Points the handle, and all its clones, at the value. Only the first call counts.
+    pub fn set(&self, value: &Arc<T>) {
+        let _ = self.0.set(Arc::downgrade(value));
+    }
+
+    /// The value; `None` before it is built, and after it is gone.
+    pub fn get(&self) -> Option<Arc<T>> {
+        self.0.get()?.upgrade()
+    }
+}
+
+impl<T> Default for Late<T> {
+    fn default() -> Self {
+        Self(Arc::default())
+    }
+}
+
+impl<T> Clone for Late<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn handle_finds_the_value_as_long_as_it_lives() {
+        let (late, value) = (Late::default(), Arc::new(7));
+        let copy = late.clone();
+        assert_eq!(copy.get(), None);
+        late.set(&value);
+        late.set(&Arc::new(8));
+        assert_eq!(copy.get().as_deref(), Some(&7));
+        drop(value);
+        assert_eq!(copy.get(), None);
+    }
+}

@@ -1,0 +1,158 @@
+//! Reads of the session store for those who act on a request: what a client named, found or refused
+//! in words that the client understands.
+
+use std::sync::Arc;
+
+use planck_common::{
+    AgentId, SessionId,
+    reply::{Refusal, excerpt},
+};
+
+use crate::{
+    actor::parts::SessionContext,
+    store::{AgentRecord, SessionRecord, SessionStore},
+    workspace::Workspaces,
+};
+
+/// Finds sessions and agents by what a request calls them.
+#[derive(Clone)]
+pub struct Lookup {
+    store: Arc<dyn SessionStore>,
+    workspaces: Workspaces,
+}
+
+impl Lookup {
+    pub fn new(store: Arc<dyn SessionStore>, workspaces: Workspaces) -> Self {
+        Self { store, workspaces }
+    }
+
+    /// The workspaces that this node sees.
+    pub fn workspaces(&self) -> &Workspaces {
+        &self.workspaces
+    }
+
+    /// The session of that id or name.
+    pub async fn session(&self, id_or_name: &str) -> Result<SessionRecord, Refusal> {
+        find_session(&*self.store, id_or_name).await
+    }
+
+    /// The agent of that id, unless it was stopped.
+    pub async fn agent(&self, id: &str) -> Result<AgentRecord, Refusal> {
+        find_agent(&*self.store, id).await
+    }
+
+    /// An agent of a session by id or name, unless it was stopped.
+    pub async fn member(
+        &self,
+        session: &SessionRecord,
+        id_or_name: &str,
+    ) -> Result<AgentRecord, Refusal> {
+        let found = find_named(&*self.store, session, id_or_name).await?;
+        found
+            .filter(AgentRecord::is_there)
+            .ok_or_else(|| no_agent(session, id_or_name))
+    }
+
+    /// The lead of a session.
+    pub async fn lead(&self, session: &SessionRecord) -> Result<AgentRecord, Refusal> {
+        self.member(session, &session.spec.lead).await
+    }
+
+    /// The agents of a session that are not stopped.
+    pub async fn members(&self, session: &SessionId) -> Result<Vec<AgentRecord>, Refusal> {
+        let mut agents = self.store.agents(session).await?;
+        agents.retain(AgentRecord::is_there);
+        Ok(agents)
+    }
+
+    /// The agents of a session that are not stopped and that a text may mean: by id, name or type.
+    pub async fn members_meant(
+        &self,
+        session: &SessionId,
+        text: &str,
+    ) -> Result<Vec<AgentRecord>, Refusal> {
+        let mut meant = self.store.meant(session, text).await?;
+        meant.retain(AgentRecord::is_there);
+        Ok(meant)
+    }
+
+    /// What the agents of a session need to know of it.
+    pub fn context(
+        &self,
+        session: &SessionRecord,
+        incarnation: i64,
+    ) -> Result<SessionContext, Refusal> {
+        let place = self
+            .workspaces
+            .place(&session.spec.workspace, &session.spec.dir)?;
+        Ok(SessionContext {
+            id: session.id.clone(),
+            team: session.spec.team_id.clone(),
+            lead: session.spec.lead.clone(),
+            workspace: session.spec.workspace.clone(),
+            incarnation,
+            dir: place.dir,
+            root: place.root,
+            limits: session.spec.limits,
+        })
+    }
+}
+
+/// The session of that id or name.
+pub async fn find_session(
+    store: &dyn SessionStore,
+    id_or_name: &str,
+) -> Result<SessionRecord, Refusal> {
+    if !planck_common::id::is_id(id_or_name) {
+        return Err(Refusal::bad_request(format!(
+            "malformed session id or name `{}`",
+            excerpt(id_or_name)
+        )));
+    }
+    let found = store.session(id_or_name).await?;
+    found.ok_or_else(|| {
+        Refusal::not_found(format!(
+            "no session `{id_or_name}`; `planck session ls` lists them"
+        ))
+    })
+}
+
+/// The agent of that id, unless it was stopped.
+pub async fn find_agent(store: &dyn SessionStore, id: &str) -> Result<AgentRecord, Refusal> {
+    let id = AgentId::parse(id).map_err(|error| Refusal::bad_request(error.to_string()))?;
+    let found = store.find_agent(&id).await?;
+    found
+        .filter(AgentRecord::is_there)
+        .ok_or_else(|| Refusal::not_found(format!("no agent `{id}`")))
+}
+
+/// An agent that is only read about, by id or name. It may be stopped: what it said stays in the
+/// log.
+pub async fn find_in_log(
+    store: &dyn SessionStore,
+    session: &SessionRecord,
+    id_or_name: &str,
+) -> Result<AgentRecord, Refusal> {
+    find_named(store, session, id_or_name)
+        .await?
+        .ok_or_else(|| no_agent(session, id_or_name))
+}
+
+/// Where a stopped agent and one that is there have the same name, the name means the latter.
+async fn find_named(
+    store: &dyn SessionStore,
+    session: &SessionRecord,
+    id_or_name: &str,
+) -> Result<Option<AgentRecord>, Refusal> {
+    let meant = store.meant(&session.id, id_or_name).await?.into_iter();
+    let named = meant.filter(|agent| *agent.id == *id_or_name || agent.spec.name == id_or_name);
+    Ok(named.min_by_key(|agent| !agent.is_there()))
+}
+
+fn no_agent(session: &SessionRecord, wanted: &str) -> Refusal {
+    Refusal::not_found(format!(
+        "session {} has no agent `{}`",
+        session.name,
+        excerpt(wanted)
+    ))
+}

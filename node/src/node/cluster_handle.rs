@@ -1,0 +1,181 @@
+//! A node's membership of its cluster: it joins, reacts to what the membership thread tells, and
+//! leaves.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use planck_common::{
+    NodeId,
+    command::NodeInfo,
+    registry::{NodeRecord, NodeStanding, StoreRecord},
+};
+use tokio::sync::{mpsc, watch};
+
+use super::{AssemblyError, Node};
+use crate::{
+    bus::NatsOptions,
+    cluster::{
+        heartbeat::Load,
+        registry::Registry,
+        thread::{self, Fact, JoinError, Joined, Options},
+    },
+    config::Cluster as Times,
+    tools::Heart,
+};
+
+/// What a node needs to join a cluster.
+pub struct Joining {
+    pub nats: NatsOptions,
+    pub replicas: usize,
+    pub times: Times,
+    pub registry: Registry,
+    /// Where the store is, without passwords.
+    pub store_address: String,
+    /// Tells the reapers that this node lives.
+    pub heart: Heart,
+}
+
+/// The membership thread's handle. A node without a cluster has none.
+pub(super) struct ClusterHandle {
+    joining: Option<Joining>,
+    joined: Mutex<Option<Joined>>,
+    /// Why this node must end.
+    ended: watch::Sender<Option<String>>,
+}
+
+impl ClusterHandle {
+    pub(super) fn new(joining: Option<Joining>) -> Self {
+        Self {
+            joining,
+            joined: Mutex::new(None),
+            ended: watch::channel(None).0,
+        }
+    }
+
+    /// Returns when this node must end, with the reason.
+    pub(super) async fn must_end(&self) -> String {
+        let mut ended = self.ended.subscribe();
+        let why = ended.wait_for(Option::is_some).await.map(|why| why.clone());
+        match why {
+            Ok(Some(why)) => why,
+            Ok(None) | Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// Tells the cluster that this node takes no new work.
+    pub(super) fn announce_leave(&self) {
+        if let Some(joined) = self.joined().as_ref() {
+            joined.drain();
+        }
+    }
+
+    /// Tells the cluster that this node is gone for good.
+    pub(super) async fn leave(&self) {
+        let joined = self.joined().take();
+        if let Some(joined) = joined {
+            joined.leave().await;
+        }
+    }
+
+    fn joined(&self) -> MutexGuard<'_, Option<Joined>> {
+        self.joined.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Node {
+    /// Returns when this node may work.
+    pub(super) async fn join(self: &Arc<Self>) -> Result<(), AssemblyError> {
+        let (Some(joining), Some(census)) = (&self.cluster.joining, self.services.view.census())
+        else {
+            return Ok(());
+        };
+        let services = Arc::downgrade(&self.services);
+        let options = Options {
+            node: self.services.view.id().clone(),
+            record: self.record(joining),
+            nats: joining.nats.clone(),
+            replicas: joining.replicas,
+            times: joining.times.clone(),
+            store: StoreRecord {
+                id: self.services.store.id().await?,
+                address: Some(joining.store_address.clone()),
+            },
+            census: Arc::clone(census),
+            permit: self.services.view.permit().clone(),
+            heart: joining.heart.clone(),
+            load: Box::new(move || {
+                let services = services.upgrade();
+                services.map_or_else(Load::default, |services| services.placement.local().load())
+            }),
+        };
+        let (joined, facts) = thread::join(options).await.map_err(|error| match error {
+            JoinError::Bus(error) => AssemblyError::Bus(error),
+            error @ (JoinError::Registry(_)
+            | JoinError::OtherTimes { .. }
+            | JoinError::OtherStore { .. }
+            | JoinError::TooLate
+            | JoinError::Thread(_)) => AssemblyError::Join(error),
+        })?;
+        *self.cluster.joined() = Some(joined);
+        let (node, stop) = (Arc::clone(self), self.stop.clone());
+        self.tasks
+            .spawn(async move { stop.run_until_cancelled(node.react(facts)).await });
+        let (teams, stop) = (Arc::clone(&self.services.teams), self.stop.clone());
+        self.tasks
+            .spawn(async move { stop.run_until_cancelled(teams.keep_watching()).await });
+        Ok(())
+    }
+
+    /// How this node introduces itself.
+    fn record(&self, joining: &Joining) -> NodeRecord {
+        let NodeInfo {
+            name,
+            version,
+            labels,
+            capacity,
+            workspaces,
+            providers,
+            started_at,
+            ..
+        } = self.services.placement.local().info();
+        NodeRecord {
+            name,
+            state: NodeStanding::Alive,
+            version,
+            labels,
+            capacity,
+            workspaces,
+            providers,
+            started_at,
+            nonce: NodeId::mint().to_string(),
+            times: joining.times.shown(),
+            verdict: None,
+        }
+    }
+
+    /// Has the services do what the membership thread's facts require.
+    async fn react(self: Arc<Self>, mut facts: mpsc::Receiver<Fact>) {
+        while let Some(fact) = facts.recv().await {
+            match fact {
+                Fact::PeerDied { node, quiet_since } => {
+                    self.services.view.died(node.clone(), quiet_since);
+                    self.services.teams.node_died(node);
+                    self.services.view.request_sweep();
+                }
+                Fact::PeerLeft(_) | Fact::Resumed => self.services.view.request_sweep(),
+                Fact::Suspended => {}
+                Fact::CheckLeases { asked_at } => {
+                    if self.services.takeover.drop_superseded().await
+                        && let Some(joined) = self.cluster.joined().as_ref()
+                    {
+                        joined.leases_checked(asked_at);
+                    }
+                }
+                Fact::MustDie(why) => {
+                    self.services.takeover.drop_all();
+                    self.cluster.ended.send_replace(Some(why));
+                    return;
+                }
+            }
+        }
+    }
+}

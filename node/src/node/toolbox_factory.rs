@@ -1,0 +1,88 @@
+//! Makes the toolboxes of agents from the node's tools, the tools that read an agent's skills, and
+//! the tools between agents.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use planck_common::spec::AgentSpec;
+
+use crate::{
+    actor::Toolsmith,
+    late::Late,
+    services::Services,
+    sidecar::Sidecars,
+    skill::{self, Skills},
+    team::tool_names,
+    team_tools,
+    tools::{Catalogue, Tool, Toolbox},
+};
+
+pub(super) struct NodeToolboxes {
+    catalogue: Catalogue,
+    skills: Skills,
+    sidecars: Sidecars,
+}
+
+impl NodeToolboxes {
+    /// Adds the tools between agents to the catalogue.
+    pub(super) fn new(
+        services: &Late<Services>,
+        catalogue: Catalogue,
+        skills: Skills,
+        sidecars: Sidecars,
+        offers_addresses: bool,
+    ) -> Self {
+        for tool in team_tools::all(services, offers_addresses) {
+            if let Err(error) = catalogue.add(tool) {
+                tracing::error!(%error, "a tool of the team is left out");
+            }
+        }
+        Self {
+            catalogue,
+            skills,
+            sidecars,
+        }
+    }
+}
+
+#[async_trait]
+impl Toolsmith for NodeToolboxes {
+    fn sidecars(&self) -> &Sidecars {
+        &self.sidecars
+    }
+
+    fn may_change(&self, spec: &AgentSpec) -> bool {
+        let of_skills = |name: &String| tool_names::SKILL.contains(&name.as_str());
+        spec.tools
+            .iter()
+            .any(|name| !of_skills(name) && !self.catalogue.is_own(name))
+    }
+
+    async fn ready_for(&self, spec: &AgentSpec) {
+        if self.may_change(spec) {
+            self.sidecars.looked().await;
+        }
+    }
+
+    fn toolbox(&self, spec: &AgentSpec) -> (Toolbox, Vec<String>) {
+        let (readers, others): (Vec<&str>, Vec<&str>) = spec
+            .tools
+            .iter()
+            .map(String::as_str)
+            .partition(|name| tool_names::SKILL.contains(name));
+        let (toolbox, unknown) = self.catalogue.toolbox(others);
+        let unknown = unknown.into_iter().map(|unknown| unknown.name).collect();
+        if readers.is_empty() {
+            return (toolbox, unknown);
+        }
+        let (skills, _) = self.skills.only(spec.skills.iter().map(String::as_str));
+        let wanted = |tool: &Arc<dyn Tool>| readers.contains(&tool.spec().name.as_str());
+        match toolbox.with(skill::tools(&skills).into_iter().filter(wanted)) {
+            Ok(toolbox) => (toolbox, unknown),
+            Err(error) => {
+                tracing::error!(%error, "a tool that reads skills has a bad schema");
+                (toolbox, unknown)
+            }
+        }
+    }
+}

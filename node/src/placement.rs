@@ -1,0 +1,83 @@
+//! Placement: which node hosts an agent, and how an agent comes to this one. One path starts a
+//! member, wherever it is placed and whoever asks: [`Placement::host_agent`] on its node.
+
+mod admission;
+mod choice;
+mod hosting;
+mod local;
+mod spawn_batcher;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use tokio_util::task::TaskTracker;
+
+pub use admission::Admission;
+pub use choice::wanted;
+pub use local::{LocalNode, LocalSettings};
+
+pub(crate) use choice::{AgentNodes, TRIES, choose, is_of_that_node};
+pub(crate) use hosting::claim_request;
+
+use self::spawn_batcher::SpawnBatcher;
+use crate::{
+    actor::Host, base::Base, cluster::view::ClusterView, lookup::Lookup, peers::Peers,
+    store::SessionStore, team_registry::TeamRegistry,
+};
+
+/// Places agents on nodes, and takes those in that are placed here.
+pub struct Placement {
+    view: Arc<ClusterView>,
+    peers: Arc<Peers>,
+    store: Arc<dyn SessionStore>,
+    lookup: Lookup,
+    host: Host,
+    local: LocalNode,
+    teams: Arc<TeamRegistry>,
+    batcher: SpawnBatcher,
+    tasks: TaskTracker,
+}
+
+/// What placement works with.
+pub struct PlacementParts {
+    pub base: Base,
+    pub local: LocalNode,
+    pub teams: Arc<TeamRegistry>,
+    pub tasks: TaskTracker,
+}
+
+impl Placement {
+    pub fn new(parts: PlacementParts) -> Self {
+        let PlacementParts {
+            base,
+            local,
+            teams,
+            tasks,
+        } = parts;
+        let Base {
+            view,
+            peers,
+            store,
+            lookup,
+            host,
+        } = base;
+        Self {
+            view,
+            peers,
+            store,
+            lookup,
+            host,
+            local,
+            teams,
+            batcher: SpawnBatcher::default(),
+            tasks,
+        }
+    }
+
+    /// This node as a host of agents.
+    pub fn local(&self) -> &LocalNode {
+        &self.local
+    }
+}

@@ -1,0 +1,145 @@
+//! Admission: the agents that are here and those that are on their way in stay within the node's
+//! capacity.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use planck_common::AgentId;
+
+/// The agents on their way in. A cheap handle.
+#[derive(Debug, Clone, Default)]
+pub struct Admission(Arc<Mutex<Arrivals>>);
+
+#[derive(Debug, Default)]
+struct Arrivals {
+    places: u32,
+    agents: HashMap<AgentId, Arriving>,
+}
+
+#[derive(Debug, Default)]
+struct Arriving {
+    /// How many requests bring this agent in at the same time.
+    requests: u32,
+    /// Whether there is news for the agent, which it is to look for once it is in.
+    has_news: bool,
+}
+
+impl Arrivals {
+    /// Gives a place back. Returns whether there is news for the agent.
+    fn leave(&mut self, agent: &AgentId) -> bool {
+        self.places = self.places.saturating_sub(1);
+        let Some(arriving) = self.agents.get_mut(agent) else {
+            return false;
+        };
+        arriving.requests = arriving.requests.saturating_sub(1);
+        let (is_last, has_news) = (arriving.requests == 0, arriving.has_news);
+        if is_last {
+            self.agents.remove(agent);
+        }
+        has_news
+    }
+}
+
+/// A place that is kept until the agent is in. Dropping it gives the place back.
+#[derive(Debug)]
+pub struct AdmissionPermit {
+    admission: Admission,
+    agent: AgentId,
+    is_used: bool,
+}
+
+impl Admission {
+    /// How many agents are on their way in.
+    pub fn arriving(&self) -> u32 {
+        self.lock().places
+    }
+
+    /// Keeps a place if there is one; `inside` tells how many agents are here.
+    pub fn enter(
+        &self,
+        agent: &AgentId,
+        capacity: u32,
+        inside: impl FnOnce() -> usize,
+    ) -> Option<AdmissionPermit> {
+        let mut arrivals = self.lock();
+        let taken = u32::try_from(inside())
+            .unwrap_or(u32::MAX)
+            .saturating_add(arrivals.places);
+        if taken >= capacity {
+            return None;
+        }
+        arrivals.places += 1;
+        arrivals.agents.entry(agent.clone()).or_default().requests += 1;
+        Some(AdmissionPermit {
+            admission: self.clone(),
+            agent: agent.clone(),
+            is_used: false,
+        })
+    }
+
+    /// Leaves news for an agent that may be on its way in: it looks into its inbox once it is in.
+    /// Returns whether it is on its way.
+    pub fn leave_news(&self, agent: &AgentId) -> bool {
+        let mut arrivals = self.lock();
+        let arriving = arrivals.agents.get_mut(agent);
+        arriving.map(|agent| agent.has_news = true).is_some()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Arrivals> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl AdmissionPermit {
+    /// Starts the agent, so that at no time it is counted twice or not at all. Returns whether
+    /// there is news for it.
+    pub fn use_to_start(mut self, start: impl FnOnce()) -> bool {
+        self.is_used = true;
+        let mut arrivals = self.admission.lock();
+        start();
+        arrivals.leave(&self.agent)
+    }
+}
+
+impl Drop for AdmissionPermit {
+    fn drop(&mut self) {
+        if !self.is_used {
+            self.admission.lock().leave(&self.agent);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_kept_and_given_back() {
+        let admission = Admission::default();
+        let mut inside = 0;
+        let one = admission.enter(&AgentId::mint(), 2, || inside).unwrap();
+        let other = admission.enter(&AgentId::mint(), 2, || inside).unwrap();
+        assert!(admission.enter(&AgentId::mint(), 2, || inside).is_none());
+        drop(other);
+        assert_eq!(admission.arriving(), 1);
+        one.use_to_start(|| inside += 1);
+        assert_eq!((admission.arriving(), inside), (0, 1));
+        assert!(admission.enter(&AgentId::mint(), 2, || inside).is_some());
+        assert!(admission.enter(&AgentId::mint(), 1, || inside).is_none());
+    }
+
+    #[test]
+    fn news_reach_an_agent_on_its_way_in() {
+        let (admission, agent) = (Admission::default(), AgentId::mint());
+        let enter = || admission.enter(&agent, 9, || 0).unwrap();
+        assert!(!admission.leave_news(&agent));
+        let (one, again) = (enter(), enter());
+        assert!(admission.leave_news(&agent));
+        drop(one);
+        assert!(again.use_to_start(|| {}));
+        assert!(!admission.leave_news(&agent), "it is in");
+        assert!(!enter().use_to_start(|| {}));
+    }
+}

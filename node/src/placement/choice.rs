@@ -1,0 +1,232 @@
+//! Chooses the node of an agent, and asks that node to host it.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use planck_common::{
+    AgentId, NodeId,
+    command::{HostAgent, Hosted},
+    reply::{Code, Refusal},
+    spec::AgentSpec,
+};
+use serde_json::Map;
+
+use super::Placement;
+use crate::{
+    cluster::placement::{self, Candidate, NoPlace, Wanted},
+    store::{AgentRecord, NewAgent, SessionRecord},
+};
+
+/// How many nodes are tried before a spawn is given up.
+pub(crate) const TRIES: usize = 4;
+
+/// The node of each agent of a new session.
+pub(crate) type AgentNodes = BTreeMap<AgentId, NodeId>;
+
+impl From<NoPlace> for Refusal {
+    fn from(why: NoPlace) -> Self {
+        let code = match &why {
+            NoPlace::Workspace(_)
+            | NoPlace::Provider { .. }
+            | NoPlace::Labels(_)
+            | NoPlace::Near(_) => Code::NotFound,
+            NoPlace::Gone(_) | NoPlace::Away => Code::Unavailable,
+            NoPlace::Full => Code::Limit,
+        };
+        Self::new(code, why.to_string())
+    }
+}
+
+/// Whether a refusal is about the node that gave it, so that another node may accept.
+pub(crate) fn is_of_that_node(refusal: &Refusal) -> bool {
+    refusal.retryable || refusal.code == Code::Limit
+}
+
+/// What an agent of this spec needs of a node. A model with an address of its own needs no key of
+/// its provider.
+pub fn wanted(workspace: &str, spec: &AgentSpec) -> Wanted {
+    Wanted {
+        workspace: workspace.to_owned(),
+        provider: spec
+            .model
+            .base_url
+            .is_none()
+            .then(|| spec.model.provider.clone()),
+        labels: spec.labels.clone(),
+        only: None,
+    }
+}
+
+/// The less loaded of two random nodes that fit.
+pub(crate) fn choose(candidates: &[Candidate], wanted: &Wanted) -> Result<NodeId, NoPlace> {
+    let chosen = placement::choose(candidates, wanted, |below| fastrand::usize(..below))?;
+    Ok(chosen.id.clone())
+}
+
+impl Placement {
+    /// Starts an agent on a node that fits. Where that node refuses or does not answer, others are
+    /// tried. This is safe because hosting is idempotent by the agent's id: the row in SQL tells
+    /// what a silent node did.
+    pub async fn place(
+        self: &Arc<Self>,
+        wanted: &Wanted,
+        request: HostAgent,
+    ) -> Result<Hosted, Refusal> {
+        let mut candidates = self.candidates();
+        let mut refused = None;
+        for _ in 0..TRIES {
+            let chosen = match choose(&candidates, wanted) {
+                Ok(chosen) => chosen,
+                // A node that just refused may have had room by outdated figures only.
+                Err(NoPlace::Full) => {
+                    refused = Some(NoPlace::Full.into());
+                    break;
+                }
+                Err(why) => {
+                    refused.get_or_insert_with(|| why.into());
+                    break;
+                }
+            };
+            match self.host_on(&chosen, &request).await {
+                Ok(hosted) => return Ok(hosted),
+                Err(refusal) if is_of_that_node(&refusal) => {
+                    tracing::debug!(node = %chosen, agent = %request.agent_id, %refusal, "the node does not take the agent; trying another one");
+                    refused = Some(refusal);
+                }
+                Err(refusal) => return Err(refusal),
+            }
+            if let Some(hosted) = self.recorded(&request.agent_id).await? {
+                return Ok(hosted);
+            }
+            candidates.retain(|candidate| candidate.id != chosen);
+        }
+        match self.recorded(&request.agent_id).await? {
+            Some(hosted) => Ok(hosted),
+            None => Err(refused.unwrap_or_else(|| NoPlace::Full.into())),
+        }
+    }
+
+    /// Asks a node, which may be this one, to host an agent.
+    pub async fn host_on(
+        self: &Arc<Self>,
+        node: &NodeId,
+        request: &HostAgent,
+    ) -> Result<Hosted, Refusal> {
+        if node == self.view.id() {
+            return Box::pin(self.host_agent(request.clone())).await;
+        }
+        self.view.placed(node);
+        self.peers.host(node, request).await
+    }
+
+    /// Gives an agent, whose lease this node has, to the node it is to be on. Returns whether that
+    /// node took it.
+    pub async fn hand_over(self: &Arc<Self>, node: &NodeId, request: &HostAgent) -> bool {
+        match self.host_on(node, request).await {
+            Ok(_) => true,
+            Err(refusal) => {
+                tracing::debug!(%node, agent = %request.agent_id, %refusal, "the member stays here");
+                false
+            }
+        }
+    }
+
+    /// The node for an agent; `None` where the agent fits no node.
+    pub fn node_for(&self, workspace: &str, spec: &AgentSpec) -> Option<NodeId> {
+        choose(&self.candidates(), &wanted(workspace, spec)).ok()
+    }
+
+    /// Another node for an agent; `None` where the agent fits no other node.
+    pub fn other_node_for(&self, workspace: &str, spec: &AgentSpec) -> Option<NodeId> {
+        choose(&self.view.other_candidates(), &wanted(workspace, spec)).ok()
+    }
+
+    /// The nodes of a new session's agents. Its lead, which is the first, is on this one.
+    pub fn assign(&self, workspace: &str, agents: &[NewAgent]) -> Result<AgentNodes, Refusal> {
+        let mut nodes = AgentNodes::new();
+        let mut candidates = self.candidates();
+        for agent in agents {
+            let node = if nodes.is_empty() || self.view.is_alone() {
+                self.view.id().clone()
+            } else {
+                choose(&candidates, &wanted(workspace, &agent.spec))?
+            };
+            for chosen in candidates.iter_mut().filter(|one| one.id == node) {
+                chosen.agents += 1;
+            }
+            nodes.insert(agent.id.clone(), node);
+        }
+        Ok(nodes)
+    }
+
+    /// Whether an agent with these needs fits this node.
+    pub fn fits_here(&self, wanted: &Wanted) -> bool {
+        placement::choose(&[self.local.candidate()], wanted, |_| 0).is_ok()
+    }
+
+    /// Another node that a session's lead fits, where it does not fit this one.
+    pub async fn better_node(&self, session: &SessionRecord) -> Result<Option<NodeId>, Refusal> {
+        let lead = self.lookup.lead(session).await?;
+        let workspace = &session.spec.workspace;
+        if self.fits_here(&wanted(workspace, &lead.spec)) {
+            return Ok(None);
+        }
+        Ok(self.other_node_for(workspace, &lead.spec))
+    }
+
+    /// The other node that does what only a session's host can do: the living one that holds its
+    /// lead. Where none does and the lead does not fit here, it is one that the lead fits. `None`
+    /// stands for this node.
+    pub async fn session_host(&self, session: &SessionRecord) -> Result<Option<NodeId>, Refusal> {
+        if let Some(owner) = &session.owner {
+            if owner == self.view.id() {
+                return Ok(None);
+            }
+            if self.view.is_alive(owner).await {
+                return Ok(Some(owner.clone()));
+            }
+        }
+        if self.view.is_alone() {
+            return Ok(None);
+        }
+        if self.sees(session) {
+            return self.better_node(session).await;
+        }
+        let wanted = Wanted {
+            workspace: session.spec.workspace.clone(),
+            provider: None,
+            labels: Map::new(),
+            only: None,
+        };
+        Ok(Some(choose(&self.view.other_candidates(), &wanted)?))
+    }
+
+    /// The other node that holds an agent, by the agent's record.
+    pub fn other_host<'a>(&self, agent: &'a AgentRecord) -> Option<&'a NodeId> {
+        agent
+            .node
+            .as_ref()
+            .filter(|node| *node != self.view.id() && !self.host.has(&agent.id))
+    }
+
+    /// Whether this node sees the session's workspace.
+    pub fn sees(&self, session: &SessionRecord) -> bool {
+        self.lookup.context(session, 0).is_ok()
+    }
+
+    fn candidates(&self) -> Vec<Candidate> {
+        let mut candidates = self.view.other_candidates();
+        candidates.push(self.local.candidate());
+        candidates
+    }
+
+    /// Where an agent is by its row in SQL, if it has one.
+    async fn recorded(&self, agent: &AgentId) -> Result<Option<Hosted>, Refusal> {
+        let record = self.store.find_agent(agent).await?;
+        Ok(record.map(|record| Hosted {
+            node_id: record.node.unwrap_or_else(|| self.view.id().clone()),
+            epoch: record.epoch,
+            name: record.spec.name,
+            has_task: false,
+        }))
+    }
+}

@@ -1,0 +1,187 @@
+//! Takes in an agent that was placed on this node: a spawned one that is yet to be created, or one
+//! whose lease is free.
+
+use std::{sync::Arc, time::Duration};
+
+use planck_common::{
+    AgentId,
+    command::{HostAgent, Hosted},
+    event::{Event, SessionResumed},
+    reply::{Code, Refusal},
+    spec::AgentSpec,
+};
+use serde_json::value::RawValue;
+use tokio::time::Instant;
+
+use super::{Placement, admission::AdmissionPermit};
+use crate::{
+    actor::{Hosting, Opening, parts::SessionContext},
+    store::{AgentRecord, Claim, Lease, Under},
+};
+
+/// The longest time that tools wait for those of a dead node to end.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+impl Placement {
+    /// Starts an agent on this node. Idempotent by the agent's id: of an agent that exists already
+    /// it tells where its record says that it is.
+    pub async fn host_agent(self: &Arc<Self>, request: HostAgent) -> Result<Hosted, Refusal> {
+        let permit = self.local.admit(&request.agent_id)?;
+        match &request.spec {
+            Some(spec) => {
+                let spec = parse(spec)?;
+                self.spawn_here(request, spec, permit).await
+            }
+            None => self.claim_here(&request, permit).await,
+        }
+    }
+
+    /// Claims an agent whose lease the request's sender gives up, or that nobody holds.
+    async fn claim_here(
+        &self,
+        request: &HostAgent,
+        permit: AdmissionPermit,
+    ) -> Result<Hosted, Refusal> {
+        let context = self.context_of(request).await?;
+        let record = self.lookup.agent(&request.agent_id).await?;
+        if record.id == request.lead {
+            return self
+                .claim_lead_here(context, request, &record, permit)
+                .await;
+        }
+        self.teams
+            .add_member(&context, &record.id, &record.spec)
+            .await?;
+        let claim = Claim::Member(Under {
+            lead: request.lead.clone(),
+            incarnation: request.incarnation,
+        });
+        let Some(lease) = self
+            .claim(&context, &record.id, request.epoch, claim)
+            .await?
+        else {
+            if !self.host.has(&record.id) {
+                self.teams.remove_member(&context, &record.id).await;
+            }
+            return Err(team_moved());
+        };
+        let wait =
+            (request.tools_wait_ms > 0).then(|| Duration::from_millis(request.tools_wait_ms));
+        let hosting = Hosting {
+            session: context,
+            agent: record.id,
+            epoch: lease.epoch,
+            opening: Opening::default(),
+            tools_from: wait.map(|wait| Instant::now() + wait.min(LONGEST_WAIT)),
+        };
+        Ok(self.start(hosting, record.spec.name, permit))
+    }
+
+    /// Claims the lead of a living team. Its members go on undisturbed.
+    async fn claim_lead_here(
+        &self,
+        context: Arc<SessionContext>,
+        request: &HostAgent,
+        lead: &AgentRecord,
+        permit: AdmissionPermit,
+    ) -> Result<Hosted, Refusal> {
+        let claim = Claim::Lead { after_death: false };
+        let lease = self
+            .claim(&context, &lead.id, request.epoch, claim)
+            .await?
+            .ok_or_else(team_moved)?;
+        if !self.teams.move_lead_here(&context).await? {
+            return Err(team_moved());
+        }
+        self.teams
+            .add_member(&context, &lead.id, &lead.spec)
+            .await?;
+        let resumed = SessionResumed {
+            from_node: lead.node.clone(),
+            reason: "its node is drained".into(),
+        };
+        let hosting = Hosting {
+            session: context,
+            agent: lead.id.clone(),
+            epoch: lease.epoch,
+            opening: Opening::with(Event::SessionResumed(resumed)),
+            tools_from: None,
+        };
+        Ok(self.start(hosting, lead.spec.name.clone(), permit))
+    }
+
+    async fn claim(
+        &self,
+        session: &SessionContext,
+        agent: &AgentId,
+        epoch: i64,
+        claim: Claim,
+    ) -> Result<Option<Lease>, Refusal> {
+        self.host.may_miss_agents();
+        Ok(self
+            .store
+            .claim(&session.id, agent, epoch, claim, self.view.id())
+            .await?)
+    }
+
+    fn start(&self, hosting: Hosting, name: String, permit: AdmissionPermit) -> Hosted {
+        let hosted = Hosted {
+            node_id: self.view.id().clone(),
+            epoch: hosting.epoch,
+            name,
+            has_task: false,
+        };
+        // An agent that starts looks into its inbox anyway.
+        let _has_news = permit.use_to_start(|| self.host.start(hosting));
+        hosted
+    }
+
+    /// The context of the agent's session, shared with the agents of the session that are here.
+    pub(super) async fn context_of(
+        &self,
+        request: &HostAgent,
+    ) -> Result<Arc<SessionContext>, Refusal> {
+        match self.host.hosting(&request.lead) {
+            Some(hosting) if hosting.session.incarnation == request.incarnation => {
+                Ok(hosting.session)
+            }
+            Some(_) | None => {
+                let session = self.lookup.session(&request.session_id).await?;
+                Ok(Arc::new(
+                    self.lookup.context(&session, request.incarnation)?,
+                ))
+            }
+        }
+    }
+}
+
+/// The request to claim a member that has its row already.
+pub(crate) fn claim_request(
+    session: &SessionContext,
+    member: &AgentRecord,
+    tools_from: Option<Instant>,
+) -> HostAgent {
+    let wait = tools_from.map_or(0, |from| {
+        from.saturating_duration_since(Instant::now()).as_millis()
+    });
+    HostAgent {
+        session_id: session.id.clone(),
+        agent_id: member.id.clone(),
+        epoch: member.epoch,
+        incarnation: session.incarnation,
+        lead: session.lead.clone(),
+        team_id: session.team.clone(),
+        spec: None,
+        task: None,
+        tools_wait_ms: u64::try_from(wait).unwrap_or(u64::MAX),
+    }
+}
+
+fn parse(spec: &RawValue) -> Result<AgentSpec, Refusal> {
+    serde_json::from_str(spec.get())
+        .map_err(|error| Refusal::bad_request(format!("the agent's spec cannot be read: {error}")))
+}
+
+pub(super) fn team_moved() -> Refusal {
+    Refusal::new(Code::StaleEpoch, "the team moved to another node")
+}

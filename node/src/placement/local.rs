@@ -1,0 +1,140 @@
+//! This node as a host of agents: what it offers, how many agents it takes, and whether it takes
+//! any now.
+
+use std::sync::Arc;
+
+use planck_common::{
+    AgentId, Timestamp,
+    command::{NodeInfo, NodeState},
+    reply::{Code, Refusal},
+};
+use serde_json::{Map, Value};
+
+use super::admission::{Admission, AdmissionPermit};
+use crate::{
+    actor::Host,
+    base::Base,
+    cluster::{heartbeat::Load, placement::Candidate, view::ClusterView},
+    llm::Llm,
+    lookup::Lookup,
+};
+
+/// What a node says of itself.
+#[derive(Debug, Clone)]
+pub struct LocalSettings {
+    pub name: String,
+    pub labels: Map<String, Value>,
+    /// How many agents it hosts at most.
+    pub capacity: u32,
+}
+
+/// This node as a host of agents.
+pub struct LocalNode {
+    view: Arc<ClusterView>,
+    host: Host,
+    models: Arc<Llm>,
+    lookup: Lookup,
+    settings: LocalSettings,
+    admission: Admission,
+    started_at: Timestamp,
+}
+
+impl LocalNode {
+    pub fn new(base: &Base, models: Arc<Llm>, settings: LocalSettings) -> Self {
+        Self {
+            view: Arc::clone(&base.view),
+            host: base.host.clone(),
+            models,
+            lookup: base.lookup.clone(),
+            settings,
+            admission: Admission::default(),
+            started_at: Timestamp::now(),
+        }
+    }
+
+    /// How this node is listed.
+    pub fn info(&self) -> NodeInfo {
+        let Load { agents, running } = self.load();
+        NodeInfo {
+            id: self.view.id().clone(),
+            name: self.settings.name.clone(),
+            state: self.state(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            labels: self.settings.labels.clone(),
+            capacity: self.settings.capacity,
+            agents,
+            running,
+            workspaces: self.lookup.workspaces().names(),
+            providers: self.models.available(),
+            started_at: self.started_at,
+            silent_ms: 0,
+        }
+    }
+
+    /// How many agents are here or on their way in, and how many of them have an open turn.
+    pub fn load(&self) -> Load {
+        let (agents, running) = self.host.load();
+        let count = |of: usize| u32::try_from(of).unwrap_or(u32::MAX);
+        Load {
+            agents: count(agents).saturating_add(self.admission.arriving()),
+            running: count(running),
+        }
+    }
+
+    /// This node as placement sees it.
+    pub fn candidate(&self) -> Candidate {
+        let info = self.info();
+        Candidate {
+            id: info.id,
+            labels: info.labels,
+            workspaces: info.workspaces,
+            providers: info.providers,
+            capacity: info.capacity,
+            agents: info.agents,
+            takes: !self.host.is_closed(),
+        }
+    }
+
+    /// Refuses where this node begins nothing new: it leaves, drains, or is suspended.
+    pub fn check_accepts_work(&self) -> Result<(), Refusal> {
+        let why = if self.host.is_closed() {
+            "leaving"
+        } else if self.view.draining().is_cancelled() {
+            "draining"
+        } else if self.view.is_suspended() {
+            "suspended: it does not reach its cluster"
+        } else {
+            return Ok(());
+        };
+        let id = self.view.id();
+        Err(Refusal::unavailable(format!("node {id} is {why}")))
+    }
+
+    /// Keeps a place for an agent if there is one. The node that placed the agent here may have
+    /// read outdated figures.
+    pub fn admit(&self, agent: &AgentId) -> Result<AdmissionPermit, Refusal> {
+        self.check_accepts_work()?;
+        let capacity = self.settings.capacity;
+        let permit = self.admission.enter(agent, capacity, || self.host.load().0);
+        permit.ok_or_else(|| {
+            let id = self.view.id();
+            let what = format!("node {id} hosts {capacity} agents, its capacity");
+            Refusal::new(Code::Limit, what)
+        })
+    }
+
+    /// The agents on their way in.
+    pub fn admission(&self) -> &Admission {
+        &self.admission
+    }
+
+    fn state(&self) -> NodeState {
+        if self.view.is_suspended() {
+            NodeState::Suspended
+        } else if self.view.draining().is_cancelled() {
+            NodeState::Draining
+        } else {
+            NodeState::Alive
+        }
+    }
+}

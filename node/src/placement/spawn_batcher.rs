@@ -1,0 +1,302 @@
+//! Batches spawns. While one batch of a team's agents is being created, further requests for the
+//! same incarnation queue up and form the next batch. A batch costs one registry read, one registry
+//! write and one SQL statement.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use futures_util::future;
+use planck_common::{
+    Timestamp,
+    command::{AgentState, FirstTask, HostAgent, Hosted, Mode},
+    event::{InputKind, json},
+    message::Part,
+    reply::{Code, Refusal},
+    spec::AgentSpec,
+    usage::Usage,
+};
+use tokio::sync::oneshot;
+
+use super::{Placement, admission::AdmissionPermit, hosting::team_moved};
+use crate::{
+    actor::{Hosting, Opening, parts::SessionContext},
+    agent::Memory,
+    cluster::cascade::Life,
+    store::{AgentRecord, Birth, Lease, NewAgent, NewInput, Newborn, Under},
+};
+
+/// The largest batch.
+const BATCH: usize = 64;
+
+/// The spawns that wait, by incarnation. An incarnation has an entry as long as a [`Worker`] is
+/// creating its agents.
+#[derive(Default)]
+pub(super) struct SpawnBatcher(Arc<Mutex<BTreeMap<Life, Vec<PendingSpawn>>>>);
+
+/// An agent that waits to be created.
+struct PendingSpawn {
+    request: HostAgent,
+    newborn: Newborn,
+    permit: AdmissionPermit,
+    hosted: oneshot::Sender<Result<Hosted, Refusal>>,
+}
+
+/// The right to create the agents of one incarnation. Spawns that wait when it is dropped fail.
+struct Worker {
+    batcher: SpawnBatcher,
+    incarnation: Life,
+    is_done: bool,
+}
+
+impl SpawnBatcher {
+    /// Queues a spawn. The caller that gets a worker has to run it.
+    fn queue(&self, incarnation: Life, spawn: PendingSpawn) -> Option<Worker> {
+        let mut waiting = self.lock();
+        if let Some(waiting) = waiting.get_mut(&incarnation) {
+            waiting.push(spawn);
+            return None;
+        }
+        waiting.insert(incarnation.clone(), vec![spawn]);
+        Some(Worker {
+            batcher: Self(Arc::clone(&self.0)),
+            incarnation,
+            is_done: false,
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Life, Vec<PendingSpawn>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Worker {
+    /// The next batch, in which each agent is once; `None` when nothing waits.
+    fn next(&mut self) -> Option<Vec<PendingSpawn>> {
+        let mut all = self.batcher.lock();
+        let waiting = all
+            .get_mut(&self.incarnation)
+            .filter(|waiting| !waiting.is_empty());
+        let Some(waiting) = waiting else {
+            all.remove(&self.incarnation);
+            self.is_done = true;
+            return None;
+        };
+        let mut known = BTreeSet::new();
+        let batch = waiting
+            .iter()
+            .take(BATCH)
+            .take_while(|spawn| known.insert(spawn.request.agent_id.clone()))
+            .count();
+        Some(waiting.drain(..batch).collect())
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        if !self.is_done {
+            self.batcher.lock().remove(&self.incarnation);
+        }
+    }
+}
+
+impl PendingSpawn {
+    fn answer(self, hosted: Result<Hosted, Refusal>) {
+        // The caller may have given up waiting; its next try finds the agent's row.
+        let _ = self.hosted.send(hosted);
+    }
+}
+
+impl Placement {
+    /// Creates an agent on this node, in one batch with others of its incarnation.
+    pub(super) async fn spawn_here(
+        self: &Arc<Self>,
+        request: HostAgent,
+        spec: AgentSpec,
+        permit: AdmissionPermit,
+    ) -> Result<Hosted, Refusal> {
+        let (hosted, answer) = oneshot::channel();
+        let incarnation = Life {
+            team: request.team_id.clone(),
+            incarnation: request.incarnation,
+        };
+        let newborn = newborn(&request, spec);
+        let spawn = PendingSpawn {
+            request,
+            newborn,
+            permit,
+            hosted,
+        };
+        if let Some(mut worker) = self.batcher.queue(incarnation, spawn) {
+            let placement = Arc::clone(self);
+            self.tasks.spawn(async move {
+                while let Some(batch) = worker.next() {
+                    placement.create(batch).await;
+                }
+            });
+        }
+        let shutting_down = || Err(Refusal::unavailable("the node is shutting down"));
+        answer.await.unwrap_or_else(|_| shutting_down())
+    }
+
+    /// Creates a batch in the order that makes a spawn safe: the members' records in the registry,
+    /// on condition that the team is alive, then SQL, then the start.
+    async fn create(&self, batch: Vec<PendingSpawn>) {
+        let (context, births) = match self.record(&batch).await {
+            Ok(recorded) => recorded,
+            Err(refusal) => {
+                return batch
+                    .into_iter()
+                    .for_each(|spawn| spawn.answer(Err(refusal.clone())));
+            }
+        };
+        let refused = batch
+            .iter()
+            .zip(&births)
+            .filter(|(_, birth)| !matches!(birth, Birth::Born { .. }));
+        let absent = refused
+            .map(|(spawn, _)| &spawn.request.agent_id)
+            .filter(|agent| !self.host.has(agent));
+        future::join_all(absent.map(|agent| self.teams.remove_member(&context, agent))).await;
+        for (spawn, birth) in batch.into_iter().zip(births) {
+            match birth {
+                Birth::Born { lease, name } => {
+                    self.start_newborn(&context, spawn, lease, name).await
+                }
+                other @ (Birth::Known(_)
+                | Birth::TeamDead
+                | Birth::Full { .. }
+                | Birth::Refused(_)) => {
+                    spawn.answer(self.not_born(other));
+                }
+            }
+        }
+    }
+
+    async fn record(
+        &self,
+        batch: &[PendingSpawn],
+    ) -> Result<(Arc<SessionContext>, Vec<Birth>), Refusal> {
+        let first = batch
+            .first()
+            .map(|spawn| &spawn.request)
+            .ok_or_else(team_moved)?;
+        let context = self.context_of(first).await?;
+        let agents = batch.iter().map(|spawn| {
+            let agent = &spawn.newborn.agent;
+            (&agent.id, &agent.spec)
+        });
+        self.teams.add_members(&context, agents).await?;
+        self.host.may_miss_agents();
+        let newborns: Vec<Newborn> = batch.iter().map(|spawn| spawn.newborn.clone()).collect();
+        let under = Under {
+            lead: first.lead.clone(),
+            incarnation: first.incarnation,
+        };
+        let births = self
+            .store
+            .births(&context.id, &newborns, &under, self.view.id())
+            .await?;
+        Ok((context, births))
+    }
+
+    /// Starts a new agent from what was just written, without reading the store.
+    async fn start_newborn(
+        &self,
+        context: &Arc<SessionContext>,
+        spawn: PendingSpawn,
+        lease: Lease,
+        name: String,
+    ) {
+        let PendingSpawn {
+            request: _,
+            newborn: Newborn { agent, task },
+            permit,
+            hosted,
+        } = spawn;
+        let has_task = task.is_some();
+        let record = AgentRecord {
+            session: agent.session,
+            id: agent.id.clone(),
+            team: context.team.clone(),
+            spec: AgentSpec {
+                name: name.clone(),
+                ..agent.spec
+            },
+            state: AgentState::Idle,
+            totals: Usage::default(),
+            node: Some(self.view.id().clone()),
+            epoch: lease.epoch,
+            last_seq: lease.last_seq,
+            incarnation: lease.incarnation,
+        };
+        let memory = Memory::of_newborn(task);
+        let hosting = Hosting {
+            session: Arc::clone(context),
+            agent: agent.id.clone(),
+            epoch: lease.epoch,
+            opening: Opening {
+                known: Some(Box::new((record, memory))),
+                ..Opening::default()
+            },
+            tools_from: None,
+        };
+        let has_news = permit.use_to_start(|| self.host.start(hosting));
+        let _ = hosted.send(Ok(Hosted {
+            node_id: self.view.id().clone(),
+            epoch: lease.epoch,
+            name,
+            has_task,
+        }));
+        if has_news {
+            // An agent that left meanwhile finds the news where it goes on.
+            let _ = self.host.look(&agent.id).await;
+        }
+    }
+
+    fn not_born(&self, birth: Birth) -> Result<Hosted, Refusal> {
+        match birth {
+            Birth::Known(record) => {
+                let node_id = record.node.clone();
+                Ok(Hosted {
+                    node_id: node_id.unwrap_or_else(|| self.view.id().clone()),
+                    epoch: record.epoch,
+                    name: record.spec.name,
+                    has_task: false,
+                })
+            }
+            Birth::Full { max } => Err(Refusal::new(
+                Code::Limit,
+                format!("the session has had its {max} agents (max_agents)"),
+            )),
+            Birth::Refused(why) => Err(Refusal::bad_request(why)),
+            Birth::TeamDead | Birth::Born { .. } => Err(team_moved()),
+        }
+    }
+}
+
+fn newborn(request: &HostAgent, spec: AgentSpec) -> Newborn {
+    let task = request
+        .task
+        .clone()
+        .map(|FirstTask { id, from, text }| NewInput {
+            id,
+            agent: request.agent_id.clone(),
+            kind: InputKind::Task,
+            mode: Mode::Queue,
+            sender: Some(from),
+            reply_to: None,
+            content: json(&[Part::text(text)]),
+            fresh: false,
+            at: Timestamp::now(),
+        });
+    Newborn {
+        agent: NewAgent {
+            session: request.session_id.clone(),
+            id: request.agent_id.clone(),
+            spec,
+        },
+        task,
+    }
+}

@@ -1,0 +1,232 @@
+//! Which node hosts an agent, and what a node does that is asked to.
+
+use planck_common::{
+    AgentId, NodeId,
+    command::{FirstTask, HostAgent, Started},
+    event::json,
+    message::Sender,
+    reply::Code,
+    spec::AgentSpec,
+};
+use serde_json::value::RawValue;
+
+use super::{Placement, claim_request, wanted};
+use crate::services::testing::{TestNode, World};
+use std::sync::Arc;
+
+fn placement(node: &TestNode) -> &Arc<Placement> {
+    &node.services().placement
+}
+
+/// A request to spawn an agent like the lead of a session.
+async fn spawn(node: &TestNode, started: &Started) -> (HostAgent, AgentSpec) {
+    let lead = node.agent(&started.orchestrator).await;
+    let hosting = node.services().host.hosting(&lead.id).unwrap();
+    let spec = AgentSpec {
+        name: "helper".into(),
+        role: planck_common::spec::Role::Worker,
+        ..lead.spec.clone()
+    };
+    let request = HostAgent {
+        agent_id: AgentId::mint(),
+        epoch: 0,
+        spec: RawValue::from_string(json(&spec)).ok(),
+        ..claim_request(&hosting.session, &lead, None)
+    };
+    (request, spec)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn spawn_with_the_same_id_makes_one_agent() {
+    let world = World::new().await;
+    let node = world.node().await;
+    let started = node.start(world.request(&["lead"])).await;
+    let (request, _) = spawn(&node, &started).await;
+
+    let first = placement(&node).host_agent(request.clone()).await.unwrap();
+    let second = placement(&node).host_agent(request.clone()).await.unwrap();
+
+    assert_eq!(
+        (first.node_id, first.name.as_str()),
+        (node.id().clone(), "helper")
+    );
+    assert_eq!((second.epoch, second.name), (first.epoch, "helper".into()));
+    let members = node.services().lookup.members(&started.session_id).await;
+    assert_eq!(members.unwrap().len(), 2);
+    node.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn spawns_at_once_are_created_in_batches_and_all_started() {
+    let world = World::new().await;
+    let node = world.node().await;
+    let started = node.start(world.request(&["lead"])).await;
+    let mut requests = Vec::new();
+    for _ in 0..100 {
+        requests.push(spawn(&node, &started).await.0);
+    }
+    let spawned = requests
+        .iter()
+        .map(|request| placement(&node).host_agent(request.clone()));
+    let hosted = futures_util::future::join_all(spawned).await;
+
+    let names: std::collections::BTreeSet<String> = hosted
+        .into_iter()
+        .map(|hosted| hosted.unwrap().name)
+        .collect();
+    assert_eq!(names.len(), 100, "each has a name of its own");
+    assert!(
+        requests
+            .iter()
+            .all(|request| node.services().host.has(&request.agent_id))
+    );
+    assert_eq!(placement(&node).local().admission().arriving(), 0);
+    node.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agent_is_spawned_with_its_task_and_does_it() {
+    let world = World::new().await;
+    let node = world.node().await;
+    let started = node.start(world.request(&["lead"])).await;
+    let (mut request, _) = spawn(&node, &started).await;
+    request.task = Some(FirstTask {
+        id: planck_common::InputId::mint(),
+        from: Sender {
+            id: started.orchestrator.clone(),
+            name: "lead".into(),
+        },
+        text: "say hello".into(),
+    });
+    let hosted = placement(&node).host_agent(request.clone()).await.unwrap();
+    assert!(hosted.has_task);
+    node.until("the task is done", async |services| {
+        let (session, agent) = (&started.session_id, &request.agent_id);
+        let page = services
+            .store
+            .messages(session, Some(agent), None, None)
+            .await;
+        json(&page.unwrap()).contains("hello")
+    })
+    .await;
+    node.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn node_takes_no_more_agents_than_its_capacity() {
+    let world = World::new().await;
+    let node = world.node_with(|config| config.node.capacity = 2).await;
+    let started = node.start(world.request(&["lead", "worker"])).await;
+    let (request, spec) = spawn(&node, &started).await;
+
+    let refusal = placement(&node).host_agent(request.clone()).await;
+    let refusal = refusal.unwrap_err();
+    assert_eq!(refusal.code, Code::Limit);
+    assert!(
+        refusal.message.contains("hosts 2 agents, its capacity"),
+        "{refusal}"
+    );
+    let context = node.services().host.hosting(&started.orchestrator).unwrap();
+    let wanted = wanted(&context.session.workspace, &spec);
+    let refusal = placement(&node).place(&wanted, request.clone()).await;
+    assert_eq!(refusal.unwrap_err().code, Code::Limit);
+    let found = node.services().store.find_agent(&request.agent_id).await;
+    assert!(found.unwrap().is_none());
+    node.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn team_that_moved_on_spawns_nobody() {
+    let world = World::new().await;
+    let node = world.node().await;
+    let started = node.start(world.request(&["lead"])).await;
+    let (mut request, _) = spawn(&node, &started).await;
+    request.incarnation += 1;
+    let refusal = placement(&node).host_agent(request.clone()).await;
+    assert_eq!(refusal.unwrap_err().code, Code::StaleEpoch);
+    assert!(!node.services().host.has(&request.agent_id));
+    node.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn spec_that_cannot_be_read_is_refused() {
+    let world = World::new().await;
+    let node = world.node().await;
+    let started = node.start(world.request(&["lead"])).await;
+    let (mut request, _) = spawn(&node, &started).await;
+    request.spec = RawValue::from_string("{}".into()).ok();
+    let refusal = placement(&node).host_agent(request).await.unwrap_err();
+    assert_eq!(refusal.code, Code::BadRequest);
+    assert_eq!(placement(&node).local().admission().arriving(), 0);
+    node.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn idle_agent_moves_to_another_node_and_is_fenced_on_its_first() {
+    let world = World::new().await;
+    let (first, second) = (world.node().await, world.node().await);
+    let started = first.start(world.request(&["lead"])).await;
+    let lead = first.agent(&started.orchestrator).await;
+    let hosting = first.services().host.hosting(&lead.id).unwrap();
+    let request = claim_request(&hosting.session, &lead, None);
+
+    let hosted = placement(&first).host_on(second.id(), &request).await;
+    assert_eq!(hosted.unwrap().node_id, *second.id());
+    let moved = first.agent(&lead.id).await;
+    assert_eq!(moved.node.as_ref(), Some(second.id()));
+    assert!(moved.epoch > lead.epoch);
+    let again = placement(&first).host_on(second.id(), &request).await;
+    assert_eq!(again.unwrap().epoch, moved.epoch, "the lease is the same");
+
+    let session = first.session(&started).await;
+    let host = placement(&first).session_host(&session).await.unwrap();
+    assert_eq!(host.as_ref(), Some(second.id()));
+    let host = placement(&second).session_host(&session).await.unwrap();
+    assert_eq!(host, None, "this one");
+    second.leave().await;
+    first.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn silent_node_is_passed_over() {
+    let world = World::new().await;
+    let node = world.node().await;
+    let started = node.start(world.request(&["lead"])).await;
+    let (request, _) = spawn(&node, &started).await;
+    let refusal = placement(&node).host_on(&NodeId::mint(), &request).await;
+    assert!(refusal.unwrap_err().retryable);
+    assert!(!placement(&node).hand_over(&NodeId::mint(), &request).await);
+    node.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn new_session_has_all_agents_here_where_no_other_node_is_known() {
+    let world = World::new().await;
+    let node = world.node().await;
+    let started = node.start(world.request(&["lead", "a", "b"])).await;
+    let members = node.services().lookup.members(&started.session_id).await;
+    assert!(
+        members
+            .unwrap()
+            .iter()
+            .all(|agent| agent.node.as_ref() == Some(node.id()))
+    );
+    let info = placement(&node).local().info();
+    assert_eq!((info.agents, info.running), (3, 0));
+    node.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn model_with_an_address_of_its_own_needs_no_key() {
+    let world = World::new().await;
+    let node = world.node().await;
+    let started = node.start(world.request(&["lead"])).await;
+    let mut spec = node.agent(&started.orchestrator).await.spec;
+    spec.model.provider = "anthropic".into();
+    let session = node.session(&started).await;
+    assert!(!placement(&node).fits_here(&wanted(&session.spec.workspace, &spec)));
+    spec.model.base_url = Some("http://127.0.0.1:1/v1".into());
+    assert!(placement(&node).fits_here(&wanted(&session.spec.workspace, &spec)));
+    assert!(!placement(&node).fits_here(&wanted("elsewhere", &spec)));
+    node.leave().await;
+}

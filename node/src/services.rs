@@ -1,0 +1,124 @@
+//! The services of a node, built in the order in which they know each other.
+
+#[cfg(test)]
+pub(crate) mod testing;
+
+use std::sync::Arc;
+
+use tokio_util::task::TaskTracker;
+
+use crate::{
+    actor::Host,
+    base::Base,
+    bus::Bus,
+    cluster::{decisions::Decisions, registry::Registry, view::ClusterView},
+    llm::Llm,
+    lookup::Lookup,
+    peers::Peers,
+    placement::{LocalNode, LocalSettings, Placement, PlacementParts},
+    sessions::{Sessions, SessionsLimits, SessionsParts},
+    sidecar::Sidecars,
+    store::SessionStore,
+    takeover::{Takeover, TakeoverParts, TakeoverSettings},
+    team::TeamLibrary,
+    team_registry::TeamRegistry,
+    workspace::Workspaces,
+};
+
+/// The services of a node, and what they are built on.
+pub struct Services {
+    pub view: Arc<ClusterView>,
+    pub bus: Arc<dyn Bus>,
+    pub store: Arc<dyn SessionStore>,
+    pub lookup: Lookup,
+    pub host: Host,
+    pub models: Arc<Llm>,
+    pub sidecars: Sidecars,
+    pub library: Arc<TeamLibrary>,
+    pub teams: Arc<TeamRegistry>,
+    pub placement: Arc<Placement>,
+    pub takeover: Arc<Takeover>,
+    pub sessions: Arc<Sessions>,
+}
+
+/// What the services are built from.
+pub struct ServicesParts {
+    pub view: Arc<ClusterView>,
+    pub bus: Arc<dyn Bus>,
+    pub store: Arc<dyn SessionStore>,
+    pub host: Host,
+    pub models: Arc<Llm>,
+    pub sidecars: Sidecars,
+    pub library: TeamLibrary,
+    pub workspaces: Workspaces,
+    /// `None`: the node works without a cluster.
+    pub registry: Option<Registry>,
+    pub settings: ServicesSettings,
+    /// Owns the tasks that the services spawn.
+    pub tasks: TaskTracker,
+}
+
+/// What is configured of the services.
+#[derive(Debug, Clone)]
+pub struct ServicesSettings {
+    pub local: LocalSettings,
+    pub takeover: TakeoverSettings,
+    pub sessions: SessionsLimits,
+}
+
+impl Services {
+    pub fn new(parts: ServicesParts) -> Self {
+        let ServicesParts { view, bus, .. } = parts;
+        let library = Arc::new(parts.library);
+        let decisions = Decisions::new(Arc::clone(&bus), view.id().clone());
+        let base = Base {
+            peers: Arc::new(Peers::new(Arc::clone(&bus), Arc::clone(view.liveness()))),
+            lookup: Lookup::new(Arc::clone(&parts.store), parts.workspaces),
+            view,
+            store: parts.store,
+            host: parts.host,
+        };
+        let teams = Arc::new(TeamRegistry::new(
+            &base,
+            parts.registry,
+            decisions.clone(),
+            parts.tasks.clone(),
+        ));
+        let placement = Arc::new(Placement::new(PlacementParts {
+            local: LocalNode::new(&base, Arc::clone(&parts.models), parts.settings.local),
+            base: base.clone(),
+            teams: Arc::clone(&teams),
+            tasks: parts.tasks,
+        }));
+        let takeover = Arc::new(Takeover::new(TakeoverParts {
+            base: base.clone(),
+            teams: Arc::clone(&teams),
+            placement: Arc::clone(&placement),
+            decisions,
+            settings: parts.settings.takeover,
+        }));
+        let sessions = Arc::new(Sessions::new(SessionsParts {
+            base: base.clone(),
+            bus: Arc::clone(&bus),
+            teams: Arc::clone(&teams),
+            placement: Arc::clone(&placement),
+            takeover: Arc::clone(&takeover),
+            library: Arc::clone(&library),
+            limits: parts.settings.sessions,
+        }));
+        Self {
+            view: base.view,
+            bus,
+            store: base.store,
+            lookup: base.lookup,
+            host: base.host,
+            models: parts.models,
+            sidecars: parts.sidecars,
+            library,
+            teams,
+            placement,
+            takeover,
+            sessions,
+        }
+    }
+}

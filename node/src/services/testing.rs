@@ -1,0 +1,160 @@
+//! Nodes for the services' tests: whole ones, on one memory bus and one SQLite store.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use planck_common::{
+    AgentId, NodeId,
+    command::{Start, Started},
+    reply::{self, Refusal, ReplyError},
+    spec::Member,
+    subject::Address,
+};
+use planck_scripted_model::{Reply, Script, Server};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::Services;
+use crate::{
+    bus::{MemoryBus, MemoryHub},
+    config::{self, Config},
+    node::{self, Running},
+    sessions::Origin,
+    store::{AgentRecord, SessionRecord},
+};
+
+/// How long a test waits for what must come.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What the nodes of a test share.
+pub(crate) struct World {
+    folder: TempDir,
+    hub: Arc<MemoryHub>,
+    model: Server,
+}
+
+/// A node of a test.
+pub(crate) struct TestNode {
+    running: Running,
+}
+
+impl World {
+    /// A world in which every model says `hello`.
+    pub(crate) async fn new() -> Self {
+        let script = Script::new().always(Reply::text("hello"));
+        Self {
+            folder: TempDir::new().unwrap(),
+            hub: Arc::default(),
+            model: Server::start(script.without_auth()).await.unwrap(),
+        }
+    }
+
+    /// A node that reaches the others.
+    pub(crate) async fn node(&self) -> TestNode {
+        self.node_with(|_| {}).await
+    }
+
+    /// A node that reaches the others, configured by the test.
+    pub(crate) async fn node_with(&self, configure: impl FnOnce(&mut Config)) -> TestNode {
+        let mut config = Config::default();
+        let store = self.folder.path().join("sessions");
+        config.store.url = config::Address::new(format!("sqlite:{}", store.display()));
+        // The bus is the memory hub; an address makes the node expect that others are on it.
+        config.nats.url = Some(config::Address::new("nats://unused:4222".to_owned()));
+        config.node.absolute_dirs = Some(true);
+        config.models.default = Some("scripted:test".into());
+        config.providers.entry("scripted").base_url =
+            Some(config::Address::new(self.model.openai_url()));
+        configure(&mut config);
+        let bus = Arc::new(MemoryBus::new(Arc::clone(&self.hub)));
+        TestNode {
+            running: node::open_on(&config, bus).await.unwrap(),
+        }
+    }
+
+    /// A request for a session with these members, whose lead is called `lead`.
+    pub(crate) fn request(&self, members: &[&str]) -> Start {
+        // Of several members the one that can spawn is the lead.
+        let member = |name: &&str| Member {
+            r#type: (*name).to_owned(),
+            tools: (*name == "lead").then(|| vec!["spawn_agent".to_owned()]),
+            ..Member::default()
+        };
+        Start {
+            session_id: None,
+            name: None,
+            team: None,
+            members: Some(members.iter().map(member).collect()),
+            workspace: None,
+            dir: Some(self.folder.path().display().to_string()),
+            prompt: None,
+            prompt_id: None,
+            limits: None,
+            on_node_death: None,
+            metadata: serde_json::Map::new(),
+        }
+    }
+}
+
+impl TestNode {
+    pub(crate) fn services(&self) -> &Services {
+        self.running.node().services()
+    }
+
+    pub(crate) fn id(&self) -> &NodeId {
+        self.running.node().id()
+    }
+
+    /// Starts a session here. Its agents are idle.
+    pub(crate) async fn start(&self, request: Start) -> Started {
+        let sessions = &self.services().sessions;
+        sessions.start(request, Origin::Peer).await.unwrap()
+    }
+
+    /// The session as it is recorded now.
+    pub(crate) async fn session(&self, of: &Started) -> SessionRecord {
+        self.services()
+            .lookup
+            .session(&of.session_id)
+            .await
+            .unwrap()
+    }
+
+    /// The agent as it is recorded now.
+    pub(crate) async fn agent(&self, id: &AgentId) -> AgentRecord {
+        let found = self.services().store.find_agent(id).await.unwrap();
+        found.unwrap()
+    }
+
+    /// Sends a command to this node as a client would.
+    pub(crate) async fn command<T: DeserializeOwned>(
+        &self,
+        address: &Address,
+        body: &Value,
+    ) -> Result<T, Refusal> {
+        let body = Bytes::from(body.to_string());
+        let bus = &self.services().bus;
+        let answer = bus.request(address, body, PATIENCE).await.unwrap();
+        reply::decode(&answer).map_err(|error| match error {
+            ReplyError::Refused(refusal) => refusal,
+            ReplyError::Foreign | ReplyError::Malformed(_) => panic!("{error}"),
+        })
+    }
+
+    /// Returns once it is so; a test fails that waits for too long.
+    pub(crate) async fn until(&self, what: &str, mut is_so: impl AsyncFnMut(&Services) -> bool) {
+        let waited = async {
+            while !is_so(self.services()).await {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let waited = tokio::time::timeout(PATIENCE, waited).await;
+        assert!(waited.is_ok(), "not in time: {what}");
+    }
+
+    /// Leaves in order.
+    pub(crate) async fn leave(self) {
+        self.running.shut_down(Duration::ZERO).await;
+    }
+}

@@ -1,0 +1,272 @@
+//! Tells the host of an agent about an input. The input's row is in SQL already, so a wake-up that
+//! is lost delays the input until a sweep finds it.
+
+use std::time::Duration;
+
+use planck_common::{
+    AgentId, InputId, NodeId, SessionId,
+    command::{Because, SessionState, SessionVerb, Wake},
+    event::json,
+    reply::{Code, Refusal},
+    subject::Address,
+};
+use serde::de::IgnoredAny;
+
+use super::Sessions;
+use crate::{
+    actor::{Hosting, Opening, Verdict, host::NotHere},
+    agent::OpenTurn,
+    store::{AgentRecord, NewInput, StoredInput},
+    takeover::IfClosed,
+};
+
+/// How long the node of a lead has to take up an agent without a host.
+const RESUME: Duration = Duration::from_secs(5);
+
+impl Sessions {
+    /// Tells the agent's host about an input that was just put. An agent without a host is taken
+    /// up. `node` is the host by the agent's record.
+    pub async fn deliver(
+        &self,
+        session: &SessionId,
+        node: Option<NodeId>,
+        input: &NewInput,
+    ) -> Result<Verdict, Refusal> {
+        if let Ok(verdict) = self.reach(&input.agent, Some(input.clone())).await {
+            return Ok(verdict);
+        }
+        match node {
+            Some(node) if node != *self.view.id() => {
+                self.wake_there(&node, session, &input.agent, &input.id)
+                    .await
+            }
+            // Where the record says that the agent is here and it is not, it is being stopped or
+            // started. Then, and where this node cannot take it up now, because it leaves or the
+            // store is away, a sweep finds the input.
+            Some(_) | None => {
+                let is_prompt = input.sender.is_none();
+                match self
+                    .take_up_agent(session, &input.agent, is_prompt, "prompted")
+                    .await
+                {
+                    Err(refusal) if refusal.retryable => {
+                        tracing::debug!(agent = %input.agent, %refusal, "cannot take the agent up; a sweep will");
+                        Ok(Verdict::Taken)
+                    }
+                    taken_up => taken_up.map(|()| Verdict::Taken),
+                }
+            }
+        }
+    }
+
+    /// Has an agent look into its inbox, wherever it is.
+    pub async fn wake(&self, session: &SessionId, agent: &AgentId) {
+        if self.reach(agent, None).await.is_ok() {
+            return;
+        }
+        let woken = async {
+            let record = self.lookup.agent(agent).await?;
+            match self.placement.other_host(&record) {
+                Some(node) => self.peers.wake(node, &Wake::look(session, agent)).await,
+                None => self.take_up_agent(session, agent, false, "woken").await,
+            }
+        };
+        let woken: Result<(), Refusal> = woken.await;
+        if let Err(refusal) = woken {
+            tracing::debug!(%agent, %refusal, "cannot wake the agent; a sweep will");
+        }
+    }
+
+    /// Tells an asker on another node that its question has its outcome. An asker that is not told
+    /// finds the outcome when it looks by itself.
+    pub async fn tell_answered(&self, session: &SessionId, asker: &AgentId, question: InputId) {
+        let told = async {
+            let record = self.lookup.agent(asker).await?;
+            let Some(node) = self.placement.other_host(&record) else {
+                return Ok(());
+            };
+            let wake = Wake {
+                answered: Some(question),
+                ..Wake::look(session, asker)
+            };
+            self.peers.wake(node, &wake).await
+        };
+        let told: Result<(), Refusal> = told.await;
+        if let Err(refusal) = told {
+            tracing::debug!(%asker, %refusal, "the asker was not told of its answer; it looks by itself");
+        }
+    }
+
+    /// Tells an agent that a question to it was withdrawn, so that it does not count it any more.
+    pub async fn tell_withdrawn(&self, target: &AgentRecord, question: &InputId) {
+        let told = match self.placement.other_host(target) {
+            Some(node) => {
+                let wake = Wake {
+                    input_id: Some(question.clone()),
+                    ..Wake::look(&target.session, &target.id)
+                };
+                self.peers.wake(node, &wake).await.is_ok()
+            }
+            None => {
+                let told = self.host.withdrawn(&target.id, question.clone()).await;
+                told.is_ok()
+            }
+        };
+        if !told {
+            tracing::debug!(agent = %target.id, %question, "the agent was not told of the withdrawn question; it finds that when it takes the question up");
+        }
+    }
+
+    /// Handles another node's word that something of an agent here changed in SQL.
+    pub async fn woken(&self, wake: Wake) -> Result<(), Refusal> {
+        let Wake {
+            session_id,
+            agent_id,
+            input_id,
+            answered,
+            exits,
+        } = wake;
+        if let Some(answered) = &answered {
+            self.waiters.settle(answered);
+            return Ok(());
+        }
+        if exits {
+            return self.takeover.record_exits(&session_id).await;
+        }
+        let input = match &input_id {
+            Some(input) => self.store.input(&session_id, input).await?,
+            None => None,
+        };
+        match self.arrive(&agent_id, input).await {
+            Ok(Verdict::Taken) => Ok(()),
+            Ok(Verdict::Busy) => Err(Refusal::new(Code::Busy, "the agent is busy")),
+            Err(gone) => Err(Refusal::not_found(gone.to_string())),
+        }
+    }
+
+    async fn arrive(
+        &self,
+        agent: &AgentId,
+        input: Option<StoredInput>,
+    ) -> Result<Verdict, NotHere> {
+        match input {
+            Some(StoredInput {
+                input,
+                outcome: Some(_),
+                ..
+            }) => {
+                self.host.withdrawn(agent, input.id).await?;
+                Ok(Verdict::Taken)
+            }
+            Some(row) => self.reach(agent, Some(row.input)).await,
+            None => {
+                self.reload_if_superseded(agent).await;
+                self.reach(agent, None).await
+            }
+        }
+    }
+
+    /// Tells an agent that is here, or on its way in, about an input, or to look into its inbox.
+    async fn reach(&self, agent: &AgentId, input: Option<NewInput>) -> Result<Verdict, NotHere> {
+        match self.tell_here(agent, input.clone()).await {
+            Err(_) if self.placement.local().admission().leave_news(agent) => Ok(Verdict::Taken),
+            // The agent may have come in between the two looks.
+            Err(_) => self.tell_here(agent, input).await,
+            told => told,
+        }
+    }
+
+    async fn tell_here(
+        &self,
+        agent: &AgentId,
+        input: Option<NewInput>,
+    ) -> Result<Verdict, NotHere> {
+        match input {
+            Some(input) => self.host.arrive(agent, input).await,
+            None => self.host.look(agent).await.map(|()| Verdict::Taken),
+        }
+    }
+
+    /// Loads an agent here again whose lease has a later epoch: the node of its lead rewound its
+    /// history, or stopped it.
+    async fn reload_if_superseded(&self, agent: &AgentId) {
+        let Some(hosting) = self.host.hosting(agent) else {
+            return;
+        };
+        let Ok(Some(record)) = self.store.find_agent(agent).await else {
+            return;
+        };
+        if record.epoch <= hosting.epoch {
+            return;
+        }
+        if record.is_there() && record.node.as_ref() == Some(self.view.id()) {
+            let opening = Opening {
+                open_turn: OpenTurn::Close,
+                ..Opening::default()
+            };
+            self.host.start(Hosting {
+                epoch: record.epoch,
+                opening,
+                ..hosting
+            });
+        } else {
+            self.host.drop_agent(agent);
+        }
+    }
+
+    /// Sees to it that an agent without a host gets one: this node, or that of its lead. Only a
+    /// prompt opens a closed session.
+    async fn take_up_agent(
+        &self,
+        session: &SessionId,
+        agent: &AgentId,
+        may_open: bool,
+        reason: &str,
+    ) -> Result<(), Refusal> {
+        let record = self.lookup.session(session).await?;
+        if record.state == SessionState::Closed && !may_open {
+            return Ok(());
+        }
+        let Some(host) = self.placement.session_host(&record).await? else {
+            let if_closed = if may_open {
+                IfClosed::Open
+            } else {
+                IfClosed::Leave
+            };
+            return self.takeover.take_up(&record.id, reason, if_closed).await;
+        };
+        let address = Address::session(session, SessionVerb::Resume.name());
+        let because = Because {
+            reason: Some(reason.to_owned()),
+        };
+        let resumed: Result<IgnoredAny, Refusal> = self
+            .peers
+            .relay(&host, &address, json(&because).as_bytes(), RESUME)
+            .await;
+        if let Err(refusal) = resumed {
+            tracing::debug!(%agent, %host, %refusal, "the session's host did not take the agent up; its sweep will");
+        }
+        Ok(())
+    }
+
+    async fn wake_there(
+        &self,
+        node: &NodeId,
+        session: &SessionId,
+        agent: &AgentId,
+        input: &InputId,
+    ) -> Result<Verdict, Refusal> {
+        let wake = Wake {
+            input_id: Some(input.clone()),
+            ..Wake::look(session, agent)
+        };
+        match self.peers.wake(node, &wake).await {
+            Ok(()) => Ok(Verdict::Taken),
+            Err(refusal) if refusal.code == Code::Busy => Ok(Verdict::Busy),
+            Err(refusal) => {
+                tracing::debug!(%agent, %node, %refusal, "the host was not told of the input; its sweep finds it");
+                Ok(Verdict::Taken)
+            }
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Operations on what another node hosts: they are done there. A command is passed on once; a node
+//! that gets it from a peer does not pass it on again.
+
+use std::time::Duration;
+
+use futures_util::future;
+use planck_common::{
+    AgentId, NodeId,
+    command::{
+        Aborted, AgentInfo, AgentState, AgentStateNow, AgentVerb, Because, Empty, SessionVerb,
+    },
+    reply::{Code, Refusal},
+    subject::Address,
+};
+use serde_json::value::RawValue;
+
+use super::Sessions;
+use crate::{
+    actor::AT_ONCE,
+    agent::Command,
+    store::{AgentRecord, SessionRecord},
+};
+
+/// How long the hosting node has for a command that is passed on: a close waits for processes of
+/// other nodes to end.
+const RELAY: Duration = Duration::from_secs(20);
+
+/// How long the hosting node has to say how an agent is doing.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// Where a command came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// From a client. It is passed on to the node that hosts what it is about.
+    Client,
+    /// From another node, which took this one for the host.
+    Peer,
+}
+
+impl Sessions {
+    /// Has the node that hosts what a command is about do it.
+    pub async fn pass_on(
+        &self,
+        origin: Origin,
+        host: &NodeId,
+        address: &Address,
+        body: &[u8],
+    ) -> Result<String, Refusal> {
+        match origin {
+            Origin::Client => {
+                self.check_reachable(Some(host)).await?;
+                let ok: Box<RawValue> = self.peers.relay(host, address, body, RELAY).await?;
+                Ok(ok.get().to_owned())
+            }
+            Origin::Peer => Err(Refusal::unavailable(format!(
+                "it is on node {host} now; ask again"
+            ))),
+        }
+    }
+
+    /// Refuses where another living process holds an agent and there is no NATS to reach it.
+    pub(super) async fn check_reachable(&self, host: Option<&NodeId>) -> Result<(), Refusal> {
+        let Some(host) = host.filter(|host| self.view.is_alone() && *host != self.view.id()) else {
+            return Ok(());
+        };
+        match self.store.node_lives(host).await? {
+            Some(true) => Err(Refusal::new(
+                Code::Busy,
+                "the session is at work in another process; set NATS_URL for both, so that they reach each other, or wait until that one ends",
+            )),
+            Some(false) | None => Ok(()),
+        }
+    }
+
+    /// How an agent is doing, by its host; `None` where that does not answer in time.
+    pub async fn agent_info(&self, agent: &AgentRecord) -> Option<AgentInfo> {
+        let Some(host) = self.placement.other_host(agent) else {
+            return self.host.info(&agent.id).await.ok();
+        };
+        let info = (&agent.id, AgentVerb::Info);
+        self.peers.command(host, info, &Empty {}, LOOK).await.ok()
+    }
+
+    /// Ends an agent's running turn, wherever the agent is.
+    pub async fn abort_agent(
+        &self,
+        agent: &AgentRecord,
+        reason: Option<String>,
+    ) -> Result<AgentState, Refusal> {
+        let Some(host) = self.placement.other_host(agent) else {
+            let abort = Command::Abort { reason };
+            let aborted = self.host.command(&agent.id, abort).await;
+            return aborted.map_err(|gone| Refusal::unavailable(gone.to_string()));
+        };
+        let (abort, why) = ((&agent.id, AgentVerb::Abort), Because { reason });
+        let now: AgentStateNow = self.peers.command(host, abort, &why, RELAY).await?;
+        Ok(now.state)
+    }
+
+    /// Stops an agent for good, wherever it is. With the lead its session is closed.
+    pub async fn stop_agent(
+        &self,
+        agent: &AgentRecord,
+        reason: &str,
+    ) -> Result<AgentState, Refusal> {
+        let Some(host) = self.placement.other_host(agent) else {
+            return self.takeover.stop_agent(agent, reason).await;
+        };
+        let because = Because {
+            reason: Some(reason.to_owned()),
+        };
+        let stop = (&agent.id, AgentVerb::Stop);
+        let now: AgentStateNow = self.peers.command(host, stop, &because, RELAY).await?;
+        Ok(now.state)
+    }
+
+    /// Ends the running turns of a session, on every node for a client and on this one for a peer.
+    /// Returns the agents that had a running turn.
+    pub async fn abort(
+        &self,
+        session: &SessionRecord,
+        origin: Origin,
+    ) -> Result<Vec<AgentId>, Refusal> {
+        let members = self.lookup.members(&session.id).await?;
+        let (elsewhere, here): (Vec<_>, Vec<_>) = members
+            .iter()
+            .partition(|agent| self.placement.other_host(agent).is_some());
+        let (aborted, also) = tokio::join!(self.abort_here(&here), async {
+            match origin {
+                Origin::Client => self.abort_elsewhere(session, &elsewhere).await,
+                Origin::Peer => Ok(Vec::new()),
+            }
+        });
+        Ok(aborted.into_iter().chain(also?).collect())
+    }
+
+    async fn abort_here(&self, agents: &[&AgentRecord]) -> Vec<AgentId> {
+        let mut aborted = Vec::new();
+        for some in agents.chunks(AT_ONCE) {
+            let aborts = some.iter().map(|agent| self.abort_if_busy(&agent.id));
+            aborted.extend(future::join_all(aborts).await.into_iter().flatten());
+        }
+        aborted
+    }
+
+    /// Asks every node, whatever another one answers.
+    async fn abort_elsewhere(
+        &self,
+        session: &SessionRecord,
+        agents: &[&AgentRecord],
+    ) -> Result<Vec<AgentId>, Refusal> {
+        let mut nodes: Vec<&NodeId> = agents
+            .iter()
+            .filter_map(|agent| self.placement.other_host(agent))
+            .collect();
+        nodes.sort();
+        nodes.dedup();
+        let mut asked = Vec::with_capacity(nodes.len());
+        for node in nodes {
+            asked.push(self.abort_on(node, session));
+        }
+        let answers: Result<Vec<Vec<AgentId>>, Refusal> =
+            future::join_all(asked).await.into_iter().collect();
+        Ok(answers?.into_iter().flatten().collect())
+    }
+
+    async fn abort_on(
+        &self,
+        node: &NodeId,
+        session: &SessionRecord,
+    ) -> Result<Vec<AgentId>, Refusal> {
+        self.check_reachable(Some(node)).await?;
+        let address = Address::session(&session.id, SessionVerb::Abort.name());
+        let answer: Aborted = self.peers.relay(node, &address, &[], RELAY).await?;
+        Ok(answer.aborted)
+    }
+
+    async fn abort_if_busy(&self, agent: &AgentId) -> Option<AgentId> {
+        if self.host.is_at_rest(agent)
+            || self.host.info(agent).await.ok()?.state == AgentState::Idle
+        {
+            return None;
+        }
+        let abort = Command::Abort { reason: None };
+        let aborted = self.host.command(agent, abort).await;
+        aborted.ok().map(|_| agent.clone())
+    }
+}

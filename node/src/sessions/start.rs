@@ -1,0 +1,344 @@
+//! Starting a session: its team resolved, recorded with its first prompt in one transaction, and
+//! taken to work.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::future;
+use planck_common::{
+    AgentId, InputId, NodeId, SessionId, TeamId, Timestamp,
+    command::{Mode, SessionsVerb, Start, Started},
+    event::{Event, InputKind, SessionStarted, Warning, json},
+    message::Part,
+    reply::Refusal,
+    spec::{AgentSpec, SessionLimits, SessionSpec},
+    subject::{Address, Target},
+};
+
+use super::{Origin, Sessions, SessionsLimits, prompt::bounded};
+use crate::{
+    actor::{AT_ONCE, Hosting, Opening, parts::SessionContext},
+    cluster::placement::Wanted,
+    placement::{AgentNodes, TRIES, choose, claim_request, is_of_that_node, wanted},
+    store::{AgentRecord, Created, NewAgent, NewInput, NewSession, SessionRecord},
+    takeover::IfClosed,
+    team::agents_file::{self, Instructions},
+    workspace::Chosen,
+};
+
+/// How long another node has to start a session.
+const START: Duration = Duration::from_secs(15);
+
+/// The incarnation of a new session's lead.
+const FIRST: i64 = 1;
+
+impl Sessions {
+    /// Starts a session, led from this node if its lead fits here. A second request with the same
+    /// `session_id` gets the same session.
+    pub async fn start(&self, mut request: Start, origin: Origin) -> Result<Started, Refusal> {
+        self.placement.local().check_accepts_work()?;
+        if request
+            .prompt
+            .as_ref()
+            .is_some_and(|prompt| prompt.trim().is_empty())
+        {
+            return Err(Refusal::bad_request("the prompt is empty"));
+        }
+        request.prompt_id = first_prompt(&request);
+        if let Some(id) = &request.session_id
+            && let Some(known) = self.store.session(id).await?
+        {
+            return Ok(started(&known, self.view.id(), 0, request.prompt_id));
+        }
+        let workspace = self
+            .lookup
+            .workspaces()
+            .meant(request.workspace.as_deref(), request.dir.as_deref())?;
+        if !self.lead_fits_here(&workspace, &request)? {
+            return self.start_elsewhere(request, &workspace, origin).await;
+        }
+        let place = self
+            .lookup
+            .workspaces()
+            .choose(Some(&workspace), request.dir.as_deref())?;
+        let dir = self
+            .lookup
+            .workspaces()
+            .place(&place.workspace, &place.dir)?
+            .dir;
+        let Instructions { text, warning } = agents_file::load(&dir).logged();
+        let specs = self.library.specs(&request, text)?;
+        let session = plan(request, place, specs, &self.limits)?;
+        let nodes = self.placement.assign(&workspace, &session.agents)?;
+        let prompt = session.prompt.as_ref().map(|prompt| prompt.id.clone());
+        let _guard = self.takeover.lock(&session.id).await?;
+        let created = self
+            .store
+            .create(session, self.view.id())
+            .await
+            .inspect_err(|_| self.host.may_miss_agents());
+        let (record, new) = match created? {
+            Created::New(record) => (record, true),
+            Created::Known(record) => (record, false),
+        };
+        if new {
+            self.host_all(&record, &nodes, warning)
+                .await
+                .inspect_err(|_| self.host.may_miss_agents())?;
+        }
+        Ok(started(&record, self.view.id(), 0, prompt))
+    }
+
+    /// Whether the lead fits this node. A node that works alone hosts any lead, and the lead's turns
+    /// fail with what is missing.
+    fn lead_fits_here(&self, workspace: &str, request: &Start) -> Result<bool, Refusal> {
+        if self.view.is_alone() {
+            return Ok(true);
+        }
+        Ok(self
+            .placement
+            .fits_here(&self.lead_needs(workspace, request)?))
+    }
+
+    /// What the lead needs of a node. The instructions of its directory do not matter for that.
+    fn lead_needs(&self, workspace: &str, request: &Start) -> Result<Wanted, Refusal> {
+        let specs = self.library.specs(request, None)?;
+        let lead = specs
+            .first()
+            .ok_or_else(|| Refusal::bad_request("a team has a member"))?;
+        Ok(wanted(workspace, lead))
+    }
+
+    /// Has a node that fits the lead start the session. The session has its id before, so that two
+    /// nodes that are asked do not start two sessions.
+    async fn start_elsewhere(
+        &self,
+        mut request: Start,
+        workspace: &str,
+        origin: Origin,
+    ) -> Result<Started, Refusal> {
+        let wanted = self.lead_needs(workspace, &request)?;
+        let id = request
+            .session_id
+            .get_or_insert_with(SessionId::mint)
+            .clone();
+        let address = Address::new(Target::Sessions, SessionsVerb::Start.name());
+        let mut candidates = match origin {
+            Origin::Client => self.view.other_candidates(),
+            Origin::Peer => Vec::new(),
+        };
+        candidates.push(self.placement.local().candidate());
+        let mut refused = None;
+        for _ in 0..TRIES {
+            let chosen = match choose(&candidates, &wanted) {
+                Ok(chosen) => chosen,
+                Err(why) => return Err(refused.unwrap_or_else(|| why.into())),
+            };
+            let body = json(&request);
+            let relayed = self.peers.relay(&chosen, &address, body.as_bytes(), START);
+            match relayed.await {
+                Ok(started) => return Ok(started),
+                Err(refusal) if is_of_that_node(&refusal) => refused = Some(refusal),
+                Err(refusal) => return Err(refusal),
+            }
+            if let Some(known) = self.store.session(&id).await? {
+                return Ok(started(&known, self.view.id(), 0, request.prompt_id));
+            }
+            candidates.retain(|candidate| candidate.id != chosen);
+        }
+        Err(refused
+            .unwrap_or_else(|| Refusal::unavailable("no node could start the session; ask again")))
+    }
+
+    /// Takes a session up, and opens it if it is closed.
+    pub async fn resume(&self, session: &SessionRecord, reason: &str) -> Result<Started, Refusal> {
+        let before = session.head;
+        self.takeover
+            .take_up(&session.id, reason, IfClosed::Open)
+            .await?;
+        let session = self.lookup.session(&session.id).await?;
+        Ok(started(&session, self.view.id(), before, None))
+    }
+
+    /// Starts the agents of a new session, whose leases this node has: the lead here, the others on
+    /// their nodes. The lead's log says what was left out of the directory's instructions.
+    async fn host_all(
+        &self,
+        session: &SessionRecord,
+        nodes: &AgentNodes,
+        left_out: Option<String>,
+    ) -> Result<(), Refusal> {
+        let context = Arc::new(self.lookup.context(session, FIRST)?);
+        self.teams.create(&context).await?;
+        let (lead, members): (Vec<_>, Vec<_>) = self
+            .lookup
+            .members(&session.id)
+            .await?
+            .into_iter()
+            .partition(|agent| agent.id == session.spec.lead);
+        for lead in lead {
+            let (name, workspace) = (session.name.to_string(), session.spec.workspace.clone());
+            let started = Event::SessionStarted(SessionStarted { name, workspace });
+            let warning = left_out.clone().map(|message| Warning {
+                code: "instructions_left_out".into(),
+                message,
+            });
+            let events = std::iter::once(started)
+                .chain(warning.map(Event::Warning))
+                .collect();
+            self.start_member(
+                &context,
+                lead,
+                Opening {
+                    events,
+                    ..Opening::default()
+                },
+            )
+            .await?;
+        }
+        for some in members.chunks(AT_ONCE) {
+            future::try_join_all(
+                some.iter()
+                    .map(|member| self.start_on_its_node(&context, member, nodes)),
+            )
+            .await?;
+        }
+        Ok(())
+    }
+
+    async fn start_on_its_node(
+        &self,
+        context: &Arc<SessionContext>,
+        member: &AgentRecord,
+        nodes: &AgentNodes,
+    ) -> Result<(), Refusal> {
+        let node = nodes.get(&member.id).filter(|node| *node != self.view.id());
+        let is_handed_over = match node {
+            Some(node) => {
+                self.placement
+                    .hand_over(node, &claim_request(context, member, None))
+                    .await
+            }
+            None => false,
+        };
+        if is_handed_over {
+            Ok(())
+        } else {
+            self.start_member(context, member.clone(), Opening::default())
+                .await
+        }
+    }
+
+    async fn start_member(
+        &self,
+        context: &Arc<SessionContext>,
+        agent: AgentRecord,
+        opening: Opening,
+    ) -> Result<(), Refusal> {
+        self.teams
+            .add_member(context, &agent.id, &agent.spec)
+            .await?;
+        let (session, epoch) = (Arc::clone(context), agent.epoch);
+        self.host.start(Hosting {
+            session,
+            agent: agent.id,
+            epoch,
+            opening,
+            tools_from: None,
+        });
+        Ok(())
+    }
+}
+
+/// The id of the first prompt. For a session with a given id it is the same in each request.
+fn first_prompt(request: &Start) -> Option<InputId> {
+    request.prompt.as_ref()?;
+    let named = request
+        .prompt_id
+        .clone()
+        .or_else(|| request.session_id.as_ref().map(InputId::first_of));
+    Some(named.unwrap_or_else(InputId::mint))
+}
+
+fn plan(
+    request: Start,
+    place: Chosen,
+    specs: Vec<AgentSpec>,
+    limits: &SessionsLimits,
+) -> Result<NewSession, Refusal> {
+    let id = request.session_id.unwrap_or_else(SessionId::mint);
+    let agents: Vec<NewAgent> = specs
+        .into_iter()
+        .map(|spec| NewAgent {
+            session: id.clone(),
+            id: AgentId::mint(),
+            spec,
+        })
+        .collect();
+    let lead = agents
+        .first()
+        .map(|lead| lead.id.clone())
+        .ok_or_else(|| Refusal::bad_request("a team has a member"))?;
+    let at = Timestamp::now();
+    let content = request
+        .prompt
+        .map(|text| bounded(json(&[Part::text(text)]), limits.max_prompt))
+        .transpose()?;
+    let prompt = content.map(|content| NewInput {
+        id: request.prompt_id.unwrap_or_else(InputId::mint),
+        agent: lead.clone(),
+        kind: InputKind::Prompt,
+        mode: Mode::Queue,
+        sender: None,
+        reply_to: None,
+        content,
+        fresh: false,
+        at,
+    });
+    let spec = SessionSpec {
+        team_id: TeamId::mint(),
+        lead,
+        workspace: place.workspace,
+        dir: place.dir,
+        team: request.team,
+        limits: settle(request.limits, limits.session),
+        on_node_death: request.on_node_death.unwrap_or_default(),
+    };
+    Ok(NewSession {
+        id,
+        name: request.name,
+        spec,
+        metadata: request.metadata,
+        agents,
+        at,
+        prompt,
+    })
+}
+
+/// The limits that the request names, and those of the node where it names none.
+fn settle(named: Option<SessionLimits>, default: SessionLimits) -> SessionLimits {
+    let named = named.unwrap_or_default();
+    SessionLimits {
+        max_tokens: named.max_tokens.or(default.max_tokens),
+        max_cost_usd: named.max_cost_usd.or(default.max_cost_usd),
+        max_agents: named.max_agents.or(default.max_agents),
+        max_ask_depth: named.max_ask_depth.or(default.max_ask_depth),
+    }
+}
+
+fn started(
+    session: &SessionRecord,
+    node: &NodeId,
+    seq: i64,
+    prompt_id: Option<InputId>,
+) -> Started {
+    Started {
+        session_id: session.id.clone(),
+        name: session.name.clone(),
+        team_id: session.spec.team_id.clone(),
+        orchestrator: session.spec.lead.clone(),
+        node_id: session.owner.clone().unwrap_or_else(|| node.clone()),
+        state: session.state,
+        seq,
+        prompt_id,
+    }
+}

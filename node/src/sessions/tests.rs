@@ -1,0 +1,293 @@
+//! Operations on sessions, asked of the node that hosts them and of another one.
+
+use planck_common::{
+    InputId, SessionId,
+    command::{
+        Accepted, AgentState, AgentStateNow, AgentVerb, Mode, Prompt, SessionState, SessionVerb,
+    },
+    envelope::Envelope,
+    event::{InputKind, json},
+    message::Part,
+    reply::Code,
+    subject::Address,
+};
+use serde_json::json as value;
+
+use super::{Origin, Sessions};
+use crate::{
+    actor::Verdict,
+    services::testing::{TestNode, World},
+    store::{NewInput, PutResult},
+};
+
+fn prompt(text: &str) -> Prompt {
+    serde_json::from_value(value!({ "text": text })).unwrap()
+}
+
+fn sessions(node: &TestNode) -> &Sessions {
+    &node.services().sessions
+}
+
+/// Returns once the lead of the only session has said something.
+async fn answered(node: &TestNode, session: &SessionId) {
+    node.until("the lead answers", async |services| {
+        let page = services.store.messages(session, None, None, None).await;
+        json(&page.unwrap()).contains("hello")
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn second_start_with_the_same_id_finds_the_session() {
+    let world = World::new().await;
+    let node = world.node().await;
+    let mut request = world.request(&["lead", "worker"]);
+    request.session_id = Some(SessionId::mint());
+    request.prompt = Some("hi".into());
+
+    let first = node.start(request.clone()).await;
+    let second = node.start(request).await;
+
+    assert_eq!(second.session_id, first.session_id);
+    assert_eq!(
+        second.prompt_id, first.prompt_id,
+        "the prompt is not put twice"
+    );
+    let agents = node.services().lookup.members(&first.session_id).await;
+    assert_eq!(agents.unwrap().len(), 2);
+    node.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn start_is_refused_where_nothing_could_come_of_it() {
+    let world = World::new().await;
+    let node = world
+        .node_with(|config| config.limits.max_prompt.0 = 1_000)
+        .await;
+    let mut empty = world.request(&["lead"]);
+    empty.prompt = Some(" \n".into());
+    let mut long = world.request(&["lead"]);
+    long.prompt = Some("x".repeat(1_000));
+    let mut unknown = world.request(&[]);
+    (unknown.team, unknown.members) = (Some("nobody".into()), None);
+    let mut both = world.request(&["lead"]);
+    both.team = Some("nobody".into());
+
+    for (request, code, what) in [
+        (empty, Code::BadRequest, "the prompt is empty"),
+        (long, Code::TooLarge, "limits.max_prompt"),
+        (unknown, Code::NotFound, "no team `nobody` on this node"),
+        (both, Code::BadRequest, "not both"),
+    ] {
+        let refusal = sessions(&node).start(request, Origin::Client).await;
+        let refusal = refusal.unwrap_err();
+        assert_eq!(refusal.code, code, "{refusal}");
+        assert!(refusal.message.contains(what), "{refusal}");
+    }
+    let all = serde_json::from_value(value!({})).unwrap();
+    let listed = node.services().store.sessions(all).await;
+    assert!(listed.unwrap().sessions.is_empty());
+    node.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn prompt_is_one_of_text_and_content_and_no_answer() {
+    let world = World::new().await;
+    let node = world.node().await;
+    let started = node.start(world.request(&["lead"])).await;
+    let lead = node.agent(&started.orchestrator).await;
+    for body in [
+        value!({}),
+        value!({ "text": "" }),
+        value!({ "text": "a", "content": [] }),
+        value!({ "content": [{ "type": "thinking", "text": "a", "signature": "b" }] }),
+    ] {
+        let Ok(prompt) = serde_json::from_value::<Prompt>(body.clone()) else {
+            panic!("{body} is no body");
+        };
+        let refusal = sessions(&node).prompt(&lead, prompt).await.unwrap_err();
+        assert_eq!(refusal.code, Code::BadRequest, "{body}: {refusal}");
+    }
+    let store = &node.services().store;
+    let inbox = store.open_inputs(&lead.session, &lead.id).await.unwrap();
+    assert!(inbox.is_empty(), "nothing was put");
+    node.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn second_put_of_a_prompt_is_accepted_and_not_run_again() {
+    let world = World::new().await;
+    let node = world.node().await;
+    let started = node.start(world.request(&["lead"])).await;
+    let lead = node.agent(&started.orchestrator).await;
+    let mut request = prompt("go");
+    request.prompt_id = Some(InputId::mint());
+
+    let first = sessions(&node)
+        .prompt(&lead, request.clone())
+        .await
+        .unwrap();
+    answered(&node, &started.session_id).await;
+    let head = node.session(&started).await.head;
+    let second = sessions(&node).prompt(&lead, request).await.unwrap();
+
+    assert_eq!(second.prompt_id, first.prompt_id);
+    assert_eq!(node.session(&started).await.head, head);
+    node.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn prompt_reaches_the_agent_from_another_node() {
+    let world = World::new().await;
+    let (host, other) = (world.node().await, world.node().await);
+    let started = host.start(world.request(&["lead"])).await;
+    let lead = other.agent(&started.orchestrator).await;
+    assert_eq!(lead.node.as_ref(), Some(host.id()));
+
+    let accepted: Accepted = sessions(&other).prompt(&lead, prompt("go")).await.unwrap();
+
+    assert_eq!(accepted.session_id, started.session_id);
+    answered(&other, &started.session_id).await;
+    assert!(
+        !other.services().host.has(&lead.id),
+        "it stays where it was"
+    );
+    other.leave().await;
+    host.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn node_without_the_agent_passes_its_commands_on_once() {
+    let world = World::new().await;
+    let (host, other) = (world.node().await, world.node().await);
+    let started = host.start(world.request(&["lead"])).await;
+    let lead = other.agent(&started.orchestrator).await;
+
+    let info = sessions(&other).agent_info(&lead).await.unwrap();
+    assert_eq!(info.node_id.as_ref(), Some(host.id()));
+    let state = sessions(&other).abort_agent(&lead, None).await.unwrap();
+    assert_eq!(state, AgentState::Idle);
+
+    let address = Address::agent(&lead.id, AgentVerb::Abort.name());
+    let now: AgentStateNow = host.command(&address, &value!({})).await.unwrap();
+    assert_eq!(now.state, AgentState::Idle);
+    let refusal = sessions(&other)
+        .pass_on(Origin::Peer, host.id(), &address, b"{}")
+        .await
+        .unwrap_err();
+    assert!(refusal.retryable, "{refusal}");
+    other.leave().await;
+    host.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn abort_of_an_idle_session_ends_nothing() {
+    let world = World::new().await;
+    let node = world.node().await;
+    let started = node.start(world.request(&["lead", "worker"])).await;
+    let session = node.session(&started).await;
+    let aborted = sessions(&node).abort(&session, Origin::Client).await;
+    assert_eq!(aborted.unwrap(), []);
+    assert_eq!(node.session(&started).await.state, SessionState::Open);
+    node.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rewind_needs_a_message_and_hides_it() {
+    let world = World::new().await;
+    let node = world.node().await;
+    let started = node.start(world.request(&["lead"])).await;
+    let lead = node.agent(&started.orchestrator).await;
+    sessions(&node).prompt(&lead, prompt("go")).await.unwrap();
+    answered(&node, &started.session_id).await;
+    let session = node.session(&started).await;
+
+    let refusal = sessions(&node).rewind(&session, 1, "client").await;
+    assert_eq!(refusal.unwrap_err().code, Code::BadRequest);
+
+    let store = &node.services().store;
+    let log = store.events(&session.id, 1, 100, None).await.unwrap();
+    let mut events = log
+        .events
+        .iter()
+        .map(|event| serde_json::from_str::<Envelope>(event.get()).unwrap());
+    let first = events.find(|event| event.kind == "message").unwrap();
+    let first = first.seq.unwrap();
+    let head = sessions(&node).rewind(&session, first, "client").await;
+    assert!(head.unwrap() > session.head);
+    let page = store.messages(&session.id, None, None, None).await.unwrap();
+    assert!(page.messages.is_empty());
+    node.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn message_between_agents_does_not_open_a_closed_session_and_a_prompt_does() {
+    let world = World::new().await;
+    let node = world.node().await;
+    let started = node.start(world.request(&["lead"])).await;
+    let session = node.session(&started).await;
+    let lead = node.agent(&started.orchestrator).await;
+    node.services()
+        .takeover
+        .close(&session, "closed")
+        .await
+        .unwrap();
+
+    sessions(&node).wake(&session.id, &lead.id).await;
+    assert_eq!(node.session(&started).await.state, SessionState::Closed);
+
+    sessions(&node).prompt(&lead, prompt("go")).await.unwrap();
+    assert_eq!(node.session(&started).await.state, SessionState::Open);
+    answered(&node, &session.id).await;
+    node.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn input_of_a_busy_agent_that_may_not_wait_is_refused_by_verdict() {
+    let world = World::new().await;
+    let node = world.node().await;
+    let started = node.start(world.request(&["lead"])).await;
+    let lead = node.agent(&started.orchestrator).await;
+    let input = NewInput {
+        id: InputId::mint(),
+        agent: lead.id.clone(),
+        kind: InputKind::Prompt,
+        mode: Mode::Reject,
+        sender: None,
+        reply_to: None,
+        content: json(&[Part::text("go")]),
+        fresh: false,
+        at: planck_common::Timestamp::now(),
+    };
+    let put = node
+        .services()
+        .store
+        .put(&lead.session, input.clone())
+        .await;
+    assert!(matches!(put.unwrap(), PutResult::Put { .. }));
+    let verdict = sessions(&node)
+        .deliver(&lead.session, lead.node.clone(), &input)
+        .await;
+    assert_eq!(verdict.unwrap(), Verdict::Taken, "it is idle");
+    answered(&node, &lead.session).await;
+    node.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deleted_session_is_gone() {
+    let world = World::new().await;
+    let node = world.node().await;
+    let started = node.start(world.request(&["lead", "worker"])).await;
+    let session = node.session(&started).await;
+    let removed = sessions(&node).delete(&session, "deleted").await.unwrap();
+    assert_eq!(removed.agents, 2);
+    let found = node.services().lookup.session(&session.id).await;
+    assert_eq!(found.unwrap_err().code, Code::NotFound);
+    assert!(node.services().host.agents(None).is_empty());
+    let address = Address::session(&session.id, SessionVerb::Info.name());
+    let told = node
+        .command::<serde_json::Value>(&address, &value!({}))
+        .await;
+    assert_eq!(told.unwrap_err().code, Code::NotFound);
+    node.leave().await;
+}

@@ -1,0 +1,114 @@
+//! How a session changes hands: taken up from SQL by the node that finds it without a living host,
+//! handed over by a node that drains, released by one that leaves, and closed.
+//!
+//! One path starts a session's agents from SQL, whatever the reason: a prompt to a closed session,
+//! a resume, a rewind, or a node's death ([`Takeover::take_up`]).
+
+mod claim;
+mod close;
+mod drain;
+mod exits;
+mod failover;
+mod leave;
+mod maintenance;
+mod session_locks;
+mod sweep;
+
+#[cfg(test)]
+mod tests;
+
+use std::{sync::Arc, time::Duration};
+
+use planck_common::{SessionId, reply::Refusal};
+use tokio::sync::watch;
+
+pub use claim::{IfClosed, Purpose};
+pub use session_locks::SessionGuard;
+
+use self::{maintenance::Maintenance, session_locks::SessionLocks};
+use crate::{
+    actor::Host,
+    base::Base,
+    cluster::{decisions::Decisions, view::ClusterView},
+    lookup::Lookup,
+    peers::Peers,
+    placement::Placement,
+    store::SessionStore,
+    team_registry::TeamRegistry,
+};
+
+/// Takes sessions up, hands them over, and closes them.
+pub struct Takeover {
+    view: Arc<ClusterView>,
+    peers: Arc<Peers>,
+    store: Arc<dyn SessionStore>,
+    lookup: Lookup,
+    host: Host,
+    teams: Arc<TeamRegistry>,
+    placement: Arc<Placement>,
+    decisions: Decisions,
+    settings: TakeoverSettings,
+    locks: SessionLocks,
+    maintenance: Maintenance,
+    /// How long the drain that was requested may take.
+    drain_requested: watch::Sender<Option<Duration>>,
+}
+
+/// What takeover works with.
+pub struct TakeoverParts {
+    pub base: Base,
+    pub teams: Arc<TeamRegistry>,
+    pub placement: Arc<Placement>,
+    pub decisions: Decisions,
+    pub settings: TakeoverSettings,
+}
+
+/// What a node looks for on its own, and how often.
+#[derive(Debug, Clone)]
+pub struct TakeoverSettings {
+    /// The time between two sweeps.
+    pub sweep_every: Duration,
+    /// Closed sessions that were not written to for this long are removed.
+    pub retention: Option<Duration>,
+    /// How long a drain may take, unless its request says otherwise.
+    pub drain_timeout: Duration,
+}
+
+impl Takeover {
+    pub fn new(parts: TakeoverParts) -> Self {
+        let TakeoverParts {
+            base,
+            teams,
+            placement,
+            decisions,
+            settings,
+        } = parts;
+        let Base {
+            view,
+            peers,
+            store,
+            lookup,
+            host,
+        } = base;
+        Self {
+            view,
+            peers,
+            store,
+            lookup,
+            host,
+            teams,
+            placement,
+            decisions,
+            settings,
+            locks: SessionLocks::default(),
+            maintenance: Maintenance::default(),
+            drain_requested: watch::channel(None).0,
+        }
+    }
+
+    /// Locks a session on this node. Hold the guard while starting, taking up, rewinding or closing
+    /// it.
+    pub async fn lock(&self, session: &SessionId) -> Result<SessionGuard, Refusal> {
+        self.locks.lock(session).await
+    }
+}

@@ -1,0 +1,388 @@
+//! Takes a session up: claims the leases that no living node holds, and starts the agents from SQL.
+
+use std::sync::Arc;
+
+use futures_util::future;
+use planck_common::{
+    SessionId,
+    command::SessionState,
+    event::{Event, SessionResumed},
+    reply::Refusal,
+    spec::OnNodeDeath,
+};
+use tokio::time::Instant;
+
+use super::{SessionGuard, Takeover};
+use crate::{
+    actor::{AT_ONCE, Hosting, Opening, parts::SessionContext},
+    agent::OpenTurn,
+    cluster::clock,
+    placement::claim_request,
+    store::{AgentRecord, Claim, Lease, SessionRecord, StoreError, Stray, Under},
+    telemetry::metrics,
+};
+
+/// Why a session is taken up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose<'a> {
+    /// Its agents go on, and its log says for which reason. A closed session opens if it `may_open`.
+    Work { reason: &'a str, may_open: bool },
+    /// Its agents are to end at once: open turns do not go on.
+    End,
+    /// Its node died and its members are not to go on: open turns end with an error.
+    Lost,
+}
+
+/// What taking a session up does where the session is closed.
+#[derive(Debug, Clone, Copy)]
+pub enum IfClosed<'a> {
+    /// Opens it.
+    Open,
+    /// Leaves it closed, and does nothing.
+    Leave,
+    /// Opens it if one of these agents has an unread prompt.
+    OpenIfPrompted(&'a [Stray]),
+}
+
+impl Purpose<'_> {
+    fn opening(self, event: impl FnOnce(&str) -> Option<Event>) -> Opening {
+        match self {
+            Self::Work { reason, .. } => Opening {
+                events: event(reason).into_iter().collect(),
+                open_turn: OpenTurn::Resume,
+                ..Opening::default()
+            },
+            Self::End => Opening {
+                open_turn: OpenTurn::Close,
+                ..Opening::default()
+            },
+            Self::Lost => Opening {
+                open_turn: OpenTurn::Lost,
+                ..Opening::default()
+            },
+        }
+    }
+}
+
+/// A session whose lead has a node, which may be this one.
+struct Led {
+    context: Arc<SessionContext>,
+    is_led_here: bool,
+    /// Whether a new incarnation of its team began: all agents of the last one were stopped.
+    is_new_incarnation: bool,
+    /// When its tools may start.
+    tools_from: Option<Instant>,
+    on_node_death: OnNodeDeath,
+}
+
+impl Led {
+    fn here(session: &SessionRecord, context: Arc<SessionContext>) -> Self {
+        Self {
+            context,
+            is_led_here: true,
+            is_new_incarnation: false,
+            tools_from: None,
+            on_node_death: session.spec.on_node_death,
+        }
+    }
+
+    fn elsewhere(session: &SessionRecord, context: Arc<SessionContext>) -> Self {
+        Self {
+            is_led_here: false,
+            ..Self::here(session, context)
+        }
+    }
+}
+
+impl Takeover {
+    /// Hosts every agent of the session that no living node holds. Idempotent, and harmless while
+    /// another node tries the same. A session that is not to go on after its node's death is closed
+    /// first.
+    ///
+    /// Whether the session is closed is decided under its lock: a close may have come between the
+    /// caller's look at the session and this call.
+    pub async fn take_up(
+        &self,
+        session: &SessionId,
+        reason: &str,
+        if_closed: IfClosed<'_>,
+    ) -> Result<(), Refusal> {
+        let guard = self.lock(session).await?;
+        let mut session = self.lookup.session(session).await?;
+        if session.state == SessionState::Open && self.is_lost(&session).await {
+            self.close_lost(&session, &guard).await?;
+            session = self.lookup.session(&session.id).await?;
+        }
+        let is_closed = session.state == SessionState::Closed;
+        let may_open = match if_closed {
+            IfClosed::Open => true,
+            IfClosed::Leave => false,
+            IfClosed::OpenIfPrompted(strays) => is_closed && self.is_prompted(strays).await?,
+        };
+        if is_closed && !may_open {
+            return Ok(());
+        }
+        let purpose = Purpose::Work { reason, may_open };
+        self.take_up_locked(&session, purpose, &guard).await
+    }
+
+    /// Takes the session up for an operation that only its host can do. Returns the lead as it is
+    /// recorded then.
+    pub async fn take_up_here(
+        &self,
+        session: &SessionRecord,
+        purpose: Purpose<'_>,
+        guard: &SessionGuard,
+    ) -> Result<AgentRecord, Refusal> {
+        self.take_up_locked(session, purpose, guard).await?;
+        let lead = self.lookup.lead(session).await?;
+        match &lead.node {
+            Some(node) if node != self.view.id() && !self.host.has(&lead.id) => {
+                Err(Refusal::unavailable(format!(
+                    "agent {} is held by node {node}, which may be being replaced; ask again",
+                    lead.id
+                )))
+            }
+            Some(_) | None => Ok(lead),
+        }
+    }
+
+    async fn take_up_locked(
+        &self,
+        session: &SessionRecord,
+        purpose: Purpose<'_>,
+        _guard: &SessionGuard,
+    ) -> Result<(), Refusal> {
+        self.placement.local().check_accepts_work()?;
+        // A session whose workspace is not on this node is refused before anything is claimed.
+        self.lookup.context(session, 0)?;
+        let agents = self.lookup.members(&session.id).await?;
+        let Some(lead) = agents.iter().find(|agent| agent.id == session.spec.lead) else {
+            return Err(Refusal::not_found(format!(
+                "session {} has no lead; it was stopped",
+                session.name
+            )));
+        };
+        let led = match self.claim_lead(session, lead, purpose).await? {
+            Some(led) => led,
+            None => {
+                let context = self.lookup.context(session, lead.incarnation)?;
+                Led::elsewhere(session, Arc::new(context))
+            }
+        };
+        let members: Vec<&AgentRecord> = agents
+            .iter()
+            .filter(|agent| agent.id != session.spec.lead)
+            .collect();
+        for some in members.chunks(AT_ONCE) {
+            let claims = some
+                .iter()
+                .map(|member| self.claim_member(&led, member, purpose));
+            future::try_join_all(claims).await?;
+        }
+        Ok(())
+    }
+
+    /// Returns the session if its lead is on this node now.
+    async fn claim_lead(
+        &self,
+        session: &SessionRecord,
+        lead: &AgentRecord,
+        purpose: Purpose<'_>,
+    ) -> Result<Option<Led>, Refusal> {
+        if let Some(hosting) = self.host.hosting(&lead.id) {
+            return Ok(Some(Led::here(session, hosting.session)));
+        }
+        let Some(after_death) = self.may_claim(lead).await else {
+            return Ok(None);
+        };
+        let Some(won) = self.win_lead(session, lead, after_death, purpose).await? else {
+            return Ok(None);
+        };
+        let context = Arc::new(self.lookup.context(session, won.lease.incarnation)?);
+        if let Purpose::Work { may_open, .. } = purpose {
+            if !self.is_open_under(&won.lease, session, may_open).await? {
+                return Ok(None);
+            }
+            self.teams
+                .add_member(&context, &lead.id, &lead.spec)
+                .await?;
+        }
+        let resumed = |reason: &str| {
+            Some(Event::SessionResumed(SessionResumed {
+                from_node: lead.node.clone(),
+                reason: reason.into(),
+            }))
+        };
+        self.host.start(Hosting {
+            session: Arc::clone(&context),
+            agent: lead.id.clone(),
+            epoch: won.lease.epoch,
+            opening: purpose.opening(resumed),
+            tools_from: won.tools_from,
+        });
+        self.maintenance.look_for_exits(&session.id);
+        Ok(Some(Led {
+            is_new_incarnation: won.is_new_incarnation,
+            tools_from: won.tools_from,
+            ..Led::here(session, context)
+        }))
+    }
+
+    /// Whether the session is open now that this node has its lead. Since the claim no other node
+    /// can close it, but one may have closed it just before. Then it opens if it may; else the lead
+    /// is given back.
+    async fn is_open_under(
+        &self,
+        lease: &Lease,
+        session: &SessionRecord,
+        may_open: bool,
+    ) -> Result<bool, Refusal> {
+        let SessionRecord { id, spec, .. } = session;
+        if self.lookup.session(id).await?.state == SessionState::Open {
+            return Ok(true);
+        }
+        if may_open {
+            self.store
+                .set_state(id, lease.epoch, SessionState::Open)
+                .await?;
+            return Ok(true);
+        }
+        self.store
+            .release(id, &spec.lead, lease.epoch, false)
+            .await?;
+        self.mark_closed_team_dead(session, lease.incarnation).await;
+        Ok(false)
+    }
+
+    /// Starts a member that no living node hosts, or that was stopped with the last incarnation of
+    /// its team, on the node where it was or where it is placed. Where the lead is on another node,
+    /// that node looks after the members.
+    async fn claim_member(
+        &self,
+        led: &Led,
+        member: &AgentRecord,
+        purpose: Purpose<'_>,
+    ) -> Result<(), Refusal> {
+        let is_ours = led.is_led_here || member.node.as_ref() == Some(self.view.id());
+        if !is_ours || self.host.has(&member.id) {
+            return Ok(());
+        }
+        let may_claim = self.may_claim(member).await;
+        let Some(after_death) = may_claim.or(led.is_new_incarnation.then_some(false)) else {
+            return Ok(());
+        };
+        let dead = member.node.as_ref().filter(|_| after_death);
+        let grace = dead.and_then(|node| self.view.tools_from(node));
+        let tools_from = led.tools_from.max(grace.map(clock::instant));
+        let is_lost = after_death
+            && led.is_led_here
+            && !led.is_new_incarnation
+            && led.on_node_death == OnNodeDeath::Stop;
+        if is_lost {
+            self.claim_member_here(led, member, Purpose::Lost, tools_from)
+                .await?;
+            return self.stop_lost(member).await;
+        }
+        if let Purpose::Work { .. } = purpose
+            && led.is_led_here
+            && self.hand_to_other_node(led, member, tools_from).await
+        {
+            if after_death {
+                metrics::meters().taken_over();
+            }
+            return Ok(());
+        }
+        self.claim_member_here(led, member, purpose, tools_from)
+            .await
+    }
+
+    async fn claim_member_here(
+        &self,
+        led: &Led,
+        member: &AgentRecord,
+        purpose: Purpose<'_>,
+        tools_from: Option<Instant>,
+    ) -> Result<(), Refusal> {
+        let context = &led.context;
+        if matches!(purpose, Purpose::Work { .. }) {
+            self.teams
+                .add_member(context, &member.id, &member.spec)
+                .await?;
+        }
+        let claim = Claim::Member(Under {
+            lead: context.lead.clone(),
+            incarnation: context.incarnation,
+        });
+        match self.claim(&context.id, member, claim).await? {
+            Some(Lease { epoch, .. }) => self.host.start(Hosting {
+                session: Arc::clone(context),
+                agent: member.id.clone(),
+                epoch,
+                opening: purpose.opening(|_| None),
+                tools_from,
+            }),
+            None if self.host.has(&member.id) => {}
+            None => self.teams.remove_member(context, &member.id).await,
+        }
+        Ok(())
+    }
+
+    /// Has another node start the member: the one it was on if that lives. Returns whether a node
+    /// did.
+    async fn hand_to_other_node(
+        &self,
+        led: &Led,
+        member: &AgentRecord,
+        tools_from: Option<Instant>,
+    ) -> bool {
+        let node = match &member.node {
+            Some(node) if node != self.view.id() && self.view.is_alive(node).await => {
+                Some(node.clone())
+            }
+            Some(_) | None => self
+                .placement
+                .node_for(&led.context.workspace, &member.spec),
+        };
+        match node.filter(|node| node != self.view.id()) {
+            Some(node) => {
+                let request = claim_request(&led.context, member, tools_from);
+                self.placement.hand_over(&node, &request).await
+            }
+            None => false,
+        }
+    }
+
+    /// Claims a lease. A claim whose outcome is unknown, or after which the agent is not started,
+    /// is found by the next sweep.
+    pub(super) async fn claim(
+        &self,
+        session: &SessionId,
+        agent: &AgentRecord,
+        claim: Claim,
+    ) -> Result<Option<Lease>, StoreError> {
+        self.host.may_miss_agents();
+        let lease = self
+            .store
+            .claim(session, &agent.id, agent.epoch, claim, self.view.id())
+            .await?;
+        if lease.is_some()
+            && agent
+                .node
+                .as_ref()
+                .is_some_and(|node| node != self.view.id())
+        {
+            metrics::meters().taken_over();
+        }
+        Ok(lease)
+    }
+
+    /// Whether the agent's lease can be claimed, and if so whether its holder died.
+    async fn may_claim(&self, agent: &AgentRecord) -> Option<bool> {
+        match &agent.node {
+            None => Some(false),
+            Some(node) if *node == *self.view.id() => Some(false),
+            Some(node) => (!self.view.is_alive(node).await).then_some(true),
+        }
+    }
+}

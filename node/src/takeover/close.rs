@@ -1,0 +1,207 @@
+//! Closes a session, or stops an agent, on request: what runs is ended, what waits gets its
+//! outcome, and the leases are released.
+
+use std::collections::BTreeMap;
+
+use futures_util::future;
+use planck_common::{
+    NodeId,
+    command::{AgentState, SessionState, StopTeam},
+    event::{Event, Reason},
+    registry::TeamEnd,
+    reply::Refusal,
+};
+use tokio::time::Duration;
+
+use super::{SessionGuard, Takeover, claim::Purpose};
+use crate::{
+    actor::AT_ONCE,
+    agent::Command,
+    store::{AgentRecord, SessionRecord},
+};
+
+/// Why the agents of a dead node end.
+const LOST: &str = "node_lost";
+
+/// How many times a close looks for agents that are still held: a spawn may have been under way.
+const ROUNDS: usize = 4;
+
+/// How long another node has to end what it hosts of a session: processes are given time to die.
+const ENDING: Duration = Duration::from_secs(12);
+
+impl Takeover {
+    /// Closes a session whose lead is on this node or can be claimed. Its agents end, and come back
+    /// when it is prompted again.
+    pub async fn close(
+        &self,
+        session: &SessionRecord,
+        reason: &str,
+    ) -> Result<SessionState, Refusal> {
+        let guard = self.lock(&session.id).await?;
+        let session = self.lookup.session(&session.id).await?;
+        if session.state == SessionState::Open || !self.held(&session).await?.is_empty() {
+            self.close_locked(&session, reason, Purpose::End, &guard)
+                .await?;
+        }
+        Ok(SessionState::Closed)
+    }
+
+    /// Closes a session whose node died and that is not to go on.
+    pub(super) async fn close_lost(
+        &self,
+        session: &SessionRecord,
+        guard: &SessionGuard,
+    ) -> Result<(), Refusal> {
+        self.close_locked(session, LOST, Purpose::Lost, guard).await
+    }
+
+    /// Records the session as closed first. From then on no agent is spawned, and a sweep that
+    /// finds the session half closed goes on closing it.
+    async fn close_locked(
+        &self,
+        session: &SessionRecord,
+        reason: &str,
+        purpose: Purpose<'_>,
+        guard: &SessionGuard,
+    ) -> Result<(), Refusal> {
+        self.maintenance.closing(&session.id, reason);
+        let lead = self.take_up_here(session, purpose, guard).await?;
+        self.store
+            .set_state(&session.id, lead.epoch, SessionState::Closed)
+            .await?;
+        self.end_members(session, &lead, reason).await?;
+        let closed = Event::SessionClosed(Reason {
+            reason: reason.into(),
+        });
+        self.stop_here(&lead, reason, false, vec![closed]).await?;
+        self.mark_closed_team_dead(session, lead.incarnation).await;
+        self.maintenance.closed(&session.id);
+        Ok(())
+    }
+
+    async fn end_members(
+        &self,
+        session: &SessionRecord,
+        lead: &AgentRecord,
+        reason: &str,
+    ) -> Result<(), Refusal> {
+        for _ in 0..ROUNDS {
+            let mut held = self.held(session).await?;
+            held.retain(|agent| agent.id != lead.id);
+            if held.is_empty() {
+                return Ok(());
+            }
+            let (elsewhere, here): (Vec<_>, Vec<_>) = held
+                .into_iter()
+                .partition(|agent| self.placement.other_host(agent).is_some());
+            for some in here.chunks(AT_ONCE) {
+                let stops = some
+                    .iter()
+                    .map(|agent| self.stop_here(agent, reason, false, Vec::new()));
+                future::try_join_all(stops).await?;
+            }
+            self.end_elsewhere(session, lead, elsewhere, reason).await?;
+        }
+        Ok(())
+    }
+
+    /// Has the other nodes end the members that they host.
+    async fn end_elsewhere(
+        &self,
+        session: &SessionRecord,
+        lead: &AgentRecord,
+        members: Vec<AgentRecord>,
+        reason: &str,
+    ) -> Result<(), Refusal> {
+        let mut by_node: BTreeMap<NodeId, Vec<AgentRecord>> = BTreeMap::new();
+        for member in members {
+            if let Some(node) = member.node.clone() {
+                by_node.entry(node).or_default().push(member);
+            }
+        }
+        let order = StopTeam {
+            team_id: session.spec.team_id.clone(),
+            incarnation: lead.incarnation,
+            reason: TeamEnd::Closed,
+            said: Some(reason.to_owned()),
+        };
+        let mut ends = Vec::with_capacity(by_node.len());
+        for (node, members) in &by_node {
+            ends.push(self.end_on(node, &order, members));
+        }
+        future::try_join_all(ends).await.map(drop)
+    }
+
+    /// Has a node end its members. Where it hosts none of them, it has their leases by the record
+    /// only, and these are released for it.
+    async fn end_on(
+        &self,
+        node: &NodeId,
+        order: &StopTeam,
+        members: &[AgentRecord],
+    ) -> Result<(), Refusal> {
+        let ended = self.peers.stop_team(node, order, ENDING).await?;
+        if ended.agents == 0 {
+            for member in members {
+                self.store
+                    .release(&member.session, &member.id, member.epoch, false)
+                    .await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The agents of a session that a node holds.
+    async fn held(&self, session: &SessionRecord) -> Result<Vec<AgentRecord>, Refusal> {
+        let mut agents = self.store.agents(&session.id).await?;
+        agents.retain(|agent| agent.node.is_some());
+        Ok(agents)
+    }
+
+    /// Stops an agent for good that this node hosts or that no node holds. With the lead its session
+    /// is closed.
+    pub async fn stop_agent(
+        &self,
+        agent: &AgentRecord,
+        reason: &str,
+    ) -> Result<AgentState, Refusal> {
+        let session = self.lookup.session(&agent.session).await?;
+        if agent.id == session.spec.lead {
+            self.close(&session, reason).await?;
+            return Ok(AgentState::Stopped);
+        }
+        self.stop_here(agent, reason, true, Vec::new()).await?;
+        self.report_exits(&session).await;
+        Ok(AgentState::Stopped)
+    }
+
+    /// Stops a member for good whose node died, where the session's members are not to go on.
+    pub(super) async fn stop_lost(&self, member: &AgentRecord) -> Result<(), Refusal> {
+        self.stop_here(member, LOST, true, Vec::new()).await?;
+        let session = self.lookup.session(&member.session).await?;
+        self.report_exits(&session).await;
+        Ok(())
+    }
+
+    async fn stop_here(
+        &self,
+        agent: &AgentRecord,
+        reason: &str,
+        for_good: bool,
+        last: Vec<Event>,
+    ) -> Result<(), Refusal> {
+        let stop = Command::Stop {
+            reason: reason.into(),
+            for_good,
+            last,
+        };
+        if self.host.command(&agent.id, stop).await.is_ok() {
+            return Ok(());
+        }
+        // No node hosts it, or this node has its lease by the record only.
+        Ok(self
+            .store
+            .release(&agent.session, &agent.id, agent.epoch, for_good)
+            .await?)
+    }
+}

@@ -1,0 +1,146 @@
+//! Draining: each agent here goes on at another node, from a point where nothing is lost or done
+//! twice: between two requests, or while it only waits.
+
+use std::time::Duration;
+
+use futures_util::future;
+use planck_common::{
+    AgentId,
+    decision::{Decided, DecisionKind},
+};
+use tokio::time::{Instant, sleep};
+
+use super::Takeover;
+use crate::{actor::AT_ONCE, placement::claim_request, store::AgentRecord};
+
+/// The time between two looks at which agents can go.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Whether an agent waits for a point where nothing of its work is cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum DrainMode {
+    WhenIdle,
+    Now,
+}
+
+/// The outcome of one try to move an agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Move {
+    Done,
+    /// The agent fits no other node.
+    Impossible,
+    NotYet,
+}
+
+impl Takeover {
+    /// Requests that this node drains and leaves.
+    pub fn request_drain(&self, patience: Option<Duration>) {
+        let patience = patience.unwrap_or(self.settings.drain_timeout);
+        self.drain_requested.send_replace(Some(patience));
+    }
+
+    /// Returns when a drain is requested, with how long it may take.
+    pub async fn drain_requested(&self) -> Duration {
+        let mut requested = self.drain_requested.subscribe();
+        let patience = requested
+            .wait_for(Option::is_some)
+            .await
+            .map(|patience| *patience);
+        match patience {
+            Ok(Some(patience)) => patience,
+            Ok(None) | Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// Moves the agents of this node to others. Returns when all have gone that fit another node.
+    /// The leases of the rest stay in this node's name: the node that finds this one gone takes
+    /// them up.
+    pub async fn drain(&self, patience: Duration) {
+        self.view.draining().cancel();
+        let until = Instant::now() + patience;
+        let (mut unread, mut staying) = (self.host.agents(None), Vec::new());
+        loop {
+            let mode = if Instant::now() < until {
+                DrainMode::WhenIdle
+            } else {
+                DrainMode::Now
+            };
+            unread = self.read_records(unread, &mut staying).await;
+            let mut left = Vec::new();
+            for some in staying.chunks(AT_ONCE) {
+                let moves = some.iter().map(|agent| self.move_away(agent, mode));
+                let moved = future::join_all(moves).await;
+                left.extend(
+                    some.iter()
+                        .zip(moved)
+                        .filter(|(_, moved)| *moved == Move::NotYet)
+                        .map(|(agent, _)| agent.clone()),
+                );
+            }
+            if (left.is_empty() && unread.is_empty()) || mode == DrainMode::Now {
+                return;
+            }
+            staying = left;
+            sleep(LOOK).await;
+        }
+    }
+
+    /// Returns the agents whose records cannot be read now.
+    async fn read_records(
+        &self,
+        agents: Vec<AgentId>,
+        read: &mut Vec<AgentRecord>,
+    ) -> Vec<AgentId> {
+        let mut unread = Vec::new();
+        for agent in agents {
+            match self.lookup.agent(&agent).await {
+                Ok(record) => read.push(record),
+                Err(refusal) if refusal.retryable => unread.push(agent),
+                Err(refusal) => tracing::debug!(%agent, %refusal, "the agent is gone"),
+            }
+        }
+        unread
+    }
+
+    async fn move_away(&self, agent: &AgentRecord, mode: DrainMode) -> Move {
+        let Some(hosting) = self.host.hosting(&agent.id) else {
+            return Move::Done;
+        };
+        let workspace = &hosting.session.workspace;
+        let Some(node) = self.placement.other_node_for(workspace, &agent.spec) else {
+            return Move::Impossible;
+        };
+        match mode {
+            DrainMode::WhenIdle => {
+                if !self.host.leave(&agent.id).await.unwrap_or(false) {
+                    return Move::NotYet;
+                }
+            }
+            DrainMode::Now => self.host.drop_agents(std::slice::from_ref(&agent.id)).await,
+        }
+        let held = AgentRecord {
+            epoch: hosting.epoch,
+            ..agent.clone()
+        };
+        let request = claim_request(&hosting.session, &held, None);
+        match self.placement.host_on(&node, &request).await {
+            Ok(hosted) => {
+                let data = Decided {
+                    node: Some(hosted.node_id),
+                    agent: Some(agent.id.clone()),
+                    session: Some(agent.session.clone()),
+                    ..Decided::because("its node is drained")
+                };
+                self.decisions.publish(DecisionKind::Drain, data);
+                Move::Done
+            }
+            // It goes on here until the next try. If the other node has it in spite of the refusal,
+            // the store refuses what it writes here.
+            Err(refusal) => {
+                tracing::debug!(agent = %agent.id, %node, %refusal, "the agent cannot move yet");
+                self.host.start(hosting);
+                Move::NotYet
+            }
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Leaving: leases of idle agents are released, so that any node may take them at once. An agent
+//! with an open turn keeps its lease in this node's name; the node that finds this one gone goes on
+//! with the turn.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use futures_util::future;
+use planck_common::{AgentId, command::AgentState};
+use tokio::time::timeout;
+
+use super::Takeover;
+use crate::actor::AT_ONCE;
+
+/// How long the store may take to say which leases are this node's.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+impl Takeover {
+    /// Releases the leases of the agents here that are idle.
+    pub async fn release_idle(&self) {
+        for some in self.host.agents(None).chunks(AT_ONCE) {
+            future::join_all(some.iter().map(|agent| self.release_if_idle(agent))).await;
+        }
+    }
+
+    /// Drops the agents here whose leases other nodes hold by now. Returns whether the store could
+    /// say which leases are this node's.
+    pub async fn drop_superseded(&self) -> bool {
+        let here = self.host.agents(None);
+        let Ok(held) = timeout(PATIENCE, self.store.held(self.view.id())).await else {
+            return false;
+        };
+        let held: BTreeSet<_> = match held {
+            Ok(held) => held.into_iter().map(|held| held.agent).collect(),
+            Err(error) => {
+                tracing::debug!(%error, "the store does not say which leases are this node's");
+                return false;
+            }
+        };
+        for agent in here.into_iter().filter(|agent| !held.contains(agent)) {
+            tracing::warn!(%agent, "another node holds the lease; the agent is dropped here");
+            self.host.drop_agent(&agent);
+        }
+        true
+    }
+
+    /// Drops all agents and takes none in any more. Nothing is written: other nodes have taken up
+    /// what ran here, or will.
+    pub fn drop_all(&self) {
+        self.host.close();
+        for agent in self.host.agents(None) {
+            self.host.drop_agent(&agent);
+        }
+    }
+
+    async fn release_if_idle(&self, agent: &AgentId) {
+        let Some(hosting) = self.host.hosting(agent) else {
+            return;
+        };
+        if !self.is_idle(agent).await {
+            return;
+        }
+        self.host.drop_agent(agent);
+        if let Err(error) = self
+            .store
+            .release(&hosting.session.id, agent, hosting.epoch, false)
+            .await
+        {
+            tracing::warn!(%agent, %error, "cannot release the lease; another node's sweep will find it");
+        }
+    }
+
+    async fn is_idle(&self, agent: &AgentId) -> bool {
+        if self.host.is_at_rest(agent) {
+            return true;
+        }
+        let info = self.host.info(agent).await;
+        info.is_ok_and(|info| info.state == AgentState::Idle && info.queued == 0)
+    }
+}

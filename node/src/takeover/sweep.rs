@@ -1,0 +1,195 @@
+//! Looks, now and then, for what no node looks after: leases of dead nodes, unread inputs of agents
+//! without a host, closes and reports that were cut short.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use planck_common::{
+    SessionId, Timestamp,
+    command::SessionState,
+    event::InputKind,
+    reply::{Code, Refusal},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{IfClosed, Takeover};
+use crate::{
+    cluster::liveness::SILENCE,
+    store::{SessionRecord, StoreError, Stray},
+};
+
+/// How much longer than [`SILENCE`] the second sweep waits.
+const SETTLED: Duration = Duration::from_millis(200);
+
+/// Every so many sweeps the leases of this node are read although nothing says that an agent is
+/// missing. On SQLite that reads the file of every session.
+const FULL_SWEEP: u32 = 60;
+
+impl Takeover {
+    /// Sweeps until told to stop: at once, again when silence first tells which nodes are dead, so
+    /// that a restarted node takes its interrupted work up, and then every `sweep_every` give or
+    /// take a fifth, and whenever a peer is gone.
+    pub async fn keep_sweeping(self: Arc<Self>, stop: CancellationToken) {
+        let mut first = [Duration::ZERO, SILENCE + SETTLED].into_iter();
+        let mut pause = || {
+            first.next().unwrap_or_else(|| {
+                self.settings
+                    .sweep_every
+                    .mul_f64(0.8 + 0.4 * fastrand::f64())
+            })
+        };
+        let mut sweeps = 0_u32;
+        while stop
+            .run_until_cancelled(self.view.until_sweep(pause()))
+            .await
+            .is_some()
+        {
+            self.host.park();
+            let is_full = sweeps.is_multiple_of(FULL_SWEEP);
+            if is_full {
+                self.host.may_miss_agents();
+            }
+            sweeps = sweeps.wrapping_add(1);
+            if let Err(refusal) = self.sweep(is_full).await {
+                self.host.may_miss_agents();
+                self.report(&refusal, "cannot sweep");
+            }
+            if let Some(age) = self.settings.retention
+                && let Err(error) = self.remove_expired(age).await
+            {
+                tracing::warn!(%error, "cannot remove old sessions");
+            }
+        }
+    }
+
+    async fn sweep(&self, is_full: bool) -> Result<(), Refusal> {
+        if self.view.draining().is_cancelled() {
+            return Ok(());
+        }
+        let alive = self.view.liveness().alive();
+        let has_somebody_left = self.maintenance.has_somebody_left(&alive);
+        let mut strays = self.store.sweep(&alive).await?;
+        self.wake_own(&strays).await;
+        strays.retain(|stray| stray.node.as_ref().is_none_or(|node| !alive.contains(node)));
+        let held = if self.host.take_may_miss_agents() {
+            self.store.held(self.view.id()).await?
+        } else {
+            Vec::new()
+        };
+        let missing = held.into_iter().filter(|held| !self.host.has(&held.agent));
+        let mut sessions: BTreeMap<SessionId, Vec<Stray>> = BTreeMap::new();
+        for stray in strays.into_iter().chain(missing) {
+            sessions
+                .entry(stray.session.clone())
+                .or_default()
+                .push(stray);
+        }
+        for (id, strays) in sessions {
+            let looked_after = self.look_after(&id, &strays).await;
+            if self.host.is_closed() {
+                return Ok(());
+            }
+            if let Err(refusal) = looked_after {
+                self.host.may_miss_agents();
+                self.report(&refusal, &format!("cannot take session {id} up"));
+            }
+        }
+        self.finish_closings().await;
+        self.sweep_exits(has_somebody_left || is_full).await;
+        Ok(())
+    }
+
+    /// Takes a session up, or goes on with a close that was cut short. A closed session opens for a
+    /// prompt only, not for messages that its agents sent each other while it was closed.
+    async fn look_after(&self, id: &SessionId, strays: &[Stray]) -> Result<(), Refusal> {
+        let session = self.store.session(id).await?;
+        let Some(session) = session.filter(|session| self.placement.sees(session)) else {
+            return Ok(());
+        };
+        if session.state == SessionState::Open || self.is_prompted(strays).await? {
+            if self.is_for_another_node(&session).await? {
+                return Ok(());
+            }
+            let if_closed = IfClosed::OpenIfPrompted(strays);
+            return self.take_up(id, "its node died or left", if_closed).await;
+        }
+        let is_held = strays.iter().any(|stray| stray.node.is_some());
+        if is_held && self.placement.session_host(&session).await?.is_none() {
+            self.close(&session, "closed").await?;
+        }
+        Ok(())
+    }
+
+    /// Whether the session's lead has no living node, and fits another node but not this one.
+    async fn is_for_another_node(&self, session: &SessionRecord) -> Result<bool, Refusal> {
+        let has_host = match &session.owner {
+            Some(owner) => self.view.is_alive(owner).await,
+            None => false,
+        };
+        if has_host || self.view.is_alone() {
+            return Ok(false);
+        }
+        Ok(self.placement.better_node(session).await?.is_some())
+    }
+
+    /// Whether one of these agents has no host and an unread prompt.
+    pub(super) async fn is_prompted(&self, strays: &[Stray]) -> Result<bool, StoreError> {
+        for stray in strays.iter().filter(|stray| stray.node.is_none()) {
+            let inputs = self.store.open_inputs(&stray.session, &stray.agent).await?;
+            if inputs
+                .iter()
+                .any(|row| row.input.kind == InputKind::Prompt && row.turn.is_none())
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Warns, except where nothing is wrong: a node that leaves, or is suspended, leaves this work
+    /// to others, and what another node changed meanwhile is read again by the next sweep.
+    fn report(&self, refusal: &Refusal, what: &str) {
+        let leaves = self.host.is_closed() || self.view.draining().is_cancelled();
+        if leaves || self.view.is_suspended() || refusal.code == Code::StaleEpoch {
+            tracing::debug!(%refusal, "{what}");
+        } else {
+            tracing::warn!(%refusal, "{what}");
+        }
+    }
+
+    async fn finish_closings(&self) {
+        for (id, reason) in self.maintenance.closings() {
+            if let Err(refusal) = self.finish_closing(&id, &reason).await {
+                tracing::warn!(session = %id, %refusal, "cannot finish closing the session yet");
+            }
+        }
+    }
+
+    async fn finish_closing(&self, id: &SessionId, reason: &str) -> Result<(), Refusal> {
+        if let Some(session) = self.store.session(id).await?
+            && session.state == SessionState::Closed
+            && self.placement.session_host(&session).await?.is_none()
+        {
+            return self.close(&session, reason).await.map(drop);
+        }
+        // It was not recorded as closed, or is on another node by now.
+        self.maintenance.closed(id);
+        Ok(())
+    }
+
+    async fn remove_expired(&self, age: Duration) -> Result<(), StoreError> {
+        let age = i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
+        let before = Timestamp::from_millis(Timestamp::now().millis().saturating_sub(age));
+        for session in self.store.expired(before).await? {
+            let removed = self.store.delete(&session).await?;
+            tracing::info!(%session, agents = removed.agents, events = removed.events, "removed an old session");
+        }
+        Ok(())
+    }
+
+    /// An agent here may have missed a wake-up.
+    async fn wake_own(&self, strays: &[Stray]) {
+        for stray in strays.iter().filter(|stray| self.host.has(&stray.agent)) {
+            let _ = self.host.look(&stray.agent).await;
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Sessions that change hands between nodes, with real stores and agents.
+
+use std::time::Duration;
+
+use planck_common::{
+    command::{SessionState, Start, Started},
+    spec::OnNodeDeath,
+};
+
+use super::{IfClosed, Purpose, Takeover};
+use crate::services::testing::{TestNode, World};
+
+fn takeover(node: &TestNode) -> &Takeover {
+    &node.services().takeover
+}
+
+async fn state(node: &TestNode, started: &Started) -> SessionState {
+    node.session(started).await.state
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn close_wins_over_a_sweep_that_saw_the_session_open() {
+    let world = World::new().await;
+    for if_closed in [IfClosed::Leave, IfClosed::OpenIfPrompted(&[])] {
+        let node = world.node().await;
+        let started = node.start(world.request(&["lead"])).await;
+
+        let guard = takeover(&node).lock(&started.session_id).await.unwrap();
+        let session = node.session(&started).await;
+        let taking_up = takeover(&node).take_up(&session.id, "its node died or left", if_closed);
+        let closing = async {
+            // The other one waits by then.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            takeover(&node).close_lost(&session, &guard).await.unwrap();
+            drop(guard);
+        };
+        let (taken_up, ()) = tokio::join!(taking_up, closing);
+        taken_up.unwrap();
+
+        assert_eq!(state(&node, &started).await, SessionState::Closed);
+        assert_eq!(node.agent(&started.orchestrator).await.node, None);
+
+        takeover(&node)
+            .take_up(&session.id, "prompted", IfClosed::Open)
+            .await
+            .unwrap();
+        assert_eq!(state(&node, &started).await, SessionState::Open);
+        node.leave().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn session_goes_on_at_another_node_when_its_own_leaves() {
+    let world = World::new().await;
+    let (first, second) = (world.node().await, world.node().await);
+    let started = first.start(world.request(&["lead", "worker"])).await;
+    let before = second.agent(&started.orchestrator).await;
+    first.leave().await;
+
+    takeover(&second)
+        .take_up(&started.session_id, "resumed", IfClosed::Leave)
+        .await
+        .unwrap();
+
+    let lead = second.agent(&started.orchestrator).await;
+    assert_eq!(lead.node.as_ref(), Some(second.id()));
+    assert!(lead.epoch > before.epoch, "the lease is fenced");
+    assert_eq!(second.services().host.agents(None).len(), 2);
+    second.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn taking_up_twice_changes_nothing() {
+    let world = World::new().await;
+    let node = world.node().await;
+    let started = node.start(world.request(&["lead"])).await;
+    let before = node.agent(&started.orchestrator).await;
+    for _ in 0..2 {
+        takeover(&node)
+            .take_up(&started.session_id, "resumed", IfClosed::Open)
+            .await
+            .unwrap();
+    }
+    let after = node.agent(&started.orchestrator).await;
+    assert_eq!((after.epoch, after.node), (before.epoch, before.node));
+    node.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn session_of_a_living_node_is_not_taken_up_by_another() {
+    let world = World::new().await;
+    let (host, other) = (world.node().await, world.node().await);
+    let started = host.start(world.request(&["lead"])).await;
+    let before = host.agent(&started.orchestrator).await;
+
+    takeover(&other)
+        .take_up(&started.session_id, "resumed", IfClosed::Open)
+        .await
+        .unwrap();
+    let after = host.agent(&started.orchestrator).await;
+    assert_eq!((after.epoch, after.node), (before.epoch, before.node));
+
+    let guard = takeover(&other).lock(&started.session_id).await.unwrap();
+    let session = other.session(&started).await;
+    let refusal = takeover(&other)
+        .take_up_here(&session, Purpose::End, &guard)
+        .await
+        .unwrap_err();
+    assert!(refusal.retryable, "{refusal}");
+    assert!(refusal.message.contains("is held by node"), "{refusal}");
+    other.leave().await;
+    host.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn close_ends_members_on_other_nodes() {
+    let world = World::new().await;
+    let (host, other) = (world.node().await, world.node().await);
+    let started = host.start(world.request(&["lead", "worker"])).await;
+    let members = host.services().lookup.members(&started.session_id).await;
+    let members = members.unwrap();
+    let worker = members
+        .iter()
+        .find(|agent| agent.id != started.orchestrator)
+        .unwrap();
+    let context = host.services().host.hosting(&worker.id).unwrap().session;
+    assert!(host.services().host.leave(&worker.id).await.unwrap());
+    let request = crate::placement::claim_request(&context, worker, None);
+    assert!(
+        host.services()
+            .placement
+            .hand_over(other.id(), &request)
+            .await
+    );
+    assert!(other.services().host.has(&worker.id));
+
+    let session = host.session(&started).await;
+    takeover(&host).close(&session, "done").await.unwrap();
+
+    assert_eq!(state(&host, &started).await, SessionState::Closed);
+    assert!(!other.services().host.has(&worker.id));
+    assert_eq!(host.agent(&worker.id).await.node, None);
+    assert_eq!(host.agent(&started.orchestrator).await.node, None);
+    other.leave().await;
+    host.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn draining_node_takes_nothing_up() {
+    let world = World::new().await;
+    let node = world.node().await;
+    let started = node.start(world.request(&["lead"])).await;
+    takeover(&node).request_drain(Some(Duration::from_secs(3)));
+    assert_eq!(
+        takeover(&node).drain_requested().await,
+        Duration::from_secs(3)
+    );
+    takeover(&node).drain(Duration::ZERO).await;
+    let refusal = takeover(&node)
+        .take_up(&started.session_id, "resumed", IfClosed::Open)
+        .await
+        .unwrap_err();
+    assert!(refusal.retryable, "{refusal}");
+    assert!(refusal.message.contains("is draining"), "{refusal}");
+    node.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn idle_agents_are_released_for_any_node() {
+    let world = World::new().await;
+    let node = world.node().await;
+    let started = node.start(world.request(&["lead", "worker"])).await;
+    takeover(&node).release_idle().await;
+    assert!(node.services().host.agents(None).is_empty());
+    let members = node.services().lookup.members(&started.session_id).await;
+    assert!(members.unwrap().iter().all(|agent| agent.node.is_none()));
+    node.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agent_whose_lease_another_node_holds_is_dropped() {
+    let world = World::new().await;
+    let (first, second) = (world.node().await, world.node().await);
+    let started = first.start(world.request(&["lead"])).await;
+    assert!(takeover(&first).drop_superseded().await);
+    assert!(first.services().host.has(&started.orchestrator));
+
+    let lead = first.agent(&started.orchestrator).await;
+    let claim = crate::store::Claim::Lead { after_death: true };
+    let store = &second.services().store;
+    let lease = store.claim(&lead.session, &lead.id, lead.epoch, claim, second.id());
+    assert!(lease.await.unwrap().is_some());
+
+    assert!(takeover(&first).drop_superseded().await);
+    assert!(!first.services().host.has(&lead.id));
+    second.leave().await;
+    first.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn end_of_a_worker_is_told_to_its_lead_once() {
+    let world = World::new().await;
+    let node = world.node().await;
+    let started = node.start(world.request(&["lead", "worker"])).await;
+    let members = node.services().lookup.members(&started.session_id).await;
+    let members = members.unwrap();
+    let worker = members
+        .iter()
+        .find(|agent| agent.id != started.orchestrator)
+        .unwrap();
+    takeover(&node).stop_agent(worker, "enough").await.unwrap();
+    takeover(&node)
+        .record_exits(&started.session_id)
+        .await
+        .unwrap();
+
+    let store = &node.services().store;
+    let page = store
+        .events(&started.session_id, 1, 100, None)
+        .await
+        .unwrap();
+    let told = page
+        .events
+        .iter()
+        .filter(|event| event.get().contains("\"worker_exit\""))
+        .count();
+    assert_eq!(told, 1);
+    assert_eq!(state(&node, &started).await, SessionState::Open);
+    node.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stop_of_the_lead_closes_its_session() {
+    let world = World::new().await;
+    let node = world.node().await;
+    let started = node.start(world.request(&["lead", "worker"])).await;
+    let lead = node.agent(&started.orchestrator).await;
+    takeover(&node).stop_agent(&lead, "enough").await.unwrap();
+    assert_eq!(state(&node, &started).await, SessionState::Closed);
+    assert!(node.services().host.agents(None).is_empty());
+    node.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn session_that_is_to_stop_with_its_node_is_lost_with_it_only() {
+    let world = World::new().await;
+    let (host, other) = (world.node().await, world.node().await);
+    let started = host
+        .start(Start {
+            on_node_death: Some(OnNodeDeath::Stop),
+            ..world.request(&["lead"])
+        })
+        .await;
+    let session = host.session(&started).await;
+    assert!(!takeover(&host).is_lost(&session).await);
+    assert!(!takeover(&other).is_lost(&session).await, "its node lives");
+    other.leave().await;
+    host.leave().await;
+}

@@ -1,0 +1,124 @@
+//! The teams that a node knows by name, and what the members of any team are resolved against.
+
+use std::path::{Path, PathBuf};
+
+use planck_common::{
+    command::{Start, TeamRow},
+    reply::{Code, Refusal, excerpt},
+    spec::AgentSpec,
+};
+
+use super::{Context, Template, TemplateError, context::NO_ADDRESS, find, list, load, resolve};
+use crate::project::Source;
+
+/// The teams of a node.
+pub struct TeamLibrary {
+    /// What members are resolved against, without the instructions of the directory that they start
+    /// in.
+    pub context: Context,
+    /// Folders of templates.
+    pub sources: Vec<Source>,
+    /// The user's own folder. The user consents to the addresses in its templates.
+    pub own: PathBuf,
+}
+
+impl TeamLibrary {
+    /// The specs of the agents that a request to start a session asks for, the lead first.
+    pub fn specs(
+        &self,
+        request: &Start,
+        instructions: Option<String>,
+    ) -> Result<Vec<AgentSpec>, Refusal> {
+        let source = request.team.clone().unwrap_or_else(|| "members".into());
+        let mut context = self.context(source, instructions);
+        let members = match (&request.team, &request.members) {
+            (Some(_), Some(_)) => {
+                return Err(Refusal::bad_request(
+                    "name a `team` or give `members`, not both",
+                ));
+            }
+            (Some(name), None) => {
+                let template = self.template(name)?;
+                if self.is_trusted(&template.file) {
+                    context.models.addresses = None;
+                }
+                template.members
+            }
+            (None, members) => members.clone().unwrap_or_default(),
+        };
+        // A request without members does not know of the default one, which is not named to it.
+        let has_members = !members.is_empty();
+        resolve(&members, &context).map_err(|errors| {
+            let text = |error: &TemplateError| match has_members {
+                true => error.to_string(),
+                false => format!("{}; {}", error.what, error.remedy),
+            };
+            let errors: Vec<String> = errors.iter().map(text).collect();
+            Refusal::bad_request(errors.join("\n"))
+        })
+    }
+
+    /// What members are resolved against, with the instructions of their directory.
+    pub fn context(&self, source: String, instructions: Option<String>) -> Context {
+        Context {
+            source,
+            agents_md: instructions,
+            ..self.context.clone()
+        }
+    }
+
+    /// Refuses a model address that the configuration does not allow.
+    pub fn check_address(&self, url: &str) -> Result<(), Refusal> {
+        let allowed = self.context.models.addresses.as_ref();
+        if allowed.is_none_or(|allowed| allowed.allow(url)) {
+            return Ok(());
+        }
+        Err(Refusal::new(
+            Code::Denied,
+            format!("base_url `{url}` is not an address that this node may ask; {NO_ADDRESS}"),
+        ))
+    }
+
+    /// The templates, as they are listed. A template that cannot be read is left out.
+    pub fn rows(&self) -> Vec<TeamRow> {
+        let templates = list(&self.sources)
+            .into_iter()
+            .filter_map(|(_, template)| template.ok());
+        templates.map(|template| template.row()).collect()
+    }
+
+    fn template(&self, name: &str) -> Result<Template, Refusal> {
+        let found = find(&self.sources, name)
+            .map_err(|clash| Refusal::bad_request(format!("{clash}; rename one of them")))?;
+        let Some(file) = found else {
+            let known: Vec<String> = list(&self.sources)
+                .into_iter()
+                .map(|(name, _)| name)
+                .collect();
+            let known = if known.is_empty() {
+                "there are none".into()
+            } else {
+                format!("there are {}", known.join(", "))
+            };
+            return Err(Refusal::not_found(format!(
+                "no team `{}` on this node; {known}",
+                excerpt(name)
+            )));
+        };
+        load(&file).map_err(|errors| Refusal::bad_request(errors.to_string()))
+    }
+
+    /// Whether the user consented to what is in a template: it lies in the user's own folder, or in
+    /// a project's whose content the user trusts.
+    fn is_trusted(&self, file: &Path) -> bool {
+        let is_in_project =
+            |source: &Source| source.project().is_some() && file.starts_with(source.dir());
+        if self.sources.iter().any(is_in_project) {
+            return true;
+        }
+        let whole = |path: &Path| path.canonicalize().ok();
+        whole(file)
+            .zip(whole(&self.own))
+            .is_some_and(|(file, own)| file.starts_with(own.join("teams")))
+    }
+}

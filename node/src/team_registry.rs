@@ -1,0 +1,257 @@
+//! The teams that have agents on this node, in the cluster's registry: writes the records of a team
+//! and of its members, and stops the members here when their team ends elsewhere.
+//!
+//! A node without a registry works alone. Nobody else could end its teams, so every write succeeds
+//! there and changes nothing.
+
+mod reaction;
+mod stop;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::{Arc, Mutex};
+
+use planck_common::{
+    AgentId, NodeId, SessionId,
+    decision::{Decided, DecisionKind},
+    registry::{MemberRecord, Nonce, TeamEnd, TeamRecord, TeamStanding},
+    reply::{Code, Refusal},
+    spec::AgentSpec,
+};
+use tokio::sync::Notify;
+use tokio_util::task::TaskTracker;
+
+use crate::{
+    actor::{Host, parts::SessionContext},
+    base::Base,
+    cluster::{
+        cascade::{Cascade, Life},
+        decisions::Decisions,
+        registry::{Birth, Registry, RegistryError, Settled},
+        view::ClusterView,
+    },
+    lookup::Lookup,
+};
+
+/// The records of the teams that have agents on this node.
+pub struct TeamRegistry {
+    /// `None`: this node works alone.
+    registry: Option<Registry>,
+    cascade: Mutex<Cascade>,
+    /// Something was told to the cascade: it may want to wake up earlier.
+    told: Notify,
+    view: Arc<ClusterView>,
+    host: Host,
+    lookup: Lookup,
+    decisions: Decisions,
+    tasks: TaskTracker,
+}
+
+impl TeamRegistry {
+    pub fn new(
+        base: &Base,
+        registry: Option<Registry>,
+        decisions: Decisions,
+        tasks: TaskTracker,
+    ) -> Self {
+        Self {
+            registry,
+            cascade: Mutex::default(),
+            told: Notify::new(),
+            view: Arc::clone(&base.view),
+            host: base.host.clone(),
+            lookup: base.lookup.clone(),
+            decisions,
+            tasks,
+        }
+    }
+
+    /// Writes the record of an incarnation of a team that is led from here.
+    pub async fn create(&self, session: &SessionContext) -> Result<(), Refusal> {
+        let Some(registry) = &self.registry else {
+            return Ok(());
+        };
+        let record = self.record(session.id.clone(), session.lead.clone());
+        match registry
+            .bear_team(&session.team, session.incarnation, &record)
+            .await
+            .map_err(registry_away)?
+        {
+            Settled::Mine(_) => Ok(()),
+            Settled::Theirs(found)
+                if found.record.state == TeamStanding::Alive
+                    && found.record.node == *self.view.id() =>
+            {
+                Ok(())
+            }
+            Settled::Theirs(_) => Err(team_moved()),
+        }
+    }
+
+    /// Records that the lead of a living team is on this node now. Its members go on undisturbed.
+    /// Returns whether the team was alive.
+    pub async fn move_lead_here(&self, session: &SessionContext) -> Result<bool, Refusal> {
+        let Some(registry) = &self.registry else {
+            return Ok(true);
+        };
+        let found = registry
+            .team(&session.team, session.incarnation)
+            .await
+            .map_err(registry_away)?;
+        let Some(found) = found.filter(|found| found.record.state == TeamStanding::Alive) else {
+            return Ok(false);
+        };
+        let record = self.record(session.id.clone(), session.lead.clone());
+        let moved = registry
+            .hand_over(&session.team, session.incarnation, &record, found.revision)
+            .await;
+        Ok(matches!(moved.map_err(registry_away)?, Settled::Mine(_)))
+    }
+
+    /// Whether the registry says that an incarnation of a team goes on.
+    pub async fn is_alive(&self, team: &Life) -> Result<bool, Refusal> {
+        let Some(registry) = &self.registry else {
+            return Ok(true);
+        };
+        let found = registry
+            .team(&team.team, team.incarnation)
+            .await
+            .map_err(registry_away)?;
+        Ok(found.is_some_and(|found| found.record.state == TeamStanding::Alive))
+    }
+
+    /// Marks an incarnation of a team as dead, and publishes that decision if this node took it. A
+    /// record is created where there is none and `whose` says whose team it was.
+    pub async fn mark_dead(
+        &self,
+        team: &Life,
+        end: TeamEnd,
+        whose: Option<(SessionId, AgentId)>,
+    ) -> Result<(), RegistryError> {
+        let Some(registry) = &self.registry else {
+            return Ok(());
+        };
+        let known = match whose {
+            Some((session, lead)) => Some(self.record(session, lead)),
+            None => registry
+                .team(&team.team, team.incarnation)
+                .await?
+                .map(|found| found.record),
+        };
+        let Some(otherwise) = known else {
+            return Ok(());
+        };
+        let otherwise = TeamRecord {
+            nonce: nonce(),
+            ..otherwise
+        };
+        let settled = registry
+            .end_team(&team.team, team.incarnation, end, &otherwise)
+            .await?;
+        if matches!(settled, Settled::Mine(_)) {
+            let reason = match end {
+                TeamEnd::NodeDead => "the node of its orchestrator died",
+                TeamEnd::Stopped => "its orchestrator was stopped",
+                TeamEnd::Closed => "its session was closed",
+            };
+            let data = Decided {
+                team: Some(team.team.clone()),
+                ..Decided::because(reason)
+            };
+            self.decisions.publish(DecisionKind::TeamDown, data);
+        }
+        Ok(())
+    }
+
+    /// Writes the record of an agent that is to run here, on condition that its team is alive.
+    pub async fn add_member(
+        &self,
+        session: &SessionContext,
+        agent: &AgentId,
+        spec: &AgentSpec,
+    ) -> Result<(), Refusal> {
+        self.add_members(session, [(agent, spec)]).await
+    }
+
+    /// Like [`Self::add_member`], for several agents: all of them, or none.
+    pub async fn add_members<'a>(
+        &self,
+        session: &SessionContext,
+        agents: impl IntoIterator<Item = (&'a AgentId, &'a AgentSpec)>,
+    ) -> Result<(), Refusal> {
+        let Some(registry) = &self.registry else {
+            return Ok(());
+        };
+        let record = |spec: &AgentSpec| MemberRecord {
+            node: self.view.id().clone(),
+            session: session.id.clone(),
+            r#type: spec.r#type.clone(),
+            name: spec.name.clone(),
+            role: spec.role,
+        };
+        let members: Vec<_> = agents
+            .into_iter()
+            .map(|(agent, spec)| (agent.clone(), record(spec)))
+            .collect();
+        match registry
+            .bear_members(&session.team, session.incarnation, &members)
+            .await
+            .map_err(registry_away)?
+        {
+            Birth::Born => Ok(()),
+            Birth::NoTeam(None) => Err(Refusal::unavailable(
+                "the registry has no record of the team now; ask again",
+            )),
+            Birth::NoTeam(Some(_)) => Err(team_moved()),
+        }
+    }
+
+    /// Removes the record of an agent that does not run here after all.
+    pub async fn remove_member(&self, session: &SessionContext, agent: &AgentId) {
+        self.remove(&incarnation(session), agent).await;
+    }
+
+    async fn remove(&self, team: &Life, agent: &AgentId) {
+        let Some(registry) = &self.registry else {
+            return;
+        };
+        if let Err(error) = registry
+            .remove_member(&team.team, team.incarnation, agent, self.view.id())
+            .await
+        {
+            tracing::debug!(%agent, %error, "cannot remove the member's record from the registry now");
+        }
+    }
+
+    fn record(&self, session: SessionId, lead: AgentId) -> TeamRecord {
+        TeamRecord {
+            state: TeamStanding::Alive,
+            orchestrator: lead,
+            node: self.view.id().clone(),
+            session,
+            reason: None,
+            nonce: nonce(),
+        }
+    }
+}
+
+/// The incarnation of its team that a session is in.
+pub fn incarnation(session: &SessionContext) -> Life {
+    Life {
+        team: session.team.clone(),
+        incarnation: session.incarnation,
+    }
+}
+
+fn nonce() -> Nonce {
+    NodeId::mint().to_string()
+}
+
+fn registry_away(error: RegistryError) -> Refusal {
+    Refusal::unavailable(format!("the registry: {error}"))
+}
+
+fn team_moved() -> Refusal {
+    Refusal::new(Code::StaleEpoch, "the team ended, or moved to another node")
+}

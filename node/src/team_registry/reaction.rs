@@ -1,0 +1,179 @@
+//! Performs what the cascade decides when a lead, its node or a team ends.
+
+use std::{
+    sync::{Arc, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use planck_common::{
+    AgentId, NodeId,
+    command::StopTeam,
+    registry::{TeamEnd, TeamRecord},
+};
+use tokio::time::{Instant, timeout_at};
+
+use super::{TeamRegistry, incarnation};
+use crate::{
+    actor::Hosting,
+    cluster::{
+        cascade::{Cascade, Effect, Input, Life, SeenTeam},
+        clock,
+        registry::Registry,
+    },
+};
+
+/// The longest time between two comparisons with the registry.
+const COMPARE: Duration = Duration::from_secs(10);
+
+impl TeamRegistry {
+    /// An agent runs on this node from now on.
+    pub fn agent_arrived(self: &Arc<Self>, hosting: &Hosting) {
+        self.tell(Input::Up {
+            life: incarnation(&hosting.session),
+            agent: hosting.agent.clone(),
+            lead: hosting.session.lead == hosting.agent,
+        });
+    }
+
+    /// An agent does not run on this node any more.
+    pub fn agent_departed(self: &Arc<Self>, hosting: &Hosting) {
+        self.tell(Input::Down {
+            life: incarnation(&hosting.session),
+            agent: hosting.agent.clone(),
+        });
+    }
+
+    /// A node died: the teams that were led from it end here.
+    pub fn node_died(self: &Arc<Self>, node: NodeId) {
+        self.tell(Input::NodeDied { node });
+    }
+
+    /// Wakes the cascade when it wants to be, and has it compare the teams here with the registry
+    /// now and then. Returns only where there is no registry.
+    pub async fn keep_watching(self: Arc<Self>) {
+        if self.registry.is_none() {
+            return;
+        }
+        let mut compare = Instant::now() + COMPARE;
+        loop {
+            let next = self
+                .cascade()
+                .next_wake()
+                .map_or(compare, |wake| clock::instant(wake).min(compare));
+            if timeout_at(next, self.told.notified()).await.is_ok() {
+                continue;
+            }
+            if Instant::now() < compare {
+                self.tell(Input::Woken);
+            } else {
+                compare = Instant::now() + COMPARE.mul_f64(0.8 + 0.4 * fastrand::f64());
+                self.tell(Input::Sweep);
+            }
+        }
+    }
+
+    /// Tells the cascade, and performs what it decides.
+    fn tell(self: &Arc<Self>, input: Input) {
+        let Some(registry) = &self.registry else {
+            return;
+        };
+        let effects = self.cascade().on(clock::now(), input);
+        self.told.notify_one();
+        for effect in effects {
+            let (teams, registry) = (Arc::clone(self), registry.clone());
+            self.tasks
+                .spawn(async move { teams.perform(&registry, effect).await });
+        }
+    }
+
+    async fn perform(self: &Arc<Self>, registry: &Registry, effect: Effect) {
+        match effect {
+            Effect::Read { life } => match registry.team(&life.team, life.incarnation).await {
+                Ok(found) => {
+                    let seen = found.map(|found| self.seen(found.revision, &found.record));
+                    self.tell(Input::Read { life, seen });
+                }
+                Err(error) => {
+                    tracing::debug!(team = %life.team, %error, "cannot read the team's record now")
+                }
+            },
+            Effect::MarkDead { life, end, .. } => self.mark_dead_as_decided(life, end).await,
+            Effect::Reassert { life } => self.rewrite_records(&life).await,
+            Effect::Stop { life, agents, end } => self.stop_members(life, agents, end).await,
+            Effect::Purge { life, agent } => self.remove(&life, &agent).await,
+        }
+    }
+
+    fn seen(&self, revision: u64, record: &TeamRecord) -> SeenTeam {
+        SeenTeam {
+            revision,
+            standing: record.state,
+            reason: record.reason,
+            node: record.node.clone(),
+            node_died: self.view.is_gone(&record.node),
+        }
+    }
+
+    /// The agents here of one incarnation of a team.
+    fn hosted_in(&self, team: &Life) -> Vec<Hosting> {
+        let mut hosted = self.host.hostings();
+        hosted.retain(|hosting| incarnation(&hosting.session) == *team);
+        hosted
+    }
+
+    async fn mark_dead_as_decided(self: &Arc<Self>, life: Life, end: TeamEnd) {
+        let hosted = self.hosted_in(&life);
+        let whose = hosted
+            .first()
+            .map(|hosting| (hosting.session.id.clone(), hosting.session.lead.clone()));
+        let marked = self.mark_dead(&life, end, whose).await;
+        if let Err(error) = &marked {
+            tracing::debug!(team = %life.team, %error, "cannot mark the team as dead now");
+        }
+        let done = marked.is_ok();
+        self.tell(Input::Marked { life, done });
+    }
+
+    async fn stop_members(&self, life: Life, agents: Vec<AgentId>, end: TeamEnd) {
+        let order = StopTeam {
+            team_id: life.team.clone(),
+            incarnation: life.incarnation,
+            reason: end,
+            said: None,
+        };
+        self.stop_here(&order).await;
+        for agent in agents {
+            self.remove(&life, &agent).await;
+        }
+        self.view.request_sweep();
+    }
+
+    /// The registry lost its records: writes those of the team, if it is led from here, and of its
+    /// members here again.
+    pub(super) async fn rewrite_records(&self, team: &Life) {
+        let hosted = self.hosted_in(team);
+        let led_here = hosted
+            .iter()
+            .find(|hosting| hosting.session.lead == hosting.agent);
+        if let Some(lead) = led_here
+            && let Err(refusal) = self.create(&lead.session).await
+        {
+            tracing::debug!(team = %team.team, %refusal, "cannot write the team's record again now");
+            return;
+        }
+        for member in hosted {
+            let written = async {
+                let record = self.lookup.agent(&member.agent).await?;
+                self.add_member(&member.session, &member.agent, &record.spec)
+                    .await
+            };
+            if let Err(refusal) = written.await {
+                tracing::debug!(agent = %member.agent, %refusal, "cannot write the member's record again now");
+            }
+        }
+    }
+
+    fn cascade(&self) -> MutexGuard<'_, Cascade> {
+        self.cascade.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

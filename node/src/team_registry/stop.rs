@@ -1,0 +1,54 @@
+//! Stops what this node hosts of a team that ended.
+
+use futures_util::future;
+use planck_common::{
+    AgentId,
+    command::{StopTeam, StoppedTeam},
+    registry::TeamEnd,
+};
+
+use super::TeamRegistry;
+use crate::{actor::AT_ONCE, agent::Command};
+
+impl TeamRegistry {
+    /// Stops the agents here of a team's incarnation and of all before it. Returns how many there
+    /// were, when nothing of them runs any more: no model call, no process.
+    pub async fn stop_here(&self, order: &StopTeam) -> StoppedTeam {
+        let mut hosted = self.host.hostings();
+        hosted.retain(|hosting| {
+            hosting.session.team == order.team_id
+                && hosting.session.incarnation <= order.incarnation
+        });
+        let members: Vec<AgentId> = hosted.into_iter().map(|hosting| hosting.agent).collect();
+        match order.reason {
+            TeamEnd::NodeDead => {
+                // Nothing is written: their leases stay in this node's name until somebody claims
+                // them. If nobody does, a sweep of this node finds them.
+                self.host.may_miss_agents();
+                self.host.drop_agents(&members).await;
+            }
+            TeamEnd::Stopped | TeamEnd::Closed => self.end(&members, order).await,
+        }
+        StoppedTeam {
+            agents: u32::try_from(members.len()).unwrap_or(u32::MAX),
+        }
+    }
+
+    async fn end(&self, members: &[AgentId], order: &StopTeam) {
+        let reason = order.said.clone().unwrap_or_else(|| match order.reason {
+            TeamEnd::NodeDead | TeamEnd::Stopped => "stopped".into(),
+            TeamEnd::Closed => "closed".into(),
+        });
+        for some in members.chunks(AT_ONCE) {
+            let stops = some.iter().map(|agent| {
+                let stop = Command::Stop {
+                    reason: reason.clone(),
+                    for_good: false,
+                    last: Vec::new(),
+                };
+                self.host.command(agent, stop)
+            });
+            future::join_all(stops).await;
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! The tools with which agents of a team work together. Each is confined to the caller's own team.
+
+mod ask;
+mod delegate;
+mod destroy;
+mod interrupt;
+mod list;
+mod models;
+mod respond;
+mod spawn;
+
+use std::sync::Arc;
+
+use planck_common::{
+    AgentId, InputId, Timestamp,
+    event::Effect,
+    message::Sender,
+    reply::{Code, Refusal},
+    spec::AgentSpec,
+};
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+
+use crate::{
+    actor::parts::SessionContext,
+    late::Late,
+    model::ToolSpec,
+    services::Services,
+    store::{AgentRecord, NewInput},
+    team::roster::{self, NoTarget},
+    tools::{Invocation, Outcome, Tool},
+};
+
+/// A tool's way to the services. The call says which agent calls.
+#[derive(Clone)]
+struct Link {
+    services: Late<Services>,
+}
+
+/// All tools between agents. The agents of a node share them. `offers_addresses` says whether
+/// `spawn_agent` takes a `base_url`.
+pub fn all(services: &Late<Services>, offers_addresses: bool) -> Vec<Arc<dyn Tool>> {
+    let link = || Link {
+        services: services.clone(),
+    };
+    vec![
+        Arc::new(ask::AskAgent::new(link())),
+        Arc::new(delegate::DelegateTask::new(link())),
+        Arc::new(respond::SendResponse::new(link())),
+        Arc::new(list::ListTeam::new(link())),
+        Arc::new(spawn::SpawnAgent::new(link(), offers_addresses)),
+        Arc::new(destroy::DestroyAgent::new(link())),
+        Arc::new(interrupt::InterruptAgent::new(link())),
+        Arc::new(models::ListModels::new(link())),
+    ]
+}
+
+/// The agent that calls, in its team. The other members are looked up when they are needed.
+struct CallerContext {
+    services: Arc<Services>,
+    caller: AgentId,
+    spec: AgentSpec,
+    session: Arc<SessionContext>,
+}
+
+impl Link {
+    fn services(&self) -> Result<Arc<Services>, Refusal> {
+        self.services
+            .get()
+            .ok_or_else(|| Refusal::unavailable("the node is shutting down"))
+    }
+
+    async fn caller(&self, call: &Invocation) -> Result<CallerContext, Refusal> {
+        let services = self.services()?;
+        let left = || Refusal::unavailable("this agent left the node");
+        let host = &services.host;
+        let session = host.hosting(&call.agent_id).ok_or_else(left)?.session;
+        let spec = host.spec(&call.agent_id).await.map_err(|_| left())?;
+        Ok(CallerContext {
+            services,
+            caller: call.agent_id.clone(),
+            spec,
+            session,
+        })
+    }
+}
+
+impl CallerContext {
+    /// The agent that a text means, which must not be the caller.
+    async fn other(&self, wanted: &str, what: &str) -> Result<AgentRecord, Refusal> {
+        let meant = self
+            .services
+            .lookup
+            .members_meant(&self.session.id, wanted)
+            .await?;
+        let target = match roster::find(&meant, wanted) {
+            Ok(target) => target,
+            Err(unknown @ NoTarget::Unknown(_)) => {
+                let members = self.services.lookup.members(&self.session.id).await?;
+                return Err(Refusal::not_found(format!(
+                    "{unknown}; there are {}",
+                    roster::names(&members)
+                )));
+            }
+            Err(ambiguous @ NoTarget::Ambiguous { .. }) => {
+                return Err(Refusal::not_found(ambiguous.to_string()));
+            }
+        };
+        if target.id == self.caller {
+            return Err(Refusal::bad_request(format!(
+                "an agent cannot {what} itself"
+            )));
+        }
+        Ok(target.clone())
+    }
+
+    /// Like [`Self::other`], and not the orchestrator either: no agent ends or interrupts it.
+    async fn worker(&self, wanted: &str, what: &str, does: &str) -> Result<AgentRecord, Refusal> {
+        let target = self.other(wanted, what).await?;
+        if target.id == self.session.lead {
+            return Err(Refusal::new(
+                Code::Denied,
+                format!("nobody {does} the orchestrator"),
+            ));
+        }
+        Ok(target)
+    }
+
+    /// The caller as others see it.
+    fn sender(&self) -> Sender {
+        Sender {
+            id: self.caller.clone(),
+            name: self.spec.name.clone(),
+        }
+    }
+
+    /// An input from the caller.
+    fn input(
+        &self,
+        id: InputId,
+        to: &AgentId,
+        kind: planck_common::event::InputKind,
+        text: String,
+    ) -> NewInput {
+        NewInput {
+            id,
+            agent: to.clone(),
+            kind,
+            mode: planck_common::command::Mode::Queue,
+            sender: Some(self.sender()),
+            reply_to: None,
+            content: planck_common::event::json(&[planck_common::message::Part::text(text)]),
+            fresh: false,
+            at: Timestamp::now(),
+        }
+    }
+}
+
+/// The arguments of a call, which fit the tool's schema. An error here is a bug of the schema.
+fn arguments<T: DeserializeOwned>(call: &Invocation) -> Result<T, Refusal> {
+    serde_json::from_str(call.args.get())
+        .map_err(|error| Refusal::bad_request(format!("bad arguments: {error}")))
+}
+
+/// A tool's text, or its error.
+fn outcome(result: Result<Outcome, Refusal>) -> Outcome {
+    result.unwrap_or_else(|refusal| Outcome::error(refusal.message))
+}
+
+fn spec(name: &str, description: &str, effect: Effect, parameters: &'static str) -> ToolSpec {
+    // The schemas are constants of this crate; a test reads each.
+    let parameters = serde_json::from_str::<Box<RawValue>>(parameters)
+        .unwrap_or_else(|_| RawValue::NULL.to_owned());
+    ToolSpec {
+        name: name.into(),
+        description: description.into(),
+        parameters: parameters.into(),
+        effect,
+    }
+}

@@ -1,0 +1,247 @@
+//! `ask_agent`: puts a question and waits for the end of the turn that consumed it.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use planck_common::{
+    InputId,
+    event::{Effect, InputKind, TurnOutcome},
+    reply::{Code, Refusal},
+};
+use serde::Deserialize;
+use tokio::time::Instant;
+
+use super::{CallerContext, Link, Services, arguments, outcome, roster, spec};
+use crate::{
+    actor::waiters::Waiter,
+    model::ToolSpec,
+    store::{AgentRecord, Asked, InputOutcome, NewInput, StoredInput},
+    tools::{Invocation, Outcome, Tool},
+};
+
+const TIMEOUT: Duration = Duration::from_secs(600);
+/// News of an answer may be lost on its way; the row is not.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
+const MAX_DEPTH: u32 = 16;
+
+pub(super) struct AskAgent {
+    link: Link,
+    spec: ToolSpec,
+}
+
+#[derive(Deserialize)]
+struct Args {
+    agent: String,
+    question: String,
+    timeout_ms: Option<u64>,
+    #[serde(default)]
+    fresh: bool,
+}
+
+impl AskAgent {
+    pub(super) fn new(link: Link) -> Self {
+        let spec = spec(
+            "ask_agent",
+            "Ask another agent of the team and wait for its answer, which is the text of the turn that takes the question up.",
+            Effect::Idempotent,
+            r#"{"type":"object","properties":{
+                "agent":{"type":"string","description":"An agent's id, or a name or type unique in the team"},
+                "question":{"type":"string","minLength":1},
+                "timeout_ms":{"type":"integer","minimum":1,"description":"How long to wait; 600000 unless said"},
+                "fresh":{"type":"boolean","description":"The agent begins with an empty context"}},
+              "required":["agent","question"],"additionalProperties":false}"#,
+        );
+        Self { link, spec }
+    }
+
+    async fn ask(&self, call: &Invocation) -> Result<Outcome, Refusal> {
+        let args: Args = arguments(call)?;
+        let caller = self.link.caller(call).await?;
+        let target = &caller.other(&args.agent, "ask").await?;
+        let mut question = caller.input(
+            call.call_id.as_input(),
+            &target.id,
+            InputKind::Question,
+            args.question,
+        );
+        question.fresh = args.fresh;
+        // Before the question is put, so that no answer is missed.
+        let waiter = caller
+            .services
+            .sessions
+            .waiters()
+            .register(question.id.clone());
+        put(&caller, call, target, &question).await?;
+        let asked = Asking {
+            services: &caller.services,
+            call,
+            target,
+            id: &question.id,
+        };
+        asked
+            .wait(
+                &waiter,
+                args.timeout_ms.map_or(TIMEOUT, Duration::from_millis),
+            )
+            .await
+    }
+}
+
+async fn put(
+    caller: &CallerContext,
+    call: &Invocation,
+    target: &AgentRecord,
+    question: &NewInput,
+) -> Result<(), Refusal> {
+    let depth = caller.session.limits.max_ask_depth.unwrap_or(MAX_DEPTH);
+    match caller
+        .services
+        .store
+        .ask(&call.session_id, question.clone(), call.epoch, depth)
+        .await?
+    {
+        Asked::Asked { node } => caller
+            .services
+            .sessions
+            .deliver(&call.session_id, node, question)
+            .await
+            .map(drop),
+        Asked::Known { .. } => {
+            caller
+                .services
+                .sessions
+                .wake(&call.session_id, &target.id)
+                .await;
+            Ok(())
+        }
+        Asked::NotFound => Err(Refusal::not_found(format!(
+            "{} is stopped",
+            target.spec.name
+        ))),
+        Asked::Cycle(ids) => {
+            let path = roster::path(
+                &caller.services.lookup.members(&call.session_id).await?,
+                &ids,
+            );
+            Err(Refusal::bad_request(format!(
+                "asking would never end: {path} wait for each other"
+            )))
+        }
+        Asked::TooDeep(depth) => Err(Refusal::new(
+            Code::Limit,
+            format!("questions in questions are {depth} deep; answer without asking"),
+        )),
+        Asked::StaleEpoch => Err(Refusal::unavailable("this agent moved to another node")),
+    }
+}
+
+/// A question that was put.
+struct Asking<'a> {
+    services: &'a Services,
+    call: &'a Invocation,
+    target: &'a AgentRecord,
+    id: &'a InputId,
+}
+
+impl Asking<'_> {
+    async fn wait(&self, waiter: &Waiter<'_>, limit: Duration) -> Result<Outcome, Refusal> {
+        let deadline = Instant::now() + limit;
+        loop {
+            if let Some(answer) = self.answer().await? {
+                return answer;
+            }
+            let given_up = tokio::select! {
+                () = self.call.cancel.cancelled() => Outcome::stopped(""),
+                () = tokio::time::sleep_until(deadline) => {
+                    Outcome::error(format!("{} has not answered in time", self.target.spec.name))
+                }
+                () = waiter.news() => continue,
+                () = tokio::time::sleep(LOOK_AGAIN) => continue,
+            };
+            if self.is_asker_here() {
+                self.withdraw().await;
+            }
+            return Ok(given_up);
+        }
+    }
+
+    /// An asker that was dropped goes on elsewhere, and waits there for the same question.
+    fn is_asker_here(&self) -> bool {
+        let hosting = self.services.host.hosting(&self.call.agent_id);
+        hosting.is_some_and(|hosting| hosting.epoch == self.call.epoch)
+    }
+
+    async fn withdraw(&self) {
+        match self
+            .services
+            .store
+            .withdraw(&self.call.session_id, self.id)
+            .await
+        {
+            Ok(true) => {
+                self.services
+                    .sessions
+                    .tell_withdrawn(self.target, self.id)
+                    .await
+            }
+            Ok(false) => {}
+            Err(error) => {
+                tracing::debug!(question = %self.id, %error, "cannot withdraw the question; its answer is ignored")
+            }
+        }
+    }
+
+    /// What came of the question, once the turn that took it up has ended.
+    async fn answer(&self) -> Result<Option<Result<Outcome, Refusal>>, Refusal> {
+        let Some(StoredInput {
+            outcome: Some(outcome),
+            answer,
+            ..
+        }) = self
+            .services
+            .store
+            .input(&self.call.session_id, self.id)
+            .await?
+        else {
+            return Ok(None);
+        };
+        let name = &self.target.spec.name;
+        let nothing = || format!("{name} did not answer: its turn ended with `{outcome}`");
+        Ok(Some(
+            match (&outcome, answer.filter(|text| !text.is_empty())) {
+                (InputOutcome::Turn(TurnOutcome::Completed), Some(text)) => Ok(Outcome::ok(text)),
+                (InputOutcome::Turn(TurnOutcome::Completed), None) => {
+                    Ok(Outcome::ok(format!("({name} ended its turn without text)")))
+                }
+                (InputOutcome::Turn(TurnOutcome::Truncated | TurnOutcome::Limit), Some(text)) => {
+                    Ok(Outcome::ok(format!(
+                        "{text}\n[the answer was cut: {outcome}]"
+                    )))
+                }
+                (InputOutcome::Failed, Some(why)) => {
+                    Err(Refusal::unavailable(format!("{}: {why}", nothing())))
+                }
+                (_, Some(_) | None) => Err(Refusal::unavailable(nothing())),
+            },
+        ))
+    }
+}
+
+#[async_trait]
+impl Tool for AskAgent {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn timeout(&self, _usual: Duration) -> Option<Duration> {
+        None
+    }
+
+    fn waits(&self) -> bool {
+        true
+    }
+
+    async fn run(&self, call: Invocation) -> Outcome {
+        outcome(self.ask(&call).await)
+    }
+}

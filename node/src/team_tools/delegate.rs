@@ -1,0 +1,98 @@
+//! `delegate_task`: gives a task and does not wait.
+
+use async_trait::async_trait;
+use planck_common::{
+    event::{Effect, InputKind},
+    reply::Refusal,
+};
+use serde::Deserialize;
+
+use super::{Link, arguments, outcome, spec};
+use crate::{
+    model::ToolSpec,
+    store::PutResult,
+    tools::{Invocation, Outcome, Tool},
+};
+
+pub(super) struct DelegateTask {
+    link: Link,
+    spec: ToolSpec,
+}
+
+#[derive(Deserialize)]
+struct Args {
+    agent: String,
+    task: String,
+    #[serde(default)]
+    fresh: bool,
+}
+
+impl DelegateTask {
+    pub(super) fn new(link: Link) -> Self {
+        let spec = spec(
+            "delegate_task",
+            "Give another agent of the team a task and go on at once. Its response comes as a message with the task's id.",
+            Effect::Idempotent,
+            r#"{"type":"object","properties":{
+                "agent":{"type":"string","description":"An agent's id, or a name or type unique in the team"},
+                "task":{"type":"string","minLength":1},
+                "fresh":{"type":"boolean","description":"The agent begins with an empty context"}},
+              "required":["agent","task"],"additionalProperties":false}"#,
+        );
+        Self { link, spec }
+    }
+
+    async fn delegate(&self, call: &Invocation) -> Result<Outcome, Refusal> {
+        let args: Args = arguments(call)?;
+        let caller = self.link.caller(call).await?;
+        let target = caller.other(&args.agent, "delegate to").await?;
+        let mut task = caller.input(
+            call.call_id.as_input(),
+            &target.id,
+            InputKind::Task,
+            args.task,
+        );
+        task.fresh = args.fresh;
+        match caller
+            .services
+            .store
+            .put(&call.session_id, task.clone())
+            .await?
+        {
+            PutResult::Put { node, .. } => {
+                caller
+                    .services
+                    .sessions
+                    .deliver(&call.session_id, node, &task)
+                    .await?;
+            }
+            PutResult::Known(_) => {
+                caller
+                    .services
+                    .sessions
+                    .wake(&call.session_id, &target.id)
+                    .await
+            }
+            PutResult::NotFound => {
+                return Err(Refusal::not_found(format!(
+                    "{} is stopped",
+                    target.spec.name
+                )));
+            }
+        }
+        Ok(Outcome::ok(
+            serde_json::json!({ "task_id": task.id }).to_string(),
+        ))
+    }
+}
+
+#[async_trait]
+impl Tool for DelegateTask {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    async fn run(&self, call: Invocation) -> Outcome {
+        outcome(self.delegate(&call).await)
+    }
+}

@@ -1,0 +1,76 @@
+//! `destroy_agent`: ends a worker for good.
+
+use async_trait::async_trait;
+use planck_common::{event::Effect, reply::Refusal};
+use serde::Deserialize;
+
+use super::{CallerContext, Link, arguments, outcome, roster, spec};
+use crate::{
+    model::ToolSpec,
+    store::AgentRecord,
+    tools::{Invocation, Outcome, Tool},
+};
+
+pub(super) struct DestroyAgent {
+    link: Link,
+    spec: ToolSpec,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Args {
+    pub(super) agent: String,
+    pub(super) reason: Option<String>,
+}
+
+impl DestroyAgent {
+    pub(super) fn new(link: Link) -> Self {
+        let spec = spec(
+            "destroy_agent",
+            "End an agent of the team for good, with its running turn and its processes.",
+            Effect::Idempotent,
+            r#"{"type":"object","properties":{
+                "agent":{"type":"string","description":"An agent's id, or a name or type unique in the team"},
+                "reason":{"type":"string"}},
+              "required":["agent"],"additionalProperties":false}"#,
+        );
+        Self { link, spec }
+    }
+
+    async fn destroy(&self, call: &Invocation) -> Result<Outcome, Refusal> {
+        let args: Args = arguments(call)?;
+        let caller = self.link.caller(call).await?;
+        if is_stopped(&caller, &args.agent).await? {
+            return Ok(Outcome::ok(format!("{} was stopped before", args.agent)));
+        }
+        let target = caller.worker(&args.agent, "destroy", "destroys").await?;
+        let reason = args.reason.unwrap_or_else(|| "destroyed".into());
+        caller
+            .services
+            .sessions
+            .stop_agent(&target, &reason)
+            .await?;
+        Ok(Outcome::ok(format!("{} is stopped", target.spec.name)))
+    }
+}
+
+/// Whether only an agent that has ended is meant: a resumed turn asks for the same end again.
+async fn is_stopped(caller: &CallerContext, wanted: &str) -> Result<bool, Refusal> {
+    let meant = caller
+        .services
+        .store
+        .meant(&caller.session.id, wanted)
+        .await?;
+    let (there, ended): (Vec<_>, Vec<_>) = meant.into_iter().partition(AgentRecord::is_there);
+    Ok(roster::find(&there, wanted).is_err() && roster::find(&ended, wanted).is_ok())
+}
+
+#[async_trait]
+impl Tool for DestroyAgent {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    async fn run(&self, call: Invocation) -> Outcome {
+        outcome(self.destroy(&call).await)
+    }
+}

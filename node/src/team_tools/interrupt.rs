@@ -1,0 +1,55 @@
+//! `interrupt_agent`: aborts a worker's running turn; the worker stays.
+
+use async_trait::async_trait;
+use planck_common::{event::Effect, reply::Refusal};
+
+use super::{Link, arguments, destroy::Args, outcome, spec};
+use crate::{
+    model::ToolSpec,
+    tools::{Invocation, Outcome, Tool},
+};
+
+pub(super) struct InterruptAgent {
+    link: Link,
+    spec: ToolSpec,
+}
+
+impl InterruptAgent {
+    pub(super) fn new(link: Link) -> Self {
+        let spec = spec(
+            "interrupt_agent",
+            "Abort the running turn of an agent of the team. It stays, and goes on with what waits in its inbox.",
+            Effect::Idempotent,
+            r#"{"type":"object","properties":{
+                "agent":{"type":"string","description":"An agent's id, or a name or type unique in the team"},
+                "reason":{"type":"string"}},
+              "required":["agent"],"additionalProperties":false}"#,
+        );
+        Self { link, spec }
+    }
+
+    async fn interrupt(&self, call: &Invocation) -> Result<Outcome, Refusal> {
+        let args: Args = arguments(call)?;
+        let caller = self.link.caller(call).await?;
+        let target = caller
+            .worker(&args.agent, "interrupt", "interrupts")
+            .await?;
+        caller
+            .services
+            .sessions
+            .abort_agent(&target, args.reason)
+            .await?;
+        Ok(Outcome::ok(format!("{} is interrupted", target.spec.name)))
+    }
+}
+
+#[async_trait]
+impl Tool for InterruptAgent {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    async fn run(&self, call: Invocation) -> Outcome {
+        outcome(self.interrupt(&call).await)
+    }
+}

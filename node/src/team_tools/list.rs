@@ -1,0 +1,90 @@
+//! `list_team`: who is in the team and what each is doing.
+
+use async_trait::async_trait;
+use futures_util::future;
+use planck_common::{command::AgentInfo, event::Effect, reply::Refusal};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{Link, arguments, outcome, spec};
+use crate::{
+    model::ToolSpec,
+    sessions::Sessions,
+    store::AgentRecord,
+    tools::{Invocation, Outcome, Tool},
+};
+
+/// Members that are looked at at once; each answers in a bounded time, or is shown as it is
+/// recorded.
+const AT_ONCE: usize = 64;
+
+pub(super) struct ListTeam {
+    link: Link,
+    spec: ToolSpec,
+}
+
+#[derive(Deserialize)]
+struct Args {
+    #[serde(default)]
+    verbose: bool,
+}
+
+impl ListTeam {
+    pub(super) fn new(link: Link) -> Self {
+        let spec = spec(
+            "list_team",
+            "List the agents of the team, yourself included: id, name, type, description, role, node, state, turn and usage.",
+            Effect::Pure,
+            r#"{"type":"object","properties":{
+                "verbose":{"type":"boolean","description":"Add each agent's model and tools"}},
+              "additionalProperties":false}"#,
+        );
+        Self { link, spec }
+    }
+
+    async fn list(&self, call: &Invocation) -> Result<Outcome, Refusal> {
+        let args: Args = arguments(call)?;
+        let caller = self.link.caller(call).await?;
+        let members = caller.services.lookup.members(&caller.session.id).await?;
+        let mut rows = Vec::with_capacity(members.len());
+        for some in members.chunks(AT_ONCE) {
+            let mut looks = Vec::with_capacity(AT_ONCE);
+            for member in some {
+                looks.push(row(&caller.services.sessions, member, args.verbose));
+            }
+            rows.extend(future::join_all(looks).await);
+        }
+        Ok(Outcome::ok(Value::Array(rows).to_string()))
+    }
+}
+
+async fn row(sessions: &Sessions, member: &AgentRecord, verbose: bool) -> Value {
+    let info = sessions.agent_info(member).await;
+    let spec = &member.spec;
+    let (state, turn, usage) = match &info {
+        Some(AgentInfo {
+            state, turn, usage, ..
+        }) => (*state, Some(*turn), *usage),
+        None => (member.state, None, member.totals),
+    };
+    let mut row = json!({
+        "id": member.id, "name": spec.name, "type": spec.r#type, "description": spec.description, "role": spec.role,
+        "node_id": member.node, "state": state, "turn": turn, "usage": usage,
+    });
+    if verbose && let Some(row) = row.as_object_mut() {
+        row.insert("model".into(), json!(spec.model));
+        row.insert("tools".into(), json!(spec.tools));
+    }
+    row
+}
+
+#[async_trait]
+impl Tool for ListTeam {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    async fn run(&self, call: Invocation) -> Outcome {
+        outcome(self.list(&call).await)
+    }
+}

@@ -1,0 +1,44 @@
+//! `list_models`: what a spawned agent can be given.
+
+use async_trait::async_trait;
+use planck_common::{event::Effect, reply::Refusal};
+
+use super::{Link, outcome, spec};
+use crate::{
+    model::ToolSpec,
+    tools::{Invocation, Outcome, Tool},
+};
+
+pub(super) struct ListModels {
+    link: Link,
+    spec: ToolSpec,
+}
+
+impl ListModels {
+    pub(super) fn new(link: Link) -> Self {
+        let spec = spec(
+            "list_models",
+            "List the models agents can use, with context window, output limit and prices in US dollars per million tokens.",
+            Effect::Pure,
+            r#"{"type":"object","properties":{},"additionalProperties":false}"#,
+        );
+        Self { link, spec }
+    }
+
+    fn list(&self) -> Result<Outcome, Refusal> {
+        Ok(Outcome::ok(planck_common::event::json(
+            &self.link.services()?.models.list().models,
+        )))
+    }
+}
+
+#[async_trait]
+impl Tool for ListModels {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    async fn run(&self, _call: Invocation) -> Outcome {
+        outcome(self.list())
+    }
+}

@@ -1,0 +1,127 @@
+//! `send_response`: answers a task the agent was given, to whoever gave it.
+
+use async_trait::async_trait;
+use planck_common::{
+    event::{Effect, InputKind},
+    message::Sender,
+    reply::Refusal,
+};
+use serde::Deserialize;
+
+use super::{Link, arguments, outcome, spec};
+use crate::{
+    model::ToolSpec,
+    store::{PutResult, Task},
+    tools::{Invocation, Outcome, Tool},
+};
+
+pub(super) struct SendResponse {
+    link: Link,
+    spec: ToolSpec,
+}
+
+#[derive(Deserialize)]
+struct Args {
+    response: String,
+    task_id: Option<String>,
+}
+
+impl SendResponse {
+    pub(super) fn new(link: Link) -> Self {
+        let spec = spec(
+            "send_response",
+            "Respond to a task that another agent delegated to you. Without `task_id`: to the latest one you have not answered.",
+            Effect::Idempotent,
+            r#"{"type":"object","properties":{
+                "response":{"type":"string","minLength":1},
+                "task_id":{"type":"string"}},
+              "required":["response"],"additionalProperties":false}"#,
+        );
+        Self { link, spec }
+    }
+
+    async fn respond(&self, call: &Invocation) -> Result<Outcome, Refusal> {
+        let args: Args = arguments(call)?;
+        let caller = self.link.caller(call).await?;
+        let own = call.call_id.as_input();
+        let store = &caller.services.store;
+        let tasks = store.tasks(&call.session_id, &call.agent_id).await?;
+        let known = store.input(&call.session_id, &own).await?;
+        let task = match &known {
+            // A resumed turn finds the response it sent.
+            Some(sent) => tasks
+                .iter()
+                .find(|task| Some(&task.id) == sent.input.reply_to.as_ref()),
+            None => choose(&tasks, args.task_id.as_deref()),
+        };
+        let Some(Task {
+            id,
+            from: Some(Sender {
+                id: delegator,
+                name,
+            }),
+            ..
+        }) = task
+        else {
+            return Err(Refusal::not_found(none(&tasks, args.task_id.as_deref())));
+        };
+        let mut response = caller.input(own, delegator, InputKind::Response, args.response);
+        response.reply_to = Some(id.clone());
+        match store.put(&call.session_id, response.clone()).await? {
+            PutResult::Put { node, .. } => {
+                caller
+                    .services
+                    .sessions
+                    .deliver(&call.session_id, node, &response)
+                    .await?;
+            }
+            PutResult::Known(_) => {
+                caller
+                    .services
+                    .sessions
+                    .wake(&call.session_id, delegator)
+                    .await
+            }
+            PutResult::NotFound => {
+                return Err(Refusal::not_found(format!(
+                    "{name}, who gave the task, is stopped"
+                )));
+            }
+        }
+        Ok(Outcome {
+            responded: Some(id.clone()),
+            ..Outcome::ok(format!("sent to {name}"))
+        })
+    }
+}
+
+fn choose<'a>(tasks: &'a [Task], wanted: Option<&str>) -> Option<&'a Task> {
+    match wanted {
+        Some(id) => tasks.iter().find(|task| *task.id == *id),
+        None => tasks.iter().rfind(|task| task.consumed && !task.responded),
+    }
+}
+
+fn none(tasks: &[Task], wanted: Option<&str>) -> String {
+    let open: Vec<&str> = tasks
+        .iter()
+        .filter(|task| !task.responded)
+        .map(|task| task.id.as_str())
+        .collect();
+    match (wanted, open.as_slice()) {
+        (Some(id), []) => format!("no task `{id}`: there is no task to respond to"),
+        (Some(id), open) => format!("no task `{id}`; unanswered are {}", open.join(", ")),
+        (None, _) => "there is no task to respond to".into(),
+    }
+}
+
+#[async_trait]
+impl Tool for SendResponse {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    async fn run(&self, call: Invocation) -> Outcome {
+        outcome(self.respond(&call).await)
+    }
+}

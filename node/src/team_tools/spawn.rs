@@ -1,0 +1,272 @@
+//! `spawn_agent`: a new member of the team, born under the lead's incarnation, with what its
+//! spawner may grant.
+
+use async_trait::async_trait;
+use planck_common::{
+    AgentId, CallId, NodeId,
+    command::{FirstTask, HostAgent, Hosted},
+    event::{Effect, Event, InputKind, Warning, WorkerSpawned},
+    reply::Refusal,
+    spec::{AgentSpec, Member},
+};
+use serde::Deserialize;
+use serde_json::{Map, Value, json, value::RawValue};
+
+use super::{CallerContext, Link, arguments, outcome, spec};
+use crate::{
+    model::ToolSpec,
+    placement::wanted,
+    store::PutResult,
+    team::{self, Spawned, agents_file},
+    tools::{Invocation, Outcome, Tool},
+};
+
+pub(super) struct SpawnAgent {
+    link: Link,
+    spec: ToolSpec,
+}
+
+/// The arguments' schema; a text literal stands for what is between the model and the tools.
+macro_rules! parameters {
+    ($address:literal) => {
+        concat!(
+            r#"{"type":"object","properties":{
+                "type":{"type":"string","minLength":1,"maxLength":64,"description":"What kind of worker it is"},
+                "name":{"type":"string","minLength":1,"maxLength":64},
+                "description":{"type":"string"},
+                "system_prompt":{"type":"string"},
+                "provider":{"type":"string"},
+                "model_id":{"type":"string"},"#,
+            $address,
+            r#""tools":{"type":"array","items":{"type":"string"}},
+                "skills":{"type":"array","items":{"type":"string"}},
+                "labels":{"type":"object","description":"Labels its node must have"},
+                "near":{"type":"string","enum":["orchestrator"],"description":"Start it on your own node"},
+                "task":{"type":"string","minLength":1,"description":"Delegated to it at once"}},
+                "required":["type"],"additionalProperties":false}"#
+        )
+    };
+}
+
+const WITHOUT_ADDRESS: &str = parameters!("");
+const WITH_ADDRESS: &str =
+    parameters!(r#""base_url":{"type":"string","description":"One that is configured"},"#);
+
+#[derive(Deserialize)]
+struct Args {
+    r#type: String,
+    name: Option<String>,
+    description: Option<String>,
+    system_prompt: Option<String>,
+    provider: Option<String>,
+    model_id: Option<String>,
+    base_url: Option<String>,
+    tools: Option<Vec<String>>,
+    skills: Option<Vec<String>>,
+    #[serde(default)]
+    labels: Map<String, Value>,
+    near: Option<Near>,
+    task: Option<String>,
+}
+
+#[derive(Deserialize, Clone, Copy)]
+#[serde(rename_all = "snake_case")]
+enum Near {
+    Orchestrator,
+}
+
+/// Who was born, or was found born by an earlier try of the same call.
+struct Newborn {
+    id: AgentId,
+    name: String,
+    r#type: String,
+    node_id: NodeId,
+    has_task: bool,
+}
+
+impl CallerContext {
+    /// Its id is derived from the call's, so that a resumed turn finds the one it gave.
+    fn first_task(&self, call: &Invocation, text: String) -> FirstTask {
+        let id = CallId::of(&call.session_id, &call.call_id.as_agent(), 0, 0, 0, 0).as_input();
+        FirstTask {
+            id,
+            from: self.sender(),
+            text,
+        }
+    }
+}
+
+impl SpawnAgent {
+    /// `base_url` is among the arguments where the configuration has addresses to choose from.
+    pub(super) fn new(link: Link, offers_addresses: bool) -> Self {
+        let parameters = if offers_addresses {
+            WITH_ADDRESS
+        } else {
+            WITHOUT_ADDRESS
+        };
+        let spec = spec(
+            "spawn_agent",
+            "Start a new agent in the team. It inherits your model and limits unless named; `tools` and `skills` are those you may grant.",
+            Effect::Idempotent,
+            parameters,
+        );
+        Self { link, spec }
+    }
+
+    async fn spawn(&self, call: &Invocation) -> Result<Outcome, Refusal> {
+        let mut args: Args = arguments(call)?;
+        let (task, near) = (args.task.take(), args.near);
+        let caller = self.link.caller(call).await?;
+        let Spawned { spec, not_granted } = self.resolve(&caller, args)?;
+        let task = task.map(|text| caller.first_task(call, text));
+        let newborn = self.birth(&caller, call, spec, near, task.clone()).await?;
+        if let Some(task) = task.filter(|_| !newborn.has_task) {
+            self.delegate(&caller, &newborn, task).await?;
+        }
+        Ok(self.report(newborn, &not_granted))
+    }
+
+    fn resolve(&self, caller: &CallerContext, args: Args) -> Result<Spawned, Refusal> {
+        let member = Member {
+            r#type: args.r#type,
+            name: args.name,
+            description: args.description,
+            provider: args.provider,
+            model_id: args.model_id,
+            base_url: args.base_url,
+            system_prompt: args.system_prompt,
+            tools: args.tools,
+            skills: args.skills,
+            labels: args.labels,
+            ..Member::default()
+        };
+        let context = caller
+            .services
+            .library
+            .context("spawn_agent".into(), agents_file::of(&caller.session.dir));
+        team::spawn(&member, &caller.caller, &caller.spec, &context).map_err(|errors| {
+            let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            Refusal::bad_request(errors.join("\n"))
+        })
+    }
+
+    /// By the path on which any member is started, wherever it is placed.
+    async fn birth(
+        &self,
+        caller: &CallerContext,
+        call: &Invocation,
+        spec: AgentSpec,
+        near: Option<Near>,
+        task: Option<FirstTask>,
+    ) -> Result<Newborn, Refusal> {
+        let session = &caller.session;
+        let mut wanted = wanted(&session.workspace, &spec);
+        wanted.only = match near {
+            Some(Near::Orchestrator) => caller.services.lookup.agent(&session.lead).await?.node,
+            None => None,
+        };
+        let request = HostAgent {
+            task,
+            tools_wait_ms: 0,
+            session_id: session.id.clone(),
+            agent_id: call.call_id.as_agent(),
+            epoch: 0,
+            incarnation: session.incarnation,
+            lead: session.lead.clone(),
+            team_id: session.team.clone(),
+            spec: RawValue::from_string(planck_common::event::json(&spec)).ok(),
+        };
+        let id = request.agent_id.clone();
+        let Hosted {
+            node_id,
+            name,
+            has_task,
+            ..
+        } = caller.services.placement.place(&wanted, request).await?;
+        Ok(Newborn {
+            id,
+            name,
+            r#type: spec.r#type,
+            node_id,
+            has_task,
+        })
+    }
+
+    /// For one that was born before, or by a node that gives no tasks at birth.
+    async fn delegate(
+        &self,
+        caller: &CallerContext,
+        newborn: &Newborn,
+        task: FirstTask,
+    ) -> Result<(), Refusal> {
+        let (session, task) = (
+            &caller.session.id,
+            caller.input(task.id, &newborn.id, InputKind::Task, task.text),
+        );
+        match caller.services.store.put(session, task).await? {
+            PutResult::Put { .. } | PutResult::Known(_) => {
+                caller.services.sessions.wake(session, &newborn.id).await;
+                Ok(())
+            }
+            PutResult::NotFound => Err(Refusal::not_found(format!(
+                "{} was stopped at once",
+                newborn.name
+            ))),
+        }
+    }
+
+    /// `worker_spawned` comes again when a resumed turn finds the agent it made: its own row may
+    /// not have been saved.
+    fn report(&self, newborn: Newborn, not_granted: &[String]) -> Outcome {
+        let Newborn {
+            id,
+            name,
+            r#type,
+            node_id,
+            has_task: _,
+        } = newborn;
+        let without = (!not_granted.is_empty()).then(|| {
+            format!(
+                "{name} was started without {}: unknown, or not yours to grant",
+                not_granted.join(", ")
+            )
+        });
+        let text = match &without {
+            None => json!({ "id": id, "name": name, "node_id": node_id }),
+            Some(warning) => {
+                json!({ "id": id, "name": name, "node_id": node_id, "warning": warning })
+            }
+        };
+        let mut events = vec![Event::WorkerSpawned(WorkerSpawned {
+            id,
+            name,
+            r#type,
+            node_id,
+        })];
+        events.extend(without.map(|message| {
+            Event::Warning(Warning {
+                code: "not_granted".into(),
+                message,
+            })
+        }));
+        Outcome {
+            events,
+            ..Outcome::ok(text.to_string())
+        }
+    }
+}
+
+#[async_trait]
+impl Tool for SpawnAgent {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn waits(&self) -> bool {
+        true
+    }
+
+    async fn run(&self, call: Invocation) -> Outcome {
+        outcome(self.spawn(&call).await)
+    }
+}

@@ -1,0 +1,236 @@
+//! Workspaces: named roots on each node that can see them. A path without a name is the workspace
+//! `local:<host>`.
+
+use std::{
+    collections::BTreeMap,
+    path::{Component, Path, PathBuf},
+};
+
+use planck_common::reply::Refusal;
+
+use planck_common::reply::excerpt;
+
+/// What the name of a workspace begins with that stands for the paths of one host.
+const LOCAL: &str = "local:";
+
+/// The roots this node sees.
+#[derive(Debug, Clone)]
+pub struct Workspaces {
+    named: BTreeMap<String, PathBuf>,
+    local: String,
+    takes_paths: bool,
+}
+
+/// A directory for agents to work in, and the root their tools must stay in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    pub dir: PathBuf,
+    pub root: PathBuf,
+}
+
+/// A workspace's name with a directory as it is recorded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chosen {
+    pub workspace: String,
+    pub dir: String,
+}
+
+impl Workspaces {
+    pub fn new(named: BTreeMap<String, PathBuf>, host: &str) -> Self {
+        Self {
+            named,
+            local: format!("{LOCAL}{host}"),
+            takes_paths: true,
+        }
+    }
+
+    /// Refuses requests that name a path of the node's machine in place of a workspace.
+    pub fn without_paths(self) -> Self {
+        Self {
+            takes_paths: false,
+            ..self
+        }
+    }
+
+    /// The names a node announces.
+    pub fn names(&self) -> Vec<String> {
+        self.named
+            .keys()
+            .cloned()
+            .chain([self.local.clone()])
+            .collect()
+    }
+
+    /// The workspace a request means, seen by this node or not: one it names, or that of an
+    /// absolute path on this host.
+    pub fn meant(&self, workspace: Option<&str>, dir: Option<&str>) -> Result<String, Refusal> {
+        let is_path = dir.is_some_and(|dir| Path::new(dir).is_absolute());
+        match workspace {
+            Some(name) if name.starts_with(LOCAL) && !self.takes_paths => Err(self.no_paths()),
+            Some(name) => Ok(name.to_owned()),
+            None if is_path && !self.takes_paths => Err(self.no_paths()),
+            None if is_path => Ok(self.local.clone()),
+            None => match self.named.keys().next() {
+                Some(first) if self.named.len() == 1 => Ok(first.clone()),
+                Some(_) | None if self.takes_paths => Err(Refusal::bad_request(format!(
+                    "name a workspace ({}) or give `dir` as an absolute path",
+                    self.names().join(", ")
+                ))),
+                Some(_) | None => Err(Refusal::bad_request(format!(
+                    "name a workspace ({})",
+                    self.shown()
+                ))),
+            },
+        }
+    }
+
+    fn no_paths(&self) -> Refusal {
+        Refusal::bad_request(format!(
+            "this node works in its workspaces only ({}), not in absolute paths that come over NATS: name a `workspace`, and \
+             `dir` relative to it (`planck run --workspace NAME --dir DIR`); or set `node.absolute_dirs = true` on the nodes",
+            self.shown()
+        ))
+    }
+
+    /// The workspaces by name, for whoever may give no paths.
+    fn shown(&self) -> String {
+        let names: Vec<&str> = self.named.keys().map(String::as_str).collect();
+        if names.is_empty() {
+            "it has none; `[workspaces]` of its configuration names some".into()
+        } else {
+            names.join(", ")
+        }
+    }
+
+    /// A workspace with a directory that is there on this node.
+    pub fn choose(&self, workspace: Option<&str>, dir: Option<&str>) -> Result<Chosen, Refusal> {
+        let workspace = self.meant(workspace, dir)?;
+        if !self.names().contains(&workspace) {
+            return Err(Refusal::not_found(self.unknown(&workspace)));
+        }
+        let dir = dir.unwrap_or_default();
+        let place = self.place(&workspace, dir)?;
+        if !place.dir.is_dir() {
+            return Err(Refusal::bad_request(format!(
+                "{} is no directory on this node",
+                place.dir.display()
+            )));
+        }
+        Ok(Chosen {
+            workspace,
+            dir: dir.to_owned(),
+        })
+    }
+
+    /// Where a recorded workspace and directory are on this node.
+    pub fn place(&self, workspace: &str, dir: &str) -> Result<Place, Refusal> {
+        if workspace == self.local {
+            let dir = PathBuf::from(dir);
+            return match dir.is_absolute() {
+                true => Ok(Place {
+                    root: dir.clone(),
+                    dir,
+                }),
+                false => Err(Refusal::bad_request(format!(
+                    "`dir` in workspace {workspace} is an absolute path"
+                ))),
+            };
+        }
+        let Some(root) = self.named.get(workspace) else {
+            return Err(Refusal::unavailable(self.unknown(workspace)));
+        };
+        if !stays_inside(Path::new(dir)) {
+            return Err(Refusal::bad_request(format!(
+                "`dir` {dir} leaves workspace {workspace}"
+            )));
+        }
+        Ok(Place {
+            dir: root.join(dir),
+            root: root.clone(),
+        })
+    }
+
+    fn unknown(&self, workspace: &str) -> String {
+        format!(
+            "no node has workspace `{}`; this one has {}",
+            excerpt(workspace),
+            self.names().join(", ")
+        )
+    }
+}
+
+fn stays_inside(dir: &Path) -> bool {
+    dir.components().all(|part| match part {
+        Component::Normal(_) | Component::CurDir => true,
+        Component::Prefix(_) | Component::RootDir | Component::ParentDir => false,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn workspaces(names: &[&str]) -> Workspaces {
+        let named = names
+            .iter()
+            .map(|name| ((*name).to_owned(), std::env::temp_dir()));
+        Workspaces::new(named.collect(), "box")
+    }
+
+    #[test]
+    fn what_a_request_means() {
+        let temp = std::env::temp_dir().display().to_string();
+        let chosen = |workspace: &str, dir: &str| Chosen {
+            workspace: workspace.into(),
+            dir: dir.into(),
+        };
+        let one = workspaces(&["code"]);
+        assert_eq!(one.choose(None, None), Ok(chosen("code", "")));
+        assert_eq!(
+            one.choose(None, Some(&temp)),
+            Ok(chosen("local:box", &temp))
+        );
+        assert_eq!(one.choose(Some("code"), Some(".")), Ok(chosen("code", ".")));
+    }
+
+    #[test]
+    fn paths_are_refused_where_only_workspaces_are_taken() {
+        let one = workspaces(&["code"]).without_paths();
+        assert_eq!(one.meant(None, None), Ok("code".into()));
+        assert_eq!(one.meant(Some("code"), Some("src")), Ok("code".into()));
+        for (workspace, dir) in [
+            (None, Some("/")),
+            (Some("local:box"), Some("/etc")),
+            (Some("local:other"), None),
+        ] {
+            let refusal = one.meant(workspace, dir).unwrap_err();
+            assert!(
+                refusal.message.contains("workspaces only (code)")
+                    && refusal.message.contains("--workspace"),
+                "{refusal}"
+            );
+        }
+        let place = one.choose(Some("code"), Some("/etc")).unwrap_err();
+        assert!(place.message.contains("leaves workspace code"), "{place}");
+        assert!(
+            one.place("local:box", "/tmp").is_ok(),
+            "a session of before goes on where it was"
+        );
+    }
+
+    #[test]
+    fn what_is_refused_says_why() {
+        let two = workspaces(&["a", "b"]);
+        for (workspace, dir, said) in [
+            (None, None, "name a workspace (a, b, local:box)"),
+            (Some("c"), None, "no node has workspace `c`"),
+            (Some("a"), Some("../x"), "leaves workspace a"),
+            (Some("a"), Some("/etc"), "leaves workspace a"),
+            (Some("a"), Some("not-there"), "is no directory"),
+            (Some("local:box"), Some("x"), "absolute path"),
+        ] {
+            let refusal = two.choose(workspace, dir).unwrap_err();
+            assert!(refusal.message.contains(said), "{refusal}");
+        }
+    }
+}
