@@ -1,5 +1,4 @@
-//! The commands of the protocol, each a function from request to reply. Whoever serves them, NATS
-//! now, gives address and body.
+//! The commands of the protocol: each is a function from an address and a body to a reply.
 
 mod agents;
 mod looking;
@@ -26,10 +25,10 @@ use crate::{bus::Answer, nul, services::Services, sessions::Origin};
 
 pub use looking::{Looking, look};
 
-/// The JSON of `ok`, or why not.
+/// The JSON of the reply's `ok`, or the refusal.
 type Reply = Result<String, Refusal>;
 
-/// A command as it came here.
+/// A command, and where it came from.
 struct Came<'a> {
     origin: Origin,
     address: &'a Address,
@@ -140,7 +139,7 @@ fn unknown(verb: &str, known: &str) -> Refusal {
     ))
 }
 
-/// Reads a body; an empty one counts as `{}`.
+/// Reads a body. An empty body means `{}`.
 fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
     let body = if body.iter().all(u8::is_ascii_whitespace) {
         b"{}"

@@ -1,5 +1,5 @@
-//! Requests to other nodes: each goes to one node and is answered by it, or its failure is known
-//! before its deadline.
+//! Requests to other nodes. A request goes to one node; it fails at its deadline, or earlier when
+//! the node is known to be gone.
 
 #[cfg(test)]
 mod tests;
@@ -21,16 +21,16 @@ use crate::{
     cluster::liveness::Liveness,
 };
 
-/// How long a node has to take an agent in.
+/// How long a node has to start an agent.
 const HOST: Duration = Duration::from_secs(8);
 
-/// How long a node has to hear a wake-up.
+/// How long a node has to handle a wake-up.
 const WAKE: Duration = Duration::from_secs(2);
 
-/// How long an answer may be on its way after the node that sent it is known to be gone.
+/// How long an answer may take to arrive after its node is known to be gone.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// The other nodes of a cluster, to be asked.
+/// A client of the other nodes' commands.
 pub struct Peers {
     bus: Arc<dyn Bus>,
     liveness: Arc<Liveness>,
@@ -41,18 +41,18 @@ impl Peers {
         Self { bus, liveness }
     }
 
-    /// Has a node host an agent.
+    /// Asks a node to host an agent.
     pub async fn host(&self, node: &NodeId, request: &HostAgent) -> Result<Hosted, Refusal> {
         self.ask(node, NodeVerb::Host, request, HOST).await
     }
 
-    /// Tells a node to look after an agent that it hosts.
+    /// Tells a node that something of an agent it hosts changed in SQL.
     pub async fn wake(&self, node: &NodeId, wake: &Wake) -> Result<(), Refusal> {
         let Empty {} = self.ask(node, NodeVerb::Wake, wake, WAKE).await?;
         Ok(())
     }
 
-    /// Has a node end what it hosts of a team.
+    /// Asks a node to stop what it hosts of a team.
     pub async fn stop_team(
         &self,
         node: &NodeId,
@@ -96,7 +96,8 @@ impl Peers {
         self.ask(node, NodeVerb::Relay, &relay, patience).await
     }
 
-    /// A failure says that nothing is known of what the node did, unless the node itself refused.
+    /// After an error the node may have done what it was asked, unless it is the node's own
+    /// refusal.
     async fn ask<T: DeserializeOwned>(
         &self,
         node: &NodeId,

@@ -1,5 +1,5 @@
 //! Placement: which node hosts an agent, and how an agent comes to this one. One path starts a
-//! member, wherever it is placed and whoever asks: [`Placement::host_agent`] on its node.
+//! member, on whichever node and for whichever caller: [`Placement::host_agent`].
 
 mod admission;
 mod choice;

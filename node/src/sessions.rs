@@ -1,6 +1,6 @@
 //! What a client or an agent asks of sessions: to start one, to put a prompt, a task or a question
-//! into an inbox, to rewind, to stop. Each operation works from any node; what only another node can
-//! do is asked there.
+//! into an inbox, to rewind, to stop. Each operation works from any node; what only another node
+//! can do is asked there.
 
 mod delivery;
 mod prompt;

@@ -10,10 +10,10 @@ use planck_common::reply::Refusal;
 
 use planck_common::reply::excerpt;
 
-/// What the name of a workspace begins with that stands for the paths of one host.
+/// The prefix of the workspace that stands for all paths of a host.
 const LOCAL: &str = "local:";
 
-/// The roots this node sees.
+/// The workspaces that this node sees.
 #[derive(Debug, Clone)]
 pub struct Workspaces {
     named: BTreeMap<String, PathBuf>,
@@ -52,7 +52,7 @@ impl Workspaces {
         }
     }
 
-    /// The names a node announces.
+    /// The names that the node announces to its cluster.
     pub fn names(&self) -> Vec<String> {
         self.named
             .keys()
@@ -61,8 +61,8 @@ impl Workspaces {
             .collect()
     }
 
-    /// The workspace a request means, seen by this node or not: one it names, or that of an
-    /// absolute path on this host.
+    /// The workspace that a request means: the one it names, or that of an absolute path on this
+    /// host. This node may not see it.
     pub fn meant(&self, workspace: Option<&str>, dir: Option<&str>) -> Result<String, Refusal> {
         let is_path = dir.is_some_and(|dir| Path::new(dir).is_absolute());
         match workspace {
@@ -92,7 +92,7 @@ impl Workspaces {
         ))
     }
 
-    /// The workspaces by name, for whoever may give no paths.
+    /// The workspaces by name, as an error shows them.
     fn shown(&self) -> String {
         let names: Vec<&str> = self.named.keys().map(String::as_str).collect();
         if names.is_empty() {
@@ -102,7 +102,7 @@ impl Workspaces {
         }
     }
 
-    /// A workspace with a directory that is there on this node.
+    /// A workspace with a directory that exists on this node.
     pub fn choose(&self, workspace: Option<&str>, dir: Option<&str>) -> Result<Chosen, Refusal> {
         let workspace = self.meant(workspace, dir)?;
         if !self.names().contains(&workspace) {

@@ -1,5 +1,5 @@
-//! Who is in the cluster, as this node knows it: kept by the membership thread, read by the whole
-//! node.
+//! The nodes of the cluster as this node knows them. The membership thread writes it, every service
+//! reads it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,10 +15,10 @@ use planck_common::{
 };
 use tokio::{sync::Notify, time::Instant};
 
-/// A node without a record that was not heard for so long is forgotten.
+/// After this time without a heartbeat a node without a record is forgotten.
 const FORGOTTEN: Duration = Duration::from_secs(60);
 
-/// Nodes asked about that nobody has looked for yet.
+/// How many questions about nodes may wait for the membership thread.
 const MOST_ASKED: usize = 1_000;
 
 #[derive(Debug, Default)]
@@ -34,12 +34,12 @@ pub struct Census {
 pub struct Known {
     pub node: NodeId,
     pub record: Option<NodeRecord>,
-    /// Its last one.
+    /// The node's last heartbeat.
     pub heartbeat: Option<Heartbeat>,
     pub state: NodeState,
-    /// Since it was last heard, or since this node first knew of it.
+    /// The time since its last heartbeat, or since this node first knew of it.
     pub silent: Duration,
-    /// What it hosts, with what was placed on it since it said so.
+    /// How many agents it hosts: by its last heartbeat, with those placed on it since then.
     pub agents: u32,
 }
 
@@ -49,7 +49,7 @@ struct Entry {
     heartbeat: Option<Heartbeat>,
     heard: Instant,
     suspect: bool,
-    /// Agents that were placed on it since it told how many it has.
+    /// How many agents were placed on it since its last heartbeat.
     placed: u32,
 }
 
@@ -96,7 +96,7 @@ impl Entry {
 }
 
 impl Census {
-    /// Every node that is known, this one and those that are gone among them.
+    /// All known nodes, with this one and those that are gone.
     pub fn known(&self) -> Vec<Known> {
         let known = |(node, entry): (&NodeId, &Entry)| Known {
             node: node.clone(),
@@ -109,7 +109,7 @@ impl Census {
         self.entries().iter().map(known).collect()
     }
 
-    /// Since when a node was not heard, if it ever was.
+    /// The time since a node's last heartbeat; `None` if it was never heard.
     pub fn silence(&self, node: &NodeId) -> Option<Duration> {
         self.entries()
             .get(node)
@@ -117,14 +117,14 @@ impl Census {
             .map(|entry| entry.heard.elapsed())
     }
 
-    /// An agent is placed there: it counts before the node says so.
+    /// Counts an agent that is placed on a node until the node's heartbeat counts it.
     pub fn placed(&self, node: &NodeId) {
         if let Some(entry) = self.entries().get_mut(node) {
             entry.placed += 1;
         }
     }
 
-    /// Those that are not gone and were heard, or came to be known, within this time.
+    /// The nodes that are not gone and were heard, or became known, within this time.
     pub fn present(&self, lately: Duration) -> Vec<NodeId> {
         let entries = self.entries();
         let present = entries
@@ -152,8 +152,7 @@ impl Census {
         }
     }
 
-    /// Somebody must find out about this node: it holds leases, and the registry says nothing of
-    /// it.
+    /// Asks the membership thread to find out about a node that holds leases and has no record.
     pub fn ask_about(&self, node: &NodeId) {
         let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
         if asked.len() < MOST_ASKED && asked.insert(node.clone()) {
@@ -180,7 +179,7 @@ impl Census {
         entry.heartbeat = Some(heartbeat);
     }
 
-    /// What stands in the registry; a node that is gone stays so.
+    /// Takes over a node's record from the registry. A node that is gone stays gone.
     pub(crate) fn recorded(&self, node: &NodeId, revision: u64, record: NodeRecord) {
         let mut entries = self.entries();
         let entry = entries.entry(node.clone()).or_insert_with(Entry::new);
@@ -195,8 +194,7 @@ impl Census {
         }
     }
 
-    /// Everything that stands in the registry: what is no longer there is forgotten unless it is
-    /// heard.
+    /// Takes over all records of the registry. A node without one is forgotten unless it is heard.
     pub(super) fn all_recorded(&self, records: &[(NodeId, u64, NodeRecord)]) {
         for (node, revision, record) in records {
             self.recorded(node, *revision, record.clone());

@@ -1,4 +1,4 @@
-//! Which nodes are alive: in a cluster a node is gone when the registry says so, or when the store
+//! Which nodes are alive. In a cluster a node is gone when the registry says so, or when the store
 //! knows that its process ended.
 
 use std::{future, sync::Arc, time::Duration};
@@ -9,8 +9,8 @@ use tokio::time::Instant;
 use super::census::Census;
 use crate::store::SessionStore;
 
-/// A node is not called alive that was silent for so long. Without a cluster, who else there was is
-/// known to be dead then.
+/// A node that was silent for this long does not count as alive. Without a cluster, a node that is
+/// silent for this long is dead.
 pub const SILENCE: Duration = Duration::from_secs(5);
 
 pub struct Liveness {
@@ -31,8 +31,8 @@ impl Liveness {
         }
     }
 
-    /// Whether a node lives. One that nobody can judge yet is taken for alive, and in a cluster its
-    /// peers find out.
+    /// Whether a node lives. A node that cannot be judged yet counts as alive; in a cluster its
+    /// peers are asked to judge it.
     pub async fn is_alive(&self, node: &NodeId) -> bool {
         if *node == self.own {
             return true;
@@ -51,7 +51,8 @@ impl Liveness {
         }
     }
 
-    /// Returns once the registry says that a node left or died; never where no registry is.
+    /// Returns once the registry says that a node left or died. Without a registry it never
+    /// returns.
     pub async fn until_gone(&self, node: &NodeId) {
         match &self.census {
             Some(census) => census.until_gone(node).await,
@@ -69,7 +70,7 @@ impl Liveness {
         }
     }
 
-    /// The nodes that are heard, this one among them. What others hold is looked at one by one.
+    /// The nodes that are heard, with this one. Leases of other nodes are judged one by one.
     pub fn alive(&self) -> Vec<NodeId> {
         let others = self
             .census

@@ -1,4 +1,4 @@
-//! `cmd.agent.<agent>.*`: done here, or relayed to the node that hosts the agent.
+//! `cmd.agent.<agent>.*`: done here, or passed on to the node that hosts the agent.
 
 use planck_common::{
     command::{
@@ -38,7 +38,8 @@ pub(super) async fn one(
     }
 }
 
-/// As its host tells; as the store knows it where that is being replaced, or nobody holds it.
+/// Answers with what the agent's host says, or with the agent's record where it has no host or the
+/// host is being replaced.
 async fn info(services: &Services, agent: &AgentRecord, came: &Came<'_>) -> Reply {
     let Empty {} = read(came.body)?;
     let told = match came.origin {
@@ -155,8 +156,8 @@ async fn change(
         .map_err(moved)?
 }
 
-/// An agent nobody holds is taken up first, unless it rests in a closed session and is only looked
-/// at or told to rest.
+/// Handles a command for an agent without a host: it is taken up first, unless its session is
+/// closed and the command needs no running agent.
 async fn unheld(
     services: &Services,
     agent: &AgentRecord,
@@ -179,7 +180,7 @@ async fn unheld(
     here(services, agent, verb, came.body).await
 }
 
-/// What is answered without opening the closed session that the agent rests in.
+/// Answers the commands that do not open the agent's closed session; `None` for the others.
 async fn at_rest(
     services: &Services,
     agent: &AgentRecord,
@@ -225,7 +226,7 @@ fn window(services: &Services, agent: &AgentRecord) -> u64 {
     services.models.card(&agent.spec.model).context_window
 }
 
-/// What the store knows of an agent whose host is not asked.
+/// An agent's information by its record, without its host.
 pub(super) fn recorded(agent: &AgentRecord, context_window: u64) -> AgentInfo {
     AgentInfo {
         id: agent.id.clone(),

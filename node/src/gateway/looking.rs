@@ -1,4 +1,4 @@
-//! The commands that only look, answered from a store, without a node: whatever acts is refused.
+//! Answers the commands that only read from a store, without a node, and refuses the others.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::{
     store::{SessionRecord, SessionStore},
 };
 
-/// What can be looked at.
+/// What the commands read from.
 pub struct Looking {
     pub store: Arc<dyn SessionStore>,
     /// How many tokens a model's context holds.
@@ -25,7 +25,7 @@ pub struct Looking {
     pub models: Arc<dyn Fn() -> Models + Send + Sync>,
 }
 
-/// Answers commands that look.
+/// Answers the commands that only read.
 pub fn look(looking: Looking) -> Answer {
     let looking = Arc::new(looking);
     Arc::new(move |address, body| {

@@ -1,4 +1,4 @@
-//! A page of the log as large as a reply may be.
+//! Fits a page of the log into a reply.
 
 use planck_common::{Seq, command::Events};
 use serde::Deserialize;
@@ -6,11 +6,11 @@ use serde_json::value::RawValue;
 
 use crate::bus::truncate;
 
-/// What a reply has beside its events.
+/// The size of a reply without its events, in bytes.
 const FRAME: usize = 256;
 
-/// As many of the events as there is room for. One that has no room by itself is cut, or no reader
-/// would get past it.
+/// Keeps as many events as there is room for. A single event that is too large is cut, so that a
+/// reader gets past it.
 pub fn fit(page: Events, room: usize) -> Events {
     let Events {
         events,

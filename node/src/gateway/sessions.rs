@@ -98,7 +98,7 @@ async fn prompt(services: &Services, session: &SessionRecord, prompt: Prompt) ->
     ok(services.sessions.prompt(&agent, prompt).await?)
 }
 
-/// A page of a session's log that fits into a reply with so much room.
+/// Reads a page of a session's log that fits into a reply of `room` bytes.
 pub(super) async fn events(
     store: &dyn SessionStore,
     session: &SessionRecord,
@@ -133,7 +133,7 @@ pub(super) async fn messages(
         .await?)
 }
 
-/// The agent a reader wants to see alone; what a stopped one said stays in the log.
+/// The agent to which a reader limits what it reads. It may be stopped.
 async fn of(
     store: &dyn SessionStore,
     session: &SessionRecord,

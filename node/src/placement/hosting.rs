@@ -36,7 +36,7 @@ impl Placement {
         }
     }
 
-    /// Claims an agent whose lease the request's sender gives up, or that nobody holds.
+    /// Claims an agent whose lease the sender of the request gives up, or that has no host.
     async fn claim_here(
         &self,
         request: &HostAgent,

@@ -168,7 +168,8 @@ impl Sessions {
         }
     }
 
-    /// Subscribers get an end like that of any other turn. Whether it is hidden, only the log tells.
+    /// Subscribers get an end like that of any other turn. Whether it is hidden, only the log
+    /// tells.
     fn publish_as_written(&self, event: Envelope) {
         self.bus.publish_event(Published {
             session_id: event.session_id.clone(),

@@ -88,8 +88,8 @@ impl Sessions {
         Ok(started(&record, self.view.id(), 0, prompt))
     }
 
-    /// Whether the lead fits this node. A node that works alone hosts any lead, and the lead's turns
-    /// fail with what is missing.
+    /// Whether the lead fits this node. A node that works alone hosts any lead, and the lead's
+    /// turns fail with what is missing.
     fn lead_fits_here(&self, workspace: &str, request: &Start) -> Result<bool, Refusal> {
         if self.view.is_alone() {
             return Ok(true);

@@ -25,7 +25,8 @@ use crate::{
 /// Why a session is taken up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose<'a> {
-    /// Its agents go on, and its log says for which reason. A closed session opens if it `may_open`.
+    /// Its agents go on, and its log says for which reason. A closed session opens if it
+    /// `may_open`.
     Work { reason: &'a str, may_open: bool },
     /// Its agents are to end at once: open turns do not go on.
     End,

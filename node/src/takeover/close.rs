@@ -158,8 +158,8 @@ impl Takeover {
         Ok(agents)
     }
 
-    /// Stops an agent for good that this node hosts or that no node holds. With the lead its session
-    /// is closed.
+    /// Stops an agent for good that this node hosts or that no node holds. With the lead its
+    /// session is closed.
     pub async fn stop_agent(
         &self,
         agent: &AgentRecord,

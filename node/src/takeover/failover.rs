@@ -1,6 +1,6 @@
-//! Wins a session's lead for this node, as the claim machine decides: the lease in SQL is the fence.
-//! Then what is left of the team is stopped and its record marked dead, and the record of the next
-//! incarnation is written before anything starts.
+//! Wins a session's lead for this node, as the claim machine decides: the lease in SQL is the
+//! fence. Then what is left of the team is stopped and its record marked dead, and the record of
+//! the next incarnation is written before anything starts.
 
 use std::{collections::BTreeSet, sync::Arc};
 

@@ -20,7 +20,7 @@ use crate::{
 };
 
 const TIMEOUT: Duration = Duration::from_secs(600);
-/// News of an answer may be lost on its way; the row is not.
+/// How often the asker reads the question's row: the wake-up that tells of an answer may be lost.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 const MAX_DEPTH: u32 = 16;
 
@@ -65,7 +65,7 @@ impl AskAgent {
             args.question,
         );
         question.fresh = args.fresh;
-        // Before the question is put, so that no answer is missed.
+        // Registered before the question is put, so that no answer is missed.
         let waiter = caller
             .services
             .sessions
@@ -135,7 +135,7 @@ async fn put(
     }
 }
 
-/// A question that was put.
+/// Waits for the outcome of a question.
 struct Asking<'a> {
     services: &'a Services,
     call: &'a Invocation,
@@ -165,7 +165,8 @@ impl Asking<'_> {
         }
     }
 
-    /// An asker that was dropped goes on elsewhere, and waits there for the same question.
+    /// Whether the asker still runs here under the same lease. Otherwise it goes on at another
+    /// node, where it waits for the same question.
     fn is_asker_here(&self) -> bool {
         let hosting = self.services.host.hosting(&self.call.agent_id);
         hosting.is_some_and(|hosting| hosting.epoch == self.call.epoch)
@@ -191,7 +192,7 @@ impl Asking<'_> {
         }
     }
 
-    /// What came of the question, once the turn that took it up has ended.
+    /// The question's outcome; `None` while the turn that took it up goes on.
     async fn answer(&self) -> Result<Option<Result<Outcome, Refusal>>, Refusal> {
         let Some(StoredInput {
             outcome: Some(outcome),

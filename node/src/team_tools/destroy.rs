@@ -53,7 +53,8 @@ impl DestroyAgent {
     }
 }
 
-/// Whether only an agent that has ended is meant: a resumed turn asks for the same end again.
+/// Whether the text means an agent that has ended. A resumed turn repeats the call, and must find
+/// that it succeeded.
 async fn is_stopped(caller: &CallerContext, wanted: &str) -> Result<bool, Refusal> {
     let meant = caller
         .services

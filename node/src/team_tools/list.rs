@@ -1,4 +1,4 @@
-//! `list_team`: who is in the team and what each is doing.
+//! `list_team`: the members of the team, and what each of them is doing.
 
 use async_trait::async_trait;
 use futures_util::future;
@@ -14,7 +14,7 @@ use crate::{
     tools::{Invocation, Outcome, Tool},
 };
 
-/// Members that are looked at at once; each answers in a bounded time, or is shown as it is
+/// How many members are asked at once. A member that does not answer in time is shown as it is
 /// recorded.
 const AT_ONCE: usize = 64;
 

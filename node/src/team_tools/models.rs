@@ -1,4 +1,4 @@
-//! `list_models`: what a spawned agent can be given.
+//! `list_models`: the models that a spawned agent can use.
 
 use async_trait::async_trait;
 use planck_common::{event::Effect, reply::Refusal};

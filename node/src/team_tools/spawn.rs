@@ -1,5 +1,5 @@
-//! `spawn_agent`: a new member of the team, born under the lead's incarnation, with what its
-//! spawner may grant.
+//! `spawn_agent`: creates a member of the team in the lead's incarnation, with the tools and skills
+//! that its spawner may grant.
 
 use async_trait::async_trait;
 use planck_common::{
@@ -26,7 +26,7 @@ pub(super) struct SpawnAgent {
     spec: ToolSpec,
 }
 
-/// The arguments' schema; a text literal stands for what is between the model and the tools.
+/// The schema of the arguments. The literal is put between the model's and the tools' properties.
 macro_rules! parameters {
     ($address:literal) => {
         concat!(
@@ -75,7 +75,7 @@ enum Near {
     Orchestrator,
 }
 
-/// Who was born, or was found born by an earlier try of the same call.
+/// The agent that was created, by this call or by an earlier try of it.
 struct Newborn {
     id: AgentId,
     name: String,
@@ -85,7 +85,8 @@ struct Newborn {
 }
 
 impl CallerContext {
-    /// Its id is derived from the call's, so that a resumed turn finds the one it gave.
+    /// The task's id is derived from the call's, so that a resumed turn finds the task that it
+    /// gave.
     fn first_task(&self, call: &Invocation, text: String) -> FirstTask {
         let id = CallId::of(&call.session_id, &call.call_id.as_agent(), 0, 0, 0, 0).as_input();
         FirstTask {
@@ -97,7 +98,7 @@ impl CallerContext {
 }
 
 impl SpawnAgent {
-    /// `base_url` is among the arguments where the configuration has addresses to choose from.
+    /// The arguments include `base_url` where the configuration has addresses to choose from.
     pub(super) fn new(link: Link, offers_addresses: bool) -> Self {
         let parameters = if offers_addresses {
             WITH_ADDRESS
@@ -150,7 +151,7 @@ impl SpawnAgent {
         })
     }
 
-    /// By the path on which any member is started, wherever it is placed.
+    /// Places the agent as any member is placed.
     async fn birth(
         &self,
         caller: &CallerContext,
@@ -192,7 +193,8 @@ impl SpawnAgent {
         })
     }
 
-    /// For one that was born before, or by a node that gives no tasks at birth.
+    /// Gives the task to an agent that exists already, or that was created by a node of a version
+    /// that gives no task with the spawn.
     async fn delegate(
         &self,
         caller: &CallerContext,
@@ -215,8 +217,8 @@ impl SpawnAgent {
         }
     }
 
-    /// `worker_spawned` comes again when a resumed turn finds the agent it made: its own row may
-    /// not have been saved.
+    /// A resumed turn that finds the agent it created reports `worker_spawned` again, because the
+    /// first event may not have been saved.
     fn report(&self, newborn: Newborn, not_granted: &[String]) -> Outcome {
         let Newborn {
             id,
