@@ -55,6 +55,54 @@ fn paths_that_documents_name_exist() {
     none(breaches);
 }
 
+/// A type that the map of the code names is defined or imported somewhere, and a method as well.
+#[test]
+fn symbols_that_the_architecture_names_exist() {
+    let text = std::fs::read_to_string(root().join("docs/architecture.md")).unwrap();
+    let code: String = files()
+        .iter()
+        .filter(|path| path.ends_with(".rs") && path.contains("/src/"))
+        .map(|path| std::fs::read_to_string(root().join(path)).unwrap())
+        .collect();
+    let named: Vec<&str> = spans(&text).filter_map(symbol).collect();
+    assert!(named.len() > 5, "{named:?}");
+    let is_missing = |symbol: &&str| {
+        let mut words = symbol.split("::");
+        let of = words.next().unwrap_or_default();
+        !words_of(&code).any(|word| word == of)
+            || words.any(|member| !code.contains(&format!("fn {member}(")))
+    };
+    let missing = named.into_iter().filter(is_missing);
+    none(
+        missing
+            .map(|symbol| format!("docs/architecture.md: there is no `{symbol}`"))
+            .collect(),
+    );
+}
+
+/// A type's name, or a type's method, without what is in parentheses.
+fn symbol(span: &str) -> Option<&str> {
+    let name = span.split('(').next()?;
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
+    let is_type = name.starts_with(|c: char| c.is_ascii_uppercase())
+        && name.contains(|c: char| c.is_ascii_lowercase())
+        && name.chars().all(is_name);
+    is_type.then_some(name)
+}
+
+fn words_of(code: &str) -> impl Iterator<Item = &str> {
+    code.split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+}
+
+#[test]
+fn symbols_are_told_from_other_words() {
+    assert_eq!(symbol("Agent::step(input, now)"), Some("Agent::step"));
+    assert_eq!(symbol("JoinSet"), Some("JoinSet"));
+    assert_eq!(symbol("NATS"), None);
+    assert_eq!(symbol("node/src/Bus"), None);
+    assert_eq!(symbol("spawn_agent"), None);
+}
+
 /// What stands in backticks, lies in a top folder of the project and is a path to the last letter.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     const TOP: &[&str] = &[
@@ -73,17 +121,21 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
         "tools/",
         ".ci/",
     ];
-    let prose = text.split("```").step_by(2);
-    let spans = prose
-        .flat_map(|prose| prose.lines())
-        .flat_map(|line| line.split('`').skip(1).step_by(2));
     let is_path = |span: &&str| {
         span.chars()
             .all(|c| c.is_ascii_alphanumeric() || "_-./".contains(c))
     };
-    spans
+    spans(text)
         .filter(|span| TOP.iter().any(|top| span.starts_with(top)))
         .filter(is_path)
+}
+
+/// What stands in backticks within a line of prose.
+fn spans(text: &str) -> impl Iterator<Item = &str> {
+    let prose = text.split("```").step_by(2);
+    prose
+        .flat_map(|prose| prose.lines())
+        .flat_map(|line| line.split('`').skip(1).step_by(2))
 }
 
 /// The targets of links, but those elsewhere on the web or within the page.
