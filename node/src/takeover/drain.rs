@@ -27,7 +27,7 @@ enum DrainMode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Move {
     Done,
-    /// The agent fits no other node.
+    /// The agent fits no other node, or it is idle and was refused.
     Impossible,
     NotYet,
 }
@@ -110,6 +110,7 @@ impl Takeover {
         let Some(node) = self.placement.other_node_for(workspace, &agent.spec) else {
             return Move::Impossible;
         };
+        let is_idle = self.is_idle(&agent.id).await;
         match mode {
             DrainMode::WhenIdle => {
                 if !self.host.leave(&agent.id).await.unwrap_or(false) {
@@ -134,12 +135,17 @@ impl Takeover {
                 self.decisions.publish(DecisionKind::Drain, data);
                 Move::Done
             }
-            // It goes on here until the next try. If the other node has it in spite of the refusal,
-            // the store refuses what it writes here.
+            // It goes on here. If the other node has it in spite of the refusal, the store refuses
+            // what it writes here. An idle agent is not tried again: its lease is released when this
+            // node leaves, so that a drain while NATS is away does not wait for nothing.
             Err(refusal) => {
-                tracing::debug!(agent = %agent.id, %node, %refusal, "the agent cannot move yet");
+                tracing::debug!(agent = %agent.id, %node, %refusal, "the agent cannot move");
                 self.host.start(hosting);
-                Move::NotYet
+                if is_idle {
+                    Move::Impossible
+                } else {
+                    Move::NotYet
+                }
             }
         }
     }

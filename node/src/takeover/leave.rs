@@ -69,7 +69,7 @@ impl Takeover {
         }
     }
 
-    async fn is_idle(&self, agent: &AgentId) -> bool {
+    pub(super) async fn is_idle(&self, agent: &AgentId) -> bool {
         if self.host.is_at_rest(agent) {
             return true;
         }

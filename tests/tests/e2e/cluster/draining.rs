@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
 use planck_common::{
-    command::AgentVerb,
+    command::{AgentVerb, Nodes},
     event::{Event, TurnOutcome},
     registry::{Key, NodeStanding},
+    subject::{Address, LIST, Target},
 };
 use planck_scripted_model::{Pace, Reply, Script};
 use planck_tests::{
@@ -260,4 +261,36 @@ async fn who_has_nowhere_to_go_is_taken_up_by_the_next_node() -> Result<()> {
     assert!(end.data.get().contains("ready"), "{end:?}");
     assert_dense(&team.scene.log().await?);
     team.end().await
+}
+
+/// Its idle agents cannot be handed over, and nothing is gained by waiting for that: their leases
+/// are released, and any node takes them up.
+#[tokio::test(flavor = "multi_thread")]
+async fn node_that_is_told_to_end_while_nats_is_away_does_not_wait_for_its_drain() -> Result<()> {
+    let script = Script::new().always(Reply::text("ready"));
+    let mut world = World::start(Backend::Sqlite, script).await?;
+    let mut first = world.node().await?;
+    let recorder = world.record().await?;
+    let prompt = json!({ "dir": world.dir(), "members": [member("talker", &[])], "prompt": "hi" });
+    let started = world.caller.start(&prompt).await?;
+    let prompt = started.prompt_id.context("a prompt")?;
+    recorder.answered(&prompt).await?;
+    let second = world.node().await?;
+    let list = Address::new(Target::Nodes, LIST);
+    eventually("the nodes know each other", async || {
+        let listed: Nodes = world.caller.ask(&list, &json!({})).await.ok()?;
+        (listed.nodes.len() == 2).then_some(())
+    })
+    .await?;
+
+    world.nats.kill()?;
+    kill(Pid::from_raw(first.pid()), Signal::SIGTERM)?;
+    timeout(Duration::from_secs(45), first.ended()).await??;
+
+    world.nats.restart()?;
+    let answer = world.caller.prompt(&started.session_id, "again").await;
+    recorder.answered(&answer?.prompt_id).await?;
+    second
+        .leave_despite(&["NATS", "suspended", "registry"])
+        .await
 }
