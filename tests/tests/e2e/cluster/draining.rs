@@ -288,6 +288,11 @@ async fn node_that_is_told_to_end_while_nats_is_away_does_not_wait_for_its_drain
     timeout(Duration::from_secs(45), first.ended()).await??;
 
     world.nats.restart()?;
+    eventually("the other node is reached again", async || {
+        let listed: Option<Nodes> = world.caller.ask(&list, &json!({})).await.ok();
+        listed.map(drop)
+    })
+    .await?;
     let answer = world.caller.prompt(&started.session_id, "again").await;
     recorder.answered(&answer?.prompt_id).await?;
     second
