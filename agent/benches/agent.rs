@@ -1,9 +1,9 @@
-//! A round of the loop with one tool call, early in a conversation and late: its cost must not
-//! depend on what was said before.
+//! Measures a round of the loop with one tool call, early and late in a conversation. Its cost must
+//! not depend on the length of the history.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
-    reason = "a bench ends at the first surprise"
+    reason = "a bench stops at the first unexpected result"
 )]
 
 use std::{collections::VecDeque, time::Duration};
@@ -25,7 +25,7 @@ use planck_common::{
 };
 use serde_json::{Map, value::RawValue};
 
-/// An agent whose saves are committed at once.
+/// An agent with a store that commits every save at once.
 struct Loop {
     agent: Agent,
     seq: i64,
@@ -85,7 +85,7 @@ fn setup() -> Setup {
 }
 
 impl Loop {
-    /// In a turn that has gone through so many rounds.
+    /// Returns a loop whose open turn has gone through `rounds` rounds.
     fn after(rounds: u64) -> Self {
         let mut looping = Self {
             agent: Agent::new(setup()),
@@ -174,7 +174,8 @@ impl Loop {
     }
 }
 
-/// The conversation grows while it is measured, so the late one has at least so many messages.
+/// Benchmarks a round at three lengths of history. The conversation grows while it is measured, so
+/// each length is a minimum.
 fn round(criterion: &mut Criterion) {
     for messages in [10, 1_000, 10_000] {
         let mut looping = Loop::after(messages / 2);

@@ -1,4 +1,5 @@
-//! The model's reply: told while it comes, saved when it is whole, and what follows from it.
+//! The model's reply: it is published while it streams, saved when it is complete, and decides what
+//! the turn does next.
 
 use planck_common::{
     CallId,
@@ -82,7 +83,8 @@ impl Agent {
         self.follow(turn, content, finish.stop, rows, moment);
     }
 
-    /// Says once how a server deviates from its wire format, though its answers can be read.
+    /// Warns once for each way in which a server deviates from its wire format, although its
+    /// answers can be read.
     fn warn_of_deviations(&mut self, finish: &Finish, rows: &mut Rows) {
         for what in &finish.salvaged {
             let provider = &self.charter.spec.model.provider;
@@ -131,7 +133,7 @@ impl Agent {
         draft.content(|part| CallId::of(session, agent, *epoch, turn, request, part))
     }
 
-    /// Adds consumption to all that count it.
+    /// Adds consumption to the totals of the turn, the agent and the session.
     pub(super) fn account(
         &mut self,
         turn: &mut Turn,
@@ -160,7 +162,7 @@ impl Agent {
     }
 }
 
-/// Whether something of the answer is missing: its calls are not to be trusted.
+/// Whether part of the answer is missing, so that its calls are not run.
 pub(super) fn is_cut(stop: StopReason) -> bool {
     match stop {
         StopReason::Length | StopReason::Refusal => true,

@@ -1,4 +1,4 @@
-//! Tool calls: which of an answer's calls run, which are refused, and what comes of them.
+//! Tool calls: which calls of an answer run, which are refused, and what their results lead to.
 
 use std::time::Duration;
 
@@ -21,11 +21,11 @@ use super::{
 };
 use crate::outcome::{ABORTED, Outcome};
 
-/// A call of an answer.
+/// A call in the model's answer.
 pub(super) struct Wanted<'a> {
     pub call: Call,
     pub args: &'a RawValue,
-    /// What the model sent instead of arguments.
+    /// The text that the model sent instead of arguments, if it is not a JSON object.
     pub invalid: Option<&'a str>,
 }
 
@@ -61,7 +61,7 @@ impl Agent {
         self.run(turn, round, runs, rows, moment);
     }
 
-    /// Begins a call: its `tool_start` is among the rows, and it runs when they are saved.
+    /// Begins a call: adds its `tool_start` to the rows. The call runs when they are saved.
     pub(super) fn start(
         &mut self,
         round: &mut Round,
@@ -86,7 +86,7 @@ impl Agent {
         self.run_again(round, call, args, remark, moment)
     }
 
-    /// Begins a call whose `tool_start` is in the log.
+    /// Begins a call whose `tool_start` is already in the log.
     pub(super) fn run_again(
         &mut self,
         round: &mut Round,
@@ -106,7 +106,7 @@ impl Agent {
         run
     }
 
-    /// Runs calls once their rows are saved; a round in which nothing runs is over.
+    /// Runs calls once their rows are saved. A round in which nothing runs ends at once.
     pub(super) fn run(
         &mut self,
         turn: Box<Turn>,
@@ -187,7 +187,7 @@ impl Agent {
         }
     }
 
-    /// Tells a round's running calls to stop, and waits for what they have.
+    /// Cancels the running calls of a round, and waits for the results they have so far.
     pub(super) fn wind_down(
         &mut self,
         turn: Box<Turn>,
@@ -211,7 +211,7 @@ impl Agent {
 }
 
 impl Activity {
-    /// Why calls of the round are told to stop.
+    /// The reason given for cancelling calls of the round.
     fn why_stopped(&self) -> &str {
         match self {
             Self::WindingDown { why, .. } => why,
@@ -225,7 +225,7 @@ impl Activity {
 }
 
 impl<'a> Wanted<'a> {
-    /// What the loop guard says of it.
+    /// Asks the loop guard whether this call may run.
     pub(super) fn judge(&self, guard: &mut LoopGuard, limits: LoopLimits) -> Verdict {
         guard.judge(
             &self.call.name,
@@ -234,7 +234,7 @@ impl<'a> Wanted<'a> {
         )
     }
 
-    /// A call that is not whole is not run, whatever the guard says.
+    /// Refuses a call that is incomplete, whatever the loop guard decided.
     fn overrule(&self, verdict: Verdict, is_cut: bool) -> Verdict {
         match (is_cut, self.invalid) {
             (true, _) => {
@@ -277,7 +277,7 @@ impl<'a> Wanted<'a> {
 
 fn wrong_args(text: &str) -> String {
     let fault = match serde_json::from_str::<serde_json::Value>(text) {
-        Ok(_) => "they are JSON, but no object".to_owned(),
+        Ok(_) => "they are JSON, but not an object".to_owned(),
         Err(error) => error.to_string(),
     };
     format!("not run: the arguments are not a JSON object: {fault}")

@@ -1,4 +1,4 @@
-//! What somebody wants of the agent itself.
+//! Commands to the agent itself: abort, stop, nudge, checkpoint, and changes of its tools or model.
 
 use planck_common::{
     command::AgentState,
@@ -78,7 +78,7 @@ impl Agent {
         self.record(event, moment);
     }
 
-    /// Writes an event down, or tells one that is live.
+    /// Saves a durable event, or publishes a live one.
     fn record(&mut self, event: Event, moment: &mut Moment) {
         let mut rows = Rows::at(self.place(moment.now));
         rows.event(&event);
@@ -89,7 +89,7 @@ impl Agent {
         }
     }
 
-    /// Ends the running turn now, and keeps what there is.
+    /// Ends the running turn now, and keeps what the model has answered so far.
     pub(super) fn interrupt(&mut self, why: &str, ending: Ending, moment: &mut Moment) {
         let Some((mut turn, activity)) = self.phase.take_if(|activity| !activity.is_winding_down())
         else {
@@ -125,7 +125,7 @@ impl Agent {
         self.end(moment);
     }
 
-    /// Writes the end: what was unread has its outcome.
+    /// Saves the end of the agent, and gives unread inputs their outcome.
     pub(super) fn end(&mut self, moment: &mut Moment) {
         let Phase::Stopping(Stopping {
             reason,
@@ -159,8 +159,8 @@ impl Agent {
     }
 }
 
-/// Ends what a turn waited for, and keeps what there is of an answer. Calls of tools end by
-/// themselves.
+/// Cancels what the turn waits for, and keeps what has been received of an answer. Tool calls are
+/// not cancelled here: they end by themselves.
 fn cancel(activity: Activity, turn: &mut Turn, rows: &mut Rows, moment: &mut Moment) {
     match activity {
         Activity::Saving | Activity::UsingTools(_) | Activity::WindingDown { .. } => {}

@@ -1,5 +1,5 @@
-//! When a view has grown too long and what of it is replaced by a summary: the pure part of
-//! compaction.
+//! The pure part of compaction: when the view has grown too long, and which part of it a summary
+//! replaces.
 
 mod check;
 mod cut;
@@ -21,9 +21,9 @@ pub use size::{tokens, tokens_of};
 /// When to compact, and how much to keep.
 #[derive(Debug, Clone, Copy)]
 pub struct Rules {
-    /// The share of the context window at which it is due.
+    /// The share of the context window that has to be used before compaction is due.
     pub ratio: f64,
-    /// How many of the latest messages stay as they are.
+    /// The number of latest messages that are kept unchanged.
     pub keep_recent: usize,
 }
 
@@ -37,7 +37,7 @@ impl Default for Rules {
 }
 
 impl Rules {
-    /// The number of tokens from which on compaction is due.
+    /// The number of tokens from which compaction is due.
     pub fn threshold(&self, context_window: u64) -> u64 {
         (context_window as f64 * self.ratio) as u64
     }
@@ -46,10 +46,10 @@ impl Rules {
 /// One message of the model's view.
 #[derive(Debug, Clone)]
 pub struct Line {
-    /// Its id; 0 until it is saved.
+    /// The message's id, or 0 until it is saved.
     pub id: Seq,
     pub body: Arc<Body>,
-    /// Estimated.
+    /// The estimated number of tokens.
     pub tokens: u64,
 }
 
@@ -64,12 +64,12 @@ impl Line {
     }
 }
 
-/// What a compactor is given.
+/// The input of a compactor.
 #[derive(Debug, Clone)]
 pub struct Material {
     /// The whole view.
     pub lines: Vec<Line>,
-    /// Estimated tokens of system prompt and tools.
+    /// Estimated tokens of the system prompt and the tools.
     pub fixed: u64,
     /// Tokens of the whole context, by the provider's latest count.
     pub tokens: u64,
@@ -78,7 +78,7 @@ pub struct Material {
 }
 
 impl Material {
-    /// What the summary is to stand for.
+    /// The messages that the summary will replace.
     pub fn older(&self) -> &[Line] {
         self.lines.get(..self.cut.at).unwrap_or_default()
     }
@@ -88,7 +88,7 @@ impl Material {
         self.older().iter().any(|line| !line.is_summary())
     }
 
-    /// The id of the first message that stays.
+    /// The id of the first message that is kept.
     pub fn keep_from(&self) -> Seq {
         self.lines.get(self.cut.at).map_or(0, |line| line.id)
     }

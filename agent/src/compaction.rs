@@ -1,5 +1,5 @@
-//! Compaction as the loop sees it: when it is due, what is handed out, and what an answer does to
-//! the view.
+//! Compaction as the loop sees it: when it is due, what the compactor is given, and how its answer
+//! changes the view.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use crate::{
 };
 
 impl Agent {
-    /// What a compactor is to summarise and to keep; `None` where nothing is to be gained.
+    /// Returns the input for a compactor, or `None` if compaction would gain nothing.
     pub fn compaction(&self) -> Option<Material> {
         let (rules, context_window) = (&self.settings.compaction, self.charter.card.context_window);
         let lines = self.transcript.lines();
@@ -39,8 +39,8 @@ impl Agent {
         })
     }
 
-    /// Whether the context with so many tokens more is full, unless it was tried and nothing was
-    /// said since.
+    /// Whether the context is full once `more` tokens are added. Returns false after a compaction
+    /// without effect until a message is added.
     pub(super) fn is_compaction_due(&self, more: u64) -> bool {
         let threshold = self
             .settings
@@ -57,7 +57,7 @@ impl Agent {
         self.plans.futile == Some(self.transcript.said())
     }
 
-    /// Has the older part summarised, or only shortens results where there is no older part.
+    /// Asks for a summary of the older part. If there is no older part, only shortens long results.
     pub(super) fn compact(&mut self, turn: Box<Turn>, material: &Material, moment: &mut Moment) {
         let tokens_before = material.tokens;
         moment.tell(
@@ -169,8 +169,8 @@ impl Agent {
         );
     }
 
-    /// It came to nothing: the history is as it was, and it is not tried again until more has been
-    /// said.
+    /// Handles a compaction without effect: the history is unchanged, and no other attempt is made
+    /// until messages are added.
     fn futile(
         &mut self,
         turn: Box<Turn>,
@@ -201,7 +201,7 @@ impl Agent {
         self.go_on(turn, rows, moment);
     }
 
-    /// Starts afresh from a summary; the agent has no open turn.
+    /// Starts the context again from a summary. The agent must have no open turn.
     pub(super) fn checkpoint(&mut self, text: &str, moment: &mut Moment) {
         let covers = self.transcript.last_id();
         let mut rows = Rows::at(self.place(moment.now));
@@ -249,7 +249,7 @@ fn summary(content: Vec<Part>, covers: Seq, cut_results: Option<usize>) -> Body 
 }
 
 impl Material {
-    /// The last message that a summary at this cut stands for.
+    /// The id of the last message that a summary at this cut replaces.
     fn covers(&self, cut: Cut) -> Seq {
         let older = self.lines.get(..cut.at).unwrap_or_default();
         let said = older
@@ -262,7 +262,8 @@ impl Material {
             .unwrap_or_else(|| self.lines.first().map_or(0, |line| line.id - 1))
     }
 
-    /// What results are cut to; what an earlier summary cut stays cut.
+    /// The length to which results are shortened. Results that an earlier summary shortened stay
+    /// shortened.
     fn cut_results(&self, cut: Cut) -> Option<usize> {
         cut.results.or_else(|| {
             self.lines

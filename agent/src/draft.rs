@@ -1,4 +1,4 @@
-//! A reply while it is streamed: its parts in the provider's order, and the deltas that tell of it.
+//! A reply while it is streamed: its parts in the provider's order, and the deltas that publish it.
 
 use std::{borrow::Cow, collections::HashSet};
 
@@ -21,9 +21,9 @@ pub(super) struct Draft {
 struct Piece {
     part: usize,
     kind: Kind,
-    /// A text, a thought, a ciphertext, or a call's arguments.
+    /// The part's text: a text, a thought, a ciphertext, or a call's arguments.
     text: String,
-    /// Unicode scalar values in `text`.
+    /// The number of Unicode scalar values in `text`.
     chars: usize,
     signature: Option<String>,
 }
@@ -37,7 +37,7 @@ enum Kind {
 }
 
 impl Draft {
-    /// Takes chunks in, and gives a delta for each run of text that belongs together.
+    /// Adds chunks, and returns one delta for each run of chunks of the same part and kind.
     pub(super) fn take(&mut self, chunks: Vec<Chunk>) -> Vec<(EventKind, Delta)> {
         let mut deltas: Vec<(EventKind, Delta)> = Vec::new();
         for (kind, delta) in chunks.into_iter().filter_map(|chunk| self.add(chunk)) {
@@ -116,20 +116,20 @@ impl Draft {
         }
     }
 
-    /// The content of the finished reply. `call_id` names the call in a part.
+    /// Returns the content of the finished reply. `call_id` gives the id of the call in a part.
     pub(super) fn content(self, call_id: impl Fn(usize) -> CallId) -> Vec<Part> {
         let mut taken = HashSet::new();
         let pieces = self.pieces.into_iter().filter(Piece::says_something);
         let mut parts: Vec<Part> = pieces
             .map(|piece| piece.into_part(&mut taken, &call_id))
             .collect();
-        // They stay for as long as the agent does; the pieces' room was made for growth.
+        // The parts live as long as the agent, and their vector has spare capacity.
         parts.shrink_to_fit();
         parts
     }
 
-    /// What is kept of a reply that was cut off: its text, and thoughts the provider would take
-    /// back. `None` without text.
+    /// Returns what is kept of a reply that was cut off: its text, and the thoughts that the
+    /// provider accepts back. Returns `None` if there is no text.
     pub(super) fn partial(self) -> Option<Body> {
         let kept = |piece: &Piece| match piece.kind {
             Kind::Text => !piece.text.is_empty(),
@@ -155,7 +155,7 @@ impl Draft {
         })
     }
 
-    /// What a reader who joins now has missed.
+    /// Returns the parts so far, for a reader who joins now.
     pub(super) fn running(&self) -> Vec<RunningPart> {
         self.pieces.iter().map(Piece::running).collect()
     }
@@ -172,7 +172,7 @@ impl Piece {
         }
     }
 
-    /// Adds to the text, and says how many characters stood before.
+    /// Appends to the text, and returns the number of characters before it.
     fn append(&mut self, text: &str) -> usize {
         let before = self.chars;
         self.chars += text.chars().count();
@@ -301,13 +301,13 @@ fn without_nul(chunk: Chunk) -> Chunk {
     }
 }
 
-/// The arguments as the model wrote them; what is no JSON object is kept beside an empty one. No
-/// text at all is no arguments.
+/// Returns the arguments as the model wrote them. Text that is not a JSON object is returned beside
+/// an empty object; empty text means no arguments.
 fn parse_args(text: String) -> (Box<RawValue>, Option<String>) {
     if text.trim().is_empty() {
         return (empty_object(), None);
     }
-    // An escape may have come in several pieces, so it is looked for in the whole.
+    // An escape may be split over several chunks, so the whole text is searched.
     let text = match nul::replaced_in_json(text.as_bytes()) {
         Cow::Borrowed(_) => text,
         Cow::Owned(clean) => String::from_utf8(clean).unwrap_or(text),

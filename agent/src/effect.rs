@@ -1,4 +1,4 @@
-//! What an agent wants done, in order: save, then tell, then act.
+//! What an agent wants done, in this order: save, then publish, then act.
 
 use std::time::Duration;
 
@@ -13,34 +13,33 @@ use serde_json::value::RawValue;
 
 use super::{NewInput, Ticket, inbox::InputOutcome};
 
-/// One thing to do. Effects of a step are performed in order. After a [`Save`] that is not
-/// `beside`, nothing more is done and no other input is given to the agent before it is committed
-/// and its [`super::input::Saved`] was given.
+/// One effect to perform. The effects of a step are performed in order. After a [`Save`] that is
+/// not `beside`, the next effect and the next input have to wait until it is committed and the
+/// agent has got its [`super::input::Saved`].
 #[derive(Debug, Clone)]
 pub enum Effect {
     Save(Save),
-    /// Publish a live event. Deltas are coalesced by the shell, which is why they are not
-    /// serialised here.
+    /// Publish a live event. Deltas are not serialised here because the shell merges them first.
     Tell {
         place: Place,
         event: Event,
     },
-    /// Ask the model for the next reply to the agent's view; it reads transcript, model and tools
-    /// from the agent.
+    /// Call the model for the next reply to the agent's view. The shell reads the transcript, model
+    /// and tools from the agent.
     CallModel {
         ticket: Ticket,
     },
-    /// Drop the running model call.
+    /// Cancel the running model call.
     CancelModel {
         ticket: Ticket,
     },
     RunTool(ToolRun),
-    /// Tell a running call to stop. It is answered soon, with what it had.
+    /// Ask a running call to stop. Its result follows soon, with the output so far.
     CancelTool {
         ticket: Ticket,
     },
-    /// Ask a compactor to summarise all of the view before `keep_from`'s message; it reads them
-    /// from the agent.
+    /// Ask a compactor to summarise the older part of the view. The shell reads it with
+    /// [`super::Agent::compaction`].
     Compact {
         ticket: Ticket,
     },
@@ -51,11 +50,11 @@ pub enum Effect {
         ticket: Ticket,
         delay: Duration,
     },
-    /// Nobody waits for this [`Effect::Wait`] any more.
+    /// The result of this [`Effect::Wait`] is no longer needed.
     CancelWait {
         ticket: Ticket,
     },
-    /// These inputs have their outcome: wake who waits for them.
+    /// These inputs have their outcome: wake the agents that wait for them.
     Settled {
         inputs: Vec<(InputId, Option<AgentId>)>,
     },
@@ -63,15 +62,15 @@ pub enum Effect {
     Wake {
         agents: Vec<AgentId>,
     },
-    /// A turn was opened or closed.
+    /// A turn was opened (`open`) or closed.
     Turn {
         open: bool,
     },
-    /// The agent ended.
+    /// The agent has ended.
     Stopped,
 }
 
-/// A call to run. Its `tool_start` is saved.
+/// A tool call to run. Its `tool_start` is saved.
 #[derive(Debug, Clone)]
 pub struct ToolRun {
     pub ticket: Ticket,
@@ -88,16 +87,16 @@ pub struct Save {
     pub marks: Vec<Mark>,
     /// Inputs for other agents.
     pub puts: Vec<NewInput>,
-    /// Consumption to add to the totals of agent and session.
+    /// Consumption to add to the totals of the agent and the session.
     pub usage: Usage,
-    /// The agent's state with this save.
+    /// The agent's state after this save.
     pub state: AgentState,
-    /// What comes next need not wait for the commit.
+    /// Whether the following effects may be performed before the commit.
     pub beside: bool,
 }
 
 impl Save {
-    /// Whether it gives this input its outcome.
+    /// Whether this save gives the input its outcome.
     pub fn ends(&self, input: &InputId) -> bool {
         self.marks
             .iter()
@@ -110,11 +109,11 @@ impl Save {
 pub struct Entry {
     pub kind: EventKind,
     pub place: Place,
-    /// JSON of the event's `data`; of a message its body without id, agent and time.
+    /// JSON: the event's `data`, or for a message its body without id, agent and time.
     pub body: String,
 }
 
-/// What becomes of an input.
+/// A change of an input's row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mark {
     pub input: InputId,
@@ -123,9 +122,9 @@ pub struct Mark {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// It is in this turn now.
+    /// A turn has consumed the input.
     Consumed { turn: u32 },
-    /// It has its outcome; `answer` is the text that a question gets.
+    /// The input has its outcome; `answer` is the text that the asker of a question gets.
     Ended {
         outcome: InputOutcome,
         answer: Option<String>,

@@ -1,5 +1,5 @@
-//! The loop guard: counts calls that repeat the one before, whatever the order of their arguments'
-//! keys.
+//! The loop guard: counts consecutive calls that are equal, regardless of the order of their
+//! arguments' keys.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -7,24 +7,24 @@ use serde_json::Value;
 
 use super::setup::LoopLimits;
 
-/// The last call of a turn, and how often it was made in a row.
+/// The last call of a turn, and how many times in a row it was made.
 #[derive(Debug, Default)]
 pub(super) struct LoopGuard {
     last: Option<u64>,
     count: u32,
 }
 
-/// What is to be done about a call.
+/// Whether a call may run.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Run,
-    /// Run it, and say this with its result.
+    /// The call runs, and this remark is added to its result.
     Remark(String),
     Refuse(String),
 }
 
 impl LoopGuard {
-    /// Counts a call.
+    /// Counts a call, and returns whether it may run.
     pub(super) fn judge(&mut self, name: &str, args: &str, limits: LoopLimits) -> Verdict {
         let call = fingerprint(name, args);
         self.count = if self.last == Some(call) {
@@ -103,12 +103,12 @@ mod tests {
     }
 
     #[test]
-    fn repeats_are_remarked_on_and_then_refused() {
+    fn repeated_call_gets_a_remark_and_is_then_refused() {
         assert_eq!(judge_all(&[("read", r#"{"a":1}"#); 6]), "..nnxx");
     }
 
     #[test]
-    fn key_order_does_not_matter() {
+    fn order_of_keys_does_not_matter() {
         let (one, other) = (
             r#"{"a":1,"b":{"c":2,"d":[3]}}"#,
             r#"{ "b": {"d":[3],"c":2}, "a": 1 }"#,
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_different_call_in_between_starts_the_count_again() {
+    fn different_call_in_between_resets_the_count() {
         assert_eq!(
             judge_all(&[
                 ("a", "{}"),

@@ -1,4 +1,4 @@
-//! Inputs: what is put into an agent's inbox, a row of it, and those that wait for a turn.
+//! Inputs: new ones, stored ones, and those that wait for a turn.
 
 use std::{collections::VecDeque, fmt};
 
@@ -14,7 +14,7 @@ use planck_common::{
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewInput {
     pub id: InputId,
-    /// Whose inbox it is for.
+    /// The agent whose inbox it is for.
     pub agent: AgentId,
     pub kind: InputKind,
     pub mode: Mode,
@@ -22,15 +22,15 @@ pub struct NewInput {
     pub sender: Option<Sender>,
     /// For a response or note: the task it is about.
     pub reply_to: Option<InputId>,
-    /// JSON of the content parts.
+    /// The content parts as JSON.
     pub content: String,
-    /// The turn it opens begins with an empty context.
+    /// Whether the turn that it opens begins with an empty context.
     pub fresh: bool,
     pub at: Timestamp,
 }
 
 impl NewInput {
-    /// The content; what this version cannot read is shown as it is rather than lost.
+    /// Returns the content parts. Content that this version cannot read is returned as text.
     pub fn parts(&self) -> Vec<Part> {
         serde_json::from_str(&self.content).unwrap_or_else(|_| vec![Part::text(&self.content)])
     }
@@ -40,19 +40,19 @@ impl NewInput {
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredInput {
     pub input: NewInput,
-    /// The last seq of the session's log before it.
+    /// The number of the last row in the session's log when the input was added.
     pub head: Seq,
     /// The turn that consumed it; `None` while it is unread.
     pub turn: Option<u32>,
     pub outcome: Option<InputOutcome>,
     /// The text that answers a question.
     pub answer: Option<String>,
-    /// Its sender waits for the answer.
+    /// Whether its sender waits for the answer.
     pub waiting: bool,
 }
 
 impl StoredInput {
-    /// A row that was just put, with the log's last seq before it.
+    /// Returns a row that was just added, with the number of the log's last row before it.
     pub fn unread(input: NewInput, head: Seq) -> Self {
         Self {
             input,
@@ -65,22 +65,22 @@ impl StoredInput {
     }
 }
 
-/// What became of an input. The store has it as a word, its [`name`](Self::name).
+/// The outcome of an input. The store holds its [`name`](Self::name).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InputOutcome {
-    /// The turn that consumed it ended like this.
+    /// The turn that consumed the input ended with this outcome.
     Turn(TurnOutcome),
     /// The turn that consumed it failed.
     Failed,
-    /// The agent was at work, and the input was not to wait.
+    /// The agent was working, and the input was sent with [`Mode::Reject`].
     Busy,
     /// The agent ended before it read the input.
     Stopped,
-    /// The message it became was rewound.
+    /// The message that the input became was rewound.
     Rewound,
-    /// Its sender took it back before it was read.
+    /// The sender withdrew the input before it was read.
     Withdrawn,
-    /// A word of a later version.
+    /// An outcome of a later version.
     Other(String),
 }
 
@@ -117,11 +117,11 @@ impl fmt::Display for InputOutcome {
     }
 }
 
-/// What was asked of an agent and is not yet in a turn, in order of acceptance.
+/// The inputs that are not yet in a turn, in order of acceptance.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     waiting: VecDeque<NewInput>,
-    /// Inputs of which one may hold what cannot be stored: each has a turn to itself.
+    /// Inputs of which one may hold data that cannot be stored. Each gets a turn of its own.
     suspects: Vec<InputId>,
 }
 
@@ -130,7 +130,7 @@ impl Inbox {
         self.waiting.len()
     }
 
-    /// Gives back the room of what has been read.
+    /// Frees the capacity that is no longer used.
     pub(super) fn shrink(&mut self) {
         self.waiting.shrink_to_fit();
     }
@@ -147,7 +147,7 @@ impl Inbox {
         self.suspects.extend_from_slice(ids);
     }
 
-    /// Takes one out.
+    /// Removes an input and returns it.
     pub(super) fn take(&mut self, id: &InputId) -> Option<NewInput> {
         let at = self.waiting.iter().position(|arrival| arrival.id == *id)?;
         self.waiting.remove(at)
@@ -161,8 +161,8 @@ impl Inbox {
         self.waiting.drain(..).collect()
     }
 
-    /// Those that make the next turn: all that wait, but a fresh one and a suspect have a turn to
-    /// themselves.
+    /// Takes the inputs of the next turn: all that wait, except that a fresh input and a suspect
+    /// get a turn of their own.
     pub(super) fn take_next(&mut self) -> Vec<NewInput> {
         let suspects = std::mem::take(&mut self.suspects);
         let is_suspect = |arrival: &NewInput| suspects.contains(&arrival.id);
@@ -189,7 +189,7 @@ impl Inbox {
         arrival.mode == Mode::Steer && !arrival.fresh && !self.suspects.contains(&arrival.id)
     }
 
-    /// Those that join the running turn.
+    /// Takes the inputs that join the running turn.
     pub(super) fn take_steered(&mut self) -> Vec<NewInput> {
         let waiting = std::mem::take(&mut self.waiting);
         let (steered, rest): (VecDeque<_>, VecDeque<_>) =
@@ -198,7 +198,7 @@ impl Inbox {
         steered.into()
     }
 
-    /// Gives back what could not be consumed, but for those that are gone.
+    /// Puts back the inputs that could not be consumed, except those in `gone`.
     pub(super) fn put_back(&mut self, taken: Vec<NewInput>, gone: &[InputId]) {
         for arrival in taken
             .into_iter()
@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_outcome_is_read_as_it_was_written() {
+    fn outcome_is_read_as_it_was_written() {
         let turns = [
             TurnOutcome::Completed,
             TurnOutcome::Aborted,

@@ -12,28 +12,28 @@ use planck_common::{
 use super::{NewInput, Ticket};
 use crate::model::{Chunk, Failure, Finish, ModelCard, ToolSpec};
 
-/// One thing that happened. Every input but [`Input::Arrived`] and [`Input::Command`] answers an
-/// effect.
+/// One thing that happened. Every input except [`Input::Arrived`] and [`Input::Command`] is the
+/// reply to an effect.
 #[derive(Debug, Clone)]
 pub enum Input {
-    /// A row came into the inbox. The same row may arrive again.
+    /// A row was added to the inbox. The same row may arrive more than once.
     Arrived(NewInput),
-    /// A row left the inbox unread: its sender withdrew it.
+    /// The sender of an unread row withdrew it.
     Withdrawn(InputId),
     Command(Command),
     /// A [`super::Save`] is committed.
     Saved(Saved),
-    /// A save was refused because inputs it consumes are gone; nothing of it was written.
+    /// A save was refused because inputs that it consumes are gone. Nothing of it was written.
     Gone {
         save: Ticket,
         inputs: Vec<InputId>,
     },
-    /// A piece of the reply.
+    /// A piece of the model's reply.
     Chunks {
         ticket: Ticket,
         chunks: Vec<Chunk>,
     },
-    /// The reply's end. `jitter` is a random number in 0..1, for the back-off.
+    /// The end of the model's reply. `jitter` is a random number in 0..1, for the back-off.
     Answered {
         ticket: Ticket,
         result: Result<Finish, Failure>,
@@ -49,7 +49,7 @@ pub enum Input {
         outcome: crate::outcome::Outcome,
         elapsed: Duration,
     },
-    /// A [`super::Effect::Wait`] is over.
+    /// A [`super::Effect::Wait`] has ended.
     Waited(Ticket),
     Compacted {
         ticket: Ticket,
@@ -57,20 +57,20 @@ pub enum Input {
     },
 }
 
-/// Where a save stands in the log now.
+/// The place of a committed save in the log.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Saved {
     pub save: Ticket,
-    /// One for each entry, in order.
+    /// The row number of each entry, in order.
     pub seqs: Vec<Seq>,
-    /// The session's totals with this save in them.
+    /// The session's totals, including this save.
     pub session: Usage,
 }
 
-/// What a compactor came to.
+/// The result of a compaction.
 #[derive(Debug, Clone)]
 pub enum CompactionResult {
-    /// A summary of everything before `keep_from`, with what making it consumed.
+    /// A summary of everything before `keep_from`, and what it cost to make.
     Summary {
         text: String,
         keep_from: Seq,
@@ -81,24 +81,26 @@ pub enum CompactionResult {
     Failed(String),
 }
 
-/// What somebody wants of the agent itself.
+/// A command to the agent itself.
 #[derive(Debug, Clone)]
 pub enum Command {
-    /// End the running turn, keep what there is, go on with the inbox.
+    /// End the running turn, keep the answer so far, and continue with the inbox.
     Abort { reason: Option<String> },
-    /// End the running turn, give unread inputs their outcome, and end. An agent of a session that
-    /// closes comes back with it; one that is stopped `for_good` does not.
+    /// End the running turn, give unread inputs their outcome, and end the agent. An agent of a
+    /// session that closes is started again with the session; one that is stopped `for_good` is
+    /// not.
     Stop {
         reason: String,
         for_good: bool,
-        /// The last its log is told.
+        /// Events to write as the last rows of the agent.
         last: Vec<Event>,
     },
     /// Run a turn on the history as it is.
     Nudge,
-    /// Start afresh from a summary.
+    /// Start the context again from a summary.
     Checkpoint { summary: String },
-    /// The toolbox changed. `named` are the spec's tools, there or not.
+    /// The toolbox changed. `named` lists the tools of the agent's specification, whether they
+    /// exist or not.
     Tools {
         added: Vec<String>,
         removed: Vec<String>,
@@ -108,9 +110,9 @@ pub enum Command {
     Model {
         model: ModelRef,
         card: ModelCard,
-        /// What whoever changed it should know.
+        /// A warning about the new model, for the log.
         warning: Option<Warning>,
     },
-    /// Something for the log that needs no decision: `worker_exit`, `session_started`, `warning`, …
+    /// Write an event that needs no decision: `worker_exit`, `session_started`, `warning`, …
     Record(Event),
 }

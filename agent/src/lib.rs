@@ -1,6 +1,6 @@
 //! The agent loop as a pure function: [`Agent::step`] takes an input and returns effects. The crate
-//! depends on crates of plain data only, so there is nothing here with which the loop could wait or
-//! do I/O. Time and random numbers are arguments.
+//! depends only on crates of plain data, so the loop can neither wait nor do I/O. Time and random
+//! numbers are arguments.
 //!
 //! The crate also defines the types that the loop shares with the runtime: chunks and failures of
 //! models ([`model`]), outcomes of tool calls ([`outcome`]) and rows of the log ([`log`]).
@@ -57,12 +57,11 @@ use saves::Pending;
 use setup::Charter;
 use transcript::Transcript;
 
-/// Names the question an answer belongs to; an answer with a ticket that is no longer awaited is
-/// dropped.
+/// Identifies an effect and its reply. A reply with a ticket that is no longer awaited is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket(pub u64);
 
-/// One agent: what it is, what it knows, what it is doing.
+/// One agent: its settings, its history and its current work.
 #[derive(Debug)]
 pub struct Agent {
     identity: Identity,
@@ -85,37 +84,37 @@ struct Identity {
     epoch: i64,
 }
 
-/// What the agent and its whole session consumed.
+/// The consumption of the agent and of its whole session.
 #[derive(Debug, Default)]
 struct Totals {
     agent: Usage,
     session: Usage,
 }
 
-/// The latest numbers given out.
+/// The latest numbers that were assigned.
 #[derive(Debug, Default)]
 struct Counters {
     ticket: u64,
     turn: u32,
-    /// Within the latest turn.
+    /// The number of the latest request within the latest turn.
     request: u32,
 }
 
-/// What is to be done when a turn is over, and what is not to be tried again yet.
+/// Work that is put off until the turn ends, and attempts that are not repeated for now.
 #[derive(Debug, Default)]
 struct Plans {
-    /// How it ends, once its calls have ended.
+    /// How the agent ends, once its running calls have ended.
     stop: Option<Stopping>,
-    /// A summary to start afresh from.
+    /// A summary from which the context starts again.
     checkpoint: Option<String>,
-    /// How much had been said when a compaction came to nothing.
+    /// The number of messages added before the last compaction without effect.
     futile: Option<u64>,
-    /// Deviations of the model's server that were told.
+    /// The deviations of the model's server that were already reported.
     deviations: BTreeSet<String>,
 }
 
 impl Agent {
-    /// An agent without a past.
+    /// Returns an agent without a history.
     pub fn new(setup: Setup) -> Self {
         let Setup {
             session,
@@ -147,7 +146,7 @@ impl Agent {
         }
     }
 
-    /// Takes one input in, and says what is to be done. A stopped agent does nothing more.
+    /// Takes one input, and returns the effects to perform. A stopped agent ignores every input.
     pub fn step(&mut self, input: Input, now: Timestamp) -> Vec<Effect> {
         let mut moment = Moment::new(now);
         if !matches!(self.phase, Phase::Stopped) {
@@ -184,7 +183,7 @@ impl Agent {
         }
     }
 
-    /// Where an event stands that happens now.
+    /// The place in the log of an event that happens now.
     fn place(&self, now: Timestamp) -> Place {
         Place {
             turn: self.counters.turn,
@@ -201,7 +200,7 @@ impl Counters {
     }
 }
 
-/// What is decided in one step.
+/// What one step has decided so far.
 struct Moment {
     now: Timestamp,
     effects: Vec<Effect>,

@@ -1,8 +1,8 @@
-//! The log as its agent reads it back.
+//! Rows of the log.
 
 use planck_common::{Seq, envelope::Place, event::EventKind};
 
-/// A row of the log as its own agent reads it back.
+/// A row of the log as its agent reads it back.
 #[derive(Debug, Clone)]
 pub struct LogRow {
     pub seq: Seq,

@@ -1,4 +1,4 @@
-//! What passes between the agent loop and a model, whatever the provider. Pure data.
+//! The data that passes between the agent loop and a model, independent of the provider.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -30,9 +30,9 @@ impl PartialEq for ToolSpec {
     }
 }
 
-/// A piece of a streamed reply. `part` is the index of the content part it belongs to; parts are
-/// numbered from 0 in the order in which the provider began them, and a part's chunks come in
-/// order.
+/// A piece of a streamed reply. `part` is the index of the content part that it belongs to. Parts
+/// are numbered from 0 in the order in which the provider began them, and the chunks of a part come
+/// in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Chunk {
     Text {
@@ -43,17 +43,18 @@ pub enum Chunk {
         part: usize,
         text: String,
     },
-    /// The provider's opaque token for a part, whole.
+    /// The provider's opaque token for a part, complete in one chunk.
     Signature {
         part: usize,
         signature: String,
     },
-    /// A thinking part whose text is withheld: its ciphertext.
+    /// The ciphertext of a thinking part whose text the provider withholds.
     Redacted {
         part: usize,
         data: String,
     },
-    /// Begins a tool call. `id` may be empty or doubled: providers do that.
+    /// The start of a tool call. `id` may be empty or a duplicate, because some providers send such
+    /// ids.
     Call {
         part: usize,
         id: String,
@@ -66,19 +67,19 @@ pub enum Chunk {
     },
 }
 
-/// How a reply ended that did end. `cost_usd` of the usage is filled in from the catalogue.
+/// How a complete reply ended. `cost_usd` of the usage is filled in from the catalogue.
 #[derive(Clone, PartialEq)]
 pub struct Finish {
     pub stop: StopReason,
     pub usage: Usage,
-    /// How the server deviated from its wire format where the answer could be read all the same.
-    /// For people.
+    /// How the server deviated from its wire format, where the answer could be read all the same.
+    /// These texts are shown to users.
     pub salvaged: Vec<&'static str>,
-    /// For traces.
+    /// The names for traces.
     pub names: Names,
 }
 
-/// What a server calls its reply, and the model that it says has answered.
+/// The server's id of its reply, and the model that the server reports.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Names {
     pub id: Option<String>,
@@ -86,10 +87,10 @@ pub struct Names {
 }
 
 impl Names {
-    /// The longest one, in bytes: they are the server's words.
+    /// The maximum length of a name in bytes, because the server chooses it.
     const LONGEST: usize = 256;
 
-    /// Takes what is not known yet; every piece of a stream may say it.
+    /// Takes the names that are not known yet. Every chunk of a stream may carry them.
     pub fn note(&mut self, id: Option<&RawValue>, model: Option<&RawValue>) {
         let read = |raw: &RawValue| {
             serde_json::from_str::<String>(raw.get())
@@ -106,7 +107,7 @@ impl Names {
     }
 }
 
-/// Without the names where the server gave none, as most replies that are looked at in tests do.
+/// Leaves out the names if the server gave none, as in most test replies.
 impl fmt::Debug for Finish {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
@@ -138,47 +139,48 @@ impl Finish {
     }
 }
 
-/// Why there is no whole reply.
+/// Why there is no complete reply.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
     pub kind: FailureKind,
-    /// Names the provider, what happened, and the way out where there is one. Never a key. It may
-    /// repeat the server's words.
+    /// The provider, what happened, and the way out if there is one. It never contains a key, but
+    /// may repeat the server's words.
     pub message: String,
-    /// What other agents may read, where the message repeats words of the server: those could be an
-    /// internal service's secrets, or instructions. `None`: all of the message is ours.
+    /// What other agents may read instead of the message, if the message repeats the server's
+    /// words: those could contain secrets of an internal service, or instructions. `None` if the
+    /// message has none of the server's words.
     pub public: Option<String>,
-    /// What the provider asked to wait.
+    /// The wait that the provider asked for.
     pub retry_after: Option<Duration>,
 }
 
 impl Failure {
-    /// What another agent's model may read of it.
+    /// The text that the model of another agent may read.
     pub fn for_agents(&self) -> &str {
         self.public.as_deref().unwrap_or(&self.message)
     }
 }
 
-/// What the agent does differently.
+/// The kinds of failure that the agent handles differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailureKind {
-    /// Connection, time-out, 408, 429, 5xx, overload, a broken stream: the same request may succeed
-    /// later.
+    /// Connection failure, time-out, 408, 429, 5xx, overload or a broken stream. The same request
+    /// may succeed later.
     Transient,
-    /// The prompt does not fit: compact, then try again.
+    /// The prompt does not fit. The agent compacts its history and tries again.
     ContextFull,
     /// The key is missing or refused.
     Auth,
-    /// Any other refusal; trying again is no use.
+    /// Any other refusal. Trying again does not help.
     Refused,
-    /// The answer was over a bound on its size, its calls or its duration; another try would cost
+    /// The answer was over the limit on its size, its calls or its duration. Another try would cost
     /// the same.
     AnswerLimit,
 }
 
 impl FailureKind {
-    /// For traces and metrics.
+    /// The name in traces and metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Transient => "transient",
@@ -199,10 +201,10 @@ pub struct ModelCard {
     pub retry: RetryRules,
 }
 
-/// How often a failed request is tried, and how long is waited in between.
+/// How often a failed request is tried, and how long the agent waits between two tries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryRules {
-    /// Requests in all, the first one counted.
+    /// The maximum number of requests, including the first.
     pub tries: u32,
     pub base: Duration,
     pub cap: Duration,

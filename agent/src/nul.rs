@@ -1,11 +1,11 @@
-//! U+0000 in text that comes from outside. Postgres cannot hold it and SQLite can, so it becomes
-//! U+FFFD where text comes in, and both stores hold the same.
+//! Replaces U+0000 in incoming text by U+FFFD. Postgres cannot store it and SQLite can; with the
+//! replacement both stores hold the same.
 
 use std::borrow::Cow;
 
 const REPLACEMENT: char = char::REPLACEMENT_CHARACTER;
 
-/// A text without U+0000.
+/// Returns the text with U+0000 replaced.
 pub fn replaced(text: String) -> String {
     match memchr::memchr(0, text.as_bytes()) {
         None => text,
@@ -13,7 +13,8 @@ pub fn replaced(text: String) -> String {
     }
 }
 
-/// JSON whose strings say no U+0000. In JSON it can only stand escaped, as `\u0000`.
+/// Returns JSON with U+0000 replaced in its strings, where it can only occur as the escape
+/// `\u0000`.
 pub fn replaced_in_json(json: &[u8]) -> Cow<'_, [u8]> {
     const ESCAPED: &[u8] = b"\\u0000";
     if memchr::memmem::find(json, ESCAPED).is_none() {
@@ -24,7 +25,8 @@ pub fn replaced_in_json(json: &[u8]) -> Cow<'_, [u8]> {
     while let Some(at) = memchr::memchr(b'\\', rest) {
         let (before, escape) = rest.split_at(at);
         clean.extend_from_slice(before);
-        // An escaped backslash is taken as a pair, so that what follows it is no escape.
+        // An escaped backslash is skipped as a pair, so that the text after it is not read as an
+        // escape.
         let length = if escape.starts_with(ESCAPED) {
             ESCAPED.len()
         } else {
@@ -70,7 +72,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_text_comes_out_as_if_it_had_been_cleaned_before(text in "[\\PC\0\\\\\"u0]{0,40}") {
+        fn cleaned_json_equals_json_of_cleaned_text(text in "[\\PC\0\\\\\"u0]{0,40}") {
             let json = serde_json::to_vec(&text).unwrap();
             let read: String = serde_json::from_slice(&replaced_in_json(&json)).unwrap();
             prop_assert_eq!(read, replaced(text));

@@ -1,10 +1,10 @@
-//! What a tool call came to.
+//! The outcome of a tool call.
 
 use std::borrow::Cow;
 
 use planck_common::{InputId, event::Event};
 
-/// Why a call was stopped, when its agent was aborted without a reason.
+/// The reason for stopping a call if its agent was aborted without a reason.
 pub const ABORTED: &str = "aborted by request";
 
 /// How a call ended.
@@ -12,20 +12,19 @@ pub const ABORTED: &str = "aborted by request";
 pub enum CallEnd {
     Done,
     Failed,
-    /// It was told to stop before it was done. The tool does not know why; its agent does.
+    /// The call was cancelled before it was done. The agent knows the reason, the tool does not.
     Stopped,
 }
 
-/// What a call came to.
+/// The result of a tool call.
 #[derive(Debug, Clone)]
 pub struct Outcome {
     pub end: CallEnd,
-    /// What the tool has to say to the model; of a stopped call what it had so far, which may be
-    /// nothing.
+    /// The output for the model. For a stopped call this is the output so far, which may be empty.
     pub text: String,
     /// Durable events of the agent, saved together with the call's end.
     pub events: Vec<Event>,
-    /// The task that this call answered.
+    /// The task to which this call sent the response.
     pub responded: Option<InputId>,
 }
 
@@ -51,7 +50,7 @@ impl Outcome {
         }
     }
 
-    /// Whether the model is told that the call did not succeed.
+    /// Whether the model sees the call as failed.
     pub fn is_error(&self) -> bool {
         match self.end {
             CallEnd::Done => false,
@@ -59,7 +58,7 @@ impl Outcome {
         }
     }
 
-    /// The text as the model reads it: that of a stopped call stands under the reason.
+    /// The text that the model reads. For a stopped call the reason comes first.
     pub fn told(&self, why_stopped: &str) -> Cow<'_, str> {
         match self.end {
             CallEnd::Done | CallEnd::Failed => Cow::Borrowed(&self.text),

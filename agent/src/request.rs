@@ -1,5 +1,5 @@
-//! The place between two requests, where the history is legal: the end by a limit, inputs that
-//! join, a compaction, or the next call of the model, with what its failure leads to.
+//! What happens between two requests, when every call has its result: the turn ends at a limit,
+//! inputs join, the context is compacted, or the model is called, and a failed call is handled.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,7 +22,7 @@ use super::{
 use crate::model::{Failure, FailureKind};
 
 impl Agent {
-    /// Decides what an open turn does next. `rows` are still to be saved.
+    /// Decides what an open turn does next. `rows` are not saved yet.
     pub(super) fn go_on(&mut self, turn: Box<Turn>, rows: Rows, moment: &mut Moment) {
         if let Some(limit) = self.limit_reached() {
             return self.end_turn(&turn, rows, Ending::Limit(limit), moment);
@@ -109,7 +109,7 @@ impl Agent {
         }
     }
 
-    /// Some who wanted to join are gone.
+    /// Decides again what the turn does next, because inputs that were about to join are gone.
     pub(super) fn rejoin(&mut self, moment: &mut Moment) {
         if let Some((turn, _)) = self.phase.take_if(Activity::is_saving) {
             self.go_on(turn, Rows::at(self.place(moment.now)), moment);
@@ -129,7 +129,7 @@ impl Agent {
         moment.act(Effect::CallModel { ticket });
     }
 
-    /// `draft` is what could be read of the answer before it failed.
+    /// Handles a failed call. `draft` is the part of the answer received before the failure.
     pub(super) fn failed(
         &mut self,
         mut turn: Box<Turn>,
@@ -154,8 +154,8 @@ impl Agent {
         }
     }
 
-    /// Ends the turn with an error. The text that was shown stays in the log, as after an abort; of
-    /// an answer over its bounds nothing does.
+    /// Ends the turn with an error. Text that was already published stays in the log, as after an
+    /// abort, unless the answer was over a limit.
     fn give_up(&mut self, turn: &Turn, draft: Draft, failure: Failure, moment: &mut Moment) {
         let (code, retryable) = match failure.kind {
             FailureKind::Transient => ("provider", true),
@@ -201,8 +201,8 @@ impl Agent {
         moment.act(Effect::Wait { ticket, delay });
     }
 
-    /// Doubles with every failure, between half and all of it by chance, and is never shorter than
-    /// what the provider asked.
+    /// Returns the wait before the next try. It doubles with every failure, is shortened at random
+    /// to at least half, and is never shorter than what the provider asked for.
     fn back_off(&self, failures: u32, asked: Option<Duration>, jitter: f64) -> Duration {
         let rules = self.charter.card.retry;
         let whole = rules
@@ -214,8 +214,8 @@ impl Agent {
             .max(asked.unwrap_or_default().min(rules.cap))
     }
 
-    /// The prompt does not fit: it is compacted once, whatever the estimate says, and the request
-    /// made again.
+    /// Handles a prompt that does not fit: the history is compacted once, whatever its estimated
+    /// size, and the request is repeated.
     fn overflow(
         &mut self,
         mut turn: Box<Turn>,

@@ -1,4 +1,4 @@
-//! An agent from its log: the view it had, and the work it was at, which goes on where it was.
+//! Restores an agent from its log: its view, and the work that was interrupted.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -35,7 +35,7 @@ pub struct Unreadable {
     source: serde_json::Error,
 }
 
-/// What the rows left open.
+/// The work that the rows left open.
 #[derive(Default)]
 struct Open {
     turn: Option<Box<Turn>>,
@@ -51,7 +51,7 @@ struct Calls {
 }
 
 impl Agent {
-    /// An agent as its log left it, and what it does first.
+    /// Restores an agent from its log, and returns the effects to perform first.
     pub fn restore(
         setup: Setup,
         memory: Memory,
@@ -109,7 +109,7 @@ impl Agent {
                     calls: None,
                 };
             }
-            // Calls whose results were rewound stay behind.
+            // Calls whose results were rewound are kept.
             Event::TurnEnd(_) | Event::Error(_) => open.turn = None,
             Event::UsageDelta(usage) => {
                 self.transcript.correct(usage.context_tokens);
@@ -253,9 +253,9 @@ impl Agent {
         }
     }
 
-    /// After a save that the store refused: a turn that the log holds open ends. Inputs that were
-    /// to open one, or to join it, are taken one by one from now on; a single one is what cannot be
-    /// stored, and is refused.
+    /// Continues after the store refused a save. A turn that is open in the log ends. Inputs that
+    /// were about to open a turn or join one get a turn each from now on. A single input must be
+    /// the one that cannot be stored, and is refused.
     fn go_on_without(
         &mut self,
         open: Open,
@@ -281,7 +281,7 @@ impl Agent {
         }
     }
 
-    /// Ends an input in a turn of its own, which holds nothing of what the input says.
+    /// Ends an input in a turn of its own, without any of the input's content.
     fn turn_away(&mut self, arrival: &NewInput, unstorable: &Unstorable, moment: &mut Moment) {
         self.counters.turn += 1;
         self.counters.request = 0;
@@ -301,8 +301,7 @@ impl Agent {
         );
     }
 
-    /// Goes on with the turn: with the calls that are still to be answered, else with the next
-    /// request.
+    /// Continues the turn, with the calls that have no result yet or else with the next request.
     fn take_up(&mut self, mut turn: Box<Turn>, calls: Option<Calls>, moment: &mut Moment) {
         moment.act(Effect::Turn { open: true });
         self.set_deadline(&mut turn, moment);
@@ -329,8 +328,8 @@ impl Agent {
         self.run(turn, round, runs, rows, moment);
     }
 
-    /// Answers the calls of a turn that is over, whose results were rewound: no provider takes a
-    /// history with open calls.
+    /// Answers the calls of a turn that has ended but whose results were rewound, because providers
+    /// refuse a history with open calls.
     fn answer_rewound(&mut self, calls: &Calls, moment: &mut Moment) {
         let mut round = Round::new(false);
         for wanted in calls.answer.content.iter().filter_map(Wanted::read) {
@@ -346,7 +345,7 @@ impl Agent {
         self.save_close(rows, moment);
     }
 
-    /// Closes a turn that does not go on, every call answered.
+    /// Ends a turn that does not continue, with a result for every call.
     fn shut(&mut self, turn: &Turn, calls: Option<Calls>, ending: Ending, moment: &mut Moment) {
         let mut rows = Rows::at(self.place(moment.now));
         if let Some(calls) = calls {
@@ -378,7 +377,7 @@ fn interrupted(round: &mut Round, wanted: Wanted<'_>, rows: &mut Rows) {
     round.settle(wanted.call, INTERRUPTED.into(), true);
 }
 
-/// Adds the inputs of a message that joined the turn after its start.
+/// Adds the inputs of a message that joined the turn after it began.
 fn join(turn: &mut Turn, metadata: &Metadata, inputs: &[StoredInput]) {
     for id in &metadata.inputs {
         if turn.inputs.iter().any(|input| input.id == *id) {

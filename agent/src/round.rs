@@ -1,4 +1,4 @@
-//! The calls of one answer, and the one message that answers them in their order.
+//! The calls of one answer, and the one message with their results in the same order.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::Ticket;
 pub(super) struct Round {
     slots: Vec<Slot>,
     running: usize,
-    /// The answer was cut: nothing follows its results.
+    /// Whether the answer was cut off, so that the turn ends after the results.
     pub cut: bool,
 }
 
@@ -59,7 +59,7 @@ impl Round {
         self.running > 0
     }
 
-    /// Adds a call that runs; the remark will stand under its result.
+    /// Adds a call that runs. The remark is appended to its result.
     pub(super) fn start(
         &mut self,
         call: Call,
@@ -78,7 +78,7 @@ impl Round {
         });
     }
 
-    /// Adds a call whose result is known.
+    /// Adds a call whose result is already known.
     pub(super) fn settle(&mut self, call: Call, text: String, error: bool) {
         self.slots.push(Slot {
             call,
@@ -93,7 +93,7 @@ impl Round {
             .map(|slot| &slot.call)
     }
 
-    /// Takes the result of a running call; `None` if it is not awaited.
+    /// Takes the result of a running call. Returns `None` if the call is not awaited.
     pub(super) fn finish(
         &mut self,
         ticket: Ticket,
@@ -108,7 +108,7 @@ impl Round {
         Some(end)
     }
 
-    /// The calls that still run.
+    /// The tickets of the calls that still run.
     pub(super) fn running(&self) -> impl Iterator<Item = Ticket> {
         self.slots.iter().filter_map(|slot| match slot.state {
             State::Running { ticket, .. } => Some(ticket),
@@ -116,7 +116,7 @@ impl Round {
         })
     }
 
-    /// The message that answers all calls, in their order.
+    /// Returns the message with the results of all calls, in their order.
     pub(super) fn results(self) -> Body {
         let content = self.slots.into_iter().map(Slot::into_part).collect();
         Body {

@@ -1,4 +1,4 @@
-//! What is written: rows that belong together, and what is to be done when they are committed.
+//! Saves: rows that are committed together, and what follows their commit.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::compact;
 
-/// Rows and marks of one moment, with the messages among them.
+/// The rows and marks of one save, with the messages among them.
 #[derive(Debug)]
 pub(super) struct Rows {
     place: Place,
@@ -29,7 +29,7 @@ pub(super) struct Rows {
     usage: Usage,
 }
 
-/// A save that is under way.
+/// A save that is not committed yet.
 #[derive(Debug)]
 pub(super) struct Pending {
     ticket: Ticket,
@@ -37,20 +37,20 @@ pub(super) struct Pending {
     then: Then,
 }
 
-/// What a commit means.
+/// What follows a commit.
 #[derive(Debug)]
 pub(super) enum Then {
-    /// Its messages, which are in the view, have ids.
+    /// The messages, which are already in the view, get their ids.
     Settle,
-    /// The turn is over, and the agent is free for what waits.
+    /// The turn has ended, and the agent takes the next inputs.
     Close,
-    /// A turn is open, made of these inputs.
+    /// A turn with these inputs is open.
     Open(Vec<NewInput>),
     /// These inputs are in the running turn.
     Join(Vec<NewInput>),
-    /// An input was refused.
+    /// This input was refused.
     Refuse(NewInput),
-    /// A summary stands for what it covers.
+    /// A summary replaces the messages that it covers.
     Summarise { tokens: Option<u64> },
     /// These unread inputs have their outcome, and the agent has ended.
     Stop(Vec<NewInput>),
@@ -72,7 +72,7 @@ impl Rows {
         self.entries.is_empty()
     }
 
-    /// Adds a durable event; one that is live or a message is none.
+    /// Adds a durable event. Live events and messages are ignored.
     pub(super) fn event(&mut self, event: &Event) {
         let kind = event.kind();
         if kind.is_durable() && kind != EventKind::Message {
@@ -102,7 +102,7 @@ impl Rows {
         }
     }
 
-    /// Estimated tokens of its messages.
+    /// Estimated tokens of the messages.
     pub(super) fn tokens(&self) -> u64 {
         self.messages
             .iter()
@@ -150,14 +150,14 @@ impl Rows {
 }
 
 impl Agent {
-    /// Saves rows whose messages are in the view from now on.
+    /// Saves rows and adds their messages to the view at once.
     pub(super) fn save(&mut self, rows: Rows, state: AgentState, moment: &mut Moment) {
         if !rows.is_empty() {
             self.write(rows, state, false, Then::Settle, moment);
         }
     }
 
-    /// Saves rows beside what comes next; nothing if there are none.
+    /// Saves rows without making the following effects wait for the commit.
     pub(super) fn save_beside(&mut self, rows: Rows, state: AgentState, moment: &mut Moment) {
         if !rows.is_empty() {
             self.write(rows, state, true, Then::Settle, moment);
@@ -183,8 +183,8 @@ impl Agent {
         self.submit(rows, state, beside, then, moment);
     }
 
-    /// Saves rows that may come back as gone, or whose messages are in the view only then: the last
-    /// effect of a step.
+    /// Saves rows whose inputs may be gone, or whose messages enter the view only after the commit.
+    /// It must be the last effect of a step.
     pub(super) fn save_then(
         &mut self,
         rows: Rows,
@@ -264,7 +264,7 @@ impl Agent {
         }
     }
 
-    /// Puts committed messages into the view.
+    /// Adds committed messages to the view.
     pub(super) fn show(&mut self, messages: Vec<(usize, Arc<Body>)>, ids: &[Seq]) {
         for ((_, body), id) in messages.into_iter().zip(ids) {
             self.transcript.replay(*id, body);
@@ -277,7 +277,7 @@ fn take(saves: &mut VecDeque<Pending>, save: Ticket) -> Option<Pending> {
     saves.remove(at)
 }
 
-/// Who is to be woken for an input that has its outcome.
+/// Returns the inputs that have their outcome, each with the agent that waits for it.
 pub(super) fn waiting_for(inputs: &[NewInput]) -> Vec<(InputId, Option<AgentId>)> {
     inputs
         .iter()

@@ -1,4 +1,4 @@
-//! What an agent is made of: who it is, how it is set, and what it remembers from the store.
+//! What an agent starts with: its identity, its settings, and its history from the store.
 
 use std::sync::Arc;
 
@@ -25,26 +25,27 @@ use crate::{
 pub struct Setup {
     pub session: SessionId,
     pub agent: AgentId,
-    /// Of the lease it writes under.
+    /// The epoch of the lease under which it writes.
     pub epoch: i64,
     pub spec: AgentSpec,
     pub card: ModelCard,
     pub tools: Arc<[ToolSpec]>,
-    /// Of the session, over all its agents.
+    /// The limits of the session, shared by all its agents.
     pub limits: SessionLimits,
     pub settings: Settings,
 }
 
-/// The numbers of the loop.
+/// The settings of the loop.
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub loop_guard: LoopLimits,
     pub compaction: compact::Rules,
-    /// For agents whose spec names none.
+    /// The limit for agents whose specification sets none.
     pub max_requests_per_turn: u32,
 }
 
-/// When the same call over and over is remarked on, and when it is refused.
+/// After how many equal calls in a row the result gets a remark, and from which call on it is
+/// refused.
 #[derive(Debug, Clone, Copy)]
 pub struct LoopLimits {
     pub note_from: u32,
@@ -64,30 +65,30 @@ impl Default for Settings {
     }
 }
 
-/// What the store knows of an agent that goes on.
+/// The stored state of an agent that continues.
 #[derive(Debug, Clone)]
 pub struct Memory {
-    /// Its rows, in order: all after what the latest checkpoint covers, or from the open turn's
-    /// start if that is earlier.
+    /// The rows of the agent, in order: all that follow the latest checkpoint, or those from the
+    /// start of the open turn if that is earlier.
     pub rows: Vec<LogRow>,
     /// Inputs without an outcome, in order of acceptance.
     pub inputs: Vec<StoredInput>,
-    /// Tasks it has responded to.
+    /// Tasks to which the agent has responded.
     pub responded: Vec<InputId>,
-    /// What the agent consumed.
+    /// The consumption of the agent.
     pub totals: Usage,
-    /// What its whole session consumed.
+    /// The consumption of its whole session.
     pub session: Usage,
     pub open_turn: OpenTurn,
 }
 
 impl Memory {
-    /// Of an agent that was just born, with the task in its inbox. What its session consumed it
-    /// hears with its first save.
+    /// Returns the state of a new agent, with the task in its inbox. The reply to its first save
+    /// carries the session's consumption.
     pub fn of_newborn(task: Option<NewInput>) -> Self {
         Self {
             rows: Vec::new(),
-            // The loop reads no `head`, and the log's is not known here.
+            // The loop does not read `head`, and the log's head is not known here.
             inputs: task
                 .into_iter()
                 .map(|task| StoredInput::unread(task, 0))
@@ -100,30 +101,31 @@ impl Memory {
     }
 }
 
-/// What is done with a turn that the rows leave open.
+/// What happens to a turn that the rows leave open.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum OpenTurn {
-    /// It goes on where it was.
+    /// The turn continues where it was.
     #[default]
     Resume,
-    /// It ends as `aborted`: its session is being closed.
+    /// The turn ends as `aborted`, because its session is being closed.
     Close,
-    /// Its node died and nobody is to go on: it ends with `node_lost`.
+    /// The turn ends with `node_lost`: its node died, and the agent does not continue.
     Lost,
-    /// The store refused for its data what it had to save: it ends with `not_storable`.
+    /// The turn ends with `not_storable`: the store refused the data that it had to save.
     Refused(Unstorable),
 }
 
-/// A save that the store refused for its data.
+/// A save that the store refused because of its data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unstorable {
     pub why: Arc<str>,
-    /// Inputs that the save consumed and did not end: one of them may hold what cannot be stored.
+    /// Inputs that the save consumed without ending them. One of them may hold the data that cannot
+    /// be stored.
     pub inputs: Vec<InputId>,
 }
 
 impl Unstorable {
-    /// Of a save with these marks.
+    /// Describes a refused save with these marks.
     pub fn new(why: &str, marks: &[Mark]) -> Self {
         let ends = |id: &InputId| {
             marks
@@ -150,12 +152,12 @@ impl Unstorable {
     }
 }
 
-/// What stands before the messages of every request, and what the model can do.
+/// What precedes the messages of every request, and the tools that the model has.
 #[derive(Debug)]
 pub(super) struct Charter {
     pub spec: AgentSpec,
     pub card: ModelCard,
-    /// Sorted by name.
+    /// The tools, sorted by name.
     pub tools: Arc<[ToolSpec]>,
 }
 
@@ -185,7 +187,7 @@ impl Charter {
         self.tools.get(at)
     }
 
-    /// Estimated tokens of system prompt and tools.
+    /// Estimated tokens of the system prompt and the tools.
     pub(super) fn tokens(&self) -> u64 {
         let tools = self
             .tools

@@ -1,5 +1,5 @@
-//! How inputs read to the model: a client's prompt as it is, an agent's message under a line that
-//! says who speaks.
+//! How inputs read to the model: a client's prompt is unchanged, an agent's message gets a heading
+//! that names the sender.
 
 use planck_common::{
     event::{InputKind, TurnInput},
@@ -8,7 +8,7 @@ use planck_common::{
 
 use super::NewInput;
 
-/// The message an input becomes.
+/// Returns the message for an input.
 pub(super) fn message(arrival: &NewInput) -> Body {
     let metadata = Metadata {
         inputs: vec![arrival.id.clone()],
@@ -36,7 +36,7 @@ pub(super) fn message(arrival: &NewInput) -> Body {
     }
 }
 
-/// An input as `turn_start` lists it.
+/// Returns the entry for an input in `turn_start`.
 pub(super) fn turn_input(arrival: &NewInput) -> TurnInput {
     let from = arrival.sender.as_ref().map(|sender| sender.id.clone());
     TurnInput {
@@ -46,7 +46,7 @@ pub(super) fn turn_input(arrival: &NewInput) -> TurnInput {
     }
 }
 
-/// A message of the runtime itself, in a user's place.
+/// Returns a message of the runtime with the role of a user.
 pub(super) fn user(text: &str) -> Body {
     Body {
         role: Role::User,
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_model_sees_who_speaks_and_about_what() {
+    fn message_has_a_heading_with_its_sender_and_kind() {
         let sender = Some(Sender {
             id: AgentId::parse("a7").unwrap(),
             name: "planner".into(),

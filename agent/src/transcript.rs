@@ -1,5 +1,5 @@
-//! The model's view: the latest summary and what came after it, each message kept once and measured
-//! once.
+//! The model's view: the latest summary and the messages after it. Each message is stored once and
+//! measured once.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -7,28 +7,28 @@ use planck_common::{Seq, message::Body};
 
 use crate::compact::{Line, shorten};
 
-/// A line as it is packed: its id, its tokens, the message.
+/// A line in packed form: its id, its tokens, the message.
 type Packed<'a> = (Seq, u64, Cow<'a, Body>);
 
 #[derive(Debug, Default)]
 pub(super) struct Transcript {
     lines: Vec<Line>,
-    /// The lines while the agent rests; then there are none above.
+    /// The lines while the agent rests. Then `lines` is empty.
     packed: Option<Box<[u8]>>,
-    /// How many lines have their id; the others are being saved.
+    /// How many lines have their id. The others are being saved.
     settled: usize,
     /// The id of the latest message, in view or not.
     last: Seq,
     version: u64,
     meter: Meter,
-    /// Messages added since the agent was made or restored.
+    /// The number of messages added since the agent was created or restored.
     said: u64,
 }
 
 /// A running estimate of the context's size in tokens.
 #[derive(Debug, Default)]
 struct Meter {
-    /// System prompt and tools.
+    /// Tokens of the system prompt and the tools.
     fixed: u64,
     total: u64,
 }
@@ -56,7 +56,7 @@ impl Transcript {
         self.meter.total
     }
 
-    /// Changes whenever the view changed other than by a message at its end.
+    /// A number that changes with every change of the view except a message added at its end.
     pub(super) fn version(&self) -> u64 {
         self.version
     }
@@ -69,8 +69,8 @@ impl Transcript {
         self.said
     }
 
-    /// Keeps the lines as one run of bytes, less than half of what they take otherwise, until
-    /// [`Self::unpack`]. After an error they are as they were.
+    /// Packs the lines into one buffer, which takes less than half of the memory, until
+    /// [`Self::unpack`]. After an error the lines are unchanged.
     pub(super) fn pack(&mut self) -> Result<(), serde_json::Error> {
         if self.packed.is_some() {
             return Ok(());
@@ -101,7 +101,7 @@ impl Transcript {
         Ok(())
     }
 
-    /// Adds a message that is being saved; [`Self::settle`] gives it its id.
+    /// Adds a message that is being saved. [`Self::settle`] sets its id.
     pub(super) fn push(&mut self, body: Arc<Body>) {
         let line = Line::new(0, body);
         self.meter.total += line.tokens;
@@ -109,7 +109,7 @@ impl Transcript {
         self.lines.push(line);
     }
 
-    /// The oldest messages without ids get theirs.
+    /// Sets the ids of the oldest messages without one.
     pub(super) fn settle(&mut self, ids: &[Seq]) {
         for (line, id) in self.lines.iter_mut().skip(self.settled).zip(ids) {
             line.id = *id;
@@ -124,7 +124,7 @@ impl Transcript {
         self.settle(&[id]);
     }
 
-    /// Puts a saved summary before what it does not cover.
+    /// Puts a saved summary in front of the messages that it does not cover.
     pub(super) fn summarise(&mut self, id: Seq, summary: Arc<Body>) {
         self.drop_through(summary.metadata.covers.unwrap_or(self.last));
         if let Some(length) = summary.metadata.cut_results {
@@ -135,8 +135,8 @@ impl Transcript {
         self.start_over();
     }
 
-    /// Begins with an empty view after the message `covers`, unless the summary that stands for it
-    /// is there.
+    /// Clears the view up to and including the message `covers`, unless the view begins with the
+    /// summary for it.
     pub(super) fn forget(&mut self, covers: Seq) {
         if self
             .lines
@@ -150,8 +150,8 @@ impl Transcript {
         self.start_over();
     }
 
-    /// Drops the summary and what stands up to and with that message. Ids rise, but for the
-    /// summary's at the front.
+    /// Drops the summary and the messages up to and including `covers`. The ids rise, except for
+    /// the id of the summary at the front.
     fn drop_through(&mut self, covers: Seq) {
         let summaries = usize::from(self.lines.first().is_some_and(Line::is_summary));
         let covered = self
@@ -178,12 +178,12 @@ impl Transcript {
         self.version += 1;
     }
 
-    /// The provider's own count of what the view holds now.
+    /// Replaces the estimate by the provider's own count.
     pub(super) fn correct(&mut self, tokens: u64) {
         self.meter.total = tokens;
     }
 
-    /// System prompt and tools have another size now, and every request begins with them.
+    /// Sets the size of the system prompt and the tools, with which every request begins.
     pub(super) fn change_fixed(&mut self, fixed: u64) {
         self.meter.total = (self.meter.total + fixed).saturating_sub(self.meter.fixed);
         self.meter.fixed = fixed;

@@ -1,4 +1,4 @@
-//! A turn's beginning and its end: what opens it, what it leaves behind, and what comes after it.
+//! The beginning and the end of a turn, and what follows it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,13 +26,13 @@ use super::{
 pub(super) enum Ending {
     Completed,
     Aborted,
-    /// Aborted because the session closes: its agents owe each other nothing more.
+    /// The turn is aborted because the session closes. Its agents owe each other no responses.
     Closed,
     Truncated,
     Limit(&'static str),
     Failed {
         reason: String,
-        /// What the asker of a question and the sender of a task read instead.
+        /// What the asker of a question and the sender of a task read instead of the reason.
         for_agents: String,
         code: &'static str,
         retryable: bool,
@@ -89,7 +89,8 @@ impl Agent {
         self.save_then(rows, self.phase.state(), Then::Refuse(arrival), moment);
     }
 
-    /// What an agent without a turn does next: what was put off, else a turn of what waits.
+    /// Decides what an agent without a turn does next: work that was put off, or a turn of the
+    /// waiting inputs.
     pub(super) fn settle_down(&mut self, moment: &mut Moment) {
         if !matches!(self.phase, Phase::Idle) {
             return;
@@ -151,7 +152,7 @@ impl Agent {
         self.go_on(Box::new(turn), Rows::at(self.place(moment.now)), moment);
     }
 
-    /// Begins to wait for the end of the turn's time.
+    /// Starts the wait for the end of the turn's time.
     pub(super) fn set_deadline(&mut self, turn: &mut Turn, moment: &mut Moment) {
         let Some(seconds) = self.charter.spec.limits.max_turn_seconds else {
             return;
@@ -165,8 +166,8 @@ impl Agent {
         });
     }
 
-    /// Ends the turn: its terminal event, the outcome of its inputs, and notes on tasks that were
-    /// not responded to. When it is saved the agent goes on with what waits.
+    /// Ends the turn: saves its terminal event, the outcome of its inputs, and notes on tasks
+    /// without a response. After the commit the agent continues with its inbox.
     pub(super) fn end_turn(
         &mut self,
         turn: &Turn,
@@ -234,7 +235,8 @@ impl Agent {
         }
     }
 
-    /// A turn on the history as it is. The history must end with what a model can answer.
+    /// Runs a turn on the history as it is. Adds "Continue." if the history does not end with a
+    /// message that a model can answer.
     pub(super) fn nudge(&mut self, moment: &mut Moment) {
         let Some(last) = self.transcript.lines().last() else {
             return;
@@ -248,7 +250,7 @@ impl Agent {
 }
 
 impl Ending {
-    /// What it is for the inputs of the turn.
+    /// The outcome for the inputs of the turn.
     fn outcome(&self) -> InputOutcome {
         match self {
             Self::Completed => InputOutcome::Turn(TurnOutcome::Completed),

@@ -1,4 +1,4 @@
-//! What the shell may see of an agent.
+//! What the shell may read of an agent.
 
 use std::sync::Arc;
 
@@ -27,13 +27,13 @@ impl Agent {
         &self.charter.card
     }
 
-    /// Sorted by name.
+    /// The tools, sorted by name.
     pub fn tools(&self) -> &Arc<[ToolSpec]> {
         &self.charter.tools
     }
 
-    /// Makes itself small until it is woken, if it is idle. After an error it keeps all its memory
-    /// and can go on as before.
+    /// Packs the history until the agent is woken, if it is idle. After an error the agent is
+    /// unchanged and can continue.
     pub fn rest(&mut self) -> Result<(), serde_json::Error> {
         if !self.is_idle() {
             return Ok(());
@@ -43,18 +43,18 @@ impl Agent {
         self.transcript.pack()
     }
 
-    /// To be done before an agent that rests takes a step.
+    /// Unpacks the history. Must be called before a resting agent takes a step.
     pub fn wake(&mut self) -> Result<(), serde_json::Error> {
         self.transcript.unpack()
     }
 
-    /// The messages the model sees, in order; none while it rests.
+    /// The messages that the model sees, in order. Empty while the agent rests.
     pub fn view(&self) -> &[Line] {
         self.transcript.lines()
     }
 
-    /// Changes whenever the view changed other than by messages at its end, or what stands before
-    /// it did.
+    /// A number that changes with every change of the view, of the system prompt or of the tools,
+    /// except messages added at the view's end.
     pub fn version(&self) -> u64 {
         self.transcript.version()
     }
@@ -63,17 +63,17 @@ impl Agent {
         self.phase.state()
     }
 
-    /// Its turn is being ended, and waits for calls that were told to stop.
+    /// Whether its turn is ending and waits for calls that were cancelled.
     pub fn is_winding_down(&self) -> bool {
         matches!(&self.phase, Phase::Working(_, activity) if activity.is_winding_down())
     }
 
-    /// Nothing runs, nothing is being saved, nothing waits.
+    /// Whether nothing runs, nothing is being saved and no input waits.
     pub fn is_idle(&self) -> bool {
         matches!(self.phase, Phase::Idle) && self.saves.is_empty() && self.inbox.len() == 0
     }
 
-    /// What it consumed in its life.
+    /// Everything the agent has consumed.
     pub fn totals(&self) -> Usage {
         self.totals.agent
     }
@@ -95,12 +95,12 @@ impl Agent {
         self.transcript.tokens()
     }
 
-    /// How many inputs wait.
+    /// The number of inputs that wait.
     pub fn queued(&self) -> usize {
         self.inbox.len()
     }
 
-    /// What runs at this moment and is not yet in the log; `None` between turns.
+    /// The work in progress that is not yet in the log; `None` between turns.
     pub fn snapshot(&self, now: Timestamp) -> Option<Running> {
         let Phase::Working(_, activity) = &self.phase else {
             return None;

@@ -1,4 +1,4 @@
-//! Whether a compactor's answer may be used, and what it makes of the view.
+//! Checks whether a compactor's answer may be used, and what the view becomes with it.
 
 use planck_common::{
     Seq,
@@ -7,17 +7,17 @@ use planck_common::{
 
 use super::{Cut, Line, Material, cut::kept_tokens, is_legal, prompt::quote, tokens_of};
 
-/// What takes the place of the older part.
+/// The summary that replaces the older part of the view.
 #[derive(Debug, Clone)]
 pub struct Replacement {
     pub cut: Cut,
-    /// Of the summary message.
+    /// The content of the summary message.
     pub content: Vec<Part>,
-    /// Tokens of the whole context after it.
+    /// The estimated tokens of the whole context after the replacement.
     pub tokens: u64,
 }
 
-/// Why an answer is not used.
+/// Why a compactor's answer is not used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     #[error("the summary is empty")]
@@ -31,7 +31,7 @@ pub enum Fault {
 }
 
 impl Material {
-    /// What a compactor's answer makes of the view.
+    /// Checks a compactor's answer, and returns the replacement it stands for.
     pub fn check(&self, summary: &str, keep_from: Seq) -> Result<Replacement, Fault> {
         if summary.trim().is_empty() {
             return Err(Fault::Empty);
@@ -55,8 +55,8 @@ impl Material {
         )
     }
 
-    /// What becomes of a view that has nothing to summarise: its results are shortened, an earlier
-    /// summary stays.
+    /// Returns the replacement for a view that has nothing to summarise: long tool results are
+    /// shortened, and an earlier summary is kept.
     pub fn without_summary(&self) -> Result<Replacement, Fault> {
         let earlier = self
             .older()

@@ -1,11 +1,11 @@
-//! Where a view is cut. Calls and results stay together, the latest messages stay, and huge results
-//! are shortened.
+//! Chooses where to cut a view. Calls stay with their results, the latest messages are kept, and
+//! very long results are shortened.
 
 use planck_common::message::{Body, Part, Role};
 
 use super::{Line, Rules, tokens_of};
 
-/// No result is cut to less than this many characters.
+/// The minimum length, in characters, to which a tool result is shortened.
 const SHORTEST: usize = 2_000;
 
 /// How a view is made smaller.
@@ -13,12 +13,12 @@ const SHORTEST: usize = 2_000;
 pub struct Cut {
     /// The index of the first message that stays.
     pub at: usize,
-    /// Results of tools that stay are cut to so many characters.
+    /// The length in characters to which the kept tool results are shortened.
     pub results: Option<usize>,
 }
 
 impl Cut {
-    /// The cut of a view that should have room in half of `threshold`; `None` where nothing is to
+    /// Returns a cut that brings the kept part below half of `threshold`, or `None` if nothing can
     /// be gained.
     pub fn find(lines: &[Line], rules: &Rules, threshold: u64) -> Option<Self> {
         let wanted = lines.len().saturating_sub(rules.keep_recent.max(1));
@@ -37,15 +37,16 @@ impl Cut {
     }
 }
 
-/// Whether calls and their results stay together when the view is cut before this message.
+/// Whether calls and their results stay together if the view is cut before the message at index
+/// `at`.
 pub fn is_legal(lines: &[Line], at: usize) -> bool {
     lines
         .get(at)
         .is_some_and(|line| line.body.role != Role::ToolResult)
 }
 
-/// The length to which results are cut so that all of them fit; `None` if they fit, or none is long
-/// enough to be cut.
+/// Returns the length to which tool results have to be shortened so that all of them fit. Returns
+/// `None` if they fit already, or if none is long enough to be shortened.
 fn shortest_results(kept: &[Line], room: u64) -> Option<usize> {
     let size: u64 = kept.iter().map(|line| line.tokens).sum();
     let results = || {
@@ -73,7 +74,8 @@ fn is_longer(text: &str, length: usize) -> bool {
     text.len() > length && text.chars().nth(length).is_some()
 }
 
-/// The message with its results cut to `length` characters; `None` if none is longer.
+/// Returns the message with its tool results shortened to `length` characters, or `None` if none is
+/// longer.
 pub fn shorten(body: &Body, length: usize) -> Option<Body> {
     if !body
         .content
@@ -94,7 +96,7 @@ pub fn shorten(body: &Body, length: usize) -> Option<Body> {
     Some(shorter)
 }
 
-/// The beginning and the end of a text, with a note of what is missing between them.
+/// Keeps the beginning and the end of a text, with a note of how much is missing between them.
 pub(super) fn shortened(text: &str, length: usize) -> String {
     let (head, tail) = (length - length / 4, length / 4);
     let count = text.chars().count();
@@ -109,7 +111,7 @@ pub(super) fn shortened(text: &str, length: usize) -> String {
     )
 }
 
-/// Tokens of what stays after a cut.
+/// Estimated tokens of the messages that remain after a cut.
 pub(super) fn kept_tokens(lines: &[Line], cut: Cut) -> u64 {
     let kept = lines.get(cut.at..).unwrap_or_default().iter();
     kept.map(

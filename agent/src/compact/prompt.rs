@@ -1,4 +1,4 @@
-//! What the local compactor asks a model, and what a summary quotes word for word.
+//! The prompt of the local compactor, and the parts that a summary quotes word for word.
 
 use std::fmt::Write as _;
 
@@ -17,7 +17,7 @@ Write:
 6. Constraints and wishes that still hold.
 Take over what still counts of an earlier summary. Do not answer the conversation, do not call tools, do not invent. Write the summary and nothing else.";
 
-/// The longest a single tool result or argument is quoted to the summariser, in characters.
+/// The maximum length, in characters, of a tool result or argument quoted to the summariser.
 const QUOTED: usize = 2_000;
 
 /// The one model call of the local compactor.
@@ -28,7 +28,8 @@ pub struct Request {
 }
 
 impl Material {
-    /// What to ask for a summary of the older part. It fits into half of the context window.
+    /// Returns the request for a summary of the older part. It fits into half of the context
+    /// window.
     pub fn request(&self) -> Request {
         let older = self.older();
         let room = usize::try_from(self.context_window.saturating_mul(2)).unwrap_or(usize::MAX);
@@ -93,8 +94,8 @@ fn write_part(text: &mut String, part: &Part) {
     };
 }
 
-/// The content of a summary message: the text, and word for word the latest input if the cut takes
-/// it away.
+/// Returns the content of a summary message: the text, followed by the latest input word for word
+/// if the cut removes it from the view.
 pub fn quote(summary: &str, older: &[Line], kept: &[Line]) -> Vec<Part> {
     let mut content = vec![Part::text(summary)];
     if kept.iter().any(is_input) {
@@ -110,7 +111,7 @@ pub fn quote(summary: &str, older: &[Line], kept: &[Line]) -> Vec<Part> {
     content
 }
 
-/// What an earlier summary quotes: all that stands after its own text.
+/// Returns the parts that an earlier summary quotes, which follow its own text.
 fn earlier_quote(older: &[Line]) -> impl Iterator<Item = Part> {
     older
         .iter()

@@ -1,16 +1,17 @@
-//! Estimated sizes: four characters to a token, and a flat price for what is no text.
+//! Estimated sizes: four characters count as one token, and parts that are not text have a flat
+//! size.
 
 use planck_common::message::{Body, Part};
 
-/// What an image or a file is taken for, in characters, until the provider has counted it.
+/// The assumed size of an image or a file, in characters, until the provider has counted it.
 const ATTACHMENT: usize = 6_000;
 
-/// The tokens of so many characters.
+/// Estimated tokens of a text of `chars` characters.
 pub fn tokens(chars: usize) -> u64 {
     chars.div_ceil(4) as u64
 }
 
-/// The tokens of a message.
+/// Estimated tokens of a message.
 pub fn tokens_of(body: &Body) -> u64 {
     tokens(body.content.iter().map(chars).sum())
 }

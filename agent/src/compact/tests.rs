@@ -10,7 +10,7 @@ const RULES: Rules = Rules {
     keep_recent: 3,
 };
 
-/// A view from letters: `u`ser, `a`ssistant, `c`all, `r`esult, `R` a huge result, `s`ummary.
+/// Builds a view from letters: `u`ser, `a`ssistant, `c`all, `r`esult, `R` a huge result, `s`ummary.
 fn view(letters: &str) -> Vec<Line> {
     let lines = letters.chars().enumerate().map(|(at, letter)| {
         let id = if letter == 's' { 1_000 } else { at as Seq + 1 };
@@ -73,7 +73,7 @@ fn material(letters: &str) -> Material {
 }
 
 #[test]
-fn a_cut_keeps_the_latest_and_what_belongs_together() {
+fn cut_keeps_latest_messages_and_calls_with_their_results() {
     let cases = [
         ("uauauaua", Some((5, None))),
         ("ucrcrcru", Some((5, None))),
@@ -94,7 +94,7 @@ fn a_cut_keeps_the_latest_and_what_belongs_together() {
 }
 
 #[test]
-fn an_answer_is_used_only_if_it_is_sound() {
+fn answer_is_used_only_if_it_is_sound() {
     let material = material("ucrcrcrua");
     let cases = [
         ("  ", 7, Err(Fault::Empty)),
@@ -122,7 +122,7 @@ fn an_answer_is_used_only_if_it_is_sound() {
 }
 
 #[test]
-fn the_latest_input_is_quoted_where_the_cut_takes_it_away() {
+fn latest_input_is_quoted_if_the_cut_removes_it() {
     let text = |letters| {
         let material = material(letters);
         text_of(
@@ -137,7 +137,7 @@ fn the_latest_input_is_quoted_where_the_cut_takes_it_away() {
 }
 
 #[test]
-fn a_quote_outlives_the_next_summary() {
+fn quote_is_kept_by_the_next_summary() {
     let mut material = material("scrcrcrcr");
     let mut summary = (*material.lines[0].body).clone();
     summary.content.push(Part::text("latest: please"));
@@ -150,7 +150,7 @@ fn a_quote_outlives_the_next_summary() {
 }
 
 #[test]
-fn the_request_to_the_summariser_is_bounded() {
+fn request_to_the_summariser_is_bounded() {
     let material = material("uaucRcRcRcRcRcRcrcr");
     let request = material.request();
     assert!(
@@ -166,7 +166,7 @@ fn the_request_to_the_summariser_is_bounded() {
 }
 
 #[test]
-fn results_are_cut_in_the_middle() {
+fn results_are_shortened_in_the_middle() {
     let shorter = shorten(&body('R'), 2_000).unwrap();
     let Part::ToolResult { text, .. } = &shorter.content[0] else {
         panic!()

@@ -34,7 +34,7 @@ fn call(part: usize, id: &str, args: &str) -> Vec<Chunk> {
 }
 
 #[test]
-fn parts_keep_the_providers_order_and_wording() {
+fn parts_keep_the_order_and_text_of_the_provider() {
     let chunks = vec![
         Chunk::Thinking {
             part: 0,
@@ -103,7 +103,7 @@ fn provider_ids_are_made_unique_and_never_empty() {
 }
 
 #[test]
-fn arguments_are_an_object_or_kept_beside_an_empty_one() {
+fn arguments_that_are_no_object_are_kept_beside_an_empty_one() {
     let cases = [
         ("", "{}", None),
         (" \n", "{}", None),
@@ -121,7 +121,7 @@ fn arguments_are_an_object_or_kept_beside_an_empty_one() {
 }
 
 #[test]
-fn a_partial_reply_keeps_its_text_and_signed_thoughts() {
+fn partial_reply_keeps_its_text_and_signed_thoughts() {
     let chunks = [
         vec![
             Chunk::Thinking {

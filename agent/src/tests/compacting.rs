@@ -1,4 +1,4 @@
-//! Compaction in the loop, checkpoints and nudges.
+//! Tests of compaction in the loop, checkpoints and nudges.
 
 use planck_common::{
     event::{Event, InputKind},
@@ -37,7 +37,7 @@ impl World {
 }
 
 #[test]
-fn a_full_context_is_compacted_and_reads_the_same_after_a_restart() {
+fn full_context_is_compacted_and_reads_the_same_after_a_restart() {
     let mut world = small();
     long_talk(&mut world);
     let before = world.agent.context_tokens();
@@ -52,7 +52,7 @@ fn a_full_context_is_compacted_and_reads_the_same_after_a_restart() {
     assert!(text_of(&view[0].content).starts_with("hay everywhere"));
     assert!(
         text_of(&view[0].content).ends_with("find the needle"),
-        "the latest input stays, word for word"
+        "the latest input is kept word for word"
     );
     assert_eq!(view.len(), 5);
     world.crash();
@@ -91,7 +91,7 @@ fn long_talk(world: &mut World) {
 }
 
 #[test]
-fn a_compaction_that_fails_is_not_tried_again_at_once() {
+fn failed_compaction_is_not_repeated_at_once() {
     let mut world = small();
     long_talk(&mut world);
     let lines = world.agent.view().len();
@@ -105,7 +105,7 @@ fn a_compaction_that_fails_is_not_tried_again_at_once() {
 }
 
 #[test]
-fn a_context_that_stays_full_ends_the_turn() {
+fn context_that_stays_full_ends_the_turn() {
     let mut world = small();
     long_talk(&mut world);
     world.summarise("s");
@@ -121,7 +121,7 @@ fn a_context_that_stays_full_ends_the_turn() {
 }
 
 #[test]
-fn one_huge_result_is_cut_without_asking_anybody() {
+fn single_huge_result_is_shortened_without_a_compactor() {
     let mut world = small();
     world.put(arrival("p1", InputKind::Prompt, "look"));
     world.call_tool("read", "{}");
@@ -143,7 +143,7 @@ fn one_huge_result_is_cut_without_asking_anybody() {
 }
 
 #[test]
-fn a_checkpoint_waits_for_the_turns_end_and_a_nudge_speaks_for_nobody() {
+fn checkpoint_waits_for_the_end_of_the_turn_and_nudge_runs_a_turn_without_input() {
     let mut world = world();
     world.put(prompt("p1"));
     world.step(Input::Command(Command::Checkpoint {
@@ -157,7 +157,7 @@ fn a_checkpoint_waits_for_the_turns_end_and_a_nudge_speaks_for_nobody() {
     assert_eq!(
         text_of(&world.messages().last().unwrap().content),
         "Continue.",
-        "a model answers no assistant"
+        "a model does not answer an assistant message"
     );
     world.say("still");
     assert_eq!(world.ends().len(), 3);

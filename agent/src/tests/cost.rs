@@ -1,4 +1,4 @@
-//! A step costs the same however long the history is.
+//! A step takes the same time however long the history is.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use super::{
 };
 use crate::{model::Finish, outcome::Outcome};
 
-/// The time the agent's steps take in the fastest of some rounds with a tool, after so many rounds
-/// before.
+/// Returns the time that the agent's steps take in the fastest of some rounds with a tool, after
+/// `rounds` rounds.
 fn round_after(rounds: usize) -> Duration {
     let mut setup = setup();
     setup.settings.max_requests_per_turn = u32::MAX;
@@ -47,7 +47,7 @@ fn round_after(rounds: usize) -> Duration {
 }
 
 #[test]
-fn a_round_costs_the_same_after_a_thousand_others() {
+fn round_costs_the_same_after_a_thousand_others() {
     let (short, long) = (round_after(5), round_after(1_000));
     assert!(long < short * 5, "{short:?} became {long:?}");
 }

@@ -20,7 +20,7 @@ use crate::{
 };
 
 #[test]
-fn an_answer_without_anything_ends_the_turn() {
+fn empty_answer_ends_the_turn() {
     for chunks in [vec![], vec![text("")]] {
         let mut world = world();
         world.put(prompt("p1"));
@@ -34,7 +34,7 @@ fn an_answer_without_anything_ends_the_turn() {
 }
 
 #[test]
-fn failures_are_retried_and_then_end_the_turn() {
+fn failure_is_retried_and_then_ends_the_turn() {
     let mut world = world();
     world.put(prompt("p1"));
     for _ in 0..4 {
@@ -63,7 +63,7 @@ fn failures_are_retried_and_then_end_the_turn() {
 }
 
 #[test]
-fn what_was_read_before_an_error_is_kept_unless_it_is_asked_for_again() {
+fn text_before_a_failure_is_kept_unless_the_request_is_repeated_or_over_a_limit() {
     for (kind, kept) in [
         (FailureKind::Refused, true),
         (FailureKind::Transient, false),
@@ -96,7 +96,10 @@ fn what_was_read_before_an_error_is_kept_unless_it_is_asked_for_again() {
             (kind != FailureKind::Transient).then_some("error"),
             "{kind:?}"
         );
-        assert!(world.tools.is_empty(), "{kind:?}: its calls are not run");
+        assert!(
+            world.tools.is_empty(),
+            "{kind:?}: no call of a failed answer may run"
+        );
         if kept {
             world.put(prompt("p2"));
             assert_eq!(
@@ -109,7 +112,7 @@ fn what_was_read_before_an_error_is_kept_unless_it_is_asked_for_again() {
 }
 
 #[test]
-fn what_the_provider_asks_to_wait_is_waited() {
+fn retry_waits_as_long_as_the_provider_asked() {
     let mut world = world();
     world.put(prompt("p1"));
     for (asked, waited) in [(30, 30), (600, 60)] {
@@ -145,7 +148,7 @@ fn what_the_provider_asks_to_wait_is_waited() {
 }
 
 #[test]
-fn an_abort_keeps_what_there_was() {
+fn abort_keeps_the_answer_so_far() {
     let mut world = world();
     world.put(prompt("p1"));
     let ticket = world.model.unwrap();
@@ -162,11 +165,11 @@ fn an_abort_keeps_what_there_was() {
         ("half a", 1)
     );
     assert_eq!(world.outcome("p1"), Some("aborted"));
-    assert!(world.model.is_some(), "it goes on with the inbox");
+    assert!(world.model.is_some(), "the agent continues with its inbox");
 }
 
 #[test]
-fn an_abort_answers_the_calls_that_run() {
+fn abort_gives_running_calls_a_result() {
     let mut world = world();
     world.put(prompt("p1"));
     world.answer(
@@ -182,7 +185,7 @@ fn an_abort_answers_the_calls_that_run() {
 }
 
 #[test]
-fn text_of_a_tool_does_not_make_it_a_stopped_call() {
+fn output_that_reads_like_an_abort_does_not_make_a_call_stopped() {
     let mut world = world();
     world.put(prompt("p1"));
     world.call_tool("read", "{}");
@@ -193,7 +196,7 @@ fn text_of_a_tool_does_not_make_it_a_stopped_call() {
 }
 
 #[test]
-fn a_stop_gives_everything_its_outcome() {
+fn stop_gives_every_input_its_outcome() {
     let mut world = world();
     world.put(prompt("p1"));
     world.put(prompt("p2"));
@@ -213,7 +216,7 @@ fn a_stop_gives_everything_its_outcome() {
 }
 
 #[test]
-fn a_stop_waits_for_the_calls_that_run() {
+fn stop_waits_for_running_calls() {
     let mut world = world();
     world.put(prompt("p1"));
     world.call_tool("write", "{}");
@@ -230,7 +233,7 @@ fn a_stop_waits_for_the_calls_that_run() {
     assert_eq!(
         world.results(),
         ["written"],
-        "what was done after all is kept"
+        "the result of a cancelled call is kept"
     );
     assert_eq!(
         ["p1", "p2"].map(|id| world.outcome(id)),
@@ -239,7 +242,7 @@ fn a_stop_waits_for_the_calls_that_run() {
 }
 
 #[test]
-fn who_closes_owes_no_answer() {
+fn agent_of_a_closing_session_owes_no_response() {
     for (for_good, notes) in [(true, 1), (false, 0)] {
         let mut world = world();
         world.put(arrival("t1", InputKind::Task, "count"));
@@ -253,7 +256,7 @@ fn who_closes_owes_no_answer() {
 }
 
 #[test]
-fn a_task_without_a_response_is_reported_to_who_gave_it() {
+fn task_without_a_response_is_reported_to_its_sender() {
     for responds in [false, true] {
         let mut world = world();
         world.put(arrival("t1", InputKind::Task, "count"));
@@ -273,7 +276,7 @@ fn a_task_without_a_response_is_reported_to_who_gave_it() {
 }
 
 #[test]
-fn limits_end_a_turn_by_name() {
+fn turn_ends_with_the_name_of_the_limit_it_reached() {
     type Set = fn(&mut super::super::Setup);
     let cases: [(&str, Set); 5] = [
         ("max_requests_per_turn", |setup| {
@@ -314,7 +317,7 @@ fn limits_end_a_turn_by_name() {
 }
 
 #[test]
-fn a_turn_whose_time_is_up_ends() {
+fn turn_ends_when_its_time_is_up() {
     let mut setup = setup();
     setup.spec.limits.max_turn_seconds = Some(5);
     let mut world = World::new(setup);

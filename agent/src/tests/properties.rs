@@ -1,5 +1,5 @@
-//! Whatever happens, in whatever order, with crashes anywhere: the log stays legal, and everything
-//! gets its one outcome.
+//! Property test: for any order of events, with crashes at any save, the log stays legal and every
+//! input gets exactly one outcome.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -30,14 +30,15 @@ enum Move {
     },
     /// An old row arrives again.
     Again(usize),
-    /// A sender takes an input back; the agent is told, or only finds it gone.
+    /// A sender withdraws an input. The agent is told if `told`, and otherwise finds the input
+    /// gone.
     Withdraw {
         which: usize,
         told: bool,
     },
     Chunks,
     Say(StopReason),
-    /// Calls, by their tools: `w`, `r`, `a`, unknown `u`, broken `x`.
+    /// Calls, given by their tools: `w`, `r`, `a`, unknown `u`, broken `x`.
     Call {
         tools: String,
         stop: StopReason,
@@ -60,7 +61,7 @@ enum Move {
         after: usize,
     },
     Rewind(usize),
-    /// The store refuses for its data what is under way.
+    /// The store refuses the pending saves because of their data.
     Refuse,
     Stop,
 }
@@ -279,8 +280,8 @@ impl Player {
         let ticket = self.world.tools.swap_remove(at).ticket;
         let deaths = self.world.deaths;
         for _ in 0..=usize::from(twice) {
-            // The tools of a dead process tell nobody, and the next one counts its tickets from the
-            // start.
+            // Tools of a dead process report no result, and the next process counts its tickets
+            // from the start.
             if self.world.deaths != deaths {
                 return;
             }
@@ -339,7 +340,7 @@ impl Player {
                 world => {
                     assert!(
                         !world.waits.is_empty(),
-                        "nothing to wait for, and not idle: {:?}",
+                        "the agent waits for nothing but is not idle: {:?}",
                         world.agent
                     );
                     Move::Waited(world.waits.len() - 1)
@@ -348,7 +349,7 @@ impl Player {
             self.play(step);
             self.check();
         }
-        panic!("never idle");
+        panic!("the agent never became idle");
     }
 
     fn check(&mut self) {
@@ -368,7 +369,7 @@ impl Player {
     }
 }
 
-/// The turn that the committed rows leave open.
+/// Returns the turn that the committed rows leave open.
 fn open_turn(world: &World) -> Option<u32> {
     let last = world
         .rows
@@ -378,7 +379,8 @@ fn open_turn(world: &World) -> Option<u32> {
     (last.kind == EventKind::TurnStart).then_some(last.place.turn)
 }
 
-/// Turns are numbered densely, each has one start and one end, requests only rise.
+/// Checks that turns are numbered without gaps, that each has one start and one end, and that
+/// requests only rise.
 fn check_turns(world: &World) {
     let (mut turn, mut open, mut request) = (0, false, 0);
     for row in &world.rows {
@@ -387,12 +389,12 @@ fn check_turns(world: &World) {
             else {
                 panic!()
             };
-            assert!(!open, "a turn in a turn");
+            assert!(!open, "a turn started inside another");
             assert_eq!(index, turn + 1);
             (turn, open, request) = (index, true, 0);
         }
         if row.kind.is_terminal() {
-            assert!(open, "an end without a turn");
+            assert!(open, "a turn ended without a start");
             open = false;
         }
         assert_eq!(row.place.turn, turn);
@@ -406,7 +408,7 @@ fn check_turns(world: &World) {
     );
 }
 
-/// Every start of a call has one end, once its round is over, and no call has two.
+/// Checks that every started call has one end once its round is over, and none has two.
 fn check_calls(world: &World, may_be_open: bool) {
     let mut ends: HashMap<String, usize> = HashMap::new();
     let mut starts: HashMap<String, usize> = HashMap::new();
@@ -438,7 +440,7 @@ fn check_calls(world: &World, may_be_open: bool) {
     );
 }
 
-/// Whoever takes the agent up sees what it sees.
+/// Checks that a node that restores the agent sees the same view.
 fn check_restore(world: &mut World) {
     let (other, _) = world.restored();
     let view = |agent: &Agent| -> Vec<(i64, String)> {
@@ -456,14 +458,14 @@ fn check_restore(world: &mut World) {
     assert_eq!(world.agent.totals(), other.totals());
 }
 
-/// Who rested goes on with what it saw before.
+/// Checks that an agent that rested continues with the view it had before.
 fn check_rest(world: &mut World) {
     let before = format!("{:?}", world.agent);
     world.agent.rest().unwrap();
     world.agent.rest().unwrap();
     assert!(
         !world.agent.is_idle() || world.agent.view().is_empty(),
-        "it holds its history twice"
+        "the agent holds its history twice"
     );
     world.agent.wake().unwrap();
     assert_eq!(format!("{:?}", world.agent), before);
@@ -522,7 +524,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_happens_the_log_stays_legal(
+    fn log_stays_legal_for_any_order_of_events(
         steps in prop::collection::vec(moves(), 1..60),
         window in prop_oneof![Just(400u64), Just(1_000), Just(100_000)],
         stops in prop::bool::weighted(0.2),

@@ -1,4 +1,4 @@
-//! What is taken up after a death, and what is closed.
+//! How a restored agent resumes or closes the work that was interrupted.
 
 use planck_common::{
     event::{EventKind, InputKind},
@@ -13,7 +13,7 @@ use super::{
 use crate::outcome::Outcome;
 
 #[test]
-fn interrupted_calls_are_taken_up_by_what_they_do() {
+fn interrupted_call_is_repeated_or_failed_by_its_effect() {
     let mut world = world();
     world.put(prompt("p1"));
     let calls = [
@@ -58,8 +58,8 @@ fn interrupted_calls_are_taken_up_by_what_they_do() {
     );
 }
 
-/// An agent whose three prompts wait when it is loaded after the store refused a batch that
-/// consumed some of them.
+/// Returns an agent with three waiting prompts, loaded after the store refused a save that consumed
+/// some of them.
 fn loaded_without(consumed: &[&str]) -> World {
     let mut world = world();
     let row = |id| StoredInput::unread(prompt(id), 0);
@@ -81,7 +81,7 @@ fn loaded_without(consumed: &[&str]) -> World {
 }
 
 #[test]
-fn inputs_of_a_refused_batch_are_taken_one_by_one() {
+fn inputs_of_a_refused_save_are_taken_one_by_one() {
     let world = loaded_without(&["p1", "p2"]);
     assert_eq!(
         world
@@ -95,7 +95,7 @@ fn inputs_of_a_refused_batch_are_taken_one_by_one() {
 }
 
 #[test]
-fn single_input_of_a_refused_batch_is_refused_and_the_agent_goes_on() {
+fn single_input_of_a_refused_save_is_refused_and_the_agent_continues() {
     let world = loaded_without(&["p1"]);
     let fates = world
         .inputs
@@ -119,7 +119,7 @@ fn single_input_of_a_refused_batch_is_refused_and_the_agent_goes_on() {
 }
 
 #[test]
-fn a_turn_that_was_rewound_or_lost_is_closed() {
+fn turn_that_was_rewound_or_lost_is_closed() {
     let mut before = world();
     before.put(arrival("q1", InputKind::Question, "?"));
     before.call_tool("write", "{}");
@@ -156,7 +156,7 @@ fn a_turn_that_was_rewound_or_lost_is_closed() {
 }
 
 #[test]
-fn a_call_after_a_rewind_is_not_taken_for_the_one_that_was_hidden() {
+fn call_after_a_rewind_has_an_id_of_its_own() {
     let mut world = world();
     for id in ["p1", "p2"] {
         world.put(prompt(id));
@@ -166,7 +166,7 @@ fn a_call_after_a_rewind_is_not_taken_for_the_one_that_was_hidden() {
     }
     world.rewind(0);
     world.put(prompt("p3"));
-    assert_eq!(world.agent.turn(), 2, "the number of a turn that is hidden");
+    assert_eq!(world.agent.turn(), 2, "the hidden turn had the same number");
     world.call_tool("write", "{}");
     assert_eq!(world.ledger.len(), 3);
 }

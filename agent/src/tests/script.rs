@@ -1,4 +1,4 @@
-//! Words to write scripts in.
+//! Helpers to write scripts with.
 
 use std::time::Duration;
 
@@ -115,7 +115,7 @@ impl World {
         }
     }
 
-    /// The log, a line a row.
+    /// The log as text, one line per row.
     pub fn log(&self) -> String {
         let lines = self.rows.iter().map(|row| {
             let body: serde_json::Value = serde_json::from_str(&row.body).unwrap();

@@ -1,4 +1,4 @@
-//! Whole turns, told as what happened and what the agent did.
+//! Whole turns: what happened to the agent, and what it did.
 
 use planck_common::{
     command::{AgentState, Mode},
@@ -35,7 +35,7 @@ fn a_turn_with_two_tools_and_a_question() {
 }
 
 #[test]
-fn deltas_tell_part_and_offset() {
+fn delta_has_part_and_offset() {
     let mut world = world();
     world.put(prompt("p1"));
     let ticket = world.model.unwrap();
@@ -75,7 +75,7 @@ fn deltas_tell_part_and_offset() {
 }
 
 #[test]
-fn what_waits_makes_one_turn_but_a_fresh_input_has_its_own() {
+fn waiting_inputs_share_a_turn_but_a_fresh_input_gets_its_own() {
     let mut world = world();
     world.put(prompt("p1"));
     world.put(prompt("p2"));
@@ -109,7 +109,7 @@ fn what_waits_makes_one_turn_but_a_fresh_input_has_its_own() {
 }
 
 #[test]
-fn a_steered_input_joins_before_the_next_request() {
+fn steered_input_joins_before_the_next_request() {
     let mut world = world();
     world.put(prompt("p1"));
     world.call_tool("read", "{}");
@@ -139,7 +139,7 @@ fn a_steered_input_joins_before_the_next_request() {
 }
 
 #[test]
-fn an_input_that_is_gone_is_left_out() {
+fn withdrawn_input_is_left_out_of_its_turn() {
     let mut world = world();
     world.put(prompt("p1"));
     world.put(arrival("q1", InputKind::Question, "?"));
@@ -152,7 +152,7 @@ fn an_input_that_is_gone_is_left_out() {
 }
 
 #[test]
-fn calls_that_are_not_whole_are_answered_and_not_run() {
+fn incomplete_call_gets_a_result_and_is_not_run() {
     let cases: [(&str, StopReason, &str, &str); 4] = [
         (
             "{broken",
@@ -163,7 +163,7 @@ fn calls_that_are_not_whole_are_answered_and_not_run() {
         (
             "[1]",
             StopReason::ToolUse,
-            "not run: the arguments are not a JSON object: they are JSON, but no object",
+            "not run: the arguments are not a JSON object: they are JSON, but not an object",
             "completed",
         ),
         (
@@ -199,7 +199,7 @@ fn calls_that_are_not_whole_are_answered_and_not_run() {
 }
 
 #[test]
-fn the_loop_guard_counts_over_requests() {
+fn loop_guard_counts_across_requests() {
     let mut world = world();
     world.put(prompt("p1"));
     for _ in 0..9 {

@@ -1,5 +1,5 @@
-//! A tiny model of the shell and the store: performs effects as they do, in memory, and can crash
-//! at any save.
+//! A small model of the shell and the store. It performs effects in memory, and can crash at any
+//! save.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -41,16 +41,16 @@ pub struct World {
     pub tools: Vec<ToolRun>,
     pub compactor: Option<Ticket>,
     pub waits: Vec<Ticket>,
-    /// How often each mutating call was really run.
+    /// How often each mutating call was run.
     pub ledger: HashMap<CallId, u32>,
     pub told: Vec<Event>,
     pub stopped: bool,
     pub settled: Vec<String>,
     totals: Usage,
     seq: Seq,
-    /// In the agent's steps.
+    /// The time spent in the agent's steps.
     pub spent: Duration,
-    /// Crash when so many more saves were committed, before anything else is done.
+    /// The number of saves after which the process crashes, before any other effect is performed.
     pub fuse: Option<usize>,
     /// What the agent does with an open turn when it is loaded again.
     open_turn: OpenTurn,
@@ -158,7 +158,7 @@ impl World {
         Timestamp::from_millis(self.now)
     }
 
-    /// Puts an input into the inbox, and wakes the agent.
+    /// Adds an input to the inbox, and wakes the agent.
     pub fn put(&mut self, arrival: NewInput) {
         let head = self.seq;
         self.inputs.push(StoredInput::unread(arrival.clone(), head));
@@ -192,7 +192,7 @@ impl World {
         }
     }
 
-    /// Commits a save and all before it. `None`: the process died.
+    /// Commits a save and all saves before it. Returns `None` if the process died.
     fn settle(&mut self, save: Save) -> Option<Vec<Effect>> {
         self.beside.push_back(save);
         let mut decided = Vec::new();
@@ -202,7 +202,7 @@ impl World {
         Some(decided)
     }
 
-    /// Commits the oldest save under way, and tells the agent.
+    /// Commits the oldest pending save, and passes the reply to the agent.
     pub fn commit_next(&mut self) -> Option<Vec<Effect>> {
         let save = self.beside.pop_front()?;
         let answer = self.commit(save);
@@ -354,8 +354,9 @@ impl World {
             .any(|row| row.kind == EventKind::ToolStart && row.body.contains(call.as_str()))
     }
 
-    /// Everything from the `which`-th message on is hidden, and the agent is loaded again under the
-    /// next epoch. What is open is ended by that, and an end stays where its beginning does.
+    /// Hides every row from the `which`-th message on, and loads the agent again under the next
+    /// epoch. Open calls and turns are ended first. The end of a call or turn is kept if its start
+    /// is not hidden.
     pub fn rewind(&mut self, which: usize) {
         let messages: Vec<usize> = (0..self.rows.len())
             .filter(|at| self.rows[*at].kind == EventKind::Message)
@@ -402,7 +403,8 @@ impl World {
         self.crash();
     }
 
-    /// As the store does: calls without an end are interrupted, a turn without one is aborted.
+    /// Ends open work as the store does: calls without an end are interrupted, a turn without an
+    /// end is aborted.
     fn end_what_is_open(&mut self) {
         let last = self
             .rows
@@ -459,7 +461,7 @@ impl World {
         }
     }
 
-    /// The process dies and another takes the agent up from what was committed.
+    /// Kills the process, and lets another one restore the agent from the committed rows.
     pub fn crash(&mut self) {
         if self.stopped {
             return;
@@ -475,8 +477,8 @@ impl World {
         self.perform(effects);
     }
 
-    /// The store refuses what is under way for its data, and the agent is loaded again to end its
-    /// turn.
+    /// Makes the store refuse the pending saves because of their data, and loads the agent again to
+    /// end its turn.
     pub fn refuse(&mut self) {
         self.open_turn = OpenTurn::Refused(Unstorable::new("for a test", &[]));
         self.crash();
@@ -502,8 +504,8 @@ impl World {
         }
     }
 
-    /// Rows after what the latest checkpoint covers, or from the open turn's start if that is
-    /// earlier.
+    /// Returns the rows after those covered by the latest checkpoint, or from the open turn's start
+    /// if that is earlier.
     fn load(&self) -> Vec<LogRow> {
         let last = |is: fn(EventKind) -> bool| self.rows.iter().rev().find(|row| is(row.kind));
         let covers = last(|kind| kind == EventKind::Checkpoint).map_or(0, |row| {
@@ -565,8 +567,8 @@ fn ids(body: &Body) -> (Vec<&CallId>, Vec<&CallId>) {
     (calls.collect(), results.collect())
 }
 
-/// Whether a history is one that a provider takes. Calls of the last message may be open while
-/// tools run.
+/// Checks that a provider would accept a history. Calls of the last message may be open while tools
+/// run.
 pub fn check_history<'a>(messages: impl Iterator<Item = &'a Body>, may_be_open: bool) {
     let mut open: Vec<&CallId> = Vec::new();
     for body in messages {
