@@ -182,7 +182,7 @@ impl Activity {
         }
     }
 
-    /// Whether tools were used, and all calls are answered.
+    /// Whether the turn used tools and all calls have their result.
     pub(super) fn is_answered(&self) -> bool {
         self.round().is_some_and(|round| !round.is_running())
     }

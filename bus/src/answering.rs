@@ -1,5 +1,5 @@
-//! Runs a service's answers: each request in a task of its own, within a bound, and every one of
-//! them answered.
+//! Runs the answers of a service. Each request runs in a task of its own, their number is limited,
+//! and every request gets a reply.
 
 use std::{future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -15,17 +15,17 @@ use tracing::{Instrument, Span};
 
 use super::Answer;
 
-/// Requests of one service that run at once.
+/// The maximum number of requests of one service that run at once.
 const AT_ONCE: usize = 256;
 
-/// Bytes of the bodies of those requests. Each body is in memory several times while it is read,
-/// checked and saved.
+/// The maximum number of bytes in the bodies of those requests. Each body is in memory several
+/// times while it is read, checked and saved.
 const BYTES_AT_ONCE: usize = 64 << 20;
 
-/// What bytes are counted in; a request without a body counts as well.
+/// The unit in which bytes are counted. A request without a body counts as one unit.
 const UNIT: usize = 1 << 10;
 
-/// A reply, and why it is a refusal if it is one.
+/// A reply, with its refusal if it is one.
 #[derive(Debug)]
 pub struct Reply {
     pub body: Bytes,
@@ -48,7 +48,7 @@ impl From<Result<String, Refusal>> for Reply {
 }
 
 impl Reply {
-    /// Itself, or a refusal when it is larger than what can be sent.
+    /// Returns the reply itself, or a refusal if the reply is larger than `limit` bytes.
     pub fn within(self, limit: usize) -> Self {
         if self.body.len() <= limit {
             return self;
@@ -66,7 +66,7 @@ impl Reply {
 pub struct Answering {
     answer: Answer,
     places: Arc<Semaphore>,
-    /// In units of [`UNIT`] bytes.
+    /// The free space for bodies, in units of [`UNIT`] bytes.
     bytes: Arc<Semaphore>,
     tasks: TaskTracker,
 }
@@ -85,7 +85,7 @@ impl Answering {
         }
     }
 
-    /// Answers a request by calling `reply` once. `subject` is without prefix.
+    /// Answers a request by calling `reply` once. `subject` has no prefix.
     pub fn take<F>(
         &self,
         subject: &str,
@@ -115,8 +115,8 @@ impl Answering {
         self.tasks.spawn(task.instrument(span));
     }
 
-    /// A place for a request with a body of so many bytes. Nobody waits for one: what waits would
-    /// be in memory too.
+    /// Reserves a place for a request with a body of `bytes` bytes. It fails at once if there is
+    /// none, because a request that waits would use memory as well.
     fn admit(&self, bytes: usize) -> Result<[OwnedSemaphorePermit; 2], Refusal> {
         let units = u32::try_from(bytes.div_ceil(UNIT).max(1)).unwrap_or(u32::MAX);
         let place = self.places.clone().try_acquire_owned().map_err(|_| {
@@ -131,12 +131,12 @@ impl Answering {
         Ok([place, room])
     }
 
-    /// Runs something small beside the answers.
+    /// Runs a small task beside the answers.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.tasks.spawn(task);
     }
 
-    /// Waits until what runs has been answered, `grace` at most.
+    /// Waits until the running requests are answered, but at most for `grace`.
     pub async fn finish(&self, grace: Duration) {
         self.tasks.close();
         if tokio::time::timeout(grace, self.tasks.wait())
@@ -145,7 +145,7 @@ impl Answering {
         {
             tracing::warn!(
                 requests = self.tasks.len(),
-                "stopped before all requests were answered; who asked should ask again"
+                "stopped before all requests were answered; their callers should send them again"
             );
         }
     }

@@ -1,4 +1,4 @@
-//! What every bus does, run on each of them.
+//! The cases that every bus passes.
 
 #![allow(
     clippy::unwrap_used,
@@ -25,13 +25,13 @@ use super::{Answer, Bus, BusError, Delivery, Published};
 
 const SOON: Duration = Duration::from_secs(5);
 
-/// A bus with any number of ends.
+/// A bus to which the cases connect any number of times.
 #[async_trait]
 pub trait World: Send + Sync {
     async fn end(&self) -> Arc<dyn Bus>;
 }
 
-/// Runs every case on the world that `$world` makes anew for each.
+/// Runs every case on a new world, made by `$world`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! bus_suite {
@@ -77,7 +77,7 @@ where
     Arc::new(move |address, body| f(address, body).boxed())
 }
 
-/// Answers with its name and what it was asked.
+/// Answers with its name, and with the address and body of the request.
 pub fn echo(name: &'static str) -> Answer {
     answer(move |address, body| async move {
         Ok(
@@ -233,7 +233,7 @@ pub async fn nobody_to_converse_with(world: &impl World) {
         Ok(mut heard) => timeout(SOON, heard.next())
             .await
             .expect("nothing came")
-            .expect("it ended without a word")
+            .expect("the conversation ended without an item")
             .map(drop),
         Err(error) => Err(error),
     };

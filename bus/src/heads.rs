@@ -1,5 +1,5 @@
-//! When to tell a session's head, so that the loss of a last event shows: decided purely, from the
-//! times it is given.
+//! Decides when to publish a session's head, so that readers notice the loss of the last event. The
+//! decision is pure: times are arguments.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -9,25 +9,26 @@ use std::{
 use planck_common::{AgentId, Seq, SessionId};
 use tokio::time::Instant;
 
-/// How long after the last durable event a head is told.
+/// How long after the last durable event the head is published.
 pub const SETTLE: Duration = Duration::from_secs(1);
-/// How often it is told while a turn is open.
+/// How often the head is published while a turn is open.
 pub const TICK: Duration = Duration::from_secs(10);
-/// How long a session without an open turn is remembered, for the head after a reconnect.
+/// How long a session without an open turn is kept, so that its head can be published after a
+/// reconnect.
 const RECENT: Duration = Duration::from_secs(300);
 
-/// The sessions this node published for, with when each is looked at next.
+/// The sessions for which this node has published, each with the time of its next check.
 #[derive(Debug, Default)]
 pub struct Heads {
     sessions: HashMap<SessionId, Session>,
-    /// One entry a session. It may be too early, never too late, so that a burst of events moves no
-    /// entry.
+    /// One entry per session. An entry may be too early but never too late, so a burst of events
+    /// does not move it.
     agenda: BTreeSet<(Instant, SessionId)>,
 }
 
 #[derive(Debug)]
 struct Session {
-    /// 0 until a durable event was seen.
+    /// The latest durable event, or 0 before the first one.
     seq: Seq,
     open: HashSet<AgentId>,
     settle: Option<Instant>,
@@ -48,7 +49,7 @@ impl Session {
 }
 
 impl Heads {
-    /// An event of the session was handed over; `seq` of a durable one.
+    /// Records an event of the session. `seq` is the number of a durable event.
     pub fn saw(&mut self, session: &SessionId, seq: Option<Seq>, now: Instant) {
         let entry = self.entry(session, now);
         entry.forget = now + RECENT;
@@ -59,7 +60,7 @@ impl Heads {
         }
     }
 
-    /// A turn of one of its agents was opened or closed.
+    /// Records that one of the session's agents opened or closed a turn.
     pub fn turn(&mut self, session: &SessionId, agent: &AgentId, open: bool, now: Instant) {
         let entry = self.entry(session, now);
         if open {
@@ -74,14 +75,15 @@ impl Heads {
         self.bring_forward(session);
     }
 
-    /// Events of the session were forgotten: readers must look.
+    /// Records that events of the session were dropped. Its head is due at once, so that readers
+    /// fetch what they missed.
     pub fn lost(&mut self, session: &SessionId, now: Instant) {
         self.entry(session, now).settle = Some(now);
         self.bring_forward(session);
     }
 
-    /// The link is back: every session's head is due now, and once more when those who listen are
-    /// back too.
+    /// Records that the link is up again. Returns the heads of all sessions, which are due now;
+    /// they are due once more later, because readers may reconnect after this node.
     pub fn reconnected(&mut self, now: Instant) -> Vec<(SessionId, Seq)> {
         let ids: Vec<SessionId> = self.sessions.keys().cloned().collect();
         for id in &ids {
@@ -99,7 +101,7 @@ impl Heads {
         self.agenda.first().map(|(at, _)| *at)
     }
 
-    /// The heads to tell now.
+    /// Returns the heads to publish now.
     pub fn due(&mut self, now: Instant) -> Vec<(SessionId, Seq)> {
         let mut told = Vec::new();
         while self.next().is_some_and(|at| at <= now) {
@@ -188,7 +190,8 @@ mod tests {
                 .turn(&self.session, &AgentId::parse(agent).unwrap(), open, now);
         }
 
-        /// Every head told up to then, with its time, looking only when the agenda says.
+        /// Returns every head published until then, with its time. It looks only when the agenda
+        /// says so.
         fn run(&mut self, until: u64) -> Vec<(u64, Seq)> {
             let mut told = Vec::new();
             while let Some(at) = self.heads.next().filter(|at| *at <= self.at(until)) {
@@ -200,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_follows_the_last_durable_event() {
+    fn head_follows_the_last_durable_event() {
         let mut world = World::new();
         for (seq, at) in [(1, 0), (2, 400), (3, 900)] {
             world.durable(seq, at);
@@ -209,27 +212,31 @@ mod tests {
     }
 
     #[test]
-    fn while_a_turn_is_open_it_is_told_every_ten_seconds() {
+    fn head_is_published_every_ten_seconds_while_a_turn_is_open() {
         let mut world = World::new();
         world.turn("a", true, 0);
         world.turn("b", true, 0);
         world.durable(5, 0);
         assert_eq!(world.run(25_000), [(1000, 5), (11_000, 5), (21_000, 5)]);
         world.turn("a", false, 25_000);
-        assert_eq!(world.run(35_000), [(31_000, 5)], "b's is still open");
+        assert_eq!(
+            world.run(35_000),
+            [(31_000, 5)],
+            "the turn of b is still open"
+        );
         world.turn("b", false, 35_000);
         assert_eq!(world.run(60_000), []);
     }
 
     #[test]
-    fn a_session_without_a_durable_event_has_no_head() {
+    fn session_without_a_durable_event_has_no_head() {
         let mut world = World::new();
         world.turn("a", true, 0);
         assert_eq!(world.run(60_000), []);
     }
 
     #[test]
-    fn a_loss_is_told_at_once() {
+    fn head_is_published_at_once_after_a_loss() {
         let mut world = World::new();
         world.durable(5, 0);
         assert_eq!(world.run(2000), [(1000, 5)]);
@@ -238,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reconnect_tells_every_head_twice() {
+    fn every_head_is_published_twice_after_a_reconnect() {
         let mut world = World::new();
         world.durable(5, 0);
         assert_eq!(world.run(2000), [(1000, 5)]);
@@ -248,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_session_is_forgotten() {
+    fn idle_session_is_forgotten() {
         let mut world = World::new();
         world.durable(5, 0);
         assert_eq!(world.run(301_000), [(1000, 5)]);

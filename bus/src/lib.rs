@@ -1,5 +1,5 @@
-//! What carries live traffic between processes: NATS, or memory in an embedded process. Nothing
-//! here is the truth; SQL is.
+//! Carries live traffic between processes: over NATS, or in memory within one process. The bus
+//! holds no state that matters; durable state is in SQL.
 
 pub mod telemetry;
 pub mod truncate;
@@ -30,25 +30,26 @@ pub use self::{
     records::Records,
 };
 
-/// The default log filter of the driver under the bus.
+/// The default log filter for the NATS client library.
 pub const DRIVER_LOG: &str = "async_nats=warn";
 
-/// One end of the bus. Subjects given and received are without the cluster's prefix, which only the
-/// bus knows.
+/// A connection to the bus. Subjects are given and returned without the cluster's prefix, which
+/// only the bus knows.
 #[async_trait]
 pub trait Bus: Send + Sync {
-    /// Publishes soon, in order; never blocks. While the bus is away what is live is forgotten.
+    /// Publishes soon, in order, without ever blocking. If the bus stays away too long, live
+    /// messages are dropped.
     fn publish(&self, subject: String, payload: Bytes);
 
-    /// Publishes one agent's event to `agent.<agent>` and `session.<session>`; a durable one moves
-    /// the session's head.
+    /// Publishes one agent's event to `agent.<agent>` and `session.<session>`. A durable event
+    /// advances the session's head.
     fn publish_event(&self, event: Published);
 
-    /// A turn was opened or closed, or the agent left this node: while any is open the session's
-    /// head is told every 10 s.
+    /// Records that a turn was opened or closed, or that the agent left this node. While any turn
+    /// is open, the session's head is published every 10 s.
     fn turn_open(&self, session: &SessionId, agent: &AgentId, open: bool);
 
-    /// Asks and waits for one reply.
+    /// Sends a request and waits for one reply.
     async fn request(
         &self,
         to: &Address,
@@ -56,15 +57,15 @@ pub trait Bus: Send + Sync {
         timeout: Duration,
     ) -> Result<Bytes, BusError>;
 
-    /// Asks somebody who may answer in several messages, for as long as the stream is held. The
-    /// subject is whole, as services announce theirs. Without NATS there are no services, and
-    /// nobody is there.
+    /// Sends a request that may be answered in several messages, for as long as the stream is held.
+    /// `subject` is complete, as services announce theirs. Without NATS there are no services, and
+    /// the request has no responders.
     async fn converse(&self, subject: &str, _body: Bytes) -> Result<Conversation, BusError> {
         Err(BusError::NoResponders(subject.into()))
     }
 
-    /// What micro services say of themselves, all or those of a name: whatever comes until nothing
-    /// does for `quiet`.
+    /// Collects the descriptions of micro services, of all or of those with a name, until none has
+    /// arrived for `quiet`.
     async fn services(
         &self,
         _name: Option<&str>,
@@ -73,22 +74,23 @@ pub trait Bus: Send + Sync {
         Ok(Vec::new())
     }
 
-    /// Everything published to a subject (wildcards allowed) from when this returns on: the
-    /// subscription is in force then.
+    /// Subscribes to a subject, which may have wildcards. The subscription is in force when this
+    /// returns.
     async fn subscribe(&self, subject: &str) -> Result<BoxStream<'static, Delivery>, BusError>;
 
-    /// What is published to a subject from about now on, without publishing anything: for users who
-    /// may only subscribe. An error, such as a refused subscription, is the last item.
+    /// Subscribes to a subject without publishing anything, for users who may only subscribe. The
+    /// subscription may come into force shortly after this returns. An error, such as a refused
+    /// subscription, is the last item.
     async fn observe(&self, subject: &str) -> Result<Observed, BusError> {
         Ok(self.subscribe(subject).await?.map(Ok).boxed())
     }
 
-    /// Answers commands as the micro service `planck-node` until the guard is dropped: those any
-    /// node answers in the queue group, and those to `node`. Each request runs in a task of its
-    /// own, within a bound; past it callers get `unavailable`.
+    /// Answers commands as the micro service `planck-node` until the guard is dropped: the commands
+    /// for any node, in a queue group, and the commands for `node`. Each request runs in a task of
+    /// its own. Their number is limited, and callers beyond the limit get `unavailable`.
     async fn serve(&self, node: &NodeId, answer: Answer) -> Result<Box<dyn Serving>, BusError>;
 
-    /// Whether nobody outside of this process can publish.
+    /// Whether only this process can publish.
     fn is_private(&self) -> bool {
         false
     }
@@ -96,26 +98,26 @@ pub trait Bus: Send + Sync {
     /// Whether the link is up now.
     fn is_connected(&self) -> bool;
 
-    /// The bytes that a reply may have: in one process as many as there are.
+    /// The maximum size of a reply in bytes. Within one process there is no limit.
     fn room(&self) -> usize {
         usize::MAX
     }
 
-    /// Writes out what was published before.
+    /// Waits until everything published before has been written out.
     async fn flush(&self, timeout: Duration) -> Result<(), BusError>;
 }
 
-/// What an observer sees.
+/// The messages that an observer receives.
 pub type Observed = BoxStream<'static, Result<Delivery, BusError>>;
 
-/// What comes in answer to one request, and at last why nothing more does.
+/// The replies to one request. An error that ends the conversation is the last item.
 pub type Conversation = BoxStream<'static, Result<Said, BusError>>;
 
 /// One message of an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Said {
     pub payload: Bytes,
-    /// The error in its headers, as services put one there.
+    /// The error in the message's headers, where services put it.
     pub error: Option<String>,
 }
 
@@ -124,28 +126,28 @@ pub struct Said {
 pub struct Published {
     pub session_id: SessionId,
     pub agent_id: AgentId,
-    /// Of a durable event.
+    /// The number of a durable event.
     pub seq: Option<Seq>,
     pub payload: Bytes,
 }
 
-/// Something that was published.
+/// A published message.
 #[derive(Debug, Clone)]
 pub struct Delivery {
     pub subject: String,
     pub payload: Bytes,
 }
 
-/// From a command to the JSON of `ok`, or a refusal.
+/// Answers a command with the JSON for `ok`, or with a refusal.
 pub type Answer =
     Arc<dyn Fn(Address, Bytes) -> BoxFuture<'static, Result<String, Refusal>> + Send + Sync>;
 
-/// A service in force.
+/// A running service.
 #[async_trait]
 pub trait Serving: Send + Sync {
-    /// Leaves the queue group, and keeps answering what is addressed to this node.
+    /// Leaves the queue group. Requests addressed to this node are still answered.
     async fn leave_queue(&self);
-    /// Stops answering, once what runs has been answered.
+    /// Stops answering, once the running requests are answered.
     async fn stop(&self);
 }
 
@@ -162,7 +164,7 @@ pub enum BusError {
     Denied(String),
     #[error("cannot reach NATS: {0}")]
     Away(String),
-    /// The server lacks what Planck needs: a person must help.
+    /// The server lacks what Planck needs, and an operator must fix it.
     #[error("{0}")]
     Unfit(String),
 }

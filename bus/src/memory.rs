@@ -1,5 +1,5 @@
-//! The bus inside one process: embedded use, and tests. The same publisher stands in front of it;
-//! there are no peers beyond the hub.
+//! The bus within one process, for embedded use and tests. It has the same publisher as the NATS
+//! bus, and reaches only the ends of its hub.
 
 mod hub;
 mod records;
@@ -28,11 +28,11 @@ use super::{
     publisher::Publisher,
 };
 
-/// What a request or a reply may weigh, as in our `nats.conf`.
+/// The maximum size of a request or a reply in bytes, the same as in our `nats.conf`.
 const MAX_PAYLOAD: usize = 8 * 1024 * 1024;
 const GRACE: Duration = Duration::from_secs(10);
 
-/// One end of a hub: a node's or a client's.
+/// A connection to a hub, of a node or a client.
 pub struct MemoryBus {
     hub: Arc<MemoryHub>,
     publisher: Publisher,

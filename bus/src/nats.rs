@@ -1,4 +1,4 @@
-//! The bus over NATS: one connection, one publisher in front of it, and the micro service
+//! The bus over NATS: one connection, a publisher in front of it, and the micro service
 //! `planck-node`.
 
 mod connect;
@@ -38,20 +38,21 @@ use super::{
     publisher::Publisher, records::RecordsError,
 };
 
-/// One connection. Dropping it ends its tasks; flush first what must go out.
+/// A connection to NATS. Dropping it ends its tasks, so flush first if messages must be written
+/// out.
 pub struct NatsBus {
     link: Arc<NatsLink>,
     prefix: Prefix,
     publisher: Publisher,
-    /// Where the servers are, as configured.
+    /// The hosts of the servers, as configured.
     hosts: Vec<String>,
     _tasks: TaskTracker,
     _stop: DropGuard,
 }
 
 impl NatsBus {
-    /// Connects, and checks the server's version. A client needs no more; a node checks JetStream
-    /// as well.
+    /// Connects, and checks the server's version. This is enough for a client; a node checks
+    /// JetStream as well.
     pub async fn connect(options: NatsOptions) -> Result<Self, BusError> {
         let link = Arc::new(connect::connect(&options).await?);
         let hosts = connect::servers(&options.url)?
@@ -77,12 +78,12 @@ impl NatsBus {
         })
     }
 
-    /// Checks that JetStream is there for this user, and has what a node needs.
+    /// Checks that this user may use JetStream, and that it has what a node needs.
     pub async fn check_jetstream(&self) -> Result<(), BusError> {
         connect::check_jetstream(&self.link).await
     }
 
-    /// What a person should know about a server that lets everybody in.
+    /// Returns a warning if the server is open to everyone and can be reached from other machines.
     pub fn exposure(&self) -> Option<String> {
         exposure::exposure(
             &self.link.client.server_info(),
@@ -90,18 +91,18 @@ impl NatsBus {
         )
     }
 
-    /// The registry's bucket of this cluster, over the same connection.
+    /// Returns the registry's bucket of this cluster, over the same connection.
     pub fn records(&self, replicas: usize) -> NatsRecords {
         NatsRecords::new(self.link.clone(), self.prefix.registry(), replicas)
     }
 
-    /// Tries whether a node could use the registry's bucket, and changes nothing in it. `None`:
-    /// there is no bucket yet.
+    /// Tests whether a node could use the registry's bucket, and changes nothing in it. Returns
+    /// `None` if there is no bucket yet.
     pub async fn try_records(&self, replicas: usize) -> Result<Option<ServerClock>, RecordsError> {
         self.records(replicas).try_out().await
     }
 
-    /// Publications that were forgotten because NATS was away or slow.
+    /// The number of publications dropped because NATS was away or slow.
     pub fn forgotten(&self) -> u64 {
         self.publisher.forgotten()
     }

@@ -1,5 +1,5 @@
-//! What waits to be published, within bounds; what does not fit is forgotten, and the sessions it
-//! belonged to get a head.
+//! The queue of publications, within limits. What does not fit is dropped, and the sessions to
+//! which it belonged get a head.
 
 use std::{collections::HashSet, mem, time::Duration};
 
@@ -14,14 +14,14 @@ use tokio::time::Instant;
 
 use super::{Published, heads::Heads};
 
-/// How much may wait and how long.
+/// How many publications may wait, and how long.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Publications that wait at most.
+    /// The maximum number of waiting publications.
     pub count: usize,
-    /// Their bytes at most.
+    /// Their maximum size in bytes, in total.
     pub bytes: usize,
-    /// How long publications are held to be written together.
+    /// How long publications are held so that they are written together.
     pub window: Duration,
     /// How long they are kept while the link is down.
     pub patience: Duration,
@@ -55,7 +55,7 @@ impl Item {
         }
     }
 
-    /// The messages it is on the wire.
+    /// Returns the messages that the publication becomes on the wire.
     pub fn messages(self, prefix: &Prefix) -> impl Iterator<Item = (String, Bytes)> + use<> {
         let (first, second) = match self {
             Self::Plain { subject, payload } => ((prefix.on(subject), payload), None),
@@ -83,9 +83,9 @@ pub struct Outbox {
     limits: Limits,
     waiting: Vec<Item>,
     bytes: usize,
-    /// Since when the oldest waits.
+    /// The time from which the oldest publication waits.
     since: Option<Instant>,
-    /// Since when the link is down.
+    /// The time from which the link is down.
     away: Option<Instant>,
     hurry: bool,
     heads: Heads,
@@ -106,7 +106,7 @@ impl Outbox {
         }
     }
 
-    /// Takes a publication in. `true`: the publisher must be woken.
+    /// Adds a publication. Returns `true` if the publisher must be woken.
     pub fn push(&mut self, item: Item, now: Instant) -> bool {
         if let Item::Event(event) = &item {
             self.heads.saw(&event.session_id, event.seq, now);
@@ -124,17 +124,17 @@ impl Outbox {
         first
     }
 
-    /// A turn was opened or closed.
+    /// Records that a turn was opened or closed.
     pub fn turn(&mut self, session: &SessionId, agent: &AgentId, open: bool, now: Instant) {
         self.heads.turn(session, agent, open, now);
     }
 
-    /// What waits is to be written without holding it longer.
+    /// Makes the waiting publications due at once.
     pub fn hurry(&mut self) {
         self.hurry = true;
     }
 
-    /// The link went down, or is still down.
+    /// Records that the link is down.
     pub fn link_down(&mut self, now: Instant) {
         self.away.get_or_insert(now);
         self.hurry = false;
@@ -143,8 +143,8 @@ impl Outbox {
         }
     }
 
-    /// The link is up for the first time since it was down, or is another one: every session's head
-    /// goes out behind what waits.
+    /// Records that the link is up again, or is a new one. The heads of all sessions follow the
+    /// waiting publications.
     pub fn link_renewed(&mut self, now: Instant) {
         self.away = None;
         self.hurry = true;
@@ -156,7 +156,7 @@ impl Outbox {
         );
     }
 
-    /// What is to be written now, in order.
+    /// Returns what is to be written now, in order.
     pub fn take(&mut self, now: Instant) -> Vec<Item> {
         let ripe = self.hurry
             || self
@@ -173,12 +173,12 @@ impl Outbox {
         batch
     }
 
-    /// The rest of a batch could not be written: it is forgotten.
+    /// Drops the rest of a batch that could not be written.
     pub fn unwritten(&mut self, items: impl Iterator<Item = Item>, now: Instant) {
         self.note_lost(items, now);
     }
 
-    /// When something is to be done next.
+    /// The time of the next action.
     pub fn next(&self) -> Option<Instant> {
         if let Some(away) = self.away {
             return self.since.map(|_| away + self.limits.patience);
@@ -187,12 +187,12 @@ impl Outbox {
         ripe.into_iter().chain(self.heads.next()).min()
     }
 
-    /// How many publications were forgotten so far.
+    /// The number of publications dropped so far.
     pub fn forgotten(&self) -> u64 {
         self.forgotten
     }
 
-    /// Since when the oldest publication waits.
+    /// The time from which the oldest publication waits.
     pub fn since(&self) -> Option<Instant> {
         self.since
     }
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_forgotten_and_its_sessions_get_a_head() {
+    fn publications_over_the_limit_are_dropped_and_their_sessions_get_a_head() {
         let (mut outbox, now) = (small(), Instant::now());
         for seq in 1..=4 {
             outbox.push(event("s", Some(seq)), now);
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_bounded_too() {
+    fn waiting_bytes_are_bounded() {
         let (mut outbox, now) = (small(), Instant::now());
         let large = Item::Plain {
             subject: "node.n".into(),
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_outage_loses_nothing() {
+    fn short_outage_drops_nothing() {
         let (mut outbox, now) = (small(), Instant::now());
         outbox.link_down(now);
         outbox.push(event("s", Some(1)), now);
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_outage_keeps_nothing() {
+    fn long_outage_drops_everything_that_waits() {
         let (mut outbox, now) = (small(), Instant::now());
         outbox.link_down(now);
         outbox.push(event("s", Some(1)), now);
@@ -332,12 +332,12 @@ mod tests {
         assert_eq!(
             batch,
             [head("s", 2)],
-            "once more, for those who came back later"
+            "heads are published again for readers that reconnected later"
         );
     }
 
     #[test]
-    fn a_batch_cut_short_is_made_good_by_heads() {
+    fn heads_follow_a_batch_that_was_not_written_completely() {
         let (mut outbox, now) = (small(), Instant::now());
         outbox.push(event("s", Some(1)), now);
         outbox.hurry();

@@ -1,5 +1,5 @@
-//! The one task that publishes for all agents of a process: what they hand over within a window is
-//! written together.
+//! The one task that publishes for all agents of a process. Publications handed over within a
+//! window are written together.
 
 use std::{
     future::Future,
@@ -22,30 +22,30 @@ use super::{
 };
 use crate::telemetry;
 
-/// A link as it is now. `connects` counts how often it was made, so that a reconnect nobody told of
-/// is seen.
+/// The current state of a link. `connects` counts how often it was established, so that an
+/// unreported reconnect is noticed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Link {
     pub up: bool,
     pub connects: u64,
 }
 
-/// Where publications go.
+/// The connection over which publications are sent.
 pub trait Outlet: Send + Sync + 'static {
     fn link(&self) -> Link;
     /// Returns when the link may have changed.
     fn link_changed(&self) -> impl Future<Output = ()> + Send;
-    /// Hands one message on; an error means that the link went down.
+    /// Sends one message. An error means that the link went down.
     fn send(
         &self,
         subject: String,
         payload: Bytes,
     ) -> impl Future<Output = Result<(), BusError>> + Send;
-    /// Returns when what was sent is written out.
+    /// Returns when everything sent before is written out.
     fn flush(&self) -> impl Future<Output = Result<(), BusError>> + Send;
 }
 
-/// The handle of the task; it ends with the last clone's owner, see [`Publisher::stop`].
+/// The handle of the task. The task ends with the token given to [`Publisher::start`].
 #[derive(Debug, Clone)]
 pub struct Publisher {
     shared: Arc<Shared>,
@@ -69,7 +69,7 @@ impl Shared {
 }
 
 impl Publisher {
-    /// Starts the task on the current runtime; it runs until `stop`.
+    /// Starts the task on the current runtime. It runs until `stop` is cancelled.
     pub fn start(
         outlet: Arc<impl Outlet>,
         prefix: Prefix,
@@ -115,10 +115,12 @@ impl Publisher {
         self.shared.wake.notify_one();
     }
 
-    /// Returns when all that was published before is written out.
+    /// Returns when everything published before is written out.
     pub async fn flush(&self, timeout: Duration) -> Result<(), BusError> {
         let (done, wait) = oneshot::channel();
-        self.shared.outbox().hurry(); // before the task can see the flush, or it answers while what waits is still held
+        // The outbox must hurry before the task sees the flush. Otherwise the task could answer the
+        // flush while publications are still held.
+        self.shared.outbox().hurry();
         self.shared.flushes().push(done);
         self.shared.wake.notify_one();
         let away = || BusError::Away("it did not take what was published in time".into());
@@ -128,7 +130,7 @@ impl Publisher {
             .map_err(|_| away())?
     }
 
-    /// How many publications were forgotten so far, because the link was away or slow.
+    /// The number of publications dropped so far because the link was away or slow.
     pub fn forgotten(&self) -> u64 {
         self.shared.outbox().forgotten()
     }
@@ -141,7 +143,8 @@ impl Publisher {
     }
 }
 
-/// The event cut to size. One that is no text cannot be an event, and nothing of it is published.
+/// Returns the event within the size limit. A payload that is not UTF-8 is not an event, and
+/// becomes empty.
 fn cut(payload: &Bytes) -> Bytes {
     let text = std::str::from_utf8(payload).unwrap_or_default();
     truncate::fit(text, truncate::EVENT_LIMIT)
@@ -210,7 +213,7 @@ impl<O: Outlet> Task<O> {
         }
     }
 
-    /// Whether all of it was written.
+    /// Writes a batch, and returns whether all of it was written.
     async fn write(&self, batch: Vec<Item>) -> bool {
         let mut items = batch.into_iter();
         while let Some(item) = items.next() {

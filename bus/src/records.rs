@@ -1,6 +1,6 @@
-//! A bucket of small records that all nodes share: read from its leader, written on conditions.
-//! What is written under a key carries a revision that grows with every write to the bucket, so a
-//! condition on it is a fence.
+//! A bucket of small records that all nodes share. Reads come from its leader, and writes may have
+//! conditions. Each value has a revision that rises with every write to the bucket, so a condition
+//! on a revision is a fence.
 
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
@@ -11,62 +11,60 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 
-/// What every call takes at most, but for the first [`open`](Records::open) of a bucket and the
+/// The maximum duration of every call except the first [`open`](Records::open) of a bucket and the
 /// reading of many records.
 pub const DEADLINE: Duration = Duration::from_secs(2);
 
-/// What one reading of many records gives at most.
+/// The maximum number of records that one call returns.
 pub const MOST: usize = 10_000;
 
-/// A bucket. Revisions may go back when its server lost what it had, so they are kept in no other
-/// place.
+/// A bucket. Its revisions may go back when its server loses data, so do not store them elsewhere.
 #[async_trait]
 pub trait Records: Send + Sync {
-    /// Makes the bucket unless it is there, checks that its settings are the right ones, and gives
-    /// its age.
+    /// Creates the bucket if it does not exist, checks its settings, and returns its age.
     async fn open(&self) -> Result<Duration, RecordsError>;
 
-    /// What stands under a key, as the leader has it.
+    /// Returns the record under a key, as the leader has it.
     async fn read(&self, key: &str) -> Result<Record, RecordsError>;
 
-    /// What stands under all keys that fit a pattern, as the leader has it, in the order of their
-    /// revisions. What was removed is left out.
+    /// Returns the records under all keys that match a pattern, as the leader has them, ordered by
+    /// revision. Removed records are left out.
     async fn read_all(&self, pattern: &str) -> Result<Vec<Record>, RecordsError>;
 
-    /// Writes all or nothing, and gives the last one's revision. The keys are different ones, and
-    /// no condition is on a key that is written before it.
+    /// Writes all or nothing, and returns the revision of the last write. All keys must differ, and
+    /// a condition must not refer to a key that an earlier write of the call changes.
     async fn write(&self, writes: Vec<Write>) -> Result<u64, RecordsError>;
 
-    /// What changes under keys that fit a pattern. A hint: values may be left out, and come late.
-    /// It never ends.
+    /// Watches the keys that match a pattern. The changes are hints: values may be missing or late.
+    /// The stream never ends.
     fn watch(&self, pattern: &str) -> BoxStream<'static, Hint>;
 }
 
-/// What stands under a key.
+/// The value under a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     pub key: String,
-    /// 0: nothing was ever written.
+    /// The revision; 0 if the key was never written.
     pub revision: u64,
-    /// `None`: nothing, or it was removed.
+    /// The value; `None` if the key was never written or was removed.
     pub value: Option<Bytes>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Write {
     pub key: String,
-    /// `None` removes the record.
+    /// The new value; `None` removes the record.
     pub value: Option<Bytes>,
     pub only_if: Option<Condition>,
-    /// After which what is written vanishes; whole seconds.
+    /// The time after which the record expires, in whole seconds.
     pub lasts: Option<Duration>,
 }
 
-/// That the last write to a key is this one.
+/// Requires that the last write to a key has this revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Condition {
     pub key: String,
-    /// 0: nothing was ever written.
+    /// The revision; 0 if the key was never written.
     pub revision: u64,
 }
 
@@ -89,13 +87,13 @@ impl Write {
         }
     }
 
-    /// On the condition that its own key is at this revision.
+    /// Adds the condition that the written key is at this revision.
     pub fn at(self, revision: u64) -> Self {
         let key = self.key.clone();
         self.while_at(key, revision)
     }
 
-    /// On the condition that another key is at this revision.
+    /// Adds the condition that another key is at this revision.
     pub fn while_at(self, key: impl Into<String>, revision: u64) -> Self {
         Self {
             only_if: Some(Condition {
@@ -114,11 +112,11 @@ impl Write {
     }
 }
 
-/// What a watch tells.
+/// An item of a watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hint {
-    /// The watch began, or began anew: what stands there now follows, and what happened before may
-    /// never be told.
+    /// The watch started or was restarted. The present values follow. Earlier changes may be
+    /// missing.
     LookAgain,
     Changed(Record),
 }
@@ -126,11 +124,11 @@ pub enum Hint {
 /// Why a record was not read or written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RecordsError {
-    /// A condition did not hold: nothing was written.
+    /// A condition did not hold. Nothing was written.
     #[error("another write came first")]
     Refused,
-    /// It may have been written, now or later.
-    #[error("nobody knows whether it was written: {0}")]
+    /// The record may have been written, or may be written later.
+    #[error("it is unknown whether the write succeeded: {0}")]
     Unknown(String),
     /// Nothing was done.
     #[error("the registry does not answer: {0}")]
@@ -139,7 +137,7 @@ pub enum RecordsError {
     Missing(String),
     #[error("{0}")]
     Denied(String),
-    /// A person must help.
+    /// An operator must fix it.
     #[error("{0}")]
     Unfit(String),
 }

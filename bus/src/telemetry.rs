@@ -1,5 +1,5 @@
-//! The one hook a program has into this crate's traces and metrics. It belongs to the process, as
-//! the subscriber of [`tracing`] does, so that no connection has to be told of it.
+//! The program's hook into this crate's traces and metrics. It belongs to the process, like the
+//! subscriber of [`tracing`], so no connection needs a reference to it.
 
 use std::{sync::OnceLock, time::Duration};
 
@@ -10,8 +10,8 @@ static INSTALLED: OnceLock<Box<dyn Telemetry>> = OnceLock::new();
 /// The name of the header that carries a trace, from W3C Trace Context.
 pub const TRACEPARENT: &str = "traceparent";
 
-/// What a program adds to requests and learns of publishing. Every method has a default, which does
-/// nothing.
+/// What a program adds to requests, and the measurements it takes of publishing. Every method has a
+/// default that does nothing.
 pub trait Telemetry: Send + Sync {
     /// Returns the trace that a request continues, as the value of the header `traceparent`. It is
     /// called in the task that makes the request.
@@ -19,13 +19,14 @@ pub trait Telemetry: Send + Sync {
         None
     }
 
-    /// Makes the span in which a served command runs. `traceparent` is the caller's, if it sent one.
+    /// Creates the span in which a served command runs. `traceparent` is the caller's, if it sent
+    /// one.
     fn command_span(&self, subject: &str, traceparent: Option<&str>) -> Span {
         let _without_traces = traceparent;
         tracing::info_span!("command", subject)
     }
 
-    /// Is told after each batch of publications how long the oldest of them waited.
+    /// Called after each batch of publications, with the time that the oldest of them waited.
     fn published(&self, waited: Duration) {
         let _uncounted = waited;
     }

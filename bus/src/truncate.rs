@@ -1,5 +1,5 @@
-//! Cuts a serialised event to what may be published: long strings end early, in place, and
-//! `"truncated":true` says so.
+//! Shortens a serialised event to the size that may be published. Long strings are cut in place,
+//! and the event is marked with `"truncated":true`.
 
 use std::borrow::Cow;
 
@@ -7,15 +7,16 @@ use memchr::{memchr, memchr2};
 use planck_common::envelope::Envelope;
 use serde_json::value::RawValue;
 
-/// What a published event may weigh; the log has it whole.
+/// The maximum size of a published event in bytes. The log has the complete event.
 pub const EVENT_LIMIT: usize = 256 * 1024;
 
-/// What is left of a long string, in bytes as serialised; the later ones for an event of very many
-/// strings.
+/// The serialised bytes to which a long string is cut. The smaller limits are for events with very
+/// many strings.
 const STRING_LIMITS: [usize; 4] = [8 * 1024, 2 * 1024, 512, 128];
 
-/// The event itself, or a cut copy if it is over `limit`: valid JSON either way. One that is still
-/// too large with every string cut, a list of very many numbers say, loses its `data`.
+/// Returns the event itself, or a shortened copy if it is over `limit` bytes. Both are valid JSON.
+/// An event that is still too large with every string cut, such as a long list of numbers, loses
+/// its `data`.
 pub fn fit(event: &str, limit: usize) -> Cow<'_, str> {
     if event.len() <= limit {
         return Cow::Borrowed(event);
@@ -36,7 +37,8 @@ fn without_data(event: &str) -> String {
     emptied.unwrap_or_else(|_| r#"{"truncated":true}"#.into())
 }
 
-/// The object with its strings, keys excepted, cut to `limit` bytes and the mark in front.
+/// Returns the object with its strings, except keys, cut to `limit` bytes, and with the mark in
+/// front.
 fn cut_strings(object: &str, limit: usize) -> String {
     let mut out = String::with_capacity(object.len().min(EVENT_LIMIT * 2));
     let rest = object.trim_start().strip_prefix('{').unwrap_or_default();
@@ -61,8 +63,8 @@ fn cut_strings(object: &str, limit: usize) -> String {
     out
 }
 
-/// Splits at the next string: all up to and with its opening quote, its inside, all after its
-/// closing quote.
+/// Splits the text at the next string: everything up to its opening quote, its content, and
+/// everything after its closing quote.
 fn next_string(json: &str) -> Option<(&str, &str, &str)> {
     let (before, rest) = json.split_at_checked(memchr(b'"', json.as_bytes())? + 1)?;
     let end = string_end(rest.as_bytes())?;
@@ -80,8 +82,8 @@ fn string_end(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// How many bytes of a string's inside can stay within `limit` without splitting a character, an
-/// escape or a surrogate pair.
+/// The number of bytes of a string that fit into `limit` without splitting a character, an escape
+/// or a surrogate pair.
 fn whole_prefix(string: &str, limit: usize) -> usize {
     if string.len() <= limit {
         return string.len();
@@ -125,13 +127,13 @@ mod tests {
     }
 
     #[test]
-    fn a_small_event_is_left_alone() {
+    fn small_event_is_unchanged() {
         let text = event(&json!({"result": "x"}));
         assert!(matches!(fit(&text, EVENT_LIMIT), Cow::Borrowed(same) if same == text));
     }
 
     #[test]
-    fn a_long_result_is_cut_and_marked() {
+    fn long_result_is_cut_and_marked() {
         let text = event(&json!({"call_id": "c", "result": "é\n".repeat(300_000), "error": false}));
         let cut: Envelope = serde_json::from_str(&fit(&text, EVENT_LIMIT)).unwrap();
         let data: Value = serde_json::from_str(cut.data.get()).unwrap();
@@ -154,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_cut_can_fit_loses_its_data() {
+    fn event_that_cannot_be_cut_to_size_loses_its_data() {
         let text = event(&json!({"args": vec![1_234_567; 50_000]}));
         let cut: Envelope = serde_json::from_str(&fit(&text, EVENT_LIMIT)).unwrap();
         assert_eq!(
@@ -164,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn no_escape_is_split() {
+    fn cut_splits_no_escape() {
         for (string, limit, kept) in [
             (r"ab\ncd", 3, "ab"),
             (r"ab\ncd", 4, r"ab\n"),

@@ -1,4 +1,4 @@
-//! What the ends of a memory bus share: who listens and who answers.
+//! The state that the ends of a memory bus share: the subscriptions and the services.
 
 use std::{
     collections::BTreeMap,
@@ -14,7 +14,8 @@ use crate::{
     publisher::{Link, Outlet},
 };
 
-/// Messages a subscription holds; a reader that is further behind loses the newest, as over NATS.
+/// The number of messages that a subscription holds. A reader that falls further behind loses the
+/// newest, as over NATS.
 const BEHIND: usize = 65_536;
 
 /// A bus without a server, shared by its ends.
@@ -30,7 +31,7 @@ struct State {
     endpoints: BTreeMap<u64, Endpoint>,
 }
 
-/// Subjects that a service answers, as one of those who do.
+/// The subjects that one service answers.
 struct Endpoint {
     patterns: Vec<String>,
     answering: Answering,
@@ -71,7 +72,7 @@ impl MemoryHub {
         self.state().endpoints.remove(&endpoint);
     }
 
-    /// One of those who answer a subject, at random.
+    /// Returns one of the services that answer a subject, chosen at random.
     pub(super) fn find(&self, subject: &str) -> Option<Answering> {
         let state = self.state();
         let who: Vec<&Endpoint> = state
@@ -92,7 +93,7 @@ impl MemoryHub {
                 if sender.try_send(delivery).is_err() && !sender.is_closed() {
                     tracing::warn!(
                         subject,
-                        "a subscription is read too slowly; a message was dropped"
+                        "dropped a message: its subscription is read too slowly"
                     );
                 }
             }
@@ -123,7 +124,7 @@ impl Outlet for MemoryHub {
     }
 }
 
-/// Whether a subject fits a pattern with NATS wildcards.
+/// Whether a subject matches a pattern with NATS wildcards.
 pub(super) fn matches(pattern: &str, subject: &str) -> bool {
     let (mut pattern, mut subject) = (pattern.split('.'), subject.split('.'));
     loop {
@@ -140,7 +141,7 @@ mod tests {
     use super::matches;
 
     #[test]
-    fn wildcards() {
+    fn wildcards_match_as_in_nats() {
         for (pattern, subject, fits) in [
             ("agent.a", "agent.a", true),
             ("agent.*", "agent.a", true),

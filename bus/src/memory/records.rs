@@ -18,10 +18,10 @@ use tokio_stream::wrappers::ReceiverStream;
 use super::hub::matches;
 use crate::records::{Condition, Hint, MOST, Record, Records, RecordsError, Write};
 
-/// Hints a watch holds; one that is read too slowly loses the newest.
+/// The number of hints that a watch holds. A watch that is read too slowly loses the newest.
 const BEHIND: usize = 65_536;
 
-/// A bucket that is gone with its last clone.
+/// A bucket in memory, dropped with its last clone.
 #[derive(Clone)]
 pub struct MemoryRecords(Arc<Mutex<Bucket>>);
 

@@ -1,4 +1,5 @@
-//! Connecting: options, the client's settings, and whether the server has what Planck needs.
+//! Connecting: the options, the client's settings, and the check that the server has what Planck
+//! needs.
 
 use std::{error::Error, io, iter::successors, path::PathBuf, sync::Arc, time::Duration};
 
@@ -18,53 +19,54 @@ use super::{
 };
 use crate::{BusError, Limits};
 
-/// The oldest server that has atomic batches, and the JetStream API level that comes with them.
+/// The oldest server with atomic batches, and the JetStream API level that provides them.
 const SERVER: (i64, i64) = (2, 12);
 const API_LEVEL: usize = 2;
 
-/// Where JetStream tells what an account has, and how long it may take: it may be electing a
-/// leader.
+/// The subject on which JetStream describes an account, and how long its reply may take, because it
+/// may be electing a leader.
 const ACCOUNT: &str = "$JS.API.INFO";
 const JETSTREAM: Duration = Duration::from_secs(5);
 
-/// Tries of the first connection, and the pause between them.
+/// The number of attempts for the first connection, and the pause between them.
 const TRIES: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Where NATS is and how to come in.
+/// How to reach NATS, and with which credentials.
 #[derive(Debug, Clone)]
 pub struct NatsOptions {
-    /// One URL or several with commas between.
+    /// One URL, or several separated by commas.
     pub url: String,
-    /// What the server shows this connection as.
+    /// The name under which the server lists this connection.
     pub name: String,
     pub prefix: Prefix,
     /// A credentials file (JWT and seed).
     pub creds: Option<PathBuf>,
-    /// A seed of an nkey.
+    /// The seed of an nkey.
     pub nkey: Option<String>,
     pub tls: TlsOptions,
-    /// Where replies come in; one of its own for each user where every user may only read its own.
+    /// The prefix of the subjects on which replies arrive. Use one per user if every user may only
+    /// read its own.
     pub inbox_prefix: InboxPrefix,
-    /// Where requests may have their replies sent besides subjects that begin with `_INBOX`.
+    /// The prefixes that the reply subjects of requests may have besides `_INBOX`.
     pub reply_prefixes: Vec<InboxPrefix>,
-    /// How long the first connection may take, all its tries together.
+    /// How long the first connection may take, with all its attempts.
     pub connect_timeout: Duration,
     pub limits: Limits,
 }
 
-/// Used when the server asks for TLS, or when `required` says so.
+/// Settings for TLS, which is used if the server asks for it or if `required` is set.
 #[derive(Debug, Clone, Default)]
 pub struct TlsOptions {
     pub required: bool,
-    /// Root certificates besides the system's.
+    /// Root certificates in addition to the system's.
     pub ca: Option<PathBuf>,
-    /// A certificate and its key to show.
+    /// A client certificate and its key.
     pub certificate: Option<(PathBuf, PathBuf)>,
 }
 
 impl NatsOptions {
-    /// A plain connection.
+    /// Returns the options of a plain connection.
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             url: url.into(),
@@ -129,7 +131,7 @@ pub fn servers(urls: &str) -> Result<Vec<ServerAddr>, BusError> {
     })
 }
 
-/// The servers without what a URL may hold of secrets.
+/// Lists the servers without the secrets that a URL may hold.
 fn shown(servers: &[ServerAddr]) -> String {
     let shown: Vec<String> = servers
         .iter()
@@ -138,7 +140,8 @@ fn shown(servers: &[ServerAddr]) -> String {
     shown.join(",")
 }
 
-/// The client library logs the addresses it connects to, so they hold neither user nor password.
+/// Removes users and passwords from the addresses, because the client library logs the addresses to
+/// which it connects.
 fn without_users(servers: &[ServerAddr]) -> Vec<ServerAddr> {
     let without = |server: &ServerAddr| {
         let mut url = server.clone().into_inner();
@@ -149,8 +152,8 @@ fn without_users(servers: &[ServerAddr]) -> Vec<ServerAddr> {
     servers.iter().filter_map(without).collect()
 }
 
-/// The client library leaves a user, or a token alone, in the URL unread; there they stand
-/// percent-encoded.
+/// Sets the user and password, or the token, from the URL, where they are percent-encoded. The
+/// client library ignores them there.
 fn with_user(settings: ConnectOptions, servers: &[ServerAddr]) -> ConnectOptions {
     let Some((user, password)) = servers
         .iter()
@@ -206,14 +209,15 @@ async fn settings(options: &NatsOptions, events: Arc<Events>) -> Result<ConnectO
     Ok(settings)
 }
 
-/// Whether this has the form of a user's seed. The client library signs with anything else as well,
-/// and the server then refuses a user that it does not know.
+/// Whether the text has the form of a user's seed. The client library signs with any seed, and the
+/// server would then refuse an unknown user.
 fn is_seed(nkey: &str) -> bool {
     let is_base32 = |byte: u8| matches!(byte, b'A'..=b'Z' | b'2'..=b'7');
     nkey.len() == 58 && nkey.starts_with("SU") && nkey.bytes().all(is_base32)
 }
 
-/// The client library would not say which file it cannot read.
+/// Checks that the files can be read, because the client library does not report which one it
+/// cannot read.
 async fn check_files(tls: &TlsOptions) -> Result<(), BusError> {
     let (certificate, key) = tls
         .certificate
@@ -232,8 +236,8 @@ async fn check_files(tls: &TlsOptions) -> Result<(), BusError> {
     Ok(())
 }
 
-/// Quick at first and never over 250 ms, with jitter so that a thousand clients do not come back at
-/// once.
+/// Returns the delay before a reconnect: short at first, at most 250 ms, and with jitter so that a
+/// thousand clients do not reconnect at the same moment.
 fn reconnect_delay(attempts: usize) -> Duration {
     let base = u64::try_from(attempts)
         .unwrap_or(u64::MAX)
@@ -272,13 +276,14 @@ fn refusal(url: &str, error: &async_nats::ConnectError) -> BusError {
     }
 }
 
-/// What failed in a handshake, which the client library reports like any broken connection.
+/// Returns the failure of a TLS handshake, which the client library reports like any broken
+/// connection.
 fn of_tls<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
     let mut causes = successors(Some(error), |&error| error.source());
     causes.find_map(|cause| cause.downcast_ref::<io::Error>()?.get_ref()?.downcast_ref())
 }
 
-/// Refuses a server that is too old, naming it and the way out.
+/// Refuses a server that is too old, with its version and what to do.
 pub fn check_version(client: &Client) -> Result<(), BusError> {
     let (major, minor) = SERVER;
     if client.is_server_compatible(major, minor, 0) {
@@ -290,7 +295,7 @@ pub fn check_version(client: &Client) -> Result<(), BusError> {
     )))
 }
 
-/// What JetStream says of an account.
+/// JetStream's description of an account.
 #[derive(Deserialize)]
 struct Account {
     api: Option<Api>,
@@ -308,8 +313,8 @@ struct Refused {
     description: String,
 }
 
-/// Refuses a server whose JetStream a node cannot work with. The client library's own question
-/// would not tell a refused permission from silence.
+/// Refuses a server whose JetStream a node cannot use. The client library's own request cannot
+/// distinguish a refused permission from a missing reply.
 pub async fn check_jetstream(link: &NatsLink) -> Result<(), BusError> {
     let messages = [Outgoing {
         subject: ACCOUNT.into(),
@@ -367,7 +372,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_seed_of_a_user_is_one() {
+    fn only_the_seed_of_a_user_is_accepted() {
         let seed = format!("SU{}", "AB7".repeat(19).split_at(56).0);
         assert!(is_seed(&seed));
         let public = seed.replace("SU", "UA");

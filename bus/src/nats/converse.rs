@@ -1,5 +1,5 @@
-//! Asking those who answer in several messages: sidecars report progress, and many services say
-//! what they are.
+//! Requests that are answered in several messages: sidecars report progress, and several services
+//! answer a discovery request.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,15 +16,15 @@ use super::{
 };
 use crate::{BusError, Conversation, Said};
 
-/// So many services are heard.
+/// The maximum number of services that are collected.
 const MOST: usize = 4096;
 
-/// Services are heard for so many times the quiet that ends it.
+/// Services are collected for at most this many times `quiet`.
 const ROUNDS: u32 = 4;
 
-/// Asks, and hears whatever comes back until the conversation is dropped. A link that fails
-/// meanwhile does not end it: what was asked goes on, and its answer may come when the link is
-/// back.
+/// Sends a request, and returns its replies until the conversation is dropped. A link that fails
+/// meanwhile does not end the conversation: the work continues, and its reply may arrive when the
+/// link is up again.
 pub async fn converse(
     link: Arc<NatsLink>,
     subject: &str,
@@ -56,14 +56,14 @@ pub async fn converse(
 }
 
 struct Heard {
-    /// The connection lives as long as somebody waits on it.
+    /// Keeps the connection open as long as the conversation.
     _link: Arc<NatsLink>,
     line: Line,
     denials: Denials,
     subject: String,
 }
 
-/// The next message; an error is the last.
+/// Returns the next message. An error is the last item.
 async fn next(heard: Option<Heard>) -> Option<(Result<Said, BusError>, Option<Heard>)> {
     let mut heard = heard?;
     let inbox = Arc::clone(&heard.line.inbox);
@@ -95,7 +95,7 @@ fn read(reply: Option<Message>, subject: &str) -> Result<Said, BusError> {
     })
 }
 
-/// What services say of themselves.
+/// Collects the descriptions of services.
 pub async fn services(
     link: Arc<NatsLink>,
     name: Option<&str>,

@@ -1,11 +1,11 @@
-//! Whether anybody on the network may command nodes.
+//! Finds out whether anyone on the network could command nodes.
 
 use std::net::IpAddr;
 
 use async_nats::ServerInfo;
 
-/// What is wrong with a server that asks nobody who he is and can be reached from other machines;
-/// `connected` are the hosts it was reached by.
+/// Returns a warning about a server that accepts everyone and can be reached from other machines.
+/// `connected` are the hosts by which it was reached.
 pub fn exposure<'a>(
     info: &'a ServerInfo,
     connected: impl Iterator<Item = &'a str>,
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn open_servers_beyond_loopback_are_exposed() {
+    fn open_server_beyond_loopback_is_exposed() {
         for (auth_required, host, urls, connected, exposed) in [
             (false, "127.0.0.1", &[][..], "127.0.0.1", false),
             (false, "localhost", &[], "localhost", false),

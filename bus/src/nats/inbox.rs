@@ -1,5 +1,5 @@
-//! Where the answers of all conversations come in: one subscription. One for each would cost more
-//! than a call of a sidecar does.
+//! Receives the replies of all conversations through one subscription. A subscription for each
+//! would cost more than the call of a sidecar.
 
 use std::{
     collections::HashMap,
@@ -17,15 +17,15 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
-/// Answers of one conversation that may wait to be read. One that is read more slowly ends there:
-/// an answer that was left out would never be missed.
+/// The number of replies of one conversation that may wait to be read. A conversation that is read
+/// more slowly ends, because its reader could not notice a missing reply.
 const ROOM: usize = 4096;
 
-/// Ends with the last conversation that has a line on it.
+/// A subscription for replies. It ends with the last conversation that has a line on it.
 pub struct Inbox {
-    /// What it hears.
+    /// The subject of the subscription.
     pub subject: String,
-    /// What the subjects of its lines begin with.
+    /// The prefix of the subjects of its lines.
     stem: String,
     lines: Arc<Lines>,
     last: AtomicU64,
@@ -34,7 +34,7 @@ pub struct Inbox {
 
 type Lines = Mutex<HashMap<u64, Sender<Message>>>;
 
-/// Where the answers to one question come in.
+/// Receives the replies to one request.
 pub struct Line {
     pub subject: String,
     pub inbox: Arc<Inbox>,
@@ -43,7 +43,7 @@ pub struct Line {
 }
 
 impl Inbox {
-    /// It is read on the given runtime, that of the connection.
+    /// Subscribes. The replies are read on the given runtime, which must be that of the connection.
     pub async fn start(client: &Client, runtime: &Handle) -> Result<Arc<Self>, SubscribeError> {
         let stem = client.new_inbox();
         let subject = format!("{stem}.*");
@@ -75,7 +75,8 @@ impl Inbox {
 }
 
 impl Line {
-    /// `None` when the connection was closed, or more came than was read.
+    /// Returns the next reply, or `None` if the connection was closed or more replies waited than
+    /// fit.
     pub async fn next(&mut self) -> Option<Message> {
         self.messages.recv().await
     }

@@ -1,5 +1,5 @@
-//! A NATS connection as the bus sees it: up or down, how often it was made, and what the server
-//! refused.
+//! A NATS connection as the bus sees it: whether it is up, how often it was established, and what
+//! the server refused.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -20,22 +20,23 @@ use crate::{
     publisher::{Link, Outlet},
 };
 
-/// The client's event channel drops events when it is full, so its state is looked at this often as
-/// well.
+/// How often the client's state is polled, because the client's event channel drops events when it
+/// is full.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// A connection with what its events told.
+/// A connection with the state from its events.
 pub struct NatsLink {
     pub client: Client,
     pub events: Arc<Events>,
     pub replies: ReplyGuard,
-    /// Subscribed when it is first needed: an observer may not be allowed to have one.
+    /// The subscription for replies, made when it is first needed, because an observer may not be
+    /// allowed to have one.
     inbox: OnceCell<Arc<Inbox>>,
-    /// Where the inbox is read, whoever needs it first.
+    /// The runtime on which the inbox is read, whichever task needs it first.
     runtime: Handle,
 }
 
-/// What the client's event callback passes on.
+/// Passes on the events of the client library.
 #[derive(Debug)]
 pub struct Events {
     changed: Notify,
@@ -50,7 +51,7 @@ impl Events {
         }
     }
 
-    /// Takes an event of the client.
+    /// Handles an event of the client library.
     pub fn on(&self, event: &Event) {
         match event {
             Event::Connected => tracing::info!("connected to NATS"),
@@ -59,7 +60,7 @@ impl Events {
             Event::SlowConsumer(subscription) => {
                 tracing::warn!(
                     subscription,
-                    "a subscription is read too slowly; messages were dropped"
+                    "dropped messages: a subscription is read too slowly"
                 );
             }
             Event::ServerError(ServerError::Other(text)) if is_denial(text) => {
@@ -77,13 +78,13 @@ impl Events {
         self.changed.notify_waiters();
     }
 
-    /// Refusals from now on.
+    /// Returns the refusals from now on.
     pub fn denials(&self) -> Denials {
         Denials(self.denied.subscribe())
     }
 }
 
-/// What the server refused, and the way out.
+/// Describes what the server refused, and the way out.
 fn denial(text: &str) -> String {
     let lower = text.to_ascii_lowercase();
     let what = if lower.contains("violation for publish") {
@@ -102,11 +103,11 @@ fn is_denial(text: &str) -> bool {
     text.to_ascii_lowercase().contains("permissions violation")
 }
 
-/// What the server refused since this was made.
+/// The refusals of the server since this value was created.
 pub struct Denials(broadcast::Receiver<String>);
 
 impl Denials {
-    /// Returns when the server refused something to do with one of these subjects.
+    /// Returns when the server has refused an operation on one of these subjects.
     pub async fn of(&mut self, subjects: &[&str]) -> BusError {
         loop {
             match self.0.recv().await {
@@ -136,7 +137,7 @@ impl NatsLink {
         }
     }
 
-    /// Where the answers to conversations come in.
+    /// Returns the subscription for the replies to conversations.
     pub async fn inbox(&self) -> Result<Arc<Inbox>, BusError> {
         let started = self
             .inbox
@@ -151,7 +152,7 @@ impl NatsLink {
         self.client.connection_state() == State::Connected
     }
 
-    /// Waits until the link is up, or gives up.
+    /// Waits until the link is up, or fails at the deadline.
     pub async fn up_by(&self, deadline: Instant) -> Result<(), BusError> {
         timeout_at(deadline, self.until(true))
             .await

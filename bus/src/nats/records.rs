@@ -1,6 +1,6 @@
-//! Records in a JetStream KV bucket, by raw messages where the client library's own calls fall
-//! short: its reads come from any replica and so may be old, and its writes know neither conditions
-//! on other keys nor batches.
+//! Records in a JetStream KV bucket. It sends raw messages where the client library's calls are not
+//! enough: their reads come from any replica and may be stale, and their writes support neither
+//! conditions on other keys nor batches.
 
 mod bucket;
 mod reply;
@@ -32,10 +32,10 @@ use crate::{
 /// How long reading many records may take.
 const READING: Duration = Duration::from_secs(10);
 
-/// Stands in a message that removes a key, as every client of a KV bucket has it.
+/// The header of a message that removes a key, as in every client of a KV bucket.
 const OPERATION: &str = "KV-Operation";
 
-/// The key of a write that is always refused.
+/// The key of a test write that is always refused.
 const TRIAL: &str = "trial";
 
 /// A KV bucket over a connection.
@@ -55,14 +55,15 @@ impl NatsRecords {
         }
     }
 
-    /// Tries whether a node could read and write the bucket, and changes nothing. `None`: there is no
-    /// bucket yet.
+    /// Tests whether a node could read and write the bucket, and changes nothing. Returns `None` if
+    /// there is no bucket yet.
     pub(super) async fn try_out(&self) -> Result<Option<ServerClock>, RecordsError> {
         self.link_up().await?;
         let Some(clock) = bucket::clock(self).await? else {
             return Ok(None);
         };
-        // No key is ever at this revision, so the leader, which alone can tell, refuses the write.
+        // No key is ever at this revision, so the leader refuses the write. Only the leader can
+        // check it.
         let write = Write::put(TRIAL, Bytes::new())
             .at(u64::MAX >> 1)
             .lasting(Duration::from_secs(1));
@@ -94,7 +95,7 @@ impl NatsRecords {
         )
     }
 
-    /// A question to JetStream's API about the bucket's stream.
+    /// Sends a request about the bucket's stream to JetStream's API.
     async fn ask(
         &self,
         verb: &str,
@@ -121,8 +122,8 @@ impl NatsRecords {
             })
     }
 
-    /// An answer is any reply that says something: what comes after the other messages of a batch
-    /// is empty.
+    /// Sends messages and returns the first reply that is not empty. The replies to all but the
+    /// last message of a batch are empty.
     async fn exchange(
         &self,
         name: &str,
@@ -141,7 +142,8 @@ impl NatsRecords {
         ask.once().await
     }
 
-    /// Nothing is sent over a link that is down: it would be written whenever the link is back.
+    /// Waits for the link, because a message sent over a link that is down would be written when
+    /// the link is up again.
     async fn link_up(&self) -> Result<(), RecordsError> {
         let up = self.link.up_by(Instant::now() + LINK_PATIENCE).await;
         up.map_err(|error| RecordsError::Away(error.to_string()))
@@ -172,7 +174,7 @@ impl NatsRecords {
         }
     }
 
-    /// Nobody takes writes of a bucket that is not there, nor of one without a leader.
+    /// Returns why a write had no responders: the bucket does not exist, or it has no leader.
     async fn why_nobody(&self) -> RecordsError {
         match self
             .find(json!({ "last_by_subj": self.subject("store") }), DEADLINE)
@@ -230,7 +232,7 @@ impl NatsRecords {
     }
 }
 
-/// Names the key a condition is on, where it is another one.
+/// The header with the key of a condition, if that is not the key written.
 const EXPECTED_SUBJECT: &str = "Nats-Expected-Last-Subject-Sequence-Subject";
 
 #[async_trait]

@@ -1,4 +1,4 @@
-//! Which requests are answered: those whose reply goes to an inbox.
+//! Decides which requests are answered: those whose reply subject is an inbox.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -8,7 +8,7 @@ use std::{
 use async_nats::Message;
 use planck_common::inbox::{Refusals, ReplyRule};
 
-/// Refuses requests whose reply would go elsewhere, counts them, and logs some of them.
+/// Refuses requests with another reply subject, counts them, and logs some of them.
 #[derive(Debug)]
 pub struct ReplyGuard {
     rule: ReplyRule,
@@ -23,7 +23,8 @@ impl ReplyGuard {
         }
     }
 
-    /// Whether a request may be done and answered. One without a reply subject is done in silence.
+    /// Whether a request may be performed and answered. A request without a reply subject is
+    /// performed without a reply.
     pub fn admits(&self, request: &Message) -> bool {
         let Some(to) = request.reply.as_deref().filter(|to| !self.rule.admits(to)) else {
             return true;
@@ -46,7 +47,7 @@ impl ReplyGuard {
     }
 }
 
-/// The beginning of a subject that somebody else chose.
+/// The beginning of a subject that the caller chose, safe to log.
 fn shown(subject: &str) -> String {
     subject
         .chars()

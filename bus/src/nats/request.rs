@@ -1,5 +1,5 @@
-//! Asking and listening. A request has an inbox of its own: it outlives foreign replies, and a
-//! time-out leaves nothing behind.
+//! Sends requests and subscribes. Each request has an inbox of its own, so that foreign replies do
+//! not end it and a time-out leaves nothing behind.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,14 +21,16 @@ use crate::{
 
 /// How long a request waits for a link that is down.
 pub const LINK_PATIENCE: Duration = Duration::from_millis(500);
-/// After which one more try is made when nobody was there: nodes move between servers.
+/// The pause before one more attempt if there were no responders, because nodes move between
+/// servers.
 const AGAIN: Duration = Duration::from_millis(100);
 /// How long a subscription may take to be in force.
 const IN_FORCE: Duration = Duration::from_secs(3);
-/// How long a refusal may trail the reply behind it, from the client's other task.
+/// How long a refusal may arrive after the reply that follows it, because another task of the
+/// client delivers it.
 const TRAIL: Duration = Duration::from_millis(10);
 
-/// Asks and waits for one reply of ours.
+/// Sends a request and waits for one reply of this protocol.
 pub async fn request(
     link: &NatsLink,
     prefix: &Prefix,
@@ -68,22 +70,22 @@ pub async fn request(
     }
 }
 
-/// A message as it goes out: its whole subject.
+/// A message to send, with its complete subject.
 pub struct Outgoing {
     pub subject: String,
     pub headers: Option<HeaderMap>,
     pub body: Bytes,
 }
 
-/// Messages sent in order, with one inbox for what comes back.
+/// Messages sent in order, with one inbox for the replies.
 pub struct Ask<'a> {
     pub link: &'a NatsLink,
     pub messages: &'a [Outgoing],
-    /// What is asked, as errors name it.
+    /// The name of the request in errors.
     pub name: &'a str,
     pub deadline: Instant,
     pub patience: Duration,
-    /// Which reply is the answer.
+    /// Whether a reply is the answer.
     pub fits: fn(&[u8]) -> bool,
 }
 
@@ -131,7 +133,7 @@ impl Ask<'_> {
 }
 
 impl Outgoing {
-    /// Sends it; answers go to the inbox.
+    /// Sends the message, with `inbox` as its reply subject.
     pub async fn send(&self, client: &Client, inbox: &str, name: &str) -> Result<(), BusError> {
         let Self {
             subject,
@@ -175,8 +177,8 @@ pub fn lost(error: &dyn std::error::Error) -> BusError {
     BusError::Away(error.to_string())
 }
 
-/// Whether a reply is of this protocol; a JetStream stream that records requests answers them, and
-/// answers first.
+/// Whether a reply belongs to this protocol. A JetStream stream that records requests acknowledges
+/// them, before the real reply.
 fn is_ours(reply: &[u8]) -> bool {
     #[derive(Deserialize)]
     struct Version {
@@ -186,7 +188,7 @@ fn is_ours(reply: &[u8]) -> bool {
         || serde_json::from_slice::<Version>(reply).is_ok_and(|reply| reply.v.is_some())
 }
 
-/// Subscribes, and returns when the server has the subscription: a round trip behind it says so, a
+/// Subscribes, and returns when the server has the subscription. A round trip confirms that; a
 /// flush does not.
 pub async fn subscribe(
     link: &NatsLink,
@@ -215,8 +217,8 @@ async fn begin(link: &NatsLink, subject: &str) -> Result<Subscriber, BusError> {
         })
 }
 
-/// Subscribes and publishes nothing. That the server refuses the subscription is heard whenever it
-/// says so.
+/// Subscribes without publishing anything. If the server refuses the subscription, the error
+/// arrives as an item.
 pub async fn observe(
     link: Arc<NatsLink>,
     prefix: &Prefix,
@@ -236,7 +238,7 @@ pub async fn observe(
 }
 
 struct Observer {
-    /// The connection lives as long as somebody observes it.
+    /// Keeps the connection open as long as the observer.
     _link: Arc<NatsLink>,
     messages: Subscriber,
     denials: Denials,
@@ -267,8 +269,8 @@ impl Observer {
     }
 }
 
-/// Returns when the server has handled what was sent before. Nobody answers; being told so, or
-/// being refused, is the answer.
+/// Returns when the server has handled everything sent before. The request goes to a subject
+/// without responders: the server's reply to that, or its refusal, is the confirmation.
 pub async fn round_trip(link: &NatsLink, prefix: &Prefix) -> Result<(), BusError> {
     let nobody = Address::node(&NodeId::mint(), "info").to_string();
     let messages = [Outgoing {
@@ -291,7 +293,7 @@ pub async fn round_trip(link: &NatsLink, prefix: &Prefix) -> Result<(), BusError
 }
 
 impl NatsLink {
-    /// Fails when the server refused one of these subjects, which a round trip has followed. A
+    /// Fails if the server refused one of these subjects. A round trip must have followed them. A
     /// server without users refuses nothing.
     pub async fn none_denied(
         &self,
@@ -306,7 +308,7 @@ impl NatsLink {
             .map_or(Ok(()), Err)
     }
 
-    /// Answers a request.
+    /// Replies to a request.
     pub async fn reply(&self, request: &Message, headers: HeaderMap, body: Bytes) {
         let Some(to) = request.reply.clone() else {
             return;
@@ -322,7 +324,7 @@ impl NatsLink {
             biased;
             sent = sent => {
                 if let Err(error) = sent {
-                    tracing::warn!(subject = %request.subject, %error, "cannot answer");
+                    tracing::warn!(subject = %request.subject, %error, "cannot send a reply");
                 }
             }
             _lost_with_the_link = self.went_down() => {}

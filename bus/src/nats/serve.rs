@@ -1,4 +1,5 @@
-//! Serving: a subscription and a task an endpoint, drained one group after the other.
+//! Serves endpoints, each with a subscription and a task. The two groups of endpoints are drained
+//! one after the other.
 
 use std::{sync::Arc, time::Duration};
 
@@ -28,22 +29,23 @@ use crate::{
     telemetry::{self, TRACEPARENT},
 };
 
-/// How long leaving a subscription may take, and what runs may go on when the service stops.
+/// How long leaving a subscription may take, and how long running requests may continue when the
+/// service stops.
 const LEAVE: Duration = Duration::from_secs(2);
 const GRACE: Duration = Duration::from_secs(7);
 
-/// Room for the headers of a refusal beside its body.
+/// Space for the headers of a refusal beside its body, in bytes.
 const HEADER_ROOM: usize = 1024;
 
-/// The service in force. Dropping it ends it at once.
+/// A running service. Dropping it ends it at once.
 pub struct NatsService {
     shared: Group,
     own: Group,
     _drop: DropGuard,
 }
 
-/// Endpoints that are left together, with a bound of their own: clients cannot crowd out what nodes
-/// ask each other.
+/// Endpoints that are left together. Each group has a limit of its own, so that clients cannot
+/// crowd out the requests of other nodes.
 struct Group {
     leave: CancellationToken,
     tasks: TaskTracker,
@@ -82,7 +84,7 @@ impl Serving for NatsService {
     }
 }
 
-/// Serves all endpoints; they are in force when it returns.
+/// Serves all endpoints. They are in force when this returns.
 pub async fn start(
     link: Arc<NatsLink>,
     prefix: Prefix,
@@ -167,8 +169,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Handles each message until the subscription is left and what was on its way has come, or all
-    /// is dropped.
+    /// Handles each message until the subscription is left and all messages under way have arrived,
+    /// or until the service is dropped.
     async fn each(
         self,
         mut messages: Subscriber,
@@ -203,7 +205,7 @@ impl Worker {
             .off(&message.subject)
             .unwrap_or(&message.subject)
             .to_owned();
-        // The message lives until it is answered; its body only as long as the command needs it.
+        // The message is kept until it is answered, its body only as long as the command needs it.
         let body = std::mem::take(&mut message.payload);
         let span = span(&subject, &message);
         answering.take(&subject, body, span, move |reply| async move {
@@ -243,7 +245,7 @@ impl Worker {
     }
 }
 
-/// The bytes that a reply may have.
+/// The maximum size of a reply in bytes.
 pub fn room(link: &NatsLink) -> usize {
     link.client.max_payload().saturating_sub(HEADER_ROOM)
 }
@@ -258,7 +260,7 @@ fn span(subject: &str, message: &Message) -> Span {
     telemetry::installed().command_span(subject, parent.map(|parent| parent.as_str()))
 }
 
-/// A header's value is one line.
+/// Returns the headers of a refusal, whose values must be single lines.
 fn error_headers(refusal: &Refusal) -> HeaderMap {
     let line: String = refusal
         .message

@@ -1,4 +1,4 @@
-//! The micro service that a node is to `nats service ls`, `info` and `stats`.
+//! The micro service `planck-node` as `nats service ls`, `info` and `stats` show it.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -13,7 +13,7 @@ use planck_common::{
     subject::NODE_SERVICE,
 };
 
-/// The service's record of itself.
+/// The state of the service that discovery requests return.
 #[derive(Debug)]
 pub struct Service(Mutex<service::Service>);
 
@@ -41,7 +41,7 @@ impl Service {
         )))
     }
 
-    /// Adds an endpoint; its number is what [`Self::count`] takes.
+    /// Adds an endpoint, and returns the number for [`Self::count`].
     pub fn add(&self, name: &str, subject: &str, queue_group: &str) -> usize {
         let endpoint = Endpoint {
             name: name.into(),
@@ -52,7 +52,7 @@ impl Service {
         self.with(|service| service.add(endpoint))
     }
 
-    /// The endpoint takes no more requests.
+    /// Records that the endpoint takes no more requests.
     pub fn left(&self, endpoint: usize) {
         self.with(|service| service.leave(endpoint));
     }
@@ -63,7 +63,7 @@ impl Service {
         self.with(|service| service.count(endpoint, took, error));
     }
 
-    /// The answer to a discovery subject; `None` for a verb that there is not.
+    /// Returns the answer to a discovery subject, or `None` for an unknown verb.
     pub fn answer(&self, subject: &str) -> Option<String> {
         self.with(|service| service.answer(subject))
     }

@@ -1,5 +1,5 @@
-//! The conformance suite over a private server each, and what only NATS can do: go away, come back,
-//! refuse.
+//! The conformance suite, each case on a private server, and tests of what only NATS does: outages,
+//! reconnects, refusals.
 
 mod cli;
 mod cluster;
@@ -30,7 +30,7 @@ impl Nats {
         Self::with("")
     }
 
-    /// With more lines of configuration.
+    /// Starts a server with additional lines of configuration.
     fn with(config: &str) -> Self {
         Self {
             server: NatsServer::start_with(config).unwrap(),
@@ -49,7 +49,7 @@ impl Nats {
         NatsBus::connect(self.options()).await.unwrap()
     }
 
-    /// A connection as a user of the configuration.
+    /// Connects as a user of the configuration.
     async fn connect_as(&self, user: &str) -> Result<NatsBus, BusError> {
         let url = self
             .server
@@ -66,7 +66,7 @@ impl Nats {
     }
 }
 
-/// What the server counts, by its monitoring page.
+/// The number of subscriptions on the server's monitoring page.
 fn subscriptions(world: &Nats) -> u64 {
     let page = world.server.monitor("/varz").unwrap();
     page["subscriptions"].as_u64().unwrap()

@@ -1,4 +1,4 @@
-//! What every bucket of records does, run on each of them.
+//! The cases that every bucket of records passes.
 
 #![allow(
     clippy::unwrap_used,
@@ -22,13 +22,13 @@ use super::{Hint, Record, Records, RecordsError, Write};
 
 const SOON: Duration = Duration::from_secs(10);
 
-/// A bucket, opened, with any number of ends.
+/// A bucket, opened, to which the cases connect any number of times.
 #[async_trait]
 pub trait World: Send + Sync {
     async fn end(&self) -> Arc<dyn Records>;
 }
 
-/// Hands every case to a macro, with the world that `$world` makes anew for each.
+/// Passes every case to a macro, with a function that makes a new world for each.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! records_cases {
@@ -41,7 +41,7 @@ macro_rules! records_cases {
 }
 pub use crate::records_cases as cases;
 
-/// A test of each case.
+/// Defines one test per case.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! records_tests {
@@ -54,7 +54,7 @@ macro_rules! records_tests {
 }
 pub use crate::records_tests as tests;
 
-/// One case after the other.
+/// Runs the cases one after the other.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! records_in_turn {
@@ -177,12 +177,12 @@ pub async fn all_or_nothing(world: &impl World) {
     assert_eq!(
         records.write(verdict(judge + 50, convict)).await,
         Err(RecordsError::Refused),
-        "a dead judge"
+        "a dead observer"
     );
     assert_eq!(
         records.write(verdict(judge, convict + 50)).await,
         Err(RecordsError::Refused),
-        "a convict that moved"
+        "a suspect whose record changed"
     );
     assert_eq!(value(&records, "proof.judge").await, None);
     assert_eq!(
@@ -214,7 +214,8 @@ pub async fn all_or_nothing(world: &impl World) {
     );
 }
 
-/// The first write's condition is that of all; keys that were written before are written again.
+/// The first write's condition applies to all writes. Keys that were written before are written
+/// again.
 pub async fn one_condition_for_many(world: &impl World) {
     let records = world.end().await;
     let alive = put(&records, Write::put("team.t.1", "alive").at(0))

@@ -1,4 +1,5 @@
-//! The bucket itself: made with exact settings by whoever comes first, and checked by everybody.
+//! The registry's bucket. The first node creates it with exact settings, and every node checks
+//! them.
 
 use std::time::Duration;
 
@@ -11,22 +12,22 @@ use serde_json::{Value, json};
 use super::{NatsRecords, reply};
 use crate::records::{DEADLINE, RecordsError};
 
-/// A cluster elects a leader before it answers.
+/// How long creating the bucket may take, because a cluster elects a leader before it answers.
 const MAKING: Duration = Duration::from_secs(5);
 
-/// A record's bytes at most. A larger one, which only somebody else writes, could not be read
-/// through a server's `max_payload`. A bucket that an older version made has no such limit.
+/// The maximum size of a record in bytes. A larger one, which no node writes, could not be read
+/// within a server's `max_payload`. A bucket that an older version created has no such limit.
 const LARGEST: i32 = 256 * 1024;
 
 #[derive(Deserialize)]
 struct Info {
     config: Value,
     created: String,
-    /// The server's clock.
+    /// The time on the server's clock.
     ts: String,
 }
 
-/// The bucket's age.
+/// Opens the bucket, and returns its age.
 pub(super) async fn open(records: &NatsRecords) -> Result<Duration, RecordsError> {
     let info = match info(records).await {
         Err(RecordsError::Missing(_)) => make(records).await?,
@@ -36,8 +37,8 @@ pub(super) async fn open(records: &NatsRecords) -> Result<Duration, RecordsError
     Ok(info.age())
 }
 
-/// The clock of the server that leads the bucket, whose settings must be right; `None` where there
-/// is no bucket.
+/// Returns the clock of the server that leads the bucket, after a check of the bucket's settings.
+/// Returns `None` if there is no bucket.
 pub(super) async fn clock(records: &NatsRecords) -> Result<Option<ServerClock>, RecordsError> {
     let asked = Timestamp::now();
     let found = info(records).await;
@@ -67,8 +68,8 @@ async fn info(records: &NatsRecords) -> Result<Info, RecordsError> {
     reply::parse(&answer, &records.bucket).map_err(reply::Failure::into_error)
 }
 
-/// Harmless beside another node that does the same: to make what is there already gives what is
-/// there.
+/// Creates the bucket. This is safe if another node does the same, because JetStream then returns
+/// the existing one.
 async fn make(records: &NatsRecords) -> Result<Info, RecordsError> {
     let config = json!(settings(records));
     let answer = records
@@ -76,7 +77,7 @@ async fn make(records: &NatsRecords) -> Result<Info, RecordsError> {
         .await?;
     let made: Result<Info, _> = reply::parse(&answer, &records.bucket);
     match made.map_err(reply::Failure::into_error) {
-        // Somebody made one with other settings meanwhile, or the cluster is too small.
+        // Another client has created one with other settings, or the cluster is too small.
         Err(RecordsError::Unfit(why)) => info(records)
             .await
             .map_err(|_| RecordsError::Unfit(format!("{why}; {SMALL}"))),
@@ -110,7 +111,8 @@ fn settings(records: &NatsRecords) -> Config {
     }
 }
 
-/// What must be so: the name of a setting and its value, absent where the server leaves it out.
+/// The required settings: the name of each and its value, which is null if the server leaves it
+/// out.
 fn must(records: &NatsRecords) -> Vec<(&'static str, Value)> {
     vec![
         ("subjects", json!([records.subject(">")])),

@@ -1,4 +1,4 @@
-//! What JetStream answers, and which error is which.
+//! Reads JetStream's replies, and maps its error codes.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use bytes::Bytes;
@@ -8,26 +8,26 @@ use super::OPERATION;
 use crate::records::RecordsError;
 
 const WRONG_LAST_SEQUENCE: u64 = 10_071;
-/// The same, in a batch or where the server does not tell the right one.
+/// The same error in a batch, or where the server does not report the right sequence.
 const WRONG_LAST_SEQUENCE_CONSTANT: u64 = 10_164;
-/// Writes to the key are under way; nothing was written.
+/// Other writes to the key are in progress. Nothing was written.
 const NOT_READY: u64 = 10_163;
-/// A message of the batch was lost, so that nothing was written.
+/// A message of the batch was lost. Nothing was written.
 const INCOMPLETE_BATCH: u64 = 10_176;
 const STREAM_NOT_FOUND: u64 = 10_059;
 const NO_MESSAGE_FOUND: u64 = 10_037;
-/// Of JetStream, or of its stream, without a leader.
+/// JetStream or its stream has no leader.
 const UNAVAILABLE: u64 = 503;
 
 /// A message of the stream.
 pub(super) struct Found {
     pub subject: String,
     pub seq: u64,
-    /// `None`: the message removes the key.
+    /// The value, or `None` if the message removes the key.
     pub value: Option<Bytes>,
 }
 
-/// That a message was written.
+/// The confirmation of a write.
 #[derive(Deserialize)]
 pub(super) struct Stored {
     pub seq: u64,
@@ -66,7 +66,7 @@ pub(super) fn stored(answer: &[u8], bucket: &str) -> Result<Stored, RecordsError
     parse(answer, bucket).map_err(Failure::into_error)
 }
 
-/// `None`: there is no such message.
+/// Returns `None` if there is no such message.
 pub(super) fn found(answer: &[u8], bucket: &str) -> Result<Option<Found>, RecordsError> {
     match parse::<Answer>(answer, bucket) {
         Ok(Answer { message }) => message.read().map(Some),
@@ -78,7 +78,7 @@ pub(super) fn found(answer: &[u8], bucket: &str) -> Result<Option<Found>, Record
     }
 }
 
-/// An answer of the API, or what it failed with.
+/// Reads a reply of the API, or its error.
 pub(super) fn parse<T: DeserializeOwned>(answer: &[u8], bucket: &str) -> Result<T, Failure> {
     if let Ok(Failed { error }) = serde_json::from_slice(answer) {
         return Err(Failure::of(error, bucket));
@@ -92,7 +92,7 @@ pub(super) fn parse<T: DeserializeOwned>(answer: &[u8], bucket: &str) -> Result<
     serde_json::from_slice(answer).map_err(foreign)
 }
 
-/// A code of JetStream's, and what it means.
+/// An error code of JetStream, and its meaning.
 pub(super) struct Failure {
     code: u64,
     error: RecordsError,
@@ -144,8 +144,8 @@ impl Message {
     }
 }
 
-/// Whether the headers are those of a message that removes its key: written by a client, or by the
-/// server when one expires.
+/// Whether the headers mark a message that removes its key. A client writes such a message, or the
+/// server when a record expires.
 fn removes(headers: &str) -> bool {
     let mut names = headers.lines().filter_map(|line| line.split(':').next());
     names.any(|name| name == OPERATION || name == "Nats-Marker-Reason")

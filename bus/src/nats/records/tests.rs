@@ -117,7 +117,7 @@ impl World for Three<'_> {
 }
 
 #[tokio::test]
-async fn on_three_servers() {
+async fn records_conform_on_three_servers() {
     let cluster = NatsCluster::start().unwrap();
     let world = |prefix| Three {
         cluster: &cluster,

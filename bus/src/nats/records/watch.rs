@@ -1,5 +1,5 @@
-//! A watch that begins anew whenever it breaks. The client library's own goes on after some of its
-//! errors and is silent after others, so any error ends it here.
+//! A watch that is restarted whenever it breaks. The client library's own watch continues after
+//! some of its errors and stays silent after others, so any error restarts it here.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use tokio::time::{sleep, timeout};
 use super::NatsRecords;
 use crate::records::{DEADLINE, Hint, Record};
 
-/// Before it begins anew.
+/// The pause before a watch is restarted.
 const PAUSE: Duration = Duration::from_millis(500);
 
 struct Watching {
@@ -62,7 +62,7 @@ impl Watching {
         tracing::debug!(
             bucket = self.records.bucket,
             why,
-            "a watch of the registry begins anew"
+            "restarting a watch of the registry"
         );
         self.watch = None;
     }

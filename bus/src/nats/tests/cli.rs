@@ -1,4 +1,4 @@
-//! What a person with the `nats` command line client sees.
+//! What a user of the `nats` command line client sees.
 
 use std::{process::Output, time::Duration};
 
@@ -27,7 +27,7 @@ struct Cli {
 }
 
 impl Cli {
-    /// `None`, loudly, where there is no `nats`.
+    /// Returns `None`, with a message on standard error, if `nats` is not installed.
     fn find(world: &Nats) -> Option<Self> {
         match find_cli() {
             Ok(file) => Some(Self {
@@ -72,7 +72,7 @@ impl Cli {
 }
 
 #[tokio::test]
-async fn a_command_is_a_request() {
+async fn command_can_be_sent_as_a_request() {
     let world = Nats::start();
     let Some(cli) = Cli::find(&world) else { return };
     let bus = world.connect().await;
@@ -151,7 +151,7 @@ async fn events_can_be_watched() {
 }
 
 #[tokio::test]
-async fn a_frozen_observer_slows_nobody() {
+async fn frozen_observer_does_not_slow_publishing() {
     let world = Nats::start();
     let Some(cli) = Cli::find(&world) else { return };
     let (ear, mouth) = (world.connect().await, world.connect().await);

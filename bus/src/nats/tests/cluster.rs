@@ -1,4 +1,4 @@
-//! Three servers: a client whose server dies goes on at another.
+//! With three servers, a client whose server dies continues at another.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::*;
 use crate::conformance::{echo, node};
 
 #[tokio::test]
-async fn a_killed_server_is_left_for_another() {
+async fn client_of_a_killed_server_reconnects_to_another() {
     let mut cluster = NatsCluster::start().unwrap();
     let at = |n: usize| NatsOptions::new(cluster.servers[n].url());
     let (server, client) = (
@@ -33,7 +33,8 @@ async fn a_killed_server_is_left_for_another() {
     assert!(server.is_connected());
 }
 
-/// Interest spreads from server to server after a subscription is in force on its own.
+/// Repeats the request until it is answered. A subscription spreads to the other servers only after
+/// it is in force on its own.
 async fn until_answered(client: &NatsBus, to: &Address) {
     let until = Instant::now() + Duration::from_secs(10);
     while let Err(error) = client

@@ -1,4 +1,4 @@
-//! Questions that are answered in several messages, by whoever is there.
+//! Requests that are answered in several messages.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 const ASKED: &str = "tool.a.b";
 
-/// Answers each question as it is told to, over a connection of its own.
+/// Answers each request with `answer`, over a connection of its own.
 async fn answering<F, R>(world: &Nats, answer: F) -> JoinHandle<()>
 where
     F: Fn(Client, Message) -> R + Send + 'static,
@@ -46,7 +46,7 @@ fn said(text: &str) -> Result<Said, BusError> {
 }
 
 #[tokio::test]
-async fn answers_come_in_order_and_errors_with_their_headers() {
+async fn replies_come_in_order_and_errors_from_their_headers() {
     let world = Nats::start();
     let bus = world.connect().await;
     let answers = answering(&world, |client, message| async move {
@@ -76,7 +76,7 @@ async fn answers_come_in_order_and_errors_with_their_headers() {
 }
 
 #[tokio::test]
-async fn many_at_once_get_their_own_answers_over_one_subscription() {
+async fn concurrent_conversations_get_their_own_replies_over_one_subscription() {
     let world = Nats::start();
     let bus = world.connect().await;
     let answers = answering(&world, |client, message| async move {
@@ -98,7 +98,7 @@ async fn many_at_once_get_their_own_answers_over_one_subscription() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_sent_is_not() {
+async fn request_that_cannot_be_sent_is_refused() {
     let world = Nats::with("max_payload: 1000");
     let bus = world.connect().await;
     let error = bus.converse(ASKED, vec![b'x'; 1001].into()).await.err();
@@ -112,7 +112,7 @@ async fn what_cannot_be_sent_is_not() {
 }
 
 #[tokio::test]
-async fn an_answer_may_come_after_an_outage() {
+async fn reply_may_arrive_after_an_outage() {
     let mut world = Nats::start();
     let bus = world.connect().await;
     let (asked, mut heard_of) = tokio::sync::mpsc::unbounded_channel();
@@ -124,7 +124,7 @@ async fn an_answer_may_come_after_an_outage() {
     let mut heard = bus.converse(ASKED, Bytes::new()).await.unwrap();
     let (client, reply) = timeout(PATIENCE, heard_of.recv()).await.unwrap().unwrap();
     world.server.restart().unwrap();
-    // Sent again and again: the asker may be back later than the one who answers.
+    // The reply is sent repeatedly, because the caller may reconnect later than the service.
     let answering = async {
         loop {
             client.publish(reply.clone(), "late".into()).await.unwrap();
@@ -145,7 +145,7 @@ authorization { users: [
 "#;
 
 #[tokio::test]
-async fn what_is_forbidden_is_denied_at_once_and_every_time() {
+async fn forbidden_conversation_is_denied_at_once_every_time() {
     let world = Nats::with(USERS);
     let bus = world.connect_as("mute").await.unwrap();
     for _ in 0..3 {

@@ -1,4 +1,5 @@
-//! Others on the same subjects: a stream that records commands answers them, and answers first.
+//! Other programs on the same subjects: a stream that records commands acknowledges them, before
+//! the node replies.
 
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use crate::{
 };
 
 #[tokio::test]
-async fn a_streams_acknowledgement_is_no_reply() {
+async fn acknowledgement_of_a_stream_is_not_taken_for_the_reply() {
     let world = Nats::start();
     let (server, client) = (world.connect().await, world.connect().await);
     let jetstream = async_nats::jetstream::new(client.link.client.clone());
@@ -42,7 +43,7 @@ async fn a_streams_acknowledgement_is_no_reply() {
 }
 
 #[tokio::test]
-async fn a_refusal_is_in_headers_and_body() {
+async fn refusal_is_in_headers_and_body() {
     let world = Nats::start();
     let bus = world.connect().await;
     let refusing = answer(|_, _| async { Err(Refusal::new(Code::NotFound, "no agent\n`a1`: ä")) });
@@ -72,7 +73,7 @@ async fn a_refusal_is_in_headers_and_body() {
 }
 
 #[tokio::test]
-async fn a_trace_goes_with_a_request() {
+async fn trace_is_sent_with_a_request() {
     let world = Nats::start();
     let bus = world.connect().await;
     let mut requests = bus
@@ -101,7 +102,7 @@ impl Telemetry for Traced {
 }
 
 #[tokio::test]
-async fn time_outs_leave_nothing_behind() {
+async fn time_out_leaves_no_subscription_behind() {
     let world = Nats::start();
     let bus = world.connect().await;
     let _serving = bus

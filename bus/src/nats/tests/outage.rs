@@ -1,4 +1,4 @@
-//! The server goes away and comes back, with everything in flight.
+//! The server goes away and comes back while requests and publications are in progress.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -32,7 +32,7 @@ async fn until_connected(bus: &NatsBus, up: bool) {
     }
 }
 
-/// Reads until a head comes, and gives its seq.
+/// Reads until a head arrives, and returns its seq.
 async fn next_head(heard: &mut BoxStream<'static, Delivery>) -> i64 {
     loop {
         let delivery = next(heard).await;
@@ -43,7 +43,7 @@ async fn next_head(heard: &mut BoxStream<'static, Delivery>) -> i64 {
     }
 }
 
-/// Publishes an event a millisecond while the server is away for so long. No call may block.
+/// Publishes one event per millisecond while the server is away for `away`. No call may block.
 async fn publish_through(world: &mut Nats, bus: &NatsBus, away: Duration) -> i64 {
     let (began, mut seq, mut slowest) = (Instant::now(), 0, Duration::ZERO);
     world.server.kill().unwrap();
@@ -64,7 +64,7 @@ async fn publish_through(world: &mut Nats, bus: &NatsBus, away: Duration) -> i64
 }
 
 #[tokio::test]
-async fn a_short_outage_is_bridged() {
+async fn short_outage_loses_no_event() {
     let mut world = Nats::start();
     let (ear, mouth) = (world.connect().await, world.connect().await);
     let mut heard = ear.subscribe("session.*").await.unwrap();
@@ -74,7 +74,7 @@ async fn a_short_outage_is_bridged() {
 }
 
 #[tokio::test]
-async fn a_long_outage_ends_in_a_head() {
+async fn head_is_published_after_a_long_outage() {
     let mut world = Nats::start();
     let (ear, mouth) = (world.connect().await, world.connect().await);
     let mut heard = ear.subscribe("session.*").await.unwrap();
@@ -86,13 +86,16 @@ async fn a_long_outage_ends_in_a_head() {
         "{:?}",
         back.elapsed()
     );
-    assert!(mouth.forgotten() > 0, "nothing piles up");
+    assert!(
+        mouth.forgotten() > 0,
+        "publications are dropped during a long outage"
+    );
     mouth.publish_event(event("s1", "a1", Some(last + 1), "{}"));
     while next_head(&mut heard).await != last + 1 {}
 }
 
 #[tokio::test]
-async fn a_full_queue_is_forgotten_not_waited_for() {
+async fn full_queue_is_dropped_and_blocks_no_caller() {
     let mut world = Nats::start();
     let limits = Limits {
         count: 1000,
@@ -117,7 +120,7 @@ async fn a_full_queue_is_forgotten_not_waited_for() {
 }
 
 #[tokio::test]
-async fn requests_fail_fast_and_work_again() {
+async fn requests_fail_fast_in_an_outage_and_work_after_it() {
     let mut world = Nats::start();
     let (server, client) = (world.connect().await, world.connect().await);
     let _serving = server.serve(&node("n1"), echo("n1")).await.unwrap();
@@ -145,7 +148,7 @@ async fn requests_fail_fast_and_work_again() {
 }
 
 #[tokio::test]
-async fn a_request_in_flight_learns_that_the_link_went_down() {
+async fn request_in_flight_fails_when_the_link_goes_down() {
     let mut world = Nats::start();
     let bus = Arc::new(world.connect().await);
     let silent = crate::conformance::answer(|_, _| std::future::pending());
@@ -168,7 +171,7 @@ async fn a_request_in_flight_learns_that_the_link_went_down() {
 }
 
 #[tokio::test]
-async fn a_frozen_server_is_noticed() {
+async fn frozen_server_counts_as_disconnected() {
     let world = Nats::start();
     let bus = world.connect().await;
     world.server.pause().unwrap();
@@ -195,7 +198,7 @@ async fn a_frozen_server_is_noticed() {
     until_connected(&bus, true).await;
 }
 
-/// One node after the other leaves, and each request is answered the first time it is asked.
+/// The nodes leave one after the other, and each request is answered at its first attempt.
 #[tokio::test]
 async fn no_request_is_lost_when_nodes_leave_the_queue_under_load() {
     let world = Nats::start();

@@ -1,4 +1,4 @@
-//! What the server refuses, and what it lacks, is said at once and by name.
+//! What the server refuses or lacks is reported at once and by name.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use tokio::{
 use super::*;
 use crate::conformance::{echo, node};
 
-/// A node may do everything of its own; a reader may look at sessions and list them.
+/// A node may use all subjects of its own. A reader may read and list sessions.
 const USERS: &str = r#"
 authorization { users: [
   { user: node, password: secret, permissions: {
@@ -29,7 +29,7 @@ authorization { users: [
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[tokio::test]
-async fn a_forbidden_request_is_denied_at_once() {
+async fn forbidden_request_is_denied_at_once() {
     let world = Nats::with(USERS);
     let (node_bus, reader) = (
         world.connect_as("node").await.unwrap(),
@@ -58,7 +58,7 @@ async fn a_forbidden_request_is_denied_at_once() {
 }
 
 #[tokio::test]
-async fn a_forbidden_subscription_is_denied() {
+async fn forbidden_subscription_is_denied() {
     let world = Nats::with(USERS);
     let reader = world.connect_as("reader").await.unwrap();
     let _allowed = reader.subscribe("session.*").await.unwrap();
@@ -70,7 +70,7 @@ async fn a_forbidden_subscription_is_denied() {
 }
 
 #[tokio::test]
-async fn refused_jetstream_is_a_refused_permission() {
+async fn refused_jetstream_is_reported_as_a_refused_permission() {
     let world = Nats::with(
         "authorization { users: [ { user: u, password: secret, permissions: { publish: [\"x\"], subscribe: [\"_INBOX.u.>\"] } } ] }",
     );
@@ -115,12 +115,12 @@ async fn observer_needs_no_right_to_publish() {
     assert!(denied.next().await.is_none());
     assert!(
         !world.server.log().contains("Publish Violation"),
-        "it tried to publish"
+        "the observer tried to publish"
     );
 }
 
 #[tokio::test]
-async fn refused_endpoint_is_told_at_the_start() {
+async fn refused_endpoint_fails_the_start() {
     let world = Nats::with(
         r#"authorization { users: [ { user: node, password: secret, permissions: {
             publish: ["cmd.>"], subscribe: ["cmd.node.*.*", "cmd.sessions.*", "_INBOX.node.>", "$SRV.>"] } } ] }"#,
@@ -134,7 +134,7 @@ async fn refused_endpoint_is_told_at_the_start() {
 }
 
 #[tokio::test]
-async fn reply_that_would_go_to_no_inbox_is_not_sent_and_its_request_not_done() {
+async fn request_whose_reply_subject_is_no_inbox_is_not_performed() {
     let world = Nats::start();
     let (node_bus, caller) = (world.connect().await, world.connect().await);
     let _serving = node_bus.serve(&node("n1"), echo("n1")).await.unwrap();
@@ -155,7 +155,7 @@ async fn reply_that_would_go_to_no_inbox_is_not_sent_and_its_request_not_done() 
             .unwrap();
     }
     raw.flush().await.unwrap();
-    // The node takes requests in order: when this one is answered, the others were refused.
+    // The node takes requests in order: when this one is answered, the others have been refused.
     caller
         .request(
             &Address::new(Target::Sessions, "list"),
@@ -178,7 +178,7 @@ async fn reply_that_would_go_to_no_inbox_is_not_sent_and_its_request_not_done() 
 }
 
 #[tokio::test]
-async fn an_unknown_user_is_told_so() {
+async fn unknown_user_is_a_clear_error() {
     let world = Nats::with(USERS);
     let error = world.connect_as("nobody").await.err().unwrap();
     assert!(
@@ -188,7 +188,7 @@ async fn an_unknown_user_is_told_so() {
 }
 
 #[tokio::test]
-async fn no_server_is_a_clear_error() {
+async fn missing_server_is_a_clear_error() {
     let url = format!("nats://127.0.0.1:{}", free_port().unwrap());
     let began = Instant::now();
     let error = NatsBus::connect(NatsOptions::new(url.clone()))
@@ -207,7 +207,7 @@ async fn no_server_is_a_clear_error() {
 }
 
 #[tokio::test]
-async fn no_jetstream_is_a_clear_error() {
+async fn missing_jetstream_is_a_clear_error() {
     let world = Nats::with("accounts { plain { users: [ { user: u, password: secret } ] } }");
     let client = world.connect_as("u").await.unwrap();
     let error = client.check_jetstream().await.unwrap_err();
@@ -217,7 +217,7 @@ async fn no_jetstream_is_a_clear_error() {
     );
 }
 
-/// Speaks as an old server would.
+/// Greets clients as a server of an old version does.
 async fn old_server(listener: TcpListener) {
     while let Ok((mut stream, _)) = listener.accept().await {
         let info = r#"{"server_id":"x","version":"2.11.4","host":"127.0.0.1","port":1,"max_payload":1048576,"headers":true}"#;
@@ -236,7 +236,7 @@ async fn old_server(listener: TcpListener) {
 }
 
 #[tokio::test]
-async fn an_old_server_is_a_clear_error() {
+async fn old_server_is_a_clear_error() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("nats://someone:secret@{}", listener.local_addr().unwrap());
     let server = tokio::spawn(old_server(listener));
@@ -249,7 +249,7 @@ async fn an_old_server_is_a_clear_error() {
 }
 
 #[tokio::test]
-async fn no_secret_is_in_an_error() {
+async fn error_contains_no_secret() {
     let url = format!("nats://someone:secret@127.0.0.1:{}", free_port().unwrap());
     let error = NatsBus::connect(NatsOptions::new(url)).await.err().unwrap();
     assert!(!error.to_string().contains("secret"), "{error}");

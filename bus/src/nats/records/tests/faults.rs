@@ -1,4 +1,4 @@
-//! What is wrong with the bucket or its server is told apart.
+//! Each fault of the bucket or its server has an error of its own.
 
 use futures_util::StreamExt;
 use tokio::time::timeout;
@@ -14,7 +14,7 @@ async fn alone() -> (NatsServer, NatsRecords) {
 }
 
 #[tokio::test]
-async fn other_settings_are_refused() {
+async fn bucket_with_other_settings_is_refused() {
     let (_server, records) = alone().await;
     let jetstream = async_nats::jetstream::new(records.link.client.clone());
     let bucket = records.bucket.clone();
@@ -35,7 +35,7 @@ async fn other_settings_are_refused() {
 }
 
 #[tokio::test]
-async fn another_number_of_copies_is_refused() {
+async fn bucket_with_another_number_of_copies_is_refused() {
     let (server, records) = alone().await;
     opened(records).await;
     let error = connect(server.url(), "", 3)
@@ -55,7 +55,7 @@ async fn another_number_of_copies_is_refused() {
 }
 
 #[tokio::test]
-async fn a_bucket_that_is_gone_is_missing_until_it_is_made_anew() {
+async fn removed_bucket_is_missing_until_it_is_created_again() {
     let (_server, records) = alone().await;
     assert_eq!(
         records.read("node.a").await,
@@ -80,7 +80,7 @@ async fn a_bucket_that_is_gone_is_missing_until_it_is_made_anew() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_away_or_frozen_is_told_apart() {
+async fn server_that_is_away_or_frozen_has_an_error_of_its_own() {
     let (mut server, records) = alone().await;
     let records = opened(records).await;
     let mut hints = records.watch("node.*");
@@ -116,11 +116,13 @@ async fn a_server_that_is_away_or_frozen_is_told_apart() {
         }
         panic!("the watch ended");
     };
-    timeout(SOON, told).await.expect("the watch is blind");
+    timeout(SOON, told)
+        .await
+        .expect("the watch reports nothing");
 }
 
 #[tokio::test]
-async fn a_killed_leader_is_followed() {
+async fn records_work_again_after_the_leader_was_killed() {
     let mut cluster = NatsCluster::start().unwrap();
     let records = opened(connect(cluster.url(), "", 3).await).await;
     let first = records
