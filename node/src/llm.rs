@@ -1,5 +1,5 @@
-//! Models. A provider encodes a conversation into its wire format and decodes its stream; a file or
-//! folder each.
+//! Providers of models. Each encodes a conversation into its wire format and decodes the reply's
+//! stream; each has a file or folder of its own.
 
 pub mod options;
 mod registry;
@@ -57,28 +57,28 @@ pub use wire::WireKind;
 
 use crate::model::{Chunk, Failure, Finish, ToolSpec};
 
-/// What stands before the messages of a request, the same for a whole conversation.
+/// The part of a request that precedes the messages. It stays the same for a whole conversation.
 #[derive(Debug, Clone)]
 pub struct Head {
     pub model: String,
     pub system_prompt: Arc<str>,
-    /// Sorted by name.
+    /// The tools, sorted by name.
     pub tools: Arc<[ToolSpec]>,
-    /// `temperature`, `max_output_tokens`, `thinking_budget`, …
+    /// Options such as `temperature`, `max_output_tokens` and `thinking_budget`.
     pub opts: Map<String, Value>,
     pub max_output: u64,
 }
 
-/// Encodes one conversation, message by message: each is serialised once, and a request is built
-/// from those bytes.
+/// Encodes one conversation message by message. Each message is serialised once, and every request
+/// is assembled from those bytes.
 pub trait Encoder: Send {
-    /// Adds the next message of the model's view.
+    /// Adds the next message that the model sees.
     fn push(&mut self, message: &Body);
-    /// A request for all that was pushed.
+    /// Returns a request that holds every message pushed so far.
     fn request(&self) -> Request;
 }
 
-/// A request as its wire format wants it.
+/// A request in the wire format of its provider.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
     pub body: Bytes,
@@ -95,22 +95,22 @@ impl From<Vec<u8>> for Request {
     }
 }
 
-/// What a stream yields. The last item is `Finished` or an error, and nothing follows it.
+/// An item of a reply's stream. The last item is `Finished` or an error; nothing follows it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Progress {
-    /// All that one read brought, in order.
+    /// All chunks of one read, in order.
     Chunks(Vec<Chunk>),
     Finished(Finish),
 }
 
-/// One configured provider: a wire format and an address, with its limits. Dropping a stream closes
-/// its request.
+/// One configured provider: a wire format, an address and limits. Dropping a stream closes its
+/// request.
 pub trait Provider: Send + Sync {
     fn name(&self) -> &str;
-    /// The host and the port that requests go to, for traces.
+    /// Returns the host and port that requests go to, for traces.
     fn server(&self) -> Option<(&str, u16)>;
     fn encoder(&self, head: Head) -> Box<dyn Encoder>;
-    /// Sends a request. `clients` belong to the runtime that polls the stream.
+    /// Sends a request. `clients` must belong to the runtime that polls the stream.
     fn stream(
         &self,
         clients: &Clients,

@@ -1,22 +1,23 @@
-//! Which addresses agents and clients may name for a model. Pure.
+//! Decides which addresses agents and clients may name for a model. Pure.
 //!
 //! A `base_url` in `spawn_agent`, `change_model` or `sessions.start` makes this node send a request
-//! to an address of somebody else's choice, with text of somebody else's choice: to an internal
-//! service, or out of the house. So it must be configured.
+//! with foreign text to a foreign address, which could be an internal service or a server outside.
+//! Such an address must therefore be in the configuration.
 
 use reqwest::Url;
 
-/// The addresses of a configuration.
+/// The addresses that the configuration allows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Addresses(Vec<Url>);
 
 impl Addresses {
-    /// Addresses that cannot be read allow nothing.
+    /// Collects the addresses. One that cannot be parsed allows nothing.
     pub fn new<'a>(urls: impl IntoIterator<Item = &'a str>) -> Self {
         Self(urls.into_iter().filter_map(parse).collect())
     }
 
-    /// Whether an address is one of them, or below the path of one of them on the same origin.
+    /// Returns whether an address is one of these, or is below the path of one of them on the same
+    /// origin.
     pub fn allow(&self, url: &str) -> bool {
         parse(url)
             .filter(is_plain)
@@ -24,9 +25,9 @@ impl Addresses {
     }
 }
 
-/// As [`super::registry`] reads an address: without a scheme it is plain HTTP. The parser takes
-/// white space off its ends and out of its middle; the request is made of the text, which still has
-/// it.
+/// Parses an address the way [`super::registry`] does: without a scheme it is plain HTTP. An
+/// address with white space is refused, because the URL parser would remove it while the request,
+/// which is made of the text, still has it.
 fn parse(url: &str) -> Option<Url> {
     if url.contains(|c: char| c.is_whitespace() || c.is_control()) {
         return None;
@@ -41,9 +42,9 @@ fn parse(url: &str) -> Option<Url> {
         .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
 }
 
-/// Without parts that hide where a request goes: a query or a user may mean something to the
-/// server, and an encoded separator is a path to some servers and a name to others. `..` is
-/// resolved by the parser.
+/// Returns whether an address has no parts that hide where a request goes. A query or a user may
+/// mean something to the server, and an encoded separator starts a new path segment on some servers
+/// and is part of a name on others. The parser has already resolved `..`.
 fn is_plain(url: &Url) -> bool {
     let path = url.path().to_ascii_lowercase();
     let hides = ["%2f", "%5c", "%2e", "%00", "//", ";"]

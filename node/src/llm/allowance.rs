@@ -1,18 +1,18 @@
-//! How much one answer may hold: a provider, or a server that poses as one, must not fill the
-//! memory of a node.
+//! Limits the size of one answer, so that a provider, or a server that poses as one, cannot fill
+//! the memory of a node.
 
 use crate::model::{Chunk, Failure, FailureKind};
 
-/// The bounds of one answer.
+/// The limits of one answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AnswerBounds {
-    /// Text, thoughts, signatures and arguments, in bytes.
+    /// The most bytes of text, thoughts, signatures and arguments.
     pub bytes: usize,
     pub calls: usize,
 }
 
 impl Default for AnswerBounds {
-    /// The longest answers of today's models have about 0.5 MiB.
+    /// Allows 8 MiB; the longest answers of today's models have about 0.5 MiB.
     fn default() -> Self {
         Self {
             bytes: 8 << 20,
@@ -21,10 +21,10 @@ impl Default for AnswerBounds {
     }
 }
 
-/// Parts of one answer; each costs memory though it is empty.
+/// The most parts of one answer. Each part costs memory even if it is empty.
 pub const MOST_PARTS: usize = 4_096;
 
-/// The size of an answer so far.
+/// Counts the size of an answer while it is read.
 #[derive(Debug, Default)]
 pub struct Allowance {
     bounds: AnswerBounds,
@@ -41,7 +41,7 @@ impl Allowance {
         }
     }
 
-    /// Counts what came, and says whether any of it is content: a stream of empty pieces is no
+    /// Counts chunks and returns whether any of them has content. A stream of empty pieces is no
     /// progress.
     pub fn take(&mut self, chunks: &[Chunk]) -> Result<bool, Failure> {
         let (bytes, calls) = (self.bytes, self.calls);
@@ -82,7 +82,8 @@ impl Allowance {
     }
 }
 
-/// An answer that was cut. Nothing of it is kept, and it is not asked for again.
+/// Returns the failure for an answer that exceeded a limit. Nothing of the answer is kept, and the
+/// request is not repeated.
 pub fn over(how: &str) -> Failure {
     let message = format!("the answer {how} and was cut; none of it is kept");
     Failure {
@@ -105,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_ends_at_its_bounds() {
+    fn an_answer_beyond_a_limit_is_cut() {
         let bounds = AnswerBounds::default();
         let mut allowance = Allowance::new(bounds);
         assert_eq!(allowance.take(&[text(bounds.bytes)]), Ok(true));
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_pieces_are_no_content() {
+    fn empty_pieces_are_not_content() {
         let empty = [
             text(0),
             Chunk::Args {

@@ -20,7 +20,7 @@ use super::{
 pub struct Anthropic;
 
 impl Wire for Anthropic {
-    /// The base may end in `/v1` or not; both are in use.
+    /// Accepts a base URL with and without `/v1`; both are in use.
     fn url(&self, base: &Url, _: &str, _: &Target) -> Url {
         below(base, "/v1", "/messages")
     }

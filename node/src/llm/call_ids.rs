@@ -1,34 +1,34 @@
-//! Ids of calls as a provider takes them: unique over the whole history, and of the form that it
-//! wants.
+//! Makes the ids of tool calls fit a provider: unique over the whole history, and in the form that
+//! the provider accepts.
 //!
 //! Some servers restart their numbering in each answer, so several calls of a conversation share
-//! one id. After a change of model the ids are another provider's. A call and its result are given
-//! the same id.
+//! one id. After a change of model the ids are those of another provider. A call and its result
+//! always get the same id.
 
 use std::{borrow::Cow, collections::HashMap};
 
 use planck_common::CallId;
 use sha2::{Digest, Sha256};
 
-/// The form of the ids that a provider accepts.
+/// The form of ids that a provider accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     Any,
-    /// Letters, digits, `_` and `-`, at most so many.
+    /// At most `most` letters, digits, `_` and `-`.
     Words {
         most: usize,
     },
-    /// Nine letters and digits.
+    /// Exactly nine letters and digits.
     Nine,
 }
 
-/// The ids of one conversation.
+/// The ids of the calls in one conversation.
 #[derive(Debug)]
 pub struct CallIds {
     form: Form,
-    /// Each id that was given out, and how often it was wanted.
+    /// How often each id was requested, by the id that was returned.
     wanted: HashMap<Box<str>, u32>,
-    /// Ids that differ from the one in the message.
+    /// The ids that differ from the one in the message.
     given: HashMap<CallId, Box<str>>,
 }
 
@@ -41,7 +41,7 @@ impl CallIds {
         }
     }
 
-    /// The id of the next call.
+    /// Returns the id for the next call.
     pub fn of_call<'a>(&mut self, id: &'a str, call_id: &CallId) -> Cow<'a, str> {
         let made = self.unique(self.form.fitted(id));
         if made != id {
@@ -50,7 +50,7 @@ impl CallIds {
         made
     }
 
-    /// The id of a call that was pushed before, for its result.
+    /// Returns the id for the result of a call that was pushed before.
     pub fn of_result<'a>(&'a self, id: &'a str, call_id: &CallId) -> &'a str {
         self.given.get(call_id).map_or(id, |given| given)
     }
@@ -104,7 +104,7 @@ impl Form {
         }
     }
 
-    /// The id for the call after `number - 1` others that wanted this one.
+    /// Returns the id of the `number`-th call that requested this one.
     fn numbered(self, id: &str, number: u32) -> String {
         let end = format!("_{number}");
         match self {
@@ -118,7 +118,7 @@ impl Form {
     }
 }
 
-/// Nine letters and digits that stand for a text.
+/// Derives nine letters and digits from a text.
 fn nine(text: &str) -> String {
     const LETTERS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
     let digest = Sha256::digest(text.as_bytes());
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn each_call_has_an_id_of_its_own_and_its_result_the_same() {
+    fn each_call_has_a_unique_id_that_its_result_shares() {
         for form in [Form::Any, Form::Words { most: 12 }, Form::Nine] {
             let mut ids = CallIds::new(form);
             let wanted = [
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_that_fits_stays() {
+    fn an_id_that_fits_is_kept() {
         let mut ids = CallIds::new(Form::Any);
         assert_eq!(
             ids.of_call("functions.read:0", &call(0)),

@@ -1,5 +1,5 @@
-//! What is known of models: a table that comes with the binary or that a user names, and what the
-//! configuration adds or overrides.
+//! The facts about models: a table that is part of the binary or that the user names, and the
+//! entries that the configuration adds or overrides.
 
 mod table;
 
@@ -21,7 +21,7 @@ use crate::model::{ModelCard, RetryRules};
 
 pub use table::{BadTable, ModelTable};
 
-/// A model's limits, prices and abilities.
+/// The limits, prices and abilities of a model.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Entry {
     pub context_window: u64,
@@ -29,24 +29,25 @@ pub struct Entry {
     pub prices: Option<Prices>,
     pub images: bool,
     pub thinking: Thinking,
-    /// Whether the vendor takes tools for it on the Responses API only.
+    /// Whether the vendor accepts tools for this model on the Responses API only.
     pub responses: bool,
 }
 
-/// How a model is asked to think.
+/// How a request asks a model to think.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Thinking {
     None,
-    /// With a number of tokens.
+    /// The request names a number of tokens.
     Budget,
-    /// It decides itself how much, and takes no sampling parameters.
+    /// The model decides how much it thinks, and accepts no sampling parameters.
     Adaptive,
-    /// As adaptive, and its thinking is valid only after the very messages that it followed.
+    /// As `Adaptive`, and thinking is valid only after exactly the messages that it followed.
     Bound,
 }
 
-/// What is assumed of a model nobody described: small limits hurt less than an overrun.
+/// The facts that are assumed for a model without any description. The limits are small, because a
+/// limit that is too small does less harm than one that is too large.
 pub const UNKNOWN: Entry = Entry {
     context_window: 32_768,
     max_output: 4_096,
@@ -56,26 +57,27 @@ pub const UNKNOWN: Entry = Entry {
     responses: false,
 };
 
-/// What the catalogue says of a model.
+/// The result of a look-up in the catalogue.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Found {
     pub entry: Entry,
-    /// From what the facts are, if the model itself is not described.
+    /// Where the facts come from if the catalogue does not describe the model itself.
     pub assumed: Option<Assumed>,
 }
 
-/// Whose facts are taken for a model that is not described.
+/// The source of the facts about a model that is not described.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Assumed {
-    /// Those of the model whose name it extends.
+    /// The model whose name this model's name extends.
     Of(String),
-    /// Those that models whose names begin like this have in common; their prices differ.
+    /// The models whose names begin with this text. Only the facts that they share are taken; their
+    /// prices differ.
     Family(String),
     Nothing,
 }
 
 impl Assumed {
-    /// The warning for a user of the model.
+    /// Returns the warning for a user of the model.
     pub fn told(&self, model: &ModelRef) -> String {
         let ModelRef { provider, id, .. } = model;
         let taken = match self {
@@ -110,7 +112,7 @@ impl Entry {
         }
     }
 
-    /// What this much costs, in US dollars; 0 where prices are unknown.
+    /// Returns the cost of this usage in US dollars, or 0 if the prices are unknown.
     pub fn cost(&self, usage: &Usage) -> f64 {
         let Some(prices) = self.prices else {
             return 0.0;
@@ -123,7 +125,7 @@ impl Entry {
     }
 }
 
-/// A table with the configuration's entries over it.
+/// A table of models with the configuration's entries laid over it.
 #[derive(Debug, Clone)]
 pub struct Catalogue {
     entries: BTreeMap<(String, String), Entry>,
@@ -152,8 +154,9 @@ impl Catalogue {
         catalogue
     }
 
-    /// What is known of a model: what stands under its provider's name, or under its vendor's where
-    /// the provider serves the models of others; else what a model of a similar name has.
+    /// Returns what is known about a model: the entry under its provider's name, else the one under
+    /// its vendor's name if the provider serves models of other vendors, else the facts of models
+    /// with a similar name.
     pub fn find(&self, provider: &str, preset: &Preset, model: &str) -> Found {
         let own = [provider, preset.name]
             .into_iter()
@@ -189,8 +192,8 @@ impl Catalogue {
         self.similar(&vendors, name)
     }
 
-    /// The entry of a model. A dated or tagged name (`claude-haiku-4-5-20251001`, `qwen3:8b`) has
-    /// that of the longest name it extends.
+    /// Returns the entry of a model. A dated or tagged name (`claude-haiku-4-5-20251001`,
+    /// `qwen3:8b`) has the entry of the longest name that it extends.
     fn described(&self, provider: &str, model: &str) -> Option<Entry> {
         self.longest(&[provider], |name| extends(model, name))
             .map(|(_, entry)| entry)
@@ -230,8 +233,8 @@ impl Catalogue {
             .map(|((_, name), entry)| (name.as_str(), *entry))
     }
 
-    /// The model of a provider that is used where none is named: its vendor's standard one, else
-    /// the first that is described.
+    /// Returns the model of a provider that serves agents that name none: its vendor's standard
+    /// model, else the first one described.
     pub fn standard(&self, provider: &str, preset: &str) -> Option<&str> {
         let listed = [provider, preset]
             .into_iter()
@@ -264,7 +267,7 @@ impl Catalogue {
         self.entries.iter().map(row).collect()
     }
 
-    /// When the facts of the table were looked up.
+    /// Returns the date on which the facts of the table were looked up.
     pub fn date(&self) -> &str {
         &self.table.date
     }
@@ -281,8 +284,8 @@ fn overridden(entry: Entry, model: &ModelOptions) -> Entry {
     }
 }
 
-/// Whether a model's name is this one, or this one with a date or tag: `-2025…`, `@2025…`,
-/// `-latest`, `:8b`.
+/// Returns whether `model` is `name`, or `name` with a date or tag: `-2025…`, `@2025…`, `-latest`,
+/// `:8b`.
 fn extends(model: &str, name: &str) -> bool {
     let Some(rest) = model.strip_prefix(name) else {
         return false;
@@ -296,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_with_a_date_or_a_tag() {
+    fn a_date_or_a_tag_extends_a_name() {
         for (model, name, expected) in [
             ("claude-x-4-5", "claude-x-4-5", true),
             ("claude-x-4-5-20251001", "claude-x-4-5", true),
@@ -352,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_that_is_not_described_is_like_those_with_a_similar_name() {
+    fn a_model_without_an_entry_has_the_facts_of_similar_names() {
         let catalogue = Catalogue::new(ModelTable::built_in(), &[]);
         let assumed = |provider: &str, model: &str| {
             let preset = Preset::find(provider)

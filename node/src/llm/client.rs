@@ -1,5 +1,5 @@
-//! The HTTP clients of a runtime. A pool's connections live on the runtime that opened them, so
-//! each runtime has its own.
+//! The HTTP clients of a runtime. The connections of a pool live on the runtime that opened them,
+//! so each runtime has its own clients.
 
 mod dial;
 mod tls;
@@ -15,12 +15,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 pub use self::dial::watched;
 use crate::secret::Secret;
 
-/// Requests at once whose connections are kept for the whole idle time. Those beyond are many
-/// agents at once, who use a connection again soon or not at all: each that is kept is 18 KiB, and
-/// more with TLS.
+/// The number of concurrent requests whose connections are kept for the whole idle time. More
+/// requests than these mean a crowd of agents, whose connections are reused soon or not at all;
+/// each kept connection costs 18 KiB, and more with TLS.
 const STEADY: usize = 8;
 
-/// How long connections beyond those are kept for reuse.
+/// How long the connections beyond [`STEADY`] are kept for reuse.
 const CROWD_IDLE_FOR: Duration = Duration::from_secs(4);
 
 /// Hosts that are never reached through a proxy.
@@ -30,7 +30,7 @@ const LOOPBACK: &str = "localhost,127.0.0.0/8,::1";
 #[derive(Debug, Clone)]
 pub struct ClientOptions {
     pub connect: Duration,
-    /// Connections kept for reuse, for each server.
+    /// The most idle connections that are kept for each server.
     pub idle: usize,
     pub idle_for: Duration,
     pub route: Route,
@@ -47,25 +47,25 @@ impl Default for ClientOptions {
     }
 }
 
-/// The way to a server. `HTTPS_PROXY` and its like are read by the configuration where it is asked
-/// to, never here.
+/// How to reach a server. The configuration reads `HTTPS_PROXY` and similar variables when it is
+/// asked to; this module never does.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Route {
     pub proxy: Option<Proxy>,
-    /// A file with certificates of authorities that are trusted beside the system's.
+    /// A PEM file of certificate authorities that are trusted in addition to the system's.
     pub ca: Option<PathBuf>,
 }
 
-/// The proxies for requests to servers beyond loopback. Their addresses may hold passwords.
+/// The proxies for requests to servers other than loopback. Their addresses may hold passwords.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Proxy {
     pub https: Option<Secret>,
     pub http: Option<Secret>,
-    /// Hosts that are reached without a proxy, as `NO_PROXY` lists them.
+    /// The hosts that are reached without a proxy, in the format of `NO_PROXY`.
     pub except: String,
 }
 
-/// Why there is no client.
+/// The reason why a client cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     #[error("cannot set up TLS: {0}")]
@@ -76,12 +76,12 @@ pub enum ClientError {
     Authorities { path: PathBuf, what: String },
 }
 
-/// The clients of one runtime; clones share them.
+/// The clients of one runtime. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Clients {
     options: ClientOptions,
     direct: Pair,
-    /// Those of endpoints with a route of their own, made when the first request goes there.
+    /// The clients of endpoints with a route of their own, built at the first request.
     routed: Arc<Mutex<Vec<(Route, Pair)>>>,
     places: Arc<Semaphore>,
 }
@@ -92,10 +92,11 @@ struct Pair {
     crowd: reqwest::Client,
 }
 
-/// A client for one request.
+/// A client that is lent for one request.
 pub struct Lent {
     pub client: reqwest::Client,
-    /// Held until the answer is read, if its connection is one that is kept for long.
+    /// The place among the connections that are kept for the whole idle time, if this request has
+    /// one. The caller holds it until the answer is read.
     pub place: Option<OwnedSemaphorePermit>,
 }
 
@@ -139,7 +140,7 @@ impl Clients {
     }
 }
 
-/// Whether a file of certificates can be read.
+/// Checks that a file of certificates can be read.
 pub fn check_authorities(path: &Path) -> Result<(), ClientError> {
     tls::config_with(path).map(|_| ())
 }
@@ -158,9 +159,9 @@ impl Pair {
     }
 }
 
-/// Builds a client. It follows no redirects: a key must not travel to where somebody points. It
-/// speaks HTTP/1.1 only: over HTTP/2 all streams to a server share one connection, and those beyond
-/// the server's limit (often 100) would wait unseen.
+/// Builds a client. It follows no redirects, so that a key never travels to an address that a
+/// server chose. It speaks only HTTP/1.1: over HTTP/2 all streams to a server share one connection,
+/// and those beyond the server's limit (often 100) would wait without anyone noticing.
 pub fn client(options: &ClientOptions) -> Result<reqwest::Client, ClientError> {
     let Route { proxy, ca } = &options.route;
     let tls = match ca {

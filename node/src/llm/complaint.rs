@@ -1,4 +1,5 @@
-//! Reads a provider's error bodies, which have many shapes, and tells what they mean for the agent.
+//! Reads the error bodies of providers, which have many shapes, and derives what they mean for the
+//! agent.
 
 use std::time::Duration;
 
@@ -6,19 +7,19 @@ use serde_json::Value;
 
 use crate::model::{Failure, FailureKind};
 
-/// An error as a provider words it.
+/// An error in the words of a provider.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Complaint {
     pub message: String,
-    /// Its type, code or status words.
+    /// The type, code or status of the error, as words.
     pub words: Vec<String>,
-    /// A status within the body, as in an error midway.
+    /// The status inside the body, which an error in a stream has.
     pub status: Option<u16>,
-    /// A wait within the body.
+    /// The wait that the body asks for.
     pub retry_after: Option<Duration>,
 }
 
-/// Phrases by which providers say that the prompt does not fit, in lower case.
+/// Phrases that mean the prompt does not fit the context, in lower case.
 const CONTEXT_FULL: &[&str] = &[
     "prompt is too long",
     "exceed context limit",
@@ -37,7 +38,7 @@ const CONTEXT_FULL: &[&str] = &[
     "reduce the length of the messages",
 ];
 
-/// Phrases by which a refused key is told where the status does not say so.
+/// Phrases that mean the key was refused, for providers whose status does not show it.
 const BAD_KEY: &[&str] = &[
     "api key not valid",
     "api_key_invalid",
@@ -47,7 +48,7 @@ const BAD_KEY: &[&str] = &[
     "invalid_api_key",
 ];
 
-/// Phrases of refusals that look like a passing load but are none.
+/// Phrases of refusals that look like a passing overload but are permanent.
 const NO_MONEY: &[&str] = &[
     "insufficient_quota",
     "credit balance is too low",
@@ -55,7 +56,7 @@ const NO_MONEY: &[&str] = &[
 ];
 
 impl Complaint {
-    /// Reads an error body, or an error event; `None` if it is not one.
+    /// Reads an error body or an error event. Returns `None` if it is neither.
     pub fn read(body: &[u8]) -> Option<Self> {
         let value: Value = serde_json::from_slice(body).ok()?;
         let value = value
@@ -86,7 +87,7 @@ impl Complaint {
         })
     }
 
-    /// The kind of failure. `status` is the reply's, if it was not 200.
+    /// Returns the kind of failure. `status` is the status of the response if it was not 200.
     pub fn kind(&self, status: Option<u16>) -> FailureKind {
         let text = format!("{} {}", self.words.join(" "), self.message).to_lowercase();
         let says = |phrases: &[&str]| phrases.iter().any(|phrase| text.contains(phrase));
@@ -101,7 +102,7 @@ impl Complaint {
         }
     }
 
-    /// An error that came midway, in a stream that began well.
+    /// Returns the failure for an error that arrived in a stream that began well.
     pub fn midway(self) -> Failure {
         let public = Some("the provider sent an error in its stream".to_owned());
         Failure {
@@ -112,7 +113,7 @@ impl Complaint {
         }
     }
 
-    /// Whether the provider asks all of us to slow down.
+    /// Returns whether the provider asks all agents to send fewer requests.
     pub fn is_overload(&self) -> bool {
         matches!(
             self.status.or_else(|| self.status_of_words()),
@@ -120,7 +121,7 @@ impl Complaint {
         )
     }
 
-    /// The message, with its type.
+    /// Returns the message, preceded by its type.
     pub fn text(&self) -> String {
         match self.words.first() {
             Some(word) => format!("{word}: {}", self.message),
@@ -142,8 +143,8 @@ impl Complaint {
             "vector_store_timeout" => Some(504),
             "server_is_overloaded" | "slow_down" => Some(503),
             "overloaded_error" => Some(529),
-            // `invalid_prompt`, `invalid_image_url`, `image_too_large`,
-            // `unsupported_image_media_type`, …
+            // Matches `invalid_prompt`, `invalid_image_url`, `image_too_large`,
+            // `unsupported_image_media_type` and similar words.
             _ if ["invalid_", "image_", "unsupported_"]
                 .iter()
                 .any(|start| word.starts_with(start)) =>
@@ -155,7 +156,8 @@ impl Complaint {
     }
 }
 
-/// The kind of failure that a status means. An error midway has no status, and may not occur again.
+/// Returns the kind of failure that a status means. An error in a stream has no status and may not
+/// happen again.
 pub fn kind_of_status(status: Option<u16>) -> FailureKind {
     match status {
         None | Some(408 | 409 | 425 | 429 | 500..) => FailureKind::Transient,
@@ -165,7 +167,7 @@ pub fn kind_of_status(status: Option<u16>) -> FailureKind {
     }
 }
 
-/// Google says how long to wait in the body: `{"@type": "…RetryInfo", "retryDelay": "17s"}`.
+/// Reads the wait that Google puts into the body: `{"@type": "…RetryInfo", "retryDelay": "17s"}`.
 fn retry_info(error: &Value) -> Option<Duration> {
     let details = error.get("details")?.as_array()?;
     let delay = details
@@ -174,10 +176,10 @@ fn retry_info(error: &Value) -> Option<Duration> {
     Duration::try_from_secs_f64(delay.strip_suffix('s')?.parse().ok()?).ok()
 }
 
-/// Phrases before a wait that is part of the message, in lower case.
+/// Phrases that precede a wait in the text of a message, in lower case.
 const WAITS: &[&str] = &["try again in ", "retry after ", "retry in "];
 
-/// OpenAI, Groq and Azure say it in words: `Please try again in 1m2.5s.`,
+/// Reads the wait that OpenAI, Groq and Azure state in words: `Please try again in 1m2.5s.`,
 /// `Please retry after 10 seconds.`
 fn wait_in_words(message: &str) -> Option<Duration> {
     let text = message.to_ascii_lowercase();

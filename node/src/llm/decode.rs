@@ -1,38 +1,39 @@
-//! Shared by the decoders of all providers. They take bytes, return chunks and do no I/O.
+//! The parts that the decoders of all providers share. They take bytes, return chunks and do no
+//! I/O.
 
 use planck_common::{message::StopReason, usage::Usage};
 
 use super::frames::Frames;
 use crate::model::{Chunk, Failure, FailureKind, Finish, Names};
 
-/// Decodes the bytes of one reply, cut anywhere.
+/// Decodes the bytes of one reply, which may be split at any place.
 pub trait Decoder: Send {
-    /// Adds what these bytes bring to `chunks`.
+    /// Decodes more bytes and appends the resulting chunks to `chunks`.
     fn feed(&mut self, bytes: &[u8], chunks: &mut Vec<Chunk>) -> Result<(), Failure>;
-    /// The bytes have ended.
+    /// Ends the reply: no more bytes follow.
     fn finish(&mut self, chunks: &mut Vec<Chunk>) -> Result<Finish, Failure>;
-    /// Whether the reply is whole; what still comes says nothing.
+    /// Returns whether the reply is complete, so that further bytes can be ignored.
     fn is_whole(&self) -> bool;
-    /// What the server called the reply.
+    /// Returns the names that the server gave the reply.
     fn names(&self) -> Names;
 }
 
-/// The events of one provider.
+/// Interprets the events of one provider.
 pub trait Events: Send {
     fn event(&mut self, data: &[u8], chunks: &mut Vec<Chunk>) -> Result<(), Failure>;
-    /// How the reply ended, if its end came.
+    /// Returns how the reply ended, if its end has arrived.
     fn end(&self) -> Option<Finish>;
-    /// Whether nothing of interest follows.
+    /// Returns whether the remaining events can be ignored.
     fn is_whole(&self) -> bool;
-    /// What the server called the reply, as far as it said.
+    /// Returns the names that the server gave the reply so far.
     fn names(&self) -> Names;
-    /// Reads a document that a server sent in place of a stream.
+    /// Reads a document that a server sent instead of a stream.
     fn document(&mut self, data: &[u8], chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
         self.event(data, chunks)
     }
 }
 
-/// A decoder made of a framing and of a provider's events.
+/// A decoder that combines a framing with the events of a provider.
 #[derive(Debug)]
 pub struct Decoding<F, E> {
     frames: F,
@@ -85,7 +86,7 @@ impl<F: Frames, E: Events> Decoder for Decoding<F, E> {
     }
 }
 
-/// A broken stream. The same request may succeed later.
+/// Returns the failure for a broken stream. The same request may succeed later.
 pub fn broken(message: impl Into<String>) -> Failure {
     Failure {
         kind: FailureKind::Transient,
@@ -95,7 +96,7 @@ pub fn broken(message: impl Into<String>) -> Failure {
     }
 }
 
-/// A broken stream, described with words of the server.
+/// Returns the failure for a broken stream, described with words of the server.
 pub fn garbled(what: &str, words: impl std::fmt::Display) -> Failure {
     Failure {
         public: Some(what.to_owned()),
@@ -103,10 +104,10 @@ pub fn garbled(what: &str, words: impl std::fmt::Display) -> Failure {
     }
 }
 
-/// How much of what cannot be read is shown.
+/// The most bytes of unreadable data that a message quotes.
 const SHOWN: usize = 200;
 
-/// Reads an event.
+/// Parses an event.
 pub fn parse<'a, T: serde::Deserialize<'a>>(data: &'a [u8]) -> Result<T, Failure> {
     serde_json::from_slice(data).map_err(|error| match error.is_eof() {
         true => garbled("an event of the stream was cut", error),
@@ -117,7 +118,8 @@ pub fn parse<'a, T: serde::Deserialize<'a>>(data: &'a [u8]) -> Result<T, Failure
     })
 }
 
-/// A complete answer that cannot be read. The server would send the same again.
+/// Returns the failure for a complete answer that cannot be read. It is permanent, because the
+/// server would send the same again.
 fn unreadable(what: &str, words: &str) -> Failure {
     let message = format!(
         "{what} ({words}); check `base_url`, and `wire`, which says how the server is spoken to"
@@ -134,8 +136,8 @@ fn excerpt(data: &[u8]) -> std::borrow::Cow<'_, str> {
     String::from_utf8_lossy(data.get(..SHOWN).unwrap_or(data))
 }
 
-/// The stop reason of a reply: calls must be answered, even where the provider reports a natural
-/// end.
+/// Returns the stop reason of a reply. A reply with calls needs results even if the provider
+/// reports a natural end.
 pub fn stop_of(stop: StopReason, calls: bool) -> StopReason {
     match (stop, calls) {
         (StopReason::End | StopReason::ToolUse, true) => StopReason::ToolUse,
@@ -144,8 +146,8 @@ pub fn stop_of(stop: StopReason, calls: bool) -> StopReason {
     }
 }
 
-/// Numbers the parts of a reply, and continues the last one where the provider only says what kind
-/// a delta is of.
+/// Numbers the parts of a reply. Where the provider only names the kind of a delta, a delta of the
+/// same kind continues the last part.
 #[derive(Debug, Default)]
 pub struct Parts {
     next: usize,
@@ -160,7 +162,7 @@ pub enum Kind {
 }
 
 impl Parts {
-    /// Begins a part.
+    /// Begins a part and returns its number.
     pub fn begin(&mut self, kind: Kind) -> usize {
         let part = self.next;
         self.next += 1;
@@ -168,7 +170,7 @@ impl Parts {
         part
     }
 
-    /// The last part if it is of this kind, else a new one.
+    /// Returns the number of the last part if it is of this kind, and begins a new part otherwise.
     pub fn of(&mut self, kind: Kind) -> usize {
         match self.last {
             Some((last, part)) if last == kind => part,
@@ -176,18 +178,19 @@ impl Parts {
         }
     }
 
-    /// Whether the last part, if it goes on, is of this kind.
+    /// Returns whether the last part is open and of this kind.
     pub fn is_last(&self, kind: Kind) -> bool {
         self.last.is_some_and(|(last, _)| last == kind)
     }
 
-    /// Ends the last part: the next delta begins a new one, even of the same kind.
+    /// Ends the last part, so that the next delta begins a new one even if it is of the same kind.
     pub fn close(&mut self) {
         self.last = None;
     }
 }
 
-/// Tokens as most providers count them: the cached ones are within the prompt's.
+/// Converts token counts as most providers report them: the prompt's tokens include the cached
+/// ones.
 pub fn usage(prompt: u64, cached: u64, output: u64) -> Usage {
     Usage {
         input_tokens: prompt.saturating_sub(cached),

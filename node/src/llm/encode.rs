@@ -1,13 +1,13 @@
-//! Shared by the encoders of all providers: writes JSON into bytes, and selects the parts of a
-//! message that a model is shown.
+//! The parts that the encoders of all providers share. They write JSON into bytes and select the
+//! parts of a message that a model sees.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use planck_common::message::{Body, Custom, Part, Role, Source};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// Writes a value. Serialising our own types into memory cannot fail but for a bug, which must not
-/// break the JSON around it.
+/// Writes a value. Serialising Planck's own types into memory fails only because of a bug; a `null`
+/// then keeps the JSON around it valid.
 pub fn put<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
     let start = out.len();
     if let Err(error) = serde_json::to_writer(&mut *out, value) {
@@ -17,13 +17,13 @@ pub fn put<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
     }
 }
 
-/// Writes an object without its closing brace; more members may follow after a comma.
+/// Writes an object without its closing brace, so that more members may follow after a comma.
 pub fn put_open(out: &mut Vec<u8>, members: &Map<String, Value>) {
     put(out, members);
     out.pop();
 }
 
-/// Who speaks, as providers see it.
+/// The speaker of a message, as providers see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     User,
@@ -31,7 +31,7 @@ pub enum Side {
     Results,
 }
 
-/// The side of a message; `None` if it does not reach the model.
+/// Returns the side of a message, or `None` if the message is not sent to the model.
 pub fn side_of(message: &Body) -> Option<Side> {
     match message.role {
         Role::User => Some(Side::User),
@@ -44,11 +44,11 @@ pub fn side_of(message: &Body) -> Option<Side> {
     }
 }
 
-/// Replaces a message of the user that has nothing to show: providers refuse an empty one, and a
-/// missing one breaks the order.
+/// Replaces a user message that has nothing to show. Providers refuse an empty message, and leaving
+/// it out would break the order.
 pub const NOTHING: &str = "(empty message)";
 
-/// The text of a tool's result for a provider that has no flag for errors.
+/// Returns the text of a tool result for a provider without a flag for errors.
 pub fn result_text(text: &str, error: bool) -> std::borrow::Cow<'_, str> {
     let says_so = text
         .get(..5)
@@ -60,7 +60,7 @@ pub fn result_text(text: &str, error: bool) -> std::borrow::Cow<'_, str> {
     }
 }
 
-/// The text of a file that is text.
+/// Returns the text of an attached file, if the file holds text.
 pub fn file_text(mime: &str, source: &Source) -> Option<String> {
     let Source::Data(data) = source else {
         return None;
@@ -73,12 +73,12 @@ pub fn file_text(mime: &str, source: &Source) -> Option<String> {
     String::from_utf8(STANDARD.decode(data).ok()?).ok()
 }
 
-/// A file's text as a part of a prompt.
+/// Returns the text of a file as part of a prompt.
 pub fn named_text(name: Option<&str>, text: &str) -> String {
     name.map_or_else(|| text.to_owned(), |name| format!("File {name}:\n{text}"))
 }
 
-/// Replaces something the provider cannot be shown.
+/// Returns the text that replaces an attachment that the provider does not support.
 pub fn cannot_show(what: &str, name: Option<&str>, mime: &str, source: &Source) -> String {
     let place = match source {
         Source::Url(url) => format!(" at {url}"),
@@ -88,16 +88,16 @@ pub fn cannot_show(what: &str, name: Option<&str>, mime: &str, source: &Source) 
     format!("[{what}{name} ({mime}){place}: this model cannot be shown it]")
 }
 
-/// A `data:` URL.
+/// Returns a `data:` URL.
 pub fn data_url(mime: &str, data: &str) -> String {
     format!("data:{mime};base64,{data}")
 }
 
-/// The longest name of a function that every provider takes.
+/// The longest function name that every provider accepts, in bytes.
 const LONGEST_NAME: usize = 64;
 
-/// The name of a call as every provider takes it. A model may have called what no tool is named;
-/// its next request must not be refused for that.
+/// Returns the name of a call in a form that every provider accepts. A model may have called a tool
+/// that does not exist, and its next request must not be refused for that name.
 pub fn legal_name(name: &str) -> std::borrow::Cow<'_, str> {
     let is_legal = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if (1..=LONGEST_NAME).contains(&name.len()) && name.chars().all(is_legal) {
@@ -115,7 +115,7 @@ pub fn legal_name(name: &str) -> std::borrow::Cow<'_, str> {
     }
 }
 
-/// Whether a part is text with nothing in it.
+/// Returns whether a part is text that is empty or blank.
 pub fn is_blank(part: &Part) -> bool {
     matches!(part, Part::Text { text, .. } if text.trim().is_empty())
 }

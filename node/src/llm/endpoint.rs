@@ -1,4 +1,4 @@
-//! A provider at an address: sends requests and reads their streams to the end.
+//! A provider at an address. It sends requests and reads their streams to the end.
 
 use std::sync::Arc;
 
@@ -34,10 +34,10 @@ pub struct Endpoint {
     pub(super) speaks: Speaks,
     pub(super) base: Url,
     pub(super) target: Target,
-    /// Without the key; those of the configuration among them.
+    /// The headers of every request, including those of the configuration, without the key.
     pub(super) headers: HeaderMap,
     pub(super) key: Option<Secret>,
-    /// Whether the configuration, or the provider itself, names this address.
+    /// Whether this address is the provider's own or named by the configuration.
     pub(super) configured: bool,
     pub(super) times: Times,
     pub(super) answer: AnswerBounds,
@@ -46,11 +46,11 @@ pub struct Endpoint {
     pub(super) route: Route,
 }
 
-/// Which wire format an endpoint speaks.
+/// How an endpoint chooses its wire format.
 pub struct Speaks {
     pub preset: Preset,
-    /// The one that the configuration names; else it is the preset's, or the one that the catalogue
-    /// has for a model.
+    /// The wire format that the configuration names. Without it the endpoint uses the one of the
+    /// preset, or the one that the catalogue lists for the model.
     pub wire: Option<WireKind>,
 }
 
@@ -72,8 +72,8 @@ impl Endpoint {
         wire.unwrap_or(usual).wire()
     }
 
-    /// The headers of a request: those of the wire and of the request, the key, and what the
-    /// configuration adds.
+    /// Returns the headers of a request: those of the wire format and the request, the key, and
+    /// those that the configuration adds.
     fn headers(&self, wire: &dyn Wire, of_request: HeaderMap) -> Result<HeaderMap, String> {
         let mut headers = wire.headers();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -179,12 +179,12 @@ impl Endpoint {
     }
 }
 
-/// An address for people: queries and users may hold secrets.
+/// Returns an address for messages, without the user and the query, which may hold secrets.
 fn shown(url: &Url) -> String {
     format!("{}{}", url.origin().ascii_serialization(), url.path())
 }
 
-/// The headers that the configuration adds.
+/// Reads the headers that the configuration adds.
 pub fn configured(headers: &[(String, Secret)]) -> Result<HeaderMap, String> {
     let read = headers.iter().map(|(name, text)| {
         let bad = format!("`{name}` is no header that can be sent");
@@ -200,7 +200,7 @@ fn value(text: &str, otherwise: &str) -> Result<HeaderValue, String> {
     Ok(value)
 }
 
-/// One list of ours and of theirs.
+/// Joins two lists of features into one header value.
 fn joined(ours: &HeaderValue, theirs: &HeaderValue) -> Option<HeaderValue> {
     let list = [ours.as_bytes(), b",", theirs.as_bytes()].concat();
     HeaderValue::from_bytes(&list).ok()

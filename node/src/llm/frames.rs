@@ -1,5 +1,5 @@
-//! Cuts the bytes of a stream into events, wherever the network cut them: server-sent events and
-//! lines of JSON.
+//! Splits the bytes of a stream into events, wherever the network split them: server-sent events
+//! and lines of JSON.
 
 use memchr::memchr;
 use serde_json::value::RawValue;
@@ -7,25 +7,26 @@ use serde_json::value::RawValue;
 use super::decode::{broken, parse};
 use crate::model::Failure;
 
-/// The longest event that is read, unless said otherwise.
+/// The longest event that is read, in bytes, unless the caller sets another limit.
 pub const MAX_EVENT: usize = 16 << 20;
 
-/// Finds the events in a stream of bytes. `each` is called once for each whole event, in order.
+/// Finds the events in a stream of bytes. `each` is called once for each complete event, in order.
 pub trait Frames: Send {
     fn feed(
         &mut self,
         bytes: &[u8],
         each: impl FnMut(&[u8]) -> Result<(), Failure>,
     ) -> Result<(), Failure>;
-    /// The stream ended: an event that lacks only its terminator still counts.
+    /// Ends the stream. An event that lacks only its terminator still counts.
     fn finish(&mut self, each: impl FnMut(&[u8]) -> Result<(), Failure>) -> Result<(), Failure>;
-    /// Whether what came is no stream but a document, whose parts are given at its end.
+    /// Returns whether the bytes are a document rather than a stream. Its parts are reported at its
+    /// end.
     fn is_document(&self) -> bool {
         false
     }
 }
 
-/// The beginning of a body: a byte order mark, which is passed over, and blanks.
+/// Skips a byte order mark and blanks at the beginning of a body.
 #[derive(Debug, Default)]
 struct Beginning {
     seen: Vec<u8>,
@@ -35,7 +36,8 @@ struct Beginning {
 impl Beginning {
     const MARK: &[u8] = b"\xef\xbb\xbf";
 
-    /// What follows the mark, once it is known that there is none or all of it came.
+    /// Returns the bytes after the mark, once it is known whether there is one and all of it has
+    /// arrived.
     fn pass<'a>(&mut self, bytes: &'a [u8]) -> Option<std::borrow::Cow<'a, [u8]>> {
         if self.over {
             return Some(bytes.into());
@@ -55,7 +57,7 @@ impl Beginning {
     }
 }
 
-/// Lines, ended by `\n` or `\r\n`, with what is left of the last read.
+/// Splits bytes into lines that end in `\n` or `\r\n`, and keeps the incomplete last line.
 #[derive(Debug)]
 struct Lines {
     carry: Vec<u8>,
@@ -119,10 +121,10 @@ fn too_long(limit: usize) -> Failure {
     ))
 }
 
-/// Server-sent events. Only `data` is read: every provider repeats in it what `event` says.
+/// Server-sent events. Only `data` is read, because every provider repeats in it what `event` says.
 ///
-/// Some servers send one JSON document though a stream was asked for. It is told by its first byte,
-/// and given whole at its end; of an array each item is given.
+/// Some servers send one JSON document although a stream was requested. The first byte identifies
+/// it. It is reported whole at its end; of an array, each item is reported.
 #[derive(Debug)]
 pub struct Sse {
     beginning: Beginning,
@@ -133,7 +135,7 @@ pub struct Sse {
 
 #[derive(Debug, PartialEq, Eq)]
 enum Body {
-    /// Only blanks came.
+    /// Only blanks have arrived.
     Unknown,
     Events,
     Document(Vec<u8>),
@@ -270,7 +272,7 @@ impl Data {
         if !self.any {
             return Ok(());
         }
-        // Some servers send events without data while they have nothing to say.
+        // Some servers send events without data as keep-alives.
         let result = if self.bytes.trim_ascii().is_empty() {
             Ok(())
         } else {
@@ -282,7 +284,7 @@ impl Data {
     }
 }
 
-/// One JSON value a line; empty lines are passed over.
+/// One JSON value on each line. Empty lines are ignored.
 #[derive(Debug)]
 pub struct Ndjson {
     beginning: Beginning,

@@ -1,4 +1,4 @@
-//! A tool as chat completions write it, and Ollama after them: a function with a schema.
+//! A tool in the format of chat completions, which Ollama uses too: a function with a schema.
 
 use serde::Serialize;
 use serde_json::value::RawValue;

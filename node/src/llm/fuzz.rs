@@ -1,5 +1,5 @@
-//! Streams of providers as a fuzz target: a stream decodes to the same answer however the network
-//! cuts it.
+//! A fuzz target for the streams of providers: a stream decodes to the same answer however the
+//! network splits it.
 
 use super::{
     decode::Decoder,
@@ -7,7 +7,8 @@ use super::{
 };
 use crate::model::{Chunk, Failure, Finish};
 
-/// The first byte chooses the wire, the second where the rest is cut in two.
+/// Decodes a stream whole and in two pieces, and compares the answers. The first byte chooses the
+/// wire format, the second the place of the split.
 pub fn stream(bytes: &[u8]) {
     let [wire, cut, stream @ ..] = bytes else {
         return;

@@ -1,5 +1,5 @@
-//! Shared by all requests of this node to one server: limits how many run at once, and holds them
-//! back after an overload.
+//! Limits how many requests of this node to one server run at once, and delays them after an
+//! overload. All requests to the server share one gate.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -11,9 +11,9 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-/// The longest that one answer holds the others back.
+/// The longest time for which one answer delays other requests.
 const LONGEST: Duration = Duration::from_secs(60);
-/// The first hold where the provider names no time; it doubles with each further overload.
+/// The first delay if the provider names no time. It doubles with each further overload.
 const FIRST: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub struct Gate {
 #[derive(Debug, Default)]
 struct Hold {
     until: Option<Instant>,
-    /// Overloads since a request went well.
+    /// The number of overloads since the last request that succeeded.
     overloads: u32,
 }
 
@@ -38,8 +38,8 @@ impl Gate {
         }
     }
 
-    /// Waits until a request may be sent; it is under way until the permit is dropped. A caller
-    /// that gives up just drops the wait.
+    /// Waits until a request may be sent. The request counts as running until the permit is
+    /// dropped; dropping the future ends the wait.
     pub async fn enter(&self) -> Option<OwnedSemaphorePermit> {
         let permit = Arc::clone(&self.places).acquire_owned().await.ok();
         while let Some(until) = self.held_until() {
@@ -50,7 +50,7 @@ impl Gate {
         permit
     }
 
-    /// The provider is overloaded: nobody sends before the time it named.
+    /// Records that the provider is overloaded. No request is sent before the time that it named.
     pub fn slow_down(&self, asked: Option<Duration>) {
         let mut hold = self.hold.lock().unwrap_or_else(PoisonError::into_inner);
         let own = FIRST * 2u32.saturating_pow(hold.overloads.min(8));
@@ -59,7 +59,7 @@ impl Gate {
         hold.until = hold.until.max(Some(until));
     }
 
-    /// A request was accepted.
+    /// Records that a request was accepted.
     pub fn went_well(&self) {
         let mut hold = self.hold.lock().unwrap_or_else(PoisonError::into_inner);
         hold.overloads = 0;
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn an_overload_holds_everybody_back() {
+    async fn an_overload_delays_every_request() {
         let gate = Gate::new(8);
         let start = Instant::now();
         gate.slow_down(Some(Duration::from_secs(8)));
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_hold_has_a_bound_and_grows_only_while_overloaded() {
+    async fn a_delay_is_bounded_and_grows_only_while_overloaded() {
         let gate = Gate::new(1);
         gate.slow_down(Some(Duration::from_secs(100_000)));
         assert!(gate.held_until().unwrap() - Instant::now() <= LONGEST);
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_so_many_at_once() {
+    async fn requests_at_once_are_limited() {
         let gate = Gate::new(1);
         let held = gate.enter().await;
         assert!(

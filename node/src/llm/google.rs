@@ -18,7 +18,7 @@ use super::{
 pub struct Google;
 
 impl Wire for Google {
-    /// The base may name the API's version or not; both are in use.
+    /// Accepts a base URL with and without the version of the API; both are in use.
     fn url(&self, base: &Url, model: &str, _: &Target) -> Url {
         let version = if base.path().ends_with("/v1") {
             "/v1"
@@ -26,7 +26,7 @@ impl Wire for Google {
             "/v1beta"
         };
         let model = model.strip_prefix("models/").unwrap_or(model);
-        // The model's name comes from an agent, so it must stay within this one segment of the
+        // An agent chooses the model's name, so the name must stay within this one segment of the
         // path.
         let model: String = model.bytes().map(word).collect();
         let mut url = below(
@@ -53,7 +53,7 @@ impl Wire for Google {
     }
 }
 
-/// A byte of a word of a path, encoded where it would mean something in a URL.
+/// Returns a byte for use in a path segment, percent-encoded if it would mean something in a URL.
 fn word(byte: u8) -> String {
     match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' | b'@' => {

@@ -1,5 +1,5 @@
-//! One request: it is let through the gate, sent, and its stream read to the end, so that its
-//! connection is used again.
+//! One request: it passes the gate, is sent, and its stream is read to the end so that the
+//! connection can be reused.
 
 mod reader;
 mod refusal;
@@ -31,18 +31,18 @@ use crate::{
     terminal::clean_line,
 };
 
-/// Kept connections that may turn out to be closed, one after the other, before a request is sent
-/// for the last time.
+/// The most kept connections that may turn out to be closed, one after the other, before the last
+/// attempt to send a request.
 const MOST_CLOSED: usize = 8;
 
-/// A request that is ready to be sent, and what reading its answer takes.
+/// A request that is ready to be sent, with everything that reading its answer needs.
 pub struct Call {
     pub name: Arc<str>,
     pub request: reqwest::RequestBuilder,
-    /// Of its connection among those that are kept.
+    /// The place among the connections that are kept for the whole idle time.
     pub place: Option<OwnedSemaphorePermit>,
     pub destination: Destination,
-    /// Whether the configuration names the server, so that its words may be shown to people.
+    /// Whether the configuration names the server. Only then are its words shown to people.
     pub configured: bool,
     pub wire: &'static dyn Wire,
     pub target: Target,
@@ -53,17 +53,17 @@ pub struct Call {
     pub entry: Entry,
 }
 
-/// Where a request goes, for messages.
+/// The destination of a request, for messages.
 pub struct Destination {
     pub address: String,
     pub model: String,
 }
 
-/// Where a stream stands between two of its items.
+/// The state of a stream between two of its items.
 enum State {
     Ready(Box<Call>),
     Reading(Box<Reading>),
-    /// All was read; the end is told next.
+    /// The answer was read to its end; the next item reports the result.
     Ended(Result<Finish, Failure>),
     Over,
 }
@@ -75,7 +75,7 @@ struct Reading {
     decoder: Box<dyn Decoder>,
     reader: Reader,
     allowance: Allowance,
-    /// At the gate, and of its connection.
+    /// The permits of the gate and of the kept connection.
     _places: [Option<OwnedSemaphorePermit>; 2],
 }
 
@@ -104,7 +104,7 @@ async fn next(mut state: State) -> Option<(Result<Progress, Failure>, State)> {
     }
 }
 
-/// Sends the request and looks at the head of its answer.
+/// Sends the request and reads the head of its answer.
 async fn begin(call: Call) -> Result<Box<Reading>, Failure> {
     let Call {
         name,
@@ -157,8 +157,8 @@ async fn begin(call: Call) -> Result<Box<Reading>, Failure> {
     }
 }
 
-/// Sends a request, once more where a connection that was used again had been closed by then: the
-/// server saw nothing of it, or has told nobody what it saw.
+/// Sends a request. If a reused connection turns out to be closed, the request is sent again on
+/// another one: no byte of an answer was received.
 async fn send(request: RequestBuilder) -> reqwest::Result<Response> {
     for _ in 0..MOST_CLOSED {
         let Some(copy) = request.try_clone() else {
@@ -172,7 +172,7 @@ async fn send(request: RequestBuilder) -> reqwest::Result<Response> {
     request.send().await
 }
 
-/// Whether the connection ended before a byte of the answer came.
+/// Returns whether the connection ended before the first byte of the answer.
 fn is_closed(error: &reqwest::Error) -> bool {
     if error.is_connect() || error.is_timeout() || error.is_body() || !error.is_request() {
         return false;
@@ -196,7 +196,7 @@ fn is_closed(error: &reqwest::Error) -> bool {
     false
 }
 
-/// The response if it is a stream; else what its body says.
+/// Returns the response if it is a stream, and the reason in its body otherwise.
 async fn accepted(
     response: Response,
     times: Times,
@@ -209,8 +209,8 @@ async fn accepted(
     Err(refusal::of(response, times.between_content, destination).await)
 }
 
-/// An HTML page is no answer. Any other body is recognised by its bytes, because content types are
-/// often wrong.
+/// Returns whether a response may be a stream. An HTML page is none. Any other body is recognised
+/// by its bytes, because content types are often wrong.
 fn is_stream(response: &Response) -> bool {
     let kind = response
         .headers()
@@ -228,8 +228,9 @@ struct Voice {
 }
 
 impl Voice {
-    /// Names the provider, hides the key, and slows everybody down if that was asked. The words of
-    /// a server that the configuration does not name are not repeated to anybody.
+    /// Converts a refusal into a failure: adds the provider's name, hides the key, and delays all
+    /// requests if the provider asked for that. The words of a server that the configuration does
+    /// not name are not repeated.
     fn tell(&self, refusal: Refusal, gate: &Gate) -> Failure {
         let Refusal { failure, overload } = refusal;
         if overload {
@@ -264,7 +265,8 @@ impl Reading {
         let end = match self.reader.next(self.decoder.is_whole()).await {
             Ok(Some(bytes)) => self.decoder.feed(&bytes, &mut chunks).err().map(Err),
             Ok(None) => Some(self.decoder.finish(&mut chunks)),
-            // A reply whose end came is whole, though the server keeps the connection open.
+            // A reply whose end has arrived is complete, even if the server keeps the connection
+            // open.
             Err(failure) => Some(self.decoder.finish(&mut chunks).map_err(|_| failure)),
         };
         let end = match self.allowance.take(&chunks) {

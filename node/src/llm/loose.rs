@@ -1,5 +1,5 @@
-//! Members of replies read leniently: servers that speak another vendor's wire format deviate in
-//! what costs nothing to read.
+//! Lenient readers for members of replies. Servers that speak another vendor's wire format deviate
+//! in ways that are harmless to accept.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use serde::{
 };
 use serde_json::{Value, value::RawValue};
 
-/// A word: a text, or a number as text. Everything else, an empty text too, says nothing.
+/// A string, or a number as a string. Anything else counts as absent, and so does an empty string.
 #[derive(Debug, Default)]
 pub struct Word(pub Option<String>);
 
@@ -79,7 +79,7 @@ impl<'de> Visitor<'de> for WordVisitor {
     }
 }
 
-/// Content: a text, or a list of items that hold texts and thoughts.
+/// Content: a string, or a list of items that hold texts and thoughts.
 #[derive(Debug, Default)]
 pub struct Content(pub Vec<Said>);
 
@@ -157,7 +157,7 @@ impl<'de> Visitor<'de> for ContentVisitor {
     }
 }
 
-/// `{"type":"text","text":…}`, `{"type":"thinking","thinking":[…]}`, or a bare text.
+/// Reads `{"type":"text","text":…}`, `{"type":"thinking","thinking":[…]}` or a bare string.
 fn piece(item: &Value) -> Option<Said> {
     let thought = item
         .get("thinking")
@@ -169,7 +169,7 @@ fn piece(item: &Value) -> Option<Said> {
         .or_else(|| text().map(Said::Text))
 }
 
-/// The texts of a value, joined.
+/// Joins the texts of a value.
 fn joined(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -179,7 +179,7 @@ fn joined(value: &Value) -> String {
     }
 }
 
-/// The arguments of a call: JSON as a text, or the JSON itself.
+/// Reads the arguments of a call: JSON as a string, or the JSON itself.
 pub fn arguments(raw: &RawValue) -> Arguments {
     match (raw.get(), serde_json::from_str::<String>(raw.get())) {
         (_, Ok(text)) => Arguments::Text(text),
@@ -194,8 +194,8 @@ pub enum Arguments {
     Json(String),
 }
 
-/// A count at a path below a value: a whole number, or one that is written with a fraction. A
-/// missing one counts as zero.
+/// Reads a count at a path below a value: a whole number, or a number with a fraction, which is
+/// rounded. A missing count is zero.
 pub fn count(value: &Value, path: &[&str]) -> u64 {
     let found = path.iter().try_fold(value, |value, name| value.get(name));
     let rounded = |number: f64| {
@@ -210,7 +210,7 @@ pub fn count(value: &Value, path: &[&str]) -> u64 {
         .unwrap_or(0)
 }
 
-/// Whether JSON that comes in pieces has come whole.
+/// Tracks whether JSON that arrives in pieces is complete.
 #[derive(Debug, Default)]
 pub struct Balance {
     depth: usize,
@@ -246,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words() {
+    fn a_word_is_a_text_or_a_number() {
         for (json, expected) in [
             (r#""a""#, Some("a")),
             ("7", Some("7")),
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn contents() {
+    fn content_is_a_text_or_a_list_of_items() {
         let read = |value: Value| serde_json::from_value::<Content>(value).unwrap().0;
         assert_eq!(read(json!("a")), [Said::Text("a".into())]);
         let thinking = json!({"type": "thinking", "thinking": [{"type": "text", "text": "h"}, {"type": "text", "text": "m"}]});
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn counts() {
+    fn a_count_may_have_a_fraction() {
         let usage = json!({"a": 3, "b": 4.0, "c": null, "d": {"e": "x", "f": -1, "g": 2.6}});
         let counts = [
             &["a"][..],
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_json_is_told_wherever_it_is_cut() {
+    fn complete_json_is_recognised_wherever_it_is_cut() {
         for (pieces, whole) in [
             (vec!["{", "}"], true),
             (vec!["{\"a\":\"}", "\"}"], true),

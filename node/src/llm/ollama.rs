@@ -1,4 +1,4 @@
-//! Ollama's own chat API: a line of JSON for each piece of a reply.
+//! Ollama's own chat API, which sends a line of JSON for each piece of a reply.
 
 mod decode;
 mod encode;
@@ -24,7 +24,7 @@ impl Wire for Ollama {
         below(base, "/api", "/chat")
     }
 
-    /// For a server behind a proxy that wants one, and for the hosted service.
+    /// A key is for the hosted service and for a server behind a proxy that requires one.
     fn key_header(&self, _: &Target) -> (HeaderName, &'static str) {
         (AUTHORIZATION, "Bearer ")
     }

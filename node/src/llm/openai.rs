@@ -1,4 +1,5 @@
-//! OpenAI's chat completions, which most other vendors and servers speak too, each with its quirks.
+//! OpenAI's chat completions. Most other vendors and servers speak this format too, each with its
+//! deviations.
 
 mod decode;
 mod encode;
@@ -22,16 +23,16 @@ use super::{
 
 pub use settings::effort;
 
-/// An address of OpenAI's API. A base without a path is a server's address; the API is below `/v1`
-/// then, at Azure below `/openai/v1`. Azure's older addresses name a version of the API, and the
-/// deployment in the path.
+/// Returns an address of OpenAI's API. A base URL without a path is the address of a server, whose
+/// API is below `/v1`, or below `/openai/v1` at Azure. Azure's older addresses name a version of
+/// the API, and have the deployment in the path.
 pub fn completions(base: &Url, model: &str, target: &Target, path: &str) -> Url {
     let is_bare = base.path().trim_matches('/').is_empty();
     let names_version = base.query_pairs().any(|(name, _)| name == "api-version");
     match target.quirks.addresses {
         Addresses::Azure if is_bare && names_version => {
             let mut url = base.clone();
-            // An agent names its model: it stays one segment of the path.
+            // An agent chooses the model's name, so the name must stay one segment of the path.
             if let Ok(mut segments) = url.path_segments_mut() {
                 segments.clear().extend(["openai", "deployments", model]);
             }

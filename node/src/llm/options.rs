@@ -1,4 +1,4 @@
-//! The configuration of providers. Plain data; other modules read files and the environment.
+//! The configuration of providers as plain data; other modules read the files and the environment.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -10,52 +10,57 @@ use super::{
 };
 use crate::{model::RetryRules, secret::Secret};
 
-/// All providers and additions to the catalogue.
+/// The options of all providers, and the additions to the catalogue.
 #[derive(Debug, Clone, Default)]
 pub struct LlmOptions {
-    /// By provider name; one that is not named has its defaults and no key.
+    /// The options by provider name. A provider that is not listed has the defaults and no key.
     pub providers: BTreeMap<String, ProviderOptions>,
-    /// In place of the table of models that comes with the binary.
+    /// Replaces the table of models that is part of the binary.
     pub table: Option<ModelTable>,
-    /// They add to the table and override it.
+    /// Entries that extend and override the table.
     pub models: Vec<ModelOptions>,
-    /// Error messages of servers at these addresses may be shown to people. A key goes there only
-    /// if a provider has the address.
+    /// The addresses of servers whose error messages may be shown to people. A key is sent to one
+    /// of them only if its provider lists the address.
     pub addresses: Addresses,
-    /// Of every provider's answers.
+    /// The limits of every provider's answers.
     pub answer: AnswerBounds,
 }
 
-/// One provider.
+/// The options of one provider.
 #[derive(Debug, Clone, Default)]
 pub struct ProviderOptions {
-    /// The preset whose address and quirks it has, if it does not bear the preset's name.
+    /// The preset that supplies address and deviations, if the provider does not have the preset's
+    /// name.
     pub preset: Option<String>,
-    /// The wire format, if not the preset's.
+    /// The wire format, if it differs from the preset's.
     pub wire: Option<WireKind>,
     pub key: Option<Secret>,
-    /// The provider's own address unless said.
+    /// The base URL, if it differs from the provider's own.
     pub base_url: Option<String>,
-    /// Further addresses that may be given the key. A base URL that stands in neither is called
-    /// without it: an agent can name one.
+    /// Further addresses that may receive the key. A request to a base URL that is neither
+    /// configured nor listed here carries no key, because an agent can name one.
     pub trusted_urls: Vec<String>,
-    /// Sent with every request, after ours, to addresses that may have the key.
+    /// Headers that are added to every request after Planck's own, at addresses that may receive
+    /// the key.
     pub headers: Vec<(String, Secret)>,
-    /// Azure's version of the API, for its addresses with deployments.
+    /// The version of Azure's API, for addresses with deployments.
     pub api_version: Option<String>,
     pub route: Route,
     pub times: Times,
-    /// How many requests of this node may run at once; 256 by default.
+    /// The most requests of this node that run at once; 256 by default.
     pub max_concurrent: Option<usize>,
     pub retry: RetryRules,
 }
 
-/// How long to wait for a provider. The time to connect is the client's ([`super::ClientOptions`]).
+/// How long to wait for a provider. The time to connect is an option of the client
+/// ([`super::ClientOptions`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Times {
-    /// From the request to the first byte of its answer; a local server may load the model first.
+    /// From the request to the first byte of its answer. A local server may have to load the model
+    /// first.
     pub first_byte: Duration,
-    /// Between two pieces of content of a stream; pings, comments and empty pieces are none.
+    /// The longest time between two pieces of content of a stream. Pings, comments and empty pieces
+    /// do not count.
     pub between_content: Duration,
     /// From the request to the end of its answer.
     pub whole: Duration,
@@ -71,11 +76,11 @@ impl Default for Times {
     }
 }
 
-/// A model as the configuration describes it; what is absent is the catalogue's.
+/// A model as the configuration describes it. The catalogue supplies the fields that are absent.
 #[derive(Debug, Clone, Default)]
 pub struct ModelOptions {
     pub provider: String,
-    /// The provider's preset, whose models' facts it starts from.
+    /// The preset of the provider, in whose models the missing facts are looked up.
     pub preset: Option<String>,
     pub model: String,
     pub context_window: Option<u64>,

@@ -1,9 +1,9 @@
-//! A member's `opts`, read into what providers share; what is left is passed through by those that
-//! take it.
+//! Reads a member's `opts`: those that providers share are typed, and the rest is passed through to
+//! providers that accept it.
 
 use serde_json::{Map, Value};
 
-/// Sampling and limits as a member sets them.
+/// The sampling options and limits of a member.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Opts {
     pub temperature: Option<f64>,
@@ -11,9 +11,9 @@ pub struct Opts {
     pub max_output_tokens: Option<u64>,
     pub thinking_budget: Option<u64>,
     pub stop: Vec<String>,
-    /// How long the provider caches the prompt, if it takes such a setting.
+    /// How long the provider caches the prompt, for providers with such a setting.
     pub cache: Cache,
-    /// All other options, which are sent as they are.
+    /// All other options, which are sent unchanged.
     pub rest: Map<String, Value>,
 }
 
@@ -26,7 +26,7 @@ pub enum Cache {
     Off,
 }
 
-/// Members of a request that are not a member's to set.
+/// Members of a request that a team's member may not set.
 const OURS: &[&str] = &[
     "model",
     "messages",
@@ -45,8 +45,8 @@ const OURS: &[&str] = &[
 ];
 
 impl Opts {
-    /// Reads the known ones. One of a wrong type, or one that would overwrite the conversation, is
-    /// left out with a warning.
+    /// Reads the known options. An option of the wrong type, or one that would overwrite the
+    /// conversation, is left out with a warning.
     pub fn read(mut opts: Map<String, Value>) -> Self {
         let mut take = |name: &str| opts.remove(name).filter(|value| !value.is_null());
         let read = Self {
@@ -108,7 +108,7 @@ fn strings(value: Value) -> Vec<String> {
     }
 }
 
-/// Adds a member if there is one.
+/// Sets a member of an object if there is a value.
 pub fn set<T: Into<Value>>(object: &mut Map<String, Value>, name: &str, value: Option<T>) {
     if let Some(value) = value {
         object.insert(name.to_owned(), value.into());

@@ -1,5 +1,5 @@
-//! The providers that are known by name: which wire format each speaks, where it is, and how it
-//! deviates from that format.
+//! The providers that are known by name: the wire format of each, its address, and how it deviates
+//! from that format.
 //!
 //! The facts about a vendor come from its documentation and from threads that quote its answers.
 
@@ -15,24 +15,25 @@ pub struct Preset {
     pub wire: WireKind,
     /// Whether the catalogue may choose the Responses API for a model at the vendor's own address.
     pub responses: bool,
-    /// Where it is; `None` where the configuration must say.
+    /// The address, or `None` if the configuration must name one.
     pub base_url: Option<&'static str>,
-    /// Whether its own address refuses requests without a key.
+    /// Whether the vendor's own address refuses requests without a key.
     pub needs_key: bool,
-    /// Whether a server at its usual address counts as a provider though nothing is configured.
+    /// Whether the provider is assumed to run at its usual address when the configuration does not
+    /// mention it.
     pub assumed: bool,
     pub serves: Serves,
     pub quirks: Quirks,
 }
 
-/// Whose models a provider serves, by which the catalogue looks for their facts.
+/// Whose models a provider serves. The catalogue uses it to find their facts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Serves {
-    /// Its own.
+    /// Its own models.
     Own,
-    /// Those of several vendors, under the vendors' names.
+    /// The models of several vendors, under the vendors' names.
     Any,
-    /// Files that somebody downloaded; their names say little.
+    /// Weights that somebody downloaded; their names say little.
     Weights,
 }
 
@@ -49,7 +50,7 @@ const SERVER: Quirks = Quirks {
     ..PLAIN
 };
 
-/// A vendor in the net that speaks chat completions.
+/// A vendor on the internet that speaks chat completions.
 const CLOUD: Preset = Preset {
     name: "",
     wire: WireKind::Chat,
@@ -72,7 +73,7 @@ const LOCAL: Preset = Preset {
     ..CLOUD
 };
 
-/// Every preset. The first that has a key serves agents that name no model.
+/// All presets. The first one with a key serves agents that name no model.
 pub const PRESETS: &[Preset] = &[
     Preset {
         name: "anthropic",
@@ -222,7 +223,7 @@ impl Preset {
         PRESETS.iter().find(|preset| preset.name == name)
     }
 
-    /// An endpoint of which the configuration says everything.
+    /// Returns the preset of an endpoint that the configuration describes completely.
     pub fn unnamed(wire: WireKind) -> Self {
         Self {
             wire,

@@ -1,7 +1,7 @@
-//! How servers deviate from the vendor whose wire format they speak. Pure data; [`super::preset`]
-//! says who has which.
+//! How servers deviate from the vendor whose wire format they speak. Plain data; [`super::preset`]
+//! assigns them.
 
-/// The deviations of one endpoint. The default is a server of which nothing is known.
+/// The deviations of one endpoint. The default is that of an unknown server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Quirks {
     pub reasoning: Reasoning,
@@ -11,56 +11,57 @@ pub struct Quirks {
     pub addresses: Addresses,
 }
 
-/// Whether a model's reasoning goes back to it.
+/// Whether a model's reasoning is sent back to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Reasoning {
-    /// Under the name and in the form in which it came.
+    /// Under the name and in the form in which it arrived.
     #[default]
     AsItCame,
-    /// The server refuses it.
+    /// Never, because the server refuses it.
     Never,
 }
 
-/// How a server of chat completions is asked to think.
+/// How a request asks a server of chat completions to think.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AskToThink {
-    /// `reasoning_effort`, a word.
+    /// `reasoning_effort`, which is a word.
     #[default]
     Effort,
     /// `chat_template_kwargs.enable_thinking`.
     Template,
     /// OpenRouter's `reasoning.max_tokens`.
     Budget,
-    /// `thinking.type`, as DeepSeek, Kimi and GLM have it.
+    /// `thinking.type`, as DeepSeek, Kimi and GLM define it.
     Switch,
 }
 
-/// The member that limits an answer's tokens.
+/// The member that limits the tokens of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Limit {
-    /// `max_completion_tokens` for models that bear the name of one of OpenAI's, else `max_tokens`.
+    /// `max_completion_tokens` for models with the name of an OpenAI model, and `max_tokens` for
+    /// others.
     #[default]
     ByModel,
     MaxTokens,
     MaxCompletionTokens,
 }
 
-/// Which ids of calls a server takes.
+/// The form of call ids that a server accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CallIds {
     #[default]
     Any,
-    /// Nine letters and digits: Mistral.
+    /// Nine letters and digits, as Mistral requires.
     Nine,
 }
 
-/// How a server's addresses are made.
+/// How the addresses of a server are built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Addresses {
-    /// As the wire format's own vendor makes them.
+    /// As the vendor of the wire format builds them.
     #[default]
     Plain,
-    /// Azure: `/openai/v1/…`, and with a version of the API `/openai/deployments/<model>/…`. The
-    /// key is the header `api-key`.
+    /// As Azure builds them: `/openai/v1/…`, or `/openai/deployments/<model>/…` with a version of
+    /// the API. The key is in the header `api-key`.
     Azure,
 }

@@ -1,4 +1,4 @@
-//! All providers of a node by name, and the models they are known for.
+//! All providers of a node by name, and the models that are known for them.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -20,11 +20,11 @@ use super::{
 };
 use crate::model::ModelCard;
 
-/// Endpoints that are remembered; agents can name addresses, so there must be an end.
+/// The most endpoints that are cached. Agents can name addresses, so the cache needs a bound.
 const MOST_ENDPOINTS: usize = 1024;
 const MAX_CONCURRENT: usize = 256;
 
-/// Why there is no provider for a model.
+/// The reason why there is no provider for a model.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LlmError {
     #[error("unknown provider `{name}`; known are {known}")]
@@ -44,7 +44,7 @@ pub struct Llm {
     endpoints: Mutex<HashMap<(String, Url), Arc<Endpoint>>>,
 }
 
-/// A provider there is: what its preset says, and what the configuration does.
+/// A provider that exists: its preset and its configuration.
 struct Known<'a> {
     name: &'a str,
     preset: Preset,
@@ -62,8 +62,8 @@ impl Llm {
         }
     }
 
-    /// The provider of a model, at the model's own address if it has one. Requests to one address
-    /// share their limits.
+    /// Returns the provider of a model, at the model's own address if it has one. Requests to the
+    /// same address share their limits.
     pub fn provider(&self, model: &ModelRef) -> Result<Arc<dyn Provider>, LlmError> {
         let known = self.known(&model.provider)?;
         let base = known.base_url(model.base_url.as_deref())?;
@@ -83,7 +83,7 @@ impl Llm {
         Ok(endpoint)
     }
 
-    /// Decodes a recorded reply of a provider.
+    /// Returns a decoder for recorded replies of a provider.
     pub fn decoder(
         &self,
         provider: &str,
@@ -97,7 +97,8 @@ impl Llm {
         }))
     }
 
-    /// The facts about a model. An unknown model gets cautious ones, and [`Self::warning`] says so.
+    /// Returns the facts about a model. An unknown model gets cautious ones, and [`Self::warning`]
+    /// reports it.
     pub fn card(&self, model: &ModelRef) -> ModelCard {
         let known = self.known(&model.provider);
         let retry = known
@@ -111,7 +112,7 @@ impl Llm {
             .card(retry)
     }
 
-    /// The warning to the user about a model that the catalogue does not describe.
+    /// Returns the warning for the user of a model that the catalogue does not describe.
     pub fn warning(&self, model: &ModelRef) -> Option<String> {
         let preset = self.known(&model.provider).ok()?.preset;
         let assumed = self
@@ -121,7 +122,7 @@ impl Llm {
         (model.provider != "scripted").then(|| assumed.told(model))
     }
 
-    /// The models there are, sorted, and when their facts were looked up.
+    /// Returns the known models in order, and the date on which their facts were looked up.
     pub fn list(&self) -> Models {
         Models {
             models: self.catalogue.rows(),
@@ -129,7 +130,7 @@ impl Llm {
         }
     }
 
-    /// The model of a provider that is used where none is named.
+    /// Returns the model of a provider that serves agents that name none.
     pub fn standard(&self, provider: &str) -> Option<ModelRef> {
         let preset = self.known(provider).ok()?.preset;
         let id = self.catalogue.standard(provider, preset.name)?.to_owned();
@@ -140,7 +141,7 @@ impl Llm {
         })
     }
 
-    /// The providers that can be used: those with a key, and those that need none.
+    /// Returns the providers that can be used: those with a key, and those that need none.
     pub fn available(&self) -> Vec<String> {
         let assumed = PRESETS
             .iter()
@@ -242,7 +243,7 @@ impl Known<'_> {
         }
     }
 
-    /// The address of the provider: the model's, else the configuration's, else its own.
+    /// Returns the base URL: the model's, else the configuration's, else the preset's.
     fn base_url(&self, own: Option<&str>) -> Result<Url, LlmError> {
         let given = own
             .or(self.options.base_url.as_deref())
@@ -269,8 +270,8 @@ impl Known<'_> {
         Ok(url)
     }
 
-    /// Whether this address is of an origin that the configuration names for this provider: it may
-    /// have the key.
+    /// Returns whether the configuration names the origin of this address for the provider, so that
+    /// the key may be sent there.
     fn is_configured(&self, base: &Url) -> bool {
         let configured = self.base_url(None).ok();
         let trusted = self
@@ -289,13 +290,13 @@ impl Known<'_> {
         own.is_some_and(|own| own.origin() == base.origin())
     }
 
-    /// Whether a provider that takes nobody without a key has none.
+    /// Returns whether the provider requires a key and none is configured.
     fn lacks_key(&self, base: &Url) -> bool {
         self.preset.needs_key && self.options.key.is_none() && self.is_vendor(base)
     }
 
-    /// Tokens of the configured address bear the provider's name, those of another address the
-    /// address as well.
+    /// Returns the target of requests. Opaque tokens are labelled with the provider's name, and
+    /// with the address too if it is not the configured one.
     fn target(&self, base: &Url) -> Target {
         let is_usual = self
             .base_url(None)

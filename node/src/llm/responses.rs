@@ -1,5 +1,5 @@
-//! OpenAI's Responses API. Nothing is stored at the vendor: each request carries the whole
-//! conversation, and reasoning goes back as the ciphertext that came.
+//! OpenAI's Responses API. The vendor stores nothing: each request carries the whole conversation,
+//! and reasoning is sent back as the ciphertext that was received.
 
 mod decode;
 mod encode;
@@ -23,7 +23,7 @@ use super::{
 pub struct Responses;
 
 impl Wire for Responses {
-    /// Azure's older addresses do not name the deployment here: the body does.
+    /// On Azure's older addresses the body names the deployment, unlike for chat completions.
     fn url(&self, base: &Url, model: &str, target: &Target) -> Url {
         let is_bare = base.path().trim_matches('/').is_empty();
         let names_version = base.query_pairs().any(|(name, _)| name == "api-version");

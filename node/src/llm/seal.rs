@@ -1,12 +1,12 @@
-//! A provider's opaque tokens carry its name while they are with us, so that another provider's are
-//! never sent to it after a change of model.
+//! Opaque tokens of a provider are stored together with its name, so that after a change of model
+//! they are not sent to another provider.
 
-/// The token as it is kept.
+/// Returns the token in its stored form.
 pub fn seal(provider: &str, token: &str) -> String {
     format!("{provider}:{token}")
 }
 
-/// The token as the provider gave it, if it was this one.
+/// Returns the token in the provider's form, or `None` if it belongs to another provider.
 pub fn open<'a>(provider: &str, sealed: &'a str) -> Option<&'a str> {
     sealed.strip_prefix(provider)?.strip_prefix(':')
 }
@@ -16,7 +16,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_its_own_provider_gets_a_token_back() {
+    fn a_token_is_opened_only_for_its_own_provider() {
         let sealed = seal("google", "a:b");
         assert_eq!(open("google", &sealed), Some("a:b"));
         assert_eq!(open("anthropic", &sealed), None);

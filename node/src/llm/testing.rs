@@ -1,5 +1,5 @@
-//! Shared by the tests of all wires: recorded streams, decoded with cuts at every place, and
-//! conversations to encode.
+//! Helpers for the tests of all wire formats: recorded streams that are decoded with splits at
+//! every place, and conversations to encode.
 
 use std::{fmt::Write as _, path::Path, sync::Arc};
 
@@ -20,7 +20,7 @@ use crate::model::{Chunk, Failure, Finish, ToolSpec};
 
 type Decoded = (Vec<Chunk>, Result<Finish, Failure>);
 
-/// A wire format as an endpoint speaks it.
+/// A wire format together with the endpoint that speaks it.
 pub struct Spoken {
     pub wire: &'static dyn Wire,
     pub entry: Entry,
@@ -28,7 +28,7 @@ pub struct Spoken {
 }
 
 impl Spoken {
-    /// By a server of which nothing is known.
+    /// Returns the wire format as spoken by an unknown server.
     pub fn new(kind: WireKind, label: &str) -> Self {
         let target = Target {
             label: label.to_owned(),
@@ -41,7 +41,7 @@ impl Spoken {
         }
     }
 
-    /// By the server of a preset, at the vendor's own address.
+    /// Returns the wire format as spoken by the server of a preset, at the vendor's own address.
     pub fn by(preset: &str) -> Self {
         let preset = Preset::find(preset).unwrap();
         let target = Target {
@@ -67,7 +67,8 @@ impl Spoken {
         (chunks, end)
     }
 
-    /// Decodes a stream whole, byte by byte and cut in two at every byte; the result is the same.
+    /// Decodes a stream whole, byte by byte and split in two at every byte, and asserts that the
+    /// results are equal.
     pub fn decoded(&self, stream: &[u8]) -> Decoded {
         let whole = self.decode([stream]);
         assert_eq!(self.decode(stream.chunks(1)), whole, "byte by byte");
@@ -88,7 +89,7 @@ impl Spoken {
         text
     }
 
-    /// Compares every recorded stream in a wire's folder with its snapshot.
+    /// Compares every recorded stream in the folder of a wire format with its snapshot.
     pub fn check_streams(&self, wire: &str) {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("src/llm")
@@ -114,7 +115,7 @@ impl Spoken {
         self.wire.encoder(head, &self.entry, &self.target)
     }
 
-    /// The request after each message, as JSON. It is complete after every step.
+    /// Returns the request after each message as JSON. Every one of them is complete.
     pub fn requests(&self, head: Head, messages: &[Body]) -> Vec<Value> {
         let mut encoder = self.encoder(head);
         let mut request = |message| {
@@ -124,7 +125,7 @@ impl Spoken {
         messages.iter().map(&mut request).collect()
     }
 
-    /// The last of [`requests`](Self::requests).
+    /// Returns the last of [`requests`](Self::requests).
     pub fn request(&self, head: Head, messages: &[Body]) -> Value {
         self.requests(head, messages).pop().unwrap()
     }
@@ -193,7 +194,7 @@ fn call_id(id: &str) -> CallId {
     CallId::parse(&format!("c-{legal}")).unwrap()
 }
 
-/// The parts of a reply, put together as the agent does it.
+/// Folds the chunks of a reply into parts, as the agent does.
 pub fn folded(chunks: &[Chunk]) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
     let mut args: Vec<String> = Vec::new();

@@ -1,4 +1,5 @@
-//! Every provider against the scripted model server, which refuses what the real one would.
+//! Tests every provider against the scripted model server, which refuses what the real server would
+//! refuse.
 
 mod connections;
 mod routes;
@@ -48,7 +49,7 @@ fn model(server: &Server, provider: &str) -> ModelRef {
     }
 }
 
-/// Models at a server, with a key, and short times where a test waits for one.
+/// Returns the models of a server, with a key and the given time-outs.
 fn llm(server: &Server, times: Times) -> Llm {
     let options = |name: &&str| {
         let base_url = model(server, name).base_url;
@@ -126,7 +127,7 @@ fn names(body: &Body) -> Vec<String> {
     body.content.iter().filter_map(name).collect()
 }
 
-/// Answers each call; empty ids are made unique as the agent does it.
+/// Answers each call. Empty ids are made unique, as the agent does it.
 fn answered(reply: &mut Body, round: usize) -> Body {
     let mut results = Vec::new();
     for (index, part) in reply.content.iter_mut().enumerate() {
@@ -145,7 +146,7 @@ fn answered(reply: &mut Body, round: usize) -> Body {
 }
 
 #[tokio::test]
-async fn rounds_of_parallel_calls() {
+async fn parallel_calls_of_several_rounds_are_answered() {
     let rounds = [
         Reply::new()
             .think("hm, ünïcode")
@@ -229,7 +230,7 @@ async fn rounds_of_parallel_calls() {
 }
 
 #[tokio::test]
-async fn options_and_attachments_are_taken() {
+async fn servers_accept_options_and_attachments() {
     for name in PROVIDERS {
         let server = Server::start(Script::new().always("fine")).await.unwrap();
         let provider = llm(&server, Times::default())
@@ -297,7 +298,7 @@ async fn options_and_attachments_are_taken() {
 }
 
 #[tokio::test]
-async fn a_user_may_speak_after_results_and_a_call_has_its_reasoning() {
+async fn a_user_message_may_follow_results_and_a_call_keeps_its_reasoning() {
     let reply = Reply::new()
         .think("hm")
         .and_call("list", json!({}))
@@ -340,7 +341,7 @@ async fn a_user_may_speak_after_results_and_a_call_has_its_reasoning() {
 }
 
 #[tokio::test]
-async fn an_interrupted_reply_is_taken_back() {
+async fn an_interrupted_reply_can_be_sent_back() {
     let reply = Reply::new()
         .think("a")
         .and_call("list", json!({}))
@@ -365,7 +366,7 @@ async fn an_interrupted_reply_is_taken_back() {
         )
         .await
         .unwrap();
-        // As the agent keeps it: without its calls.
+        // The agent stores an interrupted reply without its calls.
         cut.content
             .retain(|part| !matches!(part, Part::ToolCall { .. }));
         cut.metadata.interrupted = true;
@@ -382,7 +383,7 @@ async fn an_interrupted_reply_is_taken_back() {
 }
 
 #[tokio::test]
-async fn failures_are_told_apart() {
+async fn each_failure_has_its_kind() {
     let status = |status: u16| Reply::fault(Fault::status(status));
     let said = |code: u16, body: Value| {
         Reply::fault(Fault::Status {
@@ -454,7 +455,7 @@ async fn failures_are_told_apart() {
 }
 
 #[tokio::test]
-async fn silence_has_an_end() {
+async fn a_silent_server_runs_into_a_deadline() {
     let short = Duration::from_millis(100);
     let patient = Duration::from_secs(30);
     let first = Times {
@@ -462,8 +463,8 @@ async fn silence_has_an_end() {
         between_content: patient,
         whole: patient,
     };
-    // A server that has sent no content yet has the time for the first byte, on a loaded machine
-    // for its head as well.
+    // A server that has sent no content yet has the time for the first byte; a loaded machine may
+    // need it for the head of the answer as well.
     let between = Times {
         first_byte: Duration::from_secs(2),
         between_content: short,
@@ -506,7 +507,7 @@ async fn silence_has_an_end() {
 }
 
 #[tokio::test]
-async fn nobody_there() {
+async fn a_server_that_is_not_there_is_a_passing_failure() {
     let server = Server::start(Script::new()).await.unwrap();
     let (llm, model) = (llm(&server, Times::default()), model(&server, "openai"));
     server.stop().await.unwrap();
@@ -524,7 +525,7 @@ async fn nobody_there() {
 }
 
 #[tokio::test]
-async fn an_overload_slows_all_requests_of_a_provider() {
+async fn an_overload_delays_all_requests_of_a_provider() {
     let overload = Fault::Status {
         status: 429,
         body: None,
@@ -563,7 +564,7 @@ async fn an_overload_slows_all_requests_of_a_provider() {
 }
 
 #[tokio::test]
-async fn what_a_model_gets_wrong_comes_through() {
+async fn malformed_calls_reach_the_agent() {
     let wrong = Reply::new()
         .part(planck_scripted_model::Part::Call(
             Call::new("read", json!({})).id("same").raw("{\"path\": "),

@@ -1,4 +1,4 @@
-//! A wire format: where a request goes, how it is written, and how its answer is read.
+//! A wire format: the address of a request, how the request is written, and how its answer is read.
 
 use reqwest::{
     Url,
@@ -13,22 +13,23 @@ use super::{
 /// The facts about an endpoint that a wire format needs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Target {
-    /// The endpoint's opaque tokens are kept under this name, so that they go back to no other.
+    /// The label under which the endpoint's opaque tokens are stored, so that they are sent to no
+    /// other endpoint.
     pub label: String,
-    /// Whether this is the vendor's own address: only the vendor takes the newest members.
+    /// Whether this is the vendor's own address: only the vendor accepts the newest members.
     pub is_vendor: bool,
     pub quirks: Quirks,
 }
 
 /// One wire format.
 pub trait Wire: Send + Sync {
-    /// The address of a request below a base URL, whose query is kept.
+    /// Returns the address of a request below a base URL, whose query is kept.
     fn url(&self, base: &Url, model: &str, target: &Target) -> Url;
 
-    /// The header that carries the key, and what stands before the key in it.
+    /// Returns the header that carries the key, and the text that precedes the key in it.
     fn key_header(&self, target: &Target) -> (HeaderName, &'static str);
 
-    /// Headers of every request.
+    /// Returns the headers of every request.
     fn headers(&self) -> HeaderMap {
         HeaderMap::new()
     }
@@ -64,8 +65,9 @@ impl WireKind {
     }
 }
 
-/// `path` below the path of `base`. A base that ends in `version` already names the version of the
-/// API; others get it.
+/// Returns `path` below the path of `base`. The version of the API is added unless `base` already
+/// ends in it.
+///
 pub fn below(base: &Url, version: &str, path: &str) -> Url {
     let mut url = base.clone();
     let folder = url.path().trim_end_matches('/').to_owned();

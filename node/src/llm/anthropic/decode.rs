@@ -1,4 +1,4 @@
-//! Anthropic's events, read into borrowed structures.
+//! Anthropic's events, parsed into borrowed structures.
 
 use std::borrow::Cow;
 
@@ -18,19 +18,19 @@ use crate::{
     model::{Chunk, Failure, Finish, Names},
 };
 
-/// The longest signature of a thought, in bytes. It is held back until its block ends, where the
-/// answer's bounds count it.
+/// The longest signature of a thought, in bytes. A signature is held back until its block ends;
+/// only then do the answer's limits count it.
 const LONGEST_SIGNATURE: usize = 8 << 20;
 
-/// A reply as far as it has come.
+/// The part of a reply that has arrived so far.
 #[derive(Debug, Default)]
 pub struct Reply {
-    /// Under which its opaque tokens are kept.
+    /// The label under which opaque tokens are stored.
     label: String,
     is_vendor: bool,
     parts: Parts,
-    /// The blocks that are being read, by their index. The vendor sends one after the other, other
-    /// servers do not.
+    /// The blocks that are being read, with their index. The vendor sends one after the other;
+    /// other servers interleave them.
     blocks: Vec<(usize, Block)>,
     calls: bool,
     usage: Usage,
@@ -42,10 +42,11 @@ pub struct Reply {
 #[derive(Debug)]
 struct Block {
     kind: Kind,
-    /// `None` for text that has not come yet: a block without text is no part.
+    /// The part's number, or `None` while no text has arrived: a block without text becomes no
+    /// part.
     part: Option<usize>,
     signature: String,
-    /// No text or arguments have arrived yet.
+    /// Whether no text or arguments have arrived yet.
     is_bare: bool,
 }
 
@@ -78,7 +79,7 @@ impl Events for Reply {
                 return Err(Complaint::read(data)
                     .map_or_else(|| broken("an error without words"), Complaint::midway));
             }
-            // `ping`, and what a later version of the API may send.
+            // Ignores `ping`, and events that a later version of the API may send.
             _ => {}
         }
         Ok(())
@@ -213,7 +214,8 @@ impl Reply {
                 let Some(block) = self.block(index) else {
                     return Ok(());
                 };
-                // It becomes a chunk only at the block's end, so nothing else bounds it.
+                // The signature becomes a chunk only at the block's end, so nothing else limits its
+                // size.
                 if block.signature.len() + signature.len() > LONGEST_SIGNATURE {
                     return Err(over("has a signature of many MiB"));
                 }
@@ -271,8 +273,8 @@ impl Reply {
                 json: "{}".to_owned(),
             });
         }
-        // Servers that only speak the wire format may sign nothing, and want their thinking back
-        // all the same.
+        // Servers that only speak the wire format may sign nothing, and still require their
+        // thinking in later requests.
         let goes_back_unsigned = !self.is_vendor && !block.is_bare;
         if block.kind == Kind::Thinking && (goes_back_unsigned || !block.signature.is_empty()) {
             chunks.push(Chunk::Signature {
@@ -290,7 +292,7 @@ impl Reply {
         self.count_usage(usage);
     }
 
-    /// Counts are cumulative, and later ones may leave out what they do not change.
+    /// Adds token counts. They are cumulative, and later ones may leave out what does not change.
     fn count_usage(&mut self, usage: Option<Value>) {
         let Some(usage) = usage else { return };
         let set = |total: &mut u64, name: &str| {
@@ -345,7 +347,7 @@ struct Delta<'a> {
     stop_reason: Option<Word<'a>>,
 }
 
-/// serde borrows a `Cow` only where it stands by itself.
+/// Wraps a `Cow`, because serde borrows one only where it stands by itself.
 #[derive(Deserialize)]
 struct Word<'a>(#[serde(borrow)] Cow<'a, str>);
 
@@ -374,7 +376,7 @@ struct Message<'a> {
     usage: Option<Value>,
 }
 
-/// A message that was sent whole.
+/// A message that was sent as a whole.
 #[derive(Deserialize)]
 struct Document<'a> {
     #[serde(borrow, default)]

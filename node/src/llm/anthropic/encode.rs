@@ -1,5 +1,5 @@
-//! A conversation as Anthropic's messages. Neighbours of one side share a turn, so the last turn is
-//! held open.
+//! Encodes a conversation as Anthropic's messages. Neighbouring messages of one side share a turn,
+//! so the last turn stays open.
 
 mod block;
 
@@ -21,38 +21,40 @@ use crate::{
     model::ToolSpec,
 };
 
-/// Put before a block's closing brace: the provider caches the prompt up to here. Four are allowed
-/// in a request.
+/// A cache mark, inserted before a block's closing brace: the provider caches the prompt up to that
+/// block. A request may have four marks.
 const FIVE_MINUTES: &[u8] = br#","cache_control":{"type":"ephemeral"}"#;
 const ONE_HOUR: &[u8] = br#","cache_control":{"type":"ephemeral","ttl":"1h"}"#;
 
-/// The header that lists the features without which a body would be refused or read otherwise.
+/// The header that lists the features without which the server would refuse a body or read it
+/// differently.
 const FEATURES: HeaderName = HeaderName::from_static("anthropic-beta");
-/// For `thinking.block_binding`.
+/// The feature that `thinking.block_binding` needs.
 const BINDING: &str = "thinking-binding-controls-2026-08-01";
-/// For models that think between their calls only when it is named.
+/// The feature that models need to think between their calls.
 const INTERLEAVED: &str = "interleaved-thinking-2025-05-14";
 
-/// Ends a request whose last word is the assistant's; the user must have it.
+/// Ends a request whose last message is the assistant's, because the API requires the user's to be
+/// last.
 const GO_ON: &[u8] = br#"]},{"role":"user","content":[{"type":"text","text":"(go on)"}]}]}"#;
 
-/// The least thinking that can be asked for.
+/// The smallest thinking budget that the API accepts, in tokens.
 const LEAST_THINKING: u64 = 1024;
 
 #[derive(Debug)]
 pub struct Messages {
-    /// Up to and with `"messages":[`.
+    /// The body up to and including `"messages":[`.
     prefix: Vec<u8>,
-    /// The turns; the last one lacks its `]}`.
+    /// The turns. The last one lacks its `]}`.
     turns: Vec<u8>,
     open: Option<Side>,
-    /// The closing brace of the last block of the user's turn before the last: there the request
-    /// before ended, and its cache.
+    /// The position of the closing brace of the last block of the user's turn before the last. The
+    /// previous request, and so its cache, ended there.
     earlier: Option<usize>,
     mark: &'static [u8],
     features: Option<&'static str>,
     ids: CallIds,
-    /// Whether images can be shown.
+    /// Whether the model accepts images.
     images: bool,
     label: String,
 }
@@ -116,7 +118,8 @@ impl Encoder for Messages {
             .collect();
         match side {
             Side::Assistant => {
-                // A turn may not end in thinking; only one that was cut short does.
+                // The API refuses a turn that ends in thinking. Only a turn that was cut short
+                // does.
                 while blocks.last().is_some_and(Block::is_thinking) {
                     blocks.pop();
                 }
@@ -220,7 +223,8 @@ fn mark(cache: Cache) -> &'static [u8] {
     }
 }
 
-/// The features that a body uses. Servers that only speak the same wire format do not know them.
+/// Returns the features that a body uses. Servers that only speak the same wire format do not know
+/// them.
 fn features(settings: &Map<String, Value>, entry: &Entry, target: &Target) -> Option<&'static str> {
     let thinking = settings.get("thinking")?;
     if thinking.get("block_binding").is_some() {
@@ -263,9 +267,10 @@ fn settings(
     members
 }
 
-/// What asks for thinking. A budget must leave room for the reply. Where thinking is bound to what
-/// was said before, the vendor is to drop what a compaction or a change of tools made invalid, not
-/// to refuse it; other servers refuse that wish.
+/// Returns the member that asks for thinking. A budget must leave room for the reply. Where
+/// thinking is bound to the messages before it, the vendor is asked to drop thinking that a
+/// compaction or a change of tools made invalid, rather than to refuse it; other servers refuse
+/// that member.
 fn thinking(
     budget: Option<u64>,
     max_tokens: u64,

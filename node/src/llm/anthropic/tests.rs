@@ -58,7 +58,7 @@ fn a_whole_request() {
 }
 
 #[test]
-fn the_cache_is_marked_at_the_last_two_ends_of_the_user() {
+fn the_cache_is_marked_at_the_ends_of_the_users_last_two_turns() {
     let messages = [
         user("a"),
         user("b"),
@@ -105,7 +105,7 @@ fn the_cache_is_marked_at_the_last_two_ends_of_the_user() {
 }
 
 #[test]
-fn what_cannot_be_sent_is_left_out() {
+fn parts_that_cannot_be_sent_are_left_out() {
     let unsigned = || Part::Thinking {
         text: "hm".into(),
         signature: None,
@@ -157,7 +157,7 @@ fn what_cannot_be_sent_is_left_out() {
 }
 
 #[test]
-fn thinking_has_room_and_no_temperature() {
+fn thinking_leaves_room_for_the_reply_and_sets_no_temperature() {
     for (opts, budget, temperature) in [
         (
             json!({"thinking_budget": 0, "temperature": 0.5}),
@@ -193,7 +193,7 @@ fn thinking_has_room_and_no_temperature() {
 }
 
 #[test]
-fn a_model_that_thinks_by_itself_is_not_given_a_budget() {
+fn a_model_with_adaptive_thinking_is_given_no_budget() {
     let settings = |model: &str, opts: Value| {
         let Spoken { wire, target, .. } = spoken();
         let entry = Catalogue::new(ModelTable::built_in(), &[])
@@ -264,7 +264,7 @@ fn attachments() {
 }
 
 #[test]
-fn features_are_named_where_a_member_needs_them() {
+fn features_are_named_when_a_member_needs_them() {
     let asked = |spoken: Spoken, model: &str, opts: Value| {
         let Spoken { wire, target, .. } = spoken;
         let entry = Catalogue::new(ModelTable::built_in(), &[])
@@ -311,7 +311,7 @@ fn features_are_named_where_a_member_needs_them() {
 }
 
 #[test]
-fn the_cache_may_be_kept_for_an_hour_or_not_at_all() {
+fn the_cache_is_kept_for_five_minutes_an_hour_or_not_at_all() {
     let marks = |cache: &str| {
         let request = spoken().request(head("claude-x", json!({"cache": cache})), &[user("go")]);
         assert_eq!(request.get("cache"), None);
@@ -328,7 +328,7 @@ fn the_cache_may_be_kept_for_an_hour_or_not_at_all() {
 }
 
 #[test]
-fn thinking_without_a_signature_goes_back_to_a_server_that_signs_nothing() {
+fn unsigned_thinking_goes_back_to_a_server_that_signs_nothing() {
     let stream = concat!(
         "data: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"thinking\",\"thinking\":\"\"}}\n\n",
         "data: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"thinking_delta\",\"thinking\":\"hm\"}}\n\n",

@@ -1,5 +1,5 @@
 //! The file of models: limits, abilities and list prices by vendor, with the date on which they
-//! were looked up. The binary holds one, and a user may name a newer one of the same form.
+//! were looked up. One is part of the binary; a user may name a newer one in the same format.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,12 +12,12 @@ use toml::Spanned;
 
 use super::{Entry, Thinking};
 
-/// What a file of models says.
+/// The contents of a file of models.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelTable {
-    /// When the facts were looked up, `YYYY-MM-DD`.
+    /// The date on which the facts were looked up, as `YYYY-MM-DD`.
     pub date: String,
-    /// By vendor the model that is used where none is named.
+    /// For each vendor, the model that serves agents that name none.
     pub standard: BTreeMap<String, String>,
     pub models: Vec<Row>,
     pub families: Vec<Family>,
@@ -33,18 +33,18 @@ pub struct Row {
     pub entry: Entry,
 }
 
-/// What is assumed of a vendor's models that are not in the table.
+/// The facts that are assumed for a vendor's models that are not in the table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Family {
     vendor: String,
-    /// How their names begin.
+    /// The text with which the models' names begin.
     pub begins: String,
     pub entry: Entry,
 }
 
 impl Family {
-    /// Whether a model of one of these vendors belongs to it. OpenAI's open weights are served by
-    /// others, within other limits.
+    /// Returns whether a model of one of these vendors belongs to the family. OpenAI's open weights
+    /// do not: other vendors serve them, with other limits.
     pub fn has(&self, vendors: &[&str], model: &str) -> bool {
         vendors.contains(&self.vendor.as_str())
             && model.starts_with(&self.begins)
@@ -52,7 +52,7 @@ impl Family {
     }
 }
 
-/// Why a text is no table of models.
+/// The reason why a text is not a table of models.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum BadTable {
     #[error("line {line}: {what}")]
@@ -64,7 +64,7 @@ pub enum BadTable {
 }
 
 impl ModelTable {
-    /// The table of this version of Planck.
+    /// Returns the table of this version of Planck.
     pub fn built_in() -> Self {
         #[expect(
             clippy::expect_used,
@@ -135,8 +135,8 @@ struct File {
     families: Vec<Spanned<Group>>,
 }
 
-/// Models of a vendor that are alike: those that are named with their prices, or all whose names
-/// begin in one way.
+/// Models of a vendor with the same facts: either those that are listed with their prices, or all
+/// whose names begin with the same text.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Group {
@@ -148,9 +148,9 @@ struct Group {
     responses: bool,
     #[serde(default = "yes")]
     images: bool,
-    /// Of `models` only.
+    /// The prices by model, for entries of `models` only.
     prices: Option<BTreeMap<String, [f64; 4]>>,
-    /// Of `families` only.
+    /// The start of the models' names, for entries of `families` only.
     begins: Option<String>,
 }
 
@@ -166,7 +166,7 @@ impl Group {
         }
     }
 
-    /// Its models, or which field is wrong for a group of models.
+    /// Returns the group's models, or the field that is wrong for an entry of `models`.
     fn rows(mut self) -> Result<Vec<Result<Row, BadTable>>, &'static str> {
         if self.begins.is_some() {
             return Err("unknown field `begins`, which is one of `families`");
@@ -199,7 +199,7 @@ impl Group {
         })
     }
 
-    /// The family, or which field is wrong for one.
+    /// Returns the family, or the field that is wrong for an entry of `families`.
     fn family(self) -> Result<Family, &'static str> {
         if self.prices.is_some() {
             return Err("unknown field `prices`, which is one of `models`");
@@ -214,7 +214,7 @@ impl Group {
     }
 }
 
-/// What groups are, each by itself; an error names the line of its group.
+/// Converts every group. An error names the line of its group.
 fn each<T>(
     text: &str,
     groups: Vec<Spanned<Group>>,
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_file_is_named() {
+    fn an_error_names_the_line_and_the_field() {
         let models = "date = \"2026-01-01\"\n[[models]]\nvendor = \"mine\"\ncontext_window = 9\nmax_output = 3\n";
         for (text, expected) in [
             ("models = []\n".to_owned(), "missing field `date`"),

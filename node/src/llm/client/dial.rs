@@ -1,8 +1,8 @@
-//! Tells whether a request opened a connection or used one again.
+//! Detects whether a request opened a connection or reused one.
 //!
-//! A server may close a kept connection just when the next request is written to it. Such a request
-//! was not refused: it is sent again on another connection. A request that opened its connection
-//! failed for a reason of its own.
+//! A server may close a kept connection at the moment the next request is written to it. Such a
+//! request was not refused, so it is sent again on another connection. If a request fails on a
+//! connection that it opened itself, there is another reason.
 
 use std::{
     cell::Cell,
@@ -16,7 +16,7 @@ tokio::task_local! {
     static DIALLED: Cell<bool>;
 }
 
-/// Runs a request, and says whether a connection was opened for it.
+/// Runs a request. Returns its result, and whether it opened a connection.
 pub async fn watched<T>(request: impl Future<Output = T>) -> (T, bool) {
     DIALLED
         .scope(Cell::new(false), async {
@@ -25,7 +25,7 @@ pub async fn watched<T>(request: impl Future<Output = T>) -> (T, bool) {
         .await
 }
 
-/// A layer around the connector: the pool calls it where it has no connection to lend.
+/// A layer around the connector, which the pool calls when it has no idle connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Watch;
 
@@ -50,8 +50,8 @@ impl<R, S: Service<R>> Service<R> for Watched<S> {
     }
 
     fn call(&mut self, request: R) -> Self::Future {
-        // The pool also opens connections in tasks of its own, outside of any request. Those have
-        // no cell to set.
+        // The pool also opens connections in its own tasks, outside of any request. Those tasks
+        // have no cell to set.
         let _ = DIALLED.try_with(|dialled| dialled.set(true));
         self.0.call(request)
     }

@@ -1,6 +1,6 @@
 //! TLS for all clients of the process. The system's root certificates are read when the first
-//! server shows its certificate: reading them takes milliseconds, and where models are local there
-//! may be none.
+//! server presents its certificate, because reading them takes milliseconds, and with local models
+//! they may never be needed.
 
 use std::{
     fs,
@@ -18,13 +18,13 @@ use rustls_platform_verifier::Verifier;
 
 use super::ClientError;
 
-/// The configuration, one for the process.
+/// Returns the TLS configuration that the process shares.
 pub fn config() -> Result<ClientConfig, Error> {
     static CONFIG: OnceLock<Result<ClientConfig, Error>> = OnceLock::new();
     CONFIG.get_or_init(|| build(Vec::new())).clone()
 }
 
-/// One that trusts the authorities of a PEM file too.
+/// Returns a TLS configuration that also trusts the authorities of a PEM file.
 pub fn config_with(path: &Path) -> Result<ClientConfig, ClientError> {
     let wrong = |what: String| ClientError::Authorities {
         path: path.to_owned(),
@@ -54,7 +54,7 @@ fn build(authorities: Vec<CertificateDer<'static>>) -> Result<ClientConfig, Erro
         .with_no_client_auth())
 }
 
-/// Trusts what the system trusts, and the authorities of the configuration.
+/// Verifies certificates against the system's roots and the configured authorities.
 #[derive(Debug)]
 struct SystemRoots {
     provider: Arc<CryptoProvider>,

@@ -2,9 +2,9 @@ use serde_json::json;
 
 use super::*;
 
-/// Errors as providers word them.
+/// The cases are errors in the words of the providers.
 #[test]
-fn real_messages() {
+fn errors_of_providers_are_classified() {
     use FailureKind::{Auth, ContextFull, Refused, Transient};
     let google = |code: u16, status: &str, message: &str| json!({"error": {"code": code, "message": message, "status": status}});
     let openai = |kind: &str, code: &str, message: &str| json!({"error": {"message": message, "type": kind, "param": null, "code": code}});
@@ -189,7 +189,7 @@ fn real_messages() {
 }
 
 #[test]
-fn errors_midway_have_no_status_of_their_own() {
+fn an_error_in_a_stream_has_no_status_of_its_own() {
     let midway = |body: &str| Complaint::read(body.as_bytes()).unwrap().midway().kind;
     assert_eq!(
         midway(r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#),
@@ -210,7 +210,7 @@ fn errors_midway_have_no_status_of_their_own() {
 }
 
 #[test]
-fn google_names_the_wait_in_the_body() {
+fn the_wait_of_google_is_read_from_the_body() {
     let body = json!({"error": {"code": 429, "message": "quota", "status": "RESOURCE_EXHAUSTED",
         "details": [{"@type": "type.googleapis.com/google.rpc.Help"}, {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "17.5s"}]}});
     let complaint = Complaint::read(body.to_string().as_bytes()).unwrap();
@@ -254,7 +254,7 @@ fn a_wait_is_read_from_the_words_of_a_message() {
 }
 
 #[test]
-fn what_is_no_error_is_none() {
+fn a_body_without_an_error_is_no_complaint() {
     for body in ["", "<html>", "{}", "[]", "3", r#"{"error":{}}"#] {
         assert_eq!(Complaint::read(body.as_bytes()), None, "{body}");
     }

@@ -38,7 +38,7 @@ fn heard() -> impl Strategy<Value = Part> {
     ]
 }
 
-/// Messages in any order, partial and empty ones too; results follow their calls.
+/// Generates messages in any order, including partial and empty ones. Results follow their calls.
 fn conversation() -> impl Strategy<Value = Vec<Body>> {
     let user =
         proptest::collection::vec(heard(), 0..3).prop_map(|parts| vec![message(Role::User, parts)]);
@@ -72,8 +72,8 @@ fn roles(request: &Value, list: &str) -> Vec<String> {
 }
 
 proptest! {
-    /// Whatever was said, every request on the way is whole, and where turns must alternate they do
-    /// and end with the user's.
+    /// Whatever the messages are, every request is complete. Where turns must alternate they do,
+    /// and the last one is the user's.
     #[test]
     fn requests_are_legal(messages in conversation()) {
         for (preset, list) in [("anthropic", "messages"), ("google", "contents"), ("openai", "messages"), ("mistral", "messages")] {
@@ -93,7 +93,7 @@ proptest! {
 }
 
 #[test]
-fn an_error_says_that_it_is_one() {
+fn an_error_without_a_flag_is_marked_in_its_text() {
     for (text, error, expected) in [
         ("fine", false, "fine"),
         ("no such file", true, "error: no such file"),
@@ -122,7 +122,7 @@ fn only_text_is_read_as_text() {
 }
 
 #[test]
-fn a_call_of_what_no_tool_is_named_can_be_repeated() {
+fn a_call_of_an_unknown_tool_can_be_sent_back() {
     for (name, expected) in [
         ("read", "read"),
         ("functions.read", "functions_read"),

@@ -55,7 +55,7 @@ fn lines() {
 }
 
 #[test]
-fn an_event_has_a_bound() {
+fn an_event_longer_than_the_limit_is_refused() {
     let endless = |pieces: &[&[u8]]| events(Sse::with_limit(8), pieces).unwrap_err().kind;
     assert_eq!(endless(&[b"data: 123456789"]), FailureKind::Transient);
     assert_eq!(

@@ -1,5 +1,5 @@
-//! Gemini's responses, read into borrowed structures. A call comes whole; text comes in pieces that
-//! continue the last part.
+//! Gemini's responses, parsed into borrowed structures. A call arrives whole; text arrives in
+//! pieces that continue the last part.
 
 use std::borrow::Cow;
 
@@ -17,10 +17,10 @@ use crate::{
     model::{Chunk, Failure, Finish, Names},
 };
 
-/// A reply as far as it has come.
+/// The part of a reply that has arrived so far.
 #[derive(Debug, Default)]
 pub struct Reply {
-    /// Under which its opaque tokens are kept.
+    /// The label under which opaque tokens are stored.
     label: String,
     parts: Parts,
     calls: bool,
@@ -68,7 +68,7 @@ impl Events for Reply {
         Some(Finish::new(stop_of(self.stop?, self.calls), self.usage))
     }
 
-    /// There is no end marker: what counts may follow the finish.
+    /// Gemini sends no end marker, and the token counts may follow the finish reason.
     fn is_whole(&self) -> bool {
         false
     }
@@ -124,7 +124,7 @@ impl Reply {
         part
     }
 
-    /// Empty text says something only if it is signed.
+    /// Adds text. Empty text matters only if it is signed.
     fn text(
         &mut self,
         text: String,
@@ -223,11 +223,12 @@ struct Feedback<'a> {
     block_reason: Option<Word<'a>>,
 }
 
-/// serde borrows a `Cow` only where it stands by itself.
+/// Wraps a `Cow`, because serde borrows one only where it stands by itself.
 #[derive(Deserialize)]
 struct Word<'a>(#[serde(borrow)] Cow<'a, str>);
 
-/// Cached tokens are within the prompt's; thoughts are paid as output, beside the candidates'.
+/// The token counts. The prompt's tokens include the cached ones; thoughts are billed as output, in
+/// addition to the candidates' tokens.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[derive(Default)]

@@ -1,5 +1,5 @@
-//! A conversation as Gemini's contents. Neighbours of one side share a content, so the last one is
-//! held open.
+//! Encodes a conversation as Gemini's contents. Neighbouring messages of one side share a content,
+//! so the last one stays open.
 
 use std::{borrow::Cow, collections::HashMap};
 
@@ -20,22 +20,23 @@ use crate::llm::{
     wire::Target,
 };
 
-/// Stands for the signature of a call that another model made; without one Gemini 3 refuses the
-/// call.
+/// The placeholder for the signature of a call that another model made. Gemini 3 refuses a call
+/// without a signature.
 const NO_SIGNATURE: &str = "skip_thought_signature_validator";
-/// Ends a request whose last word is the model's; the user must have it.
+/// Ends a request whose last message is the model's, because the API requires the user's to be
+/// last.
 const GO_ON: &[u8] = br#"]},{"role":"user","parts":[{"text":"(go on)"}]}]}"#;
-/// Members of a request that stand beside the generation's configuration.
+/// The members of a request that stand beside the generation's configuration.
 const BESIDE: &[&str] = &["safetySettings", "toolConfig", "cachedContent", "labels"];
 
 #[derive(Debug)]
 pub struct Contents {
-    /// Up to and with `"contents":[`.
+    /// The body up to and including `"contents":[`.
     prefix: Vec<u8>,
-    /// The contents; the last one lacks its `]}`.
+    /// The contents. The last one lacks its `]}`.
     contents: Vec<u8>,
     open: Option<Side>,
-    /// Names of the calls of the last round, by id: a result is sent by name.
+    /// The names of the last round's calls by id, because Gemini matches results to calls by name.
     calls: HashMap<String, String>,
     images: bool,
     needs_signatures: bool,
@@ -176,7 +177,7 @@ fn prefix(head: Head, entry: &Entry) -> Vec<u8> {
     out
 }
 
-/// The generation's configuration, and what a member asked to stand beside it.
+/// Returns the generation's configuration, and the options that stand beside it.
 fn settings(opts: Opts, entry: &Entry) -> Map<String, Value> {
     let (mut members, mut config): (Map<_, _>, Map<_, _>) = opts
         .rest
@@ -204,7 +205,7 @@ fn settings(opts: Opts, entry: &Entry) -> Map<String, Value> {
     members
 }
 
-/// A part of a content: one of its members is set, and a signature.
+/// A part of a content. Exactly one member is set, and possibly a signature.
 #[derive(Serialize, Default)]
 #[serde(rename_all = "camelCase")]
 struct Item<'a> {
@@ -266,8 +267,8 @@ impl<'a> Item<'a> {
     }
 }
 
-/// A message of the model. Its thoughts are summaries for us and go back only if they carry a
-/// token.
+/// Encodes a part of the model's message. Its thoughts are summaries for people and are sent back
+/// only if they carry a token.
 fn said<'a>(part: &'a Part, label: &str) -> Option<Item<'a>> {
     let opened = |signature: &'a Option<String>| {
         signature
@@ -309,7 +310,7 @@ fn said<'a>(part: &'a Part, label: &str) -> Option<Item<'a>> {
     }
 }
 
-/// A message to the model.
+/// Encodes a part of a message to the model.
 fn heard<'a>(part: &'a Part, calls: &'a HashMap<String, String>, images: bool) -> Option<Item<'a>> {
     match part {
         Part::Text { .. } if is_blank(part) => None,

@@ -1,9 +1,9 @@
-//! JSON Schema as Gemini takes it: a subset of OpenAPI's, and what is not in it is refused, so it
-//! is left out here.
+//! Converts JSON Schema into the form that Gemini accepts, a subset of OpenAPI's. Anything else is
+//! left out, because Gemini would refuse it.
 
 use serde_json::{Map, Value, json};
 
-/// Keywords that are understood as they stand.
+/// The keywords that are passed on unchanged.
 const KEPT: &[&str] = &[
     "type",
     "title",
@@ -21,21 +21,21 @@ const KEPT: &[&str] = &[
     "minimum",
     "maximum",
 ];
-/// Formats by type; others are refused.
+/// The formats that Gemini accepts; it refuses others.
 const FORMATS: &[&str] = &["enum", "date-time", "int32", "int64", "float", "double"];
-/// How deep schemas are followed; a `$ref` to itself has no end.
+/// The depth to which schemas are followed. A `$ref` to itself would never end.
 const DEEPEST: usize = 16;
 
-/// The parameters of a function; none if it has no properties, since an object without them is
-/// refused.
+/// Returns the parameters of a function, or `None` if it has no properties, since Gemini refuses an
+/// object without them.
 pub fn parameters(schema: &str) -> Option<Value> {
     let root: Value = serde_json::from_str(schema).ok()?;
     let plain = simplified(&root, &root, 0);
     (plain.get("type").is_some_and(|name| name == "object") && !is_refused(&plain)).then_some(plain)
 }
 
-/// An object of which no property is known, or a list of such, at whatever depth: a map of free
-/// names cannot be said.
+/// Returns whether a schema is an object without known properties, or a list of such objects at any
+/// depth. Gemini cannot express a map with free keys.
 fn is_refused(plain: &Value) -> bool {
     match plain.get("type").and_then(Value::as_str) {
         Some("object") => plain
@@ -72,7 +72,7 @@ fn simplified(schema: &Value, root: &Value, depth: usize) -> Value {
     Value::Object(plain)
 }
 
-/// The schema that a `$ref` points to, merged with the keys beside the `$ref`.
+/// Returns the schema that a `$ref` points to, merged with the keywords beside the `$ref`.
 fn followed(target: &str, object: &Map<String, Value>, root: &Value, depth: usize) -> Value {
     let found = target
         .strip_prefix('#')
@@ -93,7 +93,8 @@ fn take_constant(object: &Map<String, Value>, plain: &mut Map<String, Value>) {
     }
 }
 
-/// `["string", "null"]` is a nullable string here; several other types are alternatives.
+/// Converts a list of types: `["string", "null"]` becomes a nullable string, and several other
+/// types become alternatives.
 fn take_types(plain: &mut Map<String, Value>) {
     let Some(Value::Array(types)) = plain.get("type").cloned() else {
         return;
@@ -183,7 +184,7 @@ fn take_alternatives(
     }
 }
 
-/// An enum may list strings only.
+/// Drops an enum with values that are not strings, because Gemini accepts only strings.
 fn drop_foreign_enum(plain: &mut Map<String, Value>) {
     let strings = |value: &Value| {
         value
@@ -217,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_understood_remains() {
+    fn only_supported_keywords_remain() {
         for (schema, expected) in [
             (json!({"type": "object", "properties": {}}), None),
             (
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schema_within_itself_has_an_end() {
+    fn a_recursive_schema_ends_at_the_depth_limit() {
         let schema = json!({"type": "object", "properties": {"child": {"$ref": "#"}}});
         assert!(parameters(&schema.to_string()).is_some());
     }

@@ -77,7 +77,7 @@ fn a_whole_request() {
 }
 
 #[test]
-fn a_call_of_another_model_has_a_stand_in_for_its_signature() {
+fn a_call_of_another_model_gets_a_placeholder_signature() {
     let calls = || {
         vec![
             signed(call("a", "read", json!({})), "anthropic:x"),
@@ -103,7 +103,7 @@ fn a_call_of_another_model_has_a_stand_in_for_its_signature() {
 }
 
 #[test]
-fn without_options_tools_or_prompt_a_request_is_still_whole() {
+fn without_options_tools_or_prompt_a_request_is_still_complete() {
     let mut bare = head("gemini-2.5-pro", json!({}));
     (bare.system_prompt, bare.tools) = ("".into(), [].into());
     assert_eq!(
@@ -142,7 +142,7 @@ fn attachments() {
 }
 
 #[test]
-fn addresses() {
+fn a_base_url_leads_to_the_address_of_the_api() {
     for base in ["https://g", "https://g/v1beta"] {
         let Spoken { wire, target, .. } = spoken();
         let url = wire.url(&base.parse().unwrap(), "models/m", &target);

@@ -1,4 +1,4 @@
-//! Reads a response's body under its deadlines.
+//! Reads the body of a response under its deadlines.
 
 use std::{pin::Pin, time::Duration};
 
@@ -12,18 +12,19 @@ use crate::{
     model::Failure,
 };
 
-/// How long the end of a body is waited for once the reply is whole; a server that holds it back
-/// costs only its connection.
+/// How long to wait for the end of a body after the reply is complete. If a server holds it back,
+/// only its connection is lost.
 const DRAIN: Duration = Duration::from_millis(500);
 
 pub struct Reader {
     response: Response,
-    /// One timer for the whole body. It is reset when it rings too early, not at each read.
+    /// The one timer for the whole body. It is reset when it fires too early rather than at each
+    /// read.
     alarm: Pin<Box<Sleep>>,
     deadline: Instant,
     between: Duration,
-    /// Until when content must come: bytes alone, such as pings, comments and empty pieces, do not
-    /// count.
+    /// The time by which content must arrive. Bytes alone, such as pings, comments and empty
+    /// pieces, do not extend it.
     due: Instant,
     drained: Option<Instant>,
 }
@@ -45,7 +46,7 @@ impl Reader {
         }
     }
 
-    /// Content came, so the server may be silent again for a while.
+    /// Records that content arrived, so that the server may be silent for another `between`.
     pub fn progressed(&mut self) {
         self.due = Instant::now() + self.between;
         // The first content ends the time for the first byte, which may be the longer one.
@@ -54,7 +55,7 @@ impl Reader {
         }
     }
 
-    /// The next bytes. Of a reply that `is_whole` only the end of its body is awaited.
+    /// Returns the next bytes. If the reply `is_whole`, it only waits for the end of the body.
     pub async fn next(&mut self, is_whole: bool) -> Result<Option<Bytes>, Failure> {
         if is_whole {
             return Ok(self.drain().await);

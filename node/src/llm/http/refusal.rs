@@ -1,5 +1,5 @@
-//! Interprets an answer that is no stream: statuses, error bodies, pages of proxies, and
-//! connections that failed.
+//! Interprets answers that are not streams: statuses, error bodies, pages of proxies, and failed
+//! connections.
 
 use std::{error::Error, time::Duration};
 
@@ -15,11 +15,11 @@ use crate::{
     model::{Failure, FailureKind},
 };
 
-/// The most of an error body that is read, and shown.
+/// The most bytes of an error body that are read.
 const READ: usize = 64 << 10;
 const SHOWN: usize = 300;
 
-/// A failure, and whether the provider has too much to do for all of us.
+/// A failure, and whether it means that the provider is overloaded for all requests.
 pub struct Refusal {
     pub failure: Failure,
     pub overload: bool,
@@ -34,7 +34,7 @@ impl From<Failure> for Refusal {
     }
 }
 
-/// Reads a response that is no stream.
+/// Reads a response that is not a stream.
 pub async fn of(response: Response, within: Duration, destination: &Destination) -> Refusal {
     let address = &destination.address;
     let status = response.status();
@@ -93,7 +93,7 @@ fn by_status(
     }
 }
 
-/// The request could not be sent.
+/// Returns the failure of a request that could not be sent.
 pub fn unsent(error: reqwest::Error, address: &str) -> Failure {
     let kind = if error.is_builder() {
         FailureKind::Refused
@@ -113,7 +113,7 @@ pub fn unsent(error: reqwest::Error, address: &str) -> Failure {
     }
 }
 
-/// The connection broke while the stream was read.
+/// Returns the failure of a connection that broke while the stream was read.
 pub fn cut(error: reqwest::Error) -> Failure {
     broken(format!("the stream broke off: {}", causes(error)))
 }
@@ -128,7 +128,7 @@ fn no_stream(body: &[u8]) -> Refusal {
     }
 }
 
-/// A server that takes a request on another wire format only.
+/// The hint for a server that accepts a request in another wire format only.
 const OTHER_WIRE: &str = "; set the provider's `wire` to \"responses\"";
 
 fn refused(message: String) -> Failure {
@@ -166,7 +166,8 @@ fn hint(
     }
 }
 
-/// The innermost causes tell most; the URL stands in the message already.
+/// Joins an error with its causes, because the innermost ones say most. The URL is left out; the
+/// message already has it.
 fn causes(error: reqwest::Error) -> String {
     let error = error.without_url();
     let mut text = error.to_string();
@@ -181,7 +182,7 @@ fn causes(error: reqwest::Error) -> String {
     shorten(&text)
 }
 
-/// The beginning of a body. The message does not need the rest, so nothing waits for it.
+/// Reads the beginning of a body. The message does not need the rest.
 async fn body(mut response: Response, within: Duration) -> Vec<u8> {
     let until = Instant::now() + within.min(Duration::from_secs(10));
     let mut body = Vec::new();
@@ -198,8 +199,8 @@ async fn body(mut response: Response, within: Duration) -> Vec<u8> {
     body
 }
 
-/// The visible text of a body that is no known error, in one line: a page without its tags, or
-/// garbage.
+/// Returns the visible text of a body that is not a known error as one line: a page without its
+/// tags, or arbitrary bytes.
 fn excerpt(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     let page = text.trim_start().starts_with('<');

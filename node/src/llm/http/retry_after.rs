@@ -1,11 +1,11 @@
-//! How long a provider asks to wait, from the headers of its answer.
+//! Reads from the headers of an answer how long the provider asks to wait.
 
 use std::time::Duration;
 
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 use time::{OffsetDateTime, PrimitiveDateTime, macros::format_description};
 
-/// `retry-after-ms`, else `retry-after` in seconds or as an HTTP date.
+/// Reads `retry-after-ms`, or else `retry-after` in seconds or as an HTTP date.
 pub fn retry_after(headers: &HeaderMap, now: OffsetDateTime) -> Option<Duration> {
     let text = |name: &str| {
         headers
@@ -21,7 +21,7 @@ pub fn retry_after(headers: &HeaderMap, now: OffsetDateTime) -> Option<Duration>
         .or_else(|| until(text(RETRY_AFTER.as_str())?, now))
 }
 
-/// The time until an HTTP date (IMF-fixdate); none if it has passed.
+/// Returns the time until an HTTP date (IMF-fixdate), or zero if the date has passed.
 fn until(date: &str, now: OffsetDateTime) -> Option<Duration> {
     let format = format_description!(
         "[weekday repr:short], [day] [month repr:short] [year] [hour]:[minute]:[second] GMT"
@@ -37,7 +37,7 @@ mod tests {
     use time::macros::datetime;
 
     #[test]
-    fn every_form_of_the_header() {
+    fn every_form_of_the_header_is_read() {
         let now = datetime!(2026-11-22 03:00:00 UTC);
         for (headers, expected) in [
             (vec![("retry-after", "7")], Some(7_000)),

@@ -1,4 +1,4 @@
-//! Lines of Ollama's stream, read into borrowed structures. A call comes whole.
+//! The lines of Ollama's stream, parsed into borrowed structures. A call arrives whole.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ use crate::{
     model::{Chunk, Failure, Finish, Names},
 };
 
-/// A reply as far as it has come.
+/// The part of a reply that has arrived so far.
 #[derive(Debug, Default)]
 pub struct Reply {
     parts: Parts,
@@ -38,7 +38,7 @@ impl Events for Reply {
             let stop = line
                 .done_reason
                 .map_or(StopReason::End, |reason| stop_reason(&reason.0));
-            // `prompt_eval_count` is absent where the whole prompt was cached.
+            // `prompt_eval_count` is absent if the whole prompt was cached.
             let usage = usage(
                 line.prompt_eval_count.unwrap_or(0),
                 0,
@@ -139,6 +139,6 @@ struct Called<'a> {
     arguments: Option<&'a RawValue>,
 }
 
-/// serde borrows a `Cow` only where it stands by itself.
+/// Wraps a `Cow`, because serde borrows one only where it stands by itself.
 #[derive(Deserialize)]
 struct Word<'a>(#[serde(borrow)] Cow<'a, str>);

@@ -1,4 +1,4 @@
-//! A conversation as Ollama takes it.
+//! Encodes a conversation in Ollama's format.
 
 use std::collections::HashMap;
 
@@ -17,16 +17,16 @@ use crate::llm::{
     opts::{Opts, set},
 };
 
-/// Members of a request that stand beside its `options`.
+/// The members of a request that stand beside its `options`.
 const BESIDE: &[&str] = &["format", "keep_alive", "think"];
 
 #[derive(Debug)]
 pub struct Messages {
-    /// Up to and with `"messages":[` and the system prompt.
+    /// The body up to and including `"messages":[` and the system prompt.
     prefix: Vec<u8>,
     messages: Vec<u8>,
     comma: bool,
-    /// Names of the calls of the last round, by id: a result is sent by name.
+    /// The names of the last round's calls by id, because Ollama matches results to calls by name.
     calls: HashMap<String, String>,
     images: bool,
 }
@@ -144,8 +144,8 @@ fn prefix(head: Head, entry: &Entry) -> Vec<u8> {
     out
 }
 
-/// Unless told otherwise Ollama cuts a prompt silently at a few thousand tokens, so the context's
-/// size is always named.
+/// Returns the members of a request. They always include the size of the context, because Ollama
+/// silently cuts a prompt at a few thousand tokens by default.
 fn settings(model: String, opts: Opts, entry: &Entry) -> Map<String, Value> {
     let (mut members, mut options): (Map<_, _>, Map<_, _>) = opts
         .rest
@@ -209,7 +209,8 @@ struct Called<'a> {
     arguments: &'a RawValue,
 }
 
-/// The text of a user's part, if it has any here.
+/// Returns the text of a user's part, or `None` if Ollama receives it in another member or not at
+/// all.
 fn shown(part: &Part, images: bool) -> Option<String> {
     match part {
         Part::Text { text, .. } => Some(text.clone()),

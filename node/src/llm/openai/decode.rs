@@ -1,4 +1,4 @@
-//! Chunks of a chat completion, read as leniently as costs nothing.
+//! The chunks of a chat completion, read leniently.
 
 mod event;
 
@@ -18,17 +18,17 @@ use crate::{
     model::{Chunk, Failure, Finish, Names},
 };
 
-/// A reply as far as it has come.
+/// The part of a reply that has arrived so far.
 #[derive(Debug, Default)]
 pub struct Reply {
-    /// Under which its opaque tokens are kept.
+    /// The label under which opaque tokens are stored.
     label: String,
     parts: Parts,
     calls: Vec<Call>,
-    /// How the reasoning of the latest thinking part came.
+    /// The latest thinking part, and the form in which its reasoning arrived.
     carried: Option<(usize, Carried)>,
     usage: Option<Usage>,
-    /// Counts of llama.cpp, used where it sends no usage.
+    /// The token counts of llama.cpp, used if it sends no usage.
     timings: Usage,
     stop: Option<StopReason>,
     refused: bool,
@@ -38,14 +38,14 @@ pub struct Reply {
     told: Told,
 }
 
-/// What there is to tell of a reply besides what it says.
+/// Facts about a reply other than its content.
 #[derive(Debug, Default)]
 struct Told {
     salvaged: Vec<&'static str>,
     names: Names,
 }
 
-/// A call that began. Calls are interleaved by the provider's index.
+/// A call that began. The provider may interleave calls; its index tells them apart.
 #[derive(Debug)]
 struct Call {
     index: Option<usize>,
@@ -88,7 +88,7 @@ impl Events for Reply {
         let mut salvaged = self.told.salvaged.clone();
         let stop = match self.stop {
             Some(stop) => stop,
-            // Its end came and says that nothing is missing.
+            // The end of the stream arrived and nothing is missing.
             None if self.done && self.said && self.calls.iter().all(Call::is_whole) => {
                 salvaged.push("it sent no finish_reason");
                 StopReason::End
@@ -120,8 +120,9 @@ impl Call {
         !self.has_args || self.args.is_complete()
     }
 
-    /// Whether a delta that names its function begins another call: some servers give all calls of
-    /// an answer one index and no ids, others repeat the name in every piece of one call.
+    /// Returns whether a delta that names its function begins another call. Some servers give all
+    /// calls of an answer the same index and no ids; others repeat the name in every piece of one
+    /// call.
     fn is_over(&self, id: &str, name: &str) -> bool {
         let is_other = !id.is_empty() && !self.id.is_empty() && id != self.id;
         let has_no_id = id.is_empty() || self.id.is_empty();
@@ -162,7 +163,7 @@ impl Reply {
                 count(&usage, &["completion_tokens"]),
             ));
         }
-        // `prompt_n` are the tokens that llama.cpp read, `cache_n` those it had.
+        // `prompt_n` counts the tokens that llama.cpp read, and `cache_n` those that it had cached.
         if let Some(timings) = read(timings) {
             let cached = count(&timings, &["cache_n"]);
             self.timings = decode::usage(
@@ -230,9 +231,9 @@ impl Reply {
         });
     }
 
-    /// Reasoning goes back under the name and in the form in which it came, so that is kept with
-    /// it: a name at once, so that an interrupted reply has it too, and details when they are
-    /// whole.
+    /// Adds reasoning. It is sent back under the name and in the form in which it arrived, so the
+    /// form is stored with it: a name immediately, so that an interrupted reply has it too, and
+    /// details once they are complete.
     fn think(&mut self, text: String, carried: Carried, chunks: &mut Vec<Chunk>) {
         let begins = !self.parts.is_last(Kind::Thinking);
         let part = self.parts.of(Kind::Thinking);
@@ -258,7 +259,7 @@ impl Reply {
         }
     }
 
-    /// Gemini's token for the part before it.
+    /// Adds Gemini's token for the part before it.
     fn sign(&mut self, kind: Kind, token: &str, chunks: &mut Vec<Chunk>) {
         let is_new = !self.parts.is_last(kind);
         let part = self.parts.of(kind);
@@ -307,7 +308,7 @@ impl Reply {
         }
     }
 
-    /// The call that a delta belongs to.
+    /// Returns the call that a delta belongs to.
     fn find_or_begin(
         &mut self,
         index: Option<usize>,
@@ -351,7 +352,8 @@ impl Reply {
         self.calls.len() - 1
     }
 
-    /// A call without arguments has empty ones, and reasoning that grew is whole.
+    /// Completes the parts: a call without arguments gets empty ones, and collected reasoning
+    /// details are emitted.
     fn finish_parts(&mut self, chunks: &mut Vec<Chunk>) {
         self.end_thinking(chunks);
         for call in self.calls.iter_mut().filter(|call| !call.has_args) {
@@ -377,7 +379,7 @@ fn stop_reason(word: &str) -> Result<StopReason, Failure> {
     })
 }
 
-/// `{"google":{"thought_signature":…}}`
+/// Reads `{"google":{"thought_signature":…}}`.
 fn thought_signature(extra: &RawValue) -> Option<String> {
     let extra: Value = serde_json::from_str(extra.get()).ok()?;
     Some(

@@ -1,4 +1,4 @@
-//! A conversation as chat completions take it.
+//! Encodes a conversation as the messages of a chat completion.
 
 use planck_common::message::{Body, Part};
 use serde::Serialize;
@@ -17,24 +17,24 @@ use crate::llm::{
     wire::Target,
 };
 
-/// Stands between results and the user's next words: many templates want the assistant to speak
-/// after its tools.
+/// Separates results from the user's next words, because many templates require a message of the
+/// assistant after its tools.
 const INTERRUPTED: &str = "(interrupted by the user)";
-/// Asks for more where the assistant had the last word.
+/// Asks the assistant to continue when the last message is its own.
 const GO_ON: &str = "(go on)";
 
-/// Messages in an order that every template takes: the user and the assistant alternate, results
-/// stand between two of the assistant's. Neighbours of the user are one message, so the last one is
-/// held open.
+/// The messages in an order that every template accepts: user and assistant alternate, and results
+/// stand between two messages of the assistant. Neighbouring user messages are merged, so the last
+/// one stays open.
 #[derive(Debug)]
 pub struct Messages {
-    /// Up to and with `"messages":[` and the system prompt.
+    /// The body up to and including `"messages":[` and the system prompt.
     prefix: Vec<u8>,
-    /// The messages that are whole, each with a comma before it but for a first one.
+    /// The complete messages, separated by commas.
     messages: Vec<u8>,
     comma: bool,
     last: Option<Side>,
-    /// The user's message that may go on.
+    /// The user's message that may still be continued.
     user: Option<Heard>,
     ids: CallIds,
     images: bool,
@@ -228,7 +228,7 @@ enum Message<'a> {
         content: &'a str,
     },
     Assistant {
-        /// Null beside calls: an empty text is refused by some servers.
+        /// The text, or null beside calls, because some servers refuse an empty text.
         content: Option<Said<'a>>,
         #[serde(skip_serializing_if = "String::is_empty")]
         reasoning_content: String,
@@ -280,7 +280,7 @@ struct Thought<'a> {
     text: &'a str,
 }
 
-/// Mistral's list of content.
+/// Returns the content of a message as the list that Mistral requires.
 fn said<'a>(thoughts: &[&'a str], text: &str) -> Vec<SaidItem<'a>> {
     let thoughts = thoughts.iter().map(|text| SaidItem::Thinking {
         thinking: [Thought {
@@ -294,7 +294,7 @@ fn said<'a>(thoughts: &[&'a str], text: &str) -> Vec<SaidItem<'a>> {
     thoughts.chain(text).collect()
 }
 
-/// The extra content that Gemini wants back with its message.
+/// The extra content that Gemini requires back with its message.
 #[derive(Serialize)]
 struct Extra<'a> {
     google: Google<'a>,
@@ -325,7 +325,7 @@ struct Call<'a> {
 #[derive(Serialize)]
 struct Called<'a> {
     name: std::borrow::Cow<'a, str>,
-    /// JSON as text.
+    /// The arguments, as JSON in a string.
     arguments: &'a str,
 }
 

@@ -1,4 +1,4 @@
-//! The user's messages, as chat completions take them.
+//! The messages of the user in chat completions.
 
 use std::borrow::Cow;
 
@@ -7,12 +7,12 @@ use serde::Serialize;
 
 use crate::llm::encode::{NOTHING, cannot_show, data_url, file_text, is_blank, named_text, put};
 
-/// A user's message: text alone, or items. Some servers know text only, so items are used only
-/// where text is not enough.
+/// A message of the user: text alone, or items. Some servers accept only text, so items are used
+/// only if text is not enough.
 #[derive(Debug, Clone)]
 pub enum Heard {
     Text(String),
-    /// Items as JSON, with commas between them.
+    /// The items as JSON, separated by commas.
     Items(Vec<u8>),
 }
 
@@ -75,7 +75,7 @@ fn put_item(items: &mut Vec<u8>, item: &Item<'_>) {
     put(items, item);
 }
 
-/// A message of text alone.
+/// A message that consists of text alone.
 #[derive(Serialize)]
 struct Plain<'a> {
     role: &'static str,

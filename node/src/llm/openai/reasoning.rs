@@ -1,5 +1,5 @@
-//! How reasoning came on the chat wire, and how it goes back: under the name and in the form in
-//! which it came.
+//! The forms of reasoning in chat completions. Reasoning is sent back under the name and in the
+//! form in which it arrived.
 
 use planck_common::message::Part;
 use serde_json::{Map, Value, value::RawValue};
@@ -9,13 +9,13 @@ use crate::llm::seal;
 /// The member in which a server sent its reasoning.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Carried {
-    /// `reasoning_content`.
+    /// The member `reasoning_content`.
     ReasoningContent,
-    /// `reasoning`.
+    /// The member `reasoning`.
     Reasoning,
     /// Items of type `thinking` in a list of content.
     List,
-    /// The items of `reasoning_details`, whose pieces are put together.
+    /// The items of `reasoning_details`, whose pieces are joined.
     Details(Details),
 }
 
@@ -24,12 +24,12 @@ const REASONING: &str = "reasoning";
 const LIST: &str = "list";
 
 impl Carried {
-    /// Whether it is known only when the part is whole.
+    /// Returns whether the form is known only when the part is complete.
     pub fn grows(&self) -> bool {
         matches!(self, Self::Details(_))
     }
 
-    /// Adds what came with a later piece of the same part. Details say more than a name.
+    /// Adds the form of a later piece of the same part. Details take precedence over a name.
     pub fn add(&mut self, other: Self) {
         match (&mut *self, other) {
             (Self::Details(details), Self::Details(more)) => details.add(more),
@@ -38,7 +38,7 @@ impl Carried {
         }
     }
 
-    /// As it is kept with the part.
+    /// Returns the form as a token that is stored with the part.
     pub fn token(&self) -> String {
         match self {
             Self::ReasoningContent => REASONING_CONTENT.to_owned(),
@@ -51,18 +51,18 @@ impl Carried {
     }
 }
 
-/// OpenRouter's items of reasoning: text, summaries, ciphertexts.
+/// OpenRouter's items of reasoning: text, summaries and ciphertexts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Details(Vec<Map<String, Value>>);
 
 impl Details {
-    /// The items of a delta; `None` if there are none.
+    /// Returns the items of a delta, or `None` if it has none.
     pub fn read(raw: &RawValue) -> Option<Self> {
         let items: Vec<Map<String, Value>> = serde_json::from_str(raw.get()).ok()?;
         (!items.is_empty()).then_some(Self(items))
     }
 
-    /// Its readable text.
+    /// Returns the readable text of the items.
     pub fn text(&self) -> String {
         let texts = self.0.iter().flat_map(|item| {
             ["text", "summary"].map(|name| item.get(name).and_then(Value::as_str))
@@ -80,7 +80,7 @@ impl Details {
     }
 }
 
-/// Whether an item is the next piece of another one. Ciphertexts come whole.
+/// Returns whether an item is the next piece of another one. Ciphertexts arrive whole.
 fn continues(last: &Map<String, Value>, item: &Map<String, Value>) -> bool {
     let same = |name: &str| last.get(name) == item.get(name);
     let kind = item.get("type").and_then(Value::as_str);
@@ -103,19 +103,19 @@ fn join(last: &mut Map<String, Value>, item: Map<String, Value>) {
     }
 }
 
-/// The reasoning of a message as it goes back to one endpoint.
+/// The reasoning of a message in the form in which it is sent back to one endpoint.
 #[derive(Debug, Default)]
 pub struct Reasoning<'a> {
     pub reasoning_content: String,
     pub reasoning: String,
-    /// The texts that came in a list of content.
+    /// The texts that arrived in a list of content.
     pub list: Vec<&'a str>,
-    /// Items of `reasoning_details`.
+    /// The items of `reasoning_details`.
     pub details: Vec<Value>,
 }
 
 impl<'a> Reasoning<'a> {
-    /// That of parts which came from the endpoint with this label.
+    /// Collects the reasoning of the parts that came from the endpoint with this label.
     pub fn of(parts: &'a [Part], label: &str) -> Self {
         let mut reasoning = Self::default();
         for part in parts {

@@ -36,8 +36,8 @@ pub fn settings(model: String, opts: Opts, entry: &Entry, quirks: Quirks) -> Map
     members
 }
 
-/// OpenAI's own models know `max_completion_tokens` (the reasoning ones nothing else); other
-/// servers often know only `max_tokens`.
+/// Returns whether a model accepts `max_completion_tokens`. OpenAI's own models do, and its
+/// reasoning models accept nothing else; other servers often know only `max_tokens`.
 fn has_new_limit(model: &str, quirks: Quirks) -> bool {
     let name = model.strip_prefix("openai/").unwrap_or(model);
     let reasoning = name
@@ -70,7 +70,7 @@ fn ask_to_think(members: &mut Map<String, Value>, budget: u64, entry: &Entry, qu
     members.entry(name).or_insert(value);
 }
 
-/// Chat completions take a word instead of a number of tokens.
+/// Converts a number of tokens into the word that chat completions take.
 pub fn effort(budget: u64) -> &'static str {
     match budget {
         0..=2_048 => "low",

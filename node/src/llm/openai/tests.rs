@@ -65,7 +65,7 @@ fn a_whole_request() {
 }
 
 #[test]
-fn the_name_of_the_output_limit() {
+fn the_output_limit_has_the_name_that_the_server_knows() {
     let of = |preset: &str, model: &str| {
         let request =
             Spoken::by(preset).request(head(model, json!({"max_output_tokens": 7})), &[user("go")]);
@@ -130,7 +130,7 @@ fn attachments() {
 }
 
 #[test]
-fn addresses() {
+fn a_base_url_leads_to_the_address_of_the_api() {
     for (preset, base, expected) in [
         (
             "openai",
@@ -177,7 +177,7 @@ fn addresses() {
 }
 
 #[test]
-fn thinking_is_asked_for_in_the_servers_way() {
+fn thinking_is_requested_in_the_form_of_the_server() {
     let asked = |preset: &str, budget: u64| {
         Spoken::by(preset).request(head("m", json!({"thinking_budget": budget})), &[user("go")])
     };
@@ -207,7 +207,7 @@ fn think(text: &str, signature: Option<&str>) -> Part {
 }
 
 #[test]
-fn reasoning_goes_back_as_it_came_and_to_where_it_came_from() {
+fn reasoning_goes_back_in_its_form_to_its_own_endpoint() {
     let details = r#"deepseek:[{"type":"reasoning.text","text":"hm"}]"#;
     let said = |spoken: Spoken, thinking: Part| {
         let messages = [
@@ -256,7 +256,7 @@ fn reasoning_goes_back_as_it_came_and_to_where_it_came_from() {
 }
 
 #[test]
-fn geminis_signatures_go_back_with_what_they_sign() {
+fn signatures_of_gemini_go_back_with_the_parts_they_sign() {
     let signed = |sealed: &str| {
         let Part::ToolCall {
             id,
@@ -302,7 +302,7 @@ fn geminis_signatures_go_back_with_what_they_sign() {
 }
 
 #[test]
-fn every_template_takes_the_order() {
+fn messages_are_in_an_order_that_every_template_accepts() {
     let calls = || message(Role::Assistant, vec![call("a", "read", json!({}))]);
     let results = || message(Role::ToolResult, vec![result("a", "text", false)]);
     let messages = [
@@ -361,7 +361,7 @@ fn every_template_takes_the_order() {
 }
 
 #[test]
-fn ids_of_calls_are_unique_over_the_history_and_of_the_servers_form() {
+fn call_ids_are_unique_and_in_the_form_of_the_server() {
     let mut messages = vec![user("go")];
     for round in 0..3 {
         let mut call = call("functions.read:0", "read", json!({}));

@@ -28,7 +28,7 @@ fn error(llm: &Llm, model: &ModelRef) -> String {
 }
 
 #[test]
-fn what_is_missing_is_named() {
+fn an_error_names_what_is_missing() {
     let llm = Llm::new(LlmOptions::default());
     let unknown = error(&llm, &model("gpt", None));
     assert!(
@@ -57,7 +57,7 @@ fn what_is_missing_is_named() {
 }
 
 #[test]
-fn a_key_goes_only_where_it_was_given_for() {
+fn a_key_is_sent_only_to_the_addresses_it_was_given_for() {
     let trusted = ProviderOptions {
         trusted_urls: vec!["https://proxy.example/v1".into()],
         ..with_key()
@@ -101,7 +101,7 @@ fn requests_to_one_address_share_their_limits() {
 }
 
 #[test]
-fn what_can_be_used() {
+fn providers_with_a_key_and_local_ones_are_available() {
     assert_eq!(
         Llm::new(LlmOptions::default()).available(),
         ["llama_cpp", "ollama"]
@@ -171,7 +171,7 @@ fn headers_that_cannot_be_sent_are_named() {
 }
 
 #[test]
-fn an_endpoint_of_any_name_has_a_wire_or_a_preset() {
+fn an_endpoint_with_any_name_needs_a_wire_or_a_preset() {
     let named = |options: ProviderOptions| llm("mine", options);
     let at = |options: ProviderOptions| ProviderOptions {
         base_url: Some("https://gateway.example/x".into()),

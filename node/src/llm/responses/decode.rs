@@ -1,4 +1,5 @@
-//! Events of a response. Events of one item carry its index: ids may change from event to event.
+//! Decodes the events of a response. Events of one item share its index; ids may change from event
+//! to event.
 
 mod whole;
 
@@ -20,10 +21,10 @@ use crate::{
     model::{Chunk, Failure, Finish, Names},
 };
 
-/// A reply as far as it has come.
+/// The part of a reply that has arrived so far.
 #[derive(Debug, Default)]
 pub struct Reply {
-    /// Under which its opaque tokens are kept.
+    /// The label under which opaque tokens are stored.
     label: String,
     parts: Parts,
     items: Vec<Item>,
@@ -39,18 +40,18 @@ pub struct Reply {
 struct Item {
     index: Option<usize>,
     place: Place,
-    /// Whether all of it came.
+    /// Whether the item is complete.
     settled: bool,
 }
 
-/// Where the parts of an item are.
+/// The parts that an item became.
 #[derive(Debug)]
 enum Place {
     /// The part of each piece of content that has a text.
     Message {
         pieces: Vec<(usize, usize)>,
     },
-    /// `is_shown`: what came is the reasoning itself, not a summary.
+    /// `is_shown` means that the text is the reasoning itself rather than a summary.
     Reasoning {
         part: usize,
         said: bool,
@@ -74,7 +75,7 @@ impl Place {
 
 impl Events for Reply {
     fn event(&mut self, data: &[u8], chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
-        // Servers that also speak chat completions end both in this way.
+        // Servers that also speak chat completions end both formats in this way.
         if data.trim_ascii() == b"[DONE]" || self.stop.is_some() {
             return Ok(());
         }
@@ -113,7 +114,7 @@ impl Events for Reply {
                     .or(serde_json::from_slice(data).ok()),
             )),
             "" if event.error.filter(says_something).is_some() => Err(failure(event.error)),
-            // Hosted tools and later versions of the API send these.
+            // Ignores events of hosted tools and of later versions of the API.
             _ => Ok(()),
         }
     }
@@ -218,7 +219,7 @@ impl Reply {
         Ok(())
     }
 
-    /// A further part of a summary is a paragraph of its own.
+    /// Separates a further part of a summary as a new paragraph.
     fn end_paragraph(&mut self, event: &Event<'_>, chunks: &mut Vec<Chunk>) {
         let at = self.find(event.output_index.number(), Kind::Thinking);
         if let Some(Item {
@@ -250,7 +251,8 @@ impl Reply {
         }
     }
 
-    /// The open item of this kind and index, or the latest one where the server gives no index.
+    /// Returns the open item of this kind and index, or the latest one if the server gives no
+    /// index.
     fn find(&self, index: Option<usize>, kind: Kind) -> Option<usize> {
         let fits = |item: &Item| {
             !item.settled && item.place.kind() == kind && (index.is_none() || item.index == index)
@@ -368,7 +370,7 @@ fn says_something(raw: &&RawValue) -> bool {
     raw.get() != "null"
 }
 
-/// The text of a delta; an empty one says nothing.
+/// Returns the text of a delta. Empty text counts as absent.
 fn text_of(delta: Option<&RawValue>) -> Option<String> {
     serde_json::from_str::<Word>(delta?.get()).ok()?.0
 }
@@ -382,7 +384,8 @@ fn failure(error: Option<&RawValue>) -> Failure {
     complaint.map_or_else(|| broken("an error without words"), Complaint::midway)
 }
 
-/// Tokens that were read from the cache, and those that were written to it, are among the prompt's.
+/// Reads the token counts. The prompt's tokens include those read from the cache and those written
+/// to it.
 fn usage(raw: &RawValue) -> Usage {
     let counts: Value = serde_json::from_str(raw.get()).unwrap_or_default();
     let of_input = |name: &str| count(&counts, &["input_tokens_details", name]);

@@ -1,4 +1,4 @@
-//! A conversation as items of input.
+//! Encodes a conversation as input items.
 
 mod item;
 
@@ -17,23 +17,24 @@ use crate::llm::{
     wire::Target,
 };
 
-/// Ends a request whose last word is the assistant's; the user must have it.
+/// Ends a request whose last message is the assistant's, because the API requires the user's to be
+/// last.
 const GO_ON: &[u8] =
     br#"{"type":"message","role":"user","content":[{"type":"input_text","text":"(go on)"}]}"#;
 
-/// The least that `max_output_tokens` may say.
+/// The smallest value of `max_output_tokens` that the API accepts.
 const LEAST_OUTPUT: u64 = 16;
 
 #[derive(Debug)]
 pub struct Items {
-    /// Up to and with `"input":[`.
+    /// The body up to and including `"input":[`.
     prefix: Vec<u8>,
-    /// The items with commas between them.
+    /// The items, separated by commas.
     items: Vec<u8>,
     last: Option<Side>,
     ids: CallIds,
     images: bool,
-    /// Whether the model reasons; one that does not takes no reasoning of another's.
+    /// Whether the model reasons. A model that does not is given no reasoning of another model.
     reasons: bool,
     label: String,
 }
@@ -90,8 +91,8 @@ impl Items {
             .iter()
             .filter_map(|part| said(part, ids, label, *reasons));
         let mut items: Vec<Item<'_>> = said.collect();
-        // The item that followed a reasoning item must follow it again, and the log has no calls of
-        // a reply that was cut short.
+        // A reasoning item must be followed by the same item as before. The log has no calls of a
+        // reply that was cut short, so the following item may be missing.
         let has_gaps = message.metadata.interrupted || message.content.iter().any(is_blank);
         let follows: Vec<bool> = items
             .iter()
@@ -209,8 +210,8 @@ fn settings(model: String, opts: Opts, entry: &Entry) -> Map<String, Value> {
     members
 }
 
-/// `reasoning` is passed through. If it has no effort, that comes from `reasoning_effort`, else
-/// from the budget.
+/// Sets the reasoning effort. `reasoning` is passed through; without an effort in it, the effort
+/// comes from `reasoning_effort`, or else from the budget.
 fn ask_to_think(members: &mut Map<String, Value>, budget: Option<u64>, entry: &Entry) {
     let by_budget = budget
         .filter(|_| reasons(entry))

@@ -1,4 +1,4 @@
-//! The contents of a response's events.
+//! The contents of the events of a response.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -11,8 +11,8 @@ use crate::{
     model::Failure,
 };
 
-/// Members that some events have, read only where they matter: another event may mean something
-/// else by them.
+/// The members that some events have. They are parsed only where they matter, because another event
+/// may use the same name for something else.
 #[derive(Deserialize)]
 pub struct Event<'a> {
     #[serde(default, rename = "type")]

@@ -1,29 +1,30 @@
-//! The members of an item that go back with it and are not text. The signature of the item's part
-//! holds them as JSON.
+//! The members of an item that are sent back with it and are not text. They are stored as JSON in
+//! the signature of the item's part.
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::llm::{seal, wire::Target};
 
-/// Of a reasoning item.
+/// The members of a reasoning item.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Thought {
     pub id: String,
-    /// Servers that show all of their reasoning give none, and want the text back.
+    /// Absent from servers that show all of their reasoning; they require the text back instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encrypted_content: Option<String>,
 }
 
-/// Of a message: whether it was said on the way or is the answer.
+/// The members of a message: whether it is commentary on the way or the answer.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Spoken {
     pub phase: String,
 }
 
-/// The name under which this wire's tokens are kept. An endpoint may speak chat completions to
-/// another of its models, and those must not be given them.
+/// Returns the label under which tokens of this wire format are stored. It differs from that of
+/// chat completions, because an endpoint may speak those with another of its models, which must not
+/// receive these tokens.
 pub fn label(target: &Target) -> String {
     format!("{}/responses", target.label)
 }

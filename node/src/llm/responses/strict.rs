@@ -1,12 +1,12 @@
-//! A tool's schema as the Responses API takes it. Where `strict` is not said the API assumes it,
-//! and makes every argument of the tool a required one; so it is always said.
+//! The schema of a tool for the Responses API. If `strict` is absent the API assumes it and makes
+//! every argument required, so it is always set.
 
 use std::borrow::Cow;
 
 use serde_json::{Map, Value, value::RawValue};
 
-/// Keywords that strict mode is known to take. A schema with any other is still sent, but not as
-/// strict: that would be refused.
+/// The keywords that strict mode is known to accept. A schema with any other keyword is sent as not
+/// strict, because strict mode would refuse it.
 const KEYWORDS: &[&str] = &[
     "additionalProperties",
     "anyOf",
@@ -24,12 +24,12 @@ const KEYWORDS: &[&str] = &[
     "type",
 ];
 
-/// Well within the limits of strict mode on levels, properties and values.
+/// Conservative limits, well below those of strict mode on levels, properties and values.
 const MOST_LEVELS: usize = 5;
 const MOST_BYTES: usize = 12_000;
 const MOST_VALUES: usize = 250;
 
-/// The schema, and whether it meets the rules of strict mode.
+/// Returns the schema, and whether it meets the rules of strict mode.
 pub fn parameters(schema: &RawValue) -> (Cow<'_, RawValue>, bool) {
     let Ok(Value::Object(mut members)) = serde_json::from_str::<Value>(schema.get()) else {
         return (Cow::Borrowed(schema), false);
@@ -40,7 +40,7 @@ pub fn parameters(schema: &RawValue) -> (Cow<'_, RawValue>, bool) {
     if members.contains_key("properties") {
         return (Cow::Borrowed(schema), is_strict);
     }
-    // "object schema missing properties"
+    // The API refuses an object without properties: "object schema missing properties".
     members.insert("properties".to_owned(), Value::Object(Map::new()));
     let completed = serde_json::value::to_raw_value(&members);
     (
@@ -81,7 +81,7 @@ fn is_strict(schema: &Value, levels: usize) -> bool {
         && (!holds("object") || is_object(schema, levels))
 }
 
-/// An object has no more than its properties, and all of them.
+/// Returns whether an object allows no other properties and requires all of its own.
 fn is_object(schema: &Map<String, Value>, levels: usize) -> bool {
     let Some(properties) = schema.get("properties").and_then(Value::as_object) else {
         return false;
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_meets_the_rules_is_strict() {
+    fn only_a_schema_within_the_rules_is_strict() {
         let text = json!({"type": "string", "description": "a text"});
         for (schema, expected) in [
             (object(json!({})), true),
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_without_properties_is_given_none() {
+    fn an_object_without_properties_gets_an_empty_set() {
         let expected = json!({"type": "object", "properties": {}, "description": "d"});
         assert_eq!(
             read(&json!({"type": "object", "description": "d"})),

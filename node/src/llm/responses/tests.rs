@@ -18,7 +18,7 @@ fn spoken() -> Spoken {
     }
 }
 
-/// As the catalogue has a model of OpenAI's.
+/// Returns the wire format with the catalogue's entry for one of OpenAI's models.
 fn of_model(model: &str) -> Spoken {
     let entry = Catalogue::new(ModelTable::built_in(), &[])
         .find("openai", Preset::find("openai").unwrap(), model)
@@ -46,7 +46,7 @@ fn input(messages: &[Body]) -> Value {
     spoken().request(head("gpt-6-sol", json!({})), messages)["input"].clone()
 }
 
-/// The types of the items after the user's first, with the ids of reasoning.
+/// Returns the types of the items after the user's first message, with the ids of reasoning items.
 fn kinds(messages: &[Body]) -> Vec<String> {
     let kind = |item: &Value| {
         item["id"]
@@ -71,7 +71,7 @@ fn recorded_streams() {
 }
 
 #[test]
-fn items_without_content_have_an_end() {
+fn items_without_content_are_limited() {
     for item in ["reasoning", "message"] {
         let added = |at: usize| json!({"type": "response.output_item.added", "output_index": at, "item": {"type": item}});
         let mut decoder = spoken().wire.decoder(&spoken().target);
@@ -156,7 +156,7 @@ fn attachments() {
 }
 
 #[test]
-fn the_assistant_never_has_the_last_word() {
+fn the_assistants_message_is_never_last() {
     let messages = [
         user("a"),
         message(Role::Assistant, vec![Part::text("b")]),
@@ -180,7 +180,7 @@ fn the_assistant_never_has_the_last_word() {
 }
 
 #[test]
-fn reasoning_goes_back_with_what_followed_it_or_not_at_all() {
+fn reasoning_goes_back_together_with_what_followed_it() {
     let text = || Part::text("a");
     let reading = |id: &str| call(id, "read", json!({"path": "a"}));
     let token = json!({"id": "rs_9", "encrypted_content": "x"});
@@ -209,7 +209,8 @@ fn reasoning_goes_back_with_what_followed_it_or_not_at_all() {
         ),
         (vec![text(), reasoning(1)], false, "assistant"),
         (vec![reasoning(1), reasoning(2)], false, ""),
-        // The call that followed the first one is not kept of an interrupted reply.
+        // The call that followed the first reasoning item is not stored, because the reply was
+        // interrupted.
         (
             vec![reasoning(1), reasoning(2), text()],
             true,
@@ -282,7 +283,7 @@ fn a_model_that_does_not_reason_is_given_no_reasoning() {
 }
 
 #[test]
-fn the_effort_is_asked_for() {
+fn effort_comes_from_the_options_or_the_budget() {
     for (opts, reasoning, temperature) in [
         (json!({}), Value::Null, Value::Null),
         (
@@ -332,7 +333,7 @@ fn the_effort_is_asked_for() {
 }
 
 #[test]
-fn ids_and_names_are_such_as_the_api_takes() {
+fn ids_and_names_fit_the_api() {
     let long = format!("{}{}", ".".repeat(30), "x".repeat(60));
     let round = |id: &str, name: &str| {
         [
@@ -371,7 +372,7 @@ fn ids_and_names_are_such_as_the_api_takes() {
 }
 
 #[test]
-fn what_was_decoded_goes_back_as_it_came() {
+fn a_decoded_reply_is_encoded_unchanged() {
     for (stream, sent) in [
         (
             &include_bytes!("streams/reasoning.sse")[..],
@@ -411,7 +412,7 @@ fn what_was_decoded_goes_back_as_it_came() {
 }
 
 #[test]
-fn its_tokens_are_not_for_chat_completions() {
+fn tokens_are_not_sent_to_chat_completions() {
     let (chunks, _) = spoken().decoded(include_bytes!("streams/reasoning.sse"));
     let messages = [
         user("go"),
@@ -427,7 +428,7 @@ fn its_tokens_are_not_for_chat_completions() {
 }
 
 #[test]
-fn addresses() {
+fn a_base_url_leads_to_the_address_of_the_api() {
     for (preset, base, expected) in [
         (
             "openai",

@@ -1,9 +1,9 @@
-//! Connections and requests that are open at once.
+//! Tests of connections and concurrent requests.
 
 use super::*;
 
 #[tokio::test]
-async fn connections_are_used_again() {
+async fn connections_are_reused() {
     for name in PROVIDERS {
         let server = Server::start(
             Script::new().always(Reply::text("one two three").and_call("list", json!({}))),
@@ -33,9 +33,9 @@ async fn connections_are_used_again() {
                 "{name}"
             );
         }
-        // One that is just being put back into the pool is not found there; then another is opened,
-        // and kept. On a loaded machine that happens more often: of 520 requests, 109 opened one at
-        // a load of 14.
+        // A connection that is just being returned to the pool is not found there, so another one
+        // is opened and kept. On a loaded machine that happens more often: of 520 requests, 109
+        // opened one at a load of 14.
         assert!(
             server.connections() <= 260,
             "{name}: {} for 520 requests",
@@ -45,7 +45,7 @@ async fn connections_are_used_again() {
 }
 
 #[tokio::test]
-async fn no_more_requests_at_once_than_asked() {
+async fn no_more_requests_run_at_once_than_configured() {
     let server = Server::start(
         Script::new().always(Reply::text("a b c").pace(Pace::per_second(100.0).chunk(2))),
     )

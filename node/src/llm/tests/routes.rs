@@ -1,5 +1,5 @@
-//! The way of a request: kept connections that turn out closed, proxies, authorities, headers and
-//! queries.
+//! Tests of the route of a request: kept connections that turn out to be closed, proxies,
+//! authorities, headers and queries.
 
 use std::{
     io::{Read as _, Write as _},
@@ -29,7 +29,7 @@ const STREAM: &str = concat!(
     "data: [DONE]\n\n"
 );
 
-/// A server that answers by hand, a thread for each connection.
+/// A hand-written server with a thread for each connection.
 struct ByHand {
     at: SocketAddr,
     connections: Arc<AtomicUsize>,
@@ -37,7 +37,8 @@ struct ByHand {
 }
 
 impl ByHand {
-    /// `serve` has a connection and its number, and is given each request's head as it reads them.
+    /// Starts the server. `serve` receives each connection and its number; the server records the
+    /// head of every request that `serve` reads.
     fn start(serve: impl Fn(&mut Connection, usize) + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
@@ -86,7 +87,7 @@ struct Connection {
 }
 
 impl Connection {
-    /// Reads one request; false where the connection ended.
+    /// Reads one request. Returns `false` if the connection ended.
     fn read(&mut self) -> bool {
         let (mut seen, mut byte) = (Vec::new(), [0]);
         while !seen.ends_with(b"\r\n\r\n") {
@@ -149,8 +150,8 @@ async fn answer_of(llm: &Llm) -> Result<String, crate::model::Failure> {
 }
 
 #[tokio::test]
-async fn a_kept_connection_that_was_closed_is_replaced() {
-    // The first two connections answer once, and end at the second request's last byte.
+async fn a_closed_kept_connection_is_replaced() {
+    // The first two connections answer once and close when they have read the second request.
     let server = ByHand::start(|connection, number| {
         let answers = if number < 2 { 1 } else { usize::MAX };
         for _ in 0..answers {
@@ -178,7 +179,7 @@ async fn a_kept_connection_that_was_closed_is_replaced() {
 }
 
 #[tokio::test]
-async fn a_new_connection_that_is_closed_is_a_failure() {
+async fn a_closed_new_connection_is_a_failure() {
     let server = ByHand::start(|connection, _| {
         connection.read();
     });
@@ -226,7 +227,7 @@ async fn queries_and_headers_of_the_configuration_are_sent() {
 }
 
 #[tokio::test]
-async fn a_proxy_is_used_beyond_loopback_only() {
+async fn a_proxy_is_used_for_hosts_beyond_loopback_only() {
     let server = || {
         ByHand::start(|connection, _| {
             connection.read();

@@ -1,4 +1,4 @@
-//! Blocks of a message.
+//! The content blocks of a message.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,8 @@ use crate::llm::{
     seal,
 };
 
-/// A content block. `tag` comes first, so a block that ends in `}` can be given a mark.
+/// A content block. `tag` is serialised first, so a block always ends in `}` and a cache mark can
+/// be inserted before it.
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Block<'a> {
@@ -21,7 +22,7 @@ pub enum Block<'a> {
     },
     Thinking {
         thinking: &'a str,
-        /// Empty where a server that speaks the same wire format gave none.
+        /// The signature, which is empty if a server that only speaks the wire format gave none.
         signature: &'a str,
     },
     RedactedThinking {

@@ -1,4 +1,4 @@
-//! A chunk as it may come.
+//! A chunk in all the forms in which servers send it.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -37,13 +37,13 @@ pub struct Delta<'a> {
     pub content: Content,
     #[serde(default)]
     pub refusal: Word,
-    /// DeepSeek, Kimi, GLM, llama.cpp, vLLM.
+    /// Sent by DeepSeek, Kimi, GLM, llama.cpp and vLLM.
     #[serde(default)]
     pub reasoning_content: Word,
-    /// OpenRouter, Groq, newer vLLM.
+    /// Sent by OpenRouter, Groq and newer vLLM.
     #[serde(default)]
     pub reasoning: Word,
-    /// OpenRouter.
+    /// Sent by OpenRouter.
     #[serde(borrow, default)]
     pub reasoning_details: Option<&'a RawValue>,
     #[serde(borrow, default)]

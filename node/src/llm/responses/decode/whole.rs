@@ -1,4 +1,4 @@
-//! Items that are complete. What no delta brought is taken from the item itself.
+//! Items that are complete. Content that no delta brought is taken from the item itself.
 
 use super::{Item, Place, Reply};
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl Reply {
-    /// An item is complete. Its contents are taken where no delta brought them.
+    /// Handles a complete item and takes over the content that no delta brought.
     pub(super) fn done(
         &mut self,
         index: Option<usize>,

@@ -104,8 +104,8 @@ pub enum File<'a> {
     },
 }
 
-/// The assistant's messages go back as text. As items they would need their ids on the server,
-/// which stores none.
+/// The text of the assistant's messages. As items they would need their ids on the server, which
+/// stores none.
 #[derive(Serialize)]
 #[serde(untagged)]
 pub enum Words<'a> {
@@ -119,7 +119,7 @@ impl Item<'_> {
     }
 }
 
-/// A part of the assistant's.
+/// Encodes a part of the assistant's message.
 pub fn said<'a>(part: &'a Part, ids: &mut CallIds, label: &str, reasons: bool) -> Option<Item<'a>> {
     match part {
         Part::Text { .. } if is_blank(part) => None,
@@ -170,7 +170,7 @@ pub fn said<'a>(part: &'a Part, ids: &mut CallIds, label: &str, reasons: bool) -
     }
 }
 
-/// A part of the user's.
+/// Encodes a part of the user's message.
 pub fn heard(part: &Part, images: bool) -> Option<Content<'_>> {
     match part {
         Part::Text { text, .. } => Some(Content::Text { text: text.into() }),
