@@ -52,18 +52,18 @@ pub use workspace::Roots;
 
 use crate::model::ToolSpec;
 
-/// Something a model can call.
+/// A tool that a model can call.
 #[async_trait]
 pub trait Tool: Send + Sync {
     fn spec(&self) -> &ToolSpec;
 
-    /// How long a call may take, of a node where that is `usual`; `None` where the tool bounds
-    /// itself.
+    /// Returns the time limit of a call on a node where the usual limit is `usual`, or `None` if
+    /// the tool limits itself.
     fn timeout(&self, usual: Duration) -> Option<Duration> {
         Some(usual)
     }
 
-    /// Whether a call waits for what others do, agents or nodes: more of them run at once.
+    /// Returns whether a call mostly waits for other agents or nodes. More such calls run at once.
     fn waits(&self) -> bool {
         false
     }
@@ -72,7 +72,7 @@ pub trait Tool: Send + Sync {
     async fn run(&self, call: Invocation) -> Outcome;
 }
 
-/// One call. A cancelled one returns soon with what it has.
+/// One call of a tool. After it is cancelled, the tool returns soon with what it has.
 #[derive(Clone)]
 pub struct Invocation {
     pub session_id: SessionId,
@@ -81,25 +81,26 @@ pub struct Invocation {
     pub epoch: i64,
     pub call_id: CallId,
     pub args: Arc<RawValue>,
-    /// The agent's working directory.
+    /// The working directory of the agent.
     pub dir: PathBuf,
     pub cancel: CancellationToken,
     pub progress: Arc<dyn Fn(Progress) + Send + Sync>,
 }
 
-/// News of a running call.
+/// A progress report of a running call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Progress {
     pub message: String,
     pub percent: Option<f64>,
 }
 
-/// Names of the tools every node has.
+/// Returns the names of the tools that every node has.
 pub const fn built_in_names() -> [&'static str; 4] {
     ["bash", "edit", "read", "write"]
 }
 
-/// The tools every node has; `bash` runs a command so long that does not say.
+/// Returns the tools that every node has. `bash` is the time limit of a command whose call names
+/// none.
 pub fn built_in(files: &Files, shell: &Shell, bash: Duration) -> Vec<Arc<dyn Tool>> {
     vec![
         Arc::new(bash::Bash::new(files.clone(), shell.clone(), bash)),

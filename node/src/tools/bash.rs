@@ -1,4 +1,4 @@
-//! `bash`: a shell command.
+//! `bash`: runs a shell command.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -22,7 +22,7 @@ pub struct Bash {
     spec: ToolSpec,
     files: Files,
     shell: Shell,
-    /// For a call that names none.
+    /// The time limit of a call that names none.
     timeout: Duration,
 }
 
@@ -80,7 +80,7 @@ impl Tool for Bash {
         &self.spec
     }
 
-    /// The call has its own.
+    /// Returns `None`, because each call has its own limit.
     fn timeout(&self, _usual: Duration) -> Option<Duration> {
         None
     }

@@ -1,5 +1,5 @@
-//! All tools of a node, by name: built-in, external, of sidecars, between agents. Toolboxes are
-//! made from it.
+//! All tools of a node by name: built-in, external, offered by sidecars, and those for work between
+//! agents. Toolboxes are built from it.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -15,7 +15,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Checks name and schema.
+    /// Checks the name and the schema of a tool.
     pub fn new(tool: Arc<dyn Tool>) -> Result<Arc<Self>, BadTool> {
         let spec = tool.spec();
         if !planck_common::id::is_id(&spec.name) {
@@ -33,7 +33,7 @@ impl Entry {
     }
 }
 
-/// Why something cannot be a tool.
+/// The reason why a tool is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadTool {
     #[error("`{0}` cannot name a tool: expected 1 to 64 of A-Z a-z 0-9 _ -")]
@@ -44,7 +44,7 @@ pub enum BadTool {
     Taken(String),
 }
 
-/// A name that no tool, or skill, has.
+/// A name that belongs to no tool or skill.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no {kind} `{name}`{}", nearest.as_ref().map(|near| format!("; did you mean `{near}`?")).unwrap_or_default())]
 pub struct Unknown {
@@ -54,7 +54,7 @@ pub struct Unknown {
 }
 
 impl Unknown {
-    /// With the most similar of the names there are.
+    /// Creates the error, with the most similar of the existing names.
     pub fn of<'a>(
         kind: &'static str,
         name: &str,
@@ -68,32 +68,32 @@ impl Unknown {
     }
 }
 
-/// Toolboxes that are remembered.
+/// The most toolboxes that are cached.
 const MOST_TOOLBOXES: usize = 256;
 
-/// Cheap to clone; all clones see the same tools.
+/// The catalogue of a node. Clones are cheap and share the same tools.
 #[derive(Clone, Default)]
 pub struct Catalogue(Arc<Shelves>);
 
 #[derive(Default)]
 struct Shelves {
     tools: RwLock<Tools>,
-    /// By their names. A thousand agents of a kind share one toolbox; a change of the tools forgets
-    /// all.
+    /// The cached toolboxes by the names of their tools. A thousand agents with the same tools
+    /// share one toolbox; a change of the tools clears the cache.
     toolboxes: Mutex<HashMap<String, Toolbox>>,
 }
 
 #[derive(Default)]
 struct Tools {
-    /// The node's.
+    /// The node's own tools.
     own: BTreeMap<String, Arc<Entry>>,
-    /// Sidecars', by the names that specs may have: a name that several share stands for all of
-    /// them.
+    /// The tools of sidecars, by the names that specs may use. A name that several tools share
+    /// stands for all of them.
     offered: BTreeMap<String, Vec<Arc<Entry>>>,
 }
 
 impl Catalogue {
-    /// Adds a tool under its name, which must be free.
+    /// Adds a tool under its name. Fails if the name is taken.
     pub fn add(&self, tool: Arc<dyn Tool>) -> Result<(), BadTool> {
         let entry = Entry::new(tool)?;
         let mut tools = self.0.tools.write().unwrap_or_else(PoisonError::into_inner);
@@ -109,15 +109,14 @@ impl Catalogue {
         }
     }
 
-    /// Takes a tool away; toolboxes that were made with it keep it.
+    /// Removes a tool. Existing toolboxes keep it.
     pub fn remove(&self, name: &str) -> bool {
         let mut tools = self.0.tools.write().unwrap_or_else(PoisonError::into_inner);
         self.toolboxes().clear();
         tools.own.remove(name).is_some()
     }
 
-    /// What sidecars offer from now on, in place of what they offered; tells what of it cannot be a
-    /// tool.
+    /// Replaces the tools that sidecars offer, and returns the reasons for those that were refused.
     pub fn offer(&self, offers: BTreeMap<String, Vec<Arc<dyn Tool>>>) -> Vec<BadTool> {
         let mut bad = Vec::new();
         let mut entry = |tool| Entry::new(tool).map_err(|why| bad.push(why)).ok();
@@ -131,12 +130,12 @@ impl Catalogue {
         bad
     }
 
-    /// Whether the node itself has a tool of that name.
+    /// Returns whether the node itself has a tool of this name.
     pub fn is_own(&self, name: &str) -> bool {
         self.read().own.contains_key(canonical(name))
     }
 
-    /// The node's, then the sidecars'.
+    /// Returns all names: those of the node's tools, then those of the sidecars'.
     pub fn names(&self) -> Vec<String> {
         self.read().names().map(Into::into).collect()
     }
@@ -145,11 +144,10 @@ impl Catalogue {
         !self.read().find(canonical(name)).is_empty()
     }
 
-    /// The toolbox of those names, and the names that no tool has.
+    /// Builds the toolbox of these names. Also returns the names that belong to no tool.
     pub fn toolbox<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> (Toolbox, Vec<Unknown>) {
         let names: Vec<&str> = names.into_iter().collect();
-        // While the tools are read nobody changes them, so what is remembered here is made of what
-        // there is.
+        // The read lock keeps the tools unchanged until the toolbox is in the cache.
         let tools = self.read();
         let mut toolboxes = self.toolboxes();
         if let Some(known) = toolboxes.get(&names.join(" ")) {
@@ -203,7 +201,7 @@ fn gather(tools: &Tools, names: &[&str]) -> (Toolbox, Vec<Unknown>) {
     (Toolbox::of(found), unknown)
 }
 
-/// The name a tool goes by here; some have another one in older templates.
+/// Returns the current name of a tool, for names that older templates use.
 pub fn canonical(name: &str) -> &str {
     match name {
         "call_agent" => "ask_agent",
@@ -213,7 +211,7 @@ pub fn canonical(name: &str) -> &str {
     }
 }
 
-/// The most similar name, if one is similar at all.
+/// Returns the most similar name if any is similar enough.
 pub(super) fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<String> {
     let lower = name.to_lowercase();
     names
@@ -246,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_toolbox_is_made_by_names() {
+    fn a_toolbox_has_the_tools_of_the_names() {
         let (toolbox, unknown) = catalogue().toolbox(["write", "raed", "edit", "write", "fly"]);
         assert_eq!(toolbox.names().collect::<Vec<_>>(), ["edit", "write"]);
         assert_eq!(
@@ -268,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_taken_once_and_free_again() {
+    fn a_name_is_taken_once_and_free_after_removal() {
         let catalogue = catalogue();
         let again = || Arc::new(ReadFile::new(World::new().files()));
         assert_eq!(catalogue.add(again()), Err(BadTool::Taken("read".into())));
@@ -293,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_of_the_agents_own_goes_before_the_nodes() {
+    fn a_tool_of_the_agent_precedes_the_nodes() {
         struct Own(crate::model::ToolSpec);
         #[async_trait::async_trait]
         impl Tool for Own {

@@ -1,15 +1,15 @@
-//! Control groups of tool calls, where this process may make them: version 2, in a subtree that was
+//! Control groups for tool calls, if this process may create them: version 2, in a subtree that was
 //! delegated to it.
 //!
-//! Each call has a group of its own, which its command enters before it runs anything. Whatever the
-//! command starts is in it, however often it forks and whoever its parent is, and cannot leave it
-//! where the wall hides the control groups. So the node knows what a call has left even when the
-//! reaper is dead, and the kernel bounds the call's tasks with `pids.max`.
+//! Each call has its own group, which its command enters before it runs anything. Everything that
+//! the command starts is in the group, however often it forks and whatever its parent is, and
+//! cannot leave the group if the sandbox hides the control groups. So the node knows what a call
+//! left behind even if the reaper is dead, and the kernel limits the call's tasks with `pids.max`.
 //!
-//! The groups are *threaded*. To enter an ordinary group a process waits until every CPU has passed
-//! a quiescent state, which takes 7 to 30 ms; a single thread enters a threaded one in 0.1 ms.
-//! Threaded groups have neither `cgroup.kill` nor `memory.max`: they are frozen, and what is in
-//! them is killed one by one, and the reaper watches memory.
+//! The groups are *threaded*. A process that enters an ordinary group waits until every CPU has
+//! passed a quiescent state, which takes 7 to 30 ms; a single thread enters a threaded group in 0.1
+//! ms. Threaded groups have neither `cgroup.kill` nor `memory.max`, so they are frozen, their
+//! processes are killed one by one, and the reaper watches memory.
 
 mod mount;
 
@@ -34,22 +34,23 @@ use nix::{
 use self::mount::own_folder;
 use super::reap::{Limits, THREADS};
 
-/// Begins the name of a call's group. The namespace of the node's process id, that id, and what
-/// tells the calls apart follow.
+/// The start of the name of a call's group. It is followed by the node's pid namespace, the node's
+/// process id and a number that is unique to the call.
 const PREFIX: &str = "planck-call-";
 
-/// The controller that bounds tasks, and may be enabled above threaded groups.
+/// The controller that limits tasks. It may be enabled above threaded groups.
 const PIDS: &str = "pids";
 
-/// What was killed is gone by then, unless it sits in a system call that does not end.
+/// How long killed processes may take to end. A process that takes longer is in a system call that
+/// does not return.
 const DYING: Duration = Duration::from_secs(1);
 
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Groups that a tool without a wall made in its own are looked for this deep.
+/// The depth to which groups are searched that an unconfined tool created inside its own.
 const DEEPEST: usize = 16;
 
-/// Why calls have no groups of their own.
+/// The reason why calls have no groups of their own.
 #[derive(Debug, thiserror::Error)]
 pub enum Missing {
     #[error("this process is in no control group of version 2")]
@@ -62,16 +63,16 @@ pub enum Missing {
     Unusable { folder: PathBuf, why: io::Error },
 }
 
-/// The group of this process, in which it may make others.
+/// The group of this process, in which it may create others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delegated {
     pub folder: PathBuf,
-    /// Whether the kernel can bound the tasks of a call here.
+    /// Whether the kernel can limit the tasks of a call here.
     pub bounds_tasks: bool,
 }
 
 impl Delegated {
-    /// Looks, and changes nothing.
+    /// Finds the group without changing anything.
     pub fn look() -> Result<Self, Missing> {
         let read = |file| fs::read_to_string(file).unwrap_or_default();
         let folder = own_folder(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"))?;
@@ -99,15 +100,15 @@ pub struct Groups(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     folder: PathBuf,
-    /// `pids.max` of a call, where the kernel bounds it.
+    /// The limit `pids.max` of a call, if the kernel enforces it.
     tasks: Option<u64>,
-    /// Whether the log says that a call has no group.
+    /// Whether the log already has a line about a call without a group.
     told: AtomicBool,
 }
 
 impl Groups {
-    /// Finds out whether calls can have groups by making one and entering it with a thread. Ends
-    /// what the calls of dead nodes have left. Other nodes may do the same in the same folder at
+    /// Finds out whether calls can have groups by creating one and entering it with a thread. Ends
+    /// what the calls of dead nodes left behind. Other nodes may do the same in the same folder at
     /// the same time. This may block.
     pub fn prepare(limits: Limits) -> Result<Self, Missing> {
         let Delegated {
@@ -132,17 +133,17 @@ impl Groups {
         }
     }
 
-    /// Where the groups are.
+    /// Returns the folder of the groups.
     pub fn folder(&self) -> &Path {
         &self.0.folder
     }
 
-    /// How many tasks the kernel allows a call.
+    /// Returns the number of tasks that the kernel allows a call.
     pub fn tasks(&self) -> Option<u64> {
         self.0.tasks
     }
 
-    /// Makes the group of a call. Without one the call runs all the same.
+    /// Creates the group of a call. Without a group the call still runs.
     pub(super) fn of_call(&self) -> Option<Group> {
         match self.make() {
             Ok(group) => Some(group),
@@ -178,7 +179,7 @@ impl Groups {
     fn try_out(&self) -> io::Result<()> {
         let group = self.make()?;
         let entered = thread::scope(|scope| scope.spawn(|| group.enter()).join());
-        // The thread is in the group until the kernel has put it away.
+        // The kernel removes the thread from the group some time after it ended.
         group.wait_until_empty();
         group.remove();
         entered.unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))
@@ -198,20 +199,20 @@ impl Group {
         &self.0
     }
 
-    /// Puts this thread, which must be the only one of a process, and all that it starts from now
-    /// on into the group.
+    /// Moves this thread into the group, with everything that it starts from then on. It must be
+    /// the only thread of its process.
     pub(super) fn enter(&self) -> io::Result<()> {
         write(&self.0, "cgroup.threads", "0")
     }
 
-    /// Whether nothing lives in it. The dead that nobody has waited for do not count.
+    /// Returns whether the group has no live process. Zombies do not count.
     pub(super) fn is_empty(&self) -> bool {
         let events = fs::read_to_string(self.0.join("cgroup.events")).unwrap_or_default();
         !events.lines().any(|line| line == "populated 1")
     }
 
-    /// Freezes what is in the group, so that nothing is started meanwhile, and kills it. Gives what
-    /// it found.
+    /// Freezes the group, so that its processes start no others, and kills them. Returns the
+    /// processes that it found.
     pub(super) fn kill(&self) -> Vec<Pid> {
         if self.is_empty() {
             return Vec::new();
@@ -224,13 +225,13 @@ impl Group {
         members
     }
 
-    /// The threads in the group and in groups below it, by the ids of their own.
+    /// Returns the threads in this group and the groups below it, by their thread ids.
     pub(super) fn members(&self) -> Vec<Pid> {
         let mut members = Vec::new();
         for folder in below(&self.0, DEEPEST) {
             let threads = fs::read_to_string(folder.join("cgroup.threads")).unwrap_or_default();
-            // A process that has no id here is listed as 0, which would be this process's own group
-            // of processes.
+            // A process without an id in this namespace is listed as 0. A signal to 0 would reach
+            // this process's own process group.
             members.extend(
                 threads
                     .lines()
@@ -243,10 +244,10 @@ impl Group {
         members
     }
 
-    /// Removes the group, with those below it, and gives whether it is gone. The kernel refuses
-    /// while something lives in it.
+    /// Removes this group and those below it. Returns whether it is gone. The kernel refuses while
+    /// the group has a live process.
     pub(super) fn remove(&self) -> bool {
-        // The group itself comes last.
+        // The children are removed first and the group itself last.
         is_removed(&self.0)
             || below(&self.0, DEEPEST)
                 .iter()
@@ -261,7 +262,7 @@ impl Group {
         }
     }
 
-    /// Kills what is in the group until nothing is, and gives what does not die.
+    /// Kills the group's processes until none is left, and returns those that did not end.
     pub(super) async fn end(&self) -> Vec<Pid> {
         let deadline = Instant::now() + DYING;
         while !self.is_empty() && Instant::now() < deadline {
@@ -278,7 +279,7 @@ impl Group {
     }
 }
 
-/// A group and those below it, each before its own.
+/// Returns a group and those below it, parents first.
 fn below(folder: &Path, depth: usize) -> Vec<PathBuf> {
     let mut found = vec![folder.to_owned()];
     let entries = fs::read_dir(folder)
@@ -292,12 +293,12 @@ fn below(folder: &Path, depth: usize) -> Vec<PathBuf> {
     found
 }
 
-/// Whether there is no such group any more, because it is removed now or was before.
+/// Removes a group. Returns whether it no longer exists, now or already before.
 fn is_removed(group: &Path) -> bool {
     fs::remove_dir(group).map_or_else(|why| why.kind() == io::ErrorKind::NotFound, |()| true)
 }
 
-/// Without `O_CREAT`: what is not there is not made.
+/// Writes to a control file. Without `O_CREAT` a missing file is an error and is not created.
 fn write(folder: &Path, file: &str, text: &str) -> io::Result<()> {
     OpenOptions::new()
         .write(true)
@@ -305,8 +306,8 @@ fn write(folder: &Path, file: &str, text: &str) -> io::Result<()> {
         .and_then(|mut file: File| file.write_all(text.as_bytes()))
 }
 
-/// Lets the groups in this one bound their tasks. Other nodes of this group use it too, so nobody
-/// takes it back.
+/// Lets the groups below this one limit their tasks. Other nodes in this group use the setting too,
+/// so it is never reverted.
 fn enable_pids(folder: &Path) -> io::Result<()> {
     let enabled = fs::read_to_string(folder.join("cgroup.subtree_control"))?;
     if enabled
@@ -315,14 +316,14 @@ fn enable_pids(folder: &Path) -> io::Result<()> {
     {
         return Ok(());
     }
-    // Of the whole machine's group this is up to the administrator.
+    // On the root group of the machine this is the administrator's decision.
     if !folder.join("cgroup.events").exists() {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
     write(folder, "cgroup.subtree_control", &format!("+{PIDS}"))
 }
 
-/// Ends what lives in the groups of nodes that are dead, and removes these groups.
+/// Ends the processes in the groups of dead nodes, and removes these groups.
 fn end_leftovers(folder: &Path) {
     let namespace = own_namespace();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -343,13 +344,12 @@ fn end_leftovers(folder: &Path) {
     }
 }
 
-/// Begins the names of a node's groups.
+/// Returns the start of the names of a node's groups.
 fn prefix(namespace: u64, node: Pid) -> String {
     format!("{PREFIX}{namespace}-{node}-")
 }
 
-/// The node whose call a group with this name is for, where its process id means something in this
-/// namespace.
+/// Returns the node that created a group, if its process id is valid in this namespace.
 fn node_of(name: &str, namespace: u64) -> Option<Pid> {
     let call = name.get(name.len().checked_sub(16)?..)?;
     let node = name
@@ -365,7 +365,8 @@ fn node_of(name: &str, namespace: u64) -> Option<Pid> {
     is_ours.then_some(node)
 }
 
-/// Tells the containers apart that may share a control group: the number in `pid:[4026531836]`.
+/// Returns the number of the pid namespace, as in `pid:[4026531836]`. It distinguishes containers
+/// that share a control group.
 fn own_namespace() -> u64 {
     let link = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
     let number = link

@@ -1,4 +1,4 @@
-//! `edit`: one exact piece of a file replaced by another.
+//! `edit`: replaces an exact piece of a file.
 
 use std::io::{self, Read};
 
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::model::ToolSpec;
 
-/// A larger file is not taken into memory.
+/// The largest file that is edited, in bytes; the file is read into memory.
 const LARGEST: u64 = 32 * 1024 * 1024;
 
 pub struct EditFile {
@@ -114,7 +114,7 @@ fn replace(content: &[u8], args: &Args) -> Result<Vec<u8>, String> {
     Ok([before, args.new_string.as_bytes(), after].concat())
 }
 
-/// Where it stands, overlapping ones too.
+/// Returns the positions of all occurrences, including overlapping ones.
 fn places(content: &[u8], wanted: &[u8]) -> Vec<usize> {
     let finder = memmem::Finder::new(wanted);
     let mut places = Vec::new();

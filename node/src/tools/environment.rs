@@ -2,17 +2,18 @@
 
 use std::ffi::OsString;
 
-/// Passed on where the node has them.
+/// The variables that are passed on if the node has them.
 const PASSED_ON: &[&str] = &["PATH", "HOME", "LANG", "TMPDIR"];
 
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// With these the dynamic linker takes code from wherever they point, which may be a file that a
-/// tool wrote; and the reaper, which gets the same environment, runs outside of the walls.
+/// Variables that are never passed on. They make the dynamic linker load code from any path, which
+/// may be a file that a tool wrote; and the reaper, which gets the same environment, runs outside
+/// of the sandbox.
 const LOADER: &[&str] = &["LD_", "GLIBC_TUNABLES", "GCONV_PATH", "LOCPATH"];
 
-/// `PATH`, `HOME`, `LANG` and `TMPDIR`, with defaults for all but the last, and the variables named
-/// besides, except those of the dynamic linker.
+/// Returns `PATH`, `HOME`, `LANG` and `TMPDIR`, with defaults for all but the last, and the
+/// additional variables in `besides`, except those of the dynamic linker.
 pub fn minimal(besides: &[String]) -> Vec<(OsString, OsString)> {
     from(besides, crate::environment::variable)
 }

@@ -27,13 +27,13 @@ use crate::{
 use definition::Definition;
 pub use definition::Fault;
 
-/// The file that describes a tool.
+/// The name of the file that describes a tool.
 pub const FILE: &str = "TOOL.json";
 
-/// A larger one is not read.
+/// The size of the largest description that is read, in bytes.
 const LARGEST: u64 = 1024 * 1024;
 
-/// A file that describes no tool, with all that is wrong with it.
+/// A file that does not describe a valid tool, with everything that is wrong with it.
 #[derive(Debug, thiserror::Error)]
 pub enum Problem {
     #[error("cannot read {file}: {why}")]
@@ -58,25 +58,27 @@ fn told(faults: &[impl fmt::Display]) -> String {
         .join("; ")
 }
 
-/// A tool that is a command.
+/// A tool that runs a command.
 pub struct ExternalTool {
     definition: Definition,
-    /// Where its file is; the command may name programs beside it.
+    /// The folder of the tool's file. The command may name programs in it.
     home: PathBuf,
-    /// Of a project's tool: who knows how it was trusted, and its folder's name there.
+    /// For a tool of a project: the record of what was trusted, and the name of the tool's folder
+    /// in it.
     trusted: Option<(Admitted, String)>,
     files: Files,
     shell: Shell,
 }
 
-/// A tool's description, and where it was found.
+/// The description of a tool, and where it was found.
 struct Described {
     definition: Definition,
     home: PathBuf,
     trusted: Option<(Admitted, String)>,
 }
 
-/// Every tool below the folders, and every problem. A folder that does not exist holds none.
+/// Loads every tool below the folders, and returns every problem. A folder that does not exist has
+/// none.
 pub fn load(
     sources: &[Source],
     files: &Files,
@@ -100,7 +102,7 @@ pub fn load(
     (described.into_values().map(tool).collect(), problems)
 }
 
-/// The names that [`load`] would find, with their files, and every problem.
+/// Returns the names that [`load`] would find, with their files, and every problem.
 pub fn names(sources: &[Source]) -> (Vec<(String, PathBuf)>, Vec<Problem>) {
     let (described, problems) = describe(sources);
     (
@@ -112,7 +114,7 @@ pub fn names(sources: &[Source]) -> (Vec<(String, PathBuf)>, Vec<Problem>) {
     )
 }
 
-/// The names that are described twice.
+/// Returns the names that are described twice.
 pub fn clashes(problems: &[Problem]) -> impl Iterator<Item = &Clash> {
     problems.iter().filter_map(|problem| match problem {
         Problem::Clash(clash) => Some(clash),
@@ -120,8 +122,8 @@ pub fn clashes(problems: &[Problem]) -> impl Iterator<Item = &Clash> {
     })
 }
 
-/// Tools by name. Of two of one name the first is kept, unless one of them is the project's: then
-/// neither is.
+/// Returns the tools by name. If two have the same name the first is kept, unless one of them is
+/// the project's; then neither is.
 fn describe(sources: &[Source]) -> (BTreeMap<String, Described>, Vec<Problem>) {
     let (mut tools, mut problems) = (BTreeMap::<String, Described>::new(), Vec::new());
     let mut clashing = Vec::new();
@@ -201,7 +203,7 @@ impl Tool for ExternalTool {
         &self.definition.spec
     }
 
-    /// The process has its own.
+    /// Returns `None`, because each tool's description has a limit.
     fn timeout(&self, _usual: Duration) -> Option<Duration> {
         None
     }
@@ -249,7 +251,7 @@ impl Tool for ExternalTool {
 }
 
 impl ExternalTool {
-    /// A project's tool runs only as it was trusted, its programs included.
+    /// Checks that a project's tool, including its programs, is unchanged since it was trusted.
     async fn check(&self) -> Result<(), String> {
         let Some((admitted, tool)) = self.trusted.clone() else {
             return Ok(());
@@ -260,7 +262,8 @@ impl ExternalTool {
             .map_err(|why| format!("the tool was not run: {why}"))
     }
 
-    /// `./run.sh` is beside the tool's file, whatever the working directory.
+    /// Returns the path of a program. `./run.sh` is in the folder of the tool's file, whatever the
+    /// working directory is.
     fn program(&self, word: String) -> std::ffi::OsString {
         match word.contains('/') {
             true => self.home.join(word).into(),

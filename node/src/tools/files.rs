@@ -1,5 +1,5 @@
-//! What the tools that touch files share: places inside the workspace, threads that may block, one
-//! writer a file.
+//! The parts that file tools share: places inside the workspace, threads that may block, and one
+//! writer per file.
 
 use std::{
     hash::{BuildHasher, BuildHasherDefault, DefaultHasher},
@@ -18,16 +18,17 @@ use super::{
 };
 use crate::model::ToolSpec;
 
-/// Cheap to clone; all tools of a node share one.
+/// The shared state of a node's file tools. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Files {
     roots: Roots,
     caps: Caps,
-    /// Two calls that change one file take turns: models edit one file several times in one round.
+    /// Locks that serialise the calls that change one file, because models edit one file several
+    /// times in one round.
     locks: Arc<[Mutex<()>; 64]>,
 }
 
-/// Why a file tool did not do it.
+/// The reason why a file tool failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FileError {
     #[error(transparent)]
@@ -42,7 +43,7 @@ pub(super) enum FileError {
     Directory { dir: String, why: io::Error },
     #[error("{0}")]
     Refused(String),
-    /// The call was told to stop, and the tool has nothing yet.
+    /// The call was cancelled before the tool had any result.
     #[error("stopped")]
     Stopped,
 }
@@ -56,7 +57,7 @@ impl Files {
         }
     }
 
-    /// How much of a file is returned.
+    /// Returns the limits on how much of a file is returned.
     pub(super) fn caps(&self) -> Caps {
         self.caps
     }
@@ -68,7 +69,7 @@ impl Files {
         })
     }
 
-    /// Does it while no other call changes that file.
+    /// Runs `act` while no other call changes this file.
     pub(super) fn locked<T>(&self, place: &Place, act: impl FnOnce() -> T) -> T {
         let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(place.path());
         let lock = self.locks.get(hash as usize % self.locks.len());
@@ -76,7 +77,7 @@ impl Files {
         act()
     }
 
-    /// Does it on a thread that may block.
+    /// Runs `act` on a thread that may block.
     pub(super) async fn blocking<A, F>(&self, call: Invocation, act: F) -> Outcome
     where
         A: serde::de::DeserializeOwned + Send + 'static,
@@ -97,13 +98,13 @@ impl Files {
     }
 }
 
-/// The arguments of a call as the tool's own type.
+/// Parses the arguments of a call into the tool's own type.
 pub(crate) fn args<A: serde::de::DeserializeOwned>(call: &Invocation) -> Result<A, Outcome> {
     serde_json::from_str(call.args.get())
         .map_err(|why| Outcome::error(format!("the arguments do not fit: {why}")))
 }
 
-/// A description of a tool whose schema is written beside it.
+/// Builds the description of a tool from a schema that is written next to it.
 pub(crate) fn spec(
     name: &str,
     description: &str,

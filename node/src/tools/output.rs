@@ -1,11 +1,12 @@
-//! What of a tool's output reaches the model: so many lines and bytes, cut between characters.
+//! Limits the part of a tool's output that reaches the model, in lines and bytes. Text is cut
+//! between characters.
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// The end of a text that was cut.
+/// The last line of a text that was cut.
 pub const TRUNCATED: &str = "[output truncated]";
 
-/// How much of a result is kept.
+/// The limits of a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caps {
     pub lines: usize,
@@ -22,7 +23,8 @@ impl Default for Caps {
 }
 
 impl Caps {
-    /// The text itself if it fits, else its beginning and [`TRUNCATED`] on a line of its own.
+    /// Returns the text itself if it fits, and otherwise its beginning with [`TRUNCATED`] on a line
+    /// of its own.
     pub fn apply(self, text: String) -> String {
         let end = self.end(&text);
         if end == text.len() {
@@ -32,7 +34,7 @@ impl Caps {
         }
     }
 
-    /// Where the part that fits ends.
+    /// Returns the position where the part that fits ends.
     pub fn end(self, text: &str) -> usize {
         let lines = memchr::memchr_iter(b'\n', text.as_bytes())
             .nth(self.lines.saturating_sub(1))
@@ -41,7 +43,7 @@ impl Caps {
     }
 }
 
-/// Cuts at `end` and says so.
+/// Cuts the text at `end` and marks it as cut.
 pub fn cut(mut text: String, end: usize) -> String {
     text.truncate(end);
     if !text.is_empty() && !text.ends_with('\n') {
@@ -51,7 +53,7 @@ pub fn cut(mut text: String, end: usize) -> String {
     text
 }
 
-/// Output while it is read: the beginning is kept, the rest only counted.
+/// Collects output while it is read. The beginning is kept; the rest is only counted.
 #[derive(Debug)]
 pub struct Capture {
     kept: Vec<u8>,
@@ -74,18 +76,18 @@ impl Capture {
         self.total += bytes.len() as u64;
     }
 
-    /// Whether something was not kept.
+    /// Returns whether some of the output was not kept.
     pub fn is_cut(&self) -> bool {
         self.total > self.kept.len() as u64
     }
 
-    /// What was kept, as text; `None` if it is none.
+    /// Returns the kept output as text, or `None` if it is not text.
     pub fn into_text(self) -> Option<Captured> {
         let truncated = self.is_cut();
         text(self.kept, truncated).map(|text| Captured { text, truncated })
     }
 
-    /// What was kept, as text that says so if it is none.
+    /// Returns the kept output as text, or a note that it is binary.
     pub fn finish(self) -> Captured {
         let total = self.total;
         self.into_text().unwrap_or_else(|| Captured {
@@ -95,14 +97,15 @@ impl Capture {
     }
 }
 
-/// What was kept of an output.
+/// The part of an output that was kept.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Captured {
     pub text: String,
     pub truncated: bool,
 }
 
-/// The bytes as text; `None` if they are none. Cut bytes may end within a character.
+/// Returns the bytes as text, or `None` if they are not text. Bytes that were cut may end within a
+/// character.
 fn text(bytes: Vec<u8>, truncated: bool) -> Option<String> {
     String::from_utf8(bytes)
         .or_else(|why| {
@@ -116,7 +119,7 @@ fn text(bytes: Vec<u8>, truncated: bool) -> Option<String> {
         .ok()
 }
 
-/// Reads to the end, keeping what fits.
+/// Reads to the end, and keeps what fits.
 pub(super) async fn capture(from: Option<impl AsyncRead + Unpin>, into: &mut Capture) {
     let Some(mut from) = from else { return };
     let mut buffer = vec![0; 16 * 1024];
@@ -130,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_texts_are_cut_between_characters() {
+    fn a_long_text_is_cut_between_characters() {
         let caps = Caps {
             lines: 3,
             bytes: 10,
@@ -150,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn captured_output_is_bounded_text_or_binary() {
+    fn captured_output_is_bounded_text_or_marked_as_binary() {
         let captured = |keep, bytes: &[u8]| {
             let mut capture = Capture::new(keep);
             bytes.chunks(2).for_each(|chunk| capture.push(chunk));

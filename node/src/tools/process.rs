@@ -1,5 +1,6 @@
-//! Runs a command under `planck reap`: its output is read while it runs and kept within bounds, and
-//! when its time is over or the call is aborted, everything it started is killed.
+//! Runs a command under `planck reap`. The output is read while the command runs, within limits.
+//! When the time limit is over or the call is aborted, everything that the command started is
+//! killed.
 
 pub mod heart;
 mod reaped;
@@ -24,27 +25,28 @@ use super::{
 /// How processes are started on this node.
 #[derive(Debug, Clone)]
 pub struct Launcher {
-    /// The `planck` binary.
+    /// The path of the `planck` binary.
     planck: PathBuf,
-    /// In a cluster: who tells the reapers that this node lives.
+    /// In a cluster, the signal to the reapers that this node is alive.
     heart: Option<Heart>,
     limits: Limits,
-    /// Where each command has a control group of its own.
+    /// The control groups, if each command has one of its own.
     groups: Option<Groups>,
 }
 
 impl Launcher {
-    /// Only the node's end ends its processes.
+    /// Creates a launcher whose processes end only when the node ends.
     pub fn alone(planck: PathBuf) -> Self {
         Self::new(planck, None)
     }
 
-    /// The node's silence ends its processes too, so the heart must beat.
+    /// Creates a launcher whose processes also end when the node is silent, so the caller must make
+    /// the heart beat.
     pub fn watched(planck: PathBuf, heart: Heart) -> Self {
         Self::new(planck, Some(heart))
     }
 
-    /// With the binary that runs now, which must be `planck`.
+    /// Creates a launcher with the running binary, which must be `planck`.
     pub fn of_this_binary(heart: Option<Heart>) -> Self {
         Self::new(THIS_BINARY.into(), heart)
     }
@@ -59,18 +61,17 @@ impl Launcher {
         }
     }
 
-    /// What each command may use from now on.
+    /// Sets the limits of every command.
     pub fn limited(self, limits: Limits) -> Self {
         Self { limits, ..self }
     }
 
-    /// Puts each command into a control group of its own from now on.
+    /// Runs every command in a control group of its own.
     pub fn grouped(self, groups: Option<Groups>) -> Self {
         Self { groups, ..self }
     }
 
-    /// Starts a command, runs it to its end, its time-out or its abort, and leaves no process of
-    /// it.
+    /// Runs a command to its end, time-out or abort, and leaves none of its processes behind.
     pub async fn run(
         &self,
         launch: &Launch,
@@ -97,16 +98,16 @@ pub struct Launch {
     pub args: Vec<OsString>,
     pub dir: PathBuf,
     pub env: Vec<(OsString, OsString)>,
-    /// The rules that the command is put under by its reaper; `None` where it needs none, or is
+    /// The sandbox rules that the reaper applies to the command, or `None` if it needs none or is
     /// bubblewrap.
     pub wall: Option<Policy>,
-    /// Its stdin; empty for `/dev/null`.
+    /// The input of the command. If it is empty, stdin is `/dev/null`.
     pub input: Vec<u8>,
-    /// How many bytes of stdout, and of stderr, are kept.
+    /// The most bytes that are kept of stdout, and of stderr.
     pub keep: usize,
 }
 
-/// What came of a command.
+/// The result of a command.
 #[derive(Debug)]
 pub struct Finished {
     pub end: End,
@@ -127,7 +128,7 @@ impl Finished {
     }
 }
 
-/// How it ended.
+/// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     Exited(ExitStatus),

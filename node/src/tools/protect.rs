@@ -1,5 +1,5 @@
-//! Files of a workspace that make other programs run code later, outside of the wall: no tool may
-//! change them.
+//! Protects files of a workspace that make other programs run code later, outside of the sandbox:
+//! no tool may change them.
 
 mod guard;
 mod record;
@@ -19,8 +19,8 @@ pub use undone::Undone;
 
 use super::workspace::Place;
 
-/// Of a workspace's root: settings of Planck, of editors and of other agents, and what shells and
-/// git read when they start.
+/// The protected names in the root of a workspace: settings of Planck, of editors and of other
+/// agents, and the files that shells and git read when they start.
 pub(super) const NAMES: &[&str] = &[
     ".bash_aliases",
     ".bash_login",
@@ -48,17 +48,17 @@ pub(super) const NAMES: &[&str] = &[
     ".zshrc",
 ];
 
-/// Of a repository: its hooks, the settings that name programs, and the file that says where these
-/// are instead.
+/// The protected names in a repository: its hooks, the settings that name programs, and the file
+/// that redirects to another folder with these.
 pub(super) const IN_GIT: &[&str] = &["commondir", "config", "config.worktree", "hooks"];
 
-/// What belongs to nobody's settings below a protected folder: sessions of versions that kept them
-/// in the project.
+/// Folders below a protected folder that hold no settings: sessions, which earlier versions kept in
+/// the project.
 const SESSIONS: &[&str] = &[".planck/sessions"];
 
 pub(super) const GIT: &str = ".git";
 
-/// Whether a path below a root is left out though it is below a protected folder. Git never runs
+/// Returns whether a path is exempt although it is below a protected folder. Git never runs the
 /// samples of hooks.
 fn is_exempt(below: &Path) -> bool {
     let is_sample =
@@ -66,8 +66,8 @@ fn is_exempt(below: &Path) -> bool {
     is_sample || SESSIONS.iter().any(|exempt| below.starts_with(exempt))
 }
 
-/// The part of a place that tools may not change, in a nested folder too. The file tools go further
-/// than the wall: nothing in `.git` is written by them.
+/// Returns the part of a place that file tools may not change, in nested folders too. File tools
+/// are stricter than the sandbox: they write nothing in `.git`.
 pub fn refused(place: &Place) -> Option<&OsStr> {
     place.below.iter().find(|part| {
         let is = |name: &str| part.eq_ignore_ascii_case(name);
@@ -75,8 +75,9 @@ pub fn refused(place: &Place) -> Option<&OsStr> {
     })
 }
 
-/// The mounts that protect what is there below a root, in their order. A mount needs a file to be
-/// put on, and a link would be followed, so both are left to the comparison after the call.
+/// Returns the mounts that protect the existing files below a root, in order. A mount needs an
+/// existing file, and would follow a link; missing files and links are left to the comparison after
+/// the call.
 pub(super) fn mounts(root: &Path) -> Vec<(&'static str, PathBuf)> {
     let git = root.join(GIT);
     let read_only = |path: PathBuf| is_itself(&path).then_some(("--ro-bind", path));

@@ -1,4 +1,4 @@
-//! `read`: a file's text, or some of its lines.
+//! `read`: returns the text of a file, or some of its lines.
 
 use std::{
     fs::File,
@@ -19,8 +19,8 @@ use super::{
 };
 use crate::model::ToolSpec;
 
-/// How much of a file one call looks at. Skipping lines means reading them, and a sparse file of
-/// any length costs nothing.
+/// The most bytes of a file that one call reads. Skipping lines requires reading them, and a sparse
+/// file of any length takes no disk space.
 const SCANNED: u64 = 256 << 20;
 
 pub struct ReadFile {
@@ -94,14 +94,14 @@ fn read(files: &Files, call: &Invocation, args: Args) -> Result<String, FileErro
     }
 }
 
-/// What a search for lines came to.
+/// The result of a search for lines.
 enum Lines {
     Text(String),
     Cancelled,
     TooFar,
 }
 
-/// The asked lines as far as the caps allow.
+/// Returns the requested lines, as far as the limits allow.
 fn lines(
     file: File,
     size: u64,

@@ -1,6 +1,6 @@
-//! `planck reap`: runs one command and leaves no process of it behind. It is the parent of every
-//! tool's processes; when the pipe from the node ends, or falls silent in a cluster, or the command
-//! exits, whatever descends from it is killed.
+//! `planck reap`: runs one command and leaves none of its processes behind. It is the parent of
+//! every tool's processes. When the command exits, or the pipe from the node ends, or in a cluster
+//! falls silent, it kills all of its descendants.
 
 pub(in crate::tools) mod descendants;
 mod descriptors;
@@ -38,14 +38,14 @@ use watch::{Excess, Watch};
 
 use super::sandbox::{self, Policy};
 
-/// The exit code where the command could not be started, as shells have it.
+/// The exit code for a command that could not be started, as in shells.
 const CANNOT_START: u8 = 127;
 
-/// Names the running binary even when its file was replaced by a newer one meanwhile.
+/// The path of the running binary, which stays valid after an upgrade has replaced the file.
 pub const THIS_BINARY: &str = "/proc/self/exe";
 
-/// A command that is killed when the thread that starts it ends, however that ends, and that no
-/// terminal's signal reaches.
+/// Builds a command that is killed when the thread that starts it ends for any reason, and that
+/// signals of the terminal do not reach.
 pub fn bound_to_this_process(program: &std::ffi::OsStr) -> Command {
     let mut command = Command::new(THIS_BINARY);
     command
@@ -55,8 +55,8 @@ pub fn bound_to_this_process(program: &std::ffi::OsStr) -> Command {
     command
 }
 
-/// Runs with the arguments after `reap`. The pipe from the node is stdin; stdout and stderr are the
-/// command's own.
+/// Runs `planck reap` with the arguments after `reap`. Stdin is the pipe from the node; stdout and
+/// stderr belong to the command.
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     let closed = descriptors::close_inherited()
         .map_err(|why| format!("cannot close what was inherited: {why}"));
@@ -69,13 +69,13 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// How it came to an end.
+/// How a run of the reaper ended.
 enum End {
     /// The command exited.
     Command(ExitStatus),
-    /// The node hung up, fell silent, or somebody asked this process to end.
+    /// The node closed the pipe or fell silent, or a signal asked this process to end.
     Told,
-    /// The command used more than it may.
+    /// The command exceeded a limit.
     Over(Excess),
 }
 
@@ -93,8 +93,8 @@ fn run(options: Options) -> Result<End, String> {
     }
 }
 
-/// The command dies with its reaper, and has a session of its own, so that a signal it sends to its
-/// own group stays there and its load is scheduled apart from the reaper's.
+/// Makes the command die with its reaper, and gives it a session of its own. A signal to its own
+/// process group then stays there, and its load is scheduled apart from the reaper's.
 fn prepare_command(parent: Pid, options: &Options) -> Result<(), String> {
     let ready =
         prctl::set_pdeathsig(Signal::SIGKILL).and_then(|()| SigSet::empty().thread_set_mask());
@@ -105,7 +105,7 @@ fn prepare_command(parent: Pid, options: &Options) -> Result<(), String> {
         return Err("the reaper is gone".into());
     }
     if let Some(group) = &options.group {
-        // A call without its group runs as calls do on machines that have none.
+        // Without a group the call runs as on machines that have no control groups.
         let _ = group.enter();
     }
     match options.limits.map(|limits| limits.bind()) {
@@ -114,7 +114,7 @@ fn prepare_command(parent: Pid, options: &Options) -> Result<(), String> {
     }
 }
 
-/// The last step: from here on this process is under the wall's rules, and then it is the command.
+/// Applies the rules of the sandbox to this process and then replaces it with the command.
 fn become_command(options: &Options) -> String {
     if let Some(why) = options
         .wall
@@ -150,7 +150,7 @@ fn reap(silence: Option<Duration>, input: usize, options: &Options) -> Result<En
     if let Ok(End::Over(excess)) = &end {
         let _ = writeln!(std::io::stderr(), "planck: {excess}");
     }
-    // A node that lives does it itself.
+    // A live node cleans up itself.
     if let Ok(End::Told) = &end {
         options.wall.iter().for_each(Policy::clean);
         if let Some(group) = &options.group {
@@ -160,10 +160,10 @@ fn reap(silence: Option<Duration>, input: usize, options: &Options) -> Result<En
     end
 }
 
-/// Its own session, no core dumps, orphans come to it, and signals are read rather than suffered.
-/// The short name keeps it out of the way of a command that kills processes named `planck`. The
-/// command may not trace it or read its memory, and a reaper that was stopped goes on when its node
-/// dies.
+/// Prepares this process: a session of its own, no core dumps, orphans are reparented to it, and
+/// signals are read from a descriptor. The short name protects it from a command that kills
+/// processes named `planck`. The command may not trace it or read its memory, and a stopped reaper
+/// continues when its node dies.
 fn prepare() -> nix::Result<SignalFd> {
     let _ = unistd::setsid();
     prctl::set_dumpable(false)?;
@@ -213,13 +213,14 @@ fn start(options: &Options, input: Vec<u8>) -> Result<Pid, String> {
         .map_err(|why| format!("cannot start: {why}"))?;
     let pid = i32::try_from(child.id()).map_err(|why| why.to_string())?;
     if let Some(mut stdin) = child.stdin.take() {
-        // A command need not read its input; a thread that waits for it ends with this process.
+        // The command need not read its input. The thread that waits for that ends with this
+        // process.
         thread::spawn(move || stdin.write_all(&input));
     }
     Ok(Pid::from_raw(pid))
 }
 
-/// Waits for the first thing that ends it all.
+/// Waits for the first event that ends the run.
 fn wait(
     lifeline: &mut Lifeline,
     signals: &SignalFd,
@@ -256,7 +257,7 @@ fn told_to_end(signals: &SignalFd) -> bool {
     told
 }
 
-/// Collects the dead; the command's own status if it is among them.
+/// Collects dead processes. Returns the status of the command if it is among them.
 fn exited(child: Pid) -> Result<Option<ExitStatus>, String> {
     loop {
         match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
@@ -267,7 +268,7 @@ fn exited(child: Pid) -> Result<Option<ExitStatus>, String> {
                 return Ok(Some(ExitStatus::from_raw(signal as i32)));
             }
             Ok(WaitStatus::StillAlive) => return Ok(None),
-            // The command died of a signal that has no name; which one is lost.
+            // The command died of a signal without a name, and the number of the signal is lost.
             Err(Errno::EINVAL | Errno::ECHILD) if signal::kill(child, None).is_err() => {
                 return Ok(Some(ExitStatus::from_raw(Signal::SIGKILL as i32)));
             }
@@ -277,7 +278,7 @@ fn exited(child: Pid) -> Result<Option<ExitStatus>, String> {
     }
 }
 
-/// Ends as the command did, by the same signal too.
+/// Exits in the same way as the command, by the same signal if there was one.
 fn leave(end: End) -> ExitCode {
     let End::Command(status) = end else {
         return kill_itself(Signal::SIGKILL);

@@ -1,5 +1,5 @@
-//! Runs an agent's calls: finds the tool, checks the arguments, bounds time, size and concurrency,
-//! and turns whatever goes wrong into text for the model.
+//! Runs an agent's calls: finds the tool, checks the arguments, limits time, size and concurrency,
+//! and turns every failure into text for the model.
 
 use std::{any::Any, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -13,20 +13,21 @@ use tokio::{
 use super::{CallEnd, Invocation, Outcome, Tool, output::Caps, schema::Schema, toolbox::Toolbox};
 use crate::nul;
 
-/// A tool that was told to stop may take so long to hand over what it has: longer than killing
-/// processes takes.
+/// How long a cancelled tool may take to return what it has. It is longer than killing processes
+/// takes.
 const GRACE: Duration = Duration::from_secs(6);
 
-/// Calls of one agent at once that wait for others. Spawns that wait together are born together.
+/// The most calls of one agent that wait for others at once. Spawns that wait together are created
+/// in one batch.
 const WAITING: usize = 128;
 
-/// What bounds the calls of one agent.
+/// The limits of one agent's calls.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
-    /// Calls at once that do something here; further ones wait.
+    /// The most calls that do work on this node at once. Further calls wait.
     pub at_once: usize,
     pub caps: Caps,
-    /// For tools that do not bound themselves.
+    /// The time limit of tools that do not limit themselves.
     pub timeout: Duration,
 }
 
@@ -40,11 +41,11 @@ impl Default for Bounds {
     }
 }
 
-/// Of one agent.
+/// The runner of one agent's calls.
 #[derive(Debug, Clone)]
 pub struct Runner {
     slots: Arc<Semaphore>,
-    /// Of calls that wait for others.
+    /// The slots of calls that wait for others.
     waiting: Arc<Semaphore>,
     bounds: Bounds,
 }
@@ -65,7 +66,7 @@ impl Runner {
         }
     }
 
-    /// Always comes to an outcome, soon after `call.cancel` or the tool's time-out.
+    /// Runs a call. It always returns an outcome, soon after `call.cancel` or the tool's time-out.
     pub async fn run(&self, toolbox: &Toolbox, name: &str, call: Invocation) -> Outcome {
         let Some(entry) = toolbox.find(name) else {
             return self.capped(Outcome::error(toolbox.no_such_tool(name)));
@@ -109,7 +110,7 @@ fn check(name: &str, schema: &Schema, args: &str) -> Result<(), String> {
     }
 }
 
-/// Until the tool is done, or it was told to stop and its grace is over.
+/// Runs the tool until it is done, or until it was cancelled and its grace period is over.
 async fn run_bounded(
     tool: &dyn Tool,
     name: &str,
@@ -146,8 +147,8 @@ async fn over(limit: Option<Duration>) -> Duration {
     }
 }
 
-/// The outcome of a tool that was told to stop. If it reached its result all the same, that counts;
-/// an error may have come from the stop, so its text is taken as what the tool had so far.
+/// Returns the outcome of a cancelled tool. A result that the tool still reached counts. An error
+/// may be due to the cancellation, so its text is taken as the partial result.
 fn stopped(outcome: Outcome) -> Outcome {
     let end = match outcome.end {
         CallEnd::Done => CallEnd::Done,
@@ -156,7 +157,8 @@ fn stopped(outcome: Outcome) -> Outcome {
     Outcome { end, ..outcome }
 }
 
-/// The outcome of a tool that was stopped at its time-out, which is known here and not to its agent.
+/// Returns the outcome of a tool that was stopped at its time-out. The runner knows the reason; the
+/// tool does not.
 fn timed_out(outcome: Outcome, name: &str, limit: Duration) -> Outcome {
     match outcome.end {
         CallEnd::Done | CallEnd::Failed => outcome,
@@ -174,7 +176,7 @@ fn timed_out(outcome: Outcome, name: &str, limit: Duration) -> Outcome {
     }
 }
 
-/// A panic is the tool's, not the agent's.
+/// Runs the tool. A panic becomes a failure of this call and does not affect the agent.
 async fn guarded(tool: &dyn Tool, name: &str, call: Invocation) -> Outcome {
     AssertUnwindSafe(tool.run(call))
         .catch_unwind()

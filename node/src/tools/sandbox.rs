@@ -1,6 +1,6 @@
-//! The wall around tool processes: what they may read, write and connect to. The node decides the
-//! rules, finds by trying which means this machine has for them, and the last process before a
-//! command applies them to itself.
+//! The sandbox around tool processes: which files they may read and write, and what they may
+//! connect to. The node decides the rules, and finds by trial which mechanisms this machine
+//! supports. The last process before a command applies the rules to itself.
 
 mod bubblewrap;
 mod enter;
@@ -30,31 +30,31 @@ use scratch::Scratch;
 use super::{process::Launch, workspace::Workspace};
 use bubblewrap::Bubblewrap;
 
-/// What is asked for.
+/// What the configuration asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Demand {
-    /// No wall.
+    /// No sandbox.
     Off,
-    /// The best wall that this machine has, which may be none.
+    /// The best sandbox that this machine supports, which may be none.
     #[default]
     Available,
-    /// A whole wall, else no process is started.
+    /// A complete sandbox; otherwise no process is started.
     Required,
 }
 
-/// What a node's configuration says about the wall.
+/// The configuration of the sandbox.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
     pub demand: Demand,
     /// Whether processes may open IP sockets.
     pub network: bool,
-    /// Files and folders that processes may read besides the system and their workspace.
+    /// Files and folders that processes may read in addition to the system and their workspace.
     pub readable: Vec<PathBuf>,
-    /// The user's own choice of a `bwrap`.
+    /// The path of `bwrap`, if the user chose one.
     pub bubblewrap: Option<PathBuf>,
-    /// Size in bytes of the `/tmp` that bubblewrap makes in memory.
+    /// The size in bytes of the `/tmp` that bubblewrap creates in memory.
     pub tmp: u64,
-    /// The `planck` that applies the rules; this program itself where none is named.
+    /// The `planck` binary that applies the rules, if it is not this program.
     pub planck: Option<PathBuf>,
 }
 
@@ -72,26 +72,26 @@ enum Tier {
     Refused,
 }
 
-/// The wall of a node. Cheap to clone.
+/// The sandbox of a node. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Sandbox(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     tier: Tier,
-    /// Why it is no better one.
+    /// The reason why no better tier is in force.
     reason: String,
     settings: Settings,
     /// Folders of the node's `PATH` that processes do not see.
     hidden: Vec<PathBuf>,
-    /// Keeps the entries of `/proc` that rules name: the kernel makes others in their place once
-    /// nothing uses them.
+    /// Keeps the entries of `/proc` that rules name open. The kernel replaces an entry once nothing
+    /// uses it.
     _pinned: Vec<OwnedFd>,
-    /// Whether the log says that bubblewrap cannot be used any more.
+    /// Whether the log already has a line about bubblewrap being unusable.
     told_replaced: AtomicBool,
 }
 
-/// The configuration demands a wall that this node does not have.
+/// The configuration requires a sandbox that this node does not have.
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
     #[error("this node may start processes only in a sandbox, and has none: {0}")]
@@ -100,15 +100,15 @@ pub enum Refused {
     NoScratch(io::Error),
 }
 
-/// A command inside its wall.
+/// A command inside its sandbox.
 pub(super) struct Walled {
     pub launch: Launch,
-    /// Its temporary files, which are removed with this.
+    /// The temporary files of the command. They are removed when this is dropped.
     pub _scratch: Option<Scratch>,
 }
 
 impl Sandbox {
-    /// No wall, as told.
+    /// Returns a sandbox that confines nothing, as configured.
     pub fn off() -> Self {
         Self::new(
             Tier::Open,
@@ -121,12 +121,12 @@ impl Sandbox {
         )
     }
 
-    /// No process at all.
+    /// Returns a sandbox that refuses to start any process.
     pub fn refused(reason: impl Into<String>) -> Self {
         Self::new(Tier::Refused, reason, Settings::default())
     }
 
-    /// Finds the best wall that works here, by trying to get through it.
+    /// Finds the best sandbox that works here by trying to break out of it.
     pub async fn probe(settings: Settings) -> Self {
         if settings.demand == Demand::Off {
             return Self::off();
@@ -182,7 +182,7 @@ impl Sandbox {
         }))
     }
 
-    /// For people: the tier in force.
+    /// Returns the name of the tier in force, for people.
     pub fn tier(&self) -> &'static str {
         match self.0.tier {
             Tier::Open => "none",
@@ -192,27 +192,27 @@ impl Sandbox {
         }
     }
 
-    /// Why no better tier is in force; empty for the best.
+    /// Returns why no better tier is in force. It is empty for the best tier.
     pub fn reason(&self) -> &str {
         &self.0.reason
     }
 
-    /// Whether no process can be started here.
+    /// Returns whether no process can be started.
     pub fn refuses(&self) -> bool {
         matches!(self.0.tier, Tier::Refused)
     }
 
-    /// Whether processes run without any wall.
+    /// Returns whether processes run without a sandbox.
     pub fn is_open(&self) -> bool {
         matches!(self.0.tier, Tier::Open)
     }
 
-    /// Whether the user wants no wall.
+    /// Returns whether the user turned the sandbox off.
     pub fn is_off(&self) -> bool {
         self.0.settings.demand == Demand::Off
     }
 
-    /// What processes can do because this kernel is too old to refuse it.
+    /// Returns what processes can do because this kernel is too old to prevent it.
     pub fn gaps(&self) -> Vec<&'static str> {
         match self.0.tier {
             Tier::Landlock(level) => level.gaps(),
@@ -220,12 +220,13 @@ impl Sandbox {
         }
     }
 
-    /// Folders of `PATH` that processes do not see.
+    /// Returns the folders of `PATH` that processes do not see.
     pub fn hidden(&self) -> &[PathBuf] {
         &self.0.hidden
     }
 
-    /// Puts the wall around a command, which may read the files `readable` besides what all may.
+    /// Puts a command into the sandbox. It may read the files in `readable` in addition to those
+    /// that every command may read.
     pub(super) fn wrap(
         &self,
         launch: Launch,
@@ -271,8 +272,8 @@ impl Sandbox {
         }
     }
 
-    /// After an upgrade replaced this program's file, bubblewrap cannot show the running one
-    /// inside.
+    /// Uses Landlock after an upgrade replaced this program's file: bubblewrap can no longer mount
+    /// the running program.
     fn without_bubblewrap(&self, launch: Launch, policy: Policy) -> Result<Walled, Refused> {
         let enough = if self.0.settings.demand == Demand::Required {
             Level::FULL
@@ -293,7 +294,8 @@ impl Sandbox {
         confined(launch, policy)
     }
 
-    /// A shell that finds a program in a folder that it cannot read does not look further.
+    /// Removes hidden folders from `PATH`. A shell that finds a program in a folder that it cannot
+    /// read does not search further.
     fn without_hidden_programs(&self, mut launch: Launch, workspace: &Workspace) -> Launch {
         let is_hidden = |folder: &PathBuf| {
             self.0.hidden.contains(folder)
@@ -314,8 +316,7 @@ impl Sandbox {
     }
 }
 
-/// With Landlock alone: the command has a folder of its own in place of `/tmp`, and its home is
-/// there.
+/// Confines a command with Landlock alone: a folder of its own replaces `/tmp` and is its home.
 fn confined(launch: Launch, mut policy: Policy) -> Result<Walled, Refused> {
     let scratch = Scratch::create().map_err(Refused::NoScratch)?;
     policy.writable.push(scratch.path().to_owned());
@@ -339,7 +340,7 @@ fn with_home(env: Vec<(OsString, OsString)>, folder: &Path) -> Vec<(OsString, Os
         .collect()
 }
 
-/// Whether all processes may read this folder of programs.
+/// Returns whether all processes may read this folder of programs.
 fn is_visible(folder: &Path, readable: &[PathBuf]) -> bool {
     let real = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
     let is_below = |known: &Path| folder.starts_with(known) || real.starts_with(known);

@@ -1,4 +1,4 @@
-//! A tool's schema, compiled once, and what a model is told when its arguments do not fit.
+//! The schema of a tool, compiled once, and the message to a model whose arguments do not fit.
 
 use jsonschema::{
     ValidationError, Validator,
@@ -6,21 +6,21 @@ use jsonschema::{
 };
 use serde_json::Value;
 
-/// So many mistakes are told at once.
+/// The most mistakes that one message lists.
 const TOLD: usize = 10;
 
-/// So much of a wrong value is shown.
+/// The most bytes of a wrong value that a message quotes.
 const SHOWN: usize = 100;
 
 #[derive(Debug)]
 pub struct Schema {
     validator: Validator,
-    /// Names at the top level, sorted.
+    /// The names at the top level, sorted.
     properties: Vec<String>,
 }
 
 impl Schema {
-    /// Compiles an object schema; the error says where it is wrong.
+    /// Compiles an object schema. The error names the place of the mistake.
     pub fn compile(parameters: &str) -> Result<Self, String> {
         let schema: Value =
             serde_json::from_str(parameters).map_err(|why| format!("not JSON: {why}"))?;
@@ -50,7 +50,7 @@ impl Schema {
         &self.properties
     }
 
-    /// Each mistake in a line of its own; empty when the arguments fit.
+    /// Returns each mistake as a line; empty if the arguments fit.
     pub fn mistakes(&self, args: &Value) -> Vec<String> {
         let mut mistakes: Vec<String> = self
             .validator
@@ -148,7 +148,7 @@ impl Schema {
     }
 }
 
-/// A JSON pointer as people write places: `a.b.0`.
+/// Converts a JSON pointer into a readable place: `a.b.0`.
 fn place(pointer: &str) -> String {
     pointer
         .trim_start_matches('/')
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_name_the_property_the_rule_and_what_was_given() {
+    fn a_mistake_names_the_property_the_rule_and_the_value() {
         assert_eq!(
             mistakes(&json!({"path": "a", "limit": 0, "mode": "slow", "size": null, "at": 3})),
             ""
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schema_that_is_none_is_told() {
+    fn an_invalid_schema_is_reported() {
         for (parameters, why) in [
             ("{", "not JSON"),
             ("[]", "`type` must be \"object\""),

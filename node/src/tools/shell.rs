@@ -1,5 +1,5 @@
-//! What the tools that start processes share: environment, sandbox, and the text that a process's
-//! end becomes.
+//! The parts that tools with processes share: environment, sandbox, and the conversion of a
+//! process's end into text.
 
 use std::{
     ffi::OsString, os::unix::process::ExitStatusExt, path::PathBuf, process::ExitStatus, sync::Arc,
@@ -18,10 +18,11 @@ use super::{
     workspace::Workspace,
 };
 
-/// Of a long output on both streams this share is left to stderr, where errors are.
+/// The divisor for the share of a long output on both streams that is left to stderr, which holds
+/// the errors.
 const FOR_STDERR: usize = 5;
 
-/// Cheap to clone; all tools of a node share one.
+/// The shared state of a node's process tools. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Shell(Arc<Inner>);
 
@@ -35,7 +36,8 @@ struct Inner {
 }
 
 impl Shell {
-    /// `pass_on`: variables of the node that processes get besides the usual ones.
+    /// Creates the shell. `pass_on` names variables of the node that processes get in addition to
+    /// the usual ones.
     pub fn new(
         launcher: Launcher,
         sandbox: Sandbox,
@@ -53,7 +55,7 @@ impl Shell {
         }))
     }
 
-    /// How much of an output is returned.
+    /// Returns the limits on how much output is returned.
     pub(super) fn caps(&self) -> Caps {
         self.0.caps
     }
@@ -62,8 +64,8 @@ impl Shell {
         self.0.env.clone()
     }
 
-    /// Runs a command behind the wall to its end. `readable`: folders it sees besides the
-    /// workspace.
+    /// Runs a command in the sandbox to its end. It sees the folders in `readable` in addition to
+    /// the workspace.
     pub(super) async fn run(
         &self,
         launch: Launch,
@@ -96,20 +98,21 @@ impl Shell {
         }
     }
 
-    /// Looks at files, so it may block.
+    /// Prepares the sandbox and the guard of protected files. It accesses files, so it may block.
     fn prepare(
         &self,
         launch: Launch,
         workspace: &Workspace,
         readable: &[PathBuf],
     ) -> Result<(Walled, Option<Guard>), Refused> {
-        // Before the wall is built: what bubblewrap mounts is what was recorded.
+        // Records the files before the sandbox is built, so that the files bubblewrap mounts are
+        // the recorded ones.
         let guard = (!self.0.sandbox.is_off()).then(|| self.0.guards.begin(workspace.roots()));
         Ok((self.0.sandbox.wrap(launch, workspace, readable)?, guard))
     }
 }
 
-/// Does it on a thread that may block.
+/// Runs `act` on a thread that may block.
 async fn blocking<T: Send + 'static>(
     act: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Outcome> {
@@ -118,7 +121,7 @@ async fn blocking<T: Send + 'static>(
         .map_err(|panic| Outcome::error(format!("failed: {panic}")))
 }
 
-/// The result with a line for what was undone, within the caps.
+/// Returns the result with a line for each change that was undone, within the limits.
 fn noted(mut outcome: Outcome, reports: &[Report], caps: Caps) -> Outcome {
     let notes = reports
         .iter()
@@ -162,7 +165,7 @@ fn outcome(finished: Finished, limit: Duration, caps: Caps) -> Outcome {
     Outcome::error(joined(&complaint, stdout, stderr, caps))
 }
 
-/// Names processes that did not die, if there are any.
+/// Names the processes that did not end, or returns `None` if there are none.
 fn still_there(left: &[Pid]) -> Option<String> {
     if left.is_empty() {
         return None;
@@ -184,8 +187,8 @@ fn ended(status: ExitStatus) -> String {
     }
 }
 
-/// A first line on what went wrong, stdout, then `STDERR:` and stderr, within the caps; the end
-/// says whether something is missing.
+/// Joins a first line about the failure, stdout, and `STDERR:` with stderr, within the limits. The
+/// end shows whether something is missing.
 fn joined(complaint: &str, stdout: Captured, stderr: Captured, caps: Caps) -> String {
     let mut missing = stdout.truncated || stderr.truncated;
     let mut text = String::new();
@@ -210,7 +213,7 @@ fn joined(complaint: &str, stdout: Captured, stderr: Captured, caps: Caps) -> St
     if missing { cut(text, end) } else { text }
 }
 
-/// Begins on a line of its own.
+/// Appends a section that begins on a line of its own.
 fn section(text: &mut String, body: &str) {
     if !body.is_empty() && !text.is_empty() && !text.ends_with('\n') {
         text.push('\n');
@@ -218,7 +221,7 @@ fn section(text: &mut String, body: &str) {
     text.push_str(body);
 }
 
-/// Whether something was cut off.
+/// Limits a text. Returns whether something was cut off.
 fn limit(text: &mut String, caps: Caps) -> bool {
     let end = caps.end(text);
     let cut = end < text.len();
@@ -239,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn both_streams_fit_into_the_caps() {
+    fn both_streams_fit_into_the_limits() {
         let lines = |n| captured(&"x\n".repeat(n));
         for (out, err, out_lines, err_lines, cut) in [
             (2000, 0, 2000, 0, false),
@@ -318,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn long_lines_fit_too() {
+    fn long_lines_fit_into_the_limits() {
         let long = captured(&"ä".repeat(40_000));
         let text = joined("exit status 1", long.clone(), long, Caps::default());
         let (out, err) = text.split_once("STDERR:\n").unwrap();

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Caps, Files, Invocation, Roots, Runner, Tool, Toolbox, catalogue::Entry};
 
-/// A folder with `ws`, the workspace, and `out`, beside it.
+/// A folder that contains the workspace `ws`, and `out` next to it.
 pub struct World {
     top: TempDir,
 }
@@ -52,7 +52,7 @@ impl World {
         )
     }
 
-    /// A call by an agent that works in `ws`.
+    /// Builds a call by an agent whose working directory is `ws`.
     pub fn call(&self, args: &Value) -> Invocation {
         Invocation {
             session_id: SessionId::parse("s").unwrap(),
@@ -67,7 +67,7 @@ impl World {
         }
     }
 
-    /// What the model gets, an error with `error: ` before it.
+    /// Runs a tool and returns the text for the model; an error is prefixed with `error: `.
     pub async fn run(&self, tool: impl Tool + 'static, args: Value) -> String {
         let name = tool.spec().name.clone();
         let outcome = Runner::default()

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::model::ToolSpec;
 
-/// Cheap to clone; never changes. A change of an agent's tools is another toolbox.
+/// An immutable set of tools, cheap to clone. A change of an agent's tools creates another toolbox.
 #[derive(Clone)]
 pub struct Toolbox {
     entries: Arc<[Arc<Entry>]>,
@@ -24,7 +24,7 @@ impl Default for Toolbox {
 }
 
 impl Toolbox {
-    /// Of two tools of one name the first is kept.
+    /// Builds a toolbox. If two tools have the same name, the first one is kept.
     pub(super) fn of(mut entries: Vec<Arc<Entry>>) -> Self {
         entries.sort_by(|one, other| one.name().cmp(other.name()));
         entries.dedup_by(|later, earlier| later.name() == earlier.name());
@@ -38,7 +38,7 @@ impl Toolbox {
         }
     }
 
-    /// With tools that are this agent's alone, in place of any of the same name.
+    /// Adds tools that only this agent has. They replace tools of the same name.
     pub fn with(&self, tools: impl IntoIterator<Item = Arc<dyn Tool>>) -> Result<Self, BadTool> {
         let mut entries = tools
             .into_iter()
@@ -48,7 +48,7 @@ impl Toolbox {
         Ok(Self::of(entries))
     }
 
-    /// What the model gets.
+    /// Returns the specifications that the model gets.
     pub fn specs(&self) -> Arc<[ToolSpec]> {
         self.specs.clone()
     }
@@ -61,7 +61,7 @@ impl Toolbox {
         self.find(name).is_some()
     }
 
-    /// What running a tool again would do.
+    /// Returns the effect of running a tool again.
     pub fn effect(&self, name: &str) -> Option<Effect> {
         self.specs
             .iter()
@@ -77,7 +77,7 @@ impl Toolbox {
         self.entries.get(at)
     }
 
-    /// What a model is told that called a tool it does not have.
+    /// Returns the message for a model that called a tool it does not have.
     pub(super) fn no_such_tool(&self, name: &str) -> String {
         let there_are = match self.entries.is_empty() {
             true => "you have no tools".to_owned(),

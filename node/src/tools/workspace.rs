@@ -1,4 +1,5 @@
-//! Which files an agent may touch: those inside its workspace's roots, wherever links point.
+//! Decides which files an agent may access: those inside the roots of its workspace, after links
+//! are resolved.
 
 mod folder;
 
@@ -15,10 +16,10 @@ use super::protect;
 /// The roots of a node's agents.
 #[derive(Debug, Clone)]
 pub struct Roots {
-    /// Workspaces: an agent may touch the one that its working directory is in, else only that
-    /// directory.
+    /// The workspaces. An agent may access the one that contains its working directory, or else
+    /// only that directory.
     workspaces: Arc<[PathBuf]>,
-    /// Roots for every agent.
+    /// Roots that every agent may access.
     shared: Arc<[PathBuf]>,
     /// Folders that every agent may read and none may change.
     readable: Arc<[PathBuf]>,
@@ -35,7 +36,7 @@ impl Roots {
         }
     }
 
-    /// The same with folders that may be read.
+    /// Adds folders that agents may read.
     pub fn with_readable(self, readable: Vec<PathBuf>) -> Self {
         Self {
             readable: readable.into(),
@@ -43,7 +44,7 @@ impl Roots {
         }
     }
 
-    /// Every file of the machine.
+    /// Returns roots that contain every file of the machine.
     pub fn unconfined() -> Self {
         Self {
             workspaces: Arc::default(),
@@ -53,7 +54,7 @@ impl Roots {
         }
     }
 
-    /// What an agent that works in `dir` may touch.
+    /// Returns what an agent with the working directory `dir` may access.
     pub fn of(&self, dir: &Path) -> io::Result<Workspace> {
         let real = dir.canonicalize()?;
         if !self.confined {
@@ -77,8 +78,8 @@ impl Roots {
         })
     }
 
-    /// The root that holds this path by its name and not in truth: a tool may have put a link in
-    /// the place of its own working directory.
+    /// Returns the root that contains this path by name but not after links are resolved. A tool
+    /// may have replaced its own working directory with a link.
     fn left(&self, dir: &Path, real: &Path) -> Option<PathBuf> {
         let roots = self.workspaces.iter().chain(self.shared.iter());
         let holding = roots
@@ -109,7 +110,7 @@ fn known(path: impl AsRef<Path>) -> Option<PathBuf> {
     path.as_ref().canonicalize().ok()
 }
 
-/// One agent's view of the disk.
+/// One agent's view of the file system.
 #[derive(Debug, Clone)]
 pub struct Workspace {
     dir: PathBuf,
@@ -117,7 +118,7 @@ pub struct Workspace {
     readable: Vec<PathBuf>,
 }
 
-/// Why a path cannot be used.
+/// The reason why a path cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PathError {
     #[error("{path} is outside of the workspace; paths must stay inside {roots}")]
@@ -134,11 +135,11 @@ pub enum PathError {
     Io { path: String, why: io::Error },
 }
 
-/// A file inside a root, by the path that it really has.
+/// A file inside a root, by its resolved path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     pub root: PathBuf,
-    /// Below the root: plain names only.
+    /// The path below the root, with plain names only.
     pub below: PathBuf,
 }
 
@@ -153,7 +154,7 @@ impl Place {
 }
 
 impl Workspace {
-    /// Absolute, without links.
+    /// Returns the working directory, absolute and without links.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
@@ -162,12 +163,12 @@ impl Workspace {
         &self.roots
     }
 
-    /// Folders that may be read and not changed.
+    /// Returns the folders that may be read but not changed.
     pub fn readable(&self) -> &[PathBuf] {
         &self.readable
     }
 
-    /// Where a path given by a model really leads, to change the file. It, and folders before it,
+    /// Resolves a path that a model gave, for changing the file. The file and its parent folders
     /// need not exist.
     pub fn place_to_change(&self, path: &str) -> Result<Place, PathError> {
         let place = self.place(path)?;
@@ -186,7 +187,7 @@ impl Workspace {
         }
     }
 
-    /// Where a path given by a model really leads. The file, and folders before it, need not exist.
+    /// Resolves a path that a model gave. The file and its parent folders need not exist.
     pub fn place(&self, path: &str) -> Result<Place, PathError> {
         let real = self.resolve(path)?;
         let mut roots = self.roots.iter().chain(&self.readable);
@@ -203,7 +204,7 @@ impl Workspace {
         })
     }
 
-    /// The longest part that exists, without links, and the rest as it is.
+    /// Resolves the links in the longest part that exists, and appends the rest unchanged.
     fn resolve(&self, path: &str) -> Result<PathBuf, PathError> {
         let whole = self.dir.join(path);
         let mut rest = Vec::new();
@@ -230,7 +231,8 @@ impl Workspace {
         }
     }
 
-    /// What does not exist cannot be gone back from.
+    /// Appends the steps of a path that do not exist. `..` among them is refused, because it cannot
+    /// be resolved.
     fn append(
         &self,
         mut real: PathBuf,

@@ -1,4 +1,4 @@
-//! `write`: a file's whole content.
+//! `write`: replaces the content of a file.
 
 use async_trait::async_trait;
 use planck_common::event::Effect;

@@ -1,11 +1,12 @@
-//! Where the control groups of this process are mounted.
+//! Finds where the control groups of this process are mounted.
 
 use std::path::{Path, PathBuf};
 
 use super::Missing;
 
-/// The folder of a process's own group, from its `/proc/self/cgroup` and `/proc/self/mountinfo`.
-/// The hierarchy may be mounted at `/sys/fs/cgroup`, or beside those of version 1.
+/// Returns the folder of a process's own group, from its `/proc/self/cgroup` and
+/// `/proc/self/mountinfo`. The hierarchy may be mounted at `/sys/fs/cgroup`, or beside the
+/// hierarchies of version 1.
 pub fn own_folder(groups: &str, mounts: &str) -> Result<PathBuf, Missing> {
     let group = groups
         .lines()
@@ -29,9 +30,9 @@ pub fn own_folder(groups: &str, mounts: &str) -> Result<PathBuf, Missing> {
     })
 }
 
-/// The group that is mounted and where, of a line about this file system:
-/// `41 31 0:38 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw`. A path with an escaped character is none
-/// that control groups are mounted at.
+/// Returns the mounted group and its mount point from a line about this file system: `41 31 0:38 /
+/// /sys/fs/cgroup rw - cgroup2 cgroup2 rw`. Control groups are never mounted at a path with escaped
+/// characters.
 fn cgroup2(line: &str) -> Option<(&Path, &Path)> {
     let (mount, system) = line.split_once(" - ")?;
     let mut fields = mount.split(' ').skip(3).map(Path::new);

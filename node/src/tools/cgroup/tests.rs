@@ -1,4 +1,4 @@
-//! What is parsed, and groups of this machine where it lets tests make some.
+//! Tests of the parsers, and of real groups if the machine lets tests create them.
 
 use std::process::{Command, Stdio};
 
@@ -10,7 +10,7 @@ const HYBRID: &str = "\
 41 31 0:38 / /sys/fs/cgroup/unified rw,relatime shared:7 - cgroup2 cgroup2 rw";
 const UNIFIED: &str =
     "35 24 0:30 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate,memory_recursiveprot";
-/// Docker without a namespace of control groups.
+/// The mount in a Docker container without a cgroup namespace.
 const INNER: &str =
     "700 699 0:30 /docker/abc /sys/fs/cgroup ro,nosuid - cgroup2 cgroup rw,nsdelegate";
 
@@ -76,7 +76,7 @@ fn only_names_of_calls_belong_to_a_node() {
     }
 }
 
-/// `None` where this machine lets nobody make groups.
+/// Returns `None` if this machine does not let the test create groups.
 fn groups() -> Option<Groups> {
     match Groups::prepare(Limits::default()) {
         Ok(groups) => Some(groups),
@@ -87,8 +87,7 @@ fn groups() -> Option<Groups> {
     }
 }
 
-/// A shell in this group, which a process of the test moves there, and a child of it in a session
-/// of its own.
+/// Starts a shell and moves it into this group. The shell starts a child in a session of its own.
 fn populate(group: &Group) -> std::process::Child {
     let script = "read go; setsid sleep 1000 & sleep 1000";
     let mut child = Command::new("sh")
@@ -107,7 +106,7 @@ fn populate(group: &Group) -> std::process::Child {
 }
 
 #[tokio::test]
-async fn a_group_holds_what_its_process_starts_until_all_of_it_is_dead() {
+async fn a_group_holds_all_processes_of_its_call_until_they_are_dead() {
     let Some(groups) = groups() else { return };
     let group = groups.of_call().unwrap();
     assert!(group.is_empty() && group.kill().is_empty());
@@ -123,7 +122,7 @@ async fn a_group_holds_what_its_process_starts_until_all_of_it_is_dead() {
 }
 
 #[test]
-fn a_group_that_was_made_inside_goes_with_its_call() {
+fn a_group_created_inside_is_removed_with_its_call() {
     let Some(groups) = groups() else { return };
     let group = groups.of_call().unwrap();
     let inner = Group::at(group.folder().join("own"));
@@ -137,9 +136,9 @@ fn a_group_that_was_made_inside_goes_with_its_call() {
     assert!(group.remove() && !group.folder().exists());
 }
 
-/// A process id is out of use once its process was waited for.
+/// The process id of the dead node is free, because the test waited for its process.
 #[test]
-fn what_a_dead_node_left_is_ended_and_what_lives_is_not_touched() {
+fn leftovers_of_a_dead_node_are_ended_and_live_groups_are_kept() {
     let Some(groups) = groups() else { return };
     let mut node = Command::new("sleep").arg("1000").spawn().unwrap();
     let id = Pid::from_raw(i32::try_from(node.id()).unwrap());

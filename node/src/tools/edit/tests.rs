@@ -33,7 +33,7 @@ async fn exactly_one_place_is_replaced() {
 }
 
 #[tokio::test]
-async fn another_number_of_places_is_an_error_and_changes_nothing() {
+async fn another_number_of_matches_is_an_error_and_changes_nothing() {
     let world = World::new();
     for (content, old, new, told) in [
         (
@@ -78,7 +78,7 @@ async fn another_number_of_places_is_an_error_and_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn edits_of_one_round_take_turns() {
+async fn edits_of_one_file_in_one_round_are_serialised() {
     let world = World::new();
     let words: Vec<String> = (0..40).map(|n| format!("<{n}>")).collect();
     world.write("ws/f", words.concat());

@@ -1,4 +1,4 @@
-//! What a TOOL.json says, with every mistake in it.
+//! Parses a TOOL.json and collects every mistake in it.
 
 use std::time::Duration;
 
@@ -21,10 +21,10 @@ const FIELDS: &[&str] = &[
     "options",
 ];
 
-/// Unless the file says otherwise.
+/// The time limit of a call if the file names none, in milliseconds.
 const TIMEOUT_MS: u64 = 60_000;
 
-/// One mistake: where, what, and what to do.
+/// One mistake: its place, what is wrong, and how to correct it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     #[error("line {line}, column {column}: {what}; it must be one JSON object")]
@@ -75,7 +75,7 @@ impl Definition {
     }
 }
 
-/// The library's message without the place, which is told apart.
+/// Returns the library's message without the place, which is reported separately.
 fn plain(why: &serde_json::Error) -> String {
     let text = why.to_string();
     text.rsplit_once(" at line")
@@ -96,7 +96,7 @@ fn unknown(field: &str) -> Option<Fault> {
     })
 }
 
-/// Reads field after field, and notes what is wrong instead of stopping.
+/// Reads one field after the other, and collects mistakes instead of stopping.
 struct Reader<'a> {
     fields: &'a Map<String, Value>,
     faults: &'a mut Vec<Fault>,
@@ -199,8 +199,8 @@ impl Reader<'_> {
         }
     }
 
-    /// They are named one by one, so that a reader of the file sees which argument can change what
-    /// the program does.
+    /// Reads the arguments that may be options. They are named one by one, so that a reader of the
+    /// file sees which argument can change what the program does.
     fn options(&mut self, command: Option<&Template>) -> Option<Vec<String>> {
         let Some(value) = self.fields.get("options") else {
             return Some(Vec::new());

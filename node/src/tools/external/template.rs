@@ -1,10 +1,11 @@
-//! A tool's command line: split into words once, like a shell does, then each `{{argument}}` is
-//! replaced within its word. No shell ever reads an argument as anything but one word's text.
+//! A tool's command line. It is split into words once, as a shell does; then each `{{argument}}` is
+//! replaced within its word. An argument is never interpreted by a shell; it is always the text of
+//! one word.
 
 use serde_json::{Map, Value};
 
-/// What may stand beside an argument in its word: enough for `--name={{name}}` and
-/// `{{dir}}/{{file}}`, too little for a script.
+/// The characters that may stand beside an argument in its word. They allow `--name={{name}}` and
+/// `{{dir}}/{{file}}`, but no script.
 const BESIDE: &str = "-_=+./:@%,";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,7 +20,7 @@ enum Piece {
 }
 
 impl Template {
-    /// `properties`: the arguments there are, where that is known.
+    /// Parses a command. `properties` are the names of the arguments, if they are known.
     pub fn parse(command: &str, properties: Option<&[String]>) -> Result<Self, String> {
         let words = shlex::split(command).ok_or("its quotes do not match")?;
         if let Some(operator) = words.iter().find(|word| is_operator(word)) {
@@ -49,12 +50,12 @@ impl Template {
         }
     }
 
-    /// The words of a call. An argument that was not given is empty.
+    /// Returns the words of a call. An argument that was not given is empty.
     ///
-    /// A text at the beginning of a word that would be an option to the program is refused: the
-    /// model, or whoever wrote what it read, chose it, and an option can name a file to write or a
-    /// program to run. Numbers are no texts, and after `--` programs know no options.
-    /// `may_be_options` names the arguments for which the tool's author wants them.
+    /// A text at the beginning of a word that the program would take for an option is refused: the
+    /// text comes from the model or from something it read, and an option can name a file to write
+    /// or a program to run. Numbers are not checked, and after `--` a program takes no options.
+    /// `may_be_options` names the arguments that the tool's author allows to be options.
     pub fn fill(
         &self,
         args: &Map<String, Value>,
@@ -92,7 +93,7 @@ impl Piece {
             Self::Text(text) => text.clone(),
             Self::Argument(name) => match args.get(name) {
                 None | Some(Value::Null) => String::new(),
-                // A word of a command cannot hold the character that ends it.
+                // A word of a command cannot contain its terminator.
                 Some(Value::String(text)) => text.replace('\0', ""),
                 Some(other) => other.to_string(),
             },
@@ -100,7 +101,8 @@ impl Piece {
     }
 }
 
-/// The argument that makes an option of this word. A lone `-` is none: it means standard input.
+/// Returns the argument that turns this word into an option. A lone `-` is not an option: it means
+/// standard input.
 fn option_in<'a>(word: &'a [Piece], args: &Map<String, Value>) -> Option<&'a String> {
     let mut pieces = word.iter();
     let (name, first) = loop {
@@ -171,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn an_argument_is_no_option() {
+    fn an_argument_cannot_become_an_option() {
         let args = json!({"ref": "--output=/tmp/x", "n": -5, "in": "-", "none": ""});
         let fill = |command: &str, options: &[String]| {
             Template::parse(command, None)
@@ -228,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_shell_would_have_to_read_is_refused() {
+    fn syntax_that_needs_a_shell_is_refused() {
         for (command, why) in [
             ("sh -c 'cat {{path}}'", "text of a script"),
             ("cat {{path}} | wc", "means something to a shell"),

@@ -13,7 +13,7 @@ fn faults(text: &str) -> String {
 }
 
 #[test]
-fn everything_that_is_wrong_is_told_at_once() {
+fn every_mistake_is_reported_at_once() {
     insta::assert_snapshot!(faults("{\"name\": \"a\",\n  \"command\" \"ls\"}"), @"line 2, column 13: expected `:`; it must be one JSON object");
     insta::assert_snapshot!(faults("[]"), @"line 1, column 0: invalid type: sequence, expected a map; it must be one JSON object");
     insta::assert_snapshot!(faults("{}"), @r"
@@ -45,7 +45,7 @@ fn everything_that_is_wrong_is_told_at_once() {
 }
 
 #[test]
-fn what_is_not_said_has_a_default() {
+fn absent_fields_have_defaults() {
     let least =
         json!({"name": "a", "description": "x", "command": "ls", "parameters": {"type": "object"}});
     let tool = Definition::parse(&least.to_string()).unwrap();
@@ -62,7 +62,7 @@ fn what_is_not_said_has_a_default() {
 }
 
 #[test]
-fn bad_ones_are_skipped() {
+fn bad_descriptions_are_skipped() {
     let world = World::new();
     let good = json!({"name": "good", "description": "x", "command": "ls", "parameters": {"type": "object"}});
     world.write("tools/b-good/TOOL.json", good.to_string());

@@ -1,4 +1,5 @@
-//! Tells the reapers that this node lives: a byte into each one's pipe, four times a second.
+//! Signals to the reapers that this node is alive, with a byte into the pipe of each, four times a
+//! second.
 
 use std::{
     collections::HashMap,
@@ -10,10 +11,10 @@ use std::{
     time::Duration,
 };
 
-/// How often the heart is to beat; a reaper gives a node up after a few of these.
+/// The interval between beats. A reaper treats its node as dead after several missing beats.
 pub const INTERVAL: Duration = Duration::from_millis(250);
 
-/// The pipes to the living reapers. Cheap to clone.
+/// The pipes to the running reapers. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Heart(Arc<Pipes>);
 
@@ -25,7 +26,8 @@ struct Pipes {
 }
 
 impl Heart {
-    /// After `silence` of this heart a reaper kills what runs under it.
+    /// Creates a heart. A reaper kills what runs under it after the heart has been silent for
+    /// `silence`.
     pub fn new(silence: Duration) -> Self {
         Self(Arc::new(Pipes {
             silence,
@@ -38,25 +40,25 @@ impl Heart {
         self.0.silence
     }
 
-    /// One sign of life to each reaper. Never blocks: the pipes do not, and a full one holds signs
-    /// enough.
+    /// Sends one byte to each reaper. It never blocks: the pipes are non-blocking, and a full pipe
+    /// already holds enough bytes.
     pub fn beat(&self) {
         for pipe in self.lock().values_mut() {
             let _ = pipe.write(&[0]);
         }
     }
 
-    /// Kills what runs under every reaper, at once.
+    /// Kills everything that runs under any reaper at once, by closing the pipes.
     pub fn cut(&self) {
         self.lock().clear();
     }
 
-    /// How many reapers listen.
+    /// Returns the number of registered reapers.
     pub fn reapers(&self) -> usize {
         self.lock().len()
     }
 
-    /// Takes the non-blocking end of a pipe; it is closed when the guard is dropped.
+    /// Registers the non-blocking end of a pipe. The pipe is closed when the guard is dropped.
     pub(super) fn register(&self, mut pipe: PipeWriter) -> Registered {
         let _ = pipe.write(&[0]);
         let key = self.0.next.fetch_add(1, Ordering::Relaxed);
@@ -72,7 +74,7 @@ impl Heart {
     }
 }
 
-/// A pipe in the heart's care.
+/// A registered pipe.
 #[derive(Debug)]
 pub(super) struct Registered {
     heart: Heart,
@@ -93,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_pipe_hears_each_beat_until_its_guard_is_dropped() {
+    fn every_pipe_receives_each_beat_until_its_guard_is_dropped() {
         let heart = Heart::new(10 * INTERVAL);
         let (mut reader, writer) = io::pipe().unwrap();
         let registered = heart.register(writer);

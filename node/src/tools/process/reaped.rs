@@ -32,28 +32,29 @@ use crate::tools::{
     output::{Capture, capture},
 };
 
-/// A reaper that has not ended all by then was stopped, or waits for what cannot be killed; it is
-/// killed, and what it leaves comes to this process.
+/// How long a reaper may take to end everything. One that takes longer was stopped, or waits for a
+/// process that cannot be killed. It is killed, and its remaining processes are reparented to this
+/// process.
 const KILLING: Duration = Duration::from_millis(3500);
 
-/// How often a running reaper is looked at. One that is found stopped twice was stopped by its
-/// command, which nothing would bound from then on.
+/// The interval at which a running reaper is checked. One that is found stopped twice was stopped
+/// by its command, and would no longer enforce any limit.
 const LOOKING: Duration = Duration::from_millis(500);
 
-/// A killed reaper is gone by then.
+/// How long a killed reaper may take to end.
 const DYING: Duration = Duration::from_millis(2300);
 
-/// After the reaper's exit its output is read for so long.
+/// How long output is read after the reaper has exited.
 const DRAINING: Duration = Duration::from_secs(1);
 
-/// A running command. Dropping it ends all that it started, in the background.
+/// A running command. Dropping it ends everything that it started, in the background.
 #[derive(Debug)]
 pub struct Reaped {
     reaper: Reaper,
     lifeline: Option<Lifeline>,
 }
 
-/// The node's end of the pipe to the reaper; closing it ends the command.
+/// The node's end of the pipe to the reaper. Closing it ends the command.
 #[derive(Debug)]
 enum Lifeline {
     Alone { _pipe: OwnedFd },
@@ -63,14 +64,14 @@ enum Lifeline {
 /// The process of the reaper.
 #[derive(Debug)]
 struct Reaper {
-    /// `None` once it was waited for, or was left to the background.
+    /// The child, or `None` after it was waited for or handed to the background.
     child: Option<Child>,
-    /// Where its command is, and all that came from it.
+    /// The control group of the command and all of its descendants.
     group: Option<Group>,
 }
 
 impl Reaped {
-    /// Starts a command and hands it its input.
+    /// Starts a command and passes it its input.
     pub async fn spawn(launcher: &Launcher, launch: &Launch) -> io::Result<Self> {
         let (ours, theirs) = connection()?;
         let group = launcher.groups.as_ref().and_then(Groups::of_call);
@@ -89,13 +90,13 @@ impl Reaped {
         })
     }
 
-    /// The reaper's process id.
+    /// Returns the process id of the reaper.
     pub fn id(&self) -> Option<u32> {
         self.reaper.child.as_ref()?.id()
     }
 
-    /// Reads all output to the command's end; after `limit`, or when cancelled, kills it and keeps
-    /// what there is.
+    /// Reads all output until the command ends. After `limit`, or when cancelled, kills the command
+    /// and keeps the output so far.
     pub async fn finish(
         mut self,
         keep: usize,
@@ -126,7 +127,7 @@ impl Reaped {
     }
 }
 
-/// Waits for the reaper's end, and brings it about if the reaper was stopped.
+/// Waits for the end of the reaper, and kills the reaper if it was stopped.
 async fn ended_or_stopped<T>(
     mut ended: Pin<&mut impl Future<Output = T>>,
     reaper: Option<Pid>,
@@ -145,13 +146,13 @@ async fn ended_or_stopped<T>(
     }
 }
 
-/// Only for a reaper that was not waited for, so that the id is still its own. A stopped process
-/// dies of this signal too.
+/// Kills a reaper that was not waited for, so that its process id cannot belong to another process.
+/// The signal also ends a stopped process.
 fn kill_unwaited(reaper: Option<Pid>) {
     let _ = reaper.map(|reaper| kill(reaper, Signal::SIGKILL));
 }
 
-/// Waits until all processes of a call are dead, and gives those of which that is not known.
+/// Waits until all processes of a call are dead. Returns those that may still be alive.
 async fn all_ended(
     mut ended: Pin<&mut impl Future<Output = (ExitStatus, Vec<Pid>)>>,
     reaper: Option<Pid>,
@@ -176,21 +177,22 @@ impl Reaper {
     }
 }
 
-/// Without its lifeline the reaper ends everything; one that was stopped or killed by its command
-/// is followed up.
+/// Closing the lifeline makes the reaper end everything. The task handles a reaper that its command
+/// stopped or killed.
 impl Drop for Reaper {
     fn drop(&mut self) {
         let (pid, mut child, group) = (self.pid(), self.child.take(), self.group.take());
         if let (true, Ok(runtime)) = (child.is_some(), tokio::runtime::Handle::try_current()) {
-            // A runtime that shuts down drops the task at once; the task holds the child itself, so
-            // that ends there.
+            // A runtime that is shutting down drops the task immediately; dropping the task then
+            // drops the child, too.
             runtime
                 .spawn(async move { all_ended(pin!(exit(&mut child, group.as_ref())), pid).await });
         }
     }
 }
 
-/// The status of a reaper, once it and all that came from it are dead; and what could not be ended.
+/// Waits until the reaper and all of its descendants are dead. Returns the reaper's status, and the
+/// processes that could not be ended.
 async fn exit(reaper: &mut Option<Child>, group: Option<&Group>) -> (ExitStatus, Vec<Pid>) {
     let killed = ExitStatus::from_raw(Signal::SIGKILL as i32);
     let Some(child) = reaper else {
@@ -203,10 +205,10 @@ async fn exit(reaper: &mut Option<Child>, group: Option<&Group>) -> (ExitStatus,
     (status, end_leftovers(group).await)
 }
 
-/// Ends what a reaper left when it ended, and gives what does not die. Those that are in the call's
-/// group are killed first: they cannot start others meanwhile.
+/// Ends the processes that a reaper left behind, and returns those that do not die. Those in the
+/// call's group are killed first, because a frozen group cannot start others.
 async fn end_leftovers(group: Option<&Group>) -> Vec<Pid> {
-    // A group that the kernel lets go of was empty.
+    // The kernel removes a group only if it is empty.
     let Some(group) = group.filter(|group| !group.remove()) else {
         return strangers::end().await;
     };
@@ -221,7 +223,7 @@ async fn end_leftovers(group: Option<&Group>) -> Vec<Pid> {
     left
 }
 
-/// To the reaper's exit, the end of what outlived it, and the end of all output.
+/// Waits for the reaper's exit, the end of its leftovers, and the end of all output.
 async fn run_out(
     reaper: &mut Reaper,
     out: &mut Capture,
@@ -259,7 +261,7 @@ impl Lifeline {
     }
 }
 
-/// A pipe whose writing end never blocks.
+/// Creates a pipe whose writing end never blocks.
 fn connection() -> io::Result<(OwnedFd, PipeReader)> {
     let (theirs, ours) = io::pipe()?;
     fcntl(ours.as_fd(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
@@ -301,7 +303,7 @@ fn command(
     command
 }
 
-/// Writes the input; a reaper that is gone by then is noticed by its exit.
+/// Writes the input. A reaper that is already gone is noticed by its exit.
 async fn hand_over(pipe: OwnedFd, input: &[u8]) -> io::Result<OwnedFd> {
     if input.is_empty() {
         return Ok(pipe);

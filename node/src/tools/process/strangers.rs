@@ -1,10 +1,11 @@
-//! Ends what outlived its reaper. A tool can kill the reaper it runs under, or stop it so that the
-//! node has to; this process is a subreaper too, so whatever is left of the call becomes its child.
+//! Ends processes that outlived their reaper. A tool can kill its reaper, or stop it so that the
+//! node must kill it. This process is a subreaper too, so the remaining processes of the call
+//! become its children.
 //!
-//! A stranger is a child in another session than this process that no call started. What this
-//! process starts itself stays in its session, but for the reapers, which are registered; a tool's
-//! processes are in the session of their reaper or in a later one, and no process can enter a
-//! session that exists.
+//! A stranger is a child in another session than this process that no call started. Processes that
+//! the node starts stay in its session, except reapers, which are registered. A tool's processes
+//! are in the session of their reaper or in a later one, and no process can enter an existing
+//! session.
 
 use std::{
     collections::HashSet,
@@ -30,22 +31,22 @@ use tokio::{
 
 use crate::tools::reap::descendants::{Pause, below, children_of_main_thread, kill_all};
 
-/// How long a call waits for the end of strangers. What is not dead by then is reported; the
-/// killing goes on.
+/// How long a call waits for the end of strangers. Those that are still alive then are reported,
+/// and the killing continues.
 const PATIENCE: Duration = Duration::from_millis(1200);
 
-/// What is not dead after so long sits in a system call that does not end, or belongs to another
-/// user.
+/// How long strangers are killed. A process that is still alive then is in a system call that does
+/// not return, or belongs to another user.
 const KILLING: Duration = Duration::from_secs(60);
 
-/// The reapers that run. A process has one set of children, so there is one of these.
+/// The running reapers. They are global because a process has one set of children.
 static REAPERS: Mutex<Option<HashSet<Pid>>> = Mutex::new(None);
 
-/// Shared by those that start reapers, held alone by a search: it never sees a reaper that is not
-/// registered yet.
+/// Held shared while a reaper is started and exclusively while strangers are searched, so that the
+/// search never sees an unregistered reaper.
 static STARTING: RwLock<()> = RwLock::new(());
 
-/// Held while strangers are ended and collected, so that no process id changes hands between its
+/// Held while strangers are ended and collected, so that no process id is reused between its
 /// discovery and its use.
 static ENDING: Mutex<()> = Mutex::new(());
 
@@ -53,14 +54,14 @@ static ENDING: Mutex<()> = Mutex::new(());
 /// them.
 static REPORTED: Mutex<Option<HashSet<Pid>>> = Mutex::new(None);
 
-/// From now on orphans of this process's descendants come to it.
+/// Makes this process the parent of its descendants' orphans.
 pub(super) fn adopt() {
     if let Err(why) = prctl::set_child_subreaper(true) {
         tracing::warn!(%why, "processes of tools that kill their reaper cannot be found");
     }
 }
 
-/// Starts a reaper so that it is never taken for a stranger.
+/// Starts a reaper in such a way that it is never mistaken for a stranger.
 pub(super) fn spawn(mut command: Command) -> io::Result<Child> {
     let _starting = STARTING.read().unwrap_or_else(PoisonError::into_inner);
     let child = command.spawn()?;
@@ -70,12 +71,12 @@ pub(super) fn spawn(mut command: Command) -> io::Result<Child> {
     Ok(child)
 }
 
-/// The process of a child that was not waited for to its end.
+/// Returns the process id of a child that has not been collected yet.
 pub(super) fn pid_of(child: &Child) -> Option<Pid> {
     Some(Pid::from_raw(i32::try_from(child.id()?).ok()?))
 }
 
-/// Forgets a reaper that has ended.
+/// Removes a reaper that has ended.
 pub(super) fn forget(reaper: Pid) {
     lock(&REAPERS).get_or_insert_default().remove(&reaper);
 }
@@ -84,14 +85,14 @@ fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Ends all strangers, whichever call they are from, and gives those that are not dead in time.
+/// Ends all strangers, whichever call they come from, and returns those that are not dead in time.
 /// Call it after a reaper's end.
 pub(super) async fn end() -> Vec<Pid> {
     if unreported(candidates()).is_empty() {
         return Vec::new();
     }
     let (done, ended) = oneshot::channel();
-    // Not a thread of the runtime, which would wait for it at its own end.
+    // Uses a thread of its own, because a runtime would wait for one of its threads at shutdown.
     thread::spawn(move || {
         end_all();
         let _ = done.send(());
@@ -119,7 +120,7 @@ fn end_all() {
     }
 }
 
-/// The strangers that live. Collects the dead ones, for which nobody else waits.
+/// Returns the strangers that are alive. Collects the dead ones, which no other code waits for.
 fn living() -> Vec<Pid> {
     let starting = STARTING.write().unwrap_or_else(PoisonError::into_inner);
     let strangers = candidates();
@@ -127,7 +128,7 @@ fn living() -> Vec<Pid> {
     strangers.into_iter().filter(|pid| !is_dead(*pid)).collect()
 }
 
-/// Without those that were reported. Forgets the reported ones that are gone.
+/// Returns the strangers that were not reported yet, and forgets the reported ones that are gone.
 fn unreported(strangers: Vec<Pid>) -> Vec<Pid> {
     let mut reported = lock(&REPORTED);
     let Some(known) = reported.as_mut() else {
@@ -141,8 +142,8 @@ fn unreported(strangers: Vec<Pid>) -> Vec<Pid> {
         .collect()
 }
 
-/// The children in another session that are not registered, and perhaps a reaper that is just being
-/// started.
+/// Returns the children in other sessions that are not registered. A reaper that is just being
+/// started may be among them.
 fn candidates() -> Vec<Pid> {
     let own = getsid(None).ok();
     let children = children_of_main_thread().into_iter();
@@ -167,13 +168,13 @@ fn candidates() -> Vec<Pid> {
 fn is_dead(pid: Pid) -> bool {
     match waitpid(pid, Some(WaitPidFlag::WNOHANG)) {
         Ok(WaitStatus::StillAlive) => false,
-        // A signal without a name killed it.
+        // The process was killed by a signal without a name.
         Ok(_) | Err(Errno::EINVAL | Errno::ECHILD) => true,
         Err(_) => false,
     }
 }
 
-/// Whether a process was stopped, by a signal or by whoever traces it.
+/// Returns whether a process was stopped, by a signal or by a tracer.
 pub(super) fn is_stopped(pid: Pid) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat

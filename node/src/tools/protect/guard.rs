@@ -1,6 +1,5 @@
-//! Watches over the protected files of the roots that calls work in. Calls that run beside each
-//! other in one root share one record, so that none takes for its own beginning what another one
-//! has just changed.
+//! Watches the protected files of the roots in which calls run. Concurrent calls in one root share
+//! one record, so that no call records a change of another call as the initial state.
 
 use std::{
     collections::HashMap,
@@ -15,7 +14,8 @@ use super::{
     undone::Undone,
 };
 
-/// Those of a process. Cheap to clone. Two nodes in one folder do not know of each other's calls.
+/// The watched roots of a process. Cheap to clone. Two nodes in one folder do not know of each
+/// other's calls.
 #[derive(Debug, Clone)]
 pub struct Guards {
     roots: Arc<Mutex<HashMap<PathBuf, Arc<Mutex<Watch>>>>>,
@@ -29,8 +29,8 @@ struct Watch {
     record: Option<(Tree, Record)>,
 }
 
-/// Of one call. [`end`](Self::end) compares when all of its processes are dead; so does dropping
-/// it, without a report.
+/// The guard of one call. [`end`](Self::end) compares the files, after all processes of the call
+/// are dead; dropping the guard does the same without a report.
 #[derive(Debug)]
 pub struct Guard {
     guards: Guards,
@@ -45,11 +45,11 @@ impl Guards {
         }
     }
 
-    /// Records what is protected in the roots. Reads files, so it may block.
+    /// Records the protected files of the roots. It reads files, so it may block.
     pub fn begin(&self, roots: &[PathBuf]) -> Guard {
         for root in roots {
-            // Taken while the map is locked, so that the last call of the root does not forget it
-            // meanwhile.
+            // Cloned while the map is locked, so that the end of the root's last call does not
+            // remove the entry meanwhile.
             let watch = Arc::clone(lock(&self.roots).entry(root.clone()).or_default());
             let mut watch = lock(&watch);
             if watch.calls == 0 {
@@ -69,7 +69,7 @@ impl Guards {
         };
         let report = compare(&mut lock(&watch), root, &self.undone);
         let mut all = lock(&self.roots);
-        // The map's and this one: no call has begun meanwhile.
+        // Only the map and this function have a reference, so no other call has begun.
         if Arc::strong_count(&watch) == 2 && lock(&watch).calls == 0 {
             all.remove(root);
         }
@@ -103,7 +103,7 @@ fn compare(watch: &mut Watch, root: &Path, undone: &Undone) -> Report {
 }
 
 impl Guard {
-    /// Undoes what changed, and says what that was. Reads files, so it may block.
+    /// Undoes the changes, and returns a report of them. It reads files, so it may block.
     pub fn end(mut self) -> Vec<Report> {
         self.leave()
     }

@@ -1,4 +1,4 @@
-//! What the protected files of a root were at one time.
+//! The state of the protected files of a root at one time.
 
 use std::{
     collections::BTreeMap,
@@ -16,20 +16,21 @@ use nix::{
 
 use super::{GIT, IN_GIT, NAMES, is_exempt, tree::Tree};
 
-/// Of more files than this, or bytes, the rest is recorded without content: a change is seen, but
-/// cannot be undone.
+/// The most files, and bytes, whose content is recorded. Files beyond them are recorded without
+/// content: a change is detected, but cannot be undone.
 const MOST_FILES: usize = 4096;
 const MOST_BYTES: u64 = 8 * 1024 * 1024;
 
-/// A change leaves a file's time of change alone only within one tick of the clock; an older time
-/// proves that there was none.
+/// The resolution of file times. A change may leave a file's change time as it is only within one
+/// tick of the clock, so an older time proves that there was no change.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Paths are relative to the root. What is not in the record was not there.
+/// The state of the protected files. Paths are relative to the root; a path that is not in the
+/// record did not exist.
 #[derive(Debug, Default)]
 pub(super) struct Record {
     pub found: BTreeMap<PathBuf, Found>,
-    /// The repository's own folder, held open to find it again.
+    /// The repository's own folder, kept open so that it can be found again.
     pub git: Option<Repository>,
     taken: Duration,
     bytes: u64,
@@ -50,19 +51,19 @@ pub(super) enum Found {
     Link {
         target: OsString,
     },
-    /// A pipe, a socket, a device.
+    /// A pipe, a socket or a device.
     Other,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RecordedFile {
     pub mode: u32,
-    /// `None` beyond the bounds.
+    /// The content, or `None` beyond the limits.
     pub content: Option<Vec<u8>>,
     stamp: Stamp,
 }
 
-/// What differs after nearly every change.
+/// Properties of a file that differ after nearly every change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     inode: u64,
@@ -74,7 +75,7 @@ struct Stamp {
 #[derive(Debug, Clone, Copy)]
 enum Contents<'a> {
     All,
-    /// Those that may differ from this record's.
+    /// Only those that may differ from this record's.
     DifferentFrom(&'a Record),
 }
 
@@ -83,7 +84,7 @@ impl Record {
         Self::walk(tree, Contents::All)
     }
 
-    /// The state of now, to be compared with this one.
+    /// Records the current state, for comparison with this record.
     pub fn again(&self, tree: &Tree) -> io::Result<Self> {
         Self::walk(tree, Contents::DifferentFrom(self))
     }
@@ -116,7 +117,7 @@ impl Record {
         Ok(record)
     }
 
-    /// Adds a path with all that is below it. A file that vanishes meanwhile is not there.
+    /// Adds a path and everything below it. A file that vanishes meanwhile counts as absent.
     fn add(&mut self, tree: &Tree, top: PathBuf, contents: Contents) -> io::Result<()> {
         let mut next = vec![top];
         while let Some(path) = next.pop() {
@@ -182,8 +183,8 @@ impl Record {
 }
 
 impl Found {
-    /// Whether nothing that matters differs. A file whose content one of the records lacks is
-    /// compared by its stamp.
+    /// Returns whether two entries are equal in all that matters. A file whose content one of the
+    /// records lacks is compared by its stamp.
     pub fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::File(one), Self::File(two))

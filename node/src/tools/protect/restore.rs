@@ -1,4 +1,4 @@
-//! Puts protected files back as a record has them, and says what it did.
+//! Restores protected files from a record, and reports what it did.
 
 use std::{
     collections::BTreeSet,
@@ -20,16 +20,16 @@ use super::{
     undone::Undone,
 };
 
-/// Files that a report names.
+/// The most files that a report names.
 const NAMED: usize = 8;
 
-/// What differed from the record.
+/// The differences from the record.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
     undone: Vec<PathBuf>,
-    /// With the reason.
+    /// Changes that could not be undone, each with the reason.
     lasting: Vec<(PathBuf, String)>,
-    /// Where the changed versions are kept.
+    /// The folder in which the changed versions are kept.
     kept: Option<PathBuf>,
 }
 
@@ -91,7 +91,7 @@ pub(super) fn restore(tree: &Tree, record: &Record, undone: &Undone) -> io::Resu
     let paths: BTreeSet<&PathBuf> = record.found.keys().chain(now.found.keys()).collect();
     let changed: Vec<&PathBuf> = paths.into_iter().filter(differs).collect();
     work.keep(&changed, &now, undone);
-    // A folder comes before what is in it.
+    // A folder precedes its contents.
     for path in changed {
         work.undo(path);
     }
@@ -105,7 +105,7 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// A repository that was renamed comes back; what stands in its place is set aside.
+    /// Moves a renamed repository back. Whatever has taken its place is set aside.
     fn bring_back_repository(&mut self) {
         let Some(repository) = &self.record.git else {
             return;
@@ -189,8 +189,8 @@ impl Work<'_> {
         }
     }
 
-    /// Makes room: what stands in the place of a protected file goes, but a repository is set
-    /// aside.
+    /// Makes room by removing whatever has taken the place of a protected file. A repository is set
+    /// aside instead.
     fn clear(&self, path: &Path, needed: bool) -> io::Result<()> {
         match needed {
             true if path == Path::new(GIT) => self.set_aside(path),
@@ -214,7 +214,7 @@ impl Work<'_> {
     }
 }
 
-/// Where a repository is now; `None` once it is deleted.
+/// Returns the current path of a repository, or `None` if it was deleted.
 fn whereabouts(repository: &Repository) -> Option<PathBuf> {
     if fstat(&repository.folder).ok()?.st_nlink == 0 {
         return None;

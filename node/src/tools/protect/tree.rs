@@ -1,5 +1,5 @@
-//! Files below a root that is held open. No step follows a link, so that a concurrent call which
-//! swaps a folder for a link does not lead the node out of the workspace.
+//! Accesses files below a root that is kept open. No step follows a link, so a concurrent call that
+//! replaces a folder with a link cannot lead the node out of the workspace.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -30,7 +30,7 @@ const QUIET: OFlag = OFlag::O_NOFOLLOW
     .union(OFlag::O_NONBLOCK)
     .union(OFlag::O_CLOEXEC);
 
-/// Folders deeper than this are not removed.
+/// The depth to which nested folders are removed.
 const DEEPEST: usize = 128;
 
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl Tree {
         Ok(Self(nix::fcntl::open(root, FOLDER, Mode::empty())?))
     }
 
-    /// What is there, a link as itself; `None` for nothing.
+    /// Returns the metadata of a path, without following a link, or `None` if nothing exists there.
     pub fn stat(&self, path: &Path) -> io::Result<Option<FileStat>> {
         match self.at(path, |folder, name| {
             fstatat(folder, name, AtFlags::AT_SYMLINK_NOFOLLOW)
@@ -52,14 +52,14 @@ impl Tree {
         }
     }
 
-    /// Refers to a folder wherever it is moved.
+    /// Opens a folder, so that it can be found even if it is moved.
     pub fn hold(&self, path: &Path) -> io::Result<OwnedFd> {
         Ok(self.at(path, |folder, name| {
             openat(folder, name, FOLDER, Mode::empty())
         })?)
     }
 
-    /// The content of a regular file of at most `most` bytes.
+    /// Reads a regular file of at most `most` bytes.
     pub fn read(&self, path: &Path, most: u64) -> io::Result<Vec<u8>> {
         let opened = self.at(path, |folder, name| {
             Ok(regular_file::open(
@@ -82,12 +82,12 @@ impl Tree {
         Ok(self.at(path, |folder, name| readlinkat(folder, name))?)
     }
 
-    /// The names in a folder, in any order.
+    /// Returns the names in a folder, in any order.
     pub fn list(&self, path: &Path) -> io::Result<Vec<OsString>> {
         Ok(self.at(path, |folder, name| names(&mut open_to_list(folder, name)?))?)
     }
 
-    /// Removes what is there with all that is in it.
+    /// Removes a file, or a folder with its contents.
     pub fn remove(&self, path: &Path) -> io::Result<()> {
         Ok(self.at(path, |folder, name| remove(folder, name, DEEPEST))?)
     }
@@ -98,7 +98,7 @@ impl Tree {
         })?)
     }
 
-    /// Moves a file of this machine here by its path.
+    /// Moves a file from anywhere on this machine to a path in the tree.
     pub fn bring(&self, from: &Path, to: &Path) -> io::Result<()> {
         Ok(self.at(to, |folder, name| renameat(AT_FDCWD, from, folder, name))?)
     }
@@ -113,7 +113,7 @@ impl Tree {
         Ok(self.at(path, |folder, name| symlinkat(target, folder, name))?)
     }
 
-    /// Replaces a file as a whole: another name of the old one keeps the old content.
+    /// Replaces a file atomically. Another hard link to the old file keeps the old content.
     pub fn write(&self, path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
         let draft = path.with_file_name(format!(".planck-{:016x}.tmp", fastrand::u64(..)));
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | QUIET;
@@ -130,7 +130,7 @@ impl Tree {
         placed
     }
 
-    /// Does it in the folder of a path, with the last name.
+    /// Calls `act` with the folder of a path and the last name.
     fn at<T>(
         &self,
         path: &Path,

@@ -1,5 +1,5 @@
-//! Keeps the versions of protected files that were undone: a person may have edited such a file
-//! while a tool ran, and that work is not thrown away.
+//! Keeps the versions of protected files that were undone. A person may have edited such a file
+//! while a tool ran, and that work must not be lost.
 
 use std::{
     fs,
@@ -9,11 +9,11 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// At most so many sets are kept, the latest ones. Each comes from one call in one root and holds
-/// at most the 8 MiB that a record has.
+/// The most sets that are kept, the latest ones. Each comes from one call in one root and holds at
+/// most the 8 MiB of a record.
 const MOST: usize = 32;
 
-/// A set is kept for so long.
+/// How long a set is kept.
 const LONGEST: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// The folder with all sets. Nodes may share it.
@@ -23,12 +23,13 @@ pub struct Undone {
 }
 
 impl Undone {
-    /// The folder is created when there is something to keep.
+    /// Uses a folder, which is created when there is something to keep.
     pub fn in_folder(folder: PathBuf) -> Self {
         Self { folder }
     }
 
-    /// Removes what is too old or too much. Errors are logged: the files that remain do no harm.
+    /// Removes sets that are too old or too many. Errors are only logged, because remaining files
+    /// do no harm.
     pub fn prune(&self) {
         let oldest = name(
             SystemTime::now().checked_sub(LONGEST).unwrap_or(UNIX_EPOCH),
@@ -49,7 +50,7 @@ impl Undone {
         }
     }
 
-    /// Keeps files by their paths below a root, and returns the folder that they are in.
+    /// Stores files by their paths below a root, and returns the folder that contains them.
     pub(super) fn keep(&self, files: &[(&Path, &[u8])]) -> io::Result<PathBuf> {
         let set = self.folder.join(name(SystemTime::now(), fastrand::u32(..)));
         private().create(&set)?;
@@ -63,7 +64,8 @@ impl Undone {
         Ok(set)
     }
 
-    /// The names of the sets that are there. What has another name was put there by somebody else.
+    /// Returns the names of the existing sets. Entries with another kind of name do not belong to
+    /// Planck and are ignored.
     fn sets(&self) -> Vec<String> {
         let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
@@ -81,7 +83,7 @@ impl Undone {
 /// The length of a set's name.
 const NAME: usize = 16 + 1 + 8;
 
-/// Names sort as their times do.
+/// Returns the name of a set. Names sort in the order of their times.
 fn name(time: SystemTime, random: u32) -> String {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     format!(

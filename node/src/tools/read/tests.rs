@@ -52,7 +52,7 @@ async fn long_files_are_cut_and_binary_ones_only_named() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_told() {
+async fn an_error_names_the_reason_why_a_file_cannot_be_read() {
     let world = World::new();
     world.write("ws/file", "x");
     nix::unistd::mkfifo(&world.at("ws/fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();

@@ -1,5 +1,6 @@
-//! Ends every process below this one. Each is stopped before any is killed, so that none forks away
-//! meanwhile; what lost its parent comes to this process, the subreaper, and is found here again.
+//! Ends every process below this one. All of them are stopped before any is killed, so that none
+//! forks in between. Orphans are reparented to this process, a subreaper, and are found in the next
+//! round.
 
 use std::{
     collections::HashSet,
@@ -16,11 +17,11 @@ use nix::{
     unistd::{Pid, getpid},
 };
 
-/// What cannot be killed (another user's, or in a system call that never ends) is left after so
-/// long.
+/// How long killing continues. A process that is left then belongs to another user, or is in a
+/// system call that never returns.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Rounds of stopping before the killing begins whatever still appears.
+/// The rounds of stopping after which the killing begins even if new processes still appear.
 const STOPPING_ROUNDS: usize = 200;
 
 pub(super) struct Descendants {
@@ -32,7 +33,7 @@ impl Descendants {
         Self { root: getpid() }
     }
 
-    /// Returns when none is left.
+    /// Ends all descendants. Returns when none is left, or after [`PATIENCE`].
     pub fn end(&self) {
         let deadline = Instant::now() + PATIENCE;
         let mut pause = Pause::default();
@@ -47,7 +48,7 @@ impl Descendants {
     }
 }
 
-/// Between rounds of killing: the dead need a moment to get off the stage.
+/// The pause between rounds of killing, because a killed process takes a moment to disappear.
 pub(in crate::tools) struct Pause(Duration);
 
 impl Default for Pause {
@@ -63,7 +64,7 @@ impl Pause {
     }
 }
 
-/// Stops all that can be found until nothing new appears, then kills all of it.
+/// Stops all processes that `find` returns until it returns no new ones, then kills all of them.
 pub(in crate::tools) fn kill_all(find: impl Fn() -> Vec<Pid>) {
     let mut stopped = HashSet::new();
     for _ in 0..STOPPING_ROUNDS {
@@ -83,7 +84,7 @@ pub(in crate::tools) fn kill_all(find: impl Fn() -> Vec<Pid>) {
     }
 }
 
-/// The roots and all below them, parents before their children.
+/// Returns the roots and everything below them, parents before their children.
 pub(in crate::tools) fn below(roots: Vec<Pid>) -> Vec<Pid> {
     let mut found = roots;
     let mut next = 0;
@@ -94,7 +95,7 @@ pub(in crate::tools) fn below(roots: Vec<Pid>) -> Vec<Pid> {
     found
 }
 
-/// Whether there are children left.
+/// Collects dead children. Returns whether children are left.
 fn collect_dead() -> bool {
     loop {
         match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
@@ -105,7 +106,8 @@ fn collect_dead() -> bool {
     }
 }
 
-/// From `/proc/<pid>/task/*/children`, or, on a kernel without it, from every process's `stat`.
+/// Reads the children of a process from `/proc/<pid>/task/*/children`, or from the `stat` of every
+/// process on a kernel without that file.
 fn children(parent: Pid) -> Vec<Pid> {
     let Ok(threads) = fs::read_dir(format!("/proc/{parent}/task")) else {
         return Vec::new();
@@ -125,8 +127,8 @@ fn children(parent: Pid) -> Vec<Pid> {
     }
 }
 
-/// Those that lost their own parent and came to this process, a subreaper, among some of its other
-/// children. The kernel gives orphans to the oldest thread that lives.
+/// Returns the children of the main thread. They include the orphans that were reparented to this
+/// process, because the kernel assigns orphans to the oldest live thread.
 pub(in crate::tools) fn children_of_main_thread() -> Vec<Pid> {
     let own = getpid();
     match fs::read_to_string(format!("/proc/{own}/task/{own}/children")) {
@@ -143,7 +145,7 @@ fn all_processes() -> impl Iterator<Item = Pid> {
         .filter_map(|entry| parse(entry.file_name().to_str()?))
 }
 
-/// The second field after the name, which may itself hold anything and ends with the last
+/// Reads the second field after the name. The name may contain any character and ends with the last
 /// parenthesis.
 fn parent_of(pid: Pid) -> Option<Pid> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;

@@ -1,5 +1,5 @@
-//! The pipe from the node, read on stdin: bytes say that the node lives, its end that the node is
-//! done or gone.
+//! The pipe from the node, read on stdin. Bytes mean that the node is alive; the end of the pipe
+//! means that the node closed it or is dead.
 
 use std::{
     io::{self, Read},
@@ -15,7 +15,7 @@ use nix::{
     unistd::read,
 };
 
-/// What ended a wait.
+/// The event that ended a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum News {
     Alive,
@@ -26,11 +26,12 @@ pub(super) enum News {
 
 pub(super) struct Lifeline {
     stdin: io::Stdin,
-    /// `None` where only the pipe's end counts.
+    /// The watch for silence, or `None` if only the end of the pipe counts.
     watch: Option<Watch>,
 }
 
-/// A node in a cluster that was silent for long may have been replaced; see `docs/architecture.md`.
+/// Watches for silence. A node in a cluster that was silent for long may have been replaced; see
+/// `docs/architecture.md`.
 struct Watch {
     heard: Duration,
     silence: Duration,
@@ -43,7 +44,8 @@ impl Watch {
 }
 
 impl Lifeline {
-    /// Where `silence` is given, the node's silence for so long counts as its end.
+    /// Creates the lifeline. If `silence` is given, a silence of that length counts as the end of
+    /// the node.
     pub fn new(silence: Option<Duration>) -> Self {
         Self {
             stdin: io::stdin(),
@@ -54,8 +56,8 @@ impl Lifeline {
         }
     }
 
-    /// The command's input, which comes before any sign of life; `None` if the node went away
-    /// meanwhile.
+    /// Reads the command's input, which precedes any heartbeat. Returns `None` if the pipe ended
+    /// early.
     pub fn read_input(&mut self, length: usize) -> Option<Vec<u8>> {
         let mut input = vec![0; length];
         let mut pipe = std::fs::File::from(self.stdin.as_fd().try_clone_to_owned().ok()?);
@@ -64,7 +66,7 @@ impl Lifeline {
         Some(input)
     }
 
-    /// Returns `News::Alive` after `at_most`, if nothing comes before.
+    /// Waits for an event. Returns `News::Alive` after `at_most` if there is none.
     pub fn wait(&mut self, signals: &SignalFd, at_most: Option<Duration>) -> nix::Result<News> {
         let mut fds = [
             PollFd::new(self.stdin.as_fd(), PollFlags::POLLIN),
@@ -75,8 +77,8 @@ impl Lifeline {
             Err(why) => return Err(why),
         }
         let [pipe, signal] = fds.map(|fd| fd.any().unwrap_or(false));
-        // Silence is judged before the pipe is read: bytes that waited while this machine was
-        // paused prove nothing.
+        // Silence is checked before the pipe is read, because bytes that were buffered while this
+        // machine was paused prove nothing.
         Ok(match (self.is_silent(), signal, pipe) {
             (true, ..) => News::Silent,
             (false, true, _) => News::Signals,
@@ -121,7 +123,7 @@ impl Lifeline {
     }
 }
 
-/// Counts while the machine sleeps.
+/// Returns the time since boot, including the time for which the machine was suspended.
 fn now() -> Duration {
     clock_gettime(ClockId::CLOCK_BOOTTIME)
         .map(Duration::from)

@@ -1,24 +1,25 @@
-//! What one call of a tool may use. The kernel keeps a process to some of it; what concerns all
-//! processes of a call together is watched by the reaper (`watch.rs`).
+//! The limits of one tool call. The kernel enforces some of them for each process; the reaper
+//! watches those that concern all processes of a call together (`watch.rs`).
 
 use std::{fmt, fs, str::FromStr};
 
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 
-/// Bounds of a command and of everything that it starts. Zero stands for no bound.
+/// The limits of a command and of everything that it starts. Zero means no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Processes of a call at one time. Threads are bounded to [`THREADS`] times as many.
+    /// The most processes of a call at one time. Its threads are limited to [`THREADS`] times as
+    /// many.
     pub processes: u64,
-    /// Bytes of memory that all processes of a call use together.
+    /// The most bytes of memory that all processes of a call use together.
     pub memory: u64,
-    /// Bytes of one file that a process writes.
+    /// The size of the largest file that a process may write, in bytes.
     pub file_size: u64,
-    /// Files that one process has open.
+    /// The most files that one process has open.
     pub open_files: u64,
 }
 
-/// Threads for each allowed process: runtimes such as Go's and Java's start dozens.
+/// The threads for each allowed process. Runtimes such as Go's and Java's start dozens.
 pub const THREADS: u64 = 16;
 
 impl Default for Limits {
@@ -40,34 +41,35 @@ impl Limits {
         open_files: 0,
     };
 
-    /// Binds this process and everything that it will start.
+    /// Applies the limits to this process and everything that it starts.
     pub(super) fn bind(&self) -> nix::Result<()> {
         lower(Resource::RLIMIT_FSIZE, self.file_size)?;
         lower(Resource::RLIMIT_NOFILE, self.open_files)?;
         if self.processes > 0 {
-            // The kernel counts the threads of a user, whichever call they belong to; so the bound
-            // is what the whole machine has now and as much again as one call may have. It only
-            // holds a storm up until the reaper ends it.
+            // The kernel counts the threads of a user over all calls. The limit is therefore the
+            // current number on the machine plus the number that one call may have. It only delays
+            // a fork bomb until the reaper ends it.
             lower(
                 Resource::RLIMIT_NPROC,
                 threads_of_machine().saturating_add(self.processes.saturating_mul(THREADS)),
             )?;
         }
-        // When memory runs out the kernel kills a tool, not the node. Raising the score needs no
-        // rights.
+        // If memory runs out, the kernel kills a tool rather than the node. Raising the score needs
+        // no privilege.
         let _ = fs::write("/proc/self/oom_score_adj", "1000");
         Ok(())
     }
 }
 
-/// Never raises a bound that is already lower.
+/// Lowers a limit. A limit that is already lower stays.
 fn lower(resource: Resource, bound: u64) -> nix::Result<()> {
     let (soft, hard) = getrlimit(resource)?;
     let bound = |now: rlim_t| if bound == 0 { now } else { now.min(bound) };
     setrlimit(resource, bound(soft), bound(hard))
 }
 
-/// The second number of the fourth field of `/proc/loadavg`, as in `0.20 0.18 0.12 1/80 11206`.
+/// Returns the second number of the fourth field of `/proc/loadavg`, as in `0.20 0.18 0.12 1/80
+/// 11206`.
 fn threads_of_machine() -> u64 {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let field = text
@@ -79,7 +81,7 @@ fn threads_of_machine() -> u64 {
         .unwrap_or(u64::from(u16::MAX))
 }
 
-/// As the node hands them to a reaper, in the order of the fields.
+/// Writes the fields in order, in the form that the node passes to a reaper.
 impl fmt::Display for Limits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
@@ -110,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_survive_the_way_to_the_reaper() {
+    fn limits_are_parsed_as_they_were_written() {
         assert_eq!(Limits::default().to_string().parse(), Ok(Limits::default()));
         assert!("1,2,3".parse::<Limits>().is_err() && "1,2,3,many".parse::<Limits>().is_err());
     }

@@ -1,4 +1,4 @@
-//! The words after `planck reap`; written by the node, never by a person.
+//! The arguments of `planck reap`. The node writes them, never a person.
 
 use std::{ffi::OsString, time::Duration};
 
@@ -7,11 +7,11 @@ use nix::unistd::Pid;
 use super::limits::Limits;
 use crate::tools::{cgroup::Group, sandbox::Policy};
 
-/// What one process of this mode does.
+/// What a process of this command does.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// Runs the command and ends its descendants. `watch`: so long a silence on the pipe counts as
-    /// its end. `input`: so many bytes on the pipe are the command's stdin.
+    /// Runs the command and ends its descendants. A silence of `watch` on the pipe counts as its
+    /// end. The first `input` bytes on the pipe are the command's stdin.
     Reap {
         watch: Option<Duration>,
         input: usize,
@@ -20,17 +20,17 @@ pub(super) enum Mode {
     Under { parent: Pid },
     /// Becomes the command inside bubblewrap, which binds it to the reaper.
     Inside,
-    /// Tries in place of a command what the wall must refuse: to read this file, and to connect to
-    /// this local port.
+    /// Instead of running a command, tries what the sandbox must refuse: reading this file, and
+    /// connecting to this local port.
     Check { file: OsString, port: u16 },
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Options {
     pub mode: Mode,
-    /// `None` for a command that is not a tool's.
+    /// The limits, or `None` for a command that no tool runs.
     pub limits: Option<Limits>,
-    /// The rules that the command runs under.
+    /// The sandbox rules of the command.
     pub wall: Option<Policy>,
     /// The control group that the command enters.
     pub group: Option<Group>,

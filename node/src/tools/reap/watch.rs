@@ -1,6 +1,5 @@
-//! Watches what all processes of a call use together, which the kernel bounds only in a control
-//! group: their number, and their memory. The reaper looks from time to time, so a call can exceed
-//! a limit for a moment.
+//! Watches the number of processes and the memory of a whole call, which the kernel limits only in
+//! a control group. The reaper checks from time to time, so a call can exceed a limit for a moment.
 
 use std::{
     fmt, fs,
@@ -14,18 +13,17 @@ use super::{
     limits::{Limits, THREADS},
 };
 
-/// How soon the next look follows where a call is young or near its limits, and where it is
-/// neither.
+/// The time to the next check: `SOON` if a call is young or near its limits, and `LATER` otherwise.
 const SOON: Duration = Duration::from_millis(50);
 const LATER: Duration = Duration::from_millis(250);
 
-/// A call is young for so long.
+/// How long a call counts as young.
 const YOUNG: Duration = Duration::from_secs(1);
 
-/// Looking takes at most one part in so many of the time, as long as looks are short.
+/// The divisor for the share of time that checks may take, while single checks are short.
 const SHARE: u32 = 20;
 
-/// The next look comes within this time, also after one that the machine held up.
+/// The longest time to the next check, even if the machine delayed the last one.
 const LONGEST: Duration = Duration::from_secs(2);
 
 pub(super) struct Watch {
@@ -35,7 +33,7 @@ pub(super) struct Watch {
     page: u64,
 }
 
-/// Which limit a call exceeded, for the model.
+/// The limit that a call exceeded, worded for the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Excess {
     Processes { limit: u64 },
@@ -57,17 +55,17 @@ impl fmt::Display for Excess {
     }
 }
 
-/// What processes use together.
+/// The resources that processes use together.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Usage {
     processes: u64,
     threads: u64,
-    /// Pages that are counted once for every process that has them.
+    /// Pages, where a shared page counts once for every process that maps it.
     pages: u64,
 }
 
 impl Watch {
-    /// `None` where nothing is to be watched.
+    /// Creates the watch, or returns `None` if no limit needs one.
     pub fn new(limits: Limits) -> Option<Self> {
         let now = Instant::now();
         let page = sysconf(SysconfVar::PAGE_SIZE)
@@ -83,12 +81,12 @@ impl Watch {
         })
     }
 
-    /// How long until the next look.
+    /// Returns the time to the next check.
     pub fn pause(&self) -> Duration {
         self.next.saturating_duration_since(Instant::now())
     }
 
-    /// Looks, if it is time to.
+    /// Checks the limits if it is time to.
     pub fn look(&mut self) -> Option<Excess> {
         let begun = Instant::now();
         if begun < self.next {
@@ -103,7 +101,7 @@ impl Watch {
         excess
     }
 
-    /// Whether less than a quarter of each limit is used.
+    /// Returns whether less than a quarter of each limit is used.
     fn is_far(&self, usage: Usage) -> bool {
         let far = |used: u64, limit: u64| limit == 0 || used.saturating_mul(4) < limit;
         far(usage.processes, self.limits.processes)
@@ -111,15 +109,15 @@ impl Watch {
     }
 }
 
-/// How long to wait after a look that took so long.
+/// Returns the time to the next check after one that took `took`.
 fn until_next(took: Duration, relaxed: bool) -> Duration {
     took.saturating_mul(SHARE)
         .clamp(if relaxed { LATER } else { SOON }, LONGEST)
 }
 
-/// `fairly` gives the bytes with each shared page counted in shares. It is asked only where the
-/// simple count is over the limit: processes that were forked from one another share most of what
-/// they have.
+/// Returns the exceeded limit, if there is one. `fairly` returns the memory in bytes with each
+/// shared page divided among its processes. It is called only if the simple count exceeds the
+/// limit, because forked processes share most of their memory.
 fn excess(usage: Usage, limits: Limits, page: u64, fairly: impl FnOnce() -> u64) -> Option<Excess> {
     let over = |used: u64, limit: u64| limit > 0 && used > limit;
     let threads = limits.processes.saturating_mul(THREADS);
@@ -150,9 +148,9 @@ impl Usage {
         })
     }
 
-    /// From `/proc/<pid>/stat`, whose second field may itself hold anything and ends with the last
-    /// parenthesis. A dead process counts too: its entry in the table is taken until its parent
-    /// collects it.
+    /// Parses `/proc/<pid>/stat`. The second field may contain any character and ends with the last
+    /// parenthesis. A dead process counts too, because its entry in the process table is in use
+    /// until its parent collects it.
     fn parse(stat: &str) -> Option<Self> {
         let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
         let number = |field: usize| fields.get(field - 3)?.parse().ok();
@@ -164,8 +162,8 @@ impl Usage {
     }
 }
 
-/// The bytes of these processes with each page divided by how many have it. What cannot be read
-/// counts in full.
+/// Returns the memory of these processes in bytes, with each page divided by the number of its
+/// processes. A process whose shares cannot be read counts in full.
 fn shared_fairly(processes: &[Pid]) -> u64 {
     let each = processes.iter().map(|pid| {
         let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok();
@@ -205,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_that_was_held_up_does_not_put_off_the_next_one_for_long() {
+    fn a_delayed_check_does_not_put_off_the_next_one_for_long() {
         let millis = Duration::from_millis;
         assert_eq!(until_next(millis(1), false), SOON);
         assert_eq!(until_next(millis(1), true), LATER);

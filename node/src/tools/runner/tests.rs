@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-/// Does as its argument `do` says.
+/// A tool that misbehaves as its argument `do` says.
 struct Odd {
     spec: ToolSpec,
     waits: bool,
@@ -83,7 +83,7 @@ fn bounds(at_once: usize) -> Bounds {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_a_tool_does_there_is_an_outcome() {
+async fn every_call_has_an_outcome_whatever_its_tool_does() {
     let world = World::new();
     for (what, told) in [
         ("answer", "done"),
@@ -108,7 +108,7 @@ async fn whatever_a_tool_does_there_is_an_outcome() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_aborted_call_keeps_what_there_is() {
+async fn an_aborted_call_keeps_its_partial_result() {
     let world = World::new();
     for (what, told) in [
         ("obey", "aborted by request\nhalf of it"),
@@ -151,7 +151,7 @@ async fn only_so_many_run_at_once() {
 }
 
 #[tokio::test]
-async fn a_call_that_waits_for_its_turn_can_be_aborted() {
+async fn a_call_that_waits_for_a_slot_can_be_aborted() {
     let world = World::new();
     let (runner, toolbox) = (Runner::new(bounds(1)), toolbox(Odd::new()));
     let waiting = world.call(&json!({"do": "answer"}));
@@ -162,7 +162,7 @@ async fn a_call_that_waits_for_its_turn_can_be_aborted() {
 }
 
 #[tokio::test]
-async fn a_call_that_does_not_fit_is_not_run() {
+async fn a_call_with_wrong_arguments_is_not_run() {
     let world = World::new();
     let runner = Runner::default();
     let toolbox = toolbox(Odd::new());

@@ -1,5 +1,5 @@
-//! Bubblewrap: a process sees a file system of its own that holds only what it may see, and has its
-//! own process ids. The same rules of Landlock and seccomp hold inside.
+//! Bubblewrap: a process has a file system of its own, which holds only what it may see, and its
+//! own process ids. The rules of Landlock and seccomp apply inside as well.
 
 use std::{
     ffi::OsString,
@@ -16,7 +16,8 @@ use super::{
 };
 use crate::tools::{process::Launch, protect};
 
-/// Where `bwrap` is looked for. `PATH` is not: a folder of it may belong to a project.
+/// The places that are searched for `bwrap`. `PATH` is not searched, because one of its folders may
+/// belong to a project.
 const PROGRAMS: &[&str] = &[
     "/usr/bin/bwrap",
     "/usr/local/bin/bwrap",
@@ -25,23 +26,23 @@ const PROGRAMS: &[&str] = &[
     "/run/current-system/sw/bin/bwrap",
 ];
 
-/// This program, inside.
+/// The path of this program inside.
 const PLANCK: &str = "/dev/.planck";
 
-/// The private folder for temporary files, inside.
+/// The path inside of the private folder for temporary files.
 const TMP: &str = "/tmp";
 
 /// A `bwrap` that may be used.
 #[derive(Debug, Clone)]
 pub(super) struct Bubblewrap {
     program: PathBuf,
-    /// The program that runs now, by its path and as the file that it is.
+    /// The running program, with its path and the identity of its file.
     planck: Mounted,
     level: Level,
 }
 
 impl Bubblewrap {
-    /// The user's own choice, else the machine's.
+    /// Finds the `bwrap` that the user chose, or else the machine's.
     pub fn find(settings: &Settings, level: Level) -> Result<Self, String> {
         let program = match settings.bubblewrap.as_deref() {
             Some(path) if path.is_absolute() && path.is_file() => path.to_owned(),
@@ -73,17 +74,17 @@ impl Bubblewrap {
         self.level
     }
 
-    /// Whether this program's file is still the one that runs: an upgrade that replaced it may
-    /// speak another language.
+    /// Returns whether the running program's file is still the same. A version that replaced it may
+    /// expect other arguments.
     pub fn is_current(&self) -> bool {
         mounted(&self.planck.path).is_some_and(|now| now == self.planck)
     }
 
-    /// The command inside. The environment is set there: bubblewrap itself gets it too, and the
-    /// dynamic loader's variables are not in it.
+    /// Returns the command as it is started inside. The environment is set there, because
+    /// bubblewrap would otherwise get it too; it contains no variables of the dynamic loader.
     pub fn wrap(&self, launch: Launch, mut policy: Policy, tmp: u64) -> Launch {
         policy.inside = true;
-        // A mount hides what was mounted below it before.
+        // A mount of `/` comes first, because it would hide earlier mounts below it.
         let (whole, parts): (Vec<PathBuf>, Vec<PathBuf>) = policy
             .writable
             .iter()
@@ -130,7 +131,7 @@ impl Bubblewrap {
         }
     }
 
-    /// The arguments for a trial of the wall without a workspace.
+    /// Returns the arguments for a trial of the sandbox without a workspace.
     pub fn trial(&self, policy: Policy, tmp: u64, check: &[OsString]) -> Vec<OsString> {
         let mut args = isolation(policy.network);
         args.extend(self.system(tmp));
@@ -208,9 +209,9 @@ fn of_machine() -> Result<PathBuf, String> {
     trusted.ok_or_else(|| format!("{} can be changed by others than root", first.display()))
 }
 
-/// Whether root alone can change this file or the way to it.
+/// Returns whether only root can change this file or the folders above it.
 fn is_of_root(path: &Path) -> bool {
-    // Of a folder with the sticky bit the entries belong to whoever made them.
+    // In a folder with the sticky bit, only the owner of an entry can replace it.
     let safe = |found: fs::Metadata| {
         found.uid() == 0
             && (found.mode() & 0o022 == 0 || found.is_dir() && found.mode() & 0o1000 != 0)
@@ -238,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_choice_must_be_an_absolute_path() {
+    fn a_configured_program_must_be_an_absolute_path() {
         for wrong in ["bwrap", "./bin/bwrap", "/no/such/bwrap", "/usr"] {
             let settings = Settings {
                 bubblewrap: Some(wrong.into()),

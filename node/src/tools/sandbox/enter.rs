@@ -1,5 +1,4 @@
-//! What the last process before a command does to itself, and the trial that finds out whether it
-//! worked.
+//! Applies the rules in the last process before a command, and tries whether they hold.
 
 use std::{
     fs::{self, File},
@@ -17,14 +16,14 @@ use super::{
     scratch, seccomp,
 };
 
-/// What a trial says that got nowhere: an exit status of 0 could come from a program that tried
-/// nothing.
+/// The text that a successful trial prints. An exit status of 0 alone could come from a program
+/// that tried nothing.
 pub(super) const HOLDS: &str = "the wall holds";
 
-/// How long a connection that must fail is tried.
+/// How long a trial tries a connection that must fail.
 const CONNECTING: Duration = Duration::from_secs(1);
 
-/// Why the rules are not in force; the command is not started then.
+/// The reason why the rules are not in force. The command is not started then.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     #[error(
@@ -37,7 +36,7 @@ pub enum Failure {
     Seccomp(#[from] seccomp::Failure),
 }
 
-/// Applies the rules to this thread, which must be the only one, and to all that it starts.
+/// Applies the rules to this thread, which must be the only one, and to everything that it starts.
 pub(in crate::tools) fn enter(policy: &Policy) -> Result<(), Failure> {
     if let Some(replaced) = policy.mounted.iter().find(|mounted| !is_there(mounted)) {
         return Err(Failure::Replaced(replaced.path.display().to_string()));
@@ -54,7 +53,7 @@ fn is_there(mounted: &Mounted) -> bool {
 }
 
 impl Policy {
-    /// Removes the call's temporary files; for a reaper whose node is gone.
+    /// Removes the temporary files of the call, on behalf of a node that is gone.
     pub(in crate::tools) fn clean(&self) {
         if let Some(folder) = &self.scratch {
             scratch::remove(folder);
@@ -62,8 +61,8 @@ impl Policy {
     }
 }
 
-/// Enters the wall and tries to get through it: to read this file and write beside it, and to
-/// connect to this port, where the network is closed.
+/// Enters the sandbox and tries to break out of it: it reads this file, writes next to it, and
+/// connects to this port if the network is closed.
 pub(in crate::tools) fn check(
     wall: Option<&Policy>,
     file: &Path,

@@ -1,4 +1,4 @@
-//! Landlock: the files that a process may open, its TCP ports, and the processes that it may
+//! Landlock: limits the files that a process may open, its TCP ports, and the processes that it may
 //! signal.
 
 use std::{fmt, fs::File, io, os::fd::OwnedFd, path::Path};
@@ -16,17 +16,17 @@ use nix::{
 
 use super::{policy::Policy, system};
 
-/// How much of Landlock a kernel has, as the number of its interface; 0 for none.
+/// The version of a kernel's Landlock interface; 0 if there is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Level(i32);
 
 impl Level {
-    /// All that Planck uses: the levels after it add nothing that is needed here.
+    /// Everything that Planck uses. Higher levels add nothing that is needed here.
     pub const FULL: Self = Self(6);
-    /// Less confines no file.
+    /// The lowest level that confines files.
     pub const LEAST: Self = Self(1);
 
-    /// Finds the highest level of this kernel by creating rules, without applying them.
+    /// Finds the highest level of this kernel by creating rules without applying them.
     pub fn of_kernel() -> Self {
         (1..=Self::FULL.0)
             .rev()
@@ -52,7 +52,7 @@ impl Level {
         self.0 == 0
     }
 
-    /// What a process can do on a kernel of this level that the full level would refuse.
+    /// Returns what a process can do on a kernel of this level that the full level would refuse.
     pub fn gaps(self) -> Vec<&'static str> {
         let all = [
             (3, "files outside can be truncated"),
@@ -70,7 +70,7 @@ impl Level {
     }
 }
 
-/// Why the rules are not in force.
+/// The reason why the rules are not in force.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     #[error("this kernel's Landlock refuses the rules: {0}")]
@@ -94,8 +94,8 @@ impl fmt::Display for Incomplete {
     }
 }
 
-/// Applies the policy's rules to this thread and all that it starts, and takes from it the way to
-/// new privileges.
+/// Applies the policy's rules to this thread and everything that it starts, and prevents them from
+/// gaining privileges.
 pub(super) fn restrict(policy: &Policy) -> Result<(), Failure> {
     let mut rules = unconnected(policy.level, policy.network)?;
     let read = reading(policy.level);
@@ -139,8 +139,8 @@ pub(super) fn restrict(policy: &Policy) -> Result<(), Failure> {
     }
 }
 
-/// Rules that allow nothing yet. Everything asked for is required: a kernel that lacks a part
-/// refuses all.
+/// Creates rules that allow nothing yet. Every part is required: a kernel that lacks one refuses
+/// the whole set.
 fn unconnected(level: Level, network: bool) -> Result<RulesetCreated, RulesetError> {
     let abi = level.abi();
     let mut rules = Ruleset::default()
@@ -163,7 +163,8 @@ fn writing(level: Level) -> BitFlags<AccessFs> {
     AccessFs::from_write(level.abi())
 }
 
-/// A path of the machine's own or of the configuration, which may be a link and need not exist.
+/// Allows access to a path of the machine or the configuration. It may be a link and need not
+/// exist.
 fn allow_known(
     rules: RulesetCreated,
     path: &Path,
@@ -183,12 +184,13 @@ fn allow_known(
     ))
 }
 
-/// The path was resolved by the node; a link in it now was put there since, and leads elsewhere.
+/// Opens a path that the node has resolved. A link in it was created since then and leads
+/// elsewhere, so it is refused.
 fn open_without_links(path: &Path) -> nix::Result<File> {
     open(path, ResolveFlag::RESOLVE_NO_SYMLINKS)
 }
 
-/// Holds a path open without access to it.
+/// Keeps a path open without access to its content.
 pub(super) fn pin(path: &Path) -> Option<OwnedFd> {
     open(path, ResolveFlag::empty()).ok().map(OwnedFd::from)
 }
@@ -210,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_level_names_what_it_leaves_open() {
+    fn each_level_names_what_it_does_not_confine() {
         assert_eq!(Level::FULL.gaps(), Vec::<&str>::new());
         assert_eq!(Level(4).gaps().len(), 2);
         assert_eq!(Level(1).gaps().len(), 3);
@@ -218,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn the_paths_of_the_machine_take_rules() {
+    fn rules_can_be_made_for_the_paths_of_the_machine() {
         let level = Level::of_kernel();
         if level.is_none() {
             eprintln!("skipped: this kernel has no Landlock");

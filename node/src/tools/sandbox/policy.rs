@@ -1,4 +1,5 @@
-//! What one process may read, write and connect to, and how the node tells it to `planck reap`.
+//! The rules for one process: what it may read, write and connect to, and how the node passes them
+//! to `planck reap`.
 
 use std::{ffi::OsString, path::PathBuf};
 
@@ -8,25 +9,24 @@ use super::landlock::Level;
 /// to itself.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Policy {
-    /// What the kernel's Landlock was found to support; all of that is required of it, and nothing
-    /// less is accepted.
+    /// The supported level of the kernel's Landlock. All of it is required.
     pub level: Level,
     /// Whether the command may open IP sockets.
     pub network: bool,
-    /// Whether the command runs inside bubblewrap, where `/proc`, `/dev` and `/tmp` are its own.
+    /// Whether the command runs inside bubblewrap, with its own `/proc`, `/dev` and `/tmp`.
     pub inside: bool,
-    /// Folders without links in their paths, which the command may change.
+    /// Folders that the command may change, by paths without links.
     pub writable: Vec<PathBuf>,
     /// Files and folders that the command may read and run.
     pub readable: Vec<PathBuf>,
-    /// The folder in `writable` that goes with the call.
+    /// The folder in `writable` that is removed with the call.
     pub scratch: Option<PathBuf>,
-    /// Mounts of bubblewrap that must show these very files.
+    /// Mounts of bubblewrap that must show exactly these files.
     pub mounted: Vec<Mounted>,
 }
 
 /// A mount inside bubblewrap, with the file that the node chose. A mount is made by path, so a
-/// concurrent call could have put a link there meanwhile.
+/// concurrent call could have put a link there in the meantime.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mounted {
     pub path: PathBuf,
@@ -35,7 +35,7 @@ pub struct Mounted {
 }
 
 impl Policy {
-    /// The option of `planck reap` that says it.
+    /// Returns the option of `planck reap` that carries the policy.
     pub fn to_option(&self) -> Vec<OsString> {
         let words = self.to_words();
         ["--wall".into(), words.len().to_string().into()]
@@ -79,7 +79,8 @@ impl Policy {
         words
     }
 
-    /// The reverse of [`to_words`](Self::to_words). An unknown word is an error: it may be a rule.
+    /// Parses the result of [`to_words`](Self::to_words). An unknown word is an error, because it
+    /// may be a rule.
     pub fn from_words(words: impl IntoIterator<Item = OsString>) -> Result<Self, String> {
         let mut words = words.into_iter();
         let mut policy = Self::default();
@@ -121,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_say_the_whole_policy() {
+    fn words_carry_the_whole_policy() {
         let policy = Policy {
             level: Level::of(3).unwrap(),
             network: true,
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_that_is_not_understood_is_refused() {
+    fn an_unknown_rule_is_refused() {
         for wrong in [
             &["deny", "/x"][..],
             &["write"],

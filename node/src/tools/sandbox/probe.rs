@@ -1,4 +1,4 @@
-//! Tries a wall: a process inside must not see a file of this node, nor reach a port of it.
+//! Tries a sandbox: a process inside must not see a file of this node, nor reach one of its ports.
 
 use std::{ffi::OsString, fs, net::TcpListener, path::Path, process::Stdio, time::Duration};
 
@@ -8,16 +8,16 @@ use tokio::{process::Command, time::timeout};
 use super::{Settings, Tier, enter::HOLDS, policy::Policy};
 use crate::tools::reap::THIS_BINARY;
 
-/// A trial is over by then.
+/// The deadline of a trial.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What is outside of the wall for a trial.
+/// The file and the port outside of the sandbox that a trial tries to reach.
 struct Outside {
     folder: TempDir,
     listener: TcpListener,
 }
 
-/// Fails with what is wrong.
+/// Runs a trial. Fails with the reason if the sandbox does not hold.
 pub(super) async fn try_out(tier: &Tier, settings: &Settings) -> Result<(), String> {
     let outside = Outside::new().map_err(|why| format!("cannot prepare a trial: {why}"))?;
     let mut trial = outside.trial(tier, settings)?;

@@ -1,4 +1,4 @@
-//! A call's own folder for temporary files, where bubblewrap does not give it a `/tmp`.
+//! A call's own folder for temporary files, used if bubblewrap does not provide a `/tmp`.
 
 use std::{
     fs::{self, Permissions},
@@ -9,14 +9,14 @@ use std::{
 
 use tempfile::TempDir;
 
-/// Begins its name.
+/// The start of the folder's name.
 const PREFIX: &str = "planck-tool-";
 
-/// Removed with all that is in it when it is dropped.
+/// The folder. It is removed with its contents when this is dropped.
 #[derive(Debug)]
 pub(in crate::tools) struct Scratch {
     folder: TempDir,
-    /// Without links.
+    /// The path, without links.
     path: PathBuf,
 }
 
@@ -42,7 +42,8 @@ impl Drop for Scratch {
     }
 }
 
-/// Also removes folders that their owner made unwritable. Links are removed and not followed.
+/// Removes the folder, including folders that their owner made unwritable. Links are removed and
+/// not followed.
 pub(super) fn remove(folder: &Path) {
     if fs::remove_dir_all(folder).is_err() && folder.is_dir() {
         open_up(folder, 64);
@@ -69,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scratch_is_private_and_leaves_nothing() {
+    fn a_scratch_folder_is_private_and_removed_completely() {
         let scratch = Scratch::create().unwrap();
         let path = scratch.path().to_owned();
         assert_eq!(

@@ -1,5 +1,5 @@
-//! The system calls that a tool process may not make: those that open a way around the rules for
-//! files, to the network, or into other processes.
+//! The system calls that a tool process may not make: those that circumvent the rules for files, or
+//! reach the network or other processes.
 
 mod program;
 
@@ -7,7 +7,7 @@ use nix::libc;
 
 use program::{Check, Filter, Rule, Unassembled};
 
-/// Why no filter is in force.
+/// The reason why no filter is in force.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     #[error("cannot assemble the filter of system calls: {0}")]
@@ -16,16 +16,16 @@ pub enum Failure {
     Apply(#[from] seccompiler::Error),
 }
 
-/// Refused whatever the arguments are, with "operation not permitted".
+/// Calls that are refused with "operation not permitted", whatever their arguments are.
 const REFUSED: &[i64] = &[
-    // Other processes.
+    // Calls that reach into other processes.
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,
     libc::SYS_process_vm_writev,
     libc::SYS_process_madvise,
     libc::SYS_pidfd_getfd,
     libc::SYS_kcmp,
-    // Mounts and namespaces: Landlock refuses mounts too, and a namespace would lend capabilities.
+    // Mounts and namespaces. Landlock refuses mounts too, and a namespace would grant capabilities.
     libc::SYS_mount,
     libc::SYS_umount2,
     libc::SYS_pivot_root,
@@ -38,7 +38,7 @@ const REFUSED: &[i64] = &[
     libc::SYS_fspick,
     libc::SYS_mount_setattr,
     libc::SYS_setns,
-    // The kernel's keys, programs, events and handles of files.
+    // The kernel's keys, programs, events and file handles.
     libc::SYS_add_key,
     libc::SYS_request_key,
     libc::SYS_keyctl,
@@ -47,7 +47,7 @@ const REFUSED: &[i64] = &[
     libc::SYS_userfaultfd,
     libc::SYS_fanotify_init,
     libc::SYS_open_by_handle_at,
-    // The machine as a whole, where a node runs as root.
+    // Calls that affect the whole machine, for nodes that run as root.
     libc::SYS_kexec_load,
     libc::SYS_init_module,
     libc::SYS_finit_module,
@@ -73,8 +73,9 @@ const REFUSED: &[i64] = &[
     libc::SYS_ioperm,
 ];
 
-/// Answered as a kernel without them would, so that programs fall back: `clone3` takes its flags
-/// from memory, which a filter cannot read, and a ring performs what a filter would refuse.
+/// Calls that fail as on a kernel without them, so that programs fall back to others. `clone3`
+/// takes its flags from memory, which a filter cannot read, and an io_uring performs operations
+/// that a filter would refuse.
 const UNKNOWN: &[i64] = &[
     libc::SYS_clone3,
     libc::SYS_io_uring_setup,
@@ -82,8 +83,8 @@ const UNKNOWN: &[i64] = &[
     libc::SYS_io_uring_register,
 ];
 
-/// `CLONE_NEW…`. The last is a flag of `unshare` alone; `clone` has a signal's number in these
-/// bits.
+/// The flags `CLONE_NEW…`. The last is a flag of `unshare` alone; in `clone` these bits hold a
+/// signal's number.
 const NAMESPACES: i32 = libc::CLONE_NEWNS
     | libc::CLONE_NEWCGROUP
     | libc::CLONE_NEWUTS
@@ -93,19 +94,19 @@ const NAMESPACES: i32 = libc::CLONE_NEWNS
     | libc::CLONE_NEWNET;
 const NEW_TIME: i32 = 0x80;
 
-/// Input that a terminal is made to believe was typed, and attributes that make a file unchangeable
+/// Requests that feed a terminal input as if it was typed, and those that make a file immutable
 /// even for its owner.
 const COMMANDS: &[u32] = &[0x5412, 0x541c, 0x4008_6602, 0x401c_5820];
 
-/// `SOCK_PACKET`, which the kernel still takes.
+/// `SOCK_PACKET`, which the kernel still accepts.
 const OLD_PACKET: i32 = 10;
 
-/// Bits of a file's mode that lend its owner's or group's rights to whoever runs it. Landlock does
-/// not look at changes of modes.
+/// The mode bits that run a file with the rights of its owner or group. Landlock does not check
+/// changes of modes.
 const LENDING: u32 = 0o6000;
 
-/// The calls that set a mode, with the argument that it is. The last is `fchmodat2`, which has one
-/// number everywhere.
+/// The calls that set a mode, and the position of that argument. The last is `fchmodat2`, which has
+/// the same number on all architectures.
 const MODES: &[(i64, u8)] = &[
     #[cfg(target_arch = "x86_64")]
     (libc::SYS_chmod, 1),
@@ -114,10 +115,10 @@ const MODES: &[(i64, u8)] = &[
     (452, 2),
 ];
 
-/// The part of a socket's type that is no flag.
+/// The part of a socket's type that is not a flag.
 const TYPE: u32 = 0xf;
 
-/// Applies the filter to this thread and all that it starts. A system call of a foreign
+/// Applies the filter to this thread and everything that it starts. A system call of a foreign
 /// architecture kills its process.
 pub(super) fn restrict(network: bool) -> Result<(), Failure> {
     Ok(seccompiler::apply_filter(
@@ -161,8 +162,8 @@ fn filter(network: bool) -> Filter {
     filter
 }
 
-/// Everything but stream and datagram sockets of IP. Unix sockets stay closed: a filter sees no
-/// address, and Landlock does not look at a path that is connected to.
+/// Matches all sockets but stream and datagram sockets of IP. Unix sockets are refused, because a
+/// filter sees no address, and Landlock does not check the path of a connection.
 fn other_than_ip() -> Vec<Check> {
     let families = Check::NoneOf {
         argument: 0,
@@ -180,8 +181,8 @@ fn other_than_ip() -> Vec<Check> {
     ]
 }
 
-/// A pair of datagram sockets is refused: either end can be connected to another address
-/// afterwards.
+/// Matches all socket pairs but connected ones. A pair of datagram sockets is refused, because
+/// either end can be connected to another address afterwards.
 fn other_than_connected_pairs() -> Vec<Check> {
     let families = Check::NoneOf {
         argument: 0,
@@ -211,7 +212,7 @@ fn any_bit(argument: u8, bits: u32) -> Rule {
     Rule::RefusedIf(vec![Check::AnyBit { argument, bits }])
 }
 
-/// The kernel reads these arguments as 32 bits.
+/// Converts an argument that the kernel reads as 32 bits.
 fn bits(number: i32) -> u32 {
     number.cast_unsigned()
 }

@@ -1,6 +1,6 @@
-//! What every confined process may use of the machine.
+//! The parts of the machine that every confined process may use.
 
-/// Read and run, where it exists.
+/// Paths that may be read and run, if they exist.
 pub(super) const PROGRAMS: &[&str] = &[
     "/usr",
     "/bin",
@@ -14,8 +14,8 @@ pub(super) const PROGRAMS: &[&str] = &[
     "/run/current-system/sw",
 ];
 
-/// Read, where it exists. `/etc` as a whole is not given: it holds private keys that a node which
-/// runs as root could read.
+/// Paths that may be read, if they exist. The whole of `/etc` is not allowed, because it holds
+/// private keys that a node running as root could read.
 pub(super) const SETTINGS: &[&str] = &[
     "/etc/alternatives",
     "/etc/bash.bashrc",
@@ -66,9 +66,9 @@ pub(super) const SETTINGS: &[&str] = &[
     "/etc/xml",
 ];
 
-/// Read, without bubblewrap. These entries tell about the machine and not about its processes: the
-/// command lines, environments and memory of others are below `/proc/<pid>`, and connections and
-/// sockets below `/proc/net`.
+/// Paths that may be read without bubblewrap. They describe the machine and not its processes:
+/// command lines, environments and memory of other processes are below `/proc/<pid>`, and
+/// connections and sockets below `/proc/net`.
 pub(super) const MACHINE: &[&str] = &[
     "/proc/cpuinfo",
     "/proc/filesystems",
@@ -95,7 +95,8 @@ pub(super) const MACHINE: &[&str] = &[
     "/sys/kernel/mm/transparent_hugepage",
 ];
 
-/// Read and write, without bubblewrap. Terminals, shared memory and disks are not among them.
+/// Devices that may be read and written without bubblewrap. Terminals, shared memory and disks are
+/// not among them.
 pub(super) const DEVICES: &[&str] = &[
     "/dev/full",
     "/dev/null",
@@ -104,6 +105,7 @@ pub(super) const DEVICES: &[&str] = &[
     "/dev/zero",
 ];
 
-/// A process's own, inside bubblewrap: its process ids, and a temporary file system each.
+/// Paths that are private to the process inside bubblewrap: its process ids and its temporary file
+/// systems.
 pub(super) const OWN_READABLE: &[&str] = &["/proc"];
 pub(super) const OWN_WRITABLE: &[&str] = &["/dev", "/tmp"];

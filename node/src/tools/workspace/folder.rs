@@ -1,5 +1,5 @@
-//! A folder held open. Files are opened from it step by step and no step follows a link, so that
-//! nobody who swaps a folder for a link meanwhile leads the way out of the workspace.
+//! A folder that is kept open. Files are opened from it step by step, and no step follows a link,
+//! so a process that replaces a folder with a link cannot lead the tool out of the workspace.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -28,17 +28,17 @@ const FOLDER: OFlag = OFlag::O_PATH
 #[derive(Debug)]
 pub struct Folder {
     fd: OwnedFd,
-    /// Of the place in it.
+    /// The name of the place in the folder.
     name: OsString,
 }
 
 impl Folder {
-    /// The folder must exist.
+    /// Opens the folder, which must exist.
     pub fn open(place: &Place) -> io::Result<Self> {
         Self::walk(place, |_, _| Err(Errno::ENOENT))
     }
 
-    /// Folders that are missing are made.
+    /// Opens the folder, and creates the missing ones on the way.
     pub fn create(place: &Place) -> io::Result<Self> {
         Self::walk(place, |folder, name| {
             match mkdirat(folder, name, Mode::from_bits_truncate(0o777)) {
@@ -67,19 +67,20 @@ impl Folder {
         Ok(Self { fd, name })
     }
 
-    /// A regular file; anything else that could be opened (a pipe, a device) is refused before it
-    /// can block.
+    /// Opens a regular file. Anything else that could be opened (a pipe, a device) is refused
+    /// before it can block.
     pub fn read(&self) -> io::Result<File> {
         Ok(regular_file::open(&self.fd, &self.name, OFlag::O_RDONLY, Mode::empty())?.0)
     }
 
-    /// Replaces the file as a whole or not at all, and keeps its mode, but not the bits that lend
-    /// its owner's or group's rights: they were given to another content.
+    /// Replaces the file atomically. Keeps its mode except for the setuid and setgid bits, because
+    /// those were meant for the old content.
     pub fn write(&self, content: &[u8]) -> io::Result<()> {
         let mode = match self.read() {
             Ok(old) => Some(old.metadata()?.permissions().mode() & 0o777),
             Err(why) if why.kind() == io::ErrorKind::NotFound => None,
-            // A file that cannot be read may still be replaced by whoever may write to its folder.
+            // A file that cannot be read may still be replaced by a user who may write to its
+            // folder.
             Err(why) if why.kind() == io::ErrorKind::PermissionDenied => None,
             Err(why) => return Err(why),
         };

@@ -18,7 +18,7 @@ fn world() -> World {
 }
 
 #[test]
-fn paths_lead_where_they_really_lead() {
+fn paths_are_resolved_to_their_real_files() {
     let world = world();
     let workspace = Roots::confined(vec![world.at("ws")], Vec::new())
         .of(&world.at("ws/deep"))
@@ -45,7 +45,7 @@ fn paths_lead_where_they_really_lead() {
 }
 
 #[test]
-fn no_path_leads_out() {
+fn no_path_leads_out_of_the_workspace() {
     let world = world();
     let workspace = Roots::confined(vec![world.at("ws")], Vec::new())
         .of(&world.at("ws"))
@@ -106,7 +106,7 @@ fn the_root_is_the_workspace_around_the_directory_or_the_directory_itself() {
 }
 
 #[test]
-fn a_folder_swapped_for_a_link_meanwhile_leads_nowhere() {
+fn a_folder_replaced_by_a_link_is_not_followed() {
     let world = world();
     let workspace = Roots::confined(vec![world.at("ws")], Vec::new())
         .of(&world.at("ws"))

@@ -67,7 +67,7 @@ async fn a_reader_sees_the_old_file_or_the_new_one() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_written_is_told_and_leaves_nothing() {
+async fn an_error_names_the_reason_and_leaves_no_file() {
     let world = World::new();
     fs::create_dir(world.at("ws/folder")).unwrap();
     assert_eq!(

@@ -9,7 +9,7 @@ use super::*;
 
 struct World {
     root: TempDir,
-    /// Holds the changed versions.
+    /// The folder of the changed versions.
     data: TempDir,
     guards: Guards,
 }
@@ -44,7 +44,7 @@ impl World {
         self.guards.begin(&[self.root.path().to_owned()])
     }
 
-    /// What the guard of one call says after the deed.
+    /// Runs `deed` under the guard of one call and returns the guard's report.
     fn after(&self, deed: impl FnOnce()) -> String {
         let guard = self.begin();
         deed();
@@ -149,7 +149,7 @@ fn a_hard_link_into_a_protected_file_does_not_change_it() {
 }
 
 #[test]
-fn a_repository_that_was_moved_comes_back() {
+fn a_repository_that_was_moved_is_moved_back() {
     let world = World::new();
     for impostor in ["folder", "file", "link", "none"] {
         let said = world.after(|| {
@@ -176,7 +176,7 @@ fn a_repository_that_was_moved_comes_back() {
 }
 
 #[test]
-fn a_repository_that_was_deleted_is_told_and_its_settings_return() {
+fn a_deleted_repository_is_reported_and_its_settings_are_restored() {
     let world = World::new();
     let said = world.after(|| {
         fs::remove_dir_all(world.at(".git")).unwrap();
@@ -197,7 +197,7 @@ fn a_repository_that_was_deleted_is_told_and_its_settings_return() {
 }
 
 #[test]
-fn a_folder_swapped_for_a_link_leads_nowhere() {
+fn a_folder_replaced_by_a_link_is_not_followed() {
     let world = World::new();
     let outside = tempfile::tempdir().unwrap();
     fs::create_dir(outside.path().join("hooks")).unwrap();
@@ -225,7 +225,7 @@ fn a_folder_swapped_for_a_link_leads_nowhere() {
 }
 
 #[test]
-fn calls_beside_each_other_share_one_beginning() {
+fn concurrent_calls_share_one_record() {
     let world = World::new();
     let first = world.begin();
     world.write(".git/hooks/pre-push", "evil");
@@ -242,7 +242,7 @@ fn calls_beside_each_other_share_one_beginning() {
 }
 
 #[test]
-fn a_guard_that_is_dropped_compares_too() {
+fn a_dropped_guard_compares_too() {
     let world = World::new();
     let guard = world.begin();
     world.write(".envrc", "evil");
@@ -251,7 +251,7 @@ fn a_guard_that_is_dropped_compares_too() {
 }
 
 #[test]
-fn what_is_too_large_is_told() {
+fn a_change_of_a_file_that_is_too_large_is_reported() {
     let world = World::new();
     fs::write(world.at(".planck/big"), vec![b'x'; 9 << 20]).unwrap();
     let said = world.after(|| fs::write(world.at(".planck/big"), "small").unwrap());

@@ -1,15 +1,15 @@
-//! Assembles a filter of system calls into the kernel's classic BPF.
+//! Assembles a filter of system calls into classic BPF for the kernel.
 //!
-//! The number of a call is found by binary search. When a filter is installed the kernel compiles
-//! it, and runs it for every number there is to learn which calls are always allowed: with one
-//! comparison after the other that took a quarter of a millisecond for each process.
+//! The number of a call is found by binary search. When a filter is installed, the kernel compiles
+//! it and runs it for every number to learn which calls are always allowed. With one comparison
+//! after the other that took a quarter of a millisecond for each process.
 
 use std::collections::BTreeMap;
 
 use nix::libc::{self, c_long};
 use seccompiler::{BpfProgram, sock_filter};
 
-/// Why there is no program.
+/// The reason why a program cannot be assembled.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unassembled {
     #[error("Planck does not know the system calls of {0}")]
@@ -20,44 +20,44 @@ pub enum Unassembled {
     Jump,
 }
 
-/// What becomes of a call.
+/// What happens to a call.
 #[derive(Debug, Clone)]
 pub(super) enum Rule {
-    /// It fails with "operation not permitted".
+    /// The call fails with "operation not permitted".
     Refused,
-    /// It fails as on a kernel that does not have it.
+    /// The call fails as on a kernel that does not have it.
     Unknown,
-    /// It fails with "operation not permitted" if one of these applies.
+    /// The call fails with "operation not permitted" if one of these checks matches.
     RefusedIf(Vec<Check>),
 }
 
-/// Something about the lower 32 bits of an argument.
+/// A condition on the lower 32 bits of an argument.
 #[derive(Debug, Clone)]
 pub(super) enum Check {
     /// One of these bits is set.
     AnyBit { argument: u8, bits: u32 },
-    /// Those of the bits that are in the mask make one of these values.
+    /// The bits under the mask equal one of these values.
     OneOf {
         argument: u8,
         mask: u32,
         values: Vec<u32>,
     },
-    /// It is none of these values.
+    /// The argument equals none of these values.
     NoneOf { argument: u8, values: Vec<u32> },
 }
 
-/// Rules for calls by their numbers. A call without a rule is allowed.
+/// Rules by system call number. A call without a rule is allowed.
 #[derive(Debug, Default)]
 pub(super) struct Filter(BTreeMap<c_long, Rule>);
 
-/// On x86-64 the numbers from here on are the calls of the x32 interface, under the same
-/// architecture.
+/// On x86-64, numbers from here on belong to the x32 interface, which has the same architecture
+/// value.
 const X32: u32 = 0x4000_0000;
 
 const KILL: u32 = libc::SECCOMP_RET_KILL_PROCESS;
 const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
 
-/// Where `struct seccomp_data` has the number, the architecture and the arguments.
+/// The offsets of number, architecture and arguments in `struct seccomp_data`.
 const NUMBER: u32 = 0;
 const ARCHITECTURE: u32 = 4;
 const ARGUMENTS: u32 = 16;
@@ -70,13 +70,13 @@ const JUMP_IF_AT_LEAST: u16 = 0x35;
 const JUMP_IF_ANY_BIT: u16 = 0x45;
 
 impl Filter {
-    /// Replaces the rule that the call has.
+    /// Sets the rule of a call, in place of an earlier one.
     pub fn add(&mut self, call: c_long, rule: Rule) {
         self.0.insert(call, rule);
     }
 
-    /// The program for an architecture, by the name that Rust has for it. Any other one's calls
-    /// kill their process.
+    /// Assembles the program for an architecture with the name that Rust uses. Calls of any other
+    /// architecture kill their process.
     pub fn assemble(&self, architecture: &'static str) -> Result<BpfProgram, Unassembled> {
         let mut code = Assembler::default();
         let (kill, allow) = (code.end(KILL), code.end(ALLOW));
@@ -112,11 +112,11 @@ fn audit_number(architecture: &'static str) -> Result<u32, Unassembled> {
     }
 }
 
-/// An instruction, as the number of instructions from it to the end of the program.
+/// An instruction, identified by the number of instructions from it to the end of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Label(usize);
 
-/// Where calls go from each number on, in ascending order; the first entry is for 0.
+/// The target of all numbers from each entry's on, in ascending order. The first entry is for 0.
 struct Ranges(Vec<(u32, Label)>);
 
 impl Ranges {
@@ -124,7 +124,7 @@ impl Ranges {
         Self(vec![(0, usual)])
     }
 
-    /// Sends one number elsewhere, which is higher than all before.
+    /// Gives one number another target. It must be higher than all earlier ones.
     fn exempt(&mut self, number: u32, target: Label) {
         let usual = self.0.first().map_or(target, |(_, usual)| *usual);
         self.continue_with(number, target);
@@ -141,8 +141,7 @@ impl Ranges {
     }
 }
 
-/// Holds a program from its end on: jumps go forward only, so that what they lead to is there
-/// before them.
+/// Builds a program from its end: jumps only go forward, so a target must exist before the jump.
 #[derive(Debug, Default)]
 struct Assembler(Vec<sock_filter>);
 
@@ -172,14 +171,14 @@ impl Assembler {
         Ok(self.put(code, k, then, otherwise))
     }
 
-    /// From the instruction that is put next.
+    /// Returns the distance of a jump in the instruction that is added next.
     fn distance(&self, target: Label) -> Result<u8, Unassembled> {
         u8::try_from(self.0.len() - target.0).map_err(|_| Unassembled::Jump)
     }
 
-    /// Loads a word before the instruction that was put last.
+    /// Adds an instruction that loads a word for the instruction that was added last.
     fn load_for(&mut self, offset: u32, next: Label) -> Result<Label, Unassembled> {
-        // A load cannot jump.
+        // A load cannot jump, so it must directly precede `next`.
         if next != Label(self.0.len()) {
             return Err(Unassembled::Jump);
         }

@@ -57,7 +57,7 @@ fn flag(number: i32) -> u64 {
 }
 
 #[test]
-fn calls_without_arguments_to_check_have_one_verdict() {
+fn calls_without_checked_arguments_have_one_verdict() {
     for network in [false, true] {
         let program = program(network);
         let verdict = |call| run(&program, X86_64, call, &[]);
@@ -90,7 +90,7 @@ fn calls_without_arguments_to_check_have_one_verdict() {
 }
 
 #[test]
-fn another_architecture_is_killed() {
+fn a_call_of_another_architecture_kills_its_process() {
     for architecture in [0x4000_0003, 0xc000_00b7, 0] {
         assert_eq!(
             run(&program(true), architecture, libc::SYS_read, &[]),
@@ -105,7 +105,7 @@ fn another_architecture_is_killed() {
 }
 
 #[test]
-fn arguments_decide() {
+fn arguments_decide_about_a_call() {
     let ip = |kind| vec![flag(libc::AF_INET), flag(kind)];
     let pair = |kind| vec![flag(libc::AF_UNIX), flag(kind)];
     let cases: Vec<(c_long, Vec<u64>, [Verdict; 2])> = vec![
@@ -213,7 +213,7 @@ fn arguments_decide() {
             vec![0, 0x5412],
             [NotPermitted, NotPermitted],
         ),
-        // The kernel looks at the lower half alone, and so does the filter.
+        // The kernel looks only at the lower half, and so does the filter.
         (
             libc::SYS_ioctl,
             vec![0, 0x1_0000_5412],
@@ -227,7 +227,7 @@ fn arguments_decide() {
     }
 }
 
-/// The kernel runs the program for every number when it is installed.
+/// The kernel runs the program for every number when it is installed, so it must be short.
 #[test]
 fn a_program_is_short() {
     let program = program(true);
