@@ -129,7 +129,7 @@ async fn an_aborted_call_keeps_its_partial_result() {
 }
 
 #[tokio::test]
-async fn only_so_many_run_at_once() {
+async fn calls_at_once_are_limited() {
     let world = World::new();
     for (waits, bound) in [(false, 3), (true, WAITING)] {
         let odd = Odd {
