@@ -41,7 +41,8 @@ impl Client {
         .await
     }
 
-    /// Reads what an agent is in the middle of: the reply that is streaming, the tools that run. Idempotent.
+    /// Reads the work in progress of an agent: the streaming reply and the running tools.
+    /// Idempotent.
     pub async fn snapshot(&self, agent: &AgentId) -> Result<Snapshot, ClientError> {
         self.call(
             &to(agent, AgentVerb::Snapshot),
@@ -93,8 +94,8 @@ impl Client {
         .await
     }
 
-    /// Saves a summary as the agent's checkpoint; older messages are not sent to the model any more. Not
-    /// idempotent.
+    /// Saves a summary as the agent's checkpoint. Older messages are no longer sent to the model.
+    /// Not idempotent.
     pub async fn checkpoint(
         &self,
         agent: &AgentId,
@@ -108,7 +109,7 @@ impl Client {
         .await
     }
 
-    /// Gives an agent a tool, by its name. Idempotent.
+    /// Gives an agent a tool, named `name`. Idempotent.
     pub async fn add_tool(&self, agent: &AgentId, name: String) -> Result<Tools, ClientError> {
         self.call(
             &to(agent, AgentVerb::AddTool),
@@ -128,7 +129,7 @@ impl Client {
         .await
     }
 
-    /// Has an agent use another model from its next request on. Idempotent.
+    /// Changes the model of an agent from its next request on. Idempotent.
     pub async fn change_model(
         &self,
         agent: &AgentId,

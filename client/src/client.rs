@@ -1,4 +1,4 @@
-//! One request and its reply, retried as far as its command allows.
+//! Sends a request and reads its reply, with the retries that the command allows.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -17,23 +17,25 @@ use super::{
     error::{ClientError, FailedTry},
 };
 
-/// How long one try waits for an answer, unless the client has another request timeout.
+/// How long one attempt waits for a reply, unless the client has another request timeout.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the first try of an idempotent request waits: a node that died with a request never
-/// answers it. Each further try waits twice as long, up to the request timeout.
+/// How long the first attempt of an idempotent request waits. It is short because a node that dies
+/// with a request never answers it. Each further attempt waits twice as long, up to the request
+/// timeout.
 const FIRST_TRY: Duration = Duration::from_secs(2);
-/// The least time from one try to the next. A stopped node has left the queue group by then.
+/// The minimum time between the starts of two attempts. A stopped node has left the queue group by
+/// then.
 const PAUSE: Duration = Duration::from_secs(2);
 const RETRIES: u32 = 5;
 
 /// When a request may be sent again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RetryPolicy {
-    /// The command is idempotent: it is sent again after every failure that may pass.
+    /// The command is idempotent: it is sent again after every failure that may be temporary.
     Idempotent,
-    /// It is sent again only if the failed try was certainly not executed.
+    /// It is sent again only if the failed attempt was certainly not executed.
     AtMostOnce,
-    /// The caller wants the first answer, whatever it is.
+    /// It is sent once, because the caller needs the first answer.
     Never,
 }
 
@@ -53,10 +55,10 @@ impl fmt::Debug for Client {
 }
 
 impl Client {
-    /// Connects to the NATS servers of a cluster: one URL, or several with commas between. A user
-    /// and password, or a token, may stand in the URL.
+    /// Connects to the NATS servers of a cluster: one URL, or several separated by commas. The URL
+    /// may contain a user and password, or a token.
     ///
-    /// The connection is restored by itself when it breaks later.
+    /// A connection that breaks later is restored automatically.
     ///
     /// # Errors
     ///
@@ -75,8 +77,8 @@ impl Client {
         Ok(Self::over(Arc::new(bus)))
     }
 
-    /// A client over a bus that exists already: a connection that the program has for other
-    /// reasons, or the memory bus of a node in this process.
+    /// Creates a client over an existing bus: a connection that the program uses for other
+    /// purposes, or the memory bus of a node in this process.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -85,7 +87,7 @@ impl Client {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let bus: Arc<dyn Bus> = Arc::new(MemoryBus::new(MemoryHub::new()));
-    /// // In place of a node: every command is answered with an empty list of models.
+    /// Instead of a node: every command is answered with an empty list of models.
     /// let answer: Answer = Arc::new(|_command, _body| {
     ///     Box::pin(async { Ok(r#"{"models":[]}"#.to_owned()) })
     /// });
@@ -103,7 +105,7 @@ impl Client {
         }
     }
 
-    /// Sets how long one try of a request waits for an answer, 10 s by default.
+    /// Sets how long one attempt of a request waits for a reply, 10 s by default.
     #[must_use]
     pub fn with_request_timeout(self, request_timeout: Duration) -> Self {
         Self {
@@ -116,7 +118,7 @@ impl Client {
         &self.bus
     }
 
-    /// Sends a command, again as its policy allows, until a node has answered.
+    /// Sends a command, with the attempts that its policy allows, until a node has answered.
     pub(super) async fn call<T: DeserializeOwned>(
         &self,
         to: &Address,
@@ -166,7 +168,8 @@ impl Client {
             .map_err(ClientError::Unreachable)?;
         decode(&reply).map_err(|error| match error {
             ReplyError::Refused(refusal) => ClientError::Refused(refusal),
-            // Something else answered, such as a stream that records requests; no node has.
+            // Another program answered, such as a stream that records requests. No node has
+            // answered.
             ReplyError::Foreign => ClientError::Unreachable(BusError::TimedOut {
                 subject: to.to_string(),
                 after: timeout,

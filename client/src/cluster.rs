@@ -1,4 +1,4 @@
-//! Commands about nodes, and what a cluster has: teams, models, sidecars.
+//! Commands about nodes, teams, models and sidecars.
 
 use planck_common::{
     command::{Drain, Draining, Empty, Models, NodeInfo, NodeVerb, Nodes, Sidecars, Teams},
@@ -31,7 +31,7 @@ impl Client {
         .await
     }
 
-    /// Has a node hand over its agents and take no new ones. Idempotent.
+    /// Makes a node hand over its agents and accept no new ones. Idempotent.
     pub async fn drain(
         &self,
         node: &str,

@@ -27,7 +27,7 @@ pub struct ConnectOptions {
     request_timeout: Option<Duration>,
 }
 
-/// Shows no secret.
+/// Leaves out secrets.
 impl fmt::Debug for ConnectOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ConnectOptions")
@@ -39,7 +39,7 @@ impl fmt::Debug for ConnectOptions {
 }
 
 impl ConnectOptions {
-    /// A plain connection to one URL, or to several with commas between.
+    /// Options of a plain connection to one URL, or to several separated by commas.
     pub fn new(url: impl Into<String>) -> Self {
         let mut nats = NatsOptions::new(url);
         nats.name = "planck-client".into();
@@ -70,21 +70,22 @@ impl ConnectOptions {
         self
     }
 
-    /// Requires TLS. Without this, and without the scheme `tls`, it is used if the server asks.
+    /// Requires TLS. Otherwise TLS is used if the URL has the scheme `tls` or the server asks for
+    /// it.
     #[must_use]
     pub fn require_tls(mut self) -> Self {
         self.nats.tls.required = true;
         self
     }
 
-    /// A file with root certificates to trust besides the system's. Requires TLS.
+    /// A file with root certificates to trust in addition to the system's. Requires TLS.
     #[must_use]
     pub fn root_certificates(mut self, path: impl Into<PathBuf>) -> Self {
         self.nats.tls.ca = Some(path.into());
         self.require_tls()
     }
 
-    /// Files with the certificate to show to the server, and with its key. Requires TLS.
+    /// Files with the client certificate and its key. Requires TLS.
     #[must_use]
     pub fn client_certificate(
         mut self,
@@ -95,14 +96,14 @@ impl ConnectOptions {
         self.require_tls()
     }
 
-    /// The words that the cluster puts before every subject, its `nats.subject_prefix`.
+    /// The prefix that the cluster puts before every subject, its `nats.subject_prefix`.
     #[must_use]
     pub fn subject_prefix(mut self, prefix: Prefix) -> Self {
         self.nats.prefix = prefix;
         self
     }
 
-    /// The subject under which this user may receive replies, where the servers' permissions do not
+    /// The prefix under which this user may receive replies, if the servers' permissions do not
     /// allow all of `_INBOX`.
     #[must_use]
     pub fn inbox_prefix(mut self, prefix: InboxPrefix) -> Self {
@@ -117,7 +118,7 @@ impl ConnectOptions {
         self
     }
 
-    /// How long one try of a request waits for an answer, 10 s by default.
+    /// How long one attempt of a request waits for a reply, 10 s by default.
     #[must_use]
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
         self.request_timeout = Some(timeout);

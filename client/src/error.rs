@@ -3,7 +3,7 @@
 use planck_bus::BusError;
 use planck_common::reply::{Code, Refusal};
 
-/// Why a call failed. Its text names what was asked and what to do about it.
+/// Why a call failed. Its text names the request and the way out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClientError {
     /// A node refused the command; the refusal has a [`Code`] and a text.
@@ -24,7 +24,7 @@ pub enum ClientError {
     },
 }
 
-/// What a person can do, where the bus's own text does not say it.
+/// The way out, for errors of the bus whose text does not name it.
 fn way_out(error: &BusError) -> &'static str {
     match error {
         BusError::TimedOut { .. } => {
@@ -38,7 +38,7 @@ fn way_out(error: &BusError) -> &'static str {
     }
 }
 
-/// What a failed try did, as far as the client can know.
+/// The effect of a failed attempt, as far as the client can know it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FailedTry {
     /// No node executed the command.
@@ -50,8 +50,8 @@ pub(super) enum FailedTry {
 }
 
 impl ClientError {
-    /// Whether a node may have executed the command although the call failed. Look at the session
-    /// before you send a command again that is not idempotent.
+    /// Whether a node may have executed the command although the call failed. Before you send a
+    /// command again that is not idempotent, look at the session.
     pub fn may_have_been_executed(&self) -> bool {
         match self {
             Self::Unreachable(BusError::TimedOut { .. } | BusError::Away(_))

@@ -1,5 +1,5 @@
-//! A session's events from any place in its log on, and then live: the way to join late, around the
-//! [`Reader`].
+//! Follows a session from any place in its log, first through the log and then live. This module
+//! connects the [`Reader`] to the bus.
 
 use std::{collections::VecDeque, fmt, time::Duration};
 
@@ -23,44 +23,45 @@ use super::{
     reader::{Reader, Retracted},
 };
 
-/// Events of one page.
+/// The number of events in one page.
 const PAGE: u32 = 500;
-/// How long to wait before the log is asked for again.
+/// The pause before the log is read again after a failure.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// What a follower gives.
+/// An item from a follower.
 #[derive(Debug, Clone)]
 pub enum FollowEvent {
-    /// An event of the session's log. These come in the order of their `seq`, and each once.
+    /// An event of the session's log. These come in the order of their `seq`, each exactly once.
     Durable(Envelope),
     /// An event that is not in the log, such as a piece of a reply that is still streaming. Pieces
-    /// come in order and without gaps, but a whole message comes as a durable event as well.
+    /// come in order and without gaps. The whole message follows as a durable event.
     Live(Envelope),
-    /// An event that was given as [`FollowEvent::Durable`] is not in the log: somebody else
-    /// published it. Forget it. The event that the log has in its place, if any, comes next.
+    /// An event returned as [`FollowEvent::Durable`] is not in the log, because another program
+    /// published it. Discard it. The log's event with that number, if any, comes next.
     Retracted(Retracted),
-    /// Everything that was in the log at the start has been given; what follows happens now.
+    /// All events that were in the log at the start have been returned. The following ones are
+    /// live.
     CaughtUp,
-    /// The log cannot be read for now. The follower reads it again every two seconds, and says so
-    /// once.
+    /// The log cannot be read at the moment. The follower tries again every two seconds, and
+    /// reports this once.
     Retrying(ClientError),
 }
 
-/// A session's events from a place in its log on, and then live; made by [`Client::follow`].
+/// Follows a session from a place in its log, then live. Created by [`Client::follow`].
 ///
-/// The follower subscribes to the session and reads its log, and compares the two:
+/// The follower subscribes to the session, reads its log, and compares the two:
 ///
-/// - Durable events come in the order of the log and each once, whatever NATS lost, doubled or
-///   delayed. A gap is read from the log after 200 ms, and at once when a node publishes that the
-///   log goes further.
-/// - An event is given when it is published, and compared with the log when a turn ends. One that
-///   the log does not have is retracted. The end of a turn, of an agent or of a session is given
-///   from the log alone, so it is never retracted.
-/// - Live events are given only where they join on to what was given before. A follower that joins
-///   in the middle of a reply gets what was said so far first.
+/// - Durable events come in the order of the log, each exactly once, even if NATS loses, duplicates
+///   or delays them. A gap is read from the log after 200 ms, or at once when a node publishes that
+///   the log goes further.
+/// - An event is returned when it is published, and compared with the log when a turn ends. An
+///   event that is not in the log is retracted. The end of a turn, of an agent or of a session is
+///   returned from the log only, so it is never retracted.
+/// - Live events are returned only if they continue what was returned before. A follower that joins
+///   in the middle of a reply first gets the reply so far.
 ///
-/// On a bus that only this process can publish to there is nothing to compare, and every event is
-/// given as it is published.
+/// On a bus on which only this process can publish, the comparison is not necessary, and every
+/// event is returned as it is published.
 ///
 /// Dropping the follower ends its subscription.
 pub struct Follow {
@@ -98,8 +99,8 @@ enum News {
 }
 
 impl Client {
-    /// Follows a session from a place in its log on: 1 gives all of it. Whatever is published after
-    /// this returns is not missed.
+    /// Follows a session from a place in its log; `1` starts at the beginning. No event that is
+    /// published after this returns is missed.
     ///
     /// # Errors
     ///
@@ -137,13 +138,13 @@ impl Follow {
         })
     }
 
-    /// Waits for the next event, as long as it takes. Cancel safe: dropping the future loses
-    /// nothing.
+    /// Waits for the next event, however long it takes. Cancel safe: dropping the future loses no
+    /// event.
     ///
     /// # Errors
     ///
-    /// The session was deleted, this user may not read it, or the connection was closed for good.
-    /// Every later call gives the same error.
+    /// Fails if the session was deleted, this user may not read it, or the connection was closed
+    /// for good. Every later call returns the same error.
     pub async fn next(&mut self) -> Result<FollowEvent, ClientError> {
         loop {
             if let Some(event) = self.queue.pop_front() {
@@ -276,7 +277,8 @@ async fn page(client: Client, session: SessionId, from: Seq, pause: Duration) ->
     Work::Page(client.events(&session, &read).await)
 }
 
-/// What the running agents are in the middle of. An agent that cannot say is told by what it saves.
+/// Reads the work in progress of the running agents. An agent that does not reply is left out, and
+/// its messages follow when they are saved.
 async fn snapshots(client: Client, session: SessionId) -> Work {
     let agents = client
         .session(&session)

@@ -1,7 +1,8 @@
-//! The reader's rule, decided purely: whatever of a session's published events is lost, doubled or
-//! late, what is told is the log, in order and once, and of a running reply only what joins on to
-//! what was told of it. Whoever may publish can forge events, so what was told of publications is
-//! compared with the log when a turn ends and when the session's head is told.
+//! Merges a session's log with its published events. The decisions are pure. Durable events are
+//! returned in the order of the log and exactly once, even if publications are lost, duplicated or
+//! late. Deltas of a running reply are returned only if they continue what was returned before. Any
+//! user who may publish can forge events, so the returned publications are compared with the log
+//! when a turn ends and when a head is published.
 
 mod claims;
 mod live;
@@ -18,33 +19,34 @@ use live::Live;
 
 pub use claims::Retracted;
 
-/// How long an early event waits for those before it, and how many wait.
+/// How long an early event waits for those before it, and how many early events may wait.
 const PATIENCE_MS: u64 = 200;
 const EARLY: usize = 256;
 
-/// Head messages make it look at the log at most this often; others than nodes can publish them.
+/// The minimum time between two reads of the log that heads cause, because not only nodes can
+/// publish heads.
 const LOOK_MS: u64 = 1_000;
 
-/// Reads one session. Times are milliseconds of any clock that does not go back.
+/// Reads one session. Times are milliseconds of a clock that never goes back.
 #[derive(Debug)]
 pub struct Reader {
     next: Seq,
-    /// Durable events whose forerunners are missing.
+    /// Durable events that arrived before their predecessors.
     early: BTreeMap<Seq, Early>,
-    /// The log is known to go so far.
+    /// The highest row number known so far.
     head: Seq,
-    /// Since when something is known to be missing.
+    /// The time from which events are known to be missing.
     missing_since: Option<u64>,
-    /// What is missing is not on its way.
+    /// Whether the missing events must be read from the log, because they are not under way.
     lost: bool,
     reading: Option<Reading>,
     claims: Claims,
-    /// When a head last made it look at the log.
+    /// The time of the last read that a head caused.
     looked: Option<u64>,
     live: Live,
 }
 
-/// A durable event that waits, and whether it comes from the log.
+/// A durable event that waits. `is_log` says whether it was read from the log.
 #[derive(Debug)]
 struct Early {
     event: Envelope,
@@ -52,16 +54,16 @@ struct Early {
     round: u64,
 }
 
-/// A page of the log on its way.
+/// A page of the log that was requested.
 #[derive(Debug, Clone, Copy)]
 struct Reading {
     from: Seq,
-    /// The highest head heard since it was asked for.
+    /// The highest row number published since the request.
     heard: Seq,
 }
 
 impl Reader {
-    /// A reader of the log from `next` on.
+    /// Creates a reader of the log from `next` on.
     pub fn from(next: Seq) -> Self {
         let next = next.max(1);
         Self {
@@ -77,7 +79,7 @@ impl Reader {
         }
     }
 
-    /// Believes what is published: only this process can publish.
+    /// Makes the reader trust publications, for a bus on which only this process can publish.
     pub fn trusting(self) -> Self {
         Self {
             claims: Claims::believed(),
@@ -85,24 +87,24 @@ impl Reader {
         }
     }
 
-    /// The seq that is told next.
+    /// The number of the next durable event to return.
     pub fn next(&self) -> Seq {
         self.next
     }
 
-    /// A published event; gives what can be told now. The end of a turn is told from the log alone,
-    /// together with a look at everything that was told before it.
+    /// Takes a published event, and returns the events that are due. The end of a turn is returned
+    /// from the log only, after everything returned before it was compared with the log.
     pub fn published(&mut self, event: Envelope, now: u64) -> Vec<Envelope> {
         let Some(seq) = event.seq else {
             return self.live.take(event).into_iter().collect();
         };
         if seq < self.next {
-            // Of two different events with one number at least one is forged.
+            // If two different events have the same number, at least one of them is forged.
             self.lost |= self.claims.contradicts(seq, &event);
             return Vec::new();
         }
         self.hear_of(seq);
-        // A truncated event stands whole in the log.
+        // The log has the complete text of a truncated event.
         let is_left_to_log = event.truncated || self.claims.are_checked() && is_end(&event);
         if is_left_to_log || self.early.len() >= EARLY && seq != self.next {
             self.lost = true;
@@ -119,7 +121,7 @@ impl Reader {
         self.settle(now)
     }
 
-    /// The session's head was told: what is missing up to there is lost.
+    /// Takes a published head. Events up to it that have not arrived are lost.
     pub fn head(&mut self, seq: Seq, now: u64) {
         self.hear_of(seq);
         self.lost |= self.head >= self.next;
@@ -140,8 +142,9 @@ impl Reader {
         }
     }
 
-    /// Where the log is to be read from now; `None` where nothing is missing or unchecked, or may
-    /// still come. The reader then waits for [`Self::page`] or [`Self::page_failed`].
+    /// Returns the number from which the log must be read now, or `None` if nothing is missing or
+    /// unchecked, or may still arrive. After a number was returned, the reader waits for
+    /// [`Self::page`] or [`Self::page_failed`].
     pub fn wanted(&mut self, now: u64) -> Option<Seq> {
         let overdue = self
             .missing_since
@@ -158,14 +161,15 @@ impl Reader {
         Some(from)
     }
 
-    /// When to ask [`Self::wanted`] again.
+    /// The time at which [`Self::wanted`] must be called again.
     pub fn patience(&self) -> Option<u64> {
         self.missing_since
             .filter(|_| self.reading.is_none())
             .map(|since| since.saturating_add(PATIENCE_MS))
     }
 
-    /// A page of the log, as it was wanted: all of it up to `upto`, where the next one begins.
+    /// Takes the requested page of the log, which is complete up to `upto`, where the next page
+    /// begins. Returns the events that are due.
     pub fn page(&mut self, events: Vec<Envelope>, upto: Seq, head: Seq, now: u64) -> Vec<Envelope> {
         let Reading { from, heard } = self.reading.take().unwrap_or(Reading {
             from: self.next,
@@ -184,8 +188,8 @@ impl Reader {
                 );
             }
         }
-        // The log is committed before it is published: what was heard before it was read and is
-        // beyond its head is forged.
+        // Rows are committed before they are published. An event that was published before this
+        // read began and lies beyond the log's head is therefore forged.
         let round = self.claims.round();
         self.early
             .retain(|seq, early| *seq <= head || early.round >= round);
@@ -198,7 +202,7 @@ impl Reader {
             .max(head)
             .max(heard);
         told.extend(self.settle(now));
-        // What this version cannot read is not in the page's events, and is passed over.
+        // Rows that this version cannot read are missing from the page, and are skipped.
         while self.next < upto {
             self.next += 1;
             told.extend(self.settle(now));
@@ -208,7 +212,7 @@ impl Reader {
         told
     }
 
-    /// Compares what was told with the log; gives the log's events for those that were others.
+    /// Compares the returned events with the log. Returns the log's events that replace others.
     fn check(&mut self, events: &[Envelope], upto: Seq, head: Seq) -> Vec<Envelope> {
         let (next, mut right) = (self.next, Vec::new());
         for event in events
@@ -229,18 +233,18 @@ impl Reader {
         right
     }
 
-    /// What was told and is not in the log, since this was last asked. The log's events in its
-    /// place are told after it.
+    /// Returns the events that were returned but are not in the log, since the last call. The log's
+    /// events that replace them are returned after this.
     pub fn take_retracted(&mut self) -> Vec<Retracted> {
         self.claims.take_retracted()
     }
 
-    /// The log could not be read.
+    /// Records that the log could not be read.
     pub fn page_failed(&mut self) {
         self.reading = None;
     }
 
-    /// What an agent is in the middle of; gives what of it was not told.
+    /// Takes a snapshot of an agent's running reply. Returns the part that was not returned yet.
     pub fn snapshot(&mut self, snapshot: &Snapshot) -> Vec<Envelope> {
         self.live.join(snapshot)
     }
@@ -263,14 +267,14 @@ impl Reader {
     }
 }
 
-/// Whether readers take an event for the end of what they wait for.
+/// Whether readers may act on this event as the end of a turn, an agent or a session.
 fn is_end(event: &Envelope) -> bool {
     use EventKind::{AgentStopped, Error, SessionClosed, TurnEnd};
     EventKind::find(&event.kind)
         .is_some_and(|kind| matches!(kind, TurnEnd | Error | AgentStopped | SessionClosed))
 }
 
-/// How much of a running reply a durable event makes an end of.
+/// Which live events a durable event makes obsolete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Settles {
     Nothing,

@@ -19,7 +19,7 @@ fn to(session: &str, verb: SessionVerb) -> Address {
     Address::session(session, verb.name())
 }
 
-/// Gives a prompt an id, so that a retry is the same prompt.
+/// Gives a prompt an id, so that a retry is recognised as the same prompt.
 pub(super) fn identified(mut prompt: Prompt) -> (Prompt, RetryPolicy) {
     prompt.prompt_id.get_or_insert_with(InputId::mint);
     let policy = match prompt.mode {
@@ -33,7 +33,8 @@ impl Client {
     /// Starts a session. `dir` or `workspace` must say where its agents work. Without members and
     /// team it has one agent, with the node's defaults.
     ///
-    /// Idempotent: ids are made up where they are absent, so that a retry starts nothing more.
+    /// Idempotent: absent ids are generated before the first attempt, so that a retry starts
+    /// nothing more.
     pub async fn start(&self, mut start: Start) -> Result<Started, ClientError> {
         start.session_id.get_or_insert_with(SessionId::mint);
         if start.prompt.is_some() {
@@ -58,10 +59,10 @@ impl Client {
     }
 
     /// Sends a prompt to a session's orchestrator, or to the agent that the prompt names. The reply
-    /// says that the prompt is stored; its answer comes as events, which
-    /// [`follow`](Self::follow) gives from `seq + 1` of the reply on.
+    /// confirms that the prompt is stored. Its answer comes as events, which
+    /// [`follow`](Self::follow) returns from `seq + 1` of the reply on.
     ///
-    /// The prompt gets an id where it has none. With [`Mode::Queue`] and [`Mode::Steer`] the call is
+    /// The prompt gets an id if it has none. With [`Mode::Queue`] and [`Mode::Steer`] the call is
     /// idempotent by that id and is retried; with [`Mode::Reject`] it is tried once.
     pub async fn prompt(
         &self,
@@ -84,7 +85,7 @@ impl Client {
         .await
     }
 
-    /// Reads messages of an agent: those since its latest checkpoint, or the ones before them. Idempotent.
+    /// Reads messages of an agent: those since its latest checkpoint, or earlier ones. Idempotent.
     pub async fn messages(
         &self,
         session: &str,
@@ -98,7 +99,7 @@ impl Client {
         .await
     }
 
-    /// Describes a session: its state, its agents, what it has used. Idempotent.
+    /// Describes a session: its state, its agents, and its consumption. Idempotent.
     pub async fn session(&self, session: &str) -> Result<SessionInfo, ClientError> {
         self.call(
             &to(session, SessionVerb::Info),
@@ -118,8 +119,8 @@ impl Client {
         .await
     }
 
-    /// Hides a message and everything after it, so that the session goes on from there. What runs is
-    /// aborted. Not idempotent.
+    /// Hides a message and all later ones, so that the session continues from there. Running work
+    /// is aborted. Not idempotent.
     pub async fn rewind(&self, session: &str, to_message: Seq) -> Result<HeadAt, ClientError> {
         self.call(
             &to(session, SessionVerb::Rewind),
@@ -129,7 +130,7 @@ impl Client {
         .await
     }
 
-    /// Takes up a session that was closed or interrupted. Idempotent.
+    /// Resumes a session that was closed or interrupted. Idempotent.
     pub async fn resume(
         &self,
         session: &str,
@@ -143,7 +144,7 @@ impl Client {
         .await
     }
 
-    /// Closes a session: its agents stop, its log stays. Idempotent.
+    /// Closes a session: its agents stop, and its log is kept. Idempotent.
     pub async fn close(
         &self,
         session: &str,
@@ -157,7 +158,7 @@ impl Client {
         .await
     }
 
-    /// Deletes a session with its log, and closes it first. Not idempotent.
+    /// Closes a session and deletes it with its log. Not idempotent.
     pub async fn delete(
         &self,
         session: &str,

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use super::{Client, ClientError};
 use planck_bus::{Answer, Bus, BusError, Delivery, Published, Serving};
 
-/// A bus whose other end answers what it was told to, and remembers what it was asked.
+/// A bus whose other end gives prepared replies and records the requests.
 #[derive(Default)]
 struct Answers {
     replies: Mutex<VecDeque<Result<String, BusError>>>,
@@ -104,7 +104,7 @@ fn prompt(mode: Mode) -> Prompt {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_prompt_is_repeated_with_its_own_id_until_it_is_accepted() {
+async fn prompt_is_sent_again_with_its_id_until_it_is_accepted() {
     let foreign = Ok(r#"{"stream":"X","seq":1}"#.to_owned());
     let nobody = Err(BusError::NoResponders("x".into()));
     let (client, bus) = client([
@@ -127,7 +127,7 @@ async fn a_prompt_is_repeated_with_its_own_id_until_it_is_accepted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_five_repetitions_it_is_given_up() {
+async fn request_is_given_up_after_five_retries() {
     let (client, bus) = client([]);
     let error = client
         .start(Start {
@@ -143,7 +143,7 @@ async fn after_five_repetitions_it_is_given_up() {
     assert_eq!(
         *bus.patience.lock().unwrap(),
         [2, 4, 8, 10, 10, 10],
-        "the first is not waited for long: its node may be dead"
+        "the first attempt is short because its node may be dead"
     );
     let asked = bus.asked.lock().unwrap();
     assert_eq!(asked.len(), 6);
@@ -155,7 +155,7 @@ fn start() -> Start {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_refused_for_good_is_not_repeated() {
+async fn final_refusal_is_not_retried() {
     for code in [
         Code::NotFound,
         Code::BadRequest,
@@ -171,14 +171,14 @@ async fn what_is_refused_for_good_is_not_repeated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_prompt_that_does_not_want_to_wait_does_not() {
+async fn prompt_with_reject_is_tried_once() {
     let (client, bus) = client([refused(Code::Busy), accepted()]);
     client.prompt("s", prompt(Mode::Reject)).await.unwrap_err();
     assert_eq!(bus.asked.lock().unwrap().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_may_have_been_done_is_not_done_twice() {
+async fn command_that_may_have_been_executed_is_not_sent_again() {
     let agent = AgentId::parse("a").unwrap();
     let (done, bus) = client([
         Err(timed_out()),
@@ -196,14 +196,14 @@ async fn what_may_have_been_done_is_not_done_twice() {
 }
 
 #[test]
-fn front_page_shows_the_example_that_is_run() {
+fn readme_shows_the_example_that_is_built() {
     let example = include_str!("../examples/ask.rs");
     let (_title, program) = example.split_once("\n\n").unwrap();
     assert!(include_str!("../README.md").contains(&format!("```rust,no_run\n{program}```")));
 }
 
 #[test]
-fn only_a_lost_answer_leaves_open_whether_a_command_was_executed() {
+fn only_a_lost_reply_leaves_open_whether_a_command_was_executed() {
     let refused = |code| ClientError::Refused(Refusal::new(code, "no"));
     let unreachable = ClientError::Unreachable;
     for (error, expected) in [
@@ -217,7 +217,7 @@ fn only_a_lost_answer_leaves_open_whether_a_command_was_executed() {
 }
 
 #[test]
-fn lost_answer_names_the_command_and_the_way_out() {
+fn error_of_a_lost_reply_names_the_command_and_the_way_out() {
     assert_eq!(
         ClientError::Unreachable(timed_out()).to_string(),
         "no answer from x within 1s; a node may be dead or overloaded, and `planck nodes` shows them all"

@@ -1,4 +1,4 @@
-//! Bodies of requests and of their `ok`, a pair for each verb of the protocol's table.
+//! The bodies of requests and of their `ok`, one pair for each verb of the protocol's table.
 
 use serde::{Deserialize, Serialize};
 
@@ -54,22 +54,22 @@ mod session;
 
 pub use self::{agent::*, node::*, peer::*, session::*};
 
-/// The body of a verb that needs none.
+/// The body of a command without arguments.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Empty {}
 
-/// What a prompt does to an agent that is busy.
+/// What happens to a prompt for an agent that is busy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// Waits for the next turn.
+    /// The prompt waits for the next turn.
     #[default]
     Queue,
-    /// Joins the running turn before its next request.
+    /// The prompt joins the running turn before its next request.
     Steer,
-    /// Is refused with `busy`.
+    /// The prompt is refused with `busy`.
     Reject,
 }
 
@@ -97,17 +97,18 @@ pub enum SessionState {
     Closed,
 }
 
-/// What a session is doing, besides being open or closed.
+/// What a session is doing. It is independent of whether the session is open or closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum SessionActivity {
     Idle,
-    /// An agent is at work.
+    /// An agent is working.
     Working,
-    /// No agent is at work, and an input waits for one.
+    /// No agent is working, but an input waits for one.
     Waiting,
-    /// Neither, and the lead's last turn ended with an error, at a limit or cut off.
+    /// No agent is working and no input waits, and the orchestrator's last turn ended with an
+    /// error, at a limit or cut off.
     Failed,
 }
 
@@ -163,7 +164,7 @@ pub enum NodeState {
     Dead,
 }
 
-/// US dollars per million tokens.
+/// Prices in US dollars per million tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Prices {

@@ -1,5 +1,5 @@
-//! What nodes decide about nodes, teams and sessions: told once on `cluster.<kind>`, by whoever
-//! decided, with the reason.
+//! The decisions of nodes about nodes, teams and sessions. Each is published once on
+//! `cluster.<kind>` by the node that decided, with the reason.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +12,7 @@ pub struct Decision {
     pub v: u32,
     pub r#type: DecisionKind,
     pub at: Timestamp,
-    /// Who decided.
+    /// The node that decided.
     pub node_id: NodeId,
     pub data: Decided,
 }
@@ -37,9 +37,9 @@ macro_rules! kinds {
 kinds! {
     /// The deciding node is in service.
     NodeJoined = "node_joined",
-    /// The deciding node left in order.
+    /// The deciding node left the cluster cleanly.
     NodeLeft = "node_left",
-    /// The node in `data` was convicted.
+    /// The node in `data` was declared dead.
     NodeDead = "node_dead",
     /// The deciding node begins nothing new until it is resumed.
     NodeSuspended = "node_suspended",
@@ -51,7 +51,7 @@ kinds! {
     Drain = "drain",
 }
 
-/// Why, and about whom; what does not apply is absent.
+/// The reason, and what the decision is about. Fields that do not apply are absent.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Decided {
@@ -64,7 +64,7 @@ pub struct Decided {
     pub session: Option<SessionId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentId>,
-    /// How long a convicted node had not been heard.
+    /// How long the dead node had been silent, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silent_ms: Option<u64>,
 }
@@ -79,7 +79,7 @@ impl Decided {
 }
 
 impl Decision {
-    /// A decision of now.
+    /// Returns a decision made now.
     pub fn new(kind: DecisionKind, node: &NodeId, data: Decided) -> Self {
         Self {
             v: PROTOCOL_VERSION,
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_names_are_those_on_the_wire() {
+    fn names_of_kinds_are_those_on_the_wire() {
         for kind in [
             DecisionKind::NodeJoined,
             DecisionKind::TeamDown,

@@ -1,5 +1,5 @@
-//! The envelope of an event. A stored body is serialised once; its place and its circumstances are
-//! written around those bytes.
+//! The envelope of an event. A stored body is serialised once, and the envelope is written around
+//! its bytes.
 
 use std::fmt::Write as _;
 
@@ -11,14 +11,14 @@ use crate::{
     event::{Event, EventKind},
 };
 
-/// An event as it is read off the wire. `kind` may be one that only a newer version knows.
+/// An event as it is read from the wire. `kind` may be one that only a newer version knows.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Envelope {
     pub v: u32,
     #[serde(rename = "type")]
     pub kind: String,
-    /// Long strings in `data` were cut to fit; the log has it whole.
+    /// Whether long strings in `data` were cut to size. The log has the complete event.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
     pub agent_id: AgentId,
@@ -26,7 +26,7 @@ pub struct Envelope {
     pub team_id: TeamId,
     pub node_id: NodeId,
     pub epoch: i64,
-    /// Absent on live events, like `prev`.
+    /// The number of the event's row. Absent on live events, like `prev`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seq: Option<Seq>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -34,7 +34,8 @@ pub struct Envelope {
     pub turn: u32,
     pub request: u32,
     pub at: Timestamp,
-    /// The `rewound` event that hid it, where it was read from the log after a rewind.
+    /// The number of the `rewound` event that hid this one, if it was read from the log after a
+    /// rewind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hidden_by: Option<Seq>,
     #[cfg_attr(feature = "schema", schemars(with = "serde_json::Value"))]
@@ -42,13 +43,14 @@ pub struct Envelope {
 }
 
 impl Envelope {
-    /// The event inside; `None` for a kind that only a newer version knows.
+    /// Reads the event. Returns `None` for a kind that only a newer version knows.
     pub fn event(&self) -> Option<Result<Event, serde_json::Error>> {
         Some(Event::parse(EventKind::find(&self.kind)?, self.data.get()))
     }
 }
 
-/// `head` on a session's subject: the log's last seq, so that the loss of a last event shows.
+/// A `head` message on a session's subject. It has the number of the log's last row, so that
+/// readers notice the loss of the last event.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Head {
@@ -70,7 +72,7 @@ impl Head {
     }
 }
 
-/// Who writes: what all events of one incarnation of an agent share.
+/// The writer of an event: the fields that all events of an agent under one lease share.
 #[derive(Debug, Clone)]
 pub struct Writer {
     pub agent_id: AgentId,
@@ -80,7 +82,7 @@ pub struct Writer {
     pub epoch: i64,
 }
 
-/// An event's place in its agent's life.
+/// The turn and request to which an event belongs, and its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     pub turn: u32,
@@ -88,7 +90,7 @@ pub struct Place {
     pub at: Timestamp,
 }
 
-/// A durable event's place in the log.
+/// The position of a durable event in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Row {
     pub seq: Seq,
@@ -97,7 +99,7 @@ pub struct Row {
 }
 
 impl Writer {
-    /// The envelope of a live event around the JSON of its `data`.
+    /// Returns the envelope of a live event around the JSON of its `data`.
     pub fn live(&self, kind: EventKind, place: Place, data: &str) -> String {
         let mut text = self.open(kind.name(), place, None, data.len());
         text.push_str(data);
@@ -105,13 +107,13 @@ impl Writer {
         text
     }
 
-    /// The envelope of a durable event around its stored body.
+    /// Returns the envelope of a durable event around its stored body.
     pub fn durable(&self, kind: EventKind, place: Place, row: Row, body: &str) -> String {
         self.stored(kind.name(), place, row, body)
     }
 
-    /// The same by the name of its kind, which only a newer version may know: it keeps its place in
-    /// the log.
+    /// Returns the envelope of a durable event whose kind is given by name. A kind that only a
+    /// newer version knows keeps its place in the log.
     pub fn stored(&self, kind: &str, place: Place, row: Row, body: &str) -> String {
         let mut text = self.open(kind, place, Some(row), body.len());
         if kind == EventKind::Message.name() {
@@ -167,7 +169,7 @@ impl Writer {
         );
     }
 
-    /// A message's wire form around its stored body.
+    /// Returns the wire form of a message around its stored body.
     pub fn message(&self, id: Seq, at: Timestamp, body: &str) -> String {
         let mut text = String::with_capacity(body.len() + 120);
         self.message_into(&mut text, id, at, body);
@@ -196,7 +198,7 @@ mod tests {
     };
 
     #[test]
-    fn a_durable_event() {
+    fn durable_event_has_its_row() {
         let row = Row {
             seq: 118,
             prev: 115,
@@ -220,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_gets_its_place() {
+    fn message_gets_its_id_and_time() {
         let row = Row {
             seq: 7,
             prev: 0,
@@ -240,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_live_event_has_no_row() {
+    fn live_event_has_no_row() {
         let text = writer().live(
             EventKind::TextDelta,
             PLACE,

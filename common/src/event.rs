@@ -1,5 +1,5 @@
-//! What happens to agents and sessions. Durable events are rows of the session's log; live ones
-//! exist only on the wire.
+//! Events of agents and sessions. Durable events are rows of the session's log; live events exist
+//! only on the wire.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -28,12 +28,12 @@ macro_rules! events {
                 match self { $(Self::$kind => $name,)+ }
             }
 
-            /// Whether it is a row of the log.
+            /// Whether events of this kind are rows of the log.
             pub const fn is_durable(self) -> bool {
                 match self { $(Self::$kind => events!(@ $durability),)+ }
             }
 
-            /// The kind of that name; `None` for one that only a newer version knows.
+            /// Returns the kind with this name, or `None` if only a newer version knows it.
             pub fn find(name: &str) -> Option<Self> {
                 match name { $($name => Some(Self::$kind),)+ _ => None }
             }
@@ -48,18 +48,18 @@ macro_rules! events {
                 match self { $(Self::$kind(_) => EventKind::$kind,)+ }
             }
 
-            /// The JSON of `data`.
+            /// Returns the JSON of `data`.
             pub fn data(&self) -> String {
                 match self { $(Self::$kind(data) => json(data),)+ }
             }
 
-            /// Reads `data` of an event of a known kind.
+            /// Reads the `data` of an event of a known kind.
             pub fn parse(kind: EventKind, data: &str) -> Result<Self, serde_json::Error> {
                 Ok(match kind { $(EventKind::$kind => Self::$kind(serde_json::from_str(data)?),)+ })
             }
         }
 
-        /// The JSON Schema of each event's `data`, by its name.
+        /// Returns the JSON Schema of each event's `data`, by its name.
         #[cfg(feature = "schema")]
         pub fn schemas() -> Vec<(&'static str, schemars::Schema)> {
             vec![$(($name, schemars::schema_for!($data)),)+]
@@ -100,14 +100,14 @@ events! {
 }
 
 impl EventKind {
-    /// Whether it closes a turn.
+    /// Whether it ends a turn.
     pub const fn is_terminal(self) -> bool {
         matches!(self, Self::TurnEnd | Self::Error)
     }
 }
 
-/// JSON of a value that has no map with non-text keys and no failing serialiser, which is all of
-/// this crate.
+/// Returns the JSON of a value. Serialisation cannot fail for the types of this crate: no map has
+/// keys other than text, and no serialiser fails.
 pub fn json<T: Serialize>(value: &T) -> String {
     serde_json::to_string(value).unwrap_or_else(|_| "null".into())
 }
@@ -127,16 +127,16 @@ data! {
         index: u32,
         inputs: Vec<TurnInput>,
     }
-    /// An input that a turn was made of.
+    /// An input of a turn.
     TurnInput {
         id: InputId,
         kind: InputKind,
-        /// The sending agent; null for a client.
+        /// The agent that sent the input; null for a client.
         from: Option<AgentId>,
     }
     TurnEnd {
         outcome: TurnOutcome,
-        /// The turn's last text; null when there was none.
+        /// The last text of the turn; null if there was none.
         message: Option<String>,
         usage: Usage,
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -152,9 +152,9 @@ data! {
     }
     Delta {
         text: String,
-        /// Index of the content part.
+        /// The index of the content part.
         part: usize,
-        /// Unicode scalar values of that part before this delta.
+        /// The number of Unicode scalar values of that part before this delta.
         offset: usize,
     }
     SavedMessage {
@@ -189,7 +189,7 @@ data! {
         duration_ms: u64,
     }
     Retry {
-        /// The number of the try that comes, from 2.
+        /// The number of the next attempt, from 2.
         attempt: u32,
         delay_ms: u64,
         reason: String,
@@ -198,7 +198,7 @@ data! {
         id: InputId,
         kind: InputKind,
         from: Option<AgentId>,
-        /// How many wait, this one counted.
+        /// The number of inputs that wait, including this one.
         queued: usize,
     }
     Compacting {
@@ -207,9 +207,9 @@ data! {
     Compacted {
         tokens_before: u64,
         tokens_after: u64,
-        /// `local`, or the sidecar's compactor.
+        /// `local`, or the compactor of a sidecar.
         by: String,
-        /// How many messages stay as they are.
+        /// The number of messages that are kept unchanged.
         kept: usize,
     }
     WorkerSpawned {
@@ -227,7 +227,7 @@ data! {
         role: Role,
         model: ModelRef,
         tools: Vec<String>,
-        /// What the next version would say besides.
+        /// A field that only the next version has.
         #[cfg(feature = "next")]
         #[serde(default)]
         herald: Option<String>,
@@ -248,7 +248,7 @@ data! {
         by: String,
     }
     Checkpoint {
-        /// The last message id that the summary stands for.
+        /// The id of the last message that the summary replaces.
         covers: Seq,
     }
     ToolsChanged {
@@ -265,24 +265,24 @@ data! {
     }
 }
 
-/// What came into an inbox.
+/// The kind of an input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum InputKind {
-    /// From a client.
+    /// A prompt from a client.
     Prompt,
-    /// From an agent that waits for the turn's text.
+    /// A question from an agent that waits for the text of the turn.
     Question,
-    /// From an agent that does not wait.
+    /// A task from an agent that does not wait.
     Task,
-    /// The answer to a task.
+    /// The response to a task.
     Response,
-    /// From the runtime: `task_unanswered`, `worker_exit`.
+    /// A note from the runtime: `task_unanswered`, `worker_exit`.
     Note,
 }
 
-/// How a turn ended that did not end in an error.
+/// How a turn without an error ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -293,16 +293,16 @@ pub enum TurnOutcome {
     Limit,
 }
 
-/// What running a tool again would do.
+/// What happens if a tool is run again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Effect {
-    /// It changes nothing.
+    /// The tool changes nothing.
     Pure,
-    /// Run again under the same call id it changes nothing more.
+    /// Running the tool again under the same call id changes nothing more.
     Idempotent,
-    /// It may change something each time.
+    /// The tool may change something at every run.
     #[default]
     Mutating,
 }

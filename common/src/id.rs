@@ -1,12 +1,13 @@
-//! Ids, parsed once at the edge: `[A-Za-z0-9_-]{1,64}`, so that every id can be a token of a NATS
-//! subject.
+//! Ids, which are parsed once at the edge: `[A-Za-z0-9_-]{1,64}`, so that every id can be a token
+//! of a NATS subject.
 
 use std::{borrow::Borrow, fmt, ops::Deref, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// A place in a session's log: dense, from 1, never used twice. 0 means "before the first".
+/// The number of a row in a session's log. Numbers start at 1, have no gaps and are never reused. 0
+/// means "before the first row".
 pub type Seq = i64;
 
 /// Why a text is not an id.
@@ -18,7 +19,7 @@ pub struct MalformedId {
     expected: &'static str,
 }
 
-/// Whether a text is 1 to 64 of `A-Z a-z 0-9 _ -`.
+/// Whether a text consists of 1 to 64 characters of `A-Z a-z 0-9 _ -`.
 pub fn is_id(text: &str) -> bool {
     (1..=64).contains(&text.len())
         && text
@@ -101,7 +102,7 @@ macro_rules! id {
 macro_rules! minted {
     ($($name:ident),+) => {$(
         impl $name {
-            /// A fresh id, ordered by time of birth.
+            /// Returns a new id. New ids are ordered by the time of their creation.
             pub fn mint() -> Self {
                 Self(Uuid::now_v7().simple().to_string().into())
             }
@@ -122,7 +123,7 @@ id!(
     TeamId, "team id", is_id, "1 to 64 of A-Z a-z 0-9 _ -"
 );
 id!(
-    /// One start of one node process; a restarted node is a new one.
+    /// One run of a node's process. A restarted node has a new id.
     NodeId, "node id", is_id, "1 to 64 of A-Z a-z 0-9 _ -"
 );
 id!(
@@ -134,7 +135,7 @@ id!(
     CallId, "call id", is_id, "1 to 64 of A-Z a-z 0-9 _ -"
 );
 id!(
-    /// A sidecar by its service name.
+    /// A sidecar, by its service name.
     SidecarId, "sidecar name", is_id, "1 to 64 of A-Z a-z 0-9 _ -"
 );
 id!(
@@ -144,13 +145,13 @@ id!(
 
 minted!(AgentId, SessionId, TeamId, NodeId, InputId, CallId);
 
-/// Namespace of the version 5 UUIDs that name tool calls; a random constant of this protocol.
+/// The namespace of the version 5 UUIDs of tool calls: a random constant of this protocol.
 const CALLS: Uuid = Uuid::from_u128(0x6f1d_3c52_9a44_4f0e_8b7b_501a_9c7e_21d4);
 
 impl CallId {
-    /// The id of the `part`-th content part of a request: the same for the same place, however
-    /// often it is computed, and unique where a provider's own call id is not. The epoch is the
-    /// writer's: turns that were rewound are numbered again.
+    /// Returns the id of the `part`-th content part of a request. It is the same every time it is
+    /// computed, and unique even where the provider's own call id is not. It contains the writer's
+    /// epoch because turn numbers are reused after a rewind.
     pub fn of(
         session: &SessionId,
         agent: &AgentId,
@@ -163,34 +164,33 @@ impl CallId {
         Self(Uuid::new_v5(&CALLS, place.as_bytes()).to_string().into())
     }
 
-    /// The id of the question or task that this call puts into another agent's inbox.
+    /// Returns the id of the question or task that this call puts into another agent's inbox.
     pub fn as_input(&self) -> InputId {
         InputId(self.0.clone())
     }
 
-    /// The id of the agent that this call spawns.
+    /// Returns the id of the agent that this call spawns.
     pub fn as_agent(&self) -> AgentId {
         AgentId(self.0.clone())
     }
 }
 
-/// Namespace of the version 5 UUIDs that name notes about tasks; a random constant of this
-/// protocol.
+/// The namespace of the version 5 UUIDs of notes about tasks: a random constant of this protocol.
 const NOTES: Uuid = Uuid::from_u128(0x2b7e_90c4_51d8_4a3b_a6f2_0c9d_3e58_71b6);
 
-/// Namespace of the version 5 UUIDs that name sessions' first prompts; a random constant of this
+/// The namespace of the version 5 UUIDs of the first prompts of sessions: a random constant of this
 /// protocol.
 const PROMPTS: Uuid = Uuid::from_u128(0xc4a8_17e3_0d6b_4f95_9e21_73b0_5fd2_88a9);
 
 impl InputId {
-    /// The id of the note that says that this task was left unanswered, however often it is
-    /// written.
+    /// Returns the id of the note that this task got no response. It is the same every time it is
+    /// computed.
     pub fn unanswered(&self) -> Self {
         Self(Uuid::new_v5(&NOTES, self.as_bytes()).to_string().into())
     }
 
-    /// The id of the prompt that a session is started with, so that a repeated start is answered
-    /// alike.
+    /// Returns the id of the prompt with which a session is started, so that a repeated start gets
+    /// the same answer.
     pub fn first_of(session: &SessionId) -> Self {
         Self(
             Uuid::new_v5(&PROMPTS, session.as_bytes())
@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_is_one_token_of_a_subject() {
+    fn id_is_one_token_of_a_subject() {
         for good in ["a", "A-z_9", &"x".repeat(64)] {
             assert!(AgentId::parse(good).is_ok(), "{good}");
         }
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_id_names_its_place() {
+    fn call_id_depends_on_its_place() {
         let (session, agent) = (SessionId::parse("s").unwrap(), AgentId::parse("a").unwrap());
         let call = CallId::of(&session, &agent, 1, 1, 2, 3);
         assert_eq!(call, CallId::of(&session, &agent, 1, 1, 2, 3));

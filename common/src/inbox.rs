@@ -1,31 +1,32 @@
-//! Inboxes: the subjects on which replies arrive, and the rule that says to which reply subjects a
+//! Inboxes: the subjects on which replies arrive, and the rule for the reply subjects to which a
 //! responder may publish.
 
 use std::time::{Duration, Instant};
 
 use crate::subject::Prefix;
 
-/// The first word of every client's inboxes unless it is configured otherwise.
+/// The first word of every client's inboxes, unless configured otherwise.
 const DEFAULT: &str = "_INBOX";
-/// First words that a server puts in place of a reply subject when a request crosses accounts.
+/// The first word of the subjects that a server substitutes for a reply subject when a request
+/// crosses accounts.
 const SERVICE_IMPORT: &str = "_R_";
-/// The same where a request crosses a gateway. Two hashes and the requester's own reply subject
-/// follow it.
+/// The first word when a request crosses a gateway. Two hashes and the requester's own reply
+/// subject follow it.
 const GATEWAY: &str = "_GR_";
-/// First words of the cluster's own subjects.
+/// The first words of the cluster's own subjects.
 const OWN: [&str; 9] = [
     "agent", "session", "node", "cluster", "sidecar", "cancel", "tool", "compact", "cmd",
 ];
-/// A flood of refused requests is logged once in this time.
+/// The minimum time between two log lines about refused requests.
 const QUIET: Duration = Duration::from_secs(60);
-/// A longer reply subject is refused.
+/// The maximum length of a reply subject. Longer ones are refused.
 const LONGEST: usize = 1_024;
 
 /// The prefix of a connection's inboxes, without the last dot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InboxPrefix(String);
 
-/// Why a text is no inbox prefix.
+/// Why a text is not an inbox prefix.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "malformed inbox prefix `{0}`: expected words of A-Z a-z 0-9 _ - joined by dots, the first of them none of Planck's own"
@@ -66,9 +67,9 @@ impl Default for InboxPrefix {
 }
 
 /// Decides to which reply subjects a responder may publish. The responder has more rights than the
-/// requester, and its reply is a valid command, as readers ignore keys that they do not know:
-/// without this rule a user who may only list sessions could make a node delete one, or overwrite a
-/// record of the registry.
+/// requester, and its reply is a valid command because readers ignore keys that they do not know.
+/// Without this rule, a user who may only list sessions could make a node delete one, or overwrite
+/// a record of the registry.
 #[derive(Debug, Clone, Default)]
 pub struct ReplyRule {
     cluster: Prefix,
@@ -76,13 +77,13 @@ pub struct ReplyRule {
 }
 
 impl ReplyRule {
-    /// The rule of a cluster whose users have inboxes under `more` besides those that begin with
-    /// `_INBOX`.
+    /// Returns the rule of a cluster whose users have inboxes under `more` in addition to those
+    /// that begin with `_INBOX`.
     pub fn new(cluster: Prefix, more: Vec<InboxPrefix>) -> Self {
         Self { cluster, more }
     }
 
-    /// Whether a reply may go to a subject.
+    /// Whether a reply may be published to a subject.
     pub fn admits(&self, subject: &str) -> bool {
         let words: Vec<&str> = subject.split('.').collect();
         let is_literal = |word: &&str| {
@@ -102,8 +103,7 @@ impl ReplyRule {
             return false;
         }
         match (*first, rest) {
-            // The server takes the first three words off again: what is behind them is where the
-            // reply goes.
+            // The server removes the first three words, and the reply goes to the rest.
             (GATEWAY, [_, _, to @ ..]) => self.admits(&to.join(".")),
             (GATEWAY, _) => false,
             (SERVICE_IMPORT, _) => true,
@@ -122,8 +122,8 @@ impl ReplyRule {
     }
 }
 
-/// Counts the requests that a responder refused, and paces what it logs of them: anybody can send a
-/// flood.
+/// Counts the requests that a responder refused, and limits the log lines about them, because any
+/// client can send a flood.
 #[derive(Debug, Default)]
 pub struct Refusals {
     count: u64,
@@ -131,7 +131,8 @@ pub struct Refusals {
 }
 
 impl Refusals {
-    /// Counts one more. Returns the number so far when it is to be logged, at most once a minute.
+    /// Counts one more. Returns the number so far if it is to be logged, which is at most once a
+    /// minute.
     pub fn add(&mut self, now: Instant) -> Option<u64> {
         self.count += 1;
         if self
@@ -211,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_refusals_is_logged_once_a_minute() {
+    fn flood_of_refusals_is_logged_once_a_minute() {
         let (mut refusals, start) = (Refusals::default(), Instant::now());
         let told = [0, 1, 59, 60, 61, 119, 120]
             .map(|second| refusals.add(start + Duration::from_secs(second)));
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn inbox_prefix_is_words_that_are_not_our_own() {
+    fn inbox_prefix_must_not_begin_with_an_own_subject() {
         for good in ["_INBOX", "_INBOX_node", "_INBOX.node", "replies"] {
             assert_eq!(InboxPrefix::parse(good).unwrap().as_str(), good);
         }

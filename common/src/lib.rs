@@ -1,5 +1,5 @@
-//! What crosses the wire and nothing that runs: ids, subjects, messages, events, commands, specs
-//! and error codes.
+//! The types that cross the wire: ids, subjects, messages, events, commands, specifications and
+//! error codes. The crate runs nothing.
 
 pub mod id;
 pub mod timestamp;
@@ -25,5 +25,5 @@ pub mod subject;
 pub use id::{AgentId, CallId, InputId, NodeId, Seq, SessionId, SessionName, SidecarId, TeamId};
 pub use timestamp::Timestamp;
 
-/// The version of the wire protocol, `v` in every body.
+/// The version of the wire protocol, which is `v` in every body.
 pub const PROTOCOL_VERSION: u32 = 1;

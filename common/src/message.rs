@@ -1,4 +1,4 @@
-//! Messages: what a model is shown and what it said, kept in the order and wording of the provider.
+//! Messages: the input and output of a model, with the provider's order and wording.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -20,8 +20,7 @@ pub struct Message {
     pub metadata: Metadata,
 }
 
-/// A message without its place: what is stored. The rest is put around it when it is read or
-/// published.
+/// A message as it is stored. The other fields are added when it is read or published.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Body {
     pub role: Role,
@@ -42,8 +41,8 @@ pub enum Role {
     Custom,
 }
 
-/// What a custom message is. `summary` and `agent_message` reach the model as user messages; others
-/// do not reach it.
+/// The kind of a custom message. `summary` and `agent_message` reach the model as user messages;
+/// the others do not reach it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -54,28 +53,28 @@ pub enum Custom {
     Other(String),
 }
 
-/// What is known of a message besides its content; absent where it says nothing.
+/// What is known of a message besides its content. Fields that do not apply are absent.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Metadata {
-    /// The reply was cut off by an abort or a death; the content is what had arrived.
+    /// Whether the reply was cut off by an abort or a failure. The content is what had arrived.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub interrupted: bool,
-    /// The inputs this message was made of.
+    /// The inputs from which this message was made.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub inputs: Vec<InputId>,
-    /// Who speaks, for an agent's message.
+    /// For an agent's message: the agent that sent it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<Sender>,
-    /// Why the model stopped, for an assistant's message.
+    /// For an assistant's message: why the model stopped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stop: Option<StopReason>,
-    /// For a summary: the last message id it stands for.
+    /// For a summary: the id of the last message that it replaces.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub covers: Option<Seq>,
-    /// For a summary: results of tools that stand after `covers` and before it are cut to so many
-    /// characters for the model.
+    /// For a summary: the number of characters to which the model's view shortens the tool results
+    /// between `covers` and the summary.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cut_results: Option<usize>,
 }
@@ -99,10 +98,10 @@ pub struct Sender {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
-    /// It had said what it wanted to say.
+    /// The model had finished.
     End,
     ToolUse,
-    /// The output limit cut it.
+    /// The output limit cut the answer off.
     Length,
     /// The provider withheld the rest.
     Refusal,
@@ -115,7 +114,7 @@ pub enum StopReason {
 pub enum Part {
     Text {
         text: String,
-        /// The provider's opaque token for this part, where it wants one back.
+        /// The provider's opaque token for this part, if the provider wants it back.
         #[serde(skip_serializing_if = "Option::is_none")]
         signature: Option<String>,
     },
@@ -123,7 +122,7 @@ pub enum Part {
         text: String,
         #[serde(skip_serializing_if = "Option::is_none")]
         signature: Option<String>,
-        /// The provider withheld the text; `signature` is its ciphertext.
+        /// Whether the provider withheld the text. Then `signature` is its ciphertext.
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         redacted: bool,
     },
@@ -132,10 +131,10 @@ pub enum Part {
         id: String,
         call_id: CallId,
         name: String,
-        /// A JSON object, in the model's own bytes.
+        /// A JSON object, byte for byte as the model wrote it.
         #[cfg_attr(feature = "schema", schemars(with = "serde_json::Value"))]
         args: Box<RawValue>,
-        /// What the model sent instead of a JSON object; `args` is then `{}`.
+        /// The text that the model sent instead of a JSON object. Then `args` is `{}`.
         #[serde(skip_serializing_if = "Option::is_none")]
         invalid: Option<String>,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -161,18 +160,18 @@ pub enum Part {
     },
 }
 
-/// Where an image's or a file's bytes are.
+/// The bytes of an image or a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
-    /// Base64 of the bytes.
+    /// The bytes as Base64.
     Data(String),
     Url(String),
 }
 
 impl Part {
-    /// A plain text part.
+    /// Returns a plain text part.
     pub fn text(text: impl Into<String>) -> Self {
         Self::Text {
             text: text.into(),
@@ -181,7 +180,7 @@ impl Part {
     }
 }
 
-/// The text parts of a content, joined.
+/// Returns the text parts of a content, joined.
 pub fn text_of(content: &[Part]) -> String {
     let texts = content.iter().filter_map(|part| match part {
         Part::Text { text, .. } => Some(text.as_str()),
@@ -194,8 +193,8 @@ pub fn text_of(content: &[Part]) -> String {
     texts.collect()
 }
 
-/// Reading a part. serde's tagged enums buffer their content, which a [`RawValue`] cannot be read
-/// from; a flat struct can hold one.
+/// Reads a part. Tagged enums of serde buffer their content, and a [`RawValue`] cannot be read from
+/// the buffer, but from the fields of a flat struct.
 mod part {
     use super::{Part, Source};
     use crate::CallId;
@@ -285,7 +284,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_keeps_the_models_bytes() {
+    fn part_keeps_the_bytes_of_the_model() {
         let text = r#"{"type":"tool_call","id":"x","call_id":"c","name":"read","args":{"b": 1.0,"a":12345678901234567890}}"#;
         let part: Part = serde_json::from_str(text).unwrap();
         assert_eq!(serde_json::to_string(&part).unwrap(), text);
@@ -306,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_part_says_what_is_wrong() {
+    fn error_about_a_part_names_the_fault() {
         let error =
             serde_json::from_str::<Part>(r#"{"type":"image","mime":"image/png"}"#).unwrap_err();
         assert!(

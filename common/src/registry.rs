@@ -1,5 +1,5 @@
-//! What stands in the registry, the KV bucket that says who is where and who is alive. What is true
-//! is in SQL.
+//! The records of the registry, the KV bucket with the nodes, teams and members. Durable state is
+//! in SQL.
 
 use std::collections::BTreeMap;
 
@@ -8,16 +8,17 @@ use serde_json::{Map, Value};
 
 use crate::{AgentId, NodeId, SessionId, TeamId, Timestamp, spec::Role};
 
-/// Told apart by whoever wrote it: of a write with an unknown outcome, a record that holds mine was
-/// written by me.
+/// Identifies the writer of a record: if the outcome of a write is unknown and the record has my
+/// nonce, my write succeeded.
 pub type Nonce = String;
 
-/// Under `store`: the SQL store all nodes of the cluster share.
+/// The record under `store`: the SQL store that all nodes of the cluster share.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StoreRecord {
     pub id: String,
-    /// Where it is, without passwords, for people to read; none from a version that does not tell.
+    /// The store's address without passwords, for people to read. Versions that do not report it
+    /// leave it out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
 }
@@ -31,8 +32,8 @@ impl std::fmt::Display for StoreRecord {
     }
 }
 
-/// Under `node.<node>`; `left` and `dead` are final, as a node's id is minted at each start of its
-/// process.
+/// The record under `node.<node>`. `left` and `dead` are final, because a node's id is new at each
+/// start of its process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NodeRecord {
@@ -45,11 +46,11 @@ pub struct NodeRecord {
     pub providers: Vec<String>,
     pub started_at: Timestamp,
     pub nonce: Nonce,
-    /// The keys of its `[cluster]` with their values as a configuration has them; none from a
-    /// version that does not tell.
+    /// The keys of its `[cluster]` section with their values as in a configuration. Versions that
+    /// do not report them leave them out.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub times: BTreeMap<String, String>,
-    /// Who convicted it, and why; of a dead node.
+    /// For a dead node: which node declared it dead, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
 }
@@ -59,7 +60,7 @@ pub struct NodeRecord {
 pub struct Verdict {
     pub by: NodeId,
     pub reason: String,
-    /// How long the convict had not been heard.
+    /// How long the dead node had been silent, in milliseconds.
     pub silent_ms: u64,
 }
 
@@ -80,14 +81,14 @@ impl NodeStanding {
     }
 }
 
-/// Under `team.<team>.<incarnation>`. Written at birth, hand-over and death only, so that its
-/// revision fences; dead is final.
+/// The record under `team.<team>.<incarnation>`. It is written only at creation, hand-over and
+/// death, so its revision is a fence; `dead` is final.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TeamRecord {
     pub state: TeamStanding,
     pub orchestrator: AgentId,
-    /// Of the orchestrator.
+    /// The orchestrator's host.
     pub node: NodeId,
     pub session: SessionId,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -103,22 +104,22 @@ pub enum TeamStanding {
     Dead,
 }
 
-/// Why a team ended, and so what becomes of its members.
+/// Why a team ended, which decides what happens to its members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum TeamEnd {
-    /// Members are dropped: nothing is written, their turns and inputs stay open for whoever claims
-    /// them.
+    /// The members are dropped: nothing is written, and their turns and inputs stay open for the
+    /// node that claims them.
     NodeDead,
-    /// Members are ended: turns aborted, inputs given an outcome.
+    /// The members are ended: their turns are aborted, and their inputs get an outcome.
     Stopped,
-    /// As `stopped`; the session comes back with a later prompt.
+    /// As `stopped`, but a later prompt opens the session again.
     Closed,
 }
 
-/// Under `member.<team>.<incarnation>.<agent>`, written by the hosting node on the condition that
-/// the team is alive.
+/// The record under `member.<team>.<incarnation>.<agent>`. The host writes it on condition that the
+/// team is alive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MemberRecord {
@@ -154,7 +155,7 @@ impl std::fmt::Display for Key {
 }
 
 impl Key {
-    /// The key a text spells; `None` for what is no record of ours.
+    /// Parses a key. Returns `None` if the text is not the key of a record.
     pub fn parse(text: &str) -> Option<Self> {
         let words: Vec<&str> = text.split('.').collect();
         Some(match words.as_slice() {
@@ -174,7 +175,7 @@ impl Key {
     }
 }
 
-/// Several records at once.
+/// The keys of several records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Keys<'a> {
     Nodes,
@@ -201,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_come_back_from_what_they_spell() {
+    fn key_is_parsed_from_its_text() {
         let (node, team, agent) = (NodeId::mint(), TeamId::mint(), AgentId::mint());
         for key in [
             Key::Store,

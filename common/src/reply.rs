@@ -25,7 +25,7 @@ pub enum Code {
 }
 
 impl Code {
-    /// The number in `Nats-Service-Error-Code`: HTTP's.
+    /// The number in `Nats-Service-Error-Code`, as in HTTP.
     pub const fn number(self) -> u16 {
         match self {
             Self::BadRequest => 400,
@@ -55,7 +55,7 @@ impl Code {
     }
 }
 
-/// A refusal: what a client can act on, and what a person can read.
+/// A refusal: a code for the client, and a message for people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Refusal {
@@ -98,7 +98,7 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// A reply as it is read off the wire.
+/// A reply as it is read from the wire.
 #[derive(Debug, Deserialize)]
 struct Wire<'a> {
     v: Option<u32>,
@@ -107,10 +107,11 @@ struct Wire<'a> {
     error: Option<Refusal>,
 }
 
-/// Why a reply could not be taken as an answer.
+/// Why a reply is not an answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplyError {
-    /// Not one of ours: a JetStream acknowledgement, say. Readers go on waiting.
+    /// The reply is not of this protocol; it may be a JetStream acknowledgement. Readers keep
+    /// waiting.
     #[error("a reply without `v`")]
     Foreign,
     #[error(transparent)]
@@ -119,12 +120,12 @@ pub enum ReplyError {
     Malformed(#[from] serde_json::Error),
 }
 
-/// The bytes of a positive reply around JSON.
+/// Returns the bytes of a positive reply around JSON.
 pub fn ok_json(ok: &str) -> String {
     format!(r#"{{"v":1,"ok":{ok}}}"#)
 }
 
-/// The bytes of a reply.
+/// Returns the bytes of a reply.
 pub fn encode<T: Serialize>(result: &Result<T, Refusal>) -> String {
     match result {
         Ok(ok) => ok_json(&json(ok)),
@@ -145,7 +146,7 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ReplyError> {
     }
 }
 
-/// The beginning of a text that somebody sent, short enough for a message about it.
+/// Returns the beginning of a received text, short enough for a message about it.
 pub fn excerpt(text: &str) -> String {
     text.chars().take(80).collect()
 }
@@ -155,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reply_round_trips() {
+    fn reply_is_read_as_it_was_written() {
         let text = encode(&Ok::<_, Refusal>(vec![1, 2]));
         assert_eq!(text, r#"{"v":1,"ok":[1,2]}"#);
         assert_eq!(decode::<Vec<i32>>(text.as_bytes()).unwrap(), [1, 2]);
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn an_acknowledgement_of_a_stream_is_no_reply() {
+    fn acknowledgement_of_a_stream_is_not_a_reply() {
         assert!(matches!(
             decode::<()>(br#"{"stream":"X","seq":1}"#),
             Err(ReplyError::Foreign)

@@ -1,19 +1,20 @@
-//! What one answer of a server says about its wall clock.
+//! Compares a server's wall clock with this machine's.
 
 use crate::Timestamp;
 
-/// A server's wall clock beside this machine's.
+/// The difference between a server's wall clock and this machine's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerClock {
-    /// Milliseconds by which the server's clock is ahead; negative: behind.
+    /// By how many milliseconds the server's clock is ahead; negative if it is behind.
     pub ahead_ms: i64,
-    /// How wrong `ahead_ms` can be: nobody knows when between question and answer the server read
-    /// its clock.
+    /// The maximum error of `ahead_ms`, because the moment between request and reply at which the
+    /// server read its clock is unknown.
     pub uncertainty_ms: u64,
 }
 
 impl ServerClock {
-    /// From the time that the server told, and this machine's just before and just after.
+    /// Computes the difference from the server's time, and this machine's times just before and
+    /// just after.
     pub fn read(asked: Timestamp, told: Timestamp, answered: Timestamp) -> Self {
         let uncertainty_ms = answered.millis_since(asked).div_ceil(2);
         let middle = asked
@@ -25,7 +26,7 @@ impl ServerClock {
         }
     }
 
-    /// The difference that there is at least, in milliseconds.
+    /// The minimum difference in milliseconds.
     pub fn difference_ms(self) -> u64 {
         self.ahead_ms
             .unsigned_abs()
@@ -38,15 +39,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slow_answer_is_no_difference() {
+    fn slow_reply_is_not_taken_for_a_difference() {
         let at = Timestamp::from_millis;
         for (asked, told, answered, ahead, difference) in [
             (1_000, 1_005, 1_010, 0, 0),
-            // The server read its clock at any moment of these four seconds.
+            // The server read its clock at an unknown moment of these four seconds.
             (1_000, 4_900, 5_000, 1_900, 0),
             (1_000, 8_000, 1_100, 6_950, 6_900),
             (10_000, 4_000, 10_100, -6_050, 6_000),
-            // This machine's clock was set back meanwhile.
+            // This machine's clock was set back between request and reply.
             (10_000, 4_000, 3_000, -6_000, 6_000),
         ] {
             let clock = ServerClock::read(at(asked), at(told), at(answered));

@@ -1,6 +1,6 @@
-//! What a NATS micro service tells of itself on `$SRV.PING`, `$SRV.INFO` and `$SRV.STATS`, as nodes
-//! and sidecars do, and what is read of it. The client library's own service loses what is on its
-//! way when it leaves a queue group, so it is not used.
+//! The discovery of NATS micro services: what nodes and sidecars answer on `$SRV.PING`, `$SRV.INFO`
+//! and `$SRV.STATS`, and what is read from such answers. The client library's own service is not
+//! used, because it loses messages under way when it leaves a queue group.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -8,26 +8,26 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{Timestamp, event::json};
 
-/// How many more messages a service wants that leaves a subject: a server takes so large a count
-/// for none and takes the subscription off at once, and the client still hears what is on its way.
-/// The library's own `drain` stops listening before that has come (async-nats 0.51), and a request
-/// is lost.
+/// The number of further messages that a service accepts when it leaves a subject. A server takes
+/// such a large count for none and removes the subscription at once, while the client still
+/// receives the messages under way. The library's own `drain` stops reading before they have
+/// arrived (async-nats 0.51), so that a request would be lost.
 pub const NO_MORE: u64 = 10_000_000_000;
 
 pub type Metadata = BTreeMap<String, String>;
 
-/// Which service it is, and which instance of it.
+/// The name of a service, and the id of one of its instances.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Identity {
     pub name: String,
-    /// Of this instance.
+    /// The id of this instance.
     pub id: String,
-    /// Three numbers as in 1.0.0.
+    /// Three numbers, as in 1.0.0.
     pub version: String,
     pub metadata: Metadata,
 }
 
-/// What the answer to `$SRV.INFO` has to have. Other keys may be missing.
+/// The required keys of an answer to `$SRV.INFO`. Other keys may be absent.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Info {
     pub name: String,
@@ -39,7 +39,7 @@ pub struct Info {
     pub endpoints: Vec<Endpoint>,
 }
 
-/// A subject that a service answers on.
+/// A subject on which a service answers.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Endpoint {
     pub name: String,
@@ -50,14 +50,14 @@ pub struct Endpoint {
     pub metadata: Metadata,
 }
 
-/// Some services write `null` where there is nothing.
+/// Reads `null` as the default, because some services write it for absent values.
 fn or_nothing<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     deserializer: D,
 ) -> Result<T, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// One instance: what it is, and how often it was asked.
+/// One instance: its identity, and its statistics.
 #[derive(Debug, Clone)]
 pub struct Service {
     identity: Identity,
@@ -86,7 +86,7 @@ impl Service {
         }
     }
 
-    /// Adds an endpoint; its number is what [`Self::count`] and [`Self::leave`] take.
+    /// Adds an endpoint, and returns the number for [`Self::count`] and [`Self::leave`].
     pub fn add(&mut self, endpoint: Endpoint) -> usize {
         let (requests, errors, took, last_error) = Default::default();
         self.endpoints.push(Served {
@@ -100,14 +100,14 @@ impl Service {
         self.endpoints.len() - 1
     }
 
-    /// The endpoint takes no more requests, and is not told of any more.
+    /// Records that the endpoint takes no more requests. Discovery no longer lists it.
     pub fn leave(&mut self, endpoint: usize) {
         if let Some(served) = self.endpoints.get_mut(endpoint) {
             served.has_left = true;
         }
     }
 
-    /// Counts an answered request, and the error it was answered with.
+    /// Counts an answered request, and its error if there was one.
     pub fn count(&mut self, endpoint: usize, took: Duration, error: Option<String>) {
         let Some(served) = self.endpoints.get_mut(endpoint) else {
             return;
@@ -120,7 +120,7 @@ impl Service {
         }
     }
 
-    /// The answer to a discovery subject; `None` for a verb that there is not.
+    /// Returns the answer to a discovery subject, or `None` for an unknown verb.
     pub fn answer(&self, subject: &str) -> Option<String> {
         let there = || self.endpoints.iter().filter(|served| !served.has_left);
         match subject.split('.').nth(1)? {
@@ -170,7 +170,7 @@ struct StatsTold<'a> {
     endpoints: Vec<Stats<'a>>,
 }
 
-/// Times are in nanoseconds.
+/// The statistics of an endpoint. Times are in nanoseconds.
 #[derive(Serialize)]
 struct Stats<'a> {
     name: &'a str,
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn it_tells_what_the_nats_clients_expect() {
+    fn answers_are_what_nats_clients_expect() {
         let mut service = service();
         let ping = json!({"type": "io.nats.micro.v1.ping_response", "name": "s", "id": "i", "version": "1.0.0",
             "metadata": {"planck": "1"}});
@@ -243,12 +243,15 @@ mod tests {
         assert_eq!(stats["started"], "1970-01-01T00:00:00.000Z");
         let counted = json!([{"name": "one", "subject": "a.one", "queue_group": "q", "num_requests": 2, "num_errors": 1,
             "last_error": "500:no", "processing_time": 60, "average_processing_time": 30}]);
-        assert_eq!(stats["endpoints"], counted, "what has left is not told of");
+        assert_eq!(
+            stats["endpoints"], counted,
+            "an endpoint that has left is not listed"
+        );
         assert_eq!(service.answer("$SRV.OTHER"), None);
     }
 
     #[test]
-    fn what_is_told_is_read() {
+    fn info_is_read_as_it_was_written() {
         let info: Info = serde_json::from_str(&service().answer("$SRV.INFO.s.i").unwrap()).unwrap();
         assert_eq!(
             (info.name.as_str(), info.id.as_str(), info.version.as_str()),
@@ -262,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn little_is_enough() {
+    fn info_with_only_the_required_keys_is_read() {
         let text = r#"{"name":"s","id":"i","version":"1","metadata":null,"endpoints":[{"name":"one","subject":"a.one"}]}"#;
         let info: Info = serde_json::from_str(text).unwrap();
         assert_eq!((info.metadata, info.endpoints.len()), (Metadata::new(), 1));

@@ -1,4 +1,4 @@
-//! What nodes and sidecars say to each other: requests on `tool.<sidecar>.<tool>` and
+//! The protocol between nodes and sidecars: requests on `tool.<sidecar>.<tool>` and
 //! `compact.<sidecar>.<compactor>`.
 
 use serde::{Deserialize, Serialize};
@@ -6,39 +6,38 @@ use serde_json::{Value, value::RawValue};
 
 use crate::{AgentId, CallId, Seq, SessionId, SidecarId, TeamId, message::Message};
 
-/// Metadata of a sidecar's service and its endpoints: the keys, and the values that are the same
-/// everywhere.
+/// The metadata of a sidecar's service and its endpoints: the keys, and the fixed values.
 pub mod metadata {
-    /// Of the service: the version of this protocol.
+    /// For the service: the version of this protocol.
     pub const PLANCK: &str = "planck";
-    /// Of the service: the subject prefix, where there is one.
+    /// For the service: the subject prefix, if there is one.
     pub const PREFIX: &str = "prefix";
     /// `tool` or `compactor`.
     pub const KIND: &str = "kind";
     pub const TOOL: &str = "tool";
     pub const COMPACTOR: &str = "compactor";
-    /// Text for the model.
+    /// The description for the model.
     pub const DESCRIPTION: &str = "description";
-    /// JSON Schema of the arguments, as text.
+    /// The JSON Schema of the arguments, as text.
     pub const PARAMETERS: &str = "parameters";
     /// `pure`, `idempotent` or `mutating`.
     pub const EFFECT: &str = "effect";
-    /// How long it may be silent.
+    /// How long it may be silent, in milliseconds.
     pub const TIMEOUT_MS: &str = "timeout_ms";
 }
 
-/// How long a tool may be silent, unless it says otherwise.
+/// How long a tool may be silent by default, in milliseconds.
 pub const TOOL_TIMEOUT_MS: u64 = 300_000;
 
-/// How long a compactor may be silent, unless it says otherwise.
+/// How long a compactor may be silent by default, in milliseconds.
 pub const COMPACTOR_TIMEOUT_MS: u64 = 120_000;
 
-/// The largest schema of a tool's parameters in bytes: every request of every agent that has the
-/// tool carries it.
+/// The maximum size of the schema of a tool's parameters in bytes. Every request of every agent
+/// that has the tool carries the schema.
 pub const MOST_PARAMETER_BYTES: usize = 64 * 1024;
 
-/// A name that a schema, or one of its properties or items, requires and does not describe. Model
-/// servers refuse every request with such a tool.
+/// Returns a name that a schema, or one of its properties or items, requires without describing it.
+/// Model servers refuse every request with such a tool.
 pub fn unknown_required(schema: &Value) -> Option<&str> {
     let properties = schema.get("properties").and_then(Value::as_object);
     let mut required = schema
@@ -56,16 +55,17 @@ pub fn unknown_required(schema: &Value) -> Option<&str> {
     unknown.or_else(|| within.find_map(unknown_required))
 }
 
-/// The error of an instance that is asked for a call it is already running. The protocol has no
-/// other sign of it, so [`ToolSaid`] is read and written with it, and nothing else compares it.
+/// The error with which an instance answers a call that it is already running. The protocol has no
+/// other sign of this. [`ToolSaid`] is read and written with this text, and no other code compares
+/// it.
 pub const IN_PROGRESS: &str = "in progress";
 
-/// A call of a tool. `args` fit the schema the sidecar declared.
+/// A call of a tool. `args` matches the schema that the sidecar declared.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ToolRequest {
     pub v: u32,
-    /// The same for the same call, however often it is sent.
+    /// The id of the call, which is the same when the call is sent again.
     pub call_id: CallId,
     pub tool: String,
     #[cfg_attr(feature = "schema", schemars(with = "serde_json::Value"))]
@@ -73,14 +73,15 @@ pub struct ToolRequest {
     pub agent_id: AgentId,
     pub session_id: SessionId,
     pub team_id: TeamId,
-    /// The caller's lease: a call of a lower one than seen is a fenced node's.
+    /// The epoch of the caller's lease. A call with a lower epoch than one already seen comes from
+    /// a fenced node.
     pub epoch: i64,
-    /// Time left, in milliseconds.
+    /// The time left, in milliseconds.
     pub deadline_ms: u64,
 }
 
-/// What a sidecar sends to the reply subject of a call: any number of `progress`, then one of the
-/// others.
+/// A message that a sidecar sends to the reply subject of a call: any number of `progress`, then
+/// one of the others.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ToolReply {
@@ -97,7 +98,7 @@ pub enum ToolSaid {
     Error(String),
     /// The instance is still running this call from an earlier request.
     InProgress,
-    /// Renews the call's idle time-out.
+    /// Restarts the call's idle time-out.
     Progress {
         message: String,
         percent: Option<f64>,
@@ -112,7 +113,7 @@ pub enum ToolSaid {
 enum WireToolSaid {
     Ok(String),
     Error(String),
-    /// Renews the call's idle time-out.
+    /// Restarts the call's idle time-out.
     Progress {
         message: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -142,7 +143,7 @@ impl From<ToolSaid> for WireToolSaid {
     }
 }
 
-/// A conversation to be summarised.
+/// A conversation to summarise.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CompactRequest {
@@ -151,11 +152,11 @@ pub struct CompactRequest {
     pub compactor: String,
     pub model: CompactModel,
     pub messages: Vec<Message>,
-    /// An estimate for all of it.
+    /// An estimate for all messages.
     pub tokens: u64,
     pub agent_id: AgentId,
     pub session_id: SessionId,
-    /// Time left, in milliseconds.
+    /// The time left, in milliseconds.
     pub deadline_ms: u64,
 }
 
@@ -179,24 +180,24 @@ pub struct CompactReply {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum CompactSaid {
-    /// The summary stands for every message before `keep_from`.
+    /// The summary replaces every message before `keep_from`.
     Compact {
         summary: String,
         keep_from: Seq,
     },
-    /// Leave the conversation as it is.
+    /// The conversation stays as it is.
     Skip(bool),
     Error(String),
 }
 
-/// On `sidecar.<sidecar>`: an instance came, or takes no more calls.
+/// A sidecar publishes this on `sidecar.<sidecar>` when an instance starts, or takes no more calls.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Presence {
     pub v: u32,
     pub r#type: PresenceKind,
     pub sidecar: SidecarId,
-    /// The id its service has.
+    /// The id of its service.
     pub instance: String,
 }
 
@@ -208,7 +209,7 @@ pub enum PresenceKind {
     Bye,
 }
 
-/// On `cancel.<sidecar>`: the answer is no longer wanted.
+/// A node publishes this on `cancel.<sidecar>` when an answer is no longer needed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Cancel {
@@ -221,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn replies_are_as_the_protocol_writes_them() {
+    fn replies_are_written_as_in_the_protocol() {
         for (text, said) in [
             (r#"{"v":1,"ok":"done"}"#, ToolSaid::Ok("done".into())),
             (r#"{"v":1,"error":"in progress"}"#, ToolSaid::InProgress),

@@ -1,10 +1,10 @@
-//! What should run: members of teams as people write them, agents and sessions as they are
+//! Specifications: members of teams as people write them, and agents and sessions as they are
 //! recorded.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// An agent's part in its team, settled by its tools at start.
+/// An agent's role in its team, which its tools decide at the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -13,7 +13,7 @@ pub enum Role {
     Worker,
 }
 
-/// A model and where it is served.
+/// A model and the provider that serves it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ModelRef {
@@ -25,12 +25,12 @@ pub struct ModelRef {
     pub base_url: Option<String>,
 }
 
-/// What ends an agent's turn early; absent means no limit.
+/// The limits that end an agent's turn early. An absent limit does not apply.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct AgentLimits {
-    /// 200 unless said.
+    /// 200 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_requests_per_turn: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -41,7 +41,7 @@ pub struct AgentLimits {
     pub max_turn_seconds: Option<u64>,
 }
 
-/// What bounds a session over all its agents.
+/// The limits of a session, shared by all its agents.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
@@ -50,15 +50,15 @@ pub struct SessionLimits {
     pub max_tokens: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_cost_usd: Option<f64>,
-    /// 1,000 unless said.
+    /// 1,000 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_agents: Option<u32>,
-    /// How deep questions may ask in turn; 16 unless said.
+    /// The maximum length of a chain of questions between agents; 16 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_ask_depth: Option<u32>,
 }
 
-/// What becomes of a session whose orchestrator's node dies.
+/// What happens to a session if the node of its orchestrator dies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -68,7 +68,7 @@ pub enum OnNodeDeath {
     Stop,
 }
 
-/// What an orchestrator may hand on to agents it spawns.
+/// What an orchestrator may pass on to agents that it spawns.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
@@ -77,13 +77,13 @@ pub struct Grant {
     pub skills: Vec<String>,
 }
 
-/// A member of a team as TEAM.json, `sessions.start` and `spawn_agent` write it.
+/// A member of a team, as in TEAM.json, `sessions.start` and `spawn_agent`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Member {
     pub r#type: String,
-    /// The type unless said.
+    /// The type by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -94,7 +94,7 @@ pub struct Member {
     pub model_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub base_url: Option<String>,
-    /// Text; in a TEAM.json also a `.md` or `.txt` path inside the team's folder.
+    /// Text. In a TEAM.json it may also be a `.md` or `.txt` path inside the team's folder.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system_prompt: Option<String>,
     /// Passed to the provider: `temperature`, `max_output_tokens`, `thinking_budget`, …
@@ -106,17 +106,17 @@ pub struct Member {
     pub skills: Option<Vec<String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grant: Option<Grant>,
-    /// `<sidecar>.<compactor>`; the local one unless said.
+    /// `<sidecar>.<compactor>`; the local compactor by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compactor: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limits: Option<AgentLimits>,
-    /// Labels a node must have to host it.
+    /// Labels that a node must have to host the agent.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub labels: Map<String, Value>,
 }
 
-/// An agent as it is recorded: everything resolved, so any node can start it.
+/// An agent as it is recorded. Everything is resolved, so that any node can start it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AgentSpec {
     pub r#type: String,
@@ -125,11 +125,11 @@ pub struct AgentSpec {
     pub description: String,
     pub role: Role,
     pub model: ModelRef,
-    /// AGENTS.md, the member's prompt and the list of skills, as the model gets them.
+    /// AGENTS.md, the member's prompt and the list of skills, as the model reads them.
     pub system_prompt: String,
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub opts: Map<String, Value>,
-    /// Sorted names.
+    /// The names, sorted.
     pub tools: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skills: Vec<String>,
@@ -139,7 +139,7 @@ pub struct AgentSpec {
     pub limits: AgentLimits,
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub labels: Map<String, Value>,
-    /// Who spawned it; absent for a team's own members.
+    /// The agent that spawned it; absent for members of a team.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spawned_by: Option<crate::AgentId>,
 }
@@ -150,8 +150,8 @@ pub struct SessionSpec {
     pub team_id: crate::TeamId,
     pub lead: crate::AgentId,
     pub workspace: String,
-    /// The working directory of its agents: an absolute path for `local:<host>`, else relative to
-    /// the workspace.
+    /// The working directory of its agents: an absolute path in a workspace `local:<host>`,
+    /// otherwise relative to the workspace.
     pub dir: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub team: Option<String>,

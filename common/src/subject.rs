@@ -1,10 +1,10 @@
-//! Every subject and registry key, built and parsed here and spelled nowhere else.
+//! Builds and parses every subject and registry key. They are spelled nowhere else.
 
 use std::fmt;
 
 use crate::{AgentId, NodeId, SessionId, SidecarId};
 
-/// The words before every subject of a cluster; two clusters in one account never meet.
+/// The prefix of every subject of a cluster. It separates several clusters in one account.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Prefix(String);
 
@@ -14,7 +14,7 @@ pub struct Prefix(String);
 pub struct MalformedPrefix(String);
 
 impl Prefix {
-    /// Parses `a.b`; the empty text is no prefix.
+    /// Parses `a.b`. The empty text means no prefix.
     pub fn parse(text: &str) -> Result<Self, MalformedPrefix> {
         match text {
             "" => Ok(Self::default()),
@@ -23,17 +23,17 @@ impl Prefix {
         }
     }
 
-    /// Without the last dot; empty for none.
+    /// The prefix without its last dot; empty if there is none.
     pub fn as_str(&self) -> &str {
         self.0.trim_end_matches('.')
     }
 
-    /// Puts the prefix before a subject.
+    /// Adds the prefix to a subject.
     pub fn on(&self, subject: impl fmt::Display) -> String {
         format!("{}{subject}", self.0)
     }
 
-    /// Takes it off again.
+    /// Removes the prefix from a subject.
     pub fn off<'a>(&self, subject: &'a str) -> Option<&'a str> {
         subject.strip_prefix(&self.0)
     }
@@ -47,16 +47,16 @@ impl Prefix {
     }
 }
 
-/// The name of the micro service every node is an instance of.
+/// The name of the micro service of which every node is an instance.
 pub const NODE_SERVICE: &str = "planck-node";
 
-/// The queue group of commands that any node answers.
+/// The queue group of the commands that any node answers.
 pub const NODE_QUEUE: &str = "planck";
 
-/// The verb of what is only listed: nodes, teams, models, sidecars.
+/// The verb that lists nodes, teams, models or sidecars.
 pub const LIST: &str = "list";
 
-/// What is published.
+/// A subject of published messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Topic<'a> {
     Agent(&'a AgentId),
@@ -86,18 +86,18 @@ impl fmt::Display for Topic<'_> {
     }
 }
 
-/// The subject of a sidecar's tool.
+/// Returns the subject of a sidecar's tool.
 pub fn tool(sidecar: &SidecarId, tool: &str) -> String {
     format!("tool.{sidecar}.{tool}")
 }
 
-/// The subject of a sidecar's compactor.
+/// Returns the subject of a sidecar's compactor.
 pub fn compactor(sidecar: &SidecarId, compactor: &str) -> String {
     format!("compact.{sidecar}.{compactor}")
 }
 
-/// What a sidecar offers under a subject without its prefix: the name that comes after `tool(…)` or
-/// `compactor(…)`.
+/// Returns the name of the tool or compactor of a sidecar in a subject without prefix. `of` is
+/// `tool` or `compactor`.
 pub fn offered<'a>(
     subject: &'a str,
     of: fn(&SidecarId, &str) -> String,
@@ -108,8 +108,8 @@ pub fn offered<'a>(
         .filter(|name| crate::id::is_id(name))
 }
 
-/// Where micro services tell what they are: all of them, or those of one name. It has no prefix,
-/// whatever the cluster's.
+/// The subject on which micro services describe themselves, either all or those with a name. It
+/// never has the cluster's prefix.
 pub fn services(name: Option<&str>) -> String {
     match name {
         Some(name) => format!("$SRV.INFO.{name}"),
@@ -117,13 +117,13 @@ pub fn services(name: Option<&str>) -> String {
     }
 }
 
-/// Where the micro services of a name tell how often they were asked.
+/// The subject on which the micro services with a name report their statistics.
 pub fn stats(name: &str) -> String {
     format!("$SRV.STATS.{name}")
 }
 
-/// Where an instance of a micro service is asked what it is. Asked by all, by its name, and by
-/// itself.
+/// The subjects of discovery requests to an instance of a micro service: to all services, to those
+/// with its name, and to itself.
 pub fn discovery(name: &str, instance: &str) -> [String; 3] {
     [
         "$SRV.*".into(),
@@ -132,8 +132,8 @@ pub fn discovery(name: &str, instance: &str) -> [String; 3] {
     ]
 }
 
-/// A command's address: `cmd.agent.<agent>.<verb>` and its kin. The target is not yet an id: what
-/// came in is text until it is parsed.
+/// The address of a command, such as `cmd.agent.<agent>.<verb>`. The target of a received command
+/// is plain text until it is parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
     pub target: Target,
@@ -143,7 +143,7 @@ pub struct Address {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     Agent(String),
-    /// An id or a name.
+    /// The id or name of a session.
     Session(String),
     Node(String),
     Sessions,
@@ -173,7 +173,7 @@ impl Address {
         Self::new(Target::Node(node.into()), verb)
     }
 
-    /// The address a subject without its prefix spells; `None` for what is no command.
+    /// Parses a subject without prefix. Returns `None` if it is not a command.
     pub fn parse(subject: &str) -> Option<Self> {
         let words: Vec<&str> = subject.split('.').collect();
         let (target, verb) = match words.as_slice() {
@@ -207,7 +207,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// The endpoints a node serves in the queue group: name and subject pattern.
+/// The endpoints that a node serves in the queue group: name and subject pattern.
 pub const SHARED_ENDPOINTS: &[(&str, &str)] = &[
     ("agent", "cmd.agent.*.*"),
     ("session", "cmd.session.*.*"),
@@ -218,7 +218,7 @@ pub const SHARED_ENDPOINTS: &[(&str, &str)] = &[
     ("sidecars", "cmd.sidecars.*"),
 ];
 
-/// The subject pattern of what only this node answers.
+/// The subject pattern of the commands for one node.
 pub fn own_endpoint(node: &NodeId) -> String {
     format!("cmd.node.{node}.*")
 }
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_sidecar_offers_is_in_its_subjects() {
+    fn name_of_a_tool_is_parsed_from_its_subject() {
         let calculator = SidecarId::parse("calculator").unwrap();
         for (subject, found) in [
             ("tool.calculator.add", Some("add")),
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_stands_before_everything() {
+    fn prefix_comes_before_every_subject() {
         let prefix = Prefix::parse("eu.test").unwrap();
         assert_eq!(prefix.on("agent.a"), "eu.test.agent.a");
         assert_eq!(prefix.off("eu.test.agent.a"), Some("agent.a"));

@@ -15,17 +15,17 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339, macros::form
 pub struct Timestamp(i64);
 
 impl Timestamp {
-    /// From milliseconds since the epoch.
+    /// Returns the time from milliseconds since the epoch.
     pub const fn from_millis(millis: i64) -> Self {
         Self(millis)
     }
 
-    /// Milliseconds since the epoch.
+    /// Returns the milliseconds since the epoch.
     pub const fn millis(self) -> i64 {
         self.0
     }
 
-    /// The wall clock now.
+    /// Returns the present time of the wall clock.
     pub fn now() -> Self {
         let since = SystemTime::now()
             .duration_since(SystemTime::UNIX_EPOCH)
@@ -33,7 +33,7 @@ impl Timestamp {
         Self(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
     }
 
-    /// Milliseconds from `earlier` to this; 0 if the clock went back.
+    /// Returns the milliseconds from `earlier` to this time, or 0 if the clock was set back.
     pub fn millis_since(self, earlier: Self) -> u64 {
         u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0)
     }

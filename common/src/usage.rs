@@ -1,10 +1,10 @@
-//! What model calls consumed.
+//! The consumption of model calls.
 
 use std::ops::{Add, AddAssign};
 
 use serde::{Deserialize, Serialize};
 
-/// Tokens and money. `input_tokens` are those neither read from nor written to a prompt cache.
+/// Tokens and costs. `input_tokens` are those neither read from nor written to a prompt cache.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -13,12 +13,12 @@ pub struct Usage {
     pub output_tokens: u64,
     pub cache_read_tokens: u64,
     pub cache_write_tokens: u64,
-    /// US dollars by the catalogue's prices; 0 where the model's prices are unknown.
+    /// The costs in US dollars by the catalogue's prices; 0 if the model's prices are unknown.
     pub cost_usd: f64,
 }
 
 impl Usage {
-    /// All tokens, cached ones included.
+    /// All tokens, including cached ones.
     pub fn tokens(&self) -> u64 {
         self.context_tokens() + self.output_tokens
     }

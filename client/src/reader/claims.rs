@@ -1,4 +1,4 @@
-//! Publications that were told and not yet found in the log.
+//! Published events that were returned and are not yet confirmed by the log.
 
 use std::{
     collections::BTreeMap,
@@ -7,10 +7,10 @@ use std::{
 
 use planck_common::{AgentId, Seq, envelope::Envelope};
 
-/// After so many the log is looked at.
+/// The maximum number of unconfirmed events, after which the log is read.
 const MOST: usize = 256;
 
-/// An event that was given and is not in the log: somebody else published it.
+/// An event that was returned and is not in the log, because another program published it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Retracted {
     /// The number under which it was given.
@@ -25,7 +25,7 @@ pub struct Retracted {
 struct Claim {
     retracted: Retracted,
     digest: u64,
-    /// How often the log had been asked for when it was told.
+    /// The number of reads of the log that had begun when it was returned.
     round: u64,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Claims {
 }
 
 impl Claims {
-    /// Nothing is ever checked.
+    /// Returns claims that are never checked.
     pub fn believed() -> Self {
         Self {
             believed: true,
@@ -51,7 +51,7 @@ impl Claims {
         !self.believed
     }
 
-    /// The log is asked for.
+    /// Records that a read of the log begins.
     pub fn begin_round(&mut self) {
         self.round += 1;
     }
@@ -65,15 +65,15 @@ impl Claims {
         self.unchecked.keys().next().copied()
     }
 
-    /// Whether the page did not reach all that was told before it was asked for, up to the log's
-    /// head.
+    /// Whether events up to the log's head that were returned before the read began are still
+    /// unconfirmed.
     pub fn are_open_before(&self, head: Seq) -> bool {
         self.unchecked
             .range(..=head)
             .any(|(_, claim)| claim.round < self.round)
     }
 
-    /// Notes what is told of a publication; says whether it is time to look at the log.
+    /// Records a returned publication. Returns whether it is time to read the log.
     pub fn note(&mut self, event: &Envelope) -> bool {
         let Some(seq) = event.seq.filter(|_| !self.believed) else {
             return false;
@@ -95,14 +95,14 @@ impl Claims {
         self.unchecked.len() >= MOST
     }
 
-    /// Whether another event than this one was told under its number, and not checked.
+    /// Whether a different event was returned under the number of this one, and is unconfirmed.
     pub fn contradicts(&self, seq: Seq, event: &Envelope) -> bool {
         self.unchecked
             .get(&seq)
             .is_some_and(|claim| claim.digest != self.digest(event))
     }
 
-    /// Checks what was told against the log's event; says whether it was another.
+    /// Compares a returned event with the log's. Returns whether they differ.
     pub fn check(&mut self, event: &Envelope) -> bool {
         let Some(claim) = event.seq.and_then(|seq| self.unchecked.remove(&seq)) else {
             return false;
@@ -114,7 +114,7 @@ impl Claims {
         differs
     }
 
-    /// What is left unchecked before this place has no row in the log.
+    /// Rejects the unconfirmed events before this place, because the log has no rows for them.
     pub fn reject_before(&mut self, upto: Seq) {
         let rest = self.unchecked.split_off(&upto);
         let rejected = std::mem::replace(&mut self.unchecked, rest);
@@ -122,8 +122,8 @@ impl Claims {
             .extend(rejected.into_values().map(|claim| claim.retracted));
     }
 
-    /// What was told before the log was asked for, and is beyond the end it then had, was never in
-    /// it. Says whether nothing beyond it is left.
+    /// Rejects events that were returned before the read began and lie beyond the log's head.
+    /// Returns whether no event beyond the head is left.
     pub fn reject_beyond(&mut self, head: Seq) -> bool {
         let round = self.round;
         let forged: Vec<Seq> = self
@@ -154,7 +154,7 @@ impl Claims {
         std::mem::take(&mut self.retracted)
     }
 
-    /// Of what a person is shown. Whether a row was rewound since is no difference.
+    /// A digest of the fields that a user sees. Whether the row was rewound later does not matter.
     fn digest(&self, event: &Envelope) -> u64 {
         let place = (event.epoch, event.turn, event.request);
         self.hasher.hash_one((

@@ -1,4 +1,4 @@
-//! Running replies: deltas are told where they join on to what was told before.
+//! Running replies: deltas are returned only if they continue what was returned before.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 
 use super::Settles;
 
-/// One request of one agent's lease; later ones supersede earlier ones.
+/// One request of an agent under one lease. Later requests supersede earlier ones.
 type Request = (i64, u32, u32);
 
 #[derive(Debug, Default)]
@@ -22,18 +22,18 @@ pub(super) struct Live {
 
 #[derive(Debug, Default)]
 struct Agent {
-    /// The highest lease seen; a live event of a lower one is a fenced writer's.
+    /// The highest epoch seen. A live event with a lower one comes from a fenced writer.
     epoch: i64,
-    /// Everything up to here is settled by what was saved.
+    /// Saved messages have replaced the live events of all requests up to this one.
     settled: Request,
     /// The running request.
     current: Request,
-    /// How many characters of each of its parts were told.
+    /// For each part of the request, the number of characters returned.
     told: BTreeMap<usize, usize>,
 }
 
 impl Live {
-    /// A live event, in so far as it is to be told.
+    /// Takes a live event. Returns it if it is due.
     pub(super) fn take(&mut self, event: Envelope) -> Option<Envelope> {
         let agent = self.agents.entry(event.agent_id.clone()).or_default();
         if event.epoch < agent.epoch {
@@ -56,18 +56,18 @@ impl Live {
         };
         agent.settled = agent.settled.max(upto);
         if settles == Settles::Turn {
-            // Live events have no place in the log: what was heard of a later lease or turn need
-            // not be true.
+            // Live events have no place in the log, so the live events of a later lease or turn may
+            // be forged.
             (agent.epoch, agent.current) = (event.epoch, upto);
         }
     }
 
-    /// Forgets what was heard of an agent in whose name somebody else published.
+    /// Drops the state of an agent in whose name another program published.
     pub(super) fn forget(&mut self, agent: &AgentId) {
         self.agents.remove(agent);
     }
 
-    /// The deltas that bring a reader up to a snapshot.
+    /// Returns the deltas that bring a reader up to a snapshot.
     pub(super) fn join(&mut self, snapshot: &Snapshot) -> Vec<Envelope> {
         let (info, Some(running)) = (&snapshot.info, &snapshot.running) else {
             return Vec::new();

@@ -80,7 +80,7 @@ fn text_of(events: &[Envelope]) -> String {
         .collect()
 }
 
-/// A reader that has read an empty log.
+/// Returns a reader that has read an empty log.
 fn caught_up() -> Reader {
     let mut reader = Reader::from(1);
     assert_eq!(reader.wanted(0), Some(1));
@@ -89,7 +89,7 @@ fn caught_up() -> Reader {
     reader
 }
 
-/// Reads what the reader wants from a log of `length` rows, `page` rows at once.
+/// Reads what the reader wants from a log of `length` rows, `page` rows at a time.
 fn read_log(reader: &mut Reader, length: Seq, page: Seq, now: u64) -> Vec<Envelope> {
     let mut told = Vec::new();
     while let Some(from) = reader.wanted(now) {
@@ -100,7 +100,7 @@ fn read_log(reader: &mut Reader, length: Seq, page: Seq, now: u64) -> Vec<Envelo
 }
 
 #[test]
-fn an_early_event_waits_for_the_one_before_it() {
+fn early_event_waits_for_the_one_before_it() {
     let mut reader = caught_up();
     assert!(reader.published(durable(2), 10).is_empty());
     assert_eq!((reader.wanted(209), reader.patience()), (None, Some(210)));
@@ -109,7 +109,7 @@ fn an_early_event_waits_for_the_one_before_it() {
 }
 
 #[test]
-fn what_does_not_come_in_time_is_read() {
+fn missing_event_is_read_from_the_log_in_time() {
     let mut reader = caught_up();
     reader.published(durable(3), 10);
     assert_eq!(reader.wanted(210), Some(1));
@@ -124,7 +124,7 @@ fn what_does_not_come_in_time_is_read() {
 }
 
 #[test]
-fn a_head_shows_that_the_last_event_was_lost() {
+fn head_reveals_the_loss_of_the_last_event() {
     let mut reader = caught_up();
     reader.head(0, 5);
     assert_eq!(reader.wanted(5), None);
@@ -133,7 +133,7 @@ fn a_head_shows_that_the_last_event_was_lost() {
 }
 
 #[test]
-fn a_truncated_event_is_read_whole() {
+fn truncated_event_is_read_from_the_log() {
     let mut reader = caught_up();
     assert!(
         reader
@@ -151,7 +151,7 @@ fn a_truncated_event_is_read_whole() {
 }
 
 #[test]
-fn too_many_early_events_are_left_to_the_log() {
+fn excess_early_events_are_read_from_the_log() {
     let mut reader = caught_up();
     for seq in 2..=400 {
         assert!(reader.published(durable(seq), 0).is_empty());
@@ -161,7 +161,7 @@ fn too_many_early_events_are_left_to_the_log() {
 }
 
 #[test]
-fn a_row_that_cannot_be_read_does_not_hold_the_rest_up() {
+fn unreadable_row_is_skipped() {
     let mut reader = Reader::from(1);
     assert_eq!(reader.wanted(0), Some(1));
     assert_eq!(
@@ -172,18 +172,18 @@ fn a_row_that_cannot_be_read_does_not_hold_the_rest_up() {
 }
 
 #[test]
-fn deltas_join_on_or_are_dropped() {
+fn delta_that_does_not_continue_the_text_is_dropped() {
     let mut reader = caught_up();
     let mut tell = |offset, text| text_of(&reader.published(delta(1, PLACE, offset, text), 0));
     assert_eq!(tell(0, "Grü"), "Grü");
     assert_eq!(tell(0, "Grü"), "", "doubled");
-    assert_eq!(tell(5, "dich"), "", "one before it is lost");
+    assert_eq!(tell(5, "dich"), "", "the delta before it is lost");
     assert_eq!(tell(2, "üße"), "ße", "overlapping");
     assert_eq!(tell(5, " dich"), " dich");
 }
 
 #[test]
-fn a_saved_reply_settles_its_deltas() {
+fn late_delta_of_a_saved_reply_is_dropped() {
     let mut reader = caught_up();
     reader.published(delta(1, PLACE, 0, "He"), 0);
     assert_eq!(seqs(&reader.published(reply(1, PLACE, "Hello"), 0)), [1]);
@@ -198,12 +198,12 @@ fn a_saved_reply_settles_its_deltas() {
     );
     assert!(
         reader.published(delta(1, PLACE, 0, "Hello"), 0).is_empty(),
-        "an earlier request"
+        "a delta of an earlier request"
     );
 }
 
 #[test]
-fn a_fenced_writer_is_not_heard() {
+fn live_event_of_a_fenced_writer_is_dropped() {
     let mut reader = caught_up();
     assert_eq!(
         text_of(&reader.published(delta(2, PLACE, 0, "new"), 0)),
@@ -228,7 +228,7 @@ fn a_fenced_writer_is_not_heard() {
 }
 
 #[test]
-fn a_snapshot_is_joined_to_what_was_heard() {
+fn snapshot_is_joined_to_the_published_deltas() {
     let mut reader = caught_up();
     assert!(reader.published(delta(1, PLACE, 3, "lo"), 0).is_empty());
     let snapshot: Snapshot = serde_json::from_value(json!({
@@ -248,10 +248,10 @@ fn a_snapshot_is_joined_to_what_was_heard() {
 }
 
 proptest! {
-    /// Published events may be lost, doubled and come in any order: the log is told in order and
-    /// once.
+    /// Published events may be lost, duplicated and reordered. The log is returned in order, each
+    /// row once.
     #[test]
-    fn the_story_is_the_log(
+    fn returned_events_are_the_log(
         length in 1..120_i64,
         from in 1..10_i64,
         arrivals in prop::collection::vec((1..120_i64, 0..60_u64, any::<bool>()), 0..400),
@@ -275,10 +275,10 @@ proptest! {
         prop_assert_eq!(reader.wanted(now + 10_000), None);
     }
 
-    /// Whatever deltas are lost, doubled or reordered: what is told of a reply is a beginning of
-    /// it.
+    /// Deltas may be lost, duplicated and reordered. The returned text is always a prefix of the
+    /// reply.
     #[test]
-    fn a_running_reply_is_told_from_its_beginning(order in prop::collection::vec(0..20_usize, 0..60)) {
+    fn returned_text_is_a_prefix_of_the_reply(order in prop::collection::vec(0..20_usize, 0..60)) {
         let whole: String = ('a'..='t').collect();
         let mut reader = caught_up();
         let mut told = String::new();
@@ -314,14 +314,14 @@ fn retracted(reader: &mut Reader) -> Vec<Seq> {
 }
 
 #[test]
-fn end_of_a_turn_is_told_from_the_log_alone() {
+fn end_of_a_turn_is_returned_from_the_log_only() {
     let mut reader = caught_up();
     assert_eq!(seqs(&reader.published(durable(1), 0)), [1]);
     assert!(reader.published(ends(2), 0).is_empty());
     assert_eq!(
         reader.wanted(0),
         Some(1),
-        "what was told before is looked at too"
+        "events returned before are compared as well"
     );
     assert_eq!(seqs(&reader.page(vec![durable(1), ends(2)], 3, 2, 0)), [2]);
     assert!(retracted(&mut reader).is_empty());
@@ -342,7 +342,7 @@ fn forged_events_are_retracted_at_the_end_of_the_turn() {
 }
 
 #[test]
-fn true_event_beside_a_forged_one_makes_it_look_at_the_log() {
+fn two_events_with_one_number_make_it_read_the_log() {
     let mut reader = caught_up();
     reader.published(reply(1, PLACE, "FORGED"), 0);
     assert_eq!(reader.wanted(0), None);
@@ -351,7 +351,7 @@ fn true_event_beside_a_forged_one_makes_it_look_at_the_log() {
 }
 
 #[test]
-fn events_beyond_the_end_of_the_log_are_retracted_and_their_numbers_are_free_again() {
+fn forged_events_beyond_the_head_are_retracted_and_their_numbers_are_free_again() {
     let mut reader = caught_up();
     for seq in 1..=3 {
         assert_eq!(
@@ -367,13 +367,13 @@ fn events_beyond_the_end_of_the_log_are_retracted_and_their_numbers_are_free_aga
     assert_eq!(
         (reader.wanted(60_000), reader.next()),
         (None, 1),
-        "what is beyond the log's end is no gap in it"
+        "a forged event beyond the head is no gap"
     );
     assert_eq!(seqs(&reader.published(durable(1), 60_000)), [1]);
 }
 
 #[test]
-fn event_that_came_while_the_log_was_read_is_not_taken_for_forged() {
+fn event_published_during_a_read_of_the_log_is_not_taken_for_forged() {
     let mut reader = caught_up();
     reader.published(durable(1), 0);
     reader.published(ends(2), 0);
@@ -387,7 +387,7 @@ fn event_that_came_while_the_log_was_read_is_not_taken_for_forged() {
 }
 
 #[test]
-fn heads_make_it_look_at_the_log_once_a_second() {
+fn heads_make_it_read_the_log_at_most_once_a_second() {
     let mut reader = caught_up();
     reader.published(durable(1), 0);
     reader.head(1, 100);
@@ -401,7 +401,7 @@ fn heads_make_it_look_at_the_log_once_a_second() {
 }
 
 #[test]
-fn private_bus_needs_no_look_at_the_log() {
+fn events_of_a_private_bus_are_not_compared_with_the_log() {
     let mut reader = Reader::from(1).trusting();
     assert_eq!(reader.wanted(0), Some(1));
     reader.page(Vec::new(), 1, 0, 0);
@@ -412,7 +412,7 @@ fn private_bus_needs_no_look_at_the_log() {
 }
 
 #[test]
-fn forged_live_events_do_not_silence_true_ones_after_the_turn() {
+fn forged_live_event_does_not_suppress_true_ones_after_the_turn() {
     let mut reader = caught_up();
     reader.published(delta(i64::MAX, PLACE, 0, "FORGED"), 0);
     assert!(reader.published(delta(1, PLACE, 0, "true"), 0).is_empty());

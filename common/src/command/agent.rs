@@ -1,4 +1,4 @@
-//! Of agents: what is asked of them, what they are and do, and how they are changed.
+//! Commands about agents: prompts, descriptions and changes.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ use crate::{
     usage::Usage,
 };
 
-/// A prompt of text alone, which waits for the agent's next turn.
+/// Makes a prompt that waits for the agent's next turn.
 impl From<&str> for Prompt {
     fn from(text: &str) -> Self {
         Self {
@@ -31,7 +31,7 @@ bodies! {
         prompt_id: Option<InputId>,
         #[serde(default)]
         mode: Mode,
-        /// An agent's id or name; the lead unless said.
+        /// An agent's id or name; the orchestrator by default.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         agent: Option<String>,
     }
@@ -39,7 +39,7 @@ bodies! {
         prompt_id: InputId,
         session_id: SessionId,
         agent_id: AgentId,
-        /// The log's last seq before the prompt: read events from `seq + 1`.
+        /// The number of the log's last row before the prompt. Read events from `seq + 1`.
         seq: Seq,
     }
     Because {
@@ -63,7 +63,7 @@ bodies! {
         usage: Usage,
         context_tokens: u64,
         context_window: u64,
-        /// How many inputs wait.
+        /// The number of inputs that wait.
         queued: usize,
     }
     Snapshot {

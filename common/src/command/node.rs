@@ -1,4 +1,4 @@
-//! Of nodes and of what they offer: teams, models, sidecars.
+//! Commands about nodes, and lists of teams, models and sidecars.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::{NodeState, Prices};
 use crate::{NodeId, Timestamp, spec::Role};
 
-/// Whether a flag is left out.
+/// Whether the field is left out of the JSON.
 fn is_false(value: &bool) -> bool {
     !value
 }
@@ -23,7 +23,7 @@ bodies! {
         labels: Map<String, Value>,
         capacity: u32,
         agents: u32,
-        /// Agents with an open turn.
+        /// The number of agents with an open turn.
         running: u32,
         workspaces: Vec<String>,
         providers: Vec<String>,
@@ -54,7 +54,7 @@ bodies! {
     }
     Models {
         models: Vec<ModelRow>,
-        /// When limits and prices were looked up, `YYYY-MM-DD`.
+        /// The day on which limits and prices were looked up, as `YYYY-MM-DD`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         date: Option<String>,
     }
@@ -66,7 +66,7 @@ bodies! {
         context_window: u64,
         max_output: u64,
         prices: Option<Prices>,
-        /// Whether agents use it where its vendor is chosen and no model is named.
+        /// Whether agents use this model if their vendor is chosen but no model is named.
         #[serde(default, skip_serializing_if = "is_false")]
         standard: bool,
     }

@@ -1,4 +1,4 @@
-//! Between nodes.
+//! Commands between nodes.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -10,49 +10,51 @@ fn is_false(value: &bool) -> bool {
 }
 
 bodies! {
-    /// Between nodes: something of this agent changed in SQL; look there.
+    /// Between nodes: tells the host of an agent to read the agent's rows in SQL again.
     Wake {
         session_id: SessionId,
         agent_id: AgentId,
-        /// The input that came; absent where the agent is to look for itself.
+        /// The new input, or absent if the agent is to read its whole inbox.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         input_id: Option<InputId>,
-        /// Where to send `answered` news of this input: the asker's agent.
+        /// A question of this agent that was answered.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         answered: Option<InputId>,
-        /// Workers of this lead stopped: its log is to be told.
+        /// Whether workers of this orchestrator stopped, so that its log gets their `worker_exit`
+        /// events.
         #[serde(default, skip_serializing_if = "is_false")]
         exits: bool,
     }
-    /// Between nodes: a command for an agent or session hosted there.
+    /// Between nodes: passes on a command for an agent or session that is hosted there.
     Relay {
         /// The subject as the client sent it, without prefix.
         subject: String,
         #[cfg_attr(feature = "schema", schemars(with = "serde_json::Value"))]
         body: Box<RawValue>,
     }
-    /// Between nodes: start this agent; its record and lease are in SQL under the host's id or
-    /// unheld.
+    /// Between nodes: start this agent. Its record is in SQL, and its lease there belongs to the
+    /// host or is free.
     HostAgent {
         session_id: SessionId,
         agent_id: AgentId,
-        /// The epoch last seen, for the claim; 0 for an agent that is yet to be born.
+        /// The epoch last seen, for the claim; 0 for a new agent.
         epoch: i64,
         incarnation: i64,
         lead: AgentId,
         team_id: TeamId,
-        /// The whole spec of an agent that is yet to be born.
+        /// The complete specification of a new agent.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[cfg_attr(feature = "schema", schemars(with = "Option<serde_json::Value>"))]
         spec: Option<Box<RawValue>>,
-        /// What an agent that is yet to be born finds in its inbox.
+        /// The task that a new agent finds in its inbox.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         task: Option<FirstTask>,
-        /// How long its tools wait: what a dead node ran for it may go on until then.
+        /// How long its tools wait, in milliseconds. Tools that a dead node ran for it may go on
+        /// until then.
         #[serde(default)]
         tools_wait_ms: u64,
     }
-    /// The task that an agent is spawned for.
+    /// The task for which an agent is spawned.
     FirstTask {
         id: InputId,
         from: Sender,
@@ -62,16 +64,17 @@ bodies! {
         node_id: NodeId,
         epoch: i64,
         name: String,
-        /// Whether it was born with its task; else whoever wants it done gives it.
+        /// Whether the agent was created with its task. If not, the caller has to send the task.
         #[serde(default, skip_serializing_if = "is_false")]
         has_task: bool,
     }
-    /// Between nodes: end what is hosted there of this team, of this incarnation or an earlier one.
+    /// Between nodes: stop the agents of this team that run there, of this incarnation or an
+    /// earlier one.
     StopTeam {
         team_id: TeamId,
         incarnation: i64,
         reason: TeamEnd,
-        /// What the members' logs are told, where they are told.
+        /// The reason to write into the logs of the members, if it is written.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         said: Option<String>,
     }
@@ -81,7 +84,7 @@ bodies! {
 }
 
 impl Wake {
-    /// Has an agent look into its inbox.
+    /// Makes a command after which the agent reads its inbox.
     pub fn look(session: &SessionId, agent: &AgentId) -> Self {
         Self {
             session_id: session.clone(),

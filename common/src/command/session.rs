@@ -1,4 +1,4 @@
-//! Of sessions: what starts, lists, reads, changes and ends them.
+//! Commands about sessions: start, list, read, change and end them.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, value::RawValue};
@@ -17,10 +17,10 @@ bodies! {
         session_id: Option<SessionId>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         name: Option<SessionName>,
-        /// A template's name.
+        /// The name of a template.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         team: Option<String>,
-        /// A TEAM.json array.
+        /// The members, as in a TEAM.json.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         members: Option<Vec<Member>>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -67,7 +67,7 @@ bodies! {
         id: SessionId,
         name: SessionName,
         state: SessionState,
-        /// Missing in the replies of older nodes.
+        /// Absent in the replies of older nodes.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         activity: Option<SessionActivity>,
         owner: Option<NodeId>,
