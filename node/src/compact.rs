@@ -1,5 +1,5 @@
-//! The two compactors: a model call of the agent's own model, and a sidecar. What they are given
-//! and whether their answer is used is decided in `planck_agent::compact`.
+//! The two compactors: a call of the agent's own model, and a sidecar. `planck_agent::compact`
+//! decides what they receive and whether their answer is used.
 
 pub mod local;
 pub mod remote;

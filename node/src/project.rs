@@ -1,9 +1,9 @@
-//! A project's `.planck/` folder: what it holds, what of it the user trusts, and how the trusted
+//! A project's `.planck/` folder: what it contains, what of it the user trusts, and how the trusted
 //! part is read.
 //!
-//! Nothing in it has an effect before `planck trust`. What executes or redirects (`config.toml`,
-//! everything below `tools/`, every `TEAM.json`) is trusted by its content; prompts and skills,
-//! which are texts for a model, by their folder.
+//! Nothing in it has an effect before `planck trust`. Whatever executes or redirects
+//! (`config.toml`, everything below `tools/`, every `TEAM.json`) is trusted by its content. Prompts
+//! and skills are texts for a model and are trusted by their folder.
 
 mod scan;
 mod snapshot;
@@ -21,10 +21,10 @@ pub use snapshot::{Print, Snapshot};
 pub use source::{Clash, NotRead, Part, Source};
 pub use standing::{Difference, Project, Standing, Uses};
 
-/// The folder's name.
+/// The name of the folder.
 pub const FOLDER: &str = ".planck";
 
-/// The configuration in it.
+/// The name of the configuration file in it.
 pub const CONFIG: &str = "config.toml";
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Sidecars, as a node sees them: who is there, what they offer, and calls of it.
+//! Sidecars as a node sees them: which ones exist, what they offer, and calls to them.
 
 mod directory;
 mod discovery;
@@ -34,10 +34,10 @@ use crate::{
     tools::{Catalogue, Tool},
 };
 
-/// How long an agent that names a tool nobody has yet waits for the first look around.
+/// How long an agent waits for the first search, if it names a tool that no sidecar offers yet.
 const FIRST_LOOK: Duration = Duration::from_secs(3);
 
-/// Cheap to clone.
+/// The sidecars of a node. Cheap to clone.
 #[derive(Clone)]
 pub struct Sidecars(Arc<Inner>);
 
@@ -47,22 +47,22 @@ struct Inner {
     settings: Settings,
     directory: Mutex<Directory>,
     shown: Mutex<Shown>,
-    /// Somebody has looked around.
+    /// Becomes true after the first search.
     looked: watch::Sender<bool>,
-    /// Compactors that did not answer, until when they are not asked.
+    /// Compactors that did not answer, with the time until which they are not asked.
     resting: Mutex<HashMap<String, Instant>>,
 }
 
-/// What of the configuration is about sidecars.
+/// The part of the configuration that concerns sidecars.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
     pub prefix: Prefix,
-    /// Who may offer; everybody where nothing is said.
+    /// The sidecars that may offer tools; all of them if it is absent.
     pub allow: Option<Vec<String>>,
     pub patience: Patience,
 }
 
-/// What the catalogue has of them, and what was said about it.
+/// The offers that are in the catalogue, and the warnings that were logged about them.
 #[derive(Default)]
 struct Shown {
     offers: BTreeMap<SidecarId, Vec<Offer>>,
@@ -89,13 +89,13 @@ impl Sidecars {
         self.directory().rows()
     }
 
-    /// Returns when somebody has looked around, or nobody does in time.
+    /// Waits for the first search, for at most [`FIRST_LOOK`].
     pub async fn looked(&self) {
         let mut looked = self.0.looked.subscribe();
         let _as_it_is = tokio::time::timeout(FIRST_LOOK, looked.wait_for(|looked| *looked)).await;
     }
 
-    /// Puts what there is now into the catalogue; true if that changed it.
+    /// Puts the current offers into the catalogue. Returns whether they have changed.
     fn show(&self) -> bool {
         let (offers, faults) = {
             let directory = self.directory();
@@ -135,7 +135,7 @@ impl Sidecars {
 }
 
 impl Shown {
-    /// Says what was not said before; after a change all that is still so.
+    /// Logs new warnings. After a change it logs all that still apply.
     fn warn(&mut self, warnings: Vec<String>, is_new: bool) {
         for warning in warnings
             .iter()

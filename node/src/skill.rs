@@ -18,16 +18,16 @@ use crate::{
     tools::Unknown,
 };
 
-/// The file that is a skill.
+/// The name of the file that describes a skill.
 pub const FILE: &str = "SKILL.md";
 
-/// The folder of what a skill brings along.
+/// The folder with the resources of a skill.
 const RESOURCES: &str = "resources";
 
-/// A larger one is not read.
+/// The size of the largest skill that is read, in bytes.
 const LARGEST: u64 = 1024 * 1024;
 
-/// A skill by its header; its text is read when it is loaded.
+/// A skill as its header describes it. Its text is read when an agent loads it.
 #[derive(Debug, Clone)]
 pub struct Skill {
     pub name: String,
@@ -35,11 +35,11 @@ pub struct Skill {
     pub file: PathBuf,
     pub resources: Option<PathBuf>,
     source: Source,
-    /// Of its file, in the source.
+    /// The path of the skill's file in the source.
     below: PathBuf,
 }
 
-/// A folder that holds no skill.
+/// A folder that does not describe a valid skill.
 #[derive(Debug, thiserror::Error)]
 pub enum Problem {
     #[error("{folder} holds no {FILE}; add one, or move the folder out of the skills folder")]
@@ -58,7 +58,7 @@ pub enum Problem {
     Clash(Clash),
 }
 
-/// The names that are described twice.
+/// Returns the names that are described twice.
 pub fn clashes(problems: &[Problem]) -> impl Iterator<Item = &Clash> {
     problems.iter().filter_map(|problem| match problem {
         Problem::Clash(clash) => Some(clash),
@@ -74,8 +74,8 @@ pub fn clashes(problems: &[Problem]) -> impl Iterator<Item = &Clash> {
 pub struct Skills(Arc<BTreeMap<String, Skill>>);
 
 impl Skills {
-    /// Every skill below the folders, and every problem. Of two of one name the first is kept,
-    /// unless one of them is the project's: then neither is.
+    /// Loads every skill below the folders, and returns every problem. If two have the same name
+    /// the first is kept, unless one of them is the project's; then neither is.
     pub fn load(sources: &[Source]) -> (Self, Vec<Problem>) {
         let (mut skills, mut problems) = (BTreeMap::<String, Skill>::new(), Vec::new());
         let mut clashing = Vec::new();
@@ -115,7 +115,7 @@ impl Skills {
         (Self(skills.into()), problems)
     }
 
-    /// Those of that names, and the names that no skill has.
+    /// Returns the skills with these names, and the names that belong to no skill.
     pub fn only<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> (Self, Vec<Unknown>) {
         let (mut found, mut unknown) = (BTreeMap::new(), Vec::new());
         for name in names {
@@ -131,7 +131,7 @@ impl Skills {
         self.0.get(name)
     }
 
-    /// Sorted by name.
+    /// Iterates over the skills in the order of their names.
     pub fn iter(&self) -> impl Iterator<Item = &Skill> {
         self.0.values()
     }
@@ -146,7 +146,7 @@ impl Skills {
 }
 
 impl Skill {
-    /// What a system prompt says of it.
+    /// Returns the lines about this skill in a system prompt.
     pub fn entry(&self) -> String {
         let resources = self
             .resources
@@ -209,7 +209,7 @@ fn load_one(source: &Source, folder: &Path) -> Result<Skill, Problem> {
 }
 
 impl Skill {
-    /// Its text as it is now.
+    /// Reads the current text of the skill.
     fn read(&self) -> Result<String, NotRead> {
         let text = self.source.read(&self.below, LARGEST)?;
         text.ok_or_else(|| NotRead::Refused(Refused::Io(std::io::ErrorKind::NotFound.into())))

@@ -1,5 +1,5 @@
-//! Teams: templates as people write them, and their members resolved into specs that any node can
-//! start.
+//! Teams: templates as people write them, and the resolution of their members into specs that any
+//! node can start.
 
 pub mod tool_names;
 

@@ -1,4 +1,4 @@
-//! The local compactor: one model call of the agent's own model, without tools.
+//! The local compactor: one call of the agent's own model, without tools.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use crate::{
     model::{Chunk, Failure},
 };
 
-/// The longest summary asked for, in tokens.
+/// The length of the longest summary that is requested, in tokens.
 const SUMMARY: u64 = 8_192;
 
-/// Summarises what is older than the cut.
+/// Summarises the messages before the cut.
 pub async fn run(
     models: Arc<Llm>,
     clients: Clients,

@@ -1,4 +1,4 @@
-//! A sidecar's compactor: asked for a summary, and taken at its word only as far as that is sound.
+//! Compaction by a sidecar: asks for a summary, and uses the answer only if it is valid.
 
 use planck_common::{
     AgentId, CallId, PROTOCOL_VERSION, Seq, SessionId, Timestamp,
@@ -10,20 +10,21 @@ use planck_common::{
 use super::{Line, Material};
 use crate::{agent::input::CompactionResult, sidecar::Sidecars};
 
-/// Who wants a summary of whom.
+/// A request for a summary of one agent's context.
 pub struct Order {
     pub sidecars: Sidecars,
-    /// As a spec names it.
+    /// The name of the compactor, as in the agent's spec.
     pub compactor: String,
     pub model: String,
     pub agent: AgentId,
     pub session: SessionId,
-    /// The number of tokens from which on compaction is due.
+    /// The number of tokens from which compaction is due.
     pub threshold: u64,
 }
 
 impl Order {
-    /// Its answer, or why it is of no use: then the local one is asked.
+    /// Returns the sidecar's answer, or the reason why it cannot be used. The local compactor is
+    /// used in that case.
     pub async fn run(&self, material: &Material) -> Result<CompactionResult, String> {
         self.ask(material)
             .await
@@ -59,7 +60,8 @@ impl Order {
         }
     }
 
-    /// What would have to be compacted again at once is no use: it would be asked for ever.
+    /// Checks a summary. One that leaves the context so full that compaction is due again is
+    /// refused, because the sidecar would be asked forever.
     fn judge(
         &self,
         material: &Material,

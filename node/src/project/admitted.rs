@@ -1,4 +1,4 @@
-//! The part of a project that its user trusts, as it was when it was hashed.
+//! The part of a project that its user trusts, in the state in which it was hashed.
 
 use std::{
     collections::BTreeMap,
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::regular_file::{Content, Folder, Refused};
 
-/// A file of a trusted project that is not what was trusted.
+/// A file of a trusted project that differs from what was trusted.
 #[derive(Debug, thiserror::Error)]
 pub enum Altered {
     #[error("{name} changed since the project was trusted; run `planck trust {}`, then start planck again", folder.display())]
@@ -23,7 +23,7 @@ pub enum Altered {
     Untrustable(#[from] Untrustable),
 }
 
-/// Cheap to clone.
+/// The trusted part of a project. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Admitted(Arc<Inner>);
 
@@ -46,23 +46,24 @@ impl Admitted {
         }))
     }
 
-    /// Whether its tools, teams and skills count, and not its configuration alone.
+    /// Returns whether the project's tools, teams and skills are used, and not only its
+    /// configuration.
     pub fn has_folders(&self) -> bool {
         self.0.has_folders
     }
 
-    /// The project's folder.
+    /// Returns the project's folder.
     pub fn folder(&self) -> &Path {
         &self.0.folder
     }
 
-    /// Its configuration: the text that was hashed.
+    /// Returns the project's configuration: the text that was hashed.
     pub fn config(&self) -> Option<(PathBuf, &str)> {
         let file = self.0.folder.join(FOLDER).join(CONFIG);
         self.0.config.as_deref().map(|text| (file, text))
     }
 
-    /// Fails unless a file, named below `.planck/`, was read as it was trusted.
+    /// Fails unless a file has the content that was trusted. `name` is relative to `.planck/`.
     pub(super) fn check(&self, name: &str, content: &Content) -> Result<(), Altered> {
         match self.0.prints.get(name) {
             Some(print) if *print == Print::of(content) => Ok(()),
@@ -70,12 +71,12 @@ impl Admitted {
         }
     }
 
-    /// Fails unless everything in a folder of `tools/` is as it was trusted. It reads the files;
-    /// call it where blocking is allowed.
+    /// Fails unless everything in a folder of `tools/` is unchanged since it was trusted. It reads
+    /// files, so call it where blocking is allowed.
     ///
-    /// A program is started by its path afterwards. What can write into the folder between the two,
-    /// that is, another program of this user outside of the sandbox, can still put something else
-    /// there.
+    /// A program is started by its path afterwards. Another program of this user that runs outside
+    /// of the sandbox can write into the folder between the check and the start, and thereby
+    /// replace the program.
     pub fn check_tool(&self, tool: &str) -> Result<(), Altered> {
         let name = format!("tools/{tool}");
         let refused = |why: Refused| Untrustable::new(FOLDER, why);

@@ -1,7 +1,7 @@
-//! `~/.planck/trusted`: which projects the user trusts, a line of JSON each.
+//! `~/.planck/trusted`: the projects that the user trusts, one line of JSON for each.
 //!
-//! A planck that knew paths only reads these lines as paths that no folder has, and so trusts none
-//! of them.
+//! Earlier versions of Planck stored only paths. They read these lines as paths of folders that do
+//! not exist, and therefore trust none of them.
 
 use std::{
     collections::BTreeMap,
@@ -17,15 +17,15 @@ use serde::{Deserialize, Serialize};
 
 use super::snapshot::{Print, Snapshot};
 
-/// A larger list is not read.
+/// The size of the largest list that is read, in bytes.
 const MOST: u64 = 64 * 1024 * 1024;
 
-/// A project as it was when it was trusted.
+/// The state of a project when it was trusted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     pub folder: PathBuf,
     pub at: Timestamp,
-    /// The text of `config.toml`, so that a change of it can be shown by keys.
+    /// The text of `config.toml`, so that a later change of it can be shown by keys.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config: Option<String>,
     pub files: BTreeMap<String, Print>,
@@ -46,9 +46,10 @@ impl Record {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Line {
     Record(Record),
-    /// Of a planck that trusted folders whatever they hold; it counts as not trusted.
+    /// A line of an earlier version, which trusted a folder whatever it contains. It trusts nothing
+    /// now.
     PathOnly(PathBuf),
-    /// Of another version, kept as it is; it trusts nothing.
+    /// A line of another version. It is kept unchanged and trusts nothing.
     Unknown(String),
 }
 
@@ -85,7 +86,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// The list that is kept in `~/.planck`.
+    /// Returns the list in the folder `user_folder`, which is usually `~/.planck`.
     pub fn at(user_folder: &Path) -> Self {
         Self {
             user_folder: user_folder.into(),
@@ -117,7 +118,7 @@ impl Ledger {
             .collect())
     }
 
-    /// A list that somebody else can write says nothing.
+    /// Refuses a list that another user could have written.
     fn check(&self, file: &File) -> io::Result<()> {
         let status = file.metadata()?;
         let owner = Uid::from_raw(status.uid());
@@ -144,7 +145,7 @@ impl Ledger {
             .find(|line| line.folder() == Some(folder)))
     }
 
-    /// Records a project in place of what was recorded of its folder.
+    /// Records a project, in place of an earlier record of its folder.
     pub fn put(&self, record: Record) -> io::Result<()> {
         if record.folder.to_str().is_none() {
             return Err(io::Error::other("the folder's name is not plain text"));
@@ -156,7 +157,7 @@ impl Ledger {
         })
     }
 
-    /// Takes a folder out; whether it was in.
+    /// Removes a folder. Returns whether it was in the list.
     pub fn remove(&self, folder: &Path) -> io::Result<bool> {
         if self.find(folder)?.is_none() {
             return Ok(false);
@@ -165,7 +166,7 @@ impl Ledger {
         Ok(true)
     }
 
-    /// Writes the list as a whole or not at all, one process at a time.
+    /// Replaces the list atomically, with one process at a time.
     fn change(&self, change: impl FnOnce(&mut Vec<Line>)) -> io::Result<()> {
         DirBuilder::new()
             .recursive(true)

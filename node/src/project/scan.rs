@@ -1,5 +1,5 @@
-//! Reads all of a project's `.planck/` that matters, within bounds, and refuses what cannot be
-//! trusted by its content.
+//! Reads everything in a project's `.planck/` that matters, within limits, and refuses anything
+//! that cannot be trusted by its content.
 
 use std::{collections::BTreeMap, ffi::OsStr};
 
@@ -9,22 +9,22 @@ use super::{
 };
 use crate::regular_file::{Folder, Kind, Refused};
 
-/// Bytes of the configuration.
+/// The most bytes of the configuration.
 const MOST_CONFIG: u64 = 256 * 1024;
-/// Bytes of any other file.
+/// The most bytes of any other file.
 const MOST_FILE: u64 = 8 * 1024 * 1024;
-/// Bytes of all files.
+/// The most bytes of all files together.
 const MOST_BYTES: u64 = 32 * 1024 * 1024;
-/// Files and folders.
+/// The most files and folders.
 const MOST_ENTRIES: usize = 4096;
-/// Folders in folders.
+/// The most levels of folders.
 const MOST_DEPTH: usize = 16;
 
-/// Something in the folder that no reading can vouch for.
+/// An entry of the folder that cannot be trusted by its content.
 #[derive(Debug, thiserror::Error)]
 #[error("{name}: {why}")]
 pub struct Untrustable {
-    /// Below the project's folder.
+    /// The name of the entry, relative to the project's folder.
     pub name: String,
     pub why: Refused,
 }
@@ -38,7 +38,7 @@ impl Untrustable {
     }
 }
 
-/// Reads the folder.
+/// Reads the whole folder.
 pub(super) fn scan(planck: &Folder) -> Result<Snapshot, Untrustable> {
     let mut walk = Walk::default();
     walk.config(planck)?;
@@ -61,7 +61,7 @@ pub(super) fn scan(planck: &Folder) -> Result<Snapshot, Untrustable> {
     Ok(snapshot)
 }
 
-/// Reads one folder of `tools/`, as it is named below `.planck/`.
+/// Reads one folder of `tools/`. `name` is relative to `.planck/`.
 pub(super) fn scan_tool(
     planck: &Folder,
     name: &str,
@@ -127,7 +127,7 @@ impl Walk {
         Ok(())
     }
 
-    /// Everything below `tools/`, and the teams below `teams/`.
+    /// Reads everything below `tools/`, and the teams below `teams/`.
     fn all(&mut self, folder: &Folder, at: &str, depth: usize) -> Result<(), Untrustable> {
         if depth > MOST_DEPTH {
             return Err(Untrustable::new(at, Refused::TooMany(MOST_DEPTH)));

@@ -1,4 +1,4 @@
-//! What a project's `.planck/` held at one reading.
+//! The contents of a project's `.planck/` at one reading.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -8,7 +8,8 @@ use sha2::{Digest as _, Sha256};
 use super::CONFIG;
 use crate::regular_file::Content;
 
-/// What a file or folder is: its kind, whether it can be executed, and the SHA-256 of its content.
+/// The identity of a file or folder: its kind, whether it is executable, and the SHA-256 of its
+/// content.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Print(String);
@@ -41,15 +42,15 @@ impl fmt::Debug for Print {
     }
 }
 
-/// One reading. What a person is shown, what is recorded as trusted and what is used afterwards all
-/// come from it.
+/// One reading of the folder. What a person is shown, what is recorded as trusted and what is used
+/// afterwards all come from the same reading.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Snapshot {
     /// Everything that is trusted by its content, by its name below `.planck/`.
     pub prints: BTreeMap<String, Print>,
     /// The text of `config.toml`.
     pub config: Option<String>,
-    /// The texts of every TOOL.json and TEAM.json, to be shown.
+    /// The texts of every TOOL.json and TEAM.json, to show them to a person.
     pub texts: BTreeMap<String, String>,
     /// The names of the folders below `skills/`.
     pub skills: Vec<String>,
@@ -58,12 +59,12 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Whether there is nothing that could have an effect.
+    /// Returns whether the folder contains nothing that could have an effect.
     pub fn is_empty(&self) -> bool {
         self.skills.is_empty() && self.prompts.is_empty() && self.files().next().is_none()
     }
 
-    /// Whether there is this configuration and nothing else.
+    /// Returns whether the folder contains this configuration and nothing else.
     pub fn is_only(&self, config: &str) -> bool {
         self.config.as_deref() == Some(config)
             && self.files().eq([CONFIG])
@@ -71,7 +72,7 @@ impl Snapshot {
             && self.prompts.is_empty()
     }
 
-    /// The names of the files that are trusted by their content.
+    /// Returns the names of the files that are trusted by their content.
     pub fn files(&self) -> impl Iterator<Item = &str> {
         self.prints
             .iter()
@@ -79,7 +80,7 @@ impl Snapshot {
             .map(|(name, _)| name.as_str())
     }
 
-    /// What is there in a few words: `config.toml, 2 tools, 1 skill`.
+    /// Returns a short summary of the contents: `config.toml, 2 tools, 1 skill`.
     pub fn summary(&self) -> String {
         let count = |file: &str| {
             self.texts

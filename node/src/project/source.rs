@@ -1,5 +1,5 @@
-//! Folders in which tools, teams and skills are described: the user's, and those of a project that
-//! he trusts.
+//! The folders that describe tools, teams and skills: the user's folder, and those of a project
+//! that the user trusts.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::regular_file::{Folder, Kind, Refused};
 
-/// Names in one folder; more are refused.
+/// The most names in one folder. A folder with more is refused.
 const MOST: usize = 4096;
 
 /// What a folder describes.
@@ -30,7 +30,7 @@ impl Part {
     }
 }
 
-/// Why a file of a source is not read.
+/// The reason why a file of a source is not read.
 #[derive(Debug, thiserror::Error)]
 pub enum NotRead {
     #[error(transparent)]
@@ -39,7 +39,7 @@ pub enum NotRead {
     Altered(#[from] Altered),
 }
 
-/// Two descriptions of one name, one of them the project's: neither wins.
+/// Two descriptions with the same name, one of them the project's. Neither of them is used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there are two {kind}s `{name}`, {} and the project's {}", own.display(), project.display())]
 pub struct Clash {
@@ -49,19 +49,19 @@ pub struct Clash {
     pub project: PathBuf,
 }
 
-/// One folder. Its files are read without following a link below it, and in a project as they were
-/// trusted.
+/// One folder. Its files are read without following links below it; in a project, they are read
+/// only as they were trusted.
 #[derive(Debug, Clone)]
 pub struct Source {
-    /// Whoever named it vouches for the way to it.
+    /// The path to the folder. It may contain links, because the person who named it trusts it.
     base: PathBuf,
-    /// Below the base, without links.
+    /// The path below the base. Links in it are refused.
     below: PathBuf,
     project: Option<(Admitted, Part)>,
 }
 
 impl Source {
-    /// A folder that the user, or whoever set up the node, has named.
+    /// Returns a folder that the user or the node's administrator named.
     pub fn named(dir: &Path) -> Self {
         let base = dir
             .canonicalize()
@@ -74,7 +74,7 @@ impl Source {
         }
     }
 
-    /// A trusted project's.
+    /// Returns a folder of a trusted project.
     pub fn of_project(admitted: &Admitted, part: Part) -> Self {
         Self {
             base: admitted.folder().into(),
@@ -87,12 +87,12 @@ impl Source {
         self.project.as_ref().map(|(admitted, _)| admitted)
     }
 
-    /// Where a file of it is.
+    /// Returns the path of a file in the folder.
     pub fn path(&self, below: &Path) -> PathBuf {
         self.dir().join(below)
     }
 
-    /// The folder itself.
+    /// Returns the path of the folder.
     pub fn dir(&self) -> PathBuf {
         if self.below.as_os_str().is_empty() {
             self.base.clone()
@@ -109,8 +109,8 @@ impl Source {
         base.folder_below(&self.below)
     }
 
-    /// The names of its folders, sorted, and of what might be taken for one, with why it is not. A
-    /// folder that does not exist holds none.
+    /// Returns the names of the folders in it, sorted. For an entry that looks like a folder but is
+    /// refused, the reason is included. A folder that does not exist has none.
     pub fn folders(&self) -> Result<Vec<(String, Option<Refused>)>, Refused> {
         let Some(folder) = self.open()? else {
             return Ok(Vec::new());
@@ -124,7 +124,7 @@ impl Source {
             .collect())
     }
 
-    /// Whether anything has this name, be it a file that will be refused.
+    /// Returns whether an entry with this name exists, even one that would be refused.
     pub fn has(&self, below: &Path) -> bool {
         let above = below.parent().unwrap_or(Path::new(""));
         let found = self
@@ -141,7 +141,7 @@ impl Source {
         }
     }
 
-    /// Whether a folder has this name, and is one without links.
+    /// Returns whether a folder with this name exists, reached without links.
     pub fn has_folder(&self, below: &Path) -> bool {
         matches!(
             self.open()
@@ -150,8 +150,8 @@ impl Source {
         )
     }
 
-    /// The text of a file; `None` where nothing has the name. What a project's user trusts by
-    /// content is refused when it is not what was trusted.
+    /// Returns the text of a file, or `None` if it does not exist. A file that is trusted by its
+    /// content is refused if it differs from what was trusted.
     pub fn read(&self, below: &Path, most: u64) -> Result<Option<String>, NotRead> {
         let Some(folder) = self.open()? else {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! Whether a project is trusted as it is now.
+//! Decides whether a project is trusted in its current state.
 
 use std::{
     collections::BTreeMap,
@@ -16,38 +16,38 @@ use super::{
 };
 use crate::regular_file::{Folder, Kind};
 
-/// A folder that brings a `.planck/` which is not the user's own.
+/// A folder that contains a `.planck/` which is not the user's own.
 #[derive(Debug, Clone)]
 pub struct Project {
-    /// Absolute, without links.
+    /// The path, absolute and without links.
     pub folder: PathBuf,
 }
 
-/// What of a project a command would use.
+/// The part of a project that a command uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Uses {
-    /// A node: all of it.
+    /// A node uses all of it.
     Everything,
-    /// A client of nodes elsewhere: the configuration. Tools, teams and skills are those of the
+    /// A client of other nodes uses the configuration. Tools, teams and skills are those of the
     /// nodes.
     Config,
 }
 
-/// What a project is to its user.
+/// The user's decision about a project.
 #[derive(Debug)]
 pub enum Standing {
-    /// It holds nothing that could have an effect.
+    /// The project contains nothing that could have an effect.
     Nothing,
     Trusted(Admitted),
-    /// Nobody was asked yet; or a planck was that knew paths only.
+    /// The user was not asked yet, or was asked by an earlier version, which stored only paths.
     Unknown(Snapshot),
-    /// It is not what was trusted.
+    /// The project differs from what was trusted.
     Changed(Box<(Snapshot, Record)>),
-    /// It holds what cannot be trusted.
+    /// The project contains something that cannot be trusted.
     Untrustable(Untrustable),
 }
 
-/// The names of files that are not as they were trusted.
+/// The names of the files that differ from what was trusted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Difference {
     pub added: Vec<String>,
@@ -80,8 +80,8 @@ impl Difference {
 }
 
 impl Project {
-    /// The project of the folder that planck was started in; `None` where there is no `.planck/`,
-    /// or it is the user's own.
+    /// Returns the project of the folder that planck was started in, or `None` if there is no
+    /// `.planck/` or it is the user's own.
     pub fn find(folder: &Path, user_folder: Option<&Path>) -> io::Result<Option<Self>> {
         let planck = folder.join(FOLDER);
         if planck.symlink_metadata().is_err() {
@@ -100,7 +100,7 @@ impl Project {
         self.folder.join(FOLDER)
     }
 
-    /// Reads it.
+    /// Reads the project.
     pub fn read(&self) -> Result<Snapshot, Untrustable> {
         let refused = |why| Untrustable::new(FOLDER, why);
         let folder = Folder::open(&self.folder).map_err(refused)?;
@@ -115,7 +115,7 @@ impl Project {
         }
     }
 
-    /// Reads it, and compares it with what was trusted.
+    /// Reads the project and compares it with what was trusted.
     pub fn standing(&self, ledger: Option<&Ledger>, uses: Uses) -> io::Result<Standing> {
         let snapshot = match self.read() {
             Ok(snapshot) => snapshot,
@@ -154,7 +154,7 @@ impl Project {
         }
     }
 
-    /// What the user trusts from now on, in this process.
+    /// Returns the part that the user trusts, for this process.
     fn admit(&self, snapshot: Snapshot, uses: Uses) -> Admitted {
         Admitted::new(&self.folder, snapshot, uses == Uses::Everything)
     }

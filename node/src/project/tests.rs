@@ -6,7 +6,7 @@ use std::{
 
 use super::*;
 
-/// A user's folder and a project with one of everything.
+/// A user's folder, and a project with one file of each kind.
 struct World {
     folder: tempfile::TempDir,
 }
@@ -180,7 +180,7 @@ fn texts_are_trusted_by_their_folder() {
 }
 
 #[test]
-fn what_no_reading_can_vouch_for_is_refused() {
+fn entries_that_cannot_be_checked_are_refused() {
     type Plant = fn(&World);
     let cases: [(&str, Plant); 9] = [
         (".planck/config.toml: it is a link", |world| {
@@ -261,7 +261,7 @@ fn a_tool_runs_only_as_it_was_trusted() {
 }
 
 #[test]
-fn a_source_reads_what_was_trusted() {
+fn a_source_reads_only_what_was_trusted() {
     let world = World::new();
     let admitted = world.trust();
     let [tools, teams, skills] =
@@ -302,7 +302,7 @@ fn a_source_reads_what_was_trusted() {
 }
 
 #[test]
-fn a_client_of_nodes_elsewhere_uses_the_configuration_alone() {
+fn a_client_of_other_nodes_uses_only_the_configuration() {
     let world = World::new();
     world.trust();
     world.write("tools/lint/run.sh", "echo evil\n");

@@ -1,5 +1,5 @@
-//! One call of a sidecar: the request, its signs of life, its answer, and what is said when there
-//! is none.
+//! One call to a sidecar: the request, its progress messages, its answer, and the error if there is
+//! no answer.
 
 use std::time::Duration;
 
@@ -19,61 +19,62 @@ use crate::{
     tools::Progress,
 };
 
-/// After which one more try is made when nobody was there: instances move between servers.
+/// The pause before the second try if no instance was there, because instances move between
+/// servers.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// How often a call that still runs from an earlier try is asked for again.
+/// How often to repeat a request whose call still runs from an earlier try.
 const STILL_RUNS: Duration = Duration::from_millis(500);
 
-/// Whom a call is for.
+/// The kind of receiver of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Manner {
     Sidecar(SidecarId),
-    /// Anybody on a subject, who may answer in plain text.
+    /// Any service on a subject, which may answer in plain text.
     Plain,
 }
 
-/// One call, ready to be sent.
+/// One call that is ready to be sent.
 pub struct Call<'a> {
     pub name: &'a str,
     pub subject: &'a str,
     pub manner: &'a Manner,
     pub call_id: &'a CallId,
     pub body: Bytes,
-    /// How long it may be silent.
+    /// How long the sidecar may be silent.
     pub idle: Duration,
-    /// How long it may take, whatever progress it makes.
+    /// How long the call may take, whatever progress it reports.
     pub longest: Duration,
     pub may_run_again: bool,
 }
 
-/// Who calls.
+/// The sender of a call.
 pub struct Caller<'a> {
     pub bus: &'a dyn Bus,
     pub cancel: &'a CancellationToken,
     pub progress: &'a (dyn Fn(Progress) + Send + Sync),
 }
 
-/// Why there is no answer.
+/// The reason why there is no answer.
 enum Silence {
-    /// It was not sent, or nobody took it.
+    /// The request was not sent, or no service received it.
     Undone(String),
-    /// It may have been done.
+    /// The request may have taken effect.
     Open(String),
 }
 
-/// What a message of an answer is.
+/// A message that was received on the reply subject.
 enum Heard {
     Progress(Progress),
     Answer(Result<String, String>),
-    /// It still runs from an earlier try.
+    /// The call still runs from an earlier try.
     Running,
-    /// Somebody else's: a stream that records requests answers them.
+    /// A message of another service, such as the acknowledgement of a stream that records requests.
     Foreign,
 }
 
 impl Call<'_> {
-    /// The answer's text, or what to tell the model instead.
+    /// Returns the text of the answer, or an error for the model.
     pub async fn run(self, caller: &Caller<'_>) -> Result<String, String> {
         let withdrawn = Withdrawal {
             bus: caller.bus,
@@ -130,7 +131,7 @@ impl Call<'_> {
         asked.map_err(|error| self.refused(error))
     }
 
-    /// Reads a message for its effect on the reader alone, as the fuzz target does.
+    /// Parses a message and discards the result, for the fuzz target.
     #[cfg(any(test, feature = "fuzz"))]
     pub fn reads(&self, said: Said) {
         let _heard = self.read(said);
@@ -201,13 +202,13 @@ impl Silence {
     }
 }
 
-/// Whether a message is of this protocol.
+/// Returns whether a message belongs to this protocol.
 pub fn is_ours(payload: &[u8]) -> bool {
     serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(payload)
         .is_ok_and(|said| said.contains_key("v"))
 }
 
-/// How long is waited, from sign of life to sign of life.
+/// The deadline of a call, which progress extends.
 struct Patience {
     idle: Duration,
     last: Instant,
@@ -239,8 +240,8 @@ impl Patience {
     }
 }
 
-/// Tells a sidecar that an answer is no longer wanted, unless there was one: also when whoever
-/// waits is dropped.
+/// Tells the sidecar, when dropped, that an answer is no longer wanted. Call
+/// [`forget`](Self::forget) after an answer has arrived.
 pub struct Withdrawal<'a> {
     pub bus: &'a dyn Bus,
     pub sidecar: Option<&'a SidecarId>,

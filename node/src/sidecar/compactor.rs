@@ -1,4 +1,4 @@
-//! A sidecar's compactor, asked for one summary.
+//! A sidecar's compactor, which is asked for a summary.
 
 use std::time::Duration;
 
@@ -22,10 +22,10 @@ use crate::{
     telemetry::metrics,
 };
 
-/// One that did not answer in time is left alone for so long.
+/// How long a compactor is not asked after it did not answer in time.
 const REST: Duration = Duration::from_secs(300);
 
-/// One that is there.
+/// A compactor that a sidecar offers.
 pub struct RemoteCompactor {
     sidecars: Sidecars,
     sidecar: SidecarId,
@@ -33,7 +33,7 @@ pub struct RemoteCompactor {
 }
 
 impl Sidecars {
-    /// By `<sidecar>.<compactor>`, or by a name that only one has.
+    /// Finds a compactor by `<sidecar>.<compactor>`, or by a name that only one sidecar has.
     pub async fn compactor(&self, named: &str) -> Result<RemoteCompactor, String> {
         self.looked().await;
         let (of, name) = named
@@ -67,12 +67,12 @@ impl Sidecars {
 }
 
 impl RemoteCompactor {
-    /// As it is named in events.
+    /// Returns the name that events use.
     pub fn name(&self) -> String {
         format!("{}.{}", self.sidecar, self.offer.name)
     }
 
-    /// As the sidecar knows it.
+    /// Returns the name that the sidecar uses.
     pub fn own_name(&self) -> &str {
         &self.offer.name
     }
@@ -81,7 +81,7 @@ impl RemoteCompactor {
         self.offer.timeout
     }
 
-    /// What it says, or why there is nothing to use.
+    /// Asks for a summary. Returns the answer, or the reason why there is none.
     pub async fn ask(&self, request: &CompactRequest) -> Result<CompactSaid, String> {
         if self.is_resting() {
             return Err("it did not answer in time lately".into());

@@ -1,4 +1,5 @@
-//! Which sidecars there are: a table that is told what was heard, and decides who is there. Pure.
+//! The table of known sidecars. It is updated with received descriptions, and decides which
+//! instances are still there. Pure.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -6,15 +7,16 @@ use planck_common::{SidecarId, command::SidecarRow};
 
 use super::info::{Instance, Kind, Offer};
 
-/// An instance that was not heard so often is gone.
+/// The number of searches that an instance may miss before it is removed.
 const MISSES: u32 = 3;
 
-/// Instances that said goodbye are remembered: they may answer for a while yet.
+/// The number of instances that are remembered after they left, because they may still answer for a
+/// while.
 const GONE: usize = 1024;
 
 #[derive(Debug, Default)]
 pub struct Directory {
-    /// Who may offer; everybody where nothing is said.
+    /// The sidecars that may offer tools; all of them if it is absent.
     allow: Option<Vec<String>>,
     sidecars: BTreeMap<SidecarId, BTreeMap<String, Seen>>,
     gone: VecDeque<String>,
@@ -34,7 +36,7 @@ impl Directory {
         }
     }
 
-    /// These answered; of the others nothing is known.
+    /// Adds or updates these instances and leaves all others as they are.
     pub fn heard(&mut self, instances: Vec<Instance>) {
         for instance in instances {
             if self.admits(&instance) {
@@ -50,7 +52,7 @@ impl Directory {
         }
     }
 
-    /// Everybody was asked, and these answered.
+    /// Records the result of a search that asked all instances.
     pub fn swept(&mut self, instances: Vec<Instance>) {
         for seen in self.sidecars.values_mut().flat_map(BTreeMap::values_mut) {
             seen.misses += 1;
@@ -62,7 +64,7 @@ impl Directory {
         self.sidecars.retain(|_, instances| !instances.is_empty());
     }
 
-    /// An instance takes no more calls.
+    /// Removes an instance that accepts no more calls.
     pub fn left(&mut self, sidecar: &SidecarId, instance: &str) {
         if self.gone.len() >= GONE {
             self.gone.pop_front();
@@ -82,7 +84,8 @@ impl Directory {
         is_allowed && !self.gone.contains(&instance.id)
     }
 
-    /// What each sidecar offers. Where its instances differ, the one of the highest version counts.
+    /// Returns what each sidecar offers. If its instances differ, the one with the highest version
+    /// decides.
     pub fn offers(&self) -> BTreeMap<SidecarId, Vec<Offer>> {
         let sidecars = self.sidecars.iter();
         sidecars
@@ -90,7 +93,7 @@ impl Directory {
             .collect()
     }
 
-    /// What was left out, and why.
+    /// Returns what was ignored, with the reason.
     pub fn faults(&self) -> impl Iterator<Item = &str> {
         let seen = self.sidecars.values().flat_map(BTreeMap::values);
         seen.flat_map(|seen| seen.instance.faults.iter().map(String::as_str))

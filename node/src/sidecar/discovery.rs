@@ -1,5 +1,5 @@
-//! Keeps the directory: by asking everybody now and then, and by what sidecars tell when they come
-//! and go.
+//! Keeps the directory up to date: asks all sidecars at intervals, and reads the messages that they
+//! send when they start and stop.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -18,22 +18,23 @@ use tokio::time::{Instant, timeout_at};
 use super::{Sidecars, info::Instance};
 use crate::bus::{BusError, Delivery};
 
-/// How often everybody is asked.
+/// The interval between searches.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// Nobody more is expected after so long without an answer.
+/// A search ends after this time without another answer.
 const QUIET: Duration = Duration::from_millis(250);
 
-/// The same of the instances of one sidecar.
+/// The same for a search of one sidecar's instances.
 const QUIET_OF_ONE: Duration = Duration::from_millis(100);
 
-/// News that are taken together.
+/// The most messages that are handled together.
 const AT_ONCE: usize = 256;
 
 type News = BoxStream<'static, Vec<Delivery>>;
 
 impl Sidecars {
-    /// Never returns; calls `changed` whenever other tools are there than before.
+    /// Searches for sidecars and never returns. Calls `changed` whenever the offered tools have
+    /// changed.
     pub async fn keep_looking(&self, changed: impl Fn() + Send + Sync) {
         let mut news: Option<News> = None;
         loop {
@@ -49,7 +50,7 @@ impl Sidecars {
 
     fn tell(&self, changed: &impl Fn()) {
         if self.show() {
-            tracing::info!(sidecars = ?self.rows(), "what sidecars offer has changed");
+            tracing::info!(sidecars = ?self.rows(), "the tools that sidecars offer have changed");
             changed();
         }
     }
@@ -58,7 +59,7 @@ impl Sidecars {
         match self.0.bus.subscribe(&Topic::AllSidecars.to_string()).await {
             Ok(news) => Some(news.ready_chunks(AT_ONCE).boxed()),
             Err(error) => {
-                tracing::debug!(%error, "sidecars are not heard when they come and go");
+                tracing::debug!(%error, "cannot subscribe to the messages of starting and stopping sidecars");
                 None
             }
         }
@@ -73,7 +74,7 @@ impl Sidecars {
             Err(error @ BusError::Denied(_)) => {
                 self.warn(format!("sidecars cannot be found: {error}"))
             }
-            Err(error) => tracing::debug!(%error, "sidecars are not looked for"),
+            Err(error) => tracing::debug!(%error, "cannot search for sidecars"),
         }
     }
 
@@ -89,7 +90,7 @@ impl Sidecars {
         super::lock(&self.0.shown).warn(vec![warning], false);
     }
 
-    /// Takes news until it is time to ask everybody again.
+    /// Handles messages until it is time for the next search.
     async fn hear(&self, news: &mut Option<News>, until: Instant, changed: &impl Fn()) {
         let mut silence: News = pending().boxed();
         while let Ok(heard) = timeout_at(until, news.as_mut().unwrap_or(&mut silence).next()).await

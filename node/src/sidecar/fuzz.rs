@@ -1,4 +1,4 @@
-//! What sidecars send as a fuzz target: what they say of themselves, and their answers to calls.
+//! A fuzz target for the messages of sidecars: their descriptions, and their answers to calls.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::bus::Said;
 
-/// Reads the bytes as a description and as an answer.
+/// Parses the bytes as a description and as an answer.
 pub fn message(bytes: &[u8]) {
     let _description = Instance::read(bytes, &Prefix::default(), Patience::default());
     let (Ok(sidecar), Ok(call_id)) = (SidecarId::parse("fuzz"), CallId::parse("c-1")) else {

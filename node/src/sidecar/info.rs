@@ -1,4 +1,5 @@
-//! What an instance of a sidecar says of itself on `$SRV.INFO`, and what of that cannot be used.
+//! The description that an instance of a sidecar publishes on `$SRV.INFO`, and the parts of it that
+//! cannot be used.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,7 +23,7 @@ pub struct Instance {
     pub id: String,
     pub version: String,
     pub offers: Vec<Offer>,
-    /// What was left out, and why.
+    /// The parts that were ignored, with the reason.
     pub faults: Vec<String>,
 }
 
@@ -30,9 +31,9 @@ pub struct Instance {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Offer {
     pub name: String,
-    /// Whole, as it is asked.
+    /// The complete subject of requests.
     pub subject: String,
-    /// How long it may be silent.
+    /// How long a call may be silent.
     pub timeout: Duration,
     pub kind: Kind,
 }
@@ -43,7 +44,7 @@ pub enum Kind {
     Compactor,
 }
 
-/// Unless a sidecar says otherwise.
+/// The time-outs for sidecars that name none.
 #[derive(Debug, Clone, Copy)]
 pub struct Patience {
     pub tool: Duration,
@@ -60,7 +61,7 @@ impl Default for Patience {
 }
 
 impl Instance {
-    /// Reads an answer; `None` for what is no sidecar of this cluster.
+    /// Parses a description. Returns `None` if it is not that of a sidecar of this cluster.
     pub fn read(answer: &[u8], prefix: &Prefix, patience: Patience) -> Option<Self> {
         let info: Info = serde_json::from_slice(answer).ok()?;
         let said = |key: &str| info.metadata.get(key).map_or("", String::as_str);

@@ -1,5 +1,5 @@
-//! Under which names agents get sidecars' tools: their own where nobody else has it, else qualified
-//! by the sidecar. Pure.
+//! Decides the names under which agents see the tools of sidecars: a tool's own name if no other
+//! tool has it, and otherwise one qualified by the sidecar. Pure.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use planck_common::{SidecarId, id::is_id};
 
 use super::info::{Kind, Offer};
 
-/// A tool under the name that a model sees.
+/// A tool with the name that a model sees.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Named {
     pub name: String,
@@ -15,15 +15,15 @@ pub struct Named {
     pub offer: Offer,
 }
 
-/// What there is for each name that a spec may have, and what a person should know.
+/// The tools for each name that a spec may use, and the warnings for a person.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Shelf {
     pub tools: BTreeMap<String, Vec<Named>>,
     pub warnings: Vec<String>,
 }
 
-/// `<sidecar>__<tool>` always names a tool. Its own name does too; where several sidecars have it,
-/// it stands for all of them, each qualified.
+/// Assigns names to all tools. `<sidecar>__<tool>` always names a tool. So does its own name; if
+/// several sidecars have that name, it stands for all of their tools, under their qualified names.
 pub fn shelve(offers: &BTreeMap<SidecarId, Vec<Offer>>, is_taken: impl Fn(&str) -> bool) -> Shelf {
     let mut shelf = Shelf::default();
     for (name, owners) in by_name(offers) {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_of_its_own_stands_beside_the_qualified_one() {
+    fn a_unique_name_is_available_next_to_the_qualified_one() {
         assert_eq!(
             names(&[("a", &["add"])]),
             (same(&[("a__add", &["a__add"]), ("add", &["add"])]), 0)
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shared_name_stands_for_all_who_have_it() {
+    fn a_shared_name_stands_for_all_its_tools() {
         let expected = same(&[
             ("a__add", &["a__add"]),
             ("add", &["a__add", "b__add"]),
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_to_be_qualified_goes_by_its_own_name_only() {
+    fn a_name_too_long_to_be_qualified_is_available_unqualified_only() {
         let long = "x".repeat(60);
         assert_eq!(
             names(&[("abcd", &[&long])]),

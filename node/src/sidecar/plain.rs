@@ -1,4 +1,4 @@
-//! Tools in a line of configuration: a subject of NATS, and what the model is told of it.
+//! Tools that are configured with one line: a NATS subject, and a description for the model.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,8 +13,8 @@ use crate::{
     tools::Tool,
 };
 
-/// Those of the configuration. What is wrong with one is told when it is added to the catalogue, or
-/// by the configuration.
+/// Returns the configured tools. Mistakes are reported by the configuration, or when a tool is
+/// added to the catalogue.
 pub fn tools(config: &Config, bus: &Arc<dyn Bus>) -> Vec<Arc<dyn Tool>> {
     let section = &config.sidecars;
     let tools = section.tools.0.iter();

@@ -27,30 +27,32 @@ use crate::{
     tools::{Invocation, Outcome, Tool},
 };
 
-/// How long to wait, as the model may say it.
+/// The argument with which a model can set the idle time-out.
 const TIMEOUT: &str = "timeout_ms";
 
-/// Progress renews the idle time-out up to so many times it.
+/// The longest time of a call, as a multiple of its idle time-out. Progress renews the idle
+/// time-out.
 const RENEWALS: u32 = 10;
 
-/// The longest a model may wait for a sign of life.
+/// The longest idle time-out that a model can set.
 const LONGEST: Duration = Duration::from_hours(1);
 
 pub struct RemoteTool {
     spec: ToolSpec,
-    /// As the sidecar knows it.
+    /// The name that the sidecar uses.
     name: String,
     subject: String,
     manner: Manner,
-    /// How long it may be silent.
+    /// How long a call may be silent.
     idle: Duration,
-    /// Its own schema has a `timeout_ms`, which is then none of ours.
+    /// Whether the tool's own schema has a `timeout_ms`. The value is then passed on and not
+    /// interpreted.
     has_timeout: bool,
     bus: Arc<dyn Bus>,
 }
 
 impl RemoteTool {
-    /// A sidecar's; `None` for a compactor.
+    /// Creates the tool of a sidecar, or returns `None` for a compactor.
     pub fn of(named: &Named, bus: Arc<dyn Bus>) -> Option<Self> {
         let Offer {
             name,
@@ -73,7 +75,7 @@ impl RemoteTool {
         ))
     }
 
-    /// Whoever answers a subject.
+    /// Creates a tool from a plain subject, which any service may answer.
     pub fn plain(spec: ToolSpec, subject: String, idle: Duration, bus: Arc<dyn Bus>) -> Self {
         let name = spec.name.clone();
         Self::new(spec, name, subject, Manner::Plain, idle, bus)
@@ -99,7 +101,7 @@ impl RemoteTool {
         }
     }
 
-    /// What goes to the sidecar, and how long it may be silent.
+    /// Returns the arguments for the sidecar, and how long it may be silent.
     fn arguments(&self, args: &RawValue) -> (Box<RawValue>, Duration) {
         if self.has_timeout || !args.get().contains(TIMEOUT) {
             return (args.to_owned(), self.idle);
@@ -137,7 +139,7 @@ impl Tool for RemoteTool {
         &self.spec
     }
 
-    /// It bounds itself: progress renews the time it has.
+    /// Returns `None`, because progress extends the time of a call.
     fn timeout(&self, _: Duration) -> Option<Duration> {
         None
     }
@@ -172,7 +174,7 @@ impl Tool for RemoteTool {
     }
 }
 
-/// Calls a tool of which nothing is known but where it is.
+/// Calls a tool of which only the sidecar and the name are known.
 pub async fn call_tool(
     bus: &Arc<dyn Bus>,
     prefix: &Prefix,
@@ -200,7 +202,7 @@ pub async fn call_tool(
     called.run(call).await
 }
 
-/// The schema with a `timeout_ms`, and whether it had one.
+/// Adds `timeout_ms` to a schema. Also returns whether the schema already had one.
 fn with_timeout(parameters: &Arc<RawValue>, idle: Duration) -> (Arc<RawValue>, bool) {
     let unchanged = |has_timeout| (Arc::clone(parameters), has_timeout);
     let Ok(mut schema) = serde_json::from_str::<Map<String, Value>>(parameters.get()) else {
@@ -228,7 +230,7 @@ fn with_timeout(parameters: &Arc<RawValue>, idle: Duration) -> (Arc<RawValue>, b
     }
 }
 
-/// Named in `cancel` and in errors.
+/// The parts of a receiver that `cancel` and errors need.
 impl Manner {
     pub fn sidecar(&self) -> Option<&SidecarId> {
         match self {

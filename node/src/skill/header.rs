@@ -1,4 +1,4 @@
-//! The head of a SKILL.md: YAML between two lines of `---`.
+//! The header of a SKILL.md: YAML between two lines of `---`.
 
 use planck_common::id::is_id;
 use serde::Deserialize;
@@ -11,7 +11,7 @@ pub(super) struct Header {
     pub description: String,
 }
 
-/// What is wrong with a head, and what to do.
+/// A mistake in a header, and how to correct it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadHeader {
     #[error(
@@ -31,7 +31,7 @@ pub enum BadHeader {
 }
 
 impl BadHeader {
-    /// Of the file, from 1.
+    /// Returns the line of the mistake in the file, counted from 1.
     pub fn line(&self) -> usize {
         match self {
             Self::NotOpened => 1,
@@ -43,14 +43,14 @@ impl BadHeader {
     }
 }
 
-/// Others' fields are left alone.
+/// The fields of the header. Unknown fields are ignored, because other programs use them.
 #[derive(Deserialize)]
 struct Fields {
     name: Option<String>,
     description: Option<String>,
 }
 
-/// Reads the head of a file's text.
+/// Parses the header of a file's text.
 pub(super) fn parse(text: &str) -> Result<Header, BadHeader> {
     let (yaml, _) = split(text)?;
     let fields: Fields = serde_saphyr::from_str(yaml).map_err(|why| not_yaml(&why))?;
@@ -74,7 +74,7 @@ pub(super) fn parse(text: &str) -> Result<Header, BadHeader> {
     Ok(Header { name, description })
 }
 
-/// The text after the head.
+/// Returns the text after the header.
 pub(super) fn body(text: &str) -> &str {
     split(text)
         .map_or(text, |(_, body)| body)
@@ -107,7 +107,7 @@ fn not_yaml(why: &serde_saphyr::Error) -> BadHeader {
         .map_or(1, |location| usize::try_from(location.line()).unwrap_or(1));
     let text = why.to_string();
     let first = text.lines().next().unwrap_or_default();
-    // Its own place counts from the header's first line.
+    // The parser's own place counts from the first line of the header, so it is left out.
     let what = first
         .split_once("column ")
         .and_then(|(_, rest)| rest.split_once(": "))
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_gives_name_and_description() {
+    fn a_header_has_a_name_and_a_description() {
         let text =
             "---\nname: review\ndescription: >\n  Reviews\n  code.\nlicense: MIT\n---\n\nDo it.\n";
         assert_eq!(
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_line() {
+    fn a_mistake_is_reported_with_its_line() {
         let told = |text: &str| {
             let bad = parse(text).unwrap_err();
             format!("{}: {bad}", bad.line())

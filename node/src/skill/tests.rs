@@ -31,7 +31,7 @@ fn plain(world: &World, text: &str) -> String {
 }
 
 #[test]
-fn bad_ones_are_skipped_with_file_line_and_remedy() {
+fn bad_skills_are_skipped_with_file_line_and_remedy() {
     let world = world();
     let (skills, problems) =
         Skills::load(&["one", "two", "none"].map(|dir| Source::named(&world.at(dir))));
@@ -49,7 +49,7 @@ fn bad_ones_are_skipped_with_file_line_and_remedy() {
 }
 
 #[test]
-fn a_prompt_lists_skills() {
+fn a_prompt_lists_the_skills() {
     let world = world();
     let (all, _) = Skills::load(&["one", "two"].map(|dir| Source::named(&world.at(dir))));
     let (skills, unknown) = all.only(["review", "plan", "reviw"]);

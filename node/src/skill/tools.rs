@@ -1,4 +1,4 @@
-//! `load_skill` and `list_skills`, over the skills of one agent.
+//! `load_skill` and `list_skills` for the skills of one agent.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::{
     tools::{Invocation, Outcome, Tool, Unknown, args, spec},
 };
 
-/// The two tools for an agent that has these skills.
+/// Returns the two tools for an agent with these skills.
 pub fn tools(skills: &Skills) -> [Arc<dyn Tool>; 2] {
     [
         Arc::new(LoadSkill::new(skills.clone())),

@@ -1,9 +1,9 @@
-//! `AGENTS.md`: what a project tells every agent that works in it.
+//! `AGENTS.md`: the instructions of a project for every agent that works in it.
 //!
-//! Whoever wrote the repository decides what stands there and at that name, so it is read as a
-//! stranger's: a regular file inside the repository, of which no link is followed. A link to
-//! another file of the repository is refused too, because the folder also holds what is not of the
-//! repository, such as `.env` and `.git/config`.
+//! The file and its name are under the control of the repository's author, so it is treated as
+//! foreign: it must be a regular file inside the repository, and no link is followed. A link to
+//! another file of the repository is refused too, because the folder also contains files that are
+//! not part of the repository, such as `.env` and `.git/config`.
 
 use std::{ffi::OsStr, path::Path};
 
@@ -11,19 +11,19 @@ use crate::regular_file::{Folder, Refused};
 
 const FILE: &str = "AGENTS.md";
 
-/// What of it agents are shown, in bytes.
+/// The most bytes that agents are shown.
 const LIMIT: u64 = 64 * 1024;
 
-/// The text for agents, and what is to be said of the file.
+/// The text for agents, and a warning about the file.
 #[derive(Debug, Default)]
 pub struct Instructions {
     pub text: Option<String>,
-    /// Why the file, or the end of it, is left out.
+    /// The reason why the file, or its end, is left out.
     pub warning: Option<String>,
 }
 
-/// The nearest file upward from a directory to the repository's root; outside a repository, in the
-/// directory alone.
+/// Loads the nearest file on the way from a directory up to the repository's root. Outside a
+/// repository it looks only in the directory itself.
 pub fn load(dir: &Path) -> Instructions {
     let Ok(dir) = dir.canonicalize() else {
         return Instructions::default();
@@ -53,7 +53,7 @@ pub fn load(dir: &Path) -> Instructions {
     Instructions::default()
 }
 
-/// The text for agents that work in a directory. What is left out is logged.
+/// Returns the text for agents that work in a directory. Logs what is left out.
 pub fn of(dir: &Path) -> Option<String> {
     load(dir).logged().text
 }

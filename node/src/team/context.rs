@@ -1,5 +1,5 @@
-//! What members are resolved against: models, limits, instructions and skills of the place they
-//! start in.
+//! The context in which members are resolved: models, limits, instructions and skills of the place
+//! in which they start.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,34 +18,34 @@ use crate::{
 /// What members inherit and may name.
 #[derive(Debug, Clone, Default)]
 pub struct Context {
-    /// Named in errors.
+    /// The name of the template, for errors.
     pub source: String,
     pub models: KnownModels,
     pub limits: AgentLimits,
     pub agents_md: Option<String>,
-    /// The lines of the prompt that tell of each skill, by its name.
+    /// The lines about each skill in a system prompt, by the skill's name.
     pub skills: BTreeMap<String, String>,
-    /// The tools there are, where a name that is none of them is a mistake; elsewhere it is left to
-    /// whoever starts the agent.
+    /// The existing tools, if an unknown name is to be a mistake. Without them, the node that
+    /// starts the agent checks the names.
     pub tools: Option<BTreeSet<String>>,
-    /// Tools and skills that both the user and the project describe; no agent gets either.
+    /// Tools and skills that both the user and the project describe. No agent gets either version.
     pub clashes: Arc<[Clash]>,
 }
 
-/// Models by the names members may use.
+/// The models that members may name.
 #[derive(Debug, Clone, Default)]
 pub struct KnownModels {
     pub default: Option<ModelRef>,
     pub entries: BTreeMap<String, ModelRef>,
     /// The names of providers that the configuration adds to the presets.
     pub providers: BTreeSet<String>,
-    /// Which addresses members may name; `None`: any, because a person named the file that they
-    /// stand in.
+    /// The addresses that members may name. `None` allows any, because a person named the file that
+    /// contains them.
     pub addresses: Option<Addresses>,
 }
 
 impl KnownModels {
-    /// Those of a configuration.
+    /// Returns the models of a configuration.
     pub fn of(config: &Config) -> Self {
         let entries: BTreeMap<String, ModelRef> = config
             .models
@@ -83,7 +83,7 @@ impl KnownModels {
         Self { default, ..known }
     }
 
-    /// A configured entry, or `provider:model` of a known provider.
+    /// Returns a configured entry, or `provider:model` of a known provider.
     pub fn by_name(&self, name: &str) -> Option<ModelRef> {
         self.entries.get(name).cloned().or_else(|| self.parse(name))
     }
@@ -105,7 +105,7 @@ impl KnownModels {
             .chain(self.providers.iter().map(String::as_str))
     }
 
-    /// The model a member names, over the one it inherits.
+    /// Returns the model that a member names, completed from the one it inherits.
     pub fn choose(
         &self,
         member: &Member,
@@ -165,7 +165,7 @@ impl KnownModels {
         Some(model)
     }
 
-    /// A configured entry, `provider:model`, or a model of the inherited provider.
+    /// Returns a configured entry, `provider:model`, or a model of the inherited provider.
     fn by_id(&self, id: &str, inherited: Option<&ModelRef>) -> Option<ModelRef> {
         self.by_name(id).or_else(|| {
             inherited.map(|model| ModelRef {
@@ -176,7 +176,7 @@ impl KnownModels {
     }
 }
 
-/// Limits that a member names, over those it inherits.
+/// Returns the limits that a member names, completed from those it inherits.
 pub fn limits(own: Option<AgentLimits>, inherited: AgentLimits) -> AgentLimits {
     let own = own.unwrap_or_default();
     AgentLimits {
@@ -190,14 +190,15 @@ pub fn limits(own: Option<AgentLimits>, inherited: AgentLimits) -> AgentLimits {
 }
 
 impl Context {
-    /// The two descriptions of a tool or skill of this name, if there are two.
+    /// Returns the two descriptions of the tool or skill with this name, if there are two.
     pub fn clash(&self, kind: &str, name: &str) -> Option<&Clash> {
         self.clashes
             .iter()
             .find(|clash| clash.kind == kind && clash.name == name)
     }
 
-    /// AGENTS.md, the member's own prompt, and what it is told of its skills.
+    /// Returns the system prompt: AGENTS.md, the member's own prompt, and the lines about its
+    /// skills.
     pub fn prompt(&self, own: Option<&str>, skills: &[String]) -> String {
         let listed: Vec<&str> = skills
             .iter()
@@ -221,7 +222,7 @@ impl Context {
 
 const NO_MODEL: &str = "set a key (ANTHROPIC_API_KEY, OPENAI_API_KEY, GOOGLE_API_KEY), pass `--model PROVIDER:MODEL` (ollama and \
 llama_cpp need no key), set `models.default` in the configuration, or give a member `provider` and `model_id`";
-/// What to do about an address that nobody configured.
+/// The remedy for an address that is not configured.
 pub const NO_ADDRESS: &str = "leave it out, or have its origin added to `models.allowed_base_urls` in the configuration of \
 the nodes; an address has no user name, query or fragment";
 const INSTRUCTIONS: &str = "# Instructions of this project (AGENTS.md)";

@@ -1,11 +1,11 @@
-//! What an agent may hand on to agents it spawns.
+//! The tools and skills that an agent may pass on to the agents it spawns.
 
 use planck_common::spec::Grant;
 
 use super::tool_names::{NOT_GRANTED, canonical, sorted};
 
-/// The named grant in known names; else all that the agent has itself, but for spawning and
-/// destroying.
+/// Returns the named grant with canonical names. Without one, the agent may grant everything that
+/// it has itself, except spawning and destroying.
 pub fn settle(named: Option<&Grant>, tools: &[String], skills: &[String]) -> Grant {
     match named {
         Some(grant) => Grant {
@@ -24,7 +24,7 @@ pub fn settle(named: Option<&Grant>, tools: &[String], skills: &[String]) -> Gra
     }
 }
 
-/// Splits names into what is granted and what is not.
+/// Splits names into those that are granted and those that are not.
 pub fn divide<'a>(
     wanted: impl IntoIterator<Item = &'a str>,
     granted: &[String],

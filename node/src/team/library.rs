@@ -1,4 +1,5 @@
-//! The teams that a node knows by name, and what the members of any team are resolved against.
+//! The teams that a node knows by name, and the context in which the members of any team are
+//! resolved.
 
 use std::path::{Path, PathBuf};
 
@@ -13,17 +14,17 @@ use crate::project::Source;
 
 /// The teams of a node.
 pub struct TeamLibrary {
-    /// What members are resolved against, without the instructions of the directory that they start
-    /// in.
+    /// The context in which members are resolved, without the instructions of the directory in
+    /// which they start.
     pub context: Context,
-    /// Folders of templates.
+    /// The folders with templates.
     pub sources: Vec<Source>,
-    /// The user's own folder. The user consents to the addresses in its templates.
+    /// The user's own folder. The user has consented to the addresses in its templates.
     pub own: PathBuf,
 }
 
 impl TeamLibrary {
-    /// The specs of the agents that a request to start a session asks for, the lead first.
+    /// Returns the specs of the agents for a request to start a session, the orchestrator first.
     pub fn specs(
         &self,
         request: &Start,
@@ -46,7 +47,8 @@ impl TeamLibrary {
             }
             (None, members) => members.clone().unwrap_or_default(),
         };
-        // A request without members does not know of the default one, which is not named to it.
+        // A request without members gets a default member, whose name would mean nothing in an
+        // error.
         let has_members = !members.is_empty();
         resolve(&members, &context).map_err(|errors| {
             let text = |error: &TemplateError| match has_members {
@@ -58,7 +60,7 @@ impl TeamLibrary {
         })
     }
 
-    /// What members are resolved against, with the instructions of their directory.
+    /// Returns the context in which members are resolved, with the instructions of their directory.
     pub fn context(&self, source: String, instructions: Option<String>) -> Context {
         Context {
             source,
@@ -79,7 +81,7 @@ impl TeamLibrary {
         ))
     }
 
-    /// The templates, as they are listed. A template that cannot be read is left out.
+    /// Returns the templates for a list. A template that cannot be read is left out.
     pub fn rows(&self) -> Vec<TeamRow> {
         let templates = list(&self.sources)
             .into_iter()
@@ -108,8 +110,8 @@ impl TeamLibrary {
         load(&file).map_err(|errors| Refusal::bad_request(errors.to_string()))
     }
 
-    /// Whether the user consented to what is in a template: it lies in the user's own folder, or in
-    /// a project's whose content the user trusts.
+    /// Returns whether the user consented to the content of a template: it is in the user's own
+    /// folder, or in a project whose content the user trusts.
     fn is_trusted(&self, file: &Path) -> bool {
         let is_in_project =
             |source: &Source| source.project().is_some() && file.starts_with(source.dir());

@@ -1,11 +1,11 @@
-//! What is wrong with a template: the file, the member, the field, and the way out.
+//! A mistake in a template: the file, the member, the field, and how to correct it.
 
 use std::fmt;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TemplateError {
     pub file: String,
-    /// Its name, its type, or `#2`.
+    /// The member's name, its type, or its number as `#2`.
     pub member: Option<String>,
     pub field: Option<String>,
     pub what: String,
@@ -25,7 +25,7 @@ impl fmt::Display for TemplateError {
     }
 }
 
-/// Everything that is wrong, a line each.
+/// All mistakes, one per line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TemplateErrors(pub Vec<TemplateError>);
 
@@ -40,7 +40,7 @@ impl fmt::Display for TemplateErrors {
 
 impl std::error::Error for TemplateErrors {}
 
-/// Collects mistakes of one place.
+/// Collects the mistakes of one place.
 #[derive(Debug)]
 pub struct Mistakes<'a> {
     file: &'a str,
@@ -80,7 +80,7 @@ impl<'a> Mistakes<'a> {
     }
 }
 
-/// The known name that a mistaken one most likely means, as a remedy.
+/// Returns the known name that a mistaken one most likely means, as a remedy.
 pub fn did_you_mean<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> String {
     let nearest = known
         .clone()

@@ -1,4 +1,4 @@
-//! From a team's members to the specs of its agents.
+//! Resolves the members of a team into the specs of its agents.
 
 use std::collections::BTreeSet;
 
@@ -11,12 +11,12 @@ use super::{
     tool_names::{DEFAULT, SKILL, SPAWN, WORKER, canonical, sorted},
 };
 
-/// What an agent is told that has no prompt and no team.
+/// The system prompt of an agent that has no prompt and no team.
 const DEFAULT_PROMPT: &str = "You are an agent at work in a directory of a person's machine. Look before you change \
 anything, do what you are asked and no more, check what you did, and say briefly what came of it.";
 
-/// The specs of a team's agents, its lead first. One agent alone, or none, gets defaults where it
-/// leaves things open.
+/// Returns the specs of a team's agents, the orchestrator first. A single agent, or none, gets
+/// defaults for the fields that it leaves open.
 pub fn resolve(
     members: &[Member],
     context: &Context,
@@ -48,8 +48,8 @@ fn settle_all(members: &[Member], context: &Context) -> Result<Vec<AgentSpec>, V
     Ok(specs)
 }
 
-/// The agent of a session without a team: where it leaves things open it has a prompt, and every
-/// skill.
+/// Returns the agent of a session without a team. It has a prompt and every skill, unless the
+/// member says otherwise.
 fn lone_agent(member: &Member, context: &Context) -> Member {
     let r#type = if member.r#type.is_empty() {
         "agent".into()
@@ -149,8 +149,8 @@ fn settle(
     })
 }
 
-/// All of an agent's tools: those named, those of a team where it is or will be in one, those that
-/// read its skills.
+/// Returns all tools of an agent: those that it names, those of a team if it is or will be in one,
+/// and those that read its skills.
 pub(super) fn tools(named: Vec<&str>, several: bool, has_skills: bool) -> Vec<String> {
     let in_team = several || named.contains(&SPAWN);
     let team = WORKER.into_iter().filter(|_| in_team);
@@ -279,7 +279,7 @@ fn known_skills<'a>(
         .collect()
 }
 
-/// A name that is not taken: the second one gets `-2`.
+/// Returns a name that is not taken: the second member with a name gets `-2`.
 fn unique(taken: &mut BTreeSet<String>, name: &str) -> String {
     let numbered = (2_u32..).map(|number| format!("{name}-{number}"));
     let free = std::iter::once(name.to_owned())

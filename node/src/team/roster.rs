@@ -1,13 +1,13 @@
-//! Who is in a team, and whom a name means.
+//! Finds the members of a team that a name refers to.
 
 use planck_common::AgentId;
 
 use crate::store::{AgentRecord, NAMESAKES};
 
-/// As many members are named to who names one that is none of them.
+/// The most members that an error about an unknown name lists.
 const SHOWN: usize = 50;
 
-/// Why a name means nobody.
+/// The reason why a name refers to no agent.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoTarget {
     #[error("no agent `{0}` in this team")]
@@ -20,8 +20,8 @@ pub enum NoTarget {
     },
 }
 
-/// Finds an agent by id, else by a name, else by a type that is unique, among those that may be
-/// meant.
+/// Finds an agent by id, else by name, else by a type that only one agent has. `meant` are the
+/// agents that the name may refer to.
 pub fn find<'a>(meant: &'a [AgentRecord], wanted: &str) -> Result<&'a AgentRecord, NoTarget> {
     let by_id = meant.iter().find(|agent| *agent.id == *wanted);
     if let Some(agent) = by_id.or_else(|| meant.iter().find(|agent| agent.spec.name == wanted)) {
@@ -51,7 +51,7 @@ pub fn find<'a>(meant: &'a [AgentRecord], wanted: &str) -> Result<&'a AgentRecor
     }
 }
 
-/// The members by name, as far as they are few.
+/// Returns the names of the members, up to [`SHOWN`].
 pub fn names(members: &[AgentRecord]) -> String {
     let mut names: Vec<String> = members
         .iter()
@@ -64,7 +64,7 @@ pub fn names(members: &[AgentRecord]) -> String {
     names.join(", ")
 }
 
-/// A cycle of waits as its members are called.
+/// Returns a cycle of waiting agents with the names of its members.
 pub fn path(members: &[AgentRecord], ids: &[AgentId]) -> String {
     let name = |id: &AgentId| {
         let found = members.iter().find(|agent| agent.id == *id);

@@ -1,4 +1,5 @@
-//! An agent that another one spawns: what it names, what it inherits, what it is granted.
+//! Resolves an agent that another one spawns: what it names, what it inherits, and what it is
+//! granted.
 
 use planck_common::{
     AgentId,
@@ -17,11 +18,11 @@ use super::{
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spawned {
     pub spec: AgentSpec,
-    /// Tools and skills that are unknown or not the spawner's to grant.
+    /// Tools and skills that are unknown, or that the spawner may not grant.
     pub not_granted: Vec<String>,
 }
 
-/// Resolves `spawn_agent`'s arguments against the spawner.
+/// Resolves the arguments of `spawn_agent` against the spawner.
 pub fn spawn(
     member: &Member,
     by: &AgentId,
@@ -66,8 +67,9 @@ pub fn spawn(
     })
 }
 
-/// What it names and may have; the default tools of those it may have where it names none. A team
-/// has one orchestrator.
+/// Returns the tools that the member names and may have, and those it may not have. A member that
+/// names none gets the default tools it may have. A team has one orchestrator, so spawning is never
+/// granted.
 fn granted_tools<'a>(member: &'a Member, spawner: &AgentSpec) -> (Vec<&'a str>, Vec<String>) {
     let Some(named) = &member.tools else {
         return (divide(DEFAULT, &spawner.grant.tools).0, Vec::new());

@@ -12,7 +12,7 @@ use super::mistake::{Mistakes, TemplateError, TemplateErrors, did_you_mean};
 use super::resolve;
 use crate::project::{Clash, Source};
 
-/// The file that is a team.
+/// The name of the file that describes a team.
 const FILE: &str = "TEAM.json";
 
 /// A team as it was written, with its prompts loaded.
@@ -25,7 +25,7 @@ pub struct Template {
 }
 
 impl Template {
-    /// As a list of teams shows it.
+    /// Returns the row of this team in a list of teams.
     pub fn row(&self) -> TeamRow {
         let members = self.members.iter().map(|member| {
             let tools = resolve::tools(
@@ -48,7 +48,7 @@ impl Template {
     }
 }
 
-/// What a file or a prompt may hold, in bytes.
+/// The most bytes of a file or a prompt.
 const LIMIT: u64 = 1024 * 1024;
 
 const MEMBER_FIELDS: [&str; 14] = [
@@ -72,12 +72,12 @@ const MEMBER_FIELDS: [&str; 14] = [
 #[derive(Debug, Clone)]
 pub struct TemplateFile {
     source: Source,
-    /// Below the source.
+    /// The path below the source.
     below: PathBuf,
 }
 
 impl TemplateFile {
-    /// The one at a path that somebody typed: a TEAM.json, or the folder it is in.
+    /// Returns the file at a path that a person typed: a TEAM.json, or the folder that contains it.
     pub fn typed(path: &Path) -> Self {
         match (path.is_dir(), path.parent(), path.file_name()) {
             (false, Some(folder), Some(name)) => {
@@ -110,7 +110,7 @@ impl TemplateFile {
         }
     }
 
-    /// The prompt itself, or the text of the file inside the team's folder that it names.
+    /// Returns the prompt itself, or the text of the file in the team's folder that it names.
     fn prompt(&self, text: String, mistakes: &mut Mistakes<'_>) -> Option<String> {
         if !is_path(&text) {
             return Some(text);
@@ -133,7 +133,7 @@ impl TemplateFile {
     }
 }
 
-/// Whether a relative path never leaves where it begins.
+/// Returns whether a relative path never leaves the folder in which it begins.
 fn stays_inside(path: &Path) -> bool {
     let mut depth = 0_i32;
     path.components().all(|component| {
@@ -155,8 +155,8 @@ pub fn load(file: &TemplateFile) -> Result<Template, TemplateErrors> {
         .ok_or(TemplateErrors(found))
 }
 
-/// Everything that is wrong with a template's text, and the template with what could be read of its
-/// members.
+/// Returns every mistake in a template's text, and the template with the members that could be
+/// read.
 pub fn inspect(file: &TemplateFile) -> (Option<Template>, Vec<TemplateError>) {
     let label = file.path().display().to_string();
     let mut found = Vec::new();
@@ -177,8 +177,8 @@ pub fn inspect(file: &TemplateFile) -> (Option<Template>, Vec<TemplateError>) {
     (template, found)
 }
 
-/// The template of a name in the first folder that has it. One that the project has too is
-/// neither's.
+/// Returns the template with this name in the first folder that has it. If the project has one with
+/// the same name too, neither is used.
 pub fn find(sources: &[Source], name: &str) -> Result<Option<TemplateFile>, Clash> {
     let plain = !name.is_empty() && !name.contains(['/', '\\']) && name != "." && name != "..";
     let below = Path::new(name).join(FILE);
@@ -200,7 +200,7 @@ pub fn find(sources: &[Source], name: &str) -> Result<Option<TemplateFile>, Clas
     }
 }
 
-/// Every template in these folders by name, the broken ones with what is wrong.
+/// Returns every template in these folders by name; for a broken one, its mistakes.
 pub fn list(sources: &[Source]) -> Vec<(String, Result<Template, TemplateErrors>)> {
     let folders = sources
         .iter()
@@ -322,7 +322,7 @@ fn member(
         mistakes.add(None, "not an object", "write `{\"type\": …}`");
         return None;
     };
-    // What is left is read on, so that a mistake does not hide those that show later.
+    // Parsing continues with the remaining fields, so that one mistake does not hide others.
     let readable: Map<String, Value> = fields
         .into_iter()
         .filter(|(field, value)| check_field(field, value, &mut mistakes))
@@ -334,7 +334,8 @@ fn member(
     Some(member)
 }
 
-/// Whether a field can be read. It is read alone, so that each mistake of a member is found.
+/// Returns whether a field can be read. Each field is read alone, so that every mistake of a member
+/// is found.
 fn check_field(field: &str, value: &Value, mistakes: &mut Mistakes<'_>) -> bool {
     if !MEMBER_FIELDS.contains(&field) {
         mistakes.field(field, "unknown field", did_you_mean(field, MEMBER_FIELDS));

@@ -59,7 +59,7 @@ fn wrong(value: serde_json::Value) -> String {
 }
 
 #[test]
-fn nobody_named_is_one_agent_with_the_defaults() {
+fn without_members_there_is_one_agent_with_the_defaults() {
     let specs = resolve(&[], &context()).unwrap();
     let [only] = specs.as_slice() else {
         panic!("{specs:?}")
@@ -90,7 +90,7 @@ fn nobody_named_is_one_agent_with_the_defaults() {
 }
 
 #[test]
-fn a_tool_that_nobody_has_is_a_mistake_where_the_tools_are_known() {
+fn an_unknown_tool_is_a_mistake_if_the_tools_are_known() {
     let known = tool_names::ALL
         .into_iter()
         .chain(["read", "write"])
@@ -118,7 +118,7 @@ fn a_tool_that_nobody_has_is_a_mistake_where_the_tools_are_known() {
 }
 
 #[test]
-fn a_team_has_its_lead_first_and_the_tools_of_a_team() {
+fn a_team_has_its_orchestrator_first_and_the_tools_of_a_team() {
     let specs = resolved(json!([
         {"type": "coder", "tools": ["write", "read"]},
         {"type": "lead", "tools": ["spawn_agent", "call_agent", "destroy_agent"], "model_id": "fast"},
@@ -168,7 +168,7 @@ fn a_team_has_its_lead_first_and_the_tools_of_a_team() {
 }
 
 #[test]
-fn every_mistake_of_a_team_is_told() {
+fn every_mistake_of_a_team_is_reported() {
     let errors = wrong(json!([
         {"type": "a", "provider": "antropic", "model_id": "x"},
         {"type": "", "skills": ["pfd"]},
@@ -208,7 +208,7 @@ fn spawned(value: serde_json::Value, by: &AgentSpec) -> Spawned {
 }
 
 #[test]
-fn a_spawned_agent_inherits_and_is_granted() {
+fn a_spawned_agent_inherits_and_is_granted_tools() {
     let plain = spawned(json!({"type": "helper"}), &spawner());
     assert_eq!(
         plain.spec.tools,
@@ -326,7 +326,7 @@ fn a_prompt_does_not_leave_the_teams_folder() {
 }
 
 #[test]
-fn every_mistake_of_a_file_is_told() {
+fn every_mistake_of_a_file_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let text = r#"{"nam": "x", "members": [{"type": 3, "tolls": []}, 7, {"type": "ok", "limits": {"max_token": 1}}]}"#;
     let file = write(folder.path(), "TEAM.json", text);
@@ -381,7 +381,7 @@ fn a_clash_is_a_mistake_of_the_member_that_names_it() {
 }
 
 #[test]
-fn an_agents_file_is_a_regular_file_of_its_own() {
+fn an_agents_file_must_be_a_regular_file_in_the_repository() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
     write(root, ".git/HEAD", "");
@@ -401,7 +401,7 @@ fn an_agents_file_is_a_regular_file_of_its_own() {
 }
 
 #[test]
-fn the_nearest_agents_file_up_to_the_repositorys_root() {
+fn the_nearest_agents_file_up_to_the_repositorys_root_is_used() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
     write(root, "AGENTS.md", "outside");

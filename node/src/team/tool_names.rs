@@ -1,18 +1,18 @@
-//! Names of tools that teams are made of, and the later names that templates and grants may use for
-//! them.
+//! The names of tools with a role in teams, and the current names for older ones that templates and
+//! grants may use.
 
 pub use crate::tools::catalogue::canonical;
 
-/// What an agent gets that names no tools.
+/// The tools of an agent that names none.
 pub const DEFAULT: [&str; 4] = ["bash", "edit", "read", "write"];
 
-/// What every member of a team of more than one has.
+/// The tools that every member of a team of more than one has.
 pub const WORKER: [&str; 4] = ["ask_agent", "delegate_task", "list_team", "send_response"];
 
-/// What reads an agent's skills.
+/// The tools that read an agent's skills.
 pub const SKILL: [&str; 2] = ["list_skills", "load_skill"];
 
-/// Every tool with which agents reach their team and read their skills.
+/// All tools with which agents reach their team and read their skills.
 pub const ALL: [&str; 10] = [
     "ask_agent",
     "delegate_task",
@@ -26,13 +26,14 @@ pub const ALL: [&str; 10] = [
     "load_skill",
 ];
 
-/// Its holder is an orchestrator.
+/// The tool that makes its holder an orchestrator.
 pub const SPAWN: &str = "spawn_agent";
 
-/// What is not granted unless a grant names it.
+/// The tools that are granted only if a grant names them.
 pub const NOT_GRANTED: [&str; 2] = [SPAWN, "destroy_agent"];
 
-/// Known names, sorted, each once: so prompt caches hold.
+/// Returns canonical names, sorted and without duplicates, so that prompt caches stay valid.
+///
 pub fn sorted<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     let names: std::collections::BTreeSet<&str> = names.into_iter().map(canonical).collect();
     names.into_iter().map(Into::into).collect()

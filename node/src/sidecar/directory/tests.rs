@@ -59,14 +59,14 @@ fn three_misses_or_a_goodbye_remove_an_instance() {
 }
 
 #[test]
-fn only_who_is_allowed_is_there() {
+fn only_allowed_sidecars_are_listed() {
     let mut directory = Directory::allowing(Some(vec!["other".into()]));
     directory.swept(vec![one("a"), instance("other", "b", "1.0.0", &[])]);
     assert_eq!(counts(&directory), [("other".into(), 1)]);
 }
 
 #[test]
-fn the_newest_instance_says_what_a_tool_is() {
+fn the_newest_instance_describes_a_tool() {
     let mut directory = Directory::default();
     let old = instance("s", "z", "1.0.0", &[("add", "old"), ("gone", "old")]);
     directory.swept(vec![old, instance("s", "a", "1.1.0", &[("add", "new")])]);
@@ -82,7 +82,7 @@ fn the_newest_instance_says_what_a_tool_is() {
 }
 
 #[test]
-fn what_is_broken_is_left_out_and_told() {
+fn broken_offers_are_ignored_and_reported() {
     let endpoint = |name: &str, subject: &str, metadata| json!({"name": name, "subject": subject, "metadata": metadata});
     let whole = |extra: (&str, &str)| {
         let mut metadata = json!({"kind": "tool", "description": "d", "parameters": SCHEMA});

@@ -11,10 +11,10 @@ use crate::{
     tools::{Progress, spec},
 };
 
-/// What each try is answered with: messages, each after a time.
+/// The messages that answer each try, each after a delay.
 type Script = Vec<(Duration, Result<Said, BusError>)>;
 
-/// Plays an answer for each try, and keeps what it is told.
+/// A bus that plays the script and records what is published.
 #[derive(Default)]
 struct Played {
     scripts: Mutex<VecDeque<Script>>,
@@ -137,7 +137,7 @@ async fn run_plainly(effect: Effect, scripts: Vec<Script>) -> Ran {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_sidecar_gets_is_the_protocols_request() {
+async fn the_request_to_a_sidecar_follows_the_protocol() {
     let answers = vec![at_once(r#"{"v":1,"ok":"done"}"#)];
     let ran = run(
         Effect::Pure,
@@ -157,7 +157,7 @@ async fn what_a_sidecar_gets_is_the_protocols_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_timeout_of_its_own_is_the_sidecars() {
+async fn a_timeout_argument_of_the_tool_belongs_to_the_sidecar() {
     let schema = json!({"type": "object", "properties": {"timeout_ms": {"type": "integer"}}});
     let ran = run(
         Effect::Pure,
@@ -173,7 +173,7 @@ async fn a_timeout_of_its_own_is_the_sidecars() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn silence_is_told_and_the_call_is_cancelled() {
+async fn silence_is_an_error_and_cancels_the_call() {
     let ran = run_plainly(Effect::Pure, vec![vec![]]).await;
     let told = "it timed out: no sign of life for 5000 ms; it may or may not have taken effect";
     assert_eq!(
@@ -184,7 +184,7 @@ async fn silence_is_told_and_the_call_is_cancelled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn progress_renews_the_time_up_to_ten_times_it() {
+async fn progress_extends_the_time_to_ten_idle_timeouts() {
     let report = || {
         (
             Duration::from_secs(4),
@@ -205,7 +205,7 @@ async fn progress_renews_the_time_up_to_ten_times_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn foreign_answers_do_not_count() {
+async fn foreign_answers_are_ignored() {
     let script = vec![
         (Duration::ZERO, said(r#"{"stream":"ALL","seq":7}"#)),
         (Duration::from_secs(4), said("hello")),
@@ -225,7 +225,7 @@ async fn foreign_answers_do_not_count() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_not_there_is_asked_twice_and_then_told() {
+async fn an_absent_sidecar_is_asked_twice() {
     let ran = run_plainly(
         Effect::Mutating,
         vec![nobody(), at_once(r#"{"v":1,"ok":"moved"}"#)],
@@ -247,7 +247,7 @@ async fn who_is_not_there_is_asked_twice_and_then_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_still_runs_is_waited_for_if_it_may_run_again() {
+async fn a_call_that_still_runs_is_awaited_if_it_may_run_again() {
     let running = || at_once(r#"{"v":1,"error":"in progress"}"#);
     let ran = run_plainly(
         Effect::Idempotent,

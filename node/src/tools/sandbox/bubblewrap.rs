@@ -80,8 +80,9 @@ impl Bubblewrap {
         mounted(&self.planck.path).is_some_and(|now| now == self.planck)
     }
 
-    /// Returns the command as it is started inside. The environment is set there, because
-    /// bubblewrap would otherwise get it too; it contains no variables of the dynamic loader.
+    /// Returns the command as it is started inside, with its environment. Bubblewrap itself gets
+    /// the environment too, which is safe because it contains no variables of the dynamic loader.
+    ///
     pub fn wrap(&self, launch: Launch, mut policy: Policy, tmp: u64) -> Launch {
         policy.inside = true;
         // A mount of `/` comes first, because it would hide earlier mounts below it.
