@@ -1,5 +1,5 @@
-//! Configuration: defaults, three files, the environment and flags laid over each other, every
-//! value with its origin, and every mistake reported at once.
+//! Configuration: defaults, three files, the environment and flags, each laid over the one before.
+//! Every value has its origin, and all mistakes are reported at once.
 
 pub mod key;
 pub mod origin;

@@ -1,4 +1,4 @@
-//! A TOML file as single values with the lines they stand on.
+//! Splits a TOML file into single values with their lines.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -13,7 +13,7 @@ use super::{
     values::{Given, Raw},
 };
 
-/// Every value of a file, and what of it cannot be read.
+/// Returns every value of a file, and the parts that cannot be read.
 pub fn parse(path: PathBuf, text: &str) -> (Vec<(KeyPath, Given)>, Vec<Problem>) {
     let file = File {
         path: Arc::new(path),
@@ -51,7 +51,7 @@ impl File<'_> {
         }
     }
 
-    /// A table that holds something gives what it holds, an empty one itself.
+    /// Adds the values of a table. An empty table is added as a value itself.
     fn walk(&self, at: &KeyPath, table: &DeTable<'_>, into: &mut Vec<(KeyPath, Given)>) {
         for (key, value) in table {
             let (path, line) = (at.then(key.get_ref()), key.span().start);
@@ -75,8 +75,8 @@ impl File<'_> {
     }
 }
 
-/// A value without its place in the file. A number no `i64` holds stays text, which no number's key
-/// accepts.
+/// Returns a value without its place in the file. A number that does not fit an `i64` becomes text,
+/// which no numeric key accepts.
 fn plain(value: &Spanned<DeValue<'_>>) -> Value {
     match value.get_ref() {
         DeValue::String(text) => Value::String(text.to_string()),

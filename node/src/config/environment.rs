@@ -1,4 +1,5 @@
-//! Values from the environment: `PLANCK_<SECTION>_<KEY>`, and the names people already have set.
+//! Values from the environment: `PLANCK_<SECTION>_<KEY>`, and the variables of other programs that
+//! people already have set.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use super::{
     values::{Given, Raw},
 };
 
-/// Names of other programs that mean a key of ours.
+/// The variables of other programs, each with the key that it sets.
 pub const HONOURED: [(&str, &str); 24] = [
     ("NATS_URL", "nats.url"),
     ("NATS_CREDS", "nats.creds"),
@@ -38,7 +39,7 @@ pub const HONOURED: [(&str, &str); 24] = [
     ("RUST_LOG", "telemetry.log"),
 ];
 
-/// The honoured name of a key.
+/// Returns the variable of another program that sets a key.
 pub fn honoured_name(key: &KeyPath) -> Option<&'static str> {
     let key = key.to_string();
     HONOURED
@@ -47,7 +48,7 @@ pub fn honoured_name(key: &KeyPath) -> Option<&'static str> {
         .map(|(name, _)| *name)
 }
 
-/// Words of names whose values are secrets in most programs.
+/// Words in the names of variables whose values are secrets in most programs.
 const SECRET_WORDS: [&str; 11] = [
     "KEY",
     "KEYS",
@@ -62,16 +63,18 @@ const SECRET_WORDS: [&str; 11] = [
     "CREDS",
 ];
 
-/// Names that libraries read from the process's own environment, so they must stay there.
+/// Returns whether libraries read a variable from the process's own environment, so that it must
+/// stay there.
 fn is_read_by_libraries(name: &str) -> bool {
     let prefixes = ["PG", "OTEL_", "SSL_CERT_", "LC_", "LD_"];
     name.to_ascii_uppercase().ends_with("_PROXY")
         || prefixes.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Whether a variable may hold a secret: it is a key of ours that is a secret or an address, its
-/// name says so, or its value looks like one, because `env:NAME` lets a configuration name any
-/// variable. A wrong yes costs nothing: what is ours to read is read wherever it is kept.
+/// Returns whether a variable may hold a secret: it sets a key whose kind is a secret or an
+/// address, or its name or its value looks like that of a secret. Any variable can be one, because
+/// a configuration may refer to it by `env:NAME`. Too many matches are harmless, because Planck
+/// reads its variables from either place.
 pub fn may_be_secret(name: &str, text: &str, keys: &[Key]) -> bool {
     let kinds = [Secret::kind(), Address::kind()];
     let holds = |path: &KeyPath| {
@@ -95,7 +98,7 @@ pub fn may_be_secret(name: &str, text: &str, keys: &[Key]) -> bool {
     !is_read_by_libraries(name) && (names_one || has_password(text) || is_like_a_token(text))
 }
 
-/// As in `scheme://user:password@host`.
+/// Returns whether a text has the form `scheme://user:password@host`.
 fn has_password(text: &str) -> bool {
     let user = text
         .split_once("://")
@@ -103,7 +106,7 @@ fn has_password(text: &str) -> bool {
     user.is_some_and(|(user, _)| user.contains(':'))
 }
 
-/// One long word of letters and digits.
+/// Returns whether a text is one long word of letters and digits.
 fn is_like_a_token(text: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.+=~".contains(&byte);
     let has = |wanted: fn(&u8) -> bool| text.as_bytes().iter().any(wanted);
@@ -113,8 +116,8 @@ fn is_like_a_token(text: &str) -> bool {
         && has(u8::is_ascii_alphabetic)
 }
 
-/// What the environment gives, our own names over the honoured ones. An empty variable gives
-/// nothing.
+/// Returns the values from the environment. Planck's own variables take precedence over those of
+/// other programs, and an empty variable counts as unset.
 pub fn read(
     environment: &BTreeMap<String, String>,
     keys: &[Key],
@@ -143,9 +146,9 @@ fn given(name: &str, text: &str) -> Given {
     }
 }
 
-/// `OLLAMA_HOST` is often no more than host and port, and often the address the server listens on.
-/// In `NATS_NKEY` the `nats` command line takes a file, others a seed, which holds letters and
-/// digits only.
+/// Converts the value of another program's variable. `OLLAMA_HOST` is often only host and port, and
+/// often the address that the server listens on. `NATS_NKEY` is a file for the `nats` command line
+/// and a seed for other programs; a seed consists of letters and digits only.
 fn adapted(name: &str, text: &str) -> String {
     match name {
         "OLLAMA_HOST" => {
@@ -165,9 +168,9 @@ fn adapted(name: &str, text: &str) -> String {
 
 enum Meant {
     Key(KeyPath),
-    /// A name with one of our sections, and no key of it.
+    /// A name that begins with a section of the configuration but matches none of its keys.
     Nothing(KeyPath),
-    /// Not for the configuration.
+    /// A variable that does not concern the configuration.
     Other,
 }
 
@@ -199,8 +202,8 @@ fn meant(name: &str, keys: &[Key]) -> Meant {
     }
 }
 
-/// The key of a pattern with a name of the reader's choice in it: `PLANCK_WORKSPACES_SRC` is
-/// `workspaces.src`.
+/// Returns the key for a pattern that contains a name of the reader's choice:
+/// `PLANCK_WORKSPACES_SRC` is `workspaces.src`.
 fn open(name: &str, pattern: &KeyPath) -> Option<KeyPath> {
     let variable = pattern.variable();
     let (before, after) = variable.split_once("<NAME>")?;
@@ -235,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_may_be_a_secret_is_found_by_key_name_and_value() {
+    fn a_secret_is_recognised_by_key_name_or_value() {
         let keys = crate::config::keys();
         for (name, text, wanted) in [
             ("ANTHROPIC_API_KEY", "x", true),

@@ -1,13 +1,13 @@
-//! Where a value stands: `section.key`, and what is known of each key.
+//! The path of a value, `section.key`, and the description of each key.
 
 use std::fmt;
 
-/// The words of a key. In a pattern `*` stands for any one word.
+/// The words of a key. In a pattern, `*` stands for any single word.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct KeyPath(Vec<String>);
 
 impl KeyPath {
-    /// From words joined by dots, none of which holds a dot itself.
+    /// Splits a text at its dots. No word may contain a dot.
     pub fn of(dotted: &str) -> Self {
         Self(dotted.split('.').map(Into::into).collect())
     }
@@ -30,12 +30,12 @@ impl KeyPath {
         self.0.starts_with(&other.0)
     }
 
-    /// Whether this pattern describes `path`.
+    /// Returns whether this pattern describes `path`.
     pub fn matches(&self, path: &Self) -> bool {
         self.0.len() == path.0.len() && self.covers(path)
     }
 
-    /// Whether this pattern describes something below `path`.
+    /// Returns whether this pattern describes something below `path`.
     pub fn is_below(&self, path: &Self) -> bool {
         self.0.len() > path.0.len() && self.covers(path)
     }
@@ -47,7 +47,7 @@ impl KeyPath {
             .all(|(pattern, word)| pattern == "*" || pattern == word)
     }
 
-    /// This pattern with the words of `path` where it leaves them open.
+    /// Replaces each `*` of this pattern with the word of `path` at that position.
     pub fn filled_from(&self, path: &Self) -> Self {
         let fill = |(at, word): (usize, &String)| match word.as_str() {
             "*" => path.0.get(at).cloned().unwrap_or_else(|| "NAME".into()),
@@ -56,7 +56,7 @@ impl KeyPath {
         Self(self.0.iter().enumerate().map(fill).collect())
     }
 
-    /// The name of its variable: `PLANCK_<SECTION>_<KEY>`.
+    /// Returns the name of the key's variable: `PLANCK_<SECTION>_<KEY>`.
     pub fn variable(&self) -> String {
         let words = self.0.iter().map(|word| {
             if word == "*" {
@@ -99,17 +99,17 @@ impl fmt::Display for KeyPath {
     }
 }
 
-/// What the documentation says of a key.
+/// The description of a key in the documentation.
 #[derive(Debug, Clone)]
 pub struct Key {
     pub pattern: KeyPath,
     pub kind: String,
-    /// `None`: unset.
+    /// The default, or `None` if the key is unset by default.
     pub default: Option<String>,
     pub about: String,
 }
 
-/// The known key a mistaken one most likely means.
+/// Returns the known key that a mistaken one most likely means.
 pub fn nearest(keys: &[Key], path: &KeyPath) -> Option<KeyPath> {
     let wanted = path.to_string();
     keys.iter()

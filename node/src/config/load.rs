@@ -1,4 +1,4 @@
-//! From all sources to one configuration, or to everything that is wrong with them.
+//! Builds a configuration from all sources, or reports everything that is wrong with them.
 
 use std::{
     collections::BTreeMap,
@@ -18,23 +18,23 @@ use super::{
 };
 use crate::project::Admitted;
 
-/// Where values are looked for. Nothing else is read.
+/// The places where values are searched. Nothing else is read.
 #[derive(Clone, Default)]
 pub struct Sources {
     pub home: Option<PathBuf>,
-    /// The folder planck was started in.
+    /// The folder that planck was started in.
     pub folder: PathBuf,
-    /// The project there, if its user trusts it.
+    /// The project in that folder, if its user trusts it.
     pub project: Option<Admitted>,
-    /// `--config FILE`.
+    /// The file of `--config FILE`.
     pub file: Option<PathBuf>,
     pub environment: BTreeMap<String, String>,
-    /// Key, value, and the flag that gave it.
+    /// Triples of a key, a value, and the flag that gave it.
     pub flags: Vec<(String, String, String)>,
 }
 
 impl Sources {
-    /// Those of this process.
+    /// Returns the sources of this process.
     pub fn of_process(
         file: Option<PathBuf>,
         flags: Vec<(String, String, String)>,
@@ -58,12 +58,12 @@ impl Sources {
         })
     }
 
-    /// `~/.planck`.
+    /// Returns `~/.planck`.
     pub fn user_folder(&self) -> Option<PathBuf> {
         self.home.as_ref().map(|home| home.join(".planck"))
     }
 
-    /// What Planck keeps for the folder it was started in.
+    /// Returns the place for the sessions of the folder that planck was started in.
     pub fn place(&self) -> Option<ProjectPlace> {
         ProjectPlace::of(&self.world())
     }
@@ -81,7 +81,7 @@ impl Sources {
     }
 }
 
-/// A configuration, and where each of its values came from.
+/// A configuration, with the origin of each value.
 pub struct Loaded {
     pub config: Config,
     /// The files that were found.
@@ -104,7 +104,7 @@ impl Loaded {
     }
 }
 
-/// Every key there is.
+/// Returns every key that exists.
 pub fn keys() -> Vec<Key> {
     Config::default().keys(&KeyPath::default(), "")
 }
@@ -138,8 +138,8 @@ impl Loader {
         }
     }
 
-    /// The text that was hashed when the project was compared with what is trusted; the file is not
-    /// read again.
+    /// Reads the project's configuration from the text that was hashed when the project was
+    /// compared with what is trusted. The file is not read again.
     fn project_file(&mut self, sources: &Sources) {
         if let Some((path, text)) = sources.project.as_ref().and_then(Admitted::config) {
             self.text(&path, text);

@@ -1,10 +1,10 @@
-//! Where a value came from, and what is wrong with it.
+//! The origin of a value, and mistakes in values.
 
 use std::{fmt, path::PathBuf, sync::Arc};
 
 use super::key::KeyPath;
 
-/// Later ones win over earlier ones.
+/// The source of a value. Later variants take precedence over earlier ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
     Default,
@@ -24,7 +24,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// One mistake: where, which key, what, and the way out.
+/// One mistake: its place, the key, what is wrong, and how to correct it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     pub origin: Origin,
@@ -48,7 +48,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Everything that is wrong, a line each.
+/// All mistakes, one per line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problems(pub Vec<Problem>);
 

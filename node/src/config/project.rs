@@ -1,5 +1,6 @@
-//! Where the sessions of the folder planck was started in are kept, unless the user names a store:
-//! in the user's data directory, because a project's folder may come from a stranger.
+//! The default place for the sessions of the folder that planck was started in, used if the user
+//! names no store. It is in the user's data directory, because a project's folder may come from a
+//! stranger.
 
 use std::{
     ffi::OsStr,
@@ -12,23 +13,23 @@ use uuid::Uuid;
 
 use super::values::World;
 
-/// How the folder's name in the default place is written for people.
+/// The pattern of the default place, for people.
 pub const PATTERN: &str = "$XDG_DATA_HOME/planck/projects/<folder>-<hash>/sessions";
 
-/// Longest part of a folder's own name that is kept in the name of its place.
+/// The longest part of a folder's own name that is kept in the name of its place, in characters.
 const LONGEST_NAME: usize = 40;
 
 /// The place of one project's sessions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProjectPlace {
-    /// The user's data directory; everything below it is Planck's own.
+    /// The user's data directory. Everything in the place below it belongs to Planck.
     pub data: PathBuf,
     /// The folder that planck was started in, without links.
     pub project: PathBuf,
 }
 
 impl ProjectPlace {
-    /// `None` where the user has no home folder.
+    /// Returns the place, or `None` if the user has no home folder.
     pub fn of(world: &World) -> Option<Self> {
         let project = fs::canonicalize(&world.folder).unwrap_or_else(|_| world.folder.clone());
         Some(Self {
@@ -37,7 +38,7 @@ impl ProjectPlace {
         })
     }
 
-    /// The folder of session files.
+    /// Returns the folder of session files.
     pub fn folder(&self) -> PathBuf {
         let hash = Uuid::new_v5(&Uuid::NAMESPACE_URL, self.project.as_os_str().as_bytes())
             .simple()
@@ -50,14 +51,14 @@ impl ProjectPlace {
             .join("sessions")
     }
 
-    /// The file of the prompts that were typed in its chats.
+    /// Returns the file with the prompts that were typed in chats of this project.
     pub fn history(&self) -> PathBuf {
         self.folder().with_file_name("history")
     }
 }
 
-/// `$XDG_DATA_HOME`, or `~/.local/share`; an empty or relative value counts as unset, as the XDG
-/// Base Directory Specification demands.
+/// Returns `$XDG_DATA_HOME`, or else `~/.local/share`. An empty or relative value counts as unset,
+/// as the XDG Base Directory Specification requires.
 fn data_directory(world: &World) -> Option<PathBuf> {
     let named = world
         .environment
@@ -74,7 +75,7 @@ fn data_directory(world: &World) -> Option<PathBuf> {
     named.map(Path::to_path_buf).or_else(of_home)
 }
 
-/// A folder's name as far as every file system and every shell takes it well.
+/// Returns the name of a folder in characters that every file system and shell accepts.
 fn readable(name: Option<&OsStr>) -> String {
     let name = name.map(OsStr::to_string_lossy).unwrap_or("root".into());
     let plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');

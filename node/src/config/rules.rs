@@ -1,4 +1,4 @@
-//! What must hold between values.
+//! The rules between values.
 
 mod providers;
 mod times;
@@ -9,13 +9,13 @@ use super::{
     Config, key::KeyPath, origin::Problem, section::Limits, setting::Size, values::Values,
 };
 
-/// The most agents that a session's record can allow.
+/// The most agents that the record of a session can allow.
 const LARGEST_TEAM: u32 = i32::MAX.unsigned_abs();
 
-/// The largest prompt or answer that can be allowed: a node takes no more in at once.
+/// The largest prompt or answer that can be allowed, because a node accepts no larger message.
 const LARGEST_TEXT: Size = Size::mebibytes(64);
 
-/// A rule that does not hold, and the key to turn.
+/// A rule that is violated, and the key to change.
 #[derive(Debug)]
 pub struct Broken {
     key: KeyPath,
@@ -42,7 +42,7 @@ impl Broken {
     }
 }
 
-/// Every rule that does not hold.
+/// Returns every violated rule.
 pub fn check(config: &Config) -> Vec<Broken> {
     let groups = [
         numbers(config),
@@ -107,7 +107,8 @@ fn numbers(config: &Config) -> Vec<Broken> {
     broken
 }
 
-/// Every prompt that is allowed fits an empty inbox, and every full inbox fits an empty session.
+/// Checks that every allowed prompt fits into an empty inbox, and every full inbox into an empty
+/// session.
 fn sizes(limits: &Limits) -> Vec<Broken> {
     let mut broken = Vec::new();
     for (key, size) in [

@@ -1,6 +1,7 @@
-//! The sections of the configuration, a file each, and the form they are written in.
+//! The sections of the configuration, one file each, and the macro that defines them.
 
-/// A struct whose fields are keys: their text is the documentation, their value the default.
+/// Defines a struct whose fields are keys. The comment of a field is its documentation, its value
+/// the default.
 macro_rules! section {
     ($(#[doc = $doc:literal])* $name:ident {
         $($(#[doc = $about:literal])+ $field:ident: $type:ty = $default:expr;)*
@@ -77,11 +78,11 @@ section! {
     Config {
         /// This node.
         node: Node = Node::default();
-        /// A named root of working directories: the path at which this node sees it.
+        /// A named root of working directories: its path on this node.
         workspaces: Named<PathBuf> = Named::default();
-        /// The link to NATS.
+        /// The connection to NATS.
         nats: Nats = Nats::default();
-        /// Where sessions are kept.
+        /// The store of the sessions.
         store: Store = Store::default();
         /// Models.
         models: Models = Models::default();
@@ -99,12 +100,12 @@ section! {
         skills: Dirs = Dirs::planck("skills");
         /// Sidecars.
         sidecars: Sidecars = Sidecars::default();
-        /// Who is alive.
+        /// Failure detection in the cluster.
         cluster: Cluster = Cluster::default();
-        /// Logs, traces, metrics.
+        /// Logs, traces and metrics.
         telemetry: Telemetry = Telemetry::default();
-        /// The project whose folders of tools, teams and skills count beside the configured ones;
-        /// no key sets it.
+        /// The project whose folders of tools, teams and skills are used in addition to the
+        /// configured ones. No key sets it.
         project: ProjectPart = ProjectPart::default();
     }
 }
@@ -112,8 +113,8 @@ section! {
 section! {
     /// Folders that are searched in order.
     Dirs {
-        /// Folders searched in order; the first that has a name wins. A trusted project's own
-        /// folder is searched too, and a name that both have is an error.
+        /// Folders that are searched in order; the first one with a name wins. A trusted project's
+        /// own folder is searched too, and a name that is in both is an error.
         dirs: Vec<PathBuf> = Vec::new();
     }
 }
@@ -143,8 +144,8 @@ impl Field for ProjectPart {
 }
 
 impl Config {
-    /// The folders in which a part is described: the configured ones, then the project's. One that
-    /// is named twice is one.
+    /// Returns the folders in which a part is described: the configured ones, then the project's,
+    /// without duplicates.
     pub fn sources(&self, part: Part) -> Vec<Source> {
         let dirs = match part {
             Part::Tools => &self.tools.dirs,

@@ -1,4 +1,4 @@
-//! Kinds of values: how each is written in a file, in the environment, and how it is shown.
+//! The kinds of values: how each is written in a file and in the environment, and how it is shown.
 
 mod choice;
 mod listen;
@@ -24,7 +24,7 @@ use super::{
     values::{Raw, Values, World},
 };
 
-/// Why a value cannot be read.
+/// The reason why a value cannot be read.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Wrong {
     pub what: String,
@@ -44,27 +44,27 @@ impl Wrong {
     }
 }
 
-/// One value.
+/// The type of one value.
 pub trait Setting: Sized + Clone {
-    /// What is to be written, as in "write …".
+    /// Returns what is to be written, to complete "write …".
     fn kind() -> String;
     fn parse(raw: &Raw, world: &World) -> Result<Self, Wrong>;
-    /// For a person; `None` for nothing. Never a secret.
+    /// Returns the value as text for a person, or `None` if it is unset. A secret is never shown.
     fn show(&self) -> Option<String>;
-    /// A default as it stands for this user: paths under `~` are spelled out.
+    /// Adapts a default to this user: paths under `~` are expanded.
     fn at_home(self, _: &World) -> Self {
         self
     }
 }
 
-/// What a section is made of: single values, sections, and sections by name.
+/// A part of a section: a single value, a section, or sections by name.
 pub trait Field: Sized + Clone {
-    /// The keys at and below `at`, this being the default; `about` is the section's text on this
-    /// field.
+    /// Returns the keys at and below `at`, with `self` as their defaults. `about` is the
+    /// description of this field in its section.
     fn keys(&self, at: &KeyPath, about: &'static str) -> Vec<Key>;
-    /// What was given, and this where nothing was.
+    /// Reads the field from the given values; `self` is the default.
     fn read(self, at: &KeyPath, values: &mut Values) -> Self;
-    /// Each value at and below `at` as text.
+    /// Adds each value at and below `at` as text.
     fn show(&self, at: &KeyPath, into: &mut Vec<(KeyPath, Option<String>)>);
 }
 
@@ -89,7 +89,7 @@ impl<T: Setting> Field for T {
     }
 }
 
-/// Fields of one kind under names of the reader's choice.
+/// Fields of the same kind under names of the reader's choice.
 #[derive(Clone, PartialEq)]
 pub struct Named<T>(pub BTreeMap<String, T>);
 

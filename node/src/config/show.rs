@@ -11,16 +11,17 @@ use super::{
     setting::Field as _,
 };
 
-/// One value in force.
+/// A value that is in force.
 #[derive(Debug, Clone)]
 pub struct Shown {
     pub key: KeyPath,
-    /// `None`: unset.
+    /// The value, or `None` if it is unset.
     pub value: Option<String>,
     pub origin: Origin,
 }
 
-/// Every value in force, in the order of the sections. A secret is only said to be set.
+/// Returns every value in force, in the order of the sections. Of a secret, only the fact that it
+/// is set is shown.
 pub fn values(loaded: &Loaded) -> Vec<Shown> {
     let mut shown = Vec::new();
     loaded.config.show(&KeyPath::default(), &mut shown);
@@ -34,7 +35,7 @@ pub fn values(loaded: &Loaded) -> Vec<Shown> {
         .collect()
 }
 
-/// The page `docs/configuration.md`.
+/// Returns the page `docs/configuration.md`.
 pub fn page() -> String {
     let mut page = String::from(PREFACE);
     let mut section = String::new();
@@ -74,5 +75,5 @@ prints each value with where it came from. Every key has an environment name, `P
 A project's own `.planck/config.toml` sets any key, and none of them before `planck trust` ([behaviour](behaviour.md#projects)). Secrets never stand in
 a file: write `env:NAME` or `file:PATH`.
 
-This page is generated from the code by the test `the_page_of_keys_is_current`; set `PLANCK_BLESS=1` to write it anew.
+This page is generated from the code by the test `the_page_of_keys_is_current`; set `PLANCK_BLESS=1` to write it again.
 ";

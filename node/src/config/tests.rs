@@ -44,7 +44,7 @@ impl Place {
         }
     }
 
-    /// The project, as it is now.
+    /// Trusts the current contents of the project.
     fn trusted(&self) -> Admitted {
         let user_folder = self.path("home/.planck");
         let project = Project::find(&self.path("project"), Some(&user_folder))
@@ -59,7 +59,7 @@ impl Place {
         load(&self.sources(environment))
     }
 
-    /// What is wrong, with this place's own folder cut out.
+    /// Returns the mistakes, without the path of the test's folder.
     fn problems(&self, environment: &[(&str, &str)]) -> String {
         let problems = self.load(environment).unwrap_err().to_string();
         problems.replace(self.folder.path().to_str().unwrap(), "")
@@ -111,7 +111,7 @@ fn later_sources_win() {
 }
 
 #[test]
-fn every_mistake_is_told_at_once_with_its_place_and_the_way_out() {
+fn every_mistake_is_reported_at_once_with_its_place_and_the_way_out() {
     let text = "[node]\ncapasity = 3\ncapacity = 'many'\n\n[cluster]\nsuspicion = '1s'\n[stor]\n[nats]\nnkey = 'SUAB'\n\n[tools]\nsandbox = 'maybe'\n";
     let place = Place::new().with(USER, text);
     let environment = [
@@ -159,7 +159,7 @@ fn sizes_of_limits_fit_each_other() {
 }
 
 #[test]
-fn a_file_that_is_no_toml_says_where() {
+fn an_error_in_a_file_names_the_line() {
     let place = Place::new().with(USER, "[node]\nname = \n");
     assert!(
         place.problems(&[]).contains("config.toml:2: not TOML"),
@@ -169,7 +169,7 @@ fn a_file_that_is_no_toml_says_where() {
 }
 
 #[test]
-fn a_named_file_must_be_there() {
+fn a_named_file_must_exist() {
     let place = Place::new();
     let sources = Sources {
         file: Some(place.path("none.toml")),
@@ -184,7 +184,7 @@ fn a_named_file_must_be_there() {
 }
 
 #[test]
-fn the_names_people_have_set_are_honoured() {
+fn variables_of_other_programs_are_honoured() {
     let environment = [
         ("NATS_URL", "nats://n:4222"),
         ("DATABASE_URL", "postgres://me:pw@db/planck"),
@@ -273,7 +273,7 @@ fn secrets_are_referred_to_and_never_shown() {
 }
 
 #[test]
-fn a_trusted_project_brings_its_folders_after_the_users() {
+fn the_folders_of_a_trusted_project_follow_the_users() {
     let place = Place::new();
     for folder in ["project/.planck/tools/x", "home/.planck/tools"] {
         fs::create_dir_all(place.path(folder)).unwrap();
@@ -328,7 +328,7 @@ fn names_of_choice_come_from_files_and_the_environment() {
 }
 
 #[test]
-fn the_defaults_keep_their_own_rules() {
+fn the_defaults_satisfy_the_rules() {
     let loaded = Place::new().load(&[]).unwrap();
     assert!(rules::check(&Config::default()).is_empty());
     assert!(
@@ -367,12 +367,12 @@ fn unsafe_times_are_refused() {
     ];
     assert!(
         Place::new().load(&late).is_err(),
-        "a judge that should be suspended"
+        "an observer that should be suspended"
     );
 }
 
 #[test]
-fn every_key_has_a_text_and_a_name_of_its_own() {
+fn every_key_has_a_description_and_a_unique_variable() {
     let keys = keys();
     let names: std::collections::BTreeSet<_> =
         keys.iter().map(|key| key.pattern.variable()).collect();
@@ -408,7 +408,7 @@ fn the_page_of_keys_is_current() {
 }
 
 #[test]
-fn the_key_of_every_preset_has_the_variable_that_people_have_set() {
+fn the_key_of_every_preset_has_the_usual_variable() {
     for preset in crate::llm::PRESETS.iter().filter(|preset| preset.needs_key) {
         let variable = format!("{}_API_KEY", preset.name.to_uppercase());
         let key = format!("providers.{}.api_key", preset.name);
@@ -420,7 +420,7 @@ fn the_key_of_every_preset_has_the_variable_that_people_have_set() {
 }
 
 #[test]
-fn endpoints_of_any_name() {
+fn an_endpoint_may_have_any_name() {
     let place = Place::new().with("home/ca.pem", "no certificate").with(
         USER,
         "[providers.house]\nwire = 'openai'\nbase_url = 'https://llm.example/v1?a=b'\nproxy = 'env'\n\

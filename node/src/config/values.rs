@@ -1,4 +1,4 @@
-//! All values that were given, by key, as sections read them.
+//! All given values by key, in the form in which sections read them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,11 +11,12 @@ use super::{
     setting::Setting,
 };
 
-/// A value as it was written. Like all that holds one it has no `Debug`: it may be a secret.
+/// A value as it was written. This type and all that contain it have no `Debug`, because the value
+/// may be a secret.
 #[derive(Clone)]
 pub enum Raw {
     Toml(toml::Value),
-    /// From the environment or a flag.
+    /// The text of a variable or a flag.
     Text(String),
 }
 
@@ -25,16 +26,16 @@ pub struct Given {
     pub origin: Origin,
 }
 
-/// What values may refer to.
+/// The surroundings that values may refer to.
 #[derive(Clone, Default)]
 pub struct World {
     pub environment: BTreeMap<String, String>,
     pub home: Option<PathBuf>,
-    /// The folder planck was started in.
+    /// The folder that planck was started in.
     pub folder: PathBuf,
 }
 
-/// The values that win, and the problems found in reading them.
+/// The values that take precedence, and the mistakes that were found while reading them.
 pub struct Values {
     given: BTreeMap<KeyPath, Given>,
     world: World,
@@ -50,7 +51,7 @@ impl Values {
         }
     }
 
-    /// Lays a value over what was given before.
+    /// Adds a value, in place of one that was given before.
     pub fn put(&mut self, key: KeyPath, given: Given) {
         self.given.insert(key, given);
     }
@@ -65,7 +66,7 @@ impl Values {
             .map_or(Origin::Default, |given| given.origin.clone())
     }
 
-    /// The names of what was given directly below `at`.
+    /// Returns the names of the values directly below `at`.
     pub fn children(&self, at: &KeyPath) -> BTreeSet<String> {
         let depth = at.words().len();
         let below = self.given.keys().filter(|key| key.starts_with(at));
@@ -74,7 +75,8 @@ impl Values {
             .collect()
     }
 
-    /// The value of a key; the default where none was given, or one that cannot be read.
+    /// Reads the value of a key. Returns the default if no value was given or the value cannot be
+    /// read.
     pub fn read<T: Setting>(&mut self, key: &KeyPath, default: T) -> T {
         let Some(given) = self.given.get(key) else {
             return default.at_home(&self.world);

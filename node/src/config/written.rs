@@ -1,4 +1,4 @@
-//! What one file sets, as a person is shown it who decides whether to trust the file.
+//! The settings of one file, for a person who decides whether to trust the file.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -13,15 +13,15 @@ use super::{
 };
 use crate::secret::Secret;
 
-/// The keys of a file with their values, and what is wrong with the file.
+/// The keys of a file with their values, and the mistakes in the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Written {
     pub values: BTreeMap<String, String>,
     pub problems: Vec<String>,
 }
 
-/// Reads the text of a file. Secrets and passwords are left out of the values; the names of
-/// variables and files that hold a secret are not, because a file that names another secret
+/// Reads the text of a file. Secrets and passwords are left out of the values. The names of
+/// variables and files that hold a secret are included, because a file that names another secret
 /// redirects it.
 pub fn written(path: &Path, text: &str) -> Written {
     let (values, problems) = document::parse(path.into(), text);

@@ -1,4 +1,4 @@
-//! Providers, and the models they serve.
+//! The rules for providers and the models they serve.
 
 use super::Broken;
 use crate::{
@@ -46,7 +46,7 @@ fn provider_problems(name: &str, provider: &Provider) -> Vec<Broken> {
     broken
 }
 
-/// What a preset, or its absence, leaves to be set.
+/// Checks the values that a preset leaves open, or that are required without a preset.
 fn assumed(name: &str, provider: &Provider, at: &dyn Fn(&str) -> KeyPath) -> Option<Broken> {
     let presets = PRESETS.iter().map(|preset| preset.name);
     let presets = presets.collect::<Vec<_>>().join(", ");

@@ -1,9 +1,9 @@
-//! Times of a cluster.
+//! The rules for the times of a cluster.
 
 use super::Broken;
 use crate::config::{Cluster, setting::Period};
 
-/// A time must be at least another, so many times.
+/// A rule that one time must be at least a multiple of another.
 struct AtLeast {
     key: &'static str,
     value: Period,
@@ -38,8 +38,8 @@ fn at_least(cluster: &Cluster) -> [AtLeast; 9] {
     let drown = "faster ones drown the bus";
     let healthy = "a few lost heartbeats would kill a healthy node";
     let one_lost = "a node would suspend itself over one lost heartbeat";
-    let away = "a judge that was away would convict whom it could not hear";
-    let young = "no judge's proof would be young enough";
+    let away = "an observer that was away would declare dead the nodes that it could not hear";
+    let young = "no observer's proof would be young enough";
     let election = "nodes would suspend themselves during every election";
     let busy = "a busy node's tools would be killed";
     let writing = "a dead node's tools could still write";
@@ -57,13 +57,13 @@ fn at_least(cluster: &Cluster) -> [AtLeast; 9] {
     ]
 }
 
-/// Pairs of which one must be above the other.
+/// Checks the pairs of times of which one must exceed the other.
 fn not_below(cluster: &Cluster) -> Vec<Broken> {
     let mut broken = Vec::new();
     if cluster.proof_limit.0 <= cluster.proof_fresh.0 {
         broken.push(Broken::new(
             "cluster.proof_limit",
-            "not above `cluster.proof_fresh`: a node would be suspended before it stops judging others",
+            "not above `cluster.proof_fresh`: a node would be suspended before it stops declaring others dead",
             format!("write more than {}", cluster.proof_fresh),
         ));
     }

@@ -8,33 +8,34 @@ use crate::config::{
 };
 
 section! {
-    /// How nodes find out who is alive. All nodes of a cluster must agree on it.
+    /// How nodes detect that another node has failed. All nodes of a cluster must have the same
+    /// values.
     Cluster {
-        /// How often a node says that it lives.
+        /// How often a node publishes a heartbeat.
         heartbeat: Period = Period::millis(500);
-        /// Silence that makes a peer suspect.
+        /// How long a node must be silent to become a suspect.
         suspicion: Period = Period::millis(2_500);
         /// How often a node proves in the registry that it can write.
         proof_every: Period = Period::seconds(2);
-        /// How young a judge's own proof must be.
+        /// The greatest age of an observer's own proof.
         proof_fresh: Period = Period::seconds(4);
-        /// How old a node's own proof may be before it suspends itself.
+        /// The age of a node's own proof at which it suspends itself.
         proof_limit: Period = Period::seconds(12);
-        /// How long its own heartbeats may fail to come back before it suspends itself.
+        /// How long a node's own heartbeats may fail to come back before it suspends itself.
         echo_limit: Period = Period::seconds(2);
-        /// How long a judge's own link must have been without a gap.
+        /// How long an observer's own connection must have been without a gap.
         settle: Period = Period::seconds(3);
-        /// How often records and leases are compared with what is true.
+        /// How often records and leases are compared with the agents that run.
         sweep: Period = Period::seconds(10);
-        /// Silence of the node after which tool processes kill themselves.
+        /// How long a node must be silent before its tool processes are killed.
         reap_after: Period = Period::millis(2_500);
-        /// How long after a dead node was last heard its sessions start no tool elsewhere.
+        /// How long after a dead node was last heard its sessions start no tool on another node.
         tool_grace: Period = Period::millis(4_500);
     }
 }
 
 impl Cluster {
-    /// Its keys, and their values as a configuration has them.
+    /// Returns the keys and values as a configuration shows them.
     pub fn shown(&self) -> BTreeMap<String, String> {
         let mut all = Vec::new();
         self.show(&KeyPath::default(), &mut all);

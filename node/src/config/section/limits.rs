@@ -5,44 +5,44 @@ use planck_common::spec;
 use crate::config::setting::Size;
 
 section! {
-    /// What ends a turn early, and what bounds a session.
+    /// The limits of a turn, an agent, a session, a prompt and an answer.
     Limits {
         /// Model calls in one turn of an agent.
         max_requests_per_turn: u32 = 200;
         /// Tokens of one agent.
         max_tokens: Option<u64> = None;
-        /// US dollars of one agent.
+        /// Cost of one agent in US dollars.
         max_cost_usd: Option<f64> = None;
-        /// Seconds of one turn.
+        /// Duration of one turn in seconds.
         max_turn_seconds: Option<u64> = None;
-        /// Over all agents of a session.
+        /// The limits over all agents of a session.
         session: SessionLimits = SessionLimits::default();
-        /// The largest prompt, as JSON; more than NATS' `max_payload` never arrives.
+        /// The largest prompt, as JSON. NATS refuses prompts beyond its own `max_payload`.
         max_prompt: Size = Size::mebibytes(8);
-        /// Inboxes.
+        /// The limits of inboxes.
         inbox: InboxLimits = InboxLimits::default();
-        /// Answers.
+        /// The limits of answers.
         answer: AnswerLimits = AnswerLimits::default();
     }
 }
 
 section! {
-    /// What may wait unread; what is over is refused.
+    /// The limits of unread inputs. An input that exceeds one is refused.
     InboxLimits {
-        /// Unread inputs of one agent, all together.
+        /// Total size of the unread inputs of one agent.
         max_bytes: Size = Size::mebibytes(64);
-        /// Unread inputs of one agent.
+        /// Number of unread inputs of one agent.
         max_inputs: u32 = 10_000;
-        /// Unread inputs of all agents of a session, all together.
+        /// Total size of the unread inputs of all agents of a session.
         max_session_bytes: Size = Size::mebibytes(256);
     }
 }
 
 section! {
-    /// What one answer of a model may hold; what is over is cut, none of it is kept, and the turn
-    /// ends with an error.
+    /// The limits of one answer of a model. An answer that exceeds one is cut and discarded, and
+    /// the turn ends with an error.
     AnswerLimits {
-        /// Text, thoughts and arguments of one answer.
+        /// Size of the text, thoughts and arguments of one answer.
         max_bytes: Size = Size::mebibytes(8);
         /// Tool calls of one answer.
         max_calls: u32 = 128;
@@ -50,15 +50,15 @@ section! {
 }
 
 section! {
-    /// What bounds a session over all its agents.
+    /// The limits of a session over all its agents.
     SessionLimits {
         /// Tokens of all agents of a session.
         max_tokens: Option<u64> = None;
-        /// US dollars of all agents of a session.
+        /// Cost of all agents of a session in US dollars.
         max_cost_usd: Option<f64> = None;
         /// Agents of a session.
         max_agents: u32 = 1_000;
-        /// How deep questions may ask in turn.
+        /// Length of a chain of agents that wait for answers to their questions.
         max_ask_depth: u32 = 16;
     }
 }
@@ -66,9 +66,9 @@ section! {
 section! {
     /// When and how a conversation that has grown too long is summarised.
     Compaction {
-        /// The share of the context window at which it happens.
+        /// The share of the context window at which a conversation is compacted.
         ratio: f64 = 0.8;
-        /// Messages that stay as they are, at least.
+        /// The least number of recent messages that are kept unchanged.
         keep_recent: u32 = 10;
     }
 }

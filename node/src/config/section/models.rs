@@ -3,18 +3,19 @@
 use crate::config::setting::{Address, ModelsFile, Named};
 
 section! {
-    /// The default model, and what the built-in catalogue does not know.
+    /// The default model, and models that the built-in catalogue does not have.
     Models {
         /// `provider:model` for agents that name none. Unset: the standard model of the first
         /// provider that has a key.
         default: Option<String> = None;
-        /// A file of models, with limits and prices, in place of the one that comes with the binary
-        /// (docs/models.md).
+        /// A file of models with limits and prices. It replaces the table that is part of the
+        /// binary (docs/models.md).
         catalogue: Option<ModelsFile> = None;
-        /// A model under a name of your choice; what is unset comes from the catalogue.
+        /// A model under a name of your choice. The catalogue supplies the keys that are unset.
         entries: Named<ModelEntry> = Named::default();
         /// Origins, or addresses with the beginning of a path, that agents, templates and clients
-        /// may name as `base_url`, beside those of providers and entries. No key goes there.
+        /// may name as `base_url`, in addition to those of providers and entries. No key is sent
+        /// there.
         allowed_base_urls: Vec<Address> = Vec::new();
     }
 }
@@ -22,11 +23,11 @@ section! {
 section! {
     /// One model.
     ModelEntry {
-        /// Who serves it: the name of a provider.
+        /// The name of the provider that serves it.
         provider: Option<String> = None;
-        /// The provider's name of it; the entry's own name unless said.
+        /// The provider's name of the model. Unset: the name of the entry.
         model: Option<String> = None;
-        /// Where it is served, if not where the provider is.
+        /// The address that serves it, if it differs from the provider's.
         base_url: Option<Address> = None;
         /// Tokens of prompt and answer together.
         context_window: Option<u64> = None;

@@ -6,32 +6,33 @@ use crate::config::Secret;
 use crate::config::setting::{Address, Period};
 
 section! {
-    /// The link to NATS.
+    /// The connection to NATS.
     Nats {
-        /// Servers, with commas between them. Unset: `run` and `chat` work in one process, without
-        /// a cluster.
+        /// Servers, separated by commas. Unset: `run` and `chat` work in one process, without a
+        /// cluster.
         url: Option<Address> = None;
         /// A credentials file.
         creds: Option<PathBuf> = None;
-        /// A seed. In `NATS_NKEY` also the path of its file, as for the `nats` command line.
+        /// A seed. `NATS_NKEY` may also be the path of a file with the seed, as for the `nats`
+        /// command line.
         nkey: Option<Secret> = None;
-        /// Certificate authorities to trust beside the system's.
+        /// Certificate authorities that are trusted in addition to the system's.
         tls_ca: Option<PathBuf> = None;
         /// The client's certificate.
         tls_cert: Option<PathBuf> = None;
         /// The client's key.
         tls_key: Option<PathBuf> = None;
-        /// Words before every subject, so that two clusters in one account never meet.
+        /// Words before every subject, so that two clusters in one account stay separate.
         subject_prefix: String = String::new();
-        /// What the subjects of replies begin with; one of its own for each user, where users must
-        /// not read each other's replies.
+        /// The beginning of the subjects of replies. Give each user another one if users must not
+        /// read each other's replies.
         inbox_prefix: String = "_INBOX".into();
-        /// Where replies may go besides subjects that begin with `_INBOX`: the `inbox_prefix` of
-        /// others.
+        /// Further subjects to which replies may be sent: the `inbox_prefix` of other users.
+        /// Subjects that begin with `_INBOX` are always allowed.
         reply_prefixes: Vec<String> = Vec::new();
-        /// Copies of the registry: 1 alone, 3 in a cluster.
+        /// Copies of the registry: 1 on a single server, 3 in a cluster.
         replicas: u32 = 1;
-        /// How long a first connection may take.
+        /// How long the first connection may take.
         connect_timeout: Period = Period::seconds(5);
         /// How long a request may take.
         request_timeout: Period = Period::seconds(10);
@@ -39,8 +40,8 @@ section! {
 }
 
 impl Nats {
-    /// Whether all servers are on this machine, or there are none: nobody else then sends what
-    /// comes in.
+    /// Returns whether all servers are on this machine, or none is configured: then no other
+    /// machine can send messages.
     pub fn is_on_this_machine(&self) -> bool {
         let urls = self
             .url
@@ -54,7 +55,7 @@ impl Nats {
     }
 }
 
-/// The host of `scheme://user:password@host:port`, of which only the host must be there.
+/// Returns the host of `scheme://user:password@host:port`, in which everything else is optional.
 fn host(url: &str) -> &str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let rest = rest.split(['/', '?', '#']).next().unwrap_or(rest);
@@ -65,7 +66,7 @@ fn host(url: &str) -> &str {
     }
 }
 
-/// Whether a host is the loopback of this machine.
+/// Returns whether a host is the loopback of this machine.
 pub fn is_this_machine(host: &str) -> bool {
     host.eq_ignore_ascii_case("localhost")
         || host
@@ -78,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_of_this_machine_are_known() {
+    fn hosts_of_this_machine_are_recognised() {
         for (urls, expected) in [
             ("nats://127.0.0.1:4222", true),
             ("127.0.0.1", true),

@@ -5,25 +5,26 @@ use std::path::PathBuf;
 use crate::config::setting::{Named, Period};
 
 section! {
-    /// What this node is called, and how much it takes on.
+    /// The name of this node, and how much it takes on.
     Node {
-        /// What people call it; the host's name unless said.
+        /// The name for people. Unset: the name of the host.
         name: Option<String> = None;
-        /// What it is good for; a team's member may ask for such labels.
+        /// Properties of the node, which a team's member may require.
         labels: Named<String> = Named::default();
-        /// How many agents it hosts at most.
+        /// The most agents that it hosts.
         capacity: u32 = 1_000;
-        /// Threads that agents run on; one for each core unless said.
+        /// The threads that agents run on. Unset: one for each core.
         threads: Option<u32> = None;
-        /// An agent idle for so long leaves memory, until something comes for it.
+        /// How long an agent must be idle before it leaves memory. The next message for it loads it
+        /// again.
         park_after: Period = Period::seconds(60);
         /// Whether a session over NATS may work in any directory of this machine, named by an
-        /// absolute path, rather than in the workspaces alone. Unset: only where NATS is on this
+        /// absolute path, rather than only in the workspaces. Unset: only if NATS is on this
         /// machine.
         absolute_dirs: Option<bool> = None;
-        /// What this node keeps for itself.
+        /// The folder for the node's own files.
         data_dir: PathBuf = "~/.planck".into();
-        /// How long a drain waits for running turns before it hands them over as they are.
+        /// How long a drain waits for running turns before it hands them over unfinished.
         drain_timeout: Period = Period::seconds(120);
     }
 }

@@ -12,7 +12,7 @@ use crate::{
     llm::{PRESETS, Preset, WireKind},
 };
 
-/// Who serves models, by name: a preset's, or one of the reader's choice.
+/// The services that serve models, by name: that of a preset, or one of the reader's choice.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Providers {
     pub by_name: BTreeMap<String, Provider>,
@@ -25,37 +25,39 @@ const CONNECT_TIMEOUT: &str = "connect_timeout";
 section! {
     /// One provider.
     Provider {
-        /// The preset whose address and quirks it has, where its own name is no preset's.
+        /// The preset that supplies address and deviations, if the provider does not have a
+        /// preset's name.
         preset: Option<String> = None;
         /// The wire format, if not the preset's: `chat` is OpenAI's chat completions, `responses`
         /// its Responses API.
         wire: Option<WireKind> = None;
-        /// `env:NAME` or `file:PATH`.
+        /// The key, as `env:NAME` or `file:PATH`.
         api_key: Option<Secret> = None;
-        /// Where it is, if not at its preset's usual address. A query in it is sent with every
+        /// The address, if it is not the preset's usual one. A query in it is sent with every
         /// request.
         base_url: Option<Address> = None;
         /// A header for every request: text, `env:NAME` or `file:PATH`.
         headers: Named<HeaderText> = Named::default();
-        /// The proxy for requests to it: an address, or `env` for what `HTTPS_PROXY`, `HTTP_PROXY`
-        /// and `NO_PROXY` say. Loopback addresses are reached without one.
+        /// The proxy for requests to it: an address, or `env` to use `HTTPS_PROXY`, `HTTP_PROXY`
+        /// and `NO_PROXY`. Loopback addresses are reached without a proxy.
         proxy: Option<ProxyRule> = None;
-        /// A PEM file with certificates of authorities that are trusted beside the system's.
+        /// A PEM file with certificates of authorities that are trusted in addition to the
+        /// system's.
         ca: Option<Authorities> = None;
-        /// Azure's version of the API, for addresses that name a deployment.
+        /// The version of Azure's API, for addresses that name a deployment.
         api_version: Option<String> = None;
-        /// How long an answer may take to begin; a local server may load the model first.
+        /// How long an answer may take to begin; a local server may have to load the model first.
         first_byte_timeout: Period = Period::seconds(300);
         /// How long a stream may bring nothing new; pings, comments and empty pieces do not count.
-        /// Before the first piece it is `first_byte_timeout`, where that is longer.
+        /// Before the first piece, `first_byte_timeout` applies if it is longer.
         idle_timeout: Period = Period::seconds(120);
         /// How long one request may take as a whole.
         request_timeout: Period = Period::seconds(1_800);
-        /// Tries of one request, the first counted.
+        /// Attempts of one request, including the first.
         max_attempts: u32 = 5;
-        /// The longest wait between two tries.
+        /// The longest wait between two attempts.
         max_retry_delay: Period = Period::seconds(60);
-        /// Requests of this node at once.
+        /// Requests of this node that run at once.
         max_concurrent: u32 = 64;
     }
 }
@@ -111,23 +113,23 @@ impl Providers {
         self.by_name.get(name)
     }
 
-    /// The provider of this name, as it stands or by default, to be changed.
+    /// Returns the provider of this name for changes, with defaults if it is not configured.
     pub fn entry(&mut self, name: &str) -> &mut Provider {
         self.by_name.entry(name.to_owned()).or_default()
     }
 
-    /// Whether there is a provider of this name.
+    /// Returns whether there is a provider of this name.
     pub fn has(&self, name: &str) -> bool {
         self.by_name.contains_key(name) || Preset::find(name).is_some()
     }
 
-    /// Whether the configuration says where it is.
+    /// Returns whether the configuration names the provider's address.
     pub fn has_address(&self, name: &str) -> bool {
         self.find(name)
             .is_some_and(|provider| provider.base_url.is_some())
     }
 
-    /// The names of all providers there are.
+    /// Returns the names of all providers.
     pub fn names(&self) -> BTreeSet<&str> {
         let configured = self.by_name.keys().map(String::as_str);
         PRESETS
@@ -137,7 +139,7 @@ impl Providers {
             .collect()
     }
 
-    /// Whether a request to it can be made: it has its key, or needs none.
+    /// Returns whether the provider can be used: it has a key, or needs none.
     pub fn is_ready(&self, name: &str) -> bool {
         let provider = self.find(name);
         let has_key = provider.is_some_and(|provider| provider.api_key.is_some());
@@ -151,7 +153,7 @@ impl Providers {
         self.has(name) && (has_key || !needs_key)
     }
 
-    /// Those that have a key, in the order of the presets and then by name.
+    /// Returns the providers with a key, in the order of the presets and then by name.
     pub fn keyed(&self) -> Vec<&str> {
         let has_key = |name: &&str| {
             self.find(name)

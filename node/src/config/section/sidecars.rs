@@ -3,9 +3,9 @@
 use crate::config::setting::{Named, Period};
 
 section! {
-    /// Who may offer tools and compactors over NATS.
+    /// The sidecars that may offer tools and compactors over NATS.
     Sidecars {
-        /// Names that may; all may unless said.
+        /// Names of the sidecars that may offer tools and compactors. Unset: all of them.
         allow: Option<Vec<String>> = None;
         /// How long a sidecar's tool may be silent.
         tool_timeout: Period = Period::seconds(300);
@@ -15,17 +15,17 @@ section! {
 }
 
 section! {
-    /// A subject that answers requests.
+    /// A NATS subject that answers requests.
     PlainTool {
-        /// The subject that is asked.
+        /// The subject that requests are sent to.
         subject: String = String::new();
-        /// What the model is told of it.
+        /// The description of the tool for the model.
         description: String = String::new();
         /// JSON Schema of the arguments, as text.
         parameters: String = r#"{"type":"object"}"#.into();
-        /// What a second run would do: pure, idempotent or mutating.
+        /// The effect of a second run: pure, idempotent or mutating.
         effect: String = "mutating".into();
-        /// How long it may be silent; `sidecars.tool_timeout` unless said.
+        /// How long it may be silent. Unset: `sidecars.tool_timeout`.
         timeout: Option<Period> = None;
     }
 }

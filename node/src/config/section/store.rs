@@ -8,26 +8,26 @@ use crate::config::{
 };
 
 section! {
-    /// Where sessions are kept.
+    /// The store of the sessions.
     Store {
         /// `sqlite:DIR`, a folder of session files for one host, or `postgres://…` for any number
-        /// of hosts. By default each folder that planck is started in has a place of its own in the
+        /// of hosts. By default, each folder that planck is started in has its own place in the
         /// user's data directory.
         url: Address = Address::of_project();
-        /// What SQLite's commits survive: the death of every process (`normal`), the loss of power
-        /// too (`full`).
+        /// What SQLite's commits survive: the death of every process (`normal`), or also the loss
+        /// of power (`full`).
         synchronous: Synchronous = Synchronous::Normal;
-        /// Connections to Postgres, or open session files of SQLite.
+        /// The most connections to Postgres, or open session files of SQLite.
         pool: Option<u32> = None;
         /// How long one statement of Postgres may take.
         statement_timeout: Period = Period::seconds(5);
-        /// Closed sessions not written to for so long are removed; kept for ever unless said.
+        /// How long closed sessions are kept after the last write to them. Unset: forever.
         retention: Option<Period> = None;
     }
 }
 
 impl Store {
-    /// What its address names; `None` for an address of neither kind.
+    /// Returns the kind of store that the address names, or `None` for an address of another kind.
     pub fn kind(&self) -> Option<StoreKind> {
         match self.url.scheme() {
             "sqlite" => Some(StoreKind::Sqlite),
@@ -36,8 +36,8 @@ impl Store {
         }
     }
 
-    /// The folder of session files; `None` for another kind of store, and where the default place
-    /// is unknown because the user has no home folder.
+    /// Returns the folder of session files. Returns `None` for another kind of store, or if the
+    /// default place is unknown because the user has no home folder.
     pub fn folder(&self) -> Option<PathBuf> {
         if self.url.is_of_project() {
             return Some(self.project()?.folder());
@@ -46,7 +46,7 @@ impl Store {
         Some(rest.strip_prefix("//").unwrap_or(rest).into())
     }
 
-    /// Where the store is, without passwords.
+    /// Returns the address of the store, without passwords.
     pub fn address(&self) -> String {
         self.folder().map_or_else(
             || self.url.to_string(),
@@ -54,7 +54,7 @@ impl Store {
         )
     }
 
-    /// The default place, where nobody named a store.
+    /// Returns the default place, if no store is configured.
     pub fn project(&self) -> Option<&ProjectPlace> {
         self.url.project()
     }

@@ -7,27 +7,28 @@ use crate::config::setting::{Address, Listen, LogFormat};
 section! {
     /// Logs, traces and metrics.
     Telemetry {
-        /// What is logged, in the words of `RUST_LOG`.
+        /// The filter of the log, in the syntax of `RUST_LOG`.
         log: String = "info".into();
-        /// How it is logged: text on a terminal and JSON elsewhere, or one of both.
+        /// The format of the log: `auto` is text on a terminal and JSON elsewhere.
         log_format: LogFormat = LogFormat::Auto;
-        /// Where traces and metrics are sent by OTLP over HTTP; nowhere unless said.
+        /// The address to which traces and metrics are sent by OTLP over HTTP. Unset: they are not
+        /// sent.
         otlp_endpoint: Option<Address> = None;
-        /// What this service is called there.
+        /// The name of this service in traces and metrics.
         service_name: String = "planck".into();
-        /// Whether traces hold what was said: instructions, messages, arguments and results of
-        /// tools, long ones cut.
+        /// Whether traces contain instructions, messages, arguments and results of tools. Long ones
+        /// are cut.
         content: bool = false;
-        /// Where `planck node` serves `/livez`, `/readyz` and `/metrics` over HTTP, without
-        /// authentication; port 0 is off.
+        /// The address at which `planck node` serves `/livez`, `/readyz` and `/metrics` over HTTP,
+        /// without authentication. Port 0 turns it off.
         listen: Listen = Listen::OFF;
-        /// The older name of `telemetry.listen`, which goes before it.
+        /// The older name of `telemetry.listen`, which takes precedence.
         metrics_address: Option<Listen> = None;
     }
 }
 
 impl Telemetry {
-    /// Where a node listens, if it is to.
+    /// Returns the address at which a node listens, if it is configured to.
     pub fn listener(&self) -> Option<SocketAddr> {
         self.listen
             .address()

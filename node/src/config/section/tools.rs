@@ -5,49 +5,50 @@ use std::path::PathBuf;
 use crate::config::setting::{Network, Period, Sandbox, Size};
 
 section! {
-    /// What tools may touch, and how long they may take.
+    /// What tools may access, and how long they may take.
     Tools {
-        /// Folders tools may touch beside the session's workspace.
+        /// Folders that tools may access in addition to the session's workspace.
         workspace_roots: Vec<PathBuf> = Vec::new();
         /// Folders of external tools, each `<name>/TOOL.json`, searched in order. A trusted
-        /// project's own folder is searched too, and a name that both have is an error.
+        /// project's own folder is searched too, and a name that is in both is an error.
         dirs: Vec<PathBuf> = vec!["~/.planck/tools".into()];
         /// Whether the kernel confines tool processes: as far as it can, strictly, or not at all.
         sandbox: Sandbox = Sandbox::Auto;
-        /// Whether tool processes may open IP sockets. `on` reaches every address, those of this
-        /// machine included.
+        /// Whether tool processes may open IP sockets. `on` allows every address, including those
+        /// of this machine.
         network: Network = Network::Off;
-        /// Files and folders that tool processes may read besides the system and their workspace,
-        /// such as toolchains in the home.
+        /// Files and folders that tool processes may read in addition to the system and their
+        /// workspace, such as toolchains in the home folder.
         readable: Vec<PathBuf> = Vec::new();
-        /// The `bwrap` to use in place of the machine's own.
+        /// The path of the `bwrap` to use instead of the machine's own.
         bubblewrap: Option<PathBuf> = None;
-        /// Variables that tool processes see beside the few they always see.
+        /// Variables that are passed to tool processes in addition to `PATH`, `HOME`, `LANG` and
+        /// `TMPDIR`.
         pass_environment: Vec<String> = Vec::new();
         /// Calls of one answer that run at once.
         concurrency: u32 = 16;
-        /// How long a call may take that does not bound itself.
+        /// How long a call may take if its tool sets no limit of its own.
         timeout: Period = Period::seconds(300);
-        /// How long a `bash` command may take that does not say.
+        /// How long a `bash` command may take if the call names no limit.
         bash_timeout: Period = Period::seconds(30);
         /// Lines of a result that reach the model.
         max_lines: usize = 2_000;
         /// Bytes of a result that reach the model.
         max_bytes: usize = 50_000;
-        /// What one call's processes may use; 0 stands for no bound.
+        /// The limits of one call's processes; 0 means no limit.
         limits: ToolLimits = ToolLimits::default();
-        /// From which same call in a row on the model is told so.
+        /// The number of identical calls in a row from which the model is warned.
         repeat_note: u32 = 3;
-        /// From which same call in a row on it is not run.
+        /// The number of identical calls in a row from which the call is not run.
         repeat_refuse: u32 = 10;
     }
 }
 
 section! {
-    /// Bounds of all processes of one call. `docs/operations.md` says which of them the kernel
+    /// The limits of all processes of one call. `docs/operations.md` shows which of them the kernel
     /// enforces, and where.
     ToolLimits {
-        /// Processes at one time; threads are bounded to 16 times as many.
+        /// Processes at one time. Threads are limited to 16 times as many.
         processes: u64 = 512;
         /// Memory of all processes together.
         memory: Size = Size::mebibytes(4096);
@@ -55,7 +56,7 @@ section! {
         file_size: Size = Size::mebibytes(2048);
         /// Open files of each process.
         open_files: u64 = 4_096;
-        /// Size of a private `/tmp` in memory, where the sandbox makes one.
+        /// Size of a private `/tmp` in memory, if the sandbox creates one.
         tmp: Size = Size::mebibytes(1024);
     }
 }

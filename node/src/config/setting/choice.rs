@@ -3,7 +3,7 @@
 use super::{Setting, Wrong, plain::text};
 use crate::config::values::{Raw, World};
 
-/// One of a few words.
+/// A type whose values are a few words.
 pub trait Choice: Sized + Copy + PartialEq + 'static {
     const ALL: &'static [(&'static str, Self)];
 
@@ -43,16 +43,16 @@ macro_rules! choices {
 }
 
 choices! {
-    /// How hard SQLite makes the disk promise.
+    /// How durable a commit of SQLite is.
     Synchronous {
-        /// Survives the death of every process.
+        /// Commits survive the death of every process.
         Normal = "normal",
-        /// Survives the loss of power too.
+        /// Commits survive the loss of power, too.
         Full = "full",
     }
-    /// Whether tool processes are confined by the kernel.
+    /// Whether the kernel confines tool processes.
     Sandbox {
-        /// As far as this machine allows, and the log says how far.
+        /// The kernel confines them as far as this machine allows, and the log shows how far.
         Auto = "auto",
         /// A node that cannot confine them does not start.
         Required = "required",
@@ -61,7 +61,7 @@ choices! {
     /// Whether tool processes may open sockets.
     Network {
         Off = "off",
-        /// Sockets of IP, to any address.
+        /// IP sockets, to any address.
         On = "on",
     }
     LogFormat {
@@ -70,7 +70,7 @@ choices! {
         Text = "text",
         Json = "json",
     }
-    /// What keeps the sessions.
+    /// The kind of store that holds the sessions.
     StoreKind {
         Sqlite = "sqlite",
         Postgres = "postgres",

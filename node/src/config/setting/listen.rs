@@ -1,11 +1,11 @@
-//! A place to listen at.
+//! An address to listen at.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use super::{Setting, Wrong, plain::text};
 use crate::config::values::{Raw, World};
 
-/// An address of this machine with a port; port 0 is nowhere.
+/// An address of this machine with a port. Port 0 turns listening off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Listen(SocketAddr);
 
@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_is_needed_and_0_is_off() {
+    fn a_port_is_required_and_0_turns_listening_off() {
         assert_eq!(read("localhost:9464"), read("127.0.0.1:9464"));
         assert_eq!(read("[::]:9464").unwrap().show().unwrap(), "[::]:9464");
         assert_eq!(read("127.0.0.1:0"), Some(Listen::OFF));

@@ -8,10 +8,10 @@ use crate::{
     llm::ModelTable,
 };
 
-/// The table of the binary has 7 KB.
+/// The size of the largest table in bytes. The built-in one has 7 KB.
 const MOST_BYTES: u64 = 1 << 20;
 
-/// A file of models that can be read, with what it says.
+/// A valid file of models, with its contents.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelsFile {
     path: PathBuf,

@@ -1,4 +1,4 @@
-//! What requests to a provider take with them and which way they go.
+//! Settings of requests to a provider: headers, proxies and certificates.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use crate::{
     llm::{Proxy, WireKind, check_authorities},
 };
 
-/// The text of a header, which is not shown: many are keys.
+/// The text of a header. It is never shown, because many headers hold keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeaderText(pub Secret);
 
@@ -55,7 +55,7 @@ impl Setting for HeaderText {
     }
 }
 
-/// The proxies for one provider, as they are written and as they were found.
+/// The proxies of one provider: the setting as written, and the result of reading it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProxyRule {
     from_environment: bool,
@@ -131,7 +131,7 @@ fn check(url: &Secret, wrong: impl Fn() -> Wrong) -> Result<(), Wrong> {
     if fits { Ok(()) } else { Err(wrong()) }
 }
 
-/// A file of certificates that can be read.
+/// A valid file of certificates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Authorities(pub PathBuf);
 

@@ -5,11 +5,11 @@ use std::{fmt, str::FromStr, time::Duration};
 use super::{Setting, Wrong, plain::text};
 use crate::config::values::{Raw, World};
 
-/// `500ms`, `30s`, `10m`, `2h` or `30d`.
+/// A length of time, written as `500ms`, `30s`, `10m`, `2h` or `30d`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Period(pub Duration);
 
-/// Units from the longest, in milliseconds.
+/// The units in milliseconds, the longest first.
 const UNITS: [(&str, u64); 5] = [
     ("d", 86_400_000),
     ("h", 3_600_000),
@@ -28,7 +28,7 @@ impl Period {
     }
 }
 
-/// Why a text is not a period.
+/// The error for a text that is not a period.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a time like 500ms, 30s, 10m, 2h or 30d")]
 pub struct MalformedPeriod(String);

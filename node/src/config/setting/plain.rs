@@ -1,11 +1,11 @@
-//! Texts, numbers, yes and no, paths and lists.
+//! Texts, numbers, booleans, paths and lists.
 
 use std::path::PathBuf;
 
 use super::{Setting, Wrong};
 use crate::config::values::{Raw, World};
 
-/// The text of a value that is one.
+/// Returns the text of a value if it is a text.
 pub(super) fn text(raw: &Raw) -> Option<&str> {
     match raw {
         Raw::Toml(value) => value.as_str(),
@@ -138,7 +138,7 @@ impl<T: Setting> Setting for Option<T> {
     }
 }
 
-/// In the environment, words between commas.
+/// A list is written as words separated by commas in the environment.
 impl<T: Setting> Setting for Vec<T> {
     fn kind() -> String {
         format!("a list, each {}", T::kind())

@@ -46,7 +46,7 @@ fn from_environment(name: &str, world: &World) -> Result<Secret, Wrong> {
         })
 }
 
-/// The file that a value names, and what it holds.
+/// Returns the file that a value names, and its contents.
 fn held(path: &str, world: &World) -> Result<(PathBuf, String), Wrong> {
     let path = PathBuf::parse(&Raw::Text(path.into()), world)?;
     let remedy = || "put the value there, readable to you alone, or take the key out".into();
@@ -63,16 +63,16 @@ fn held(path: &str, world: &World) -> Result<(PathBuf, String), Wrong> {
     }
 }
 
-/// A URL that may carry a user and a password, which it does not show.
+/// A URL that may contain a user and a password. They are not shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Address(String, Place);
 
 /// Whether an address is a default that depends on where planck was started.
 #[derive(Clone, PartialEq, Eq)]
 enum Place {
-    /// It was written by somebody, or is the same everywhere.
+    /// The address was configured, or is the same everywhere.
     Named,
-    /// The place of a project's sessions; unknown until it is read for a user who has a home
+    /// The place of a project's sessions. It is unknown until it is read for a user who has a home
     /// folder.
     Project(Option<ProjectPlace>),
 }
@@ -82,12 +82,12 @@ impl Address {
         Self(text.into(), Place::Named)
     }
 
-    /// The store of the folder planck is started in.
+    /// Returns the store of the folder that planck is started in.
     pub fn of_project() -> Self {
         Self(format!("sqlite:{PATTERN}"), Place::Project(None))
     }
 
-    /// Whether nobody named it.
+    /// Returns whether the address is the default.
     pub fn is_of_project(&self) -> bool {
         self.1 != Place::Named
     }
@@ -99,19 +99,18 @@ impl Address {
         }
     }
 
-    /// The whole text, password included, for the client that connects.
+    /// Returns the whole text, including the password, for the client that connects.
     pub fn reveal(&self) -> &str {
         &self.0
     }
 
-    /// What stands before the first colon.
+    /// Returns the text before the first colon.
     pub fn scheme(&self) -> &str {
         self.0.split_once(':').map_or("", |(scheme, _)| scheme)
     }
 }
 
-/// Without what stands between `//` and `@`, in each of several addresses, and without query
-/// values.
+/// Shows each address without the text between `//` and `@`, and without query values.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = self
@@ -149,8 +148,8 @@ impl Setting for Address {
         "an address like scheme://host:port, or `file:PATH`".into()
     }
 
-    /// An address may hold a password, so it may stand in a file of its own, which `file:PATH`
-    /// names.
+    /// Parses an address. It may hold a password, so it may also be in a file of its own, which
+    /// `file:PATH` names.
     fn parse(raw: &Raw, world: &World) -> Result<Self, Wrong> {
         let written = text(raw).unwrap_or_default();
         let (place, address) = match written.strip_prefix("file:") {
@@ -167,7 +166,7 @@ impl Setting for Address {
         Ok(Self::new(address).at_home(world))
     }
 
-    /// A folder of SQLite's files is a path like any other.
+    /// Expands the path of a folder of session files like any other path.
     fn at_home(self, world: &World) -> Self {
         if let Place::Project(None) = self.1 {
             let place = ProjectPlace::of(world);
@@ -199,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_keeps_its_password_to_itself() {
+    fn an_address_hides_its_password() {
         for (address, shown) in [
             (
                 "postgres://me:pw@db:5432/x?password=pw",
@@ -218,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_read_from_the_file_that_is_named() {
+    fn an_address_is_read_from_a_file_that_is_named() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("url").display().to_string();
         let named = |path: &str| {
@@ -244,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_below_the_home_is_spelled_out() {
+    fn a_folder_below_the_home_is_expanded() {
         let world = World {
             home: Some("/home/me".into()),
             ..World::default()

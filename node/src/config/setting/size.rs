@@ -5,11 +5,11 @@ use std::{fmt, str::FromStr};
 use super::{Setting, Wrong, plain::text};
 use crate::config::values::{Raw, World};
 
-/// `4096`, `64KiB`, `512MiB` or `4GiB`.
+/// A number of bytes, written as `4096`, `64KiB`, `512MiB` or `4GiB`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(pub u64);
 
-/// Units from the largest, as powers of two.
+/// The units as powers of two, the largest first.
 const UNITS: [(&str, u32); 5] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10), ("", 0)];
 
 impl Size {
@@ -18,7 +18,7 @@ impl Size {
     }
 }
 
-/// Why a text is not a size.
+/// The error for a text that is not a size.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a size like 4096, 64KiB, 512MiB or 4GiB")]
 pub struct MalformedSize(String);
