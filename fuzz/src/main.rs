@@ -1,4 +1,4 @@
-//! Hands the bytes that libFuzzer makes to the target that `PLANCK_FUZZ_TARGET` names.
+//! Passes the bytes from libFuzzer to the target that `PLANCK_FUZZ_TARGET` names.
 
 #![no_main]
 

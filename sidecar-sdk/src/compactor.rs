@@ -1,4 +1,4 @@
-//! A compactor: it replaces the older part of a conversation by a summary.
+//! Compactors, which replace the older part of a conversation by a summary.
 
 use std::collections::HashSet;
 
@@ -12,54 +12,54 @@ use planck_common::{
 
 use crate::Context;
 
-/// What a compactor decided.
+/// The result of a compactor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
-    /// The summary stands for every message before `keep_from`, which is the id of the first that
-    /// stays. It has to be shorter than what it replaces, and a tool's result has to stay with its
-    /// call.
+    /// The summary replaces every message before `keep_from`, which is the id of the first message
+    /// that is kept. It has to be shorter than those messages, and a tool's result has to be kept
+    /// or replaced together with its call.
     Compact { summary: String, keep_from: Seq },
-    /// Leave the conversation as it is.
+    /// The conversation stays as it is.
     Skip,
 }
 
-/// What is to be compacted.
+/// The conversation to compact.
 #[derive(Debug, Clone)]
 pub struct Conversation {
     pub model: CompactModel,
-    /// In order; an earlier summary is the first.
+    /// The messages in order. An earlier summary comes first.
     pub messages: Vec<Message>,
-    /// An estimate for all of it.
+    /// An estimate for all messages.
     pub tokens: u64,
 }
 
-/// Answers within its own time-out of 2 minutes, else the node compacts by itself.
+/// A compactor. It must answer within its time-out of 2 minutes, or the node compacts by itself.
 #[async_trait]
 pub trait Compactor: Send + Sync {
     /// # Errors
-    /// The text is logged by the node, which then compacts by itself.
+    /// The node logs the text, and then compacts by itself.
     async fn compact(
         &self,
         context: Context,
         conversation: Conversation,
     ) -> Result<Decision, String>;
 
-    /// What it does, for people.
+    /// A description for people.
     fn description(&self) -> &'static str {
         ""
     }
 }
 
 impl Conversation {
-    /// Where to cut so that at least the last `keep` messages stay, and every tool's result with
-    /// its call. `None` when nothing would be cut off.
+    /// Returns where to cut so that at least the last `keep` messages are kept, and every tool's
+    /// result with its call. Returns `None` if the cut would remove nothing.
     pub fn cut(&self, keep: usize) -> Option<Seq> {
         let most = self.messages.len().checked_sub(keep.max(1))?;
         let at = (1..=most).rev().find(|at| self.is_whole_from(*at))?;
         self.messages.get(at).map(|message| message.id)
     }
 
-    /// Whether no result from there on lacks its call.
+    /// Whether every result from there on has its call there as well.
     fn is_whole_from(&self, at: usize) -> bool {
         let parts = || {
             self.messages
@@ -76,7 +76,7 @@ impl Conversation {
     }
 }
 
-/// The id of a call, or as an error that of a result.
+/// Returns the id of a call, or as an error the id of a result.
 fn call(part: &Part) -> Option<Result<&str, &str>> {
     match part {
         Part::ToolCall { call_id, .. } => Some(Ok(call_id)),

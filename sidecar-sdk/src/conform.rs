@@ -1,5 +1,5 @@
-//! The protocol's cases, run against a sidecar from outside: what `planck sidecar conform` does.
-//! Each case ends as passed, failed or skipped, with words that its author can act on.
+//! Checks a sidecar from outside against the cases of the protocol, for `planck sidecar conform`.
+//! Each case is passed, failed or skipped, with a text that helps the sidecar's author.
 
 mod bench;
 mod discovery;
@@ -23,25 +23,26 @@ use serde_json::Value;
 
 use crate::Connection;
 
-/// What is to be checked, and how.
+/// The sidecar to check, and how to check it.
 #[derive(Debug, Clone)]
 pub struct Plan {
     pub name: SidecarId,
     pub connection: Connection,
-    /// Arguments for a good call of a tool. A mutating tool is called only if it is named here.
+    /// Arguments for a good call of a tool. A mutating tool is called only if it has arguments
+    /// here.
     pub args: Vec<(String, Value)>,
-    /// A call that runs for at least three times the patience, unless it is cancelled.
+    /// A call that runs for at least three times `patience`, unless it is cancelled.
     pub slow: Option<(String, Value)>,
     /// A call whose answer is larger than NATS carries.
     pub large: Option<(String, Value)>,
-    /// Starts an instance; without it the sidecar has to be running, and what needs a start is
-    /// skipped.
+    /// The command that starts an instance. If it is empty, the sidecar has to be running, and the
+    /// cases that need a start are skipped.
     pub command: Vec<String>,
-    /// How long something due may take.
+    /// The maximum time for each expected message.
     pub patience: Duration,
-    /// How long the sidecar that the command starts may take until it answers on `$SRV.INFO`.
+    /// The maximum time from the command's start until the sidecar answers on `$SRV.INFO`.
     pub start_within: Duration,
-    /// The cases to run; all if none are named.
+    /// The cases to run; all cases if empty.
     pub only: Vec<String>,
 }
 
@@ -53,14 +54,14 @@ pub enum Verdict {
     Skipped,
 }
 
-/// What became of one case.
+/// The result of one case.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
     pub case: &'static str,
-    /// The tool or compactor it is about; empty for the sidecar.
+    /// The tool or compactor that was checked; empty for the sidecar as a whole.
     pub on: String,
     pub verdict: Verdict,
-    /// Why it failed or was skipped, and what to do.
+    /// Why the case failed or was skipped, and what to do.
     pub why: String,
 }
 
@@ -79,7 +80,7 @@ pub enum Error {
     Command(String),
 }
 
-/// Every case: its name, and what it demands.
+/// Every case: its name, and what it requires.
 pub const CASES: &[(&str, &str)] = &[
     (
         "hello",
@@ -182,7 +183,7 @@ impl Finding {
         }
     }
 
-    /// Passed, or failed with these words.
+    /// Returns a finding that is passed, or failed with the text of the error.
     fn of(case: &'static str, on: &str, checked: Result<(), String>) -> Self {
         match checked {
             Ok(()) => Self::passed(case, on),
@@ -191,10 +192,10 @@ impl Finding {
     }
 }
 
-/// Runs every case, and tells each finding as soon as there is one.
+/// Runs every case, and passes each finding to `tell` as soon as it is known.
 ///
 /// # Errors
-/// Nothing could be checked: no NATS, no such sidecar, a command that does not start.
+/// Nothing could be checked: NATS cannot be reached, the sidecar does not exist, or the command does not start.
 pub async fn run(plan: Plan, tell: impl FnMut(&Finding) + Send) -> Result<Vec<Finding>, Error> {
     let mut report = Report {
         tell,
@@ -231,7 +232,7 @@ pub async fn run(plan: Plan, tell: impl FnMut(&Finding) + Send) -> Result<Vec<Fi
 
 struct Report<T> {
     tell: T,
-    /// Cases to tell of; all if none are named.
+    /// The cases to report; all cases if empty.
     only: Vec<String>,
     findings: Vec<Finding>,
 }

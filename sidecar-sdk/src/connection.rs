@@ -1,4 +1,4 @@
-//! The way to NATS.
+//! The connection to NATS.
 
 use std::{env, fs, path::PathBuf, sync::Arc, time::Duration};
 
@@ -11,32 +11,32 @@ use crate::Error;
 /// How long the first connection may take.
 const FIRST: Duration = Duration::from_secs(10);
 
-/// Between two tries of it.
+/// The pause between two attempts of the first connection.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Where NATS is and how to come in.
+/// How to reach NATS, and with which credentials.
 #[derive(Debug, Clone, Default)]
 pub struct Connection {
-    /// One URL or several with commas between; `nats://127.0.0.1:4222` unless said.
+    /// One URL, or several separated by commas; `nats://127.0.0.1:4222` by default.
     pub url: Option<String>,
     /// A credentials file.
     pub creds: Option<PathBuf>,
-    /// A seed.
+    /// The seed of an nkey.
     pub nkey: Option<String>,
-    /// Certificate authorities to trust beside the system's.
+    /// Certificate authorities to trust in addition to the system's.
     pub tls_ca: Option<PathBuf>,
     /// The client's certificate and its key.
     pub tls_certificate: Option<(PathBuf, PathBuf)>,
-    /// The words before every subject of the cluster.
+    /// The prefix of every subject of the cluster.
     pub prefix: Prefix,
-    /// What the subjects of this connection's own inboxes begin with.
+    /// The prefix of this connection's own inboxes.
     pub inbox_prefix: InboxPrefix,
-    /// Where requests may have their replies sent besides subjects that begin with `_INBOX`.
+    /// The prefixes that the reply subjects of requests may have besides `_INBOX`.
     pub reply_prefixes: Vec<InboxPrefix>,
 }
 
-/// An nkey's seed, which holds letters and digits only, or what stands in the file that is named in
-/// its place.
+/// Returns the seed of an nkey. It consists of letters and digits; any other text is the path of a
+/// file with the seed.
 fn seed(said: String) -> Result<String, Error> {
     match said.contains(['/', '.']) {
         true => fs::read_to_string(&said)
@@ -46,7 +46,7 @@ fn seed(said: String) -> Result<String, Error> {
 }
 
 impl Connection {
-    /// To one address, as a test needs it.
+    /// Connects to one address, as tests need it.
     pub fn to(url: impl Into<String>) -> Self {
         Self {
             url: Some(url.into()),
@@ -54,9 +54,9 @@ impl Connection {
         }
     }
 
-    /// As the variables say that a node reads too: `NATS_URL`, `NATS_CREDS`, `NATS_NKEY`, and with
-    /// `PLANCK_NATS_` before them `TLS_CA`, `TLS_CERT`, `TLS_KEY`, `SUBJECT_PREFIX`, `INBOX_PREFIX`
-    /// and `REPLY_PREFIXES` (commas between).
+    /// Reads the settings from the variables that a node reads too: `NATS_URL`, `NATS_CREDS`,
+    /// `NATS_NKEY`, and with the prefix `PLANCK_NATS_` the variables `TLS_CA`, `TLS_CERT`,
+    /// `TLS_KEY`, `SUBJECT_PREFIX`, `INBOX_PREFIX` and `REPLY_PREFIXES` (separated by commas).
     ///
     /// # Errors
     /// A prefix is malformed, or a certificate has no key.
@@ -93,7 +93,7 @@ impl Connection {
         })
     }
 
-    /// Connects; `on_event` is told what becomes of the connection.
+    /// Connects. `on_event` gets the events of the connection.
     pub(crate) async fn open(
         &self,
         name: &str,
@@ -137,7 +137,7 @@ impl Connection {
         })
     }
 
-    /// The servers as people may see them, without users and passwords.
+    /// Lists the servers without users and passwords.
     pub(crate) fn shown(&self) -> String {
         self.servers()
             .map(|servers| shown(&servers))
@@ -182,7 +182,7 @@ fn shown(servers: &[ServerAddr]) -> String {
         .join(", ")
 }
 
-/// What a person can do. A server that refuses the user is there, and another would too.
+/// Returns the way out. A server that refuses the user is running, so starting one would not help.
 fn way_out(error: &ConnectError) -> &'static str {
     match error.kind() {
         ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
@@ -201,7 +201,7 @@ fn way_out(error: &ConnectError) -> &'static str {
     }
 }
 
-/// Whether trying again may help: the server may still be starting.
+/// Whether trying again may help, because the server may still be starting.
 fn may_pass(error: &ConnectError) -> bool {
     matches!(
         error.kind(),
@@ -209,7 +209,7 @@ fn may_pass(error: &ConnectError) -> bool {
     )
 }
 
-/// The client library leaves a user, or a token alone, in the URL unread.
+/// Sets the user and password, or the token, from the URL. The client library ignores them there.
 fn with_user(options: ConnectOptions, servers: &[ServerAddr]) -> ConnectOptions {
     let Some((user, password)) = servers
         .iter()
@@ -223,7 +223,8 @@ fn with_user(options: ConnectOptions, servers: &[ServerAddr]) -> ConnectOptions 
     }
 }
 
-/// Quick at first and never over 250 ms, with jitter so that many do not come back at once.
+/// Returns the delay before a reconnect: short at first, at most 250 ms, and with jitter so that
+/// many clients do not reconnect at the same moment.
 fn reconnect_delay(attempts: usize) -> Duration {
     let base = u64::try_from(attempts)
         .unwrap_or(u64::MAX)

@@ -1,5 +1,4 @@
-//! What a running call knows: who asks, how long it has, whether it is still wanted, and how to
-//! report progress.
+//! The context of a running call: the caller, the time left, cancellation, and progress reports.
 
 use std::time::Duration;
 
@@ -7,13 +6,13 @@ use planck_common::{AgentId, CallId, SessionId, TeamId, sidecar::ToolSaid};
 use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-/// Reports that may wait to be sent; what comes on top is left out.
+/// The number of reports that may wait to be sent. Further reports are left out.
 pub(crate) const REPORTS: usize = 64;
 
-/// Bytes of a progress message.
+/// The maximum size of a progress message in bytes.
 const LONGEST_REPORT: usize = 4096;
 
-/// Goes with one call.
+/// The context of one call.
 #[derive(Debug, Clone)]
 pub struct Context {
     pub(crate) call_id: CallId,
@@ -27,7 +26,8 @@ pub struct Context {
 }
 
 impl Context {
-    /// The same for the same call, however often it is sent: what an idempotent tool goes by.
+    /// The id of the call. It stays the same when the call is sent again, so an idempotent tool can
+    /// use it.
     pub fn call_id(&self) -> &CallId {
         &self.call_id
     }
@@ -45,37 +45,37 @@ impl Context {
         self.team.as_ref().map(|(team, _)| team)
     }
 
-    /// The caller's lease, which rises whenever another node takes the agent over; `None` in a
-    /// compactor.
+    /// The epoch of the caller's lease, which rises whenever another node takes the agent over.
+    /// `None` in a compactor.
     pub fn epoch(&self) -> Option<i64> {
         self.team.as_ref().map(|(_, epoch)| *epoch)
     }
 
-    /// The caller's place in its trace, as W3C Trace Context writes it; `None` where nothing is
-    /// traced. With the feature `opentelemetry` it is the current span of the call's OpenTelemetry
-    /// context already.
+    /// The caller's place in its trace, as W3C Trace Context writes it. `None` if the call is not
+    /// traced. With the feature `opentelemetry` it is already the current span of the call's
+    /// OpenTelemetry context.
     pub fn traceparent(&self) -> Option<&str> {
         self.traceparent.as_deref()
     }
 
-    /// How long the answer is waited for. A call that runs out of it is dropped and answered with
-    /// an error.
+    /// How long the caller waits for the answer. A call that runs out of time is dropped and
+    /// answered with an error.
     pub fn time_left(&self) -> Duration {
         self.deadline.saturating_duration_since(Instant::now())
     }
 
-    /// Whether the answer is no longer wanted.
+    /// Whether the answer is no longer needed.
     pub fn is_cancelled(&self) -> bool {
         self.cancel.is_cancelled()
     }
 
-    /// Ready when the answer is no longer wanted. The call is dropped a second later.
+    /// Completes when the answer is no longer needed. The call is dropped one second later.
     pub async fn cancelled(&self) {
         self.cancel.cancelled().await;
     }
 
-    /// Tells how far it is, which renews the idle time-out. Of a flood of reports some are left
-    /// out; none is waited for.
+    /// Reports progress, which restarts the idle time-out. This never blocks: if too many reports
+    /// wait, further ones are left out.
     pub fn progress(&self, message: impl Into<String>, percent: Option<f64>) {
         let mut message = message.into();
         if message.len() > LONGEST_REPORT {

@@ -1,5 +1,5 @@
-//! Where requests are answered, whatever brought them: who is running, who may, and what becomes of
-//! a call that is repeated, cancelled, late or that panics.
+//! Answers requests, independently of how they arrive. It tracks the running calls, checks who may
+//! call, and handles calls that are repeated, cancelled, late or that panic.
 
 use std::{
     any::Any,
@@ -26,18 +26,18 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{Compactor, Context, Conversation, Sidecar, Tool, compactor, epochs::Epochs, trace};
 
-/// What a cancelled call has to come to an end by itself.
+/// How long a cancelled call has to end by itself.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Calls that wait, for each that runs.
+/// How many calls may wait for each one that runs.
 const WAITING: usize = 16;
 
-/// The longest a call may run, whatever deadline came in.
+/// The maximum duration of a call, whatever its deadline.
 const LONGEST: Duration = Duration::from_hours(24);
 
 /// Why a call has no result.
 enum Refused {
-    /// It is still running here from an earlier request.
+    /// The call is still running here from an earlier request.
     InProgress,
     Because(String),
 }
@@ -57,7 +57,7 @@ pub struct Desk {
     most: usize,
 }
 
-/// A call that is known to be running; dropping it makes its id free again.
+/// Marks a call as running. Dropping it frees the call's id.
 struct Ticket<'a> {
     desk: &'a Desk,
     call_id: CallId,
@@ -81,21 +81,21 @@ impl Desk {
         }
     }
 
-    /// The answer is no longer wanted.
+    /// Cancels a call whose answer is no longer needed.
     pub fn cancel(&self, call_id: &str) {
         if let Some(cancel) = lock(&self.running).get(call_id) {
             cancel.cancel();
         }
     }
 
-    /// None of the answers is wanted any more.
+    /// Cancels all calls.
     pub fn cancel_all(&self) {
         lock(&self.running)
             .values()
             .for_each(CancellationToken::cancel);
     }
 
-    /// Answers a tool request, as part of a trace; progress goes to `reports` meanwhile.
+    /// Answers a tool request, as part of a trace. Progress goes to `reports` meanwhile.
     pub async fn tool(
         &self,
         name: &str,
@@ -225,7 +225,7 @@ impl Desk {
         })
     }
 
-    /// Runs the work when there is a free slot, until it ends, is cancelled or out of time.
+    /// Runs the work when a slot is free, until it ends, is cancelled or runs out of time.
     async fn perform<T, R>(
         &self,
         ticket: &Ticket<'_>,

@@ -1,11 +1,11 @@
-//! The highest epoch seen of each agent: a call of a lower one comes from a node that was fenced
-//! off.
+//! The highest epoch seen of each agent. A call with a lower one comes from a fenced node.
 
 use std::collections::{HashMap, VecDeque};
 
 use planck_common::AgentId;
 
-/// Agents that are remembered; the one known longest is forgotten first.
+/// The number of agents that are remembered. The agent known for the longest time is forgotten
+/// first.
 const AGENTS: usize = 10_000;
 
 #[derive(Debug, Default)]
@@ -15,7 +15,7 @@ pub struct Epochs {
 }
 
 impl Epochs {
-    /// Remembers the epoch; an error is the higher one seen before.
+    /// Records the epoch. Fails with the highest epoch seen if that is higher.
     pub fn see(&mut self, agent: &AgentId, epoch: i64) -> Result<(), i64> {
         if let Some(highest) = self.highest.get_mut(agent) {
             if epoch < *highest {
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lower_epochs_are_refused_and_memory_is_bounded() {
+    fn lower_epoch_is_refused_and_memory_is_bounded() {
         let mut epochs = Epochs::default();
         let agent = |number: usize| AgentId::parse(&format!("a{number}")).unwrap();
         assert_eq!(epochs.see(&agent(0), 3), Ok(()));

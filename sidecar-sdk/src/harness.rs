@@ -1,5 +1,5 @@
-//! Calls a sidecar's tools in a test, without a node and without NATS, through the code that
-//! answers a node.
+//! Calls a sidecar's tools in a test, without a node and without NATS. The calls run through the
+//! same code that answers a node.
 
 use std::{
     sync::{
@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 
 use crate::{Sidecar, context::REPORTS, desk::Desk};
 
-/// A sidecar on the bench.
+/// A sidecar under test.
 #[derive(Clone)]
 pub struct Harness {
     desk: Arc<Desk>,
@@ -32,11 +32,11 @@ pub struct Call<'a> {
     request: Value,
 }
 
-/// What became of a call.
+/// The result of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
     pub said: Result<String, String>,
-    /// What was reported before, with percent.
+    /// The progress reports before the answer, each with its percent.
     pub progress: Vec<(String, Option<f64>)>,
 }
 
@@ -51,12 +51,12 @@ impl Harness {
     /// Calls a tool with arguments as JSON text.
     ///
     /// # Errors
-    /// The error the node would get.
+    /// The error that the node would get.
     pub async fn call(&self, tool: &str, args: &str) -> Result<String, String> {
         self.request(tool, args).send().await.said
     }
 
-    /// A call whose ids, epoch and deadline can be said.
+    /// Prepares a call, whose ids, epoch and deadline can then be set.
     pub fn request(&self, tool: &str, args: &str) -> Call<'_> {
         let number = self.calls.fetch_add(1, Ordering::Relaxed);
         let args = serde_json::from_str(args).unwrap_or_else(|_| Value::from(args));
@@ -71,7 +71,7 @@ impl Harness {
         }
     }
 
-    /// Sends a body as it is.
+    /// Sends a body unchanged.
     pub async fn send(&self, tool: &str, body: &[u8]) -> Answer {
         let (reports, mut heard) = mpsc::channel(REPORTS);
         let reply = self.desk.tool(tool, body, None, reports).await;
@@ -89,12 +89,12 @@ impl Harness {
         Answer { said, progress }
     }
 
-    /// The answer to this call is no longer wanted.
+    /// Cancels a call.
     pub fn cancel(&self, call_id: &str) {
         self.desk.cancel(call_id);
     }
 
-    /// Has a conversation compacted for a model with this window of tokens.
+    /// Compacts a conversation for a model with a context window of `window` tokens.
     pub async fn compact(&self, compactor: &str, messages: &[Message], window: u64) -> CompactSaid {
         let number = self.calls.fetch_add(1, Ordering::Relaxed);
         let text = serde_json::to_string(messages).unwrap_or_default();

@@ -22,7 +22,8 @@
 //! }
 //! ```
 //!
-//! It connects to `NATS_URL` and serves until SIGTERM or ctrl-c, when it finishes what it runs.
+//! It connects to `NATS_URL` and serves until SIGTERM or ctrl-c. Then it finishes the running
+//! calls.
 //! Without a node and without NATS, a [`Harness`] calls the same tools in a test:
 //!
 //! ```

@@ -1,4 +1,4 @@
-//! Which requests are answered: those whose reply goes to an inbox.
+//! Decides which requests are answered: those whose reply subject is an inbox.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -7,8 +7,8 @@ use std::{
 
 use planck_common::inbox::{Refusals, ReplyRule};
 
-/// A sidecar may publish more than those who ask it, and its answers can be another program's
-/// commands.
+/// Refuses requests whose reply would go to another subject. A sidecar may publish to more subjects
+/// than its callers, and its answers could be commands of another program.
 pub struct ReplyGuard {
     rule: ReplyRule,
     refusals: Mutex<Refusals>,
@@ -22,7 +22,7 @@ impl ReplyGuard {
         }
     }
 
-    /// Whether the reply to a request may go to a subject; one that may not is counted, and logged
+    /// Whether the reply to a request may go to a subject. Refusals are counted, and logged at most
     /// once a minute.
     pub fn admits(&self, request: &str, to: &str) -> bool {
         let admitted = self.rule.admits(to);

@@ -1,4 +1,5 @@
-//! A sidecar at work on NATS: it takes requests, tells that it came and goes, and ends in order.
+//! Serves a sidecar on NATS: takes requests, announces its start and end, and drains before it
+//! ends.
 
 mod answer;
 
@@ -30,10 +31,10 @@ use uuid::Uuid;
 
 use crate::{Connection, Error, Sidecar, compactor, desk::Desk, replies::ReplyGuard};
 
-/// How long the server may take to confirm something.
+/// How long the server may take for a confirmation.
 const CONFIRM: Duration = Duration::from_secs(5);
 
-/// What is left to calls that were cancelled because the time to drain was over.
+/// How long calls have to end after they were cancelled because the drain time was over.
 const LAST: Duration = Duration::from_secs(2);
 
 struct Serving {
@@ -49,13 +50,13 @@ struct Serving {
     replies: ReplyGuard,
 }
 
-/// What answers on a subject.
+/// A tool or compactor that answers on a subject.
 enum Offer {
     Tool(String),
     Compactor(String),
 }
 
-/// Ready at SIGTERM or ctrl-c.
+/// Completes at SIGTERM or ctrl-c.
 pub async fn told_to_stop() {
     let terminated = async {
         match signal(SignalKind::terminate()) {
@@ -69,8 +70,8 @@ pub async fn told_to_stop() {
     }
 }
 
-/// Serves until `stop` is ready, also while no server answers yet. `serving` is told the address
-/// once calls are taken.
+/// Serves until `stop` completes, even while no server answers yet. `serving` gets the address once
+/// calls are taken.
 pub async fn serve(
     sidecar: Sidecar,
     connection: Connection,
@@ -286,8 +287,8 @@ impl Serving {
         }
     }
 
-    /// Answers each request in a task of its own. Told to stop it leaves the queue group, and takes
-    /// what is already on its way.
+    /// Answers each request in a task of its own. When stopped, it leaves the queue group and still
+    /// answers the requests under way.
     async fn read_requests(
         self: Arc<Self>,
         mut requests: Subscriber,
@@ -335,9 +336,9 @@ impl Serving {
         }
     }
 
-    /// Waits until the server has taken all that was sent, and all it had sent before is here. A
-    /// round trip shows it: that nobody answers is the server's answer. The library's own flush
-    /// does not wait for the server.
+    /// Waits until the server has handled everything that was sent, and everything it had sent
+    /// before has arrived. A round trip confirms that: the server answers that there are no
+    /// responders. The library's own flush does not wait for the server.
     async fn confirm(&self) {
         let _not_in_time = timeout(
             CONFIRM,

@@ -1,4 +1,4 @@
-//! A sidecar: its name, what it offers, and within which bounds it works.
+//! A sidecar: its name, its tools and compactors, and its limits.
 
 use std::{collections::BTreeMap, fmt, future::Future, time::Duration};
 
@@ -9,7 +9,7 @@ use planck_common::{
 
 use crate::{Compactor, Connection, Tool, serve};
 
-/// Why a sidecar cannot be, or cannot serve.
+/// Why a sidecar cannot be created or cannot serve.
 #[derive(thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
@@ -26,19 +26,20 @@ pub enum Error {
     Arguments(String),
     #[error("nothing to offer: add a tool or a compactor")]
     Nothing,
-    /// The connection's settings, or the way to the server.
+    /// The connection's settings are wrong, or the server cannot be reached.
     #[error("{0}")]
     Connection(String),
 }
 
-/// A `main` that returns the error prints this form, so it is the one for people.
+/// A `main` that returns the error prints its debug form, so this form is the one for people.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self}")
     }
 }
 
-/// What a program offers to agents. Everything has a bound.
+/// The tools and compactors that a program offers to agents. The number of calls and their
+/// durations are limited.
 pub struct Sidecar {
     pub(crate) name: SidecarId,
     pub(crate) version: String,
@@ -55,8 +56,8 @@ pub(crate) struct Bounds {
 }
 
 impl Sidecar {
-    /// A sidecar without tools. All instances of one sidecar have the same name, and share its
-    /// calls.
+    /// Creates a sidecar without tools. All instances of one sidecar have the same name, and share
+    /// its calls.
     ///
     /// # Errors
     /// The name is not 1 to 64 of `A-Z a-z 0-9 _ -`, or the version not three numbers.
@@ -80,21 +81,21 @@ impl Sidecar {
         })
     }
 
-    /// What `nats service info` shows.
+    /// Sets the description that `nats service info` shows.
     #[must_use]
     pub fn description(mut self, text: impl Into<String>) -> Self {
         self.description = text.into();
         self
     }
 
-    /// Offers a tool.
+    /// Adds a tool.
     #[must_use]
     pub fn tool(mut self, tool: Tool) -> Self {
         self.tools.push(tool);
         self
     }
 
-    /// Offers a compactor; an agent names it as `<sidecar>.<name>`.
+    /// Adds a compactor. Agents refer to it as `<sidecar>.<name>`.
     #[must_use]
     pub fn compactor(
         mut self,
@@ -105,27 +106,27 @@ impl Sidecar {
         self
     }
 
-    /// How many calls run at once (64 unless said). Of the others sixteen times as many wait; what
-    /// comes on top is refused.
+    /// Sets how many calls run at once, 64 by default. Up to sixteen times as many wait, and
+    /// further calls are refused.
     #[must_use]
     pub const fn at_once(mut self, calls: usize) -> Self {
         self.bounds.at_once = if calls == 0 { 1 } else { calls };
         self
     }
 
-    /// How long running calls may take to end when the sidecar is told to stop; 25 s unless said.
+    /// Sets how long running calls may take to end when the sidecar is stopped, 25 s by default.
     #[must_use]
     pub const fn drain_timeout(mut self, timeout: Duration) -> Self {
         self.bounds.drain = timeout;
         self
     }
 
-    /// Connects as the environment says and serves until SIGTERM or ctrl-c; see
-    /// [`Connection::from_environment`]. Says on standard error when it serves. A second signal
-    /// ends it at once.
+    /// Connects with the settings from the environment and serves until SIGTERM or ctrl-c; see
+    /// [`Connection::from_environment`]. Prints a line to standard error when it serves. A second
+    /// signal ends it at once.
     ///
     /// # Errors
-    /// No server answers, it refuses this user, or the sidecar has nothing to offer.
+    /// The server does not answer or refuses this user, or the sidecar has nothing to offer.
     pub async fn run(self) -> Result<(), Error> {
         let told_twice = async {
             serve::told_to_stop().await;
@@ -137,11 +138,11 @@ impl Sidecar {
         }
     }
 
-    /// Serves until `stop` is ready, then takes no more calls and finishes those that run. Where no
-    /// server has answered yet, there is nothing to finish.
+    /// Serves until `stop` completes, then takes no more calls and finishes those that run. Returns
+    /// at once if no server has answered yet.
     ///
     /// # Errors
-    /// As of [`Self::run`].
+    /// The same as for [`Self::run`].
     pub async fn run_until(
         self,
         connection: Connection,

@@ -1,4 +1,4 @@
-//! A tool: an async function, with what the model and the node are told about it.
+//! A tool: an async function with its description for the model and the node.
 
 use std::{fmt::Display, future::Future, time::Duration};
 
@@ -14,17 +14,17 @@ use serde_json::value::RawValue;
 
 use crate::Context;
 
-/// A function that answers with ok text or error text.
+/// A function that returns the text of an answer or of an error.
 pub(crate) type Function =
     Box<dyn Fn(Context, &RawValue) -> BoxFuture<'static, Result<String, String>> + Send + Sync>;
 
-/// One tool of a sidecar. It counts as mutating unless it is said to be [`pure`](Self::pure) or
-/// [`idempotent`](Self::idempotent): a node never sends a mutating call twice.
+/// One tool of a sidecar. It counts as mutating unless it is marked as [`pure`](Self::pure) or
+/// [`idempotent`](Self::idempotent). A node never sends a mutating call twice.
 pub struct Tool {
     pub(crate) name: String,
     description: String,
     parameters: String,
-    /// As it has to be: a model names what it gives.
+    /// Whether the arguments are an object, which is required because models name their arguments.
     pub(crate) takes_object: bool,
     effect: Effect,
     timeout: Duration,
@@ -32,10 +32,10 @@ pub struct Tool {
 }
 
 impl Tool {
-    /// A tool from a function of its arguments, whose JSON Schema is derived from their type. What
-    /// it returns is shown to the model, an error as well. Arguments that do not fit the type never
-    /// reach the function. The type has to be one that JSON has as an object: a struct, or
-    /// `serde_json::Map<String, Value>` for whatever comes.
+    /// Creates a tool from a function, and derives the JSON Schema of its arguments from their
+    /// type. The model reads what the function returns, including errors. Arguments that do not fit
+    /// the type never reach the function. The type must be an object in JSON: a struct, or
+    /// `serde_json::Map<String, Value>` for any object.
     pub fn new<A, T, E, F, R>(
         name: impl Into<String>,
         description: impl Into<String>,
@@ -73,26 +73,27 @@ impl Tool {
         }
     }
 
-    /// It changes nothing.
+    /// Marks the tool as one that changes nothing.
     #[must_use]
     pub const fn pure(self) -> Self {
         self.effect(Effect::Pure)
     }
 
-    /// Run again under the same call id it changes nothing more.
+    /// Marks the tool as one that changes nothing more when it is run again under the same call id.
     #[must_use]
     pub const fn idempotent(self) -> Self {
         self.effect(Effect::Idempotent)
     }
 
-    /// What running it again would do.
+    /// Sets what happens if the tool is run again.
     #[must_use]
     pub const fn effect(mut self, effect: Effect) -> Self {
         self.effect = effect;
         self
     }
 
-    /// How long it may be silent; 5 minutes unless said. Every progress report renews it.
+    /// Sets how long the tool may be silent, 5 minutes by default. Every progress report restarts
+    /// this time.
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;

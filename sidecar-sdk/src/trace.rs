@@ -1,8 +1,8 @@
-//! A call's place in its caller's trace.
+//! The place of a call in its caller's trace.
 
 use std::future::Future;
 
-/// The header, as W3C Trace Context names it.
+/// The name of the header, from W3C Trace Context.
 pub const HEADER: &str = "traceparent";
 
 /// Begins and runs the work of a call with the caller's span as the current one of OpenTelemetry.
@@ -27,13 +27,13 @@ pub fn within<F: Future>(
     begun.with_context(context)
 }
 
-/// Without OpenTelemetry there is no current span.
+/// Runs the work. Without OpenTelemetry there is no current span.
 #[cfg(not(feature = "opentelemetry"))]
 pub fn within<F: Future>(_traceparent: Option<&str>, work: impl FnOnce() -> F) -> F {
     work()
 }
 
-/// `None` of what is no `traceparent`; a later version may add members at its end.
+/// Returns `None` if the header is not a `traceparent`. A later version may add fields at its end.
 #[cfg(feature = "opentelemetry")]
 fn parse(header: &str) -> Option<opentelemetry::trace::SpanContext> {
     use opentelemetry::trace::{SpanContext, SpanId, TraceFlags, TraceId, TraceState};
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_callers_span_is_the_current_one_while_the_work_runs() {
+    async fn work_runs_with_the_span_of_its_caller() {
         let work = || async {
             tokio::task::yield_now().await;
             current()

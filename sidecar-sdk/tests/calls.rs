@@ -1,4 +1,4 @@
-//! Tools and compactors without NATS, through the harness.
+//! Tests of tools and compactors without NATS, through the harness.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by a panic")]
 
@@ -30,7 +30,7 @@ async fn wait(context: Context, args: Wait) -> Result<String, String> {
     ))
 }
 
-/// It ends by itself when it is no longer wanted.
+/// Ends by itself when it is cancelled.
 async fn heed(context: Context, _: Wait) -> Result<String, String> {
     context.cancelled().await;
     Err("tidied up".into())
@@ -69,7 +69,7 @@ fn harness() -> Harness {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_knows_who_asks() {
+async fn context_has_the_ids_of_the_caller() {
     let harness = harness();
     let answer = harness
         .request("wait", r#"{"ms":1}"#)
@@ -83,7 +83,7 @@ async fn a_call_knows_who_asks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_wrong_becomes_an_error() {
+async fn wrong_request_is_answered_with_an_error() {
     let harness = harness();
     let error = async |tool: &str, args: &str| harness.call(tool, args).await.unwrap_err();
     assert!(
@@ -108,7 +108,7 @@ async fn what_is_wrong_becomes_an_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lower_epoch_is_refused() {
+async fn lower_epoch_is_refused() {
     let harness = harness();
     let call = async |agent: &str, epoch| {
         harness
@@ -129,7 +129,7 @@ async fn a_lower_epoch_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_running_call_is_not_run_twice() {
+async fn running_call_is_not_run_twice() {
     let harness = harness();
     let call = || {
         harness
@@ -173,14 +173,14 @@ async fn cancelled_and_late_calls_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_runs_and_waits_is_bounded() {
+async fn number_of_running_and_waiting_calls_is_bounded() {
     let harness = harness();
     let began = tokio::time::Instant::now();
     let said = join_all((0..40).map(|_| harness.call("wait", r#"{"ms":1000}"#))).await;
     let refused: Vec<_> = said.iter().filter_map(|said| said.as_ref().err()).collect();
     assert_eq!(refused.len(), 6, "two run, 32 wait");
     assert!(refused.iter().all(|error| error.starts_with("busy")));
-    assert_eq!(began.elapsed().as_secs(), 17, "two at once");
+    assert_eq!(began.elapsed().as_secs(), 17, "two calls run at once");
 }
 
 fn message(id: i64, part: &str) -> Message {
@@ -191,7 +191,7 @@ fn message(id: i64, part: &str) -> Message {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cut_keeps_calls_and_results_together() {
+async fn cut_keeps_calls_and_results_together() {
     let text = r#"{"type":"text","text":"a"}"#;
     let call = r#"{"type":"tool_call","id":"x","call_id":"x","name":"n","args":{}}"#;
     let result = r#"{"type":"tool_result","id":"x","call_id":"x","text":"r","error":false}"#;

@@ -1,4 +1,4 @@
-//! What `planck sidecar new --lang rust` writes passes its own tests.
+//! Runs the tests of the project that `planck sidecar new --lang rust` writes.
 
 #![allow(dead_code, reason = "its `main` is not called here")]
 

@@ -1,5 +1,5 @@
-//! A sidecar on a real nats-server, in this process. That it keeps the protocol is shown by the
-//! conformance checker, which runs the example; here is what an author can set.
+//! Runs a sidecar in this process, on a real nats-server. The conformance checker tests the
+//! protocol with the example; these tests cover the settings of the SDK.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by a panic")]
 
@@ -12,7 +12,7 @@ use planck_tests::nats::NatsServer;
 use serde_json::{Map, Value, json};
 use tokio::{sync::oneshot, time::timeout};
 
-/// A machine shared with many is slow at times.
+/// The maximum time for each step, long because a shared machine is slow at times.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 async fn echo(_: Context, args: Map<String, Value>) -> Result<String, Infallible> {
@@ -40,7 +40,7 @@ fn request(call_id: &str) -> bytes::Bytes {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_serves_under_a_prefix_and_through_an_outage_and_ends_what_does_not() {
+async fn sidecar_serves_under_a_prefix_and_after_an_outage_and_ends_calls_that_do_not_end() {
     let mut nats = NatsServer::start().unwrap();
     let client = async_nats::connect(nats.url()).await.unwrap();
     let mut news = client.subscribe("eu.sidecar.echo").await.unwrap();
@@ -57,13 +57,14 @@ async fn it_serves_under_a_prefix_and_through_an_outage_and_ends_what_does_not()
     assert_eq!(next(&mut news).await.r#type, PresenceKind::Hello);
 
     nats.restart().unwrap();
-    let answered = planck_tests::eventually::within(PATIENCE, "it answers again", async || {
-        let reply = client
-            .request("eu.tool.echo.echo", request("c"))
-            .await
-            .ok()?;
-        serde_json::from_slice::<Value>(&reply.payload).ok()
-    });
+    let answered =
+        planck_tests::eventually::within(PATIENCE, "the sidecar answers again", async || {
+            let reply = client
+                .request("eu.tool.echo.echo", request("c"))
+                .await
+                .ok()?;
+            serde_json::from_slice::<Value>(&reply.payload).ok()
+        });
     assert_eq!(answered.await.unwrap(), json!({"v": 1, "ok": "{\"a\":1}"}));
 
     let inbox = client.new_inbox();
@@ -72,7 +73,7 @@ async fn it_serves_under_a_prefix_and_through_an_outage_and_ends_what_does_not()
         .publish_with_reply("eu.tool.echo.forever", inbox, request("forever"))
         .await
         .unwrap();
-    // Calls are taken in order: this one is answered, so the other runs.
+    // Calls are taken in order: when this one is answered, the other one runs.
     client
         .request("eu.tool.echo.echo", request("d"))
         .await
@@ -92,7 +93,7 @@ async fn it_serves_under_a_prefix_and_through_an_outage_and_ends_what_does_not()
 }
 
 #[tokio::test]
-async fn what_cannot_serve_says_why() {
+async fn sidecar_that_cannot_serve_fails_with_the_reason() {
     let nats = NatsServer::start_with("authorization { user: u, password: p }").unwrap();
     let refused = sidecar()
         .run_until(Connection::to(nats.url()), std::future::pending())

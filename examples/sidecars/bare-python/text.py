@@ -1,4 +1,4 @@
-"""A sidecar on the bare NATS client: a tool that may take its time, and everything the protocol asks of one."""
+"""A sidecar on the bare NATS client, with a tool that may run for long, and everything the protocol requires."""
 
 import asyncio, json, os, signal, uuid, nats
 
@@ -12,7 +12,7 @@ running, epochs = {}, {}
 
 async def shout(text, seconds=0):
     await asyncio.sleep(seconds)
-    return str.upper(text)  # raises an error if it is no text
+    return str.upper(text)  # raises an error if it is not a text
 
 
 async def main():
@@ -29,7 +29,7 @@ async def main():
                 raise ValueError("in progress")
             running[call_id := call["call_id"]] = asyncio.current_task()
             await send(message.reply, ok=await asyncio.wait_for(shout(**call["args"]), call["deadline_ms"] / 1000))
-        except (Exception, asyncio.CancelledError) as error:  # one is that the answer is too large for NATS
+        except (Exception, asyncio.CancelledError) as error:  # for instance if the answer is too large for NATS
             await send(message.reply, error=str(error) or type(error).__name__)
         running.pop(call_id, None)
 
@@ -53,7 +53,7 @@ async def main():
         await send(f"sidecar.{NAME}", type="hello", sidecar=NAME, instance=ID)
         await stop.wait()
         await send(f"sidecar.{NAME}", type="bye", sidecar=NAME, instance=ID)
-        await calls.drain()  # what has come is still taken; the group waits until it is answered
+        await calls.drain()  # requests under way are still taken; the task group waits for their answers
 
 
 asyncio.run(main())

@@ -1,4 +1,4 @@
-// A sidecar on the bare NATS client, with a tool that answers at once. One that takes its time heeds more: see ../typescript.
+// A sidecar on the bare NATS client, with a tool that answers at once. A slow tool has more duties: see ../typescript.
 package main
 
 import (
@@ -15,7 +15,7 @@ import (
 const name, tool = "text-go", "tool.text-go.shout"
 const schema = `{"type":"object","required":["text"],"properties":{"text":{"type":"string"}}}`
 
-var epochs = map[string]int64{} // of each agent the latest; requests come one after the other
+var epochs = map[string]int64{} // the latest epoch of each agent; needs no lock because requests are handled one after the other
 
 func shout(request micro.Request) {
 	var call struct {
@@ -54,6 +54,6 @@ func main() {
 	presence["type"] = "bye"
 	bye, _ := json.Marshal(presence)
 	nc.Publish("sidecar."+name, bye)
-	nc.Drain() // what has come is still answered
+	nc.Drain() // requests under way are still answered
 	<-closed
 }

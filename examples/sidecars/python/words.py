@@ -1,4 +1,4 @@
-"""A sidecar with one tool, on the SDK; `planck demo` has it in its cast."""
+"""A sidecar with one tool, on the SDK. `planck demo` runs it."""
 
 from planck_sidecar import Sidecar
 

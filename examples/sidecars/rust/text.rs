@@ -22,7 +22,7 @@ struct Countdown {
     seconds: f64,
 }
 
-/// It is dropped when it is cancelled; what has to clean up waits for `context.cancelled()`.
+/// The function is dropped when the call is cancelled. To clean up, wait for `context.cancelled()`.
 async fn countdown(context: Context, args: Countdown) -> Result<String, Infallible> {
     let step = Duration::from_secs_f64(args.seconds.clamp(0.0, 3600.0) / 10.0);
     for left in (1..=10).rev() {

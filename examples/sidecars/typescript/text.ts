@@ -1,4 +1,4 @@
-// A sidecar on the bare NATS client: a tool, and everything the protocol asks of one.
+// A sidecar on the bare NATS client, with a tool and everything the protocol requires.
 import { setTimeout as sleep } from "node:timers/promises";
 import { connect, type ServiceMsg } from "nats";
 
@@ -8,7 +8,7 @@ const running = new Map<string, AbortController>();
 const epochs = new Map<string, number>();
 const tasks = new Set<Promise<void>>();
 
-// Throws if it is too large for NATS.
+// Throws if the message is too large for NATS.
 function send(subject: string, said: object) {
   nc.publish(subject, JSON.stringify({ v: 1, ...said }));
 }

@@ -1,5 +1,5 @@
-"""Where requests are answered, whatever brought them: who is running, who may, and what becomes of a call that is repeated,
-cancelled, late or that fails."""
+"""Answers requests, independently of how they arrive. Tracks the running calls, checks who may call, and handles calls that
+are repeated, cancelled, late or that fail."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Json = dict[str, Any]
 Report = Callable[[Json], Awaitable[None]]
 
 IN_PROGRESS = "in progress"
-# Agents whose epoch is remembered.
+# The number of agents whose epoch is remembered.
 AGENTS = 10_000
-# Calls that wait, for each that runs.
+# How many calls may wait for each one that runs.
 WAITING = 16
-# What a cancelled call has to come to an end by itself.
+# How long a cancelled call has to end by itself, in seconds.
 GRACE = 1.0
-# Characters of a progress message, and reports that may wait to be sent.
+# The maximum length of a progress message in characters, and the number of reports that may wait to be sent.
 LONGEST_REPORT = 4000
 REPORTS = 64
 
@@ -33,29 +33,30 @@ log = logging.getLogger("planck_sidecar")
 
 @dataclass
 class Context:
-    """Goes with one call: a tool that takes a parameter of this type gets it."""
+    """The context of one call. A tool with a parameter of this type gets it."""
 
     call_id: str
-    """The same for the same call, however often it is sent: what an idempotent tool goes by."""
+    """The id of the call. It stays the same when the call is sent again, so an idempotent tool can use it."""
     agent_id: str
     session_id: str
     team_id: str | None
     epoch: int | None
     deadline: float
     cancelled: asyncio.Event
-    """Set when the answer is no longer wanted; the call is cancelled as a task a second later."""
+    """Set when the answer is no longer needed. The call's task is cancelled one second later."""
     _reports: asyncio.Queue[Json] = field(repr=False)
     _loop: asyncio.AbstractEventLoop = field(repr=False)
     traceparent: str | None = None
-    """The caller's place in its trace, as W3C Trace Context writes it. Where `opentelemetry` is installed it is the current span
-    already."""
+    """The caller's place in its trace, as W3C Trace Context writes it. If `opentelemetry` is installed, it is already the
+    current span."""
 
     def time_left(self) -> float:
-        """Seconds that the answer is waited for."""
+        """Returns how many seconds the caller still waits for the answer."""
         return max(0.0, self.deadline - self._loop.time())
 
     def progress(self, message: str, percent: float | None = None) -> None:
-        """Tells how far it is, which renews the idle time-out. Of a flood some are left out. May be called from any thread."""
+        """Reports progress, which restarts the idle time-out. If too many reports wait, further ones are left out. May be called
+        from any thread."""
         said: Json = {"message": str(message)[:LONGEST_REPORT]}
         if percent is not None:
             said["percent"] = min(100.0, max(0.0, float(percent)))
@@ -68,15 +69,15 @@ class Context:
 
 @dataclass
 class Conversation:
-    """What is to be compacted; messages as the protocol has them."""
+    """The conversation to compact, with its messages in the form of the protocol."""
 
     model: Json
     messages: list[Json]
     tokens: int
 
     def cut(self, keep: int) -> int | None:
-        """The id from which on at least the last `keep` messages stay, and every tool's result with its call. `None` when
-        nothing would be cut off."""
+        """Returns the id at which to cut, so that at least the last `keep` messages are kept, and every tool's result with its
+        call. Returns `None` if the cut would remove nothing."""
         for at in range(len(self.messages) - max(keep, 1), 0, -1):
             parts = [part for message in self.messages[at:] for part in message["content"]]
             calls = {part["call_id"] for part in parts if part["type"] == "tool_call"}
@@ -87,14 +88,14 @@ class Conversation:
 
 @dataclass
 class Summary:
-    """Stands for every message before `keep_from`, the id of the first that stays."""
+    """Replaces every message before `keep_from`, which is the id of the first message that is kept."""
 
     summary: str
     keep_from: int
 
 
 class Skip:
-    """Leave the conversation as it is."""
+    """Leaves the conversation as it is."""
 
 
 Compactor = Callable[[Conversation], Union[Summary, Skip, Awaitable[Union[Summary, Skip]]]]
@@ -125,7 +126,7 @@ class Tool:
 
 
 class Refused(Exception):
-    """Answered with an error."""
+    """A request that is answered with an error."""
 
 
 class Desk:
@@ -204,7 +205,7 @@ class Desk:
             if not task.done() and context.cancelled.is_set():
                 await asyncio.wait({task}, timeout=GRACE)
             if not task.done():
-                # One that does not let itself be cancelled is left behind.
+                # A task that suppresses its cancellation is left running.
                 task.cancel()
                 await asyncio.wait({task}, timeout=GRACE)
                 cause = "cancelled: the answer was no longer wanted"
@@ -239,7 +240,7 @@ async def _tell(reports: asyncio.Queue[Json], report: Report | None) -> None:
 
 
 async def _call(function: Callable[..., Any], *args: Any, **given: Any) -> Any:
-    """Plain functions run in a thread, so that they hold nobody up."""
+    """Calls a function. A plain function runs in a thread, so that it does not block the event loop."""
     if inspect.iscoroutinefunction(function):
         return await function(*args, **given)
     return await asyncio.to_thread(function, *args, **given)

@@ -1,4 +1,4 @@
-"""Calls a sidecar's tools in a test, without a node and without NATS, through the code that answers a node."""
+"""Calls a sidecar's tools in a test, without a node and without NATS. The calls run through the same code that answers a node."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class Answer:
 
 
 class Harness:
-    """A sidecar on the bench. To be made where an event loop runs."""
+    """A sidecar under test. Create it inside a running event loop."""
 
     def __init__(self, sidecar: Sidecar) -> None:
         self.desk = sidecar.desk()
         self._calls = itertools.count()
 
     async def call(self, tool: str, args: Any, **said: Any) -> Answer:
-        """Calls a tool; `call_id`, `agent_id`, `epoch`, `deadline_ms` may be said."""
+        """Calls a tool. `call_id`, `agent_id`, `epoch` and `deadline_ms` can be set by keyword."""
         request = {
             "v": 1, "call_id": f"call-{next(self._calls)}", "tool": tool, "args": args, "agent_id": "agent",
             "session_id": "session", "team_id": "team", "epoch": 1, "deadline_ms": 60_000, **said,
@@ -34,7 +34,7 @@ class Harness:
         return await self.send(tool, json.dumps(request).encode())
 
     async def send(self, tool: str, body: bytes) -> Answer:
-        """Sends a body as it is."""
+        """Sends a body unchanged."""
         progress: list[dict[str, Any]] = []
 
         async def report(said: dict[str, Any]) -> None:
@@ -44,7 +44,7 @@ class Harness:
         return Answer(reply.get("ok"), reply.get("error"), progress)
 
     async def compact(self, compactor: str, messages: list[dict[str, Any]], window: int = 100_000) -> dict[str, Any]:
-        """Has a conversation compacted; the reply without `v`."""
+        """Compacts a conversation, and returns the reply without `v`."""
         request = {
             "v": 1, "call_id": f"call-{next(self._calls)}", "compactor": compactor, "messages": messages, "agent_id": "agent",
             "model": {"id": "model", "context_window": window}, "tokens": len(json.dumps(messages)) // 4,

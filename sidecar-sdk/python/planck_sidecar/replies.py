@@ -1,15 +1,15 @@
-"""Which requests are answered: those whose reply goes to an inbox. A sidecar may publish more than those who ask it, and its
-answers can be another program's commands."""
+"""Decides which requests are answered: those whose reply subject is an inbox. A sidecar may publish to more subjects than its
+callers, and its answers could be commands of another program."""
 
 from __future__ import annotations
 
 import logging
 import time
 
-# First words of the cluster's own subjects.
+# The first words of the cluster's own subjects.
 OWN = frozenset(("agent", "session", "node", "cluster", "sidecar", "cancel", "tool", "compact", "cmd"))
 LONGEST = 1024
-# A flood of refused requests is logged once in this time.
+# The minimum time between two log lines about refused requests, in seconds.
 QUIET = 60.0
 
 log = logging.getLogger("planck_sidecar")
@@ -25,19 +25,19 @@ def admits(subject: str, prefix: str = "", more: tuple[str, ...] | list[str] = (
     if rest is not None and rest.split(".")[0] in OWN:
         return False
     if words[0] == "_GR_":
-        # The server takes the first three words off again: what is behind them is where the reply goes.
+        # The server removes the first three words, and the reply goes to the rest.
         return admits(".".join(words[3:]), prefix, more)
     return words[0] == "_R_" or words[0].startswith("_INBOX") or any(subject.startswith(f"{inbox}.") for inbox in more)
 
 
 class ReplyGuard:
-    """Refuses requests whose reply would go elsewhere, counts them, and logs some of them."""
+    """Refuses requests whose reply would go to another subject, counts them, and logs some of them."""
 
     def __init__(self, prefix: str, more: list[str]) -> None:
         self.prefix, self.more, self.refused, self._logged = prefix, more, 0, float("-inf")
 
     def admits(self, request: str, to: str) -> bool:
-        """A request without a reply subject, or whose reply would go to no inbox, is not done."""
+        """Whether a request is performed. One without a reply subject, or with one that is not an inbox, is not."""
         if not to:
             return False
         if admits(to, self.prefix, self.more):

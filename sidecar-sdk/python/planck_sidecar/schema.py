@@ -1,4 +1,4 @@
-"""JSON Schemas from annotations, and values that are made to fit them."""
+"""Derives JSON Schemas from annotations, and converts values to the annotated types."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _PLAIN: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: 
 
 
 class Misfit(ValueError):
-    """A value that does not fit, and where."""
+    """Names a value that does not fit its schema."""
 
 
 def schema_of(annotation: Any) -> dict[str, Any]:
-    """The JSON Schema of an annotation: plain types, lists, dicts, `Literal`, enums, optional ones, dataclasses, and
-    `Annotated[T, "what it is"]`."""
+    """Returns the JSON Schema of an annotation: plain types, lists, dicts, `Literal`, enums, optional types, dataclasses, and
+    `Annotated[T, "description"]`."""
     origin, args = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         texts = [text for text in args[1:] if isinstance(text, str)]
@@ -45,14 +45,14 @@ def schema_of(annotation: Any) -> dict[str, Any]:
 
 
 def object_of(fields: dict[str, tuple[Any, bool]]) -> dict[str, Any]:
-    """The schema of an object from its fields: annotation, and whether it is required."""
+    """Returns the schema of an object. Each field has an annotation, and whether it is required."""
     required = [name for name, (_, needed) in fields.items() if needed]
     properties = {name: schema_of(annotation) for name, (annotation, _) in fields.items()}
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
 def fit_object(fields: dict[str, tuple[Any, bool]], value: Any, where: str) -> dict[str, Any]:
-    """The fields of an object, each made to fit its annotation."""
+    """Returns the fields of an object, each converted to its annotation."""
     if not isinstance(value, dict):
         raise Misfit(f"{where} must be an object")
     unknown = [name for name in value if name not in fields]
@@ -65,7 +65,7 @@ def fit_object(fields: dict[str, tuple[Any, bool]], value: Any, where: str) -> d
 
 
 def fit(annotation: Any, value: Any, where: str) -> Any:
-    """The value as the annotation wants it, or a `Misfit`."""
+    """Returns the value converted to the annotation, or raises a `Misfit`."""
     origin, args = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return fit(args[0], value, where)

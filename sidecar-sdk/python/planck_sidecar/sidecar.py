@@ -1,4 +1,4 @@
-"""A sidecar: what it offers, and how it serves it over NATS."""
+"""A sidecar: its tools and compactors, and how it serves them over NATS."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ log = logging.getLogger("planck_sidecar")
 T = TypeVar("T")
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
-# How long the server may take to confirm something.
+# How long the server may take for a confirmation, in seconds.
 CONFIRM = 5.0
-# Reasons why there is no connection that are told apart; an endless row of new ones is not said.
+# The maximum number of different connection errors that are logged before the next success.
 CAUSES = 32
 
 
 class Sidecar:
-    """What a program offers to agents. All instances of one sidecar have the same name, and share its calls."""
+    """The tools and compactors that a program offers. All instances of one sidecar have the same name, and share its calls."""
 
     def __init__(self, name: str, version: str, *, description: str = "", at_once: int = 64, drain_timeout: float = 25.0) -> None:
         if not _ID.match(name):
@@ -51,9 +51,9 @@ class Sidecar:
     def tool(
         self, *, name: str | None = None, effect: str = "mutating", timeout: float = 300.0, description: str | None = None
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Makes a function a tool. Its annotations give the schema, its doc string what the model is told, what it returns the
-        answer, what it raises an error. `effect` is `pure`, `idempotent` or `mutating`; `timeout` in seconds is how long it
-        may be silent."""
+        """Makes a function a tool. Its annotations give the schema, and its doc string the description for the model. Its result
+        is the answer, and an exception becomes an error. `effect` is `pure`, `idempotent` or `mutating`; `timeout` is how long
+        it may be silent, in seconds."""
         if effect not in ("pure", "idempotent", "mutating"):
             raise ValueError(f"malformed effect {effect!r}: expected pure, idempotent or mutating")
 
@@ -66,7 +66,8 @@ class Sidecar:
         return add
 
     def compactor(self, *, name: str | None = None) -> Callable[[Compactor], Compactor]:
-        """Makes a function from a `Conversation` to a `Summary` or a `Skip` a compactor; an agent names it `<sidecar>.<name>`."""
+        """Makes a function a compactor. It takes a `Conversation` and returns a `Summary` or a `Skip`. Agents refer to it as
+        `<sidecar>.<name>`."""
 
         def add(function: Compactor) -> Compactor:
             self.compactors[self._fresh(name or function.__name__, self.compactors)] = function
@@ -83,10 +84,10 @@ class Sidecar:
         return Desk(self.tools, self.compactors, self.at_once)
 
     def run(self) -> None:
-        """Connects as the environment says (`NATS_URL`, `NATS_CREDS`, `NATS_NKEY`, and with `PLANCK_NATS_` before them `TLS_CA`,
-        `TLS_CERT`, `TLS_KEY`, `SUBJECT_PREFIX`, `INBOX_PREFIX`, `REPLY_PREFIXES`) and serves until SIGTERM or ctrl-c. A second
-        signal ends it at once. Where the program has set up no logging of its own, what the sidecar says goes to standard
-        error."""
+        """Connects with the settings from the environment (`NATS_URL`, `NATS_CREDS`, `NATS_NKEY`, and with the prefix
+        `PLANCK_NATS_` the variables `TLS_CA`, `TLS_CERT`, `TLS_KEY`, `SUBJECT_PREFIX`, `INBOX_PREFIX`, `REPLY_PREFIXES`) and
+        serves until SIGTERM or ctrl-c. A second signal ends it at once. Log lines go to standard error, unless the program has
+        set up logging."""
         logging.basicConfig(level=logging.INFO, format="%(message)s")
         asyncio.run(self._run())
 
@@ -123,14 +124,14 @@ class Sidecar:
 
 
 async def _unless(stop: asyncio.Event, wanted: Coroutine[Any, Any, T]) -> T | None:
-    """What comes of it, or nothing once the event is set."""
+    """Returns the result of `wanted`, or `None` if the event is set first."""
     work, stopped = asyncio.ensure_future(wanted), asyncio.ensure_future(stop.wait())
     try:
         await asyncio.wait((work, stopped), return_when=asyncio.FIRST_COMPLETED)
         return await work if work.done() else None
     finally:
         stopped.cancel()
-        # The client library takes a cancellation that comes while it closes a broken connection for its own, and goes on.
+        # The client library mistakes a cancellation while it closes a broken connection for its own, and continues.
         while not work.done():
             work.cancel()
             await asyncio.wait((work,), timeout=0.1)
@@ -141,7 +142,7 @@ async def _connect(name: str, url: str | None, reconnected: Callable[[], Any]) -
     said: set[str] = set()
 
     async def troubled(error: Exception) -> None:
-        """Says each cause once until it is connected: two can alternate for hours."""
+        """Logs each cause only once until the client is connected, because two causes can alternate for hours."""
         text = f"NATS at {_shown(servers)}: {error or type(error).__name__}; trying again"
         if text not in said and len(said) < CAUSES:
             said.add(text)
@@ -166,7 +167,7 @@ async def _connect(name: str, url: str | None, reconnected: Callable[[], Any]) -
     if os.environ.get("NATS_CREDS"):
         options["user_credentials"] = os.environ["NATS_CREDS"]
     if nkey := os.environ.get("NATS_NKEY"):
-        # A seed holds letters and digits only; whatever else stands there is the path of a file that holds one.
+        # A seed consists of letters and digits; any other text is the path of a file with the seed.
         options["nkeys_seed_str"] = Path(nkey).read_text().strip() if "/" in nkey or "." in nkey else nkey
     client = await nats.connect(**options)
     said.clear()
@@ -174,7 +175,7 @@ async def _connect(name: str, url: str | None, reconnected: Callable[[], Any]) -
 
 
 def _shown(servers: str) -> str:
-    """The addresses without users and passwords."""
+    """Returns the addresses without users and passwords."""
     return re.sub(r"//[^@/]*@", "//", servers)
 
 
@@ -189,7 +190,7 @@ def _tls(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 class _Serving:
-    """The client library's own service loses what is on its way when it stops, so the three answers of a service are given here."""
+    """Serves one instance. It answers discovery itself, because the client library's service loses messages when it stops."""
 
     def __init__(self, sidecar: Sidecar, client: Client, prefix: str) -> None:
         self.sidecar, self.client, self.desk = sidecar, client, sidecar.desk()

@@ -1,11 +1,11 @@
-"""A call's place in its caller's trace."""
+"""The place of a call in its caller's trace."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
 from typing import Any, Iterator
 
-# The header, as W3C Trace Context names it.
+# The name of the header, from W3C Trace Context.
 HEADER = "traceparent"
 
 try:
@@ -13,13 +13,13 @@ try:
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
     _propagator: Any = TraceContextTextMapPropagator()
-except ImportError:  # a sidecar needs no OpenTelemetry
+except ImportError:  # OpenTelemetry is optional
     _propagator = None
 
 
 @contextmanager
 def within(traceparent: str | None) -> Iterator[None]:
-    """Makes the caller's span the current one of OpenTelemetry, where that is installed."""
+    """Makes the caller's span the current one of OpenTelemetry, if that is installed."""
     if _propagator is None or not traceparent:
         yield
         return

@@ -1,4 +1,4 @@
-"""Run with `python3 -m unittest discover sidecar-sdk/python/tests`; what needs a server is run where NATS_URL names one."""
+"""Run with `python3 -m unittest discover sidecar-sdk/python/tests`. Tests that need a server run only if NATS_URL is set."""
 
 import asyncio
 import enum
@@ -83,7 +83,7 @@ class Schemas(unittest.TestCase):
         with self.assertRaises(TypeError):
             schema_of(object)
 
-    def test_values_are_made_to_fit(self) -> None:
+    def test_values_are_converted_to_their_annotations(self) -> None:
         self.assertEqual(fit(Place, {"name": "a", "unit": "mi"}, "it"), Place("a", Unit.MILE))
         self.assertEqual(fit(list[float], [1, 2.5], "it"), [1.0, 2.5])
         for annotation, value in [(int, 1.5), (int, True), (str, 1), (Literal["a"], "b"), (Place, {}), (Place, {"name": "a", "x": 1})]:
@@ -134,7 +134,7 @@ class Desk(unittest.IsolatedAsyncioTestCase):
         self.assertIn("stale epoch", (await self.harness.call("add", {"numbers": []}, epoch=4)).error or "")
         self.assertEqual((await self.harness.call("add", {"numbers": []}, epoch=4, agent_id="other")).ok, "0")
 
-    async def test_a_running_call_is_not_run_twice_and_ends(self) -> None:
+    async def test_running_call_is_not_run_twice_and_ends(self) -> None:
         first = asyncio.create_task(self.harness.call("wait", {"seconds": 60}, call_id="c"))
         await asyncio.sleep(0)
         self.assertEqual((await self.harness.call("wait", {"seconds": 60}, call_id="c")).error, "in progress")
@@ -143,7 +143,7 @@ class Desk(unittest.IsolatedAsyncioTestCase):
         late = await self.harness.call("wait", {"seconds": 60}, call_id="c", deadline_ms=20)
         self.assertIn("out of time", late.error or "")
 
-    async def test_what_runs_and_waits_is_bounded(self) -> None:
+    async def test_number_of_running_and_waiting_calls_is_bounded(self) -> None:
         calls = [asyncio.create_task(self.harness.call("wait", {"seconds": 60}, call_id=f"c{at}")) for at in range(35)]
         refused, _ = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
         self.assertEqual(["busy" in (task.result().error or "") for task in refused], [True])
@@ -151,7 +151,7 @@ class Desk(unittest.IsolatedAsyncioTestCase):
             self.harness.cancel(f"c{at}")
         await asyncio.wait(calls)
 
-    async def test_a_call_is_part_of_its_callers_trace(self) -> None:
+    async def test_call_is_part_of_its_callers_trace(self) -> None:
         trace, span = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
         request = {"v": 1, "call_id": "c", "args": {}, "agent_id": "a", "session_id": "s", "team_id": "t", "epoch": 1, "deadline_ms": 9000}
 
@@ -167,7 +167,7 @@ class Desk(unittest.IsolatedAsyncioTestCase):
             self.skipTest("opentelemetry is not installed: there is no current span")
         self.assertEqual(reply["ok"].split()[1], f"{trace}-{span}")
 
-    async def test_compactors(self) -> None:
+    async def test_compactor_returns_a_summary_or_skips(self) -> None:
         parts = [[{"type": "text", "text": "a"}], [{"type": "tool_call", "call_id": "x"}], [{"type": "tool_result", "call_id": "x"}]]
         messages = [{"id": 7 + at, "role": "user", "content": content} for at, content in enumerate([*parts, parts[0]])]
         self.assertEqual(await self.harness.compact("head", messages), {"compact": {"summary": "short", "keep_from": 8}})
@@ -175,7 +175,7 @@ class Desk(unittest.IsolatedAsyncioTestCase):
 
 
 class Waiting(unittest.IsolatedAsyncioTestCase):
-    async def test_it_stops_at_once_where_no_server_answers(self) -> None:
+    async def test_sidecar_without_a_server_stops_at_once(self) -> None:
         stop = asyncio.Event()
         with self.assertLogs("planck_sidecar", "WARNING") as logs:
             serving = asyncio.create_task(make().serve(stop, "nats://user:secret@127.0.0.1:1"))
@@ -185,7 +185,7 @@ class Waiting(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(len(logs.output), 1, logs.output)
         self.assertIn("nats://127.0.0.1:1", logs.output[0])
 
-    async def test_each_of_two_causes_is_said_once(self) -> None:
+    async def test_each_of_two_causes_is_logged_once(self) -> None:
         async def hang_up(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.close()
 
@@ -204,7 +204,7 @@ class Waiting(unittest.IsolatedAsyncioTestCase):
 
 @unittest.skipUnless(os.environ.get("NATS_URL"), "NATS_URL names no server")
 class OverNats(unittest.IsolatedAsyncioTestCase):
-    async def test_it_serves_and_leaves_in_order(self) -> None:
+    async def test_sidecar_serves_and_leaves_cleanly(self) -> None:
         client = await nats.connect(os.environ["NATS_URL"])
         news = await client.subscribe("sidecar.test")
         stop = asyncio.Event()

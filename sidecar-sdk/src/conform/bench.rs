@@ -1,4 +1,4 @@
-//! Where the sidecar is clamped in: calls to it, and what is heard back.
+//! Makes calls to the sidecar, and receives its replies.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -23,7 +23,7 @@ pub struct Bench {
     pub plan: Plan,
     pub instances: Vec<Info>,
     pub offers: Vec<Offer>,
-    /// A call that is answered at once with `ok`.
+    /// A call that the sidecar answers with `ok` at once.
     pub quick: Option<(Offer, Value)>,
     run: u32,
     calls: AtomicU64,
@@ -38,7 +38,7 @@ pub struct Request {
     compactor: bool,
 }
 
-/// A call that was made.
+/// A call that was sent.
 pub struct Line {
     replies: Subscriber,
     compactor: bool,
@@ -46,7 +46,7 @@ pub struct Line {
     pub malformed: Option<String>,
 }
 
-/// How a call ended, as far as was waited.
+/// How a call ended, as far as the checker waited.
 #[derive(Debug, Clone, PartialEq)]
 pub enum End {
     Said(Said),
@@ -89,7 +89,8 @@ impl Bench {
         self.offers.iter().filter(|offer| offer.kind == Kind::Tool)
     }
 
-    /// Arguments for a good call, where one may be made: those that were given, else made up.
+    /// Returns the arguments for a good call, if a good call may be made: the given ones, or
+    /// generated ones.
     pub fn arguments(&self, tool: &Offer, nth: u32) -> Result<Value, String> {
         let given = self.plan.args.iter().find(|(name, _)| *name == tool.name);
         if let Some((_, args)) = given {
@@ -109,7 +110,7 @@ impl Bench {
         })
     }
 
-    /// A call with ids of its own.
+    /// Makes a call with ids of its own.
     pub fn call(&self, offer: &Offer, args: &Value) -> Request {
         let call_id = self.fresh("call");
         let body = json!({
@@ -147,7 +148,7 @@ impl Bench {
         .await
     }
 
-    /// Sends a body as it is.
+    /// Sends a body unchanged.
     pub async fn send(&self, subject: &str, body: String, compactor: bool) -> Result<Line, Error> {
         let inbox = self.client.new_inbox();
         let replies = self.client.subscribe(inbox.clone()).await.map_err(nats)?;
@@ -175,13 +176,13 @@ impl Bench {
         let _reported_by_what_follows = self.client.publish(subject, body.into()).await;
     }
 
-    /// All answers to a question that every instance answers, until none has come for a while.
+    /// Collects the replies of all instances to a request, until none has arrived for a while.
     pub async fn gather(&self, subject: String) -> Result<Vec<Value>, Error> {
         gather(&self.client, subject).await
     }
 }
 
-/// How long the next of several answers may take.
+/// How long the next of several replies may take.
 const BETWEEN: Duration = Duration::from_millis(700);
 
 pub async fn gather(client: &Client, subject: String) -> Result<Vec<Value>, Error> {
@@ -201,8 +202,8 @@ pub async fn gather(client: &Client, subject: String) -> Result<Vec<Value>, Erro
     Ok(gathered)
 }
 
-/// Hears what is published from when this returns on. A round trip behind the subscription shows
-/// that the server has it: that nobody answers is the server's answer.
+/// Subscribes to what is published from its return on. A round trip after the subscription confirms
+/// that the server has it: the server answers that there are no responders.
 pub async fn listen(client: &Client, subject: String) -> Result<Subscriber, Error> {
     let heard = client.subscribe(subject).await.map_err(nats)?;
     let _nobody = client.request(client.new_inbox(), "".into()).await;
@@ -214,13 +215,13 @@ pub fn nats(error: impl std::fmt::Display) -> Error {
 }
 
 impl Line {
-    /// The next message, if one comes in time.
+    /// Returns the next message, if it arrives in time.
     pub async fn next(&mut self, within: Duration) -> Option<Piece> {
         let message = timeout(within, self.replies.next()).await.ok()??;
         Some(read(&message, self.compactor))
     }
 
-    /// Waits for the answer. Progress on the way is counted, and does not renew the time.
+    /// Waits for the answer. Progress reports before it are counted, and do not extend the wait.
     pub async fn end(&mut self, within: Duration) -> End {
         let until = Instant::now() + within;
         loop {
@@ -240,7 +241,7 @@ impl Line {
         }
     }
 
-    /// Waits until the first progress, or for so long.
+    /// Waits for the first progress report, but at most for `within`.
     pub async fn begun(&mut self, within: Duration) -> Option<End> {
         match self.next(within).await {
             Some(Piece::Progress) => {
@@ -260,7 +261,7 @@ impl Line {
 }
 
 impl End {
-    /// The text of an `ok`; else what came instead.
+    /// Returns the text of an `ok`, or as an error what came instead.
     pub fn ok(self) -> Result<String, String> {
         match self {
             Self::Said(Said::Ok(text)) => Ok(text),
@@ -270,7 +271,7 @@ impl End {
         }
     }
 
-    /// The text of an `error`; else what came instead.
+    /// Returns the text of an `error`, or as an error what came instead.
     pub fn error(self) -> Result<String, String> {
         match self {
             Self::Said(Said::Error(text)) => Ok(text),

@@ -12,16 +12,17 @@ use super::{
     wire::{Said, shown},
 };
 
-/// How long something that must not come is waited for.
+/// How long the checker waits for a message that must not come.
 const QUIET: Duration = Duration::from_millis(400);
 
 pub struct Good {
     pub findings: Vec<Finding>,
-    /// A tool and arguments it answered with `ok`, the same each time if there is a choice.
+    /// A tool, and arguments that it answered with `ok`. A tool that gives the same answer each
+    /// time is preferred.
     pub works: Option<(Offer, Value)>,
 }
 
-/// One good call of every tool that may be called.
+/// Makes one good call of every tool that may be called.
 pub async fn good_calls(bench: &Bench) -> Good {
     let mut good = Good {
         findings: Vec::new(),
@@ -86,7 +87,7 @@ async fn good_call(bench: &Bench, tool: &Offer, args: Value, good: &mut Good) {
     }
 }
 
-/// Whether there is no quick call of the tool.
+/// Whether every call of the tool is slow.
 pub fn is_always_slow(bench: &Bench, tool: &Offer) -> bool {
     let required = tool.parameters.get("required").and_then(Value::as_array);
     let needs_seconds = required.is_some_and(|names| names.contains(&json!("seconds")));
@@ -150,7 +151,7 @@ pub async fn stale_epoch(bench: &Bench) -> Vec<Finding> {
     vec![Finding::of(CASE, &tool.name, checked.await.map(drop))]
 }
 
-/// What goes by the memory of one instance cannot be tried on several.
+/// Skips a case that depends on the memory of one instance if several are running.
 pub fn several_instances(bench: &Bench, case: &'static str, tool: &Offer) -> Option<Vec<Finding>> {
     let count = bench.instances.len();
     let why = format!("{count} instances share the calls; run one alone to try this");
@@ -190,7 +191,8 @@ fn large(bench: &Bench) -> Result<(&Offer, Value), String> {
     found.ok_or_else(|| "no tool here is known to give large answers; name a call that does with --large TOOL=JSON".into())
 }
 
-/// A call that takes at least so long; by convention of a tool with a number `seconds`.
+/// Returns a call that takes at least `at_least`. By convention this is a tool with a number
+/// `seconds`.
 pub fn slow(bench: &Bench, at_least: Duration) -> Result<(&Offer, Value), String> {
     if let Some((name, args)) = &bench.plan.slow {
         return named(bench, name).map(|tool| (tool, args.clone()));
@@ -206,7 +208,7 @@ fn named<'a>(bench: &'a Bench, name: &str) -> Result<&'a Offer, String> {
         .ok_or_else(|| format!("it has no tool `{name}`"))
 }
 
-/// A tool that may be called and has this property, with the property set.
+/// Returns a tool that may be called and has this property, with the property set.
 fn by_property<'a>(bench: &'a Bench, property: &str, value: Value) -> Option<(&'a Offer, Value)> {
     bench
         .tools()

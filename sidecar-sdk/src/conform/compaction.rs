@@ -1,4 +1,4 @@
-//! Compactors.
+//! Cases for compactors.
 
 use serde_json::{Value, json};
 
@@ -54,7 +54,7 @@ async fn finding(bench: &Bench, case: &'static str, offer: &Offer, messages: &[V
     }
 }
 
-/// Whether a node would take this summary.
+/// Checks whether a node would accept this summary.
 fn fits(messages: &[Value], summary: &str, keep_from: i64) -> Result<(), String> {
     let id = |message: &Value| message.get("id").and_then(Value::as_i64);
     let Some(at) = messages
@@ -120,7 +120,7 @@ fn message(id: i64, role: &str, content: &Value) -> Value {
     json!({"id": id, "agent_id": "conform", "at": "2026-01-02T03:04:05.000Z", "role": role, "content": content})
 }
 
-/// Tools were called, some of them two at a time, and their results are most of it.
+/// A conversation with tool calls, some of them two at a time. Their results are most of its text.
 fn long_conversation() -> Vec<Value> {
     let mut messages = vec![message(
         101,
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_summary_that_a_node_would_refuse_is_told() {
+    fn summary_that_a_node_would_refuse_is_a_finding() {
         let messages = long_conversation();
         assert_eq!(fits(&messages, "They looked.", 118), Ok(()));
         assert_eq!(fits(&messages, "They looked.", 116), Ok(()));

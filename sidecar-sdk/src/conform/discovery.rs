@@ -1,4 +1,4 @@
-//! What a sidecar says of itself.
+//! Cases for discovery: how a sidecar describes itself.
 
 use planck_common::{
     event::Effect,
@@ -17,7 +17,7 @@ pub enum Kind {
     Compactor,
 }
 
-/// An endpoint as far as it can be read.
+/// An endpoint, as far as its description can be read.
 #[derive(Debug, Clone)]
 pub struct Offer {
     pub name: String,

@@ -1,4 +1,4 @@
-//! Coming, going and dying: what can be tried where the checker may start the sidecar itself.
+//! Cases for starting, stopping and crashing, which need a sidecar that the checker starts itself.
 
 use std::time::Duration;
 
@@ -26,13 +26,13 @@ const LEAVE: Duration = Duration::from_secs(40);
 
 const BETWEEN: Duration = Duration::from_millis(100);
 
-/// Calls that two instances share.
+/// The number of calls that two instances share.
 const SHARED: usize = 32;
 
-/// Calls at once while an instance leaves.
+/// The number of calls at once while an instance leaves.
 const AT_ONCE: usize = 8;
 
-/// Connects, starts the sidecar where a command is named, and finds it.
+/// Connects, starts the sidecar if a command is given, and finds it.
 pub async fn begin<T: FnMut(&Finding)>(
     plan: Plan,
     report: &mut Report<T>,
@@ -114,7 +114,7 @@ async fn appear(
     )))
 }
 
-/// Waits for a hello or bye of one of these instances.
+/// Waits for a `hello` or `bye` of one of these instances.
 async fn told(
     news: &mut Subscriber,
     kind: PresenceKind,
@@ -150,8 +150,8 @@ async fn told(
     Err(format!("there was no {wanted} on sidecar.{name}{seen}"))
 }
 
-/// After a case: whether the sidecar still lives. One that the checker started is started again; of
-/// another no instance is left.
+/// Checks after a case whether the sidecar still runs. An instance that the checker started is
+/// started again; otherwise no instance is left.
 pub async fn look(
     bench: &mut Bench,
     child: &mut Option<Instance>,
@@ -266,7 +266,7 @@ async fn as_before(bench: &Bench, before: &[Info]) -> Result<(), String> {
         .map_err(|why| format!("after a kill and a start, {why}"))
 }
 
-/// A quick call, where there is one to make.
+/// Makes a quick call, if one is known.
 async fn quick(bench: &Bench) -> Result<(), String> {
     match &bench.quick {
         Some((tool, args)) => bench.ask(&bench.call(tool, args)).await.ok().map(drop),
@@ -316,7 +316,7 @@ async fn share(bench: &Bench) -> Result<(), String> {
     Ok(())
 }
 
-/// One of two instances leaves while calls come in, and each is answered.
+/// Lets one of two instances leave while calls are made, and checks that each is answered.
 async fn lose_none(bench: &Bench, leaving: &mut Instance) -> Result<(), String> {
     leaving.terminate();
     let until = Instant::now() + LEAVE;
@@ -345,7 +345,7 @@ async fn lose_none(bench: &Bench, leaving: &mut Instance) -> Result<(), String> 
     }
 }
 
-/// The last instance leaves while a call runs.
+/// Lets the last instance leave while a call runs.
 async fn drain(bench: &Bench, child: &mut Instance) -> Result<(), String> {
     let subject = bench.prefix().on(Topic::Sidecar(&bench.plan.name));
     let mut news = listen(&bench.client, subject)

@@ -1,4 +1,4 @@
-//! Requests that are wrong: they have to be answered with an error, and survived.
+//! Wrong requests: the sidecar has to answer them with an error, and keep running.
 
 use serde_json::json;
 
@@ -61,9 +61,9 @@ pub async fn malformed(bench: &Bench) -> Vec<Finding> {
     findings
 }
 
-/// Nothing here can be run by mistake: what a call needs is missing.
+/// Sends bodies that lack what a call needs, so that none of them can run a tool.
 async fn refuses_malformed(bench: &Bench, offer: &Offer) -> Result<(), String> {
-    // A request that wants no answer must not hurt either.
+    // A request without a reply subject must do no harm either.
     bench.publish(offer.subject.clone(), "{".into()).await;
     let without_args = json!({"v": 1, "call_id": bench.fresh("call"), "agent_id": "conform", "session_id": "conform",
         "team_id": "conform", "epoch": 1, "deadline_ms": 1000});

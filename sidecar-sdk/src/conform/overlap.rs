@@ -1,4 +1,4 @@
-//! Many calls at once.
+//! Cases with many calls at once.
 
 use futures_util::future::join_all;
 use serde_json::Value;
@@ -11,7 +11,7 @@ use super::{
     running::{BEGIN, cancel_call},
 };
 
-/// Calls at once.
+/// The number of calls at once.
 const AT_ONCE: u32 = 16;
 
 pub async fn concurrency(bench: &Bench) -> Vec<Finding> {
@@ -40,7 +40,7 @@ pub async fn concurrency(bench: &Bench) -> Vec<Finding> {
     vec![Finding::skipped(CASE, "", why)]
 }
 
-/// Arguments, and the result of each when it is called alone.
+/// Returns arguments, each with the result of a call with nothing else running.
 async fn distinct(bench: &Bench, tool: &Offer) -> Result<Vec<(Value, String)>, String> {
     if bench.plan.args.iter().any(|(name, _)| *name == tool.name) {
         return Err("its arguments are given, and so all the same".into());
@@ -95,7 +95,8 @@ pub async fn quick_beside_slow(bench: &Bench) -> Vec<Finding> {
         Ok(found) => found,
         Err(why) => return vec![Finding::skipped(CASE, &tool.name, why)],
     };
-    // As many slow calls as there are instances, and the same again, so that each has one.
+    // The number of slow calls is twice that of the instances, so that each instance probably gets
+    // one.
     let requests: Vec<_> = (0..bench.instances.len() * 2)
         .map(|_| bench.call(slow, &slow_args))
         .collect();

@@ -16,14 +16,14 @@ use tokio::{
 
 use super::{Error, Plan};
 
-/// Dropping it kills it and what it started.
+/// A running instance. Dropping it kills its whole process group.
 pub struct Instance {
     child: Child,
     group: Option<Pid>,
 }
 
 impl Instance {
-    /// What it prints goes to standard error.
+    /// Starts an instance. Its output goes to standard error.
     pub fn start(plan: &Plan) -> Result<Self, Error> {
         let (program, arguments) = plan
             .command
@@ -56,7 +56,7 @@ impl Instance {
         Ok(Self { child, group })
     }
 
-    /// Its status, if it has ended.
+    /// Returns its exit status if it has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }

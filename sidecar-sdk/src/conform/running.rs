@@ -1,4 +1,4 @@
-//! Calls that take their time: progress, cancelling, deadlines, and the same call again.
+//! Cases for long calls: progress, cancelling, deadlines, and a repeated call.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use super::{
     wire::{Piece, Said},
 };
 
-/// How long a call gets to begin before it is disturbed.
+/// How long a call has to begin before it is disturbed.
 pub const BEGIN: Duration = Duration::from_millis(700);
 
-/// How long something that must not come is waited for.
+/// How long the checker waits for a message that must not come.
 const QUIET: Duration = Duration::from_millis(400);
 
 pub async fn cancel_call(bench: &Bench, call_id: &str) {
@@ -26,7 +26,7 @@ pub async fn cancel_call(bench: &Bench, call_id: &str) {
         .await;
 }
 
-/// A slow call for a case, or the finding that there is none.
+/// Returns a slow call for a case, or the finding that there is none.
 fn slow_call<'a>(bench: &'a Bench, case: &'static str) -> Result<(&'a Offer, Value), Vec<Finding>> {
     slow(bench, bench.patience() * 3).map_err(|why| vec![Finding::skipped(case, "", why)])
 }
@@ -45,7 +45,7 @@ async fn begun(bench: &Bench, request: &Request) -> Result<Line, String> {
     }
 }
 
-/// A short call is run to its end, and all it sends is looked at.
+/// Runs a short call to its end, and checks everything that it sends.
 pub async fn progress(bench: &Bench) -> Vec<Finding> {
     const CASE: &str = "progress";
     let (tool, args) = match slow(bench, Duration::from_secs(2)) {
@@ -120,8 +120,8 @@ pub async fn deadline(bench: &Bench) -> Vec<Finding> {
     vec![Finding::of(CASE, &tool.name, checked)]
 }
 
-/// A call has ended when it was answered, or, where it ends without a word, when its id is no
-/// longer running.
+/// Checks that a call has ended: it was answered, or, if it ends without an answer, its id is free
+/// again.
 async fn ended(
     bench: &Bench,
     request: &Request,

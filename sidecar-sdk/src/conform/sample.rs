@@ -1,12 +1,12 @@
-//! Arguments made up from a JSON Schema: some that fit, and some that do not.
+//! Generates arguments from a JSON Schema: some that fit, and some that do not.
 
 use serde_json::{Map, Number, Value, json};
 
-/// How deep schemas may nest.
+/// The maximum depth of nested schemas.
 const DEPTH: usize = 12;
 
-/// Arguments that fit, different for each `nth` where the schema leaves a choice; `None` if none
-/// could be made up.
+/// Returns arguments that fit. They differ for each `nth` if the schema leaves a choice. Returns
+/// `None` if none could be generated.
 pub fn fitting(schema: &Value, nth: u32) -> Option<Value> {
     let args = Maker { root: schema, nth }.value(schema, DEPTH);
     fits(schema, &args).then_some(args)
@@ -17,7 +17,7 @@ pub fn fits(schema: &Value, args: &Value) -> bool {
     jsonschema::validator_for(schema).is_ok_and(|validator| validator.is_valid(args))
 }
 
-/// Arguments that do not fit, each with what is wrong with them.
+/// Returns arguments that do not fit, each with a description of its fault.
 pub fn misfits(schema: &Value) -> Vec<(String, Value)> {
     let mut misfits = vec![("arguments that are text".to_owned(), json!("no object"))];
     let Some(Value::Object(good)) = fitting(schema, 0) else {
@@ -142,7 +142,7 @@ impl Maker<'_> {
             .unwrap_or(f64::MAX);
         let step = bound("multipleOf").unwrap_or(1.0);
         let number = (least + f64::from(self.nth) * step).min(most.max(least));
-        // The whole numbers that come up here fit either way.
+        // The whole numbers that occur here are exact in both types.
         let whole = number.fract() == 0.0 && number.abs() < 1e9;
         if whole {
             json!(format!("{number:.0}").parse::<i64>().unwrap_or_default())
@@ -165,7 +165,7 @@ impl Maker<'_> {
         (0..least).map(|_| self.value(items, depth)).collect()
     }
 
-    /// With what is required only.
+    /// Generates an object with its required properties only.
     fn object(&self, schema: &Value, depth: usize) -> Value {
         let required = schema.get("required").and_then(Value::as_array);
         let names = required.into_iter().flatten().filter_map(Value::as_str);
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arguments_fit_what_they_are_made_for() {
+    fn generated_arguments_fit_their_schema() {
         let schemas = [
             json!({"type":"object"}),
             json!({"type":"object","properties":{"a":{"type":"string","minLength":20},"b":{"type":"integer","minimum":3,"maximum":3}},

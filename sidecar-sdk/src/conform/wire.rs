@@ -1,4 +1,4 @@
-//! Reading what a sidecar sends, strictly.
+//! Reads strictly what a sidecar sends.
 
 use async_nats::{HeaderMap, Message, StatusCode};
 use planck_common::PROTOCOL_VERSION;
@@ -9,9 +9,9 @@ use serde_json::Value;
 pub enum Piece {
     Progress,
     Said(Said),
-    /// It is not as the protocol has it, and why.
+    /// A message that breaks the protocol, with the reason.
     Malformed(String),
-    /// The server knows nobody who takes the request.
+    /// The server has no subscription for the request.
     Nobody,
 }
 
@@ -24,7 +24,7 @@ pub enum Said {
     Skip,
 }
 
-/// What there may be beside `v`; exactly one of them.
+/// The keys of which exactly one must stand beside `v`.
 const OF_TOOLS: &[&str] = &["ok", "error", "progress"];
 const OF_COMPACTORS: &[&str] = &["compact", "skip", "error"];
 
@@ -116,7 +116,7 @@ fn progress(value: &Value) -> Result<(), String> {
     }
 }
 
-/// The beginning of a text.
+/// Returns the beginning of a text.
 pub fn shown(text: &str) -> String {
     const MOST: usize = 200;
     let cut: String = text.chars().take(MOST).collect();

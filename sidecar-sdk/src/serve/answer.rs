@@ -14,7 +14,8 @@ use super::{Offer, Serving};
 use crate::{context::REPORTS, trace};
 
 impl Serving {
-    /// A request without a reply subject, or whose reply would go to no inbox, is not done.
+    /// Answers a request. A request without a reply subject, or with one that is not an inbox, is
+    /// not performed.
     pub(super) async fn answer(&self, endpoint: usize, offer: &Offer, message: Message) {
         let Some(reply) = message
             .reply
@@ -42,7 +43,7 @@ impl Serving {
         self.service().count(endpoint, began.elapsed(), error);
     }
 
-    /// The answer, and the error in it.
+    /// Returns the reply, and the error in it if there is one.
     async fn answer_tool(
         &self,
         name: &str,

@@ -1,6 +1,6 @@
-// Compactors replace the older part of a conversation by a summary.
+// Compactors, which replace the older part of a conversation by a summary.
 
-/** A part of a message, as the protocol has it. */
+/** A part of a message, in the form of the protocol. */
 export interface Part {
   type: string;
   text?: string;
@@ -8,7 +8,7 @@ export interface Part {
   [more: string]: unknown;
 }
 
-/** A message, as the protocol has it. */
+/** A message, in the form of the protocol. */
 export interface Message {
   id: number;
   role: string;
@@ -16,19 +16,19 @@ export interface Message {
   [more: string]: unknown;
 }
 
-/** What is to be compacted. */
+/** The conversation to compact. */
 export class Conversation {
   constructor(
     readonly model: { id: string; context_window: number },
-    /** In order; an earlier summary is the first. */
+    /** The messages in order. An earlier summary comes first. */
     readonly messages: readonly Message[],
-    /** An estimate for all of it. */
+    /** An estimate for all messages. */
     readonly tokens: number,
   ) {}
 
   /**
-   * The id from which on at least the last `keep` messages stay, and every tool's result with its call. `undefined` when
-   * nothing would be cut off.
+   * Returns the id at which to cut, so that at least the last `keep` messages are kept, and every tool's result with its
+   * call. Returns `undefined` if the cut would remove nothing.
    */
   cut(keep: number): number | undefined {
     for (let at = this.messages.length - Math.max(keep, 1); at > 0; at--) {
@@ -40,11 +40,11 @@ export class Conversation {
   }
 }
 
-/** Stands for every message before `keepFrom`, the id of the first that stays. */
+/** Replaces every message before `keepFrom`, which is the id of the first message that is kept. */
 export interface Summary {
   summary: string;
   keepFrom: number;
 }
 
-/** `undefined` leaves the conversation as it is. */
+/** Makes a summary, or returns `undefined` to leave the conversation as it is. */
 export type Compactor = (conversation: Conversation) => Summary | undefined | Promise<Summary | undefined>;

@@ -1,4 +1,4 @@
-// The way to NATS, as the environment says.
+// The connection to NATS, with settings from the environment.
 
 import { readFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -12,18 +12,18 @@ import {
   type NodeConnectionOptions,
 } from "@nats-io/transport-node";
 
-/** How long one try may take, and the pause between two of them. */
+/** How long one attempt may take, and the pause between two attempts, in milliseconds. */
 const TRY_MS = 2000;
 const PAUSE_MS = 250;
-/** Reasons why there is no connection that are told apart; an endless row of new ones is not said. */
+/** The maximum number of different connection errors that are logged before the next success. */
 const CAUSES = 32;
 
 export type Environment = Readonly<Record<string, string | undefined>>;
 
-/** Settings that cannot work, or a server that refuses this user. */
+/** Thrown if the settings cannot work, or the server refuses this user. */
 export class ConnectionError extends Error {}
 
-/** What `NATS_URL` and the other variables that nodes read too say. */
+/** Reads the settings from `NATS_URL` and the other variables that nodes read too. */
 export function optionsOf(environment: Environment, name: string): NodeConnectionOptions {
   const own = (key: string) => environment[`PLANCK_NATS_${key}`] || undefined;
   const servers = (environment.NATS_URL || "nats://127.0.0.1:4222").split(",").map((server) => server.trim());
@@ -48,7 +48,7 @@ export function optionsOf(environment: Environment, name: string): NodeConnectio
       ...(certificate && { cert: read("PLANCK_NATS_TLS_CERT", certificate) }),
       ...(key && { key: read("PLANCK_NATS_TLS_KEY", key) }),
     };
-    // The library's type has fewer of Node's options than it passes on.
+    // The library passes on more of Node's options than its type has.
     options.tls = tls as NodeConnectionOptions["tls"] & object;
   }
   if (environment.NATS_CREDS) {
@@ -59,7 +59,7 @@ export function optionsOf(environment: Environment, name: string): NodeConnectio
   return options;
 }
 
-/** Connects, and tries until that succeeds or `stop` is aborted. Each reason why it has to wait is said once. */
+/** Connects, and tries again until that succeeds or `stop` is aborted. Each cause of a failure is logged once. */
 export async function open(options: NodeConnectionOptions, stop: AbortSignal, log: (line: string) => void): Promise<NatsConnection | undefined> {
   const said = new Set<string>();
   while (!stop.aborted) {
@@ -81,14 +81,14 @@ export async function open(options: NodeConnectionOptions, stop: AbortSignal, lo
   return undefined;
 }
 
-/** The address without user and password. */
+/** Returns the address without user and password. */
 export function shown(server: string): string {
   return server.replace(/^([a-z]+:\/\/)?[^@/]*@/, "$1");
 }
 
 /**
- * The client library names no host to TLS where the address is an IP address, and its default is then `localhost`. So the
- * certificate has to be for one of the hosts that the settings name.
+ * Checks the certificate against the hosts of the settings. If the address is an IP address, the client library passes no
+ * host to TLS, whose default is then `localhost`.
  */
 function isOneOf(hosts: readonly string[]): (host: string, certificate: PeerCertificate) => Error | undefined {
   return (_, certificate) => {
@@ -103,7 +103,7 @@ function hostOf(server: string): string {
   return new URL(url).hostname.replace(/^\[|\]$/g, "");
 }
 
-/** The client library leaves a user, or a token alone, in the URL unread. */
+/** Returns the user and password, or the token, from the URL. The client library ignores them there. */
 function userOf(servers: readonly string[]): NodeConnectionOptions {
   const user = servers.map((server) => /^(?:[a-z]+:\/\/)?([^@/]*)@/.exec(server)?.[1]).find((found) => found !== undefined);
   if (user === undefined) return {};
@@ -111,7 +111,7 @@ function userOf(servers: readonly string[]): NodeConnectionOptions {
   return password === undefined ? { token: name! } : { user: name!, pass: password };
 }
 
-/** A seed holds letters and digits only; whatever else stands there is the path of a file that holds one. */
+/** Returns the seed of an nkey. It consists of letters and digits; any other text is the path of a file with the seed. */
 function seed(said: string): string {
   return /[/.]/.test(said) ? read("NATS_NKEY", said).trim() : said.trim();
 }

@@ -1,48 +1,48 @@
-// Where requests are answered, whatever brought them: who is running, who may, and what becomes of a call that is repeated,
-// cancelled, late or that fails.
+// Answers requests, independently of how they arrive. Tracks the running calls, checks who may call, and handles calls that
+// are repeated, cancelled, late or that fail.
 
 import { Conversation, type Compactor, type Message, type Summary } from "./compactor.js";
 import { Misfit, type Schema } from "./schema.js";
 
 const IN_PROGRESS = "in progress";
-/** Agents whose epoch is remembered. */
+/** The number of agents whose epoch is remembered. */
 const AGENTS = 10_000;
-/** Calls that wait, for each that runs. */
+/** How many calls may wait for each one that runs. */
 const WAITING = 16;
-/** What a cancelled call has to come to an end by itself. */
+/** How long a cancelled call has to end by itself, in milliseconds. */
 const GRACE_MS = 1000;
-/** The longest a call may run, whatever deadline came in. */
+/** The maximum duration of a call in milliseconds, whatever its deadline. */
 const LONGEST_MS = 86_400_000;
-/** Characters of a progress message, and how many reports of one call are sent within `REPORT_WINDOW_MS`. */
+/** The maximum length of a progress message, and how many reports of one call are sent within `REPORT_WINDOW_MS`. */
 const LONGEST_REPORT = 4000;
 const REPORTS = 64;
 const REPORT_WINDOW_MS = 100;
 
 export type Effect = "pure" | "idempotent" | "mutating";
 
-/** Goes with one call. */
+/** The context of one call. */
 export interface Context {
-  /** The same for the same call, however often it is sent: what an idempotent tool goes by. */
+  /** The id of the call. It stays the same when the call is sent again, so an idempotent tool can use it. */
   readonly callId: string;
   readonly agentId: string;
   readonly sessionId: string;
   readonly teamId: string;
-  /** The caller's lease, which rises whenever another node takes the agent over. */
+  /** The epoch of the caller's lease, which rises whenever another node takes the agent over. */
   readonly epoch: number;
-  /** The W3C `traceparent` of the call, for spans of your own; `undefined` where the node records no traces. */
+  /** The W3C `traceparent` of the call, for spans of your own; `undefined` if the node records no traces. */
   readonly traceparent: string | undefined;
   /**
-   * Aborted when the answer is no longer wanted, or the deadline has passed. A cancelled call has a second to end by itself,
-   * then it is answered with an error; JavaScript cannot stop the function, so pass the signal on to whatever it waits for.
+   * Aborted when the answer is no longer needed, or the deadline has passed. A cancelled call has one second to end by itself
+   * before it is answered with an error. JavaScript cannot stop the function, so pass the signal on to everything it awaits.
    */
   readonly signal: AbortSignal;
-  /** Milliseconds that the answer is waited for. */
+  /** Returns how many milliseconds the caller still waits for the answer. */
   timeLeft(): number;
-  /** Tells how far it is, which renews the idle time-out. Of a flood of reports some are left out. */
+  /** Reports progress, which restarts the idle time-out. If there are too many reports, some are left out. */
   progress(message: string, percent?: number): void;
 }
 
-/** A report of progress. */
+/** A progress report. */
 export interface Progress {
   message: string;
   percent?: number;
@@ -57,13 +57,13 @@ export interface Tool {
 
 export type Reply = { v: 1 } & Record<string, unknown>;
 
-/** What brought a request. */
+/** The transport of a request. */
 export interface Arrival {
   traceparent?: string | undefined;
   report?: (progress: Progress) => void;
 }
 
-/** Answered with an error. */
+/** A request that is answered with an error. */
 class Refused extends Error {}
 
 interface Caller {
@@ -101,12 +101,12 @@ export class Desk {
     this.#most = atOnce * (WAITING + 1);
   }
 
-  /** The answer is no longer wanted. */
+  /** Cancels a call whose answer is no longer needed. */
   cancel(callId: unknown): void {
     if (typeof callId === "string") this.#running.get(callId)?.abort(new Error("cancelled: the answer was no longer wanted"));
   }
 
-  /** None of the answers is wanted any more. */
+  /** Cancels all calls. */
   cancelAll(): void {
     for (const callId of this.#running.keys()) this.cancel(callId);
   }
@@ -143,7 +143,7 @@ export class Desk {
     if (this.#epochs.size > AGENTS) this.#epochs.delete(this.#epochs.keys().next().value!);
   }
 
-  /** Runs the work when there is a free slot, until it ends, is cancelled or out of time. */
+  /** Runs the work when a slot is free, until it ends, is cancelled or runs out of time. */
   async #perform(request: Caller, work: (signal: AbortSignal, deadline: number) => unknown): Promise<unknown> {
     const { call_id: callId } = request;
     if (this.#running.has(callId)) throw new Refused(IN_PROGRESS);
@@ -171,7 +171,7 @@ export class Desk {
     }
   }
 
-  /** A slot is free again when the work has ended, which may be after the call was given up. */
+  /** Runs the work in a slot, which is freed when the work ends. That may be after the call was given up. */
   async #inSlot(signal: AbortSignal, work: () => unknown): Promise<unknown> {
     if (this.#free > 0) this.#free -= 1;
     else await new Promise<void>((resolve) => this.#queue.push(resolve));
@@ -209,7 +209,7 @@ function contextOf(request: ToolRequest, given: Arrival & { signal: AbortSignal;
   };
 }
 
-/** What was thrown as an `error` of the protocol. */
+/** Returns the reply with an `error` for an exception. */
 async function answered(work: () => Promise<Reply>): Promise<Reply> {
   try {
     return await work();

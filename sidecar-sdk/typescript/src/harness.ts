@@ -1,17 +1,17 @@
-// Calls a sidecar's tools in a test, without a node and without NATS, through the code that answers a node.
+// Calls a sidecar's tools in a test, without a node and without NATS. The calls run through the same code that answers a node.
 
 import type { Message } from "./compactor.js";
 import type { Desk, Progress } from "./desk.js";
 import type { Sidecar } from "./sidecar.js";
 
-/** What became of a call: either `ok` or `error` is there. */
+/** The result of a call: either `ok` or `error` is set. */
 export interface Answer {
   ok?: string;
   error?: string;
   progress: Progress[];
 }
 
-/** What a call may say otherwise than by default. */
+/** The fields of a call that a test can set. */
 export interface Said {
   call_id?: string;
   agent_id?: string;
@@ -19,7 +19,7 @@ export interface Said {
   deadline_ms?: number;
 }
 
-/** A sidecar on the bench. */
+/** A sidecar under test. */
 export class Harness {
   readonly #desk: Desk;
   #calls = 0;
@@ -34,7 +34,7 @@ export class Harness {
     return this.send(tool, JSON.stringify({ v: 1, ...ids, tool, args, epoch: 1, deadline_ms: 60_000, ...said }));
   }
 
-  /** Sends a body as it is. */
+  /** Sends a body unchanged. */
   async send(tool: string, body: string | Uint8Array): Promise<Answer> {
     const progress: Progress[] = [];
     const bytes = typeof body === "string" ? new TextEncoder().encode(body) : body;
@@ -42,7 +42,7 @@ export class Harness {
     return { ...reply, progress };
   }
 
-  /** Has a conversation compacted; the reply without `v`. */
+  /** Compacts a conversation, and returns the reply without `v`. */
   async compact(compactor: string, messages: Message[], window = 100_000): Promise<Record<string, unknown>> {
     const ids = { call_id: `call-${this.#calls++}`, agent_id: "agent", session_id: "session" };
     const model = { id: "model", context_window: window };
@@ -52,7 +52,7 @@ export class Harness {
     return reply;
   }
 
-  /** The answer to this call is no longer wanted. */
+  /** Cancels a call. */
   cancel(callId: string): void {
     this.#desk.cancel(callId);
   }

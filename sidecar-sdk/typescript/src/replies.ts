@@ -1,10 +1,10 @@
-// Which requests are answered: those whose reply goes to an inbox. A sidecar may publish more than those who ask it, and its
-// answers can be another program's commands.
+// Decides which requests are answered: those whose reply subject is an inbox. A sidecar may publish to more subjects than its
+// callers, and its answers could be commands of another program.
 
-/** First words of the cluster's own subjects. */
+/** The first words of the cluster's own subjects. */
 const OWN = new Set(["agent", "session", "node", "cluster", "sidecar", "cancel", "tool", "compact", "cmd"]);
 const LONGEST = 1024;
-/** A flood of refused requests is logged once in this time. */
+/** The minimum time between two log lines about refused requests, in milliseconds. */
 const QUIET_MS = 60_000;
 
 /** Whether a reply may go to a subject, in a cluster with a subject prefix and further inbox prefixes. */
@@ -14,12 +14,12 @@ export function admits(subject: string, prefix = "", more: readonly string[] = [
   const within = prefix === "" || subject.startsWith(`${prefix}.`);
   const rest = prefix === "" ? subject : subject.slice(prefix.length + 1);
   if (within && OWN.has(rest.split(".")[0] ?? "")) return false;
-  // The server takes the first three words off again: what is behind them is where the reply goes.
+  // The server removes the first three words, and the reply goes to the rest.
   if (words[0] === "_GR_") return admits(words.slice(3).join("."), prefix, more);
   return words[0] === "_R_" || words[0]!.startsWith("_INBOX") || more.some((inbox) => subject.startsWith(`${inbox}.`));
 }
 
-/** Refuses requests whose reply would go elsewhere, counts them, and logs some of them. */
+/** Refuses requests whose reply would go to another subject, counts them, and logs some of them. */
 export class ReplyGuard {
   #refused = 0;
   #logged = -Infinity;
@@ -30,7 +30,7 @@ export class ReplyGuard {
     private readonly log: (line: string) => void,
   ) {}
 
-  /** A request without a reply subject, or whose reply would go to no inbox, is not done. */
+  /** Whether a request is performed. One without a reply subject, or with one that is not an inbox, is not. */
   admits(request: string, to: string | undefined): to is string {
     if (!to) return false;
     if (admits(to, this.prefix, this.more)) return true;

@@ -1,14 +1,14 @@
-// JSON Schemas as values: each describes an argument to the model, checks what came, and gives it its type.
+// JSON Schemas as values. Each describes an argument to the model, checks the received value, and gives it its type.
 
-/** A value that does not fit its schema, and where. */
+/** Names a value that does not fit its schema. */
 export class Misfit extends Error {}
 
-/** What an argument is: its JSON Schema for the model, and a check that gives the value its type. */
+/** Describes an argument: its JSON Schema for the model, and a check that gives the value its type. */
 export interface Schema<T> {
   readonly json: Record<string, unknown>;
-  /** What stands for an argument that was left out; `undefined` where it is required. */
+  /** The default of an argument that is left out; `undefined` if the argument is required. */
   readonly absent?: { value: T };
-  /** The value as `T`, or a `Misfit` that names `where` it does not fit. */
+  /** Returns the value as `T`, or throws a `Misfit` that names `where` it does not fit. */
   fit(value: unknown, where: string): T;
 }
 
@@ -43,7 +43,7 @@ export const integer = (description?: string): Schema<number> =>
 export const boolean = (description?: string): Schema<boolean> =>
   plain("boolean", (value) => typeof value === "boolean", description);
 
-/** Whatever comes. */
+/** Any value. */
 export const any = (description?: string): Schema<unknown> => ({ json: described({}, description), fit: (value) => value });
 
 /** One of these values. */
@@ -87,7 +87,7 @@ export function object<F extends Fields>(fields: F, description?: string): Schem
   };
 }
 
-/** An argument that may be left out, and what stands for it then. */
+/** An argument that may be left out, and its default. */
 export function optional<T>(schema: Schema<T>): Schema<T | undefined>;
 export function optional<T>(schema: Schema<T>, otherwise: T): Schema<T>;
 export function optional<T>(schema: Schema<T>, otherwise?: T): Schema<T | undefined> {

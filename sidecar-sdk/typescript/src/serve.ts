@@ -1,5 +1,5 @@
-// One instance of a sidecar on NATS. It gives a service's three answers itself, so that what is on its way when it leaves is
-// still answered.
+// One instance of a sidecar on NATS. It answers discovery itself, so that requests under way when it leaves are still
+// answered.
 
 import { randomUUID } from "node:crypto";
 import type { Msg, NatsConnection, Subscription } from "@nats-io/transport-node";
@@ -9,7 +9,7 @@ import type { Reply } from "./desk.js";
 import { ReplyGuard } from "./replies.js";
 import type { Sidecar } from "./sidecar.js";
 
-/** How long the server may take to confirm something, and calls to end that were cancelled at the end. */
+/** How long the server may take for a confirmation, and how long calls have to end after they were cancelled at the stop. */
 const CONFIRM_MS = 5000;
 const LAST_MS = 3000;
 
@@ -77,7 +77,7 @@ export class Serving {
     await within(CONFIRM_MS, this.client.flush());
   }
 
-  /** Says hello again after each new connection, and tells what goes wrong with one. */
+  /** Publishes `hello` again after each reconnect, and logs the errors of the connection. */
   async #watch(): Promise<void> {
     for await (const status of this.client.status()) {
       if (status.type === "reconnect") this.#tell("hello");
@@ -123,7 +123,7 @@ export class Serving {
     counts.processing_time += Number(process.hrtime.bigint() - began);
   }
 
-  /** The reply, or an error in place of one that NATS does not carry. */
+  /** Returns the reply, or an error instead if the reply is too large for NATS. */
   #carried(reply: Reply): Reply {
     const most = this.client.info?.max_payload ?? Infinity;
     const bytes = Buffer.byteLength(JSON.stringify(reply));
@@ -167,7 +167,7 @@ function callId(message: Msg): unknown {
   try {
     return message.json<{ call_id?: unknown } | null>()?.call_id;
   } catch {
-    return undefined; // a malformed cancel
+    return undefined; // the cancel request is malformed
   }
 }
 

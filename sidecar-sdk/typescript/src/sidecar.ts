@@ -1,4 +1,4 @@
-// A sidecar: what it offers, and how it is run.
+// A sidecar: its tools and compactors, and how it is run.
 
 import type { Compactor } from "./compactor.js";
 import { ConnectionError, open, optionsOf, type Environment } from "./connection.js";
@@ -10,35 +10,35 @@ const ID = /^[A-Za-z0-9_-]{1,64}$/;
 const TOOL_TIMEOUT_MS = 300_000;
 
 export interface SidecarOptions {
-  /** What `nats service info` shows. */
+  /** The description that `nats service info` shows. */
   description?: string;
-  /** How many calls run at once, 64 unless said. Sixteen times as many wait; what comes on top is refused. */
+  /** How many calls run at once, 64 by default. Up to sixteen times as many wait, and further calls are refused. */
   atOnce?: number;
-  /** How long running calls may take to end when the sidecar is told to stop; 25 s unless said. */
+  /** How long running calls may take to end when the sidecar is stopped, 25 s by default. */
   drainTimeoutMs?: number;
 }
 
 export interface ToolOptions<F extends Fields> {
-  /** What the model is told. */
+  /** The description for the model. */
   description: string;
   /** The arguments by their names. */
   args: F;
-  /** What running it again would do; `mutating` unless said. */
+  /** What happens if the tool is run again; `mutating` by default. */
   effect?: Effect;
-  /** How long it may be silent; 5 minutes unless said. Every report of progress renews it. */
+  /** How long the tool may be silent, 5 minutes by default. Every progress report restarts this time. */
   timeoutMs?: number;
 }
 
 export interface ServeOptions {
-  /** Ends the service when it is aborted. */
+  /** Stops the service when it is aborted. */
   stop: AbortSignal;
-  /** The variables that say where NATS is; the process's own unless said. */
+  /** The variables with the settings for NATS; those of the process by default. */
   environment?: Environment;
-  /** Gets a line for what happens; nothing is written unless it is given. */
+  /** Gets the log lines; without it nothing is logged. */
   log?: (line: string) => void;
 }
 
-/** What a program offers to agents. All instances of one sidecar have the same name, and share its calls. */
+/** The tools and compactors that a program offers. All instances of one sidecar have the same name, and share its calls. */
 export class Sidecar {
   readonly description: string;
   readonly drainTimeoutMs: number;
@@ -59,8 +59,8 @@ export class Sidecar {
   }
 
   /**
-   * Offers a function as a tool. Arguments that do not fit never reach it. What it returns is the answer (as JSON, if it is no
-   * string), what it throws an error for the model.
+   * Adds a function as a tool. Arguments that do not fit never reach it. Its result is the answer (as JSON if it is not a
+   * string), and an exception becomes an error for the model.
    */
   tool<F extends Fields>(name: string, options: ToolOptions<F>, run: (args: ArgsOf<F>, context: Context) => unknown): this {
     checkName(name, this.tools);
@@ -76,22 +76,22 @@ export class Sidecar {
     return this;
   }
 
-  /** Offers a compactor; an agent names it `<sidecar>.<name>`. */
+  /** Adds a compactor. Agents refer to it as `<sidecar>.<name>`. */
   compactor(name: string, compact: Compactor): this {
     checkName(name, this.compactors);
     this.compactors.set(name, compact);
     return this;
   }
 
-  /** What answers requests; each desk knows its own calls only. */
+  /** Creates a request handler. Each one knows only its own calls. */
   desk(): Desk {
     return new Desk(this.tools, this.compactors, this.#atOnce);
   }
 
   /**
-   * Connects as the environment says (`NATS_URL`, `NATS_CREDS`, `NATS_NKEY`, and with `PLANCK_NATS_` before them `TLS_CA`,
-   * `TLS_CERT`, `TLS_KEY`, `SUBJECT_PREFIX`, `INBOX_PREFIX`, `REPLY_PREFIXES`) and serves until SIGTERM or ctrl-c. A second
-   * signal ends it at once. What it says goes to standard error; where it cannot connect, the process's exit code is 1.
+   * Connects with the settings from the environment (`NATS_URL`, `NATS_CREDS`, `NATS_NKEY`, and with the prefix `PLANCK_NATS_`
+   * the variables `TLS_CA`, `TLS_CERT`, `TLS_KEY`, `SUBJECT_PREFIX`, `INBOX_PREFIX`, `REPLY_PREFIXES`) and serves until SIGTERM
+   * or ctrl-c. A second signal ends it at once. Log lines go to standard error. If it cannot connect, the exit code is 1.
    */
   async run(): Promise<void> {
     const stop = new AbortController();

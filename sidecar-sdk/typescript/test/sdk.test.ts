@@ -1,4 +1,4 @@
-// Run with `npm test`; what needs a server is run where NATS_URL names one.
+// Run with `npm test`. Tests that need a server run only if NATS_URL is set.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -129,7 +129,7 @@ test("a running call is not run twice, and ends when it is cancelled or late", a
   assert.match((await deaf).error ?? "", /cancelled: the answer was no longer wanted/);
 });
 
-test("what runs and waits is bounded", async () => {
+test("the number of running and waiting calls is bounded", async () => {
   const harness = new Harness(make());
   const ids = Array.from({ length: 35 }, (_, at) => `c${at}`);
   const calls = ids.map((call_id) => harness.call("wait", { seconds: 60 }, { call_id }));
@@ -153,7 +153,7 @@ test("names are checked", () => {
   assert.throws(() => make().compactor("head", () => undefined), /is taken/);
 });
 
-test("it stops at once where no server answers, and says once what it waits for", async () => {
+test("a sidecar without a server stops at once, and logs the cause once", async () => {
   const stop = new AbortController();
   const lines: string[] = [];
   const environment = { NATS_URL: "nats://user:secret@127.0.0.1:1" };
@@ -168,7 +168,7 @@ test("it stops at once where no server answers, and says once what it waits for"
 });
 
 const url = process.env.NATS_URL;
-test("it serves and leaves in order", { skip: url ? false : "NATS_URL names no server" }, async () => {
+test("a sidecar serves and leaves cleanly", { skip: url ? false : "NATS_URL names no server" }, async () => {
   const client = await connect({ servers: url!, timeout: 20_000 });
   const news = client.subscribe("sidecar.test")[Symbol.asyncIterator]();
   await client.flush();

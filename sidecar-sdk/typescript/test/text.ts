@@ -1,4 +1,4 @@
-// A sidecar with two tools and a compactor, on the SDK; the checker is tried on it.
+// A sidecar with two tools and a compactor, on the SDK. The tests of the checker run it.
 
 import { setTimeout as sleep } from "node:timers/promises";
 
