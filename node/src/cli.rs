@@ -1,4 +1,4 @@
-//! The command line: one file per subcommand, each a function from its arguments to an exit.
+//! The command line: one file per subcommand, each with a function from its arguments to an exit.
 
 pub mod exit;
 pub mod output;
@@ -64,11 +64,11 @@ pub struct Planck {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run a node in this process until it is told to stop
+    /// Run a node in this process until it is asked to stop
     Node(node::Node),
     /// A small team at work on a scripted model, with everything it needs: no key, no set-up
     Demo(demo::Demo),
-    /// Start or go on with a session, and stream it here until its turn ends
+    /// Start or continue a session, and stream it here until its turn ends
     Run(run::Run),
     /// Talk with a session: prompts, files and commands, until you leave
     Chat(chat::Chat),
@@ -84,7 +84,7 @@ enum Command {
     /// Nodes of the cluster: list, show, drain
     #[command(subcommand)]
     Nodes(nodes::Nodes),
-    /// Sidecars: programs that bring tools
+    /// Sidecars: programs that offer tools
     #[command(subcommand)]
     Sidecar(sidecar::Sidecar),
     /// Watch what is published
@@ -97,9 +97,9 @@ enum Command {
     /// The configuration in force
     #[command(subcommand)]
     Config(config::Show),
-    /// Check this machine, and say what is missing
+    /// Check this machine, and list what is missing
     Doctor(doctor::Doctor),
-    /// Measure what turns cost here, beside a bare loop
+    /// Measure what turns cost here, compared with a bare loop
     Bench(bench::Bench),
     /// JSON Schemas of everything on the wire
     Schema(schema::Schema),
@@ -109,7 +109,7 @@ enum Command {
     Trust(trust::Trust),
 }
 
-/// Reads the arguments, does what they say, and tells how it went.
+/// Parses the arguments, performs the command and reports how it ended.
 pub fn main() -> ExitCode {
     let planck = Planck::try_parse().unwrap_or_else(|error| mistyped::exit(error));
     let done = tokio::runtime::Builder::new_multi_thread()
@@ -149,7 +149,7 @@ impl Planck {
     }
 }
 
-/// A person at a terminal who names no command wants to talk; others get the help.
+/// Opens a chat for a person at a terminal who names no command, and prints the help otherwise.
 async fn bare(place: &Place) -> anyhow::Result<Exit> {
     if std::io::stdin().is_terminal() && output::Stream::Out.is_terminal() {
         return Box::pin(chat::Chat::default().perform(place)).await;

@@ -32,17 +32,17 @@ pub enum Agent {
         #[command(flatten)]
         output: Output,
     },
-    /// Send it a prompt and come back at once
+    /// Send it a prompt and return at once
     Prompt {
         agent: String,
         text: String,
-        /// What it does to an agent that is busy
+        /// How the prompt affects an agent that is busy
         #[arg(long, value_enum, default_value_t)]
         mode: When,
     },
     /// Abort its running turn
     Abort { agent: String },
-    /// End it; a lead takes its team along
+    /// Stop it; with an orchestrator its whole team stops
     Stop { agent: String },
 }
 

@@ -1,5 +1,5 @@
-//! `planck bench`: what a turn costs here, end to end, beside a bare loop that does the same HTTP
-//! and nothing else.
+//! `planck bench`: what a turn costs here from end to end, compared with a bare loop that sends the
+//! same HTTP requests and does nothing else.
 
 mod bare;
 mod measure;
@@ -33,28 +33,27 @@ Examples:
 pub struct Bench {
     #[command(subcommand)]
     role: Option<Role>,
-    /// What to run; all but the memory of idle agents unless said
+    /// The workloads to run; by default all but those that measure the memory of idle agents
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     workload: Vec<Workload>,
-    /// How often
+    /// The number of repetitions
     #[arg(long, value_name = "N", default_value_t = 3)]
     repeat: u32,
-    /// How many agents, where the workload leaves it open
+    /// The number of agents, if the workload leaves it open
     #[arg(long, value_name = "N")]
     agents: Option<usize>,
-    /// Over how many sessions they are spread
+    /// The number of sessions that the agents are spread over
     #[arg(long, value_name = "N")]
     sessions: Option<usize>,
     /// Publish to a private nats-server too
     #[arg(long)]
     with_nats: bool,
-    /// Run the bare loop beside each repetition
+    /// Run the bare loop after each repetition for comparison
     #[arg(long)]
     bare: bool,
 }
 
-/// What else there is to measure, and what the processes of a bench are; people start none of
-/// those.
+/// Other measurements, and the processes of a benchmark, which people never start.
 #[derive(Debug, Subcommand)]
 enum Role {
     Sidecar(Sidecar),

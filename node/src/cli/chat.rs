@@ -39,20 +39,20 @@ pub struct Chat {
     which: Which,
 }
 
-/// A person and a session.
+/// The conversation of a person with a session.
 struct Conversation<'a> {
     client: &'a Client,
     talk: Talk,
-    /// It was begun here, and nothing was said in it yet.
+    /// Whether the session was created here and has no prompt yet.
     is_blank: bool,
     keyboard: Keyboard,
     interrupted: Signal,
-    /// Where `@` names files.
+    /// The directory in which `@` names files.
     dir: PathBuf,
     usage: Usage,
 }
 
-/// Whether the conversation goes on.
+/// Whether the conversation continues.
 enum Next {
     Prompt,
     Leave(Exit),
@@ -67,7 +67,8 @@ impl Chat {
         let history = place.history()?;
         let link = self.which.link(&config).await?;
         let mut terminated = signal(SignalKind::terminate())?;
-        // Not left to the signal itself: the terminal has to be set back.
+        // The signal is handled here, because the terminal must be restored before the process
+        // ends.
         let done = tokio::select! {
             done = Box::pin(talk(&link.client, &self.which, history)) => done,
             _ = terminated.recv() => Err(anyhow::anyhow!("terminated")),
@@ -78,11 +79,11 @@ impl Chat {
     }
 }
 
-/// A prompt, its turn, and the next prompt, until the person leaves.
+/// Alternates prompts and turns until the person leaves.
 async fn talk(client: &Client, which: &Which, history: Option<PathBuf>) -> anyhow::Result<Exit> {
     let interrupted = interrupts()?;
     let (talk, is_blank) = begin(client, which).await?;
-    // A directory of a workspace may be on another machine; what is attached is on this one.
+    // A directory of a workspace may be on another machine; attached files are on this one.
     let dir = which
         .dir
         .clone()
@@ -114,8 +115,8 @@ async fn talk(client: &Client, which: &Which, history: Option<PathBuf>) -> anyho
     done
 }
 
-/// The session to talk to. A new one is started before the first prompt, so that it can be asked
-/// about.
+/// Finds or creates the session to talk to. A new one is created before the first prompt, so that
+/// it can already be queried.
 async fn begin(client: &Client, which: &Which) -> anyhow::Result<(Talk, bool)> {
     if let Some(session) = which.there(client).await? {
         return Ok((Talk::with(client, &session).await?, false));
@@ -134,7 +135,7 @@ fn dim(text: &str) -> std::io::Result<()> {
 }
 
 impl Conversation<'_> {
-    /// One line of the person, and what comes of it.
+    /// Reads one line of the person and acts on it.
     async fn turn(&mut self) -> anyhow::Result<Next> {
         let typed = tokio::select! {
             typed = self.keyboard.next() => typed?,
@@ -157,8 +158,8 @@ impl Conversation<'_> {
             None => self.prompt(text.trim()).await,
         };
         match done {
-            // A line that fails does not end a conversation, but the exit code tells a script about
-            // it.
+            // A line that fails does not end an interactive conversation. A script gets it as the
+            // exit code.
             Err(error) if self.keyboard.has_editor => {
                 warn(&format!("planck: {error:#}"));
                 Ok(Next::Prompt)
@@ -187,7 +188,7 @@ impl Conversation<'_> {
         })
     }
 
-    /// Says how to go on. A session in which nothing was said is not kept.
+    /// Prints how to continue the session. A session without a prompt is removed.
     async fn leave(self) -> anyhow::Result<()> {
         drop(self.keyboard);
         if self.is_blank {

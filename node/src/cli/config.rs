@@ -19,12 +19,12 @@ Examples:
   planck config show --changed               # what differs from the defaults
   planck config show --origin                # where each value comes from")]
 pub enum Show {
-    /// Print every value in force; secrets are only said to be set
+    /// Print every value in force; secrets are only shown as set
     Show {
-        /// With where each value came from
+        /// Add where each value came from
         #[arg(long)]
         origin: bool,
-        /// Only what differs from the defaults
+        /// Only values that differ from the defaults
         #[arg(long)]
         changed: bool,
         #[command(flatten)]

@@ -1,6 +1,6 @@
-//! `planck demo`: NATS, a model and three nodes of its own on this machine, and a small team at
-//! work on them. In the middle the node that hosts the session is killed. At the end stands what
-//! came of it.
+//! `planck demo`: starts NATS, a model and three nodes on this machine, and a small team at work on
+//! them. Halfway, the node that hosts the session is killed. At the end the demo prints the
+//! results.
 
 mod blow;
 mod child;
@@ -35,7 +35,7 @@ use crate::terminal::Drawing;
 
 const PROMPT: &str = "Build me a command-line tool that counts words, and have it tested.";
 
-/// How long the team may take; it needs a few seconds.
+/// How long the team may take. It needs a few seconds.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 #[derive(Debug, Args)]
@@ -44,7 +44,7 @@ Examples:
   planck demo
   planck demo --keep                         # then look at it with planck and the nats CLI")]
 pub struct Demo {
-    /// Leave it all up afterwards, until an interrupt, and say how to look at it
+    /// Keep everything running afterwards until an interrupt, and print how to look at it
     #[arg(long)]
     keep: bool,
 }
@@ -64,7 +64,7 @@ impl Demo {
     }
 }
 
-/// The whole demo. What was started is stopped, however it ends.
+/// Runs the whole demo. However it ends, everything that was started is stopped.
 async fn show(
     mut stage: Stage,
     told: impl Future<Output = ()>,

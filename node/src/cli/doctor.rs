@@ -29,7 +29,7 @@ use crate::{
     terminal::Drawing,
 };
 
-/// How long each of the checks that ask others may take.
+/// How long each check that contacts another program may take.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Args)]
@@ -43,13 +43,13 @@ pub struct Doctor {
     output: Output,
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
     name: &'static str,
     state: State,
     what: String,
-    /// The way out.
+    /// How to correct the problem.
     #[serde(skip_serializing_if = "Option::is_none")]
     remedy: Option<String>,
 }
@@ -58,7 +58,7 @@ pub struct Finding {
 #[serde(rename_all = "snake_case")]
 enum State {
     Good,
-    /// It works without.
+    /// Planck works without it.
     Note,
     Bad,
 }
@@ -105,7 +105,7 @@ impl Finding {
 }
 
 impl Doctor {
-    /// Looks at everything, and fails where something must be done.
+    /// Runs all checks. Fails if the user must correct something.
     pub async fn perform(self, place: &Place) -> anyhow::Result<Exit> {
         let findings = Box::pin(findings(place)).await?;
         match self.output.output {
@@ -151,7 +151,8 @@ async fn findings(place: &Place) -> anyhow::Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// What is looked at has deadlines of its own; this one holds whatever they add up to.
+/// Limits the duration of a check. Its parts have deadlines of their own; this one bounds their
+/// sum.
 async fn bounded(name: &'static str, check: impl Future<Output = Vec<Finding>>) -> Vec<Finding> {
     match timeout(DEADLINE, Box::pin(check)).await {
         Ok(findings) => findings,
@@ -163,7 +164,7 @@ async fn bounded(name: &'static str, check: impl Future<Output = Vec<Finding>>) 
     }
 }
 
-/// What the project of this folder is to the user, and what trusting it would admit.
+/// Shows whether the project of this folder is trusted, and what trusting it would allow.
 fn project(met: &Met) -> Finding {
     match &met.standing {
         Standing::Nothing | Standing::Trusted(_) => Finding::good("project", told(met)),
@@ -181,7 +182,7 @@ fn project(met: &Met) -> Finding {
     }
 }
 
-/// Tools, skills and teams that are described in files.
+/// Checks the tools, skills and teams that are described in files.
 fn described(config: &Config) -> Vec<Finding> {
     let here = Inventory::of(config);
     let remedy = "correct the file; agents go without until then";

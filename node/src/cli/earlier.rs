@@ -1,15 +1,15 @@
-//! Sessions that an earlier version kept in the project's folder. They are said to be there and
-//! taken over on request only, because a repository can bring such files along.
+//! Sessions that an earlier version stored in the project's folder. They are reported, and taken
+//! over only on request, because a repository can contain such files.
 
 use std::path::{Path, PathBuf};
 
 use super::output::warn;
 use crate::{config::Config, store::sqlite::stray_sessions};
 
-/// Where earlier versions kept them.
+/// The folder in which earlier versions stored them.
 pub const FOLDER: &str = ".planck/sessions";
 
-/// Says, in one line, that there are such sessions and what to do about them.
+/// Prints one line that there are such sessions and what to do about them.
 pub fn say_what_is_there(config: &Config) {
     if let Some(what) = what_is_there(config) {
         warn(&format!(
@@ -18,7 +18,7 @@ pub fn say_what_is_there(config: &Config) {
     }
 }
 
-/// What there is of such sessions, where nobody named a store.
+/// Describes such sessions if there are any and no store is configured.
 pub fn what_is_there(config: &Config) -> Option<String> {
     config.store.project()?;
     match count(Path::new(FOLDER)) {
@@ -32,7 +32,7 @@ pub fn what_is_there(config: &Config) -> Option<String> {
     }
 }
 
-/// How many session files are in a folder that no link leads to.
+/// Returns the number of session files in a folder. A link to a folder counts as empty.
 fn count(folder: &Path) -> usize {
     let is_link = |path: PathBuf| {
         path.symlink_metadata()

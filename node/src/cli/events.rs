@@ -21,7 +21,7 @@ Examples:
   planck events 'agent.*' -o jsonl | jq -r .type
   planck events 'cluster.>'                  # what nodes decide")]
 pub struct Watch {
-    /// A subject, wildcards allowed; the events of all sessions unless said
+    /// A subject, wildcards allowed; by default the events of all sessions
     subject: Option<String>,
     #[command(flatten)]
     output: EventOutput,
@@ -64,7 +64,8 @@ impl Watch {
     }
 }
 
-/// Where lines are cut: at the edge of a terminal, and nowhere in a file or a pipe.
+/// Returns the width at which lines are cut: that of a terminal, and unlimited for a file or a
+/// pipe.
 fn width() -> usize {
     match Stream::Out.is_terminal() {
         true => Style::of_stdout().width,
@@ -72,12 +73,12 @@ fn width() -> usize {
     }
 }
 
-/// What was published, on one line: line ends within it are white space of JSON.
+/// Returns a publication on one line. Line ends within it are white space of the JSON.
 fn json_line(delivery: &Delivery) -> String {
     String::from_utf8_lossy(&delivery.payload).replace(['\n', '\r'], " ") + "\n"
 }
 
-/// A line for one publication.
+/// Returns the line for one publication.
 fn line(delivery: &Delivery, width: usize) -> String {
     let text = String::from_utf8_lossy(&delivery.payload);
     match serde_json::from_str::<Envelope>(&text) {

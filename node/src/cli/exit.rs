@@ -1,5 +1,5 @@
-//! How a command ended: 0 done, 1 failed, 2 wrong usage or a broken file, 3 not found, 4 cannot
-//! reach NATS or the database, 130 interrupted.
+//! The exit codes: 0 done, 1 failed, 2 wrong usage or a broken file, 3 not found, 4 cannot reach
+//! NATS or the database, 130 interrupted.
 
 use std::{io, process::ExitCode};
 
@@ -12,35 +12,35 @@ use crate::{
     node::AssemblyError, store::StoreError, team::TemplateErrors,
 };
 
-/// A command that came to its end.
+/// How a command ended without an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
     Done,
-    /// It has said itself what failed.
+    /// The command has already printed what failed.
     Failed,
-    /// It has shown how it is used.
+    /// The command has already printed its usage.
     Misused,
     /// An interrupt ended the work.
     Interrupted,
 }
 
-/// What the person has to write differently.
+/// A mistake in the arguments or in a file.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Usage(pub String);
 
-/// What is not there under the name the person gave.
+/// A name that the person gave and that does not exist.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct NotFound(pub String);
 
-/// The code for the shell; an error is told here, once.
+/// Returns the exit code for the shell, and prints an error once.
 pub fn code(done: anyhow::Result<Exit>) -> ExitCode {
     match done {
         Ok(Exit::Done) => ExitCode::SUCCESS,
         Ok(Exit::Failed) => ExitCode::from(1),
         Ok(Exit::Misused) => ExitCode::from(2),
-        // 128 and the number of SIGINT, as a shell reports a command that the signal ended.
+        // 128 plus the number of SIGINT, as a shell reports a command that the signal ended.
         Ok(Exit::Interrupted) => ExitCode::from(130),
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
@@ -50,7 +50,7 @@ pub fn code(done: anyhow::Result<Exit>) -> ExitCode {
     }
 }
 
-/// Who read our output has seen enough.
+/// Returns whether the reader of the output has closed it, which is not a failure.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error
         .downcast_ref::<io::Error>()

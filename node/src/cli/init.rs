@@ -24,8 +24,8 @@ use crate::{
 };
 
 /// Writes ~/.planck/config.toml, or with --project the .planck/config.toml of this folder. It names
-/// the model that agents use by default: the standard one of the first provider whose key is set. A
-/// file that is there stays as it is.
+/// the model that agents use by default: the standard model of the first provider whose key is set.
+/// An existing file is not changed.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  planck init               # for you, in ~/.planck\n  \
@@ -61,8 +61,8 @@ fn of_user(sources: &Sources, model: Option<&ModelRef>) -> anyhow::Result<Exit> 
     told(&file, model)
 }
 
-/// The project must be empty: what others wrote there is trusted by `planck trust` only, which
-/// shows it.
+/// Writes the configuration of a project. The project must be empty: content that others wrote is
+/// trusted only by `planck trust`, which shows it.
 fn of_project(sources: &Sources, model: Option<&ModelRef>) -> anyhow::Result<Exit> {
     let before = project::met(sources, Uses::Everything)?;
     if let Some(met) = before.filter(|met| !matches!(met.standing, Standing::Nothing)) {
@@ -107,8 +107,7 @@ fn told(file: &Path, model: Option<&ModelRef>) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Makes the file, and its folder where that is missing; neither is followed to another place if it
-/// is a link.
+/// Creates the file, and its folder if it is missing. Links are not followed.
 fn write(folder: &Path, mode: u32, text: &str) -> anyhow::Result<PathBuf> {
     match DirBuilder::new().mode(mode).create(folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {

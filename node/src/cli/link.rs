@@ -1,4 +1,4 @@
-//! The way to a cluster, or to a node in this process where no NATS is configured.
+//! The connection to a cluster, or to a node in this process if NATS is not configured.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,25 +10,25 @@ use crate::{
     node::{self, Inventory, Running},
 };
 
-/// A client, and what it needs as long as it lives.
+/// A client, with everything that must live as long as it.
 pub struct Link {
     pub client: Client,
     pub bus: Arc<dyn Bus>,
     to: To,
 }
 
-/// Who answers.
+/// The other end of the connection.
 enum To {
     Cluster,
-    /// A node in this process, which reaches no other.
+    /// A node in this process without connections to other nodes.
     Node(Running),
-    /// The store alone: nothing in this process can change it.
+    /// The store alone, which this process only reads.
     Store(Box<dyn Serving>),
 }
 
 impl Link {
-    /// For a command that acts. Without NATS this starts a node, which takes interrupted work of
-    /// its store up.
+    /// Opens a link for a command that acts. Without NATS this starts a node, which continues
+    /// interrupted work of its store.
     pub async fn open(config: &Config) -> anyhow::Result<Self> {
         if let Some(link) = Self::to_cluster(config).await? {
             return Ok(link);
@@ -47,7 +47,8 @@ impl Link {
         })
     }
 
-    /// For a command that looks. Without NATS it reads the store and changes nothing.
+    /// Opens a link for a command that only reads. Without NATS it reads the store and changes
+    /// nothing.
     pub async fn look(config: &Config) -> anyhow::Result<Self> {
         if let Some(link) = Self::to_cluster(config).await? {
             return Ok(link);
@@ -71,12 +72,12 @@ impl Link {
         }))
     }
 
-    /// Whether only the store answers, in which nothing happens that this process could hear.
+    /// Returns whether the link leads to the store alone, where no events occur.
     pub fn is_of_store(&self) -> bool {
         matches!(self.to, To::Store(_))
     }
 
-    /// Whether the node is in this process, and reaches no other.
+    /// Returns whether the link leads to a node in this process without connections to others.
     pub fn is_alone(&self) -> bool {
         matches!(self.to, To::Node(_))
     }
@@ -95,7 +96,7 @@ fn client(bus: &Arc<dyn Bus>, config: &Config) -> Client {
     Client::over(bus.clone()).with_request_timeout(config.nats.request_timeout.0)
 }
 
-/// A connection to the configured servers; `None` where none are.
+/// Connects to the configured servers. Returns `None` if there are none.
 pub async fn to_nats(config: &Config, name: &str) -> anyhow::Result<Option<Arc<dyn Bus>>> {
     let Some(options) = node::nats(config)? else {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! What a command logs besides what it says.
+//! The log of a command, in addition to its output.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use crate::{
     telemetry::{Telemetry, TelemetryError, TelemetryOptions},
 };
 
-/// How long the last spans may take to leave.
+/// How long the last spans may take to be sent.
 const LAST_SPANS: Duration = Duration::from_secs(3);
 
-/// Logs in force, if any.
+/// The telemetry in force, if any.
 pub struct Logs(Option<Telemetry>);
 
 impl Logs {
-    /// For a node: always, and with the listener that it is to have.
+    /// Starts the log of a node, with its configured listener.
     pub fn start(config: &Config) -> Result<Self, TelemetryError> {
         Telemetry::start(&TelemetryOptions {
             listen: config.telemetry.listener(),
@@ -26,8 +26,8 @@ impl Logs {
         .map(|telemetry| Self(Some(telemetry)))
     }
 
-    /// For a command that a person watches: what a person must do something about, and more where
-    /// it was asked for.
+    /// Starts the log of a command that a person watches. It has only errors unless the user asked
+    /// for more.
     pub fn start_if_asked(config: &Config) -> Result<Self, TelemetryError> {
         let is_asked = config.telemetry.log != config::Telemetry::default().log;
         let asked = match is_asked {
@@ -52,8 +52,8 @@ fn options(config: &Config) -> TelemetryOptions {
     let section = &config.telemetry;
     let is_default = section.log == config::Telemetry::default().log;
     TelemetryOptions {
-        // Planck itself logs what these drivers would repeat. A filter that a user wrote stays as
-        // it is.
+        // Silences drivers whose messages Planck logs itself. A filter that the user wrote is not
+        // changed.
         log: if is_default {
             [&section.log, bus::DRIVER_LOG, store::DRIVER_LOG].join(",")
         } else {

@@ -1,4 +1,4 @@
-//! Words that are no command.
+//! Suggestions for mistyped commands.
 
 use clap::{
     Command, CommandFactory as _,
@@ -7,16 +7,16 @@ use clap::{
 
 use super::Planck;
 
-/// A word that is like no command may be the first one of a prompt.
+/// The hint for a word that resembles no command, because it may be the first word of a prompt.
 const PROMPT: &str = "a prompt is given to a command: planck run \"What is in this folder?\"";
 
-/// Ends the process with what is wrong with the arguments, or with the help that they ask for.
+/// Prints the error in the arguments, or the help that they request, and ends the process.
 pub fn exit(error: Error) -> ! {
     with_suggestion(error).exit()
 }
 
-/// clap measures how alike two words are as a whole, so that it knows no `run` in `rnu`. Two letters
-/// that are swapped, and one that is wrong, missing or too many, are what people mistype.
+/// Adds a suggestion. clap compares whole words and so does not find `run` for `rnu`. This function
+/// finds what people mistype: two swapped letters, or one that is wrong, missing or superfluous.
 fn with_suggestion(mut error: Error) -> Error {
     if error.kind() != ErrorKind::InvalidSubcommand
         || error.get(ContextKind::SuggestedSubcommand).is_some()
@@ -48,7 +48,7 @@ fn with_suggestion(mut error: Error) -> Error {
     error
 }
 
-/// The command whose subcommand is wrong: the usage names it.
+/// Returns the command whose subcommand is wrong, from the usage line of the error.
 fn command_of<'a>(error: &Error, planck: &'a Command) -> &'a Command {
     let usage = match error.get(ContextKind::Usage) {
         Some(ContextValue::StyledStr(usage)) => usage.to_string(),
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn mistyped_command_is_told_what_it_may_mean() {
+    fn a_mistyped_command_gets_a_suggestion() {
         for (line, meant) in [
             ("planck rnu", "run"),
             ("planck rn hello", "run"),
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn word_like_no_command_gets_no_similar_one() {
+    fn a_word_unlike_any_command_gets_no_suggestion() {
         for (line, is_prompt) in [
             ("planck fix the bug", true),
             ("planck x", true),

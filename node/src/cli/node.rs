@@ -24,7 +24,7 @@ pub struct Node {
     alone: bool,
 }
 
-/// What asks a node to leave, and to leave now if it comes again.
+/// The signals that ask a node to leave. A second one makes it leave immediately.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -70,7 +70,9 @@ async fn serve(config: &Config) -> anyhow::Result<Exit> {
         patience = running.must_drain() => patience,
         why = running.must_end() => anyhow::bail!("node {} is out of its cluster and stopped everything: {why}", running.node().id()),
     };
-    tracing::info!("leaving: what runs goes on elsewhere; a second signal stops at once");
+    tracing::info!(
+        "leaving: running work continues on other nodes; a second signal stops this node at once"
+    );
     tokio::select! {
         () = running.shut_down(patience) => Ok(Exit::Done),
         () = signals.next() => Ok(Exit::Failed),

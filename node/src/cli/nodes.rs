@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{client::Client, config::Period};
 
-/// A node that left or died is listed for so long; its record stands for a day.
+/// How long a node is listed after it left or died. Its record is kept for a day.
 const LATELY: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Subcommand)]
@@ -26,7 +26,7 @@ Examples:
 pub enum Nodes {
     /// List the nodes of the cluster
     Ls {
-        /// Also those that left or died over ten minutes ago
+        /// Also those that left or died more than ten minutes ago
         #[arg(long)]
         all: bool,
         #[command(flatten)]
@@ -101,7 +101,7 @@ impl Nodes {
     }
 }
 
-/// Whether it is in the cluster, or was lately.
+/// Returns whether a node is in the cluster, or was recently.
 fn is_current(node: &NodeInfo) -> bool {
     !is_gone(node) || u128::from(node.silent_ms) < LATELY.as_millis()
 }
@@ -137,8 +137,9 @@ async fn find(client: &Client, name: &str) -> anyhow::Result<NodeInfo> {
     named(client.nodes().await?.nodes, name)
 }
 
-/// The node of an id or a name. A node that was started again has the name of those before it, so
-/// one that is there goes before those that left or died, and of these the one that was heard last.
+/// Finds a node by id or name. A restarted node has the same name as its earlier records, so a
+/// present node precedes those that left or died; among the latter the one that was heard last is
+/// returned.
 fn named(nodes: Vec<NodeInfo>, name: &str) -> anyhow::Result<NodeInfo> {
     let (gone, there): (Vec<_>, Vec<_>) = nodes
         .into_iter()
@@ -201,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn name_is_that_of_the_node_that_is_there() {
+    fn a_name_means_the_node_that_is_present() {
         let (old, older) = (node("old", "left", 9_000), node("older", "dead", 90_000));
         let (now, other) = (node("now", "alive", 100), node("other", "draining", 200));
         let found = |nodes: &[&NodeInfo], name| {

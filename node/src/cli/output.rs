@@ -1,7 +1,7 @@
-//! The only place that writes to standard output and standard error: tables, JSON, plain text,
+//! The only place that writes to standard output and standard error: tables, JSON, plain text and
 //! drawings.
 //!
-//! A tidy test refuses other writers under `cli`, so whatever a command shows has passed the
+//! A tidy test refuses other writers under `cli`, so the output of every command passes through the
 //! cleaner of [`crate::terminal`].
 
 use std::{
@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use crate::terminal::{Drawing, clean, clean_json, clean_line};
 
-/// Which of the process's two outputs.
+/// One of the process's two outputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stream {
     Out,
@@ -31,7 +31,7 @@ impl Stream {
         }
     }
 
-    /// Whether both outputs go to the same file, as with `2>&1`.
+    /// Returns whether both outputs go to the same file, as with `2>&1`.
     pub fn are_one() -> bool {
         let identity = |output: &dyn AsFd| {
             let file = File::from(output.as_fd().try_clone_to_owned().ok()?);
@@ -42,7 +42,8 @@ impl Stream {
         out.is_some() && out == identity(&io::stderr())
     }
 
-    /// Whether it may have colours, after `NO_COLOR`, `CLICOLOR`, `CLICOLOR_FORCE` and `TERM`.
+    /// Returns whether colours are allowed, according to `NO_COLOR`, `CLICOLOR`, `CLICOLOR_FORCE`
+    /// and `TERM`.
     pub fn has_colours(self) -> bool {
         let choice = match self {
             Self::Out => AutoStream::choice(&io::stdout()),
@@ -51,7 +52,7 @@ impl Stream {
         choice != ColorChoice::Never
     }
 
-    /// Writes text with Planck's own colours and movements.
+    /// Writes text with Planck's own colours and cursor movements.
     pub fn draw(self, drawing: &Drawing) -> io::Result<()> {
         match self {
             Self::Out => write(io::stdout().lock(), drawing.as_str()),
@@ -60,7 +61,7 @@ impl Stream {
     }
 }
 
-/// How a list is written.
+/// The format of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum Format {
     #[default]
@@ -68,42 +69,42 @@ pub enum Format {
     Json,
 }
 
-/// How events are written.
+/// The format of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum EventFormat {
     #[default]
     Text,
-    /// As they are published, a line each
+    /// As they are published, one per line
     Jsonl,
 }
 
-/// `-o text|jsonl`
+/// The option `-o text|jsonl`.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub struct EventOutput {
-    /// How to write them
+    /// The format of the events
     #[arg(short, long, value_enum, default_value_t)]
     pub output: EventFormat,
 }
 
-/// `-o table|json`
+/// The option `-o table|json`.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub struct Output {
-    /// How to write it
+    /// The format of the output
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Format,
 }
 
-/// Writes text, cleaned, at once.
+/// Cleans and writes text in one call.
 pub fn say(text: &str) -> io::Result<()> {
     write(io::stdout().lock(), &clean(text))
 }
 
-/// Writes text with Planck's own colours and movements.
+/// Writes text with Planck's own colours and cursor movements.
 pub fn draw(drawing: &Drawing) -> io::Result<()> {
     Stream::Out.draw(drawing)
 }
 
-/// Writes data that another program may read: as it is into a file or a pipe, cleaned on a
+/// Writes data that another program may read: unchanged into a file or a pipe, cleaned on a
 /// terminal.
 pub fn data(text: &str) -> io::Result<()> {
     match Stream::Out.is_terminal() {
@@ -112,7 +113,7 @@ pub fn data(text: &str) -> io::Result<()> {
     }
 }
 
-/// Writes JSON. Its strings hold escapes in place of characters that a terminal would obey or hide.
+/// Writes JSON. Characters in its strings that a terminal would obey or hide are escaped.
 pub fn json_text(text: &str) -> io::Result<()> {
     write(io::stdout().lock(), &clean_json(text))
 }
@@ -122,12 +123,13 @@ pub fn json<T: Serialize>(value: &T) -> anyhow::Result<()> {
     Ok(json_text(&(serde_json::to_string_pretty(value)? + "\n"))?)
 }
 
-/// Writes a line to standard error, cleaned. Nothing can be done where nobody reads it.
+/// Writes a line to standard error, cleaned. Errors are ignored, because there is nowhere else to
+/// report them.
 pub fn warn(text: &str) {
     let _nobody_reads = write(io::stderr().lock(), &format!("{}\n", clean(text)));
 }
 
-/// Writes a question to standard error, cleaned, and stays on its line.
+/// Writes a question to standard error, cleaned and without a line end.
 pub fn question(text: &str) -> io::Result<()> {
     write(io::stderr().lock(), &clean(text))
 }
@@ -138,7 +140,7 @@ fn write(mut to: impl Write, text: &str) -> io::Result<()> {
 }
 
 impl Output {
-    /// Writes rows as a table, or the value they were made of as JSON.
+    /// Writes rows as a table, or as JSON the value that they were made from.
     pub fn list<T: Serialize>(
         self,
         value: &T,
@@ -151,7 +153,7 @@ impl Output {
         }
     }
 
-    /// Writes pairs below each other, or the value they were made of as JSON.
+    /// Writes pairs below each other, or as JSON the value that they were made from.
     pub fn pairs<T: Serialize>(self, value: &T, pairs: &[(&str, String)]) -> anyhow::Result<()> {
         let width = pairs
             .iter()
@@ -168,7 +170,7 @@ impl Output {
     }
 }
 
-/// Columns as wide as their widest cell.
+/// Formats a table whose columns are as wide as their widest cell.
 pub fn table(columns: &[&str], rows: &[Vec<String>]) -> String {
     let head: Vec<String> = columns.iter().map(|column| column.to_uppercase()).collect();
     let rows: Vec<Vec<String>> = rows
@@ -198,7 +200,7 @@ pub fn table(columns: &[&str], rows: &[Vec<String>]) -> String {
     all.iter().map(line).collect()
 }
 
-/// A dash for what is not there.
+/// Returns the text of a value, or a dash for `None`.
 pub fn or_dash<T: ToString>(value: Option<T>) -> String {
     value.map_or_else(|| "–".into(), |value| value.to_string())
 }

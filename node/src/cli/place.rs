@@ -1,4 +1,4 @@
-//! Flags every command understands, and the configuration they lead to.
+//! The flags that every command accepts, and the configuration that results from them.
 
 use std::path::PathBuf;
 
@@ -14,26 +14,26 @@ use crate::{
     project::{Admitted, Standing, Uses},
 };
 
-/// Of the help of each command, whose own options come first.
+/// The heading of these flags in the help of each command, below the command's own options.
 const HEADING: &str = "Global options";
 
 #[derive(Debug, Clone, Args)]
 pub struct Place {
-    /// A configuration file to read over the usual ones
+    /// A configuration file to read in addition to the usual ones
     #[arg(long, global = true, help_heading = HEADING, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// NATS servers, with commas between them
+    /// NATS servers, separated by commas
     #[arg(long, global = true, help_heading = HEADING, value_name = "URL")]
     nats: Option<String>,
     /// `sqlite:DIR` or `postgres://…`
     #[arg(long, global = true, help_heading = HEADING, value_name = "URL")]
     store: Option<String>,
-    /// Go on without this folder's `.planck/`, trusted or not
+    /// Ignore this folder's `.planck/`, even if it is trusted
     #[arg(long, global = true, help_heading = HEADING)]
     no_project: bool,
 }
 
-/// A flag of a command that sets a key: the key, the value, the flag's name.
+/// A command's flag that sets a key: the key, the value and the flag's name.
 type Flag = (String, String, String);
 
 impl Place {
@@ -49,8 +49,8 @@ impl Place {
         Sources::of_process(self.config.clone(), flags).context("cannot find the working directory")
     }
 
-    /// Where the prompts that are typed in this folder's chats are kept; `None` where the user has
-    /// no home.
+    /// Returns the file of the prompts that were typed in this folder's chats, or `None` if the
+    /// user has no home folder.
     pub fn history(&self) -> anyhow::Result<Option<PathBuf>> {
         Ok(self
             .sources(Vec::new())?
@@ -58,27 +58,28 @@ impl Place {
             .map(|place| place.history()))
     }
 
-    /// The file that the user named.
+    /// Returns the file that the user named.
     pub fn named_file(&self) -> Option<&PathBuf> {
         self.config.as_ref()
     }
 
-    /// For a command that only looks.
+    /// Loads the configuration for a command that only reads.
     pub fn config(&self) -> anyhow::Result<Config> {
         Ok(self.load()?.config)
     }
 
-    /// The same, with the origin of every value.
+    /// Loads the configuration for a command that only reads, with the origin of every value.
     pub fn load(&self) -> anyhow::Result<Loaded> {
         self.look(None)
     }
 
-    /// For a command that only looks, at tools, teams and skills too.
+    /// Loads the configuration for a command that only reads, and that also uses tools, teams and
+    /// skills.
     pub fn whole(&self) -> anyhow::Result<Loaded> {
         self.look(Some(Uses::Everything))
     }
 
-    /// For `doctor`, which says itself what the project is.
+    /// Loads the configuration for `doctor`, which reports itself whether the project is trusted.
     pub fn inspect(&self) -> anyhow::Result<(Loaded, Option<project::Met>)> {
         let sources = self.sources(Vec::new())?;
         let met = if self.no_project {
@@ -99,19 +100,19 @@ impl Place {
         Ok((loaded, met))
     }
 
-    /// For a command that acts, with a default model from the command line.
+    /// Loads the configuration for a command that acts, with a default model from the command line.
     pub fn config_to_act(&self, model: Option<&String>) -> anyhow::Result<Config> {
         let flag = model.map(|model| ("models.default".into(), model.clone(), "--model".into()));
         self.act(flag.into_iter().collect(), None)
     }
 
-    /// For a node, which uses all of a project.
+    /// Loads the configuration for a node, which uses all of a project.
     pub fn config_of_node(&self) -> anyhow::Result<Config> {
         self.act(Vec::new(), Some(Uses::Everything))
     }
 
-    /// Never asks and never refuses: a project that is not trusted has no effect, and a line says
-    /// so.
+    /// Loads the configuration without asking or refusing. A project that is not trusted has no
+    /// effect, and a warning reports it.
     fn look(&self, uses: Option<Uses>) -> anyhow::Result<Loaded> {
         let sources = self.sources(Vec::new())?;
         let without = load::load(&sources);
@@ -145,9 +146,9 @@ impl Place {
     }
 }
 
-/// Where the user has configured NATS, a command is a client, and the nodes have their own tools,
-/// teams and skills. What is wrong without the project, such as `--model` with the name of its
-/// entry, may be right with it.
+/// Returns the part of the project that a command uses. If NATS is configured the command is a
+/// client, and the nodes have their own tools, teams and skills. An error without the project may
+/// disappear with it, for example for `--model` with the name of an entry in it.
 fn uses_of(without: &Result<Loaded, Problems>) -> Uses {
     match without {
         Ok(loaded) if loaded.config.nats.url.is_some() => Uses::Config,

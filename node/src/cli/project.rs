@@ -1,4 +1,4 @@
-//! What a command does about the project that it was started in.
+//! How a command handles the project in which it was started.
 
 mod shown;
 
@@ -18,18 +18,18 @@ use crate::{
 
 pub use shown::{lines, told};
 
-/// Wrong answers after which a question is given up.
+/// How many wrong answers end a question.
 const TRIES: usize = 3;
 
-/// A project, and what it is to its user.
+/// A project, and whether the user trusts it.
 pub struct Met {
     pub project: Project,
     pub standing: Standing,
-    /// `None`: there is no home to keep it in.
+    /// The list of trusted projects, or `None` if there is no home folder for it.
     ledger: Option<Ledger>,
 }
 
-/// The project of the folder that planck was started in, if there is one.
+/// Finds the project of the folder that planck was started in.
 pub fn met(sources: &Sources, uses: Uses) -> anyhow::Result<Option<Met>> {
     let user_folder = sources.user_folder();
     let Some(project) = Project::find(&sources.folder, user_folder.as_deref())? else {
@@ -44,7 +44,7 @@ pub fn met(sources: &Sources, uses: Uses) -> anyhow::Result<Option<Met>> {
     }))
 }
 
-/// What a person answers.
+/// The answer of a person.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Answer {
     Trust,
@@ -53,7 +53,8 @@ enum Answer {
 }
 
 impl Met {
-    /// What the user trusts. Of a project that is not trusted a line says that it has no effect.
+    /// Returns the part that the user trusts. For a project that is not trusted, it prints a
+    /// warning that the project has no effect.
     pub fn or_warn(self) -> Option<Admitted> {
         match &self.standing {
             Standing::Nothing => None,
@@ -68,8 +69,8 @@ impl Met {
         }
     }
 
-    /// What the user trusts, who is asked where he can be; without a terminal a project that is not
-    /// trusted is an error.
+    /// Returns the part that the user trusts, and asks the user if necessary. Without a terminal, a
+    /// project that is not trusted is an error.
     pub fn or_ask(self) -> anyhow::Result<Option<Admitted>> {
         let may_ask = io::stdin().is_terminal() && Stream::Err.is_terminal();
         let snapshot = match &self.standing {
@@ -92,7 +93,7 @@ impl Met {
         }
     }
 
-    /// Records what was shown.
+    /// Records the contents that were shown as trusted.
     pub fn trust(&self, snapshot: Snapshot) -> anyhow::Result<Admitted> {
         let ledger = self
             .ledger
@@ -103,7 +104,7 @@ impl Met {
             .with_context(|| format!("cannot record it in {}", ledger.file().display()))
     }
 
-    /// What to type.
+    /// Returns what the user can do.
     pub fn remedy(&self) -> String {
         let without = "go on without it with `--no-project`";
         match &self.standing {
@@ -117,7 +118,7 @@ impl Met {
         }
     }
 
-    /// The command that trusts it, as a shell takes it.
+    /// Returns the command that trusts the project, quoted for a shell.
     pub fn command(&self) -> String {
         let folder = self.project.folder.to_string_lossy();
         let quoted = shlex::try_quote(&folder)
@@ -142,7 +143,7 @@ fn ask() -> io::Result<Answer> {
     Ok(Answer::Quit)
 }
 
-/// A line of standard input; `None` at its end.
+/// Reads a line of standard input. Returns `None` at its end.
 pub fn line() -> io::Result<Option<String>> {
     let mut line = String::new();
     let read = io::stdin().lock().take(1024).read_line(&mut line)?;

@@ -1,5 +1,4 @@
-//! A session as a person likes to read it. Pure: what a follower is told goes in, text for the
-//! screen comes out.
+//! Renders a session for a person. Pure: follow events go in, and text for the screen comes out.
 
 mod floor;
 mod heard;
@@ -30,7 +29,7 @@ use speech::Speech;
 pub use style::Style;
 pub use summary::{Summary, consumed};
 
-/// What has been drawn so far, and who is speaking.
+/// The state of the screen, and which agent is speaking.
 #[derive(Debug)]
 pub struct Screen {
     style: Style,
@@ -41,7 +40,7 @@ pub struct Screen {
     pub summary: Summary,
 }
 
-/// What a reader is told of an event that was shown and is not in the log.
+/// Returns the message to a reader about an event that was shown but is not in the log.
 pub fn retraction(retracted: &Retracted) -> String {
     let Retracted {
         seq,
@@ -66,18 +65,18 @@ impl Screen {
         }
     }
 
-    /// Tells an agent's name. Where there is one agent alone, nobody needs to be told who speaks.
+    /// Records an agent's name. Agents are named on the screen only if there is more than one.
     pub fn know(&mut self, agent: &AgentId, name: &str) {
         self.names.learn(agent, name);
         self.floor.many = self.names.count() > 1;
     }
 
-    /// Leaves a prompt out that the person has just typed.
+    /// Hides a prompt that the person has just typed.
     pub fn hide_echo(&mut self, prompt: &InputId) {
         self.heard.own = Some(prompt.clone());
     }
 
-    /// The text to write for a piece of news.
+    /// Returns the text to write for a follow event.
     pub fn told(&mut self, told: &FollowEvent) -> Drawing {
         match told {
             FollowEvent::Durable(event) if event.hidden_by.is_some() => Drawing::default(),
@@ -88,12 +87,12 @@ impl Screen {
         }
     }
 
-    /// The text to write when the session cannot be followed any more.
+    /// Returns the text to write when the session cannot be followed any more.
     pub fn lost(&mut self, error: &ClientError) -> Drawing {
         self.aside(&error.to_string())
     }
 
-    /// Ends what is open, so that something else can be written.
+    /// Ends open output, so that something else can be written.
     pub fn rest(&mut self) -> Drawing {
         self.floor.close()
     }

@@ -21,17 +21,17 @@ use super::{
 };
 use crate::client::Client;
 
-/// What a prompt on standard input may hold.
+/// The largest prompt on standard input, in bytes.
 const LONGEST_PROMPT: u64 = 8 * 1024 * 1024;
 
-/// How the answer is written.
+/// The format of the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 enum Form {
     #[default]
     Text,
     /// One object at the end: session, model, answer, outcome, usage, duration_ms
     Json,
-    /// Every event as it is published, a line each
+    /// Every event as it is published, one per line
     Jsonl,
 }
 
@@ -50,30 +50,30 @@ Examples:
 pub struct Run {
     #[command(flatten)]
     which: Which,
-    /// Write the answer alone to standard output
+    /// Write only the answer to standard output
     #[arg(short, long)]
     print: bool,
-    /// Write nothing but the answer, warnings and errors
+    /// Write only the answer, warnings and errors
     #[arg(short, long)]
     quiet: bool,
-    /// How to write the answer
+    /// The format of the answer
     #[arg(short, long, value_enum, default_value_t)]
     output: Form,
-    /// What to do; from standard input where it is absent or `-`
+    /// The prompt; read from standard input if it is absent or `-`
     prompt: Option<String>,
 }
 
-/// Where the parts of a run's output go.
+/// The destinations of the parts of a run's output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Layout {
-    /// What the agents do.
+    /// The transcript of the agents' work.
     transcript: Option<Stream>,
-    /// The session and the model, at the start and at the end.
+    /// The lines with the session and the model, at the start and at the end.
     frame: Option<Stream>,
     answer: bool,
 }
 
-/// What `-o json` writes.
+/// The object that `-o json` writes.
 #[derive(Debug, Serialize)]
 struct Report<'a> {
     session: &'a str,
@@ -189,15 +189,15 @@ impl Run {
     }
 }
 
-/// A line about the session, apart from what its agents say.
+/// Writes a line about the session, separate from the agents' output.
 fn frame(to: Option<Stream>, text: &str) -> std::io::Result<()> {
     to.map_or(Ok(()), |to| {
         to.draw(&(Style::of(to).paint(style::Paint::Dim, text) + "\n"))
     })
 }
 
-/// The answer as it is in the log. What is published can be forged by anybody who may publish, and
-/// scripts act on answers.
+/// Returns the answer from the log. Anyone who may publish can forge events, and scripts act on
+/// answers.
 async fn of_the_log(
     client: &Client,
     sent: &Sent,
@@ -223,7 +223,7 @@ async fn of_the_log(
     Ok(Ended::of(&event).and_then(|(ended, _)| ended.answer))
 }
 
-/// The prompt: the argument, or standard input.
+/// Returns the prompt from the argument or from standard input.
 fn words(given: Option<&str>) -> anyhow::Result<String> {
     let text = match given.filter(|text| *text != "-") {
         Some(text) => text.to_owned(),
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn transcript_never_shares_standard_output_with_an_answer() {
+    fn a_transcript_never_shares_standard_output_with_an_answer() {
         let (out, err) = (Some(Stream::Out), Some(Stream::Err));
         for (line, is_terminal, transcript, frame, answer) in [
             ("run x", true, out, out, false),
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn answer_is_not_written_twice_where_both_outputs_are_one_file() {
+    fn an_answer_is_written_once_if_both_outputs_are_one_file() {
         for (line, answer) in [("run x", false), ("run -p x", true), ("run -q x", true)] {
             let run = Line::try_parse_from(line.split(' ')).unwrap().run;
             assert_eq!(run.layout(false, true).answer, answer, "{line}");

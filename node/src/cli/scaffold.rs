@@ -1,9 +1,9 @@
-//! Projects to begin with: `planck sidecar new` and `planck team new` write them from templates in
-//! this binary.
+//! Starter projects: `planck sidecar new` and `planck team new` write them from templates in this
+//! binary.
 //!
-//! A template's files stand under `node/src/cli/scaffold/` as they are written, but for
-//! placeholders. A placeholder in source code is a valid name there, so that the templates
-//! themselves compile and can be tested.
+//! The files of a template are stored under `node/src/cli/scaffold/` as they are written, except
+//! for placeholders. A placeholder in source code is a valid name, so that the templates themselves
+//! compile and can be tested.
 
 use std::{
     fs::{self, OpenOptions},
@@ -18,11 +18,11 @@ use super::{exit::Usage, output::say};
 /// A file of a template: its path in the project, and its text.
 pub type TemplateFile = (&'static str, &'static str);
 
-/// A project that does not exist yet.
+/// A project to be written.
 pub struct Scaffold {
     pub folder: PathBuf,
     pub files: &'static [TemplateFile],
-    /// Placeholders, and what replaces them.
+    /// The placeholders with their replacements.
     pub replacements: Vec<(&'static str, String)>,
 }
 
@@ -30,7 +30,8 @@ impl Scaffold {
     /// Writes all files. The folder must be empty or missing, so nothing is ever overwritten.
     ///
     /// # Errors
-    /// [`Usage`] when the folder is taken.
+    ///
+    /// Returns [`Usage`] if the folder is not empty.
     pub fn write(&self) -> anyhow::Result<()> {
         self.claim_folder()?;
         for (path, _) in self.files {
@@ -46,7 +47,7 @@ impl Scaffold {
         ))?)
     }
 
-    /// The text of a file with its placeholders replaced.
+    /// Returns the text of a file with its placeholders replaced.
     pub fn text(&self, path: &str) -> String {
         let template = self
             .files

@@ -12,14 +12,14 @@ use super::{
 
 #[derive(Debug, Args)]
 pub struct Schema {
-    /// One of them; the list of their names unless said
+    /// The name of a schema; by default a list of all names
     name: Option<String>,
-    /// All of them in one object
+    /// All schemas in one object
     #[arg(long, conflicts_with = "name")]
     all: bool,
 }
 
-/// Every schema by its name: `message.member`, `envelope.event`, `event.tool_end`,
+/// Returns every schema by its name: `message.member`, `envelope.event`, `event.tool_end`,
 /// `request.sessions.start`, …
 pub fn all() -> BTreeMap<String, Value> {
     let named = |(group, schemas): (&str, BTreeMap<&'static str, schemars::Schema>)| {

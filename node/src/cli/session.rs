@@ -25,7 +25,7 @@ pub use look::{AGENT_COLUMNS, agent_row, agents};
 
 #[derive(Debug, Subcommand)]
 pub enum Session {
-    /// List sessions, those used last first
+    /// List sessions, the most recently used first
     Ls(list::Ls),
     /// Show a session with its agents
     Show {
@@ -33,7 +33,7 @@ pub enum Session {
         #[command(flatten)]
         output: Output,
     },
-    /// Send a prompt and come back at once
+    /// Send a prompt and return at once
     #[command(
         after_help = "Examples:\n  planck session prompt bold-oak \"And the tests?\"\n  \
                             planck session prompt bold-oak --mode steer \"Leave the docs alone\"\n  \
@@ -48,7 +48,7 @@ pub enum Session {
     )]
     Attach {
         session: String,
-        /// The first seq to show; without it what happens from now on, or, without NATS, the whole
+        /// The first seq to show; by default what happens from now on, or, without NATS, the whole
         /// log
         #[arg(long, value_name = "SEQ")]
         from: Option<Seq>,
@@ -64,28 +64,28 @@ pub enum Session {
     )]
     Rewind {
         session: String,
-        /// The number of the message; without it they are listed
+        /// The number of the message; without it the messages are listed
         #[arg(long, value_name = "MESSAGE")]
         to: Option<Seq>,
     },
-    /// Take a session up where it was left
+    /// Continue an interrupted or closed session
     Resume { session: String },
     /// Stop its agents, and keep it
     Close { session: String },
     /// Remove a session and its log
     Rm { sessions: Vec<String> },
-    /// Remove closed sessions that were not used for long
+    /// Remove closed sessions that were not used for a long time
     Prune {
         /// How long: 30d, 12h, …
         #[arg(long, value_name = "TIME")]
         older_than: Period,
-        /// Only say what would be removed
+        /// Only print what would be removed
         #[arg(long)]
         dry_run: bool,
     },
-    /// Write the whole log, a JSON line for each event
+    /// Write the whole log, one JSON line per event
     Export { session: String },
-    /// Take over the sessions of another folder, closed: those that an earlier version kept in this
+    /// Take over sessions of another folder as closed: those that an earlier version stored in this
     /// one, or of a moved project
     Adopt(adopt::Adopt),
 }
@@ -150,7 +150,7 @@ impl Session {
                 dry_run,
             } => prune::perform(client, older_than, dry_run).await,
             Self::Export { session } => export::perform(client, &session).await,
-            // It needs the store and no link.
+            // This command needs the store and no link, so it is handled earlier.
             Self::Adopt(_) => Ok(Exit::Failed),
         }
     }

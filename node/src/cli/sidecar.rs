@@ -27,7 +27,7 @@ Examples:
   planck sidecar call calculator add '{\"a\": 2, \"b\": 3}'
   planck sidecar conform calculator -- python calculator.py")]
 pub enum Sidecar {
-    /// Write a project to begin a sidecar with
+    /// Write a starter project for a sidecar
     New(new::New),
     /// List the sidecars that nodes have found
     Ls {
@@ -40,35 +40,35 @@ pub enum Sidecar {
     Conform(Conform),
 }
 
-/// Calls the sidecar's pure and idempotent tools with arguments made up from their schemas, cancels
-/// and repeats calls, sends what is malformed, and says of each case whether it passed. A tool with
-/// a number `seconds` is taken for one that runs so long, one with a number `times` for one whose
-/// answer grows with it; others are named with --slow and --large.
+/// Calls the sidecar's pure and idempotent tools with arguments made from their schemas, cancels
+/// and repeats calls, sends malformed requests, and reports for each case whether it passed. A tool
+/// with a number `seconds` is assumed to run that long, and one with a number `times` to return an
+/// answer that grows with it; name others with --slow and --large.
 #[derive(Debug, Args)]
 pub struct Conform {
     /// The sidecar's name
     name: String,
-    /// Arguments for good calls of a tool; a mutating tool is called only if it is named here
+    /// Arguments for valid calls of a tool; a mutating tool is called only if it is named here
     #[arg(long, value_name = "TOOL=JSON", value_parser = call)]
     args: Vec<(String, Value)>,
-    /// A call that runs for at least three times the patience
+    /// A call that runs at least three times as long as the patience
     #[arg(long, value_name = "TOOL=JSON", value_parser = call)]
     slow: Option<(String, Value)>,
-    /// A call whose answer is larger than NATS carries
+    /// A call whose answer is larger than NATS allows
     #[arg(long, value_name = "TOOL=JSON", value_parser = call)]
     large: Option<(String, Value)>,
-    /// How long an answer that is due may take
+    /// How long an expected answer may take
     #[arg(long, value_name = "TIME", default_value = "5s")]
     patience: Period,
     /// How long the command may take until the sidecar answers on `$SRV.INFO`
     #[arg(long, value_name = "TIME", default_value = "10s")]
     start_within: Period,
-    /// Run this case only; may be said several times
+    /// Run only this case; may be repeated
     #[arg(long, value_name = "CASE", value_parser = case)]
     only: Vec<String>,
     #[command(flatten)]
     output: Output,
-    /// Starts the sidecar: with it, starts, crashes, drains and two instances are tried as well
+    /// Starts the sidecar; with it, starts, crashes, drains and two instances are tried as well
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
 }

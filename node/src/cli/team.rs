@@ -30,7 +30,7 @@ Examples:
   planck team validate examples/teams/build-a-cli
   planck team start build-a-cli --session word-tool")]
 pub enum Team {
-    /// Write a template to begin a team with
+    /// Write a starter template for a team
     New(new::New),
     /// List the templates of this machine
     Ls {
@@ -39,7 +39,7 @@ pub enum Team {
     },
     /// Show everything that is wrong with templates
     Validate {
-        /// Folders, files or names; every template there is unless said
+        /// Folders, files or names; by default every template
         teams: Vec<String>,
         #[command(flatten)]
         output: Output,
@@ -104,7 +104,7 @@ fn list(config: &Config, output: Output) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// What is said of one template, or of the tools and skills that templates refer to.
+/// The result for one template, or for the tools and skills that templates refer to.
 #[derive(Debug, Serialize)]
 struct Validated {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -202,8 +202,8 @@ fn file(config: &Config, team: &str) -> anyhow::Result<Result<TemplateFile, Temp
     Ok(found.transpose().ok_or_else(missing)?)
 }
 
-/// Loads a template and resolves its members as a start on this machine would. Models are left out
-/// where none is configured.
+/// Loads a template and resolves its members as this machine would when it starts them. Models are
+/// not checked if none is configured.
 pub fn check(
     config: &Config,
     here: &Inventory,

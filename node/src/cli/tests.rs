@@ -5,7 +5,7 @@ use super::*;
 use crate::{client::ClientError, project::Source, team::TemplateFile};
 
 #[test]
-fn the_arguments_are_sound() {
+fn the_arguments_are_consistent() {
     Planck::command().debug_assert();
 }
 
@@ -33,7 +33,7 @@ fn the_help_of_each_command_has_examples() {
 }
 
 #[test]
-fn what_people_write_is_understood() {
+fn usual_command_lines_are_parsed() {
     for line in [
         "planck demo --keep",
         "planck run hello",
@@ -86,7 +86,7 @@ fn what_people_write_is_understood() {
 }
 
 #[test]
-fn exit_codes() {
+fn each_error_has_its_exit_code() {
     let refused = |code| anyhow::Error::from(ClientError::Refused(Refusal::new(code, "no")));
     for (error, number) in [
         (anyhow::anyhow!("any"), 1),
@@ -119,7 +119,7 @@ fn exit_codes() {
 }
 
 #[test]
-fn a_table_is_as_wide_as_its_cells() {
+fn a_tables_columns_fit_their_widest_cells() {
     let rows = vec![
         vec!["bold-oak".into(), "open".into()],
         vec!["é".into(), String::new()],
@@ -131,13 +131,13 @@ fn a_table_is_as_wide_as_its_cells() {
 }
 
 #[test]
-fn every_schema_is_an_object_with_a_name_of_its_own() {
+fn every_schema_is_an_object_with_a_unique_name() {
     let schemas = schema::all();
     assert!(schemas.contains_key("message.member") && schemas.contains_key("event.tool_end"));
     assert!(schemas.values().all(serde_json::Value::is_object));
 }
 
-/// Templates that people are shown must work.
+/// The templates that the documentation refers to must be valid.
 #[test]
 fn the_example_teams_are_valid() {
     let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/teams");

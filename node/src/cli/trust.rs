@@ -20,11 +20,11 @@ use crate::{
     terminal::clean_line,
 };
 
-/// Nothing in a project's `.planck/` has an effect before its user trusts it. This shows what it
-/// holds, or what changed since it was trusted, and asks; without a terminal the answer is read
-/// from standard input. Configuration, tools and teams are trusted as they are now, so a change of
-/// them asks again; prompts and skills are trusted by their folder. The exit code is 0 when the
-/// project is trusted, 1 when not.
+/// Nothing in a project's `.planck/` has an effect before its user trusts it. This command shows
+/// what the project contains, or what changed since it was trusted, and asks; without a terminal
+/// the answer is read from standard input. Configuration, tools and teams are trusted with their
+/// current content, so a change asks again; prompts and skills are trusted by their folder. The
+/// exit code is 0 if the project is trusted, and 1 if not.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  planck trust               # show this folder's .planck/, and ask\n  \
@@ -34,13 +34,13 @@ pub struct Trust {
     /// The project's folder
     #[arg(value_name = "DIR", default_value = ".")]
     folder: PathBuf,
-    /// Trust it without being asked
+    /// Trust it without asking
     #[arg(long)]
     yes: bool,
-    /// Trust it no longer
+    /// Stop trusting it
     #[arg(long, alias = "remove", conflicts_with = "yes")]
     revoke: bool,
-    /// List the trusted projects, and whether they are still what was trusted
+    /// List the trusted projects, and whether they are unchanged
     #[arg(long, conflicts_with_all = ["revoke", "yes"])]
     list: bool,
 }
@@ -92,7 +92,7 @@ impl Trust {
             say("it is not trusted\n")?;
             return Ok(Exit::Failed);
         }
-        // What is recorded is what was shown, whatever the files hold by now.
+        // The contents that were shown are recorded, even if the files have changed meanwhile.
         met.trust(snapshot.clone())?;
         say("it is trusted\n")?;
         Ok(Exit::Done)

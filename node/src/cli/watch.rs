@@ -1,5 +1,4 @@
-//! Following a session on the screen, until a prompt's turn has ended or the person has seen
-//! enough.
+//! Follows a session on the screen until a prompt's turn has ended or the person leaves.
 
 mod turns;
 
@@ -23,14 +22,14 @@ use super::{
 };
 use crate::client::{Client, ClientError, FollowEvent};
 
-/// Between the end of one turn and the beginning of the next that comes of it less time passes.
+/// The longest time between the end of one turn and the beginning of the next one that it causes.
 const QUIET: Duration = Duration::from_millis(200);
 
-/// Where news goes.
+/// The destination of events.
 pub enum Sink {
-    /// As a person likes to read it; to no output, where only the sum is wanted.
+    /// Rendered for a person; without a stream only the totals are collected.
     Screen(Box<Screen>, Option<Stream>),
-    /// Raw envelopes, a line each.
+    /// Raw envelopes, one per line.
     Jsonl,
 }
 
@@ -74,7 +73,7 @@ impl Sink {
         }
     }
 
-    /// Says why the session cannot be followed any more.
+    /// Prints why the session cannot be followed any more.
     fn lost(&mut self, error: &ClientError) -> std::io::Result<()> {
         match self {
             Self::Screen(screen, to) => {
@@ -88,7 +87,7 @@ impl Sink {
         }
     }
 
-    /// Ends what is open on the screen.
+    /// Ends open output on the screen.
     pub fn rest(&mut self) -> std::io::Result<()> {
         match self {
             Self::Screen(screen, Some(to)) => to.draw(&screen.rest()),
@@ -96,7 +95,7 @@ impl Sink {
         }
     }
 
-    /// Leaves a prompt out that the person has just typed.
+    /// Hides a prompt that the person has just typed.
     pub fn hide_echo(&mut self, prompt: &InputId) {
         if let Self::Screen(screen, _) = self {
             screen.hide_echo(prompt);
@@ -111,7 +110,7 @@ impl Sink {
         }
     }
 
-    /// The tokens and the cost of all that was told.
+    /// Returns the tokens and the cost of all events that were seen.
     pub fn usage(&self) -> Usage {
         match self {
             Self::Screen(screen, _) => screen.summary.usage(),
@@ -120,15 +119,15 @@ impl Sink {
     }
 }
 
-/// What was seen.
+/// The result of watching a session.
 pub struct Watched {
     pub ended: Ended,
-    /// How often the person interrupted. The second time leaves while work goes on.
+    /// The number of interrupts. The second one leaves while the work continues.
     pub interrupts: u32,
 }
 
 impl Watched {
-    /// Whether the person left while the prompt was being worked on.
+    /// Returns whether the person left before the work on the prompt was complete.
     pub fn was_left(&self) -> bool {
         self.interrupts > 1
     }
@@ -143,8 +142,8 @@ impl Watched {
     }
 }
 
-/// What hears interrupts. One for a whole command: an interrupt that comes between two waits is not
-/// lost.
+/// Returns the stream of interrupts. A command creates one, so that no interrupt between two waits
+/// is lost.
 pub fn interrupts() -> std::io::Result<Signal> {
     signal(SignalKind::interrupt())
 }
@@ -176,8 +175,8 @@ pub async fn attach(
     }
 }
 
-/// Follows a session until the turn that consumed a prompt has ended, and so has all work that came
-/// of it. An interrupt aborts what runs; a second one leaves.
+/// Follows a session until the turn that consumed a prompt has ended, with all work that it caused.
+/// An interrupt aborts the running work; a second one leaves.
 pub async fn watch(
     client: &Client,
     sent: &Sent,
@@ -229,7 +228,7 @@ pub async fn watch(
     })
 }
 
-/// Shows a session's log from a place on to where it ends now.
+/// Shows a session's log from a position to its current end.
 pub async fn show_log(
     client: &Client,
     session: &SessionId,
@@ -262,7 +261,7 @@ pub async fn show_log(
     Ok(sink.rest()?)
 }
 
-/// Whether no agent of the session works or has something to work on.
+/// Returns whether no agent of the session works or has unread input.
 async fn rests(client: &Client, session: &SessionId) -> anyhow::Result<bool> {
     for agent in client.session(session).await?.agents {
         if agent.state == AgentState::Stopped {

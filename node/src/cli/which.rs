@@ -1,4 +1,4 @@
-//! Which session a prompt goes to, and what a new one is made of.
+//! Decides which session a prompt goes to, and how a new session is created.
 
 use std::path::{Path, PathBuf};
 
@@ -26,7 +26,7 @@ use crate::{
     terminal::clean_line,
 };
 
-/// How many of the latest sessions are looked at for one of this directory.
+/// How many of the latest sessions are searched for one of this directory.
 const LATEST: usize = 200;
 
 #[derive(Debug, Clone, Default, Args)]
@@ -37,33 +37,33 @@ pub struct Which {
     /// The model of agents that name none, as provider:model
     #[arg(long, value_name = "P:ID")]
     pub model: Option<String>,
-    /// The session to go on with, or the name of a new one
+    /// The session to continue, or the name of a new one
     #[arg(long, value_name = "NAME")]
     pub session: Option<String>,
-    /// Go on with the session of this directory that was used last
+    /// Continue the session of this directory that was used last
     #[arg(short = 'c', long = "continue", conflicts_with_all = ["session", "team"])]
     pub go_on: bool,
     /// The workspace to work in
     #[arg(long, value_name = "NAME")]
     pub workspace: Option<String>,
-    /// The directory to work in: in the workspace, or of this machine
+    /// The directory to work in: in the workspace, or on this machine
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
 }
 
-/// A session that takes prompts, and who answers them.
+/// A session that accepts prompts, and the agents that answer them.
 #[derive(Debug, Clone)]
 pub struct Talk {
     pub id: SessionId,
     pub name: SessionName,
     pub lead: AgentId,
-    /// `provider:model` of the lead.
+    /// The orchestrator's model as `provider:model`.
     pub model: String,
-    /// The names of its agents, the lead's first.
+    /// The names of the agents, the orchestrator's first.
     pub agents: Vec<String>,
 }
 
-/// A prompt on its way: where to read on.
+/// A prompt that was sent, and the position from which to follow its events.
 #[derive(Debug, Clone)]
 pub struct Sent {
     pub session: SessionId,
@@ -92,7 +92,7 @@ impl Talk {
         })
     }
 
-    /// `session bold-oak · model anthropic:claude-…`
+    /// Returns the title: `session bold-oak · model anthropic:claude-…`.
     pub fn title(&self) -> String {
         let team = match self.agents.as_slice() {
             [] | [_] => String::new(),
@@ -101,7 +101,7 @@ impl Talk {
         format!("session {} · model {}{team}", self.name, self.model)
     }
 
-    /// A further prompt.
+    /// Sends a further prompt.
     pub async fn prompt(&self, client: &Client, content: Vec<Part>) -> anyhow::Result<Sent> {
         let prompt = Prompt {
             text: None,
@@ -120,9 +120,9 @@ impl Talk {
 }
 
 impl Which {
-    /// Whoever types the path of a team consents to its addresses, for the node in this process.
-    /// Keys still go to the origins they are configured for. Nodes behind NATS have a configuration
-    /// of their own.
+    /// Allows the addresses in a team's file for the node in this process, if the user typed the
+    /// path of the file. Keys are still sent only to the origins for which they are configured.
+    /// Nodes behind NATS have their own configuration.
     pub fn admit(&self, mut config: Config) -> Config {
         let typed = self
             .team
@@ -141,7 +141,7 @@ impl Which {
         config
     }
 
-    /// Prompts the session that this means, or starts one with the prompt.
+    /// Sends a prompt to the session that the flags select, or starts a session with it.
     pub async fn send(&self, client: &Client, text: String) -> anyhow::Result<(Talk, Sent)> {
         if let Some(session) = self.there(client).await? {
             let talk = Talk::with(client, &session).await?;
@@ -163,7 +163,7 @@ impl Which {
         Ok((Talk::with(client, &started.session_id).await?, sent))
     }
 
-    /// The session to go on with, if this means one that is there.
+    /// Returns the existing session to continue, if the flags select one.
     pub async fn there(&self, client: &Client) -> anyhow::Result<Option<String>> {
         if self.go_on {
             return self.last_here(client).await.map(Some);
@@ -181,7 +181,7 @@ impl Which {
         }
     }
 
-    /// The session of this directory that was used last.
+    /// Returns the session of this directory that was used last.
     async fn last_here(&self, client: &Client) -> anyhow::Result<String> {
         let dir = self.directory()?;
         let mut rows = every_session(
@@ -215,7 +215,7 @@ impl Which {
         Err(NotFound(format!("no session was started in {dir}; {way_out}")).into())
     }
 
-    /// A session that is there goes on as what it was started.
+    /// Refuses flags that apply only to a new session.
     fn check_known(&self, session: &str) -> Result<(), Usage> {
         let flags = [
             ("--team", self.team.is_some()),
@@ -230,8 +230,8 @@ impl Which {
         }
     }
 
-    /// Opens the way to a node, and says what agents here go without where the node is in this
-    /// process.
+    /// Opens the link to a node. If the node is in this process, prints what its agents have to do
+    /// without.
     pub async fn link(&self, config: &Config) -> anyhow::Result<Link> {
         let link = Link::open(config).await?;
         let dir = self.dir.as_deref().unwrap_or(Path::new("."));
@@ -251,8 +251,8 @@ impl Which {
         }
     }
 
-    /// A word alone may be the name of a template. A folder of that name, which a repository may
-    /// bring, must not take its place.
+    /// Refuses a single word that may be the name of a template if a folder has the same name,
+    /// because a repository could otherwise replace the template by its folder.
     async fn check_team(&self, client: &Client, config: &Config) -> anyhow::Result<()> {
         let word = self
             .team
@@ -280,7 +280,7 @@ impl Which {
         Ok(())
     }
 
-    /// The request for a session of this kind, without a prompt.
+    /// Returns the request to start such a session, without a prompt.
     pub fn request(&self) -> anyhow::Result<Start> {
         let name = self
             .session
@@ -304,10 +304,11 @@ impl Which {
         })
     }
 
-    /// A template's name, or the members of one that is here, with the model where they name none.
+    /// Returns the name of a template, or the members of one on this machine, with the model for
+    /// members that name none.
     fn team(&self) -> anyhow::Result<(Option<String>, Option<Vec<Member>>)> {
         // A name without a provider is an entry of the node's configuration, or a model of its
-        // default's provider.
+        // default provider.
         let model = self
             .model
             .as_deref()
@@ -333,7 +334,8 @@ impl Which {
         Ok((None, Some(members)))
     }
 
-    /// In a workspace as it is named; else a path of this machine.
+    /// Returns the directory: as it was given in a workspace, and otherwise as a path of this
+    /// machine.
     fn directory(&self) -> anyhow::Result<String> {
         let dir = match (&self.workspace, &self.dir) {
             (Some(_), dir) => dir.clone().unwrap_or_else(|| ".".into()),
@@ -349,7 +351,7 @@ impl Which {
     }
 }
 
-/// Who answers a session's prompts: the orchestrator, or the one agent there is.
+/// Returns the agent that answers a session's prompts: the orchestrator, or the only agent.
 pub fn lead(info: &SessionInfo) -> Option<&AgentRow> {
     info.agents
         .iter()
@@ -357,7 +359,8 @@ pub fn lead(info: &SessionInfo) -> Option<&AgentRow> {
         .or(info.agents.first())
 }
 
-/// Every session that a filter lets through, page by page.
+/// Returns every session that passes a filter, page by page.
+///
 pub async fn every_session(
     client: &Client,
     filter: &ListSessions,

@@ -1,5 +1,5 @@
-//! The bare loop: the same requests over the same HTTP, each stream read to its end, and nothing
-//! else.
+//! The bare loop: the same requests over the same HTTP client, each stream read to its end, and
+//! nothing else.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::workload::{Answer, Workload, call};
 use crate::llm;
 
-/// Each agent's turns, one agent a task, on one thread.
+/// Runs each agent's turns, with one task for each agent on a single thread.
 pub async fn run(workload: Workload, agents: usize, base: &str) -> Result<Vec<Duration>> {
     let (base, answers, turns) = (base.to_owned(), workload.answers(), workload.turns());
     let work = move || {
@@ -61,7 +61,7 @@ async fn ask(client: &reqwest::Client, base: &str, history: &[u8]) -> Result<()>
     Ok(())
 }
 
-/// Adds what the model is known to have said, and the results of its calls.
+/// Appends the known answer of the model and the results of its calls to the history.
 fn said(history: &mut Vec<u8>, round: usize, answer: Answer) -> Result<()> {
     let calls: Vec<_> = (0..answer.calls).map(|at| call(round, at)).collect();
     let id = |at: usize| format!("call_{round}_{at}");

@@ -1,4 +1,4 @@
-//! What a repetition cost: CPU, time, memory.
+//! The cost of a repetition: CPU, time and memory.
 
 use std::{
     fs,
@@ -11,16 +11,16 @@ use nix::sys::{
 };
 use serde::{Deserialize, Serialize};
 
-/// One repetition, as it is printed.
+/// One repetition in the form in which it is printed.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Line {
     pub workload: String,
-    /// The loop that does the same HTTP and nothing else.
+    /// Whether this is the loop that only sends the HTTP requests.
     pub bare: bool,
     pub turns: usize,
     pub wall_s: f64,
     pub cpu_s: f64,
-    /// Of the NATS server.
+    /// The CPU time of the NATS server.
     pub aux_cpu_s: f64,
     pub p50_ms: f64,
     pub p99_ms: f64,
@@ -31,7 +31,7 @@ pub struct Line {
     pub idle: Option<Idle>,
 }
 
-/// What idle agents hold, over what the process held without them.
+/// The memory of idle agents in KiB, beyond that of the process without agents.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Idle {
     pub agents: usize,
@@ -53,7 +53,8 @@ impl Span {
         }
     }
 
-    /// From the start of this process; its wall time from now on.
+    /// Begins a span that has the CPU time since this process started, and the wall time from now
+    /// on.
     pub fn of_process() -> Self {
         Self {
             began: Instant::now(),
@@ -61,7 +62,7 @@ impl Span {
         }
     }
 
-    /// Wall and CPU time in seconds.
+    /// Returns the wall and CPU time in seconds.
     pub fn end(&self) -> (f64, f64) {
         (
             self.began.elapsed().as_secs_f64(),
@@ -70,7 +71,7 @@ impl Span {
     }
 }
 
-/// What this process has used, on all its threads.
+/// Returns the CPU time that this process has used on all threads.
 fn cpu() -> Duration {
     let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else {
         return Duration::ZERO;
@@ -79,7 +80,8 @@ fn cpu() -> Duration {
     Duration::from_micros(u64::try_from(micros).unwrap_or(0))
 }
 
-/// What another process has used: the scheduler counts in nanoseconds, thread by thread.
+/// Returns the CPU time that another process has used. The scheduler counts it in nanoseconds for
+/// each thread.
 pub fn cpu_of(pid: u32) -> Duration {
     let tasks = fs::read_dir(format!("/proc/{pid}/task"))
         .into_iter()
@@ -92,8 +94,8 @@ pub fn cpu_of(pid: u32) -> Duration {
     Duration::from_nanos(nanos.sum())
 }
 
-/// `VmHWM` (the most it ever was), `VmRSS` (now) or `RssAnon` (now, without what is but read from
-/// files) of this process.
+/// Returns a field of this process's memory status in KiB: `VmHWM` (the peak), `VmRSS` (now) or
+/// `RssAnon` (now, without pages that only map files).
 pub fn memory_kib(field: &str) -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status
@@ -103,7 +105,7 @@ pub fn memory_kib(field: &str) -> u64 {
         .unwrap_or(0)
 }
 
-/// The time within which this share of them was done, in milliseconds.
+/// Returns the time within which this share of the durations lies, in milliseconds.
 pub fn quantile(sorted: &[Duration], share: f64) -> f64 {
     let at = (sorted.len() as f64 * share).ceil() as usize;
     sorted
@@ -116,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_are_times_that_were_measured() {
+    fn quantiles_are_measured_times() {
         let times: Vec<Duration> = (1..=100).map(Duration::from_millis).collect();
         assert_eq!(
             (
@@ -130,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn work_costs_what_the_kernel_says() {
+    fn cpu_time_and_memory_come_from_the_kernel() {
         let span = Span::begin();
         while span.end().1 < 0.02 {
             std::hint::black_box(fs::read_to_string("/proc/self/stat").unwrap());

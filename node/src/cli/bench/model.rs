@@ -1,4 +1,4 @@
-//! The model: a scripted server in a process of its own, so that its work is not counted.
+//! The model: a scripted server in a process of its own, so that its work is not measured.
 
 use std::{io::Write as _, path::PathBuf, time::Duration};
 
@@ -12,7 +12,7 @@ use crate::cli::output::{say, warn};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A running one.
+/// A running model server.
 pub struct ModelServer {
     url: String,
     _part: Part,
@@ -32,13 +32,13 @@ impl ModelServer {
         })
     }
 
-    /// Its base as OpenAI's clients want it.
+    /// Returns its base URL for OpenAI's clients.
     pub fn url(&self) -> &str {
         &self.url
     }
 }
 
-/// The process that serves.
+/// The process that serves the model.
 #[derive(Debug, Args)]
 pub struct Serve {
     script: PathBuf,

@@ -1,4 +1,4 @@
-//! A private nats-server whose CPU is measured beside ours.
+//! A private nats-server whose CPU time is measured in addition to Planck's.
 
 use std::{
     fmt::Write as _,
@@ -23,7 +23,7 @@ pub struct NatsServer {
 }
 
 impl NatsServer {
-    /// The one on the PATH, on a free port.
+    /// Starts the nats-server on the PATH, on a free port.
     pub async fn start() -> Result<Self> {
         let (folder, port) = (TempDir::new()?, free_port()?);
         let config = folder.path().join("nats.conf");

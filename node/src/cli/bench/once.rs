@@ -1,4 +1,4 @@
-//! One repetition in a process of its own: a node as `planck run` has it, or the bare loop.
+//! One repetition in a process of its own: a node as `planck run` starts it, or the bare loop.
 
 use std::{
     collections::HashMap,
@@ -32,16 +32,16 @@ use crate::{
     node::{self, Running},
 };
 
-/// The longest a repetition may take.
+/// The longest time that a repetition may take.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// Prompts under way at once; a node refuses those beyond its own limit.
+/// The number of prompts in flight at once; a node refuses more than its own limit.
 const ASKED_AT_ONCE: usize = 200;
-/// What agents hold is the process's own; the pages of the program that their first turns touch are
-/// not.
+/// The field with the memory that agents hold. It excludes the program's own pages, which their
+/// first turns touch.
 const HELD: &str = "RssAnon";
-/// When an agent whose turn is over has given back what was for its next request only.
+/// The time after which an agent has freed the memory that was only for its next request.
 const RESTED: Duration = Duration::from_secs(10);
-/// How long after that an idle agent has left memory, and what it held was given back.
+/// The further time after which an idle agent is parked and its memory is freed.
 const PARKED: Duration = Duration::from_secs(85);
 
 #[derive(Debug, Clone, Args)]
@@ -64,7 +64,8 @@ impl Once {
         Self { bare, ..self }
     }
 
-    /// Runs it in a child, beside which a NATS server may work.
+    /// Runs the repetition in a child process. `nats` is the process id of the NATS server whose
+    /// CPU time is measured too.
     pub async fn run_apart(&self, nats: Option<u32>) -> Result<Line> {
         let before = nats.map(super::measure::cpu_of).unwrap_or_default();
         let mut part = Part::of_this_program(self.arguments())?;
@@ -116,7 +117,8 @@ impl Once {
         }
     }
 
-    /// What the process start costs belongs to the workload that is about it, and to no other.
+    /// Begins the span. The cost of starting the process is part of the workload that measures it,
+    /// and of no other.
     fn span(&self) -> Span {
         if self.workload == Workload::Start {
             Span::of_process()
@@ -228,7 +230,7 @@ impl World {
         Ok(self)
     }
 
-    /// Starts a session of so many agents, and waits until they are there.
+    /// Starts a session with this number of agents, and waits until they exist.
     async fn start(&mut self, agents: usize, dir: &Path) -> Result<()> {
         let request = Start {
             session_id: None,
@@ -257,7 +259,7 @@ impl World {
         Ok(())
     }
 
-    /// Asks every agent without waiting for what comes of it, and gives how long each took.
+    /// Prompts every agent without waiting for its answer. Returns how long each turn took.
     async fn turn(&self) -> Result<Vec<Duration>> {
         let asked: HashMap<AgentId, Instant> = stream::iter(&self.agents)
             .map(|agent| self.ask(agent))
@@ -298,7 +300,7 @@ impl World {
     }
 }
 
-/// A lead, and workers.
+/// Returns an orchestrator and workers.
 fn members(count: usize) -> Vec<Member> {
     let member = |at: usize| {
         let more = if at == 0 && count > 1 {

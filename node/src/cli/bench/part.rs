@@ -1,4 +1,5 @@
-//! The processes of a bench: each is a child that ends when the bench does, however that ends.
+//! The processes of a benchmark. Each is a child that ends when the benchmark does, however that
+//! ends.
 
 use std::{ffi::OsStr, io::Read as _, process::Stdio, time::Duration};
 
@@ -10,19 +11,20 @@ use tokio::{
     time::timeout,
 };
 
-/// Kills a program when the guard's own standard input ends, which it does however the bench dies.
-/// It says the program's id.
+/// Kills a program when the guard's own standard input ends, which happens whenever the benchmark
+/// dies. It prints the program's process id.
 const GUARD: &str =
     r#""$@" >/dev/null 2>&1 </dev/null & echo $!; cat >/dev/null; kill -9 $! 2>/dev/null; wait"#;
 
-/// A child whose standard input stays open as long as this is kept. It ends when that does.
+/// A child process whose standard input stays open as long as this value lives. The child ends when
+/// its input does.
 pub struct Part {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
 impl Part {
-    /// This program in another role.
+    /// Starts this program in another role.
     pub fn of_this_program(arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Result<Self> {
         let program = std::env::current_exe().context("cannot find this program")?;
         let mut command = Command::new(program);
@@ -30,7 +32,7 @@ impl Part {
         Self::start(command)
     }
 
-    /// Another program, which need not know that it has to end. The first line it says is its
+    /// Starts another program under a guard that ends it. The first line of its output is the
     /// process id.
     pub fn guarded(program: &Command) -> Result<Self> {
         let program = program.as_std();
@@ -59,7 +61,7 @@ impl Part {
         })
     }
 
-    /// The next line it says.
+    /// Returns the next line of its output.
     pub async fn line(&mut self, within: Duration) -> Result<String> {
         let line = timeout(within, self.lines.next_line())
             .await
@@ -81,10 +83,10 @@ impl Part {
     }
 }
 
-/// Returns when whoever started this process is gone.
+/// Returns when the process that started this one is gone.
 pub async fn orphaned() {
     let (gone, told) = oneshot::channel::<()>();
-    // A thread that nobody waits for: it reads for as long as this process lives.
+    // A thread of its own, which is never joined: it reads for as long as this process lives.
     let reading = std::thread::Builder::new()
         .name("parent".into())
         .spawn(move || {

@@ -1,4 +1,4 @@
-//! The medians of a bench, for people.
+//! The medians of a benchmark, for people.
 
 use super::measure::Line;
 use crate::cli::output::warn;
@@ -13,7 +13,7 @@ impl Report {
         self.lines.push(line);
     }
 
-    /// A row for each workload, beside the bare loop's where it ran too.
+    /// Prints a row for each workload, next to the bare loop's if it ran too.
     pub fn print(&self) {
         let mut named: Vec<&str> = Vec::new();
         for line in &self.lines {
@@ -77,7 +77,7 @@ impl Report {
     }
 }
 
-/// What a workload's cost is divided by.
+/// Returns the unit in which a workload's cost is reported.
 fn unit(line: &Line) -> (f64, &'static str) {
     let requests = |calls: usize| (line.tools / calls) as f64;
     match line.workload.as_str() {

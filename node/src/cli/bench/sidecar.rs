@@ -1,5 +1,5 @@
-//! What a call of a sidecar's tool costs through the runtime, beside a bare request and its reply
-//! at the very same sidecar.
+//! Measures what a call of a sidecar's tool costs through the runtime, compared with a bare request
+//! to the same sidecar.
 
 mod bare;
 mod runtime;
@@ -20,38 +20,38 @@ use self::{bare::Bare, runtime::Runtime};
 use super::{measure::quantile, nats::NatsServer, part::Part};
 use crate::cli::output::{say, warn};
 
-/// How many call at once, each again as soon as it has its answer.
+/// The numbers of concurrent callers. Each calls again as soon as it has an answer.
 const CALLERS: [usize; 2] = [1, 64];
 
-/// Calls before those that count.
+/// The number of calls before the measurement.
 const WARM_UP: usize = 200;
 
-/// Starts a sidecar at a nats-server of its own, and calls a tool of it: bare and through the
+/// Starts a sidecar at a nats-server of its own, and calls one of its tools: bare and through the
 /// runtime, in turns
 #[derive(Debug, Args)]
 pub struct Sidecar {
     /// The sidecar's name
     name: String,
-    /// A tool of it
+    /// The tool to call
     tool: String,
-    /// Arguments that fit
+    /// Arguments that fit the tool's schema
     #[arg(value_name = "JSON")]
     args: String,
-    /// How many calls are timed at once
+    /// The number of calls in one measurement
     #[arg(long, value_name = "N", default_value_t = 4_000)]
     calls: usize,
-    /// How often
+    /// The number of repetitions
     #[arg(long, value_name = "N", default_value_t = 5)]
     repeat: u32,
-    /// How many instances share the calls
+    /// The number of instances that share the calls
     #[arg(long, value_name = "N", default_value_t = 1)]
     instances: usize,
-    /// Starts an instance
+    /// The command that starts an instance
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
 
-/// What is called, and with what.
+/// The tool that is called, with its arguments.
 #[derive(Debug, Clone)]
 pub struct Called {
     sidecar: SidecarId,
@@ -59,7 +59,7 @@ pub struct Called {
     args: Box<RawValue>,
 }
 
-/// One measurement, as it is printed.
+/// One measurement in the form in which it is printed.
 #[derive(Debug, Clone, Serialize)]
 struct Timed {
     way: &'static str,
@@ -118,12 +118,12 @@ impl Sidecar {
     }
 }
 
-/// Somebody who makes one call after the other.
+/// Makes one call after the other.
 trait Caller: Send + 'static {
     fn call(&mut self) -> impl Future<Output = Result<()>> + Send;
 }
 
-/// Has so many callers share the calls, and times each.
+/// Shares the calls among concurrent callers, and times each call.
 async fn time<C: Caller>(
     way: &'static str,
     callers: usize,
@@ -162,7 +162,7 @@ async fn calls_of(mut caller: impl Caller, calls: usize) -> Result<Vec<Duration>
     Ok(times)
 }
 
-/// Medians for people; the ratio is of the times that all calls took.
+/// Prints medians for people. The ratio is that of the total times.
 fn report(timed: &[Timed], shares: &[u64]) {
     warn(&format!(
         "{:>8} {:>14} {:>14} {:>7} {:>14} {:>14}",

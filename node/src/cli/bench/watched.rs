@@ -1,4 +1,4 @@
-//! A bus that notices when turns end, so that nobody need subscribe to find out.
+//! A bus that notices the ends of turns, so that no subscription is necessary.
 
 use std::{
     sync::{
@@ -17,7 +17,7 @@ use tokio::{sync::Notify, time::timeout};
 
 use crate::bus::{Answer, Bus, BusError, Delivery, Published, Serving};
 
-/// Turns that failed begin so on the wire.
+/// The beginning of the event of a failed turn on the wire.
 const FAILED: &[u8] = br#"{"v":1,"type":"error""#;
 
 pub struct Watched {
@@ -37,7 +37,7 @@ impl Watched {
         }
     }
 
-    /// When so many turns have ended: which, and when.
+    /// Waits until `count` turns have ended. Returns the agent and the time of each.
     pub async fn ends(&self, count: usize, within: Duration) -> Result<Vec<(AgentId, Instant)>> {
         let all = async {
             while self.lock().len() < count {

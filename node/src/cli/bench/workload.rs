@@ -1,4 +1,4 @@
-//! The workloads: what is asked, of how many agents, and what the model answers.
+//! The workloads: the prompts, the number of agents, and the answers of the model.
 
 use clap::{Args, ValueEnum};
 use planck_scripted_model::{Call, Pace, Part, Reply, Script, When};
@@ -12,21 +12,21 @@ pub enum Workload {
     Burst,
     /// 100 agents, 250 deltas each at 50 a second
     Stream,
-    /// 50 rounds with a tool call each
+    /// 50 rounds with one tool call each
     Rounds,
-    /// The same ten times over, in one session that has 1,020 messages at its end
+    /// Ten such turns in one session, which has 1,020 messages at its end
     Long,
     /// 20 rounds with eight tool calls each
     Wide,
     /// 200 agents at once: two rounds with two calls, then 50 deltas
     Crowd,
-    /// 1,000 agents with 20 messages each that have nothing to do, then a minute later
+    /// 1,000 agents with 20 messages each that have nothing to do, at once and a minute later
     Idle,
-    /// Agents that were never asked anything
+    /// Agents that were never prompted
     Fresh,
 }
 
-/// How many agents in how many sessions.
+/// The number of agents and of sessions.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct Size {
     #[arg(long)]
@@ -35,11 +35,11 @@ pub struct Size {
     pub sessions: usize,
 }
 
-/// One answer of the model: its calls, and its text.
+/// One answer of the model: its calls and its text.
 #[derive(Debug, Clone, Copy)]
 pub struct Answer {
     pub calls: usize,
-    /// Of five characters each.
+    /// The number of deltas, of five characters each.
     pub deltas: usize,
 }
 
@@ -86,7 +86,7 @@ impl Workload {
         }
     }
 
-    /// The model's answers in one turn, in order.
+    /// Returns the model's answers in one turn, in order.
     pub fn answers(self) -> Vec<Answer> {
         let rounds = |count, calls, deltas| {
             let round = Answer { calls, deltas: 0 };
@@ -106,7 +106,7 @@ impl Workload {
         }
     }
 
-    /// How often each agent is asked.
+    /// Returns how often each agent is prompted.
     pub fn turns(self) -> usize {
         match self {
             Self::Start => 2,
@@ -134,7 +134,7 @@ impl Workload {
                 .sum::<usize>()
     }
 
-    /// Whether it is about memory after the work, not about the work.
+    /// Returns whether the workload measures memory after the work rather than the work.
     pub fn is_idle(self) -> bool {
         matches!(self, Self::Idle | Self::Fresh)
     }
@@ -168,17 +168,17 @@ fn reply(round: usize, answer: Answer) -> Reply {
     (0..answer.calls).fold(said, |reply, at| reply.part(Part::Call(call(round, at))))
 }
 
-/// A call of the `round`-th answer. Each asks for something else, or it would look like a model
-/// that runs in circles.
+/// Returns a call of the `round`-th answer. All calls differ, because repeated ones would trigger
+/// the loop guard.
 pub fn call(round: usize, at: usize) -> Call {
     let args = json!({ "path": FILE, "offset": round * 8 + at, "limit": 1 });
     Call::new("read", args).id(&format!("call_{round}_{at}"))
 }
 
-/// The file the calls read.
+/// The file that the calls read.
 pub const FILE: &str = "lines.txt";
 
-/// What is in it.
+/// Returns the content of the file.
 pub fn lines() -> String {
     (0..512).map(|number| format!("line {number}\n")).collect()
 }
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_has_what_its_name_says() {
+    fn each_workload_matches_its_description() {
         let table = [
             (Workload::Start, 1, 2, 2, 0),
             (Workload::Burst, 1, 1, 2_000, 0),
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thousand_agents_share_a_session_unless_said() {
+    fn a_thousand_agents_share_a_session_by_default() {
         let sessions = |agents, sessions| Workload::Fresh.size(agents, sessions).sessions;
         assert_eq!(
             (

@@ -1,5 +1,5 @@
-//! Files that a prompt names with `@`: text stands in the prompt, images and PDF files go with it
-//! as parts.
+//! The files that a prompt names with `@`. Text is inserted into the prompt; images and PDF files
+//! are attached as parts.
 
 use std::path::{Path, PathBuf};
 
@@ -19,7 +19,7 @@ const MOST_TEXT: u64 = 256 * 1024;
 /// The most bytes of an attached image or PDF; as base64 it fits into a prompt of 8 MiB.
 const MOST_DATA: u64 = 5 * 1024 * 1024;
 
-/// A prompt with the files it names.
+/// Returns a prompt with the files that it names.
 pub fn content(dir: &Path, text: &str) -> Result<Vec<Part>, Usage> {
     let mut parts = vec![Part::text(text)];
     let mut named: Vec<&str> = text
@@ -30,7 +30,7 @@ pub fn content(dir: &Path, text: &str) -> Result<Vec<Part>, Usage> {
     named.dedup();
     for name in named {
         let path = dir.join(name);
-        // `@` also begins what is no path: somebody's name, a decorator.
+        // `@` also begins words that are not paths, such as a person's name or a decorator.
         if name.is_empty() || path.symlink_metadata().is_err() {
             continue;
         }
@@ -80,7 +80,7 @@ fn part(name: &str, path: &Path) -> Result<Part, Refused> {
     )))
 }
 
-/// The kind of an image, told by its first bytes: names lie.
+/// Returns the type of an image. It is determined by the first bytes, because names may be wrong.
 fn image(bytes: &[u8]) -> Option<&'static str> {
     let is_webp = bytes.starts_with(b"RIFF") && bytes.get(8..12) == Some(b"WEBP");
     match bytes {
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_go_with_a_prompt_as_what_they_are() {
+    fn files_are_attached_according_to_their_content() {
         let folder = tempfile::tempdir().unwrap();
         let write =
             |name: &str, bytes: &[u8]| std::fs::write(folder.path().join(name), bytes).unwrap();
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_regular_file_of_bounded_size_is_refused() {
+    fn only_regular_files_of_a_bounded_size_are_attached() {
         let folder = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink("/etc/passwd", folder.path().join("link")).unwrap();
         nix::unistd::mkfifo(&folder.path().join("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();

@@ -1,4 +1,4 @@
-//! The names of files that complete a word which begins with `@`.
+//! Completes the names of files in a word that begins with `@`.
 
 use std::path::{Path, PathBuf};
 
@@ -7,12 +7,12 @@ use crate::{
     terminal::clean_line,
 };
 
-/// How many entries of a folder are looked at.
+/// The most entries of a folder that are read.
 const MOST: usize = 2_000;
-/// How many names are offered.
+/// The most names that are offered.
 const OFFERED: usize = 200;
 
-/// Where the last word of a text begins, and what may stand there in its place.
+/// Returns where the last word of a text begins, and the words that may replace it.
 pub fn files(dir: &Path, typed: &str) -> (usize, Vec<String>) {
     let word = typed.rsplit(char::is_whitespace).next().unwrap_or(typed);
     let start = typed.len() - word.len();
@@ -36,8 +36,8 @@ fn names(dir: &Path, path: &str) -> Option<Vec<String>> {
     let fits = |(name, kind): (String, Kind)| {
         let is_meant =
             name.starts_with(begun) && (begun.starts_with('.') || !name.starts_with('.'));
-        // A name with a space would end the word, and one that a terminal obeys must not be offered
-        // as if it were harmless.
+        // A name with a space would end the word, and a name with control characters would look
+        // harmless in the list.
         let is_plain = !name.contains(char::is_whitespace) && clean_line(&name) == name;
         let end = match kind {
             Kind::Folder => "/",

@@ -1,4 +1,4 @@
-//! Reads the prompts of a person: with an editor on a terminal, line by line elsewhere.
+//! Reads the prompts of a person: with an editor on a terminal, and line by line otherwise.
 
 mod editor;
 mod history;
@@ -21,26 +21,26 @@ use crate::{
 };
 
 const PROMPT: &str = "› ";
-/// While a turn runs no editor reads, so the terminal is asked here to mark pasted text for the
-/// editor that reads it later.
+/// Control sequences that turn the marking of pasted text on and off. While a turn runs the editor
+/// is not active, so they are sent here for the editor that reads the text later.
 const MARK_PASTES: &str = "\x1b[?2004h";
 const MARK_NO_PASTES: &str = "\x1b[?2004l";
 
-/// Where prompts come from. One at a time is read, on request: a read from a terminal cannot be
-/// cancelled, so its thread ends with the process.
+/// The source of prompts. Only one is read at a time and on request, because a read from a terminal
+/// cannot be cancelled: its thread ends with the process.
 pub struct Keyboard {
     ask: std::sync::mpsc::Sender<()>,
     typed: mpsc::Receiver<Option<String>>,
     pub has_editor: bool,
-    /// How the terminal was set when this began.
+    /// The terminal's settings at the beginning.
     before: Option<Termios>,
 }
 
 /// The sources of the line editor's history and completions.
 pub struct Aids {
-    /// Where the lines of earlier chats are kept.
+    /// The file with the lines of earlier chats.
     pub history: Option<PathBuf>,
-    /// The directory that `@` names files of.
+    /// The directory in which `@` names files.
     pub dir: PathBuf,
 }
 
@@ -70,7 +70,7 @@ impl Keyboard {
         })
     }
 
-    /// The next prompt; `None` at the end of the input, or where the person is done.
+    /// Returns the next prompt, or `None` at the end of the input or when the person leaves.
     pub async fn next(&mut self) -> io::Result<Option<String>> {
         if !self.has_editor && Stream::Out.is_terminal() && stdin().is_terminal() {
             draw(&Style::of_stdout().paint(Paint::Strong, PROMPT))?;
@@ -79,7 +79,7 @@ impl Keyboard {
         Ok(self.typed.recv().await.flatten())
     }
 
-    /// Keeps what is typed from now on off the screen. The editor reads it when this is dropped.
+    /// Hides what is typed from now on. The editor reads it after the returned value is dropped.
     pub fn hush(&self) -> io::Result<Option<Hush>> {
         let Some(before) = &self.before else {
             return Ok(None);
@@ -88,7 +88,7 @@ impl Keyboard {
         silent
             .local_flags
             .remove(LocalFlags::ECHO | LocalFlags::ICANON);
-        // An interrupt would take back the lines that were typed before it.
+        // Without this flag an interrupt would discard the lines that were typed before it.
         silent.local_flags.insert(LocalFlags::NOFLSH);
         tcsetattr(stdin(), SetArg::TCSADRAIN, &silent)?;
         draw(&Drawing::control(MARK_PASTES))?;
@@ -98,7 +98,7 @@ impl Keyboard {
 
 impl Drop for Keyboard {
     fn drop(&mut self) {
-        // The editor may be in the middle of a line when a signal ends the chat.
+        // A signal may end the chat while the editor is in the middle of a line.
         if let Some(before) = &self.before {
             let _ended = tcsetattr(stdin(), SetArg::TCSADRAIN, before);
             let _closed = draw(&Drawing::control(MARK_NO_PASTES));
@@ -106,7 +106,8 @@ impl Drop for Keyboard {
     }
 }
 
-/// A terminal that shows nothing of what is typed; an interrupt still is one.
+/// A terminal that does not echo what is typed. Interrupts still work. Dropping it restores the
+/// terminal.
 pub struct Hush(Termios);
 
 impl Drop for Hush {
@@ -115,7 +116,7 @@ impl Drop for Hush {
     }
 }
 
-/// A line of standard input; `None` at its end.
+/// Reads a line of standard input. Returns `None` at its end.
 fn line() -> Option<String> {
     let mut line = String::new();
     let read = stdin().lock().read_line(&mut line).ok()?;

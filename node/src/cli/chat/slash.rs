@@ -1,4 +1,4 @@
-//! Commands of a chat: lines that begin with `/`. None of them is sent to a model.
+//! The commands of a chat: lines that begin with `/`. They are never sent to a model.
 
 use planck_common::{
     Seq,
@@ -29,7 +29,7 @@ A line that ends with \\ goes on in the next. Pasted lines are one prompt.
 Ctrl-C ends a turn, empties the line, or leaves. A line that begins with a space is no command.
 ";
 
-/// A command, with what stands after it.
+/// A command with its argument.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Slash<'a> {
     Help,
@@ -48,7 +48,7 @@ impl<'a> Slash<'a> {
         "abort", "cost", "help", "model", "quit", "rewind", "session", "team",
     ];
 
-    /// The command that a line is, if it is one. A path is none.
+    /// Parses a line as a command. A path is not a command.
     pub fn of(line: &'a str) -> Option<Self> {
         let rest = line.strip_prefix('/')?;
         let (name, argument) = rest
@@ -72,7 +72,7 @@ impl<'a> Slash<'a> {
         })
     }
 
-    /// Does what the command says; true where the chat ends.
+    /// Performs the command. Returns `true` if the chat ends.
     pub async fn perform(self, client: &Client, talk: &mut Talk) -> anyhow::Result<bool> {
         match self {
             Self::Help => say(HELP)?,
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_that_are_commands() {
+    fn lines_that_begin_with_a_slash_and_a_word_are_commands() {
         for (line, command) in [
             ("/help", Some(Slash::Help)),
             ("/model", Some(Slash::Model(None))),

@@ -1,5 +1,5 @@
-//! The blow of the demo: the node that hosts the session is killed in the middle of the story, and
-//! the story goes on.
+//! The failure in the demo: the node that hosts the session is killed in the middle of the work,
+//! and the work continues.
 
 use std::time::Duration;
 
@@ -20,10 +20,10 @@ use crate::{
     terminal::Drawing,
 };
 
-/// Which answer is waited for: the lead is about to say what comes next.
+/// The start of the answer that is waited for: the orchestrator is about to decide the next step.
 const WHEN: &str = "The test fails";
 
-/// What became of it.
+/// The result of the failure.
 #[derive(Debug)]
 pub struct Blow {
     name: &'static str,
@@ -41,7 +41,7 @@ impl Blow {
     }
 }
 
-/// Kills the session's node when its moment has come, and waits until the session goes on.
+/// Kills the session's node at the chosen moment, and waits until the session continues.
 pub async fn strike(client: &Client, started: &Started, stage: &mut Stage) -> anyhow::Result<Blow> {
     let mut follow = client.follow(&started.session_id, 1).await?;
     until(

@@ -1,5 +1,5 @@
-//! A server process of the demo: its output goes to a file, it ends with this process however that
-//! ends, and a terminal's interrupt does not reach it.
+//! A server process of the demo. Its output goes to a file, it ends with this process however that
+//! ends, and it does not receive a terminal's interrupt.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -21,7 +21,7 @@ use crate::{cli::output::warn, tools::reap};
 /// How long a server may take to end by itself.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How much of a log says why its server ended.
+/// The number of log lines that explain why a server ended.
 const LAST_LINES: usize = 12;
 
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub struct Child {
 }
 
 impl Child {
-    /// Starts a program; must be called on the thread that lives as long as the demo.
+    /// Starts a program. Call it on a thread that lives as long as the demo.
     pub fn start<A: AsRef<OsStr>>(
         name: &'static str,
         program: &OsStr,
@@ -42,7 +42,7 @@ impl Child {
         Self::start_in(name, program, args, folder, &[])
     }
 
-    /// The same, with more variables in its environment.
+    /// Starts a program with additional variables in its environment.
     pub fn start_in<A: AsRef<OsStr>>(
         name: &'static str,
         program: &OsStr,
@@ -76,7 +76,7 @@ impl Child {
         Ok(Self { name, process, log })
     }
 
-    /// Says why, once it has ended.
+    /// Fails if the process has ended, with the end of its log.
     pub fn check(&mut self) -> anyhow::Result<()> {
         if let Some(status) = self.process.try_wait()? {
             bail!(
@@ -88,7 +88,7 @@ impl Child {
         Ok(())
     }
 
-    /// The end of what it wrote.
+    /// Returns the end of its log.
     pub fn last_lines(&self) -> String {
         let text = std::fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
@@ -99,12 +99,12 @@ impl Child {
             .collect()
     }
 
-    /// Ends it without a word.
+    /// Kills it.
     pub async fn kill(mut self) -> anyhow::Result<()> {
         Ok(self.process.kill().await?)
     }
 
-    /// Asks it to end, and ends it if it does not.
+    /// Asks it to end, and kills it if it does not.
     pub async fn stop(mut self) {
         let pid = self.process.id().and_then(|id| i32::try_from(id).ok());
         if let Some(pid) = pid {

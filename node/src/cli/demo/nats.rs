@@ -14,7 +14,7 @@ use super::child::Child;
 
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// The server writes its ports to a file of this ending.
+/// The extension of the file to which the server writes its ports.
 const PORTS: &str = "ports";
 
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl Nats {
     }
 }
 
-/// A port the system chooses; else as `deploy/nats.conf`.
+/// Returns the settings: a port that the system chooses, and otherwise those of `deploy/nats.conf`.
 fn settings(folder: &Path) -> String {
     let lines = [
         "listen: \"127.0.0.1:-1\"".into(),
@@ -89,8 +89,8 @@ fn told_url(folder: &Path) -> Option<String> {
     ports.nats.into_iter().next()
 }
 
-/// `NATS_SERVER`, else one on the PATH, else the one that `make tools` unpacked here or in a folder
-/// above.
+/// Finds the server: `NATS_SERVER`, else the one on the PATH, else the one that `make tools`
+/// unpacked in this folder or one above.
 fn find() -> Option<PathBuf> {
     let named = env::var_os("NATS_SERVER").map(PathBuf::from);
     let path = env::var_os("PATH").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! A node of the demo: a `planck node` process with a configuration of its own.
+//! A node of the demo: a `planck node` process with its own configuration.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -48,7 +48,7 @@ impl Node {
     }
 }
 
-/// Its id, once it is in service.
+/// Returns the node's id once it is in service.
 async fn answering(name: &str, client: &Client, child: &mut Child) -> anyhow::Result<NodeId> {
     let until = Instant::now() + PATIENCE;
     loop {

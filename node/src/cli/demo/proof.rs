@@ -1,5 +1,5 @@
-//! What came of the demo: the files that are there, whether the test they were to pass passes here
-//! and now, and what it took.
+//! The results of the demo: the files that were written, whether the test passes, and what the work
+//! took.
 
 use std::{path::Path, time::Duration};
 
@@ -24,17 +24,17 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 #[derive(Debug)]
 pub struct Proof {
-    /// Names and sizes of what is in the workspace.
+    /// The names and sizes of the files in the workspace.
     files: Vec<(String, u64)>,
-    /// What the test says; an error if it does not pass.
+    /// The output of the test, or an error if it does not pass.
     test: Result<String, String>,
-    /// What the sidecar answered, where there is one.
+    /// The answers of the sidecar, if there is one.
     sidecar: Option<Vec<String>>,
     usage: Usage,
     events: i64,
     millis: u64,
     requests: u64,
-    /// What the model refused.
+    /// The requests that the model refused.
     refused: Vec<String>,
     blow: Blow,
 }
@@ -136,7 +136,7 @@ fn files(workspace: &Path) -> std::io::Result<Vec<(String, u64)>> {
     Ok(files)
 }
 
-/// Runs the test once more, without any agent.
+/// Runs the test again without any agent.
 async fn test(workspace: &Path) -> Result<String, String> {
     let mut command = Command::new("sh");
     command
@@ -161,7 +161,7 @@ async fn test(workspace: &Path) -> Result<String, String> {
     }
 }
 
-/// What calls of a tool were answered, by the session's log.
+/// Returns the results of a tool's calls from the session's log.
 async fn answers(client: &Client, session: &SessionId, tool: &str) -> anyhow::Result<Vec<String>> {
     let (mut from, mut answers) = (1, Vec::new());
     loop {
@@ -191,7 +191,7 @@ async fn answers(client: &Client, session: &SessionId, tool: &str) -> anyhow::Re
     }
 }
 
-/// From the session's first event to its last.
+/// Returns the time from the session's first event to its last, in milliseconds.
 async fn took(client: &Client, session: &SessionId, head: i64) -> anyhow::Result<u64> {
     let at = async |seq: i64| -> anyhow::Result<Option<Timestamp>> {
         let read = ReadEvents {

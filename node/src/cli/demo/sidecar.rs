@@ -1,5 +1,5 @@
-//! The sidecar of the demo: the example in Python, whose tool the tester uses. Where this machine
-//! has no Python for it, or not the NATS client, the demo goes without and says so.
+//! The sidecar of the demo: the Python example, whose tool the tester uses. If this machine lacks
+//! Python or the NATS client for it, the demo runs without it and reports that.
 
 use std::{
     env,
@@ -19,19 +19,19 @@ use tokio::{
 use super::child::Child;
 use crate::bus::Bus;
 
-/// As agents know its tool.
+/// The tool's name for agents.
 pub const TOOL: &str = "count_words";
 
-/// The team's member who has it.
+/// The member of the team that has the tool.
 pub const USER: &str = "tester";
 
 const NAME: &str = "words";
 const PYTHON: &str = "python3";
 
-/// How long the interpreter may take to start; then how long the sidecar may take to be there.
+/// How long the interpreter may take to start, and then the sidecar to appear.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Between two looks for it.
+/// The time between two searches for it.
 const LOOK: Duration = Duration::from_millis(100);
 
 const PROGRAM: &str = include_str!("../../../../examples/sidecars/python/words.py");
@@ -67,8 +67,8 @@ const SDK: [(&str, &str); 7] = [
     ),
 ];
 
-/// Where its modules are: in the demo's folder, where `make tools` unpacked the NATS client, and
-/// where Python looks anyway.
+/// The Python program, and the path of its modules: the demo's folder, the folder in which `make
+/// tools` unpacked the NATS client, and Python's usual path.
 #[derive(Debug)]
 pub struct Python {
     program: PathBuf,
@@ -76,7 +76,8 @@ pub struct Python {
 }
 
 impl Python {
-    /// Writes the program into the demo's folder; an error says what this machine lacks for it.
+    /// Writes the program into the demo's folder. The inner error describes what this machine
+    /// lacks.
     pub async fn prepare(folder: &Path) -> anyhow::Result<Result<Self, String>> {
         let home = folder.join("sidecar");
         let package = home.join("planck_sidecar");
@@ -135,7 +136,7 @@ impl Python {
         ]
     }
 
-    /// Starts it and waits until it is there.
+    /// Starts the sidecar and waits until it appears.
     pub async fn start(&self, folder: &Path, url: &str, bus: &dyn Bus) -> anyhow::Result<Child> {
         let [path, bytecode] = self.environment();
         let environment = [path, bytecode, ("NATS_URL", url.into())];
@@ -167,7 +168,7 @@ impl Python {
     }
 }
 
-/// Here or in a folder above.
+/// Returns the folder with the unpacked NATS client, in this folder or one above.
 fn unpacked() -> Option<PathBuf> {
     let here = env::current_dir().ok()?;
     let found = here

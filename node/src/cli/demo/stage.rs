@@ -1,4 +1,5 @@
-//! Everything the demo runs on, in a folder of its own: set up in order, struck in reverse.
+//! Everything that the demo runs on, in a folder of its own. It is started in order and stopped in
+//! reverse.
 
 use std::{
     fs,
@@ -41,13 +42,13 @@ pub struct Stage {
     model: Option<Server>,
     nats: Option<Nats>,
     client: Option<Client>,
-    /// An error says why there is none.
+    /// The sidecar, or the reason why there is none.
     sidecar: Result<Child, String>,
     nodes: Vec<Node>,
 }
 
 impl Stage {
-    /// An empty folder, which stays where it is to be looked at.
+    /// Creates an empty folder. With `keep` it is not removed at the end.
     pub fn folder(keep: bool) -> anyhow::Result<Self> {
         let mut folder = tempfile::Builder::new()
             .prefix("planck-demo-")
@@ -115,7 +116,7 @@ impl Stage {
         self.client.as_ref().context("NATS is not up")
     }
 
-    /// Takes a node off the stage.
+    /// Removes a node from the stage and returns it.
     pub fn take(&mut self, id: &NodeId) -> Option<Node> {
         let at = self.nodes.iter().position(|node| node.id == *id)?;
         Some(self.nodes.remove(at))
@@ -165,7 +166,7 @@ impl Stage {
             .collect()
     }
 
-    /// Stops what runs: the nodes first, while what it stands on is there.
+    /// Stops everything: the nodes first, while the servers that they need are running.
     pub async fn strike(self) {
         join_all(self.nodes.into_iter().map(Node::stop)).await;
         if let Ok(sidecar) = self.sidecar {
@@ -180,7 +181,7 @@ impl Stage {
     }
 }
 
-/// The example's team; one of its members has the sidecar's tool too, where there is one.
+/// Returns the example's team. If the sidecar runs, one of the members has its tool too.
 fn team(has_sidecar: bool) -> anyhow::Result<String> {
     let mut team: Value = serde_json::from_str(TEMPLATE).context("the example is no team")?;
     let members = team
@@ -200,7 +201,7 @@ fn team(has_sidecar: bool) -> anyhow::Result<String> {
     Ok(team.to_string())
 }
 
-/// The node's configuration; JSON strings are TOML strings too.
+/// Returns the configuration of a node as TOML. JSON strings are valid TOML strings.
 fn settings(name: &str, folder: &Path, nats: &str, model: &str) -> String {
     let text =
         |value: &dyn std::fmt::Display| serde_json::Value::from(value.to_string()).to_string();

@@ -1,13 +1,13 @@
-//! This machine's clock beside those of the servers.
+//! Compares this machine's clock with those of the servers.
 
 use std::time::Duration;
 
 use super::Finding;
 use crate::server_clock::ServerClock;
 
-/// Differences in milliseconds. Leases, heartbeats and verdicts go by no wall clock, so none of
-/// these breaks them. From a second on the log's times are in another order than what happened;
-/// from a minute on times are wrong that decide something.
+/// Differences in milliseconds. Leases, heartbeats and verdicts do not depend on wall clocks, so no
+/// difference breaks them. From one second on, times in the log are not in the order of events;
+/// from one minute on, decisions that depend on wall-clock times are wrong.
 const NOTICED: u64 = 1_000;
 const WRONG: u64 = 60_000;
 
@@ -53,11 +53,11 @@ mod tests {
     use crate::cli::doctor::State;
 
     #[test]
-    fn clocks_are_warned_of_from_a_second_and_wrong_from_a_minute() {
+    fn clocks_differ_noticeably_from_a_second_and_are_wrong_from_a_minute() {
         for (ahead_ms, uncertainty_ms, state, said) in [
             (3, 1, State::Good, "3 ms ahead of this machine"),
             (-999, 0, State::Good, "999 ms behind"),
-            // It may be the answer that was slow.
+            // The difference may be due to a slow answer.
             (1_900, 1_000, State::Good, "give or take 1000 ms"),
             (1_000, 0, State::Note, "1000 ms ahead of"),
             (-59_999, 0, State::Note, "59 s behind"),

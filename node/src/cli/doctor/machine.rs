@@ -1,4 +1,4 @@
-//! What this machine has: folders, programs, limits.
+//! Checks the folders, programs and limits of this machine.
 
 use std::path::Path;
 
@@ -15,15 +15,15 @@ use crate::{
     tools::{Sandbox, cgroup::Delegated},
 };
 
-/// Files a node with many agents has open.
+/// The number of files that a node with many agents has open.
 const FILES: u64 = 4096;
 
 pub fn all(config: &Config) -> Vec<Finding> {
     vec![groups(), files(), limits(config), nats_cli()]
 }
 
-/// The folders that agents write to. All are tried at once, so that many of them on a share that is
-/// offline take no longer than one.
+/// Checks the folders that agents write to. All are tried concurrently, so that several on an
+/// offline share take no longer than one.
 pub async fn folders(config: &Config) -> Vec<Finding> {
     let workspaces = config.workspaces.0.iter();
     let workspaces = join_all(workspaces.map(|(name, path)| workspace(name, path)));
@@ -31,7 +31,7 @@ pub async fn folders(config: &Config) -> Vec<Finding> {
     std::iter::once(here).chain(workspaces).collect()
 }
 
-/// What tool processes are confined by, and what of this machine they miss for it.
+/// Checks what confines tool processes, and which programs they cannot use because of it.
 pub async fn sandbox(config: &Config) -> Vec<Finding> {
     let sandbox = node::sandbox(config).await;
     let remedy = "use Linux 6.12 or later with Landlock, or install bubblewrap (`apt-get install bubblewrap`) and allow \
@@ -58,7 +58,7 @@ pub async fn sandbox(config: &Config) -> Vec<Finding> {
     std::iter::once(whole).chain(hidden).collect()
 }
 
-/// Programs that a person can run and a tool cannot.
+/// Reports programs that a person can run and a tool cannot.
 fn hidden(sandbox: &Sandbox) -> Option<Finding> {
     let folders: Vec<String> = sandbox
         .hidden()
@@ -116,7 +116,7 @@ fn files() -> Finding {
     }
 }
 
-/// What bounds each call of a tool. A bound of zero is none.
+/// Reports the limits of each tool call. Zero means no limit.
 fn limits(config: &Config) -> Finding {
     let limits = &config.tools.limits;
     let bound = |bound: String| {
@@ -143,7 +143,7 @@ fn limits(config: &Config) -> Finding {
     }
 }
 
-/// Whether a node that is started here can put each call into a control group.
+/// Checks whether a node that is started here can put each call into a control group.
 fn groups() -> Finding {
     let remedy = "calls run without; a service has it with `Delegate=yes`, a shell with \
                   `systemd-run --user --scope -p Delegate=yes`, a container of Docker with `security_opt: \

@@ -1,5 +1,4 @@
-//! NATS: whether it can be used as a client and as a node use it, by messages that really go there
-//! and come back.
+//! Checks whether a client and a node can use NATS, with real messages there and back.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +16,7 @@ use crate::{
     node,
 };
 
-/// How long nodes, and messages of our own, may take.
+/// How long nodes, and messages to ourselves, may take.
 const ANSWER: Duration = Duration::from_secs(2);
 
 pub async fn nats(config: &Config) -> Vec<Finding> {
@@ -55,7 +54,7 @@ pub async fn nats(config: &Config) -> Vec<Finding> {
     }
 }
 
-/// Connecting checks the server's version, too.
+/// Connects, which also checks the server's version.
 async fn connect(config: &Config, url: &Address) -> Result<NatsBus, Finding> {
     let options = match node::nats(config) {
         Ok(Some(options)) => NatsOptions {
@@ -87,8 +86,8 @@ async fn connect(config: &Config, url: &Address) -> Result<NatsBus, Finding> {
     })
 }
 
-/// Subscribes as a node that nobody knows does, and sends itself a command: observers do not see
-/// it.
+/// Subscribes under the id of a node that does not exist, and sends itself a command. Observers do
+/// not see it.
 async fn messages(bus: &NatsBus) -> Finding {
     let subject = subject::Address::node(NodeId::mint().as_str(), "info").to_string();
     let failed = |error: BusError| {
@@ -119,8 +118,8 @@ async fn messages(bus: &NatsBus) -> Finding {
     }
 }
 
-/// The bucket that nodes share: read, written to on a condition that does not hold, and its leader's
-/// clock.
+/// Checks the registry: reads it, tries a write on a condition that does not hold, and compares its
+/// leader's clock.
 async fn registry(bus: &NatsBus, config: &Config) -> Vec<Finding> {
     let replicas = config.nats.replicas as usize;
     match bus.try_records(replicas).await {
@@ -153,7 +152,8 @@ async fn registry(bus: &NatsBus, config: &Config) -> Vec<Finding> {
     }
 }
 
-/// A user whom JetStream refuses runs no node, but may command those there are.
+/// Reports a user without JetStream permissions, who cannot run a node but may command existing
+/// ones.
 async fn without_jetstream(bus: &NatsBus, url: &Address, why: &str) -> Finding {
     let nodes = subject::Address::new(Target::Nodes, LIST);
     match bus.request(&nodes, "{}".into(), ANSWER).await {
@@ -162,7 +162,7 @@ async fn without_jetstream(bus: &NatsBus, url: &Address, why: &str) -> Finding {
             format!("{url}: enough to watch at most, neither for a client nor for a node: {why}"),
             "use the clients' user to command nodes, or the nodes' user to run one here",
         ),
-        // Whether nodes answer is not asked here.
+        // This check does not require that nodes answer.
         Ok(_) | Err(_) => Finding::note(
             "nats",
             format!("{url}: enough for a client, not for a node: {why}"),

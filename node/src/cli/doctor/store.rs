@@ -1,4 +1,4 @@
-//! The store: what is in it, whether it can be written, and its server's clock.
+//! Checks the store: its contents, whether it can be written, and its server's clock.
 
 use super::{Finding, clock};
 use crate::{
@@ -47,7 +47,7 @@ fn way_to_write(config: &Config) -> &'static str {
     }
 }
 
-/// Sessions that lie in the folder planck is started in, and belong to no store.
+/// Reports sessions in the folder that planck was started in which belong to no store.
 pub fn strays(config: &Config) -> Option<Finding> {
     let what = earlier::what_is_there(config)?;
     Some(Finding::note(

@@ -1,5 +1,4 @@
-//! A project as a person is shown it: what is there, what trusting it would admit, and what
-//! changed.
+//! Shows a project to a person: what it contains, what trusting it would allow, and what changed.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -13,12 +12,12 @@ use crate::{
     terminal::clean_line,
 };
 
-/// Characters of a value.
+/// The most characters of a value.
 const WIDE: usize = 300;
-/// Lines of one listing.
+/// The most lines of one list.
 const LONG: usize = 100;
 
-/// What it is, in one line.
+/// Returns the state of the project in one line.
 pub fn told(met: &Met) -> String {
     let path = met.project.path().display().to_string();
     let path = clean_line(&path);
@@ -43,7 +42,7 @@ pub fn told(met: &Met) -> String {
     }
 }
 
-/// What trusting it would admit, or what changed; a line each, with its end.
+/// Returns what trusting the project would allow, or what changed, as lines with line ends.
 pub fn lines(standing: &Standing) -> String {
     let lines = match standing {
         Standing::Nothing | Standing::Trusted(_) | Standing::Untrustable(_) => Vec::new(),
@@ -105,7 +104,7 @@ fn admitted(snapshot: &Snapshot) -> Vec<String> {
     lines
 }
 
-/// What is trusted by its folder.
+/// Lists the contents that are trusted by their folder.
 fn texts(snapshot: &Snapshot) -> Vec<String> {
     let mut lines = Vec::new();
     if !snapshot.skills.is_empty() {
@@ -123,7 +122,7 @@ fn texts(snapshot: &Snapshot) -> Vec<String> {
     lines
 }
 
-/// A tool or a team by what matters of it.
+/// Summarises a tool or a team by its important fields.
 fn described(name: &str, text: &str) -> String {
     let Ok(value) = serde_json::from_str::<Value>(text) else {
         return format!("{name}: not JSON");
@@ -197,7 +196,7 @@ fn changed(snapshot: &Snapshot, record: &Record) -> Vec<String> {
     lines
 }
 
-/// The keys that are not as they were.
+/// Returns the keys that have changed.
 fn keys(before: Option<&str>, now: Option<&str>) -> Vec<String> {
     let read = |text: Option<&str>| {
         text.map(|text| written(Path::new(CONFIG), text))

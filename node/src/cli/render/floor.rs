@@ -1,5 +1,5 @@
-//! Who may speak: while one agent's text is flowing the others wait, so that two never share a
-//! line.
+//! Decides which agent's text is on the screen. While one agent's text is being written the others
+//! wait, so that two never share a line.
 
 use std::collections::VecDeque;
 
@@ -11,15 +11,15 @@ use super::{
 };
 use crate::terminal::Drawing;
 
-/// What an agent brings to the screen.
+/// A piece of output of an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Piece {
-    /// Text that goes on flowing.
+    /// Text that may continue.
     Flow {
         thinking: bool,
         text: String,
     },
-    /// The flow has ended.
+    /// The end of the text.
     Rest,
     Line(Drawing),
     ToolBegins {
@@ -32,10 +32,10 @@ pub enum Piece {
     },
 }
 
-/// How much may wait, in bytes; beyond, the speaker is interrupted.
+/// How many bytes may wait before the speaking agent is interrupted.
 const WAITING: usize = 64 * 1024;
 
-/// What agents bring while another one speaks.
+/// The output of the other agents while one speaks.
 #[derive(Debug, Default)]
 struct Waiting {
     pieces: VecDeque<(AgentId, String, Piece)>,
@@ -45,17 +45,17 @@ struct Waiting {
 #[derive(Debug)]
 pub struct Floor {
     style: Style,
-    /// More than one agent is known, so each is named.
+    /// Whether more than one agent is known, so that each is named.
     pub many: bool,
-    /// In the order of their first words; an agent's place is its colour.
+    /// The agents in the order of their first output. The position determines the colour.
     agents: Vec<AgentId>,
     speaker: Option<AgentId>,
     holder: Option<AgentId>,
     waiting: Waiting,
-    /// What draws the speaker's text, where colours can be drawn.
+    /// The renderer of the speaker's text, if the terminal has colours.
     markdown: Option<Markdown>,
     mid_line: bool,
-    /// Line ends that are written when the text goes on after them.
+    /// The number of line ends that are written only if the text continues.
     held_back: usize,
     thinking: bool,
     open_tool: Option<CallId>,
@@ -93,7 +93,7 @@ impl Floor {
         self.write(agent, name, piece, out);
     }
 
-    /// Ends what is open and writes what waits.
+    /// Ends the open text and writes the waiting pieces.
     pub fn close(&mut self) -> Drawing {
         let mut out = Drawing::default();
         while self.holder.is_some() || !self.waiting.pieces.is_empty() {
@@ -129,7 +129,7 @@ impl Floor {
         if !thinking && self.markdown.is_some() {
             return self.draw_markdown(agent, name, text, out);
         }
-        // A speech neither begins nor ends with the empty lines that models like.
+        // Removes the empty lines that models like to put at the beginning and end of a text.
         let text = if self.mid_line {
             text
         } else {

@@ -1,4 +1,4 @@
-//! What a person, another agent or the runtime said to an agent.
+//! Renders the messages that an agent received from a person, another agent or the runtime.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ use crate::terminal::Drawing;
 
 #[derive(Debug, Default)]
 pub struct Heard {
-    /// Which kind the inputs were that open turns are made of.
+    /// The kinds of the inputs that opened turns.
     kinds: HashMap<InputId, InputKind>,
     /// A prompt that the person has just typed and need not see again.
     pub own: Option<InputId>,
@@ -78,7 +78,7 @@ fn introduced(kind: Option<InputKind>, who: &str) -> String {
     }
 }
 
-/// Without the line that tells the model who speaks.
+/// Returns the content without the line that names the sender for the model.
 fn spoken(content: &[Part]) -> &[Part] {
     match content {
         [Part::Text { text, .. }, rest @ ..]

@@ -1,4 +1,4 @@
-//! Events that are a line each.
+//! Renders events that take one line each.
 
 use planck_common::event::{Compacted, Event, MessageQueued, Retry, ToolProgress, TurnOutcome};
 
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::terminal::Drawing;
 
-/// The line of an event, if it is one.
+/// Returns the line of an event, or `None` for other events.
 pub fn of(event: &Event, style: Style, names: &Names) -> Option<Drawing> {
     let (paint, text) = match event {
         Event::TurnEnd(end) => ended(end.outcome, end.limit.as_deref())?,
@@ -55,7 +55,7 @@ pub fn of(event: &Event, style: Style, names: &Names) -> Option<Drawing> {
         | Event::AgentStopped(_)
         | Event::SessionStarted(_) => return None,
     };
-    // What went wrong is never cut: its cause stands at the end.
+    // Errors are never cut, because the cause is at the end.
     let is_trouble = matches!(event, Event::Error(_) | Event::Retry(_) | Event::Warning(_));
     let width = if is_trouble {
         usize::MAX

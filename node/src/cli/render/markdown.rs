@@ -1,9 +1,9 @@
-//! Markdown as a terminal shows it, block by block while it is still being written. The block that
-//! is being written is previewed on one line, which is drawn over.
+//! Renders Markdown on a terminal, block by block, while it is still being written. The current
+//! block is previewed on one line, which is then overwritten.
 //!
-//! Blocks are told apart here, line by line, because a parser needs all of a document; what stands
-//! within a block is parsed by `pulldown_cmark`. All text goes through [`Drawing`], so nothing of
-//! it moves the cursor.
+//! Blocks are separated here, line by line, because a parser needs the whole document;
+//! `pulldown_cmark` parses the text within a block. All text goes through [`Drawing`], so it cannot
+//! move the cursor.
 
 mod inline;
 
@@ -13,26 +13,26 @@ use super::style::{ERASE_LINE, Paint, Style};
 use crate::terminal::Drawing;
 use inline::Inline;
 
-/// A block that grows over this, in bytes, is drawn as far as it came.
+/// The size in bytes at which a block is drawn even though it is not complete.
 const LONGEST_BLOCK: usize = 64 * 1024;
-/// How long a rule is.
+/// The length of a horizontal rule.
 const RULE: usize = 40;
 
 #[derive(Debug)]
 pub struct Markdown {
     style: Style,
-    /// The line that is being written.
+    /// The current line.
     line: String,
-    /// The complete lines of the block that is being written.
+    /// The complete lines of the current block.
     block: String,
     fence: Option<Fence>,
-    /// An empty line stands before the next block.
+    /// Whether an empty line precedes the next block.
     has_gap: bool,
     has_begun: bool,
     is_previewed: bool,
 }
 
-/// What a block of code was opened with.
+/// The opening of a code block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Fence {
     mark: char,
@@ -48,7 +48,7 @@ impl Fence {
             .next()
             .filter(|mark| matches!(mark, '`' | '~'))?;
         let length = text.chars().take_while(|c| *c == mark).count();
-        // Inline code on a line of its own is no fence.
+        // Inline code on a line of its own is not a fence.
         let is_fence = length >= 3 && !(mark == '`' && text.get(length..)?.contains('`'));
         is_fence.then(|| Self {
             mark,
@@ -76,7 +76,7 @@ impl Markdown {
         }
     }
 
-    /// Takes text on, and draws the blocks that are complete.
+    /// Adds text, and draws the blocks that are complete.
     pub fn push(&mut self, text: &str) -> Drawing {
         let mut out = self.erase();
         for piece in text.split_inclusive('\n') {
@@ -90,7 +90,7 @@ impl Markdown {
         out
     }
 
-    /// Draws what is left, and is ready for another text.
+    /// Draws the rest, and resets the state for another text.
     pub fn finish(&mut self) -> Drawing {
         let mut out = self.erase();
         let line = std::mem::take(&mut self.line);
@@ -109,7 +109,7 @@ impl Markdown {
         }
     }
 
-    /// The end of what is being written, as much of it as fits on a line.
+    /// Draws the end of the current block, as much of it as fits on a line.
     fn preview(&mut self, out: &mut Drawing) {
         let text = if self.line.trim().is_empty() {
             self.block.lines().last().unwrap_or_default()
@@ -139,7 +139,7 @@ impl Markdown {
         self.is_previewed = true;
     }
 
-    /// A complete line.
+    /// Handles a complete line.
     fn take(&mut self, line: &str, out: &mut Drawing) {
         if let Some(fence) = self.fence {
             match fence.is_closed_by(line) {
@@ -184,7 +184,7 @@ impl Markdown {
         (self.has_gap, self.has_begun) = (false, true);
     }
 
-    /// Draws the block that is being written.
+    /// Draws the current block.
     fn flush(&mut self, out: &mut Drawing) {
         let block = std::mem::take(&mut self.block);
         if block.is_empty() {
@@ -226,9 +226,9 @@ impl Markdown {
         }
     }
 
-    /// Text of a block, its further lines indented.
+    /// Draws the text of a block, with further lines indented.
     fn paragraph(&self, text: &str, indent: &str) -> Drawing {
-        // An indent would make a parser take the text for code.
+        // A parser would take indented text for code.
         let text: String = text
             .lines()
             .map(|line| line.trim_start().to_owned() + "\n")
@@ -237,8 +237,8 @@ impl Markdown {
     }
 }
 
-/// Whether a parser would leave something of a block out, or run its lines together: HTML, where
-/// links lead, and cells that a table has no column for.
+/// Returns whether a parser would drop parts of a block or join its lines: HTML, link definitions,
+/// and cells in excess of a table's columns.
 fn hides_text(block: &str) -> bool {
     let mut lines = block.lines().map(str::trim_start);
     let cells = |line: &str| line.matches('|').count();
@@ -263,7 +263,7 @@ fn is_rule(line: &str) -> bool {
         })
 }
 
-/// An entry of a list.
+/// An item of a list.
 struct Item<'a> {
     indent: usize,
     mark: String,
@@ -303,7 +303,7 @@ mod tests {
         width: 60,
     };
 
-    /// What is written when the text comes in pieces of a size.
+    /// Renders text that arrives in pieces of the given size.
     fn written(text: &str, piece: usize) -> String {
         let mut markdown = Markdown::new(STYLE);
         let chars: Vec<char> = text.chars().collect();
@@ -315,10 +315,10 @@ mod tests {
         out.as_str().to_owned()
     }
 
-    /// What of it stays on the screen.
+    /// Returns the part of the output that stays on the screen.
     fn drawn(text: &str, piece: usize) -> String {
         let text = written(text, piece);
-        // Previews are drawn over: on each line only what follows the last of them stays.
+        // Previews are overwritten: on each line only the text after the last erasure stays.
         let lines = text
             .split('\n')
             .map(|line| line.rsplit(ERASE_LINE).next().unwrap_or(line));
@@ -330,7 +330,7 @@ mod tests {
 3. three\n\n```rust\nfn main() {\n\n    **no**\n}\n```\n> quoted\n> twice\n\n| a | long |\n|---|---|\n| `x` | 1 |\n\n---\nlast <b>raw</b>";
 
     #[test]
-    fn blocks_are_drawn_as_what_they_are() {
+    fn each_kind_of_block_is_drawn() {
         let rule = "─".repeat(RULE);
         let expected = [
             "␛[1mA title␛[0m",
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_a_parser_leaves_out_is_lost() {
+    fn text_that_a_parser_would_drop_is_kept() {
         for text in [
             "<!-- one\ntwo -->",
             "[1]: http://x.y",
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_being_written_is_seen() {
+    fn text_is_previewed_while_it_is_written() {
         let mut markdown = Markdown::new(STYLE);
         assert_eq!(
             markdown.push("A sentence that is").as_str(),

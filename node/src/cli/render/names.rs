@@ -1,4 +1,4 @@
-//! What agents are called on the screen.
+//! The names of agents on the screen.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use planck_common::AgentId;
 use super::style::one_line;
 use crate::terminal::clean_line;
 
-/// How much of an id stands for a name nobody told.
+/// The number of characters of an id that stand for an unknown name.
 const OF_AN_ID: usize = 12;
 
 #[derive(Debug, Default)]
@@ -29,7 +29,7 @@ impl Names {
             .unwrap_or_else(|| one_line(agent, OF_AN_ID))
     }
 
-    /// The name of whom a tool's argument means, which is an id or a name.
+    /// Returns the name of the agent in a tool's argument, which may be an id or a name.
     pub fn of_target(&self, target: &str) -> String {
         let known = AgentId::parse(target)
             .ok()

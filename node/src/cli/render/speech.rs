@@ -1,4 +1,5 @@
-//! What one agent says and does: its text as it flows, settled by the saved message, and its tools.
+//! Renders what one agent says and does: its text while it arrives, corrected by the saved message,
+//! and its tools.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -19,14 +20,14 @@ use crate::terminal::{Drawing, clean, clean_line};
 
 #[derive(Debug, Default)]
 pub struct Speech {
-    /// Lease, turn and request of the running reply.
+    /// The epoch, turn and request of the current reply.
     request: (i64, u32, u32),
-    /// What of each of its parts is on the screen.
+    /// The text on the screen for each of the reply's parts.
     shown: BTreeMap<usize, Shown>,
     tools: HashMap<CallId, String>,
 }
 
-/// Text on the screen, and how many characters of its part came before it and were not shown.
+/// Text on the screen, and the number of characters of its part that precede it and were not shown.
 #[derive(Debug, Default)]
 struct Shown {
     from: usize,
@@ -41,7 +42,8 @@ impl Shown {
         self.text.push_str(&delta.text);
     }
 
-    /// What of the saved text is not on the screen yet; `None` where what is there is not of it.
+    /// Returns the part of the saved text that is not on the screen yet, or `None` if the text on
+    /// the screen differs from the saved one.
     fn rest<'a>(&self, saved: &'a str) -> Option<&'a str> {
         let from = saved
             .char_indices()
@@ -92,7 +94,7 @@ impl Speech {
         }
     }
 
-    /// A new request supersedes what was said in the one before it, unless that was saved.
+    /// Begins a reply. It supersedes the text of the previous request, unless that was saved.
     fn begin(&mut self, envelope: &Envelope, style: Style) -> Vec<Piece> {
         let request = (envelope.epoch, envelope.turn, envelope.request);
         let superseded = request != self.request && !self.shown.is_empty();
@@ -125,8 +127,9 @@ impl Speech {
         pieces
     }
 
-    /// Says what of a saved reply was not said yet. Live text is not in the log, so anybody who may
-    /// publish can forge it: where the saved reply reads otherwise, it is said as a whole.
+    /// Writes the part of a saved reply that is not on the screen yet. Live text is not in the log,
+    /// so anyone who may publish can forge it; if the saved reply differs, it is written as a
+    /// whole.
     fn settle(&mut self, envelope: &Envelope, message: &Message, style: Style) -> Vec<Piece> {
         let mut pieces = self.begin(envelope, style);
         for (at, part) in message.content.iter().enumerate() {
@@ -197,7 +200,8 @@ impl Speech {
         } else {
             tool::result(&tool.name, &tool.result)
         };
-        // What was asked for gives way to what came of it, but not below half of the line.
+        // The arguments of the call are shortened to make room for the result, but not to less than
+        // half of the line.
         let what = one_line(
             &what,
             room.saturating_sub(result.chars().count()).max(room / 2),

@@ -1,26 +1,27 @@
-//! Colours, widths and numbers.
+//! Colours, widths and number formats.
 
 use crate::{
     cli::output::Stream,
     terminal::{Drawing, clean},
 };
 
-/// How to draw.
+/// How output is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Style {
     pub colour: bool,
-    /// Lines may be drawn over.
+    /// Whether lines may be overwritten.
     pub in_place: bool,
     pub width: usize,
 }
 
 impl Style {
-    /// For what standard output is now.
+    /// Returns the style for the current standard output.
     pub fn of_stdout() -> Self {
         Self::of(Stream::Out)
     }
 
-    /// For what one of the outputs is now. A terminal that calls itself `dumb` obeys no movements.
+    /// Returns the style for one of the outputs. A terminal of type `dumb` supports no cursor
+    /// movements.
     pub fn of(stream: Stream) -> Self {
         let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         let width = terminal_size::terminal_size()
@@ -32,7 +33,7 @@ impl Style {
         }
     }
 
-    /// Without colours or movements.
+    /// Returns a style without colours and movements.
     pub const fn plain(width: usize) -> Self {
         Self {
             colour: false,
@@ -50,7 +51,7 @@ impl Style {
 }
 
 pub const RESET: &str = "\x1b[0m";
-/// Back to the line's start, and the line away.
+/// Moves to the start of the line and erases it.
 pub const ERASE_LINE: &str = "\r\x1b[2K";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,7 +64,7 @@ pub enum Paint {
     /// Emphasis.
     Soft,
     Code,
-    /// One of the agents' colours.
+    /// The colour of the agent with this number.
     Agent(usize),
 }
 
@@ -94,7 +95,7 @@ impl Paint {
     }
 }
 
-/// Clean text on one line, cut to a width.
+/// Cleans text, joins its lines and cuts it to a width.
 pub fn one_line(text: &str, width: usize) -> String {
     let words = clean(text).split_whitespace().collect::<Vec<_>>().join(" ");
     cut(&words, width)
@@ -110,7 +111,7 @@ pub fn cut(text: &str, width: usize) -> String {
         .collect()
 }
 
-/// `950 ms`, `12.3 s`, `4 m 05 s`.
+/// Formats a duration: `950 ms`, `12.3 s`, `4 m 05 s`.
 pub fn duration(millis: u64) -> String {
     match millis {
         0..1_000 => format!("{millis} ms"),
@@ -119,12 +120,12 @@ pub fn duration(millis: u64) -> String {
     }
 }
 
-/// A number and its noun, which gets a plural `s` unless the number is 1.
+/// Formats a number with its noun, which gets a plural `s` unless the number is 1.
 pub fn counted(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
-/// Digits in groups of three.
+/// Formats a number with its digits in groups of three.
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
     let groups = digits

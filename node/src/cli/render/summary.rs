@@ -1,4 +1,4 @@
-//! Time, tokens and cost, of a turn and of all that was seen.
+//! Time, tokens and cost of a turn, and of everything that was seen.
 
 use std::collections::HashMap;
 
@@ -9,12 +9,12 @@ use crate::terminal::Drawing;
 
 #[derive(Debug, Default)]
 pub struct Summary {
-    /// When the open turns began.
+    /// The start of each open turn.
     began: HashMap<AgentId, Timestamp>,
     first: Option<Timestamp>,
     last: Option<Timestamp>,
     usage: Usage,
-    /// Whether each turn has a line of its own.
+    /// Whether each turn gets a line of its own.
     pub each_turn: bool,
 }
 
@@ -30,7 +30,7 @@ impl Summary {
         self.last = Some(envelope.at);
     }
 
-    /// What a turn took, at its end.
+    /// Returns the line with the cost of a turn, at its end.
     pub(super) fn turn_line(
         &mut self,
         envelope: &Envelope,
@@ -48,13 +48,13 @@ impl Summary {
         Some(style.paint(Paint::Dim, &format!("  {took} · {}", consumed(&end.usage))))
     }
 
-    /// The tokens and the cost of all that was seen.
+    /// Returns the tokens and the cost of everything that was seen.
     pub fn usage(&self) -> Usage {
         self.usage
     }
 }
 
-/// `1,204 tokens in (90 % cached) · 330 out · $0.0123`
+/// Formats usage: `1,204 tokens in (90 % cached) · 330 out · $0.0123`.
 pub fn consumed(usage: &Usage) -> String {
     let prompt = usage.context_tokens();
     let cached = match usage.cache_read_tokens {

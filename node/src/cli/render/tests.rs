@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{Screen, Style, style};
 use crate::client::FollowEvent;
 
-/// A session as it is told, with a clock of its own.
+/// A session that is rendered event by event, with its own clock.
 struct Stage {
     screen: Screen,
     seq: i64,
@@ -125,7 +125,7 @@ fn plain() -> Style {
 }
 
 #[test]
-fn a_turn_of_one_agent() {
+fn a_turn_of_one_agent_is_rendered() {
     let mut stage = Stage::new(plain(), &["lead"]);
     stage.tell(
         "lead",
@@ -202,7 +202,7 @@ fn two_agents_never_share_a_line() {
 }
 
 #[test]
-fn what_happens_besides() {
+fn other_events_are_a_line_each() {
     let mut stage = Stage::new(plain(), &["lead"]);
     stage.tell(
         "lead",
@@ -260,7 +260,7 @@ fn what_happens_besides() {
 }
 
 #[test]
-fn what_went_wrong_is_never_cut() {
+fn errors_are_never_cut() {
     let mut stage = Stage::new(plain(), &["lead"]);
     let reason = format!("{}: its cause", "connection refused ".repeat(20));
     stage.tell(
@@ -363,7 +363,7 @@ fn nothing_an_agent_says_moves_the_cursor() {
 }
 
 #[test]
-fn a_hidden_row_and_a_kind_of_tomorrow() {
+fn a_hidden_row_is_not_shown_and_an_unknown_event_is_named() {
     let mut screen = Screen::new(plain());
     let mut event: Envelope =
         serde_json::from_value(json!({"v": 1, "type": "of_tomorrow", "agent_id": "a", "session_id": "s", "team_id": "t",
@@ -378,7 +378,7 @@ fn a_hidden_row_and_a_kind_of_tomorrow() {
 }
 
 #[test]
-fn numbers_as_people_write_them() {
+fn numbers_are_formatted_for_people() {
     assert_eq!(
         [0, 999, 1000, 1_234_567].map(style::count),
         ["0", "999", "1,000", "1,234,567"]

@@ -1,18 +1,18 @@
-//! A tool's call in one line: what agents say to each other as a sentence, everything else by what
-//! matters in its arguments.
+//! Renders a tool call in one line: messages between agents as a sentence, everything else by the
+//! important arguments.
 
 use serde_json::{Map, Value};
 
 use super::{names::Names, style::one_line};
 use crate::terminal::clean_line;
 
-/// How much of one argument or result is looked at.
+/// The number of characters of one argument or result that are used.
 const MOST: usize = 400;
 
-/// Arguments that say by themselves what a call is about; they stand first, without their names.
+/// The arguments that identify a call by themselves. They come first and without their names.
 const SUBJECTS: [&str; 3] = ["path", "command", "name"];
 
-/// What is called, with what.
+/// Renders the name and the arguments of a call.
 pub fn call(name: &str, args: &str, names: &Names) -> String {
     let name = clean_line(name);
     let Ok(Value::Object(args)) = serde_json::from_str(args) else {
@@ -22,7 +22,7 @@ pub fn call(name: &str, args: &str, names: &Names) -> String {
         .unwrap_or_else(|| format!("{name} {}", arguments(&args)).trim_end().to_owned())
 }
 
-/// What agents do to each other, and to a file, in words.
+/// Renders calls between agents and changes of files as sentences.
 fn said(tool: &str, args: &Map<String, Value>, names: &Names) -> Option<String> {
     let text = |key: &str| {
         args.get(key)
@@ -56,7 +56,7 @@ fn said(tool: &str, args: &Map<String, Value>, names: &Names) -> Option<String> 
     }
 }
 
-/// What came of it; nothing where the line of the call says it all.
+/// Renders the result, or nothing if the line of the call is enough.
 pub fn result(tool: &str, text: &str) -> String {
     match tool {
         "delegate_task" | "send_agent" | "send_response" | "respond_agent" | "spawn_agent" => {
@@ -69,7 +69,7 @@ pub fn result(tool: &str, text: &str) -> String {
     }
 }
 
-/// The one text that says it all, or every argument by its name, the subject first.
+/// Renders the only argument, or every argument with its name, the identifying one first.
 fn arguments(args: &Map<String, Value>) -> String {
     if args.len() == 1 {
         return args.values().map(value).collect();
@@ -96,7 +96,7 @@ fn value(value: &Value) -> String {
     }
 }
 
-/// A result's only line, or its first with how many there are.
+/// Returns the only line of a result, or the first with the number of lines.
 fn lines(text: &str) -> String {
     let mut lines = text.lines().filter(|line| !line.trim().is_empty());
     let first = one_line(lines.next().unwrap_or_default(), MOST);
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_reads_as_what_it_does() {
+    fn a_call_is_rendered_by_what_it_does() {
         let mut names = Names::default();
         names.learn(&AgentId::parse("a1").unwrap(), "coder");
         for (tool, args, line) in [
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_is_a_line_or_its_first() {
+    fn a_result_is_rendered_as_its_first_line() {
         for (tool, text, line) in [
             ("bash", "one\n\n", "one"),
             ("bash", "one\ntwo\n", "2 lines: one"),

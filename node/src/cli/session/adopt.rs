@@ -101,7 +101,7 @@ fn shown(strays: &[StraySession]) -> String {
     )
 }
 
-/// Whether the person at the terminal agrees.
+/// Asks the person at the terminal for confirmation.
 fn confirmed() -> anyhow::Result<bool> {
     if !stdin().is_terminal() {
         return Err(Usage(

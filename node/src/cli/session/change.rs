@@ -9,7 +9,7 @@ use crate::{
     client::Client,
 };
 
-/// What the prompt does to an agent that is busy.
+/// How a prompt affects an agent that is busy.
 #[derive(Debug, Clone, Copy, ValueEnum, Default)]
 pub enum When {
     /// It waits for the next turn
@@ -25,10 +25,10 @@ pub enum When {
 pub struct SendPrompt {
     session: String,
     text: String,
-    /// The agent, by id or name; the lead unless said
+    /// The agent, by id or name; by default the orchestrator
     #[arg(long)]
     agent: Option<String>,
-    /// What it does to an agent that is busy
+    /// How the prompt affects an agent that is busy
     #[arg(long, value_enum, default_value_t)]
     mode: When,
 }
@@ -99,7 +99,7 @@ pub async fn remove(client: &Client, sessions: &[String]) -> anyhow::Result<Exit
     Ok(Exit::Done)
 }
 
-/// Removes a session, and says so under the name that people know.
+/// Removes a session and reports it under the name that the user knows.
 pub async fn remove_one(client: &Client, session: &str, name: &str) -> anyhow::Result<()> {
     let removed = client.delete(session, None).await?.removed;
     let counts = [

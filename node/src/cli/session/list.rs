@@ -27,11 +27,12 @@ use crate::{
     config::Period,
 };
 
-/// How many sessions one request lists: some 200 KB, where a server carries 1 MB by default.
+/// The number of sessions in one request. They take about 200 KB, and a server accepts 1 MB by
+/// default.
 const PAGE: u32 = 500;
-/// How many sessions are asked about at once, where a list does not tell what they do.
+/// The number of sessions that are queried at once if a list does not include their activity.
 const AT_ONCE: usize = 16;
-/// How many events of a log's end are looked through for the end of a turn.
+/// The number of events at the end of a log that are searched for the end of a turn.
 const TAIL: i64 = 200;
 
 #[derive(Debug, Args)]
@@ -41,16 +42,16 @@ Examples:
   planck session ls --state failed --since 2d
   planck session ls --name 'review-*' --limit 500 -o json")]
 pub struct Ls {
-    /// Only those in this state
+    /// Only sessions in this state
     #[arg(long, value_enum)]
     state: Option<Wanted>,
-    /// Only those used since: 2h, 30d, 2026-11-22
+    /// Only sessions used since: 2h, 30d, 2026-11-22
     #[arg(long, value_name = "TIME")]
     since: Option<Since>,
-    /// Only those whose name fits; `*` stands for anything, `?` for one character
+    /// Only sessions whose name matches; `*` stands for any text, `?` for one character
     #[arg(long, value_name = "GLOB")]
     name: Option<String>,
-    /// How many at most, those used last first
+    /// The most sessions to list, the most recently used first
     #[arg(long, value_name = "N", default_value_t = 50)]
     limit: usize,
     #[command(flatten)]
@@ -63,13 +64,13 @@ enum Wanted {
     Closed,
     /// An agent is at work
     Working,
-    /// The lead's last turn ended with an error or at a limit
+    /// The orchestrator's last turn ended with an error or at a limit
     Failed,
-    /// Something waits for an agent, and none is at work
+    /// Input waits for an agent, and no agent is at work
     Waiting,
 }
 
-/// A point of time that a person names.
+/// A point in time that a person named.
 #[derive(Debug, Clone, Copy)]
 struct Since(Timestamp);
 
@@ -143,7 +144,7 @@ impl Ls {
         Ok(Exit::Done)
     }
 
-    /// As many of the wanted ones as may be listed, and how many rows were looked at for them.
+    /// Returns the matching sessions, up to the limit, and how many rows were examined.
     async fn looked_at(
         &self,
         client: &Client,
@@ -176,8 +177,8 @@ impl Ls {
     }
 }
 
-/// What a node of an earlier version does not tell with its list. `None` where the session was
-/// removed meanwhile.
+/// Queries the activity that a node of an earlier version does not include in its list. Returns
+/// `None` if the session was removed meanwhile.
 async fn asked_for(
     client: &Client,
     row: &SessionRow,
@@ -224,8 +225,7 @@ async fn asked_for(
     }
 }
 
-/// Whether the lead's last turn ended otherwise than it should have. One that a person aborted did
-/// not fail.
+/// Returns whether the orchestrator's last turn failed. A turn that a person aborted did not fail.
 async fn has_failed(client: &Client, info: &SessionInfo) -> Result<bool, ClientError> {
     let Some(lead) = lead(info) else {
         return Ok(false);
@@ -281,10 +281,10 @@ fn cells(row: &SessionRow) -> Vec<String> {
     ]
 }
 
-/// Whether a name fits a pattern of `*` and `?`.
+/// Returns whether a name matches a pattern of `*` and `?`.
 fn fits(glob: &[u8], name: &[u8]) -> bool {
-    // Where to go on when the rest does not fit: after the last star, which then stands for one
-    // character more.
+    // The place to continue if the rest does not match: after the last star, which then stands for
+    // one more character.
     let (mut at, mut of, mut star) = (0, 0, None);
     while at < name.len() {
         match glob.get(of) {
@@ -314,7 +314,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_fit_patterns() {
+    fn names_match_patterns() {
         for (glob, name, expected) in [
             ("bold-oak", "bold-oak", true),
             ("bold-*", "bold-oak", true),
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn times_as_people_name_them() {
+    fn times_are_parsed_as_people_write_them() {
         let since = |text: &str| text.parse::<Since>().map(|since| since.0);
         let ago = Timestamp::now().millis() - since("2h").unwrap().millis();
         assert!((7_199_000..7_201_000).contains(&ago), "{ago}");

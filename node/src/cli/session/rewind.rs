@@ -17,9 +17,9 @@ use crate::{
     client::Client,
 };
 
-/// How many of the latest messages are shown.
+/// The number of latest messages that are shown.
 const SHOWN: usize = 50;
-/// How much of a message is shown.
+/// The number of characters of a message that are shown.
 const OF_A_MESSAGE: usize = 72;
 
 pub async fn perform(client: &Client, session: &str, message: Option<Seq>) -> anyhow::Result<Exit> {
@@ -44,7 +44,7 @@ pub async fn to(client: &Client, session: &SessionId, message: Seq) -> anyhow::R
     ))?)
 }
 
-/// Shows the messages that a session can go back to: what was said to its agents and is not hidden.
+/// Shows the messages that a session can go back to: those to its agents that are not hidden.
 pub async fn list(client: &Client, session: &SessionId) -> anyhow::Result<()> {
     let mut rows = Vec::new();
     let (mut from, head) = (1, client.session(session).await?.head);

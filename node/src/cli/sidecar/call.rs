@@ -1,4 +1,4 @@
-//! `planck sidecar call`: one call of a tool, without an agent.
+//! `planck sidecar call`: calls a tool once, without an agent.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::{
     tools::{ABORTED, Invocation, Progress},
 };
 
-/// The arguments are not checked here: the sidecar is to do so.
+/// The arguments are not checked here; that is left to the sidecar.
 #[derive(Debug, Args)]
 pub struct Call {
     /// The sidecar's name
@@ -75,7 +75,7 @@ impl Call {
     }
 }
 
-/// A call of nobody's agent.
+/// Builds a call that belongs to no agent.
 fn invocation(args: Box<RawValue>, cancel: &CancellationToken) -> Invocation {
     Invocation {
         session_id: SessionId::mint(),

@@ -1,4 +1,4 @@
-//! `planck sidecar new`: a project to begin a sidecar with.
+//! `planck sidecar new`: writes a starter project for a sidecar.
 
 use std::{fs, path::PathBuf};
 
@@ -22,14 +22,15 @@ use crate::cli::{
 pub struct New {
     /// The sidecar's name
     name: String,
-    /// The language to write it in; Go has no SDK, so there the project speaks the protocol itself
+    /// The language of the project; there is no SDK for Go, so that project implements the protocol
+    /// itself
     #[arg(long, value_enum)]
     lang: Language,
-    /// The SDK to depend on: a version as in 1.0.0, or the folder of a checkout; this binary's
-    /// version unless said
+    /// The SDK to depend on: a version such as 1.0.0, or the folder of a checkout; by default this
+    /// binary's version
     #[arg(long, value_name = "VERSION|DIR")]
     sdk: Option<String>,
-    /// The folder to write, which must be empty or missing; ./NAME unless said
+    /// The folder to write, which must be empty or missing; by default ./NAME
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }
@@ -42,7 +43,7 @@ enum Language {
     Go,
 }
 
-/// What a project in one language is made of.
+/// The parts of a project in one language.
 struct Template {
     files: &'static [TemplateFile],
     sdk: Option<&'static SdkPackage>,
@@ -50,23 +51,23 @@ struct Template {
 
 /// How projects in one language depend on the SDK.
 struct SdkPackage {
-    /// Where the package is below `sidecar-sdk/`.
+    /// The folder of the package below `sidecar-sdk/`.
     below: &'static str,
-    /// The file that makes a folder a package.
+    /// The file that identifies a folder as a package.
     manifest: &'static str,
     of_version: fn(&str) -> String,
-    /// Of an absolute path.
+    /// Returns the dependency on the package at an absolute path.
     of_folder: fn(&str) -> String,
-    /// What has to be there before a project can use the package from its folder, and the command
-    /// that makes it there.
+    /// The file that must exist before a project can use the package from its folder, and the
+    /// command that builds it.
     built: Option<(&'static str, &'static str)>,
 }
 
-/// The dependency as a project's manifest has it.
+/// The dependency as it is written in a project's manifest.
 #[derive(Default)]
 struct Dependency {
     text: String,
-    /// What has to be done before it can be used.
+    /// What must be done before it can be used.
     first: Option<String>,
 }
 
@@ -146,7 +147,7 @@ const GO: Template = Template {
     sdk: None,
 };
 
-/// What a path in a URL cannot hold as it is.
+/// The characters that must be escaped in the path of a URL.
 const IN_URL: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
@@ -157,7 +158,7 @@ const IN_URL: &AsciiSet = &CONTROLS
     .add(b'?')
     .add(b'`');
 
-/// As JSON and TOML quote a text.
+/// Quotes a text as JSON and TOML do.
 fn quoted(text: &str) -> String {
     Value::from(text).to_string()
 }
@@ -215,7 +216,7 @@ impl New {
 }
 
 impl SdkPackage {
-    /// On a version, or on a folder of this machine.
+    /// Returns the dependency on a version, or on a folder of this machine.
     fn dependency(&self, said: &str) -> Result<Dependency, Usage> {
         let numbers: Vec<&str> = said.split('.').collect();
         if numbers.len() == 3 && numbers.iter().all(|number| number.parse::<u32>().is_ok()) {
@@ -244,7 +245,8 @@ impl SdkPackage {
         })
     }
 
-    /// The package's folder in a checkout, in its `sidecar-sdk/`, or named itself.
+    /// Returns the package's folder: in a checkout, in its `sidecar-sdk/`, or the given folder
+    /// itself.
     fn folder(&self, said: &str) -> Option<PathBuf> {
         let said = fs::canonicalize(said).ok()?;
         let candidates = [
@@ -256,7 +258,7 @@ impl SdkPackage {
             fs::read_to_string(folder.join(self.manifest))
                 .is_ok_and(|manifest| manifest.contains("\"planck-sidecar\""))
         };
-        // As components, so that no path ends with a slash.
+        // Collecting the components removes a slash at the end of a path.
         candidates
             .into_iter()
             .find(is_package)

@@ -1,4 +1,4 @@
-//! `planck team new`: a template to begin a team with.
+//! `planck team new`: writes a starter template for a team.
 
 use std::path::{Path, PathBuf};
 
@@ -11,14 +11,14 @@ use crate::cli::{
     scaffold::{Scaffold, TemplateFile},
 };
 
-/// Writes a TEAM.json with a lead and a worker, and a file with the prompt of each.
+/// Writes a TEAM.json with an orchestrator and a worker, and a file with the prompt of each.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  planck team new reviewers\n  \
                         planck team new reviewers --dir ~/.planck/teams/reviewers   # to start it by its name")]
 pub struct New {
     /// The team's name
     name: String,
-    /// The folder to write, which must be empty or missing; ./teams/NAME unless said
+    /// The folder to write, which must be empty or missing; by default ./teams/NAME
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }

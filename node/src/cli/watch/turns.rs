@@ -1,4 +1,4 @@
-//! Whether a team is done with a prompt: its turn has ended, and so has all work that came of it.
+//! Decides whether a team has completed a prompt: its turn has ended, with all work that it caused.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::{cli::exit::Exit, client::Retracted};
 
-/// How a prompt's work ended.
+/// How the work on a prompt ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
@@ -44,15 +44,15 @@ impl Outcome {
     }
 }
 
-/// The end of the lead's latest turn that came of the prompt.
+/// The end of the orchestrator's latest turn that the prompt caused.
 #[derive(Debug, Clone)]
 pub struct Ended {
-    /// Its place in the log; none where no event of the lead ended the work.
+    /// The event's position in the log, or `None` if no event of the orchestrator ended the work.
     pub seq: Option<Seq>,
     pub outcome: Outcome,
-    /// What the turn answers, or one before it.
+    /// The answer of this turn, or of an earlier one.
     pub answer: Option<String>,
-    /// The place in the log of the turn that answers.
+    /// The position in the log of the turn with the answer.
     pub answered_at: Option<Seq>,
     pub error: Option<TurnError>,
 }
@@ -68,7 +68,7 @@ impl Ended {
         }
     }
 
-    /// What an event says about the end of a turn, and the inputs that the turn consumed.
+    /// Returns the end of a turn that an event reports, and the inputs that the turn consumed.
     pub fn of(envelope: &Envelope) -> Option<(Self, Vec<InputId>)> {
         let (seq, event) = (envelope.seq, envelope.event().and_then(Result::ok)?);
         if let Event::TurnEnd(end) = event {
@@ -104,11 +104,11 @@ impl Ended {
     }
 }
 
-/// The open turns of a session, as its events tell.
+/// The open turns of a session, according to its events.
 #[derive(Debug)]
 pub struct Turns {
     prompt: InputId,
-    /// The agent the prompt went to.
+    /// The agent that received the prompt.
     lead: Option<AgentId>,
     open: BTreeSet<AgentId>,
     ended: Option<Ended>,
@@ -148,7 +148,8 @@ impl Turns {
         }
     }
 
-    /// What was heard of an agent was not the log's, which is heard next.
+    /// Forgets the state of an agent after an event that is not in the log. The log's events
+    /// follow.
     pub fn forget(&mut self, retracted: &Retracted) {
         self.open.remove(&retracted.agent_id);
         if self
@@ -165,8 +166,8 @@ impl Turns {
         if inputs.contains(&self.prompt)
             || (self.ended.is_some() && self.lead.as_ref() == Some(agent))
         {
-            // A later turn without words, which only took note of a worker's end, leaves the answer
-            // as it was.
+            // A later turn without text, which only took note of a worker's end, keeps the earlier
+            // answer.
             if let Some(before) = self.ended.take()
                 && ended.outcome == Outcome::Completed
                 && ended.answer.is_none()
@@ -177,12 +178,12 @@ impl Turns {
         }
     }
 
-    /// How it went, when nothing more is known to run.
+    /// Returns the result if no turn is open.
     pub fn at_rest(&self) -> Option<&Ended> {
         self.ended.as_ref().filter(|_| self.open.is_empty())
     }
 
-    /// How far it went, whether or not more runs.
+    /// Returns the result so far, even if turns are open.
     pub fn into_ended(self) -> Ended {
         self.ended.unwrap_or_else(Ended::lost)
     }
@@ -268,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prompt_is_done_with_when_all_that_came_of_it_is() {
+    fn a_prompt_is_complete_when_all_work_it_caused_has_ended() {
         let (done, failed) = (TurnOutcome::Completed, TurnOutcome::Aborted);
         let table: [(&[Envelope], Option<Exit>); 5] = [
             (&[start("lead", &["p"])], None),
@@ -314,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn answer_is_the_last_words_of_the_leads_turns() {
+    fn the_answer_is_the_last_text_of_the_orchestrators_turns() {
         let (done, cut) = (TurnOutcome::Completed, TurnOutcome::Truncated);
         let delegates = || says("lead", done, Some("I asked the coder."), &["p"]);
         let table: [(&[Envelope], Option<&str>); 4] = [
@@ -353,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn retracted_end_of_a_turn_is_no_end() {
+    fn a_retracted_end_of_a_turn_does_not_count() {
         let mut turns = Turns::of(InputId::parse("p").unwrap());
         turns.hear(&says(
             "lead",

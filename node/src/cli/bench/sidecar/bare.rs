@@ -1,4 +1,5 @@
-//! The bare way: the same request over the NATS client's own request and reply, and nothing else.
+//! The bare measurement: the same request with the NATS client's own request and reply, and nothing
+//! else.
 
 use std::{
     sync::{
@@ -17,14 +18,14 @@ use tokio::time::timeout;
 
 use super::{Called, Caller};
 
-/// No further instance is expected to tell its counts after so long.
+/// How long to wait for the counts of a further instance.
 const QUIET: Duration = Duration::from_secs(1);
 
 pub struct Bare {
     client: Client,
     called: Called,
     subject: String,
-    /// Of the calls.
+    /// The number of the next call.
     numbers: Arc<AtomicU64>,
 }
 
@@ -63,7 +64,7 @@ impl Bare {
         }
     }
 
-    /// How many calls each instance has answered, by what it tells itself.
+    /// Returns how many calls each instance has answered, according to its own statistics.
     pub async fn shares(&self, instances: usize) -> Result<Vec<u64>> {
         let inbox = self.client.new_inbox();
         let mut told = self.client.subscribe(inbox.clone()).await?;
@@ -94,7 +95,7 @@ pub struct BareCaller {
     client: Client,
     subject: String,
     numbers: Arc<AtomicU64>,
-    /// Of the request, behind the call's number.
+    /// The text of the request after the call's number.
     rest: String,
 }
 

@@ -1,5 +1,5 @@
-//! The way of an agent's call: its arguments checked, the sidecar looked up, progress listened for,
-//! the answer read.
+//! The measurement through the runtime: the arguments are checked, the sidecar is looked up,
+//! progress is received, and the answer is read.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -19,7 +19,7 @@ use crate::{
     tools::{Catalogue, Invocation, Progress, Runner, Toolbox},
 };
 
-/// How long the sidecar may take to be there; it may be an interpreter that starts.
+/// How long the sidecar may take to appear; it may have to start an interpreter.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub struct Runtime {
@@ -29,7 +29,7 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// Returns when so many instances are found.
+    /// Returns when this number of instances is found.
     pub async fn start(url: &str, called: &Called, instances: usize) -> Result<Self> {
         let bus: Arc<dyn Bus> = Arc::new(NatsBus::connect(NatsOptions::new(url)).await?);
         let catalogue = Catalogue::default();

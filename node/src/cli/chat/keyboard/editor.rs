@@ -1,5 +1,4 @@
-//! The line editor: `rustyline`, told what may be completed, and kept from drawing what a terminal
-//! would obey.
+//! The line editor: `rustyline` with completions, prevented from drawing control characters.
 
 use std::{borrow::Cow, cell::Cell, path::PathBuf};
 
@@ -33,7 +32,7 @@ impl Editor {
         }
     }
 
-    /// A prompt, which may have several lines; `None` where the person is done.
+    /// Reads a prompt, which may have several lines. Returns `None` when the person leaves.
     pub fn line(&mut self, prompt: &str) -> Option<String> {
         let editor = match &mut self.editor {
             Ok(editor) => editor,
@@ -46,7 +45,7 @@ impl Editor {
         };
         let typed = loop {
             match editor.readline(prompt) {
-                // An interrupt takes back what was typed; on an empty line it leaves.
+                // An interrupt discards the typed text; on an empty line it ends the chat.
                 Err(ReadlineError::Interrupted)
                     if editor.helper().is_some_and(|aid| aid.has_text.take()) => {}
                 typed => break typed,
@@ -78,7 +77,7 @@ fn editor(
         .completion_type(rustyline::CompletionType::List)
         .max_history_size(LINES)?
         .bracketed_paste(true)
-        // The highlighter draws no colours, and NO_COLOR would turn its cleaning off.
+        // The highlighter draws no colours, but `NO_COLOR` would turn off its cleaning.
         .color_mode(ColorMode::Forced)
         .build();
     let mut editor =
@@ -92,9 +91,9 @@ fn editor(
 }
 
 struct Aid {
-    /// The directory that `@` names files of.
+    /// The directory in which `@` names files.
     dir: PathBuf,
-    /// Whether the line that was drawn last holds anything.
+    /// Whether the line that was drawn last has text.
     has_text: Cell<bool>,
 }
 
@@ -134,21 +133,22 @@ fn pair(text: String) -> Pair {
 }
 
 impl Highlighter for Aid {
-    /// The editor writes the line as it is, and pasted text or a line of the history may hold what
-    /// a terminal obeys.
+    /// Cleans the line. The editor would write it unchanged, and pasted text or a line of the
+    /// history may contain control characters.
     fn highlight<'l>(&self, line: &'l str, _: usize) -> Cow<'l, str> {
         self.has_text.set(!line.is_empty());
         clean(line)
     }
 
-    /// Without this a typed character would be written alone, unseen by [`Self::highlight`].
+    /// Forces a complete redraw. Otherwise a typed character would be written alone, without
+    /// [`Self::highlight`].
     fn highlight_char(&self, _: &str, _: usize, _: CmdKind) -> bool {
         true
     }
 }
 
 impl Validator for Aid {
-    /// A line that ends with a backslash goes on in the next.
+    /// Continues a line that ends with a backslash on the next one.
     fn validate(&self, context: &mut ValidationContext) -> rustyline::Result<ValidationResult> {
         Ok(match context.input().ends_with('\\') {
             true => ValidationResult::Incomplete,

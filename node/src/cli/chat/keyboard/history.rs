@@ -1,5 +1,5 @@
-//! The lines of earlier chats in a project: a file of JSON strings, one a line, that only its user
-//! can read.
+//! The lines of earlier chats in a project: a file with one JSON string per line, which only its
+//! user can read.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
@@ -10,22 +10,22 @@ use std::{
 
 use crate::cli::output::warn;
 
-/// How many entries are kept.
+/// The number of entries that are kept.
 pub const LINES: usize = 1_000;
-/// How large the file may grow before it is cut to its newest half, in bytes.
+/// The size in bytes at which the file is cut to its newest half.
 const MOST: u64 = 1024 * 1024;
-/// Longer entries are not kept.
+/// The longest entry that is kept, in bytes.
 const LONGEST: usize = 16 * 1024;
 
 pub struct History {
-    /// `None` where nothing is kept.
+    /// The file, or `None` if the history is not stored.
     file: Option<PathBuf>,
     entries: Vec<String>,
 }
 
 impl History {
-    /// Reads what is kept, and cuts it where it is too long. A history that cannot be read is told
-    /// and left alone.
+    /// Reads the stored entries, and cuts the file if it is too long. A history that cannot be read
+    /// is reported and not changed.
     pub fn open(file: Option<PathBuf>) -> Self {
         let Some(path) = file else {
             return Self {
@@ -51,12 +51,12 @@ impl History {
         }
     }
 
-    /// The oldest first.
+    /// Returns the entries, the oldest first.
     pub fn entries(&self) -> &[String] {
         &self.entries
     }
 
-    /// Keeps an entry.
+    /// Stores an entry.
     pub fn add(&mut self, entry: &str) {
         let Some(path) = self.file.as_ref().filter(|_| entry.len() <= LONGEST) else {
             return;
@@ -77,7 +77,7 @@ fn load(path: &Path) -> io::Result<Vec<String>> {
         Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(why) => return Err(why),
     };
-    // Two chats may each have written a little more since the file was last cut.
+    // Several chats may have appended to the file since it was last cut.
     let mut text = Vec::new();
     file.take(2 * MOST).read_to_end(&mut text)?;
     let parsed = text
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_of_several_lines_come_back_and_only_the_user_reads_them() {
+    fn entries_of_several_lines_are_restored_and_private() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("project/history");
         let mut history = History::open(Some(path.clone()));
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn history_that_grew_too_long_is_cut_to_its_newest_entries() {
+    fn a_history_that_is_too_long_is_cut_to_its_newest_entries() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("history");
         let mut history = History::open(Some(path.clone()));

@@ -1,4 +1,4 @@
-//! What stands within a block: emphasis, code, links; and the cells of a table.
+//! Renders the text within a block: emphasis, code, links, and the cells of a table.
 
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 use unicode_width::UnicodeWidthStr as _;
@@ -8,19 +8,19 @@ use crate::{
     terminal::Drawing,
 };
 
-/// Text with its emphasis, and how wide it is.
+/// Text with emphasis, and its width on the screen.
 #[derive(Debug, Default)]
 pub struct Inline {
     pub drawing: Drawing,
     pub width: usize,
     paints: Vec<Paint>,
-    /// Where the open links lead.
+    /// The targets of the open links, with the position of their texts.
     links: Vec<(String, usize)>,
     text: String,
 }
 
 impl Inline {
-    /// Parses the text of one block. Its further lines are indented.
+    /// Parses the text of one block. Further lines are indented.
     pub fn of(text: &str, style: Style, indent: &str) -> Self {
         let mut inline = Self::default();
         for event in parser(text) {
@@ -58,7 +58,7 @@ impl Inline {
         }
     }
 
-    /// A link says where it leads, unless it already does.
+    /// Appends the target of a link, unless the text already shows it.
     fn target(&mut self, style: Style) {
         let Some((url, at)) = self.links.pop() else {
             return;
@@ -98,7 +98,7 @@ fn parser(text: &str) -> Parser<'_> {
     Parser::new_ext(text, Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH)
 }
 
-/// A table with its columns below each other. What is no table after all is drawn as text.
+/// Renders a table with aligned columns. Text that turns out not to be a table is drawn as text.
 pub fn table(block: &str, style: Style) -> Drawing {
     let mut rows: Vec<Vec<Inline>> = Vec::new();
     let mut is_table = false;

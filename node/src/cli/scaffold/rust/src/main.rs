@@ -1,4 +1,4 @@
-//! The sidecar `SIDECAR_NAME`. A tool is an async function: the struct of its arguments gives the
+//! The sidecar `SIDECAR_NAME`. A tool is an async function; the struct of its arguments defines the
 //! schema that the model sees.
 
 use std::time::Duration;
@@ -23,12 +23,12 @@ struct SortWords {
 async fn sort_words(context: Context, args: SortWords) -> Result<String, String> {
     let pause = Duration::from_secs_f64(args.seconds.clamp(0.0, 3600.0) / f64::from(STEPS));
     for step in 0..STEPS {
-        // A report of progress also renews the time that the node waits for a sign of life.
+        // A progress report also extends the time for which the node waits.
         context.progress(
             format!("step {} of {STEPS}", step + 1),
             Some(f64::from(100 * step / STEPS)),
         );
-        // Once the answer is no longer wanted, this function has a second to stop by itself; then
+        // When the answer is no longer wanted, this function has a second to stop by itself; then
         // it is dropped.
         tokio::select! {
             () = context.cancelled() => return Err(format!("cancelled at step {}", step + 1)),
@@ -53,8 +53,8 @@ async fn main() -> Result<(), Error> {
     sidecar()?.run().await
 }
 
-/// They need neither a node nor NATS: the harness calls the tools through the code that answers a
-/// node.
+/// The tests need neither a node nor NATS: the harness calls the tools through the code that
+/// answers a node.
 #[cfg(test)]
 mod tests {
     use planck_sidecar::Harness;
