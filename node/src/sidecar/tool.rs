@@ -216,7 +216,7 @@ fn with_timeout(parameters: &Arc<RawValue>, idle: Duration) -> (Arc<RawValue>, b
         return unchanged(true);
     }
     let about = format!(
-        "How long to wait for a sign of life, in milliseconds; {} unless said",
+        "How long to wait for a sign of life, in milliseconds; {} by default",
         idle.as_millis()
     );
     let most = LONGEST.as_millis();
